@@ -1,0 +1,1 @@
+"""The HTTP face: validates, authorizes, calls one step, answers."""

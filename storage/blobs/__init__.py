@@ -1,0 +1,1 @@
+"""The blob stores: one module an engine, all behind `storage.protocols.BlobStore`."""

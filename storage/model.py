@@ -1,0 +1,85 @@
+"""The nouns that every room shares, as frozen dataclasses; no behaviour beyond spelling."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+Replica = Literal["aws", "gcp"]
+REPLICAS: tuple[Replica, ...] = ("aws", "gcp")
+
+EventType = Literal["CREATE", "TOMBSTONE", "DELETE"]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class FQID:
+    """A versioned identity, `<uuid>.<version>`; both parts already normalised."""
+
+    uuid: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"{self.uuid}.{self.version}"
+
+    @classmethod
+    def parse(cls, text: str) -> "FQID":
+        """Split at the first dot: a uuid holds none, a version holds one."""
+        uuid, _, version = text.partition(".")
+        return cls(uuid, version)
+
+
+@dataclass(frozen=True, slots=True)
+class Checksums:
+    """The four checksums of some bytes, lower-case hex; `s3_etag` may end in `-<parts>`."""
+
+    sha1: str
+    sha256: str
+    crc32c: str
+    s3_etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class FileVersion:
+    """A file as the catalog knows it; `id` is the catalog's own key."""
+
+    id: int
+    fqid: FQID
+    creator_uid: int
+    content_type: str
+    size: int
+    checksums: Checksums
+    origin: Replica
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of a manifest: a file under the name it has when downloaded."""
+
+    name: str
+    file: FQID
+    indexed: bool
+    content_type: str
+    size: int
+    checksums: Checksums
+
+
+@dataclass(frozen=True, slots=True)
+class BundleVersion:
+    """A bundle's head without its entries, which are read by page."""
+
+    id: int
+    fqid: FQID
+    creator_uid: int
+    origin: Replica
+    file_count: int
+    created_at: datetime
+    parent: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who asks, as the verified token says; `None` stands for nobody wherever this is optional."""
+
+    email: str
+    groups: frozenset[str]
+    scopes: frozenset[str] = frozenset()

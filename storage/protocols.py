@@ -1,0 +1,198 @@
+"""What the rooms above may ask of a blob store, a search index and a notice board.
+
+Each backend is enrolled in one contract suite (`tests/storage/contracts/`): the docstring is the
+contract, the suite its proof. No word of a vendor appears here.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from storage.query.grammar import Clause
+
+BLOCK = 1024 * 1024
+"""Bytes of one block of every stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlobInfo:
+    """What a HEAD tells of one object. `pin` names exactly these bytes: a version id or entity tag,
+    a generation, or inode and time; opaque to all but the store that made it."""
+
+    key: str
+    size: int
+    pin: str
+    content_type: str | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    etag: str | None = None
+    crc32c: str | None = None
+
+
+class Upload(Protocol):
+    """An unfinished object, invisible until `complete`; parts of one size but the last."""
+
+    @property
+    def token(self) -> str:
+        """Names this upload in its store, so that another process may resume or abort it."""
+
+    def part(self, number: int, blocks: Iterable[bytes]) -> None:
+        """Store part `number` (from 1); storing one again replaces it."""
+
+    def parts(self) -> Mapping[int, int]:
+        """Sizes of the parts that are stored already, by number."""
+
+    def complete(self) -> BlobInfo:
+        """Make the object visible if the key is free, else raise AlreadyExists and keep nothing."""
+
+    def abort(self) -> None:
+        """Forget the upload and its parts; no error when it is gone already."""
+
+
+class BlobStore(Protocol):
+    """One bucket. Keys are `/`-separated text of at most 900 UTF-8 bytes; objects never change.
+
+    Absent keys raise NotFound, a store that cannot be reached Unavailable.
+    """
+
+    def head(self, key: str) -> BlobInfo:
+        """Size, pin, content type and metadata (object tags count as metadata, which wins)."""
+
+    def read(
+        self, key: str, *, pin: str | None = None, start: int = 0, length: int | None = None
+    ) -> Iterator[bytes]:
+        """Stream a range in blocks of at most BLOCK bytes; SourceChanged if `pin` no longer fits."""
+
+    def put(
+        self,
+        key: str,
+        data: bytes,
+        *,
+        content_type: str = "application/octet-stream",
+        metadata: Mapping[str, str] | None = None,
+    ) -> BlobInfo:
+        """Create the object if the key is free, else raise AlreadyExists; all of it or nothing."""
+
+    def upload(
+        self,
+        key: str,
+        *,
+        content_type: str,
+        metadata: Mapping[str, str] | None = None,
+        token: str | None = None,
+    ) -> Upload:
+        """Start a multipart upload, or take up the one named by `token` (NotFound if it is gone)."""
+
+    def copy(
+        self, source: "BlobStore", key: str, target_key: str, *, pin: str, part_size: int
+    ) -> BlobInfo | None:
+        """Copy inside the engine without moving bytes through us, if the key is free.
+
+        None when `source` is of another engine: the caller streams instead. AlreadyExists when the
+        key is taken, SourceChanged when `pin` no longer fits.
+        """
+
+    def list(self, prefix: str, *, after: str = "") -> Iterator[BlobInfo]:
+        """Objects under `prefix` with a key greater than `after`, in byte order of keys; of each
+        only `key`, `size` and `pin` are promised."""
+
+    def delete(self, key: str, *, pin: str | None = None) -> None:
+        """Remove the object; not an error when it is absent."""
+
+    def sign(
+        self,
+        key: str,
+        *,
+        expires_s: int,
+        content_type: str | None = None,
+        disposition: str | None = None,
+    ) -> str:
+        """A URL that anybody may GET for `expires_s` seconds, answering with these headers. A path
+        beginning with `/` is relative to the API's external URL."""
+
+    def direct_url(self, key: str) -> str:
+        """The object's address in its cloud's own words (`s3://`, `gs://`, `file://`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedDocument:
+    """A document on its way into the index. `change` is the head's change counter: of two writes of
+    one FQID the larger wins, whatever their order. `document` None is the stub of one not live."""
+
+    uuid: str
+    version: str
+    shape: str
+    change: int
+    document: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A document that the engine would not take, and why."""
+
+    uuid: str
+    version: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One bundle that matches."""
+
+    uuid: str
+    version: str
+    score: float | None
+    document: bytes | None
+    """The verbatim document as JSON, when it was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchPage:
+    """`after` is what to pass on for the next page; None on the last one."""
+
+    hits: Sequence[Hit]
+    total: int
+    after: str | None
+
+
+class SearchIndex(Protocol):
+    """The searchable documents of one replica."""
+
+    def write(self, documents: Sequence[IndexedDocument]) -> Sequence[Refusal]:
+        """Store or replace, and return once all are searchable; refusals never stop the others."""
+
+    def search(
+        self, query: Clause, *, size: int, after: str | None = None, raw: bool = False
+    ) -> SearchPage:
+        """Live documents that match, newest version first, then by uuid; a walk by `after` sees
+        everything that was there at its start once. Invalid when the engine refuses the query,
+        TimedOut beyond its time limit; never a partial result."""
+
+    def get(self, uuid: str, version: str) -> bytes | None:
+        """The verbatim live document, or None."""
+
+    def begin_rebuild(self) -> str:
+        """Open a new generation that `write` fills beside the current one; returns its name."""
+
+    def finish_rebuild(self, generation: str) -> None:
+        """Search the new generation from now on and drop the old one."""
+
+    def ping(self) -> str:
+        """The engine's name and version; Unavailable when it cannot be reached."""
+
+
+class Notices(Protocol):
+    """A board for wake-up calls between processes: lossy, never the truth."""
+
+    def publish(self, topic: str) -> None:
+        """Wake whoever waits for `topic`; silently nothing when the board is down."""
+
+    def listen(self, *topics: str) -> AbstractContextManager["Listening"]:
+        """Subscribed from the moment the block is entered."""
+
+
+class Listening(Protocol):
+    """A subscription that is already in force."""
+
+    def wait(self, timeout_s: float) -> bool:
+        """True as soon as one of the topics was published since the last wait."""

@@ -1,0 +1,1 @@
+"""The closed query grammar, its analysis and its evaluator: pure, no engine."""

@@ -1,0 +1,1 @@
+"""The search engines behind `storage.protocols.SearchIndex`."""

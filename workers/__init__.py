@@ -1,0 +1,1 @@
+"""Queues and the clock: actors, claims, the dispatcher; decides alone what runs next."""

@@ -1,0 +1,195 @@
+"""Every number and address that an operator may set: one frozen dataclass, filled from STORE_*.
+
+A field `foo_s` is read from `STORE_FOO_S`. Unknown `STORE_*` variables and bad values stop the
+start with an error that names them. The specification's own numbers are not settings: they live in
+`pipelines/limits.py`.
+"""
+
+import json
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+PREFIX = "STORE_"
+FOREIGN = frozenset({"STORE_REAL_DATA", "STORE_TEST_POSTGRES"})
+"""Variables that tests and the demonstration read, not the store."""
+
+
+class SettingsError(Exception):
+    """A setting is unknown or has a value that cannot be used; the text names it."""
+
+
+def _setting(default: Any, about: str) -> Any:
+    return field(default=default, metadata={"about": about})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All settings, with their defaults for the embedded store."""
+
+    # Where things are
+    home: Path = _setting(Path(".store-home"), "folder that holds everything of an embedded store")
+    deployment: str = _setting("local", "name of this deployment, part of every resource name")
+    host: str = _setting("127.0.0.1", "address the HTTP servers listen on")
+    port: int = _setting(8000, "port of the API; the authorization service takes the next one")
+    external_url: str = _setting("", "base of absolute URLs, without /v1; empty: from the request")
+    auth_external_url: str = _setting(
+        "", "base URL of the authorization service; empty: next port of host"
+    )
+    allowed_hosts: tuple[str, ...] = _setting((), "Host headers believed when no external URL is set")
+
+    # Engines, chosen by URL
+    replica_aws: str = _setting("", "bucket of replica aws; empty: file://<home>/replicas/aws")
+    replica_gcp: str = _setting("", "bucket of replica gcp; empty: file://<home>/replicas/gcp")
+    catalog_url: str = _setting("", "SQLAlchemy URL; empty: SQLite in <home>/catalog.sqlite")
+    search_url: str = _setting("", "search engine; empty: embedded, in <home>/search")
+    redis_url: str = _setting("redis://127.0.0.1:6379/0", "queue and notices; `make run` sets its own")
+
+    # Secrets; empty: made at first start and kept in <home>/secrets with mode 0600
+    secret_key: str = _setting("", "signs cursors and local URLs, encrypts secrets at rest")
+
+    # HTTP
+    max_body_bytes: int = _setting(128 * 1024 * 1024, "largest JSON body, bytes")
+    max_json_depth: int = _setting(100, "deepest nesting of a JSON body")
+    max_upload_bytes: int = _setting(5 * 1024**4, "largest body of an upload into an area, bytes")
+    api_processes: int = _setting(1, "gunicorn processes of the API")
+    api_threads: int = _setting(32, "threads of one API process; at most half of them may wait")
+    wait_s: float = _setting(10.0, "how long a request waits for work by default, seconds")
+    wait_cap_s: float = _setting(60.0, "longest wait that `Prefer: wait` may ask for, seconds")
+    pending_wait_s: float = _setting(15.0, "how long a bundle waits for its pending files, seconds")
+    signed_url_s: int = _setting(3600, "life of a presigned URL, seconds")
+    direct_file_urls: bool = _setting(False, "allow direct URLs on a file:// replica")
+    read_only: bool = _setting(False, "refuse every write with 503 read_only")
+    ops_port: int = _setting(0, "separate port for /metrics; 0: /metrics wants an operator's token")
+
+    # Identity
+    issuers: Mapping[str, str] = field(
+        default_factory=dict,
+        metadata={"about": "accepted issuers to the URLs of their keys; empty: our own service"},
+    )
+    audiences: tuple[str, ...] = _setting(("store",), "accepted token audiences")
+    token_algorithms: tuple[str, ...] = _setting(("RS256", "ES256"), "accepted signature algorithms")
+    keys_refresh_s: int = _setting(3600, "age at which cached keys are fetched again, seconds")
+    keys_cooldown_s: int = _setting(30, "least time between two fetches of keys, seconds")
+    ingest_groups: tuple[str, ...] = _setting(
+        ("store_ingest", "store_admin"), "groups that may write files, bundles and areas"
+    )
+    admin_groups: tuple[str, ...] = _setting(("store_admin",), "groups that operate the store")
+    authorized_domains: tuple[str, ...] = _setting((), "e-mail domains that may subscribe; empty: any")
+
+    # Sources and destinations
+    staging_roots: tuple[str, ...] = _setting((), "folders that file:// sources may come from")
+    checksum_prefixes: tuple[str, ...] = _setting(("store-",), "prefixes of declared checksums")
+    checkout_destinations: tuple[str, ...] = _setting((), "bucket patterns that checkouts may go to")
+    checkout_keep_days: int = _setting(14, "how long copies in the checkout area are kept, days")
+    checkout_parallel: int = _setting(8, "copies in flight of one checkout")
+
+    # Mail about checkouts; empty host: none is sent
+    smtp_host: str = _setting("", "SMTP server for checkout mails")
+    smtp_port: int = _setting(25, "its port")
+    smtp_from: str = _setting("store@localhost", "sender of checkout mails")
+
+    # Work
+    lease_s: float = _setting(30.0, "life of a claim that is not renewed, seconds")
+    max_claims: int = _setting(5, "claims of one to-do row before it is parked")
+    refill_rows: int = _setting(256, "due rows that the clock keeps in each queue")
+    tick_s: float = _setting(1.0, "how often the clock looks for due rows, seconds")
+    sequencer_s: float = _setting(0.05, "how often committed events are numbered, seconds")
+    sweep_s: int = _setting(900, "time between replication sweeps, seconds")
+    reservation_grace_s: int = _setting(30, "age at which a sweep completes a reservation, seconds")
+    worker_threads: int = _setting(8, "threads of one worker process")
+    large_bytes: int = _setting(64 * 1024 * 1024, "files from here on have their own queue, bytes")
+
+    # Metadata
+    max_metadata_bytes: int = _setting(32 * 1024 * 1024, "largest metadata file indexed, bytes")
+    max_document_bytes: int = _setting(64 * 1024 * 1024, "largest metadata document, bytes")
+    document_cache_bytes: int = _setting(64 * 1024 * 1024, "documents kept by a worker, bytes")
+    search_timeout_s: float = _setting(10.0, "time limit of one search, seconds")
+    jmespath_visits: int = _setting(1_000_000, "steps that one JMESPath evaluation may take")
+
+    # Notifications
+    delivery_delays_s: tuple[float, ...] = _setting(
+        (0, 60, 600, 3600, 21600, 60540, 86400, 86400, 86400, 86400, 86400, 86400),
+        "delay before each attempt, seconds; their number is the number of attempts",
+    )
+    delivery_timeout_s: float = _setting(10.0, "time to connect and answer, seconds")
+    delivery_in_flight: int = _setting(200, "requests in flight in one dispatcher")
+    delivery_retry_after_cap_s: float = _setting(86400.0, "longest Retry-After honoured, seconds")
+    delivery_body_bytes: int = _setting(1024, "bytes kept of a receiver's answer")
+    allow_private_callbacks: bool = _setting(
+        True, "let callbacks reach loopback and private addresses; set false on any real network"
+    )
+    subscriptions_per_user: int = _setting(100, "subscriptions one owner may have")
+
+    # Log
+    log_level: str = _setting("INFO", "DEBUG, INFO, WARNING or ERROR")
+
+    @property
+    def internal_url(self) -> str:
+        """Where this machine reaches the API."""
+        return f"http://{self.host}:{self.port}"
+
+    @property
+    def auth_url(self) -> str:
+        """Base URL of the authorization service, which is also the issuer of its tokens."""
+        return self.auth_external_url or f"http://{self.host}:{self.port + 1}"
+
+    def bucket(self, replica: str) -> str:
+        """The URL of a replica's bucket."""
+        named: str = getattr(self, f"replica_{replica}")
+        return named or (self.home.absolute() / "replicas" / replica).as_uri()
+
+    @property
+    def catalog(self) -> str:
+        """The catalog's URL."""
+        return self.catalog_url or f"sqlite:///{self.home.absolute() / 'catalog.sqlite'}"
+
+
+def _tuple_of(kind: Any, raw: str) -> tuple[Any, ...]:
+    return tuple(kind(part.strip()) for part in raw.split(",") if part.strip())
+
+
+def _boolean(raw: str) -> bool:
+    if raw.lower() in ("true", "1"):
+        return True
+    if raw.lower() in ("false", "0"):
+        return False
+    raise ValueError("neither true nor false")
+
+
+def _mapping(raw: str) -> dict[str, str]:
+    value = json.loads(raw)
+    if not isinstance(value, dict):
+        raise ValueError("not a JSON object")
+    return {str(key): str(item) for key, item in value.items()}
+
+
+def _parse(annotation: Any, raw: str) -> Any:
+    """One variable's text as the field's type."""
+    origin = typing.get_origin(annotation)
+    if origin is tuple:
+        return _tuple_of(typing.get_args(annotation)[0], raw)
+    if origin is not None:
+        return _mapping(raw)
+    return _boolean(raw) if annotation is bool else annotation(raw)
+
+
+def load(environ: Mapping[str, str]) -> Settings:
+    """Settings from the environment; SettingsError names what is unknown or bad."""
+    hints = typing.get_type_hints(Settings)
+    names = {PREFIX + item.name.upper(): item.name for item in fields(Settings)}
+    given = {key: raw for key, raw in environ.items() if key.startswith(PREFIX)} if environ else {}
+    unknown = sorted(given.keys() - names.keys() - FOREIGN)
+    if unknown:
+        raise SettingsError(f"unknown setting {', '.join(unknown)}")
+    values = {}
+    for key, raw in given.items():
+        if key in FOREIGN:
+            continue
+        try:
+            values[names[key]] = _parse(hints[names[key]], raw)
+        except (ValueError, TypeError) as error:
+            raise SettingsError(f"{key}: {error}") from error
+    return Settings(**values)

@@ -1,0 +1,51 @@
+"""The table of contents of a bundle's life: which to-do rows follow which completion.
+
+A row is written in the transaction of the completion that it follows; `workers.chains` sends the
+messages for what a completion recorded, the clock whatever is due and has no message.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Step(StrEnum):
+    """One kind of work; the name of its actor."""
+
+    VERIFY = "verify"  # ref: task id. Read a source once, keep what was hashed, publish the file.
+    SYNC = "sync"  # ref: `<kind>:<fqid>`. Make this replica hold it too.
+    INDEX = "index"  # ref: bundle fqid. Make search say what the catalog says.
+    MATCH = "match"  # ref: event id. Record the deliveries of jmespath subscriptions.
+    PERCOLATE = "percolate"  # ref: event id. The same for elasticsearch ones, once searchable.
+    BURY = "bury"  # ref: `<kind>:<uuid>[.<version>]`. Write a tombstone's record into this replica.
+    CHECKOUT = "checkout"  # ref: checkout job id. Copy a bundle to where people compute.
+    MAIL = "mail"  # ref: checkout job id. Tell its requester how it ended.
+    PUBLISH = "publish"  # ref: `<kind>:<fqid>`. Complete a reservation whose writer died.
+
+
+@dataclass(frozen=True, slots=True)
+class Todo:
+    """A need: one step on one reference in one replica."""
+
+    step: Step
+    replica: str
+    ref: str
+
+
+HERE, ELSEWHERE = "here", "elsewhere"
+
+FOLLOWS: Mapping[tuple[str, str], tuple[tuple[Step, str], ...]] = {
+    # (what completed, of which kind): (what follows, in this replica or in every other one)
+    ("publish", "file"): ((Step.SYNC, ELSEWHERE),),
+    ("publish", "bundle"): ((Step.INDEX, HERE), (Step.MATCH, HERE), (Step.SYNC, ELSEWHERE)),
+    ("sync", "file"): (),
+    ("sync", "bundle"): ((Step.INDEX, HERE), (Step.MATCH, HERE)),
+    ("index", "bundle"): ((Step.PERCOLATE, HERE),),
+    ("tombstone", "bundle"): (
+        (Step.BURY, HERE),
+        (Step.BURY, ELSEWHERE),
+        (Step.INDEX, HERE),
+        (Step.MATCH, HERE),
+    ),
+    ("checkout", "job"): ((Step.MAIL, HERE),),
+}

@@ -1,0 +1,27 @@
+"""Many rows in one statement: a derived table of the rows given, on either engine."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from storage.catalog.engine import Tx
+
+Columns = Mapping[str, tuple[str, Sequence[Any]]]
+"""Column name → (SQL type on PostgreSQL, values); all of one length."""
+
+
+def derived(tx: Tx, name: str, columns: Columns) -> tuple[str, dict[str, Any]]:
+    """The FROM item `name(columns)` holding the rows, and its parameters."""
+    if tx.dialect.name == "sqlite":
+        rows = list(zip(*(values for _, values in columns.values()), strict=True))
+        picks = ", ".join(
+            f"json_extract(value, '$[{place}]') AS {column}" for place, column in enumerate(columns)
+        )
+        body = orjson.dumps(rows).decode()
+        return f"(SELECT {picks} FROM json_each(:{name}_rows)) AS {name}", {f"{name}_rows": body}
+    arrays = ", ".join(
+        f"CAST(:{name}_{column} AS {kind}[])" for column, (kind, _) in columns.items()
+    )
+    parameters = {f"{name}_{column}": list(values) for column, (_, values) in columns.items()}
+    return f"unnest({arrays}) AS {name}({', '.join(columns)})", parameters

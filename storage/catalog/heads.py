@@ -1,0 +1,37 @@
+"""Head rows: one a uuid, locked first by every writer of it, several in sorted order."""
+
+from collections.abc import Iterable
+
+from sqlalchemy import select, text, tuple_
+
+from storage.catalog.engine import Tx
+from storage.catalog.schema import heads
+
+
+def lock(tx: Tx, kind: str, uuids: Iterable[str]) -> None:
+    """Hold these uuids until the unit of work ends, creating their heads where absent."""
+    for uuid in sorted(set(uuids)):
+        tx.execute(
+            text(
+                "INSERT INTO heads (kind, uuid) VALUES (:kind, :uuid)"
+                " ON CONFLICT (kind, uuid) DO NOTHING"
+            ),
+            {"kind": kind, "uuid": uuid},
+        )
+        held = select(heads.c.id).where(heads.c.kind == kind, heads.c.uuid == uuid)
+        tx.execute(held.with_for_update()).scalar_one()
+
+
+def change(tx: Tx, kind: str, uuid: str) -> int:
+    """Count one more change of a locked head and return the count."""
+    counted = text(
+        "UPDATE heads SET changes = changes + 1 WHERE kind = :kind AND uuid = :uuid"
+        " RETURNING changes"
+    )
+    return int(tx.execute(counted, {"kind": kind, "uuid": uuid}).scalar_one())
+
+
+def changes(tx: Tx, kind: str, uuid: str) -> int:
+    """How often this head changed; 0 when it does not exist."""
+    query = select(heads.c.changes).where(tuple_(heads.c.kind, heads.c.uuid) == (kind, uuid))
+    return int(tx.execute(query).scalar_one_or_none() or 0)

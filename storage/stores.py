@@ -1,0 +1,20 @@
+"""The bundle of open stores that every room above receives; built by `storage.connect`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from storage.catalog import Catalog
+from storage.model import Replica
+from storage.protocols import BlobStore, Notices, SearchIndex
+
+
+@dataclass(frozen=True)
+class Stores:
+    """One of each; `replicas` and `search` are keyed by replica, `areas` holds upload areas."""
+
+    replicas: Mapping[Replica, BlobStore]
+    areas: BlobStore
+    checkouts: Mapping[Replica, BlobStore]
+    catalog: Catalog
+    search: Mapping[Replica, SearchIndex]
+    notices: Notices

@@ -4,7 +4,7 @@ Each backend is enrolled in one contract suite (`tests/storage/contracts/`): the
 contract, the suite its proof. No word of a vendor appears here.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -29,30 +29,40 @@ class BlobInfo:
     crc32c: str | None = None
 
 
+Progress = Callable[[str, int], None]
+"""Told, as a copy moves on, a token to take it up again (empty: there is none) and the bytes so far.
+What it raises ends the copy."""
+
+
 class Upload(Protocol):
-    """An unfinished object, invisible until `complete`; parts of one size but the last."""
+    """An unfinished object, invisible until `complete`; parts of one size but the last, which may
+    be stored in any order and several at once."""
 
     @property
     def token(self) -> str:
         """Names this upload in its store, so that another process may resume or abort it."""
 
     def part(self, number: int, blocks: Iterable[bytes]) -> None:
-        """Store part `number` (from 1); storing one again replaces it."""
+        """Store part `number` (1 to 10,000); storing one again replaces it."""
 
     def parts(self) -> Mapping[int, int]:
         """Sizes of the parts that are stored already, by number."""
 
     def complete(self) -> BlobInfo:
-        """Make the object visible if the key is free, else raise AlreadyExists and keep nothing."""
+        """Make the object visible if the key is free, else raise AlreadyExists and keep nothing.
+
+        Invalid when a part is missing or of the wrong size; no part at all is an empty object.
+        """
 
     def abort(self) -> None:
         """Forget the upload and its parts; no error when it is gone already."""
 
 
 class BlobStore(Protocol):
-    """One bucket. Keys are `/`-separated text of at most 900 UTF-8 bytes; objects never change.
+    """One bucket. Keys are `/`-separated text of at most 900 UTF-8 bytes without control characters;
+    metadata are lower-case names with printable ASCII values, 2 KB in all; objects never change.
 
-    Absent keys raise NotFound, a store that cannot be reached Unavailable.
+    Absent keys raise NotFound, a store that cannot be reached Unavailable, a bad key Invalid.
     """
 
     def head(self, key: str) -> BlobInfo:
@@ -61,7 +71,11 @@ class BlobStore(Protocol):
     def read(
         self, key: str, *, pin: str | None = None, start: int = 0, length: int | None = None
     ) -> Iterator[bytes]:
-        """Stream a range in blocks of at most BLOCK bytes; SourceChanged if `pin` no longer fits."""
+        """Stream a range in blocks of at most BLOCK bytes; errors come with the first block.
+
+        SourceChanged if `pin` no longer fits, RangeNotSatisfiable if a `start` above 0 is not inside
+        the object; a range that ends beyond it ends with it.
+        """
 
     def put(
         self,
@@ -77,19 +91,32 @@ class BlobStore(Protocol):
         self,
         key: str,
         *,
+        part_size: int,
         content_type: str,
         metadata: Mapping[str, str] | None = None,
         token: str | None = None,
     ) -> Upload:
-        """Start a multipart upload, or take up the one named by `token` (NotFound if it is gone)."""
+        """Start a multipart upload, or take up the one named by `token` (NotFound if it is gone).
+
+        All parts but the last will have `part_size` bytes; what is taken up keeps its first words.
+        """
 
     def copy(
-        self, source: "BlobStore", key: str, target_key: str, *, pin: str, part_size: int
+        self,
+        source: "BlobStore",
+        key: str,
+        target_key: str,
+        *,
+        pin: str,
+        part_size: int,
+        resume: str | None = None,
+        progress: Progress | None = None,
     ) -> BlobInfo | None:
-        """Copy inside the engine without moving bytes through us, if the key is free.
+        """Copy with content type and metadata inside the engine, not through us, if the key is free.
 
         None when `source` is of another engine: the caller streams instead. AlreadyExists when the
-        key is taken, SourceChanged when `pin` no longer fits.
+        key is taken, SourceChanged when `pin` no longer fits. `resume` is a token that `progress`
+        was given by a copy of the same source that died; one that is gone starts anew.
         """
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[BlobInfo]:
@@ -112,6 +139,33 @@ class BlobStore(Protocol):
 
     def direct_url(self, key: str) -> str:
         """The object's address in its cloud's own words (`s3://`, `gs://`, `file://`)."""
+
+
+class Source(Protocol):
+    """One object that a depositor named by URL; only read, by its pin.
+
+    Unprocessable (`source_not_found`) when it is absent or may not be read, else as a BlobStore.
+    """
+
+    def head(self) -> BlobInfo:
+        """Size, pin, content type and metadata; tags count as metadata, which wins."""
+
+    def read(self, pin: str, start: int = 0, length: int | None = None) -> Iterator[bytes]:
+        """Stream a range of exactly the bytes that `pin` names, else raise SourceChanged."""
+
+
+class Sources(Protocol):
+    """What a `source_url` may name."""
+
+    def open(self, url: str) -> Source:
+        """The source, not yet touched; Invalid (`unknown_source_schema`) for a scheme that we do
+        not read, Forbidden for a file outside of the configured folders."""
+
+    def area_key(self, url: str) -> str | None:
+        """The key in the area store that this URL names in any of its spellings, or None."""
+
+    def own(self, url: str) -> bool:
+        """True when the URL points into one of the store's own buckets."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,43 @@
+"""Tokens that the service signs itself."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from joserfc import jwt
+
+from auth.keys import SigningKeys, algorithm_of
+
+
+@dataclass(frozen=True)
+class Grant:
+    """Whom a token names, what it says of them, and for how long."""
+
+    email: str
+    groups: tuple[str, ...]
+    lifetime_s: int
+    scope: tuple[str, ...] = ()
+
+
+def issue(
+    keys: SigningKeys,
+    grant: Grant,
+    *,
+    issuer: str,
+    audience: Iterable[str],
+    now: float,
+    token_id: str,
+) -> str:
+    """A bearer token, signed with the newest key."""
+    claims = {
+        "iss": issuer,
+        "sub": grant.email,
+        "aud": list(audience),
+        "email": grant.email,
+        "groups": list(grant.groups),
+        "scope": " ".join(grant.scope),
+        "iat": int(now),
+        "exp": int(now) + grant.lifetime_s,
+        "jti": token_id,
+    }
+    header = {"alg": algorithm_of(keys.signing), "kid": keys.signing.kid}
+    return jwt.encode(header, claims, keys.signing, algorithms=[header["alg"] or ""])

@@ -1,0 +1,33 @@
+"""Small secrets at rest: sealed with AES-256-GCM, bound to the place they are kept in."""
+
+import os
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from storage.errors import Unavailable
+
+FORMAT = b"\x01"
+NONCE_BYTES = 12
+
+
+class Sealer:
+    """Seals and opens with one key of 32 bytes, as `keys.derive` makes it."""
+
+    def __init__(self, key: bytes) -> None:
+        self._cipher = AESGCM(key)
+
+    def seal(self, plain: bytes, context: bytes) -> bytes:
+        """What only this key and the same context open again; different each time."""
+        nonce = os.urandom(NONCE_BYTES)
+        return FORMAT + nonce + self._cipher.encrypt(nonce, plain, context)
+
+    def open(self, sealed: bytes, context: bytes) -> bytes:
+        """The plain bytes; Unavailable when the key, the context or a single bit is another."""
+        nonce, body = sealed[1 : 1 + NONCE_BYTES], sealed[1 + NONCE_BYTES :]
+        try:
+            if sealed[:1] != FORMAT:
+                raise ValueError("not a format of ours")
+            return self._cipher.decrypt(nonce, body, context)
+        except (InvalidTag, ValueError) as error:
+            raise Unavailable("A sealed secret cannot be opened with the store's key") from error

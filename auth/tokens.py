@@ -1,0 +1,132 @@
+"""Bearer tokens: from an Authorization header to a principal."""
+
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from joserfc.errors import JoseError
+from joserfc.jws import JWSRegistry, deserialize_compact
+
+from auth.claims import Unverified, judge, read
+from auth.keyring import Ages, Fetch, KeyRing, PublicKey, fetch_json
+from auth.keys import signing_keys
+from storage.errors import Invalid, Unauthorized
+from storage.model import Principal
+
+ALGORITHMS = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"}) | frozenset(
+    {"ES256", "ES384", "ES512"}
+)
+"""All that settings may allow. Nothing symmetric: a public key must never serve as a password."""
+
+LEEWAY_S = 30.0
+OWN_COOLDOWN_S = 1.0
+"""Our own keys are a small file, so a rotation need not wait for the cool-down of foreign ones."""
+
+
+class TokenSettings(Protocol):
+    """The part of Settings that decides which tokens are accepted."""
+
+    @property
+    def home(self) -> Path: ...
+    @property
+    def auth_url(self) -> str: ...
+    @property
+    def issuers(self) -> Mapping[str, str]: ...
+    @property
+    def audiences(self) -> tuple[str, ...]: ...
+    @property
+    def token_algorithms(self) -> tuple[str, ...]: ...
+    @property
+    def keys_refresh_s(self) -> int: ...
+    @property
+    def keys_cooldown_s(self) -> int: ...
+
+
+class _Registry(JWSRegistry):
+    # Issuers may put a certificate chain into the header; the token as a whole is bounded.
+    max_header_length = 16 * 1024
+    max_signature_length = 4 * 1024
+
+
+class Verifier:
+    """Accepts the tokens of some issuers, each against that issuer's own keys."""
+
+    def __init__(
+        self,
+        rings: Mapping[str, KeyRing],
+        *,
+        audiences: Collection[str],
+        algorithms: Collection[str],
+        clock: Callable[[], float],
+        leeway_s: float = LEEWAY_S,
+    ) -> None:
+        if not algorithms or not ALGORITHMS.issuperset(algorithms):
+            raise Invalid(
+                "STORE_TOKEN_ALGORITHMS names an algorithm that tokens cannot be signed with"
+            )
+        self._rings = dict(rings)
+        self._audiences = frozenset(audiences)
+        self._algorithms = frozenset(algorithms)
+        self._clock = clock
+        self._leeway_s = leeway_s
+        self._registry = _Registry(algorithms=self._algorithms, strict_check_header=False)
+
+    def verify(self, token: str) -> Principal:
+        """Who the token names; Unauthorized, without repeating anything of it, for every fault."""
+        unverified = read(token)
+        if unverified.algorithm not in self._algorithms:
+            raise Unauthorized("The token's algorithm is not accepted")
+        self._check_signature(token, self._key(unverified))
+        return judge(unverified.claims, self._audiences, self._clock(), self._leeway_s)
+
+    def _key(self, unverified: Unverified) -> PublicKey:
+        ring = self._rings.get(unverified.issuer)
+        if ring is None:
+            raise Unauthorized("The token's issuer is not accepted")
+        return ring.find(unverified.key_id)
+
+    def _check_signature(self, token: str, key: PublicKey) -> None:
+        # The one key is passed, never a set: members of the header cannot choose another.
+        try:
+            deserialize_compact(token, key, registry=self._registry)
+        except (JoseError, ValueError, TypeError, RecursionError) as error:
+            raise Unauthorized("The token's signature does not verify") from error
+
+
+def bearer(authorization: str | None) -> str | None:
+    """The token of an Authorization header, None without one; any other scheme is Unauthorized."""
+    if authorization is None:
+        return None
+    scheme, _, token = authorization.strip().partition(" ")
+    if scheme.lower() != "bearer" or not token.strip():
+        raise Unauthorized("The Authorization header holds no bearer token")
+    return token.strip()
+
+
+def verifier(
+    settings: TokenSettings,
+    clock: Callable[[], float],
+    fetch: Callable[[str], Mapping[str, Any]] = fetch_json,
+) -> Verifier:
+    """The verifier that the settings describe; our own keys are read from their file."""
+    accepted = settings.issuers or {settings.auth_url: ""}
+    return Verifier(
+        {issuer: _ring(settings, issuer, clock, fetch) for issuer in accepted},
+        audiences=settings.audiences,
+        algorithms=settings.token_algorithms,
+        clock=clock,
+    )
+
+
+def _ring(
+    settings: TokenSettings,
+    issuer: str,
+    clock: Callable[[], float],
+    fetch: Callable[[str], Mapping[str, Any]],
+) -> KeyRing:
+    if issuer == settings.auth_url:
+        ages = Ages(settings.keys_refresh_s, OWN_COOLDOWN_S)
+        return KeyRing(lambda: signing_keys(settings.home).jwks(), clock, ages)
+    source: Fetch = partial(fetch, settings.issuers[issuer])
+    return KeyRing(source, clock, Ages(settings.keys_refresh_s, settings.keys_cooldown_s))

@@ -5,15 +5,18 @@ messages for what a completion recorded, the clock whatever is due and has no me
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
+
+from storage.model import REPLICAS, Todo
 
 
 class Step(StrEnum):
     """One kind of work; the name of its actor."""
 
     VERIFY = "verify"  # ref: task id. Read a source once, keep what was hashed, publish the file.
+    VERIFY_LARGE = "verify_large"  # The same, for what would hold the others up.
     SYNC = "sync"  # ref: `<kind>:<fqid>`. Make this replica hold it too.
+    SYNC_LARGE = "sync_large"  # The same, for what would hold the others up.
     INDEX = "index"  # ref: bundle fqid. Make search say what the catalog says.
     MATCH = "match"  # ref: event id. Record the deliveries of jmespath subscriptions.
     PERCOLATE = "percolate"  # ref: event id. The same for elasticsearch ones, once searchable.
@@ -21,15 +24,6 @@ class Step(StrEnum):
     CHECKOUT = "checkout"  # ref: checkout job id. Copy a bundle to where people compute.
     MAIL = "mail"  # ref: checkout job id. Tell its requester how it ended.
     PUBLISH = "publish"  # ref: `<kind>:<fqid>`. Complete a reservation whose writer died.
-
-
-@dataclass(frozen=True, slots=True)
-class Todo:
-    """A need: one step on one reference in one replica."""
-
-    step: Step
-    replica: str
-    ref: str
 
 
 HERE, ELSEWHERE = "here", "elsewhere"
@@ -49,3 +43,12 @@ FOLLOWS: Mapping[tuple[str, str], tuple[tuple[Step, str], ...]] = {
     ),
     ("checkout", "job"): ((Step.MAIL, HERE),),
 }
+
+
+def follows(done: str, kind: str, replica: str, ref: str) -> tuple[Todo, ...]:
+    """The rows that the completion of `done` on a `kind` asks for; `ref` is that of all of them."""
+    rows = []
+    for step, where in FOLLOWS[done, kind]:
+        places = (replica,) if where == HERE else tuple(r for r in REPLICAS if r != replica)
+        rows += [Todo(step, place, ref) for place in places]
+    return tuple(rows)

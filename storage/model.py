@@ -1,8 +1,7 @@
 """The nouns that every room shares, as frozen dataclasses; no behaviour beyond spelling."""
 
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Replica = Literal["aws", "gcp"]
 REPLICAS: tuple[Replica, ...] = ("aws", "gcp")
@@ -48,7 +47,7 @@ class FileVersion:
     size: int
     checksums: Checksums
     origin: Replica
-    created_at: datetime
+    created_us: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,7 @@ class BundleVersion:
     creator_uid: int
     origin: Replica
     file_count: int
-    created_at: datetime
+    created_us: int
     parent: str | None = None
 
 
@@ -83,3 +82,33 @@ class Principal:
     email: str
     groups: frozenset[str]
     scopes: frozenset[str] = frozenset()
+
+
+class Todo(NamedTuple):
+    """A need: one step on one reference in one replica; `step` is a word of `pipelines.flow`."""
+
+    step: str
+    replica: str
+    ref: str
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Our hold on a to-do row; `attempts` counts this claim too."""
+
+    todo: Todo
+    token: str
+    attempts: int
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened to a bundle in one replica; `id` is made of the other fields."""
+
+    id: str
+    replica: Replica
+    type: EventType
+    fqid: FQID
+    bundle_id: int
+    at_us: int

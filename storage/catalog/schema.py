@@ -36,7 +36,7 @@ Id = BigInteger().with_variant(Integer, "sqlite")
 
 def _narrow(name: str, *columns: Column[object] | Index | UniqueConstraint) -> Table:
     """A table that is its primary key's index."""
-    return Table(name, metadata, *columns, sqlite_with_rowid=False)  # type: ignore[arg-type]
+    return Table(name, metadata, *columns, sqlite_with_rowid=False)
 
 
 meta = _narrow("meta", Column("key", Key, primary_key=True), Column("value", Text, nullable=False))

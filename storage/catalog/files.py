@@ -1,0 +1,257 @@
+"""Files: reserved once verified, published once their record is in the origin's bucket."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Row, Select, select, text, update
+
+from storage.catalog import bulk
+from storage.catalog.engine import Tx, now_us
+from storage.catalog.schema import blob_replicas, blobs, files
+from storage.model import FQID, Checksums, FileVersion, Replica
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """A file's row with all that its record needs."""
+
+    file: FileVersion
+    blob_id: int
+    digest: str
+    author: str
+    event_id: str
+    published: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """What a verified file is made of."""
+
+    fqid: FQID
+    digest: str
+    origin: Replica
+    creator_uid: int
+    author: str
+    content_type: str
+    size: int
+    checksums: Checksums
+    blob_etag: str
+    event_id: str
+
+
+_COLUMNS = (
+    files.c.id,
+    files.c.uuid,
+    files.c.version,
+    files.c.creator_uid,
+    files.c.content_type,
+    blobs.c.size,
+    blobs.c.sha1,
+    blobs.c.sha256,
+    blobs.c.crc32c,
+    files.c.s3_etag,
+    files.c.origin,
+    files.c.created_us,
+)
+
+
+def _file(row: Row[tuple[object, ...]]) -> FileVersion:
+    checksums = Checksums(row.sha1, row.sha256, row.crc32c, row.s3_etag)
+    return FileVersion(
+        id=row.id,
+        fqid=FQID(row.uuid, row.version),
+        creator_uid=row.creator_uid,
+        content_type=row.content_type,
+        size=row.size,
+        checksums=checksums,
+        origin=row.origin,
+        created_us=row.created_us,
+    )
+
+
+def _reserved(row: Row[tuple[object, ...]]) -> Reserved:
+    published = row.published_us is not None
+    return Reserved(_file(row), row.blob_id, row.digest, row.author, row.event_id, published)
+
+
+def _whole() -> Select[tuple[object, ...]]:
+    extra = (
+        files.c.blob_id,
+        files.c.digest,
+        files.c.author,
+        files.c.event_id,
+        files.c.published_us,
+    )
+    return select(*_COLUMNS, *extra).join(blobs, blobs.c.id == files.c.blob_id)
+
+
+def by_id(tx: Tx, ident: int) -> Reserved:
+    """The row of a known id."""
+    return _reserved(tx.execute(_whole().where(files.c.id == ident)).one())
+
+
+def by_fqid(tx: Tx, fqid: FQID) -> Reserved | None:
+    """The row of a version, published or not, wherever it is."""
+    query = _whole().where(files.c.uuid == fqid.uuid, files.c.version == fqid.version)
+    row = tx.execute(query).first()
+    return None if row is None else _reserved(row)
+
+
+def latest_anywhere(tx: Tx, uuid: str) -> Reserved | None:
+    """The greatest published version of a uuid in any replica."""
+    query = _whole().where(files.c.uuid == uuid, files.c.published_us.is_not(None))
+    row = tx.execute(query.order_by(files.c.version.desc()).limit(1)).first()
+    return None if row is None else _reserved(row)
+
+
+def reserve(tx: Tx, new: NewFile) -> Reserved:
+    """Insert the version, or return the row that has it already (compare the digests)."""
+    blob_id = _blob(tx, new)
+    tx.execute(
+        text(
+            "INSERT INTO files (uuid, version, digest, origin, creator_uid, author, content_type,"
+            " s3_etag, blob_id, event_id, created_us)"
+            " VALUES (:uuid, :version, :digest, :origin, :creator_uid, :author, :content_type,"
+            " :s3_etag, :blob_id, :event_id, :now) ON CONFLICT (uuid, version) DO NOTHING"
+        ),
+        {
+            "uuid": new.fqid.uuid,
+            "version": new.fqid.version,
+            "digest": new.digest,
+            "origin": new.origin,
+            "creator_uid": new.creator_uid,
+            "author": new.author,
+            "content_type": new.content_type,
+            "s3_etag": new.checksums.s3_etag,
+            "blob_id": blob_id,
+            "event_id": new.event_id,
+            "now": now_us(tx),
+        },
+    )
+    reserved = by_fqid(tx, new.fqid)
+    assert reserved is not None
+    return reserved
+
+
+def _blob(tx: Tx, new: NewFile) -> int:
+    values = {
+        "sha256": new.checksums.sha256,
+        "sha1": new.checksums.sha1,
+        "crc32c": new.checksums.crc32c,
+        "s3_etag": new.blob_etag,
+        "size": new.size,
+    }
+    tx.execute(
+        text(
+            "INSERT INTO blobs (sha256, sha1, crc32c, s3_etag, size)"
+            " VALUES (:sha256, :sha1, :crc32c, :s3_etag, :size) ON CONFLICT (sha256) DO NOTHING"
+        ),
+        values,
+    )
+    query = select(blobs.c.id).where(blobs.c.sha256 == new.checksums.sha256)
+    return int(tx.execute(query).scalar_one())
+
+
+def publish(tx: Tx, ident: int) -> bool:
+    """Mark a reserved row published; False when it was before."""
+    fresh = update(files).where(files.c.id == ident, files.c.published_us.is_(None))
+    return bool(tx.execute(fresh.values(published_us=now_us(tx))).rowcount)
+
+
+def reserved_before(tx: Tx, us: int, *, limit: int) -> list[FQID]:
+    """Reservations whose writer should have finished by now."""
+    query = select(files.c.uuid, files.c.version).where(
+        files.c.published_us.is_(None), files.c.created_us < us
+    )
+    return [FQID(*row) for row in tx.execute(query.order_by(files.c.created_us).limit(limit))]
+
+
+def blob_present(tx: Tx, replica: Replica, sha256: str) -> bool:
+    """Whether the catalog knows these bytes in a replica's bucket."""
+    query = (
+        select(blobs.c.id)
+        .join(blob_replicas, blob_replicas.c.blob_id == blobs.c.id)
+        .where(blobs.c.sha256 == sha256, blob_replicas.c.replica == replica)
+        .where(blob_replicas.c.state == "present")
+    )
+    return tx.execute(query).first() is not None
+
+
+Found = tuple[int, int, str, int, str, str, str, str]
+"""ordinal, id, content_type, size, sha1, sha256, crc32c, s3_etag of one looked-up file."""
+
+
+def lookup(tx: Tx, replica: Replica, keys: Sequence[FQID]) -> list[Found]:
+    """The files of these keys that readers of a replica see, in any order: one query.
+
+    `ordinal` is the key's place in `keys`. The join is spelled so that the planner takes the index
+    of what is visible, key by key, however large the tables are.
+    """
+    columns = {
+        "ordinal": ("bigint", range(len(keys))),
+        "uuid": ("text", [key.uuid for key in keys]),
+        "version": ("text", [key.version for key in keys]),
+    }
+    source, parameters = bulk.derived(tx, "wanted", columns)
+    seen = (
+        "visible AS v ON v.kind = 'file' AND v.replica = :replica"
+        " AND v.uuid = wanted.uuid AND v.version = wanted.version"
+        if tx.dialect.name == "sqlite"
+        else "LATERAL (SELECT id FROM visible WHERE kind = 'file' AND replica = :replica"
+        ' AND uuid = wanted.uuid COLLATE "C" AND version = wanted.version COLLATE "C"'
+        " LIMIT 1) AS v ON true"
+    )
+    # SQLite keeps the order of a CROSS JOIN; LATERAL does the same for PostgreSQL.
+    join = "CROSS JOIN" if tx.dialect.name == "sqlite" else "JOIN"
+    found = tx.execute(
+        text(
+            "SELECT wanted.ordinal, f.id, f.content_type, b.size, b.sha1, b.sha256, b.crc32c,"
+            f" f.s3_etag FROM {source} {join} {seen}"
+            f" {join} files AS f ON f.id = v.id {join} blobs AS b ON b.id = f.blob_id"
+        ),
+        {**parameters, "replica": replica},
+    )
+    return found.all()  # type: ignore[return-value]
+
+
+def whereabouts(tx: Tx, keys: Sequence[FQID]) -> dict[FQID, str]:
+    """Of these keys, those that are known at all: `elsewhere` (published) or `pending`."""
+    columns = {
+        "uuid": ("text", [key.uuid for key in keys]),
+        "version": ("text", [key.version for key in keys]),
+    }
+    source, parameters = bulk.derived(tx, "wanted", columns)
+    known = tx.execute(
+        text(
+            "SELECT f.uuid, f.version, f.published_us IS NOT NULL AS published FROM files AS f"
+            f" JOIN {source} ON f.uuid = wanted.uuid AND f.version = wanted.version"
+        ),
+        parameters,
+    )
+    places = {FQID(row[0], row[1]): "elsewhere" if row[2] else "pending" for row in known}
+    open_tasks = tx.execute(
+        text(
+            f"SELECT t.uuid, t.version FROM tasks AS t JOIN {source} ON t.uuid = wanted.uuid"
+            " AND t.version = wanted.version WHERE t.finished_us IS NULL"
+        ),
+        parameters,
+    )
+    for row in open_tasks:
+        places.setdefault(FQID(row[0], row[1]), "pending")
+    return places
+
+
+def seen_by_id(tx: Tx, replica: Replica, idents: Sequence[int]) -> set[int]:
+    """Which of these files readers of a replica see."""
+    source, parameters = bulk.derived(tx, "wanted", {"id": ("bigint", idents)})
+    rows = tx.execute(
+        text(
+            f"SELECT wanted.id FROM {source} JOIN files AS f ON f.id = wanted.id"
+            " JOIN visible AS v ON v.kind = 'file' AND v.replica = :replica"
+            " AND v.uuid = f.uuid AND v.version = f.version"
+        ),
+        {**parameters, "replica": replica},
+    )
+    return set(rows.scalars())
+
+

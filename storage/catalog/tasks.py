@@ -1,0 +1,114 @@
+"""Tasks: one attempt each to take a file in; at most one of a `uuid.version` is open."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from sqlalchemy import Row, Select, insert, select, update
+
+from storage.catalog.engine import Tx, now_us
+from storage.catalog.schema import tasks
+from storage.model import FQID, Checksums, Replica
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRow:
+    """What was declared of a file and how far its verification is; states as `GET /tasks` says,
+    except that RUNNING is only known from the claim on its to-do row."""
+
+    id: str
+    fqid: FQID
+    replica: Replica
+    state: str
+    digest: str
+    source_url: str
+    pin: str
+    size: int
+    content_type: str
+    creator_uid: int
+    author: str
+    declared: Checksums
+    bytes_done: int
+    cause: Mapping[str, Any] | None
+    created_us: int
+
+
+def _row(row: Row[Any]) -> TaskRow:
+    return TaskRow(
+        id=row.id,
+        fqid=FQID(row.uuid, row.version),
+        replica=row.replica,
+        state=row.state,
+        digest=row.digest,
+        source_url=row.source_url,
+        pin=row.pin,
+        size=row.size,
+        content_type=row.content_type,
+        creator_uid=row.creator_uid,
+        author=row.author,
+        declared=Checksums(row.sha1, row.sha256, row.crc32c, row.s3_etag),
+        bytes_done=row.bytes_done,
+        cause=None if row.cause is None else orjson.loads(row.cause),
+        created_us=row.created_us,
+    )
+
+
+def _first(tx: Tx, query: Select[Any]) -> TaskRow | None:
+    row = tx.execute(query).first()
+    return None if row is None else _row(row)
+
+
+def get(tx: Tx, ident: str) -> TaskRow | None:
+    """The task of that id."""
+    return _first(tx, select(tasks).where(tasks.c.id == ident))
+
+
+def current(tx: Tx, fqid: FQID) -> TaskRow | None:
+    """The latest task of a version: the open one, if there is one."""
+    query = select(tasks).where(tasks.c.uuid == fqid.uuid, tasks.c.version == fqid.version)
+    return _first(tx, query.order_by(tasks.c.created_us.desc(), tasks.c.id).limit(1))
+
+
+def latest_open(tx: Tx, uuid: str) -> TaskRow | None:
+    """The open task of a uuid's greatest version."""
+    query = select(tasks).where(tasks.c.uuid == uuid, tasks.c.finished_us.is_(None))
+    return _first(tx, query.order_by(tasks.c.version.desc()).limit(1))
+
+
+def start(tx: Tx, task: TaskRow) -> None:
+    """Open a task; the caller holds the file's head and saw that none is open."""
+    tx.execute(
+        insert(tasks).values(
+            id=task.id,
+            uuid=task.fqid.uuid,
+            version=task.fqid.version,
+            replica=task.replica,
+            state=task.state,
+            digest=task.digest,
+            source_url=task.source_url,
+            pin=task.pin,
+            size=task.size,
+            content_type=task.content_type,
+            creator_uid=task.creator_uid,
+            author=task.author,
+            sha1=task.declared.sha1,
+            sha256=task.declared.sha256,
+            crc32c=task.declared.crc32c,
+            s3_etag=task.declared.s3_etag,
+            created_us=now_us(tx),
+        )
+    )
+
+
+def progress(tx: Tx, ident: str, bytes_done: int) -> None:
+    """Say how many bytes were read."""
+    tx.execute(update(tasks).where(tasks.c.id == ident).values(bytes_done=bytes_done))
+
+
+def finish(tx: Tx, ident: str, *, state: str, cause: Mapping[str, Any] | None = None) -> None:
+    """Close a task for good; a successful one has read every byte."""
+    text = None if cause is None else orjson.dumps(cause).decode()
+    done = {"bytes_done": tasks.c.size} if state == "SUCCEEDED" else {}
+    values = {"state": state, "cause": text, "finished_us": now_us(tx), **done}
+    tx.execute(update(tasks).where(tasks.c.id == ident).values(**values))

@@ -1,0 +1,185 @@
+"""The durable queue: to-do rows are born with the need, claimed before the work, deleted with it.
+
+The claim decides, not the message: whoever holds the row's token may complete it, and a completion
+whose token is gone rolls back. A need that arises again while its row is being worked on clears
+the token, so that the work is done once more with the new state.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import delete, func, select, text, update
+from sqlalchemy.sql.elements import ColumnElement
+
+from storage.catalog import bulk
+from storage.catalog.engine import Tx, now_us
+from storage.catalog.schema import todo
+from storage.errors import Lost
+from storage.model import Claim, Todo
+
+RESEND_US = 5_000_000
+"""Age of a message that is presumed lost when its queue runs low."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """A row that failed too often, waiting for a human."""
+
+    todo: Todo
+    attempts: int
+    parked_us: int
+    reason: str
+
+
+def _is(key: Todo) -> ColumnElement[bool]:
+    return (todo.c.step == key.step) & (todo.c.replica == key.replica) & (todo.c.ref == key.ref)
+
+
+def add(tx: Tx, rows: Iterable[Todo], *, request_id: str = "", sent: bool = True) -> None:
+    """Record needs, all due now; one that exists is due again and its present claim is void.
+
+    `sent` says that the caller will send the messages; the clock sends the others.
+    """
+    rows = sorted(set(rows))
+    if not rows:
+        return
+    now = now_us(tx)
+    source, parameters = bulk.derived(
+        tx,
+        "fresh",
+        {
+            "step": ("text", [row.step for row in rows]),
+            "replica": ("text", [row.replica for row in rows]),
+            "ref": ("text", [row.ref for row in rows]),
+        },
+    )
+    tx.execute(
+        text(
+            "INSERT INTO todo (step, replica, ref, born_us, due_us, sent_us, attempts, request_id)"
+            f" SELECT step, replica, ref, :now, :now, :sent, 0, :request_id FROM {source} WHERE true"
+            " ON CONFLICT (step, replica, ref) DO UPDATE SET due_us = excluded.due_us,"
+            " sent_us = excluded.sent_us, attempts = 0, token = NULL, parked_us = NULL,"
+            " reason = NULL"
+        ),
+        {**parameters, "now": now, "sent": now if sent else None, "request_id": request_id},
+    )
+
+
+def claim(tx: Tx, key: Todo, *, token: str, lease_s: float, max_claims: int) -> Claim | None:
+    """Take a row that is due and not parked; None when there is nothing to do.
+
+    A row that was claimed `max_claims` times already is parked instead: its work kills workers.
+    """
+    now = now_us(tx)
+    free = _is(key) & todo.c.parked_us.is_(None) & (todo.c.due_us <= now)
+    spent = free & (todo.c.attempts >= max_claims)
+    reason = func.coalesce(todo.c.reason, "Claimed too often without an end.")
+    parked = update(todo).where(spent).values(parked_us=now, token=None, reason=reason)
+    taken = (
+        update(todo)
+        .where(free, todo.c.attempts < max_claims)
+        .values(token=token, attempts=todo.c.attempts + 1, due_us=now + int(lease_s * 1e6))
+        .returning(todo.c.attempts, todo.c.request_id)
+    )
+    row = tx.execute(taken).first()
+    if row is None:
+        tx.execute(parked)
+        return None
+    return Claim(key, token, row.attempts, row.request_id)
+
+
+def renew(tx: Tx, held: Claim, *, lease_s: float) -> None:
+    """Hold on for another lease; Lost when the claim is no longer ours."""
+    due = now_us(tx) + int(lease_s * 1e6)
+    ours = _is(held.todo) & (todo.c.token == held.token)
+    if tx.execute(update(todo).where(ours).values(due_us=due)).rowcount != 1:
+        raise Lost("The claim was lost.")
+
+
+def finish(tx: Tx, held: Claim) -> None:
+    """Delete the row in the transaction of its effect; Lost rolls that back."""
+    ours = _is(held.todo) & (todo.c.token == held.token)
+    if tx.execute(delete(todo).where(ours)).rowcount != 1:
+        raise Lost("The claim was lost.")
+
+
+def postpone(tx: Tx, held: Claim, *, delay_s: float, reason: str, counted: bool = True) -> None:
+    """Give the row back, to be tried again after a while; not an error when it was lost."""
+    ours = _is(held.todo) & (todo.c.token == held.token)
+    due = now_us(tx) + int(delay_s * 1e6)
+    values = {"token": None, "due_us": due, "sent_us": None, "reason": reason}
+    if not counted:
+        values["attempts"] = held.attempts - 1
+    tx.execute(update(todo).where(ours).values(**values))
+
+
+def park(tx: Tx, held: Claim, *, reason: str) -> None:
+    """Put the row aside with its reason, for a human to see and re-drive."""
+    ours = _is(held.todo) & (todo.c.token == held.token)
+    tx.execute(update(todo).where(ours).values(parked_us=now_us(tx), token=None, reason=reason))
+
+
+def due(tx: Tx, step: str, *, limit: int, resend: bool) -> list[tuple[Todo, str]]:
+    """Rows due now with their request ids, marked as sent; with `resend` also those whose message
+    went out a moment ago, because the queue that held it is empty."""
+    now = now_us(tx)
+    stale = now if resend else now - RESEND_US
+    query = (
+        select(todo.c.replica, todo.c.ref, todo.c.request_id)
+        .where(todo.c.step == step, todo.c.parked_us.is_(None), todo.c.due_us <= now)
+        .where(todo.c.sent_us.is_(None) | (todo.c.sent_us <= stale))
+        .order_by(todo.c.due_us)
+        .limit(limit)
+    )
+    rows = [(Todo(step, row.replica, row.ref), str(row.request_id)) for row in tx.execute(query)]
+    _mark_sent(tx, [row for row, _ in rows], now)
+    return rows
+
+
+def _mark_sent(tx: Tx, rows: Sequence[Todo], now: int) -> None:
+    if not rows:
+        return
+    columns = {
+        "replica": ("text", [row.replica for row in rows]),
+        "ref": ("text", [row.ref for row in rows]),
+    }
+    source, parameters = bulk.derived(tx, "out", columns)
+    marked = text(
+        f"UPDATE todo SET sent_us = :now FROM {source} WHERE todo.step = :step"
+        " AND todo.replica = out.replica AND todo.ref = out.ref"
+    )
+    tx.execute(marked, {**parameters, "now": now, "step": rows[0].step})
+
+
+def exists_due(tx: Tx, step: str) -> bool:
+    """Whether any row of a step is due: one probe of an index."""
+    rows = select(todo.c.ref).where(todo.c.step == step, todo.c.parked_us.is_(None))
+    return tx.execute(rows.where(todo.c.due_us <= now_us(tx)).limit(1)).first() is not None
+
+
+def claimed(tx: Tx, key: Todo) -> bool:
+    """Whether somebody is working on the row."""
+    query = select(todo.c.token).where(_is(key), todo.c.due_us > now_us(tx))
+    return tx.execute(query).scalar_one_or_none() is not None
+
+
+def backlog(tx: Tx) -> dict[tuple[str, str], int]:
+    """Open rows by step and replica."""
+    counted = select(todo.c.step, todo.c.replica, func.count()).where(todo.c.parked_us.is_(None))
+    rows = tx.execute(counted.group_by(todo.c.step, todo.c.replica))
+    return {(step, replica): count for step, replica, count in rows}
+
+
+def parked(tx: Tx, *, limit: int = 100) -> list[Parked]:
+    """Rows put aside, the latest first."""
+    query = select(todo).where(todo.c.parked_us.is_not(None)).order_by(todo.c.parked_us.desc())
+    return [
+        Parked(Todo(row.step, row.replica, row.ref), row.attempts, row.parked_us, row.reason or "")
+        for row in tx.execute(query.limit(limit))
+    ]
+
+
+def count_parked(tx: Tx) -> int:
+    """How many rows were put aside."""
+    query = select(func.count()).select_from(todo).where(todo.c.parked_us.is_not(None))
+    return int(tx.execute(query).scalar_one())

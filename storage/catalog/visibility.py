@@ -1,0 +1,119 @@
+"""What readers see, and which bucket has which record: two narrow tables, all ranges of their keys."""
+
+from collections.abc import Iterable
+
+from sqlalchemy import delete, select, text, tuple_
+
+from storage.catalog.engine import Tx, now_us
+from storage.catalog.schema import presence, visible
+from storage.model import FQID, REPLICAS, Replica
+
+
+def show(tx: Tx, kind: str, replica: Replica, fqid: FQID, ident: int) -> None:
+    """Let readers of a replica see a version; nothing when they do already."""
+    tx.execute(
+        text(
+            "INSERT INTO visible (kind, replica, uuid, version, id)"
+            " VALUES (:kind, :replica, :uuid, :version, :id) ON CONFLICT DO NOTHING"
+        ),
+        {"kind": kind, "replica": replica, "uuid": fqid.uuid, "version": fqid.version, "id": ident},
+    )
+
+
+def hide(tx: Tx, kind: str, uuid: str, version: str | None) -> list[tuple[Replica, FQID, int]]:
+    """Hide one version, or all of a uuid, in every replica; returns what was visible before."""
+    gone = delete(visible).where(visible.c.kind == kind, visible.c.replica.in_(REPLICAS))
+    gone = gone.where(visible.c.uuid == uuid)
+    if version is not None:
+        gone = gone.where(visible.c.version == version)
+    rows = tx.execute(gone.returning(visible.c.replica, visible.c.version, visible.c.id)).all()
+    return sorted((row.replica, FQID(uuid, row.version), row.id) for row in rows)
+
+
+def latest(tx: Tx, kind: str, replica: Replica, uuid: str) -> tuple[str, int] | None:
+    """The greatest visible version of a uuid, and its id."""
+    query = select(visible.c.version, visible.c.id).where(
+        visible.c.kind == kind, visible.c.replica == replica, visible.c.uuid == uuid
+    )
+    row = tx.execute(query.order_by(visible.c.version.desc()).limit(1)).first()
+    return None if row is None else (row.version, row.id)
+
+
+def find(tx: Tx, kind: str, replica: Replica, fqid: FQID) -> int | None:
+    """The id of a version if readers of that replica see it."""
+    query = select(visible.c.id).where(
+        visible.c.kind == kind,
+        visible.c.replica == replica,
+        visible.c.uuid == fqid.uuid,
+        visible.c.version == fqid.version,
+    )
+    return tx.execute(query).scalar_one_or_none()
+
+
+def listing(
+    tx: Tx, kind: str, replica: Replica, *, prefix: str, after: FQID | None, limit: int
+) -> list[FQID]:
+    """Visible versions in byte order of uuid and version: one range of one index."""
+    query = select(visible.c.uuid, visible.c.version).where(
+        visible.c.kind == kind, visible.c.replica == replica
+    )
+    if prefix:
+        # "~" sorts after every character that a uuid may hold.
+        query = query.where(visible.c.uuid >= prefix, visible.c.uuid < prefix + "~")
+    if after is not None:
+        query = query.where(tuple_(visible.c.uuid, visible.c.version) > (after.uuid, after.version))
+    rows = tx.execute(query.order_by(visible.c.uuid, visible.c.version).limit(limit))
+    return [FQID(row[0], row[1]) for row in rows]
+
+
+def record_seen(tx: Tx, kind: str, ident: int, replica: Replica, *, diverged: bool = False) -> None:
+    """The record, and all it names, is in this bucket with the right digest (or is `diverged`)."""
+    tx.execute(
+        text(
+            "INSERT INTO presence (kind, id, replica, at_us, diverged)"
+            " VALUES (:kind, :id, :replica, :now, :diverged) ON CONFLICT (kind, id, replica)"
+            " DO UPDATE SET at_us = excluded.at_us, diverged = excluded.diverged"
+        ),
+        {
+            "kind": kind,
+            "id": ident,
+            "replica": replica,
+            "now": now_us(tx),
+            "diverged": diverged,
+        },
+    )
+
+
+def forget_record(tx: Tx, kind: str, ident: int, replica: Replica) -> None:
+    """The record was found missing from this bucket."""
+    tx.execute(
+        delete(presence).where(
+            presence.c.kind == kind, presence.c.id == ident, presence.c.replica == replica
+        )
+    )
+
+
+def replicas_of(tx: Tx, kind: str, ident: int) -> list[Replica]:
+    """Where the record was seen and is right."""
+    query = select(presence.c.replica).where(
+        presence.c.kind == kind, presence.c.id == ident, presence.c.diverged.is_(False)
+    )
+    return sorted(tx.execute(query).scalars())
+
+
+def count_diverged(tx: Tx) -> int:
+    """Records that differ between buckets: never overwritten, always alarmed."""
+    return len(tx.execute(select(presence.c.id).where(presence.c.diverged.is_(True))).all())
+
+
+def blob_seen(tx: Tx, blob_ids: Iterable[int], replica: Replica) -> None:
+    """These blobs are in this bucket with the right bytes; a condemned one is revived."""
+    for blob_id in sorted(set(blob_ids)):
+        tx.execute(
+            text(
+                "INSERT INTO blob_replicas (blob_id, replica, state, at_us)"
+                " VALUES (:blob, :replica, 'present', :now) ON CONFLICT (blob_id, replica)"
+                " DO UPDATE SET state = 'present', at_us = excluded.at_us"
+            ),
+            {"blob": blob_id, "replica": replica, "now": now_us(tx)},
+        )

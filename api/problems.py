@@ -1,13 +1,20 @@
-"""The body of every error answer, RFC 9457; the store and the authorization service share it.
+"""What every answer of both services has: a request id, and RFC 9457 bodies for errors.
 
-Statuses of domain errors and Flask's handlers do not live here.
+Statuses of domain errors and the handlers of errors live in `api/errors.py`.
 """
 
-from collections.abc import Mapping, Sequence
+import re
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
+from flask import Flask, Response, g, request
+
 MEDIA_TYPE = "application/problem+json"
+REQUEST_ID_HEADER = "X-Request-Id"
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 
 def problem(
@@ -37,3 +44,26 @@ def _title(status: int) -> str:
         return HTTPStatus(status).phrase
     except ValueError:
         return "Error"
+
+
+def new_request_id() -> str:
+    """A request id that nobody else has."""
+    return uuid.uuid4().hex
+
+
+def number_requests(app: Flask, request_ids: Callable[[], str] = new_request_id) -> None:
+    """Give every request of this application an id, and every answer the same one."""
+
+    @app.before_request
+    def number() -> None:
+        g.request_id = _acceptable(request.headers.get(REQUEST_ID_HEADER)) or request_ids()
+
+    @app.after_request
+    def sign(response: Response) -> Response:
+        response.headers[REQUEST_ID_HEADER] = g.get("request_id", "")
+        return response
+
+
+def _acceptable(given: str | None) -> str | None:
+    """The caller's own id, when it is safe to put into a log line and a header."""
+    return given if given is not None and _REQUEST_ID.fullmatch(given) else None

@@ -63,9 +63,34 @@ def signing_keys(home: Path) -> SigningKeys:
     """The keys of this home, made on first use; Unavailable when their file cannot be used."""
     text = _once(_folder(home) / SIGNING_FILE, lambda: _written((_generate("RS256"),)))
     try:
-        return SigningKeys(tuple(_imported(data) for data in json.loads(text)["keys"]))
+        first, *others = (_imported(data) for data in json.loads(text)["keys"])
+        return SigningKeys((first, *others))
     except (JoseError, ValueError, TypeError, LookupError) as error:
         raise Unavailable("The signing keys of this service cannot be used") from error
+
+
+class KeyFile:
+    """The keys of this home, parsed again only when their file has changed; for many threads."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._held: tuple[tuple[int, int], SigningKeys] | None = None
+
+    def read(self) -> SigningKeys:
+        """The keys as they are now; Unavailable when their file cannot be used."""
+        held, state = self._held, self._state()
+        if held is None or state is None or held[0] != state:
+            # The state is older than what is read after it, so a change in between is seen later.
+            keys = signing_keys(self._home)
+            self._held = held = (state or (0, 0), keys)
+        return held[1]
+
+    def _state(self) -> tuple[int, int] | None:
+        try:
+            found = (self._home / "secrets" / SIGNING_FILE).stat()
+        except OSError:
+            return None
+        return found.st_ino, found.st_mtime_ns
 
 
 def rotate(home: Path, algorithm: Algorithm = "RS256", *, keep: int = KEEP_RETIRED) -> SigningKeys:

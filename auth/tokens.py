@@ -10,7 +10,7 @@ from joserfc.jws import JWSRegistry, deserialize_compact
 
 from auth.claims import Unverified, judge, read
 from auth.keyring import Ages, Fetch, KeyRing, PublicKey, fetch_json
-from auth.keys import signing_keys
+from auth.keys import KeyFile
 from storage.errors import Invalid, Unauthorized
 from storage.model import Principal
 
@@ -127,6 +127,7 @@ def _ring(
 ) -> KeyRing:
     if issuer == settings.auth_url:
         ages = Ages(settings.keys_refresh_s, OWN_COOLDOWN_S)
-        return KeyRing(lambda: signing_keys(settings.home).jwks(), clock, ages)
+        own = KeyFile(settings.home)
+        return KeyRing(lambda: own.read().jwks(), clock, ages)
     source: Fetch = partial(fetch, settings.issuers[issuer])
     return KeyRing(source, clock, Ages(settings.keys_refresh_s, settings.keys_cooldown_s))

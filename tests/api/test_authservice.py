@@ -1,0 +1,149 @@
+import time
+from pathlib import Path
+
+import pytest
+from flask.testing import FlaskClient
+from openapi_spec_validator import validate
+
+from api.authservice import create_auth_app
+from auth.issue import Grant, issue
+from auth.keys import rotate, signing_keys
+from auth.tokens import verifier
+from config.settings import Settings
+from storage.errors import Unavailable
+
+BASE = "https://auth.example"
+PATHS = (
+    "/",
+    "/.well-known/openid-configuration",
+    "/.well-known/jwks.json",
+    "/health",
+    "/swagger.json",
+)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(home=tmp_path, auth_external_url=BASE)
+
+
+@pytest.fixture
+def client(settings: Settings) -> FlaskClient:
+    return create_auth_app(settings, request_ids=lambda: "new-id").test_client()
+
+
+def test_a_token_verifies_with_what_discovery_leads_to(
+    client: FlaskClient, tmp_path: Path, settings: Settings
+) -> None:
+    found = client.get("/.well-known/openid-configuration").json
+    assert found is not None
+    assert found["issuer"] == BASE
+    trusting = Settings(home=tmp_path / "elsewhere", issuers={found["issuer"]: found["jwks_uri"]})
+    grant = Grant("ada@example.org", ("store_ingest",), 60)
+    token = issue(
+        signing_keys(settings.home),
+        grant,
+        issuer=BASE,
+        audience=["store"],
+        now=time.time(),
+        token_id="1",
+    )
+
+    def fetch(url: str) -> dict[str, object]:
+        return client.get(url.removeprefix(BASE)).json or {}
+
+    assert verifier(trusting, time.time, fetch).verify(token).email == "ada@example.org"
+
+
+def test_every_address_in_discovery_answers(client: FlaskClient) -> None:
+    found = client.get("/.well-known/openid-configuration").json or {}
+    addresses = [value for value in found.values() if isinstance(value, str) and value != BASE]
+    assert addresses
+    for address in addresses:
+        assert address.startswith(BASE)
+        assert client.get(address.removeprefix(BASE)).status_code == 200
+
+
+def test_keys_and_algorithms_follow_a_rotation(client: FlaskClient, settings: Settings) -> None:
+    before = client.get("/.well-known/jwks.json").json or {}
+    new = rotate(settings.home, "ES256")
+    after = client.get("/.well-known/jwks.json").json or {}
+    assert [key["kid"] for key in after["keys"]] == [new.signing.kid, before["keys"][0]["kid"]]
+    found = client.get("/.well-known/openid-configuration").json or {}
+    assert found["id_token_signing_alg_values_supported"] == ["ES256", "RS256"]
+
+
+def test_no_answer_holds_a_private_member(client: FlaskClient) -> None:
+    for key in (client.get("/.well-known/jwks.json").json or {})["keys"]:
+        assert not {"d", "p", "q", "dp", "dq", "qi", "k"} & key.keys()
+
+
+def test_the_definition_is_valid_and_describes_all_that_exists(client: FlaskClient) -> None:
+    document = client.get("/swagger.json").json or {}
+    validate(document)
+    assert document["openapi"].startswith("3.0")
+    assert document["servers"] == [{"url": BASE}]
+    assert set(document["paths"]) == set(PATHS) - {"/"}
+    names = [item["get"]["operationId"] for item in document["paths"].values()]
+    assert {"get_openid_configuration", "get_jwks.json"} <= set(names)
+    assert len(set(names)) == len(names)
+
+
+def test_health_says_why_a_part_does_not_work(client: FlaskClient, settings: Settings) -> None:
+    assert client.get("/health").json == {
+        "ok": True,
+        "parts": [{"name": "keys", "ok": True, "reason": ""}],
+    }
+    (settings.home / "secrets" / "signing-keys.json").write_text("broken")
+    response = client.get("/health")
+    assert response.status_code == 503
+    assert (response.json or {})["parts"][0]["reason"] != ""
+    keys = client.get("/.well-known/jwks.json")
+    assert (keys.status_code, (keys.json or {})["code"]) == (503, "service_unavailable")
+    assert int(keys.headers["Retry-After"]) > 0
+
+
+def test_a_service_without_usable_keys_does_not_start(settings: Settings) -> None:
+    (settings.home / "secrets").mkdir()
+    (settings.home / "secrets" / "signing-keys.json").write_text("broken")
+    with pytest.raises(Unavailable):
+        create_auth_app(settings)
+
+
+@pytest.mark.parametrize("path", [*PATHS, "/absent"])
+def test_every_answer_has_a_request_id_and_a_type(path: str, client: FlaskClient) -> None:
+    response = client.get(path)
+    assert response.headers["X-Request-Id"] == "new-id"
+    assert response.headers["Content-Type"]
+    own = client.get(path, headers={"X-Request-Id": "abc-1.2_3"})
+    assert own.headers["X-Request-Id"] == "abc-1.2_3"
+    for unsafe in ("a b", "x" * 129, "<script>", ""):
+        response = client.get(path, headers={"X-Request-Id": unsafe})
+        assert response.headers["X-Request-Id"] == "new-id"
+
+
+def test_errors_are_problems(client: FlaskClient) -> None:
+    response = client.get("/absent")
+    assert response.status_code == 404
+    assert response.content_type == "application/problem+json"
+    body = response.json or {}
+    assert body.keys() == {"type", "title", "status", "code", "detail", "request_id"}
+    assert (body["title"], body["code"], body["request_id"]) == ("Not Found", "not_found", "new-id")
+
+
+def test_another_method_is_405_and_names_the_allowed_ones(client: FlaskClient) -> None:
+    response = client.post("/health")
+    assert (response.status_code, (response.json or {})["code"]) == (405, "method_not_allowed")
+    assert "GET" in response.headers["Allow"]
+
+
+def test_the_host_header_decides_no_address(client: FlaskClient) -> None:
+    for path in PATHS:
+        assert b"evil" not in client.get(path, headers={"Host": "evil.example"}).data
+
+
+def test_the_page_runs_no_script(client: FlaskClient) -> None:
+    response = client.get("/")
+    assert response.content_type.startswith("text/html")
+    assert "default-src 'none'" in response.headers["Content-Security-Policy"]
+    assert BASE in response.text

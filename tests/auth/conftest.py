@@ -1,0 +1,31 @@
+import pytest
+from joserfc.jwk import ECKey, RSAKey
+
+from auth.keys import SigningKeys
+from auth.tokens import Verifier
+from tests.auth.builders import Clock, Issuer, verifier_of
+
+
+@pytest.fixture(scope="session")
+def rsa() -> RSAKey:
+    return RSAKey.generate_key(2048, auto_kid=True)
+
+
+@pytest.fixture(scope="session")
+def curve() -> ECKey:
+    return ECKey.generate_key("P-256", auto_kid=True)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def issuer(rsa: RSAKey, curve: ECKey) -> Issuer:
+    return Issuer(SigningKeys((curve, rsa)))
+
+
+@pytest.fixture
+def verifier(issuer: Issuer, clock: Clock) -> Verifier:
+    return verifier_of(issuer, clock)

@@ -1,0 +1,163 @@
+import hashlib
+import json
+import multiprocessing
+import stat
+from pathlib import Path
+
+import pytest
+from joserfc.jwk import OctKey
+
+from auth.keys import KeyFile, SigningKeys, derive, rotate, secret, signing_keys
+from storage.errors import Invalid, Unavailable
+from tests.auth.builders import segment
+
+# RFC 5869 by hand: HMAC-SHA256(HMAC-SHA256(32 zeros, secret), b"cursors\x01")
+KNOWN_CURSOR_KEY = "9b53aecdec8f3f85bc435b478cb52c881b02ab9e233e4ef1aef0b1181d4183a2"
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def key_ids(keys: SigningKeys) -> list[str]:
+    return [str(key.kid) for key in keys.keys]
+
+
+def test_the_first_start_makes_a_private_file_and_the_second_reads_it(tmp_path: Path) -> None:
+    first = signing_keys(tmp_path)
+    assert key_ids(signing_keys(tmp_path)) == key_ids(first)
+    assert first.algorithms == ("RS256",)
+    assert mode(tmp_path / "secrets") == 0o700
+    assert [(file.name, mode(file)) for file in (tmp_path / "secrets").iterdir()] == [
+        ("signing-keys.json", 0o600)
+    ]
+
+
+def _start(home: str, answers: "multiprocessing.Queue[tuple[list[str], bytes]]") -> None:
+    answers.put((key_ids(signing_keys(Path(home))), secret(Path(home))))
+
+
+def test_processes_that_start_together_use_the_same_keys(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    answers: multiprocessing.Queue[tuple[list[str], bytes]] = context.Queue()
+    starts = [context.Process(target=_start, args=(str(tmp_path), answers)) for _ in range(3)]
+    for process in starts:
+        process.start()
+    found = [answers.get(timeout=60) for _ in starts]
+    for process in starts:
+        process.join()
+    assert found[0] == found[1] == found[2]
+    assert sorted(file.name for file in (tmp_path / "secrets").iterdir()) == [
+        "signing-keys.json",
+        "store",
+    ]
+
+
+def test_the_key_id_is_the_thumbprint_of_rfc_7638(tmp_path: Path) -> None:
+    public = signing_keys(tmp_path).jwks()["keys"][0]
+    members = json.dumps({"e": public["e"], "kty": "RSA", "n": public["n"]}, separators=(",", ":"))
+    assert public["kid"] == segment(hashlib.sha256(members.encode()).digest())
+
+
+def test_what_is_published_holds_nothing_private(tmp_path: Path) -> None:
+    rotate(tmp_path, "ES256")
+    curve, rsa = signing_keys(tmp_path).jwks()["keys"]
+    assert curve.keys() == {"kty", "crv", "x", "y", "kid", "use", "alg"}
+    assert rsa.keys() == {"kty", "n", "e", "kid", "use", "alg"}
+    assert (curve["alg"], rsa["alg"]) == ("ES256", "RS256")
+
+
+def test_a_rotation_signs_anew_and_keeps_the_newest_retired_keys(tmp_path: Path) -> None:
+    first = key_ids(signing_keys(tmp_path))[0]
+    second = key_ids(rotate(tmp_path, "ES256"))[0]
+    third = rotate(tmp_path, "ES256", keep=1)
+    assert key_ids(third)[1:] == [second]
+    assert first not in key_ids(third)
+    assert key_ids(signing_keys(tmp_path)) == key_ids(third)
+    assert mode(tmp_path / "secrets" / "signing-keys.json") == 0o600
+
+
+def test_a_key_file_is_read_again_when_it_changed(tmp_path: Path) -> None:
+    file = KeyFile(tmp_path)
+    first = file.read()
+    assert file.read().keys[0].kid == first.keys[0].kid
+    rotated = rotate(tmp_path, "ES256")
+    assert key_ids(file.read()) == key_ids(rotated)
+    assert file.read() is file.read()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "{}",
+        '{"keys": [{}]}',
+        '{"keys": []}',
+        '{"keys": [5]}',
+        json.dumps({"keys": [OctKey.generate_key(256).as_dict(private=True)]}),
+    ],
+)
+def test_a_file_that_holds_no_keys_stops_the_service_and_is_left_alone(
+    text: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "secrets" / "signing-keys.json"
+    path.parent.mkdir()
+    path.write_text(text)
+    with pytest.raises(Unavailable):
+        signing_keys(tmp_path)
+    assert path.read_text() == text
+
+
+def test_a_home_that_cannot_be_made_is_unavailable(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Unavailable):
+        signing_keys(tmp_path / "file" / "home")
+
+
+def test_a_secret_is_made_once_and_survives(tmp_path: Path) -> None:
+    made = secret(tmp_path)
+    assert secret(tmp_path) == made
+    assert secret(tmp_path, "another") != made
+    assert len(made) == 64
+    assert mode(tmp_path / "secrets" / "store") == 0o600
+
+
+def test_the_operators_secret_wins_and_makes_no_file(tmp_path: Path) -> None:
+    assert secret(tmp_path, given="an operator's own secret") == b"an operator's own secret"
+    assert not (tmp_path / "secrets").exists()
+
+
+def test_a_kept_secret_moved_into_the_setting_is_the_same_secret(tmp_path: Path) -> None:
+    kept = secret(tmp_path)
+    text = (tmp_path / "secrets" / "store").read_text().strip()
+    assert secret(tmp_path / "elsewhere", given=text) == kept
+
+
+def test_a_short_secret_stops_the_start_and_is_not_repeated(tmp_path: Path) -> None:
+    with pytest.raises(Invalid) as caught:
+        secret(tmp_path, given="hunter2")
+    assert "STORE_SECRET_KEY" in caught.value.detail
+    assert "hunter2" not in caught.value.detail
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/b", "A", ".lock", "x" * 65])
+def test_a_secrets_name_stays_in_its_folder(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="name"):
+        secret(tmp_path, name)
+
+
+def test_an_emptied_secret_is_not_used(tmp_path: Path) -> None:
+    secret(tmp_path)
+    (tmp_path / "secrets" / "store").write_text("\n")
+    with pytest.raises(Unavailable):
+        secret(tmp_path)
+
+
+def test_each_purpose_has_its_own_key_for_ever() -> None:
+    known = derive(b"a secret of the store", b"cursors")
+    assert known.hex() == KNOWN_CURSOR_KEY
+    assert derive(b"a secret of the store", b"urls") != known
+    assert derive(b"another secret", b"cursors") != known
+    assert len(derive(b"a secret of the store", b"cursors", 64)) == 64

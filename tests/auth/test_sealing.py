@@ -1,0 +1,39 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from auth.sealing import Sealer
+from storage.errors import Unavailable
+
+SEALER = Sealer(b"k" * 32)
+
+
+@given(st.binary(), st.binary())
+def test_what_was_sealed_opens_in_its_own_context(plain: bytes, context: bytes) -> None:
+    assert SEALER.open(SEALER.seal(plain, context), context) == plain
+
+
+def test_sealing_twice_gives_different_bytes() -> None:
+    assert SEALER.seal(b"secret", b"one") != SEALER.seal(b"secret", b"one")
+
+
+def test_a_sealed_secret_does_not_open_elsewhere() -> None:
+    sealed = SEALER.seal(b"secret", b"subscription one")
+    with pytest.raises(Unavailable):
+        SEALER.open(sealed, b"subscription two")
+    with pytest.raises(Unavailable):
+        Sealer(b"K" * 32).open(sealed, b"subscription one")
+
+
+@given(st.integers(0, 1 + 12 + 6 + 16 - 1), st.integers(1, 255))
+def test_no_changed_bit_opens(at: int, bits: int) -> None:
+    sealed = bytearray(SEALER.seal(b"secret", b"one"))
+    sealed[at] ^= bits
+    with pytest.raises(Unavailable):
+        SEALER.open(bytes(sealed), b"one")
+
+
+@given(st.binary(max_size=40))
+def test_garbage_does_not_open(garbage: bytes) -> None:
+    with pytest.raises(Unavailable):
+        SEALER.open(garbage, b"one")

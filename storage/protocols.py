@@ -30,8 +30,8 @@ class BlobInfo:
 
 
 Progress = Callable[[str, int], None]
-"""Told, as a copy moves on, a token to take it up again (empty: there is none) and the bytes so far.
-What it raises ends the copy."""
+"""Told, as a copy moves on, a token to take it up again (empty: none) and the bytes so far. What it
+raises ends the copy."""
 
 
 class Upload(Protocol):
@@ -59,7 +59,7 @@ class Upload(Protocol):
 
 
 class BlobStore(Protocol):
-    """One bucket. Keys are `/`-separated text of at most 900 UTF-8 bytes without control characters;
+    """One bucket. Keys are `/`-separated text of at most 900 UTF-8 bytes, no control characters;
     metadata are lower-case names with printable ASCII values, 2 KB in all; objects never change.
 
     Absent keys raise NotFound, a store that cannot be reached Unavailable, a bad key Invalid.
@@ -73,8 +73,8 @@ class BlobStore(Protocol):
     ) -> Iterator[bytes]:
         """Stream a range in blocks of at most BLOCK bytes; errors come with the first block.
 
-        SourceChanged if `pin` no longer fits, RangeNotSatisfiable if a `start` above 0 is not inside
-        the object; a range that ends beyond it ends with it.
+        SourceChanged if `pin` no longer fits, RangeNotSatisfiable if a `start` above 0 is not
+        inside the object; a range that ends beyond it ends with it.
         """
 
     def put(
@@ -112,7 +112,7 @@ class BlobStore(Protocol):
         resume: str | None = None,
         progress: Progress | None = None,
     ) -> BlobInfo | None:
-        """Copy with content type and metadata inside the engine, not through us, if the key is free.
+        """Copy, content type and metadata too, inside the engine and not through us.
 
         None when `source` is of another engine: the caller streams instead. AlreadyExists when the
         key is taken, SourceChanged when `pin` no longer fits. `resume` is a token that `progress`

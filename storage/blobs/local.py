@@ -1,0 +1,205 @@
+"""A folder as a bucket: one file an object, with its head in front, named once and for good.
+
+A crash at any instant leaves no object or a whole one: bytes go into a temporary file, are synced,
+linked to their name (which fails if it is taken), and the folder is synced.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+from urllib.parse import quote
+
+from storage.blobs import envelope, transfer
+from storage.blobs.envelope import Head
+from storage.blobs.local_upload import LocalUpload
+from storage.blobs.signing import UrlSigner
+from storage.blobs.tree import Tree
+from storage.errors import AlreadyExists, Invalid, NotFound, RangeNotSatisfiable, SourceChanged
+from storage.protocols import BlobInfo, BlobStore, Progress
+
+MAX_METADATA_BYTES = 2048
+
+
+class LocalBlobs:
+    """A BlobStore in a folder, which it makes when it is absent."""
+
+    def __init__(self, root: str | os.PathLike[str], signer: UrlSigner) -> None:
+        self.signer = signer
+        self._tree = Tree(root)
+
+    @property
+    def root(self) -> Path:
+        """The folder."""
+        return Path(self._tree.root)
+
+    def head(self, key: str) -> BlobInfo:
+        """See BlobStore."""
+        with self._open(key) as (_, info, _):
+            return info
+
+    def read(
+        self, key: str, *, pin: str | None = None, start: int = 0, length: int | None = None
+    ) -> Iterator[bytes]:
+        """See BlobStore."""
+        with self._open(key, pin) as (descriptor, info, offset):
+            if start < 0 or (start and start >= info.size):
+                raise RangeNotSatisfiable(f"{key} has {info.size} bytes")
+            rest = info.size - start
+            count = rest if length is None else max(0, min(length, rest))
+            yield from transfer.blocks(descriptor, offset + start, count)
+
+    def open_payload(self, key: str) -> tuple[BinaryIO, int, BlobInfo]:
+        """The object's file at its first payload byte, for sendfile; the caller closes it."""
+        with self._tree.speaking_of(key):
+            file = open(self._tree.path(key), "rb", buffering=0)  # noqa: SIM115
+            try:
+                info, offset = envelope.inspect(file.fileno())
+                file.seek(offset)
+            except BaseException:
+                file.close()
+                raise
+            return file, info.size, info
+
+    def put(
+        self,
+        key: str,
+        data: bytes,
+        *,
+        content_type: str = "application/octet-stream",
+        metadata: Mapping[str, str] | None = None,
+    ) -> BlobInfo:
+        """See BlobStore."""
+        head = Head(key, content_type, _checked_metadata(metadata))
+        with self._creating(key) as (path, descriptor):
+            front = envelope.pack(head, len(data))
+            transfer.write_all(descriptor, front, 0)
+            transfer.write_all(descriptor, data, len(front))
+            return self._publish(path, descriptor, key)
+
+    def upload(
+        self,
+        key: str,
+        *,
+        part_size: int,
+        content_type: str,
+        metadata: Mapping[str, str] | None = None,
+        token: str | None = None,
+    ) -> LocalUpload:
+        """See BlobStore."""
+        with self._tree.speaking_of(key):
+            if token is not None:
+                return LocalUpload.resume(self._tree, key, token)
+            head = Head(key, content_type, _checked_metadata(metadata))
+            return LocalUpload.begin(self._tree, head, part_size)
+
+    def copy(
+        self,
+        source: BlobStore,
+        key: str,
+        target_key: str,
+        *,
+        pin: str,
+        part_size: int,
+        resume: str | None = None,
+        progress: Progress | None = None,
+    ) -> BlobInfo | None:
+        """See BlobStore; there is nothing to resume, the kernel copies faster than we could ask."""
+        if not isinstance(source, LocalBlobs):
+            return None
+        with (
+            source._open(key, pin) as (original, info, offset),
+            self._creating(target_key) as (path, descriptor),
+        ):
+            head = Head(target_key, info.content_type or "", info.metadata)
+            front = envelope.pack(head, info.size)
+            transfer.write_all(descriptor, front, 0)
+            moving = transfer.copy_range(
+                original, descriptor, info.size, start=offset, at=len(front)
+            )
+            for done in moving:
+                if progress:
+                    progress("", done)
+            return self._publish(path, descriptor, target_key)
+
+    def list(self, prefix: str, *, after: str = "") -> Iterator[BlobInfo]:
+        """See BlobStore; metadata included."""
+        self._tree.expect_root()
+        for path in self._tree.walk(prefix.encode(), after.encode()):
+            with suppress(NotFound), self._tree.speaking_of(prefix):
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    info, _ = envelope.inspect(descriptor)
+                finally:
+                    os.close(descriptor)
+                yield info
+        self._tree.expect_root()
+
+    def delete(self, key: str, *, pin: str | None = None) -> None:
+        """See BlobStore."""
+        with suppress(NotFound):
+            if pin is not None:
+                with self._open(key, pin):
+                    pass
+            with self._tree.speaking_of(key):
+                self._tree.remove(key)
+
+    def sign(
+        self,
+        key: str,
+        *,
+        expires_s: int,
+        content_type: str | None = None,
+        disposition: str | None = None,
+    ) -> str:
+        """See BlobStore; the API serves what the signer has signed."""
+        return self.signer.sign(
+            key, expires_s=expires_s, content_type=content_type, disposition=disposition
+        )
+
+    def direct_url(self, key: str) -> str:
+        """See BlobStore; names the object, but the file of that path is spelled otherwise."""
+        return f"{self.root.as_uri()}/{quote(key, safe='/')}"
+
+    def sweep_temporaries(self, older_than_s: float, *, now: float) -> int:
+        """Remove what crashed writers left; returns how many files."""
+        return self._tree.sweep(now - older_than_s)
+
+    @contextmanager
+    def _open(self, key: str, pin: str | None = None) -> Iterator[tuple[int, BlobInfo, int]]:
+        """Descriptor, information and payload offset of an object that fits the pin."""
+        with self._tree.speaking_of(key):
+            descriptor = os.open(self._tree.path(key), os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                info, offset = envelope.inspect(descriptor)
+                if pin is not None and pin != info.pin:
+                    raise SourceChanged(f"{key} is no longer what it was")
+                yield descriptor, info, offset
+            finally:
+                os.close(descriptor)
+
+    @contextmanager
+    def _creating(self, key: str) -> Iterator[tuple[str, int]]:
+        """A temporary file for a key that is still free; the link decides, this saves the work."""
+        with self._tree.speaking_of(key):
+            if os.path.exists(self._tree.path(key)):
+                raise AlreadyExists(f"{key} exists already")
+            with self._tree.temporary() as temporary:
+                yield temporary
+
+    def _publish(self, path: str, descriptor: int, key: str) -> BlobInfo:
+        os.fsync(descriptor)
+        self._tree.publish(path, key)
+        return envelope.inspect(descriptor)[0]
+
+
+def _checked_metadata(metadata: Mapping[str, str] | None) -> Mapping[str, str]:
+    """What every engine can carry; Invalid otherwise."""
+    kept = dict(metadata or {})
+    text = "".join(kept) + "".join(kept.values())
+    if len(text) > MAX_METADATA_BYTES or not (text.isascii() and text.isprintable()):
+        raise Invalid("metadata is printable ASCII of at most 2 KB")
+    if any(name != name.lower() or not name for name in kept):
+        raise Invalid("names of metadata are lower case")
+    return kept

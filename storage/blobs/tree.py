@@ -1,0 +1,197 @@
+"""The folders of one bucket: temporaries, atomic and durable naming, the sorted walk, sweeping."""
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from storage.blobs import envelope, layout
+from storage.errors import AlreadyExists, NotFound, Unavailable
+
+TEMPORARY: Final = ".temporary"
+UPLOADS: Final = ".uploads"
+"""No key's path begins with a dot."""
+
+_ATTEMPTS = 16
+_KNOWN_FOLDERS = 65_536
+
+
+class Tree:
+    """One bucket's root. Every method may be called by many threads and processes at once."""
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self.root = os.path.abspath(root)
+        self._durable: set[str] = set()
+        for name in ("", TEMPORARY, UPLOADS):
+            os.makedirs(os.path.join(self.root, name), exist_ok=True)
+
+    @contextmanager
+    def speaking_of(self, key: str) -> Iterator[None]:
+        """The operating system's errors in our words."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            self.expect_root()
+            raise NotFound(f"no object {key}") from error
+        except OSError as error:
+            raise Unavailable(f"the folder bucket failed: {error.strerror}") from error
+
+    def expect_root(self) -> None:
+        """Unavailable when the root is gone, say unmounted: nothing may be called absent then."""
+        if not os.path.isdir(os.path.join(self.root, TEMPORARY)):
+            raise Unavailable("the folder bucket is gone")
+
+    def path(self, key: str) -> str:
+        """Where a key's object lies or would lie."""
+        return layout.place(key).under(self.root)
+
+    @contextmanager
+    def temporary(self) -> Iterator[tuple[str, int]]:
+        """Path and descriptor of a new private file, gone afterwards unless it was named."""
+        path = os.path.join(self.root, TEMPORARY, secrets.token_hex(16))
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        try:
+            yield path, descriptor
+        finally:
+            os.close(descriptor)
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+
+    def publish(self, path: str, key: str) -> None:
+        """Name a file that is synced already, for good, if the key is free."""
+        place = layout.place(key)
+        for _ in range(_ATTEMPTS):
+            folder = self._make_durable(place.folders)
+            try:
+                os.link(path, os.path.join(folder, place.name))
+            except FileExistsError as error:
+                raise AlreadyExists(f"{key} exists already") from error
+            except FileNotFoundError:
+                # Somebody removed the folder because it was empty; make it again.
+                self._forget(place.folders)
+                continue
+            return sync_folder(folder)
+        raise Unavailable(f"could not name {key}")
+
+    def remove(self, key: str) -> None:
+        """Remove an object and the folders that it leaves empty; nothing when it is absent."""
+        place = layout.place(key)
+        folder = os.path.join(self.root, *place.folders)
+        with suppress(FileNotFoundError):
+            os.unlink(os.path.join(folder, place.name))
+            sync_folder(folder)
+            self._prune(place.folders)
+
+    def walk(self, prefix: bytes, after: bytes) -> Iterator[str]:
+        """Paths of objects under a prefix with a key beyond `after`, in byte order of keys."""
+        pending = [iter(self._entries(self.root, b""))]
+        while pending:
+            found = next(pending[-1], None)
+            if found is None:
+                pending.pop()
+                continue
+            key, path = found
+            if path.endswith(layout.FOLDER):
+                if _may_hold(key, prefix, after):
+                    pending.append(iter(self._entries(path, key)))
+            elif key.startswith(prefix) and key > after:
+                yield path
+
+    def sweep(self, before: float) -> int:
+        """Remove what crashed writers left before this time (POSIX); returns how many files."""
+        removed = 0
+        for folder in (TEMPORARY, UPLOADS):
+            for entry in os.scandir(os.path.join(self.root, folder)):
+                with suppress(FileNotFoundError):
+                    if entry.stat(follow_symlinks=False).st_mtime < before:
+                        os.unlink(entry.path)
+                        removed += 1
+        return removed
+
+    def _entries(self, folder: str, base: bytes) -> list[tuple[bytes, str]]:
+        with self.speaking_of(folder):
+            return _entries(folder, base)
+
+    def _make_durable(self, folders: tuple[str, ...]) -> str:
+        """The folder, made if need be and surviving a power cut."""
+        parent = self.root
+        for name in folders:
+            folder = os.path.join(parent, name)
+            if folder not in self._durable:
+                with suppress(FileExistsError, FileNotFoundError):
+                    os.mkdir(folder)
+                # Also when another process made it: it may not have synced it yet.
+                with suppress(FileNotFoundError):
+                    sync_folder(parent)
+                if len(self._durable) >= _KNOWN_FOLDERS:
+                    self._durable.clear()
+                self._durable.add(folder)
+            parent = folder
+        return parent
+
+    def _prune(self, folders: tuple[str, ...]) -> None:
+        for depth in range(len(folders), 0, -1):
+            folder = os.path.join(self.root, *folders[:depth])
+            try:
+                os.rmdir(folder)
+            except OSError:
+                return
+            self._durable.discard(folder)
+
+    def _forget(self, folders: tuple[str, ...]) -> None:
+        for depth in range(len(folders)):
+            self._durable.discard(os.path.join(self.root, *folders[: depth + 1]))
+
+
+def sync_folder(path: str) -> None:
+    """Make the names in a folder survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _may_hold(folder: bytes, prefix: bytes, after: bytes) -> bool:
+    """False when no key below a folder can be both under the prefix and beyond `after`."""
+    if not folder.startswith(prefix) and not prefix.startswith(folder):
+        return False
+    return folder > after or after.startswith(folder)
+
+
+def _entries(folder: str, base: bytes) -> list[tuple[bytes, str]]:
+    """(key or key prefix, path) of one folder's entries in byte order of keys.
+
+    A folder's prefix ends in `/`, and a hashed name begins with a segment longer than any
+    folder's, so no entry's keys lie between those of another.
+    """
+    found = []
+    with suppress(FileNotFoundError):
+        for name in os.listdir(folder):
+            path = os.path.join(folder, name)
+            rest = _rest_of_key(name, path, base)
+            if rest is not None:
+                found.append((base + rest, path))
+    return sorted(found)
+
+
+def _rest_of_key(name: str, path: str, base: bytes) -> bytes | None:
+    if name.startswith(layout.HASHED):
+        return _true_key(path)[len(base) :] or None
+    if name.endswith(layout.FOLDER):
+        segment = layout.unescape(name.removesuffix(layout.FOLDER))
+        return None if segment is None else segment + b"/"
+    return layout.unescape(name)
+
+
+def _true_key(path: str) -> bytes:
+    """The key in an object's head; empty when the object has just gone."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return b""
+    try:
+        return envelope.unpack(descriptor).head.key.encode()
+    finally:
+        os.close(descriptor)

@@ -7,7 +7,7 @@ messages for what a completion recorded, the clock whatever is due and has no me
 from collections.abc import Mapping
 from enum import StrEnum
 
-from storage.model import REPLICAS, Todo
+from storage.model import FQID, REPLICAS, Replica, Todo
 
 
 class Step(StrEnum):
@@ -20,11 +20,14 @@ class Step(StrEnum):
     INDEX = "index"  # ref: bundle fqid. Make search say what the catalog says.
     MATCH = "match"  # ref: event id. Record the deliveries of jmespath subscriptions.
     PERCOLATE = "percolate"  # ref: event id. The same for elasticsearch ones, once searchable.
-    BURY = "bury"  # ref: `<kind>:<uuid>[.<version>]`. Write a tombstone's record into this replica.
+    BURY = "bury"  # ref: `<uuid>[.<version>]` of a bundle. Write a tombstone's record into this replica.
     CHECKOUT = "checkout"  # ref: checkout job id. Copy a bundle to where people compute.
     MAIL = "mail"  # ref: checkout job id. Tell its requester how it ended.
     PUBLISH = "publish"  # ref: `<kind>:<fqid>`. Complete a reservation whose writer died.
 
+
+LARGE = 64 * 1024 * 1024
+"""Bytes from which a file is verified and synced on the queues of the large ones."""
 
 HERE, ELSEWHERE = "here", "elsewhere"
 
@@ -35,12 +38,8 @@ FOLLOWS: Mapping[tuple[str, str], tuple[tuple[Step, str], ...]] = {
     ("sync", "file"): (),
     ("sync", "bundle"): ((Step.INDEX, HERE), (Step.MATCH, HERE)),
     ("index", "bundle"): ((Step.PERCOLATE, HERE),),
-    ("tombstone", "bundle"): (
-        (Step.BURY, HERE),
-        (Step.BURY, ELSEWHERE),
-        (Step.INDEX, HERE),
-        (Step.MATCH, HERE),
-    ),
+    # BURY, which writes the tombstone's own record, goes to every replica beside these.
+    ("tombstone", "bundle"): ((Step.INDEX, HERE), (Step.MATCH, HERE)),
     ("checkout", "job"): ((Step.MAIL, HERE),),
 }
 
@@ -52,3 +51,17 @@ def follows(done: str, kind: str, replica: str, ref: str) -> tuple[Todo, ...]:
         places = (replica,) if where == HERE else tuple(r for r in REPLICAS if r != replica)
         rows += [Todo(step, place, ref) for place in places]
     return tuple(rows)
+
+
+def addressed(row: Todo, *, bundle: FQID, event: str) -> Todo:
+    """The row with the reference that its step wants: matching goes by event, sync by kind."""
+    if row.step in (Step.MATCH, Step.PERCOLATE):
+        return row._replace(ref=event)
+    if row.step in (Step.SYNC, Step.SYNC_LARGE):
+        return row._replace(ref=f"bundle:{bundle}")
+    return row._replace(ref=str(bundle))
+
+
+def replica_of(row: Todo) -> Replica:
+    """The row's replica as our word for it."""
+    return next(name for name in REPLICAS if name == row.replica)

@@ -1,11 +1,11 @@
 """The bundle of open stores that every room above receives; built by `storage.connect`."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from storage.catalog import Catalog
 from storage.model import Replica
-from storage.protocols import BlobStore, Notices, SearchIndex
+from storage.protocols import BlobStore, Notices, SearchIndex, Sources
 
 
 @dataclass(frozen=True)
@@ -18,3 +18,6 @@ class Stores:
     catalog: Catalog
     search: Mapping[Replica, SearchIndex]
     notices: Notices
+    sources: Sources
+    destination: Callable[[Replica, str], BlobStore]
+    """A bucket of the requester's own, by name, in the replica's cloud."""

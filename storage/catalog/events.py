@@ -74,4 +74,6 @@ def number(tx: Tx, *, limit: int = 1000) -> int:
 
 def unnumbered(tx: Tx) -> bool:
     """Whether any event waits for its number: one probe of an index."""
-    return tx.execute(select(events.c.id).where(events.c.seq.is_(None)).limit(1)).first() is not None
+    return (
+        tx.execute(select(events.c.id).where(events.c.seq.is_(None)).limit(1)).first() is not None
+    )

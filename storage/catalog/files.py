@@ -253,5 +253,3 @@ def seen_by_id(tx: Tx, replica: Replica, idents: Sequence[int]) -> set[int]:
         {**parameters, "replica": replica},
     )
     return set(rows.scalars())
-
-

@@ -1,0 +1,57 @@
+"""Spelling of uuids and versions: what comes in, what is stored, what the server makes."""
+
+import re
+import uuid as uuids
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from storage.errors import Invalid
+
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
+_VERSION = re.compile(r"\d{4}-\d{2}-\d{2}T(?!24)\d{6}\.\d{6}Z", re.ASCII)
+
+
+def uuid_of(text: str, *, where: str = "uuid") -> str:
+    """An RFC 4122 string in lower case; Invalid when it is none."""
+    lower = text.lower()
+    if not _UUID.fullmatch(lower):
+        raise Invalid(f"'{text[:100]}' is not a UUID.", errors={where: ["Not a valid UUID."]})
+    return lower
+
+
+def version_of(text: str, *, where: str = "version") -> str:
+    """A STORE_VERSION that names a real moment; Invalid(illegal_version) when it is none."""
+    if _VERSION.fullmatch(text):
+        try:
+            datetime.fromisoformat(text)
+        except ValueError:
+            pass
+        else:
+            return text
+    raise Invalid(
+        f"'{text[:100]}' is not a version like 2026-01-31T235959.000000Z.",
+        code="illegal_version",
+        errors={where: ["Not a valid version."]},
+    )
+
+
+def is_uuid(text: str) -> bool:
+    """Whether this is a lower-case uuid already."""
+    return _UUID.fullmatch(text) is not None
+
+
+def version_at(us: int) -> str:
+    """The STORE_VERSION of a moment in microseconds since 1970."""
+    moment = datetime.fromtimestamp(us // 1_000_000, UTC).replace(microsecond=us % 1_000_000)
+    return moment.strftime("%Y-%m-%dT%H%M%S.%fZ")
+
+
+def check_versions(versions: Iterable[str]) -> None:
+    """version_of for many, each distinct one once."""
+    for version in set(versions):
+        version_of(version)
+
+
+def new_uuid() -> str:
+    """A random uuid."""
+    return str(uuids.uuid4())

@@ -1,0 +1,319 @@
+"""Taking a staged file in: validate and record a task; then verify its bytes and keep them.
+
+Verification reads the source once, keeps the very buffers that it hashed, and lets nothing of a
+file be seen, or left behind, whose checksums are not all as declared.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pipelines import checksums, files, flow, formats, records, topics
+from pipelines.checksums import Hashed, Hashing
+from storage import keys
+from storage.catalog import Tx, heads, tasks, todo
+from storage.catalog import files as file_rows
+from storage.catalog import uploads as upload_rows
+from storage.catalog.tasks import TaskRow
+from storage.errors import (
+    AlreadyExists,
+    Conflict,
+    Forbidden,
+    NotFound,
+    SourceChanged,
+    StoreError,
+    Unprocessable,
+)
+from storage.model import FQID, Claim, Replica, Todo
+from storage.protocols import BlobInfo, BlobStore, Source
+from storage.stores import Stores
+
+INLINE = 8 * 1024 * 1024
+"""Bytes up to which a file is held in memory while it is verified."""
+DEFAULT_TYPE = "application/octet-stream"
+
+Beat = Callable[[int], None]
+"""Told how many bytes moved on; renews the claim, raises Lost when it is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deposit:
+    """A file as its depositor describes it."""
+
+    fqid: FQID
+    replica: Replica
+    source_url: str
+    creator_uid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The task that takes it in, ours or one that was open; `settled` when it is stored already."""
+
+    fqid: FQID
+    task_id: str | None
+    settled: bool
+    todo: tuple[Todo, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """How far a task is: PENDING, RUNNING, SUCCEEDED or FAILED with its cause."""
+
+    id: str
+    fqid: FQID
+    replica: Replica
+    state: str
+    size: int
+    bytes_done: int
+    cause: Mapping[str, Any] | None
+
+
+class Mismatch(Exception):
+    """The bytes are not what was declared."""
+
+    def __init__(self, cause: Mapping[str, Any]) -> None:
+        super().__init__(str(cause["detail"]))
+        self.cause = cause
+
+
+def deposit(
+    stores: Stores,
+    new: Deposit,
+    author: str,
+    *,
+    prefixes: tuple[str, ...] = ("store-",),
+    request_id: str = "",
+) -> Accepted:
+    """Check what can be checked without reading the bytes, and record a task for the rest.
+
+    Invalid (scheme), Forbidden (the store's own buckets), Unprocessable (`source_not_found`,
+    `missing_checksum`, `invalid_checksum`), Conflict (other content, or other content pending).
+    """
+    _refuse_own(stores, new.source_url)
+    info = stores.sources.open(new.source_url).head()
+    task = _described(new, info, author, prefixes)
+    with stores.catalog.write() as tx:
+        heads.lock(tx, files.KIND, [new.fqid.uuid])
+        return _settled(tx, task) or _joined(tx, task) or _started(tx, task, request_id)
+
+
+def _refuse_own(stores: Stores, url: str) -> None:
+    if stores.sources.own(url):
+        raise Forbidden("The store's own buckets cannot be a source.")
+
+
+def _described(new: Deposit, info: BlobInfo, author: str, prefixes: tuple[str, ...]) -> TaskRow:
+    declared = checksums.parse_declared(info.metadata, prefixes)
+    content_type = info.content_type or DEFAULT_TYPE
+    return TaskRow(
+        id=formats.new_uuid(),
+        fqid=new.fqid,
+        replica=new.replica,
+        state="PENDING",
+        digest=records.file_digest(new.creator_uid, content_type, info.size, declared),
+        source_url=new.source_url,
+        pin=info.pin,
+        size=info.size,
+        content_type=content_type,
+        creator_uid=new.creator_uid,
+        author=author,
+        declared=declared,
+        bytes_done=0,
+        cause=None,
+        created_us=0,
+    )
+
+
+def _settled(tx: Tx, task: TaskRow) -> Accepted | None:
+    """The version exists: with this content that is success, with other a conflict."""
+    row = file_rows.by_fqid(tx, task.fqid)
+    if row is None:
+        return None
+    if row.digest != task.digest:
+        raise Conflict(f"File {task.fqid} exists with other content.", code="file_already_exists")
+    return Accepted(task.fqid, None, settled=True) if row.published else None
+
+
+def _joined(tx: Tx, task: TaskRow) -> Accepted | None:
+    """An open task for this content serves both; one for other content forbids this one."""
+    current = tasks.current(tx, task.fqid)
+    if current is None or current.state not in ("PENDING", "RUNNING"):
+        return None
+    if current.digest != task.digest:
+        raise Conflict(
+            f"Other content of file {task.fqid} is being verified.",
+            code="file_pending",
+            retry_after_s=5,
+        )
+    return Accepted(task.fqid, current.id, settled=False)
+
+
+def _started(tx: Tx, task: TaskRow, request_id: str) -> Accepted:
+    tasks.start(tx, task)
+    step = flow.Step.VERIFY_LARGE if task.size >= flow.LARGE else flow.Step.VERIFY
+    follow = (Todo(step, task.replica, task.id),)
+    todo.add(tx, follow, request_id=request_id)
+    return Accepted(task.fqid, task.id, settled=False, todo=follow)
+
+
+def task(stores: Stores, ident: str) -> Task:
+    """A task by id; NotFound."""
+    with stores.catalog.read() as tx:
+        row = tasks.get(tx, ident)
+        if row is None:
+            raise NotFound(f"There is no task {ident}.")
+        state = row.state
+        steps = (flow.Step.VERIFY, flow.Step.VERIFY_LARGE)
+        if state == "PENDING" and any(
+            todo.claimed(tx, Todo(step, row.replica, row.id)) for step in steps
+        ):
+            state = "RUNNING"
+    return Task(row.id, row.fqid, row.replica, state, row.size, row.bytes_done, row.cause)
+
+
+def verify(stores: Stores, claim: Claim, beat: Beat) -> tuple[Todo, ...]:
+    """Take one task's file in, whole or not at all. Running again finds what is done already."""
+    with stores.catalog.read() as tx:
+        row = tasks.get(tx, claim.todo.ref)
+    if row is None or row.state in ("SUCCEEDED", "FAILED"):
+        with stores.catalog.write() as tx:
+            todo.finish(tx, claim)
+        return ()
+    try:
+        hashed = _take_in(stores, row, beat)
+        return _make_visible(stores, row, hashed, claim)
+    except Mismatch as error:
+        _fail(stores, row, error.cause, claim)
+        return ()
+
+
+def _take_in(stores: Stores, row: TaskRow, beat: Beat) -> Hashed:
+    """The source's bytes in the replica's bucket, with the checksums that they have."""
+    source = stores.sources.open(row.source_url)
+    try:
+        return _kept(stores, row, source, beat)
+    except (SourceChanged, Unprocessable, Forbidden) as error:
+        raise Mismatch(_cause(error)) from error
+
+
+def _cause(error: StoreError) -> dict[str, Any]:
+    return {"code": error.code, "detail": error.detail}
+
+
+def _kept(stores: Stores, row: TaskRow, source: Source, beat: Beat) -> Hashed:
+    blobs, key = stores.replicas[row.replica], keys.blob(row.declared.sha256)
+    if _holds(blobs, key, row.size):
+        return _compared(row, checksums.compute(_beating(source.read(row.pin), beat), row.size))
+    if row.size <= INLINE:
+        return _kept_small(row, source, blobs, key)
+    return _kept_large(stores, row, source, beat)
+
+
+def _holds(blobs: BlobStore, key: str, size: int) -> bool:
+    try:
+        return blobs.head(key).size == size
+    except NotFound:
+        return False
+
+
+def _beating(blocks: Any, beat: Beat) -> Any:
+    for block in blocks:
+        beat(len(block))
+        yield block
+
+
+def _compared(row: TaskRow, hashed: Hashed) -> Hashed:
+    wrong = checksums.mismatches(row.declared, hashed)
+    if wrong:
+        field, declared, computed = wrong[0]
+        detail = f"{field} was declared as {declared} but is {computed}."
+        raise Mismatch(
+            {
+                "code": "checksum_mismatch",
+                "detail": detail,
+                "field": field,
+                "declared": declared,
+                "computed": computed,
+            }
+        )
+    return hashed
+
+
+def _kept_small(row: TaskRow, source: Source, blobs: BlobStore, key: str) -> Hashed:
+    hashing = Hashing(row.size)
+    data = b"".join(hashing.over(source.read(row.pin)))
+    hashed = _compared(row, hashing.result())
+    try:
+        blobs.put(key, data)
+    except AlreadyExists:
+        pass  # Somebody verified the same bytes at the same time.
+    return hashed
+
+
+def _kept_large(stores: Stores, row: TaskRow, source: Source, beat: Beat) -> Hashed:
+    blobs, key = stores.replicas[row.replica], keys.blob(row.declared.sha256)
+    part_size = checksums.part_size(row.size)
+    upload = blobs.upload(key, part_size=part_size, content_type=DEFAULT_TYPE)
+    with stores.catalog.write() as tx:
+        upload_rows.opened(tx, row.replica, key, upload.token)
+    hashing = Hashing(row.size)
+    try:
+        blocks = hashing.over(_beating(source.read(row.pin), beat))
+        for number, part in enumerate(checksums.parts(blocks, part_size), start=1):
+            upload.part(number, part)
+            with stores.catalog.write() as tx:
+                tasks.progress(tx, row.id, min(number * part_size, row.size))
+        hashed = _compared(row, hashing.result())
+        upload.complete()
+    except AlreadyExists:
+        return hashed
+    except BaseException:
+        upload.abort()
+        raise
+    finally:
+        with stores.catalog.write() as tx:
+            upload_rows.closed(tx, row.replica, key, upload.token)
+    return hashed
+
+
+def _make_visible(stores: Stores, row: TaskRow, hashed: Hashed, claim: Claim) -> tuple[Todo, ...]:
+    """Reserve, put the record, publish."""
+    with stores.catalog.write() as tx:
+        heads.lock(tx, files.KIND, [row.fqid.uuid])
+        reserved = file_rows.reserve(tx, _new_file(row, hashed))
+    if reserved.digest != row.digest:
+        raise Mismatch(
+            {"code": "file_already_exists", "detail": f"File {row.fqid} exists with other content."}
+        )
+    files.complete(stores, reserved)
+    with stores.catalog.write() as tx:
+        follow = files.publish(tx, reserved)
+        tasks.finish(tx, row.id, state="SUCCEEDED")
+        todo.finish(tx, claim)
+        todo.add(tx, follow, request_id=claim.request_id)
+    stores.notices.publish(topics.of_task(row.id))
+    stores.notices.publish(topics.of_file(row.replica, row.fqid))
+    return follow
+
+
+def _new_file(row: TaskRow, hashed: Hashed) -> file_rows.NewFile:
+    return file_rows.NewFile(
+        fqid=row.fqid,
+        digest=row.digest,
+        origin=row.replica,
+        creator_uid=row.creator_uid,
+        author=row.author,
+        content_type=row.content_type,
+        size=hashed.size,
+        checksums=row.declared,
+        blob_etag=hashed.checksums.s3_etag,
+        event_id=row.id,
+    )
+
+
+def _fail(stores: Stores, row: TaskRow, cause: Mapping[str, Any], claim: Claim) -> None:
+    with stores.catalog.write() as tx:
+        tasks.finish(tx, row.id, state="FAILED", cause=cause)
+        todo.finish(tx, claim)
+    stores.notices.publish(topics.of_task(row.id))

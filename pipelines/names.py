@@ -1,0 +1,73 @@
+"""Names of files inside a bundle: relative, safe in any file system, unique also when normalised."""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+
+from storage.errors import Invalid
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029]")
+_MAX_BYTES = 4096
+_REPORTED = 20
+
+
+def fault(name: str) -> str | None:
+    """What is wrong with a name, None when nothing is."""
+    if not name:
+        return "A name must not be empty."
+    if name.startswith(("/", "~/")) or "\\" in name:
+        return "A name must be relative, without a leading '/' or '~/' and without a backslash."
+    if _CONTROL.search(name):
+        return "A name must not hold control characters."
+    if any(part in ("", ".", "..") for part in name.split("/")):
+        return "A name must not have empty, '.' or '..' as a segment."
+    return "A name is too long." if len(name.encode()) > _MAX_BYTES else None
+
+
+def check_names(names: Sequence[str], *, pointer: str = "/files/{}/name") -> None:
+    """All of them good and unique; Invalid names the first faulty ones by JSON pointer."""
+    faults = {
+        pointer.format(place): [wrong]
+        for place, name in enumerate(names)
+        if (wrong := fault(name)) is not None
+    }
+    if faults:
+        shown = dict(list(faults.items())[:_REPORTED])
+        raise Invalid(f"{len(faults)} file names cannot be used.", errors=shown)
+    _check_unique(names, pointer)
+    _check_nesting(names, pointer)
+
+
+def _check_unique(names: Sequence[str], pointer: str) -> None:
+    plain = [unicodedata.normalize("NFC", name) for name in names]
+    if len(set(plain)) == len(plain):
+        return
+    first: dict[str, int] = {}
+    twins = {}
+    for place, name in enumerate(plain):
+        if first.setdefault(name, place) != place:
+            twins[pointer.format(place)] = [f"The same name as that of entry {first[name]}."]
+    shown = dict(list(twins.items())[:_REPORTED])
+    raise Invalid("File names must be unique.", code="duplicate_filename", errors=shown)
+
+
+def _folders(name: str) -> Iterable[str]:
+    place = name.find("/")
+    while place != -1:
+        yield name[:place]
+        place = name.find("/", place + 1)
+
+
+def _check_nesting(names: Sequence[str], pointer: str) -> None:
+    """A name that is another's folder could never be laid out beside it."""
+    folders = {folder for name in names if "/" in name for folder in _folders(name)}
+    if not folders:
+        return
+    clashes = {
+        pointer.format(place): ["Another entry has this name as its folder."]
+        for place, name in enumerate(names)
+        if name in folders
+    }
+    if clashes:
+        shown = dict(list(clashes.items())[:_REPORTED])
+        raise Invalid("A file has the name of a folder.", code="duplicate_filename", errors=shown)

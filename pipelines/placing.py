@@ -1,0 +1,18 @@
+"""Putting small records: a key that is taken is read back, for it may be our own earlier try."""
+
+from storage.errors import AlreadyExists
+from storage.protocols import BlobStore
+
+
+def whole(blobs: BlobStore, key: str) -> bytes:
+    """All bytes of a small object."""
+    return b"".join(blobs.read(key))
+
+
+def place(blobs: BlobStore, key: str, data: bytes, *, content_type: str) -> bool:
+    """Put the object; False when other bytes lie there already, which are left as they are."""
+    try:
+        blobs.put(key, data, content_type=content_type)
+    except AlreadyExists:
+        return whole(blobs, key) == data
+    return True

@@ -1,0 +1,127 @@
+"""The small JSON records that make a bucket self-describing: byte for byte the same everywhere.
+
+A record is made from the catalog's row alone, so that any process may finish another's writing.
+The envelope is frozen (`docs/decisions/0001-frozen-formats.md`).
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from pipelines.formats import version_at
+from storage.catalog import bundles, files
+from storage.catalog.tombstones import Tombstone
+from storage.model import FQID, Checksums, Entry
+
+FORMAT = "store-record/1"
+CONTENT_TYPE = "application/json"
+
+
+def _dump(value: Any) -> bytes:
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(_dump(value)).hexdigest()
+
+
+def file_digest(creator_uid: int, content_type: str, size: int, checksums: Checksums) -> str:
+    """What two files must share to be the same content: not the source's address."""
+    sums = [checksums.sha1, checksums.sha256, checksums.crc32c, checksums.s3_etag]
+    return _digest([creator_uid, content_type, size, *sums])
+
+
+def bundle_digest(creator_uid: int, rows: Iterable[tuple[str, FQID, bool]]) -> str:
+    """The same for manifests of (name, file, indexed); their order does not matter."""
+    lines = sorted(
+        f"{name}\0{file.uuid}\0{file.version}\0{indexed}" for name, file, indexed in rows
+    )
+    return _digest([creator_uid, *lines])
+
+
+def tombstone_digest(kind: str, uuid: str, version: str, reason: str) -> str:
+    """The same for tombstones."""
+    return _digest([kind, uuid, version, reason])
+
+
+def entry(line: Entry) -> dict[str, Any]:
+    """A file entry as the specification shows it."""
+    return {
+        "name": line.name,
+        "uuid": line.file.uuid,
+        "version": line.file.version,
+        "content-type": line.content_type,
+        "crc32c": line.checksums.crc32c,
+        "indexed": line.indexed,
+        "s3_etag": line.checksums.s3_etag,
+        "sha1": line.checksums.sha1,
+        "sha256": line.checksums.sha256,
+        "size": line.size,
+    }
+
+
+def manifest(creator_uid: int, entries: Sequence[Mapping[str, Any]]) -> bytes:
+    """The manifest of a bundle as JSON, in manifest order."""
+    return _dump({"creator_uid": creator_uid, "files": entries})
+
+
+def of_file(row: files.Reserved) -> bytes:
+    """A file's record."""
+    sums = row.file.checksums
+    return _dump(
+        {
+            **_envelope("file", row.file.fqid, row.digest, row.file.created_us, row.event_id),
+            "origin": row.file.origin,
+            "author": row.author,
+            "creator_uid": row.file.creator_uid,
+            "content_type": row.file.content_type,
+            "size": row.file.size,
+            "sha1": sums.sha1,
+            "sha256": sums.sha256,
+            "crc32c": sums.crc32c,
+            "s3_etag": sums.s3_etag,
+        }
+    )
+
+
+def of_bundle(row: bundles.Reserved, manifest_json: bytes) -> bytes:
+    """A bundle's record, with its full entries."""
+    bundle = row.bundle
+    head = _dump(
+        {
+            **_envelope("bundle", bundle.fqid, row.digest, bundle.created_us, row.event_id),
+            "origin": bundle.origin,
+            "author": row.author,
+            "parent": bundle.parent,
+        }
+    )
+    # The manifest is serialised once for the answer and the record.
+    return head[:-1] + b',"manifest":' + manifest_json + b"}"
+
+
+def of_tombstone(row: Tombstone) -> bytes:
+    """A tombstone's record."""
+    fqid = FQID(row.uuid, row.version)
+    return _dump(
+        {
+            **_envelope("tombstone", fqid, row.digest, row.created_us, row.event_id),
+            "origin": row.origin,
+            "author": row.author,
+            "of": row.kind,
+            "reason": row.reason,
+        }
+    )
+
+
+def _envelope(kind: str, fqid: FQID, digest: str, created_us: int, event_id: str) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "kind": kind,
+        "uuid": fqid.uuid,
+        "version": fqid.version,
+        "digest": digest,
+        "created": version_at(created_us),
+        "event_id": event_id,
+    }

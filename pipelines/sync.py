@@ -1,0 +1,178 @@
+"""Making another replica hold it too: blobs, then file records, then the bundle's record.
+
+A half copy is never visible: what a record names is in the bucket, with the right checksum, before
+the record is. Every step may run twice, half, or beside its twin.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from pipelines import checksums, files, flow, manifests, placing, records, topics
+from pipelines.ingest import Beat
+from storage import keys
+from storage.catalog import Tx, bundles, heads, todo, visibility
+from storage.catalog import files as file_rows
+from storage.errors import AlreadyExists, Conflict, NotFound, SourceChanged, Unavailable
+from storage.model import FQID, Claim, FileVersion, Replica, Todo
+from storage.protocols import BlobStore
+from storage.stores import Stores
+
+PARALLEL = 4
+"""Files of one bundle that are copied at the same time."""
+INLINE = 8 * 1024 * 1024
+BATCH = 256
+
+
+def sync(stores: Stores, claim: Claim, beat: Beat) -> tuple[Todo, ...]:
+    """Make one replica hold a file or a bundle that another one holds; `<kind>:<fqid>`."""
+    kind, _, name = claim.todo.ref.partition(":")
+    one = _sync_file if kind == files.KIND else _sync_bundle
+    return one(stores, claim, FQID.parse(name), beat)
+
+
+def _sync_file(stores: Stores, claim: Claim, fqid: FQID, beat: Beat) -> tuple[Todo, ...]:
+    target = flow.replica_of(claim.todo)
+    with stores.catalog.read() as tx:
+        row = file_rows.by_fqid(tx, fqid)
+    if row is None:
+        raise NotFound(f"There is no file {fqid}.")
+    _copy_file(stores, row, target, beat)
+    with stores.catalog.write() as tx:
+        _reveal_files(tx, [row], target)
+        todo.finish(tx, claim)
+    stores.notices.publish(topics.of_file(target, fqid))
+    return ()
+
+
+def _copy_file(stores: Stores, row: file_rows.Reserved, target: Replica, beat: Beat) -> None:
+    """A file's blob and record into a bucket; readers do not see it yet."""
+    _copy_blob(stores, row.file, target, beat)
+    if not files.put_record(stores, row, target):
+        raise Conflict(f"The record of {row.file.fqid} differs.", code="file_already_exists")
+
+
+def _reveal_files(tx: Tx, rows: Sequence[file_rows.Reserved], target: Replica) -> None:
+    heads.lock(tx, files.KIND, [row.file.fqid.uuid for row in rows])
+    for row in rows:
+        files.reveal(tx, row, target)
+
+
+def _copy_blob(stores: Stores, file: FileVersion, target: Replica, beat: Beat) -> None:
+    """The file's bytes into a bucket, from the one it was taken in by, compared by checksum."""
+    key = keys.blob(file.checksums.sha256)
+    source, blobs = stores.replicas[file.origin], stores.replicas[target]
+    if _holds(blobs, key, file.size):
+        return
+    pin = source.head(key).pin
+    part_size = checksums.part_size(file.size)
+    try:
+        copied = (
+            blobs.copy(
+                source, key, key, pin=pin, part_size=part_size, progress=lambda _token, _n: beat(0)
+            )
+            if file.size > INLINE
+            else None
+        )
+        if copied is None:
+            _stream(source, blobs, file, pin=pin, beat=beat)
+            return
+    except AlreadyExists:
+        return
+    _check_copy(blobs, key, file, beat)
+
+
+def _holds(blobs: BlobStore, key: str, size: int) -> bool:
+    try:
+        return blobs.head(key).size == size
+    except NotFound:
+        return False
+
+
+def _check_copy(blobs: BlobStore, key: str, file: FileVersion, beat: Beat) -> None:
+    """The copy has the right bytes, or is removed: by the engine's checksum, else by reading."""
+    info = blobs.head(key)
+    if info.crc32c is not None:
+        good = info.crc32c == file.checksums.crc32c
+    else:
+        hashing = checksums.Hashing(file.size)
+        for block in hashing.over(blobs.read(key, pin=info.pin)):
+            beat(len(block))
+        good = not checksums.mismatches(file.checksums, hashing.result())
+    if not good:
+        blobs.delete(key, pin=info.pin)
+        raise Unavailable(f"The copy of {key} came out wrong.")
+
+
+def _stream(
+    source: BlobStore, blobs: BlobStore, file: FileVersion, *, pin: str, beat: Beat
+) -> None:
+    """Through this process, hashing what is kept; nothing is kept that is not right."""
+    key = keys.blob(file.checksums.sha256)
+    hashing = checksums.Hashing(file.size)
+    blocks = hashing.over(source.read(key, pin=pin))
+    if file.size <= INLINE:
+        data = b"".join(blocks)
+        _refuse_wrong(file, hashing)
+        blobs.put(key, data)
+        return
+    part_size = checksums.part_size(file.size)
+    upload = blobs.upload(key, part_size=part_size, content_type="application/octet-stream")
+    try:
+        for number, part in enumerate(checksums.parts(blocks, part_size), start=1):
+            upload.part(number, part)
+            beat(0)
+        _refuse_wrong(file, hashing)
+        upload.complete()
+    except AlreadyExists:
+        raise
+    except BaseException:
+        upload.abort()
+        raise
+
+
+def _refuse_wrong(file: FileVersion, hashing: checksums.Hashing) -> None:
+    if checksums.mismatches(file.checksums, hashing.result()):
+        raise SourceChanged(f"The bytes of {file.fqid} in {file.origin} are damaged.")
+
+
+def _sync_bundle(stores: Stores, claim: Claim, fqid: FQID, beat: Beat) -> tuple[Todo, ...]:
+    target = flow.replica_of(claim.todo)
+    with stores.catalog.read() as tx:
+        row = bundles.by_fqid(tx, fqid)
+        if row is None:
+            raise NotFound(f"There is no bundle {fqid}.")
+        idents = bundles.file_ids(tx, row.bundle.id)
+        seen = file_rows.seen_by_id(tx, target, idents)
+    _bring_files(stores, sorted(set(idents) - seen), target, beat)
+    data = records.of_bundle(row, manifests.manifest_of(stores, row.bundle))
+    key = keys.record(manifests.KIND, fqid)
+    same = placing.place(stores.replicas[target], key, data, content_type=records.CONTENT_TYPE)
+    with stores.catalog.write() as tx:
+        follow = _reveal_bundle(tx, row, target, same=same)
+        todo.finish(tx, claim)
+        todo.add(tx, follow, request_id=claim.request_id)
+    return follow
+
+
+def _reveal_bundle(
+    tx: Tx, row: bundles.Reserved, target: Replica, *, same: bool
+) -> tuple[Todo, ...]:
+    if not same:
+        visibility.record_seen(tx, manifests.KIND, row.bundle.id, target, diverged=True)
+        return ()
+    heads.lock(tx, manifests.KIND, [row.bundle.fqid.uuid])
+    return manifests.reveal(tx, row, target, done="sync")
+
+
+def _bring_files(stores: Stores, idents: Sequence[int], target: Replica, beat: Beat) -> None:
+    """Copy the files that a bundle needs and that have not come on their own yet."""
+    for start in range(0, len(idents), BATCH):
+        with stores.catalog.read() as tx:
+            rows = [file_rows.by_id(tx, ident) for ident in idents[start : start + BATCH]]
+        copy = partial(_copy_file, stores, target=target, beat=lambda _n: None)
+        with ThreadPoolExecutor(PARALLEL) as pool:
+            for _ in pool.map(copy, rows):
+                beat(0)
+        with stores.catalog.write() as tx:
+            _reveal_files(tx, rows, target)

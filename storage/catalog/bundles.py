@@ -1,0 +1,234 @@
+"""Bundles: heads, and manifests kept as immutable segments that versions share."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Row, select, text, update
+
+from storage.catalog import bulk
+from storage.catalog.engine import Tx, now_us
+from storage.catalog.schema import blobs, bundle_segments, bundles, entries, files
+from storage.model import FQID, BundleVersion, Checksums, Entry, Replica
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """A bundle's row with all that its record needs but the entries."""
+
+    bundle: BundleVersion
+    digest: str
+    author: str
+    event_id: str
+    published: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NewBundle:
+    """A bundle about to be reserved; `rows` are (file id, name, indexed) in manifest order."""
+
+    fqid: FQID
+    digest: str
+    origin: Replica
+    creator_uid: int
+    author: str
+    parent: str | None
+    event_id: str
+    rows: Sequence[tuple[int, str, bool]]
+
+
+def _reserved(row: Row[Any]) -> Reserved:
+    bundle = BundleVersion(
+        id=row.id,
+        fqid=FQID(row.uuid, row.version),
+        creator_uid=row.creator_uid,
+        origin=row.origin,
+        file_count=row.file_count,
+        created_us=row.created_us,
+        parent=row.parent,
+    )
+    return Reserved(bundle, row.digest, row.author, row.event_id, row.published_us is not None)
+
+
+def by_id(tx: Tx, ident: int) -> Reserved:
+    """The row of a known id."""
+    return _reserved(tx.execute(select(bundles).where(bundles.c.id == ident)).one())
+
+
+def by_fqid(tx: Tx, fqid: FQID) -> Reserved | None:
+    """The row of a version, published or not."""
+    query = select(bundles).where(bundles.c.uuid == fqid.uuid, bundles.c.version == fqid.version)
+    row = tx.execute(query).first()
+    return None if row is None else _reserved(row)
+
+
+def exists(tx: Tx, uuid: str) -> bool:
+    """Whether any published version of a uuid was ever there."""
+    query = select(bundles.c.id).where(bundles.c.uuid == uuid, bundles.c.published_us.is_not(None))
+    return tx.execute(query.limit(1)).first() is not None
+
+
+def reserve(tx: Tx, new: NewBundle, *, segment_size: int) -> int:
+    """Insert the version with its manifest; the caller holds the head and saw that none exists."""
+    row = tx.execute(
+        text(
+            "INSERT INTO bundles (uuid, version, digest, origin, creator_uid, author, parent,"
+            " file_count, event_id, created_us) VALUES (:uuid, :version, :digest, :origin,"
+            " :creator_uid, :author, :parent, :file_count, :event_id, :now) RETURNING id"
+        ),
+        {
+            "uuid": new.fqid.uuid,
+            "version": new.fqid.version,
+            "digest": new.digest,
+            "origin": new.origin,
+            "creator_uid": new.creator_uid,
+            "author": new.author,
+            "parent": new.parent,
+            "file_count": len(new.rows),
+            "event_id": new.event_id,
+            "now": now_us(tx),
+        },
+    )
+    ident = int(row.scalar_one())
+    _write_segments(tx, ident, new.rows, segment_size)
+    return ident
+
+
+def _write_segments(
+    tx: Tx, bundle_id: int, rows: Sequence[tuple[int, str, bool]], size: int
+) -> None:
+    starts = range(0, len(rows), size)
+    counts = [min(size, len(rows) - start) for start in starts]
+    source, parameters = bulk.derived(tx, "fresh", {"entry_count": ("integer", counts)})
+    made = tx.execute(
+        text(f"INSERT INTO segments (entry_count) SELECT entry_count FROM {source} RETURNING id"),
+        parameters,
+    )
+    # Segments of one size are interchangeable until entries name them; the last may be shorter.
+    idents = sorted(made.scalars())
+    tx.execute(
+        bundle_segments.insert(),
+        [
+            {"bundle_id": bundle_id, "start": start, "segment_id": ident}
+            for start, ident in zip(starts, idents, strict=True)
+        ],
+    )
+    _write_entries(tx, idents, rows, size)
+
+
+def _write_entries(
+    tx: Tx, idents: Sequence[int], rows: Sequence[tuple[int, str, bool]], size: int
+) -> None:
+    columns: bulk.Columns = {
+        "segment_id": ("bigint", [idents[place // size] for place in range(len(rows))]),
+        "position": ("integer", [place % size for place in range(len(rows))]),
+        "file_id": ("bigint", [row[0] for row in rows]),
+        "name": ("text", [row[1] for row in rows]),
+        "indexed": ("boolean", [row[2] for row in rows]),
+    }
+    source, parameters = bulk.derived(tx, "fresh", columns)
+    tx.execute(
+        text(
+            "INSERT INTO entries (segment_id, position, file_id, name, indexed)"
+            f" SELECT segment_id, position, file_id, name, indexed FROM {source}"
+        ),
+        parameters,
+    )
+
+
+def publish(tx: Tx, ident: int) -> bool:
+    """Mark a reserved row published; False when it was before."""
+    fresh = update(bundles).where(bundles.c.id == ident, bundles.c.published_us.is_(None))
+    return bool(tx.execute(fresh.values(published_us=now_us(tx))).rowcount)
+
+
+def reserved_before(tx: Tx, us: int, *, limit: int) -> list[FQID]:
+    """Reservations whose writer should have finished by now."""
+    query = select(bundles.c.uuid, bundles.c.version).where(
+        bundles.c.published_us.is_(None), bundles.c.created_us < us
+    )
+    return [FQID(*row) for row in tx.execute(query.order_by(bundles.c.created_us).limit(limit))]
+
+
+def page(tx: Tx, bundle_id: int, *, start: int, limit: int, span: int) -> list[Entry]:
+    """Entries by ordinal, in manifest order; `span` is the most entries of one segment."""
+    return [_entry(row) for row in _rows(tx, bundle_id, start=start, limit=limit, span=span)]
+
+
+def _rows(tx: Tx, bundle_id: int, *, start: int, limit: int, span: int) -> Iterator[Row[Any]]:
+    ordinal = bundle_segments.c.start + entries.c.position
+    query = (
+        select(
+            entries.c.name,
+            files.c.uuid,
+            files.c.version,
+            entries.c.indexed,
+            files.c.content_type,
+            blobs.c.size,
+            blobs.c.sha1,
+            blobs.c.sha256,
+            blobs.c.crc32c,
+            files.c.s3_etag,
+        )
+        .select_from(bundle_segments)
+        .join(entries, entries.c.segment_id == bundle_segments.c.segment_id)
+        .join(files, files.c.id == entries.c.file_id)
+        .join(blobs, blobs.c.id == files.c.blob_id)
+        .where(bundle_segments.c.bundle_id == bundle_id)
+        .where(bundle_segments.c.start > start - span, bundle_segments.c.start < start + limit)
+        .where(ordinal >= start, ordinal < start + limit)
+        .order_by(bundle_segments.c.start, entries.c.position)
+    )
+    return iter(tx.execute(query))
+
+
+def _entry(row: Row[Any]) -> Entry:
+    name, uuid, version, indexed, content_type, size, sha1, sha256, crc32c, s3_etag = tuple(row)
+    return Entry(
+        name,
+        FQID(uuid, version),
+        bool(indexed),
+        content_type,
+        size,
+        Checksums(sha1, sha256, crc32c, s3_etag),
+    )
+
+
+def file_ids(tx: Tx, bundle_id: int) -> list[int]:
+    """The catalog's ids of the files that a bundle names, each once."""
+    query = (
+        select(entries.c.file_id)
+        .select_from(bundle_segments)
+        .join(entries, entries.c.segment_id == bundle_segments.c.segment_id)
+        .where(bundle_segments.c.bundle_id == bundle_id)
+        .distinct()
+    )
+    return list(tx.execute(query).scalars())
+
+
+def of_file(tx: Tx, file_id: int, *, after: int = 0, limit: int = 100) -> list[FQID]:
+    """The bundles that hold a file: two index steps."""
+    query = (
+        select(bundles.c.id, bundles.c.uuid, bundles.c.version)
+        .join(bundle_segments, bundle_segments.c.bundle_id == bundles.c.id)
+        .join(entries, entries.c.segment_id == bundle_segments.c.segment_id)
+        .where(entries.c.file_id == file_id, bundles.c.id > after)
+        .distinct()
+        .order_by(bundles.c.id)
+        .limit(limit)
+    )
+    return [FQID(row.uuid, row.version) for row in tx.execute(query)]
+
+
+def bytes_of(tx: Tx, bundle_id: int) -> int:
+    """Bytes of all entries of a bundle."""
+    row = tx.execute(
+        text(
+            "SELECT coalesce(sum(b.size), 0) FROM bundle_segments AS s"
+            " JOIN entries AS e ON e.segment_id = s.segment_id"
+            " JOIN files AS f ON f.id = e.file_id JOIN blobs AS b ON b.id = f.blob_id"
+            " WHERE s.bundle_id = :id"
+        ),
+        {"id": bundle_id},
+    )
+    return int(row.scalar_one())

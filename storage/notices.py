@@ -1,0 +1,209 @@
+"""Wake-up calls between processes: over Redis, and in memory for one process.
+
+All notices of a store travel on one Redis channel whose messages are topics, so that a process
+needs one connection and one subscription whatever it waits for, and waiting costs no round trip.
+"""
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+log = logging.getLogger(__name__)
+
+CHANNEL: Final = "store:notices"
+
+_PATIENCE_S: Final = 1.0
+"""How long publishing, or the first waiter of a process, may be held up by a dead Redis."""
+_SILENCE_S: Final = 5.0
+"""After so long without a message the connection is asked for a sign of life …"""
+_DEAD_S: Final = 15.0
+"""… and after so long it is given up."""
+_COOL_DOWN_S: Final = 2.0
+"""How long nothing is published after Redis did not answer in time."""
+_BACK_OFF_S: Final = (0.05, 2.0)
+
+
+class _Waiter:
+    """A Listening. Waking it twice before it looks is waking it once."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def wake(self) -> None:
+        self._event.set()
+
+    def wait(self, timeout_s: float) -> bool:
+        """See Listening."""
+        woken = self._event.wait(timeout_s)
+        if woken:
+            self._event.clear()
+        return woken
+
+
+class _Board:
+    """Who waits for what in this process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiters: dict[str, set[_Waiter]] = {}
+
+    @contextmanager
+    def listening(self, topics: tuple[str, ...]) -> Iterator[_Waiter]:
+        waiter = _Waiter()
+        with self._lock:
+            for topic in topics:
+                self._waiters.setdefault(topic, set()).add(waiter)
+        try:
+            yield waiter
+        finally:
+            with self._lock:
+                for topic in set(topics):
+                    self._waiters[topic].discard(waiter)
+                    if not self._waiters[topic]:
+                        del self._waiters[topic]
+
+    def wake(self, topic: str) -> None:
+        with self._lock:
+            woken = list(self._waiters.get(topic, ()))
+        for waiter in woken:
+            waiter.wake()
+
+
+class MemoryNotices:
+    """Notices within one process."""
+
+    def __init__(self) -> None:
+        self._board = _Board()
+
+    def publish(self, topic: str) -> None:
+        """See Notices."""
+        self._board.wake(topic)
+
+    @contextmanager
+    def listen(self, *topics: str) -> Iterator[_Waiter]:
+        """See Notices."""
+        with self._board.listening(topics) as waiter:
+            yield waiter
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+class RedisNotices:
+    """Notices between all processes of one Redis. While it is down, waiters just time out."""
+
+    def __init__(self, url: str, *, channel: str = CHANNEL) -> None:
+        self._url, self._channel = url, channel
+        # One retry, because the connection may be from before Redis was restarted.
+        self._client = redis.Redis.from_url(
+            url,
+            socket_timeout=_PATIENCE_S,
+            socket_connect_timeout=_PATIENCE_S,
+            retry=Retry(NoBackoff(), 1),
+        )
+        self._silent_until = 0.0
+        self._lock = threading.Lock()
+        self._listener: _Listener | None = None
+
+    def publish(self, topic: str) -> None:
+        """See Notices."""
+        if time.monotonic() < self._silent_until:
+            return
+        try:
+            self._client.publish(self._channel, topic)
+        except redis.TimeoutError:
+            self._silent_until = time.monotonic() + _COOL_DOWN_S
+        except (redis.RedisError, OSError) as error:
+            log.debug("a notice was not published: %s", error)
+
+    @contextmanager
+    def listen(self, *topics: str) -> Iterator[_Waiter]:
+        """See Notices."""
+        listener = self._own_listener()
+        with listener.board.listening(topics) as waiter:
+            listener.ready.wait(_PATIENCE_S)
+            yield waiter
+
+    def close(self) -> None:
+        """End the listener thread and the connections; for tests and orderly exits."""
+        with self._lock:
+            listener, self._listener = self._listener, None
+        if listener and listener.pid == os.getpid():
+            listener.stopped.set()
+            self.publish("")  # so that it looks up
+            listener.join()
+        self._client.close()
+
+    def _own_listener(self) -> "_Listener":
+        """This process's listener: threads and sockets do not survive a fork."""
+        with self._lock:
+            if self._listener is None or self._listener.pid != os.getpid():
+                self._listener = _Listener(self._url, self._channel)
+            return self._listener
+
+
+class _Listener:
+    """One thread on one connection, which comes back by itself after Redis does."""
+
+    def __init__(self, url: str, channel: str) -> None:
+        self.pid = os.getpid()
+        self.board = _Board()
+        self.ready = threading.Event()
+        self.stopped = threading.Event()
+        self._channel = channel
+        # Reading blocks until something comes; `_SILENCE_S` watches over the connection instead.
+        self._client = redis.Redis.from_url(
+            url,
+            socket_timeout=None,
+            socket_connect_timeout=_PATIENCE_S,
+            socket_keepalive=True,
+            retry=Retry(NoBackoff(), 0),
+        )
+        self._thread = threading.Thread(target=self._run, name="notices", daemon=True)
+        self._thread.start()
+
+    def join(self) -> None:
+        self._thread.join()
+        self._client.close()
+
+    def _run(self) -> None:
+        least, most = _BACK_OFF_S
+        pause = least
+        while not self.stopped.is_set():
+            try:
+                self._follow()
+            except (redis.RedisError, OSError, ValueError) as error:
+                log.debug("the notice board is away: %s", error)
+            pause = least if self.ready.is_set() else min(pause * 2, most)
+            self.ready.clear()
+            self.stopped.wait(pause)
+
+    def _follow(self) -> None:
+        """Subscribe and hand out notices until the connection breaks."""
+        with self._client.pubsub() as subscription:  # type: ignore[no-untyped-call]
+            subscription.subscribe(self._channel)
+            heard = time.monotonic()
+            while not self.stopped.is_set():
+                message = subscription.get_message(timeout=_SILENCE_S)
+                if message is not None:
+                    heard = time.monotonic()
+                    self._receive(message)
+                elif time.monotonic() - heard > _DEAD_S:
+                    raise redis.ConnectionError("no sign of life")
+                else:
+                    subscription.ping()
+
+    def _receive(self, message: dict[str, object]) -> None:
+        if message["type"] == "subscribe":
+            self.ready.set()
+        elif message["type"] == "message":
+            data = message["data"]
+            self.board.wake(data.decode() if isinstance(data, bytes) else str(data))

@@ -1,0 +1,174 @@
+"""One contract for every board, and what is Redis's own."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from fakeredis import TcpFakeServer
+
+from storage.notices import MemoryNotices, RedisNotices
+
+Board = MemoryNotices | RedisNotices
+
+
+@contextmanager
+def redis_at(port: int = 0) -> Iterator[int]:
+    """A Redis on loopback; yields its port."""
+    server = TcpFakeServer(("127.0.0.1", port))
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield server.server_address[1]
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@contextmanager
+def in_memory() -> Iterator[Board]:
+    yield MemoryNotices()
+
+
+@contextmanager
+def over_redis() -> Iterator[Board]:
+    with redis_at() as port:
+        notices = RedisNotices(f"redis://127.0.0.1:{port}/0")
+        try:
+            yield notices
+        finally:
+            notices.close()
+
+
+BOARDS = {"memory": in_memory, "redis": over_redis}
+
+
+@pytest.fixture(params=BOARDS)
+def board(request: pytest.FixtureRequest) -> Iterator[Board]:
+    with BOARDS[request.param]() as notices:
+        yield notices
+
+
+def test_a_notice_wakes_who_waits_for_its_topic(board: Board) -> None:
+    with board.listen("file:1", "file:2") as listening:
+        board.publish("file:2")
+        assert listening.wait(5)
+
+
+def test_a_notice_of_another_topic_wakes_nobody(board: Board) -> None:
+    with board.listen("file:1") as listening:
+        board.publish("file:2")
+        assert not listening.wait(0.1)
+
+
+def test_notices_before_the_block_are_not_seen(board: Board) -> None:
+    with board.listen("other"):
+        board.publish("topic")
+    with board.listen("topic", "last") as listening:
+        board.publish("last")
+        assert listening.wait(5)
+        assert not listening.wait(0.05)
+
+
+def test_each_notice_is_seen_once(board: Board) -> None:
+    with board.listen("topic") as listening:
+        board.publish("topic")
+        assert listening.wait(5)
+        assert not listening.wait(0.05)
+        board.publish("topic")
+        assert listening.wait(5)
+
+
+def test_all_who_wait_are_woken(board: Board) -> None:
+    with board.listen("topic") as one, board.listen("topic", "topic") as two:
+        board.publish("topic")
+        assert one.wait(5)
+        assert two.wait(5)
+
+
+def test_a_sleeper_is_woken_while_it_sleeps(board: Board) -> None:
+    with board.listen("topic") as listening:
+        threading.Timer(0.05, board.publish, ["topic"]).start()
+        began = time.monotonic()
+        assert listening.wait(10)
+        assert time.monotonic() - began < 5
+
+
+def test_topics_may_be_any_text(board: Board) -> None:
+    with board.listen("file:ü b\n\x00") as listening:
+        board.publish("file:ü b\n\x00")
+        assert listening.wait(5)
+
+
+def test_publishing_to_nobody_is_fine(board: Board) -> None:
+    board.publish("topic")
+
+
+def test_two_boards_on_one_redis_hear_each_other() -> None:
+    with redis_at() as port:
+        one, two = (RedisNotices(f"redis://127.0.0.1:{port}/0") for _ in range(2))
+        with one.listen("topic") as listening:
+            two.publish("topic")
+            assert listening.wait(5)
+        one.close()
+        two.close()
+
+
+def test_many_waiters_share_one_connection_and_one_thread() -> None:
+    with redis_at() as port:
+        notices = RedisNotices(f"redis://127.0.0.1:{port}/0")
+        before = threading.active_count()
+        listeners = [notices.listen(f"topic:{n}") for n in range(50)]
+        opened = [listener.__enter__() for listener in listeners]
+        named = [thread for thread in threading.enumerate() if thread.name == "notices"]
+        assert threading.active_count() - before <= 2  # ours, and the server's for our connection
+        assert len(named) == 1
+        for n in range(50):
+            notices.publish(f"topic:{n}")
+        assert all(listening.wait(5) for listening in opened)
+        for listener in listeners:
+            listener.__exit__(None, None, None)
+        notices.close()
+
+
+def test_without_a_redis_publishing_is_silent_and_waiting_times_out() -> None:
+    with redis_at() as port:
+        pass
+    notices = RedisNotices(f"redis://127.0.0.1:{port}/0")
+    notices.publish("topic")
+    with notices.listen("topic") as listening:
+        assert not listening.wait(0.05)
+    notices.close()
+
+
+def test_a_redis_that_returns_is_heard_again() -> None:
+    with redis_at() as port:
+        notices = RedisNotices(f"redis://127.0.0.1:{port}/0")
+        with notices.listen("topic") as listening:
+            notices.publish("topic")
+            assert listening.wait(5)
+    with redis_at(port), notices.listen("topic") as listening:
+        assert eventually(lambda: (notices.publish("topic"), listening.wait(0.1))[1])
+    notices.close()
+
+
+def test_who_waited_through_a_restart_is_woken_after_it() -> None:
+    with redis_at() as port:
+        notices = RedisNotices(f"redis://127.0.0.1:{port}/0")
+        listener = notices.listen("topic")
+        listening = listener.__enter__()
+    with redis_at(port):
+        assert eventually(lambda: (notices.publish("topic"), listening.wait(0.1))[1])
+        listener.__exit__(None, None, None)
+    notices.close()
+
+
+def eventually(attempt: Callable[[], bool], within_s: float = 10) -> bool:
+    """True as soon as an attempt is."""
+    end = time.monotonic() + within_s
+    while time.monotonic() < end:
+        if attempt():
+            return True
+    return False

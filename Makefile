@@ -1,0 +1,82 @@
+# The two commands of a newcomer are `make demo` and `make run`; `make help` lists the others.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(VENV)/bin
+ROOMS := config storage pipelines auth workers api ops
+SOURCES := $(ROOMS) tests $(wildcard bench)
+
+# The first Python that is new enough; PYTHON=… chooses another.
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
+	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& echo "$$python" && break; done)
+
+RUN_READY := $(VENV)/.ready-run
+DEV_READY := $(VENV)/.ready-dev
+
+.PHONY: help
+help: ## List what can be made
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+.PHONY: setup
+setup: $(DEV_READY) ## Make .venv with everything that running and testing need
+
+.PHONY: demo
+demo: $(RUN_READY) ## Run the main job end to end and show it (FROM=<folder> LIMIT=<n>)
+	@$(BIN)/python -m ops demo $(if $(FROM),--from "$(FROM)") $(if $(LIMIT),--limit $(LIMIT))
+
+.PHONY: run
+run: $(RUN_READY) ## Run a store here until Ctrl-C (STORE_HOME, STORE_PORT)
+	@exec $(BIN)/python -m ops run
+
+.PHONY: test
+test: $(DEV_READY) ## Run the tests; they need neither root nor a server
+	$(BIN)/python -m pytest -n 2 --ignore tests/drill
+
+.PHONY: check
+check: $(DEV_READY) ## Check format, lint, types and architecture
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -p no:randomly tests/test_architecture.py tests/test_docs.py
+
+.PHONY: drill
+drill: $(DEV_READY) ## Kill workers and empty the queue while bundles are deposited (SEED=<n>)
+	$(BIN)/python -m tests.drill $(if $(SEED),--seed $(SEED))
+
+.PHONY: bench
+bench: $(DEV_READY) ## Measure; the numbers go into bench/RESULTS.md
+	$(BIN)/python -m bench
+
+.PHONY: lock
+lock: $(DEV_READY) ## Pin requirements*.in into requirements*.txt
+	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(BIN)/uv pip compile -q --python-version 3.11 --no-emit-index-url --generate-hashes \
+		--no-header requirements.in -o requirements.txt
+	$(BIN)/uv pip compile -q --python-version 3.11 --no-emit-index-url --generate-hashes \
+		--no-header requirements-dev.in -o requirements-dev.txt
+
+.PHONY: clean
+clean: ## Remove .venv and every cache
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { \
+		echo "Python 3.11 or newer is needed and none was found; name one with PYTHON=…" >&2; \
+		exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
+		echo "$(PYTHON) has no venv module; install it (Debian, Ubuntu: python3-venv)" >&2; \
+		exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# The stamps let an installation run again only when its lock has changed.
+$(RUN_READY): requirements.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@touch $@
+
+$(DEV_READY): requirements-dev.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@touch $@ $(RUN_READY)

@@ -1,0 +1,88 @@
+"""The operator's commands: `python -m ops --help`."""
+
+import os
+import time
+import uuid
+from functools import partial
+
+import click
+from rich.console import Console
+
+from auth.issue import Grant
+from config import Settings, SettingsError, load
+from ops import home, manual, ports, procfile, supervisor, tokens
+from ops.demo.cli import demo
+from ops.inspect import parked, status
+from ops.tables import show
+from storage.catalog import migrations
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.pass_context
+def cli(context: click.Context) -> None:
+    """Operate a store. Settings come from STORE_* variables (docs/operations.md)."""
+    try:
+        context.obj = load(os.environ)
+    except SettingsError as error:
+        raise click.ClickException(str(error)) from error
+
+
+@cli.command()
+@click.option("--only", multiple=True, help="Run only these processes of the Procfile.")
+@click.pass_obj
+def run(settings: Settings, only: tuple[str, ...]) -> None:
+    """Run every process of the store here, until Ctrl-C."""
+    lines = _chosen(procfile.read(), only)
+    width = max(len(line.name) for line in lines)
+    try:
+        supervisor.run(settings, lines, environ=os.environ, say=partial(_say, width))
+    except (home.Taken, ports.PortTaken, supervisor.StartFailed) as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _chosen(
+    lines: tuple[procfile.ProcessLine, ...], only: tuple[str, ...]
+) -> tuple[procfile.ProcessLine, ...]:
+    unknown = set(only) - {line.name for line in lines}
+    if unknown:
+        raise click.BadParameter(f"not in the Procfile: {', '.join(sorted(unknown))}")
+    return tuple(line for line in lines if not only or line.name in only)
+
+
+def _say(width: int, who: str, line: str) -> None:
+    click.echo(f"{click.style(who.ljust(width), fg='cyan')} | {line}")
+
+
+@cli.command()
+@click.pass_obj
+def migrate(settings: Settings) -> None:
+    """Bring the catalog's schema up to date."""
+    settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    migrations.upgrade(settings.catalog)
+
+
+@cli.command()
+@click.option("--email", required=True, help="Whom the token names.")
+@click.option("--groups", default="", help="Groups it claims, separated by commas.")
+@click.option("--hours", default=12.0, type=click.FloatRange(min=0.01), show_default=True)
+@click.pass_obj
+def token(settings: Settings, email: str, groups: str, hours: float) -> None:
+    """Print a bearer token signed with the embedded store's own key."""
+    claimed = tuple(part.strip() for part in groups.split(",") if part.strip())
+    grant = Grant(email, claimed, int(hours * 3600))
+    click.echo(tokens.make(settings, grant, now=time.time(), token_id=str(uuid.uuid4())))
+
+
+@cli.command(name="settings")
+@click.option("--markdown", is_flag=True, help="The defaults, as docs/operations.md has them.")
+@click.pass_obj
+def print_settings(settings: Settings, markdown: bool) -> None:
+    """Print every setting with its present value."""
+    if markdown:
+        click.echo(manual.markdown(), nl=False)
+        return
+    show(Console(), "Settings", ("variable", "value", "meaning"), manual.current(settings))
+
+
+for command in (demo, status, parked):
+    cli.add_command(command)

@@ -1,0 +1,92 @@
+"""What an operator looks at and re-drives: processes, health, the backlog, parked rows."""
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+import httpx
+from rich.console import Console
+
+from config import Settings
+from ops import home as homes
+from ops.tables import show
+from storage.catalog import Catalog, todo
+from storage.model import Todo
+
+LISTED = 100
+
+
+@click.command()
+@click.pass_obj
+def status(settings: Settings) -> None:
+    """Show the processes, the health, the backlog and what is parked."""
+    console = Console()
+    show(console, "Processes", ("process", "pid", "starts"), _processes(settings.home))
+    show(console, "Health", ("part", "state"), _health(settings))
+    with Catalog(settings.catalog).read() as tx:
+        backlog, parked_count = todo.backlog(tx), todo.count_parked(tx)
+    rows = [(step, replica, count) for (step, replica), count in sorted(backlog.items())]
+    show(console, "Backlog", ("step", "replica", "open rows"), rows)
+    click.echo(f"parked: {parked_count}")
+
+
+@click.group()
+def parked() -> None:
+    """Rows that were put aside after too many attempts."""
+
+
+@parked.command(name="list")
+@click.option("--limit", default=LISTED, show_default=True)
+@click.pass_obj
+def list_parked(settings: Settings, limit: int) -> None:
+    """List them, the latest first."""
+    with Catalog(settings.catalog).read() as tx:
+        found = todo.parked(tx, limit=limit)
+    rows = (
+        (item.todo.step, item.todo.replica, item.todo.ref, _time(item.parked_us), item.reason)
+        for item in found
+    )
+    show(Console(), "Parked", ("step", "replica", "reference", "since", "reason"), rows)
+
+
+@parked.command()
+@click.option("--step", help="Only rows of this step.")
+@click.option("--ref", help="Only the row of this reference.")
+@click.pass_obj
+def retry(settings: Settings, step: str | None, ref: str | None) -> None:
+    """Let the workers try them again; the clock sends the messages."""
+    count = 0
+    with Catalog(settings.catalog).write() as tx:
+        found = todo.parked(tx, limit=1_000_000)
+        rows = list(_matching(found, step, ref))
+        todo.add(tx, rows, sent=False)
+        count = len(rows)
+    click.echo(f"{count} rows are due again")
+
+
+def _matching(found: Iterable[todo.Parked], step: str | None, ref: str | None) -> Iterator[Todo]:
+    for item in found:
+        if step in (None, item.todo.step) and ref in (None, item.todo.ref):
+            yield item.todo
+
+
+def _processes(home: Path) -> list[tuple[str, int, int]]:
+    found = homes.read(home, homes.PROCESSES) or {"processes": {}}
+    return [
+        (name, facts["pid"], facts["starts"]) for name, facts in sorted(found["processes"].items())
+    ]
+
+
+def _health(settings: Settings) -> list[tuple[str, Any]]:
+    """What the API says of its parts; one row with the reason when it says nothing."""
+    try:
+        reply = httpx.get(f"{settings.internal_url}/health", trust_env=False, timeout=5.0)
+        return list(dict(reply.json()).items())
+    except (httpx.HTTPError, ValueError) as error:
+        return [("api", f"does not answer: {type(error).__name__}")]
+
+
+def _time(us: int) -> str:
+    return datetime.fromtimestamp(us / 1e6, UTC).isoformat(timespec="seconds")

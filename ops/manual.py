@@ -1,0 +1,57 @@
+"""The reference of the settings, made from the settings themselves."""
+
+import typing
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, fields
+from typing import Any
+
+from config import Settings
+from config.settings import PREFIX
+
+COLUMNS = ("variable", "default", "meaning")
+
+
+def rows() -> list[tuple[str, str, str]]:
+    """Every setting: its variable, its default as one would write it, what it means."""
+    return [
+        (f"{PREFIX}{field.name.upper()}", _written(_default(field)), str(field.metadata["about"]))
+        for field in fields(Settings)
+    ]
+
+
+def markdown() -> str:
+    """The same as a table of docs/operations.md."""
+    lines = [" | ".join(("", *COLUMNS, "")).strip(), "|---|---|---|"]
+    for variable, default, about in rows():
+        shown = f"`{default}`" if default else ""
+        lines.append(f"| `{variable}` | {shown} | {about} |")
+    return "\n".join(lines) + "\n"
+
+
+def current(settings: Settings) -> list[tuple[str, str, str]]:
+    """Every setting as it is now; a secret only says whether it is set."""
+    return [
+        (variable, _hidden(field, _written(getattr(settings, field.name))), about)
+        for field, (variable, _, about) in zip(fields(Settings), rows(), strict=True)
+    ]
+
+
+def _hidden(field: "Field[Any]", value: str) -> str:
+    return "(set)" if value and field.name in ("secret_key",) else value
+
+
+def _default(field: "Field[Any]") -> Any:
+    if field.default is not MISSING:
+        return field.default
+    return typing.cast(Any, field.default_factory)()
+
+
+def _written(value: Any) -> str:
+    """As it would stand in the environment."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return ",".join(_written(item) for item in value)
+    if isinstance(value, Mapping):
+        return str(dict(value)) if value else ""
+    return str(value)

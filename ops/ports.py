@@ -1,0 +1,46 @@
+"""Ports of this machine: which are free."""
+
+import socket
+
+
+class PortTaken(Exception):
+    """Something else listens there; the text says what to do."""
+
+
+def is_free(host: str, port: int) -> bool:
+    """True when a server could listen there now."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        # As the servers do: a port that only lingers from the last run is free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+        return True
+
+
+def require(host: str, port: int) -> None:
+    """PortTaken when the API's port or the next one is in use."""
+    for number, what in ((port, "the API"), (port + 1, "the authorization service")):
+        if not is_free(host, number):
+            raise PortTaken(
+                f"port {number} of {host}, wanted by {what}, is taken: stop what listens there"
+                " or choose another with STORE_PORT"
+            )
+
+
+def free(host: str = "127.0.0.1") -> int:
+    """A free port."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind((host, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def free_pair(host: str = "127.0.0.1") -> int:
+    """A free port whose successor is free too."""
+    while True:
+        port = free(host)
+        if port < 65535 and is_free(host, port + 1):
+            return port

@@ -1,0 +1,50 @@
+"""Reads the Procfile: one process a line, the comment above it is the reason it exists."""
+
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+_LINE = re.compile(r"([A-Za-z0-9_-]+):\s*(\S.*)")
+
+
+class ProcfileError(Exception):
+    """A line of the Procfile cannot be used; the text names it."""
+
+
+@dataclass(frozen=True)
+class ProcessLine:
+    """One process that a deployment runs, and why."""
+
+    name: str
+    command: tuple[str, ...]
+    reason: str
+
+
+def read(path: Path = ROOT / "Procfile") -> tuple[ProcessLine, ...]:
+    """Every process in the order of the file."""
+    return parse(path.read_text(encoding="utf-8"))
+
+
+def parse(text: str) -> tuple[ProcessLine, ...]:
+    """The processes of a Procfile's text; ProcfileError for a bad line or a name given twice."""
+    found: dict[str, ProcessLine] = {}
+    reason: list[str] = []
+    for raw in text.splitlines():
+        line = raw.strip()
+        if not line or line.startswith("#"):
+            reason = [*reason, line.lstrip("# ")] if line else []
+            continue
+        process = _process(line, " ".join(reason))
+        if process.name in found:
+            raise ProcfileError(f"{process.name} is named twice")
+        found[process.name], reason = process, []
+    return tuple(found.values())
+
+
+def _process(line: str, reason: str) -> ProcessLine:
+    match = _LINE.fullmatch(line)
+    if match is None:
+        raise ProcfileError(f"not `name: command`: {line}")
+    return ProcessLine(match[1], tuple(shlex.split(match[2])), reason)

@@ -1,0 +1,29 @@
+"""The private queue of an embedded store: redis-server when there is one, else an in-memory one."""
+
+import shutil
+import sys
+
+from ops.procfile import ProcessLine
+
+NAME = "redis"
+
+
+def line(host: str, port: int) -> ProcessLine:
+    """The process that serves the queue; nothing of it is written to disk."""
+    found = shutil.which("redis-server")
+    command = _real(found, host, port) if found else _embedded(host, port)
+    return ProcessLine(NAME, command, "Carries messages; the to-do table is what remembers.")
+
+
+def url(host: str, port: int) -> str:
+    """Where the other processes find it."""
+    return f"redis://{host}:{port}/0"
+
+
+def _real(program: str, host: str, port: int) -> tuple[str, ...]:
+    options = {"--bind": host, "--port": str(port), "--save": "", "--appendonly": "no"}
+    return (program, *(word for option in options.items() for word in option))
+
+
+def _embedded(host: str, port: int) -> tuple[str, ...]:
+    return (sys.executable, "-m", "ops.fakeredis_server", host, str(port))

@@ -1,0 +1,50 @@
+"""Bearer tokens signed with the embedded store's own key."""
+
+import time
+import uuid
+from pathlib import Path
+
+from auth.claims import read
+from auth.issue import Grant, issue
+from auth.keys import KeyFile
+from config import Settings
+from ops import home as homes
+from storage.errors import Unauthorized
+
+ADMIN_LIFETIME_S = 365 * 86_400
+
+
+def make(settings: Settings, grant: Grant, *, now: float, token_id: str) -> str:
+    """A token that this deployment accepts."""
+    return issue(
+        KeyFile(settings.home).read(),
+        grant,
+        issuer=settings.auth_url,
+        audience=settings.audiences,
+        now=now,
+        token_id=token_id,
+    )
+
+
+def administrator(settings: Settings) -> Grant:
+    """All that an operator may, for a year."""
+    email = f"admin@{settings.deployment}"
+    groups = tuple(dict.fromkeys(settings.admin_groups + settings.ingest_groups))
+    return Grant(email, groups, ADMIN_LIFETIME_S)
+
+
+def keep_administrators(settings: Settings) -> Path:
+    """Write the administrator's token if there is none, or none of this address; its path."""
+    path = settings.home / homes.ADMIN_TOKEN
+    if not _fits(path, settings.auth_url):
+        token = make(settings, administrator(settings), now=time.time(), token_id=str(uuid.uuid4()))
+        homes.write_text(settings.home, homes.ADMIN_TOKEN, token + "\n", mode=0o600)
+    return path
+
+
+def _fits(path: Path, issuer: str) -> bool:
+    """A token names the address that issued it, so one of another port is of no use."""
+    try:
+        return read(path.read_text().strip()).issuer == issuer
+    except (OSError, Unauthorized):
+        return False

@@ -1,0 +1,186 @@
+"""The supervisor over toy processes: real forks, real signals, a home of its own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ops import ports
+from ops.procfile import ROOT
+
+TOYS = "api: python -m tests.ops.toy_service 0\nauth: python -m tests.ops.toy_service 1\n"
+Start = Callable[..., "ToyStore"]
+
+
+class ToyStore:
+    def __init__(self, folder: Path, port: int, procfile: str) -> None:
+        self.home, self.port = folder, port
+        environ = {k: v for k, v in os.environ.items() if not k.startswith("STORE_")}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.ops.toy_store", str(folder), str(port), procfile],
+            cwd=ROOT,
+            env=environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def read(self, name: str) -> Any:
+        return json.loads((self.home / name).read_text())
+
+    def pids(self) -> dict[str, int]:
+        facts = self.read("processes.json")["processes"]
+        return {name: fact["pid"] for name, fact in facts.items()}
+
+    def ready(self) -> "ToyStore":
+        until(lambda: (self.home / "ready.json").exists())
+        return self
+
+    def end(self, number: int = signal.SIGTERM) -> str:
+        self.process.send_signal(number)
+        out, _ = self.process.communicate(timeout=20)
+        return out
+
+
+def until(holds: Callable[[], Any], limit_s: float = 20.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.02)
+
+
+def alive(pid: int) -> bool:
+    """Running, and not merely waiting to be collected by its parent."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    started: list[ToyStore] = []
+
+    def begin(procfile: str = TOYS, port: int | None = None) -> ToyStore:
+        store = ToyStore(tmp_path / "home", port or ports.free_pair(), procfile)
+        started.append(store)
+        return store
+
+    yield begin
+    for store in started:
+        if store.process.poll() is None:
+            store.process.kill()
+        store.process.communicate(timeout=20)
+
+
+def test_a_store_is_ready_stops_on_a_signal_and_leaves_nothing_running(start: Start) -> None:
+    store = start().ready()
+    pids = store.pids()
+    assert set(pids) == {"redis", "api", "auth"}
+    assert store.read("ready.json") == {
+        "api": f"http://127.0.0.1:{store.port}",
+        "auth": f"http://127.0.0.1:{store.port + 1}",
+        "pid": store.process.pid,
+    }
+    out = store.end(signal.SIGINT)
+    assert store.process.returncode == 0
+    assert "api | serving ['0']" in out
+    assert not any(alive(pid) for pid in pids.values())
+    assert not (store.home / "ready.json").exists()
+
+
+def test_the_administrators_token_is_made_once_and_only_its_owner_may_read_it(start: Start) -> None:
+    store = start().ready()
+    path = store.home / "admin.token"
+    first = path.read_text()
+    assert path.stat().st_mode & 0o777 == 0o600
+    store.end()
+    start(port=store.port).ready().end()
+    assert path.read_text() == first
+
+
+def test_what_dies_is_started_again_within_a_second(start: Start) -> None:
+    store = start().ready()
+    before = store.pids()
+    began = time.monotonic()
+    os.kill(before["api"], signal.SIGKILL)
+    until(lambda: store.pids().get("api", before["api"]) != before["api"])
+    assert time.monotonic() - began < 1.0
+    assert store.pids()["auth"] == before["auth"]
+
+
+def test_the_queue_comes_back_where_the_others_look_for_it(start: Start) -> None:
+    store = start().ready()
+    url = store.read("processes.json")["redis_url"]
+    port = int(url.rpartition(":")[2].partition("/")[0])
+    before = store.pids()["redis"]
+    os.kill(before, signal.SIGKILL)
+    until(lambda: store.pids().get("redis", before) != before)
+    until(lambda: not ports.is_free("127.0.0.1", port))
+
+
+def test_no_process_outlives_a_killed_supervisor(start: Start) -> None:
+    store = start().ready()
+    pids = store.pids()
+    store.process.kill()
+    store.process.wait(20)
+    until(lambda: not any(alive(pid) for pid in pids.values()), 5.0)
+    start(port=store.port).ready()
+
+
+def test_what_a_killed_process_leaves_in_its_group_is_ended(start: Start) -> None:
+    store = start(TOYS + "busy: python -m tests.ops.toy_service 2 with-child\n").ready()
+    leader = store.pids()["busy"]
+    until(lambda: len(group_of(leader)) == 2)
+    group = group_of(leader)
+    os.kill(leader, signal.SIGKILL)
+    until(lambda: not any(alive(pid) for pid in group))
+
+
+def group_of(leader: int) -> list[int]:
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[2]) == leader:
+            found.append(int(stat.parent.name))
+    return found
+
+
+def test_a_second_signal_kills_what_does_not_end(start: Start) -> None:
+    store = start(TOYS + "deaf: python -m tests.ops.toy_service 2 stubborn\n").ready()
+    until(lambda: not ports.is_free("127.0.0.1", store.port + 2))
+    deaf = store.pids()["deaf"]
+    store.process.send_signal(signal.SIGTERM)
+    until(lambda: ports.is_free("127.0.0.1", store.port))
+    began = time.monotonic()
+    store.end()
+    assert time.monotonic() - began < 5.0
+    assert not alive(deaf)
+
+
+def test_a_second_store_on_one_home_is_refused(start: Start) -> None:
+    first = start().ready()
+    second = start()
+    out, _ = second.process.communicate(timeout=20)
+    assert second.process.returncode == 1
+    assert f"already (process {first.process.pid})" in out
+    assert alive(first.process.pid)
+
+
+def test_a_taken_port_is_named_with_what_to_do(start: Start, tmp_path: Path) -> None:
+    first = start().ready()
+    second = ToyStore(tmp_path / "other", first.port, TOYS)
+    out, _ = second.process.communicate(timeout=20)
+    assert second.process.returncode == 1
+    assert f"port {first.port} of 127.0.0.1" in out
+    assert "STORE_PORT" in out

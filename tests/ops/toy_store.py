@@ -1,0 +1,22 @@
+"""A supervisor over toy services, to be started as a process of its own by tests."""
+
+import os
+import sys
+from pathlib import Path
+
+from config import Settings
+from ops import home, ports, supervisor
+from ops.procfile import parse
+
+if __name__ == "__main__":
+    folder, port, procfile = sys.argv[1:]
+    try:
+        supervisor.run(
+            Settings(home=Path(folder), port=int(port)),
+            parse(procfile),
+            environ=os.environ,
+            say=lambda who, line: print(f"{who} | {line}", flush=True),  # noqa: T201
+            prepare=("true",),
+        )
+    except (home.Taken, ports.PortTaken, supervisor.StartFailed) as error:
+        sys.exit(str(error))

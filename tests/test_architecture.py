@@ -1,0 +1,295 @@
+"""The house's law, held over the syntax tree: what may import what, how large things are."""
+
+import ast
+import functools
+import re
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+MAY_IMPORT: dict[str, set[str]] = {
+    "config": set(),
+    "storage": {"config"},
+    "pipelines": {"storage"},
+    "auth": {"storage"},
+    "workers": {"pipelines", "storage", "config"},
+    "api": {"workers", "pipelines", "auth", "storage", "config"},
+    "ops": {"workers", "pipelines", "auth", "storage", "config"},
+}
+"""Downhill only: a room may import itself and these."""
+
+ONLY_CHAINS = {"api", "ops"}
+"""Rooms that may enqueue but know no worker."""
+
+PIPELINES_MAY_TOUCH = (
+    "storage.errors",
+    "storage.model",
+    "storage.protocols",
+    "storage.keys",
+    "storage.stores",
+    "storage.query",
+    "storage.catalog",
+)
+"""Protocols and errors, never a vendor's module."""
+
+LIVES_IN = {
+    "boto3": {"storage"},
+    "botocore": {"storage"},
+    "google": {"storage"},
+    "google_crc32c": {"pipelines", "storage"},
+    "sqlalchemy": {"storage"},
+    "alembic": {"storage"},
+    "opensearchpy": {"storage"},
+    "redis": {"storage", "workers"},
+    "psycopg": {"storage"},
+    "jmespath": {"pipelines"},
+    "crcmod": {"pipelines", "storage"},
+    "joserfc": {"auth"},
+    "authlib": {"auth"},
+    "argon2": {"auth"},
+    "cryptography": {"auth"},
+    "dramatiq": {"workers"},
+    "apscheduler": {"workers"},
+    "aiohttp": {"workers"},
+    "flask": {"api"},
+    "werkzeug": {"api"},
+    "marshmallow": {"api"},
+    "apispec": {"api"},
+    "click": {"ops"},
+    "rich": {"ops"},
+    "fakeredis": {"ops"},
+}
+"""Third parties that live in some rooms only."""
+
+GENERIC_NAMES = re.compile(r"(utils?|helpers?|managers?|misc|common|base|process_.*)")
+
+LONGEST_FUNCTION = 50
+P90_FUNCTION = 25
+MEDIAN_FUNCTION = 8
+LONGEST_MODULE = 400
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True)
+class Imported:
+    """One import: the module that is named and where."""
+
+    module: str
+    line: int
+    in_function: bool
+
+
+@dataclass(frozen=True)
+class Module:
+    """One shipped module."""
+
+    path: Path
+    name: str
+    tree: ast.Module
+    lines: int
+
+    @property
+    def room(self) -> str:
+        return self.name.partition(".")[0]
+
+    def functions(self) -> list[Function]:
+        return [node for node in ast.walk(self.tree) if isinstance(node, Function)]
+
+    def __str__(self) -> str:
+        return str(self.path.relative_to(ROOT))
+
+
+def shipped() -> list[Module]:
+    return [module for room in MAY_IMPORT for module in modules_of(room)]
+
+
+@functools.cache
+def modules_of(room: str) -> tuple[Module, ...]:
+    paths = sorted((ROOT / room).rglob("*.py"))
+    return tuple(read(path) for path in paths if "versions" not in path.parts)
+
+
+def read(path: Path) -> Module:
+    text = path.read_text(encoding="utf-8")
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    name = ".".join(part for part in parts if part != "__init__")
+    return Module(path, name, ast.parse(text), len(text.splitlines()))
+
+
+def imports(module: Module) -> Iterator[Imported]:
+    inside = {id(node) for function in module.functions() for node in ast.walk(function)}
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Imported(alias.name, node.lineno, id(node) in inside)
+        elif isinstance(node, ast.ImportFrom):
+            for name in targets(node):
+                yield Imported(name, node.lineno, id(node) in inside)
+
+
+@functools.cache
+def names_of_modules() -> frozenset[str]:
+    return frozenset(module.name for module in shipped())
+
+
+def targets(node: ast.ImportFrom) -> Iterator[str]:
+    """`from a import b` names the module a.b if there is one, else a."""
+    for alias in node.names:
+        whole = f"{node.module}.{alias.name}"
+        yield whole if whole in names_of_modules() else node.module or ""
+
+
+def complaints(found: Iterator[str]) -> None:
+    assert list(found) == []
+
+
+def room_of(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def test_rooms_import_downhill() -> None:
+    complaints(
+        f"{module}:{item.line} imports {item.module}"
+        for module in shipped()
+        for item in imports(module)
+        if room_of(item.module) in MAY_IMPORT
+        and room_of(item.module) != module.room
+        and room_of(item.module) not in MAY_IMPORT[module.room]
+    )
+
+
+def test_third_parties_stay_in_their_rooms() -> None:
+    complaints(
+        f"{module}:{item.line} imports {item.module}"
+        for module in shipped()
+        for item in imports(module)
+        if module.room not in LIVES_IN.get(room_of(item.module), {module.room})
+    )
+
+
+def test_entry_rooms_know_no_worker_but_the_chains() -> None:
+    complaints(
+        f"{module}:{item.line} imports {item.module}"
+        for module in shipped()
+        if module.room in ONLY_CHAINS
+        for item in imports(module)
+        if room_of(item.module) == "workers" and item.module != "workers.chains"
+    )
+
+
+def test_pipelines_see_protocols_and_the_catalog_but_no_vendors_module() -> None:
+    complaints(
+        f"{module}:{item.line} imports {item.module}"
+        for module in modules_of("pipelines")
+        for item in imports(module)
+        if room_of(item.module) == "storage"
+        and item.module != "storage"
+        and not item.module.startswith(PIPELINES_MAY_TOUCH)
+    )
+
+
+def test_nothing_is_imported_inside_a_function() -> None:
+    complaints(
+        f"{module}:{item.line} imports {item.module}"
+        for module in shipped()
+        for item in imports(module)
+        if item.in_function
+    )
+
+
+def test_nothing_shipped_imports_tests_or_benchmarks() -> None:
+    complaints(
+        f"{module}:{item.line} imports {item.module}"
+        for module in shipped()
+        for item in imports(module)
+        if room_of(item.module) in ("tests", "bench", "client", "store_client")
+    )
+
+
+def test_imports_are_absolute() -> None:
+    complaints(
+        f"{module}:{node.lineno}"
+        for module in shipped()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.ImportFrom) and node.level
+    )
+
+
+def test_modules_form_no_circle() -> None:
+    graph = {
+        module.name: {item.module for item in imports(module)} & names_of_modules()
+        for module in shipped()
+    }
+    assert circle(graph) is None
+
+
+def circle(graph: dict[str, set[str]]) -> list[str] | None:
+    """Take away, again and again, what imports nothing that is left; a circle remains."""
+    left = {name: wanted - {name} for name, wanted in graph.items()}
+    while free := {name for name, wanted in left.items() if not wanted & left.keys()}:
+        left = {name: wanted for name, wanted in left.items() if name not in free}
+    return sorted(left) or None
+
+
+def test_a_circle_is_found() -> None:
+    assert circle({"a": {"b"}, "b": {"a"}, "c": {"a"}, "d": set()}) == ["a", "b", "c"]
+    assert circle({"a": {"b"}, "b": set()}) is None
+
+
+def test_no_file_has_a_name_that_says_nothing() -> None:
+    complaints(
+        str(module)
+        for module in shipped()
+        if any(GENERIC_NAMES.fullmatch(part) for part in module.name.split("."))
+    )
+
+
+def test_no_function_is_longer_than_a_page() -> None:
+    complaints(
+        f"{module}:{function.lineno} {function.name}: {length(function)} lines"
+        for module in shipped()
+        for function in module.functions()
+        if length(function) > LONGEST_FUNCTION
+    )
+
+
+def test_functions_are_small_as_a_rule() -> None:
+    lengths = sorted(length(function) for module in shipped() for function in module.functions())
+    assert statistics.median(lengths) <= MEDIAN_FUNCTION
+    assert lengths[int(len(lengths) * 0.9)] <= P90_FUNCTION
+
+
+def length(function: Function) -> int:
+    return (function.end_lineno or function.lineno) - function.lineno + 1
+
+
+def test_no_module_is_longer_than_it_may_be() -> None:
+    complaints(
+        f"{module}: {module.lines} lines" for module in shipped() if module.lines > LONGEST_MODULE
+    )
+
+
+def test_every_module_says_what_lives_there() -> None:
+    complaints(str(module) for module in shipped() if not ast.get_docstring(module.tree))
+
+
+@pytest.mark.parametrize("room", [*MAY_IMPORT, "tests"])
+def test_every_folder_with_code_is_a_package(room: str) -> None:
+    folders = {path.parent for path in (ROOT / room).rglob("*.py") if "versions" not in path.parts}
+    complaints(str(folder) for folder in folders if not (folder / "__init__.py").exists())
+
+
+def test_only_the_settings_and_the_entry_points_read_the_environment() -> None:
+    complaints(
+        f"{module}:{node.lineno}"
+        for module in shipped()
+        if module.room in ("storage", "pipelines", "auth", "config")
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv")
+    )

@@ -124,9 +124,9 @@ def _usable(document: Mapping[str, Any]) -> dict[str, PublicKey]:
 
 def _public(data: object) -> PublicKey | None:
     """A public key that signatures are verified with; symmetric, weak and broken ones are none."""
-    if not isinstance(data, dict) or data.get("kty") not in ("RSA", "EC"):
+    if not isinstance(data, dict):
         return None
-    if data["kty"] == "RSA" and len(str(data.get("n", ""))) < MIN_RSA_CHARACTERS:
+    if data.get("kty") == "RSA" and len(str(data.get("n", ""))) < MIN_RSA_CHARACTERS:
         return None
     if data.get("use", "sig") != "sig" or not isinstance(data.get("kid"), str):
         return None

@@ -129,5 +129,8 @@ def _ring(
         ages = Ages(settings.keys_refresh_s, OWN_COOLDOWN_S)
         own = KeyFile(settings.home)
         return KeyRing(lambda: own.read().jwks(), clock, ages)
-    source: Fetch = partial(fetch, settings.issuers[issuer])
+    address = settings.issuers[issuer]
+    if not address.startswith(("https://", "http://")):
+        raise Invalid(f"STORE_ISSUERS gives {issuer} no http(s) address of its keys")
+    source: Fetch = partial(fetch, address)
     return KeyRing(source, clock, Ages(settings.keys_refresh_s, settings.keys_cooldown_s))

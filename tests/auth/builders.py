@@ -67,7 +67,7 @@ class Issuer:
     down: bool = False
     asked: int = 0
     document: Mapping[str, Any] | None = None
-    before: Callable[[], None] = field(default=lambda: None)
+    before: Callable[[], object] = field(default=lambda: None)
 
     def __call__(self) -> Mapping[str, Any]:
         self.asked += 1

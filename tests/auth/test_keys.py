@@ -2,10 +2,10 @@ import hashlib
 import json
 import multiprocessing
 import stat
+import threading
 from pathlib import Path
 
 import pytest
-from joserfc.jwk import OctKey
 
 from auth.keys import KeyFile, SigningKeys, derive, rotate, secret, signing_keys
 from storage.errors import Invalid, Unavailable
@@ -77,6 +77,19 @@ def test_a_rotation_signs_anew_and_keeps_the_newest_retired_keys(tmp_path: Path)
     assert mode(tmp_path / "secrets" / "signing-keys.json") == 0o600
 
 
+def test_rotations_at_the_same_time_lose_no_key(tmp_path: Path) -> None:
+    signing_keys(tmp_path)
+    threads = [
+        threading.Thread(target=rotate, args=(tmp_path, "ES256"), kwargs={"keep": 20})
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(key_ids(signing_keys(tmp_path)))) == 9
+
+
 def test_a_key_file_is_read_again_when_it_changed(tmp_path: Path) -> None:
     file = KeyFile(tmp_path)
     first = file.read()
@@ -96,7 +109,7 @@ def test_a_key_file_is_read_again_when_it_changed(tmp_path: Path) -> None:
         '{"keys": [{}]}',
         '{"keys": []}',
         '{"keys": [5]}',
-        json.dumps({"keys": [OctKey.generate_key(256).as_dict(private=True)]}),
+        '{"keys": [{"kty": "oct", "k": "YSBzeW1tZXRyaWMga2V5IG9mIDMyIGJ5dGVzISEhISE"}]}',
     ],
 )
 def test_a_file_that_holds_no_keys_stops_the_service_and_is_left_alone(

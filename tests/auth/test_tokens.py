@@ -144,6 +144,13 @@ def test_a_huge_token_is_refused_before_it_is_read(
     assert issuer.asked == 0
 
 
+def test_what_json_does_not_know_is_refused_wherever_it_stands(
+    verifier: Verifier, curve: ECKey
+) -> None:
+    for number in (float("nan"), float("inf"), float("-inf")):
+        assert refused(verifier, signed(curve, claims(note=number)))
+
+
 def test_the_largest_group_list_that_fits_is_read(verifier: Verifier, curve: ECKey) -> None:
     groups = [f"group-{number:04}" for number in range(700)]
     assert verifier.verify(signed(curve, claims(groups=groups))).groups == frozenset(groups)
@@ -281,6 +288,14 @@ def test_our_own_issuer_may_stand_beside_others(tmp_path: Path, clock: Clock) ->
     settings = Settings(home=tmp_path, issuers={own: "", ISSUER: "https://issuer.example/keys"})
     verifier = verifier_from(settings, clock, never)
     assert verifier.verify(own_token(signing_keys(tmp_path), settings)) == ADA
+
+
+@pytest.mark.parametrize("address", ["", "keys.json", "file:///etc/passwd", "//issuer.example"])
+def test_an_issuer_without_an_address_of_keys_stops_the_start(
+    address: str, tmp_path: Path, clock: Clock
+) -> None:
+    with pytest.raises(Invalid, match="STORE_ISSUERS"):
+        verifier_from(Settings(home=tmp_path, issuers={ISSUER: address}), clock, never)
 
 
 def test_an_issued_token_ends_with_its_lifetime(tmp_path: Path, clock: Clock) -> None:

@@ -75,13 +75,12 @@ class Tree:
         raise Unavailable(f"could not name {key}")
 
     def remove(self, key: str) -> None:
-        """Remove an object and the folders that it leaves empty; nothing when it is absent."""
+        """Remove an object and the folders that it leaves empty."""
         place = layout.place(key)
         folder = os.path.join(self.root, *place.folders)
-        with suppress(FileNotFoundError):
-            os.unlink(os.path.join(folder, place.name))
-            sync_folder(folder)
-            self._prune(place.folders)
+        os.unlink(os.path.join(folder, place.name))
+        sync_folder(folder)
+        self._prune(place.folders)
 
     def walk(self, prefix: bytes, after: bytes) -> Iterator[str]:
         """Paths of objects under a prefix with a key beyond `after`, in byte order of keys."""

@@ -1,0 +1,207 @@
+"""What is a folder bucket's own: crashes, stragglers, damage, sweeping, serving."""
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from storage.blobs.local import LocalBlobs
+from storage.blobs.signing import UrlSigner
+from storage.errors import AlreadyExists, NotFound, Unavailable
+from storage.protocols import BLOCK
+
+SIGNER = UrlSigner(b"s" * 32, "aws")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalBlobs:
+    return LocalBlobs(tmp_path / "bucket", SIGNER)
+
+
+def files(store: LocalBlobs, folder: str) -> list[str]:
+    return os.listdir(store.root / folder)
+
+
+def put_for_ever(root: Path) -> None:
+    """Put objects that tell their own content, until killed."""
+    store = LocalBlobs(root, SIGNER)
+    for number in range(1_000_000):
+        store.put(f"many/{os.getpid()}/{number}", b"%d" % (number % 10) * (300_000 + number))
+        if number % 3 == 0:
+            upload = store.upload(f"parts/{os.getpid()}/{number}", part_size=4, content_type="x/y")
+            upload.part(2, [b"67"])
+            upload.part(1, [b"01", b"23"])
+            upload.complete()
+
+
+def test_a_writer_killed_at_any_instant_leaves_whole_objects_only(store: LocalBlobs) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    for turn in range(3):
+        writer = spawn.Process(target=put_for_ever, args=(store.root,))
+        writer.start()
+        while not list(store.list(f"many/{writer.pid}/")):
+            time.sleep(0.005)
+        time.sleep(0.02 * turn)
+        os.kill(writer.pid or 0, signal.SIGKILL)
+        writer.join()
+    seen = 0
+    for info in store.list("many/"):
+        number = int(info.key.rpartition("/")[2])
+        assert b"".join(store.read(info.key)) == b"%d" % (number % 10) * (300_000 + number)
+        seen += 1
+    assert seen >= 3
+    assert all(b"".join(store.read(info.key)) == b"012367" for info in store.list("parts/"))
+
+
+def test_what_crashed_writers_left_is_swept_once_it_is_old(store: LocalBlobs) -> None:
+    (store.root / ".temporary" / "crashed").write_bytes(b"x")
+    upload = store.upload("k", part_size=10, content_type="x/y")
+    now = time.time()
+    assert store.sweep_temporaries(60, now=now) == 0
+    assert store.sweep_temporaries(60, now=now + 120) == 3
+    assert files(store, ".temporary") == files(store, ".uploads") == []
+    with pytest.raises(NotFound):
+        upload.part(1, [b"x"])
+
+
+def test_nothing_but_objects_is_left_behind(store: LocalBlobs) -> None:
+    store.put("a/b", b"x")
+    with pytest.raises(AlreadyExists):
+        store.put("a/b", b"y")
+    upload = store.upload("a/c", part_size=1, content_type="x/y")
+    upload.part(1, [b"x"])
+    upload.complete()
+    store.delete("a/b")
+    store.delete("a/c")
+    assert sorted(os.listdir(store.root)) == [".temporary", ".uploads"]
+    assert files(store, ".temporary") == files(store, ".uploads") == []
+
+
+def test_a_straggler_cannot_reach_into_an_object_that_became_visible(store: LocalBlobs) -> None:
+    upload = store.upload("k", part_size=4, content_type="x/y")
+    upload.part(1, [b"good"])
+    straggler = store.upload("k", part_size=4, content_type="x/y", token=upload.token)
+    upload.complete()
+    with pytest.raises(NotFound):
+        straggler.part(1, [b"evil"])
+    assert b"".join(store.read("k")) == b"good"
+
+
+def test_a_crash_between_naming_and_forgetting_ends_the_upload(store: LocalBlobs) -> None:
+    upload = store.upload("k", part_size=4, content_type="x/y")
+    upload.part(1, [b"good"])
+    private = store.root / ".uploads" / upload.token
+    (store.root / "crash").hardlink_to(private)  # as if the name had just been given
+    for attempt in (
+        lambda: upload.part(1, [b"evil"]),
+        lambda: store.upload("k", part_size=4, content_type="x/y", token=upload.token),
+    ):
+        with pytest.raises(NotFound):
+            attempt()
+
+
+def test_completion_waits_for_a_part_that_is_under_way(store: LocalBlobs) -> None:
+    upload = store.upload("k", part_size=4, content_type="x/y")
+    upload.part(1, [b"once"])
+    order: list[str] = []
+
+    def slow() -> Iterator[bytes]:
+        yield b"tw"
+        completion.start()
+        time.sleep(0.1)
+        order.append("part")
+        yield b"ic"
+
+    def complete() -> None:
+        upload.complete()
+        order.append("complete")
+
+    completion = threading.Thread(target=complete)
+    upload.part(1, slow())
+    completion.join()
+    assert order == ["part", "complete"]
+    assert b"".join(store.read("k")) == b"twic"
+
+
+def test_a_torn_journal_only_costs_its_last_line(store: LocalBlobs) -> None:
+    upload = store.upload("k", part_size=4, content_type="x/y")
+    upload.part(1, [b"0123"])
+    with open(store.root / ".uploads" / f"{upload.token}.journal", "ab") as journal:
+        journal.write(b'{"part": 2, "si')
+    again = store.upload("k", part_size=4, content_type="x/y", token=upload.token)
+    assert again.parts() == {1: 4}
+    again.part(2, [b"45"])
+    assert again.parts() == {1: 4, 2: 2}
+
+
+@pytest.mark.parametrize("damage", [b"", b"storeblb", b"garbage" * 100])
+def test_a_damaged_file_is_not_served(store: LocalBlobs, damage: bytes) -> None:
+    store.put("k", b"content")
+    (store.root / "k").write_bytes(damage)
+    with pytest.raises(Unavailable):
+        store.head("k")
+
+
+def test_a_truncated_or_changed_head_is_noticed(store: LocalBlobs) -> None:
+    store.put("k", b"content")
+    whole = (store.root / "k").read_bytes()
+    for damaged in (whole[:-1], whole + b"x", whole.replace(b"octet", b"OCTET")):
+        (store.root / "k").write_bytes(damaged)
+        with pytest.raises(Unavailable):
+            store.head("k")
+
+
+def test_a_root_that_is_gone_is_unavailable_not_empty(store: LocalBlobs) -> None:
+    store.put("k", b"content")
+    store.root.rename(store.root.with_name("unmounted"))
+    for attempt in (
+        lambda: store.head("k"),
+        lambda: list(store.list("")),
+        lambda: store.put("k", b""),
+        lambda: store.delete("k"),
+    ):
+        with pytest.raises(Unavailable):
+            attempt()
+
+
+def test_foreign_files_are_passed_over(store: LocalBlobs) -> None:
+    store.put("k", b"x")
+    (store.root / "README").write_text("hello")
+    (store.root / "lost+found").mkdir()
+    assert [info.key for info in store.list("")] == ["k"]
+
+
+def test_a_payload_is_opened_where_its_bytes_begin(store: LocalBlobs) -> None:
+    for size in (0, 7, 2 * BLOCK):
+        store.put(f"k{size}", b"x" * size, content_type="x/y")
+        file, length, info = store.open_payload(f"k{size}")
+        with file:
+            assert (length, info.content_type) == (size, "x/y")
+            start = file.tell()
+            assert os.pread(file.fileno(), size + 1, start) == b"x" * size
+    with pytest.raises(NotFound):
+        store.open_payload("absent")
+
+
+def test_large_payloads_begin_on_a_page_so_that_copies_may_share_blocks(store: LocalBlobs) -> None:
+    store.put("large", bytes(BLOCK))
+    file, _, _ = store.open_payload("large")
+    with file:
+        assert file.tell() % 4096 == 0
+
+
+def test_two_opened_on_one_folder_see_the_same(store: LocalBlobs) -> None:
+    again = LocalBlobs(store.root, SIGNER)
+    pin = store.put("k", b"x").pin
+    assert b"".join(again.read("k", pin=pin)) == b"x"
+
+
+def test_listing_metadata_comes_along(store: LocalBlobs) -> None:
+    store.put("k", b"x", content_type="x/y", metadata={"a": "b"})
+    (info,) = store.list("")
+    assert info == store.head("k")

@@ -1,0 +1,127 @@
+"""Keys, both ways, and that their byte order is the order of what they name."""
+
+import uuid
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storage import keys
+from storage.model import FQID
+
+UUID = "0a1b2c3d-0000-4000-8000-00000000000f"
+VERSION = "2024-01-31T235959.000001Z"
+SHA = "ef" * 32
+
+uuids = st.uuids().map(str)
+versions = st.timedeltas(timedelta(0), timedelta(days=20_000)).map(
+    lambda past: (datetime(2000, 1, 1, tzinfo=UTC) + past).strftime("%Y-%m-%dT%H%M%S.%fZ")
+)
+fqids = st.builds(FQID, uuids, versions)
+
+
+def test_keys_are_spelled_as_frozen() -> None:
+    fqid = FQID(UUID, VERSION)
+    assert keys.blob(SHA) == f"blobs/ef/{SHA}"
+    assert keys.record("file", fqid) == f"files/0a/{UUID}.{VERSION}"
+    assert keys.record("bundle", fqid) == f"bundles/0a/{UUID}.{VERSION}"
+    assert keys.record("collection", fqid) == f"collections/0a/{UUID}.{VERSION}"
+    assert keys.tombstone("bundle", UUID) == f"tombstones/bundles/0a/{UUID}"
+    assert keys.tombstone("bundle", UUID, VERSION) == f"tombstones/bundles/0a/{UUID}.{VERSION}"
+    assert keys.purged("file", UUID, VERSION) == f"purged/files/0a/{UUID}.{VERSION}"
+    assert keys.area_file(UUID, "a/b.txt") == f"areas/{UUID}/a/b.txt"
+    assert keys.checkout_file(UUID, "a/b.txt") == f"checkouts/{UUID}/a/b.txt"
+    assert keys.EPOCH == "epoch"
+
+
+@given(fqids)
+def test_every_key_is_read_back(fqid: FQID) -> None:
+    for kind in keys.KINDS:
+        assert keys.parse_record(keys.record(kind, fqid)) == keys.RecordKey(kind, fqid)
+        for version in (None, fqid.version):
+            mark = keys.MarkKey(kind, fqid.uuid, version)
+            assert keys.parse_tombstone(keys.tombstone(kind, fqid.uuid, version)) == mark
+            assert keys.parse_purged(keys.purged(kind, fqid.uuid, version)) == mark
+    assert keys.parse_blob(keys.blob(SHA)) == SHA
+    assert keys.parse_area_file(keys.area_file(fqid.uuid, "a/b")) == (fqid.uuid, "a/b")
+    assert keys.parse_checkout_file(keys.checkout_file(fqid.uuid, "a/b")) == (fqid.uuid, "a/b")
+
+
+@given(st.lists(fqids, max_size=20))
+def test_byte_order_of_keys_is_the_order_of_uuid_and_version(some: list[FQID]) -> None:
+    spelled = sorted((keys.record("file", fqid) for fqid in some), key=str.encode)
+    assert spelled == [keys.record("file", fqid) for fqid in sorted(some)]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "",
+        "epoch",
+        f"files/ff/{UUID}.{VERSION}",
+        f"files/0a/{UUID}",
+        f"files/0a/{UUID}.{VERSION}x",
+        f"files/0a/{UUID.upper()}.{VERSION}",
+        f"file/0a/{UUID}.{VERSION}",
+        f"others/0a/{UUID}.{VERSION}",
+        f"blobs/ff/{SHA}",
+        f"blobs/ef/{SHA[:-1]}",
+        f"tombstones/bundles/ff/{UUID}",
+        f"tombstone/bundles/0a/{UUID}",
+        f"areas/{UUID}/",
+        f"areas/x/{UUID}",
+        f"checkouts/{UUID}",
+    ],
+)
+def test_what_is_no_key_of_ours_is_none(key: str) -> None:
+    parsers = (
+        keys.parse_blob,
+        keys.parse_record,
+        keys.parse_tombstone,
+        keys.parse_purged,
+        keys.parse_area_file,
+        keys.parse_checkout_file,
+    )
+    assert [parse(key) for parse in parsers] == [None] * len(parsers)
+
+
+BASES = ("http://127.0.0.1:8000", "https://store.example/data/")
+
+
+@given(uuids, st.text(st.characters(codec="utf-8"), min_size=1))
+def test_an_area_url_is_read_back_whatever_the_name(area: str, name: str) -> None:
+    for base in BASES:
+        url = keys.area_url(base, area, name)
+        assert url.isascii()
+        assert keys.area_key(url, BASES) == keys.area_file(area, name)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"http://127.0.0.1:8001/v1/area/{UUID}/files/x",
+        f"https://127.0.0.1:8000/v1/area/{UUID}/files/x",
+        f"http://user@127.0.0.1:8000/v1/area/{UUID}/files/x",
+        f"http://127.0.0.1:8000/v1/area/{UUID}/x",
+        f"http://127.0.0.1:8000/v1/area/{UUID}/files/",
+        f"http://127.0.0.1:8000/v1/area/{UUID}/files/x?y",
+        f"http://127.0.0.1:8000/v1/area/{UUID}/files/x#y",
+        "http://127.0.0.1:8000/v1/area/no-uuid/files/x",
+        f"http://127.0.0.1:8000/v1/area/{UUID}/files/%ff",
+        f"https://store.example/v1/area/{UUID}/files/x",
+        f"https://store.example/database/v1/area/{UUID}/files/x",
+        f"s3://areas/{UUID}/x",
+        "http://[broken",
+        "",
+    ],
+)
+def test_another_url_is_no_area(url: str) -> None:
+    assert keys.area_key(url, BASES) is None
+
+
+def test_an_area_url_is_read_in_any_case_of_host_and_uuid() -> None:
+    url = f"HTTPS://Store.Example/data/v1/area/{uuid.UUID(UUID)!s}".upper().replace(
+        "/DATA/V1/AREA", "/data/v1/area"
+    )
+    assert keys.area_key(f"{url}/files/X", BASES) == f"areas/{UUID}/X"

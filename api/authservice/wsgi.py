@@ -1,13 +1,12 @@
-"""Where a WSGI server starts: `gunicorn 'api.authservice.wsgi:app()'`."""
+"""Where a WSGI server starts the authorization service; acts at import, as servers want it."""
 
 import os
 
-from flask import Flask
-
 from api.authservice.app import create_auth_app
+from config import logs
 from config.settings import load
 
+_settings = load(os.environ)
+logs.configure(_settings.log_level, "auth")
 
-def app() -> Flask:
-    """The authorization service as the environment describes it."""
-    return create_auth_app(load(os.environ))
+application = create_auth_app(_settings)

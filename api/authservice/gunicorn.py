@@ -1,0 +1,18 @@
+"""Gunicorn's configuration of the authorization service: one process, for little work."""
+
+import os
+
+from config.settings import load
+
+_settings = load(os.environ)
+
+bind = f"{_settings.host}:{_settings.port + 1}"
+workers = 1
+worker_class = "gthread"
+threads = 8
+timeout = 30
+graceful_timeout = 5
+keepalive = 5
+accesslog = None
+# By default it would lie in the operator's home folder and be shared with the API's server.
+control_socket_disable = True

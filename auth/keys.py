@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, JWKRegistry, RSAKey
 
@@ -115,11 +113,6 @@ def secret(home: Path, name: str = SECRET_FILE, *, given: str = "") -> bytes:
     if len(text) < MIN_SECRET:
         raise Unavailable("The secret of this store cannot be used")
     return text.encode()
-
-
-def derive(secret: bytes, purpose: bytes, length: int = 32) -> bytes:
-    """A key for one purpose; keys of different purposes tell nothing of each other."""
-    return HKDF(algorithm=hashes.SHA256(), length=length, salt=None, info=purpose).derive(secret)
 
 
 def _generate(algorithm: Algorithm) -> SigningKey:

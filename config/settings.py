@@ -100,7 +100,7 @@ class Settings:
     sweep_s: int = _setting(900, "time between replication sweeps, seconds")
     reservation_grace_s: int = _setting(30, "age at which a sweep completes a reservation, seconds")
     worker_threads: int = _setting(8, "threads of one worker process")
-    large_bytes: int = _setting(64 * 1024 * 1024, "files from here on have their own queue, bytes")
+    worker_poll_ms: int = _setting(25, "longest pause of an idle worker between two looks, ms")
 
     # Metadata
     max_metadata_bytes: int = _setting(32 * 1024 * 1024, "largest metadata file indexed, bytes")

@@ -1,4 +1,4 @@
-"""Files: published once their record is in a bucket; found by version; where their bytes are read."""
+"""Files: published once their record is in a bucket; found by version; where their bytes lie."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,7 +8,7 @@ from storage import keys
 from storage.catalog import Tx, files, heads, tasks, visibility
 from storage.catalog.tasks import TaskRow
 from storage.errors import Conflict, NotFound, Unprocessable
-from storage.model import FQID, FileVersion, Replica, Todo
+from storage.model import FQID, Entry, FileVersion, Replica, Todo
 from storage.stores import Stores
 
 KIND: keys.Kind = "file"
@@ -77,7 +77,7 @@ def _standing(
 def content_url(
     stores: Stores,
     replica: Replica,
-    file: FileVersion,
+    file: FileVersion | Entry,
     *,
     expires_s: int,
     disposition: str | None = None,
@@ -97,7 +97,7 @@ def direct_url(stores: Stores, replica: Replica, sha256: str) -> str:
 
 
 def complete(stores: Stores, row: files.Reserved) -> None:
-    """Put the record of a reserved file into its origin's bucket; Conflict if another lies there."""
+    """Put the record of a reserved file into its origin's bucket; Conflict if it differs."""
     if not put_record(stores, row, row.file.origin):
         raise Conflict(f"The record of {row.file.fqid} differs.", code="file_already_exists")
 

@@ -20,7 +20,7 @@ class Step(StrEnum):
     INDEX = "index"  # ref: bundle fqid. Make search say what the catalog says.
     MATCH = "match"  # ref: event id. Record the deliveries of jmespath subscriptions.
     PERCOLATE = "percolate"  # ref: event id. The same for elasticsearch ones, once searchable.
-    BURY = "bury"  # ref: `<uuid>[.<version>]` of a bundle. Write a tombstone's record into this replica.
+    BURY = "bury"  # ref: `<uuid>[.<version>]` of a bundle. Write a tombstone's record here.
     CHECKOUT = "checkout"  # ref: checkout job id. Copy a bundle to where people compute.
     MAIL = "mail"  # ref: checkout job id. Tell its requester how it ended.
     PUBLISH = "publish"  # ref: `<kind>:<fqid>`. Complete a reservation whose writer died.

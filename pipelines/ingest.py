@@ -5,6 +5,7 @@ file be seen, or left behind, whose checksums are not all as declared.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -244,10 +245,8 @@ def _kept_small(row: TaskRow, source: Source, blobs: BlobStore, key: str) -> Has
     hashing = Hashing(row.size)
     data = b"".join(hashing.over(source.read(row.pin)))
     hashed = _compared(row, hashing.result())
-    try:
+    with suppress(AlreadyExists):  # Somebody verified the same bytes at the same time.
         blobs.put(key, data)
-    except AlreadyExists:
-        pass  # Somebody verified the same bytes at the same time.
     return hashed
 
 

@@ -1,4 +1,4 @@
-"""Names of files inside a bundle: relative, safe in any file system, unique also when normalised."""
+"""Names of files in a bundle: relative, safe in any file system, unique also when normalised."""
 
 import re
 import unicodedata

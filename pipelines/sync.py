@@ -8,19 +8,18 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from pipelines import checksums, files, flow, manifests, placing, records, topics
+from pipelines import copying, files, flow, manifests, placing, records, topics
 from pipelines.ingest import Beat
 from storage import keys
 from storage.catalog import Tx, bundles, heads, todo, visibility
 from storage.catalog import files as file_rows
-from storage.errors import AlreadyExists, Conflict, NotFound, SourceChanged, Unavailable
-from storage.model import FQID, Claim, FileVersion, Replica, Todo
+from storage.errors import Conflict, NotFound
+from storage.model import FQID, REPLICAS, Claim, FileVersion, Replica, Todo
 from storage.protocols import BlobStore
 from storage.stores import Stores
 
 PARALLEL = 4
 """Files of one bundle that are copied at the same time."""
-INLINE = 8 * 1024 * 1024
 BATCH = 256
 
 
@@ -59,81 +58,28 @@ def _reveal_files(tx: Tx, rows: Sequence[file_rows.Reserved], target: Replica) -
 
 
 def _copy_blob(stores: Stores, file: FileVersion, target: Replica, beat: Beat) -> None:
-    """The file's bytes into a bucket, from the one it was taken in by, compared by checksum."""
+    """The file's bytes into a bucket, compared by checksum."""
     key = keys.blob(file.checksums.sha256)
-    source, blobs = stores.replicas[file.origin], stores.replicas[target]
-    if _holds(blobs, key, file.size):
+    with stores.catalog.read() as tx:
+        known = file_rows.blob_present(tx, target, file.checksums.sha256)
+    blobs = stores.replicas[target]
+    if known and copying.holds(blobs, key, file.size):
         return
-    pin = source.head(key).pin
-    part_size = checksums.part_size(file.size)
-    try:
-        copied = (
-            blobs.copy(
-                source, key, key, pin=pin, part_size=part_size, progress=lambda _token, _n: beat(0)
-            )
-            if file.size > INLINE
-            else None
-        )
-        if copied is None:
-            _stream(source, blobs, file, pin=pin, beat=beat)
-            return
-    except AlreadyExists:
-        return
-    _check_copy(blobs, key, file, beat)
+    copying.copy(
+        _other(stores, file, target),
+        blobs,
+        key,
+        key,
+        size=file.size,
+        checksums=file.checksums,
+        beat=beat,
+    )
 
 
-def _holds(blobs: BlobStore, key: str, size: int) -> bool:
-    try:
-        return blobs.head(key).size == size
-    except NotFound:
-        return False
-
-
-def _check_copy(blobs: BlobStore, key: str, file: FileVersion, beat: Beat) -> None:
-    """The copy has the right bytes, or is removed: by the engine's checksum, else by reading."""
-    info = blobs.head(key)
-    if info.crc32c is not None:
-        good = info.crc32c == file.checksums.crc32c
-    else:
-        hashing = checksums.Hashing(file.size)
-        for block in hashing.over(blobs.read(key, pin=info.pin)):
-            beat(len(block))
-        good = not checksums.mismatches(file.checksums, hashing.result())
-    if not good:
-        blobs.delete(key, pin=info.pin)
-        raise Unavailable(f"The copy of {key} came out wrong.")
-
-
-def _stream(
-    source: BlobStore, blobs: BlobStore, file: FileVersion, *, pin: str, beat: Beat
-) -> None:
-    """Through this process, hashing what is kept; nothing is kept that is not right."""
-    key = keys.blob(file.checksums.sha256)
-    hashing = checksums.Hashing(file.size)
-    blocks = hashing.over(source.read(key, pin=pin))
-    if file.size <= INLINE:
-        data = b"".join(blocks)
-        _refuse_wrong(file, hashing)
-        blobs.put(key, data)
-        return
-    part_size = checksums.part_size(file.size)
-    upload = blobs.upload(key, part_size=part_size, content_type="application/octet-stream")
-    try:
-        for number, part in enumerate(checksums.parts(blocks, part_size), start=1):
-            upload.part(number, part)
-            beat(0)
-        _refuse_wrong(file, hashing)
-        upload.complete()
-    except AlreadyExists:
-        raise
-    except BaseException:
-        upload.abort()
-        raise
-
-
-def _refuse_wrong(file: FileVersion, hashing: checksums.Hashing) -> None:
-    if checksums.mismatches(file.checksums, hashing.result()):
-        raise SourceChanged(f"The bytes of {file.fqid} in {file.origin} are damaged.")
+def _other(stores: Stores, file: FileVersion, target: Replica) -> BlobStore:
+    """Where to copy from: the origin, unless it is the origin that is to be repaired."""
+    origin = file.origin if file.origin != target else next(r for r in REPLICAS if r != target)
+    return stores.replicas[origin]
 
 
 def _sync_bundle(stores: Stores, claim: Claim, fqid: FQID, beat: Beat) -> tuple[Todo, ...]:

@@ -6,7 +6,7 @@ from storage import keys
 from storage.catalog import Tx, bundles, events, heads, todo, tombstones, visibility
 from storage.catalog.tombstones import Tombstone
 from storage.errors import Conflict, NotFound
-from storage.model import FQID, Claim, Replica, Todo
+from storage.model import FQID, REPLICAS, Claim, Replica, Todo
 from storage.stores import Stores
 
 KIND: keys.Kind = "bundle"
@@ -76,7 +76,7 @@ def _add(
 def _hidden(tx: Tx, uuid: str, version: str | None) -> tuple[Todo, ...]:
     """One TOMBSTONE event, and what follows from it, for each version in each replica."""
     grave = uuid if version is None else f"{uuid}.{version}"
-    follow = {Todo(flow.Step.BURY, replica, grave) for replica in flow.REPLICAS}
+    follow = {Todo(flow.Step.BURY, replica, grave) for replica in REPLICAS}
     gone = visibility.hide(tx, KIND, uuid, version)
     if gone:
         heads.change(tx, KIND, uuid)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from storage.cache import ByteCache
 from storage.catalog import Catalog
 from storage.model import Replica
 from storage.protocols import BlobStore, Notices, SearchIndex, Sources
@@ -20,4 +21,7 @@ class Stores:
     notices: Notices
     sources: Sources
     destination: Callable[[Replica, str], BlobStore]
-    """A bucket of the requester's own, by name, in the replica's cloud."""
+    """A bucket of the requester's own, by name, in the replica's cloud; NotFound."""
+    documents: ByteCache
+    mail: Callable[[str, str, str], None] | None = None
+    """Sends (to, subject, body); None where no mail server is configured."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, select, text, update
+from sqlalchemy import Row, select, text, tuple_, update
 
 from storage.catalog import bulk
 from storage.catalog.engine import Tx, now_us
@@ -232,3 +232,21 @@ def bytes_of(tx: Tx, bundle_id: int) -> int:
         {"id": bundle_id},
     )
     return int(row.scalar_one())
+
+
+def published_id(tx: Tx, fqid: FQID) -> int | None:
+    """The id of a published version, seen by readers or not."""
+    query = select(bundles.c.id).where(
+        bundles.c.uuid == fqid.uuid, bundles.c.version == fqid.version
+    )
+    return tx.execute(query.where(bundles.c.published_us.is_not(None))).scalar_one_or_none()
+
+
+def published_after(tx: Tx, after: FQID, *, before_us: int, limit: int) -> list[FQID]:
+    """Versions published before a moment, by uuid, then version, after a given one."""
+    place = tuple_(bundles.c.uuid, bundles.c.version)
+    query = select(bundles.c.uuid, bundles.c.version).where(
+        bundles.c.published_us < before_us, place > (after.uuid, after.version)
+    )
+    rows = tx.execute(query.order_by(bundles.c.uuid, bundles.c.version).limit(limit))
+    return [FQID(row[0], row[1]) for row in rows]

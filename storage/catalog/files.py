@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Row, Select, select, text, update
+from sqlalchemy import Row, Select, select, text, tuple_, update
 
 from storage.catalog import bulk
 from storage.catalog.engine import Tx, now_us
@@ -253,3 +253,19 @@ def seen_by_id(tx: Tx, replica: Replica, idents: Sequence[int]) -> set[int]:
         {**parameters, "replica": replica},
     )
     return set(rows.scalars())
+
+
+def published_id(tx: Tx, fqid: FQID) -> int | None:
+    """The id of a published version, seen by readers or not."""
+    query = select(files.c.id).where(files.c.uuid == fqid.uuid, files.c.version == fqid.version)
+    return tx.execute(query.where(files.c.published_us.is_not(None))).scalar_one_or_none()
+
+
+def published_after(tx: Tx, after: FQID, *, before_us: int, limit: int) -> list[FQID]:
+    """Versions published before a moment, by uuid, then version, after a given one."""
+    place = tuple_(files.c.uuid, files.c.version)
+    query = select(files.c.uuid, files.c.version).where(
+        files.c.published_us < before_us, place > (after.uuid, after.version)
+    )
+    rows = tx.execute(query.order_by(files.c.uuid, files.c.version).limit(limit))
+    return [FQID(row[0], row[1]) for row in rows]

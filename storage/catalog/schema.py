@@ -41,6 +41,14 @@ def _narrow(name: str, *columns: Column[object] | Index | UniqueConstraint) -> T
 
 meta = _narrow("meta", Column("key", Key, primary_key=True), Column("value", Text, nullable=False))
 
+leases = _narrow(
+    "leases",
+    Column("name", Key, primary_key=True),
+    Column("token", Key, nullable=False),
+    Column("until_us", BigInteger, nullable=False),
+)
+"""What only one process at a time should do, and who does it."""
+
 # --- what exists -------------------------------------------------------------------------------
 
 heads = Table(

@@ -56,13 +56,28 @@ def add(tx: Tx, rows: Iterable[Todo], *, request_id: str = "", sent: bool = True
     tx.execute(
         text(
             "INSERT INTO todo (step, replica, ref, born_us, due_us, sent_us, attempts, request_id)"
-            f" SELECT step, replica, ref, :now, :now, :sent, 0, :request_id FROM {source} WHERE true"
+            " SELECT step, replica, ref, :now, :now, :sent, 0, :request_id"
+            f" FROM {source} WHERE true"
             " ON CONFLICT (step, replica, ref) DO UPDATE SET due_us = excluded.due_us,"
             " sent_us = excluded.sent_us, attempts = 0, token = NULL, parked_us = NULL,"
             " reason = NULL"
         ),
         {**parameters, "now": now, "sent": now if sent else None, "request_id": request_id},
     )
+
+
+def add_new(tx: Tx, rows: Iterable[Todo]) -> None:
+    """Record needs for the clock to send; one that exists already is left as it is."""
+    now = now_us(tx)
+    for row in sorted(set(rows)):
+        tx.execute(
+            text(
+                "INSERT INTO todo (step, replica, ref, born_us, due_us, attempts, request_id)"
+                " VALUES (:step, :replica, :ref, :now, :now, 0, 'sweep')"
+                " ON CONFLICT (step, replica, ref) DO NOTHING"
+            ),
+            {"step": row.step, "replica": row.replica, "ref": row.ref, "now": now},
+        )
 
 
 def claim(tx: Tx, key: Todo, *, token: str, lease_s: float, max_claims: int) -> Claim | None:

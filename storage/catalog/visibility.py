@@ -1,4 +1,4 @@
-"""What readers see, and which bucket has which record: two narrow tables, all ranges of their keys."""
+"""What readers see, and which bucket has which record: two narrow tables, ranges of their keys."""
 
 from collections.abc import Iterable
 

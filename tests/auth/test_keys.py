@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from auth.keys import KeyFile, SigningKeys, derive, rotate, secret, signing_keys
+from auth.keys import KeyFile, SigningKeys, rotate, secret, signing_keys
+from storage.sealing import derive
 from storage.errors import Invalid, Unavailable
 from tests.auth.builders import segment
 

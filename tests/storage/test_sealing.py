@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from auth.sealing import Sealer
+from storage.sealing import Sealer
 from storage.errors import Unavailable
 
 SEALER = Sealer(b"k" * 32)

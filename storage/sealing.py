@@ -1,9 +1,11 @@
-"""Small secrets at rest: sealed with AES-256-GCM, bound to the place they are kept in."""
+"""Keys made from the store's one secret; small secrets at rest, sealed with AES-256-GCM, bound to the place they are kept in."""
 
 import os
 
 from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from storage.errors import Unavailable
 
@@ -11,8 +13,13 @@ FORMAT = b"\x01"
 NONCE_BYTES = 12
 
 
+def derive(secret: bytes, purpose: bytes, length: int = 32) -> bytes:
+    """A key for one purpose; keys of different purposes tell nothing of each other."""
+    return HKDF(algorithm=hashes.SHA256(), length=length, salt=None, info=purpose).derive(secret)
+
+
 class Sealer:
-    """Seals and opens with one key of 32 bytes, as `keys.derive` makes it."""
+    """Seals and opens with one key of 32 bytes, as `derive` makes it."""
 
     def __init__(self, key: bytes) -> None:
         self._cipher = AESGCM(key)

@@ -1,0 +1,85 @@
+"""How each bundle stands in each replica's index, and the shapes that its documents take."""
+
+from collections.abc import Mapping
+
+import orjson
+from sqlalchemy import func, select, text
+
+from storage.catalog.engine import Tx, now_us
+from storage.catalog.schema import documents, shapes
+from storage.model import Replica
+
+Kinds = Mapping[str, str]
+"""Path in a document → kind of its leaves."""
+
+
+def state(tx: Tx, replica: Replica, bundle_id: int) -> tuple[str, str] | None:
+    """(state, shape) of a bundle, None before it was ever indexed."""
+    query = select(documents.c.state, documents.c.shape).where(
+        documents.c.replica == replica, documents.c.bundle_id == bundle_id
+    )
+    row = tx.execute(query).first()
+    return None if row is None else (row[0], row[1])
+
+
+def record(
+    tx: Tx,
+    replica: Replica,
+    bundle_id: int,
+    *,
+    state: str,
+    shape: str,
+    change: int,
+    reason: str | None = None,
+) -> None:
+    """Say how a bundle stands: `indexed`, `unindexed` with a reason, or `stub`."""
+    tx.execute(
+        text(
+            "INSERT INTO documents (replica, bundle_id, state, shape, change, reason, at_us)"
+            " VALUES (:replica, :bundle_id, :state, :shape, :change, :reason, :now)"
+            " ON CONFLICT (replica, bundle_id) DO UPDATE SET state = excluded.state,"
+            " shape = excluded.shape, change = excluded.change, reason = excluded.reason,"
+            " at_us = excluded.at_us"
+        ),
+        {
+            "replica": replica,
+            "bundle_id": bundle_id,
+            "state": state,
+            "shape": shape,
+            "change": change,
+            "reason": reason,
+            "now": now_us(tx),
+        },
+    )
+
+
+def count_unindexed(tx: Tx, replica: Replica) -> int:
+    """Documents that the engine refused."""
+    query = select(func.count()).select_from(documents)
+    refused = query.where(documents.c.replica == replica, documents.c.state == "unindexed")
+    return int(tx.execute(refused).scalar_one())
+
+
+def shapes_of(tx: Tx, replica: Replica, descriptor: str) -> list[Kinds]:
+    """The shapes of a descriptor, in the order in which they were made."""
+    query = select(shapes.c.kinds).where(
+        shapes.c.replica == replica, shapes.c.descriptor == descriptor
+    )
+    return [orjson.loads(kinds) for kinds in tx.execute(query.order_by(shapes.c.number)).scalars()]
+
+
+def save_shape(tx: Tx, replica: Replica, descriptor: str, number: int, kinds: Kinds) -> None:
+    """Widen a shape, or add the next one."""
+    tx.execute(
+        text(
+            "INSERT INTO shapes (replica, descriptor, number, kinds)"
+            " VALUES (:replica, :descriptor, :number, :kinds)"
+            " ON CONFLICT (replica, descriptor, number) DO UPDATE SET kinds = excluded.kinds"
+        ),
+        {
+            "replica": replica,
+            "descriptor": descriptor,
+            "number": number,
+            "kinds": orjson.dumps(dict(kinds), option=orjson.OPT_SORT_KEYS).decode(),
+        },
+    )

@@ -1,0 +1,18 @@
+"""Counts for operators: how much waits, and what a human should look at."""
+
+from sqlalchemy import func, select
+
+from storage.catalog.engine import Tx
+from storage.catalog.schema import deliveries, documents
+
+
+def unindexed(tx: Tx) -> dict[str, int]:
+    """Documents that the search engine refused, by replica."""
+    counted = select(documents.c.replica, func.count()).where(documents.c.state == "unindexed")
+    return {replica: count for replica, count in tx.execute(counted.group_by(documents.c.replica))}
+
+
+def pending_deliveries(tx: Tx) -> int:
+    """Deliveries that are neither made nor given up."""
+    counted = select(func.count()).select_from(deliveries)
+    return int(tx.execute(counted.where(deliveries.c.state == "pending")).scalar_one())

@@ -1,0 +1,58 @@
+"""A worker process: `python -m workers QUEUE...`, or every queue when none is named."""
+
+import logging
+import os
+import signal
+import sys
+import threading
+from random import Random
+from types import FrameType
+
+import config
+from config.logs import configure
+from storage import connect
+from workers import actors, broker
+from workers.chains import Chains
+from workers.claims import Working
+from workers.queues import QUEUES
+
+from dramatiq import Worker
+
+log = logging.getLogger(__name__)
+
+STOP_S = 20
+
+
+def main(queues: list[str]) -> None:
+    """Run actors until told to stop; what is in work then gets a while to end."""
+    unknown = set(queues) - set(QUEUES)
+    if unknown:
+        sys.exit(f"unknown queue {', '.join(sorted(unknown))}; there are {', '.join(QUEUES)}")
+    settings = config.load(os.environ)
+    configure(settings.log_level, "worker " + ",".join(queues or QUEUES))
+    messages = broker.connect(settings.redis_url)
+    working = Working(
+        connect(settings), Chains(messages), actors.STEPS, settings.max_claims, Random()
+    )
+    actors.declare(messages, working)
+    worker = Worker(
+        messages,
+        queues=set(queues) or None,
+        worker_timeout=settings.worker_poll_ms,
+        worker_threads=settings.worker_threads,
+    )
+    stop = threading.Event()
+
+    def told(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    signal.signal(signal.SIGTERM, told)
+    signal.signal(signal.SIGINT, told)
+    worker.start()
+    log.info("worker: running %s", ", ".join(queues or QUEUES))
+    stop.wait()
+    worker.stop(timeout=STOP_S * 1000)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

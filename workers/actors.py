@@ -1,0 +1,41 @@
+"""The actors: one a step, with its name; each claims its row and does it."""
+
+from collections.abc import Callable, Mapping
+
+import dramatiq
+
+from pipelines import checkouts, indexing, ingest, matching_steps, reservations, sync, tombstones
+from pipelines.flow import Step
+from storage.model import Todo
+from workers.broker import Broker
+from workers.claims import StepFunction, Working, work
+from workers.queues import PROMISES
+
+STEPS: Mapping[Step, StepFunction] = {
+    Step.VERIFY: ingest.verify,
+    Step.VERIFY_LARGE: ingest.verify,
+    Step.SYNC: sync.sync,
+    Step.SYNC_LARGE: sync.sync,
+    Step.INDEX: indexing.index,
+    Step.MATCH: matching_steps.match,
+    Step.PERCOLATE: matching_steps.percolate,
+    Step.CHECKOUT: checkouts.checkout,
+    Step.BURY: tombstones.write_record,
+    Step.PUBLISH: reservations.complete,
+    Step.MAIL: checkouts.mail,
+}
+
+
+def declare(broker: Broker, working: Working) -> None:
+    """Let the broker's workers run every step."""
+    for step, promise in PROMISES.items():
+        dramatiq.actor(
+            _actor(step, working), actor_name=step, queue_name=promise.queue, broker=broker
+        )
+
+
+def _actor(step: Step, working: Working) -> Callable[[str, str, str], None]:
+    def run(replica: str, ref: str, _request_id: str = "") -> None:
+        work(working, Todo(step, replica, ref))
+
+    return run

@@ -1,0 +1,67 @@
+"""Sends the messages for what a completion recorded: the one place that enqueues.
+
+A message is a hint. When it is lost, or not sent because its queue is long, the clock finds the
+to-do row. So sending never fails for its caller.
+"""
+
+import logging
+import time
+from collections.abc import Iterable
+
+from dramatiq import Message
+
+from pipelines.flow import Step
+from storage.model import Todo
+from workers.broker import Broker
+from workers.queues import PROMISES
+
+log = logging.getLogger(__name__)
+
+DEEP = 5_000
+"""Messages in one queue beyond which the rows are left to the clock."""
+_LOOK_EVERY_S = 1.0
+
+
+class Chains:
+    """A sender on one broker, shared by the threads of a process."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._looked: dict[str, float] = {}
+        self._deep: dict[str, bool] = {}
+
+    def send(self, rows: Iterable[Todo], request_id: str = "") -> None:
+        """Hint at these rows; never raises."""
+        try:
+            for row in rows:
+                queue = PROMISES[Step(row.step)].queue
+                if not self._is_deep(queue):
+                    self._enqueue(queue, row, request_id)
+        except Exception as error:
+            log.warning("messages not sent, the clock will: %s", error)
+
+    def depth(self, queue: str) -> int:
+        """Messages waiting in a queue."""
+        return self._broker.depth(queue)
+
+    def ping(self) -> None:
+        """Raise whatever the broker raises when it cannot be reached."""
+        self._broker.depth("verify")
+
+    def _enqueue(self, queue: str, row: Todo, request_id: str) -> None:
+        self._broker.declare_queue(queue)
+        message: Message[None] = Message(
+            queue_name=queue,
+            actor_name=str(row.step),
+            args=(row.replica, row.ref, request_id),
+            kwargs={},
+            options={},
+        )
+        self._broker.enqueue(message)
+
+    def _is_deep(self, queue: str) -> bool:
+        now = time.monotonic()
+        if now - self._looked.get(queue, -_LOOK_EVERY_S) >= _LOOK_EVERY_S:
+            self._looked[queue] = now
+            self._deep[queue] = self._broker.depth(queue) > DEEP
+        return self._deep[queue]

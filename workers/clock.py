@@ -1,0 +1,158 @@
+"""The clock process: sends what is due, numbers events, sweeps. `python -m workers.clock`.
+
+A lease in the catalog makes a second clock harmless: it waits for the first one to die.
+"""
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+from uuid import uuid4
+
+from apscheduler.schedulers.background import BackgroundScheduler
+
+import config
+from config.logs import configure
+from pipelines import checkouts, sweeps
+from storage import connect
+from storage.catalog import events, leases, now_us, todo
+from storage.errors import StoreError
+from storage.stores import Stores
+from workers import broker
+from workers.chains import Chains
+from workers.queues import QUEUES, steps_of
+
+log = logging.getLogger(__name__)
+
+LEASE_S = 5.0
+UPLOAD_AGE_S = 86_400.0
+_DAY_US = 86_400_000_000
+
+
+class Clock:
+    """What ticks; every method is one job and may run beside another clock's."""
+
+    def __init__(self, settings: config.Settings, stores: Stores, chains: Chains) -> None:
+        self._settings, self._stores, self._chains = settings, stores, chains
+        self._token = uuid4().hex
+        self._ours = False
+
+    def lead(self) -> None:
+        """Take or keep the lease that lets the other jobs run."""
+        with self._stores.catalog.write() as tx:
+            ours = leases.hold(tx, "clock", token=self._token, lease_s=LEASE_S)
+        if ours != self._ours:
+            log.info("clock: %s", "leading" if ours else "waiting")
+        self._ours = ours
+
+    def leave(self) -> None:
+        """Let another clock lead at once."""
+        with self._stores.catalog.write() as tx:
+            leases.release(tx, "clock", token=self._token)
+
+    def job(self, work: Callable[[], None]) -> Callable[[], None]:
+        """Run only while leading; an engine that is away is met again at the next tick."""
+
+        def run() -> None:
+            if not self._ours:
+                return
+            try:
+                work()
+            except StoreError as error:
+                log.warning("clock: %s: %s", work.__name__, error.detail)
+            except Exception:
+                log.exception("clock: %s failed", work.__name__)
+
+        return run
+
+    def refill(self) -> None:
+        """Keep every queue filled with a bounded number of due rows."""
+        for queue in QUEUES:
+            waiting = self._chains.depth(queue)
+            if waiting < self._settings.refill_rows:
+                self._send(queue, self._settings.refill_rows - waiting, empty=waiting == 0)
+
+    def _send(self, queue: str, room: int, *, empty: bool) -> None:
+        for step in steps_of(queue):
+            with self._stores.catalog.read() as tx:
+                if not todo.exists_due(tx, step):
+                    continue
+            with self._stores.catalog.write() as tx:
+                rows = todo.due(tx, step, limit=room, resend=empty)
+            for row, request_id in rows:
+                self._chains.send([row], request_id)
+
+    def number(self) -> None:
+        """Give committed events their place in the feeds."""
+        with self._stores.catalog.read() as tx:
+            if not events.unnumbered(tx):
+                return
+        with self._stores.catalog.write() as tx:
+            events.number(tx)
+
+    def complete(self) -> None:
+        """Have reservations completed whose writer died."""
+        sweeps.reservations(self._stores, grace_s=self._settings.reservation_grace_s)
+
+    def sweep(self) -> None:
+        """Compare buckets and catalog; clean up what is too old."""
+        for swept in sweeps.replication(self._stores):
+            log.info("sweep: %s", swept)
+        sweeps.unfinished_uploads(self._stores, older_than_s=UPLOAD_AGE_S)
+        with self._stores.catalog.read() as tx:
+            before = now_us(tx) - self._settings.checkout_keep_days * _DAY_US
+        checkouts.expire(self._stores, before)
+
+
+def scheduled(clock: Clock, settings: config.Settings) -> BackgroundScheduler:
+    """Every job with its interval; a job that is late runs once, never beside itself."""
+    scheduler = BackgroundScheduler(
+        job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
+        timezone="UTC",
+    )
+    scheduler.add_job(_quietly(clock.lead), "interval", seconds=LEASE_S / 3)
+    for work, seconds in (
+        (clock.refill, settings.tick_s),
+        (clock.number, settings.sequencer_s),
+        (clock.complete, settings.reservation_grace_s / 3),
+        (clock.sweep, settings.sweep_s),
+    ):
+        scheduler.add_job(clock.job(work), "interval", seconds=seconds)
+    return scheduler
+
+
+def _quietly(work: Callable[[], None]) -> Callable[[], None]:
+    def run() -> None:
+        try:
+            work()
+        except StoreError as error:
+            log.warning("clock: %s", error.detail)
+
+    return run
+
+
+def main() -> None:
+    """Tick until told to stop."""
+    settings = config.load(os.environ)
+    configure(settings.log_level, "clock")
+    logging.getLogger("apscheduler").setLevel(logging.ERROR)
+    clock = Clock(settings, connect(settings), Chains(broker.connect(settings.redis_url)))
+    stop = threading.Event()
+
+    def told(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    signal.signal(signal.SIGTERM, told)
+    signal.signal(signal.SIGINT, told)
+    _quietly(clock.lead)()
+    scheduler = scheduled(clock, settings)
+    scheduler.start()
+    stop.wait()
+    scheduler.shutdown(wait=True)
+    _quietly(clock.leave)()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""Each step's promises, one row each: its queue, how long, how often, and why.
+
+The Procfile reads like this table. Attempts are counted on the to-do row, not by the broker.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pipelines.flow import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """`lease_s`: life of a claim without a beat. `backoff_s`: delays before the next attempts."""
+
+    step: Step
+    queue: str
+    lease_s: float
+    backoff_s: tuple[float, ...]
+    why: str
+
+
+_SHORT = (1, 5, 30, 120)
+_REMOTE = (1, 10, 60, 600)
+
+PROMISES: Mapping[Step, Promise] = {
+    row.step: row
+    for row in (
+        Promise(Step.VERIFY, "verify", 30, _REMOTE, "a request may be waiting for it"),
+        Promise(Step.VERIFY_LARGE, "verify_large", 60, _REMOTE, "takes the time its bytes take"),
+        Promise(Step.SYNC, "sync", 30, _REMOTE, "copies between clouds"),
+        Promise(Step.SYNC_LARGE, "sync_large", 60, _REMOTE, "must not hold small copies up"),
+        Promise(Step.INDEX, "index", 60, _SHORT, "reads metadata; readers wait to find it"),
+        Promise(Step.MATCH, "match", 30, _SHORT, "evaluates stored queries; subscribers wait"),
+        Promise(Step.PERCOLATE, "match", 30, _SHORT, "the same, once search can find the bundle"),
+        Promise(Step.CHECKOUT, "checkout", 60, _REMOTE, "copies bundles; a person waits patiently"),
+        Promise(Step.BURY, "chores", 30, _REMOTE, "one small object; hidden already"),
+        Promise(Step.PUBLISH, "chores", 30, _REMOTE, "finishes what a dead writer reserved"),
+        Promise(Step.MAIL, "chores", 60, (60, 600, 3600), "one mail; its server may be slow"),
+    )
+}
+
+QUEUES: tuple[str, ...] = tuple(dict.fromkeys(row.queue for row in PROMISES.values()))
+
+PREFETCH = 64
+"""Messages a worker holds: twice its threads, the default, halves the throughput."""
+HEARTBEAT_TIMEOUT_MS = 5_000
+"""Silence after which a worker's messages are given to others."""
+MAINTENANCE_CHANCE = 10_000
+"""In a million: how often a command to the broker also looks for dead workers."""
+
+
+def steps_of(queue: str) -> list[Step]:
+    """The steps whose messages travel on a queue."""
+    return [row.step for row in PROMISES.values() if row.queue == queue]

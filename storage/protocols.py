@@ -48,9 +48,10 @@ class Upload(Protocol):
     def parts(self) -> Mapping[int, int]:
         """Sizes of the parts that are stored already, by number."""
 
-    def complete(self) -> BlobInfo:
+    def complete(self, metadata: Mapping[str, str] | None = None) -> BlobInfo:
         """Make the object visible if the key is free, else raise AlreadyExists and keep nothing.
 
+        `metadata` adds what was not known before the bytes had passed, such as their checksums.
         Invalid when a part is missing or of the wrong size; no part at all is an empty object.
         """
 

@@ -73,12 +73,13 @@ def unpack(descriptor: int) -> Envelope:
 
 
 def seal(descriptor: int, head: Head, size: int, *, offset: int) -> None:
-    """Write the true length into the head of an upload whose payload is already in place."""
+    """Write the final head, with the true length, before a payload that is already in place."""
     front = pack(head, UNFINISHED)
     if len(front) != offset:
         raise _damaged()
     fixed = _FIXED.unpack_from(front)
-    os.pwrite(descriptor, _FIXED.pack(*fixed[:3], size, *fixed[4:]), 0)
+    whole = _FIXED.pack(*fixed[:3], size, *fixed[4:]) + front[_FIXED.size :]
+    os.pwrite(descriptor, whole, 0)
 
 
 def pin_of(status: os.stat_result) -> str:

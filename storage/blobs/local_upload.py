@@ -11,6 +11,7 @@ import re
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 from storage.blobs import envelope, layout, transfer
 from storage.blobs.envelope import Head
@@ -81,13 +82,14 @@ class LocalUpload:
         noted = {line["part"]: line["size"] for line in _lines(self._journal) if "part" in line}
         return {number: size for number, size in sorted(noted.items()) if size is not None}
 
-    def complete(self) -> BlobInfo:
+    def complete(self, metadata: Mapping[str, str] | None = None) -> BlobInfo:
         """See Upload."""
+        head = replace(self._head, metadata={**self._head.metadata, **(metadata or {})})
         with self._locked(fcntl.LOCK_EX) as descriptor:
             size = self._whole_size()
             with self._tree.speaking_of(self._head.key):
                 os.ftruncate(descriptor, self._offset + size)
-                envelope.seal(descriptor, self._head, size, offset=self._offset)
+                envelope.seal(descriptor, head, size, offset=self._offset)
                 os.fsync(descriptor)
                 self._publish()
                 return envelope.inspect(descriptor)[0]

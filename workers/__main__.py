@@ -10,7 +10,7 @@ from types import FrameType
 
 import config
 from config.logs import configure
-from storage import connect
+from storage.connecting import connect
 from workers import actors, broker
 from workers.chains import Chains
 from workers.claims import Working

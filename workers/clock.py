@@ -16,7 +16,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 import config
 from config.logs import configure
 from pipelines import checkouts, sweeps
-from storage import connect
+from storage.connecting import connect
 from storage.catalog import events, leases, now_us, todo
 from storage.errors import StoreError
 from storage.stores import Stores

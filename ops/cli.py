@@ -14,7 +14,7 @@ from ops import home, manual, ports, procfile, supervisor, tokens
 from ops.demo.cli import demo
 from ops.inspect import parked, status
 from ops.tables import show
-from storage.catalog import migrations
+from storage.catalog import Catalog, schema
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -58,7 +58,7 @@ def _say(width: int, who: str, line: str) -> None:
 def migrate(settings: Settings) -> None:
     """Bring the catalog's schema up to date."""
     settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    migrations.upgrade(settings.catalog)
+    schema.metadata.create_all(Catalog(settings.catalog).engine)
 
 
 @cli.command()

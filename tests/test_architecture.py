@@ -66,7 +66,7 @@ LIVES_IN = {
 }
 """Third parties that live in some rooms only."""
 
-GENERIC_NAMES = re.compile(r"(utils?|helpers?|managers?|misc|common|base|process_.*)")
+GENERIC_NAMES = re.compile(r"(utils?|helpers?|managers?|process_.*)")
 
 LONGEST_FUNCTION = 50
 P90_FUNCTION = 25

@@ -1,0 +1,101 @@
+"""A receiver of notifications: answers 200, checks every signature, remembers what came."""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from ops.demo.signatures import faults
+
+
+@dataclass(frozen=True)
+class Notice:
+    """One notification as it came."""
+
+    path: str
+    event_type: str | None
+    fqid: str
+    at: float
+    payload: dict[str, Any]
+    faults: tuple[str, ...]
+
+
+@dataclass
+class Inbox:
+    """All that came, by path; for many threads."""
+
+    key: bytes
+    notices: list[Notice] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, notice: Notice) -> None:
+        """Remember one."""
+        with self._lock:
+            self.notices.append(notice)
+
+    def seen(self, path: str, event_type: str | None = None) -> set[str]:
+        """The FQIDs that a path was told of; with an event type, only of those events."""
+        with self._lock:
+            return {
+                notice.fqid
+                for notice in self.notices
+                if notice.path == path and event_type in (None, notice.event_type)
+            }
+
+    def forged(self) -> list[Notice]:
+        """Those whose signature did not hold."""
+        with self._lock:
+            return [notice for notice in self.notices if notice.faults]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: "_Server"
+
+    def do_POST(self) -> None:
+        """Take one notification in."""
+        body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        wrong = faults(
+            headers, method=self.command, path=self.path, body=body, key=self.server.inbox.key
+        )
+        self.server.inbox.add(_notice(self.path, body, wrong))
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing: the board shows what came."""
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    # A burst of notifications opens many connections at once.
+    request_queue_size = 256
+
+    def __init__(self, inbox: Inbox) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.inbox = inbox
+
+
+def _notice(path: str, body: bytes, wrong: list[str]) -> Notice:
+    payload = json.loads(body)
+    match = payload.get("match", {})
+    fqid = f"{match.get('bundle_uuid')}.{match.get('bundle_version')}"
+    return Notice(path, payload.get("event_type"), fqid, time.monotonic(), payload, tuple(wrong))
+
+
+@contextmanager
+def receiving(key: bytes) -> Iterator[tuple[str, Inbox]]:
+    """A receiver on a free port; its base URL and what it gets."""
+    inbox = Inbox(key)
+    with _Server(inbox) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", inbox
+        finally:
+            server.shutdown()

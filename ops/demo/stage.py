@@ -1,0 +1,109 @@
+"""A store of our own to play on: a home, free ports, every process, and its end."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ops import home as homes
+from ops import ports
+from ops.leash import leashed
+from ops.procfile import ROOT
+
+READY_S = 90.0
+STOP_S = 30.0
+LOG = "store.log"
+
+
+class StoreFailed(Exception):
+    """The store did not start; the text ends with the last lines of its log."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A running store."""
+
+    home: Path
+    api: str
+    auth: str
+    token: str
+    started_in_s: float
+
+    def processes(self) -> dict[str, Any]:
+        """Who runs now, as the supervisor says."""
+        return homes.read(self.home, homes.PROCESSES) or {"processes": {}}
+
+    def log_tail(self, lines: int = 20) -> str:
+        """The end of the store's log."""
+        return _tail(self.home, lines)
+
+
+@contextmanager
+def temporary_home(*, keep: bool = False) -> Iterator[Path]:
+    """A folder that goes with the block."""
+    home = Path(tempfile.mkdtemp(prefix="store-"))
+    try:
+        yield home
+    finally:
+        if not keep:
+            shutil.rmtree(home, ignore_errors=True)
+
+
+@contextmanager
+def running(home: Path, settings: Mapping[str, str]) -> Iterator[Stage]:
+    """A store on this home until the block is left; StoreFailed when it does not start."""
+    began = time.monotonic()
+    process = _started(home, settings)
+    try:
+        address = _ready(home, process)
+        token = (home / homes.ADMIN_TOKEN).read_text().strip()
+        yield Stage(home, address["api"], address["auth"], token, time.monotonic() - began)
+    finally:
+        _stop(process)
+
+
+def _started(home: Path, settings: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+    # What the operator set for a real store must not reach this one.
+    inherited = {key: raw for key, raw in os.environ.items() if not key.startswith("STORE_")}
+    own = {"STORE_HOME": str(home), "STORE_PORT": str(ports.free_pair())}
+    with (home / LOG).open("ab") as log:
+        return subprocess.Popen(
+            leashed((sys.executable, "-m", "ops", "run")),
+            cwd=ROOT,
+            env={**inherited, **own, **settings},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            process_group=0,
+        )
+
+
+def _ready(home: Path, process: "subprocess.Popen[bytes]") -> dict[str, Any]:
+    deadline = time.monotonic() + READY_S
+    while time.monotonic() < deadline and process.poll() is None:
+        if found := homes.read(home, homes.READY):
+            return found
+        time.sleep(0.05)
+    raise StoreFailed(f"the store did not become ready:\n{_tail(home, 30)}")
+
+
+def _stop(process: "subprocess.Popen[bytes]") -> None:
+    process.send_signal(signal.SIGTERM)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(STOP_S)
+        return
+    process.kill()
+    process.wait()
+
+
+def _tail(home: Path, lines: int) -> str:
+    text = (home / LOG).read_text(errors="replace")
+    return "\n".join(text.splitlines()[-lines:])

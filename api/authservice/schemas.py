@@ -1,6 +1,6 @@
 """What the authorization service answers, as schemas; its definition is generated from them."""
 
-from marshmallow import EXCLUDE, Schema, fields
+from marshmallow import EXCLUDE, Schema, fields, validate
 
 
 class Answer(Schema):
@@ -41,18 +41,17 @@ class KeySet(Answer):
 
 
 class Part(Answer):
-    """One part of the service and, when it does not work, why."""
+    """One part of the service: its state and the reason for it."""
 
-    name = fields.String(required=True)
-    ok = fields.Boolean(required=True)
+    status = fields.String(required=True, validate=validate.OneOf(["ok", "failed"]))
     reason = fields.String(required=True)
 
 
 class Health(Answer):
-    """Whether every part of the service works."""
+    """Whether every part of the service works, as the store says it of its own."""
 
-    ok = fields.Boolean(required=True)
-    parts = fields.List(fields.Nested(Part), required=True)
+    status = fields.String(required=True, validate=validate.OneOf(["ok", "failed"]))
+    parts = fields.Dict(keys=fields.String(), values=fields.Nested(Part), required=True)
 
 
 class Problem(Answer):

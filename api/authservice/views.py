@@ -9,6 +9,7 @@ from flask import Flask, Response, jsonify, render_template_string
 
 from api.authservice.definition import Operation
 from api.authservice.schemas import Discovery, Health, KeySet
+from api.errors import RETRY_AFTER_S
 from auth.keys import KeyFile
 from storage.errors import Unavailable
 
@@ -87,15 +88,20 @@ def public_keys(service: Service) -> Response:
 
 def health(service: Service) -> Response:
     """200 when every part works, else 503, each part with its reason."""
-    try:
-        service.keys.read()
-        reason = ""
-    except Unavailable as error:
-        reason = error.detail
-    parts = [{"name": "keys", "ok": not reason, "reason": reason}]
-    response = jsonify(Health().dump({"ok": not reason, "parts": parts}))
-    response.status_code = 503 if reason else 200
+    part = _keys_part(service)
+    response = jsonify(Health().dump({"status": part["status"], "parts": {"keys": part}}))
+    if part["status"] != "ok":
+        response.status_code = 503
+        response.headers["Retry-After"] = str(RETRY_AFTER_S[503])
     return response
+
+
+def _keys_part(service: Service) -> dict[str, str]:
+    try:
+        count = len(service.keys.read().keys)
+    except Unavailable as error:
+        return {"status": "failed", "reason": error.detail}
+    return {"status": "ok", "reason": f"{count} can verify, the newest signs"}
 
 
 def api_definition(service: Service) -> Response:

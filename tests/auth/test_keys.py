@@ -8,12 +8,8 @@ from pathlib import Path
 import pytest
 
 from auth.keys import KeyFile, SigningKeys, rotate, secret, signing_keys
-from storage.sealing import derive
 from storage.errors import Invalid, Unavailable
 from tests.auth.builders import segment
-
-# RFC 5869 by hand: HMAC-SHA256(HMAC-SHA256(32 zeros, secret), b"cursors\x01")
-KNOWN_CURSOR_KEY = "9b53aecdec8f3f85bc435b478cb52c881b02ab9e233e4ef1aef0b1181d4183a2"
 
 
 def mode(path: Path) -> int:
@@ -167,11 +163,3 @@ def test_an_emptied_secret_is_not_used(tmp_path: Path) -> None:
     (tmp_path / "secrets" / "store").write_text("\n")
     with pytest.raises(Unavailable):
         secret(tmp_path)
-
-
-def test_each_purpose_has_its_own_key_for_ever() -> None:
-    known = derive(b"a secret of the store", b"cursors")
-    assert known.hex() == KNOWN_CURSOR_KEY
-    assert derive(b"a secret of the store", b"urls") != known
-    assert derive(b"another secret", b"cursors") != known
-    assert len(derive(b"a secret of the store", b"cursors", 64)) == 64

@@ -2,10 +2,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.sealing import Sealer
 from storage.errors import Unavailable
+from storage.sealing import Sealer, derive
 
 SEALER = Sealer(b"k" * 32)
+
+# RFC 5869 by hand: HMAC-SHA256(HMAC-SHA256(32 zeros, secret), b"cursors\x01")
+KNOWN_CURSOR_KEY = "9b53aecdec8f3f85bc435b478cb52c881b02ab9e233e4ef1aef0b1181d4183a2"
 
 
 @given(st.binary(), st.binary())
@@ -37,3 +40,11 @@ def test_no_changed_bit_opens(at: int, bits: int) -> None:
 def test_garbage_does_not_open(garbage: bytes) -> None:
     with pytest.raises(Unavailable):
         SEALER.open(garbage, b"one")
+
+
+def test_each_purpose_has_its_own_key_for_ever() -> None:
+    known = derive(b"a secret of the store", b"cursors")
+    assert known.hex() == KNOWN_CURSOR_KEY
+    assert derive(b"a secret of the store", b"urls") != known
+    assert derive(b"another secret", b"cursors") != known
+    assert len(derive(b"a secret of the store", b"cursors", 64)) == 64

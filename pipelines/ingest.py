@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines import checksums, files, flow, formats, records, topics
+from pipelines import areas, checksums, files, flow, formats, records, topics
 from pipelines.checksums import Hashed, Hashing
 from storage import keys
 from storage.catalog import Tx, heads, tasks, todo
@@ -91,7 +91,7 @@ def deposit(
     Invalid (scheme), Forbidden (the store's own buckets), Unprocessable (`source_not_found`,
     `missing_checksum`, `invalid_checksum`), Conflict (other content, or other content pending).
     """
-    _refuse_own(stores, new.source_url)
+    _refuse_foreign(stores, new.source_url, author)
     info = stores.sources.open(new.source_url).head()
     task = _described(new, info, author, prefixes)
     with stores.catalog.write() as tx:
@@ -99,9 +99,14 @@ def deposit(
         return _settled(tx, task) or _joined(tx, task) or _started(tx, task, request_id)
 
 
-def _refuse_own(stores: Stores, url: str) -> None:
+def _refuse_foreign(stores: Stores, url: str, author: str) -> None:
+    """Neither the store's own buckets nor another owner's area may be read through us."""
     if stores.sources.own(url):
         raise Forbidden("The store's own buckets cannot be a source.")
+    key = stores.sources.area_key(url)
+    named = None if key is None else keys.parse_area_file(key)
+    if named is not None and areas.find(stores, named[0]).owner != author:
+        raise Forbidden("This area is another owner's.")
 
 
 def _described(new: Deposit, info: BlobInfo, author: str, prefixes: tuple[str, ...]) -> TaskRow:

@@ -1,6 +1,6 @@
 """Building the stores from the settings: the one place that knows which engine is in use."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -8,7 +8,7 @@ from config.settings import Settings, SettingsError
 from storage.blobs.local import LocalBlobs
 from storage.blobs.plain import PlainFolder
 from storage.blobs.signing import UrlSigner
-from storage.blobs.sources import UrlSources
+from storage.blobs.sources import Sources, SourceSettings
 from storage.cache import ByteCache
 from storage.catalog import Catalog
 from storage.errors import NotFound
@@ -58,6 +58,29 @@ def _bucket(settings: Settings, name: str, url: str) -> BlobStore:
         raise SettingsError(f"no engine for bucket {name}: {url}")
     key = derive(settings.secret_key.encode(), b"object urls")
     return LocalBlobs(unquote(parts.path), UrlSigner(key, name))
+
+
+def _sources(
+    settings: Settings, replicas: Mapping[Replica, BlobStore], areas: BlobStore
+) -> Sources:
+    return Sources(
+        SourceSettings(
+            areas=areas,
+            external_bases=_bases(settings),
+            staging_roots=settings.staging_roots,
+            own=tuple(replicas.values()),
+        )
+    )
+
+
+def _bases(settings: Settings) -> tuple[str, ...]:
+    """Every base URL under which the API may have handed out the URL of an uploaded file."""
+    loopback = [f"http://{host}:{settings.port}" for host in ("127.0.0.1", "localhost", "[::1]")]
+    believed = [
+        f"{scheme}://{host}" for host in settings.allowed_hosts for scheme in ("http", "https")
+    ]
+    named = [settings.external_url] if settings.external_url else []
+    return (*named, settings.internal_url, *loopback, *believed)
 
 
 def _checkouts(home: Path, replica: Replica) -> BlobStore:

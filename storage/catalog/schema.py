@@ -235,6 +235,8 @@ todo = Table(
         postgresql_where=text("parked_us IS NOT NULL"),
     ),
     sqlite_with_rowid=False,
+    # Rows live for seconds: room to update them in place, and a vacuum that keeps up with them.
+    postgresql_with={"fillfactor": 50, "autovacuum_vacuum_scale_factor": 0.01},
 )
 """The durable queue. A claim sets `token` and moves `due_us` to the end of its lease."""
 

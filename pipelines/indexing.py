@@ -1,0 +1,81 @@
+"""Indexing: make a replica's search say what the catalog says of one bundle.
+
+A visible bundle has its document there, any other a stub. The head's change counter orders what is
+written, so a late or doubled run never undoes a later one.
+"""
+
+import logging
+from typing import Any
+
+from pipelines import documents, flow, loading, shapes
+from pipelines.ingest import Beat
+from storage.catalog import Tx, bundles, events, heads, todo, visibility
+from storage.catalog import documents as document_rows
+from storage.model import FQID, Claim, Replica, Todo
+from storage.protocols import IndexedDocument
+from storage.stores import Stores
+
+log = logging.getLogger(__name__)
+
+KIND = "bundle"
+
+
+def index(stores: Stores, claim: Claim, beat: Beat) -> tuple[Todo, ...]:
+    """Write a bundle's document, or its stub, and record that it can be found."""
+    replica, fqid = flow.replica_of(claim.todo), FQID.parse(claim.todo.ref)
+    with stores.catalog.read() as tx:
+        row = bundles.by_fqid(tx, fqid)
+        live = visibility.find(tx, KIND, replica, fqid) is not None
+        change = heads.changes(tx, KIND, fqid.uuid)
+        before = None if row is None else document_rows.state(tx, replica, row.bundle.id)
+    if row is None or (not live and before is None):
+        return _nothing(stores, claim)
+    ident = row.bundle.id
+    if live:
+        document = loading.document(stores, replica, ident, beat)
+        shape, document = _shaped(stores, replica, document)
+    else:
+        shape, document = before[1] if before else "", None
+    fresh = IndexedDocument(fqid.uuid, fqid.version, shape, change, document)
+    refused = stores.search[replica].write([fresh])
+    state = "unindexed" if refused else "indexed" if live else "stub"
+    reason = refused[0].reason if refused else None
+    with stores.catalog.write() as tx:
+        document_rows.record(
+            tx, replica, ident, state=state, shape=shape, change=change, reason=reason
+        )
+        todo.finish(tx, claim)
+        follow = _tell(tx, replica, fqid, first=live and (before is None or before[0] == "stub"))
+        todo.add(tx, follow, request_id=claim.request_id)
+    return follow
+
+
+def _nothing(stores: Stores, claim: Claim) -> tuple[Todo, ...]:
+    with stores.catalog.write() as tx:
+        todo.finish(tx, claim)
+    return ()
+
+
+def _tell(tx: Tx, replica: Replica, fqid: FQID, *, first: bool) -> tuple[Todo, ...]:
+    """Stored queries see a bundle when it is first found, not when it is indexed again."""
+    if not first:
+        return ()
+    rows = flow.follows("index", KIND, replica, str(fqid))
+    event = events.event_id("CREATE", replica, fqid)
+    return tuple(flow.addressed(row, bundle=fqid, event=event) for row in rows)
+
+
+def _shaped(
+    stores: Stores, replica: Replica, document: dict[str, Any]
+) -> tuple[str, dict[str, Any]]:
+    """The name of the shape that a document goes to, and the document as it goes there."""
+    descriptor = shapes.descriptor_of(document)
+    with stores.catalog.read() as tx:
+        known = document_rows.shapes_of(tx, replica, descriptor)
+    choice = shapes.choose(descriptor, document, known)
+    if choice.kinds != (known[choice.number] if choice.number < len(known) else None):
+        with stores.catalog.write() as tx:
+            known = document_rows.shapes_of(tx, replica, descriptor)
+            choice = shapes.choose(descriptor, document, known)
+            document_rows.save_shape(tx, replica, descriptor, choice.number, choice.kinds)
+    return choice.name, documents.without(document, choice.dropped)

@@ -1,0 +1,50 @@
+"""Bringing the catalog's tables to what this code expects. Forward only."""
+
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from storage.catalog.engine import Catalog
+
+FOLDER = Path(__file__).parent / "migrations"
+
+
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(FOLDER))
+    return config
+
+
+def upgrade(catalog: Catalog) -> str:
+    """Run what is outstanding, all or nothing; returns the revision that is reached."""
+    config = _config()
+    with catalog.write() as tx:
+        config.attributes["connection"] = tx
+        command.upgrade(config, "head")
+    return current(catalog)
+
+
+def current(catalog: Catalog) -> str:
+    """The revision of the catalog's tables; empty before the first migration."""
+    with catalog.read() as tx:
+        return MigrationContext.configure(tx).get_current_revision() or ""
+
+
+def expected() -> str:
+    """The revision that this code is written for."""
+    return ScriptDirectory.from_config(_config()).get_current_head() or ""
+
+
+def draft(catalog: Catalog, message: str) -> None:
+    """Write a new migration from what differs between the tables and the schema, to be edited."""
+    config = _config()
+    with catalog.write() as tx:
+        config.attributes["connection"] = tx
+        command.revision(config, message=message, autogenerate=True, rev_id=_next())
+
+
+def _next() -> str:
+    return f"{int(expected() or 0) + 1:04d}"

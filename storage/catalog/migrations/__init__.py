@@ -1,0 +1,1 @@
+"""The catalog's migrations: forward only, each tested on a filled database."""

@@ -12,13 +12,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from storage.errors import Unavailable
+from storage.errors import Invalid, Unavailable
 from storage.protocols import BlobInfo
 
 MAGIC: Final = b"storeblb"
 FORMAT: Final = 1
 UNFINISHED: Final = 2**64 - 1
 """In place of the length while parts are still being written."""
+UPLOAD_FRONT: Final = 3 * 4096
+"""Room for the head of an upload, whatever is added to its metadata at the end."""
+MAX_METADATA_BYTES: Final = 2048
+MAX_TYPE_BYTES: Final = 1024
 PAGE: Final = 4096
 """Payloads begin at a multiple of this when that lets file systems share their blocks."""
 ALIGN_FROM: Final = 1024 * 1024
@@ -44,14 +48,31 @@ class Envelope:
     size: int
 
 
-def pack(head: Head, size: int) -> bytes:
-    """The bytes in front of a payload of this size."""
+def checked_head(key: str, content_type: str, metadata: Mapping[str, str] | None) -> Head:
+    """A head that every engine could carry; Invalid otherwise."""
+    kept = dict(metadata or {})
+    text = "".join(kept) + "".join(kept.values())
+    if len(text) > MAX_METADATA_BYTES or not (text.isascii() and text.isprintable()):
+        raise Invalid("metadata is printable ASCII of at most 2 KB")
+    if any(name != name.lower() or not name for name in kept):
+        raise Invalid("names of metadata are lower case")
+    if len(content_type) > MAX_TYPE_BYTES or not content_type.isprintable():
+        raise Invalid("a content type is one short line")
+    return Head(key, content_type, kept)
+
+
+def pack(head: Head, size: int, *, offset: int | None = None) -> bytes:
+    """The bytes in front of a payload of this size, which may have to begin at an offset."""
     text = json.dumps(
         {"key": head.key, "content_type": head.content_type, "metadata": dict(head.metadata)},
         separators=(",", ":"),
+        ensure_ascii=False,
     ).encode()
     least = _FIXED.size + len(text)
-    offset = -(-least // PAGE) * PAGE if size >= ALIGN_FROM else least
+    if offset is None:
+        offset = -(-least // PAGE) * PAGE if size >= ALIGN_FROM else least
+    if least > offset:
+        raise Invalid("an object's key, type and metadata are too long")
     fixed = _FIXED.pack(MAGIC, FORMAT, offset, size, zlib.crc32(text), len(text))
     return (fixed + text).ljust(offset, b"\0")
 
@@ -70,16 +91,6 @@ def unpack(descriptor: int) -> Envelope:
     if zlib.crc32(text) != crc:
         raise _damaged()
     return Envelope(Head(**json.loads(text)), offset, size)
-
-
-def seal(descriptor: int, head: Head, size: int, *, offset: int) -> None:
-    """Write the final head, with the true length, before a payload that is already in place."""
-    front = pack(head, UNFINISHED)
-    if len(front) != offset:
-        raise _damaged()
-    fixed = _FIXED.unpack_from(front)
-    whole = _FIXED.pack(*fixed[:3], size, *fixed[4:]) + front[_FIXED.size :]
-    os.pwrite(descriptor, whole, 0)
 
 
 def pin_of(status: os.stat_result) -> str:

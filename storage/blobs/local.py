@@ -12,14 +12,12 @@ from typing import BinaryIO
 from urllib.parse import quote
 
 from storage.blobs import envelope, transfer
-from storage.blobs.envelope import Head
+from storage.blobs.envelope import Head, checked_head
 from storage.blobs.local_upload import LocalUpload
 from storage.blobs.signing import UrlSigner
 from storage.blobs.tree import Tree
-from storage.errors import AlreadyExists, Invalid, NotFound, RangeNotSatisfiable, SourceChanged
+from storage.errors import AlreadyExists, NotFound, RangeNotSatisfiable, SourceChanged
 from storage.protocols import BlobInfo, BlobStore, Progress
-
-MAX_METADATA_BYTES = 2048
 
 
 class LocalBlobs:
@@ -71,7 +69,7 @@ class LocalBlobs:
         metadata: Mapping[str, str] | None = None,
     ) -> BlobInfo:
         """See BlobStore."""
-        head = Head(key, content_type, _checked_metadata(metadata))
+        head = checked_head(key, content_type, metadata)
         with self._creating(key) as (path, descriptor):
             front = envelope.pack(head, len(data))
             transfer.write_all(descriptor, front, 0)
@@ -91,7 +89,7 @@ class LocalBlobs:
         with self._tree.speaking_of(key):
             if token is not None:
                 return LocalUpload.resume(self._tree, key, token)
-            head = Head(key, content_type, _checked_metadata(metadata))
+            head = checked_head(key, content_type, metadata)
             return LocalUpload.begin(self._tree, head, part_size)
 
     def copy(
@@ -192,14 +190,3 @@ class LocalBlobs:
         os.fsync(descriptor)
         self._tree.publish(path, key)
         return envelope.inspect(descriptor)[0]
-
-
-def _checked_metadata(metadata: Mapping[str, str] | None) -> Mapping[str, str]:
-    """What every engine can carry; Invalid otherwise."""
-    kept = dict(metadata or {})
-    text = "".join(kept) + "".join(kept.values())
-    if len(text) > MAX_METADATA_BYTES or not (text.isascii() and text.isprintable()):
-        raise Invalid("metadata is printable ASCII of at most 2 KB")
-    if any(name != name.lower() or not name for name in kept):
-        raise Invalid("names of metadata are lower case")
-    return kept

@@ -11,10 +11,9 @@ import re
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 
 from storage.blobs import envelope, layout, transfer
-from storage.blobs.envelope import Head
+from storage.blobs.envelope import UPLOAD_FRONT, Head, checked_head
 from storage.blobs.tree import UPLOADS, Tree
 from storage.errors import AlreadyExists, Invalid, NotFound
 from storage.protocols import BlobInfo
@@ -29,7 +28,6 @@ class LocalUpload:
 
     def __init__(self, tree: Tree, token: str, head: Head, part_size: int) -> None:
         self._tree, self._token, self._head, self._part_size = tree, token, head, part_size
-        self._offset = len(envelope.pack(head, envelope.UNFINISHED))
         self._path, self._journal = _paths(tree, token)
 
     @classmethod
@@ -40,7 +38,7 @@ class LocalUpload:
             raise Invalid("a part has at least one byte")
         upload = cls(tree, secrets.token_hex(16), head, part_size)
         with open(upload._path, "xb") as file:
-            file.write(envelope.pack(head, envelope.UNFINISHED))
+            file.write(envelope.pack(head, envelope.UNFINISHED, offset=UPLOAD_FRONT))
         upload._note({"part_size": part_size})
         return upload
 
@@ -84,12 +82,14 @@ class LocalUpload:
 
     def complete(self, metadata: Mapping[str, str] | None = None) -> BlobInfo:
         """See Upload."""
-        head = replace(self._head, metadata={**self._head.metadata, **(metadata or {})})
+        all_metadata = {**self._head.metadata, **(metadata or {})}
+        head = checked_head(self._head.key, self._head.content_type, all_metadata)
         with self._locked(fcntl.LOCK_EX) as descriptor:
             size = self._whole_size()
             with self._tree.speaking_of(self._head.key):
-                os.ftruncate(descriptor, self._offset + size)
-                envelope.seal(descriptor, head, size, offset=self._offset)
+                os.ftruncate(descriptor, UPLOAD_FRONT + size)
+                front = envelope.pack(head, size, offset=UPLOAD_FRONT)
+                transfer.write_all(descriptor, front, 0)
                 os.fsync(descriptor)
                 self._publish()
                 return envelope.inspect(descriptor)[0]
@@ -124,7 +124,7 @@ class LocalUpload:
             os.close(descriptor)
 
     def _write(self, descriptor: int, number: int, blocks: Iterable[bytes]) -> int:
-        start, size = self._offset + (number - 1) * self._part_size, 0
+        start, size = UPLOAD_FRONT + (number - 1) * self._part_size, 0
         for block in blocks:
             if size + len(block) > self._part_size:
                 raise Invalid(f"part {number} has more than {self._part_size} bytes")

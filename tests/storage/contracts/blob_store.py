@@ -298,6 +298,24 @@ class BlobStoreContract:
         assert store.head("k").content_type == TYPE
         assert META.items() <= store.head("k").metadata.items()
 
+    def test_metadata_may_come_with_the_last_word(self, store: BlobStore) -> None:
+        early, late = {"early": "x" * 1000, "both": "1"}, {"late": "y" * 1000, "both": "2"}
+        upload = store.upload("k", part_size=10, content_type=TYPE, metadata=early)
+        upload.part(1, [b"content"])
+        with pytest.raises(Invalid):
+            upload.complete({"late": "y" * 2000})
+        upload.complete(late)
+        assert {**early, **late}.items() <= store.head("k").metadata.items()
+        assert content(store, "k") == b"content"
+
+    def test_the_longest_key_type_and_metadata_are_carried(self, store: BlobStore) -> None:
+        key, metadata = "é" * 450, {"m": '"' * 2047}
+        upload = store.upload(key, part_size=10, content_type="x/" + "y" * 250)
+        upload.part(1, [b"content"])
+        upload.complete(metadata)
+        assert store.head(key).metadata["m"] == metadata["m"]
+        assert content(store, key) == b"content"
+
     def test_parts_come_in_any_order_and_again(self, backend: Backend) -> None:
         store, size = backend.store, backend.min_part
         upload = store.upload("k", part_size=size, content_type=TYPE)

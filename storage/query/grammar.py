@@ -109,9 +109,7 @@ def _parse(body: Any, pointer: str, depth: int) -> Clause:
 
 
 def _limited(clause: Clause) -> Clause:
-    count = 0
-    for depth in _depths(clause):
-        count += 1
+    for count, depth in enumerate(_depths(clause), 1):
         if count > MAX_CLAUSES:
             raise refuse(f"a query has at most {MAX_CLAUSES} clauses", "")
         if depth > MAX_DEPTH:

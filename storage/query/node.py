@@ -94,9 +94,7 @@ class Node:
         """A scalar found inside this node, as text."""
         text = scalar_text(value)
         if text is None or not encodable(text):
-            raise refuse(
-                f"'{self.name}' takes a string, number or boolean here", self.at(*where)
-            )
+            raise refuse(f"'{self.name}' takes a string, number or boolean here", self.at(*where))
         return text
 
     def text(self, key: str, default: str) -> str:
@@ -195,7 +193,7 @@ def field_named(name: str, pointer: str, *, pattern: bool = False) -> Field:
 
 
 def one_field(node: Node, shorthand: str = "") -> tuple[Fields, Node]:
-    """`{field: {...}}`; with a shorthand `{field: value}` is read as `{field: {shorthand: value}}`."""
+    """`{field: {...}}`; `{field: value}` is read as `{field: {shorthand: value}}`, if there is one."""
     names = [name for name in node.body if name not in COMMON]
     if len(names) != 1:
         raise refuse(f"'{node.name}' takes exactly one field", node.pointer)

@@ -96,7 +96,7 @@ def wildcard_prefix(pattern: str) -> str:
 
 
 def literal(character: str, case_insensitive: bool = False) -> str:
-    """One character, as itself; in either case if it is an ASCII letter and case does not matter."""
+    """One character as itself; an ASCII letter in either case where case does not matter."""
     if case_insensitive and character.isascii() and character.isalpha():
         return f"[{character.lower()}{character.upper()}]"
     if character.isalnum() and character.isascii():
@@ -176,10 +176,8 @@ class _Reader:
         return expression
 
     def counts(self) -> str:
-        least = self.integer()
-        if not self.take(","):
-            most = least
-        else:
+        least = most = self.integer()
+        if self.take(","):
             most = "" if self.peek("}") else self.integer()
         if not self.take("}"):
             raise ValueError(f"expected '}}' at position {self.position}")

@@ -1,4 +1,4 @@
-"""`query_string`: Lucene's classic syntax, read into the other clauses; what it cannot read is refused.
+"""`query_string`: Lucene's classic syntax, read into the other clauses, or refused.
 
 Words that stand side by side are analysed together; AND, OR, NOT, + and - mark the clause before or
 behind them, as Lucene's parser does, without precedence.
@@ -201,7 +201,11 @@ class _Reader:
     def clause(self, fields: Fields, depth: int) -> Clause | None:
         if self.kind() in ("word", "wildcard") and self.kind(1) == ":":
             name, _ = self.next(), self.next()
-            if name.text == "*" and self.kind() == "wildcard" and self.tokens[self.position].text == "*":
+            if (
+                name.text == "*"
+                and self.kind() == "wildcard"
+                and self.tokens[self.position].text == "*"
+            ):
                 self.next()
                 return MatchAll()
             if name.text == "_exists_":

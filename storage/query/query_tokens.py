@@ -11,7 +11,8 @@ START = r"(?:[^\s\u3000+\-!():^\[\]\"{}~*?\\/]|\\.)"
 INSIDE = r"(?:[^\s\u3000!():^\[\]\"{}~*?\\/]|\\.)"
 
 TOKEN = re.compile(
-    rf"""(?P<and>AND(?!{INSIDE})|&&)
+    rf"""(?P<bare>[+\-!](?=[\s\u3000]))
+    |(?P<and>AND(?!{INSIDE})|&&)
     |(?P<or>OR(?!{INSIDE})|\|\|)
     |(?P<not>NOT(?!{INSIDE})|!)
     |(?P<sign>[+\-():])
@@ -62,8 +63,11 @@ def _token(found: re.Match[str]) -> Token:
         return Token("wildcard" if _has_wildcard(text) else "word", text)
     inside = {"boost": "^", "tilde": "~", "phrase": "phrase", "regexp": "regexp"}
     if kind in inside:
-        return Token(inside[kind], found[kind].replace(r"\/", "/") if kind == "regexp" else found[kind])
-    return Token(text if kind == "sign" else kind, text)
+        return Token(
+            inside[kind], found[kind].replace(r"\/", "/") if kind == "regexp" else found[kind]
+        )
+    # A sign before a blank marks nothing: it is a word, of which analysis leaves nothing.
+    return Token({"sign": text, "bare": "word"}.get(kind, kind), text)
 
 
 def _unquoted(end: str) -> str:

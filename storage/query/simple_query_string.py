@@ -1,4 +1,4 @@
-"""`simple_query_string`: words, "phrases", prefix*, fuzzy~1, + | - and parentheses; never refuses."""
+"""`simple_query_string`: words, "phrases", prefix*, fuzzy~1, + | - ( ); no text is refused."""
 
 from dataclasses import dataclass, field
 
@@ -18,7 +18,19 @@ from storage.query.node import MAX_EDITS, Node
 from storage.query.query_string import with_minimum
 
 FLAGS = frozenset(
-    "AND OR NOT PREFIX PHRASE PRECEDENCE ESCAPE WHITESPACE FUZZY NEAR SLOP".split()
+    [
+        "AND",
+        "OR",
+        "NOT",
+        "PREFIX",
+        "PHRASE",
+        "PRECEDENCE",
+        "ESCAPE",
+        "WHITESPACE",
+        "FUZZY",
+        "NEAR",
+        "SLOP",
+    ]
 )
 PARAMETERS = (
     "query",

@@ -26,6 +26,9 @@ from storage.query.patterns import OPERATORS, regexp_to_re2
 MAX_REGEXP_CHARACTERS = 1000
 MAX_TERMS = 65_536
 
+RANGE_BOUNDS = ("gt", "gte", "lt", "lte", "from", "to", "include_lower", "include_upper")
+RANGE_PARAMETERS = (*RANGE_BOUNDS, "format", "time_zone", "relation")
+
 
 def parse_match_all(node: Node) -> Clause:
     """`match_all`."""
@@ -79,13 +82,6 @@ def parse_range(node: Node) -> Clause:
     high = _bound(inner, ("lt", "lte", "to"), inner.flag("include_upper", True))
     # Without any bound this asks for no more than a value, as the engines read it.
     return Range(fields, low, high) if low or high else Exists(fields)
-
-
-RANGE_PARAMETERS = ("gt", "gte", "lt", "lte", "from", "to", "include_lower", "include_upper") + (
-    "format",
-    "time_zone",
-    "relation",
-)
 
 
 def _bound(inner: Node, keys: tuple[str, str, str], inclusive: bool) -> Bound | None:

@@ -35,7 +35,7 @@ def _word_expression() -> str:
     closing = f"(?:{hebrew}{marks}'{marks}(?!{letter}))"
     # A joining sign is taken with what stands before it, and only if the right thing follows.
     unit = (
-        f"(?:{hebrew}{marks}\"{marks}(?={hebrew})"
+        f'(?:{hebrew}{marks}"{marks}(?={hebrew})'
         f"|(?!{closing}){letter}{marks}(?:{mid_letter}{marks}(?={letter}))?+"
         f"|{digit}{marks}(?:{mid_number}{marks}(?={digit}))?+)"
     )

@@ -12,6 +12,7 @@ from dramatiq import Message
 
 from pipelines.flow import Step
 from storage.model import Todo
+from workers import broker as brokers
 from workers.broker import Broker
 from workers.queues import PROMISES
 
@@ -65,3 +66,8 @@ class Chains:
             self._looked[queue] = now
             self._deep[queue] = self._broker.depth(queue) > DEEP
         return self._deep[queue]
+
+
+def connect(redis_url: str) -> Chains:
+    """A sender to the queue at this address; call it after forking."""
+    return Chains(brokers.connect(redis_url))

@@ -9,7 +9,8 @@ from storage.catalog.schema import deliveries, documents
 def unindexed(tx: Tx) -> dict[str, int]:
     """Documents that the search engine refused, by replica."""
     counted = select(documents.c.replica, func.count()).where(documents.c.state == "unindexed")
-    return {replica: count for replica, count in tx.execute(counted.group_by(documents.c.replica))}
+    rows = tx.execute(counted.group_by(documents.c.replica))
+    return {str(replica): int(count) for replica, count in rows}
 
 
 def pending_deliveries(tx: Tx) -> int:

@@ -1,0 +1,105 @@
+"""Composition of the storage API: its operations, its definition, its pages, its errors."""
+
+import logging
+import time
+from collections.abc import Callable
+
+from flask import Flask, Response, g, request
+
+from api import problems
+from api.dispatch import endpoint
+from api.errors import register_errors
+from api.health import register_service
+from api.metrics import Metrics
+from api.objects import register_objects
+from api.operation import Operation
+from api.operations import OPERATIONS
+from api.paging import Cursors
+from api.reference import register_reference
+from api.services import Chains, Services, Verify
+from api.waiting import Waiting
+from config.logs import bound
+from config.settings import Settings
+from storage.stores import Stores
+
+log = logging.getLogger("api.requests")
+
+PREFIX = "/v1"
+
+
+def create_app(
+    settings: Settings,
+    stores: Stores,
+    *,
+    chains: Chains,
+    verify: Verify,
+    cursor_key: bytes,
+    request_ids: Callable[[], str] = problems.new_request_id,
+) -> Flask:
+    """The application on open stores; `cursor_key` signs the pointers of pages."""
+    services = Services(
+        settings=settings,
+        stores=stores,
+        cursors=Cursors(cursor_key),
+        waiting=Waiting(stores.notices, settings.api_threads // 2),
+        verify=verify,
+        chains=chains,
+        metrics=Metrics(several_processes=settings.api_processes > 1),
+    )
+    app = Flask(__name__, static_folder=None)
+    app.url_map.merge_slashes = False
+    problems.number_requests(app, request_ids)
+    _observe_requests(app, services.metrics)
+    register_service(app, services)
+    for operation in OPERATIONS:
+        _route(app, operation, services)
+    register_objects(app, stores)
+    register_reference(app, services, OPERATIONS)
+    register_errors(app)
+    return app
+
+
+def _route(app: Flask, operation: Operation, services: Services) -> None:
+    """One rule for each path; HEAD only where it is an operation of its own."""
+    view = endpoint(operation, services)
+    for path in (operation.path, *operation.aliases):
+        rule = PREFIX + path.replace("{filename}", "<path:filename>")
+        rule = rule.replace("{", "<").replace("}", ">")
+        app.add_url_rule(rule, f"{operation.name} {path}", view, methods=[operation.method])
+
+
+def _observe_requests(app: Flask, metrics: Metrics) -> None:
+    """Say of every request, in log and figures, how it went."""
+
+    @app.before_request
+    def begin() -> None:
+        g.began = time.perf_counter()
+        g.log_lines = bound(request_id=g.request_id)
+        g.log_lines.__enter__()
+
+    @app.after_request
+    def finish(response: Response) -> Response:
+        response.headers.setdefault("Content-Type", "text/plain; charset=utf-8")
+        response.headers.setdefault("X-Content-Type-Options", "nosniff")
+        _tell(metrics, response.status_code, time.perf_counter() - g.began)
+        return response
+
+    @app.teardown_request
+    def unbind(_error: BaseException | None) -> None:
+        if "log_lines" in g:
+            g.pop("log_lines").__exit__(None, None, None)
+
+
+def _tell(metrics: Metrics, status: int, seconds: float) -> None:
+    """One line a request: its path without the query, which may hold a signature."""
+    metrics.count(g.get("operation", "none"), status, seconds)
+    log.info(
+        "request",
+        extra={
+            "method": request.method,
+            "path": request.path,
+            "status": status,
+            "seconds": round(seconds, 4),
+            "principal": g.get("principal"),
+        },
+    )

@@ -1,0 +1,60 @@
+"""Reading request bodies: JSON within the bounds of the settings, and nothing else.
+
+What the members mean is for `api/schemas` to say.
+"""
+
+import json
+from typing import Any
+
+import orjson
+from flask import Request
+
+from storage.errors import Invalid, UnsupportedMediaType
+
+_JSON = frozenset({"application/json", "text/json"})
+_CHARSETS = frozenset({"utf-8", "utf8", "us-ascii"})
+
+
+def read_json(request: Request, *, max_bytes: int, max_depth: int) -> Any:
+    """The JSON value of the body, an empty object when there is none."""
+    request.max_content_length = max_bytes
+    _check_type(request)
+    text = request.get_data(cache=True)
+    if not text.strip():
+        return {}
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise Invalid(f"Malformed JSON: {_place(error)}") from error
+    _check_depth(value, max_depth)
+    return value
+
+
+def _check_type(request: Request) -> None:
+    """A body that says nothing of its type is read as JSON."""
+    given = request.mimetype
+    charset = request.mimetype_params.get("charset", "utf-8").lower()
+    if given and given not in _JSON and not given.endswith("+json"):
+        raise UnsupportedMediaType(f"The body must be application/json, not {given[:100]}")
+    if charset not in _CHARSETS:
+        raise UnsupportedMediaType("JSON is sent in UTF-8")
+
+
+def _place(error: json.JSONDecodeError) -> str:
+    return f"{error.msg} at line {error.lineno}, column {error.colno}"
+
+
+def _check_depth(value: Any, max_depth: int) -> None:
+    """Level by level, so that only containers are visited and depth costs no stack."""
+    level = [value] if isinstance(value, dict | list) else []
+    depth = 0
+    while level:
+        depth += 1
+        if depth > max_depth:
+            raise Invalid(f"The body is nested deeper than {max_depth} levels")
+        level = [
+            item
+            for holder in level
+            for item in (holder.values() if type(holder) is dict else holder)
+            if type(item) is dict or type(item) is list
+        ]

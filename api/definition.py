@@ -1,0 +1,170 @@
+"""The API definition, OpenAPI 3.0.3, generated from the operations' own declarations.
+
+Generated clients trip over parameter names that are Python keywords or no identifiers, over
+anything but verbs under a path item, over siblings of `$ref`, over `anyOf` on a property and over
+recursive bodies; a test holds that none of these appears.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+from typing import Any
+
+from apispec import APISpec
+from apispec.ext.marshmallow import MarshmallowPlugin
+
+from api.operation import Answer, Operation
+from api.problems import MEDIA_TYPE
+from api.schemas.common import Problem
+from auth.access import NEEDS, Need
+
+TITLE = "Data store"
+ABOUT = """\
+A data store for a research consortium: versioned, immutable files and bundles in two replicas.
+
+Errors are `application/problem+json` (RFC 9457) with a `code` and the `request_id` that every
+answer has as `X-Request-Id`. Lists come in pages: while more follow, the status is 206 and a
+`Link` header with `rel="next"` holds the URL of the next page. Headers that are understood and not
+listed as parameters: `Prefer: wait=<seconds>` and `Prefer: respond-async` on operations that wait
+for work, `Range` on content."""
+
+TAGS = {
+    "bundles": "Versioned manifests of files.",
+    "files": "Versioned files, written by reference and read by redirect.",
+    "search": "Bundles by their metadata.",
+    "subscriptions": "Being told of bundles that match.",
+    "checkout": "Copies of bundles for computing.",
+    "areas": "Staging of files for those without a bucket of their own.",
+}
+
+_PATH_PARAMETER = re.compile(r"{(\w+)}")
+_UUID_EXAMPLE = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
+
+
+def definition(operations: Iterable[Operation], *, server: str, openid_url: str) -> dict[str, Any]:
+    """The whole document; `server` is the base with `/v1`."""
+    spec = APISpec(
+        title=TITLE,
+        version="1",
+        openapi_version="3.0.3",
+        info={"description": ABOUT},
+        servers=[{"url": server}],
+        tags=[{"name": name, "description": about} for name, about in TAGS.items()],
+        plugins=[MarshmallowPlugin(schema_name_resolver=_name)],
+    )
+    for name, scheme in _security_schemes(openid_url).items():
+        spec.components.security_scheme(name, scheme)
+    for operation in operations:
+        described = {operation.method.lower(): _described(operation)}
+        spec.path(path=operation.path, operations=described)
+    document: dict[str, Any] = _tidied(spec.to_dict())
+    return document
+
+
+def _name(schema: Any) -> str:
+    kind = schema if isinstance(schema, type) else type(schema)
+    return str(kind.__name__)
+
+
+def _security_schemes(openid_url: str) -> dict[str, dict[str, str]]:
+    return {
+        "bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
+        "openid": {"type": "openIdConnect", "openIdConnectUrl": openid_url},
+    }
+
+
+def _described(operation: Operation) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "operationId": operation.name,
+        "tags": [operation.tag],
+        "summary": operation.summary,
+        "parameters": [*_path_parameters(operation), *_query_parameters(operation)],
+        "responses": _responses(operation),
+    }
+    if operation.about:
+        shown["description"] = operation.about
+    if body := _body(operation):
+        shown["requestBody"] = body
+    if security := _security(operation):
+        shown["security"] = security
+    return shown
+
+
+def _security(operation: Operation) -> list[dict[str, list[str]]]:
+    """Nothing for open operations; a list that knows its caller takes a token or none."""
+    if operation.name == "get_subscriptions":
+        return [{"bearer": []}, {}]
+    return [] if NEEDS[operation.name] is Need.OPEN else [{"bearer": []}]
+
+
+def _path_parameters(operation: Operation) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "in": "path", "required": True, "schema": _path_schema(name)}
+        for name in _PATH_PARAMETER.findall(operation.path)
+    ]
+
+
+def _path_schema(name: str) -> dict[str, Any]:
+    if name == "filename":
+        return {"type": "string", "example": "sample_1.fastq.gz"}
+    return {"type": "string", "format": "uuid", "example": _UUID_EXAMPLE}
+
+
+def _query_parameters(operation: Operation) -> list[dict[str, Any]]:
+    return [{"in": "query", "schema": type(operation.query)}] if operation.query.fields else []
+
+
+def _body(operation: Operation) -> dict[str, Any] | None:
+    if operation.upload:
+        content: dict[str, Any] = {
+            "application/octet-stream": {"schema": {"type": "string", "format": "binary"}}
+        }
+        return {"required": True, "content": content}
+    if operation.body is None:
+        return None
+    content = {"application/json": {"schema": type(operation.body)}}
+    return {"required": not operation.body_optional, "content": content}
+
+
+def _responses(operation: Operation) -> dict[str, Any]:
+    found = {str(status): _response(answer) for status, answer in operation.answers.items()}
+    if operation.paged:
+        link = _headers({"Link": 'The next page, rel="next".'})
+        found["206"]["headers"] = {**found["206"].get("headers", {}), **link}
+    for status in sorted({400, *_refusals(operation), *operation.errors}):
+        found[str(status)] = _problem(HTTPStatus(status).phrase)
+    return {**found, "default": _problem("Any other error.")}
+
+
+def _refusals(operation: Operation) -> tuple[int, ...]:
+    return () if NEEDS[operation.name] is Need.OPEN else (401, 403)
+
+
+def _response(answer: Answer) -> dict[str, Any]:
+    shown: dict[str, Any] = {"description": answer.about}
+    if answer.schema is not None:
+        shown["content"] = {answer.media_type: {"schema": answer.schema}}
+    if answer.headers:
+        shown["headers"] = _headers(answer.headers)
+    return shown
+
+
+def _headers(headers: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        name: {"description": about, "schema": {"type": "string"}}
+        for name, about in headers.items()
+    }
+
+
+def _problem(about: str) -> dict[str, Any]:
+    return {"description": about, "content": {MEDIA_TYPE: {"schema": Problem}}}
+
+
+def _tidied(value: Any) -> Any:
+    """Without `default: null` and the `nullable` that comes with it: absent says the same."""
+    if isinstance(value, list):
+        return [_tidied(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    dropped = {"default", "nullable"} if value.get("default", ...) is None else set()
+    return {key: _tidied(item) for key, item in value.items() if key not in dropped}

@@ -1,0 +1,112 @@
+"""From a request to a call: identify, load, authorize, then let the view do its one step.
+
+Order of refusals: 401 for a bad token, 503 while read-only, 400 for query and body, 403, and
+whatever the view itself finds.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from flask import Response, g, request
+from werkzeug.datastructures import MultiDict
+
+from api.bodies import read_json
+from api.operation import Call, Operation
+from api.principal import identify
+from api.schemas.loading import load_body, load_path, load_query
+from api.services import Services
+from api.urls import external_base
+from auth.access import NEEDS, Need, require
+from storage.errors import Invalid, Unauthorized, Unavailable
+from storage.model import Principal
+
+READ_ONLY_RETRY_S = 60
+
+
+def endpoint(operation: Operation, services: Services) -> Callable[..., Response]:
+    """The Flask view of an operation."""
+
+    def view(**path: str) -> Response:
+        g.operation = operation.name
+        return operation.view(_call(operation, services, path))
+
+    return view
+
+
+def _call(operation: Operation, services: Services, path: Mapping[str, str]) -> Call[Any, Any]:
+    principal = identify(services.verify, request.headers.get("Authorization"))
+    g.principal = principal.email if principal else None
+    _check_beforehand(operation, services, principal)
+    base = external_base(services.settings, request)
+    normal = load_path(path)
+    query, body = _loaded(operation, services)
+    require(principal, operation.name, services.settings)
+    return Call(services, request, g.request_id, normal, query, body, principal, base)
+
+
+def _check_beforehand(
+    operation: Operation, services: Services, principal: Principal | None
+) -> None:
+    """What is refused whatever the request says, before a byte of its body is read."""
+    if principal is None and NEEDS[operation.name] is not Need.OPEN:
+        raise Unauthorized(f"{operation.name} needs {NEEDS[operation.name].value}")
+    if operation.writes and services.settings.read_only:
+        raise Unavailable(
+            "The store is read-only at the moment.",
+            code="read_only",
+            retry_after_s=READ_ONLY_RETRY_S,
+        )
+
+
+def _loaded(operation: Operation, services: Services) -> tuple[Any, Any]:
+    """Query before body, unless the body may stand in for a parameter that the query lacks."""
+    if operation.body is None:
+        return load_query(operation.query, request.args), None
+    args, raw = request.args, None
+    if any(name not in args for name in operation.query_from_body):
+        args, raw = _from_body(operation, services)
+    query = load_query(operation.query, args)
+    given = _read(services) if raw is None else raw
+    return query, load_body(operation.body, _completed(operation, given))
+
+
+def _read(services: Services) -> Any:
+    settings = services.settings
+    return read_json(request, max_bytes=settings.max_body_bytes, max_depth=settings.max_json_depth)
+
+
+def _from_body(operation: Operation, services: Services) -> tuple[MultiDict[str, str], Any]:
+    """The query with what only the body names, and the body."""
+    try:
+        raw = _read(services)
+    except Invalid:
+        # A parameter that is missing altogether is told before what is wrong with the body.
+        load_query(operation.query, request.args)
+        raise
+    found = raw if isinstance(raw, dict) else {}
+    lent = {
+        name: found[name]
+        for name in operation.query_from_body
+        if isinstance(found.get(name), str) and name not in request.args
+    }
+    return MultiDict([*lent.items(), *request.args.items(multi=True)]), raw
+
+
+def _completed(operation: Operation, given: Any) -> Any:
+    """The body with the members that the query names, without those that belong to the query."""
+    if not isinstance(given, dict):
+        return given
+    body = dict(given)
+    for name in operation.query_from_body:
+        if name in body:
+            _check_same(name, body.pop(name), request.args.get(name))
+    for name in operation.body_from_query:
+        if name in request.args:
+            _check_same(name, body.setdefault(name, request.args[name]), request.args[name])
+    return body
+
+
+def _check_same(name: str, in_body: Any, in_query: str | None) -> None:
+    if in_query is not None and in_body != in_query:
+        errors = {name: ["Given twice and different."]}
+        raise Invalid(f"'{name}' is given twice and different", errors=errors)

@@ -1,0 +1,123 @@
+"""Errors as answers: the one table from domain errors to statuses, and Flask's handlers.
+
+Every answer is a problem (RFC 9457) with the request's id; a stack trace goes to the log only.
+"""
+
+import logging
+from collections.abc import Mapping
+
+import orjson
+from flask import Flask, Response, g, request
+from werkzeug.exceptions import HTTPException, MethodNotAllowed
+
+from api.problems import MEDIA_TYPE, problem
+from storage.errors import (
+    AlreadyExists,
+    Conflict,
+    Forbidden,
+    Invalid,
+    Lost,
+    NotAcceptable,
+    NotFound,
+    RangeNotSatisfiable,
+    SourceChanged,
+    StoreError,
+    TimedOut,
+    TooLarge,
+    TooMany,
+    Unauthorized,
+    Unavailable,
+    Unprocessable,
+    UnsupportedMediaType,
+)
+
+log = logging.getLogger(__name__)
+
+STATUS: Mapping[type[StoreError], int] = {
+    Invalid: 400,
+    Unauthorized: 401,
+    Forbidden: 403,
+    NotFound: 404,
+    NotAcceptable: 406,
+    Conflict: 409,
+    AlreadyExists: 409,
+    TooLarge: 413,
+    UnsupportedMediaType: 415,
+    RangeNotSatisfiable: 416,
+    Unprocessable: 422,
+    SourceChanged: 422,
+    TooMany: 429,
+    Lost: 500,
+    StoreError: 500,
+    Unavailable: 503,
+    TimedOut: 504,
+}
+
+HTTP_CODES: Mapping[int, str] = {
+    404: "not_found",
+    405: "method_not_allowed",
+    413: "too_large",
+    415: "unsupported_media_type",
+    416: "range_not_satisfiable",
+}
+"""Codes of what the framework itself refuses; any other is illegal_arguments."""
+
+RETRY_AFTER_S: Mapping[int, int] = {409: 2, 429: 5, 500: 5, 503: 5, 504: 5}
+IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS"})
+UNEXPECTED = "The service failed; the request id finds the reason in its log."
+
+
+def register_errors(app: Flask) -> None:
+    """Answer every error of this application in one shape."""
+    app.register_error_handler(StoreError, _ours)
+    app.register_error_handler(HTTPException, _http)
+    app.register_error_handler(Exception, _unexpected)
+
+
+def status_of(error: StoreError) -> int:
+    """The status of the error's class, or of the nearest class above it."""
+    return next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
+
+
+def _ours(error: StoreError) -> Response:
+    status = status_of(error)
+    if status >= 500:
+        log.warning("%s: %s", type(error).__name__, error.detail, exc_info=error)
+    response = answer(status, error.code, error.detail, error.errors)
+    if status == 401:
+        response.headers["WWW-Authenticate"] = "Bearer"
+    return with_retry_after(response, error.code, error.retry_after_s)
+
+
+def _http(error: HTTPException) -> Response:
+    status = error.code or 500
+    if status < 400:
+        return Response(status=status, headers=error.get_headers(request.environ))
+    code = HTTP_CODES.get(status, "internal_error" if status >= 500 else "illegal_arguments")
+    response = answer(status, code, error.description or "")
+    if isinstance(error, MethodNotAllowed) and error.valid_methods:
+        response.headers["Allow"] = ", ".join(sorted(error.valid_methods))
+    return response
+
+
+def _unexpected(error: Exception) -> Response:
+    log.error("unexpected error", exc_info=error)
+    return with_retry_after(answer(500, "internal_error", UNEXPECTED), "internal_error", None)
+
+
+def answer(
+    status: int, code: str, detail: str, errors: Mapping[str, list[str]] | None = None
+) -> Response:
+    """A problem as a response."""
+    body = problem(status, code, detail, errors, request_id=g.get("request_id", ""))
+    return Response(orjson.dumps(body), status, mimetype=MEDIA_TYPE)
+
+
+def with_retry_after(response: Response, code: str, seconds: int | None) -> Response:
+    """Say when to try again, where trying again makes sense."""
+    status = response.status_code
+    pending = status != 409 or code == "file_pending"
+    repeatable = status != 500 or request.method in IDEMPOTENT
+    if status in RETRY_AFTER_S and pending and repeatable:
+        response.headers["Retry-After"] = str(seconds or RETRY_AFTER_S[status])
+    return response

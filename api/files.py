@@ -1,0 +1,243 @@
+"""Files over HTTP: write by reference, read by redirect, and the tasks in between."""
+
+from typing import Any
+
+from flask import Response
+
+from api.bundles import absolute, check_direct
+from api.operation import Answer, Call, Operation, operation, redirect, reply
+from api.schemas.common import NoQuery, Nothing, Versioned, VersionedQuery
+from api.schemas.files import (
+    HEADERS,
+    FileBody,
+    FileSource,
+    FileWritten,
+    ReadFile,
+    ReadFileQuery,
+    TaskAnswer,
+    WriteFile,
+    WriteFileQuery,
+)
+from pipelines import files, ingest, topics
+from pipelines.files import Located
+from pipelines.ingest import Deposit, Task
+from storage.catalog.tasks import TaskRow
+from storage.errors import Conflict, Invalid, Unprocessable
+from storage.model import FQID, Checksums, FileVersion, Replica
+
+TAG = "files"
+PENDING_RETRY_S = 5
+REPLICA_OF: dict[str, Replica] = {"s3": "aws", "gs": "gcp", "file": "aws"}
+AREA_REPLICA: Replica = "aws"
+"""Where a file goes whose writer names no replica, by the scheme of its source."""
+
+
+@operation(
+    "PUT",
+    "/files/{uuid}",
+    tag=TAG,
+    query=WriteFileQuery,
+    body=FileBody,
+    answers={
+        201: Answer("Verified and stored.", FileWritten),
+        200: Answer("The same content is stored already.", FileWritten),
+        202: Answer("Still being verified.", FileWritten, {"Location": "URL of the task to ask."}),
+    },
+    errors=(403, 409, 415, 422),
+    aliases=("/file/{uuid}",),
+    about="The source must carry `store-sha1`, `store-sha256`, `store-crc32c` and `store-s3_etag`"
+    " as metadata. `Prefer: wait=<seconds>` or `respond-async` says how long to wait.",
+)
+def put_file(call: Call[WriteFile, FileSource]) -> Response:
+    """Write a file version."""
+    fqid = FQID(call.uuid, call.query.version)
+    accepted = _deposited(call, fqid)
+    call.send(accepted.todo)
+    if accepted.task_id is None:
+        return reply({"version": fqid.version})
+    task = _watched(call, accepted.task_id)
+    if task.state == "SUCCEEDED":
+        return reply({"version": fqid.version}, 201)
+    if task.state == "FAILED":
+        raise _failure(task)
+    location = {"Location": f"{call.base}/v1/tasks/{task.id}"}
+    return reply({"version": fqid.version, "task_id": task.id}, 202, location)
+
+
+def _deposited(call: Call[WriteFile, FileSource], fqid: FQID) -> ingest.Accepted:
+    body = call.body
+    replica = call.query.replica or _replica_of(call)
+    return ingest.deposit(
+        call.stores,
+        Deposit(fqid, replica, body.source_url, body.creator_uid),
+        call.who.email,
+        prefixes=call.services.settings.checksum_prefixes,
+        request_id=call.request_id,
+    )
+
+
+def _replica_of(call: Call[WriteFile, FileSource]) -> Replica:
+    """The replica that the source's scheme stands for."""
+    url = call.body.source_url
+    scheme = url.partition(":")[0].lower()
+    if scheme in REPLICA_OF:
+        return REPLICA_OF[scheme]
+    if call.stores.sources.area_key(url) is not None:
+        return AREA_REPLICA
+    errors = {"/source_url": ["Must begin with s3://, gs:// or file://."]}
+    raise Invalid(
+        "Sources of this scheme are not read", code="unknown_source_schema", errors=errors
+    )
+
+
+def _watched(call: Call[WriteFile, FileSource], task_id: str) -> Task:
+    """The task when it ended, or as it stands when the time to wait is over."""
+    return call.services.waiting.until(
+        lambda: ingest.task(call.stores, task_id),
+        lambda task: task.state in ("SUCCEEDED", "FAILED"),
+        topics=[topics.of_task(task_id)],
+        within_s=call.wait_s(call.services.settings.wait_s),
+    )
+
+
+def _failure(task: Task) -> Exception:
+    """What verification found, as the answer to the one who waited for it."""
+    cause = task.cause or {}
+    code, detail = str(cause.get("code", "checksum_mismatch")), str(cause.get("detail", "Failed."))
+    if code == "file_already_exists":
+        return Conflict(detail, code=code)
+    named = f"declared {cause.get('declared')}, computed {cause.get('computed')}"
+    errors = {f"/{cause['field']}": [named]} if "field" in cause else {}
+    return Unprocessable(detail, code=code, errors=errors)
+
+
+@operation(
+    "GET",
+    "/tasks/{task_id}",
+    tag=TAG,
+    query=NoQuery,
+    answers={200: Answer("How far it is.", TaskAnswer)},
+    errors=(404,),
+)
+def get_task(call: Call[Nothing, None]) -> Response:
+    """Ask how far the verification of a file is."""
+    task = ingest.task(call.stores, call.path["task_id"])
+    shown: dict[str, Any] = {
+        "task_id": task.id,
+        "status": task.state,
+        "uuid": task.fqid.uuid,
+        "version": task.fqid.version,
+        "replica": task.replica,
+        "bytes_done": task.bytes_done,
+        "bytes_total": task.size,
+    }
+    return reply({**shown, "cause": task.cause} if task.cause else shown)
+
+
+_ELSEWHERE = Answer(
+    "Not here yet: the same URL again after Retry-After.",
+    headers={"Location": "This URL.", "Retry-After": "Seconds to wait."},
+)
+
+
+@operation(
+    "GET",
+    "/files/{uuid}",
+    tag=TAG,
+    query=ReadFileQuery,
+    answers={
+        302: Answer("Where the content is.", headers={"Location": "Its URL.", **HEADERS}),
+        301: _ELSEWHERE,
+    },
+    errors=(404, 422),
+    about="The latest verified version when none is named.",
+)
+def get_file(call: Call[ReadFile, None]) -> Response:
+    """Read a file: a redirect to its content."""
+    query = call.query
+    if query.directurl:
+        check_direct(call, query.replica)
+    located = _located(call, query.replica, query.version)
+    if located.state != "here" or located.file is None:
+        return _later(call, located)
+    return redirect(_content(call, located.file), 302, file_headers(located.file))
+
+
+def _content(call: Call[ReadFile, None], file: FileVersion) -> str:
+    query = call.query
+    if query.directurl:
+        return files.direct_url(call.stores, query.replica, file.checksums.sha256)
+    url = files.content_url(
+        call.stores,
+        query.replica,
+        file,
+        expires_s=call.services.settings.signed_url_s,
+        disposition=query.content_disposition,
+    )
+    return absolute(call, url)
+
+
+@operation(
+    "HEAD",
+    "/files/{uuid}",
+    tag=TAG,
+    query=VersionedQuery,
+    answers={200: Answer("Its metadata.", headers=HEADERS), 301: _ELSEWHERE},
+    errors=(404, 422),
+    about="The latest verified version when none is named.",
+)
+def head_file(call: Call[Versioned, None]) -> Response:
+    """Read a file's metadata."""
+    located = _located(call, call.query.replica, call.query.version)
+    if located.state != "here" or located.file is None:
+        return _later(call, located)
+    return Response(b"", headers=file_headers(located.file), mimetype="text/plain")
+
+
+def _located(call: Call[Any, Any], replica: Replica, version: str | None) -> Located:
+    """Where the file is, once it is here or the time to wait is over."""
+    seen = files.locate(call.stores, replica, call.uuid, version)
+    if seen.state == "here":
+        return seen
+    fqid = seen.task.fqid if seen.file is None and seen.task else getattr(seen.file, "fqid", None)
+    heard = [topics.of_file(replica, fqid)] if fqid else []
+    heard += [topics.of_task(seen.task.id)] if seen.task else []
+    return call.services.waiting.until(
+        lambda: files.locate(call.stores, replica, call.uuid, version),
+        lambda now: now.state == "here",
+        topics=heard,
+        within_s=call.wait_s(call.services.settings.wait_s),
+    )
+
+
+def _later(call: Call[Any, Any], located: Located) -> Response:
+    """The same URL again, after a while; with what is known, or declared, of the file."""
+    headers = {"Retry-After": str(PENDING_RETRY_S), "Cache-Control": "no-store"}
+    if located.file is not None:
+        headers |= file_headers(located.file)
+    elif located.task is not None:
+        headers |= _headers(located.task, located.task.declared)
+    query = call.request.query_string.decode("ascii", "replace")
+    location = f"{call.base}{call.request.path}" + (f"?{query}" if query else "")
+    return redirect(location, 301, headers)
+
+
+def file_headers(file: FileVersion) -> dict[str, str]:
+    """What the specification puts into the headers of a file's answers."""
+    return _headers(file, file.checksums)
+
+
+def _headers(file: FileVersion | TaskRow, sums: Checksums) -> dict[str, str]:
+    return {
+        "X-STORE-SHA1": sums.sha1,
+        "X-STORE-SHA256": sums.sha256,
+        "X-STORE-S3-ETAG": sums.s3_etag,
+        "X-STORE-CRC32C": sums.crc32c,
+        "X-STORE-CONTENT-TYPE": file.content_type,
+        "X-STORE-CREATOR-UID": str(file.creator_uid),
+        "X-STORE-VERSION": file.fqid.version,
+        "X-STORE-SIZE": str(file.size),
+    }
+
+
+OPERATIONS: tuple[Operation, ...] = (put_file, get_file, head_file, get_task)

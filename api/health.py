@@ -1,0 +1,164 @@
+"""Whether each part of the store answers: for load balancers and people, and figures for scrapers.
+
+A part is `ok`, `warning` (works, but a human should look) or `failed`; one that failed makes the
+whole answer 503. Each part says its reason.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from flask import Flask, Response, g, request
+
+from api.metrics import CONTENT_TYPE, Sample
+from api.operation import reply
+from api.principal import identify
+from api.services import Services
+from auth.access import require
+from storage.catalog import figures, todo, visibility
+from storage.errors import NotFound, StoreError
+from storage.protocols import BlobStore, SearchIndex
+from storage.stores import Stores
+
+log = logging.getLogger(__name__)
+
+Part = dict[str, Any]
+Check = Callable[[], Part]
+PROBE_KEY = "health/probe"
+
+
+def register_service(app: Flask, services: Services) -> None:
+    """`/health` for everybody, `/metrics` for operators."""
+
+    @app.get("/health")
+    def get_health() -> Response:
+        g.operation = "get_health"
+        return _health(services)
+
+    @app.get("/metrics")
+    def get_metrics() -> Response:
+        g.operation = "get_metrics"
+        if not on_ops_port(services.settings.ops_port):
+            principal = identify(services.verify, request.headers.get("Authorization"))
+            require(principal, "get_metrics", services.settings)
+        page = services.metrics.page(lambda: samples(services.stores))
+        return Response(page, content_type=CONTENT_TYPE)
+
+    @app.before_request
+    def keep_to_the_port() -> None:
+        if on_ops_port(services.settings.ops_port) and request.path not in ("/health", "/metrics"):
+            raise NotFound("This port serves /health and /metrics only.")
+
+
+def on_ops_port(ops_port: int) -> bool:
+    """Whether the request came in at the operators' own port."""
+    return bool(ops_port) and request.environ.get("SERVER_PORT") == str(ops_port)
+
+
+def _health(services: Services) -> Response:
+    parts = examine(checks(services))
+    failed = any(part["status"] == "failed" for part in parts.values())
+    value = {"status": "failed" if failed else "ok", "parts": parts}
+    return reply(value, 503 if failed else 200, {"Retry-After": "5"} if failed else {})
+
+
+def checks(services: Services) -> dict[str, Check]:
+    """Every part with what asks it."""
+    stores = services.stores
+    found: dict[str, Check] = {
+        "catalog": lambda: _ok(stores.catalog.ping()),
+        "queue": lambda: _queue(services),
+        "work": lambda: _work(stores),
+        "replication": lambda: _replication(stores),
+        "unindexed": lambda: _unindexed(stores),
+    }
+    for replica, blobs in stores.replicas.items():
+        found[f"bucket.{replica}"] = partial(_bucket, blobs)
+    for replica, index in stores.search.items():
+        found[f"search.{replica}"] = partial(_search, index)
+    return found
+
+
+def examine(found: dict[str, Check]) -> dict[str, Part]:
+    """All parts at once: a dead one must not hold the others up."""
+    with ThreadPoolExecutor(max_workers=len(found)) as pool:
+        asked = {name: pool.submit(_asked, name, check) for name, check in found.items()}
+        return {name: answer.result() for name, answer in asked.items()}
+
+
+def _asked(name: str, check: Check) -> Part:
+    try:
+        return check()
+    except StoreError as error:
+        return {"status": "failed", "reason": error.detail}
+    except Exception as error:
+        log.warning("health of %s", name, exc_info=error)
+        return {"status": "failed", "reason": f"{type(error).__name__}; see the log"}
+
+
+def _ok(reason: str, **figures: Any) -> Part:
+    return {"status": "ok", "reason": reason, **figures}
+
+
+def _warning_if(bad: bool, reason: str, **figures: Any) -> Part:
+    return {"status": "warning" if bad else "ok", "reason": reason, **figures}
+
+
+def _bucket(blobs: BlobStore) -> Part:
+    """A bucket that can say that an object is absent can be read."""
+    with suppress(NotFound):
+        blobs.head(PROBE_KEY)
+    return _ok("can be read")
+
+
+def _search(index: SearchIndex) -> Part:
+    return _ok(index.ping())
+
+
+def _queue(services: Services) -> Part:
+    """Without it nothing is lost: the clock sends later what cannot be sent now."""
+    services.chains.ping()
+    return _ok("can be reached")
+
+
+def _work(stores: Stores) -> Part:
+    with stores.catalog.read() as tx:
+        waiting, parked = todo.backlog(tx), todo.parked(tx, limit=5)
+        count = todo.count_parked(tx)
+    depth: dict[str, int] = {}
+    for (step, _), rows in waiting.items():
+        depth[step] = depth.get(step, 0) + rows
+    named = "; ".join(f"{row.todo.step} {row.todo.ref}: {row.reason}" for row in parked)
+    reason = f"{count} rows are parked: {named}" if count else f"{sum(depth.values())} rows wait"
+    return _warning_if(count > 0, reason, depth=depth, parked=count)
+
+
+def _replication(stores: Stores) -> Part:
+    with stores.catalog.read() as tx:
+        diverged = visibility.count_diverged(tx)
+    return _warning_if(diverged > 0, f"{diverged} records differ between buckets")
+
+
+def _unindexed(stores: Stores) -> Part:
+    with stores.catalog.read() as tx:
+        refused = figures.unindexed(tx)
+    reason = f"{sum(refused.values())} documents were refused by the search engine"
+    return _warning_if(bool(refused), reason, replicas=refused)
+
+
+def samples(stores: Stores) -> Iterable[Sample]:
+    """The figures that are read from the catalog for each scrape."""
+    with stores.catalog.read() as tx:
+        waiting, parked = todo.backlog(tx), todo.count_parked(tx)
+        pending, refused = figures.pending_deliveries(tx), figures.unindexed(tx)
+    for (step, replica), rows in waiting.items():
+        labels = {"step": step, "replica": replica}
+        yield Sample("store_todo_rows", "To-do rows that are open", labels, rows)
+    yield Sample("store_todo_parked", "To-do rows put aside for a human", {}, parked)
+    yield Sample("store_deliveries_pending", "Deliveries neither made nor given up", {}, pending)
+    for replica, count in refused.items():
+        about = "Documents that search refused"
+        yield Sample("store_documents_unindexed", about, {"replica": replica}, count)

@@ -1,0 +1,155 @@
+"""An operation as its view declares it: one decorator holds all that the definition says of it.
+
+The decorated function becomes an `Operation`; its name is the operation's name in the
+specification, its docstring the summary.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import orjson
+from flask import Request, Response
+from marshmallow import Schema
+
+from api.schemas.common import NoQuery
+from api.services import Services
+from api.waiting import Preference, preference, seconds
+from storage.errors import Unauthorized
+from storage.model import Principal
+from storage.stores import Stores
+
+Q = TypeVar("Q")
+B = TypeVar("B")
+
+
+@dataclass(frozen=True)
+class Call(Generic[Q, B]):
+    """One request, loaded and authorized."""
+
+    services: Services
+    request: Request
+    request_id: str
+    path: Mapping[str, str]
+    query: Q
+    body: B
+    principal: Principal | None
+    base: str
+    """Base of absolute URLs, without `/v1`."""
+
+    @property
+    def stores(self) -> Stores:
+        """The open stores."""
+        return self.services.stores
+
+    @property
+    def uuid(self) -> str:
+        """The uuid in the path."""
+        return self.path["uuid"]
+
+    @property
+    def who(self) -> Principal:
+        """The caller, of operations that want one."""
+        if self.principal is None:
+            raise Unauthorized("This needs a token")
+        return self.principal
+
+    @property
+    def prefer(self) -> Preference:
+        """What the request says about waiting."""
+        return preference(self.request.headers.get("Prefer"))
+
+    def wait_s(self, default_s: float) -> float:
+        """How long this request may wait for work."""
+        cap_s = self.services.settings.wait_cap_s
+        return seconds(self.prefer, default_s=default_s, cap_s=cap_s)
+
+    def send(self, todo: Any) -> None:
+        """Start what a write left to be done."""
+        self.services.chains.send(todo, self.request_id)
+
+
+View = Callable[[Call[Any, Any]], Response]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One documented answer: what it means, its body and its headers."""
+
+    about: str
+    schema: type[Schema] | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    media_type: str = "application/json"
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What is declared of an operation, and the view that carries it out."""
+
+    name: str
+    method: str
+    path: str
+    tag: str
+    summary: str
+    view: View
+    query: Schema
+    body: Schema | None
+    answers: Mapping[int, Answer]
+    about: str = ""
+    errors: tuple[int, ...] = ()
+    paged: str = ""
+    """Name of the member that holds a page's items."""
+    upload: bool = False
+    """The body is bytes, streamed by the view."""
+    body_optional: bool = False
+    aliases: tuple[str, ...] = ()
+    """Further paths that are answered too, undocumented."""
+    query_from_body: tuple[str, ...] = ()
+    """Query parameters that are taken from the body when the query has none."""
+    body_from_query: tuple[str, ...] = ()
+    """Body members that are taken from the query when the body has none."""
+
+    @property
+    def writes(self) -> bool:
+        """Whether it changes anything, and so is refused while the store is read-only."""
+        return self.method not in ("GET", "HEAD") and self.name != "post_search"
+
+
+def operation(
+    method: str,
+    path: str,
+    *,
+    tag: str,
+    answers: Mapping[int, Answer],
+    query: type[Schema] = NoQuery,
+    body: type[Schema] | None = None,
+    **more: Any,
+) -> Callable[[View], Operation]:
+    """Declare the decorated view; `more` are further members of `Operation`."""
+
+    def declare(view: View) -> Operation:
+        return Operation(
+            name=getattr(view, "__name__", ""),
+            method=method,
+            path=path,
+            tag=tag,
+            summary=(view.__doc__ or "").strip(),
+            view=view,
+            query=query(),
+            body=body() if body else None,
+            answers=answers,
+            **more,
+        )
+
+    return declare
+
+
+def reply(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """A JSON answer; `orjson.Fragment` passes JSON through unread."""
+    body = orjson.dumps(value)
+    return Response(body, status, headers=dict(headers or {}), mimetype="application/json")
+
+
+def redirect(location: str, status: int, headers: Mapping[str, str]) -> Response:
+    """An empty answer that points elsewhere."""
+    return Response(b"", status, headers={"Location": location, **headers}, mimetype="text/plain")

@@ -1,0 +1,258 @@
+"""Bundles: what their operations take and answer."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from marshmallow import Schema, ValidationError, fields, validate
+
+from api.schemas.fields import (
+    INT64,
+    Count,
+    Flag,
+    Text,
+    Truth,
+    Uuid,
+    Version,
+    Whole,
+    at_version,
+    in_replica,
+    page_pointer,
+    page_size,
+)
+from api.schemas.loading import Body, Query
+from pipelines.formats import uuid_of, version_of
+from pipelines.limits import PAGE_BUNDLE, PAGE_BUNDLES_ALL
+from pipelines.manifests import NewEntry
+from storage.errors import Invalid
+from storage.model import FQID, Replica
+
+MEMBERS = frozenset({"uuid", "version", "name", "indexed"})
+REPORTED = 100
+
+
+@dataclass(frozen=True)
+class ReadBundle:
+    """Which page of which version, and whether with URLs."""
+
+    replica: Replica
+    version: str | None
+    directurls: bool
+    presignedurls: bool
+    per_page: int
+    start_at: int
+
+
+class ReadBundleQuery(Query):
+    """Parameters of get_bundle."""
+
+    model = ReadBundle
+    replica = in_replica()
+    version = at_version(load_default=None)
+    directurls = Flag(load_default=False, metadata={"description": "Add cloud URLs."})
+    presignedurls = Flag(
+        load_default=False, metadata={"description": "Add URLs that anybody may GET."}
+    )
+    per_page = page_size(PAGE_BUNDLE)
+    start_at = Count(load_default=0, metadata={"description": "Ordinal of the page's first file."})
+
+
+@dataclass(frozen=True)
+class ListBundles:
+    """Which page of which part of the listing."""
+
+    replica: Replica
+    prefix: str
+    per_page: int
+    search_after: str | None
+
+
+class ListBundlesQuery(Query):
+    """Parameters of get_bundles_all."""
+
+    model = ListBundles
+    replica = in_replica()
+    prefix = Text(
+        load_default="",
+        validate=validate.Regexp(
+            r"[0-9A-Za-z-]*\Z", error="Only letters, digits and dashes are allowed."
+        ),
+        metadata={"description": "Beginning of the bundles' uuids.", "example": "4c"},
+    )
+    per_page = page_size(PAGE_BUNDLES_ALL)
+    search_after = page_pointer()
+
+
+@dataclass(frozen=True)
+class WriteBundle:
+    """Which version is written, and where it begins."""
+
+    replica: Replica
+    version: str
+
+
+class WriteBundleQuery(Query):
+    """Parameters of put_bundle."""
+
+    model = WriteBundle
+    version = at_version(required=True)
+    replica = in_replica()
+
+
+class NewFileEntry(Schema):
+    """A stored file, under the name it has in the bundle."""
+
+    uuid = Uuid(required=True)
+    version = at_version(required=True)
+    name = Text(required=True, metadata={"example": "reads/sample_1.fastq.gz"})
+    indexed = Truth(required=True, metadata={"description": "True marks a metadata file."})
+
+
+class FileEntries(fields.List[Any]):
+    """Entries of a manifest: shown as a list of `NewFileEntry`, and loaded by hand, because a
+    schema's pass over each of 25,000 entries takes seconds."""
+
+    def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> Any:
+        if not isinstance(value, list):
+            raise ValidationError("Must be a list.")
+        entries, wrong = _entries(value)
+        if wrong:
+            raise ValidationError(wrong)
+        return entries
+
+
+def _entries(given: Sequence[Any]) -> tuple[list[NewEntry], dict[int, dict[str, list[str]]]]:
+    """All entries, and what is wrong by place and member; stops after the first so many."""
+    entries: list[NewEntry] = []
+    wrong: dict[int, dict[str, list[str]]] = {}
+    for place, item in enumerate(given):
+        try:
+            entry = _entry(item)
+        except (Invalid, LookupError, TypeError, AttributeError):
+            entry = None
+        if entry is not None:
+            entries.append(entry)
+            continue
+        wrong[place] = _faults(item)
+        if len(wrong) >= REPORTED:
+            break
+    return entries, wrong
+
+
+def _entry(item: Any) -> NewEntry | None:
+    """The entry if it is all right; why it is not is asked afterwards."""
+    name, indexed = item["name"], item["indexed"]
+    if len(item) != len(MEMBERS) or type(name) is not str or type(indexed) is not bool:
+        return None
+    if "\x00" in name:
+        return None
+    return NewEntry(name, FQID(uuid_of(item["uuid"]), version_of(item["version"])), indexed)
+
+
+def _faults(item: Any) -> dict[str, list[str]]:
+    """What `NewFileEntry` says is wrong with one entry."""
+    found = _ENTRY.validate(item) if isinstance(item, dict) else {}
+    faults = {str(member): list(messages) for member, messages in found.items()}
+    return faults or {"_schema": ["Must be an object with uuid, version, name and indexed."]}
+
+
+_ENTRY = NewFileEntry(unknown="raise")
+
+
+@dataclass(frozen=True)
+class BundleContent:
+    """The body of put_bundle."""
+
+    creator_uid: int
+    files: list[NewEntry]
+
+
+class BundleBody(Body):
+    """The content of a new bundle version."""
+
+    model = BundleContent
+    creator_uid = Whole(required=True, validate=INT64, metadata={"example": 8008})
+    files = FileEntries(
+        fields.Nested(NewFileEntry),
+        required=True,
+        metadata={"description": "At least one stored file.", "minItems": 1},
+    )
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why something is deleted."""
+
+    reason: str
+
+
+class ReasonBody(Body):
+    """The body of delete_bundle."""
+
+    model = Reason
+    reason = Text(
+        required=True,
+        validate=validate.Length(1, 4096, error="Must have 1 to 4096 characters."),
+        metadata={"example": "consent withdrawn"},
+    )
+
+
+class FileEntry(Schema):
+    """A file as a bundle lists it."""
+
+    name = fields.String(required=True, metadata={"example": "reads/sample_1.fastq.gz"})
+    uuid = Uuid(required=True)
+    version = Version(required=True)
+    content_type = fields.String(required=True, data_key="content-type")
+    crc32c = fields.String(required=True)
+    indexed = fields.Boolean(required=True)
+    s3_etag = fields.String(required=True)
+    sha1 = fields.String(required=True)
+    sha256 = fields.String(required=True)
+    size = fields.Integer(required=True)
+    url = fields.String(metadata={"description": "With directurls or presignedurls."})
+
+
+class Bundle(Schema):
+    """A page of a bundle version."""
+
+    uuid = Uuid(required=True)
+    version = Version(required=True)
+    creator_uid = fields.Integer(required=True)
+    files = fields.List(fields.Nested(FileEntry), required=True)
+
+
+class BundleAnswer(Schema):
+    """The answer of get_bundle."""
+
+    bundle = fields.Nested(Bundle, required=True)
+
+
+class BundleName(Schema):
+    """A bundle version's name."""
+
+    uuid = Uuid(required=True)
+    version = Version(required=True)
+
+
+class BundleList(Schema):
+    """A page of the listing."""
+
+    bundles = fields.List(fields.Nested(BundleName), required=True)
+    has_more = fields.Boolean(required=True)
+    page_count = fields.Integer(required=True, metadata={"description": "Bundles on this page."})
+    per_page = fields.Integer(required=True)
+
+
+class Manifest(Schema):
+    """What was written."""
+
+    creator_uid = fields.Integer(required=True)
+    files = fields.List(fields.Nested(FileEntry), required=True)
+
+
+class BundleWritten(Schema):
+    """The answer of put_bundle."""
+
+    version = Version(required=True)
+    manifest = fields.Nested(Manifest, required=True)

@@ -1,0 +1,62 @@
+"""Checkouts: what their operations take and answer."""
+
+from dataclasses import dataclass
+
+from marshmallow import Schema, fields, validate
+
+from api.schemas.fields import Text, Uuid
+from api.schemas.loading import Body
+
+_MAIL = r"[^@\s\x00-\x1f\x7f<>,;:\"]{1,128}@[^@\s\x00-\x1f\x7f<>,;:\"]{1,255}\Z"
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """The body of post_bundles_checkout."""
+
+    destination: str | None
+    email: str | None
+
+
+class CheckoutBody(Body):
+    """Where a copy of the bundle goes; the store's checkout area when nothing is said."""
+
+    model = Checkout
+    destination = Text(
+        load_default=None,
+        validate=validate.Regexp(
+            r"[a-z0-9.-]{3,63}\Z", error="Must be a bucket name of a-z, 0-9, dot and dash."
+        ),
+        metadata={"description": "A bucket of yours in the replica's cloud."},
+    )
+    email = Text(
+        load_default=None,
+        validate=validate.Regexp(_MAIL, error="Not an e-mail address."),
+        metadata={"description": "Who is told how it ended."},
+    )
+
+
+class CheckoutStarted(Schema):
+    """The answer of post_bundles_checkout."""
+
+    checkout_job_id = Uuid(required=True)
+
+
+class Progress(Schema):
+    """How much of a checkout is copied."""
+
+    files = fields.Integer(required=True)
+    files_total = fields.Integer(required=True)
+    bytes = fields.Integer(required=True)
+    bytes_total = fields.Integer(required=True)
+
+
+class CheckoutStatus(Schema):
+    """The answer of get_bundles_checkout."""
+
+    status = fields.String(
+        required=True, validate=validate.OneOf(["RUNNING", "SUCCEEDED", "FAILED"])
+    )
+    location = fields.String(metadata={"description": "URL of the copy, with success."})
+    cause = fields.String(metadata={"description": "Why it failed."})
+    progress = fields.Nested(Progress, required=True)

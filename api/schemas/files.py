@@ -1,0 +1,127 @@
+"""Files and the tasks that take them in: what their operations take and answer."""
+
+from dataclasses import dataclass
+
+from marshmallow import Schema, fields, validate
+
+from api.schemas.fields import (
+    INT64,
+    Flag,
+    Text,
+    Version,
+    Whole,
+    at_version,
+    in_replica,
+)
+from api.schemas.loading import Body, Query
+from storage.model import Replica
+
+HEADERS = {
+    "X-STORE-SHA1": "SHA-1 checksum",
+    "X-STORE-SHA256": "SHA-256 checksum",
+    "X-STORE-S3-ETAG": "object-storage entity tag",
+    "X-STORE-CRC32C": "CRC-32C checksum",
+    "X-STORE-CONTENT-TYPE": "media type",
+    "X-STORE-CREATOR-UID": "creator id",
+    "X-STORE-VERSION": "version",
+    "X-STORE-SIZE": "size in bytes",
+}
+"""What a file's answers carry about it."""
+
+
+@dataclass(frozen=True)
+class WriteFile:
+    """Which version is written; replica None is that of the source's scheme."""
+
+    version: str
+    replica: Replica | None
+
+
+class WriteFileQuery(Query):
+    """Parameters of put_file."""
+
+    model = WriteFile
+    version = at_version(required=True)
+    replica = in_replica(required=False, load_default=None)
+
+
+@dataclass(frozen=True)
+class FileSource:
+    """The body of put_file."""
+
+    source_url: str
+    creator_uid: int
+
+
+class FileBody(Body):
+    """Where the bytes of a new file version are."""
+
+    model = FileSource
+    source_url = Text(
+        required=True,
+        validate=validate.Length(1, 4096, error="Must have 1 to 4096 characters."),
+        metadata={
+            "description": "A staged object with its four checksums as metadata.",
+            "example": "s3://staging/sample_1.fastq.gz",
+        },
+    )
+    creator_uid = Whole(required=True, validate=INT64, metadata={"example": 8008})
+
+
+class FileWritten(Schema):
+    """The answer of put_file."""
+
+    version = Version(required=True)
+    task_id = fields.String(metadata={"description": "While it is still being verified."})
+
+
+@dataclass(frozen=True)
+class ReadFile:
+    """Which version is read, and how."""
+
+    replica: Replica
+    version: str | None
+    directurl: bool
+    content_disposition: str | None
+
+
+class ReadFileQuery(Query):
+    """Parameters of get_file."""
+
+    model = ReadFile
+    replica = in_replica()
+    version = at_version(load_default=None)
+    directurl = Flag(load_default=False, metadata={"description": "Redirect to the cloud's URL."})
+    content_disposition = Text(
+        load_default=None,
+        validate=[
+            validate.Length(max=1024, error="Must have at most 1024 characters."),
+            validate.Regexp(r"[\x20-\x7e]*\Z", error="Must be printable ASCII."),
+        ],
+        metadata={"description": "Content-Disposition of the redirect's target."},
+    )
+
+
+class TaskCause(Schema):
+    """Why a task failed."""
+
+    code = fields.String(required=True)
+    detail = fields.String(required=True)
+    field = fields.String(metadata={"example": "sha256"})
+    declared = fields.String()
+    computed = fields.String()
+
+
+class TaskAnswer(Schema):
+    """How far the verification of a file is."""
+
+    task_id = fields.String(required=True)
+    status = fields.String(
+        required=True, validate=validate.OneOf(["PENDING", "RUNNING", "SUCCEEDED", "FAILED"])
+    )
+    uuid = fields.String(required=True)
+    version = Version(required=True)
+    replica = in_replica(required=True)
+    bytes_done = fields.Integer(required=True)
+    bytes_total = fields.Integer(required=True)
+    cause = fields.Nested(TaskCause)

@@ -1,0 +1,97 @@
+"""From strings and JSON to our dataclasses, and from a schema's complaints to one error."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar
+
+from marshmallow import EXCLUDE, RAISE, Schema, ValidationError, post_load
+from werkzeug.datastructures import MultiDict
+
+from pipelines.formats import uuid_of
+from storage.errors import Invalid
+
+REPORTED = 100
+MISSING, UNKNOWN = "Missing data for required field.", "Unknown field."
+"""marshmallow's own words."""
+
+
+class Loaded(Schema):
+    """A schema whose `load` gives the dataclass `model`."""
+
+    model: ClassVar[Callable[..., Any]]
+
+    @post_load
+    def build(self, data: dict[str, Any], **_: Any) -> Any:
+        """The dataclass of what was loaded."""
+        return type(self).model(**data)
+
+
+class Query(Loaded):
+    """Query parameters; those that we do not know are ignored."""
+
+    class Meta:
+        unknown = EXCLUDE
+
+
+class Body(Loaded):
+    """A JSON body; members that we do not know are refused."""
+
+    class Meta:
+        unknown = RAISE
+
+
+def load_query(schema: Schema, given: MultiDict[str, str]) -> Any:
+    """The query's dataclass; of a repeated key the first counts, and missing ones come first."""
+    first = given.to_dict(flat=True)
+    missing = [name for name, item in schema.load_fields.items() if item.required]
+    missing = [name for name in missing if name not in first]
+    if missing:
+        errors = {name: [MISSING] for name in missing}
+        raise Invalid(f"Missing query parameter '{missing[0]}'", errors=errors)
+    try:
+        return schema.load(first)
+    except ValidationError as error:
+        messages = dict(_flat(error.messages_dict, ""))
+        raise _refusal(schema, messages, "query parameter") from error
+
+
+def load_body(schema: Schema, given: Any) -> Any:
+    """The body's dataclass; complaints are named by JSON pointer."""
+    if not isinstance(given, Mapping):
+        raise Invalid("The body must be a JSON object", errors={"": ["Must be an object."]})
+    try:
+        return schema.load(given)
+    except ValidationError as error:
+        messages = dict(_flat(error.messages_dict, "/"))
+        raise _refusal(schema, messages, "body member") from error
+
+
+def load_path(given: Mapping[str, str]) -> dict[str, str]:
+    """The parameters of the path: all but a file's name are uuids, in any case."""
+    return {
+        name: text if name == "filename" else uuid_of(text, where=name)
+        for name, text in given.items()
+    }
+
+
+def _refusal(schema: Schema, messages: dict[str, list[str]], what: str) -> Invalid:
+    """One error for all complaints; its detail and code are those of the first."""
+    where = next(iter(messages))
+    said = messages[where][0]
+    name = where.removeprefix("/") if where.count("/") == 1 else where
+    code = getattr(schema.fields.get(name), "code", None)
+    shown = dict(list(messages.items())[:REPORTED])
+    if said in (MISSING, UNKNOWN):
+        return Invalid(f"{said.split()[0]} {what} '{name[:100]}'", errors=shown)
+    return Invalid(f"Bad {what} '{name[:100]}': {said}", code=code, errors=shown)
+
+
+def _flat(messages: Any, lead: str, path: str = "") -> Iterator[tuple[str, list[str]]]:
+    """Nested complaints as pairs of a pointer and its messages."""
+    if isinstance(messages, Mapping):
+        for key, inner in messages.items():
+            step = str(key).replace("~", "~0").replace("/", "~1") if lead else str(key)
+            # marshmallow reports a mapping's keys and values under these names.
+            below = path if key in ("value", "_schema") and path else f"{path}{lead}{step}"
+            yield from _flat(inner, lead, below)
+    else:
+        yield path, [str(message) for message in messages]

@@ -1,0 +1,185 @@
+"""Subscriptions and their deliveries: what their operations take and answer."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from marshmallow import RAISE, Schema, fields, validate
+
+from api.schemas.fields import JsonObject, Text, Uuid, in_replica, page_pointer, page_size
+from api.schemas.loading import Body, Query
+from storage.model import Replica
+
+TYPES = ("elasticsearch", "jmespath")
+PAGE_DELIVERIES = 100
+
+
+def _kind() -> Text:
+    return Text(
+        load_default="jmespath",
+        validate=validate.OneOf(TYPES, error="Must be one of: elasticsearch, jmespath."),
+        metadata={"description": "The type of subscription."},
+    )
+
+
+@dataclass(frozen=True)
+class OfType:
+    """Which subscriptions are meant."""
+
+    replica: Replica
+    subscription_type: str
+
+
+class OfTypeQuery(Query):
+    """Parameters of subscription operations."""
+
+    model = OfType
+    replica = in_replica()
+    subscription_type = _kind()
+
+
+class Attachment(Schema):
+    """A value computed from the metadata and sent along."""
+
+    class Meta:
+        unknown = RAISE
+
+    type = Text(required=True, validate=validate.OneOf(["jmespath"], error="Must be jmespath."))
+    expression = Text(required=True)
+
+
+@dataclass(frozen=True)
+class NewSubscription:
+    """The body of put_subscription."""
+
+    callback_url: str
+    es_query: Mapping[str, Any] | None
+    jmespath_query: str | None
+    method: str
+    encoding: str
+    form_fields: Mapping[str, str]
+    payload_form_field: str
+    hmac_key_id: str | None
+    hmac_secret_key: str | None
+    attachments: Mapping[str, Mapping[str, str]] | None
+
+
+class SubscriptionBody(Body):
+    """Whom to tell of which bundles, and how."""
+
+    model = NewSubscription
+    callback_url = Text(
+        required=True,
+        validate=validate.Length(1, 4096, error="Must have 1 to 4096 characters."),
+        metadata={"example": "https://pipeline.example/notify"},
+    )
+    es_query = JsonObject(
+        load_default=None,
+        metadata={"description": "Present: of type elasticsearch; an empty one matches all."},
+    )
+    jmespath_query = Text(load_default=None, metadata={"example": "event_type == 'CREATE'"})
+    method = Text(
+        load_default="POST", validate=validate.OneOf(["POST", "PUT"], error="Must be POST or PUT.")
+    )
+    encoding = Text(
+        load_default="application/json",
+        validate=validate.OneOf(
+            ["application/json", "multipart/form-data"],
+            error="Must be application/json or multipart/form-data.",
+        ),
+    )
+    form_fields = fields.Dict(keys=Text(), values=Text(), load_default=dict)
+    payload_form_field = Text(
+        load_default="payload",
+        validate=validate.Length(1, 256, error="Must have 1 to 256 characters."),
+    )
+    hmac_key_id = Text(load_default=None)
+    hmac_secret_key = Text(
+        load_default=None,
+        validate=validate.Length(1, 1024, error="Must have 1 to 1024 characters."),
+        metadata={"description": "Signs deliveries; never answered."},
+    )
+    attachments = fields.Dict(
+        keys=Text(),
+        values=fields.Nested(Attachment),
+        load_default=None,
+        metadata={"description": "Names, which must not start with an underscore, to expressions."},
+    )
+
+
+class SubscriptionAnswer(Schema):
+    """A subscription; its secret is never shown."""
+
+    uuid = Uuid(required=True)
+    owner = fields.String(required=True)
+    callback_url = fields.String(required=True)
+    replica = in_replica(required=True)
+    subscription_type = fields.String(required=True, validate=validate.OneOf(TYPES))
+    method = fields.String(required=True)
+    encoding = fields.String(required=True)
+    form_fields = JsonObject(required=True)
+    payload_form_field = fields.String(required=True)
+    es_query = JsonObject()
+    jmespath_query = fields.String()
+    hmac_key_id = fields.String()
+    attachments = JsonObject()
+
+
+class SubscriptionList(Schema):
+    """The caller's subscriptions."""
+
+    subscriptions = fields.List(fields.Nested(SubscriptionAnswer), required=True)
+
+
+class SubscriptionDeleted(Schema):
+    """The answer of delete_subscription."""
+
+    timeDeleted = fields.String(required=True)  # noqa: N815
+
+
+@dataclass(frozen=True)
+class ListDeliveries:
+    """Which page of a subscription's deliveries."""
+
+    replica: Replica
+    per_page: int
+    search_after: str | None
+
+
+class ListDeliveriesQuery(Query):
+    """Parameters of get_deliveries."""
+
+    model = ListDeliveries
+    replica = in_replica()
+    per_page = page_size(PAGE_DELIVERIES)
+    search_after = page_pointer()
+
+
+class Attempt(Schema):
+    """One request to the receiver and what came of it."""
+
+    number = fields.Integer(required=True)
+    at = fields.String(required=True)
+    seconds = fields.Float(required=True)
+    status = fields.Integer(metadata={"description": "The receiver's status code."})
+    error = fields.String()
+    body = fields.String(metadata={"description": "The receiver's answer, truncated."})
+
+
+class Delivery(Schema):
+    """One event on its way to one subscriber."""
+
+    transaction_id = Uuid(required=True)
+    event_type = fields.String(required=True)
+    bundle_uuid = Uuid(required=True)
+    bundle_version = fields.String(required=True)
+    state = fields.String(required=True)
+    attempts = fields.List(fields.Nested(Attempt), required=True)
+    next_attempt = fields.String()
+    reason = fields.String()
+
+
+class DeliveryList(Schema):
+    """A page of deliveries, the latest first."""
+
+    deliveries = fields.List(fields.Nested(Delivery), required=True)

@@ -1,0 +1,88 @@
+"""Search over HTTP."""
+
+import hashlib
+from typing import Any
+from urllib.parse import urlencode
+
+import orjson
+from flask import Response
+
+from api.operation import Answer, Call, Operation, operation, reply
+from api.paging import next_url, paged
+from api.schemas.search import Search, SearchAnswer, SearchBody, SearchQuery, Wanted
+from pipelines.limits import PAGE_RAW_MAX, PAGE_SEARCH
+from storage.errors import Invalid
+from storage.protocols import Hit, SearchPage
+from storage.query.grammar import parse_request
+
+
+@operation(
+    "POST",
+    "/search",
+    tag="search",
+    query=SearchQuery,
+    body=SearchBody,
+    answers={200: Answer("The last page.", SearchAnswer), 206: Answer("A page.", SearchAnswer)},
+    errors=(415, 504),
+    paged="results",
+    about='`es_query` is `{}`, `{"query": <clause>}` or one bare clause; newest bundles first.',
+)
+def post_search(call: Call[Search, Wanted]) -> Response:
+    """Find bundles by their metadata."""
+    clause = parse_request(call.body.es_query)
+    raw, size = call.query.output_format == "raw", _page_size(call.query)
+    scope = _scope(call)
+    page = call.stores.search[call.query.replica].search(
+        clause, size=size, after=_after(call, scope), raw=raw
+    )
+    response = reply(_answer(call, page))
+    return paged(response, "results", _next(call, scope, page.after) if page.after else None)
+
+
+def _page_size(query: Search) -> int:
+    """Within the format's own bounds."""
+    raw = query.output_format == "raw"
+    if raw and query.per_page is not None and query.per_page > PAGE_RAW_MAX:
+        said = f"Must be from 1 to {PAGE_RAW_MAX} when raw."
+        raise Invalid(f"Bad query parameter 'per_page': {said}", errors={"per_page": [said]})
+    return query.per_page or (PAGE_RAW_MAX if raw else PAGE_SEARCH)
+
+
+def _scope(call: Call[Search, Wanted]) -> tuple[str, ...]:
+    """A pointer belongs to one query in one form."""
+    text = orjson.dumps(call.body.es_query, option=orjson.OPT_SORT_KEYS)
+    digest = hashlib.sha256(text).hexdigest()
+    return "post_search", call.query.replica, call.query.output_format, digest
+
+
+def _after(call: Call[Search, Wanted], scope: tuple[str, ...]) -> str | None:
+    pointer = call.query.search_after
+    return None if pointer is None else call.services.cursors.open(scope, pointer)[0]
+
+
+def _next(call: Call[Search, Wanted], scope: tuple[str, ...], after: str) -> str:
+    pointer = call.services.cursors.seal(scope, [after])
+    return next_url(call.request, call.base, {"search_after": pointer})
+
+
+def _answer(call: Call[Search, Wanted], page: SearchPage) -> dict[str, Any]:
+    return {
+        "es_query": call.body.es_query,
+        "results": [_result(call, hit) for hit in page.hits],
+        "total_hits": page.total,
+    }
+
+
+def _result(call: Call[Search, Wanted], hit: Hit) -> dict[str, Any]:
+    asked = urlencode({"version": hit.version, "replica": call.query.replica})
+    shown: dict[str, Any] = {
+        "bundle_fqid": f"{hit.uuid}.{hit.version}",
+        "bundle_url": f"{call.base}/v1/bundles/{hit.uuid}?{asked}",
+        "search_score": hit.score,
+    }
+    if hit.document is not None:
+        shown["metadata"] = orjson.Fragment(hit.document)
+    return shown
+
+
+OPERATIONS: tuple[Operation, ...] = (post_search,)

@@ -1,0 +1,38 @@
+"""What the views of one application share; made once by `create_app`, nothing else holds state."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from api.metrics import Metrics
+from api.paging import Cursors
+from api.waiting import Waiting
+from config.settings import Settings
+from storage.model import Principal, Todo
+from storage.stores import Stores
+
+Verify = Callable[[str], Principal]
+"""Who a bearer token names, or Unauthorized."""
+
+
+class Chains(Protocol):
+    """The part of `workers.chains.Chains` that requests use."""
+
+    def send(self, rows: Iterable[Todo], request_id: str = "") -> None:
+        """Hint at to-do rows that a write recorded; never raises."""
+
+    def ping(self) -> None:
+        """Raise when the queue cannot be reached."""
+
+
+@dataclass(frozen=True)
+class Services:
+    """Settings, stores, and the few things built from them."""
+
+    settings: Settings
+    stores: Stores
+    cursors: Cursors
+    waiting: Waiting
+    verify: Verify
+    chains: Chains
+    metrics: Metrics

@@ -1,0 +1,23 @@
+"""Where a WSGI server starts the API; acts at import, after the fork, as servers want it."""
+
+import os
+import time
+
+from api.app import create_app
+from auth.tokens import verifier
+from config import logs
+from config.settings import load
+from storage.connecting import connect
+from storage.sealing import derive
+from workers import chains
+
+_settings = load(os.environ)
+logs.configure(_settings.log_level, "api")
+
+application = create_app(
+    _settings,
+    connect(_settings),
+    chains=chains.connect(_settings.redis_url),
+    verify=verifier(_settings, time.time).verify,
+    cursor_key=derive(_settings.secret_key.encode(), b"page pointers"),
+)

@@ -31,7 +31,7 @@ class SourceSettings:
     gcs: Callable[[], Any] = field(default_factory=lambda: PerProcess(gcs_client))
 
 
-class UrlSources:
+class Sources:
     """Sources by URL."""
 
     def __init__(self, settings: SourceSettings) -> None:

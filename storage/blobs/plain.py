@@ -1,17 +1,31 @@
 """A folder of plain files: where checked-out bundles lie for people and their programs to read.
 
-Not a replica: there is no metadata, and a file's name is its key. What it takes is whole or absent.
+Not a replica: there is no metadata, and a file's path is its key. What it takes is whole or absent.
 """
 
 import os
-import shutil
+import secrets
+import stat
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import mkstemp
 
+from storage.blobs import transfer
+from storage.blobs.envelope import pin_of
 from storage.blobs.local import LocalBlobs
-from storage.errors import AlreadyExists, Forbidden, Invalid, NotFound, SourceChanged
-from storage.protocols import BLOCK, BlobInfo, BlobStore, Progress, Upload
+from storage.blobs.tree import sync_folder
+from storage.errors import (
+    AlreadyExists,
+    Forbidden,
+    Invalid,
+    NotFound,
+    RangeNotSatisfiable,
+    SourceChanged,
+    Unavailable,
+)
+from storage.protocols import BlobInfo, BlobStore, Progress, Upload
+
+INCOMING = ".incoming-"
 
 
 class PlainFolder:
@@ -22,24 +36,23 @@ class PlainFolder:
 
     def head(self, key: str) -> BlobInfo:
         """See BlobStore."""
-        try:
-            stat = self._path(key).stat()
-        except FileNotFoundError as error:
-            raise NotFound(f"There is no file {key}.") from error
-        return BlobInfo(key, stat.st_size, f"{stat.st_ino}-{stat.st_mtime_ns}-{stat.st_size}")
+        with self._opened(key) as descriptor:
+            return _info(key, descriptor)
 
     def read(
         self, key: str, *, pin: str | None = None, start: int = 0, length: int | None = None
     ) -> Iterator[bytes]:
         """See BlobStore."""
-        if pin is not None and self.head(key).pin != pin:
-            raise SourceChanged(f"{key} changed.")
-        left = length
-        with self._path(key).open("rb") as file:
-            file.seek(start)
-            while block := file.read(BLOCK if left is None else min(BLOCK, left)):
-                yield block
-                left = None if left is None else left - len(block)
+        with self._opened(key) as descriptor:
+            info = _info(key, descriptor)
+            if pin is not None and info.pin != pin:
+                raise SourceChanged(f"{key} changed.")
+            if start and start >= info.size:
+                raise RangeNotSatisfiable(f"{key} has {info.size} bytes.")
+            rest = info.size - start
+            yield from transfer.blocks(
+                descriptor, start, rest if length is None else min(length, rest)
+            )
 
     def put(
         self,
@@ -50,10 +63,9 @@ class PlainFolder:
         metadata: Mapping[str, str] | None = None,
     ) -> BlobInfo:
         """See BlobStore; content type and metadata are not kept."""
-        temporary = self._temporary(key)
-        with temporary.open("wb") as file:
-            file.write(data)
-        return self._link(temporary, key)
+        with self._creating(key) as descriptor:
+            transfer.write_all(descriptor, data, 0)
+        return self.head(key)
 
     def upload(
         self,
@@ -82,30 +94,38 @@ class PlainFolder:
         if not isinstance(source, LocalBlobs):
             return None
         payload, size, info = source.open_payload(key)
-        temporary = self._temporary(target_key)
-        with payload, temporary.open("wb") as file:
+        with payload, self._creating(target_key) as descriptor:
             if info.pin != pin:
                 raise SourceChanged(f"{key} changed.")
-            shutil.copyfileobj(payload, file, BLOCK)
-        if temporary.stat().st_size != size:
-            raise SourceChanged(f"{key} changed.")
-        return self._link(temporary, target_key)
+            start = payload.tell()
+            for done in transfer.copy_range(payload.fileno(), descriptor, size, start=start, at=0):
+                if progress:
+                    progress("", done)
+        return self.head(target_key)
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[BlobInfo]:
         """See BlobStore; all names are in memory at once."""
-        base = self._path(prefix.rstrip("/"))
-        found = (path for path in base.rglob("*") if path.is_file()) if base.is_dir() else ()
-        names = sorted(str(path.relative_to(self._root)) for path in found)
-        yield from (self.head(name) for name in names if name > after)
+        base = self._path(prefix.rpartition("/")[0])
+        paths = (path for path in base.rglob("*") if path.is_file() and not path.is_symlink())
+        names = (path.relative_to(self._root).as_posix() for path in paths)
+        wanted = (name for name in names if name.startswith(prefix) and name > after)
+        for name in sorted(wanted, key=str.encode):
+            if not name.startswith(INCOMING):
+                with suppress(NotFound):
+                    yield self.head(name)
 
     def delete(self, key: str, *, pin: str | None = None) -> None:
         """See BlobStore; folders that become empty go too."""
         path = self._path(key)
-        path.unlink(missing_ok=True)
+        with suppress(FileNotFoundError, NotADirectoryError):
+            path.unlink()
         for folder in path.parents:
-            if folder == self._root or any(folder.iterdir()):
+            if folder == self._root:
                 return
-            folder.rmdir()
+            try:
+                folder.rmdir()
+            except OSError:
+                return
 
     def sign(
         self,
@@ -129,22 +149,60 @@ class PlainFolder:
             raise Invalid(f"{key!r} is not a name in a folder.")
         return self._root / key
 
-    def _temporary(self, key: str) -> Path:
+    @contextmanager
+    def _opened(self, key: str) -> Iterator[int]:
         try:
-            self._path(key).parent.mkdir(parents=True, exist_ok=True)
-            self._root.mkdir(parents=True, exist_ok=True)
-            handle, path = mkstemp(prefix=".incoming-", dir=self._root)
+            descriptor = os.open(self._path(key), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise NotFound(f"There is no file {key}.") from error
         except OSError as error:
-            raise Forbidden(f"The folder cannot be written: {error.strerror}.") from error
-        os.close(handle)
-        return Path(path)
-
-    def _link(self, temporary: Path, key: str) -> BlobInfo:
-        temporary.chmod(0o644)
+            raise Unavailable(f"The folder cannot be read: {error.strerror}.") from error
         try:
-            os.link(temporary, self._path(key))
-        except FileExistsError as error:
-            raise AlreadyExists(f"{key} exists.") from error
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise NotFound(f"There is no file {key}.")
+            yield descriptor
         finally:
-            temporary.unlink()
-        return self.head(key)
+            os.close(descriptor)
+
+    @contextmanager
+    def _creating(self, key: str) -> Iterator[int]:
+        """A private file that gets the key's name, synced, when the block ends well."""
+        path = self._path(key)
+        temporary = self._root / f"{INCOMING}{secrets.token_hex(16)}"
+        with _unwritable_as_ours():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(
+                temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644
+            )
+        try:
+            with _unwritable_as_ours():
+                yield descriptor
+                os.fsync(descriptor)
+                _link(temporary, path, key)
+                sync_folder(str(path.parent))
+        finally:
+            os.close(descriptor)
+            temporary.unlink(missing_ok=True)
+
+
+def _link(temporary: Path, path: Path, key: str) -> None:
+    try:
+        os.link(temporary, path)
+    except FileExistsError as error:
+        if path.is_file():
+            raise AlreadyExists(f"{key} exists.") from error
+        raise
+
+
+@contextmanager
+def _unwritable_as_ours() -> Iterator[None]:
+    """Also when one name of a bundle is the folder of another, which no file system can hold."""
+    try:
+        yield
+    except OSError as error:
+        raise Forbidden(f"The folder cannot be written: {error.strerror}.") from error
+
+
+def _info(key: str, descriptor: int) -> BlobInfo:
+    status = os.fstat(descriptor)
+    return BlobInfo(key, status.st_size, pin_of(status))

@@ -198,3 +198,8 @@ def count_parked(tx: Tx) -> int:
     """How many rows were put aside."""
     query = select(func.count()).select_from(todo).where(todo.c.parked_us.is_not(None))
     return int(tx.execute(query).scalar_one())
+
+
+def exists(tx: Tx, key: Todo) -> bool:
+    """Whether the row is there, parked or not."""
+    return tx.execute(select(todo.c.ref).where(_is(key))).first() is not None

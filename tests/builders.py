@@ -1,0 +1,94 @@
+"""Builders fill in everything; tests state only what matters."""
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from uuid import uuid4
+
+from pipelines import checksums, files, records
+from storage import keys
+from storage.blobs.local import LocalBlobs
+from storage.blobs.plain import PlainFolder
+from storage.blobs.signing import UrlSigner
+from storage.blobs.sources import Sources, SourceSettings
+from storage.cache import ByteCache
+from storage.catalog import Catalog
+from storage.catalog import files as file_rows
+from storage.errors import AlreadyExists
+from storage.model import FQID, REPLICAS, Replica
+from storage.notices import MemoryNotices
+from storage.protocols import SearchIndex
+from storage.stores import Stores
+
+SECRET = "a secret of tests, long enough"
+
+
+def new_uuid() -> str:
+    return str(uuid4())
+
+
+def version(number: int = 0) -> str:
+    return f"2026-01-01T000000.{number:06d}Z"
+
+
+def local(root: Path, name: str) -> LocalBlobs:
+    return LocalBlobs(root / name, UrlSigner(SECRET.encode(), name))
+
+
+def build_stores(
+    root: Path, catalog: Catalog, search: Mapping[Replica, SearchIndex] | None = None
+) -> Stores:
+    """Real folders and a given catalog; no process but this one."""
+    areas = local(root, "areas")
+    replicas = {replica: local(root, replica) for replica in REPLICAS}
+    return Stores(
+        replicas=replicas,
+        areas=areas,
+        checkouts={replica: PlainFolder(root / "checkouts" / replica) for replica in REPLICAS},
+        catalog=catalog,
+        search=search or {},
+        notices=MemoryNotices(),
+        sources=Sources(SourceSettings(areas=areas, own=tuple(replicas.values()))),
+        destination=lambda _replica, name: PlainFolder(root / "destinations" / name),
+        documents=ByteCache(1 << 20),
+    )
+
+
+def make_file(
+    stores: Stores,
+    content: bytes,
+    *,
+    fqid: FQID | None = None,
+    content_type: str = "text/plain",
+    origin: Replica = "aws",
+    everywhere: bool = False,
+) -> FQID:
+    """A file that was verified and published, without the workers."""
+    fqid = fqid or FQID(new_uuid(), version())
+    hashed = checksums.compute([content], len(content))
+    sums = hashed.checksums
+    new = file_rows.NewFile(
+        fqid=fqid,
+        digest=records.file_digest(1, content_type, len(content), sums),
+        origin=origin,
+        creator_uid=1,
+        author="depositor@example.org",
+        content_type=content_type,
+        size=len(content),
+        checksums=sums,
+        blob_etag=sums.s3_etag,
+        event_id=hashlib.sha1(str(fqid).encode()).hexdigest(),
+    )
+    with stores.catalog.write() as tx:
+        row = file_rows.reserve(tx, new)
+    for replica in REPLICAS if everywhere else (origin,):
+        try:
+            stores.replicas[replica].put(keys.blob(sums.sha256), content)
+        except AlreadyExists:
+            pass
+        assert files.put_record(stores, row, replica)
+    with stores.catalog.write() as tx:
+        files.publish(tx, row)
+        for replica in REPLICAS if everywhere else ():
+            files.reveal(tx, row, replica)
+    return fqid

@@ -108,10 +108,17 @@ def same_bucket(url: str, store: BlobStore) -> bool:
     if scheme.lower() != own_scheme:
         return False
     if own_scheme == "file":
-        path = os.path.realpath(urlsplit(url).path and unquote(urlsplit(url).path))
-        folder = os.path.realpath(unquote(urlsplit(root).path))
+        path, folder = _real_path(url), _real_path(root)
         return path == folder or path.startswith(folder + "/")
     return rest.partition("/")[0] == own_rest.partition("/")[0]
+
+
+def _real_path(url: str) -> str:
+    """Where a `file://` URL leads, links and all; empty when it is malformed."""
+    try:
+        return os.path.realpath(unquote(urlsplit(url).path))
+    except ValueError:
+        return ""
 
 
 def _bucket_and_key(rest: str) -> tuple[str, str]:

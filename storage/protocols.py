@@ -172,13 +172,15 @@ class Sources(Protocol):
 @dataclass(frozen=True, slots=True)
 class IndexedDocument:
     """A document on its way into the index. `change` is the head's change counter: of two writes of
-    one FQID the larger wins, whatever their order. `document` None is the stub of one not live."""
+    one FQID the larger wins, whatever their order. `document` None is the stub of one not live.
+    What lies at or below `withheld` paths is kept in the verbatim document but not searchable."""
 
     uuid: str
     version: str
     shape: str
     change: int
     document: Mapping[str, Any] | None
+    withheld: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

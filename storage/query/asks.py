@@ -6,6 +6,7 @@ interprets a clause by itself, so that they cannot mean different things.
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -56,9 +57,9 @@ class Between:
 
 @dataclass(frozen=True, slots=True)
 class Fits:
-    """A term begins with `prefix` and satisfies a function."""
+    """A term begins with `prefix` and, if that is not all, satisfies a function."""
 
-    fits: Callable[[str], bool]
+    fits: Callable[[str], bool] | None
     prefix: str = ""
 
 
@@ -231,7 +232,7 @@ def near(value: str, edits: int, prefix_length: int, *, transpositions: bool) ->
 def _prefix(clause: Prefix, fold: bool) -> TermTest:
     value = folded(clause.value) if fold else clause.value
     if not clause.case_insensitive:
-        return Fits(lambda term: term.startswith(value), value)
+        return Fits(None, value)
     expression = "".join(literal(character, True) for character in value)
     return Fits(matcher(f"{expression}.*"))
 
@@ -239,8 +240,11 @@ def _prefix(clause: Prefix, fold: bool) -> TermTest:
 def _wildcard(clause: Wildcard, fold: bool) -> TermTest:
     pattern = folded(clause.pattern) if fold else clause.pattern
     expression = wildcard_to_re2(pattern, case_insensitive=clause.case_insensitive)
-    prefix = "" if clause.case_insensitive else wildcard_prefix(pattern)
-    return Fits(matcher(expression), prefix)
+    if clause.case_insensitive:
+        return Fits(matcher(expression))
+    prefix = wildcard_prefix(pattern)
+    only_prefix = expression == wildcard_to_re2(prefix) + ".*" and "\\" not in pattern
+    return Fits(None if only_prefix else matcher(expression), prefix)
 
 
 def _regexp(clause: Regexp, fold: bool) -> TermTest:
@@ -253,7 +257,8 @@ def _match(clause: Match) -> Asks:
     exact = _values(frozenset({clause.text}))
     found = words(clause.text)
     needed = _needed(clause, len(found))
-    text = Tally(tuple((_word_test(clause, word), 1) for word in found), needed) if found else None
+    tests = tuple((_word_test(clause, word), count) for word, count in Counter(found).items())
+    text = Tally(tests, needed) if found else None
     if clause.fuzziness is None:
         return Asks(text, exact.whole, exact.number, exact.boolean)
     return Asks(text, _word_test(clause, clause.text))

@@ -22,7 +22,7 @@ Fields = tuple[Field, ...]
 
 @dataclass(frozen=True, slots=True)
 class Fuzziness:
-    """How many edits a word may differ by: `fixed`, or 0 below `low` characters, 1 below `high`, 2."""
+    """How many edits a word may have: `fixed`, or 0 below `low` characters, 1 below `high`, 2."""
 
     fixed: int | None = None
     low: int = 3
@@ -117,8 +117,8 @@ class Wildcard:
 
 @dataclass(frozen=True, slots=True)
 class Regexp:
-    """A word, or a whole value, fits an expression of Lucene's syntax from end to end; `operators` are
-    the optional ones in force."""
+    """A word, or a whole value, fits an expression of Lucene's syntax from end to end, of which
+    some optional `operators` are in force."""
 
     fields: Fields
     pattern: str
@@ -154,7 +154,7 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class MatchPhrase:
-    """The analysed words stand in a row in a text, give or take `slop`; or the whole value is this."""
+    """The analysed words stand in a row in a text, give or take `slop`; or a whole value is it."""
 
     fields: Fields
     text: str

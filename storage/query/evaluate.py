@@ -218,6 +218,8 @@ def term_test(test: TermTest | None) -> Callable[[str], bool]:
         case Between():
             return lambda term: _between(term, test)
         case Fits(fits, prefix):
+            if fits is None:
+                return lambda term: term.startswith(prefix)
             return lambda term: term.startswith(prefix) and fits(term)
     assert_never(test)
 

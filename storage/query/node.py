@@ -193,7 +193,7 @@ def field_named(name: str, pointer: str, *, pattern: bool = False) -> Field:
 
 
 def one_field(node: Node, shorthand: str = "") -> tuple[Fields, Node]:
-    """`{field: {...}}`; `{field: value}` is read as `{field: {shorthand: value}}`, if there is one."""
+    """`{field: {...}}`; `{field: value}` is read as `{field: {shorthand: value}}`, if given."""
     names = [name for name in node.body if name not in COMMON]
     if len(names) != 1:
         raise refuse(f"'{node.name}' takes exactly one field", node.pointer)

@@ -1,15 +1,17 @@
 """Upload areas: what their operations answer."""
 
-from marshmallow import Schema, fields
+from marshmallow import fields
+
+from api.schemas.common import Shown
 
 
-class AreaCreated(Schema):
+class AreaCreated(Shown):
     """The answer of post_area."""
 
     uri = fields.String(required=True)
 
 
-class AreaChecksums(Schema):
+class AreaChecksums(Shown):
     """What the bytes came to."""
 
     sha1 = fields.String(required=True)
@@ -18,7 +20,7 @@ class AreaChecksums(Schema):
     s3_etag = fields.String(required=True)
 
 
-class AreaFile(Schema):
+class AreaFile(Shown):
     """The answer of put_area_file; `url` may be a `source_url` at once."""
 
     url = fields.String(required=True)

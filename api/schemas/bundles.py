@@ -6,10 +6,12 @@ from typing import Any
 
 from marshmallow import Schema, ValidationError, fields, validate
 
+from api.schemas.common import Shown
 from api.schemas.fields import (
     INT64,
     Count,
     Flag,
+    Spelled,
     Text,
     Truth,
     Uuid,
@@ -74,9 +76,7 @@ class ListBundlesQuery(Query):
     replica = in_replica()
     prefix = Text(
         load_default="",
-        validate=validate.Regexp(
-            r"[0-9A-Za-z-]*\Z", error="Only letters, digits and dashes are allowed."
-        ),
+        validate=Spelled(r"^[0-9A-Za-z-]*$", error="Only letters, digits and dashes are allowed."),
         metadata={"description": "Beginning of the bundles' uuids.", "example": "4c"},
     )
     per_page = page_size(PAGE_BUNDLES_ALL)
@@ -197,7 +197,7 @@ class ReasonBody(Body):
     )
 
 
-class FileEntry(Schema):
+class FileEntry(Shown):
     """A file as a bundle lists it."""
 
     name = fields.String(required=True, metadata={"example": "reads/sample_1.fastq.gz"})
@@ -213,7 +213,7 @@ class FileEntry(Schema):
     url = fields.String(metadata={"description": "With directurls or presignedurls."})
 
 
-class Bundle(Schema):
+class Bundle(Shown):
     """A page of a bundle version."""
 
     uuid = Uuid(required=True)
@@ -222,20 +222,20 @@ class Bundle(Schema):
     files = fields.List(fields.Nested(FileEntry), required=True)
 
 
-class BundleAnswer(Schema):
+class BundleAnswer(Shown):
     """The answer of get_bundle."""
 
     bundle = fields.Nested(Bundle, required=True)
 
 
-class BundleName(Schema):
+class BundleName(Shown):
     """A bundle version's name."""
 
     uuid = Uuid(required=True)
     version = Version(required=True)
 
 
-class BundleList(Schema):
+class BundleList(Shown):
     """A page of the listing."""
 
     bundles = fields.List(fields.Nested(BundleName), required=True)
@@ -244,14 +244,14 @@ class BundleList(Schema):
     per_page = fields.Integer(required=True)
 
 
-class Manifest(Schema):
+class Manifest(Shown):
     """What was written."""
 
     creator_uid = fields.Integer(required=True)
     files = fields.List(fields.Nested(FileEntry), required=True)
 
 
-class BundleWritten(Schema):
+class BundleWritten(Shown):
     """The answer of put_bundle."""
 
     version = Version(required=True)

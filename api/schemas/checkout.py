@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass
 
-from marshmallow import Schema, fields, validate
+from marshmallow import fields, validate
 
-from api.schemas.fields import Text, Uuid
+from api.schemas.common import Shown
+from api.schemas.fields import Spelled, Text, Uuid
 from api.schemas.loading import Body
 
-_MAIL = r"[^@\s\x00-\x1f\x7f<>,;:\"]{1,128}@[^@\s\x00-\x1f\x7f<>,;:\"]{1,255}\Z"
+_MAIL = r'^[^@\s<>,;:"]{1,128}@[^@\s<>,;:"]{1,255}$'
 
 
 @dataclass(frozen=True)
@@ -24,25 +25,25 @@ class CheckoutBody(Body):
     model = Checkout
     destination = Text(
         load_default=None,
-        validate=validate.Regexp(
-            r"[a-z0-9.-]{3,63}\Z", error="Must be a bucket name of a-z, 0-9, dot and dash."
+        validate=Spelled(
+            r"^[a-z0-9.-]{3,63}$", error="Must be a bucket name of a-z, 0-9, dot and dash."
         ),
         metadata={"description": "A bucket of yours in the replica's cloud."},
     )
     email = Text(
         load_default=None,
-        validate=validate.Regexp(_MAIL, error="Not an e-mail address."),
+        validate=Spelled(_MAIL, error="Not an e-mail address."),
         metadata={"description": "Who is told how it ended."},
     )
 
 
-class CheckoutStarted(Schema):
+class CheckoutStarted(Shown):
     """The answer of post_bundles_checkout."""
 
     checkout_job_id = Uuid(required=True)
 
 
-class Progress(Schema):
+class Progress(Shown):
     """How much of a checkout is copied."""
 
     files = fields.Integer(required=True)
@@ -51,7 +52,7 @@ class Progress(Schema):
     bytes_total = fields.Integer(required=True)
 
 
-class CheckoutStatus(Schema):
+class CheckoutStatus(Shown):
     """The answer of get_bundles_checkout."""
 
     status = fields.String(

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from marshmallow import Schema, fields
+from marshmallow import EXCLUDE, Schema, fields
 
 from api.schemas.fields import JsonObject, at_version, in_replica
 from api.schemas.loading import Query
@@ -50,7 +50,14 @@ class NoQuery(Query):
     model = Nothing
 
 
-class Problem(Schema):
+class Shown(Schema):
+    """A schema of an answer: clients let members pass that they do not know."""
+
+    class Meta:
+        unknown = EXCLUDE
+
+
+class Problem(Shown):
     """An error, as RFC 9457 has it."""
 
     type = fields.String(required=True, metadata={"example": "about:blank"})
@@ -62,5 +69,5 @@ class Problem(Schema):
     errors = JsonObject(metadata={"description": "JSON pointer or parameter to its messages."})
 
 
-class Empty(Schema):
+class Empty(Shown):
     """An empty object."""

@@ -15,6 +15,15 @@ _DIGITS = re.compile(r"[0-9]{1,18}", re.ASCII)
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
 
+class Spelled(validate.Regexp):
+    """The whole text must match; in a form that OpenAPI's dialect of patterns understands."""
+
+    def __call__(self, value: Any) -> Any:
+        if not self.regex.fullmatch(value):
+            raise ValidationError(self.error or "Not in the expected form.")
+        return value
+
+
 class Text(fields.String):
     """A string that can be stored: no NUL, no lone surrogates."""
 
@@ -36,17 +45,21 @@ class Uuid(Text):
             raise ValidationError("Not a valid UUID.") from error
 
 
-class Version(Text):
-    """A STORE_VERSION."""
+class Complaint(str):
+    """A message that brings its own code."""
 
     code = "illegal_version"
+
+
+class Version(Text):
+    """A STORE_VERSION."""
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> str:
         text = super()._deserialize(value, attr, data, **kwargs)
         try:
             return version_of(text)
         except Invalid as error:
-            raise ValidationError(error.detail) from error
+            raise ValidationError(Complaint(error.detail)) from error
 
 
 class Flag(fields.Boolean):

@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass
 
-from marshmallow import Schema, fields, validate
+from marshmallow import fields, validate
 
+from api.schemas.common import Shown
 from api.schemas.fields import (
     INT64,
     Flag,
+    Spelled,
     Text,
     Version,
     Whole,
@@ -68,7 +70,7 @@ class FileBody(Body):
     creator_uid = Whole(required=True, validate=INT64, metadata={"example": 8008})
 
 
-class FileWritten(Schema):
+class FileWritten(Shown):
     """The answer of put_file."""
 
     version = Version(required=True)
@@ -96,13 +98,13 @@ class ReadFileQuery(Query):
         load_default=None,
         validate=[
             validate.Length(max=1024, error="Must have at most 1024 characters."),
-            validate.Regexp(r"[\x20-\x7e]*\Z", error="Must be printable ASCII."),
+            Spelled(r"^[ -~]*$", error="Must be printable ASCII."),
         ],
         metadata={"description": "Content-Disposition of the redirect's target."},
     )
 
 
-class TaskCause(Schema):
+class TaskCause(Shown):
     """Why a task failed."""
 
     code = fields.String(required=True)
@@ -112,7 +114,7 @@ class TaskCause(Schema):
     computed = fields.String()
 
 
-class TaskAnswer(Schema):
+class TaskAnswer(Shown):
     """How far the verification of a file is."""
 
     task_id = fields.String(required=True)

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 from marshmallow import EXCLUDE, RAISE, Schema, ValidationError, post_load
 from werkzeug.datastructures import MultiDict
 
+from api.schemas.fields import Complaint
 from pipelines.formats import uuid_of
 from storage.errors import Invalid
 
@@ -51,7 +52,7 @@ def load_query(schema: Schema, given: MultiDict[str, str]) -> Any:
         return schema.load(first)
     except ValidationError as error:
         messages = dict(_flat(error.messages_dict, ""))
-        raise _refusal(schema, messages, "query parameter") from error
+        raise _refusal(messages, "query parameter") from error
 
 
 def load_body(schema: Schema, given: Any) -> Any:
@@ -62,7 +63,7 @@ def load_body(schema: Schema, given: Any) -> Any:
         return schema.load(given)
     except ValidationError as error:
         messages = dict(_flat(error.messages_dict, "/"))
-        raise _refusal(schema, messages, "body member") from error
+        raise _refusal(messages, "body member") from error
 
 
 def load_path(given: Mapping[str, str]) -> dict[str, str]:
@@ -73,12 +74,12 @@ def load_path(given: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _refusal(schema: Schema, messages: dict[str, list[str]], what: str) -> Invalid:
+def _refusal(messages: dict[str, list[str]], what: str) -> Invalid:
     """One error for all complaints; its detail and code are those of the first."""
     where = next(iter(messages))
     said = messages[where][0]
     name = where.removeprefix("/") if where.count("/") == 1 else where
-    code = getattr(schema.fields.get(name), "code", None)
+    code = said.code if isinstance(said, Complaint) else None
     shown = dict(list(messages.items())[:REPORTED])
     if said in (MISSING, UNKNOWN):
         return Invalid(f"{said.split()[0]} {what} '{name[:100]}'", errors=shown)
@@ -94,4 +95,4 @@ def _flat(messages: Any, lead: str, path: str = "") -> Iterator[tuple[str, list[
             below = path if key in ("value", "_schema") and path else f"{path}{lead}{step}"
             yield from _flat(inner, lead, below)
     else:
-        yield path, [str(message) for message in messages]
+        yield path, list(messages)

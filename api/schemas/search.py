@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from marshmallow import Schema, fields, validate
+from marshmallow import fields, validate
 
+from api.schemas.common import Shown
 from api.schemas.fields import Count, JsonObject, Text, in_replica, page_pointer
 from api.schemas.loading import Body, Query
 from pipelines.limits import PAGE_MAX, PAGE_RAW_MAX
@@ -56,7 +57,7 @@ class SearchBody(Body):
     )
 
 
-class SearchResult(Schema):
+class SearchResult(Shown):
     """A bundle that matches."""
 
     bundle_fqid = fields.String(required=True)
@@ -65,7 +66,7 @@ class SearchResult(Schema):
     metadata = JsonObject(metadata={"description": "The metadata document; raw only."})
 
 
-class SearchAnswer(Schema):
+class SearchAnswer(Shown):
     """A page of matches, newest first."""
 
     es_query = JsonObject(required=True)

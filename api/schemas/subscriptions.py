@@ -6,6 +6,7 @@ from typing import Any
 
 from marshmallow import RAISE, Schema, fields, validate
 
+from api.schemas.common import Shown
 from api.schemas.fields import JsonObject, Text, Uuid, in_replica, page_pointer, page_size
 from api.schemas.loading import Body, Query
 from storage.model import Replica
@@ -107,7 +108,7 @@ class SubscriptionBody(Body):
     )
 
 
-class SubscriptionAnswer(Schema):
+class SubscriptionAnswer(Shown):
     """A subscription; its secret is never shown."""
 
     uuid = Uuid(required=True)
@@ -125,13 +126,13 @@ class SubscriptionAnswer(Schema):
     attachments = JsonObject()
 
 
-class SubscriptionList(Schema):
+class SubscriptionList(Shown):
     """The caller's subscriptions."""
 
     subscriptions = fields.List(fields.Nested(SubscriptionAnswer), required=True)
 
 
-class SubscriptionDeleted(Schema):
+class SubscriptionDeleted(Shown):
     """The answer of delete_subscription."""
 
     timeDeleted = fields.String(required=True)  # noqa: N815
@@ -155,7 +156,7 @@ class ListDeliveriesQuery(Query):
     search_after = page_pointer()
 
 
-class Attempt(Schema):
+class Attempt(Shown):
     """One request to the receiver and what came of it."""
 
     number = fields.Integer(required=True)
@@ -166,7 +167,7 @@ class Attempt(Schema):
     body = fields.String(metadata={"description": "The receiver's answer, truncated."})
 
 
-class Delivery(Schema):
+class Delivery(Shown):
     """One event on its way to one subscriber."""
 
     transaction_id = Uuid(required=True)
@@ -179,7 +180,7 @@ class Delivery(Schema):
     reason = fields.String()
 
 
-class DeliveryList(Schema):
+class DeliveryList(Shown):
     """A page of deliveries, the latest first."""
 
     deliveries = fields.List(fields.Nested(Delivery), required=True)

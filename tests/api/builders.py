@@ -1,0 +1,70 @@
+"""Requests that most tests of the API begin with; a test states only what matters to it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from flask.testing import FlaskClient
+
+AREA = str(UUID(int=1))
+VERSION = "2026-01-31T235959.000000Z"
+INGEST = {"Authorization": "Bearer ingest"}
+READER = {"Authorization": "Bearer reader"}
+ADMIN = {"Authorization": "Bearer admin"}
+
+
+def uuid_of(number: int) -> str:
+    """A uuid that is easy to tell from others."""
+    return str(UUID(int=number + 0x1000))
+
+
+@dataclass
+class Depositor:
+    """Somebody with ingest rights, at one store."""
+
+    client: FlaskClient
+    drain: Callable[[], int]
+
+    def stage(self, data: bytes, name: str = "a.txt", content_type: str = "text/plain") -> str:
+        """Bytes in an upload area, as a source URL."""
+        self.client.post(f"/v1/area/{AREA}", headers=INGEST)
+        answer = self.client.put(
+            f"/v1/area/{AREA}/files/{name}", data=data, content_type=content_type, headers=INGEST
+        )
+        assert answer.status_code == 201, answer.text
+        return str(answer.json["url"])
+
+    def put_file(self, uuid: str, data: bytes = b"content", **more: Any) -> Any:
+        """The answer to a new file's PUT, nothing waited for."""
+        version, source = more.get("version", VERSION), more.get("source") or self.stage(data)
+        return self.client.put(
+            f"/v1/files/{uuid}?version={version}",
+            json={"source_url": source, "creator_uid": 7},
+            headers=INGEST,
+        )
+
+    def file(self, number: int, data: bytes = b"content") -> dict[str, Any]:
+        """A verified file, as a bundle's entry."""
+        uuid = uuid_of(number)
+        assert self.put_file(uuid, data).status_code in (200, 202)
+        self.drain()
+        return {"uuid": uuid, "version": VERSION, "name": f"f{number}.txt", "indexed": False}
+
+    def put_bundle(
+        self, uuid: str, files: list[dict[str, Any]], *, version: str = VERSION, **more: Any
+    ) -> Any:
+        """The answer to a new bundle's PUT."""
+        return self.client.put(
+            f"/v1/bundles/{uuid}?version={version}&replica={more.get('replica', 'aws')}",
+            json={"creator_uid": 7, "files": files},
+            headers=INGEST | more.get("headers", {}),
+        )
+
+    def bundle(self, number: int, *, files: int = 1, version: str = VERSION) -> str:
+        """A bundle in both replicas; its uuid."""
+        entries = [self.file(0x100 * number + place) for place in range(files)]
+        uuid = uuid_of(number)
+        assert self.put_bundle(uuid, entries, version=version).status_code == 201
+        self.drain()
+        return uuid

@@ -1,0 +1,51 @@
+import hashlib
+
+import pytest
+
+from tests.api.builders import AREA, INGEST
+
+OTHER = {"Authorization": "Bearer other"}
+FILES = f"/v1/area/{AREA}/files"
+
+
+@pytest.fixture(autouse=True)
+def _area(client) -> None:
+    assert client.post(f"/v1/area/{AREA}", headers=INGEST).status_code == 201
+
+
+def test_opening_it_again_is_200_and_anothers_409(client) -> None:
+    again = client.post(f"/v1/area/{AREA}", headers=INGEST)
+    assert (again.status_code, again.json["uri"]) == (200, f"http://localhost/v1/area/{AREA}/")
+    taken = client.post(f"/v1/area/{AREA}", headers=OTHER)
+    assert (taken.status_code, taken.json["code"]) == (409, "already_exists")
+
+
+def test_a_file_is_kept_with_the_checksums_of_what_arrived(client, stores) -> None:
+    data = b"x" * 100_000
+    kept = client.put(f"{FILES}/deep/er.bin", data=data, headers=INGEST)
+    assert kept.status_code == 201
+    assert kept.json["size"] == len(data)
+    assert kept.json["checksums"]["sha256"] == hashlib.sha256(data).hexdigest()
+    assert stores.sources.area_key(kept.json["url"]) == f"areas/{AREA}/deep/er.bin"
+
+
+def test_an_empty_file_is_a_file(client) -> None:
+    kept = client.put(f"{FILES}/empty", data=b"", headers=INGEST)
+    assert (kept.status_code, kept.json["size"]) == (201, 0)
+
+
+def test_another_owner_may_not_write(client) -> None:
+    assert client.put(f"{FILES}/a", data=b"a", headers=OTHER).status_code == 403
+
+
+@pytest.mark.parametrize(
+    "name", ["../up", "a/../b", "./a", "a%00b", "a%0Ab", "~/a", "a%5Cb", "a//b"]
+)
+def test_names_that_could_lead_elsewhere_are_refused(client, name) -> None:
+    answer = client.put(f"{FILES}/{name}", data=b"a", headers=INGEST)
+    assert answer.status_code in (400, 404), answer.text
+
+
+def test_an_absent_area_is_404(client) -> None:
+    path = "/v1/area/00000000-0000-0000-0000-0000000000ff/files/a"
+    assert client.put(path, data=b"a", headers=INGEST).status_code == 404

@@ -1,0 +1,329 @@
+"""Every operation refuses what is wrong with a clear problem, and changes nothing."""
+
+import pytest
+
+from tests.api.builders import INGEST, READER, VERSION, uuid_of
+
+UUID = uuid_of(1)
+ENTRY = {"uuid": UUID, "version": VERSION, "name": "a", "indexed": False}
+BUNDLE = f"/v1/bundles/{UUID}?version={VERSION}&replica=aws"
+FILE = f"/v1/files/{UUID}?version={VERSION}"
+SEARCH = "/v1/search?replica=aws"
+
+
+def check(answer, status: int, code: str) -> dict:
+    """A problem of this kind, whole."""
+    assert answer.status_code == status, answer.text
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    body = answer.json
+    assert body["code"] == code, body
+    assert body["status"] == status
+    assert body["type"]
+    assert body["title"]
+    assert body["detail"]
+    assert body["request_id"] == answer.headers["X-Request-Id"]
+    assert "Traceback" not in answer.text
+    return body
+
+
+QUERIES = [
+    ("GET", "/v1/bundles/all", "Missing query parameter 'replica'", "illegal_arguments"),
+    ("GET", f"/v1/bundles/{UUID}", "Missing query parameter 'replica'", "illegal_arguments"),
+    ("GET", f"/v1/files/{UUID}", "Missing query parameter 'replica'", "illegal_arguments"),
+    ("PUT", f"/v1/bundles/{UUID}", "Missing query parameter 'version'", "illegal_arguments"),
+    ("PUT", f"/v1/files/{UUID}", "Missing query parameter 'version'", "illegal_arguments"),
+    ("POST", "/v1/search", "Missing query parameter 'replica'", "illegal_arguments"),
+    (
+        "POST",
+        f"/v1/bundles/{UUID}/checkout",
+        "Missing query parameter 'replica'",
+        "illegal_arguments",
+    ),
+    (
+        "GET",
+        f"/v1/bundles/checkout/{UUID}",
+        "Missing query parameter 'replica'",
+        "illegal_arguments",
+    ),
+    ("DELETE", f"/v1/bundles/{UUID}", "Missing query parameter 'replica'", "illegal_arguments"),
+    ("GET", "/v1/bundles/all?replica=azure", "replica", "illegal_arguments"),
+    ("GET", "/v1/bundles/all?replica=", "replica", "illegal_arguments"),
+    ("GET", "/v1/bundles/all?replica=aws&prefix=g!", "prefix", "illegal_arguments"),
+    ("GET", "/v1/bundles/all?replica=aws&prefix=a%0A", "prefix", "illegal_arguments"),
+    ("GET", "/v1/bundles/all?replica=aws&per_page=0", "per_page", "illegal_arguments"),
+    ("GET", "/v1/bundles/all?replica=aws&per_page=501", "per_page", "illegal_arguments"),
+    ("GET", "/v1/bundles/all?replica=aws&per_page=ten", "per_page", "illegal_arguments"),
+    ("GET", "/v1/bundles/all?replica=aws&per_page=-1", "per_page", "illegal_arguments"),
+    ("GET", "/v1/bundles/all?replica=aws&per_page=%D9%A3", "per_page", "illegal_arguments"),
+    ("GET", "/v1/bundles/all?replica=aws&search_after=nonsense", "pointer", "illegal_token"),
+    ("GET", "/v1/bundles/not-a-uuid?replica=aws", "UUID", "illegal_arguments"),
+    ("GET", f"/v1/bundles/{UUID}?replica=aws&version=yesterday", "version", "illegal_version"),
+    (
+        "GET",
+        f"/v1/bundles/{UUID}?replica=aws&version=2026-02-30T000000.000000Z",
+        "",
+        "illegal_version",
+    ),
+    ("GET", f"/v1/bundles/{UUID}?replica=aws&presignedurls=yes", "true", "illegal_arguments"),
+    ("GET", f"/v1/bundles/{UUID}?replica=aws&start_at=-1", "start_at", "illegal_arguments"),
+    (
+        "GET",
+        f"/v1/files/{UUID}?replica=aws&content_disposition=a%0Ab",
+        "content",
+        "illegal_arguments",
+    ),
+    ("HEAD", f"/v1/files/{UUID}?replica=azure", "", ""),
+    ("GET", "/v1/tasks/1", "UUID", "illegal_arguments"),
+    ("GET", "/v1/bundles/checkout/1?replica=aws", "UUID", "illegal_arguments"),
+    ("POST", "/v1/area/1", "UUID", "illegal_arguments"),
+    ("PUT", "/v1/area/1/files/a", "UUID", "illegal_arguments"),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "said", "code"), QUERIES)
+def test_a_bad_path_or_query_is_400_and_named(client, method, path, said, code) -> None:
+    answer = client.open(path, method=method, headers=INGEST)
+    if method == "HEAD":
+        assert answer.status_code == 400
+        return
+    assert said in check(answer, 400, code)["detail"]
+
+
+BODIES = [
+    ("PUT", BUNDLE, b"{", "illegal_arguments", ""),
+    ("PUT", BUNDLE, b'{"a":1}x', "illegal_arguments", ""),
+    ("PUT", BUNDLE, b'{"creator_uid": NaN}', "illegal_arguments", ""),
+    ("PUT", BUNDLE, b'"\xff"', "illegal_arguments", ""),
+    ("PUT", BUNDLE, b"[]", "illegal_arguments", ""),
+    ("PUT", BUNDLE, b"null", "illegal_arguments", ""),
+    ("PUT", BUNDLE, b"", "illegal_arguments", "/creator_uid"),
+    ("PUT", BUNDLE, b"[" * 5000 + b"]" * 5000, "illegal_arguments", ""),
+    ("PUT", BUNDLE, b'{"x":' * 200 + b"1" + b"}" * 200, "illegal_arguments", ""),
+    ("PUT", BUNDLE, {"creator_uid": "7", "files": [ENTRY]}, "illegal_arguments", "/creator_uid"),
+    ("PUT", BUNDLE, {"creator_uid": 7.5, "files": [ENTRY]}, "illegal_arguments", "/creator_uid"),
+    ("PUT", BUNDLE, {"creator_uid": True, "files": [ENTRY]}, "illegal_arguments", "/creator_uid"),
+    ("PUT", BUNDLE, {"creator_uid": 2**63, "files": [ENTRY]}, "illegal_arguments", "/creator_uid"),
+    ("PUT", BUNDLE, {"creator_uid": 7}, "illegal_arguments", "/files"),
+    ("PUT", BUNDLE, {"creator_uid": 7, "files": {}}, "illegal_arguments", "/files"),
+    ("PUT", BUNDLE, {"creator_uid": 7, "files": []}, "illegal_arguments", "/files"),
+    ("PUT", BUNDLE, {"creator_uid": 7, "files": [ENTRY], "more": 1}, "illegal_arguments", "/more"),
+    ("PUT", BUNDLE, {"creator_uid": 7, "files": [1]}, "illegal_arguments", "/files/0"),
+    ("PUT", BUNDLE, {"creator_uid": 7, "files": [ENTRY, {}]}, "illegal_arguments", "/files/1/uuid"),
+    (
+        "PUT",
+        BUNDLE,
+        {"creator_uid": 7, "files": [ENTRY | {"x": 1}]},
+        "illegal_arguments",
+        "/files/0/x",
+    ),
+    (
+        "PUT",
+        BUNDLE,
+        {"creator_uid": 7, "files": [ENTRY | {"uuid": 1}]},
+        "illegal_arguments",
+        "/files/0/uuid",
+    ),
+    (
+        "PUT",
+        BUNDLE,
+        {"creator_uid": 7, "files": [ENTRY | {"name": 1}]},
+        "illegal_arguments",
+        "/files/0/name",
+    ),
+    (
+        "PUT",
+        BUNDLE,
+        {"creator_uid": 7, "files": [ENTRY | {"indexed": 1}]},
+        "illegal_arguments",
+        "/files/0/indexed",
+    ),
+    (
+        "PUT",
+        BUNDLE,
+        {"creator_uid": 7, "files": [ENTRY | {"indexed": "no"}]},
+        "illegal_arguments",
+        "/files/0/indexed",
+    ),
+    (
+        "PUT",
+        BUNDLE,
+        {"creator_uid": 7, "files": [ENTRY | {"version": "1"}]},
+        "illegal_version",
+        "/files/0/version",
+    ),
+    (
+        "PUT",
+        BUNDLE,
+        {"creator_uid": 7, "files": [ENTRY, ENTRY]},
+        "duplicate_filename",
+        "/files/1/name",
+    ),
+    ("PUT", FILE, {"creator_uid": 7}, "illegal_arguments", "/source_url"),
+    ("PUT", FILE, {"source_url": "s3://a/b"}, "illegal_arguments", "/creator_uid"),
+    ("PUT", FILE, {"source_url": 1, "creator_uid": 7}, "illegal_arguments", "/source_url"),
+    ("PUT", FILE, {"source_url": "", "creator_uid": 7}, "illegal_arguments", "/source_url"),
+    (
+        "PUT",
+        FILE,
+        {"source_url": "s3://a/\0", "creator_uid": 7},
+        "illegal_arguments",
+        "/source_url",
+    ),
+    ("PUT", FILE, {"source_url": "s3://a/b", "creator_uid": 7, "x": 1}, "illegal_arguments", "/x"),
+    ("DELETE", f"/v1/bundles/{UUID}?replica=aws", {}, "illegal_arguments", "/reason"),
+    ("DELETE", f"/v1/bundles/{UUID}?replica=aws", {"reason": ""}, "illegal_arguments", "/reason"),
+    ("DELETE", f"/v1/bundles/{UUID}?replica=aws", {"reason": 1}, "illegal_arguments", "/reason"),
+    ("POST", SEARCH, {}, "illegal_arguments", "/es_query"),
+    ("POST", SEARCH, {"es_query": []}, "illegal_arguments", "/es_query"),
+    ("POST", SEARCH, {"es_query": {}, "x": 1}, "illegal_arguments", "/x"),
+    (
+        "POST",
+        SEARCH,
+        {"es_query": {"query": {"no_such_clause": {}}}},
+        "elasticsearch_bad_request",
+        None,
+    ),
+    (
+        "POST",
+        SEARCH + "&per_page=11&output_format=raw",
+        {"es_query": {}},
+        "illegal_arguments",
+        "per_page",
+    ),
+    ("POST", SEARCH + "&output_format=xml", {"es_query": {}}, "illegal_arguments", "output_format"),
+    ("POST", SEARCH + "&search_after=x", {"es_query": {}}, "illegal_token", None),
+    (
+        "POST",
+        f"/v1/bundles/{UUID}/checkout?replica=aws",
+        {"destination": "A_B"},
+        "illegal_arguments",
+        "/destination",
+    ),
+    (
+        "POST",
+        f"/v1/bundles/{UUID}/checkout?replica=aws",
+        {"destination": "../etc"},
+        "illegal_arguments",
+        "/destination",
+    ),
+    (
+        "POST",
+        f"/v1/bundles/{UUID}/checkout?replica=aws",
+        {"email": "a@b\r\nBcc: c@d"},
+        "illegal_arguments",
+        "/email",
+    ),
+    ("POST", f"/v1/bundles/{UUID}/checkout?replica=aws", {"x": 1}, "illegal_arguments", "/x"),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body", "code", "where"), BODIES)
+def test_a_bad_body_is_400_with_a_pointer(client, method, path, body, code, where) -> None:
+    given = (
+        {"data": body, "content_type": "application/json"}
+        if isinstance(body, bytes)
+        else {"json": body}
+    )
+    found = check(client.open(path, method=method, headers=INGEST, **given), 400, code)
+    if where is not None and "errors" in found:
+        assert where in found["errors"]
+    assert where in (None, "") or "errors" in found
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "/etc/passwd", "../up", "a/../../b", "a/./b", "a//b", "~/x", "a\\b", "a\nb", "a\0b"],
+)
+def test_names_that_could_lead_out_of_a_folder_are_refused(client, name) -> None:
+    body = {"creator_uid": 7, "files": [ENTRY | {"name": name}]}
+    found = check(client.put(BUNDLE, json=body, headers=INGEST), 400, "illegal_arguments")
+    assert "/files/0/name" in found["errors"]
+
+
+def test_malformed_json_says_where(client) -> None:
+    answer = client.put(
+        BUNDLE, data=b'{"a": 1,\n  oops}', content_type="application/json", headers=INGEST
+    )
+    assert "line 2, column 3" in check(answer, 400, "illegal_arguments")["detail"]
+
+
+def test_the_query_is_checked_before_the_body(client) -> None:
+    answer = client.put(
+        f"/v1/bundles/{UUID}", data=b"{", content_type="application/json", headers=INGEST
+    )
+    assert check(answer, 400, "illegal_arguments")["detail"] == "Missing query parameter 'version'"
+
+
+def test_of_a_repeated_query_key_the_first_counts(client) -> None:
+    assert client.get("/v1/bundles/all?replica=aws&replica=moon").status_code == 200
+    assert client.get("/v1/bundles/all?replica=moon&replica=aws").status_code == 400
+
+
+def test_a_body_of_another_type_is_415(client) -> None:
+    form = client.put(BUNDLE, data={"a": "b"}, headers=INGEST)
+    check(form, 415, "unsupported_media_type")
+    latin = client.put(
+        BUNDLE, data=b"{}", content_type="application/json; charset=latin-1", headers=INGEST
+    )
+    check(latin, 415, "unsupported_media_type")
+
+
+def test_an_oversized_body_is_413(client, settings) -> None:
+    announced = {"CONTENT_LENGTH": str(settings.max_body_bytes + 1)}
+    answer = client.put(
+        BUNDLE,
+        data=b"{}",
+        content_type="application/json",
+        headers=INGEST,
+        environ_overrides=announced,
+    )
+    check(answer, 413, "too_large")
+
+
+def test_unknown_paths_are_404_and_other_verbs_405_with_allow(client) -> None:
+    check(client.get("/v1/nothing"), 404, "not_found")
+    check(client.get("/v2/bundles/all"), 404, "not_found")
+    answer = client.patch("/v1/search")
+    check(answer, 405, "method_not_allowed")
+    assert "POST" in answer.headers["Allow"]
+
+
+GUARDED = [
+    ("PUT", BUNDLE),
+    ("DELETE", f"/v1/bundles/{UUID}?replica=aws"),
+    ("PUT", FILE),
+    ("POST", f"/v1/area/{UUID}"),
+    ("PUT", f"/v1/area/{UUID}/files/a"),
+    ("GET", "/metrics"),
+]
+
+
+@pytest.mark.parametrize(("method", "path"), GUARDED)
+def test_writing_wants_a_token_and_a_right(client, method, path) -> None:
+    without = client.open(path, method=method)
+    check(without, 401, "unauthorized")
+    assert without.headers["WWW-Authenticate"] == "Bearer"
+    valid = {"reason": "x"} if method == "DELETE" else {"creator_uid": 7, "files": [ENTRY]}
+    valid = {"source_url": "s3://a/b", "creator_uid": 7} if "/files/" in path else valid
+    given = {} if "area" in path or method == "GET" else {"json": valid}
+    check(client.open(path, method=method, headers=READER, **given), 403, "forbidden")
+
+
+@pytest.mark.parametrize("header", ["Bearer nobody", "Basic YTpi", "Bearer", "Bearer a, Bearer b"])
+def test_a_bad_token_is_401_even_where_none_is_wanted(client, header) -> None:
+    answer = client.get("/v1/bundles/all?replica=aws", headers={"Authorization": header})
+    check(answer, 401, "unauthorized")
+
+
+def test_a_host_that_is_not_believed_is_400(client) -> None:
+    for host in (
+        "evil.example",
+        "localhost.evil.example",
+        "localhost@evil",
+        "127.0.0.1.evil.example",
+    ):
+        answer = client.get("/v1/bundles/all?replica=aws", headers={"Host": host})
+        assert answer.status_code == 400
+        assert "evil" not in answer.text
+    for host in ("127.0.0.1:8000", "[::1]:8000", "localhost:1"):
+        assert client.get("/v1/bundles/all?replica=aws", headers={"Host": host}).status_code == 200

@@ -97,6 +97,8 @@ def reserve(tx: Tx, new: NewBundle, *, segment_size: int) -> int:
 def _write_segments(
     tx: Tx, bundle_id: int, rows: Sequence[tuple[int, str, bool]], size: int
 ) -> None:
+    if not rows:
+        return
     starts = range(0, len(rows), size)
     counts = [min(size, len(rows) - start) for start in starts]
     source, parameters = bulk.derived(tx, "fresh", {"entry_count": ("integer", counts)})

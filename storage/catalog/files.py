@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import Row, Select, select, text, tuple_, update
 
@@ -177,6 +178,20 @@ def blob_present(tx: Tx, replica: Replica, sha256: str) -> bool:
     return tx.execute(query).first() is not None
 
 
+# SQLite keeps the order of CROSS JOINs; a LATERAL with a LIMIT is never turned into a hash join.
+_SQLITE_JOINS = (
+    "CROSS JOIN visible AS v ON v.kind = 'file' AND v.replica = :replica"
+    " AND v.uuid = wanted.uuid AND v.version = wanted.version"
+    " CROSS JOIN files AS f ON f.id = v.id CROSS JOIN blobs AS b ON b.id = f.blob_id"
+)
+_POSTGRES_JOINS = (
+    "JOIN LATERAL (SELECT id FROM visible WHERE kind = 'file' AND replica = :replica"
+    ' AND uuid = wanted.uuid COLLATE "C" AND version = wanted.version COLLATE "C" LIMIT 1)'
+    " AS v ON true"
+    " JOIN LATERAL (SELECT * FROM files WHERE id = v.id LIMIT 1) AS f ON true"
+    " JOIN LATERAL (SELECT * FROM blobs WHERE id = f.blob_id LIMIT 1) AS b ON true"
+)
+
 Found = tuple[int, int, str, int, str, str, str, str]
 """ordinal, id, content_type, size, sha1, sha256, crc32c, s3_etag of one looked-up file."""
 
@@ -184,34 +199,29 @@ Found = tuple[int, int, str, int, str, str, str, str]
 def lookup(tx: Tx, replica: Replica, keys: Sequence[FQID]) -> list[Found]:
     """The files of these keys that readers of a replica see, in any order: one query.
 
-    `ordinal` is the key's place in `keys`. The join is spelled so that the planner takes the index
-    of what is visible, key by key, however large the tables are.
+    `ordinal` is the key's place in `keys`.
     """
+    statement, parameters = lookup_statement(tx, replica, keys)
+    return tx.execute(text(statement), parameters).all()  # type: ignore[return-value]
+
+
+def lookup_statement(
+    tx: Tx, replica: Replica, keys: Sequence[FQID]
+) -> tuple[str, dict[str, Any]]:
+    """The statement of `lookup`, spelled so that the planner takes the index of what is visible,
+    key by key, however large the tables are."""
     columns = {
         "ordinal": ("bigint", range(len(keys))),
         "uuid": ("text", [key.uuid for key in keys]),
         "version": ("text", [key.version for key in keys]),
     }
     source, parameters = bulk.derived(tx, "wanted", columns)
-    seen = (
-        "visible AS v ON v.kind = 'file' AND v.replica = :replica"
-        " AND v.uuid = wanted.uuid AND v.version = wanted.version"
-        if tx.dialect.name == "sqlite"
-        else "LATERAL (SELECT id FROM visible WHERE kind = 'file' AND replica = :replica"
-        ' AND uuid = wanted.uuid COLLATE "C" AND version = wanted.version COLLATE "C"'
-        " LIMIT 1) AS v ON true"
+    joins = _SQLITE_JOINS if tx.dialect.name == "sqlite" else _POSTGRES_JOINS
+    statement = (
+        "SELECT wanted.ordinal, f.id, f.content_type, b.size, b.sha1, b.sha256, b.crc32c,"
+        f" f.s3_etag FROM {source} {joins}"
     )
-    # SQLite keeps the order of a CROSS JOIN; LATERAL does the same for PostgreSQL.
-    join = "CROSS JOIN" if tx.dialect.name == "sqlite" else "JOIN"
-    found = tx.execute(
-        text(
-            "SELECT wanted.ordinal, f.id, f.content_type, b.size, b.sha1, b.sha256, b.crc32c,"
-            f" f.s3_etag FROM {source} {join} {seen}"
-            f" {join} files AS f ON f.id = v.id {join} blobs AS b ON b.id = f.blob_id"
-        ),
-        {**parameters, "replica": replica},
-    )
-    return found.all()  # type: ignore[return-value]
+    return statement, {**parameters, "replica": replica}
 
 
 def whereabouts(tx: Tx, keys: Sequence[FQID]) -> dict[FQID, str]:

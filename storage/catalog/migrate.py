@@ -1,13 +1,16 @@
 """Bringing the catalog's tables to what this code expects. Forward only."""
 
 from pathlib import Path
+from typing import Any
 
 from alembic import command
+from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from storage.catalog.engine import Catalog
+from storage.catalog.schema import metadata
 
 FOLDER = Path(__file__).parent / "migrations"
 
@@ -36,6 +39,12 @@ def current(catalog: Catalog) -> str:
 def expected() -> str:
     """The revision that this code is written for."""
     return ScriptDirectory.from_config(_config()).get_current_head() or ""
+
+
+def differences(catalog: Catalog) -> list[Any]:
+    """How the tables differ from the schema that this code is written for."""
+    with catalog.read() as tx:
+        return list(compare_metadata(MigrationContext.configure(tx), metadata))
 
 
 def draft(catalog: Catalog, message: str) -> None:

@@ -383,8 +383,21 @@ subscriptions = Table(
     Column("endpoint_id", Id, ForeignKey("endpoints.id"), nullable=False),
     Column("created_us", BigInteger, nullable=False),
     Column("deleted_us", BigInteger),
-    Index("ix_subscriptions_owner", "owner", "replica", "type"),
-    Index("ix_subscriptions_replica_type", "replica", "type"),
+    Index(
+        "ix_subscriptions_owner",
+        "owner",
+        "replica",
+        "type",
+        sqlite_where=text("deleted_us IS NULL"),
+        postgresql_where=text("deleted_us IS NULL"),
+    ),
+    Index(
+        "ix_subscriptions_replica_type",
+        "replica",
+        "type",
+        sqlite_where=text("deleted_us IS NULL"),
+        postgresql_where=text("deleted_us IS NULL"),
+    ),
 )
 """`hmac_secret` is sealed; `query` is JMESPath text or es_query JSON; attachments are JSON."""
 
@@ -392,14 +405,15 @@ endpoints = Table(
     "endpoints",
     metadata,
     Column("id", Id, primary_key=True),
-    Column("origin", Key, nullable=False, unique=True),
+    Column("address", Key, nullable=False, unique=True),
     Column("failures", Integer, nullable=False, server_default="0"),
-    Column("window", Float, nullable=False, server_default="4"),
-    Column("probe_us", BigInteger, nullable=False, server_default="0"),
+    Column("width", Float, nullable=False, server_default="4"),
+    Column("resume_us", BigInteger, nullable=False, server_default="0"),
     Column("token", Key),
     Column("lease_us", BigInteger, nullable=False, server_default="0"),
 )
-"""One receiver (scheme, host, port): served round-robin, held by one dispatcher at a time."""
+"""One receiver (scheme, host, port, path): served round-robin, held by one dispatcher at a time.
+`width` is its window; after repeated failures nothing is sent before `resume_us`."""
 
 deliveries = Table(
     "deliveries",
@@ -415,6 +429,7 @@ deliveries = Table(
     Column("payload", Text, nullable=False),
     Column("state", Key, nullable=False),
     Column("attempts", Integer, nullable=False, server_default="0"),
+    Column("event_us", BigInteger, nullable=False),
     Column("due_us", BigInteger, nullable=False),
     Column("created_us", BigInteger, nullable=False),
     Column("finished_us", BigInteger),
@@ -429,14 +444,18 @@ deliveries = Table(
     ),
     Index(
         "ix_deliveries_open_bundle",
-        "subscription_id",
         "bundle_uuid",
+        "subscription_id",
         sqlite_where=text("state = 'pending'"),
         postgresql_where=text("state = 'pending'"),
     ),
+    Index("ix_deliveries_latest", "subscription_id", "id"),
+    # Each attempt rewrites a row and its place among what is due.
+    postgresql_with={"fillfactor": 80, "autovacuum_vacuum_scale_factor": 0.02},
 )
 """`uuid` is the transaction id, the same on every attempt; states: pending, delivered, failed,
-superseded, cancelled. `payload` is the JSON to send, fixed when matched."""
+superseded, cancelled. `payload` is the JSON to send, fixed when matched; empty where the stored
+query itself failed. `event_us` orders what one subscription is told of one bundle."""
 
 attempts = _narrow(
     "attempts",

@@ -89,14 +89,14 @@ def upgrade() -> None:
 
     op.create_table('endpoints',
     sa.Column('id', sa.BigInteger().with_variant(sa.Integer(), 'sqlite'), nullable=False),
-    sa.Column('origin', sa.Text().with_variant(sa.Text(collation='C'), 'postgresql'), nullable=False),
+    sa.Column('address', sa.Text().with_variant(sa.Text(collation='C'), 'postgresql'), nullable=False),
     sa.Column('failures', sa.Integer(), server_default='0', nullable=False),
-    sa.Column('window', sa.Float(), server_default='4', nullable=False),
-    sa.Column('probe_us', sa.BigInteger(), server_default='0', nullable=False),
+    sa.Column('width', sa.Float(), server_default='4', nullable=False),
+    sa.Column('resume_us', sa.BigInteger(), server_default='0', nullable=False),
     sa.Column('token', sa.Text().with_variant(sa.Text(collation='C'), 'postgresql'), nullable=True),
     sa.Column('lease_us', sa.BigInteger(), server_default='0', nullable=False),
     sa.PrimaryKeyConstraint('id', name=op.f('pk_endpoints')),
-    sa.UniqueConstraint('origin', name=op.f('uq_endpoints_origin'))
+    sa.UniqueConstraint('address', name=op.f('uq_endpoints_address'))
     )
     op.create_table('events',
     sa.Column('id', sa.Text().with_variant(sa.Text(collation='C'), 'postgresql'), nullable=False),
@@ -301,8 +301,8 @@ def upgrade() -> None:
     sa.UniqueConstraint('uuid', name=op.f('uq_subscriptions_uuid'))
     )
     with op.batch_alter_table('subscriptions', schema=None) as batch_op:
-        batch_op.create_index('ix_subscriptions_owner', ['owner', 'replica', 'type'], unique=False)
-        batch_op.create_index('ix_subscriptions_replica_type', ['replica', 'type'], unique=False)
+        batch_op.create_index('ix_subscriptions_owner', ['owner', 'replica', 'type'], unique=False, sqlite_where=sa.text('deleted_us IS NULL'), postgresql_where=sa.text('deleted_us IS NULL'))
+        batch_op.create_index('ix_subscriptions_replica_type', ['replica', 'type'], unique=False, sqlite_where=sa.text('deleted_us IS NULL'), postgresql_where=sa.text('deleted_us IS NULL'))
 
     op.create_table('deliveries',
     sa.Column('id', sa.BigInteger().with_variant(sa.Integer(), 'sqlite'), nullable=False),
@@ -316,6 +316,7 @@ def upgrade() -> None:
     sa.Column('payload', sa.Text(), nullable=False),
     sa.Column('state', sa.Text().with_variant(sa.Text(collation='C'), 'postgresql'), nullable=False),
     sa.Column('attempts', sa.Integer(), server_default='0', nullable=False),
+    sa.Column('event_us', sa.BigInteger(), nullable=False),
     sa.Column('due_us', sa.BigInteger(), nullable=False),
     sa.Column('created_us', sa.BigInteger(), nullable=False),
     sa.Column('finished_us', sa.BigInteger(), nullable=True),
@@ -323,11 +324,13 @@ def upgrade() -> None:
     sa.ForeignKeyConstraint(['subscription_id'], ['subscriptions.id'], name=op.f('fk_deliveries_subscription_id')),
     sa.PrimaryKeyConstraint('id', name=op.f('pk_deliveries')),
     sa.UniqueConstraint('subscription_id', 'event_id', name=op.f('uq_deliveries_subscription_id_event_id')),
-    sa.UniqueConstraint('uuid', name=op.f('uq_deliveries_uuid'))
+    sa.UniqueConstraint('uuid', name=op.f('uq_deliveries_uuid')),
+    postgresql_with={'fillfactor': 80, 'autovacuum_vacuum_scale_factor': 0.02}
     )
     with op.batch_alter_table('deliveries', schema=None) as batch_op:
         batch_op.create_index('ix_deliveries_due', ['endpoint_id', 'due_us'], unique=False, sqlite_where=sa.text("state = 'pending'"), postgresql_where=sa.text("state = 'pending'"))
-        batch_op.create_index('ix_deliveries_open_bundle', ['subscription_id', 'bundle_uuid'], unique=False, sqlite_where=sa.text("state = 'pending'"), postgresql_where=sa.text("state = 'pending'"))
+        batch_op.create_index('ix_deliveries_latest', ['subscription_id', 'id'], unique=False)
+        batch_op.create_index('ix_deliveries_open_bundle', ['bundle_uuid', 'subscription_id'], unique=False, sqlite_where=sa.text("state = 'pending'"), postgresql_where=sa.text("state = 'pending'"))
 
     op.create_table('entries',
     sa.Column('segment_id', sa.BigInteger().with_variant(sa.Integer(), 'sqlite'), nullable=False),

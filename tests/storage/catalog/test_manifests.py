@@ -1,0 +1,123 @@
+"""Entries in segments, the batched look-up, and listings in byte order."""
+
+import random
+
+import pytest
+from sqlalchemy import text
+
+from pipelines.limits import SEGMENT_ENTRIES
+from storage.catalog import Catalog, Tx, bundles, files, heads, migrate, visibility
+from storage.catalog.files import NewFile
+from storage.model import FQID, Checksums
+from tests.builders import new_uuid, version
+
+
+def add_files(tx: Tx, count: int) -> list[FQID]:
+    fqids = [FQID(new_uuid(), version(number)) for number in range(count)]
+    for number, fqid in enumerate(fqids):
+        sums = Checksums("1" * 40, f"{number % 7:064d}", "c" * 8, "e" * 32)
+        new = NewFile(fqid, "d", "aws", 1, "a", "text/plain", number, sums, "e" * 32, "e")
+        row = files.reserve(tx, new)
+        files.publish(tx, row.file.id)
+        visibility.show(tx, "file", "aws", fqid, row.file.id)
+    return fqids
+
+
+def add_bundle(tx: Tx, fqids: list[FQID], *, segment_size: int = SEGMENT_ENTRIES) -> int:
+    found = {row[0]: row[1] for row in files.lookup(tx, "aws", fqids)}
+    rows = [(found[place], f"f/{place}", place % 2 == 0) for place in range(len(fqids))]
+    fqid = FQID(new_uuid(), version())
+    heads.lock(tx, "bundle", [fqid.uuid])
+    new = bundles.NewBundle(fqid, "d", "aws", 1, "a", None, "e", rows)
+    return bundles.reserve(tx, new, segment_size=segment_size)
+
+
+@pytest.mark.parametrize("count", [1, 3, 4, 5, 12, 13])
+def test_entries_come_back_in_manifest_order_by_any_page(catalog: Catalog, count: int) -> None:
+    with catalog.write() as tx:
+        fqids = add_files(tx, count)
+        ident = add_bundle(tx, fqids, segment_size=4)
+    with catalog.read() as tx:
+        for limit in range(1, count + 2):
+            walked = [
+                entry
+                for start in range(0, count, limit)
+                for entry in bundles.page(tx, ident, start=start, limit=limit, span=4)
+            ]
+            assert [entry.file for entry in walked] == fqids
+            assert [entry.name for entry in walked] == [f"f/{place}" for place in range(count)]
+
+
+def test_a_lookup_finds_what_is_visible_in_its_replica_only(catalog: Catalog) -> None:
+    with catalog.write() as tx:
+        fqids = add_files(tx, 3)
+        absent = FQID(new_uuid(), version())
+        assert sorted(row[0] for row in files.lookup(tx, "aws", [absent, *fqids])) == [1, 2, 3]
+        assert files.lookup(tx, "gcp", fqids) == []
+        assert files.whereabouts(tx, [absent, *fqids]) == dict.fromkeys(fqids, "elsewhere")
+
+
+def test_the_lookup_takes_the_index_key_by_key(catalog: Catalog) -> None:
+    with catalog.write() as tx:
+        fqids = add_files(tx, 300)
+    with catalog.read() as tx:
+        explain = "EXPLAIN QUERY PLAN " if catalog.sqlite else "EXPLAIN "
+        statement, parameters = files.lookup_statement(tx, "aws", fqids)
+        rows = tx.execute(text(explain + statement), parameters)
+        plan = "\n".join(str(tuple(row)) for row in rows)
+    if catalog.sqlite:
+        for table in ("v USING PRIMARY KEY", "f USING INTEGER PRIMARY", "b USING INTEGER PRIMARY"):
+            assert f"SEARCH {table}" in plan
+    else:
+        assert "Hash Join" not in plan
+        assert "using pk_visible on visible" in plan
+
+
+def test_bundles_of_a_file_are_found(catalog: Catalog) -> None:
+    with catalog.write() as tx:
+        fqids = add_files(tx, 4)
+        first, second = add_bundle(tx, fqids[:2]), add_bundle(tx, fqids[1:])
+        shared = bundles.by_id(tx, first), bundles.by_id(tx, second)
+        ident = files.lookup(tx, "aws", [fqids[1]])[0][1]
+        assert bundles.of_file(tx, ident) == [row.bundle.fqid for row in shared]
+        assert bundles.of_file(tx, ident, limit=1) == [shared[0].bundle.fqid]
+        assert bundles.bytes_of(tx, first) > 0
+        assert len(bundles.file_ids(tx, second)) == 3
+
+
+def test_listings_are_in_byte_order_whatever_the_page(catalog: Catalog) -> None:
+    rng = random.Random(3)
+    fqids = [FQID(new_uuid(), version(rng.randrange(5))) for _ in range(40)]
+    fqids += [FQID(fqids[0].uuid, version(number)) for number in range(100, 110)]
+    with catalog.write() as tx:
+        for fqid in fqids:
+            visibility.show(tx, "bundle", "aws", fqid, 1)
+    wanted = sorted(set(fqids))
+    for limit in (1, 7, 500):
+        walked: list[FQID] = []
+        with catalog.read() as tx:
+            while page := visibility.listing(
+                tx,
+                "bundle",
+                "aws",
+                prefix="",
+                after=walked[-1] if walked else None,
+                limit=limit,
+            ):
+                walked += page
+        assert walked == wanted
+
+
+def test_a_prefix_is_a_range(catalog: Catalog) -> None:
+    uuids = [f"{start}{new_uuid()[2:]}" for start in ("aa", "ab", "ab", "b0", "ff")]
+    with catalog.write() as tx:
+        for uuid in uuids:
+            visibility.show(tx, "bundle", "aws", FQID(uuid, version()), 1)
+        for prefix in ("a", "ab", "b", "f", "0", uuids[1], uuids[1] + "0"):
+            found = visibility.listing(tx, "bundle", "aws", prefix=prefix, after=None, limit=9)
+            assert [f.uuid for f in found] == sorted(u for u in uuids if u.startswith(prefix))
+
+
+def test_the_migrations_make_the_tables_of_the_schema(catalog: Catalog) -> None:
+    assert migrate.current(catalog) == migrate.expected()
+    assert migrate.differences(catalog) == []

@@ -3,6 +3,7 @@
 import os
 import time
 import uuid
+from contextlib import suppress
 from functools import partial
 
 import click
@@ -50,7 +51,9 @@ def _chosen(
 
 
 def _say(width: int, who: str, line: str) -> None:
-    click.echo(f"{click.style(who.ljust(width), fg='cyan')} | {line}")
+    # Whoever read our output may be gone (`make run | head`): the store goes on and can be stopped.
+    with suppress(OSError):
+        click.echo(f"{click.style(who.ljust(width), fg='cyan')} | {line}")
 
 
 @cli.command()

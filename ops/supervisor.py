@@ -83,8 +83,8 @@ class Supervisor:
         if self._stopping.is_set():
             self._tell_all(signal.SIGKILL)
             return
-        self.say("store", f"stopping ({number.name}); again to kill")
         self._stopping.set()
+        self.say("store", f"stopping ({number.name}); again to kill")
 
     # Starting ------------------------------------------------------------------------------
 

@@ -1,0 +1,89 @@
+"""The operator's commands, run as they are typed."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from auth.tokens import verifier
+from config import Settings
+from ops.cli import cli
+from storage.catalog import Catalog, todo
+from storage.model import Todo
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("STORE_HOME", str(tmp_path))
+    return tmp_path
+
+
+def run(*words: str) -> str:
+    result = CliRunner().invoke(cli, words, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.fixture
+def settings(home: Path) -> Settings:
+    run("migrate")
+    return Settings(home=home)
+
+
+def test_a_token_is_one_that_the_store_accepts(settings: Settings) -> None:
+    token = run("token", "--email", "ada@example.org", "--groups", "store_ingest, readers").strip()
+    principal = verifier(settings, clock=lambda: __import__("time").time()).verify(token)
+    assert principal.email == "ada@example.org"
+    assert principal.groups == {"store_ingest", "readers"}
+
+
+def test_migrating_twice_changes_nothing(settings: Settings) -> None:
+    run("migrate")
+
+
+def park(settings: Settings, *rows: Todo) -> None:
+    with Catalog(settings.catalog).write() as tx:
+        todo.add(tx, rows)
+        for row in rows:
+            held = todo.claim(tx, row, token="t", lease_s=1, max_claims=1)
+            assert held is not None
+            todo.park(tx, held, reason="it never works")
+
+
+def test_parked_rows_are_listed_with_their_reason(settings: Settings) -> None:
+    park(settings, Todo("sync", "gcp", "file:x"))
+    assert "sync\tgcp\tfile:x" in run("parked", "list")
+    assert "it never works" in run("parked", "list")
+
+
+def test_a_retry_makes_the_chosen_rows_due_again(settings: Settings) -> None:
+    park(settings, Todo("sync", "gcp", "file:x"), Todo("index", "aws", "y"))
+    assert run("parked", "retry", "--step", "index") == "1 rows are due again\n"
+    with Catalog(settings.catalog).read() as tx:
+        assert todo.count_parked(tx) == 1
+        assert todo.backlog(tx) == {("index", "aws"): 1}
+
+
+def test_the_status_of_a_store_that_does_not_run_says_so(settings: Settings) -> None:
+    shown = run("status")
+    assert "does not answer" in shown
+    assert "parked: 0" in shown
+
+
+def test_an_unknown_setting_stops_every_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STORE_PROT", "8000")
+    result = CliRunner().invoke(cli, ["settings"])
+    assert result.exit_code == 1
+    assert "STORE_PROT" in result.output
+
+
+def test_settings_are_printed_with_their_values(home: Path) -> None:
+    assert f"STORE_HOME\t{home}" in run("settings")
+
+
+def test_a_process_that_the_procfile_lacks_cannot_be_run(home: Path) -> None:
+    result = CliRunner().invoke(cli, ["run", "--only", "nobody"])
+    assert result.exit_code == 2
+    assert "nobody" in result.output
+    assert json.dumps(list(home.iterdir())) == "[]"

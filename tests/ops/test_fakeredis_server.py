@@ -1,0 +1,61 @@
+"""The in-memory queue, asked for everything that the store needs of a Redis server."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import dramatiq
+import pytest
+import redis
+from dramatiq.brokers.redis import RedisBroker
+
+from ops.fakeredis_server import QueueServer
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    with QueueServer("127.0.0.1", 0) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_address[1]
+        server.shutdown()
+
+
+def test_messages_are_sent_and_worked_on(port: int) -> None:
+    broker = RedisBroker(  # type: ignore[no-untyped-call]
+        url=f"redis://127.0.0.1:{port}/0"
+    )
+    done: list[int] = []
+    declare = dramatiq.actor(broker=broker, actor_name="note", max_retries=0)
+    actor = declare(done.append)
+    for number in range(20):
+        actor.send(number)
+    worker = dramatiq.Worker(broker, worker_timeout=20, worker_threads=2)
+    worker.start()
+    try:
+        until(lambda: len(done) == 20)
+    finally:
+        worker.stop()
+        broker.client.close()
+    assert sorted(done) == list(range(20))
+
+
+def test_a_published_notice_reaches_who_listens(port: int) -> None:
+    with redis.Redis(port=port) as client, client.pubsub() as board:
+        board.subscribe("topic")
+        until(lambda: (board.get_message(timeout=0.1) or {}).get("type") == "subscribe")
+        client.publish("topic", "now")
+        until(lambda: (board.get_message(timeout=0.1) or {}).get("data") == b"now")
+
+
+def test_an_emptied_server_goes_on_serving(port: int) -> None:
+    with redis.Redis(port=port) as client:
+        client.set("a", "b")
+        client.flushall()
+        assert client.get("a") is None
+        assert client.ping()
+
+
+def until(holds: Callable[[], bool], limit_s: float = 10.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < deadline, "waited too long"

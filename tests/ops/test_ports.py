@@ -1,0 +1,27 @@
+"""Ports of this machine."""
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from ops import ports
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def test_a_port_that_is_listened_on_is_not_free(taken: int) -> None:
+    assert not ports.is_free("127.0.0.1", taken)
+
+
+def test_the_next_port_is_wanted_too(taken: int) -> None:
+    with pytest.raises(ports.PortTaken, match="authorization service"):
+        ports.require("127.0.0.1", taken - 1)
+
+
+def test_a_free_pair_can_be_listened_on() -> None:
+    ports.require("127.0.0.1", ports.free_pair())

@@ -16,9 +16,13 @@ import google_crc32c
 from pipelines import checksums
 from pipelines.limits import ETAG_CHUNK, MB
 
+Summary = Callable[[list[float]], float]
+BY: tuple[Summary, Summary] = (statistics.median, min)
+"""The best round of each is what the machine can do when nobody else wants it."""
 
-def main(megabytes: int = 256, rounds: int = 7) -> None:
-    """Time each contender and print rates and ratios (medians over the rounds)."""
+
+def main(megabytes: int = 256, rounds: int = 9) -> None:
+    """Time each contender and print rates in MB/s, and how many times as fast ours is."""
     blocks = [os.urandom(MB)] * megabytes
     contenders: dict[str, Callable[[list[bytes]], object]] = {
         "ours": lambda given: checksums.compute(given, len(given) * MB),
@@ -31,11 +35,14 @@ def main(megabytes: int = 256, rounds: int = 7) -> None:
             began = time.perf_counter()
             run(blocks)
             seconds[name].append(time.perf_counter() - began)
-    print(f"{megabytes} MB in blocks of 1 MB, median of {rounds} rounds, {os.cpu_count()} cores")
-    print(f"{'contender':<12}{'MB/s':>8}{'ours is':>10}")
+    print(f"{megabytes} MB in blocks of 1 MB, {rounds} rounds, {os.cpu_count()} cores")
+    print(f"{'':<12}{'median':>8}{'ours is':>9}{'best':>9}{'ours is':>9}")
     for name, took in seconds.items():
-        ratio = statistics.median(a / b for a, b in zip(took, seconds["ours"], strict=True))
-        print(f"{name:<12}{megabytes / statistics.median(took):>8.0f}{ratio:>9.2f}×")
+        print(f"{name:<12}", *(_compared(megabytes, took, seconds["ours"], by) for by in BY))
+
+
+def _compared(megabytes: int, took: list[float], ours: list[float], by: Summary) -> str:
+    return f"{megabytes / by(took):>6.0f}{by(took) / by(ours):>9.2f}×"
 
 
 def sequential(blocks: list[bytes]) -> tuple[str, ...]:

@@ -103,7 +103,7 @@ class Hashing:
         lanes: list[_Lane] = []
         try:
             for block in blocks:
-                if not lanes and self._read + len(block) > THREADS_FROM:
+                if not lanes and max(self._read + len(block), self._size or 0) > THREADS_FROM:
                     lanes = [_Lane(self._etag.update), _Lane(self._others.update)]
                 self._read += len(block)
                 self._hash(block, lanes)

@@ -9,6 +9,7 @@ import pytest
 from fakeredis import TcpFakeServer
 
 from storage.notices import MemoryNotices, RedisNotices
+from storage.protocols import Listening
 
 Board = MemoryNotices | RedisNotices
 
@@ -150,7 +151,7 @@ def test_a_redis_that_returns_is_heard_again() -> None:
             notices.publish("topic")
             assert listening.wait(5)
     with redis_at(port), notices.listen("topic") as listening:
-        assert eventually(lambda: (notices.publish("topic"), listening.wait(0.1))[1])
+        assert eventually(lambda: heard(notices, listening))
     notices.close()
 
 
@@ -160,9 +161,14 @@ def test_who_waited_through_a_restart_is_woken_after_it() -> None:
         listener = notices.listen("topic")
         listening = listener.__enter__()
     with redis_at(port):
-        assert eventually(lambda: (notices.publish("topic"), listening.wait(0.1))[1])
+        assert eventually(lambda: heard(notices, listening))
         listener.__exit__(None, None, None)
     notices.close()
+
+
+def heard(notices: RedisNotices, listening: Listening) -> bool:
+    notices.publish("topic")
+    return listening.wait(0.1)
 
 
 def eventually(attempt: Callable[[], bool], within_s: float = 10) -> bool:

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import google.cloud.storage
 import pytest
-from gcp_storage_emulator.server import create_server
+from gcp_storage_emulator.server import create_server  # type: ignore[import-untyped]
 
 from storage.blobs.clients import gcs_client
 from storage.blobs.source_gcs import CHUNK, GcsSource

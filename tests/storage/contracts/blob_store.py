@@ -123,9 +123,10 @@ class BlobStoreContract:
 
     @pytest.mark.parametrize("key", ["", "x" * 901, "é" * 451, "a\nb", "a\0b", "\ud800"])
     def test_a_key_that_cannot_be_is_invalid(self, store: BlobStore, key: str) -> None:
-        for attempt in (lambda: store.put(key, b""), lambda: store.head(key)):
-            with pytest.raises(Invalid):
-                attempt()
+        with pytest.raises(Invalid):
+            store.put(key, b"")
+        with pytest.raises(Invalid):
+            store.head(key)
 
     @pytest.mark.parametrize(
         "metadata", [{"Upper": "x"}, {"a": "é"}, {"a": "b\nc"}, {"a": "x" * 2048}, {"": "x"}]

@@ -15,7 +15,8 @@ from ops import home, manual, ports, procfile, supervisor, tokens
 from ops.demo.cli import demo
 from ops.inspect import parked, status
 from ops.tables import show
-from storage.catalog import Catalog, schema
+from storage.catalog import Catalog
+from storage.catalog.migrate import upgrade
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -61,7 +62,7 @@ def _say(width: int, who: str, line: str) -> None:
 def migrate(settings: Settings) -> None:
     """Bring the catalog's schema up to date."""
     settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    schema.metadata.create_all(Catalog(settings.catalog).engine)
+    click.echo(f"The catalog is at revision {upgrade(Catalog(settings.catalog))}.")
 
 
 @cli.command()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+import click
 from rich.console import Console
 from rich.table import Table
 
@@ -14,7 +15,7 @@ def show(
         console.print(_drawn(title, columns, rows))
         return
     for row in (columns, *rows):
-        console.out("\t".join(str(cell) for cell in row), highlight=False)
+        click.echo("\t".join(str(cell) for cell in row))
 
 
 def _drawn(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:

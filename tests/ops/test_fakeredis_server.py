@@ -1,6 +1,7 @@
 """The in-memory queue, asked for everything that the store needs of a Redis server."""
 
-import threading
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 
@@ -9,15 +10,22 @@ import pytest
 import redis
 from dramatiq.brokers.redis import RedisBroker
 
-from ops.fakeredis_server import QueueServer
+from ops import ports
+from ops.procfile import ROOT
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def port() -> Iterator[int]:
-    with QueueServer("127.0.0.1", 0) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server.server_address[1]
-        server.shutdown()
+    port = ports.free()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ops.fakeredis_server", "127.0.0.1", str(port)], cwd=ROOT
+    )
+    try:
+        until(lambda: not ports.is_free("127.0.0.1", port))
+        yield port
+    finally:
+        process.kill()
+        process.wait(10)
 
 
 def test_messages_are_sent_and_worked_on(port: int) -> None:

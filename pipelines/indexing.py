@@ -78,4 +78,4 @@ def _shaped(
             known = document_rows.shapes_of(tx, replica, descriptor)
             choice = shapes.choose(descriptor, document, known)
             document_rows.save_shape(tx, replica, descriptor, choice.number, choice.kinds)
-    return choice.name, documents.without(document, choice.dropped)
+    return choice.name, documents.withholding(document, choice.dropped)

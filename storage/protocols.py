@@ -173,14 +173,13 @@ class Sources(Protocol):
 class IndexedDocument:
     """A document on its way into the index. `change` is the head's change counter: of two writes of
     one FQID the larger wins, whatever their order. `document` None is the stub of one not live.
-    What lies at or below `withheld` paths is kept in the verbatim document but not searchable."""
+    What lies at or below a `path` of the document's own `errors` is kept, but not searchable."""
 
     uuid: str
     version: str
     shape: str
     change: int
     document: Mapping[str, Any] | None
-    withheld: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,9 +72,9 @@ def positions(texts: list[str]) -> Positions:
     return found
 
 
-def flatten(document: Mapping[str, Any], withheld: frozenset[str] = frozenset()) -> Flat:
-    """The typed leaves, but those at or below `withheld` paths; its id is that of its bundle."""
-    leaves, objects = _collect(document, withheld)
+def flatten(document: Mapping[str, Any]) -> Flat:
+    """The typed leaves of a document, but the withheld ones; its id is that of its bundle."""
+    leaves, objects = _collect(document, withheld_paths(document))
     clashes = tuple(sorted(path for path in leaves if path in objects))
     strings: dict[str, list[str]] = {}
     numbers: dict[str, list[float]] = {}
@@ -93,6 +93,17 @@ def flatten(document: Mapping[str, Any], withheld: frozenset[str] = frozenset())
 def _id(document: Mapping[str, Any]) -> str:
     info = document.get("bundle_info")
     return f"{info.get('uuid')}.{info.get('version')}" if isinstance(info, Mapping) else ""
+
+
+def withheld_paths(document: Mapping[str, Any]) -> frozenset[str]:
+    """Paths that the document's own `errors` report: kept verbatim, and not searchable."""
+    errors = document.get("errors")
+    reported = errors if isinstance(errors, list) else []
+    return frozenset(
+        error["path"]
+        for error in reported
+        if isinstance(error, Mapping) and isinstance(error.get("path"), str)
+    )
 
 
 def _collect(

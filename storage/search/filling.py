@@ -39,7 +39,7 @@ def prepare(document: IndexedDocument, *, field_limit: int) -> Prepared:
     if document.document is None:
         return Prepared(document.uuid, document.version, document.change, None, None)
     body = encoded(document.document)
-    flat = flatten(document.document, document.withheld)
+    flat = flatten(document.document)
     fields = sum(1 for _ in flat.paths())
     if fields > field_limit:
         raise RefusedError(f"has {fields} fields, more than {field_limit}")

@@ -1,0 +1,90 @@
+"""Reading one metadata file: JSON as the standard has it, bounded, with its faults named."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+MAX_DEPTH = 100
+REPORTED_DUPLICATES = 10
+
+ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+class Unreadable(ValueError):
+    """What is wrong with a file that cannot be made part of a document."""
+
+
+def parse(content: bytes) -> tuple[Any, tuple[str, ...]]:
+    """The value, and remarks on what was read though it is doubtful: duplicate names, of which the
+    last counts. Unreadable for what has no place in a document."""
+    duplicates: list[str] = []
+    value = _loaded(content, duplicates)
+    _check_depth(value)
+    if ESCAPED_SURROGATE.search(content):
+        _check_surrogates(value)
+    shown = list(dict.fromkeys(duplicates))[:REPORTED_DUPLICATES]
+    return value, tuple(f"duplicate name {json.dumps(name)}, the last counts" for name in shown)
+
+
+def _loaded(content: bytes, duplicates: list[str]) -> Any:
+    def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            counts = Counter(name for name, _ in pairs)
+            duplicates.extend(name for name, count in counts.items() if count > 1)
+        return found
+
+    try:
+        return json.loads(
+            content.decode("utf-8-sig"),
+            object_pairs_hook=members,
+            parse_constant=_refuse_constant,
+            parse_float=_finite,
+        )
+    except UnicodeDecodeError as error:
+        raise Unreadable(f"not UTF-8 at byte {error.start}") from error
+    except RecursionError as error:
+        raise Unreadable(f"nested deeper than {MAX_DEPTH}") from error
+    except json.JSONDecodeError as error:
+        problem = f"not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
+        raise Unreadable(problem) from error
+    except Unreadable:
+        raise
+    except ValueError as error:
+        # Integers of more digits than Python reads.
+        raise Unreadable("a number has too many digits") from error
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise Unreadable(f"{name} is not a number that JSON has")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if number - number != 0:
+        raise Unreadable(f"the number {text[:40]} is beyond what a double can hold")
+    return number
+
+
+def _check_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        level = [child for each in level for child in _children(each)]
+        if not level:
+            return
+    raise Unreadable(f"nested deeper than {MAX_DEPTH}")
+
+
+def _children(value: Any) -> Iterator[Any]:
+    """The lists and objects directly inside of one."""
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return (child for child in inside if isinstance(child, dict | list))
+
+
+def _check_surrogates(value: Any) -> None:
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise Unreadable("half of a surrogate pair stands alone") from error

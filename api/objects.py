@@ -91,7 +91,7 @@ def _streamed(
     """The bytes by the server's own means where it has any, which then ends at Content-Length."""
     if request.method == "HEAD":
         file.close()
-        return Response(b"", status, headers=dict(headers))
+        return Response(None, status, headers=dict(headers))
     file.seek(start, 1)
     wrapper = request.environ.get("wsgi.file_wrapper")
     body: Iterable[bytes] = wrapper(file, BLOCK) if wrapper else _blocks(file, length)

@@ -1,0 +1,184 @@
+"""What the definition promises holds, and nothing is in it that generated clients trip over."""
+
+import json
+import keyword
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from flask import Flask
+from openapi_spec_validator import validate
+
+from api.operations import OPERATIONS
+from auth.access import NEEDS, Need
+from tests.api.builders import VERSION
+
+VERBS = {"get", "put", "post", "delete", "head", "patch"}
+SPECIFIED = {
+    "get_bundles_all": ("get", "/bundles/all"),
+    "get_bundle": ("get", "/bundles/{uuid}"),
+    "put_bundle": ("put", "/bundles/{uuid}"),
+    "delete_bundle": ("delete", "/bundles/{uuid}"),
+    "post_bundles_checkout": ("post", "/bundles/{uuid}/checkout"),
+    "get_bundles_checkout": ("get", "/bundles/checkout/{checkout_job_id}"),
+    "put_file": ("put", "/files/{uuid}"),
+    "get_file": ("get", "/files/{uuid}"),
+    "head_file": ("head", "/files/{uuid}"),
+    "get_task": ("get", "/tasks/{task_id}"),
+    "post_search": ("post", "/search"),
+    "get_subscriptions": ("get", "/subscriptions"),
+    "put_subscription": ("put", "/subscriptions"),
+    "get_subscription": ("get", "/subscriptions/{uuid}"),
+    "delete_subscription": ("delete", "/subscriptions/{uuid}"),
+    "get_deliveries": ("get", "/subscriptions/{uuid}/deliveries"),
+    "retry_delivery": ("post", "/subscriptions/{uuid}/deliveries/{delivery_id}/retry"),
+    "test_subscription": ("post", "/subscriptions/{uuid}/test"),
+    "post_area": ("post", "/area/{uuid}"),
+    "put_area_file": ("put", "/area/{uuid}/files/{filename}"),
+}
+PAGED = {"get_bundles_all", "get_bundle", "post_search", "get_deliveries"}
+
+
+@pytest.fixture
+def document(client) -> dict[str, Any]:
+    return client.get("/v1/swagger.json").json
+
+
+def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, verbs in document["paths"].items():
+        for verb, described in verbs.items():
+            yield path, verb, described
+
+
+def every(value: Any) -> Iterator[dict[str, Any]]:
+    """Every object in the document."""
+    if isinstance(value, dict):
+        yield value
+    for inner in (
+        value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    ):
+        yield from every(inner)
+
+
+def test_it_is_valid_and_the_same_at_both_paths(client, document) -> None:
+    assert document["openapi"].startswith("3.0.")
+    validate(document)
+    assert client.get("/swagger.json").json == document
+
+
+def test_it_holds_exactly_the_operations_with_their_paths(document) -> None:
+    found = {one["operationId"]: (verb, path) for path, verb, one in operations(document)}
+    assert found == SPECIFIED
+
+
+def test_the_server_is_the_external_base_with_v1(document) -> None:
+    assert document["servers"] == [{"url": "http://localhost/v1"}]
+    assert document["info"]["description"]
+
+
+def test_only_verbs_stand_under_a_path(document) -> None:
+    assert {verb for verbs in document["paths"].values() for verb in verbs} <= VERBS
+
+
+def test_parameter_names_are_identifiers_and_no_keywords(document) -> None:
+    for _, _, one in operations(document):
+        for parameter in one["parameters"]:
+            assert parameter["name"].isidentifier()
+            assert not keyword.iskeyword(parameter["name"])
+            assert parameter["in"] in ("path", "query")
+
+
+def test_nothing_is_in_it_that_generated_clients_trip_over(document) -> None:
+    for item in every(document):
+        assert not {"anyOf", "oneOf", "allOf"} & item.keys()
+        assert "$ref" not in item or len(item) == 1
+        assert not isinstance(item.get("type"), list)
+
+
+def test_no_schema_contains_itself(document) -> None:
+    schemas = document["components"]["schemas"]
+
+    def walk(name: str, seen: tuple[str, ...]) -> None:
+        assert name not in seen
+        for item in every(schemas[name]):
+            if "$ref" in item:
+                walk(item["$ref"].rpartition("/")[2], (*seen, name))
+
+    for name in schemas:
+        walk(name, ())
+
+
+def test_security_stands_only_where_a_token_is_wanted(document) -> None:
+    for _, _, one in operations(document):
+        name = one["operationId"]
+        if name == "get_subscriptions":
+            assert one["security"] == [{"bearer": []}, {}]
+        elif NEEDS[name] is Need.OPEN:
+            assert "security" not in one
+        else:
+            assert one["security"] == [{"bearer": []}]
+    schemes = document["components"]["securitySchemes"]
+    assert schemes["bearer"]["scheme"] == "bearer"
+    assert any("openIdConnectUrl" in scheme for scheme in schemes.values())
+
+
+def test_every_operation_has_responses_and_206_only_where_pages_are(document) -> None:
+    for _, _, one in operations(document):
+        assert one["responses"]
+        assert all(response["description"] for response in one["responses"].values())
+        assert ("206" in one["responses"]) == (one["operationId"] in PAGED)
+
+
+def test_every_operation_has_a_summary_and_a_known_tag(document) -> None:
+    tags = {tag["name"] for tag in document["tags"]}
+    for _, _, one in operations(document):
+        assert one["summary"].endswith((".", ":")) or one["summary"]
+        assert set(one["tags"]) <= tags
+
+
+def test_every_operation_of_the_table_is_routed(app: Flask) -> None:
+    rules = {(method, rule.rule) for rule in app.url_map.iter_rules() for method in rule.methods}
+    for operation in OPERATIONS:
+        rule = operation.path.replace("{filename}", "<path:filename>")
+        rule = "/v1" + rule.replace("{", "<").replace("}", ">")
+        assert (operation.method, rule) in rules
+
+
+def test_every_example_is_accepted_by_its_own_schema() -> None:
+    for operation in OPERATIONS:
+        for schema in filter(None, (operation.query, operation.body)):
+            for name, field in schema.load_fields.items():
+                if "example" in field.metadata:
+                    example = field.metadata["example"]
+                    assert field.deserialize(example) is not None, (operation.name, name)
+
+
+def test_the_external_url_wins_over_the_host(settings, stores, chains) -> None:
+    from dataclasses import replace
+
+    from api.app import create_app
+    from tests.api.conftest import verify
+
+    told = replace(settings, external_url="https://store.example/base/")
+    app = create_app(told, stores, chains=chains, verify=verify, cursor_key=b"k")
+    document = app.test_client().get("/swagger.json", headers={"Host": "evil.example"}).json
+    assert document["servers"] == [{"url": "https://store.example/base/v1"}]
+
+
+def test_the_reference_page_shows_every_operation_without_scripts(client, document) -> None:
+    page = client.get("/")
+    assert page.status_code == 200
+    assert page.headers["Content-Type"].startswith("text/html")
+    assert "default-src 'none'" in page.headers["Content-Security-Policy"]
+    assert "<script" not in page.text
+    for name in SPECIFIED:
+        assert f'id="{name}"' in page.text
+    assert page.text.count("curl ") == len(SPECIFIED)
+    assert client.get("/reference.css").headers["Content-Type"].startswith("text/css")
+
+
+def test_the_definition_is_plain_json(client) -> None:
+    answer = client.get("/v1/swagger.json")
+    assert answer.headers["Content-Type"] == "application/json"
+    assert json.loads(answer.data)["info"]["title"]
+    assert VERSION in answer.text

@@ -1,0 +1,108 @@
+import pytest
+
+from api.objects import byte_range
+from storage.model import REPLICAS
+
+DATA = bytes(range(256)) * 40
+KEY = "blobs/aa/object"
+
+
+@pytest.fixture
+def url(stores) -> str:
+    stores.replicas["aws"].put(KEY, DATA, content_type="text/html")
+    return stores.replicas["aws"].sign(KEY, expires_s=60, content_type="text/html; charset=utf-8")
+
+
+@pytest.mark.parametrize(
+    ("header", "size", "expected"),
+    [
+        (None, 10, (0, 10)),
+        ("bytes=0-", 10, (0, 10)),
+        ("bytes=2-5", 10, (2, 4)),
+        ("bytes=2-500", 10, (2, 8)),
+        ("bytes=-3", 10, (7, 3)),
+        ("bytes=-30", 10, (0, 10)),
+        ("bytes=9-9", 10, (9, 1)),
+        ("bytes=10-", 10, None),
+        ("bytes=-0", 10, None),
+        ("bytes=0-", 0, None),
+        ("bytes=-5", 0, (0, 0)),
+        ("bytes=5-2", 10, (0, 10)),
+        ("bytes=1-2,4-5", 10, (0, 10)),
+        ("lines=1-2", 10, (0, 10)),
+        ("bytes=-", 10, (0, 10)),
+    ],
+)
+def test_a_range_is_read_as_rfc_9110_says(header, size, expected) -> None:
+    assert byte_range(header, size) == expected
+
+
+def test_what_is_served_cannot_run_on_our_origin(client, url) -> None:
+    answer = client.get(url)
+    assert (answer.status_code, answer.data) == (200, DATA)
+    assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    assert "sandbox" in answer.headers["Content-Security-Policy"]
+    assert answer.headers["Content-Disposition"] == "attachment"
+    assert answer.headers["Content-Length"] == str(len(DATA))
+
+
+def test_a_range_is_served_alone(client, url) -> None:
+    answer = client.get(url, headers={"Range": "bytes=256-258"})
+    assert (answer.status_code, answer.data) == (206, b"\x00\x01\x02")
+    assert answer.headers["Content-Range"] == f"bytes 256-258/{len(DATA)}"
+
+
+def test_a_range_outside_is_416_with_the_size(client, url) -> None:
+    answer = client.get(url, headers={"Range": f"bytes={len(DATA)}-"})
+    assert (answer.status_code, answer.json["code"]) == (416, "range_not_satisfiable")
+    assert answer.headers["Content-Range"] == f"bytes */{len(DATA)}"
+
+
+def test_head_has_the_same_headers_and_no_body(client, url) -> None:
+    answer = client.head(url)
+    assert (answer.status_code, answer.data) == (200, b"")
+    assert answer.headers["Content-Length"] == str(len(DATA))
+
+
+@pytest.mark.parametrize("changed", ["blobs/aa/other", "blobs/aa/object%2F..%2Fx"])
+def test_a_signature_is_good_for_its_key_only(client, url, changed) -> None:
+    answer = client.get(url.replace(KEY, changed))
+    assert (answer.status_code, answer.json["code"]) == (403, "forbidden")
+
+
+def test_unsigned_forged_and_expired_urls_are_403(client, url, stores) -> None:
+    assert client.get(url.partition("?")[0]).status_code == 403
+    assert client.get(url[:-1] + ("0" if url[-1] != "0" else "1")).status_code == 403
+    expired = stores.replicas["aws"].sign(KEY, expires_s=-1)
+    assert client.get(expired).status_code == 403
+    other = url.replace("/objects/aws/", "/objects/gcp/")
+    assert client.get(other).status_code == 403
+
+
+def test_an_absent_bucket_and_an_absent_object_are_404(client, url, stores) -> None:
+    assert client.get(url.replace("/objects/aws/", "/objects/nowhere/")).status_code == 404
+    absent = stores.replicas["aws"].sign("blobs/aa/absent", expires_s=60)
+    assert client.get(absent).status_code == 404
+
+
+def test_every_replica_is_served(client, stores) -> None:
+    for replica in REPLICAS:
+        stores.replicas[replica].put("k", replica.encode())
+        served = client.get(stores.replicas[replica].sign("k", expires_s=60))
+        assert served.data == replica.encode()
+
+
+def test_a_server_with_means_of_its_own_is_handed_the_file(client, url) -> None:
+    handed = []
+
+    def wrapper(file, size):
+        handed.append(file.read(3))
+        file.close()
+        return iter(handed)
+
+    answer = client.get(
+        url, headers={"Range": "bytes=1-3"}, environ_overrides={"wsgi.file_wrapper": wrapper}
+    )
+    assert answer.data == b"\x01\x02\x03"
+    assert len(handed) == 1

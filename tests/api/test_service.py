@@ -1,0 +1,159 @@
+"""What operators see: health, figures, log lines, request ids, and how failures are answered."""
+
+import json
+import logging
+from dataclasses import replace
+
+import pytest
+
+from api.app import create_app
+from config.logs import JsonLines, bound
+from storage.catalog import todo
+from storage.errors import StoreError, TimedOut, Unavailable
+from storage.model import Todo
+from tests.api.builders import ADMIN, INGEST, READER, VERSION, uuid_of
+from tests.api.conftest import verify
+
+PARTS = {
+    "catalog",
+    "queue",
+    "work",
+    "replication",
+    "unindexed",
+    "bucket.aws",
+    "bucket.gcp",
+    "search.aws",
+    "search.gcp",
+}
+
+
+def test_health_tells_of_every_part(client) -> None:
+    answer = client.get("/health")
+    assert (answer.status_code, answer.json["status"]) == (200, "ok")
+    assert answer.json["parts"].keys() == PARTS
+    assert all({"status", "reason"} <= part.keys() for part in answer.json["parts"].values())
+
+
+def test_a_part_that_fails_makes_it_503_and_says_why(settings, stores) -> None:
+    class Dead:
+        def send(self, rows, request_id="") -> None:
+            """Never raises."""
+
+        def ping(self) -> None:
+            raise Unavailable("The queue is away.")
+
+    app = create_app(settings, stores, chains=Dead(), verify=verify, cursor_key=b"k")
+    answer = app.test_client().get("/health")
+    assert (answer.status_code, answer.json["status"]) == (503, "failed")
+    assert answer.json["parts"]["queue"] == {"status": "failed", "reason": "The queue is away."}
+    assert "Retry-After" in answer.headers
+
+
+def test_parked_rows_are_a_warning_that_names_them(client, stores) -> None:
+    with stores.catalog.write() as tx:
+        todo.add(tx, [Todo("index", "aws", "some.bundle")])
+        claim = todo.claim(
+            tx, Todo("index", "aws", "some.bundle"), token="t", lease_s=1, max_claims=5
+        )
+        todo.park(tx, claim, reason="it broke")
+    answer = client.get("/health")
+    work = answer.json["parts"]["work"]
+    assert (answer.status_code, work["status"], work["parked"]) == (200, "warning", 1)
+    assert "it broke" in work["reason"]
+
+
+def test_figures_are_for_operators(client) -> None:
+    client.get("/v1/bundles/all?replica=aws")
+    assert client.get("/metrics").status_code == 401
+    assert client.get("/metrics", headers=READER).status_code == 403
+    page = client.get("/metrics", headers=ADMIN)
+    assert page.status_code == 200
+    assert 'store_requests_total{operation="get_bundles_all",status="200"} 1.0' in page.text
+    assert "store_request_seconds_bucket" in page.text
+    assert "store_todo_parked 0.0" in page.text
+    assert "store_deliveries_pending 0.0" in page.text
+
+
+def test_the_operators_own_port_serves_figures_without_a_token_and_nothing_else(
+    settings, stores, chains
+) -> None:
+    own = replace(settings, ops_port=9999)
+    client = create_app(own, stores, chains=chains, verify=verify, cursor_key=b"k").test_client()
+    there = {"SERVER_PORT": "9999"}
+    assert client.get("/metrics", environ_overrides=there).status_code == 200
+    assert client.get("/health", environ_overrides=there).status_code == 200
+    refused = client.get("/v1/bundles/all?replica=aws", environ_overrides=there)
+    assert refused.status_code == 404
+    assert client.get("/metrics").status_code == 401
+
+
+def test_one_line_a_request_without_its_query(client, caplog) -> None:
+    with caplog.at_level(logging.INFO, logger="api.requests"):
+        client.get("/v1/bundles/all?replica=aws&search_after=secret", headers=INGEST)
+    (record,) = [one for one in caplog.records if one.name == "api.requests"]
+    line = json.loads(JsonLines("api").format(record))
+    assert line["path"] == "/v1/bundles/all"
+    assert (line["method"], line["status"]) == ("GET", 400)
+    assert line["principal"] == "ingest@example.org"
+    assert "secret" not in json.dumps(line)
+
+
+def test_a_line_carries_what_is_bound_around_it() -> None:
+    record = logging.makeLogRecord({"msg": "hello %s", "args": ("world",), "name": "n"})
+    with bound(request_id="r-1"):
+        line = json.loads(JsonLines("api").format(record))
+    assert (line["message"], line["request_id"], line["process"]) == ("hello world", "r-1", "api")
+    assert "request_id" not in json.loads(JsonLines("api").format(record))
+
+
+def test_a_sane_request_id_is_kept_and_another_replaced(client) -> None:
+    kept = client.get("/health", headers={"X-Request-Id": "abc-123"})
+    assert kept.headers["X-Request-Id"] == "abc-123"
+    for bad in ("a b", "x" * 200, "<script>", ""):
+        made = client.get("/health", headers={"X-Request-Id": bad})
+        assert made.headers["X-Request-Id"] not in ("", bad)
+
+
+@pytest.mark.parametrize("path", ["/", "/health", "/nothing", "/v1/swagger.json", "/v1/search"])
+def test_every_answer_has_a_request_id_and_a_content_type(client, path) -> None:
+    for method in ("GET", "HEAD", "OPTIONS", "POST"):
+        answer = client.open(path, method=method)
+        assert answer.headers["X-Request-Id"]
+        assert answer.headers["Content-Type"]
+
+
+def test_while_read_only_writes_are_503_and_reads_go_on(settings, stores, chains) -> None:
+    app = create_app(
+        replace(settings, read_only=True), stores, chains=chains, verify=verify, cursor_key=b"k"
+    )
+    client = app.test_client()
+    path = f"/v1/bundles/{uuid_of(1)}?replica=aws&version={VERSION}"
+    refused = client.put(path, json={}, headers=INGEST)
+    assert (refused.status_code, refused.json["code"]) == (503, "read_only")
+    assert "Retry-After" in refused.headers
+    assert client.get("/v1/bundles/all?replica=aws").status_code == 200
+    assert client.post("/v1/search?replica=aws", json={"es_query": {}}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code"),
+    [
+        (Unavailable("away"), 503, "service_unavailable"),
+        (TimedOut("slow"), 504, "timed_out"),
+        (StoreError("odd"), 500, "internal_error"),
+        (RuntimeError("a secret"), 500, "internal_error"),
+    ],
+)
+def test_a_failure_is_a_problem_with_retry_after_and_no_inside_story(
+    app, client, error, status, code, caplog
+) -> None:
+    def fail() -> None:
+        raise error
+
+    app.add_url_rule("/fail", "fail", fail, methods=["GET", "POST"])
+    answer = client.get("/fail")
+    assert (answer.status_code, answer.json["code"]) == (status, code)
+    assert "Retry-After" in answer.headers
+    assert "secret" not in answer.text
+    posted = client.post("/fail")
+    assert ("Retry-After" in posted.headers) == (status != 500)

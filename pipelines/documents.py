@@ -9,6 +9,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
+
 from pipelines.limits import MAX_INDEXED_FILES
 from pipelines.metadata import Unreadable, parse
 from pipelines.records import entry as shown_entry
@@ -84,7 +86,7 @@ def _files(
         except Unreadable as error:
             errors.append({"file": entry.name, "reason": str(error)})
             continue
-        room -= entry.size
+        room -= len(content or b"")
         files.setdefault(file_key(entry.name), []).append(value)
         errors.extend({"file": entry.name, "reason": remark} for remark in remarks)
     return files, errors
@@ -144,7 +146,11 @@ def withholding(document: dict[str, Any], paths: Collection[str]) -> dict[str, A
 
 def dump(document: Any) -> bytes:
     """The document as JSON; integers are exact whatever their size."""
-    return json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    try:
+        return orjson.dumps(document)
+    except TypeError:
+        # Integers beyond 64 bits, which the quick way does not know.
+        return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def load(data: bytes) -> dict[str, Any]:

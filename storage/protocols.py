@@ -141,6 +141,10 @@ class BlobStore(Protocol):
     def direct_url(self, key: str) -> str:
         """The object's address in its cloud's own words (`s3://`, `gs://`, `file://`)."""
 
+    def sweep_temporaries(self, older_than_s: float, *, now: float) -> int:
+        """Forget what writers that died left unfinished, uploads too, if nothing has touched it for
+        so long; returns how many. `now` is POSIX time."""
+
 
 class Source(Protocol):
     """One object that a depositor named by URL; only read, by its pin.

@@ -161,7 +161,7 @@ class LocalBlobs:
         return f"{self.root.as_uri()}/{quote(key, safe='/')}"
 
     def sweep_temporaries(self, older_than_s: float, *, now: float) -> int:
-        """Remove what crashed writers left; returns how many files."""
+        """See BlobStore."""
         return self._tree.sweep(now - older_than_s)
 
     @contextmanager

@@ -143,6 +143,16 @@ class PlainFolder:
         url = (self._root.absolute() / key).as_uri()
         return f"{url}/" if key.endswith("/") else url
 
+    def sweep_temporaries(self, older_than_s: float, *, now: float) -> int:
+        """See BlobStore."""
+        removed = 0
+        for path in self._root.glob(f"{INCOMING}*"):
+            with suppress(FileNotFoundError):
+                if path.stat().st_mtime < now - older_than_s:
+                    path.unlink()
+                    removed += 1
+        return removed
+
     def _path(self, key: str) -> Path:
         """Names are checked when a bundle is written; this holds whatever they are."""
         if key.startswith("/") or ".." in key.split("/") or "\0" in key:

@@ -1,6 +1,7 @@
 """A checkout folder: plain files under their own names, whole or absent."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,17 @@ def test_a_folder_that_cannot_be_written_is_forbidden(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(Forbidden):
         PlainFolder(tmp_path / "file").put("k", b"x")
+
+
+def test_what_a_crashed_copy_left_is_no_file_and_is_swept(
+    folder: PlainFolder, tmp_path: Path
+) -> None:
+    folder.put("k", b"")
+    (tmp_path / "plain" / ".incoming-crashed").write_bytes(b"x")
+    assert [info.key for info in folder.list("")] == ["k"]
+    assert folder.sweep_temporaries(60, now=time.time()) == 0
+    assert folder.sweep_temporaries(60, now=time.time() + 120) == 1
+    assert os.listdir(tmp_path / "plain") == ["k"]
 
 
 def test_a_direct_url_names_the_file(folder: PlainFolder, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ A backend enrols by a `Backend` in the parameters of one fixture, `tests/storage
 """
 
 import hashlib
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -411,6 +412,17 @@ class BlobStoreContract:
                 done.result()
         upload.complete()
         assert content(store, "k") == b"".join(bytes([n]) * size for n in range(8))
+
+    def test_what_nobody_finished_is_swept_once_it_is_old(self, store: BlobStore) -> None:
+        upload = store.upload("k", part_size=10, content_type=TYPE)
+        upload.part(1, [b"x"])
+        now = time.time()
+        assert store.sweep_temporaries(3600, now=now) == 0
+        assert upload.parts() == {1: 1}
+        assert store.sweep_temporaries(3600, now=now + 7200) >= 1
+        with pytest.raises(NotFound):
+            upload.part(2, [b"y"])
+        assert keys(store) == []
 
     # Copies
 

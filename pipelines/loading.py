@@ -7,8 +7,6 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
-import orjson
-
 from pipelines import documents
 from pipelines.ingest import Beat
 from pipelines.limits import SEGMENT_ENTRIES
@@ -28,8 +26,7 @@ def document(stores: Stores, replica: Replica, bundle_id: int, beat: Beat) -> di
     key = str(bundle_id)
     kept = stores.documents.get(key)
     if kept is not None:
-        loaded: dict[str, Any] = orjson.loads(kept)
-        return loaded
+        return documents.load(kept)
     with stores.catalog.read() as tx:
         bundle = bundles.by_id(tx, bundle_id).bundle
     entries = [entry for page in _pages(stores, bundle) for entry in page]
@@ -68,5 +65,3 @@ def _blob(stores: Stores, replica: Replica, entry: Entry) -> Iterator[bytes]:
         yield from stores.replicas[replica].read(key)
     except NotFound as error:
         raise NotFound(f"{replica} lacks {key} of {entry.name}.") from error
-
-

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from pipelines.flow import Step
 from storage import keys
-from storage.catalog import now_us, todo, uploads, visibility
 from storage.catalog import bundles as bundle_rows
 from storage.catalog import files as file_rows
+from storage.catalog import now_us, todo, uploads, visibility
 from storage.errors import NotFound
 from storage.model import FQID, REPLICAS, Replica, Todo
 from storage.stores import Stores
@@ -53,7 +53,8 @@ def differences(left: Iterable[str], right: Iterable[str]) -> Iterator[tuple[str
 
 def replication(stores: Stores) -> list[Swept]:
     """Compare every bucket's records with the catalog, and enqueue the repair of what differs."""
-    return [_compare(stores, kind, replica) for kind in KINDS for replica in REPLICAS]
+    records = [_compare(stores, kind, replica) for kind in KINDS for replica in REPLICAS]
+    return records + [_compare_blobs(stores, replica) for replica in REPLICAS]
 
 
 def _compare(stores: Stores, kind: keys.Kind, replica: Replica) -> Swept:
@@ -74,6 +75,40 @@ def _compare(stores: Stores, kind: keys.Kind, replica: Replica) -> Swept:
     if strange:
         log.info("sweep: %d %ss in %s are newer than the sweep or unknown", strange, kind, replica)
     return Swept(kind, replica, both, lacking, strange)
+
+
+def _compare_blobs(stores: Stores, replica: Replica) -> Swept:
+    """Bytes that the catalog knows in a bucket and that are gone come back with one of their
+    files; bytes that only the bucket has belong to a verification that is going on, or to none."""
+    both, lacking, strange = 0, 0, 0
+    for sha256, side in differences(_known_blobs(stores, replica), _listed_blobs(stores, replica)):
+        both += side == 0
+        lacking += side == -1
+        strange += side == 1
+        if side == -1:
+            with stores.catalog.read() as tx:
+                fqid = file_rows.with_blob(tx, sha256)
+            _bring(stores, "file", replica, [] if fqid is None else [str(fqid)])
+    return Swept("blob", replica, both, lacking, strange)
+
+
+def _known_blobs(stores: Stores, replica: Replica) -> Iterator[str]:
+    after = ""
+    while True:
+        with stores.catalog.read() as tx:
+            settled = now_us(tx) - SETTLED_US
+            page = file_rows.blobs_after(tx, replica, after, before_us=settled, limit=BATCH)
+        yield from page
+        if len(page) < BATCH:
+            return
+        after = page[-1]
+
+
+def _listed_blobs(stores: Stores, replica: Replica) -> Iterator[str]:
+    for info in stores.replicas[replica].list(keys.BLOBS):
+        sha256 = keys.parse_blob(info.key)
+        if sha256 is not None:
+            yield sha256
 
 
 def _bring(stores: Stores, kind: keys.Kind, replica: Replica, names: list[str]) -> None:

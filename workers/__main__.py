@@ -8,6 +8,8 @@ import threading
 from random import Random
 from types import FrameType
 
+from dramatiq import Worker
+
 import config
 from config.logs import configure
 from storage.connecting import connect
@@ -15,8 +17,6 @@ from workers import actors, broker
 from workers.chains import Chains
 from workers.claims import Working
 from workers.queues import QUEUES
-
-from dramatiq import Worker
 
 log = logging.getLogger(__name__)
 

@@ -29,9 +29,8 @@ STEPS: Mapping[Step, StepFunction] = {
 def declare(broker: Broker, working: Working) -> None:
     """Let the broker's workers run every step."""
     for step, promise in PROMISES.items():
-        dramatiq.actor(
-            _actor(step, working), actor_name=step, queue_name=promise.queue, broker=broker
-        )
+        named = dramatiq.actor(actor_name=str(step), queue_name=promise.queue, broker=broker)
+        named(_actor(step, working))
 
 
 def _actor(step: Step, working: Working) -> Callable[[str, str, str], None]:

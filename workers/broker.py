@@ -5,8 +5,6 @@ delayed or kept by the broker, and losing it loses nothing.
 """
 
 import os
-from typing import Any
-
 import redis
 
 from workers.queues import HEARTBEAT_TIMEOUT_MS, MAINTENANCE_CHANCE, PREFETCH
@@ -18,7 +16,7 @@ from dramatiq.brokers.redis import RedisBroker as _RedisBroker
 from dramatiq.brokers.stub import StubBroker
 
 
-class RedisBroker(_RedisBroker):  # type: ignore[misc]
+class RedisBroker(_RedisBroker):
     """Without delay queues: the next attempt's time lives in the catalog."""
 
     def declare_queue(self, queue_name: str) -> None:
@@ -35,8 +33,8 @@ class RedisBroker(_RedisBroker):  # type: ignore[misc]
 
 def connect(url: str) -> RedisBroker:
     """A broker whose dead workers' messages are taken over within seconds."""
-    client: redis.Redis[Any] = redis.Redis.from_url(url, socket_timeout=10, socket_keepalive=True)
-    return RedisBroker(
+    client = redis.Redis.from_url(url, socket_timeout=10, socket_keepalive=True)
+    return RedisBroker(  # type: ignore[no-untyped-call]
         client=client,
         middleware=[],
         heartbeat_timeout=HEARTBEAT_TIMEOUT_MS,
@@ -44,7 +42,7 @@ def connect(url: str) -> RedisBroker:
     )
 
 
-class MemoryBroker(StubBroker):  # type: ignore[misc]
+class MemoryBroker(StubBroker):
     """The same in one process, for tests."""
 
     def depth(self, queue_name: str) -> int:

@@ -16,8 +16,8 @@ from apscheduler.schedulers.background import BackgroundScheduler
 import config
 from config.logs import configure
 from pipelines import checkouts, sweeps
-from storage.connecting import connect
 from storage.catalog import events, leases, now_us, todo
+from storage.connecting import connect
 from storage.errors import StoreError
 from storage.stores import Stores
 from workers import broker

@@ -205,9 +205,7 @@ def lookup(tx: Tx, replica: Replica, keys: Sequence[FQID]) -> list[Found]:
     return tx.execute(text(statement), parameters).all()  # type: ignore[return-value]
 
 
-def lookup_statement(
-    tx: Tx, replica: Replica, keys: Sequence[FQID]
-) -> tuple[str, dict[str, Any]]:
+def lookup_statement(tx: Tx, replica: Replica, keys: Sequence[FQID]) -> tuple[str, dict[str, Any]]:
     """The statement of `lookup`, spelled so that the planner takes the index of what is visible,
     key by key, however large the tables are."""
     columns = {
@@ -279,3 +277,25 @@ def published_after(tx: Tx, after: FQID, *, before_us: int, limit: int) -> list[
     )
     rows = tx.execute(query.order_by(files.c.uuid, files.c.version).limit(limit))
     return [FQID(row[0], row[1]) for row in rows]
+
+
+def blobs_after(tx: Tx, replica: Replica, after: str, *, before_us: int, limit: int) -> list[str]:
+    """SHA-256 of bytes seen in a bucket before a moment, in order, after a given one."""
+    query = (
+        select(blobs.c.sha256)
+        .join(blob_replicas, blob_replicas.c.blob_id == blobs.c.id)
+        .where(blob_replicas.c.replica == replica, blob_replicas.c.state == "present")
+        .where(blobs.c.sha256 > after, blob_replicas.c.at_us < before_us)
+    )
+    return list(tx.execute(query.order_by(blobs.c.sha256).limit(limit)).scalars())
+
+
+def with_blob(tx: Tx, sha256: str) -> FQID | None:
+    """Some published file with these bytes."""
+    query = (
+        select(files.c.uuid, files.c.version)
+        .join(blobs, blobs.c.id == files.c.blob_id)
+        .where(blobs.c.sha256 == sha256, files.c.published_us.is_not(None))
+    )
+    row = tx.execute(query.limit(1)).first()
+    return None if row is None else FQID(row[0], row[1])

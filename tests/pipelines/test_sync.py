@@ -143,7 +143,9 @@ def bury(stores: Stores, uuid: str, version: str | None = None, reason: str = "r
 def test_a_tombstone_hides_in_every_replica_at_once(own: Stores) -> None:
     fqid = write(own, make_file(own, b"abc"))
     copy(own, "bundle", fqid)
-    steps = {f"{step} {replica}" for step in ("bury", "index", "match") for replica in ("aws", "gcp")}
+    steps = {
+        f"{step} {replica}" for step in ("bury", "index", "match") for replica in ("aws", "gcp")
+    }
     assert bury(own, fqid.uuid) == steps
     for replica in ("aws", "gcp"):
         with pytest.raises(NotFound):
@@ -184,9 +186,7 @@ def test_tombstone_records_are_written(own: Stores) -> None:
     fqid = write(own, make_file(own, b"abc"))
     bury(own, fqid.uuid, fqid.version)
     for replica in ("aws", "gcp"):
-        tombstones.write_record(
-            own, claim(own, Todo("bury", replica, str(fqid))), lambda _n: None
-        )
+        tombstones.write_record(own, claim(own, Todo("bury", replica, str(fqid))), lambda _n: None)
     key = keys.tombstone("bundle", fqid.uuid, fqid.version)
     assert everything(own, "aws")[key] == everything(own, "gcp")[key]
 
@@ -196,6 +196,8 @@ def old(stores: Stores) -> None:
     for name in ("files", "bundles"):
         with stores.catalog.write() as tx:
             tx.exec_driver_sql(f"UPDATE {name} SET published_us = published_us - 1000000000")
+    with stores.catalog.write() as tx:
+        tx.exec_driver_sql("UPDATE blob_replicas SET at_us = at_us - 1000000000")
 
 
 def test_a_sweep_brings_back_what_a_bucket_lost(own: Stores) -> None:
@@ -206,7 +208,12 @@ def test_a_sweep_brings_back_what_a_bucket_lost(own: Stores) -> None:
     for key in whole:
         own.replicas["gcp"].delete(key)
     swept = {(s.kind, s.replica): s.missing for s in sweeps.replication(own)}
-    assert swept == {("file", "aws"): 0, ("file", "gcp"): 1, ("bundle", "aws"): 0, ("bundle", "gcp"): 1}
+    lost = {"file": 1, "bundle": 1, "blob": 1}
+    assert swept == {
+        (kind, replica): count if replica == "gcp" else 0
+        for kind, count in lost.items()
+        for replica in ("aws", "gcp")
+    }
     copy(own, "bundle", fqid)
     for file in manifests.entries(own, manifests.find(own, "aws", fqid.uuid, None), 0, 9):
         copy(own, "file", file.file)
@@ -232,5 +239,3 @@ def test_differences_merges_sorted_listings() -> None:
         ("d", -1),
         ("e", 1),
     ]
-
-

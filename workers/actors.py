@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 import dramatiq
 
-from pipelines import checkouts, indexing, ingest, matching_steps, reservations, sync, tombstones
+from pipelines import checkouts, indexing, ingest, reservations, sync, telling, tombstones
 from pipelines.flow import Step
 from storage.model import Todo
 from workers.broker import Broker
@@ -17,8 +17,8 @@ STEPS: Mapping[Step, StepFunction] = {
     Step.SYNC: sync.sync,
     Step.SYNC_LARGE: sync.sync,
     Step.INDEX: indexing.index,
-    Step.MATCH: matching_steps.match,
-    Step.PERCOLATE: matching_steps.percolate,
+    Step.MATCH: telling.match,
+    Step.PERCOLATE: telling.percolate,
     Step.CHECKOUT: checkouts.checkout,
     Step.BURY: tombstones.write_record,
     Step.PUBLISH: reservations.complete,

@@ -5,6 +5,7 @@ delayed or kept by the broker, and losing it loses nothing.
 """
 
 import os
+
 import redis
 
 from workers.queues import HEARTBEAT_TIMEOUT_MS, MAINTENANCE_CHANCE, PREFETCH

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 
 from storage.blobs import envelope, layout, transfer
 from storage.blobs.envelope import UPLOAD_FRONT, Head, checked_head
-from storage.blobs.tree import UPLOADS, Tree
+from storage.blobs.tree import JOURNAL, UPLOADS, Tree
 from storage.errors import AlreadyExists, Invalid, NotFound
 from storage.protocols import BlobInfo
 
@@ -77,7 +77,9 @@ class LocalUpload:
 
     def parts(self) -> Mapping[int, int]:
         """See Upload."""
-        noted = {line["part"]: line["size"] for line in _lines(self._journal) if "part" in line}
+        with self._tree.speaking_of(self._head.key):
+            lines = [line for line in _lines(self._journal) if "part" in line]
+        noted = {line["part"]: line["size"] for line in lines}
         return {number: size for number, size in sorted(noted.items()) if size is not None}
 
     def complete(self, metadata: Mapping[str, str] | None = None) -> BlobInfo:
@@ -154,7 +156,7 @@ class LocalUpload:
 
 def _paths(tree: Tree, token: str) -> tuple[str, str]:
     path = os.path.join(tree.root, UPLOADS, token)
-    return path, f"{path}.journal"
+    return path, path + JOURNAL
 
 
 def _lines(journal: str) -> Iterator[dict[str, int]]:

@@ -4,6 +4,7 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Final
 
 from storage.blobs import envelope, layout
@@ -11,6 +12,7 @@ from storage.errors import AlreadyExists, NotFound, Unavailable
 
 TEMPORARY: Final = ".temporary"
 UPLOADS: Final = ".uploads"
+JOURNAL: Final = ".journal"
 """No key's path begins with a dot."""
 
 _ATTEMPTS = 16
@@ -101,11 +103,14 @@ class Tree:
         """Remove what crashed writers left before this time (POSIX); returns how many files."""
         removed = 0
         for folder in (TEMPORARY, UPLOADS):
-            for entry in os.scandir(os.path.join(self.root, folder)):
+            touched: dict[str, float] = {}
+            for path in map(Path, os.scandir(os.path.join(self.root, folder))):
                 with suppress(FileNotFoundError):
-                    if entry.stat(follow_symlinks=False).st_mtime < before:
-                        os.unlink(entry.path)
-                        removed += 1
+                    # An upload and its journal live and die together.
+                    touched[path.stem] = max(touched.get(path.stem, 0.0), path.stat().st_mtime)
+            old = [stem for stem, at in touched.items() if at < before]
+            names = (name for stem in old for name in (stem, stem + JOURNAL))
+            removed += sum(_unlink(self.root, folder, name) for name in names)
         return removed
 
     def _entries(self, folder: str, base: bytes) -> list[tuple[bytes, str]]:
@@ -141,6 +146,14 @@ class Tree:
     def _forget(self, folders: tuple[str, ...]) -> None:
         for depth in range(len(folders)):
             self._durable.discard(os.path.join(self.root, *folders[: depth + 1]))
+
+
+def _unlink(*path: str) -> int:
+    try:
+        os.unlink(os.path.join(*path))
+    except FileNotFoundError:
+        return 0
+    return 1
 
 
 def sync_folder(path: str) -> None:

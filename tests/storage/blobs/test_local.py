@@ -69,6 +69,15 @@ def test_what_crashed_writers_left_is_swept_once_it_is_old(store: LocalBlobs) ->
         upload.part(1, [b"x"])
 
 
+def test_an_upload_that_is_still_written_is_not_swept_by_halves(store: LocalBlobs) -> None:
+    upload = store.upload("k", part_size=10, content_type="x/y")
+    upload.part(1, [b"x" * 10])
+    journal = store.root / ".uploads" / f"{upload.token}.journal"
+    os.utime(journal, (0, 0))
+    assert store.sweep_temporaries(60, now=time.time()) == 0
+    assert upload.parts() == {1: 10}
+
+
 def test_nothing_but_objects_is_left_behind(store: LocalBlobs) -> None:
     store.put("a/b", b"x")
     with pytest.raises(AlreadyExists):

@@ -421,6 +421,8 @@ class BlobStoreContract:
         assert upload.parts() == {1: 1}
         assert store.sweep_temporaries(3600, now=now + 7200) >= 1
         with pytest.raises(NotFound):
+            upload.parts()
+        with pytest.raises(NotFound):
             upload.part(2, [b"y"])
         assert keys(store) == []
 

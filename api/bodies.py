@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 from flask import Request
 
-from storage.errors import Invalid, UnsupportedMediaType
+from storage.errors import Invalid, TooLarge, UnsupportedMediaType
 
 _JSON = frozenset({"application/json", "text/json"})
 _CHARSETS = frozenset({"utf-8", "utf8", "us-ascii"})
@@ -20,6 +20,9 @@ def read_json(request: Request, *, max_bytes: int, max_depth: int) -> Any:
     request.max_content_length = max_bytes
     _check_type(request)
     text = request.get_data(cache=True)
+    if request.content_length is None and len(text) >= max_bytes:
+        # A body of unannounced length is cut off at the limit, silently.
+        raise TooLarge(f"The body has more than {max_bytes} bytes")
     if not text.strip():
         return {}
     try:

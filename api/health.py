@@ -95,7 +95,7 @@ def _asked(name: str, check: Check) -> Part:
     except StoreError as error:
         return {"status": "failed", "reason": error.detail}
     except Exception as error:
-        log.warning("health of %s", name, exc_info=error)
+        log.warning("health of %s: %s", name, error)
         return {"status": "failed", "reason": f"{type(error).__name__}; see the log"}
 
 

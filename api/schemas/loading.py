@@ -68,6 +68,9 @@ def load_body(schema: Schema, given: Any) -> Any:
 
 def load_path(given: Mapping[str, str]) -> dict[str, str]:
     """The parameters of the path: all but a file's name are uuids, in any case."""
+    if "\ufffd" in given.get("filename", ""):
+        # What the server puts in the place of bytes that are no UTF-8.
+        raise Invalid("The file's name is not UTF-8", errors={"filename": ["Not UTF-8."]})
     return {
         name: text if name == "filename" else uuid_of(text, where=name)
         for name, text in given.items()

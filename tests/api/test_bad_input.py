@@ -1,8 +1,13 @@
 """Every operation refuses what is wrong with a clear problem, and changes nothing."""
 
+import io
+from dataclasses import replace
+
 import pytest
 
+from api.app import create_app
 from tests.api.builders import INGEST, READER, VERSION, uuid_of
+from tests.api.conftest import verify
 
 UUID = uuid_of(1)
 ENTRY = {"uuid": UUID, "version": VERSION, "name": "a", "indexed": False}
@@ -278,6 +283,20 @@ def test_an_oversized_body_is_413(client, settings) -> None:
         environ_overrides=announced,
     )
     check(answer, 413, "too_large")
+
+
+def test_a_body_of_unannounced_length_is_413_at_the_limit_too(settings, stores, chains) -> None:
+    small = replace(settings, max_body_bytes=1000)
+    app = create_app(small, stores, chains=chains, verify=verify, cursor_key=b"k")
+    for size, status in ((999, 400), (1000, 413), (5000, 413)):
+        answer = app.test_client().put(
+            BUNDLE,
+            input_stream=io.BytesIO(b"x" * size),
+            content_type="application/json",
+            headers={**INGEST, "Transfer-Encoding": "chunked"},
+            environ_overrides={"wsgi.input_terminated": True},
+        )
+        assert answer.status_code == status
 
 
 def test_unknown_paths_are_404_and_other_verbs_405_with_allow(client) -> None:

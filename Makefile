@@ -50,6 +50,10 @@ drill: $(DEV_READY) ## Kill workers and empty the queue while bundles are deposi
 bench: $(DEV_READY) ## Measure; the numbers go into bench/RESULTS.md
 	$(BIN)/python -m bench
 
+.PHONY: docs
+docs: $(DEV_READY) ## Write the tables of docs/operations.md from the code
+	$(BIN)/python -m tests.reference
+
 .PHONY: lock
 lock: $(DEV_READY) ## Pin requirements*.in into requirements*.txt
 	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv

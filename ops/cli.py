@@ -13,7 +13,7 @@ from auth.issue import Grant
 from config import Settings, SettingsError, load
 from ops import home, manual, ports, procfile, supervisor, tokens
 from ops.demo.cli import demo
-from ops.inspect import parked, status
+from ops.inspect import parked, status, sweep
 from ops.tables import show
 from storage.catalog import Catalog
 from storage.catalog.migrate import upgrade
@@ -88,5 +88,5 @@ def print_settings(settings: Settings, markdown: bool) -> None:
     show(Console(), "Settings", ("variable", "value", "meaning"), manual.current(settings))
 
 
-for command in (demo, status, parked):
+for command in (demo, status, sweep, parked):
     cli.add_command(command)

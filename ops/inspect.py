@@ -12,7 +12,9 @@ from rich.console import Console
 from config import Settings
 from ops import home as homes
 from ops.tables import show
+from pipelines import sweeps
 from storage.catalog import Catalog, todo
+from storage.connecting import connect
 from storage.model import Todo
 
 LISTED = 100
@@ -24,12 +26,21 @@ def status(settings: Settings) -> None:
     """Show the processes, the health, the backlog and what is parked."""
     console = Console()
     show(console, "Processes", ("process", "pid", "starts"), _processes(settings.home))
-    show(console, "Health", ("part", "state"), _health(settings))
+    show(console, "Health", ("part", "state", "reason"), _health(settings))
     with Catalog(settings.catalog).read() as tx:
         backlog, parked_count = todo.backlog(tx), todo.count_parked(tx)
     rows = [(step, replica, count) for (step, replica), count in sorted(backlog.items())]
     show(console, "Backlog", ("step", "replica", "open rows"), rows)
     click.echo(f"parked: {parked_count}")
+
+
+@click.command()
+@click.pass_obj
+def sweep(settings: Settings) -> None:
+    """Compare the buckets with the catalog now; what is missing becomes ordinary work."""
+    swept = sweeps.replication(connect(settings))
+    rows = ((one.kind, one.replica, one.seen, one.missing, one.strange) for one in swept)
+    show(Console(), "Sweep", ("kind", "replica", "there", "missing", "unknown"), rows)
 
 
 @click.group()
@@ -79,13 +90,14 @@ def _processes(home: Path) -> list[tuple[str, int, int]]:
     ]
 
 
-def _health(settings: Settings) -> list[tuple[str, Any]]:
+def _health(settings: Settings) -> list[tuple[str, str, str]]:
     """What the API says of its parts; one row with the reason when it says nothing."""
     try:
         reply = httpx.get(f"{settings.internal_url}/health", trust_env=False, timeout=5.0)
-        return list(dict(reply.json()).items())
-    except (httpx.HTTPError, ValueError) as error:
-        return [("api", f"does not answer: {type(error).__name__}")]
+        parts: dict[str, Any] = reply.json()["parts"]
+    except (httpx.HTTPError, ValueError, KeyError) as error:
+        return [("api", "failed", f"does not answer: {type(error).__name__}")]
+    return [(name, part["status"], part["reason"]) for name, part in parts.items()]
 
 
 def _time(us: int) -> str:

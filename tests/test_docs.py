@@ -1,0 +1,90 @@
+"""Documents that a change would falsify: commands, settings, queues, processes, links."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from ops import procfile
+from ops.cli import cli
+from tests import reference
+from workers.queues import QUEUES
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+def test_the_tables_of_the_operations_page_are_what_the_code_says() -> None:
+    text = reference.PAGE.read_text(encoding="utf-8")
+    assert text == reference.written(text), "run `make docs`"
+
+
+@pytest.mark.parametrize("table", reference.tables())
+def test_the_operations_page_has_every_table(table: str) -> None:
+    assert reference.tables()[table] in reference.PAGE.read_text(encoding="utf-8")
+
+
+@pages
+def test_every_make_target_that_is_named_exists(page: Path) -> None:
+    named = set(re.findall(r"\bmake ([a-z][a-z-]+)\b(?=[`\s])", code(page)))
+    assert named <= TARGETS
+
+
+@pages
+def test_every_command_that_is_named_exists(page: Path) -> None:
+    for words in re.findall(r"python -m ops((?: [a-z]+)*)", code(page)):
+        assert resolved(words.split()), f"python -m ops{words}"
+
+
+def resolved(words: list[str]) -> bool:
+    command: click.Command = cli
+    for word in words:
+        if not isinstance(command, click.Group):
+            return False
+        found = command.commands.get(word)
+        if found is None:
+            return False
+        command = found
+    return True
+
+
+def code(page: Path) -> str:
+    """Everything in a page that is set as code."""
+    text = page.read_text(encoding="utf-8")
+    blocks = re.findall(r"```[a-z]*\n(.*?)```", text, re.DOTALL)
+    spans = re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
+    return "\n".join(f"{piece} " for piece in (*blocks, *spans))
+
+
+@pages
+def test_every_link_to_a_file_leads_somewhere(page: Path) -> None:
+    assert [target for target in links(page) if not (page.parent / target).exists()] == []
+
+
+def links(page: Path) -> Iterator[str]:
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
+        if "://" not in target:
+            yield target
+
+
+def test_every_queue_is_worked_on_by_one_process_at_least() -> None:
+    workers = [line for line in procfile.read() if line.command[:3] == ("python", "-m", "workers")]
+    assert {queue for line in workers for queue in line.command[3:]} == set(QUEUES)
+
+
+def test_every_process_of_ours_can_be_found() -> None:
+    for line in procfile.read():
+        if line.command[:2] == ("python", "-m"):
+            path = ROOT / line.command[2].replace(".", "/")
+            assert path.with_suffix(".py").exists() or (path / "__main__.py").exists(), line.name
+
+
+def test_every_make_target_says_what_it_is_for() -> None:
+    text = (ROOT / "Makefile").read_text()
+    phony = set(re.findall(r"^\.PHONY: ([a-z-]+)$", text, re.MULTILINE))
+    assert phony == set(re.findall(r"^([a-z-]+):.*## \S", text, re.MULTILINE))

@@ -1,0 +1,195 @@
+"""JMESPath with bounds: the library's own meaning, with every step and produced element counted.
+
+A hundred characters can ask for half a million elements, and shared results for 2^64 once they are
+written out, so that work is paid from a budget before it is done.
+"""
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+from jmespath.exceptions import JMESPathError, JMESPathTypeError
+from jmespath.functions import Functions
+from jmespath.parser import Parser
+from jmespath.visitor import Options, TreeInterpreter
+
+from storage.errors import Invalid
+
+MAX_SOURCE_BYTES = 4 * 1024
+MAX_DEPTH = 64
+MAX_STEPS = 1_000_000
+KEPT = 32_768
+"""Compiled expressions that a process keeps."""
+
+_CHARACTERS = 64
+"""Characters of a string that count as one element."""
+_CHEAP = frozenset({"length", "type", "not_null", "to_array"})
+"""Functions that look at none of their argument's elements."""
+
+
+class Failed(Exception):
+    """An expression could not be evaluated on a document; the text says why, in bounded length."""
+
+
+class Budget:
+    """Steps that are left to one evaluation, or to several that share it."""
+
+    def __init__(self, steps: int = MAX_STEPS) -> None:
+        self.left = steps
+
+    def pay(self, steps: int) -> None:
+        """Take steps off; Failed when there are not enough."""
+        self.left -= steps
+        if self.left < 0:
+            raise Failed("The expression takes more steps than allowed.")
+
+    def pay_for(self, value: Any) -> None:
+        """Take off what it costs to walk all of a value, shared parts as often as they occur."""
+        waiting = [value]
+        while waiting:
+            part = waiting.pop()
+            self.pay(1)
+            if isinstance(part, str):
+                self.pay(len(part) // _CHARACTERS)
+            elif isinstance(part, list):
+                self.pay(len(part))
+                waiting += part
+            elif isinstance(part, dict):
+                self.pay(len(part))
+                waiting += part.values()
+
+
+class Expression:
+    """A compiled expression; may be evaluated by many threads at once."""
+
+    def __init__(self, source: str, tree: Any) -> None:
+        self.source, self._tree = source, tree
+
+    def search(self, document: Any, budget: Budget | None = None) -> Any:
+        """What the expression yields; Failed when it cannot be evaluated within the budget."""
+        interpreter = _Counting(budget or Budget())
+        try:
+            return interpreter.visit(self._tree, document)
+        except Failed:
+            raise
+        except RecursionError as error:
+            raise Failed("The expression is nested too deep.") from error
+        except Exception as error:
+            raise Failed(_told(error)) from error
+
+    def matches(self, document: Any, budget: Budget | None = None) -> bool:
+        """Whether the result is not false in JMESPath's sense: null, false and what is empty."""
+        result = self.search(document, budget)
+        return not (result is None or result is False or result in ("", [], {}))
+
+
+@functools.lru_cache(KEPT)
+def compiled(source: str) -> Expression:
+    """The expression of this text; Invalid (`invalid_jmespath`) says what is wrong with it."""
+    if len(source.encode(errors="replace")) > MAX_SOURCE_BYTES:
+        raise _refused(f"it has more than {MAX_SOURCE_BYTES} bytes")
+    try:
+        tree = Parser().parse(source).parsed
+    except JMESPathError as error:
+        raise _refused(str(error).partition("\n")[0].rstrip(" :.")) from error
+    except (RecursionError, ValueError, LookupError, TypeError) as error:
+        raise _refused("it cannot be parsed") from error
+    if _depth(tree) > MAX_DEPTH:
+        raise _refused(f"it is nested deeper than {MAX_DEPTH}")
+    return Expression(source, tree)
+
+
+def _refused(reason: str) -> Invalid:
+    return Invalid(f"Not a JMESPath expression: {reason[:300]}.", code="invalid_jmespath")
+
+
+def _depth(tree: Any) -> int:
+    deepest, waiting = 0, [(tree, 1)]
+    while waiting:
+        node, depth = waiting.pop()
+        deepest = max(deepest, depth)
+        # The children of a slice are its numbers.
+        waiting += [(child, depth + 1) for child in node["children"] if isinstance(child, dict)]
+    return deepest
+
+
+def _told(error: Exception) -> str:
+    # The library's own text of a type error quotes the value, of whatever size.
+    if isinstance(error, JMESPathTypeError):
+        wanted = ", ".join(map(str, error.expected_types))
+        return f"{error.function_name}() got {error.actual_type} where it takes {wanted}."
+    return f"{type(error).__name__}: {error}"[:300]
+
+
+class _Counting(TreeInterpreter):
+    """The library's interpreter, paying for every node it visits and every list it makes."""
+
+    def __init__(self, budget: Budget) -> None:
+        super().__init__(Options(custom_functions=_CountingFunctions(budget)))
+        self._budget = budget
+
+    def visit(self, node: Any, *args: Any, **kwargs: Any) -> Any:
+        self._budget.pay(1)
+        return super().visit(node, *args, **kwargs)
+
+    def visit_comparator(self, node: Any, value: Any) -> Any:
+        left, right = (self.visit(child, value) for child in node["children"])
+        if type(left) is type(right) and isinstance(left, list | dict) and len(left) == len(right):
+            self._budget.pay_for(left)
+        paid: Any = {**node, "children": _literals(left, right)}
+        return super().visit_comparator(paid, value)
+
+    def visit_flatten(self, node: Any, value: Any) -> Any:
+        base = self.visit(node["children"][0], value)
+        if isinstance(base, list):
+            self._budget.pay(sum(len(part) if isinstance(part, list) else 1 for part in base))
+        paid: Any = {**node, "children": _literals(base)}
+        return super().visit_flatten(paid, value)
+
+    def visit_slice(self, node: Any, value: Any) -> Any:
+        if isinstance(value, list):
+            self._budget.pay(len(range(*slice(*node["children"]).indices(len(value)))))
+        return super().visit_slice(node, value)
+
+
+def _literals(*values: Any) -> list[Any]:
+    """Nodes that yield what was evaluated already."""
+    return [{"type": "literal", "value": value, "children": []} for value in values]
+
+
+class _CountingFunctions(Functions):
+    """The library's functions, each paying for its arguments before it looks at them."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+
+    def call_function(self, function_name: str, resolved_args: Any) -> Any:
+        if function_name not in _CHEAP:
+            self._budget.pay(sum(map(_size, resolved_args)))
+        if function_name in ("to_string", "contains"):
+            self._pay_for_whole(function_name, resolved_args)
+        elif function_name == "join":
+            self._budget.pay(sum(_joined(resolved_args)) // _CHARACTERS)
+        return super().call_function(function_name, resolved_args)
+
+    def _pay_for_whole(self, name: str, args: list[Any]) -> None:
+        if name == "to_string":
+            self._budget.pay_for(args)
+        elif len(args) == 2 and isinstance(args[0], list) and isinstance(args[1], list | dict):
+            # Compared with every element of its own size.
+            for element in args[0]:
+                if isinstance(element, list | dict) and len(element) == len(args[1]):
+                    self._budget.pay_for(args[1])
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, str):
+        return len(value) // _CHARACTERS
+    return len(value) if isinstance(value, list | dict) else 0
+
+
+def _joined(args: list[Any]) -> Iterator[int]:
+    """The lengths of what `join` puts together, glue included."""
+    if len(args) == 2 and isinstance(args[0], str) and isinstance(args[1], list):
+        yield len(args[0]) * len(args[1])
+        yield from (len(part) for part in args[1] if isinstance(part, str))

@@ -1,0 +1,275 @@
+"""Deliveries: recorded when an event is matched, closed when their receiver took them.
+
+What one subscription is told of one bundle goes out in the order of the events, one attempt at a
+time: only the earliest pending delivery of such a pair is ever due.
+"""
+
+import json
+import uuid as uuids
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from sqlalchemy import text
+
+from storage.catalog import bulk, events, heads
+from storage.catalog.engine import Tx, now_us
+from storage.model import Event
+
+NAMESPACE = uuids.UUID("0a3cb7d5-7a0e-5c55-8f0b-5b1f5c0e9d4e")
+"""Frozen: delivery ids are UUIDv5 of `<subscription uuid>/<event id>` in this namespace."""
+
+State = Literal["pending", "delivered", "failed", "superseded", "cancelled"]
+TEST: Final = "TEST"
+"""The event type of a delivery that its owner asked for."""
+CHUNK_ROWS, CHUNK_CHARACTERS = 1000, 8_000_000
+"""The most that one statement inserts."""
+CANCELLED = 1000
+"""Deliveries of a deleted subscription that one statement cancels."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewDelivery:
+    """A match: the payload to send, or with `failure` why the stored query could not be asked."""
+
+    uuid: str
+    subscription_id: int
+    payload: str
+    failure: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """All that one attempt needs; `attempts` counts those made before."""
+
+    id: int
+    uuid: str
+    endpoint_id: int
+    subscription_id: int
+    subscription_uuid: str
+    bundle_uuid: str
+    attempts: int
+    payload: str
+    callback_url: str
+    method: str
+    encoding: str
+    form_fields: Mapping[str, str]
+    payload_form_field: str
+    hmac_key_id: str | None
+    hmac_secret: bytes | None = field(repr=False)
+    deleted: bool
+
+    @property
+    def pair(self) -> tuple[int, str]:
+        """What is told in order."""
+        return self.subscription_id, self.bundle_uuid
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How an attempt ended, and what becomes of the delivery: `state` pending is due again."""
+
+    delivery_id: int
+    at_us: int
+    seconds: float
+    status: int | None
+    error: str | None
+    body: str | None
+    state: State
+    due_us: int
+    reason: str | None
+
+
+def delivery_id(subscription_uuid: str, event_id: str) -> str:
+    """The one id of this delivery, the same on every attempt and however often it is matched."""
+    return str(uuids.uuid5(NAMESPACE, f"{subscription_uuid}/{event_id}"))
+
+
+def record(tx: Tx, fresh: Sequence[NewDelivery], event: Event) -> int:
+    """Insert what an event's match found, once; returns how many are new.
+
+    A version's end supersedes what still waits to tell of its creation, whichever of the two is
+    matched first: the head is locked, so that one of them sees the other.
+    """
+    heads.lock(tx, "bundle", [event.fqid.uuid])
+    ended = event.type == "CREATE" and _ended(tx, event)
+    made = sum(_insert(tx, chunk, event, ended=ended) for chunk in _chunks(fresh))
+    if event.type != "CREATE":
+        _supersede(tx, event)
+    return made
+
+
+def _ended(tx: Tx, event: Event) -> bool:
+    ends = (events.event_id(kind, event.replica, event.fqid) for kind in ("TOMBSTONE", "DELETE"))
+    return any(events.get(tx, end) is not None for end in ends)
+
+
+def _chunks(fresh: Sequence[NewDelivery]) -> Iterable[list[NewDelivery]]:
+    chunk: list[NewDelivery] = []
+    room = CHUNK_CHARACTERS
+    for row in fresh:
+        if chunk and (len(chunk) == CHUNK_ROWS or len(row.payload) > room):
+            yield chunk
+            chunk, room = [], CHUNK_CHARACTERS
+        chunk.append(row)
+        room -= len(row.payload)
+    if chunk:
+        yield chunk
+
+
+def _insert(tx: Tx, chunk: Sequence[NewDelivery], event: Event, *, ended: bool) -> int:
+    columns: bulk.Columns = {
+        "uuid": ("text", [row.uuid for row in chunk]),
+        "subscription_id": ("bigint", [row.subscription_id for row in chunk]),
+        "payload": ("text", [row.payload for row in chunk]),
+        "failure": ("text", [row.failure for row in chunk]),
+    }
+    source, parameters = bulk.derived(tx, "fresh", columns)
+    inserted = text(
+        "INSERT INTO deliveries (uuid, subscription_id, event_id, endpoint_id, event_type,"
+        " bundle_uuid, bundle_version, payload, state, event_us, due_us, created_us, finished_us,"
+        " reason)"
+        " SELECT fresh.uuid, s.id, :event_id, s.endpoint_id, :event_type, :bundle_uuid,"
+        " :bundle_version, fresh.payload,"
+        " CASE WHEN fresh.failure IS NOT NULL THEN 'failed' ELSE :state END,"
+        " :event_us, :now, :now,"
+        " CASE WHEN fresh.failure IS NOT NULL THEN :now ELSE CAST(:finished AS bigint) END,"
+        " coalesce(fresh.failure, :reason)"
+        f" FROM {source} JOIN subscriptions s ON s.id = fresh.subscription_id"
+        " WHERE s.deleted_us IS NULL ORDER BY s.id ON CONFLICT DO NOTHING"
+    )
+    now = now_us(tx)
+    told = {
+        "event_id": event.id,
+        "event_type": event.type,
+        "bundle_uuid": event.fqid.uuid,
+        "bundle_version": event.fqid.version,
+        "event_us": event.at_us,
+        "now": now,
+        "state": "superseded" if ended else "pending",
+        "finished": now if ended else None,
+        "reason": SUPERSEDED if ended else None,
+    }
+    return tx.execute(inserted, {**parameters, **told}).rowcount
+
+
+SUPERSEDED = "The version is no longer there."
+
+
+def _supersede(tx: Tx, event: Event) -> None:
+    closed = text(
+        "UPDATE deliveries SET state = 'superseded', finished_us = :now, reason = :reason"
+        " WHERE state = 'pending' AND event_type = 'CREATE' AND bundle_uuid = :uuid"
+        " AND bundle_version = :version AND subscription_id IN"
+        " (SELECT id FROM subscriptions WHERE replica = :replica)"
+    )
+    fqid = event.fqid
+    told = {"uuid": fqid.uuid, "version": fqid.version, "replica": event.replica}
+    tx.execute(closed, {**told, "now": now_us(tx), "reason": SUPERSEDED})
+
+
+def add_test(tx: Tx, fresh: NewDelivery, *, bundle_uuid: str, version: str) -> None:
+    """Record a delivery that no event caused."""
+    now = now_us(tx)
+    event = {"event_id": fresh.uuid, "event_type": TEST, "uuid": fresh.uuid, "now": now}
+    inserted = text(
+        "INSERT INTO deliveries (uuid, subscription_id, event_id, endpoint_id, event_type,"
+        " bundle_uuid, bundle_version, payload, state, event_us, due_us, created_us)"
+        " SELECT :uuid, id, :event_id, endpoint_id, :event_type, :bundle_uuid, :version, :payload,"
+        " 'pending', :now, :now, :now FROM subscriptions WHERE id = :subscription_id"
+    )
+    told = {"bundle_uuid": bundle_uuid, "version": version, "payload": fresh.payload}
+    tx.execute(inserted, {**event, **told, "subscription_id": fresh.subscription_id})
+
+
+_DUE = text("""
+    SELECT d.id, d.uuid, d.endpoint_id, d.subscription_id, s.uuid AS subscription_uuid,
+        d.bundle_uuid, d.attempts, d.payload, s.callback_url, s.method, s.encoding, s.form_fields,
+        s.payload_form_field, s.hmac_key_id, s.hmac_secret, s.deleted_us
+    FROM deliveries d JOIN subscriptions s ON s.id = d.subscription_id
+    WHERE d.state = 'pending' AND d.endpoint_id = :endpoint_id AND d.due_us <= :now
+    AND NOT EXISTS (
+        SELECT 1 FROM deliveries o
+        WHERE o.state = 'pending' AND o.bundle_uuid = d.bundle_uuid
+        AND o.subscription_id = d.subscription_id
+        AND (o.event_us < d.event_us OR (o.event_us = d.event_us AND o.id < d.id))
+    )
+    ORDER BY d.due_us LIMIT :limit
+""")
+
+
+def due(tx: Tx, endpoint_id: int, *, limit: int) -> list[Due]:
+    """What an endpoint may be sent now, the longest due first; of each pair the earliest event."""
+    rows = tx.execute(_DUE, {"endpoint_id": endpoint_id, "limit": limit, "now": now_us(tx)})
+    return [_due(dict(row)) for row in rows.mappings()]
+
+
+def _due(row: dict[str, Any]) -> Due:
+    deleted = row.pop("deleted_us") is not None
+    return Due(**row | {"form_fields": json.loads(row["form_fields"]), "deleted": deleted})
+
+
+def close(tx: Tx, results: Sequence[Result]) -> None:
+    """Record attempts and what becomes of their deliveries, many at once.
+
+    An attempt that a receiver took is the truth even of what was superseded or cancelled meanwhile;
+    any other outcome changes what is still pending only.
+    """
+    if not results:
+        return
+    _lock(tx, [result.delivery_id for result in results])
+    source, parameters = bulk.derived(tx, "done", _columns(results))
+    attempted = text(
+        "INSERT INTO attempts (delivery_id, number, at_us, seconds, status, error, body)"
+        " SELECT d.id, d.attempts + 1, done.at_us, done.seconds, done.status, done.error, done.body"
+        f" FROM {source} JOIN deliveries d ON d.id = done.id WHERE true ON CONFLICT DO NOTHING"
+    )
+    closed = text(
+        "UPDATE deliveries SET attempts = deliveries.attempts + 1,"
+        f" state = CASE WHEN {_OPEN} THEN done.state ELSE deliveries.state END,"
+        f" due_us = CASE WHEN {_OPEN} THEN done.due_us ELSE deliveries.due_us END,"
+        f" reason = CASE WHEN {_OPEN} THEN done.reason ELSE deliveries.reason END,"
+        f" finished_us = CASE WHEN {_OPEN} AND done.state <> 'pending' THEN :now"
+        " ELSE deliveries.finished_us END"
+        f" FROM {source} WHERE deliveries.id = done.id"
+    )
+    tx.execute(attempted, parameters)
+    tx.execute(closed, {**parameters, "now": now_us(tx)})
+
+
+_OPEN = "(deliveries.state = 'pending' OR done.state = 'delivered')"
+
+
+def _columns(results: Sequence[Result]) -> bulk.Columns:
+    return {
+        "id": ("bigint", [result.delivery_id for result in results]),
+        "at_us": ("bigint", [result.at_us for result in results]),
+        "seconds": ("double precision", [result.seconds for result in results]),
+        "status": ("integer", [result.status for result in results]),
+        "error": ("text", [result.error for result in results]),
+        "body": ("text", [result.body for result in results]),
+        "state": ("text", [result.state for result in results]),
+        "due_us": ("bigint", [result.due_us for result in results]),
+        "reason": ("text", [result.reason for result in results]),
+    }
+
+
+def _lock(tx: Tx, ids: Collection[int]) -> None:
+    """Two dispatchers that made the same attempt count one after the other."""
+    if tx.dialect.name == "sqlite":
+        return
+    source, parameters = bulk.derived(tx, "held", {"id": ("bigint", sorted(ids))})
+    held = f"SELECT d.id FROM deliveries d JOIN {source} ON held.id = d.id ORDER BY d.id"
+    tx.execute(text(held + " FOR UPDATE OF d"), parameters)
+
+
+def cancel(tx: Tx, subscription_id: int, endpoint_id: int) -> int:
+    """Cancel a bounded number of a deleted subscription's deliveries; returns how many."""
+    cancelled = text(
+        "UPDATE deliveries SET state = 'cancelled', finished_us = :now, reason = :reason"
+        " WHERE id IN (SELECT id FROM deliveries WHERE state = 'pending'"
+        " AND endpoint_id = :endpoint_id AND subscription_id = :subscription_id LIMIT :limit)"
+    )
+    which = {"endpoint_id": endpoint_id, "subscription_id": subscription_id, "limit": CANCELLED}
+    told = {"now": now_us(tx), "reason": "The subscription was deleted."}
+    return tx.execute(cancelled, {**which, **told}).rowcount

@@ -1,0 +1,119 @@
+"""Endpoints: the receivers of deliveries, each held by one dispatcher at a time.
+
+A dispatcher leases endpoints that have something due, and hands them back with what it learnt of
+their pace; those of one that died are free again when the lease has run out.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from sqlalchemy import select, text
+
+from storage.catalog import bulk
+from storage.catalog.engine import Tx, now_us
+from storage.catalog.schema import endpoints
+
+# `'pending'` is spelled out in every statement: the partial indexes want a literal.
+_BUSY = """
+    WITH RECURSIVE busy (id) AS (
+        SELECT min(endpoint_id) FROM deliveries WHERE state = 'pending'
+        UNION ALL
+        SELECT (SELECT min(endpoint_id) FROM deliveries
+                WHERE state = 'pending' AND endpoint_id > busy.id)
+        FROM busy WHERE busy.id IS NOT NULL
+    )
+    SELECT e.id FROM busy JOIN endpoints e ON e.id = busy.id
+    WHERE e.lease_us < :now AND e.resume_us <= :now
+    AND EXISTS (SELECT 1 FROM deliveries d
+                WHERE d.state = 'pending' AND d.endpoint_id = e.id AND d.due_us <= :now)
+    ORDER BY e.lease_us LIMIT :limit
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """How a receiver fares: see `pipelines.pacing`."""
+
+    id: int
+    failures: int
+    width: float
+    resume_us: int
+
+
+def known(tx: Tx, address: str) -> int:
+    """The id of the endpoint at this address, made when it is new."""
+    made = text("INSERT INTO endpoints (address) VALUES (:address) ON CONFLICT DO NOTHING")
+    tx.execute(made, {"address": address})
+    query = select(endpoints.c.id).where(endpoints.c.address == address)
+    return int(tx.execute(query).scalar_one())
+
+
+def waiting(tx: Tx, *, limit: int) -> list[int]:
+    """Endpoints with something due that nobody holds, the longest unserved first.
+
+    Walks from one endpoint with anything pending to the next: a million deliveries that wait for
+    one dead receiver are one step.
+    """
+    rows = tx.execute(text(_BUSY), {"now": now_us(tx), "limit": limit})
+    return [int(ident) for ident in rows.scalars()]
+
+
+def claim(tx: Tx, ids: Collection[int], *, token: str, lease_s: float) -> list[Endpoint]:
+    """Hold those of the endpoints that are still free, until the lease ends."""
+    if not ids:
+        return []
+    source, parameters = bulk.derived(tx, "wanted", {"id": ("bigint", sorted(ids))})
+    now = now_us(tx)
+    taken = text(
+        "UPDATE endpoints SET token = :token, lease_us = :until"
+        f" FROM (SELECT e.id FROM endpoints e JOIN {source} ON wanted.id = e.id"
+        f" WHERE e.lease_us < :now ORDER BY e.id{_skipping(tx)}) AS free"
+        " WHERE endpoints.id = free.id"
+        " RETURNING endpoints.id, failures, width, resume_us"
+    )
+    until = now + int(lease_s * 1e6)
+    rows = tx.execute(taken, {**parameters, "token": token, "until": until, "now": now})
+    return [Endpoint(*row) for row in rows]
+
+
+def _skipping(tx: Tx) -> str:
+    return "" if tx.dialect.name == "sqlite" else " FOR UPDATE OF e SKIP LOCKED"
+
+
+def renew(tx: Tx, ids: Collection[int], *, token: str, lease_s: float) -> set[int]:
+    """Hold on for another lease; returns the ids, what is missing was taken by another."""
+    if not ids:
+        return set()
+    source, parameters = bulk.derived(tx, "held", {"id": ("bigint", sorted(ids))})
+    kept = text(
+        f"UPDATE endpoints SET lease_us = :until FROM {source}"
+        " WHERE endpoints.id = held.id AND endpoints.token = :token RETURNING endpoints.id"
+    )
+    until = now_us(tx) + int(lease_s * 1e6)
+    return set(tx.execute(kept, {**parameters, "token": token, "until": until}).scalars())
+
+
+def release(tx: Tx, rows: Iterable[Endpoint], *, token: str) -> None:
+    """Hand endpoints back with what was learnt of them; those lost meanwhile are left alone."""
+    listed = sorted(rows, key=lambda row: row.id)
+    if not listed:
+        return
+    columns: bulk.Columns = {
+        "id": ("bigint", [row.id for row in listed]),
+        "failures": ("integer", [row.failures for row in listed]),
+        "width": ("double precision", [row.width for row in listed]),
+        "resume_us": ("bigint", [row.resume_us for row in listed]),
+    }
+    source, parameters = bulk.derived(tx, "back", columns)
+    released = text(
+        "UPDATE endpoints SET token = NULL, lease_us = :now, failures = back.failures,"
+        f" width = back.width, resume_us = back.resume_us FROM {source}"
+        " WHERE endpoints.id = back.id AND endpoints.token = :token"
+    )
+    tx.execute(released, {**parameters, "token": token, "now": now_us(tx) - 1})
+
+
+def wake(tx: Tx, ident: int) -> None:
+    """Let the next attempt go out at once, whatever the endpoint's past."""
+    woken = text("UPDATE endpoints SET resume_us = 0 WHERE id = :id AND token IS NULL")
+    tx.execute(woken, {"id": ident})

@@ -1,0 +1,166 @@
+"""Subscriptions: whom to tell of which events. Owners count theirs under a lock.
+
+Every change bumps a counter of its replica and type, so that whoever keeps compiled stored queries
+sees from one row whether they are still all there is.
+"""
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from sqlalchemy import Row, func, insert, select, text, update
+
+from storage.catalog import endpoints, heads
+from storage.catalog.engine import Tx, now_us
+from storage.catalog.schema import subscriptions
+from storage.model import Replica
+
+SubscriptionType = Literal["jmespath", "elasticsearch"]
+JMESPATH: Final = "jmespath"
+ELASTICSEARCH: Final = "elasticsearch"
+
+OWNER, CHANGES = "subscriber", "subscriptions"
+"""Kinds of head rows: one an owner, locked to count; one a replica and type, counting changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """`query` is JMESPath text or the JSON of an es_query; `hmac_secret` is sealed."""
+
+    uuid: str
+    owner: str
+    replica: Replica
+    type: SubscriptionType
+    query: str | None
+    callback_url: str
+    method: str
+    encoding: str
+    form_fields: Mapping[str, str]
+    payload_form_field: str
+    hmac_key_id: str | None = None
+    hmac_secret: bytes | None = field(default=None, repr=False)
+    attachments: Mapping[str, Mapping[str, str]] | None = None
+    id: int = 0
+    endpoint_id: int = 0
+    created_us: int = 0
+
+
+def add(tx: Tx, fresh: Subscription, *, address: str, limit: int) -> Subscription | None:
+    """Record it, due to be told of every later event; None when its owner has `limit` already."""
+    heads.lock(tx, OWNER, [fresh.owner])
+    if count(tx, fresh.owner) >= limit:
+        return None
+    values = _values(fresh) | {
+        "endpoint_id": endpoints.known(tx, address),
+        "created_us": now_us(tx),
+    }
+    made = insert(subscriptions).values(**values).returning(subscriptions)
+    row = tx.execute(made).one()
+    _changed(tx, fresh.replica, fresh.type)
+    return _subscription(row)
+
+
+def _values(fresh: Subscription) -> dict[str, Any]:
+    return {
+        "uuid": fresh.uuid,
+        "owner": fresh.owner,
+        "replica": fresh.replica,
+        "type": fresh.type,
+        "query": fresh.query,
+        "callback_url": fresh.callback_url,
+        "method": fresh.method,
+        "encoding": fresh.encoding,
+        "form_fields": json.dumps(dict(fresh.form_fields)),
+        "payload_form_field": fresh.payload_form_field,
+        "hmac_key_id": fresh.hmac_key_id,
+        "hmac_secret": fresh.hmac_secret,
+        "attachments": None if fresh.attachments is None else json.dumps(fresh.attachments),
+    }
+
+
+def count(tx: Tx, owner: str) -> int:
+    """How many an owner has, of both types and in all replicas."""
+    query = select(func.count()).select_from(subscriptions)
+    mine = (subscriptions.c.owner == owner) & subscriptions.c.deleted_us.is_(None)
+    return int(tx.execute(query.where(mine)).scalar_one())
+
+
+def of_owner(tx: Tx, owner: str, replica: Replica, kind: SubscriptionType) -> list[Subscription]:
+    """An owner's live subscriptions, the oldest first."""
+    query = (
+        select(subscriptions)
+        .where(subscriptions.c.owner == owner, subscriptions.c.replica == replica)
+        .where(subscriptions.c.type == kind, subscriptions.c.deleted_us.is_(None))
+        .order_by(subscriptions.c.id)
+    )
+    return [_subscription(row) for row in tx.execute(query)]
+
+
+def find(tx: Tx, uuid: str) -> Subscription | None:
+    """The live subscription of that uuid, whosoever it is."""
+    live = (subscriptions.c.uuid == uuid) & subscriptions.c.deleted_us.is_(None)
+    row = tx.execute(select(subscriptions).where(live)).first()
+    return None if row is None else _subscription(row)
+
+
+def remove(tx: Tx, gone: Subscription) -> int | None:
+    """Mark it deleted; the time of it, or None when somebody else did so just now."""
+    now = now_us(tx)
+    live = (subscriptions.c.id == gone.id) & subscriptions.c.deleted_us.is_(None)
+    if tx.execute(update(subscriptions).where(live).values(deleted_us=now)).rowcount != 1:
+        return None
+    _changed(tx, gone.replica, gone.type)
+    return now
+
+
+def changes(tx: Tx, replica: Replica, kind: SubscriptionType) -> int:
+    """How often the subscriptions of a replica and type changed."""
+    return heads.changes(tx, CHANGES, f"{replica}/{kind}")
+
+
+def live(tx: Tx, replica: Replica, kind: SubscriptionType) -> list[int]:
+    """The ids of all that an event of the replica may match, in order."""
+    query = (
+        select(subscriptions.c.id)
+        .where(subscriptions.c.replica == replica, subscriptions.c.type == kind)
+        .where(subscriptions.c.deleted_us.is_(None))
+    )
+    return sorted(tx.execute(query).scalars())
+
+
+def by_ids(tx: Tx, ids: Collection[int]) -> list[Subscription]:
+    """Those subscriptions, in no promised order."""
+    listed = sorted(ids)
+    chunks = [listed[start : start + 500] for start in range(0, len(listed), 500)]
+    queries = [select(subscriptions).where(subscriptions.c.id.in_(chunk)) for chunk in chunks]
+    return [_subscription(row) for query in queries for row in tx.execute(query)]
+
+
+def _changed(tx: Tx, replica: Replica, kind: SubscriptionType) -> None:
+    counted = text(
+        "INSERT INTO heads (kind, uuid, changes) VALUES (:kind, :name, 1)"
+        " ON CONFLICT (kind, uuid) DO UPDATE SET changes = heads.changes + 1"
+    )
+    tx.execute(counted, {"kind": CHANGES, "name": f"{replica}/{kind}"})
+
+
+def _subscription(row: Row[Any]) -> Subscription:
+    return Subscription(
+        uuid=row.uuid,
+        owner=row.owner,
+        replica=row.replica,
+        type=row.type,
+        query=row.query,
+        callback_url=row.callback_url,
+        method=row.method,
+        encoding=row.encoding,
+        form_fields=json.loads(row.form_fields),
+        payload_form_field=row.payload_form_field,
+        hmac_key_id=row.hmac_key_id,
+        hmac_secret=row.hmac_secret,
+        attachments=None if row.attachments is None else json.loads(row.attachments),
+        id=row.id,
+        endpoint_id=row.endpoint_id,
+        created_us=row.created_us,
+    )

@@ -1,6 +1,7 @@
 """What an operator looks at and re-drives: processes, health, the backlog, parked rows."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from rich.console import Console
 
 from config import Settings
 from ops import home as homes
+from ops import tokens
 from ops.tables import show
 from pipelines import sweeps
 from storage.catalog import Catalog, todo
@@ -38,7 +40,8 @@ def status(settings: Settings) -> None:
 @click.pass_obj
 def sweep(settings: Settings) -> None:
     """Compare the buckets with the catalog now; what is missing becomes ordinary work."""
-    swept = sweeps.replication(connect(settings))
+    opened = connect(replace(settings, secret_key=tokens.secret_key(settings)))
+    swept = sweeps.replication(opened)
     rows = ((one.kind, one.replica, one.seen, one.missing, one.strange) for one in swept)
     show(Console(), "Sweep", ("kind", "replica", "there", "missing", "unknown"), rows)
 

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import httpx
 
-from auth.keys import secret
 from config import Settings
 from ops import home as homes
 from ops import ports, queue_server, tokens
@@ -244,8 +243,8 @@ def environment(settings: Settings, environ: Mapping[str, str]) -> dict[str, str
         "PATH": os.pathsep.join((programs, environ.get("PATH", os.defpath))),
         "PYTHONUNBUFFERED": "1",
         "STORE_HOME": str(settings.home.absolute()),
-        "STORE_SECRET_KEY": secret(settings.home, given=settings.secret_key).decode(),
         "STORE_PORT": str(settings.port),
+        "STORE_SECRET_KEY": tokens.secret_key(settings),
     }
 
 

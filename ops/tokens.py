@@ -1,4 +1,4 @@
-"""Bearer tokens signed with the embedded store's own key."""
+"""The embedded store's own secret, and bearer tokens signed with its own key."""
 
 import time
 import uuid
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from auth.claims import read
 from auth.issue import Grant, issue
-from auth.keys import KeyFile
+from auth.keys import KeyFile, secret
 from config import Settings
 from ops import home as homes
 from storage.errors import Unauthorized
@@ -24,6 +24,11 @@ def make(settings: Settings, grant: Grant, *, now: float, token_id: str) -> str:
         now=now,
         token_id=token_id,
     )
+
+
+def secret_key(settings: Settings) -> str:
+    """The store's secret: the operator's, else the one that this home keeps."""
+    return secret(settings.home, given=settings.secret_key).decode()
 
 
 def administrator(settings: Settings) -> Grant:

@@ -52,7 +52,7 @@ LIVES_IN = {
     "joserfc": {"auth"},
     "authlib": {"auth"},
     "argon2": {"auth"},
-    "cryptography": {"auth"},
+    "cryptography": {"auth", "storage"},
     "dramatiq": {"workers"},
     "apscheduler": {"workers"},
     "aiohttp": {"workers"},

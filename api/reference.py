@@ -13,6 +13,8 @@ from api.operation import Operation
 from api.services import Services
 from api.urls import external_base
 
+EXAMPLES = {"uuid": "6ba7b810-9dad-11d1-80b4-00c04fd430c8", "boolean": False, "integer": 1}
+"""By format or type, for what brings no example of its own."""
 POLICY = "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'"
 
 
@@ -47,56 +49,69 @@ def register_reference(app: Flask, services: Services, operations: Sequence[Oper
 def grouped(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The operations of each tag, as the page shows them."""
     groups = {tag["name"]: {**tag, "operations": []} for tag in document["tags"]}
-    server = document["servers"][0]["url"]
     for path, verbs in document["paths"].items():
         for verb, described in verbs.items():
             shown = {**described, "method": verb.upper(), "path": path}
-            shown["curl"] = curl(server, shown)
-            shown["body"] = _body_members(document, described)
+            shown["curl"] = curl(document, shown)
+            shown["members"] = members(document, described)
             groups[described["tags"][0]]["operations"].append(shown)
     return list(groups.values())
 
 
-def curl(server: str, operation: Mapping[str, Any]) -> str:
-    """A command line that calls the operation with its required parameters."""
+def members(document: Mapping[str, Any], operation: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Name, schema and whether required, of each member of a JSON body."""
+    schema = _resolved(document, _body_schema(operation) or {})
+    required = schema.get("required", ())
+    return [
+        {"name": name, "required": name in required, "schema": part}
+        for name, part in schema.get("properties", {}).items()
+    ]
+
+
+def curl(document: Mapping[str, Any], operation: Mapping[str, Any]) -> str:
+    """A command line that calls the operation with what it requires."""
     path, query = operation["path"], []
     for parameter in operation["parameters"]:
-        example = _example(parameter["schema"], parameter["name"])
+        name, value = parameter["name"], str(example(document, parameter["schema"]))
         if parameter["in"] == "path":
-            path = path.replace("{" + parameter["name"] + "}", example)
+            path = path.replace("{" + name + "}", value)
         elif parameter.get("required"):
-            query.append(f"{parameter['name']}={example}")
-    url = server + path + ("?" + "&".join(query) if query else "")
-    return " \\\n  ".join(["curl " + shlex.quote(url), *_options(operation)])
+            query.append(f"{name}={value}")
+    url = document["servers"][0]["url"] + path + ("?" + "&".join(query) if query else "")
+    return " \\\n  ".join(["curl " + shlex.quote(url), *_options(document, operation)])
 
 
-def _options(operation: Mapping[str, Any]) -> Iterable[str]:
-    method, body = operation["method"], operation.get("requestBody")
+def _options(document: Mapping[str, Any], operation: Mapping[str, Any]) -> Iterable[str]:
+    method, body = operation["method"], _body_schema(operation)
     if method == "HEAD":
         yield "--head"
-    elif method not in ("GET", "POST") or (method == "POST" and not body):
+    elif method != "GET":
         yield f"-X {method}"
     if operation.get("security"):
         yield '-H "Authorization: Bearer $TOKEN"'
-    if body and "application/octet-stream" in body["content"]:
+    if body is not None:
+        yield "--json " + shlex.quote(json.dumps(example(document, body)))
+    elif "requestBody" in operation:
         yield "--data-binary @sample_1.fastq.gz"
-    elif body:
-        yield "--json @body.json"
 
 
-def _example(schema: Mapping[str, Any], name: str) -> str:
-    return str(schema.get("example", schema.get("default", f"<{name}>")))
-
-
-def _body_members(document: Mapping[str, Any], operation: Mapping[str, Any]) -> list[Any]:
-    """Name, kind, whether required, and meaning of each member of a JSON body."""
+def _body_schema(operation: Mapping[str, Any]) -> Mapping[str, Any] | None:
     content = operation.get("requestBody", {}).get("content", {})
-    schema = _resolved(document, content.get("application/json", {}).get("schema", {}))
-    required = schema.get("required", ())
-    return [
-        {"name": name, "required": name in required, "schema": part, "kind": kind(part)}
-        for name, part in schema.get("properties", {}).items()
-    ]
+    schema: Mapping[str, Any] | None = content.get("application/json", {}).get("schema")
+    return schema
+
+
+def example(document: Mapping[str, Any], schema: Mapping[str, Any]) -> Any:
+    """A value that the schema accepts: its own example, or the least that it requires."""
+    schema = _resolved(document, schema)
+    if "example" in schema:
+        return schema["example"]
+    if schema.get("type") == "object":
+        parts, required = schema.get("properties", {}), schema.get("required", ())
+        return {name: example(document, parts[name]) for name in parts if name in required}
+    if schema.get("type") == "array":
+        return [example(document, schema["items"])]
+    return EXAMPLES.get(schema.get("format", schema.get("type", "")), "text")
 
 
 def _resolved(document: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -110,7 +125,7 @@ def kind(schema: Mapping[str, Any]) -> str:
     if "$ref" in schema:
         return str(schema["$ref"]).rpartition("/")[2]
     if "enum" in schema:
-        return " or ".join(json.dumps(value) for value in schema["enum"])
+        return " or ".join(str(value) for value in schema["enum"])
     if schema.get("type") == "array":
         return f"list of {kind(schema.get('items', {}))}"
     return str(schema.get("format") or schema.get("type", "any"))

@@ -3,15 +3,20 @@
 import json
 import keyword
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from flask import Flask
 from openapi_spec_validator import validate
 
+from api.app import create_app
 from api.operations import OPERATIONS
+from api.reference import example
+from api.schemas.loading import load_body
 from auth.access import NEEDS, Need
 from tests.api.builders import VERSION
+from tests.api.conftest import verify
 
 VERBS = {"get", "put", "post", "delete", "head", "patch"}
 SPECIFIED = {
@@ -153,12 +158,15 @@ def test_every_example_is_accepted_by_its_own_schema() -> None:
                     assert field.deserialize(example) is not None, (operation.name, name)
 
 
+def test_every_body_that_the_reference_shows_is_accepted(document) -> None:
+    for operation in OPERATIONS:
+        if operation.body is not None:
+            shown = document["paths"][operation.path][operation.method.lower()]
+            schema = shown["requestBody"]["content"]["application/json"]["schema"]
+            load_body(operation.body, example(document, schema))
+
+
 def test_the_external_url_wins_over_the_host(settings, stores, chains) -> None:
-    from dataclasses import replace
-
-    from api.app import create_app
-    from tests.api.conftest import verify
-
     told = replace(settings, external_url="https://store.example/base/")
     app = create_app(told, stores, chains=chains, verify=verify, cursor_key=b"k")
     document = app.test_client().get("/swagger.json", headers={"Host": "evil.example"}).json

@@ -1,0 +1,40 @@
+import pytest
+
+from api.urls import believed
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "localhost:8000", "127.0.0.1", "127.9.9.9:1", "[::1]:80", "a.localhost"]
+)
+def test_loopback_is_believed(host) -> None:
+    assert believed(host, ())
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "",
+        "example.org",
+        "127.0.0.1.example.org",
+        "localhost.example.org",
+        "[::2]",
+        "10.0.0.1",
+        "a b",
+    ],
+)
+def test_another_host_is_not(host) -> None:
+    assert not believed(host, ())
+
+
+def test_a_listed_host_is_believed_with_and_without_its_port() -> None:
+    assert believed("store.example", ("Store.Example",))
+    assert believed("store.example:8000", ("store.example",))
+    assert believed("store.example:8000", ("store.example:8000",))
+    assert not believed("store.example:8001", ("store.example:8000",))
+
+
+@pytest.mark.parametrize(
+    "host", ["store.example/x", "store.example@evil", "store.example:x", "a\r\nb"]
+)
+def test_what_is_no_host_is_not_believed_even_when_it_begins_like_one(host) -> None:
+    assert not believed(host, ("store.example", "a"))

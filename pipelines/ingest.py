@@ -6,7 +6,7 @@ file be seen, or left behind, whose checksums are not all as declared.
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pipelines import areas, checksums, files, flow, formats, records, topics
@@ -91,22 +91,24 @@ def deposit(
     Invalid (scheme), Forbidden (the store's own buckets), Unprocessable (`source_not_found`,
     `missing_checksum`, `invalid_checksum`), Conflict (other content, or other content pending).
     """
-    _refuse_foreign(stores, new.source_url, author)
-    info = stores.sources.open(new.source_url).head()
-    task = _described(new, info, author, prefixes)
+    url = _own_spelling(stores, new.source_url, author)
+    info = stores.sources.open(url).head()
+    task = _described(replace(new, source_url=url), info, author, prefixes)
     with stores.catalog.write() as tx:
         heads.lock(tx, files.KIND, [new.fqid.uuid])
         return _settled(tx, task) or _joined(tx, task) or _started(tx, task, request_id)
 
 
-def _refuse_foreign(stores: Stores, url: str, author: str) -> None:
-    """Neither the store's own buckets nor another owner's area may be read through us."""
+def _own_spelling(stores: Stores, url: str, author: str) -> str:
+    """The URL as workers know it, whatever host an area was addressed by. Forbidden: neither the
+    store's own buckets nor another owner's area may be read through us."""
     if stores.sources.own(url):
         raise Forbidden("The store's own buckets cannot be a source.")
     key = stores.sources.area_key(url)
     named = None if key is None else keys.parse_area_file(key)
     if named is not None and areas.find(stores, named[0]).owner != author:
         raise Forbidden("This area is another owner's.")
+    return url if key is None else stores.areas.direct_url(key)
 
 
 def _described(new: Deposit, info: BlobInfo, author: str, prefixes: tuple[str, ...]) -> TaskRow:

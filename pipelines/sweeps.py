@@ -175,3 +175,9 @@ def unfinished_uploads(stores: Stores, *, older_than_s: float) -> int:
         with stores.catalog.write() as tx:
             uploads.closed(tx, replica, key, token)
     return len(rows)
+
+
+def temporaries(stores: Stores, *, older_than_s: float, now: float) -> int:
+    """Remove what writers that died left in the buckets' working space."""
+    buckets = (*stores.replicas.values(), stores.areas, *stores.checkouts.values())
+    return sum(bucket.sweep_temporaries(older_than_s, now=now) for bucket in buckets)

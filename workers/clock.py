@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType
 from uuid import uuid4
@@ -101,6 +102,7 @@ class Clock:
         for swept in sweeps.replication(self._stores):
             log.info("sweep: %s", swept)
         sweeps.unfinished_uploads(self._stores, older_than_s=UPLOAD_AGE_S)
+        sweeps.temporaries(self._stores, older_than_s=UPLOAD_AGE_S, now=time.time())
         with self._stores.catalog.read() as tx:
             before = now_us(tx) - self._settings.checkout_keep_days * _DAY_US
         checkouts.expire(self._stores, before)

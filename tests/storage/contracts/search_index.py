@@ -1,0 +1,294 @@
+"""What every search index must do, whatever engine is behind it.
+
+A backend enrols by a function in the parameters of one fixture, `tests/storage/search/`.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from storage.errors import Invalid, NotFound
+from storage.protocols import IndexedDocument, SearchIndex
+from storage.query.analysis import flatten
+from storage.query.clauses import Clause, MatchAll
+from storage.query.evaluate import compile_query
+from storage.query.grammar import parse_request
+from tests.storage.contracts import real_data
+from tests.storage.contracts.generated import Generator
+from tests.storage.contracts.meanings import (
+    DOCUMENTS,
+    MEANINGS,
+    Meaning,
+    document,
+    identity,
+)
+
+EVERYTHING = MatchAll()
+SOME = parse_request({"exists": {"field": "n"}})
+
+
+def made(number: int, *, change: int = 1, **members: Any) -> IndexedDocument:
+    """A live document; three share each version."""
+    uuid, version = named(number)
+    content = {"bundle_info": {"uuid": uuid, "version": version}, "n": number, **members}
+    return IndexedDocument(uuid, version, "shape#1", change, content)
+
+
+def stub(number: int, *, change: int) -> IndexedDocument:
+    uuid, version = named(number)
+    return IndexedDocument(uuid, version, "shape#1", change, None)
+
+
+def named(number: int) -> tuple[str, str]:
+    return (
+        f"{number % 3}0000000-0000-4000-8000-{number:012x}",
+        f"2026-01-01T{number // 3:06d}.000000Z",
+    )
+
+
+def of(content: Mapping[str, Any]) -> IndexedDocument:
+    info = content["bundle_info"]
+    return IndexedDocument(info["uuid"], info["version"], "shape#1", 1, content)
+
+
+def walk(index: SearchIndex, query: Clause, size: int) -> Iterator[tuple[str, str]]:
+    after = None
+    while True:
+        page = index.search(query, size=size, after=after)
+        assert len(page.hits) <= size
+        yield from ((hit.uuid, hit.version) for hit in page.hits)
+        if page.after is None:
+            return
+        after = page.after
+
+
+def found(index: SearchIndex, query: Clause) -> list[tuple[str, str]]:
+    return list(walk(index, query, 500))
+
+
+def newest_first(names: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    return sorted(sorted(names), key=lambda name: name[1], reverse=True)
+
+
+class SearchIndexContract:
+    """Subclass it where a fixture `index` gives an empty index of the engine."""
+
+    def test_an_empty_index_finds_nothing(self, index: SearchIndex) -> None:
+        page = index.search(EVERYTHING, size=10)
+        assert (list(page.hits), page.total, page.after) == ([], 0, None)
+        assert index.get(*named(1)) is None
+
+    def test_what_was_written_is_found_at_once_and_is_verbatim(self, index: SearchIndex) -> None:
+        values = {"big": 2**80 + 1, "long": 2**63 - 1, "float": 0.1, "text": "é\u0000\U0001f600"}
+        assert index.write([made(1, values=values)]) == []
+        (hit,) = index.search(EVERYTHING, size=10, raw=True).hits
+        assert (hit.uuid, hit.version) == named(1)
+        assert hit.document is not None
+        assert json.loads(hit.document)["values"] == values
+        assert index.get(*named(1)) == hit.document
+
+    def test_documents_come_without_their_content_unless_asked(self, index: SearchIndex) -> None:
+        index.write([made(1)])
+        assert [hit.document for hit in index.search(EVERYTHING, size=10).hits] == [None]
+
+    @pytest.mark.parametrize("query", [EVERYTHING, SOME], ids=["everything", "some"])
+    @pytest.mark.parametrize("size", [1, 4, 10, 11, 50])
+    def test_a_walk_is_newest_first_then_by_uuid(
+        self, index: SearchIndex, query: Clause, size: int
+    ) -> None:
+        index.write([made(number) for number in range(10)])
+        everything = newest_first(named(number) for number in range(10))
+        assert list(walk(index, query, size)) == everything
+
+    def test_every_page_tells_the_whole_number(self, index: SearchIndex) -> None:
+        index.write([made(number) for number in range(5)])
+        first = index.search(SOME, size=2)
+        second = index.search(SOME, size=2, after=first.after)
+        assert (first.total, second.total) == (5, 5)
+
+    def test_a_walk_sees_once_what_was_there_though_others_come_and_go(
+        self, index: SearchIndex
+    ) -> None:
+        index.write([made(number) for number in range(10, 20)])
+        steps = walk(index, SOME, 3)
+        seen = [next(steps) for _ in range(3)]
+        index.write([made(number) for number in (5, 25)] + [stub(19, change=2)])
+        index.write([made(number, change=3, again=True) for number in range(10, 19)])
+        seen += list(steps)
+        there = [named(number) for number in range(10, 19)]
+        assert sorted(seen) == sorted({*seen})
+        assert {*there} <= {*seen}
+
+    @pytest.mark.parametrize("pointer", ["", "x", "!", "0" * 40, "é"])
+    def test_a_pointer_that_was_made_up_is_refused(self, index: SearchIndex, pointer: str) -> None:
+        with pytest.raises(Invalid) as refused:
+            index.search(EVERYTHING, size=1, after=pointer)
+        assert refused.value.code == "illegal_token"
+
+    def test_a_stub_hides_the_document(self, index: SearchIndex) -> None:
+        index.write([made(1), made(2)])
+        index.write([stub(1, change=2)])
+        assert found(index, EVERYTHING) == [named(2)]
+        assert found(index, SOME) == [named(2)]
+        assert index.search(EVERYTHING, size=10).total == 1
+        assert index.get(*named(1)) is None
+
+    def test_a_late_write_does_not_bring_a_stub_back(self, index: SearchIndex) -> None:
+        index.write([stub(1, change=2)])
+        index.write([made(1, change=1)])
+        assert found(index, EVERYTHING) == []
+
+    def test_a_later_change_does(self, index: SearchIndex) -> None:
+        index.write([stub(1, change=2)])
+        index.write([made(1, change=3)])
+        assert found(index, EVERYTHING) == [named(1)]
+
+    @pytest.mark.parametrize("order", [(1, 2), (2, 1)])
+    def test_the_larger_change_wins_whatever_the_order(
+        self, index: SearchIndex, order: tuple[int, int]
+    ) -> None:
+        for change in order:
+            index.write([made(1, change=change, word=f"change{change}")])
+        assert found(index, parse_request({"match": {"word": "change2"}})) == [named(1)]
+        assert found(index, parse_request({"match": {"word": "change1"}})) == []
+
+    def test_the_larger_change_wins_within_one_write(self, index: SearchIndex) -> None:
+        index.write([made(1, change=2, word="new"), made(1, change=1, word="old")])
+        index.write([made(2, change=1, word="old"), made(2, change=2, word="new")])
+        assert len(found(index, parse_request({"match": {"word": "new"}}))) == 2
+        assert found(index, parse_request({"match": {"word": "old"}})) == []
+
+    def test_writing_again_changes_nothing(self, index: SearchIndex) -> None:
+        for _ in range(2):
+            assert index.write([made(1)]) == []
+        assert index.search(SOME, size=10).total == 1
+
+    def test_a_refused_document_does_not_stop_the_others(self, index: SearchIndex) -> None:
+        (refusal,) = index.write([made(1), made(2, text="\ud800"), made(3)])
+        assert (refusal.uuid, refusal.version) == named(2)
+        assert refusal.reason
+        assert found(index, SOME) == newest_first([named(1), named(3)])
+
+    def test_what_a_document_reports_in_its_errors_is_kept_but_not_found(
+        self, index: SearchIndex
+    ) -> None:
+        index.write([made(1, a={"b": "kept"}, c="kept", errors=[{"path": "a", "reason": "kind"}])])
+        assert found(index, parse_request({"term": {"a.b": "kept"}})) == []
+        assert found(index, parse_request({"term": {"c": "kept"}})) == [named(1)]
+        assert b'"kept"' in (index.get(*named(1)) or b"")
+
+    def test_ids_are_uuid_and_version(self, index: SearchIndex) -> None:
+        index.write([made(number) for number in range(4)])
+        values = [".".join(named(number)) for number in (1, 3, 9)] + ["x", named(2)[0]]
+        query = parse_request({"ids": {"values": values}})
+        assert found(index, query) == newest_first([named(1), named(3)])
+
+    def test_the_widest_queries_are_answered(self, index: SearchIndex) -> None:
+        index.write([made(1), made(2)])
+        wide = [{"term": {"n": number}} for number in range(2, 502)]
+        query = {"bool": {"should": wide, "must_not": [{"term": {"n": 2}}] * 500}}
+        assert found(index, parse_request(query)) == []
+        query = {"bool": {"must": [{"exists": {"field": "n"}}] * 500, "should": wide}}
+        assert len(found(index, parse_request(query))) == 2
+
+    def test_the_deepest_queries_are_answered(self, index: SearchIndex) -> None:
+        index.write([made(1), made(2)])
+        query: dict[str, Any] = {"term": {"n": 1}}
+        for _ in range(9):
+            query = {"bool": {"must": [query, {"match_all": {}}], "must_not": {"term": {"n": 2}}}}
+            query = {"bool": {"should": [query, {"match_none": {}}]}}
+        assert found(index, parse_request(query)) == [named(1)]
+
+    def test_long_texts_are_looked_for(self, index: SearchIndex) -> None:
+        index.write([made(1, text="a b c"), made(2, text="c")])
+        many = " ".join(f"w{number}" for number in range(2_000))
+        query = {"match": {"text": {"query": f"a b {many}", "minimum_should_match": 2}}}
+        assert found(index, parse_request(query)) == [named(1)]
+
+    def test_a_rebuild_is_filled_beside_the_current_generation(self, index: SearchIndex) -> None:
+        index.write([made(1, word="before"), made(2)])
+        generation = index.begin_rebuild()
+        index.write([made(3)])
+        assert found(index, EVERYTHING) == newest_first(named(n) for n in (1, 2, 3))
+        index.write([made(1, word="after")])
+        index.finish_rebuild(generation)
+        assert found(index, EVERYTHING) == newest_first([named(1), named(3)])
+        assert found(index, parse_request({"match": {"word": "after"}})) == [named(1)]
+
+    def test_a_rebuild_may_be_begun_and_finished_twice(self, index: SearchIndex) -> None:
+        index.write([made(1)])
+        generation = index.begin_rebuild()
+        index.write([made(2)])
+        assert index.begin_rebuild() == generation
+        index.finish_rebuild(generation)
+        index.finish_rebuild(generation)
+        assert found(index, EVERYTHING) == [named(2)]
+        assert index.begin_rebuild() != generation
+
+    def test_only_a_generation_that_is_being_built_can_be_finished(
+        self, index: SearchIndex
+    ) -> None:
+        with pytest.raises(NotFound):
+            index.finish_rebuild("no such generation")
+
+    def test_the_engine_names_itself(self, index: SearchIndex) -> None:
+        assert index.ping()
+
+    def test_every_meaning_is_kept(self, index: SearchIndex) -> None:
+        index.write([of(document(name)) for name in DOCUMENTS])
+        names = {identity(name): name for name in DOCUMENTS}
+        wrong = [
+            (meaning, got)
+            for meaning in MEANINGS
+            if (got := _names(index, meaning, names)) != {*meaning.names.split()}
+        ]
+        assert wrong == []
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_generated_queries_find_what_the_evaluator_matches(
+        self, index: SearchIndex, seed: int
+    ) -> None:
+        generator = Generator(seed)
+        documents = [generator.document(number) for number in range(100)]
+        matched = compare(index, documents, generator, queries=250)
+        assert 50 < matched < 240
+
+    def test_queries_of_real_metadata_find_what_the_evaluator_matches(
+        self, index: SearchIndex
+    ) -> None:
+        documents = real_data.documents()
+        words, fields = real_data.vocabulary(documents)
+        patterns = [*fields, "*", "files.run_json.*", "*.keyword", "files.*.title"]
+        generator = Generator(1, words=words, fields=fields, patterns=patterns)
+        assert compare(index, documents, generator, queries=60) > 10
+
+
+def _names(index: SearchIndex, meaning: Meaning, names: Mapping[tuple[str, str], str]) -> set[str]:
+    return {names[hit] for hit in found(index, parse_request(meaning.query))}
+
+
+def compare(
+    index: SearchIndex, documents: list[dict[str, Any]], generator: Generator, *, queries: int
+) -> int:
+    """Ask the index and the evaluator the same; answers how many queries matched something."""
+    assert index.write([of(content) for content in documents]) == []
+    flats = [(of(content), flatten(content)) for content in documents]
+    matched = 0
+    for query in (generator.query() for _ in range(queries)):
+        clause = _parsed(query)
+        matches = compile_query(clause)
+        expected = newest_first((d.uuid, d.version) for d, flat in flats if matches(flat))
+        assert found(index, clause) == expected, query
+        matched += bool(expected)
+    return matched
+
+
+def _parsed(query: dict[str, Any]) -> Clause:
+    try:
+        return parse_request(query)
+    except Invalid as refused:
+        # Strings made at random may be none; that much is known of them here.
+        assert "query_string" in refused.detail
+        return EVERYTHING

@@ -9,6 +9,8 @@ import dramatiq
 import pytest
 import redis
 from dramatiq.brokers.redis import RedisBroker
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from ops import ports
 from ops.procfile import ROOT
@@ -53,6 +55,32 @@ def test_a_published_notice_reaches_who_listens(port: int) -> None:
         until(lambda: (board.get_message(timeout=0.1) or {}).get("type") == "subscribe")
         client.publish("topic", "now")
         until(lambda: (board.get_message(timeout=0.1) or {}).get("data") == b"now")
+
+
+def test_an_error_reply_leaves_the_connection_open(port: int) -> None:
+    never = Retry(NoBackoff(), 0)
+    with redis.Redis(port=port, single_connection_client=True, retry=never) as client:
+        for _ in range(5):
+            with pytest.raises(redis.exceptions.NoScriptError):
+                client.evalsha("0" * 40, 0)
+        assert client.ping()
+
+
+def test_a_subscriber_that_went_away_does_not_disturb_the_others(port: int) -> None:
+    with redis.Redis(port=port) as client:
+        gone = client.pubsub()
+        gone.subscribe("topic")
+        gone.close()
+        assert client.publish("topic", "now") in (0, 1)
+        assert client.publish("topic", "again") == 0
+
+
+def test_large_values_pass_whole(port: int) -> None:
+    value = bytes(range(256)) * 10_000
+    with redis.Redis(port=port) as client:
+        client.set("large", value)
+        assert client.get("large") == value
+        client.delete("large")
 
 
 def test_an_emptied_server_goes_on_serving(port: int) -> None:

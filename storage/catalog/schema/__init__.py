@@ -1,0 +1,52 @@
+"""The catalog's tables. Times are microseconds since 1970 UTC by the catalog's clock (`_us`).
+
+Text keys compare by byte (listings are in byte order), so PostgreSQL gets COLLATE "C".
+"""
+
+from storage.catalog.schema.base import metadata
+from storage.catalog.schema.existing import (
+    blob_replicas,
+    blobs,
+    bundle_segments,
+    bundles,
+    entries,
+    files,
+    heads,
+    presence,
+    segments,
+    tombstones,
+    uploads,
+    visible,
+)
+from storage.catalog.schema.searching import documents, shapes
+from storage.catalog.schema.telling import attempts, deliveries, endpoints, events, subscriptions
+from storage.catalog.schema.working import areas, checkouts, leases, meta, tasks, todo
+
+__all__ = [
+    "areas",
+    "attempts",
+    "blob_replicas",
+    "blobs",
+    "bundle_segments",
+    "bundles",
+    "checkouts",
+    "deliveries",
+    "documents",
+    "endpoints",
+    "entries",
+    "events",
+    "files",
+    "heads",
+    "leases",
+    "meta",
+    "metadata",
+    "presence",
+    "segments",
+    "shapes",
+    "subscriptions",
+    "tasks",
+    "todo",
+    "tombstones",
+    "uploads",
+    "visible",
+]

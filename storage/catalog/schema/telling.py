@@ -1,0 +1,144 @@
+"""Tables of events, subscriptions and deliveries."""
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+
+from storage.catalog.schema.base import Id, Key, metadata, narrow
+
+events = Table(
+    "events",
+    metadata,
+    Column("id", Key, primary_key=True),
+    Column("replica", Key, nullable=False),
+    Column("type", Key, nullable=False),
+    Column("uuid", Key, nullable=False),
+    Column("version", Key, nullable=False),
+    Column("bundle_id", Id, nullable=False),
+    Column("at_us", BigInteger, nullable=False),
+    Column("seq", BigInteger),
+    Column("seq_us", BigInteger),
+    Index("uq_events_replica_seq", "replica", "seq", unique=True),
+    Index(
+        "ix_events_unnumbered",
+        "at_us",
+        sqlite_where=text("seq IS NULL"),
+        postgresql_where=text("seq IS NULL"),
+    ),
+)
+"""Committed unnumbered; the one sequencer gives `seq` and `seq_us`, which order feeds."""
+
+subscriptions = Table(
+    "subscriptions",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("uuid", Key, nullable=False, unique=True),
+    Column("owner", Key, nullable=False),
+    Column("replica", Key, nullable=False),
+    Column("type", Key, nullable=False),
+    Column("query", Text),
+    Column("callback_url", Text, nullable=False),
+    Column("method", Text, nullable=False),
+    Column("encoding", Text, nullable=False),
+    Column("form_fields", Text, nullable=False),
+    Column("payload_form_field", Text, nullable=False),
+    Column("hmac_key_id", Text),
+    Column("hmac_secret", LargeBinary),
+    Column("attachments", Text),
+    Column("endpoint_id", Id, ForeignKey("endpoints.id"), nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+    Column("deleted_us", BigInteger),
+    Index(
+        "ix_subscriptions_owner",
+        "owner",
+        "replica",
+        "type",
+        sqlite_where=text("deleted_us IS NULL"),
+        postgresql_where=text("deleted_us IS NULL"),
+    ),
+    Index(
+        "ix_subscriptions_replica_type",
+        "replica",
+        "type",
+        sqlite_where=text("deleted_us IS NULL"),
+        postgresql_where=text("deleted_us IS NULL"),
+    ),
+)
+"""`hmac_secret` is sealed; `query` is JMESPath text or es_query JSON; attachments are JSON."""
+
+endpoints = Table(
+    "endpoints",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("address", Key, nullable=False, unique=True),
+    Column("failures", Integer, nullable=False, server_default="0"),
+    Column("width", Float, nullable=False, server_default="4"),
+    Column("resume_us", BigInteger, nullable=False, server_default="0"),
+    Column("token", Key),
+    Column("lease_us", BigInteger, nullable=False, server_default="0"),
+)
+"""One receiver (scheme, host, port, path): served round-robin, held by one dispatcher at a time.
+`width` is its window; after repeated failures nothing is sent before `resume_us`."""
+
+deliveries = Table(
+    "deliveries",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("uuid", Key, nullable=False, unique=True),
+    Column("subscription_id", Id, ForeignKey("subscriptions.id"), nullable=False),
+    Column("event_id", Key, nullable=False),
+    Column("endpoint_id", Id, nullable=False),
+    Column("event_type", Key, nullable=False),
+    Column("bundle_uuid", Key, nullable=False),
+    Column("bundle_version", Key, nullable=False),
+    Column("payload", Text, nullable=False),
+    Column("state", Key, nullable=False),
+    Column("attempts", Integer, nullable=False, server_default="0"),
+    Column("event_us", BigInteger, nullable=False),
+    Column("due_us", BigInteger, nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+    Column("finished_us", BigInteger),
+    Column("reason", Text),
+    UniqueConstraint("subscription_id", "event_id"),
+    Index(
+        "ix_deliveries_due",
+        "endpoint_id",
+        "due_us",
+        sqlite_where=text("state = 'pending'"),
+        postgresql_where=text("state = 'pending'"),
+    ),
+    Index(
+        "ix_deliveries_open_bundle",
+        "bundle_uuid",
+        "subscription_id",
+        sqlite_where=text("state = 'pending'"),
+        postgresql_where=text("state = 'pending'"),
+    ),
+    Index("ix_deliveries_latest", "subscription_id", "id"),
+    # Each attempt rewrites a row and its place among what is due.
+    postgresql_with={"fillfactor": 80, "autovacuum_vacuum_scale_factor": 0.02},
+)
+"""`uuid` is the transaction id, the same on every attempt; states: pending, delivered, failed,
+superseded, cancelled. `payload` is the JSON to send, fixed when matched; empty where the stored
+query itself failed. `event_us` orders what one subscription is told of one bundle."""
+
+attempts = narrow(
+    "attempts",
+    Column("delivery_id", Id, ForeignKey("deliveries.id"), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("at_us", BigInteger, nullable=False),
+    Column("seconds", Float, nullable=False),
+    Column("status", Integer),
+    Column("error", Text),
+    Column("body", Text),
+)

@@ -1,0 +1,117 @@
+"""Tables of what is to be done, and of those who wait for it."""
+
+from sqlalchemy import BigInteger, Column, Index, Integer, Table, Text, text
+
+from storage.catalog.schema.base import Id, Key, metadata, narrow
+
+meta = narrow("meta", Column("key", Key, primary_key=True), Column("value", Text, nullable=False))
+
+leases = narrow(
+    "leases",
+    Column("name", Key, primary_key=True),
+    Column("token", Key, nullable=False),
+    Column("until_us", BigInteger, nullable=False),
+)
+"""What only one process at a time should do, and who does it."""
+
+todo = Table(
+    "todo",
+    metadata,
+    Column("step", Key, primary_key=True),
+    Column("replica", Key, primary_key=True),
+    Column("ref", Key, primary_key=True),
+    Column("born_us", BigInteger, nullable=False),
+    Column("due_us", BigInteger, nullable=False),
+    Column("sent_us", BigInteger),
+    Column("attempts", Integer, nullable=False, server_default="0"),
+    Column("token", Key),
+    Column("parked_us", BigInteger),
+    Column("reason", Text),
+    Column("request_id", Text, nullable=False, server_default=""),
+    Index(
+        "ix_todo_due",
+        "step",
+        "due_us",
+        sqlite_where=text("parked_us IS NULL"),
+        postgresql_where=text("parked_us IS NULL"),
+    ),
+    Index(
+        "ix_todo_parked",
+        "parked_us",
+        sqlite_where=text("parked_us IS NOT NULL"),
+        postgresql_where=text("parked_us IS NOT NULL"),
+    ),
+    sqlite_with_rowid=False,
+    # Rows live for seconds: room to update them in place, and a vacuum that keeps up with them.
+    postgresql_with={"fillfactor": 50, "autovacuum_vacuum_scale_factor": 0.01},
+)
+"""The durable queue. A claim sets `token` and moves `due_us` to the end of its lease."""
+
+tasks = Table(
+    "tasks",
+    metadata,
+    Column("id", Key, primary_key=True),
+    Column("uuid", Key, nullable=False),
+    Column("version", Key, nullable=False),
+    Column("replica", Key, nullable=False),
+    Column("state", Key, nullable=False),
+    Column("digest", Key, nullable=False),
+    Column("source_url", Text, nullable=False),
+    Column("pin", Text, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("content_type", Text, nullable=False),
+    Column("creator_uid", BigInteger, nullable=False),
+    Column("author", Text, nullable=False),
+    Column("sha1", Text, nullable=False),
+    Column("sha256", Text, nullable=False),
+    Column("crc32c", Text, nullable=False),
+    Column("s3_etag", Text, nullable=False),
+    Column("bytes_done", BigInteger, nullable=False, server_default="0"),
+    Column("cause", Text),
+    Column("created_us", BigInteger, nullable=False),
+    Column("finished_us", BigInteger),
+    Index("ix_tasks_uuid_version", "uuid", "version", "created_us"),
+    Index(
+        "uq_tasks_open",
+        "uuid",
+        "version",
+        unique=True,
+        sqlite_where=text("finished_us IS NULL"),
+        postgresql_where=text("finished_us IS NULL"),
+    ),
+    Index("ix_tasks_sha256", "sha256"),
+)
+"""One attempt to take a file in; at most one of a `uuid.version` is open."""
+
+checkouts = Table(
+    "checkouts",
+    metadata,
+    Column("id", Key, primary_key=True),
+    Column("replica", Key, nullable=False),
+    Column("uuid", Key, nullable=False),
+    Column("version", Key, nullable=False),
+    Column("bundle_id", Id, nullable=False),
+    Column("destination", Text),
+    Column("email", Text),
+    Column("requester", Text),
+    Column("state", Key, nullable=False),
+    Column("location", Text),
+    Column("cause", Text),
+    Column("files", Integer, nullable=False, server_default="0"),
+    Column("files_total", Integer, nullable=False),
+    Column("bytes", BigInteger, nullable=False, server_default="0"),
+    Column("bytes_total", BigInteger, nullable=False, server_default="0"),
+    Column("created_us", BigInteger, nullable=False),
+    Column("finished_us", BigInteger),
+    Index("ix_checkouts_finished_us", "finished_us"),
+)
+
+areas = Table(
+    "areas",
+    metadata,
+    Column("uuid", Key, primary_key=True),
+    Column("owner", Key, nullable=False),
+    Column("state", Key, nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+    Index("ix_areas_owner", "owner"),
+)

@@ -46,14 +46,16 @@ def post_area(call: Call[Nothing, None]) -> Response:
 )
 def put_area_file(call: Call[Nothing, None]) -> Response:
     """Put a file into an upload area."""
-    call.request.max_content_length = call.services.settings.max_upload_bytes
+    limit = call.services.settings.max_upload_bytes
+    # One more than allowed: the stream is cut off at this length, silently.
+    call.request.max_content_length = limit + 1
     incoming = Incoming(
         area=call.uuid,
         name=call.path["filename"],
         content_type=call.request.content_type or DEFAULT_TYPE,
         blocks=_blocks(call.request.stream),
         length=call.request.content_length,
-        limit=call.services.settings.max_upload_bytes,
+        limit=limit,
     )
     kept = areas.receive(call.stores, incoming, call.who.email)
     sums = {name: getattr(kept.checksums, name) for name in ("sha1", "sha256", "crc32c", "s3_etag")}

@@ -187,7 +187,7 @@ def _written(call: Call[WriteBundle, BundleContent], new: NewBundle) -> Written:
 
     seen = attempt()
     within_s = call.wait_s(call.services.settings.pending_wait_s)
-    if isinstance(seen, FilesPending):
+    if isinstance(seen, FilesPending) and within_s > 0:
         heard = [topics.of_file(new.replica, fqid) for fqid in seen.missing]
         seen = call.services.waiting.until(
             attempt,

@@ -3,6 +3,7 @@
 import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -21,10 +22,13 @@ POLICY = "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none';
 def register_reference(app: Flask, services: Services, operations: Sequence[Operation]) -> None:
     """`/swagger.json`, with and without `/v1`, and the page at `/`."""
 
-    def document() -> dict[str, Any]:
-        base = external_base(services.settings, request)
+    @lru_cache(maxsize=8)
+    def made(base: str) -> dict[str, Any]:
         openid = f"{services.settings.auth_url}/.well-known/openid-configuration"
         return definition(operations, server=f"{base}/v1", openid_url=openid)
+
+    def document() -> dict[str, Any]:
+        return made(external_base(services.settings, request))
 
     @app.get("/swagger.json")
     @app.get("/v1/swagger.json", endpoint="get_definition_v1")

@@ -21,6 +21,7 @@ from api.schemas.fields import (
     in_replica,
     page_pointer,
     page_size,
+    retry_token,
 )
 from api.schemas.loading import Body, Query
 from pipelines.formats import uuid_of, version_of
@@ -55,6 +56,7 @@ class ReadBundleQuery(Query):
     presignedurls = Flag(
         load_default=False, metadata={"description": "Add URLs that anybody may GET."}
     )
+    token = retry_token()
     per_page = page_size(PAGE_BUNDLE)
     start_at = Count(load_default=0, metadata={"description": "Ordinal of the page's first file."})
 
@@ -79,6 +81,7 @@ class ListBundlesQuery(Query):
         validate=Spelled(r"^[0-9A-Za-z-]*$", error="Only letters, digits and dashes are allowed."),
         metadata={"description": "Beginning of the bundles' uuids.", "example": "4c"},
     )
+    token = retry_token()
     per_page = page_size(PAGE_BUNDLES_ALL)
     search_after = page_pointer()
 

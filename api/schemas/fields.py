@@ -131,6 +131,11 @@ def page_size(default: int, least: int = 1, most: int = 500) -> Count:
     return Count(load_default=default, validate=span, metadata=about)
 
 
+def retry_token() -> Text:
+    """Declared because the interface has it; clients manage their retries with it, we need none."""
+    return Text(load_default=None, metadata={"description": "Not set by end users."})
+
+
 def page_pointer(what: str = "page") -> Text:
     """The opaque pointer that a `Link` carries; clients do not make it themselves."""
     about = {"description": f"Where the next {what} begins; taken from a Link header only."}

@@ -14,6 +14,7 @@ from api.schemas.fields import (
     Whole,
     at_version,
     in_replica,
+    retry_token,
 )
 from api.schemas.loading import Body, Query
 from storage.model import Replica
@@ -93,6 +94,7 @@ class ReadFileQuery(Query):
     model = ReadFile
     replica = in_replica()
     version = at_version(load_default=None)
+    token = retry_token()
     directurl = Flag(load_default=False, metadata={"description": "Redirect to the cloud's URL."})
     content_disposition = Text(
         load_default=None,

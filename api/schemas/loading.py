@@ -1,6 +1,7 @@
 """From strings and JSON to our dataclasses, and from a schema's complaints to one error."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from typing import Any, ClassVar
 
 from marshmallow import EXCLUDE, RAISE, Schema, ValidationError, post_load
@@ -18,12 +19,14 @@ MISSING, UNKNOWN = "Missing data for required field.", "Unknown field."
 class Loaded(Schema):
     """A schema whose `load` gives the dataclass `model`."""
 
-    model: ClassVar[Callable[..., Any]]
+    model: ClassVar[type[Any]]
 
     @post_load
     def build(self, data: dict[str, Any], **_: Any) -> Any:
-        """The dataclass of what was loaded."""
-        return type(self).model(**data)
+        """The dataclass of what was loaded; what is declared and has no use is left out."""
+        model = type(self).model
+        names = {item.name for item in fields(model)}
+        return model(**{name: value for name, value in data.items() if name in names})
 
 
 class Query(Loaded):

@@ -1,8 +1,12 @@
 import hashlib
+import io
+from dataclasses import replace
 
 import pytest
 
+from api.app import create_app
 from tests.api.builders import AREA, INGEST
+from tests.api.conftest import verify
 
 OTHER = {"Authorization": "Bearer other"}
 FILES = f"/v1/area/{AREA}/files"
@@ -44,6 +48,26 @@ def test_another_owner_may_not_write(client) -> None:
 def test_names_that_could_lead_elsewhere_are_refused(client, name) -> None:
     answer = client.put(f"{FILES}/{name}", data=b"a", headers=INGEST)
     assert answer.status_code in (400, 404), answer.text
+
+
+def test_more_bytes_than_allowed_are_413_however_they_come(settings, stores, chains) -> None:
+    small = replace(settings, max_upload_bytes=1000)
+    app = create_app(small, stores, chains=chains, verify=verify, cursor_key=b"k")
+    chunked = {"Transfer-Encoding": "chunked"}
+    for size, more, status in (
+        (1000, {}, 201),
+        (1001, {}, 413),
+        (1000, chunked, 201),
+        (1001, chunked, 413),
+        (9000, chunked, 413),
+    ):
+        answer = app.test_client().put(
+            f"{FILES}/a",
+            input_stream=io.BytesIO(b"x" * size),
+            headers={**INGEST, **more} if more else {**INGEST, "Content-Length": str(size)},
+            environ_overrides={"wsgi.input_terminated": True},
+        )
+        assert answer.status_code == status, (size, more)
 
 
 def test_an_absent_area_is_404(client) -> None:

@@ -1,18 +1,50 @@
 """The steps MATCH and PERCOLATE: an event meets the stored queries of its replica."""
 
+from pipelines import flow, loading, matching, topics
 from pipelines.ingest import Beat
-from storage.catalog import todo
-from storage.model import Claim, Todo
+from storage.catalog import events, todo
+from storage.catalog.deliveries import NewDelivery
+from storage.catalog.subscriptions import ELASTICSEARCH, JMESPATH, SubscriptionType
+from storage.errors import NotFound
+from storage.model import Claim, Event, Todo
 from storage.stores import Stores
 
 
 def match(stores: Stores, claim: Claim, beat: Beat) -> tuple[Todo, ...]:
     """Record the deliveries of the jmespath subscriptions that an event matches."""
-    with stores.catalog.write() as tx:
-        todo.finish(tx, claim)
-    return ()
+    return _tell(stores, claim, beat, JMESPATH)
 
 
 def percolate(stores: Stores, claim: Claim, beat: Beat) -> tuple[Todo, ...]:
     """The same for elasticsearch subscriptions, once search can find the bundle."""
-    return match(stores, claim, beat)
+    return _tell(stores, claim, beat, ELASTICSEARCH)
+
+
+def _tell(stores: Stores, claim: Claim, beat: Beat, kind: SubscriptionType) -> tuple[Todo, ...]:
+    """Run again, it finds every delivery recorded already: they are unique by event."""
+    with stores.catalog.read() as tx:
+        event = events.get(tx, claim.todo.ref)
+        if event is None:
+            raise NotFound(f"There is no event {claim.todo.ref}.")
+        stored = matching.known(stores.catalog, tx, flow.replica_of(claim.todo), kind)
+    found = _evaluate(stores, event, stored, beat) if stored else []
+    with stores.catalog.write() as tx:
+        recorded = matching.record(tx, found, event)
+        todo.finish(tx, claim)
+    if recorded:
+        stores.notices.publish(topics.DELIVERIES)
+    return ()
+
+
+def _evaluate(
+    stores: Stores, event: Event, stored: list[matching.Stored], beat: Beat
+) -> list[NewDelivery]:
+    document = loading.document(stores, event.replica, event.bundle_id, beat)
+    return matching.evaluate(
+        stored,
+        event,
+        document,
+        base_url=stores.base_url,
+        steps=stores.query_steps,
+        beat=lambda _one: beat(0),
+    )

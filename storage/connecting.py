@@ -48,6 +48,8 @@ def connect(settings: Settings, *, notices: Notices | None = None) -> Stores:
         sources=_sources(settings, replicas, areas),
         destination=_destinations(home),
         documents=ByteCache(settings.document_cache_bytes),
+        base_url=settings.external_url or settings.internal_url,
+        query_steps=settings.jmespath_visits,
         mail=_mailer(settings),
     )
 

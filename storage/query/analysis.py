@@ -48,6 +48,10 @@ class Flat:
         """The strings of a path that are short enough to be found whole."""
         return [text for text in self.strings.get(path, []) if is_whole(text)]
 
+    def parents(self) -> set[str]:
+        """Every path that has leaves below it."""
+        return {parent for path in self.paths() for parent in parents(path)}
+
     def paths(self) -> Iterator[str]:
         """Every path with leaves, of one kind each."""
         yield from self.strings

@@ -148,7 +148,7 @@ def _has(flat: Flat, field: Field) -> bool:
         return True
     if name.endswith(KEYWORD) and flat.wholes(name.removesuffix(KEYWORD)):
         return True
-    return name in flat.objects and any(name in parents(path) for path in flat.paths())
+    return name in flat.objects and name in flat.parents()
 
 
 def _names_of(flat: Flat, path: str) -> Iterator[str]:

@@ -117,6 +117,7 @@ def _path_keys(flat: Flat) -> Iterator[PathKey]:
     yield from ((name, "string") for name in flat.strings)
     yield from ((name, "number") for name in flat.numbers)
     yield from ((name, "boolean") for name in flat.booleans)
+    yield from ((name, "object") for name in flat.parents())
 
 
 def _path_numbers(connection: sqlite3.Connection, wanted: set[PathKey]) -> dict[PathKey, int]:
@@ -172,11 +173,18 @@ def _known_terms(
 def _present(
     numbered: Iterable[tuple[int, Flat]], paths: Mapping[PathKey, int]
 ) -> list[tuple[int, int, bool]]:
-    return sorted(
+    """Which strings and objects a document has; numbers are found by their values."""
+    strings = [
         (paths[name, "string"], number, bool(flat.wholes(name)))
         for number, flat in numbered
         for name in flat.strings
-    )
+    ]
+    objects = [
+        (paths[name, "object"], number, False)
+        for number, flat in numbered
+        for name in flat.parents()
+    ]
+    return sorted(strings + objects)
 
 
 def _numbers(

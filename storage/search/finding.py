@@ -36,7 +36,7 @@ from storage.query.clauses import (
 )
 from storage.query.evaluate import counting, optional_needed
 from storage.query.phrases import in_phrase
-from storage.search.paths import Resolved, resolve, resolve_existing
+from storage.search.paths import Resolved, resolve
 
 Parameters = list[str | int | float]
 
@@ -155,9 +155,9 @@ def _marks(values: Sized) -> str:
 
 
 def _exists(search: Search, clause: Exists) -> str:
-    found = resolve_existing(search.connection, clause.fields)
+    found = resolve(search.connection, clause.fields)
     numbers = search.numbers([*found.number, *found.boolean])
-    text, whole = search.numbers(found.text), search.numbers(found.whole)
+    text, whole = search.numbers([*found.text, *found.inside]), search.numbers(found.whole)
     names = [
         search.named(f"SELECT doc FROM present WHERE path IN ({text})"),
         search.named(f"SELECT doc FROM present WHERE whole AND path IN ({whole})"),

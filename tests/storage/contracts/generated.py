@@ -4,10 +4,35 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
-WORDS = (
-    "Homo sapiens cell CELL brain Brain-stem don't 3.14 x_y naïve Ünïcode 東京 ab abc abcd abdc"
-    " acbd the The 10 5 -1 true false 1e3 Été a"
-).split()
+WORDS = [
+    "Homo",
+    "sapiens",
+    "cell",
+    "CELL",
+    "brain",
+    "Brain-stem",
+    "don't",
+    "3.14",
+    "x_y",
+    "naïve",
+    "Ünïcode",
+    "東京",
+    "ab",
+    "abc",
+    "abcd",
+    "abdc",
+    "acbd",
+    "the",
+    "The",
+    "10",
+    "5",
+    "-1",
+    "true",
+    "false",
+    "1e3",
+    "Été",
+    "a",
+]
 KEYS = ("a", "b", "c", "keyword", "a.b")
 FIELDS = (
     *("a", "b", "c", "a.b", "a.c", "b.a", "a.keyword", "b.keyword", "c.keyword"),

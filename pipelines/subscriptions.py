@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from pipelines import attachments, jmes
 from pipelines.addresses import parse_callback
+from pipelines.attachments import Attachments
 from pipelines.formats import version_at
 from pipelines.payloads import NOTHING, dump, trial
 from storage.catalog import Tx, deliveries, delivery_log, now_us
@@ -40,7 +41,7 @@ class NewSubscription:
     payload_form_field: str = "payload"
     hmac_key_id: str | None = None
     hmac_secret_key: str | None = field(default=None, repr=False)
-    attachments: attachments.Attachments | None = None
+    attachments: Attachments | None = None
 
 
 def create(

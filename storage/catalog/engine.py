@@ -19,6 +19,9 @@ from sqlalchemy.pool import QueuePool
 
 from storage.errors import Unavailable
 
+# Codes of SQLite: busy, locked, read-only, I/O error, full, cannot open.
+_PASSING = frozenset({5, 6, 8, 10, 13, 14})
+
 Tx = Connection
 """A unit of work in progress; opaque outside of `storage.catalog`."""
 
@@ -86,15 +89,22 @@ def now_us(tx: Tx) -> int:
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """The engine being away is Unavailable; everything else flies on."""
+    """The engine being away, or busy, is Unavailable; everything else flies on."""
     try:
         yield
-    except OperationalError as error:
-        raise Unavailable("The catalog cannot be reached.", retry_after_s=1) from error
     except DBAPIError as error:
-        if error.connection_invalidated:
-            raise Unavailable("The catalog was disconnected.", retry_after_s=1) from error
+        if error.connection_invalidated or _is_passing(error):
+            raise Unavailable("The catalog cannot be reached.", retry_after_s=1) from error
         raise
+
+
+def _is_passing(error: DBAPIError) -> bool:
+    """SQLite's driver calls a misspelled statement operational too; that will not pass."""
+    if not isinstance(error, OperationalError):
+        return False
+    if isinstance(error.orig, sqlite3.Error):
+        return error.orig.sqlite_errorcode & 0xFF in _PASSING
+    return True
 
 
 def _engine(url: str, pool_size: int) -> Engine:

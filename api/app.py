@@ -20,6 +20,8 @@ from api.services import Chains, Services, Verify
 from api.waiting import Waiting
 from config.logs import bound
 from config.settings import Settings
+from pipelines.subscriptions import SEALING
+from storage.sealing import Sealer, derive
 from storage.stores import Stores
 
 log = logging.getLogger("api.requests")
@@ -33,16 +35,17 @@ def create_app(
     *,
     chains: Chains,
     verify: Verify,
-    cursor_key: bytes,
     request_ids: Callable[[], str] = problems.new_request_id,
 ) -> Flask:
-    """The application on open stores; `cursor_key` signs the pointers of pages."""
+    """The application on open stores."""
+    secret = settings.secret_key.encode()
     services = Services(
         settings=settings,
         stores=stores,
-        cursors=Cursors(cursor_key),
+        cursors=Cursors(derive(secret, b"page pointers")),
         waiting=Waiting(stores.notices, settings.api_threads // 2),
         verify=verify,
+        seal=Sealer(derive(secret, SEALING)).seal,
         chains=chains,
         metrics=Metrics(several_processes=settings.api_processes > 1),
     )

@@ -1,0 +1,127 @@
+"""Deliveries over HTTP: what became of each, try one again, ask for a test."""
+
+from typing import Any
+
+from flask import Response
+
+from api.operation import Answer, Call, Operation, operation, reply
+from api.paging import next_url, paged
+from api.schemas.common import InReplica, InReplicaQuery
+from api.schemas.subscriptions import (
+    DeliveryAnswer,
+    DeliveryList,
+    ListDeliveries,
+    ListDeliveriesQuery,
+)
+from pipelines import formats, subscriptions, topics
+from pipelines.formats import version_at
+from storage.catalog.delivery_log import Attempt, Delivery
+from storage.catalog.subscriptions import Subscription
+from storage.model import Replica
+
+TAG = "subscriptions"
+
+
+@operation(
+    "GET",
+    "/subscriptions/{uuid}/deliveries",
+    tag=TAG,
+    query=ListDeliveriesQuery,
+    answers={200: Answer("The last page.", DeliveryList), 206: Answer("A page.", DeliveryList)},
+    errors=(404,),
+    paged="deliveries",
+    about="The latest first, each with its attempts.",
+)
+def get_deliveries(call: Call[ListDeliveries, None]) -> Response:
+    """See what became of a subscription's deliveries."""
+    query, own = call.query, _own(call, call.query.replica)
+    scope = ("get_deliveries", own.uuid, query.state or "")
+    found = subscriptions.told(
+        call.stores,
+        own,
+        state=query.state,
+        after=_after(call, scope),
+        limit=query.per_page + 1,
+    )
+    page, more = found[: query.per_page], len(found) > query.per_page
+    response = reply({"deliveries": [shown(one) for one in page]})
+    return paged(response, "deliveries", _next(call, scope, page[-1]) if more else None)
+
+
+def _after(call: Call[ListDeliveries, None], scope: tuple[str, ...]) -> int | None:
+    pointer = call.query.search_after
+    return None if pointer is None else int(call.services.cursors.open(scope, pointer)[0])
+
+
+def _next(call: Call[ListDeliveries, None], scope: tuple[str, ...], last: Delivery) -> str:
+    pointer = call.services.cursors.seal(scope, [str(last.id)])
+    return next_url(call.request, call.base, {"search_after": pointer})
+
+
+@operation(
+    "POST",
+    "/subscriptions/{uuid}/deliveries/{delivery_id}/retry",
+    tag=TAG,
+    query=InReplicaQuery,
+    answers={202: Answer("It is due now.", DeliveryAnswer)},
+    errors=(404, 409),
+)
+def retry_delivery(call: Call[InReplica, None]) -> Response:
+    """Try a delivery again now."""
+    own = _own(call, call.query.replica)
+    delivery = subscriptions.retry(call.stores, own, call.path["delivery_id"])
+    return _due_now(call, delivery)
+
+
+@operation(
+    "POST",
+    "/subscriptions/{uuid}/test",
+    tag=TAG,
+    query=InReplicaQuery,
+    answers={202: Answer("It is due now.", DeliveryAnswer)},
+    errors=(404,),
+    about="Sent, signed and tried again like any other delivery; its payload says `test`.",
+)
+def test_subscription(call: Call[InReplica, None]) -> Response:
+    """Have a test delivered."""
+    own = _own(call, call.query.replica)
+    delivery = subscriptions.ping(call.stores, own, uuid=formats.new_uuid())
+    return _due_now(call, delivery)
+
+
+def _due_now(call: Call[InReplica, None], delivery: Delivery) -> Response:
+    call.stores.notices.publish(topics.DELIVERIES)
+    return reply(shown(delivery), 202)
+
+
+def _own(call: Call[Any, None], replica: Replica) -> Subscription:
+    """The caller's subscription, of either type."""
+    return subscriptions.find(call.stores, call.uuid, call.who.email, replica=replica, kind=None)
+
+
+def shown(one: Delivery) -> dict[str, Any]:
+    """A delivery as its subscription's owner sees it."""
+    value: dict[str, Any] = {
+        "transaction_id": one.uuid,
+        "event_type": one.event_type,
+        "bundle_uuid": one.bundle_uuid,
+        "bundle_version": one.bundle_version,
+        "state": one.state,
+        "attempts": [_attempt(made) for made in one.attempts],
+    }
+    at = None if one.next_us is None else version_at(one.next_us)
+    given = {"next_attempt": at, "reason": one.reason}
+    return value | {name: item for name, item in given.items() if item is not None}
+
+
+def _attempt(made: Attempt) -> dict[str, Any]:
+    value: dict[str, Any] = {
+        "number": made.number,
+        "at": version_at(made.at_us),
+        "seconds": made.seconds,
+    }
+    given = {"status": made.status, "error": made.error, "body": made.body}
+    return value | {name: item for name, item in given.items() if item is not None}
+
+
+OPERATIONS: tuple[Operation, ...] = (get_deliveries, retry_delivery, test_subscription)

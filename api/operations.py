@@ -1,6 +1,6 @@
 """Every operation of the storage API, in the order in which the definition shows them."""
 
-from api import areas, bundles, checkout, files, search
+from api import areas, bundles, checkout, deliveries, files, search, subscriptions
 from api.operation import Operation
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -8,5 +8,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *checkout.OPERATIONS,
     *files.OPERATIONS,
     *search.OPERATIONS,
+    *subscriptions.OPERATIONS,
+    *deliveries.OPERATIONS,
     *areas.OPERATIONS,
 )

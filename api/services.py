@@ -8,6 +8,7 @@ from api.metrics import Metrics
 from api.paging import Cursors
 from api.waiting import Waiting
 from config.settings import Settings
+from pipelines.subscriptions import Seal
 from storage.model import Principal, Todo
 from storage.stores import Stores
 
@@ -34,5 +35,6 @@ class Services:
     cursors: Cursors
     waiting: Waiting
     verify: Verify
+    seal: Seal
     chains: Chains
     metrics: Metrics

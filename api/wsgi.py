@@ -8,7 +8,6 @@ from auth.tokens import verifier
 from config import logs
 from config.settings import load
 from storage.connecting import connect
-from storage.sealing import derive
 from workers import chains
 
 _settings = load(os.environ)
@@ -19,5 +18,4 @@ application = create_app(
     connect(_settings),
     chains=chains.connect(_settings.redis_url),
     verify=verifier(_settings, time.time).verify,
-    cursor_key=derive(_settings.secret_key.encode(), b"page pointers"),
 )

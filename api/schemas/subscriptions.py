@@ -1,17 +1,20 @@
 """Subscriptions and their deliveries: what their operations take and answer."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, get_args
 
 from marshmallow import RAISE, Schema, fields, validate
 
 from api.schemas.common import Shown
 from api.schemas.fields import JsonObject, Text, Uuid, in_replica, page_pointer, page_size
 from api.schemas.loading import Body, Query
+from storage.catalog.deliveries import State
+from storage.catalog.subscriptions import SubscriptionType
 from storage.model import Replica
 
-TYPES = ("elasticsearch", "jmespath")
+TYPES: tuple[SubscriptionType, ...] = get_args(SubscriptionType)
+STATES: tuple[State, ...] = get_args(State)
 PAGE_DELIVERIES = 100
 
 
@@ -28,7 +31,7 @@ class OfType:
     """Which subscriptions are meant."""
 
     replica: Replica
-    subscription_type: str
+    subscription_type: SubscriptionType
 
 
 class OfTypeQuery(Query):
@@ -50,7 +53,7 @@ class Attachment(Schema):
 
 
 @dataclass(frozen=True)
-class NewSubscription:
+class SubscriptionContent:
     """The body of put_subscription."""
 
     callback_url: str
@@ -61,14 +64,14 @@ class NewSubscription:
     form_fields: Mapping[str, str]
     payload_form_field: str
     hmac_key_id: str | None
-    hmac_secret_key: str | None
+    hmac_secret_key: str | None = field(repr=False)
     attachments: Mapping[str, Mapping[str, str]] | None
 
 
 class SubscriptionBody(Body):
     """Whom to tell of which bundles, and how."""
 
-    model = NewSubscription
+    model = SubscriptionContent
     callback_url = Text(
         required=True,
         validate=validate.Length(1, 4096, error="Must have 1 to 4096 characters."),
@@ -143,6 +146,7 @@ class ListDeliveries:
     """Which page of a subscription's deliveries."""
 
     replica: Replica
+    state: State | None
     per_page: int
     search_after: str | None
 
@@ -152,6 +156,11 @@ class ListDeliveriesQuery(Query):
 
     model = ListDeliveries
     replica = in_replica()
+    state = Text(
+        load_default=None,
+        validate=validate.OneOf(STATES, error=f"Must be one of: {', '.join(STATES)}."),
+        metadata={"description": "Only those that stand so."},
+    )
     per_page = page_size(PAGE_DELIVERIES)
     search_after = page_pointer()
 
@@ -167,7 +176,7 @@ class Attempt(Shown):
     body = fields.String(metadata={"description": "The receiver's answer, truncated."})
 
 
-class Delivery(Shown):
+class DeliveryAnswer(Shown):
     """One event on its way to one subscriber."""
 
     transaction_id = Uuid(required=True)
@@ -183,4 +192,4 @@ class Delivery(Shown):
 class DeliveryList(Shown):
     """A page of deliveries, the latest first."""
 
-    deliveries = fields.List(fields.Nested(Delivery), required=True)
+    deliveries = fields.List(fields.Nested(DeliveryAnswer), required=True)

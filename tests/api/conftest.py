@@ -32,7 +32,7 @@ def verify(token: str) -> Principal:
 @pytest.fixture
 def app(settings: Settings, stores: Stores, chains: Outbox) -> Flask:
     """The application of one test."""
-    return create_app(settings, stores, chains=chains, verify=verify, cursor_key=b"k" * 32)
+    return create_app(settings, stores, chains=chains, verify=verify)
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ def test_names_that_could_lead_elsewhere_are_refused(client, name) -> None:
 
 def test_more_bytes_than_allowed_are_413_however_they_come(settings, stores, chains) -> None:
     small = replace(settings, max_upload_bytes=1000)
-    app = create_app(small, stores, chains=chains, verify=verify, cursor_key=b"k")
+    app = create_app(small, stores, chains=chains, verify=verify)
     chunked = {"Transfer-Encoding": "chunked"}
     for size, more, status in (
         (1000, {}, 201),

@@ -287,7 +287,7 @@ def test_an_oversized_body_is_413(client, settings) -> None:
 
 def test_a_body_of_unannounced_length_is_413_at_the_limit_too(settings, stores, chains) -> None:
     small = replace(settings, max_body_bytes=1000)
-    app = create_app(small, stores, chains=chains, verify=verify, cursor_key=b"k")
+    app = create_app(small, stores, chains=chains, verify=verify)
     for size, status in ((999, 400), (1000, 413), (5000, 413)):
         answer = app.test_client().put(
             BUNDLE,

@@ -33,7 +33,7 @@ def test_an_absent_bundle_or_job_is_404(client) -> None:
 def allowing(settings, stores, chains):
     """A client of a store that lets checkouts go to some buckets."""
     told = replace(settings, checkout_destinations=("lab-*",))
-    return create_app(told, stores, chains=chains, verify=verify, cursor_key=b"k").test_client()
+    return create_app(told, stores, chains=chains, verify=verify).test_client()
 
 
 def test_a_destination_wants_a_token_and_the_operators_consent(depositor, allowing, client) -> None:

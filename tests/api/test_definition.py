@@ -168,7 +168,7 @@ def test_every_body_that_the_reference_shows_is_accepted(document) -> None:
 
 def test_the_external_url_wins_over_the_host(settings, stores, chains) -> None:
     told = replace(settings, external_url="https://store.example/base/")
-    app = create_app(told, stores, chains=chains, verify=verify, cursor_key=b"k")
+    app = create_app(told, stores, chains=chains, verify=verify)
     document = app.test_client().get("/swagger.json", headers={"Host": "evil.example"}).json
     assert document["servers"] == [{"url": "https://store.example/base/v1"}]
 

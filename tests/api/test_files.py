@@ -41,7 +41,6 @@ def test_a_file_that_is_verified_while_waited_for_is_201(
         stores,
         chains=_Working(drain),
         verify=verify,
-        cursor_key=b"k" * 32,
     )
     answer = Depositor(app.test_client(), drain).put_file(uuid_of(1))
     assert (answer.status_code, answer.json) == (201, {"version": VERSION})

@@ -42,7 +42,7 @@ def test_a_part_that_fails_makes_it_503_and_says_why(settings, stores) -> None:
         def ping(self) -> None:
             raise Unavailable("The queue is away.")
 
-    app = create_app(settings, stores, chains=Dead(), verify=verify, cursor_key=b"k")
+    app = create_app(settings, stores, chains=Dead(), verify=verify)
     answer = app.test_client().get("/health")
     assert (answer.status_code, answer.json["status"]) == (503, "failed")
     assert answer.json["parts"]["queue"] == {"status": "failed", "reason": "The queue is away."}
@@ -78,7 +78,7 @@ def test_the_operators_own_port_serves_figures_without_a_token_and_nothing_else(
     settings, stores, chains
 ) -> None:
     own = replace(settings, ops_port=9999)
-    client = create_app(own, stores, chains=chains, verify=verify, cursor_key=b"k").test_client()
+    client = create_app(own, stores, chains=chains, verify=verify).test_client()
     there = {"SERVER_PORT": "9999"}
     assert client.get("/metrics", environ_overrides=there).status_code == 200
     assert client.get("/health", environ_overrides=there).status_code == 200
@@ -123,9 +123,7 @@ def test_every_answer_has_a_request_id_and_a_content_type(client, path) -> None:
 
 
 def test_while_read_only_writes_are_503_and_reads_go_on(settings, stores, chains) -> None:
-    app = create_app(
-        replace(settings, read_only=True), stores, chains=chains, verify=verify, cursor_key=b"k"
-    )
+    app = create_app(replace(settings, read_only=True), stores, chains=chains, verify=verify)
     client = app.test_client()
     path = f"/v1/bundles/{uuid_of(1)}?replica=aws&version={VERSION}"
     refused = client.put(path, json={}, headers=INGEST)

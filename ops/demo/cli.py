@@ -69,6 +69,6 @@ def _play(console: Console, bundles: tuple[SampleBundle, ...], home: Path, repor
         report.took("start", store.started_in_s)
         service = Service.open(store.api, store.token)
         story.tell(story.begin(service, receiver, bundles, board, report))
-        failed = "" if report.good else store.log_tail()
+        failed = "" if report.good else store.complaints()
     if failed:
-        console.print(f"\nThe end of the store's log:\n{failed}", markup=False, highlight=False)
+        click.echo(f"\nThe end of the store's log:\n{failed}")

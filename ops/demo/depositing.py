@@ -66,6 +66,11 @@ class Deposits:
         """Whether one of them was refused."""
         return any(future.done() and future.exception() for future in self.futures)
 
+    def errors(self) -> list[BaseException]:
+        """What those that were refused met."""
+        settled = (future.exception() for future in self.futures if future.done())
+        return [error for error in settled if error is not None]
+
     def raise_if_failed(self) -> None:
         """Raise what the first one that was refused met."""
         for future in self.futures:
@@ -87,12 +92,16 @@ class Depositor:
 
     @contextmanager
     def depositing(
-        self, bundles: Iterable[SampleBundle], acknowledged: Acknowledged
+        self,
+        bundles: Iterable[SampleBundle],
+        acknowledged: Acknowledged,
+        *,
+        completing: int = COMPLETING,
     ) -> Iterator["Deposits"]:
         """Deposit every bundle in the background, several at a time, until the block is left."""
         with (
             ThreadPoolExecutor(UPLOADING, "upload") as uploads,
-            ThreadPoolExecutor(COMPLETING, "complete") as completions,
+            ThreadPoolExecutor(completing, "complete") as completions,
         ):
             wanted = [uploads.submit(self._upload, bundle) for bundle in bundles]
             started = [

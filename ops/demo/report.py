@@ -55,9 +55,9 @@ class Report:
         """Print everything, the verdict last."""
         console.print()
         for item in self.expectations:
-            console.print(_line(item))
+            console.print(_line(item), highlight=False, soft_wrap=True)
         steps = ", ".join(f"{step} {seconds:.1f} s" for step, seconds in self.times.items())
-        console.print(f"\n[dim]{escape(steps)}[/dim]")
+        console.print(f"\n[dim]{escape(steps)}[/dim]", highlight=False, soft_wrap=True)
         count = len(self.expectations)
         if self.good:
             console.print(f"[bold green]All {count} expectations held.[/bold green]")

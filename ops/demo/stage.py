@@ -41,9 +41,11 @@ class Stage:
         """Who runs now, as the supervisor says."""
         return homes.read(self.home, homes.PROCESSES) or {"processes": {}}
 
-    def log_tail(self, lines: int = 20) -> str:
-        """The end of the store's log."""
-        return _tail(self.home, lines)
+    def complaints(self, lines: int = 20) -> str:
+        """The last lines of the store's log that are more than news."""
+        text = (self.home / LOG).read_text(errors="replace")
+        found = [line for line in text.splitlines() if '"level": "INFO"' not in line]
+        return "\n".join(found[-lines:])
 
 
 @contextmanager

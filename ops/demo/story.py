@@ -346,7 +346,7 @@ def signatures(story: Story) -> None:
     faults = sorted({fault for notice in forged for fault in notice.faults})
     story.report.expect(
         f"signatures hold on all {len(story.inbox.notices)} notifications",
-        not forged,
+        bool(story.inbox.notices) and not forged,
         missing=faults,
     )
     story.report.expect(

@@ -86,7 +86,11 @@ def _alone(body: Mapping[str, Any], name: str) -> Any:
 
 def _check_size(body: Mapping[str, Any]) -> None:
     try:
-        size = len(json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode())
+        size = len(
+            json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode(
+                "utf-8", "surrogatepass"
+            )
+        )
     except (RecursionError, ValueError, TypeError) as error:
         raise refuse("the query is not proper JSON or nested too deep", "") from error
     if size > MAX_REQUEST_BYTES:

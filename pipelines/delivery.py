@@ -72,6 +72,7 @@ def request_for(due: Due, *, attempt: int, now_us: int, key: bytes | None) -> Re
         "Date": date,
         "Content-Type": content_type,
         "User-Agent": AGENT,
+        "Accept-Encoding": "identity",
         signatures.ATTEMPT_HEADER: str(attempt),
         **signatures.webhook_headers(key, ident=due.uuid, now_us=now_us, body=body),
     }

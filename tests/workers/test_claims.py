@@ -1,0 +1,122 @@
+"""Doing a row: done, postponed, parked, lost; and what is sent for what follows."""
+
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from pipelines.flow import Step
+from storage.catalog import Catalog, migrate, todo
+from storage.errors import NotFound, Unavailable
+from storage.model import Claim, Todo
+from storage.stores import Stores
+from tests.builders import build_stores
+from workers.broker import MemoryBroker
+from workers.chains import Chains
+from workers.claims import StepFunction, Working, work
+
+ROW = Todo(Step.INDEX, "aws", "b.1")
+NEXT = Todo(Step.PERCOLATE, "aws", "event")
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> Stores:
+    catalog = Catalog(f"sqlite:///{tmp_path / 'catalog.sqlite'}")
+    migrate.upgrade(catalog)
+    with catalog.write() as tx:
+        todo.add(tx, [ROW], request_id="r")
+    return build_stores(tmp_path, catalog)
+
+
+def working(stores: Stores, step: StepFunction, broker: MemoryBroker | None = None) -> Working:
+    return Working(stores, Chains(broker or MemoryBroker()), {Step.INDEX: step}, 3, Random(1))
+
+
+def finishing(stores: Stores, claim: Claim, beat: Callable[[int], None]) -> tuple[Todo, ...]:
+    with stores.catalog.write() as tx:
+        todo.finish(tx, claim)
+        todo.add(tx, [NEXT], request_id=claim.request_id)
+    return (NEXT,)
+
+
+def failing(error: Exception) -> StepFunction:
+    def step(stores: Stores, claim: Claim, beat: Callable[[int], None]) -> tuple[Todo, ...]:
+        raise error
+
+    return step
+
+
+def due_now(stores: Stores) -> None:
+    with stores.catalog.write() as tx:
+        tx.exec_driver_sql("UPDATE todo SET due_us = 0")
+
+
+def reasons(stores: Stores) -> list[str]:
+    with stores.catalog.read() as tx:
+        return [row.reason for row in todo.parked(tx)]
+
+
+def test_a_row_is_done_once_and_what_follows_is_sent(stores: Stores) -> None:
+    broker = MemoryBroker()
+    assert work(working(stores, finishing, broker), ROW)
+    assert broker.depth("match") == 1
+    assert not work(working(stores, finishing, broker), ROW)
+    with stores.catalog.read() as tx:
+        assert todo.backlog(tx) == {(Step.PERCOLATE, "aws"): 1}
+
+
+def test_a_failure_waits_longer_and_is_parked_in_the_end(stores: Stores) -> None:
+    broken = working(stores, failing(NotFound("no such thing")))
+    for _ in range(3):
+        assert not work(broken, ROW)
+        assert not work(working(stores, finishing), ROW), "it is not due yet"
+        due_now(stores)
+    assert reasons(stores) == ["no such thing"]
+
+
+def test_a_surprise_is_a_failure_too(stores: Stores) -> None:
+    broken = working(stores, failing(ZeroDivisionError("oh")))
+    for _ in range(3):
+        work(broken, ROW)
+        due_now(stores)
+    assert reasons(stores) == ["ZeroDivisionError: oh"]
+
+
+def test_an_engine_that_is_away_is_nobodys_failure(stores: Stores) -> None:
+    away = working(stores, failing(Unavailable("the bucket is away")))
+    for _ in range(10):
+        work(away, ROW)
+        due_now(stores)
+    assert reasons(stores) == []
+    assert work(working(stores, finishing), ROW)
+
+
+def test_a_lost_claim_has_no_effect(stores: Stores) -> None:
+    def robbed(stores: Stores, claim: Claim, beat: Callable[[int], None]) -> tuple[Todo, ...]:
+        with stores.catalog.write() as tx:
+            todo.add(tx, [ROW])
+        return finishing(stores, claim, beat)
+
+    broker = MemoryBroker()
+    assert not work(working(stores, robbed, broker), ROW)
+    assert broker.depth("match") == 0
+    assert work(working(stores, finishing), ROW), "it is to be done again"
+
+
+def test_sending_never_fails_for_its_caller() -> None:
+    class Broken(MemoryBroker):
+        def depth(self, queue_name: str) -> int:
+            raise ConnectionError("away")
+
+    Chains(Broken()).send([ROW], "r")
+
+
+def test_a_deep_queue_is_left_to_the_clock() -> None:
+    class Deep(MemoryBroker):
+        def depth(self, queue_name: str) -> int:
+            return 1_000_000
+
+    broker = Deep()
+    Chains(broker).send([ROW], "r")
+    assert "index" not in broker.queues

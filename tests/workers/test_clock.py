@@ -1,0 +1,104 @@
+"""What ticks: one clock leads, queues are refilled within bounds, events get their numbers."""
+
+from dataclasses import replace
+
+import pytest
+
+from config.settings import Settings
+from pipelines.flow import Step
+from storage.catalog import events, todo
+from storage.model import FQID, Todo
+from storage.stores import Stores
+from tests.builders import new_uuid, version
+from workers.broker import MemoryBroker
+from workers.chains import Chains
+from workers.clock import Clock
+
+
+@pytest.fixture
+def broker() -> MemoryBroker:
+    return MemoryBroker()
+
+
+def clock(settings: Settings, stores: Stores, broker: MemoryBroker) -> Clock:
+    return Clock(replace(settings, refill_rows=10), stores, Chains(broker))
+
+
+def needs(stores: Stores, count: int, *, sent: bool) -> None:
+    with stores.catalog.write() as tx:
+        todo.add(tx, [Todo(Step.INDEX, "aws", f"b.{n}") for n in range(count)], sent=sent)
+
+
+def test_only_the_leading_clock_works(
+    settings: Settings, stores: Stores, broker: MemoryBroker
+) -> None:
+    first, second = clock(settings, stores, broker), clock(settings, stores, broker)
+    ran: list[str] = []
+    for each in (first, second):
+        each.lead()
+    first.job(lambda: ran.append("first"))()
+    second.job(lambda: ran.append("second"))()
+    assert ran == ["first"]
+    first.leave()
+    second.lead()
+    second.job(lambda: ran.append("second"))()
+    assert ran == ["first", "second"]
+
+
+def test_a_failing_job_does_not_stop_the_clock(
+    settings: Settings, stores: Stores, broker: MemoryBroker
+) -> None:
+    def failing() -> None:
+        raise ZeroDivisionError
+
+    ours = clock(settings, stores, broker)
+    ours.lead()
+    ours.job(failing)()
+
+
+def test_queues_are_filled_with_a_bounded_number_of_due_rows(
+    settings: Settings, stores: Stores, broker: MemoryBroker
+) -> None:
+    needs(stores, 25, sent=False)
+    ours = clock(settings, stores, broker)
+    ours.refill()
+    assert broker.depth("index") == 10
+    ours.refill()
+    assert broker.depth("index") == 10, "a full queue is left alone"
+
+
+def test_an_emptied_queue_is_filled_again_at_once(
+    settings: Settings, stores: Stores, broker: MemoryBroker
+) -> None:
+    needs(stores, 5, sent=True)
+    clock(settings, stores, broker).refill()
+    assert broker.depth("index") == 5
+
+
+def test_events_are_numbered_in_the_order_of_their_commits(
+    settings: Settings, stores: Stores, broker: MemoryBroker
+) -> None:
+    fqids = [FQID(new_uuid(), version()) for _ in range(6)]
+    with stores.catalog.write() as tx:
+        for fqid in fqids:
+            events.append(tx, "CREATE", "aws", fqid, 1)
+            events.append(tx, "CREATE", "gcp", fqid, 1)
+    ours = clock(settings, stores, broker)
+    ours.number()
+    with stores.catalog.write() as tx:
+        events.append(tx, "TOMBSTONE", "aws", fqids[0], 1)
+    ours.number()
+    with stores.catalog.read() as tx:
+        assert not events.unnumbered(tx)
+        rows = tx.exec_driver_sql("SELECT replica, seq FROM events ORDER BY replica, seq").all()
+    assert [row[1] for row in rows] == [*range(1, 8), *range(1, 7)]
+
+
+def test_a_sweep_of_an_empty_store_finds_nothing_to_do(
+    settings: Settings, stores: Stores, broker: MemoryBroker
+) -> None:
+    ours = clock(settings, stores, broker)
+    ours.complete()
+    ours.sweep()
+    with stores.catalog.read() as tx:
+        assert todo.backlog(tx) == {}

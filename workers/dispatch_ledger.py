@@ -1,0 +1,53 @@
+"""The dispatcher's side of the catalog: blocking calls, each one unit of work."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from storage.catalog import Catalog, deliveries, endpoints, now_us
+from storage.catalog.deliveries import Due, Result
+from storage.catalog.endpoints import Endpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a writing turn brought: endpoints that are ours now, and those that still are."""
+
+    claimed: list[Endpoint]
+    kept: set[int]
+
+
+class Ledger:
+    """Leases endpoints under one token, reads what is due, records what came of it."""
+
+    def __init__(self, catalog: Catalog, *, token: str, lease_s: float) -> None:
+        self._catalog, self._token, self._lease_s = catalog, token, lease_s
+
+    def waiting(self, *, limit: int) -> tuple[int, list[int]]:
+        """The catalog's time, and endpoints with something due that nobody holds."""
+        with self._catalog.read() as tx:
+            return now_us(tx), endpoints.waiting(tx, limit=limit)
+
+    def write(
+        self,
+        *,
+        results: Sequence[Result],
+        back: Sequence[Endpoint],
+        claim: Collection[int],
+        renew: Collection[int],
+        gone: Collection[tuple[int, int]],
+    ) -> Written:
+        """Record results, hand endpoints back, hold others; `gone` are deleted subscriptions with
+        their endpoints."""
+        with self._catalog.write() as tx:
+            deliveries.close(tx, results)
+            for subscription_id, endpoint_id in gone:
+                deliveries.cancel(tx, subscription_id, endpoint_id)
+            endpoints.release(tx, back, token=self._token)
+            kept = endpoints.renew(tx, renew, token=self._token, lease_s=self._lease_s)
+            fresh = endpoints.claim(tx, claim, token=self._token, lease_s=self._lease_s)
+        return Written(fresh, kept)
+
+    def fetch(self, wants: Mapping[int, int]) -> dict[int, list[Due]]:
+        """What is due for each of these endpoints, at most so many."""
+        with self._catalog.read() as tx:
+            return {ident: deliveries.due(tx, ident, limit=limit) for ident, limit in wants.items()}

@@ -1,0 +1,289 @@
+"""The dispatcher: keeps many requests in flight on one event loop and records what came of them.
+
+It holds endpoints by a lease, fetches what is due for them, and writes results many at a time. A
+dispatcher that dies is taken over when its leases end; what it sent and did not record is sent
+again with the same transaction id.
+"""
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from random import Random
+from typing import Protocol, TypeVar
+
+from pipelines.delivery import Answer, Delivered, Request, Verdict, judge, request_for, result_of
+from pipelines.subscriptions import secret_context
+from pipelines.topics import DELIVERIES
+from storage.catalog.deliveries import Due, Result
+from storage.errors import StoreError
+from storage.protocols import Notices
+from workers.dispatch_lanes import Lanes
+from workers.dispatch_ledger import Ledger, Written
+
+log = logging.getLogger(__name__)
+
+GAP_S = 0.02
+"""Least time between the beginnings of two turns."""
+RECORD_S, RECORD_RESULTS = 0.05, 200
+"""Age and number of results at which they are recorded."""
+CLAIMS, FETCHES = 128, 64
+"""Endpoints that are claimed, and fetched for, in one turn."""
+AWAY_S = 1.0
+"""Pause while the catalog is away."""
+
+T = TypeVar("T")
+Unseal = Callable[[bytes, bytes], bytes]
+
+
+class Sends(Protocol):
+    """What carries a request: `workers.dispatch_net.Sender`."""
+
+    async def send(self, request: Request) -> Answer:
+        """The answer, or why there is none."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The operator's numbers, see `config.settings`."""
+
+    delays_s: tuple[float, ...]
+    in_flight: int = 200
+    retry_after_cap_s: float = 86_400.0
+    poll_s: float = 0.5
+    lease_s: float = 5.0
+
+
+@dataclass
+class _Outbox:
+    """What the next writing turn takes along."""
+
+    results: list[tuple[int, Result]] = field(default_factory=list)
+    gone: set[tuple[int, int]] = field(default_factory=set)
+
+
+class Dispatcher:
+    """One process's deliveries; `run` until told to stop."""
+
+    def __init__(
+        self, ledger: Ledger, sender: Sends, *, rules: Rules, unseal: Unseal, rng: Random
+    ) -> None:
+        self._ledger, self._sender, self._rules = ledger, sender, rules
+        self._unseal, self._rng = unseal, rng
+        self._lanes = Lanes(in_flight=rules.in_flight)
+        self._outbox = _Outbox()
+        self._catalog = ThreadPoolExecutor(1, thread_name_prefix="catalog")
+        self._wake = asyncio.Event()
+        self._flights: set[asyncio.Task[None]] = set()
+        self._landing = False
+        self._surprise: BaseException | None = None
+        self._renewed = time.monotonic()
+        self._ahead_us = time.time_ns() // 1000 - int(time.monotonic() * 1e6)
+
+    def wake(self) -> None:
+        """Look for what is due now; only from the event loop."""
+        self._wake.set()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Deliver until told to stop; then end what is in flight, record it, let everything go."""
+        stopping = asyncio.ensure_future(stop.wait())
+        stopping.add_done_callback(lambda _: self._wake.set())
+        try:
+            while not stop.is_set():
+                began = time.monotonic()
+                await self._turn_or_pause()
+                await self._rest(began, stop)
+        finally:
+            stopping.cancel()
+            await self._land()
+            self._catalog.shutdown()
+
+    async def _turn_or_pause(self) -> None:
+        try:
+            await self._turn()
+        except StoreError as error:
+            log.warning("dispatch: %s", error.detail)
+            await asyncio.sleep(AWAY_S)
+
+    async def _rest(self, began: float, stop: asyncio.Event) -> None:
+        """Until something calls for a turn, but not so soon that turns are empty."""
+        if not self._wake.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), self._rules.poll_s)
+        pause = began + GAP_S - time.monotonic()
+        if pause > 0 and not stop.is_set():
+            await asyncio.sleep(pause)
+
+    async def _turn(self) -> None:
+        """Record, claim, renew, fetch, send."""
+        self._wake.clear()
+        if self._surprise is not None:
+            raise self._surprise
+        asked = time.monotonic()
+        now_us, waiting = await self._in_catalog(lambda: self._ledger.waiting(limit=CLAIMS))
+        # As late as it can be: a lease must never be believed to last longer than it does.
+        self._ahead_us = now_us - int(time.monotonic() * 1e6)
+        await self._write(claim=waiting, now=asked)
+        wants = self._lanes.wants(limit=FETCHES, now_us=self._now_us())
+        if wants:
+            found = await self._in_catalog(lambda: self._ledger.fetch(wants))
+            for ident, rows in found.items():
+                self._feed(ident, rows, asked=wants[ident])
+        self._pump()
+
+    async def _write(self, *, claim: list[int], now: float) -> None:
+        """One writing unit of work, if there is anything to write."""
+        batch, gone = list(self._outbox.results), set(self._outbox.gone)
+        ended = self._lanes.drop_ended(now=now, now_us=self._now_us())
+        renewing = now - self._renewed > self._rules.lease_s / 3
+        held = self._lanes.held() if renewing else []
+        if not (batch or gone or ended or claim or held):
+            return
+        started = time.monotonic()
+        written = await self._in_catalog(
+            lambda: self._ledger.write(
+                results=[result for _, result in batch],
+                back=ended,
+                claim=claim,
+                renew=held,
+                gone=gone,
+            )
+        )
+        self._wrote(written, batch, held, until=started + self._rules.lease_s)
+        self._outbox.gone -= gone
+        self._renewed = started if renewing else self._renewed
+
+    def _wrote(
+        self, written: Written, batch: list[tuple[int, Result]], held: list[int], *, until: float
+    ) -> None:
+        del self._outbox.results[: len(batch)]
+        if self._outbox.results:
+            self._record_soon()
+        for ident, result in batch:
+            self._lanes.recorded(ident, result.delivery_id)
+        self._lanes.extend(written.kept, held, until=until)
+        self._lanes.take(written.claimed, until=until, now=time.monotonic())
+
+    def _feed(self, ident: int, rows: list[Due], *, asked: int) -> None:
+        gone = {(row.subscription_id, row.endpoint_id) for row in rows if row.deleted}
+        self._outbox.gone |= gone
+        if gone:
+            self._wake.set()
+        live = [row for row in rows if not row.deleted]
+        self._lanes.feed(ident, live, full=len(rows) >= asked, now=time.monotonic())
+
+    def _landed(self, task: asyncio.Task[None]) -> None:
+        """A surprise in an attempt ends the process, which starts afresh."""
+        self._flights.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self._surprise = task.exception()
+            self._wake.set()
+
+    def _pump(self) -> None:
+        """Send as much as may be sent."""
+        while not self._landing:
+            turn = self._lanes.next(now=time.monotonic(), now_us=self._now_us())
+            if turn is None:
+                break
+            task = asyncio.ensure_future(self._attempt(*turn))
+            self._flights.add(task)
+            task.add_done_callback(self._landed)
+        if self._lanes.hungry:
+            self._wake.set()
+
+    async def _attempt(self, ident: int, due: Due) -> None:
+        began, at_us, attempt = time.monotonic(), self._now_us(), due.attempts + 1
+        success = None
+        try:
+            request = self._request(due, attempt, at_us)
+        except StoreError as error:
+            answer = Answer(error=error.detail)
+            verdict = self._judged(answer, attempt)
+        else:
+            answer = await self._sender.send(request)
+            verdict = self._judged(answer, attempt)
+            success = isinstance(verdict, Delivered)
+        seconds = time.monotonic() - began
+        _say(due, attempt, answer, verdict, seconds)
+        result = result_of(due, answer, verdict, at_us=at_us, seconds=seconds)
+        self._keep(ident, result)
+        self._lanes.landed(ident, due.id, success=success, now_us=self._now_us())
+        self._pump()
+
+    def _request(self, due: Due, attempt: int, at_us: int) -> Request:
+        sealed = due.hmac_secret
+        key = None
+        if sealed is not None:
+            key = self._unseal(sealed, secret_context(due.subscription_uuid))
+        return request_for(due, attempt=attempt, now_us=at_us, key=key)
+
+    def _judged(self, answer: Answer, attempt: int) -> Verdict:
+        return judge(
+            answer,
+            attempt=attempt,
+            delays=self._rules.delays_s,
+            now_us=self._now_us(),
+            rng=self._rng,
+            retry_after_cap_s=self._rules.retry_after_cap_s,
+        )
+
+    def _keep(self, ident: int, result: Result) -> None:
+        """Have it recorded, soon or when there are many."""
+        if not self._outbox.results:
+            self._record_soon()
+        self._outbox.results.append((ident, result))
+        if len(self._outbox.results) >= RECORD_RESULTS:
+            self._wake.set()
+
+    def _record_soon(self) -> None:
+        asyncio.get_running_loop().call_later(RECORD_S, self._wake.set)
+
+    async def _land(self) -> None:
+        """Wait for what is in flight, which has a time-out, then record it and hand all back."""
+        self._landing = True
+        while self._flights:
+            await asyncio.wait(self._flights, timeout=self._rules.lease_s / 5)
+            with contextlib.suppress(StoreError):
+                await self._write(claim=[], now=time.monotonic())
+        batch = [result for _, result in self._outbox.results]
+        try:
+            await self._in_catalog(
+                lambda: self._ledger.write(
+                    results=batch, back=self._lanes.drop_all(), claim=(), renew=(), gone=()
+                )
+            )
+        except StoreError as error:
+            log.warning("dispatch: %d results not recorded: %s", len(batch), error.detail)
+
+    def _now_us(self) -> int:
+        """The catalog's time, as last heard."""
+        return self._ahead_us + int(time.monotonic() * 1e6)
+
+    async def _in_catalog(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._catalog, call)
+
+
+def _say(due: Due, attempt: int, answer: Answer, verdict: Verdict, seconds: float) -> None:
+    """One line an attempt; a query may hold a secret, so it is left out."""
+    told = answer.status if answer.error is None else answer.error
+    log.info(
+        "delivery %s attempt %d to %s: %s (%s) in %.3f s",
+        due.uuid,
+        attempt,
+        due.callback_url.partition("?")[0],
+        type(verdict).__name__,
+        told,
+        seconds,
+    )
+
+
+def listen(notices: Notices, wake: Callable[[], None], stopped: threading.Event) -> None:
+    """Call `wake` for every notice of deliveries, in a thread of its own, until stopped."""
+    with notices.listen(DELIVERIES) as listening:
+        while not stopped.is_set():
+            if listening.wait(1.0):
+                wake()

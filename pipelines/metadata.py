@@ -70,7 +70,7 @@ def _finite(text: str) -> float:
 
 def _check_depth(value: Any) -> None:
     level = [value]
-    for _ in range(MAX_DEPTH + 1):
+    for _ in range(MAX_DEPTH):
         level = [child for each in level for child in _children(each)]
         if not level:
             return

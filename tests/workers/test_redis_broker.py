@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 from dramatiq import Worker
-from fakeredis import TcpFakeServer
 
+from ops.fakeredis_server import QueueServer
 from pipelines.flow import Step
 from storage.catalog import todo
 from storage.model import Claim, Todo
@@ -22,7 +22,7 @@ PATIENCE_S = 20.0
 
 @pytest.fixture
 def redis_url() -> Iterator[str]:
-    server = TcpFakeServer(("127.0.0.1", 0), server_type="redis")
+    server = QueueServer("127.0.0.1", 0)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     yield f"redis://127.0.0.1:{server.server_address[1]}/0"

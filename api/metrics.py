@@ -7,7 +7,13 @@ server's configuration names before this module is imported.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
@@ -47,6 +53,8 @@ class Metrics:
     """Counters of one application, in a registry of their own."""
 
     def __init__(self, *, several_processes: bool = False) -> None:
+        # The times at which counters were made double the page and tell nobody anything.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self._several = several_processes
         self._own = CollectorRegistry()
         self.requests = Counter(

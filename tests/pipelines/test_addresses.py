@@ -176,8 +176,11 @@ def test_special_addresses_are_refused_with_their_reason(address: str, reason: s
         "198.20.0.1",
         "223.255.255.255",
         "1.1.1.1",
-    ]
-    + ["2606:4700:4700::1111", "2a00:1450::1", "::ffff:8.8.8.8", "64:ff9b::808:808"],
+        "2606:4700:4700::1111",
+        "2a00:1450::1",
+        "::ffff:8.8.8.8",
+        "64:ff9b::808:808",
+    ],
 )
 def test_public_addresses_are_not(address: str) -> None:
     assert check_address(address) is None

@@ -5,6 +5,9 @@ streams through us is hashed on its way and completed only if it is as it should
 """
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
+from typing import Protocol
 
 from pipelines.checksums import Hashing, mismatches, part_size, parts
 from storage.errors import AlreadyExists, NotFound, SourceChanged, Unavailable
@@ -15,6 +18,19 @@ INLINE = 8 * 1024 * 1024
 """Bytes up to which an object is held in memory."""
 
 Beat = Callable[[int], None]
+
+
+class Ledger(Protocol):
+    """Remembers an unfinished copy beyond the death of whoever makes it."""
+
+    def token(self) -> str | None:
+        """What an earlier copy of the same bytes to the same place left."""
+
+    def note(self, token: str) -> None:
+        """The copy can be taken up by this token from now on."""
+
+    def close(self) -> None:
+        """There is nothing to be taken up any more."""
 
 
 def _still(_moved: int) -> None:
@@ -38,32 +54,39 @@ def copy(
     size: int,
     checksums: Checksums,
     beat: Beat = _still,
+    ledger: Ledger | None = None,
 ) -> None:
     """Have the bytes of `key` under `target_key` too; what lies there already is checked only.
 
     SourceChanged when the source's bytes are not as they should be.
     """
-    if holds(target, target_key, size):
-        _check(target, target_key, size, checksums, beat=beat)
-        return
-    pin = source.head(key).pin
-    try:
-        copied = target.copy(
-            source,
-            key,
-            target_key,
-            pin=pin,
-            part_size=part_size(size),
-            progress=lambda _token, _moved: beat(0),
-        )
-        if copied is None:
-            hashing = Hashing(size)
-            blocks = hashing.over(source.read(key, pin=pin))
-            _stream(blocks, target, target_key, hashing, size=size, checksums=checksums, beat=beat)
-            return
-    except AlreadyExists:
-        return
+    if not holds(target, target_key, size):
+        pin = source.head(key).pin
+        with suppress(AlreadyExists):
+            copied = target.copy(
+                source,
+                key,
+                target_key,
+                pin=pin,
+                part_size=part_size(size),
+                resume=ledger.token() if ledger else None,
+                progress=partial(_moved, beat, ledger),
+            )
+            if copied is None:
+                hashing = Hashing(size)
+                blocks = hashing.over(source.read(key, pin=pin))
+                _stream(
+                    blocks, target, target_key, hashing, size=size, checksums=checksums, beat=beat
+                )
     _check(target, target_key, size, checksums, beat=beat)
+    if ledger:
+        ledger.close()
+
+
+def _moved(beat: Beat, ledger: Ledger | None, token: str, _bytes: int) -> None:
+    if ledger and token:
+        ledger.note(token)
+    beat(0)
 
 
 def _check(target: BlobStore, key: str, size: int, checksums: Checksums, *, beat: Beat) -> None:

@@ -10,8 +10,9 @@ from functools import partial
 
 from pipelines import copying, files, flow, manifests, placing, records, topics
 from pipelines.ingest import Beat
+from pipelines.limits import ETAG_CHUNK
 from storage import keys
-from storage.catalog import Tx, bundles, heads, todo, visibility
+from storage.catalog import Tx, bundles, heads, todo, uploads, visibility
 from storage.catalog import files as file_rows
 from storage.errors import Conflict, NotFound
 from storage.model import FQID, REPLICAS, Claim, FileVersion, Replica, Todo
@@ -65,6 +66,7 @@ def _copy_blob(stores: Stores, file: FileVersion, target: Replica, beat: Beat) -
     blobs = stores.replicas[target]
     if known and copying.holds(blobs, key, file.size):
         return
+    large = file.size > ETAG_CHUNK
     copying.copy(
         _other(stores, file, target),
         blobs,
@@ -73,7 +75,36 @@ def _copy_blob(stores: Stores, file: FileVersion, target: Replica, beat: Beat) -
         size=file.size,
         checksums=file.checksums,
         beat=beat,
+        ledger=_Unfinished(stores, target, key) if large else None,
     )
+
+
+class _Unfinished:
+    """The catalog's row of a large copy, so that another worker takes it up where one died."""
+
+    def __init__(self, stores: Stores, target: Replica, key: str) -> None:
+        self._stores, self._target, self._key = stores, target, key
+        self._noted: str | None = None
+
+    def token(self) -> str | None:
+        """See copying.Ledger."""
+        with self._stores.catalog.read() as tx:
+            self._noted = uploads.latest(tx, self._target, self._key)
+        return self._noted
+
+    def note(self, token: str) -> None:
+        """See copying.Ledger; one write for each new token."""
+        if token == self._noted:
+            return
+        with self._stores.catalog.write() as tx:
+            uploads.opened(tx, self._target, self._key, token)
+        self._noted = token
+
+    def close(self) -> None:
+        """See copying.Ledger."""
+        if self._noted is not None:
+            with self._stores.catalog.write() as tx:
+                uploads.closed(tx, self._target, self._key, self._noted)
 
 
 def _other(stores: Stores, file: FileVersion, target: Replica) -> BlobStore:

@@ -1,4 +1,6 @@
-"""Keys made from the store's one secret; small secrets at rest, sealed with AES-256-GCM, bound to the place they are kept in."""
+"""Keys made from the store's one secret; small secrets at rest, sealed with AES-256-GCM and bound
+to the place they are kept in.
+"""
 
 import os
 

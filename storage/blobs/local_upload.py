@@ -9,7 +9,8 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from storage.blobs import envelope, layout, transfer
@@ -63,14 +64,31 @@ class LocalUpload:
         """See Upload."""
         return self._token
 
+    @property
+    def part_size(self) -> int:
+        """Bytes of every part but the last."""
+        return self._part_size
+
     def part(self, number: int, blocks: Iterable[bytes]) -> None:
         """See Upload."""
+        self._store(number, lambda descriptor, start: self._write(descriptor, start, blocks))
+
+    def copy_part(self, number: int, original: int, *, start: int, length: int) -> None:
+        """Store part `number` from an open file's range, inside the kernel where it can."""
+
+        def write(descriptor: int, at: int) -> int:
+            moving = transfer.copy_range(original, descriptor, length, start=start, at=at)
+            return deque(moving, maxlen=1).pop()
+
+        self._store(number, write)
+
+    def _store(self, number: int, write: Callable[[int, int], int]) -> None:
         if not 1 <= number <= MAX_PARTS:
             raise Invalid(f"part numbers are 1 to {MAX_PARTS}")
         with self._locked(fcntl.LOCK_SH) as descriptor:
             if number in self.parts():
                 self._note({"part": number, "size": None})
-            size = self._write(descriptor, number, blocks)
+            size = write(descriptor, UPLOAD_FRONT + (number - 1) * self._part_size)
             with self._tree.speaking_of(self._head.key):
                 transfer.sync_data(descriptor)
                 self._note({"part": number, "size": size})
@@ -125,11 +143,11 @@ class LocalUpload:
         finally:
             os.close(descriptor)
 
-    def _write(self, descriptor: int, number: int, blocks: Iterable[bytes]) -> int:
-        start, size = UPLOAD_FRONT + (number - 1) * self._part_size, 0
+    def _write(self, descriptor: int, start: int, blocks: Iterable[bytes]) -> int:
+        size = 0
         for block in blocks:
             if size + len(block) > self._part_size:
-                raise Invalid(f"part {number} has more than {self._part_size} bytes")
+                raise Invalid(f"a part has more than {self._part_size} bytes")
             with self._tree.speaking_of(self._head.key):
                 transfer.write_all(descriptor, block, start + size)
             size += len(block)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, select, text, tuple_, update
+from sqlalchemy import Row, select, text, tuple_
 
 from storage.catalog import bulk
 from storage.catalog.engine import Tx, now_us
@@ -55,10 +55,12 @@ def by_id(tx: Tx, ident: int) -> Reserved:
     return _reserved(tx.execute(select(bundles).where(bundles.c.id == ident)).one())
 
 
+_BY_FQID = text("SELECT * FROM bundles WHERE uuid = :uuid AND version = :version")
+
+
 def by_fqid(tx: Tx, fqid: FQID) -> Reserved | None:
     """The row of a version, published or not."""
-    query = select(bundles).where(bundles.c.uuid == fqid.uuid, bundles.c.version == fqid.version)
-    row = tx.execute(query).first()
+    row = tx.execute(_BY_FQID, {"uuid": fqid.uuid, "version": fqid.version}).first()
     return None if row is None else _reserved(row)
 
 
@@ -68,14 +70,17 @@ def exists(tx: Tx, uuid: str) -> bool:
     return tx.execute(query.limit(1)).first() is not None
 
 
-def reserve(tx: Tx, new: NewBundle, *, segment_size: int) -> int:
+_RESERVE = text(
+    "INSERT INTO bundles (uuid, version, digest, origin, creator_uid, author, parent, file_count,"
+    " event_id, created_us) VALUES (:uuid, :version, :digest, :origin, :creator_uid, :author,"
+    " :parent, :file_count, :event_id, :now) RETURNING *"
+)
+
+
+def reserve(tx: Tx, new: NewBundle, *, segment_size: int) -> Reserved:
     """Insert the version with its manifest; the caller holds the head and saw that none exists."""
     row = tx.execute(
-        text(
-            "INSERT INTO bundles (uuid, version, digest, origin, creator_uid, author, parent,"
-            " file_count, event_id, created_us) VALUES (:uuid, :version, :digest, :origin,"
-            " :creator_uid, :author, :parent, :file_count, :event_id, :now) RETURNING id"
-        ),
+        _RESERVE,
         {
             "uuid": new.fqid.uuid,
             "version": new.fqid.version,
@@ -89,9 +94,9 @@ def reserve(tx: Tx, new: NewBundle, *, segment_size: int) -> int:
             "now": now_us(tx),
         },
     )
-    ident = int(row.scalar_one())
-    _write_segments(tx, ident, new.rows, segment_size)
-    return ident
+    reserved = _reserved(row.one())
+    _write_segments(tx, reserved.bundle.id, new.rows, segment_size)
+    return reserved
 
 
 def _write_segments(
@@ -138,10 +143,12 @@ def _write_entries(
     )
 
 
+_PUBLISH = text("UPDATE bundles SET published_us = :now WHERE id = :id AND published_us IS NULL")
+
+
 def publish(tx: Tx, ident: int) -> bool:
     """Mark a reserved row published; False when it was before."""
-    fresh = update(bundles).where(bundles.c.id == ident, bundles.c.published_us.is_(None))
-    return bool(tx.execute(fresh.values(published_us=now_us(tx))).rowcount)
+    return bool(tx.execute(_PUBLISH, {"id": ident, "now": now_us(tx)}).rowcount)
 
 
 def reserved_before(tx: Tx, us: int, *, limit: int) -> list[FQID]:

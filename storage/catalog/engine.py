@@ -15,6 +15,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.pool import QueuePool
 
 from storage.errors import Unavailable
@@ -92,6 +93,8 @@ def _translated() -> Iterator[None]:
     """The engine being away, or busy, is Unavailable; everything else flies on."""
     try:
         yield
+    except PoolTimeoutError as error:
+        raise Unavailable("The catalog is too busy.", retry_after_s=1) from error
     except DBAPIError as error:
         if error.connection_invalidated or _is_passing(error):
             raise Unavailable("The catalog cannot be reached.", retry_after_s=1) from error

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
 from sqlalchemy import Row, Select, select, text, tuple_, update
 
 from storage.catalog import bulk
@@ -178,6 +179,11 @@ def blob_present(tx: Tx, replica: Replica, sha256: str) -> bool:
     return tx.execute(query).first() is not None
 
 
+# Cutting one string is a third of the work of taking an array apart; a uuid has 36 characters.
+_SQLITE_WANTED = (
+    "(SELECT key AS ordinal, substr(value, 1, 36) AS uuid, substr(value, 38) AS version"
+    " FROM json_each(:wanted)) AS wanted"
+)
 # SQLite keeps the order of CROSS JOINs; a LATERAL with a LIMIT is never turned into a hash join.
 _SQLITE_JOINS = (
     "CROSS JOIN visible AS v ON v.kind = 'file' AND v.replica = :replica"
@@ -208,13 +214,17 @@ def lookup(tx: Tx, replica: Replica, keys: Sequence[FQID]) -> list[Found]:
 def lookup_statement(tx: Tx, replica: Replica, keys: Sequence[FQID]) -> tuple[str, dict[str, Any]]:
     """The statement of `lookup`, spelled so that the planner takes the index of what is visible,
     key by key, however large the tables are."""
-    columns = {
-        "ordinal": ("bigint", range(len(keys))),
-        "uuid": ("text", [key.uuid for key in keys]),
-        "version": ("text", [key.version for key in keys]),
-    }
-    source, parameters = bulk.derived(tx, "wanted", columns)
-    joins = _SQLITE_JOINS if tx.dialect.name == "sqlite" else _POSTGRES_JOINS
+    if tx.dialect.name == "sqlite":
+        source, joins = _SQLITE_WANTED, _SQLITE_JOINS
+        parameters: dict[str, Any] = {"wanted": orjson.dumps([str(key) for key in keys]).decode()}
+    else:
+        columns = {
+            "ordinal": ("bigint", range(len(keys))),
+            "uuid": ("text", [key.uuid for key in keys]),
+            "version": ("text", [key.version for key in keys]),
+        }
+        source, parameters = bulk.derived(tx, "wanted", columns)
+        joins = _POSTGRES_JOINS
     statement = (
         "SELECT wanted.ordinal, f.id, f.content_type, b.size, b.sha1, b.sha256, b.crc32c,"
         f" f.s3_etag FROM {source} {joins}"

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sqlalchemy import insert, select
+from sqlalchemy import insert, select, text
 
 from storage.catalog.engine import Tx, now_us
 from storage.catalog.schema import tombstones
@@ -36,7 +36,14 @@ def find(tx: Tx, kind: str, uuid: str, version: str) -> Tombstone | None:
 
 def over(tx: Tx, kind: str, uuid: str, version: str) -> Tombstone | None:
     """The tombstone that hides a version: its own or the whole uuid's."""
-    return find(tx, kind, uuid, "") or find(tx, kind, uuid, version)
+    row = tx.execute(_OVER, {"kind": kind, "uuid": uuid, "version": version}).mappings().first()
+    return None if row is None else Tombstone(**row)
+
+
+_OVER = text(
+    "SELECT * FROM tombstones WHERE kind = :kind AND uuid = :uuid AND version IN ('', :version)"
+    " ORDER BY version LIMIT 1"
+)
 
 
 def add(tx: Tx, new: Tombstone) -> Tombstone:

@@ -17,6 +17,12 @@ def closed(tx: Tx, replica: str, key: str, token: str) -> None:
     tx.execute(gone.where(uploads.c.token == token))
 
 
+def latest(tx: Tx, replica: str, key: str) -> str | None:
+    """The token of the upload of a key that began last."""
+    query = select(uploads.c.token).where(uploads.c.replica == replica, uploads.c.key == key)
+    return tx.execute(query.order_by(uploads.c.at_us.desc()).limit(1)).scalar_one_or_none()
+
+
 def older_than(tx: Tx, us: int, *, limit: int = 100) -> list[tuple[str, str, str]]:
     """(replica, key, token) of uploads that began before a moment."""
     query = select(uploads.c.replica, uploads.c.key, uploads.c.token).where(uploads.c.at_us < us)

@@ -1,5 +1,7 @@
 """Making another replica hold it too: whole or not at all, twice or beside a twin."""
 
+import hashlib
+import random
 from pathlib import Path
 
 import pytest
@@ -7,13 +9,14 @@ import pytest
 from pipelines import files, flow, manifests, sweeps, sync, tombstones
 from pipelines.manifests import FilesPending, NewBundle, NewEntry
 from storage import keys
-from storage.catalog import Catalog, events, migrate, todo, visibility
-from storage.errors import Conflict, Invalid, NotFound, StoreError
+from storage.catalog import Catalog, events, migrate, todo, uploads, visibility
+from storage.errors import Conflict, Invalid, Lost, NotFound, StoreError
 from storage.model import FQID, Claim, Replica, Todo
 from storage.stores import Stores
 from tests.builders import build_stores, make_file, new_uuid, version
 
 AUTHOR = "writer@example.org"
+MB = 1024 * 1024
 
 
 @pytest.fixture
@@ -69,6 +72,35 @@ def test_a_file_is_the_same_everywhere(own: Stores, size: int) -> None:
     copy(own, "file", fqid)
     assert files.locate(own, "gcp", fqid.uuid, None).state == "here"
     assert everything(own, "aws") == everything(own, "gcp")
+
+
+def test_a_large_copy_is_taken_up_where_a_worker_died(own: Stores) -> None:
+    content = random.Random(4).randbytes(150 * MB)
+    fqid = make_file(own, content)
+    row = Todo(flow.Step.SYNC_LARGE, "gcp", f"file:{fqid}")
+    moved: list[int] = []
+
+    def dying(_moved: int) -> None:
+        moved.append(1)
+        if len(moved) == 3:
+            raise Lost("killed")
+
+    with pytest.raises(Lost):
+        sync.sync(own, claim(own, row), dying)
+    with own.catalog.read() as tx:
+        token = uploads.latest(tx, "gcp", keys.blob(hashlib.sha256(content).hexdigest()))
+    assert token is not None
+    left = own.replicas["gcp"].upload(
+        keys.blob(hashlib.sha256(content).hexdigest()),
+        part_size=64 * MB,
+        content_type="",
+        token=token,
+    )
+    assert dict(left.parts()) == {1: 64 * MB, 2: 64 * MB}
+    sync.sync(own, claim(own, row), lambda _n: None)
+    assert everything(own, "aws") == everything(own, "gcp")
+    with own.catalog.read() as tx:
+        assert uploads.older_than(tx, 2**62) == []
 
 
 def test_copying_twice_ends_the_same(own: Stores) -> None:

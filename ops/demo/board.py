@@ -45,7 +45,7 @@ class Board:
         """A step begins."""
         self._step = step
         if self._live is None:
-            self._console.print(f"- {step}", highlight=False)
+            self._say_plainly(f"- {step}")
         self.refresh()
 
     def follow(self, progress: Progress, bundles: Sequence[SampleBundle]) -> None:
@@ -70,7 +70,10 @@ class Board:
         due = now - printed_at >= PLAIN_EVERY_S or progress.complete()
         if counts != before and due:
             self._printed = (now, counts)
-            self._console.print(f"  {progress.elapsed():6.1f} s  {counts}", highlight=False)
+            self._say_plainly(f"  {progress.elapsed():6.1f} s  {counts}")
+
+    def _say_plainly(self, line: str) -> None:
+        self._console.print(line, highlight=False, soft_wrap=True)
 
     def _drawn(self, progress: Progress) -> Group:
         title = Text(f"{self._step}", style="bold")

@@ -61,7 +61,8 @@ class Flat:
 
 def is_whole(text: str) -> bool:
     """Whether a string is short enough to be a keyword."""
-    return len(text) <= MAX_KEYWORD_BYTES and len(text.encode()) <= MAX_KEYWORD_BYTES
+    # No character takes more than four bytes.
+    return len(text) * 4 <= MAX_KEYWORD_BYTES or len(text.encode()) <= MAX_KEYWORD_BYTES
 
 
 def positions(texts: list[str]) -> Positions:
@@ -125,8 +126,10 @@ def _collect(
             waiting.extend(item for item in reversed(below) if not _within(item[0], withheld))
         elif isinstance(value, list | tuple):
             waiting.extend((path, child) for child in reversed(value))
+        elif value is not None and path in leaves:
+            leaves[path].append(value)
         elif value is not None and is_name(path):
-            leaves.setdefault(path, []).append(value)
+            leaves[path] = [value]
             _note_object(path.rpartition(".")[0], objects)
     return leaves, objects
 

@@ -58,7 +58,7 @@ def words(text: str) -> list[str]:
     """The words of a text in order, lower-cased; no word is longer than MAX_WORD_CHARACTERS."""
     expression = ASCII_WORD if text.isascii() else ANY_WORD
     found = [word for word in expression.findall(folded(text)) if _has_letter_or_digit(word)]
-    if all(len(word) <= MAX_WORD_CHARACTERS for word in found):
+    if len(text) <= MAX_WORD_CHARACTERS or max(map(len, found), default=0) <= MAX_WORD_CHARACTERS:
         return found
     return [piece for word in found for piece in _pieces(word)]
 

@@ -4,7 +4,7 @@ import json
 import sqlite3
 import zlib
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,30 +23,59 @@ class RefusedError(Exception):
     """A document that cannot be indexed; its message is the reason."""
 
 
+Term = tuple[str, int, str, Places]
+"""A path, 0 for a word of a text or 1 for a whole string, the word or string, and its places."""
+
+
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A document as rows without numbers; `flat` and `body` are None for one that is not live."""
+    """A document as rows without numbers, its terms in order; without a body it is not live."""
 
     uuid: str
     version: str
     change: int
-    flat: Flat | None
-    body: bytes | None
+    body: bytes | None = None
+    terms: Sequence[Term] = ()
+    strings: Sequence[tuple[str, bool]] = ()
+    numbers: Sequence[tuple[str, str, float]] = ()
+    objects: Sequence[str] = ()
 
 
 def prepare(document: IndexedDocument, *, field_limit: int) -> Prepared:
     """Everything that needs no lock: flattening, analysis, compression. Raises RefusedError."""
+    name = (document.uuid, document.version, document.change)
     if document.document is None:
-        return Prepared(document.uuid, document.version, document.change, None, None)
+        return Prepared(*name)
     body = encoded(document.document)
     flat = flatten(document.document)
     fields = sum(1 for _ in flat.paths())
     if fields > field_limit:
         raise RefusedError(f"has {fields} fields, more than {field_limit}")
-    for path in flat.strings:
-        flat.words(path)
-    compressed = zlib.compress(body, COMPRESSION_LEVEL)
-    return Prepared(document.uuid, document.version, document.change, flat, compressed)
+    wholes = {path: set(flat.wholes(path)) for path in flat.strings}
+    return Prepared(
+        *name,
+        body=zlib.compress(body, COMPRESSION_LEVEL),
+        terms=sorted(_terms(flat, wholes)),
+        strings=[(path, bool(found)) for path, found in wholes.items()],
+        numbers=sorted(set(_numbers(flat))),
+        objects=sorted(flat.parents()),
+    )
+
+
+def _terms(flat: Flat, wholes: Mapping[str, set[str]]) -> Iterator[Term]:
+    for path, found in wholes.items():
+        for word, places in flat.words(path).items():
+            yield path, 0, word, places[0] if len(places) == 1 else array("I", places).tobytes()
+        for whole in found:
+            yield path, 1, whole, 0
+
+
+def _numbers(flat: Flat) -> Iterator[tuple[str, str, float]]:
+    """Numbers, and booleans as 0 and 1."""
+    for path, numbers in flat.numbers.items():
+        yield from ((path, "number", number) for number in numbers)
+    for path, booleans in flat.booleans.items():
+        yield from ((path, "boolean", float(boolean)) for boolean in booleans)
 
 
 def encoded(document: Mapping[str, Any]) -> bytes:
@@ -69,9 +98,9 @@ def _encoded_slowly(document: Mapping[str, Any]) -> bytes:
 def fill(connection: sqlite3.Connection, documents: Sequence[Prepared]) -> None:
     """Write what is newer than what is there. Within a writing transaction."""
     numbered = [
-        (number, document.flat)
+        (number, document)
         for document in documents
-        if (number := _replace(connection, document)) is not None and document.flat is not None
+        if (number := _replace(connection, document)) is not None
     ]
     if numbered:
         _fill_leaves(connection, numbered)
@@ -97,27 +126,37 @@ def _replace(connection: sqlite3.Connection, document: Prepared) -> int | None:
     return number
 
 
-def _fill_leaves(connection: sqlite3.Connection, numbered: Sequence[tuple[int, Flat]]) -> None:
-    paths = _path_numbers(connection, {key for _, flat in numbered for key in _path_keys(flat)})
-    terms = _term_numbers(connection, {key for n, flat in numbered for key in _terms(flat, paths)})
-    postings = sorted(
-        (terms[field, word], number, places)
-        for number, flat in numbered
-        for (field, word), places in _terms(flat, paths).items()
-    )
-    connection.executemany("INSERT INTO posting VALUES (?, ?, ?)", postings)
+Numbered = Sequence[tuple[int, Prepared]]
+
+
+def _fill_leaves(connection: sqlite3.Connection, numbered: Numbered) -> None:
+    paths = _path_numbers(connection, {key for _, each in numbered for key in _path_keys(each)})
+    fields = {name: 2 * number for (name, kind), number in paths.items() if kind == "string"}
+    wanted = {(fields[t[0]] + t[1], t[2]) for _, each in numbered for t in each.terms}
+    terms = _term_numbers(connection, wanted)
+    postings = [
+        (terms[fields[path] + view, word], number, places)
+        for number, each in numbered
+        for path, view, word, places in each.terms
+    ]
+    # In the order of the table: neighbours fall on one page.
+    connection.executemany("INSERT INTO posting VALUES (?, ?, ?)", sorted(postings))
     connection.executemany("INSERT INTO present VALUES (?, ?, ?)", _present(numbered, paths))
-    connection.executemany("INSERT INTO number VALUES (?, ?, ?)", _numbers(numbered, paths))
+    values = [
+        (paths[path, kind], value, number)
+        for number, each in numbered
+        for path, kind, value in each.numbers
+    ]
+    connection.executemany("INSERT INTO number VALUES (?, ?, ?)", values)
 
 
 PathKey = tuple[str, str]
 
 
-def _path_keys(flat: Flat) -> Iterator[PathKey]:
-    yield from ((name, "string") for name in flat.strings)
-    yield from ((name, "number") for name in flat.numbers)
-    yield from ((name, "boolean") for name in flat.booleans)
-    yield from ((name, "object") for name in flat.parents())
+def _path_keys(document: Prepared) -> Iterator[PathKey]:
+    yield from ((path, "string") for path, _ in document.strings)
+    yield from {(path, kind) for path, kind, _ in document.numbers}
+    yield from ((path, "object") for path in document.objects)
 
 
 def _path_numbers(connection: sqlite3.Connection, wanted: set[PathKey]) -> dict[PathKey, int]:
@@ -125,18 +164,6 @@ def _path_numbers(connection: sqlite3.Connection, wanted: set[PathKey]) -> dict[
     connection.executemany("INSERT OR IGNORE INTO path (name, kind) VALUES (?, ?)", keys)
     find = "SELECT id FROM path WHERE name = ? AND kind = ?"
     return {key: connection.execute(find, key).fetchone()[0] for key in keys}
-
-
-def _terms(flat: Flat, paths: Mapping[PathKey, int]) -> dict[tuple[int, str], Places]:
-    """Every word and whole string of a document with its places."""
-    found: dict[tuple[int, str], Places] = {}
-    for name in flat.strings:
-        field = 2 * paths[name, "string"]
-        for word, places in flat.words(name).items():
-            found[field, word] = places[0] if len(places) == 1 else array("I", places).tobytes()
-        for whole in flat.wholes(name):
-            found[field + 1, whole] = 0
-    return found
 
 
 def _term_numbers(
@@ -170,32 +197,10 @@ def _known_terms(
     return found
 
 
-def _present(
-    numbered: Iterable[tuple[int, Flat]], paths: Mapping[PathKey, int]
-) -> list[tuple[int, int, bool]]:
+def _present(numbered: Numbered, paths: Mapping[PathKey, int]) -> list[tuple[int, int, bool]]:
     """Which strings and objects a document has; numbers are found by their values."""
-    strings = [
-        (paths[name, "string"], number, bool(flat.wholes(name)))
-        for number, flat in numbered
-        for name in flat.strings
-    ]
-    objects = [
-        (paths[name, "object"], number, False)
-        for number, flat in numbered
-        for name in flat.parents()
-    ]
-    return sorted(strings + objects)
-
-
-def _numbers(
-    numbered: Iterable[tuple[int, Flat]], paths: Mapping[PathKey, int]
-) -> list[tuple[int, float, int]]:
-    """Numbers, and booleans as 0 and 1, each once for a document."""
-    found = {
-        (paths[name, kind], float(value), number)
-        for number, flat in numbered
-        for kind, leaves in (("number", flat.numbers), ("boolean", flat.booleans))
-        for name, values in leaves.items()
-        for value in values
-    }
-    return sorted(found)
+    rows = []
+    for number, each in numbered:
+        rows += [(paths[path, "string"], number, whole) for path, whole in each.strings]
+        rows += [(paths[path, "object"], number, False) for path in each.objects]
+    return sorted(rows)

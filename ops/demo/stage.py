@@ -21,6 +21,7 @@ from ops.procfile import ROOT
 READY_S = 90.0
 STOP_S = 30.0
 LOG = "store.log"
+WIDEST = 1_000
 
 
 class StoreFailed(Exception):
@@ -45,7 +46,7 @@ class Stage:
         """The last lines of the store's log that are more than news."""
         text = (self.home / LOG).read_text(errors="replace")
         found = [line for line in text.splitlines() if '"level": "INFO"' not in line]
-        return "\n".join(found[-lines:])
+        return "\n".join(line[:WIDEST] for line in found[-lines:])
 
 
 @contextmanager

@@ -8,24 +8,20 @@ from dataclasses import dataclass, replace
 
 from storage.query.clauses import (
     Bool,
-    Bound,
     Clause,
     Exists,
     Field,
     Fields,
     Fuzziness,
-    Fuzzy,
     Match,
     MatchAll,
     MatchNone,
-    MatchPhrase,
-    Range,
     Regexp,
-    Wildcard,
 )
-from storage.query.full_text import fields_of, no_words
-from storage.query.node import Node, field_named, fuzziness_of, refuse
+from storage.query.full_text import fields_of
+from storage.query.node import Node, field_named
 from storage.query.patterns import OPERATORS
+from storage.query.query_leaves import Manner, between, phrase, wildcard, word, words
 from storage.query.query_tokens import Token, tokens_of, unescaped
 from storage.query.term_level import checked_regexp
 
@@ -48,20 +44,6 @@ PARAMETERS = (
     "max_determinized_states",
 )
 MAX_NESTING = 18
-
-
-@dataclass(frozen=True, slots=True)
-class Manner:
-    """The parameters that shape every clause of one query string."""
-
-    pointer: str
-    fields: Fields
-    every: bool
-    slop: int
-    fuzziness: Fuzziness
-    prefix_length: int
-    transpositions: bool
-    leading_wildcard: bool
 
 
 def parse_query_string(node: Node) -> Clause:
@@ -134,21 +116,18 @@ class _Reader:
         self.position += 1
         return True
 
-    def wrong(self, problem: str) -> Exception:
-        return refuse(f"'query_string' cannot be read: {problem}", self.manner.pointer)
-
     def whole(self) -> Clause:
         if self.kind() == "end":
             return MatchNone()
         clause = self.query(self.manner.fields, 0)
         if self.kind() != "end":
-            raise self.wrong(f"unexpected '{self.next().text}'")
+            raise self.manner.wrong(f"unexpected '{self.next().text}'")
         return clause or MatchNone()
 
     def query(self, fields: Fields, depth: int) -> Clause | None:
         """Clauses up to the end or a closing parenthesis; None when analysis leaves nothing."""
         if depth > MAX_NESTING:
-            raise self.wrong(f"nested deeper than {MAX_NESTING}")
+            raise self.manner.wrong(f"nested deeper than {MAX_NESTING}")
         parts: list[_Part] = []
         first = True
         while first or self.kind() not in ("end", ")"):
@@ -187,7 +166,7 @@ class _Reader:
         if several and self.kind() == "word" and self.run() > 1:
             taken = [self.next().text for _ in range(self.run())]
             texts = taken if _single(fields) else [" ".join(taken)]
-            return [clause for text in texts for clause in self.words(fields, text)]
+            return [clause for text in texts for clause in words(self.manner, fields, text)]
         clause = self.clause(fields, depth)
         return [clause] if clause is not None else []
 
@@ -214,7 +193,7 @@ class _Reader:
         if self.take("("):
             inner = self.query(fields, depth + 1)
             if not self.take(")"):
-                raise self.wrong("a parenthesis is not closed")
+                raise self.manner.wrong("a parenthesis is not closed")
             self.take("^")
             return inner
         return self.leaf(fields)
@@ -224,70 +203,26 @@ class _Reader:
 
     def exists(self) -> Clause:
         if self.kind() not in ("word", "wildcard", "phrase"):
-            raise self.wrong("'_exists_:' needs a field")
+            raise self.manner.wrong("'_exists_:' needs a field")
         return Exists((self.named(self.next()),))
 
     def leaf(self, fields: Fields) -> Clause | None:
         kind = self.kind()
         if kind not in ("word", "wildcard", "phrase", "regexp", "range"):
-            raise self.wrong("unexpected end" if kind == "end" else f"unexpected '{kind}'")
+            raise self.manner.wrong("unexpected end" if kind == "end" else f"unexpected '{kind}'")
         token = self.next()
         tilde = self.next().text if self.kind() == "~" else None
         self.take("^")
         if kind == "word":
-            return self.word(fields, token.text, tilde)
+            return word(self.manner, fields, token.text, tilde)
         if kind == "phrase":
-            return self.phrase(fields, token.text, tilde)
+            return phrase(self.manner, fields, token.text, tilde)
         if kind == "regexp":
             clause = Regexp(fields, token.text, frozenset(OPERATORS.values()), folded=True)
             return checked_regexp(clause, self.manner.pointer)
-        return self.range(fields, token) if kind == "range" else self.wildcard(fields, token.text)
-
-    def words(self, fields: Fields, text: str) -> list[Clause]:
-        plain = unescaped(text)
-        if no_words(fields, plain) and not any(field.pattern for field in fields):
-            return []
-        return [Match(fields, plain, every=self.manner.every)]
-
-    def word(self, fields: Fields, text: str, tilde: str | None) -> Clause | None:
-        if tilde is not None:
-            return self.fuzzy(fields, unescaped(text), tilde)
-        sign = text[:2] if text[:2] in (">=", "<=") else text[:1]
-        if fields != self.manner.fields and sign in (">", "<", ">=", "<=") and text != sign:
-            bound = Bound(unescaped(text[len(sign) :]), inclusive=sign.endswith("="))
-            low, high = (bound, None) if sign[0] == ">" else (None, bound)
-            return Range(fields, low, high, folded=True)
-        return next(iter(self.words(fields, text)), None)
-
-    def fuzzy(self, fields: Fields, text: str, tilde: str) -> Clause:
-        fuzziness = fuzziness_of(tilde) if tilde else self.manner.fuzziness
-        if fuzziness is None:
-            raise self.wrong(f"'~{tilde}' is no number of edits")
-        manner = self.manner
-        return Fuzzy(
-            fields, text, fuzziness, manner.prefix_length, manner.transpositions, folded=True
-        )
-
-    def phrase(self, fields: Fields, text: str, tilde: str | None) -> Clause | None:
-        if tilde and not tilde.isdecimal():
-            raise self.wrong(f"'~{tilde}' is no number of moves")
-        plain = unescaped(text)
-        if no_words(fields, plain) and not any(field.pattern for field in fields):
-            return None
-        return MatchPhrase(fields, plain, int(tilde[:9]) if tilde else self.manner.slop)
-
-    def wildcard(self, fields: Fields, pattern: str) -> Clause:
-        if pattern == "*":
-            return MatchAll() if fields == (Field("*", True),) else Exists(fields)
-        if pattern[0] in "*?" and not self.manner.leading_wildcard:
-            raise self.wrong("'*' or '?' is not allowed as first character")
-        return Wildcard(fields, pattern, folded=True)
-
-    def range(self, fields: Fields, token: Token) -> Clause:
-        low, high = (unescaped(end) for end in token.ends)
-        lower = None if low == "*" else Bound(low, token.text[0] == "[")
-        upper = None if high == "*" else Bound(high, token.text[-1] == "]")
-        return Range(fields, lower, upper, folded=True) if lower or upper else Exists(fields)
+        if kind == "range":
+            return between(fields, token)
+        return wildcard(self.manner, fields, token.text)
 
 
 def _joined(parts: list[_Part]) -> Clause | None:

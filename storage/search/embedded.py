@@ -14,9 +14,10 @@ from storage.errors import Invalid
 from storage.protocols import Hit, IndexedDocument, Refusal, SearchPage
 from storage.query.clauses import Clause, MatchAll
 from storage.search import tables
-from storage.search.filling import Prepared, RefusedError, fill, prepare
-from storage.search.finding import Search, find
-from storage.search.generations import GenerationFiles
+from storage.search.filling import Prepared, RefusedError, carry_stubs, fill, prepare
+from storage.search.finding import find
+from storage.search.generations import GenerationFiles, is_ours
+from storage.search.sets import Search
 
 # Up to this many hits are sorted; more are met in order along the index of versions.
 FEW_HITS = 5_000
@@ -91,7 +92,10 @@ class EmbeddedIndex:
 
     def finish_rebuild(self, generation: str) -> None:
         """Search the new generation from now on and drop the old one."""
-        with self._files.locked() as generations:
+        with _translated(), self._files.locked() as generations:
+            if generation == generations.building and is_ours(generations.current):
+                connection = self._connection(generation)
+                carry_stubs(connection, self._files.path(generations.current))
             self._files.finish(generations, generation)
 
     def ping(self) -> str:

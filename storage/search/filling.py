@@ -6,6 +6,7 @@ import zlib
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -204,3 +205,17 @@ def _present(numbered: Numbered, paths: Mapping[PathKey, int]) -> list[tuple[int
         rows += [(paths[path, "string"], number, whole) for path, whole in each.strings]
         rows += [(paths[path, "object"], number, False) for path in each.objects]
     return sorted(rows)
+
+
+def carry_stubs(connection: sqlite3.Connection, old: Path) -> None:
+    """Take over the stubs of another generation, so that no late write revives what they hide."""
+    connection.execute("ATTACH DATABASE ? AS old", (str(old),))
+    try:
+        connection.execute(
+            "INSERT INTO doc (uuid, version, change, live)"
+            " SELECT uuid, version, change, 0 FROM old.doc WHERE live = 0"
+            " ON CONFLICT (uuid, version) DO UPDATE SET change = excluded.change, live = 0"
+            " WHERE excluded.change > doc.change"
+        )
+    finally:
+        connection.execute("DETACH DATABASE old")

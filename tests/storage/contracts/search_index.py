@@ -218,6 +218,14 @@ class SearchIndexContract:
         assert found(index, EVERYTHING) == newest_first([named(1), named(3)])
         assert found(index, parse_request({"match": {"word": "after"}})) == [named(1)]
 
+    def test_a_rebuild_keeps_hidden_what_was_hidden(self, index: SearchIndex) -> None:
+        index.write([stub(1, change=5), stub(2, change=5), made(3)])
+        generation = index.begin_rebuild()
+        index.write([made(2, change=4), made(3)])
+        index.finish_rebuild(generation)
+        index.write([made(1, change=4)])
+        assert found(index, EVERYTHING) == [named(3)]
+
     def test_a_rebuild_may_be_begun_and_finished_twice(self, index: SearchIndex) -> None:
         index.write([made(1)])
         generation = index.begin_rebuild()

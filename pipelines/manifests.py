@@ -70,8 +70,9 @@ def write(stores: Stores, new: NewBundle, author: str, *, request_id: str = "") 
     names.check_names([entry.name for entry in new.entries])
     lines, rows = _look_up(stores, new)
     digest = records.bundle_digest(new.creator_uid, new.entries)
-    manifest = records.manifest(new.creator_uid, lines)
-    row = _reserve(stores, new, digest, author=author, rows=rows)
+    row, ours = _reserve(stores, new, digest, author=author, rows=rows)
+    # Who reserved it gave the entries their order; another's record would not be byte-identical.
+    manifest = records.manifest(new.creator_uid, lines) if ours else manifest_of(stores, row.bundle)
     if row.published:
         return Written(new.fqid, manifest, created=False, todo=())
     follow = complete(stores, row, manifest, request_id=request_id)
@@ -128,8 +129,9 @@ def _reserve(
     *,
     author: str,
     rows: Sequence[tuple[int, str, bool]],
-) -> bundles.Reserved:
-    """The version's row, ours or an equal one's; Conflict when it is taken or buried."""
+) -> tuple[bundles.Reserved, bool]:
+    """The version's row, and whether it is ours or an equal one's; Conflict when it is taken or
+    buried."""
     with stores.catalog.write() as tx:
         heads.lock(tx, KIND, [new.fqid.uuid])
         if buried := _buried(tx, new.fqid):
@@ -146,12 +148,12 @@ def _reserve(
                 event_id=events.event_id("CREATE", new.replica, new.fqid),
                 rows=rows,
             )
-            return bundles.by_id(tx, bundles.reserve(tx, fresh, segment_size=SEGMENT_ENTRIES))
+            return bundles.reserve(tx, fresh, segment_size=SEGMENT_ENTRIES), True
     if row.digest != digest:
         raise Conflict(
             f"Bundle {new.fqid} exists with other content.", code="bundle_already_exists"
         )
-    return row
+    return row, False
 
 
 def _buried(tx: Tx, fqid: FQID) -> Conflict | None:

@@ -9,8 +9,7 @@ REPLICAS: tuple[Replica, ...] = ("aws", "gcp")
 EventType = Literal["CREATE", "TOMBSTONE", "DELETE"]
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class FQID:
+class FQID(NamedTuple):
     """A versioned identity, `<uuid>.<version>`; both parts already normalised."""
 
     uuid: str

@@ -29,7 +29,7 @@ def add_bundle(tx: Tx, fqids: list[FQID], *, segment_size: int = SEGMENT_ENTRIES
     fqid = FQID(new_uuid(), version())
     heads.lock(tx, "bundle", [fqid.uuid])
     new = bundles.NewBundle(fqid, "d", "aws", 1, "a", None, "e", rows)
-    return bundles.reserve(tx, new, segment_size=segment_size)
+    return bundles.reserve(tx, new, segment_size=segment_size).bundle.id
 
 
 @pytest.mark.parametrize("count", [1, 3, 4, 5, 12, 13])

@@ -1,0 +1,1 @@
+"""Measurements of the real code on real stores; `python -m bench` runs them all."""

@@ -1,0 +1,190 @@
+"""Matching: who is told of which event, and that no stored query harms another."""
+
+import json
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from pipelines import matching
+from pipelines.matching import StoredQueries, evaluate
+from storage.catalog import Catalog, subscriptions
+from storage.catalog.deliveries import NewDelivery, delivery_id
+from storage.catalog.subscriptions import Subscription
+from storage.model import Event, EventType
+from storage.stores import Stores
+from tests.telling import BASE_URL, a_subscription, an_event, subscribe
+
+DOCUMENT: dict[str, Any] = {
+    "event_type": "CREATE",
+    "bundle_info": {"uuid": "u", "version": "v"},
+    "files": {"project_json": [{"organ": "brain", "count": 3}]},
+}
+URL = "https://receiver.example/hook"
+
+
+def found(
+    *asked: Subscription, kind: EventType = "CREATE", at_us: int = 2**52, steps: int = 10_000
+) -> list[NewDelivery]:
+    stored = [matching.Stored(each, matching._ask(each)) for each in asked]
+    event = an_event(kind, at_us=at_us)
+    return evaluate(stored, event, DOCUMENT, base_url=BASE_URL, steps=steps)
+
+
+def payloads(*asked: Subscription, kind: EventType = "CREATE") -> list[dict[str, Any]]:
+    return [json.loads(delivery.payload) for delivery in found(*asked, kind=kind)]
+
+
+def es(query: dict[str, Any], **given: Any) -> Subscription:
+    return a_subscription(type="elasticsearch", query=json.dumps(query), **given)
+
+
+ORGAN = "files.project_json[0].organ"
+
+
+@pytest.mark.parametrize(
+    ("query", "matches"),
+    [
+        (None, True),
+        (f"{ORGAN} == 'brain'", True),
+        (f"{ORGAN} == 'liver'", False),
+        (ORGAN, True),
+        ("missing", False),
+        ("files.project_json[?count > `2`]", True),
+        ("files.project_json[?count > `5`]", False),
+    ],
+)
+def test_a_jmespath_query_matches_what_is_not_false(query: str | None, matches: bool) -> None:
+    assert bool(found(a_subscription(query=query))) is matches
+
+
+@pytest.mark.parametrize(
+    ("query", "matches"),
+    [
+        ({}, True),
+        ({"query": {"match_all": {}}}, True),
+        ({"term": {"files.project_json.organ.keyword": "brain"}}, True),
+        ({"bool": {"must_not": [{"match": {"files.project_json.organ": "Brain"}}]}}, False),
+        ({"range": {"files.project_json.count": {"gte": 4}}}, False),
+    ],
+)
+def test_an_es_query_matches_as_a_search_would(query: dict[str, Any], matches: bool) -> None:
+    assert bool(found(es(query))) is matches
+
+
+@pytest.mark.parametrize("kind", ["TOMBSTONE", "DELETE"])
+def test_later_events_show_the_created_document_with_their_type(kind: EventType) -> None:
+    attachments = {
+        "type": {"type": "jmespath", "expression": "event_type"},
+        "organ": {"type": "jmespath", "expression": ORGAN},
+    }
+    watching = a_subscription(query=f"event_type == '{kind}'", attachments=attachments)
+    only_new = a_subscription(query="event_type == 'CREATE'")
+    (told,) = payloads(watching, only_new, es({}), kind=kind)
+    assert told["event_type"] == kind
+    assert told["attachments"] == {"type": kind, "organ": "brain"}
+    assert DOCUMENT["event_type"] == "CREATE"
+
+
+def test_subscriptions_made_after_the_event_are_not_asked() -> None:
+    early, late = a_subscription(id=1, created_us=5), a_subscription(id=2, created_us=6)
+    assert [delivery.subscription_id for delivery in found(early, late, at_us=5)] == [1]
+
+
+def test_a_delivery_is_named_by_its_subscription_and_event() -> None:
+    subscription, event = a_subscription(), an_event()
+    stored = [matching.Stored(subscription, matching._ask(subscription))]
+    (delivery,) = evaluate(stored, event, DOCUMENT, base_url=BASE_URL)
+    assert delivery.uuid == delivery_id(subscription.uuid, event.id)
+    assert json.loads(delivery.payload)["transaction_id"] == delivery.uuid
+
+
+def test_a_hostile_query_is_its_own_failure() -> None:
+    hostile = a_subscription(query="|".join(["[@,@]"] * 30) + "|to_string(@)")
+    wrong = a_subscription(query="abs(event_type)")
+    fine = a_subscription(id=7)
+    first, second, third = found(hostile, wrong, fine)
+    assert "steps" in (first.failure or "")
+    assert "abs()" in (second.failure or "")
+    assert first.payload == second.payload == ""
+    assert (third.failure, third.subscription_id) == (None, 7)
+
+
+def test_a_stored_query_that_no_longer_compiles_is_its_own_failure() -> None:
+    broken = [
+        es({"nonsense": {}}),
+        a_subscription(query="a["),
+        a_subscription(type="elasticsearch", query="{"),
+    ]
+    assert all(delivery.failure for delivery in found(*broken))
+
+
+def test_attachments_that_fail_are_sent_along() -> None:
+    attachments = {"bad": {"type": "jmespath", "expression": "abs(event_type)"}}
+    (told,) = payloads(a_subscription(attachments=attachments))
+    assert told["attachments"].keys() == {"_errors"}
+
+
+def test_the_step_hears_of_progress() -> None:
+    stored = [
+        matching.Stored(each, matching._ask(each)) for each in (a_subscription(), a_subscription())
+    ]
+    beats: list[int] = []
+    evaluate(stored, an_event(), DOCUMENT, base_url=BASE_URL, beat=beats.append)
+    assert len(beats) == 2
+
+
+def of(queries: StoredQueries, catalog: Catalog, kind: str = "jmespath") -> list[int]:
+    with catalog.read() as tx:
+        return [each.subscription.id for each in queries.of(tx, "aws", kind)]  # type: ignore[arg-type]
+
+
+def test_what_is_kept_follows_the_catalog(stores: Stores) -> None:
+    catalog, queries = stores.catalog, StoredQueries()
+    assert of(queries, catalog) == []
+    one, two = subscribe(catalog, URL), subscribe(catalog, URL, query="a")
+    stored = subscribe(catalog, URL, type="elasticsearch", query="{}")
+    assert of(queries, catalog) == [one.id, two.id]
+    assert of(queries, catalog, "elasticsearch") == [stored.id]
+    with catalog.write() as tx:
+        subscriptions.remove(tx, one)
+    assert of(queries, catalog) == [two.id]
+
+
+def test_only_what_is_new_is_read(stores: Stores) -> None:
+    catalog, queries = stores.catalog, StoredQueries()
+    subscribe(catalog, URL)
+    with catalog.read() as tx:
+        (before,) = queries.of(tx, "aws", "jmespath")
+    subscribe(catalog, URL)
+    with catalog.read() as tx:
+        assert queries.of(tx, "aws", "jmespath")[0] is before
+
+
+def test_threads_share_what_is_kept(stores: Stores) -> None:
+    made = [subscribe(stores.catalog, URL).id for _ in range(5)]
+    seen: list[list[int]] = []
+
+    def look() -> None:
+        with stores.catalog.read() as tx:
+            known = matching.known(stores.catalog, tx, "aws", "jmespath")
+            seen.append([each.subscription.id for each in known])
+
+    threads = [threading.Thread(target=look) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == [made] * 4
+
+
+def test_a_thousand_subscriptions_are_asked_quickly() -> None:
+    asked = [
+        a_subscription(query=f"{ORGAN} == '{n}' || bundle_info.uuid == 'x'") for n in range(1000)
+    ]
+    stored = [matching.Stored(each, matching._ask(each)) for each in asked]
+    event: Event = an_event()
+    began = time.monotonic()
+    assert evaluate(stored, event, DOCUMENT, base_url=BASE_URL) == []
+    assert time.monotonic() - began < 2

@@ -1,0 +1,107 @@
+"""Rows of endpoints: found without walking backlogs, held by one, handed back."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from sqlalchemy import text
+
+from storage.catalog import Catalog, endpoints, now_us
+from storage.catalog.endpoints import Endpoint
+from tests.telling import backlog, subscribe, tell
+
+URL = "https://receiver.example"
+
+
+def waiting(catalog: Catalog, limit: int = 100) -> list[int]:
+    with catalog.read() as tx:
+        return endpoints.waiting(tx, limit=limit)
+
+
+def claim(catalog: Catalog, ids: list[int], token: str, lease_s: float = 60) -> list[Endpoint]:
+    with catalog.write() as tx:
+        return endpoints.claim(tx, ids, token=token, lease_s=lease_s)
+
+
+def test_an_endpoint_is_found_when_something_is_due_for_it(catalog: Catalog) -> None:
+    one, other, later = (subscribe(catalog, f"{URL}/{n}") for n in range(3))
+    assert waiting(catalog) == []
+    tell(catalog, [one, later])
+    with catalog.write() as tx:
+        tx.execute(
+            text("UPDATE deliveries SET due_us = due_us + 60000000 WHERE endpoint_id = :id"),
+            {"id": later.endpoint_id},
+        )
+    assert waiting(catalog) == [one.endpoint_id]
+    tell(catalog, [other])
+    assert set(waiting(catalog)) == {one.endpoint_id, other.endpoint_id}
+    assert len(waiting(catalog, limit=1)) == 1
+
+
+def test_one_token_at_a_time_holds_it_until_the_lease_ends(catalog: Catalog) -> None:
+    subscription = subscribe(catalog, URL)
+    tell(catalog, [subscription])
+    ident = subscription.endpoint_id
+    assert claim(catalog, [ident], "a", lease_s=0.3) == [Endpoint(ident, 0, 4.0, 0)]
+    assert claim(catalog, [ident], "b") == []
+    assert waiting(catalog) == []
+    with catalog.write() as tx:
+        assert endpoints.renew(tx, [ident], token="a", lease_s=0.3) == {ident}
+        assert endpoints.renew(tx, [ident], token="b", lease_s=0.3) == set()
+    time.sleep(0.35)
+    assert waiting(catalog) == [ident]
+    assert [row.id for row in claim(catalog, [ident], "b")] == [ident]
+    with catalog.write() as tx:
+        assert endpoints.renew(tx, [ident], token="a", lease_s=0.3) == set()
+        endpoints.release(tx, [Endpoint(ident, 9, 1.0, 0)], token="a")
+    assert claim(catalog, [ident], "c") == []
+
+
+def test_racing_claims_share_without_overlap(catalog: Catalog) -> None:
+    ids = [subscribe(catalog, f"{URL}/{n}").endpoint_id for n in range(30)]
+    with ThreadPoolExecutor(6) as pool:
+        claims = list(pool.map(lambda token: claim(catalog, ids, token), "abcdef"))
+    got = [row.id for rows in claims for row in rows]
+    assert sorted(got) == ids
+
+
+def test_what_was_learnt_is_handed_back_and_a_resting_one_is_left_alone(catalog: Catalog) -> None:
+    subscription = subscribe(catalog, URL)
+    tell(catalog, [subscription])
+    ident = subscription.endpoint_id
+    claim(catalog, [ident], "a")
+    with catalog.write() as tx:
+        resume = now_us(tx) + 60_000_000
+        endpoints.release(tx, [Endpoint(ident, 6, 1.5, resume)], token="a")
+    assert waiting(catalog) == []
+    with catalog.write() as tx:
+        endpoints.wake(tx, ident)
+    assert waiting(catalog) == [ident]
+    assert claim(catalog, [ident], "b") == [Endpoint(ident, 6, 1.5, 0)]
+
+
+def test_the_longest_unserved_comes_first(catalog: Catalog) -> None:
+    one, two = (subscribe(catalog, f"{URL}/{n}") for n in range(2))
+    tell(catalog, [one, two])
+    for subscription in (two, one):
+        (held,) = claim(catalog, [subscription.endpoint_id], "a")
+        with catalog.write() as tx:
+            endpoints.release(tx, [held], token="a")
+        time.sleep(0.002)
+    assert waiting(catalog) == [two.endpoint_id, one.endpoint_id]
+
+
+def test_a_long_backlog_is_one_step_of_the_walk(catalog: Catalog) -> None:
+    dead, alive = subscribe(catalog, f"{URL}/dead"), subscribe(catalog, f"{URL}/alive")
+    backlog(catalog, dead, 50_000)
+    tell(catalog, [alive])
+    began = time.monotonic()
+    for _ in range(20):
+        assert set(waiting(catalog)) == {dead.endpoint_id, alive.endpoint_id}
+    assert time.monotonic() - began < 2.0
+
+
+def test_nothing_asked_is_nothing_done(catalog: Catalog) -> None:
+    assert claim(catalog, [], "a") == []
+    with catalog.write() as tx:
+        assert endpoints.renew(tx, [], token="a", lease_s=1) == set()
+        endpoints.release(tx, [], token="a")

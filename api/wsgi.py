@@ -13,9 +13,11 @@ from workers import chains
 _settings = load(os.environ)
 logs.configure(_settings.log_level, "api")
 
+_stores = connect(_settings)
+
 application = create_app(
     _settings,
-    connect(_settings),
-    chains=chains.connect(_settings.redis_url),
+    _stores,
+    chains=chains.connect(_settings.redis_url, _stores.notices),
     verify=verifier(_settings, time.time).verify,
 )

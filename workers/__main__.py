@@ -30,10 +30,9 @@ def main(queues: list[str]) -> None:
         sys.exit(f"unknown queue {', '.join(sorted(unknown))}; there are {', '.join(QUEUES)}")
     settings = config.load(os.environ)
     configure(settings.log_level, "worker " + ",".join(queues or QUEUES))
-    messages = broker.connect(settings.redis_url)
-    working = Working(
-        connect(settings), Chains(messages), actors.STEPS, settings.max_claims, Random()
-    )
+    stores = connect(settings)
+    messages = broker.connect(settings.redis_url, stores.notices)
+    working = Working(stores, Chains(messages), actors.STEPS, settings.max_claims, Random())
     actors.declare(messages, working)
     worker = Worker(
         messages,

@@ -5,20 +5,42 @@ delayed or kept by the broker, and losing it loses nothing.
 """
 
 import os
+import time
+from contextlib import ExitStack
+from typing import Any
 
 import redis
 
+from storage.protocols import Notices
 from workers.queues import HEARTBEAT_TIMEOUT_MS, MAINTENANCE_CHANCE, PREFETCH
 
 # The library reads this variable once, when its worker module is first imported.
 os.environ.setdefault("dramatiq_queue_prefetch", str(PREFETCH))
 
 from dramatiq.brokers.redis import RedisBroker as _RedisBroker
+from dramatiq.brokers.redis import _RedisConsumer
 from dramatiq.brokers.stub import StubBroker
+
+WARM_S = 2.0
+"""How long after its last message a queue is looked at again and again …"""
+COLD_S = 1.0
+"""… and how long a look waits from then on, unless a notice ends it."""
+NOTICE_S = 0.5
+"""Least time between two notices of one sender for one queue: less than a queue stays warm."""
+
+
+def _topic(queue_name: str) -> str:
+    return f"queue:{queue_name}"
 
 
 class RedisBroker(_RedisBroker):
-    """Without delay queues: the next attempt's time lives in the catalog."""
+    """Without delay queues: the next attempt's time lives in the catalog. An idle worker is woken
+    by a notice, so that an idle store need not ask its queues forty times a second."""
+
+    def __init__(self, notices: Notices, **parameters: Any) -> None:
+        super().__init__(**parameters)  # type: ignore[no-untyped-call]
+        self.notices = notices
+        self._noticed: dict[str, float] = {}
 
     def declare_queue(self, queue_name: str) -> None:
         """Know a queue, without the companion that nobody would poll for anything."""
@@ -27,15 +49,55 @@ class RedisBroker(_RedisBroker):
             self.queues.add(queue_name)
             self.emit_after("declare_queue", queue_name)
 
+    def enqueue(self, message: Any, *, delay: int | None = None) -> Any:
+        """Put a message into its queue, and wake who waits for one."""
+        sent = super().enqueue(message, delay=delay)
+        now = time.monotonic()
+        if now - self._noticed.get(message.queue_name, -NOTICE_S) >= NOTICE_S:
+            self._noticed[message.queue_name] = now
+            self.notices.publish(_topic(message.queue_name))
+        return sent
+
     def depth(self, queue_name: str) -> int:
         """Messages that wait in a queue, not counting those that a worker holds."""
         return int(self.client.llen(f"{self.namespace}:{queue_name}"))
 
+    @property
+    def consumer_class(self) -> type["Consumer"]:
+        """Ours, which waits for notices."""
+        return Consumer
 
-def connect(url: str) -> RedisBroker:
+
+class Consumer(_RedisConsumer):
+    """Looks often while messages come, and sleeps until it is woken when none do."""
+
+    def __init__(self, broker: RedisBroker, queue_name: str, prefetch: int, timeout: int) -> None:
+        super().__init__(broker, queue_name, prefetch, timeout)  # type: ignore[no-untyped-call]
+        self._warm_until = 0.0
+        self._open = ExitStack()
+        self._notice = self._open.enter_context(broker.notices.listen(_topic(queue_name)))
+
+    def __next__(self) -> Any:
+        """The next message, or None when there was none for a while."""
+        message = super().__next__()  # type: ignore[no-untyped-call]
+        now = time.monotonic()
+        if message is not None or self.outstanding_message_count:
+            self._warm_until = now + WARM_S
+        elif now >= self._warm_until and self._notice.wait(COLD_S):
+            self._warm_until = time.monotonic() + WARM_S
+        return message
+
+    def close(self) -> None:
+        """Hear no more notices."""
+        self._open.close()
+        super().close()
+
+
+def connect(url: str, notices: Notices) -> RedisBroker:
     """A broker whose dead workers' messages are taken over within seconds."""
     client = redis.Redis.from_url(url, socket_timeout=10, socket_keepalive=True)
-    return RedisBroker(  # type: ignore[no-untyped-call]
+    return RedisBroker(
+        notices,
         client=client,
         middleware=[],
         heartbeat_timeout=HEARTBEAT_TIMEOUT_MS,

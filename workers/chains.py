@@ -12,6 +12,7 @@ from dramatiq import Message
 
 from pipelines.flow import Step
 from storage.model import Todo
+from storage.protocols import Notices
 from workers import broker as brokers
 from workers.broker import Broker
 from workers.queues import PROMISES
@@ -68,6 +69,6 @@ class Chains:
         return self._deep[queue]
 
 
-def connect(redis_url: str) -> Chains:
+def connect(redis_url: str, notices: Notices) -> Chains:
     """A sender to the queue at this address; call it after forking."""
-    return Chains(brokers.connect(redis_url))
+    return Chains(brokers.connect(redis_url, notices))

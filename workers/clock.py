@@ -140,7 +140,9 @@ def main() -> None:
     settings = config.load(os.environ)
     configure(settings.log_level, "clock")
     logging.getLogger("apscheduler").setLevel(logging.ERROR)
-    clock = Clock(settings, connect(settings), Chains(broker.connect(settings.redis_url)))
+    stores = connect(settings)
+    chains = Chains(broker.connect(settings.redis_url, stores.notices))
+    clock = Clock(settings, stores, chains)
     stop = threading.Event()
 
     def told(_number: int, _frame: FrameType | None) -> None:

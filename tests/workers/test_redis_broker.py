@@ -12,6 +12,7 @@ from ops.fakeredis_server import QueueServer
 from pipelines.flow import Step
 from storage.catalog import todo
 from storage.model import Claim, Todo
+from storage.notices import RedisNotices
 from storage.stores import Stores
 from workers import actors, broker
 from workers.chains import Chains
@@ -48,7 +49,7 @@ def settle(stores: Stores) -> None:
 
 
 def test_rows_are_done_over_redis_also_when_it_was_emptied(stores: Stores, redis_url: str) -> None:
-    messages = broker.connect(redis_url)
+    messages = broker.connect(redis_url, RedisNotices(redis_url))
     working = Working(stores, Chains(messages), dict.fromkeys(Step, finish), 5, Random(0))
     rows = [Todo(Step.INDEX, "aws", f"b.{number}") for number in range(20)]
     with stores.catalog.write() as tx:

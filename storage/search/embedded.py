@@ -53,6 +53,7 @@ class EmbeddedIndex:
             for name in generations.written():
                 tables.create(self._files.path(name))
                 connection = self._connection(name)
+                tables.prepare_to_write(connection)
                 with tables.transaction(connection, "IMMEDIATE"):
                     fill(connection, documents)
 

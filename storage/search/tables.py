@@ -62,7 +62,9 @@ INSERT INTO counter VALUES ('term', 0);
 """
 
 PAGE_BYTES = 8192
-CACHE_KIB = 64 * 1024
+# Of each connection, so of each thread that searches; what writes needs more.
+CACHE_KIB = 16 * 1024
+WRITING_CACHE_KIB = 64 * 1024
 BUSY_TIMEOUT_S = 30.0
 # How many steps of SQLite's machine pass between two looks at the clock.
 STEPS_BETWEEN_LOOKS = 20_000
@@ -99,6 +101,11 @@ def connect(path: Path) -> sqlite3.Connection:
     connection.execute("PRAGMA temp_store = MEMORY")
     connection.execute("CREATE TEMP TABLE hits (doc INTEGER PRIMARY KEY)")
     return connection
+
+
+def prepare_to_write(connection: sqlite3.Connection) -> None:
+    """Room for the pages that a large transaction changes."""
+    connection.execute(f"PRAGMA cache_size = -{WRITING_CACHE_KIB}")
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import os
 import shutil
 from typing import Any
 
+from config import collector
 from config.settings import load
 
 _settings = load(os.environ)
@@ -27,6 +28,11 @@ control_socket_disable = True
 
 # The figures of several processes meet in files; their library looks for the folder at import.
 raw_env = [f"PROMETHEUS_MULTIPROC_DIR={_figures}"] if workers > 1 else []
+
+
+def post_worker_init(_worker: Any) -> None:
+    """The application is there: what it consists of is no garbage."""
+    collector.relax()
 
 
 def on_starting(_server: Any) -> None:

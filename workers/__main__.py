@@ -11,6 +11,7 @@ from types import FrameType
 from dramatiq import Worker
 
 import config
+from config import collector
 from config.logs import configure
 from storage.connecting import connect
 from workers import actors, broker
@@ -47,6 +48,7 @@ def main(queues: list[str]) -> None:
 
     signal.signal(signal.SIGTERM, told)
     signal.signal(signal.SIGINT, told)
+    collector.relax()
     worker.start()
     log.info("worker: running %s", ", ".join(queues or QUEUES))
     stop.wait()

@@ -4,6 +4,7 @@ Pure. Whoever connects resolves the name, asks `refusal` about every address, an
 very address that was asked about.
 """
 
+import functools
 import ipaddress
 import re
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from urllib.parse import SplitResult, quote, urlsplit
 from storage.errors import Invalid
 
 MAX_URL = 4096
+KEPT = 8192
+"""Callback URLs, and hosts, that a process remembers taking apart."""
 PORTS = {"http": 80, "https": 443}
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -135,6 +138,7 @@ def check_address(address: str) -> str | None:
     return "malformed" if parsed is None else refusal(parsed)
 
 
+@functools.lru_cache(KEPT)
 def literal(host: str) -> Address | None:
     """The address that a host name spells out, also in the old decimal, octal and hex forms."""
     try:
@@ -166,6 +170,7 @@ def _number(part: str) -> int:
     return int(part, 8) if part.startswith("0") and part != "0" else int(part)
 
 
+@functools.lru_cache(KEPT)
 def _parsed(url: str) -> Callback:
     if len(url) > MAX_URL or _NEVER_IN_A_URL.search(url):
         raise _invalid("It is too long or holds characters that no URL has.")

@@ -1,6 +1,7 @@
 """Signatures of callbacks, pure: draft-cavage HTTP signatures and, beside it, Standard Webhooks."""
 
 import base64
+import functools
 import hashlib
 import hmac
 from email.utils import formatdate
@@ -44,7 +45,12 @@ def webhook_headers(key: bytes | None, *, ident: str, now_us: int, body: bytes) 
 
 def http_date(now_us: int) -> str:
     """A moment as the Date header spells it."""
-    return formatdate(now_us // 1_000_000, usegmt=True)
+    return _date_of(now_us // 1_000_000)
+
+
+@functools.lru_cache(16)
+def _date_of(seconds: int) -> str:
+    return formatdate(seconds, usegmt=True)
 
 
 def _hmac(key: bytes, text: bytes) -> str:

@@ -3,21 +3,22 @@
 import asyncio
 import socket
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any
+from contextvars import ContextVar
 
 from aiohttp import (
     ClientError,
     ClientOSError,
+    ClientRequest,
     ClientResponse,
     ClientSession,
     ClientTimeout,
     DummyCookieJar,
     ServerDisconnectedError,
     TCPConnector,
-    TraceConfig,
 )
 from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.tracing import Trace
 from yarl import URL
 
 from pipelines.addresses import literal, refusal
@@ -86,6 +87,20 @@ def _lookup(host: str, port: int, family: socket.AddressFamily) -> list[ResolveR
     ]
 
 
+_connected: ContextVar[bool] = ContextVar("connected", default=False)
+"""Whether the request of this task opened a connection of its own, or tried to."""
+
+
+class _Connector(TCPConnector):
+    """Says when it connects, so that a kept connection found closed is told from a refusal."""
+
+    async def _create_connection(
+        self, req: ClientRequest, traces: list[Trace], timeout: ClientTimeout
+    ) -> ResponseHandler:
+        _connected.set(True)
+        return await super()._create_connection(req, traces, timeout)
+
+
 class Sender:
     """One session for all receivers; build it inside the event loop."""
 
@@ -93,14 +108,13 @@ class Sender:
         self._body_bytes = body_bytes
         self._resolver = GuardedResolver(allow_private=allow_private)
         self._session = ClientSession(
-            connector=TCPConnector(
+            connector=_Connector(
                 resolver=self._resolver,
                 limit=0,
                 ttl_dns_cache=NAMES_KEPT_S,
                 keepalive_timeout=KEPT_ALIVE_S,
             ),
             timeout=ClientTimeout(total=timeout_s),
-            trace_configs=[_tracing()],
             cookie_jar=DummyCookieJar(),
             auto_decompress=False,
             trust_env=False,
@@ -119,15 +133,15 @@ class Sender:
 
     async def _send_on_a_live_connection(self, request: Request) -> Answer:
         """Once more when a connection of before turns out to be closed by the receiver."""
-        connection = _Connection()
+        _connected.set(False)
         try:
-            return await self._send(request, connection)
+            return await self._send(request)
         except (ServerDisconnectedError, ClientOSError):
-            if not connection.reused:
+            if _connected.get():
                 raise
-            return await self._send(request, connection)
+            return await self._send(request)
 
-    async def _send(self, request: Request, connection: "_Connection") -> Answer:
+    async def _send(self, request: Request) -> Answer:
         url = URL(request.url, encoded=True)
         # The connector asks no resolver about what is an address already.
         if literal(url.raw_host or "") is not None:
@@ -138,7 +152,6 @@ class Sender:
             data=request.body,
             headers=request.headers,
             allow_redirects=False,
-            trace_request_ctx=connection,
         ) as response:
             body = await self._beginning(response)
             return Answer(
@@ -163,23 +176,6 @@ class Sender:
         """Close every connection."""
         await self._session.close()
         await self._resolver.close()
-
-
-@dataclass
-class _Connection:
-    """What one request learns of its connection."""
-
-    reused: bool = False
-
-
-def _tracing() -> TraceConfig:
-    config = TraceConfig()
-
-    async def reused(_session: ClientSession, context: Any, _about: Any) -> None:
-        context.trace_request_ctx.reused = True
-
-    config.on_connection_reuseconn.append(reused)
-    return config
 
 
 def _told(error: BaseException) -> str:

@@ -1,6 +1,6 @@
 """Counts for operators: how much waits, and what a human should look at."""
 
-from sqlalchemy import func, select
+from sqlalchemy import func, literal_column, select
 
 from storage.catalog.engine import Tx
 from storage.catalog.schema import deliveries, documents
@@ -16,4 +16,6 @@ def unindexed(tx: Tx) -> dict[str, int]:
 def pending_deliveries(tx: Tx) -> int:
     """Deliveries that are neither made nor given up."""
     counted = select(func.count()).select_from(deliveries)
-    return int(tx.execute(counted.where(deliveries.c.state == "pending")).scalar_one())
+    # A literal: for a parameter no engine would look at the index of what is pending alone.
+    pending = deliveries.c.state == literal_column("'pending'")
+    return int(tx.execute(counted.where(pending)).scalar_one())

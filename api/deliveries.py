@@ -60,7 +60,7 @@ def _next(call: Call[ListDeliveries, None], scope: tuple[str, ...], last: Delive
 
 @operation(
     "POST",
-    "/subscriptions/{uuid}/deliveries/{delivery_id}/retry",
+    "/subscriptions/{uuid}/deliveries/{id}/retry",
     tag=TAG,
     query=InReplicaQuery,
     answers={202: Answer("It is due now.", DeliveryAnswer)},
@@ -69,7 +69,7 @@ def _next(call: Call[ListDeliveries, None], scope: tuple[str, ...], last: Delive
 def retry_delivery(call: Call[InReplica, None]) -> Response:
     """Try a delivery again now."""
     own = _own(call, call.query.replica)
-    delivery = subscriptions.retry(call.stores, own, call.path["delivery_id"])
+    delivery = subscriptions.retry(call.stores, own, call.path["id"])
     return _due_now(call, delivery)
 
 
@@ -85,7 +85,9 @@ def retry_delivery(call: Call[InReplica, None]) -> Response:
 def test_subscription(call: Call[InReplica, None]) -> Response:
     """Have a test delivered."""
     own = _own(call, call.query.replica)
-    delivery = subscriptions.ping(call.stores, own, uuid=formats.new_uuid())
+    delivery = subscriptions.ping(
+        call.stores, own, uuid=formats.new_uuid(), request_id=call.request_id
+    )
     return _due_now(call, delivery)
 
 
@@ -102,6 +104,7 @@ def _own(call: Call[Any, None], replica: Replica) -> Subscription:
 def shown(one: Delivery) -> dict[str, Any]:
     """A delivery as its subscription's owner sees it."""
     value: dict[str, Any] = {
+        "id": one.uuid,
         "transaction_id": one.uuid,
         "event_type": one.event_type,
         "bundle_uuid": one.bundle_uuid,

@@ -106,9 +106,16 @@ def _own_spelling(stores: Stores, url: str, author: str) -> str:
         raise Forbidden("The store's own buckets cannot be a source.")
     key = stores.sources.area_key(url)
     named = None if key is None else keys.parse_area_file(key)
-    if named is not None and areas.find(stores, named[0]).owner != author:
+    if named is not None and _owner_of(stores, named[0]) != author:
         raise Forbidden("This area is another owner's.")
     return url if key is None else stores.areas.direct_url(key)
+
+
+def _owner_of(stores: Stores, area: str) -> str:
+    try:
+        return areas.find(stores, area).owner
+    except NotFound as error:
+        raise Unprocessable(error.detail, code="source_not_found") from error
 
 
 def _described(new: Deposit, info: BlobInfo, author: str, prefixes: tuple[str, ...]) -> TaskRow:

@@ -195,13 +195,17 @@ def retry(stores: Stores, subscription: Subscription, delivery: str) -> Delivery
         return delivery_log.find(tx, subscription.id, delivery) or found
 
 
-def ping(stores: Stores, subscription: Subscription, *, uuid: str) -> Delivery:
+def ping(
+    stores: Stores, subscription: Subscription, *, uuid: str, request_id: str = ""
+) -> Delivery:
     """Record a test delivery, sent and tried again like any other."""
     with stores.catalog.write() as tx:
         now = now_us(tx)
         payload = dump(trial(subscription, delivery=uuid, now_us=now))
         fresh = NewDelivery(uuid, subscription.id, payload)
-        deliveries.add_test(tx, fresh, bundle_uuid=NOTHING, version=version_at(now))
+        deliveries.add_test(
+            tx, fresh, bundle_uuid=NOTHING, version=version_at(now), request_id=request_id
+        )
         made = delivery_log.find(tx, subscription.id, uuid)
     if made is None:
         raise NotFound("Cannot find subscription!")

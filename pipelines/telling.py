@@ -29,7 +29,7 @@ def _tell(stores: Stores, claim: Claim, beat: Beat, kind: SubscriptionType) -> t
         stored = matching.known(stores.catalog, tx, flow.replica_of(claim.todo), kind)
     found = _evaluate(stores, event, stored, beat) if stored else []
     with stores.catalog.write() as tx:
-        recorded = matching.record(tx, found, event)
+        recorded = matching.record(tx, found, event, request_id=claim.request_id)
         todo.finish(tx, claim)
     if recorded:
         stores.notices.publish(topics.DELIVERIES)

@@ -64,7 +64,11 @@ def happen(catalog: Catalog, kind: EventType = "CREATE", fqid: FQID | None = Non
 
 
 def match(
-    catalog: Catalog, event: Event, *matching: Subscription, failure: str | None = None
+    catalog: Catalog,
+    event: Event,
+    *matching: Subscription,
+    failure: str | None = None,
+    request_id: str = "",
 ) -> int:
     """Deliveries of an event to these subscriptions."""
     fresh = [
@@ -77,7 +81,7 @@ def match(
         for each in matching
     ]
     with catalog.write() as tx:
-        return rows.record(tx, fresh, event)
+        return rows.record(tx, fresh, event, request_id=request_id)
 
 
 def tell(catalog: Catalog, matching: Iterable[Subscription], *, times: int = 1) -> list[Event]:

@@ -278,6 +278,7 @@ def _say(due: Due, attempt: int, answer: Answer, verdict: Verdict, seconds: floa
         type(verdict).__name__,
         told,
         seconds,
+        extra={"request_id": due.request_id} if due.request_id else None,
     )
 
 

@@ -74,7 +74,6 @@ class SubscriptionBody(Body):
     model = SubscriptionContent
     callback_url = Text(
         required=True,
-        validate=validate.Length(1, 4096, error="Must have 1 to 4096 characters."),
         metadata={"example": "https://pipeline.example/notify"},
     )
     es_query = JsonObject(
@@ -179,7 +178,8 @@ class Attempt(Shown):
 class DeliveryAnswer(Shown):
     """One event on its way to one subscriber."""
 
-    transaction_id = Uuid(required=True)
+    id = Uuid(required=True)
+    transaction_id = Uuid(required=True, metadata={"description": "The same, as receivers see it."})
     event_type = fields.String(required=True)
     bundle_uuid = Uuid(required=True)
     bundle_version = fields.String(required=True)

@@ -58,6 +58,7 @@ class Due:
     hmac_key_id: str | None
     hmac_secret: bytes | None = field(repr=False)
     deleted: bool
+    request_id: str = ""
 
     @property
     def pair(self) -> tuple[int, str]:
@@ -85,7 +86,7 @@ def delivery_id(subscription_uuid: str, event_id: str) -> str:
     return str(uuids.uuid5(NAMESPACE, f"{subscription_uuid}/{event_id}"))
 
 
-def record(tx: Tx, fresh: Sequence[NewDelivery], event: Event) -> int:
+def record(tx: Tx, fresh: Sequence[NewDelivery], event: Event, *, request_id: str = "") -> int:
     """Insert what an event's match found, once; returns how many are new.
 
     A version's end supersedes what still waits to tell of its creation, whichever of the two is
@@ -93,7 +94,9 @@ def record(tx: Tx, fresh: Sequence[NewDelivery], event: Event) -> int:
     """
     heads.lock(tx, "bundle", [event.fqid.uuid])
     ended = event.type == "CREATE" and _ended(tx, event)
-    made = sum(_insert(tx, chunk, event, ended=ended) for chunk in _chunks(fresh))
+    made = sum(
+        _insert(tx, chunk, event, ended=ended, request_id=request_id) for chunk in _chunks(fresh)
+    )
     if event.type != "CREATE":
         _supersede(tx, event)
     return made
@@ -117,7 +120,9 @@ def _chunks(fresh: Sequence[NewDelivery]) -> Iterable[list[NewDelivery]]:
         yield chunk
 
 
-def _insert(tx: Tx, chunk: Sequence[NewDelivery], event: Event, *, ended: bool) -> int:
+def _insert(
+    tx: Tx, chunk: Sequence[NewDelivery], event: Event, *, ended: bool, request_id: str
+) -> int:
     columns: bulk.Columns = {
         "uuid": ("text", [row.uuid for row in chunk]),
         "subscription_id": ("bigint", [row.subscription_id for row in chunk]),
@@ -128,13 +133,13 @@ def _insert(tx: Tx, chunk: Sequence[NewDelivery], event: Event, *, ended: bool) 
     inserted = text(
         "INSERT INTO deliveries (uuid, subscription_id, event_id, endpoint_id, event_type,"
         " bundle_uuid, bundle_version, payload, state, event_us, due_us, created_us, finished_us,"
-        " reason)"
+        " reason, request_id)"
         " SELECT fresh.uuid, s.id, :event_id, s.endpoint_id, :event_type, :bundle_uuid,"
         " :bundle_version, fresh.payload,"
         " CASE WHEN fresh.failure IS NOT NULL THEN 'failed' ELSE :state END,"
         " :event_us, :now, :now,"
         " CASE WHEN fresh.failure IS NOT NULL THEN :now ELSE CAST(:finished AS bigint) END,"
-        " coalesce(fresh.failure, :reason)"
+        " coalesce(fresh.failure, :reason), :request_id"
         f" FROM {source} JOIN subscriptions s ON s.id = fresh.subscription_id"
         " WHERE s.deleted_us IS NULL ORDER BY s.id ON CONFLICT DO NOTHING"
     )
@@ -149,6 +154,7 @@ def _insert(tx: Tx, chunk: Sequence[NewDelivery], event: Event, *, ended: bool) 
         "state": "superseded" if ended else "pending",
         "finished": now if ended else None,
         "reason": SUPERSEDED if ended else None,
+        "request_id": request_id,
     }
     return tx.execute(inserted, {**parameters, **told}).rowcount
 
@@ -168,24 +174,28 @@ def _supersede(tx: Tx, event: Event) -> None:
     tx.execute(closed, {**told, "now": now_us(tx), "reason": SUPERSEDED})
 
 
-def add_test(tx: Tx, fresh: NewDelivery, *, bundle_uuid: str, version: str) -> None:
+def add_test(
+    tx: Tx, fresh: NewDelivery, *, bundle_uuid: str, version: str, request_id: str = ""
+) -> None:
     """Record a delivery that no event caused."""
     now = now_us(tx)
     event = {"event_id": fresh.uuid, "event_type": TEST, "uuid": fresh.uuid, "now": now}
     inserted = text(
         "INSERT INTO deliveries (uuid, subscription_id, event_id, endpoint_id, event_type,"
-        " bundle_uuid, bundle_version, payload, state, event_us, due_us, created_us)"
+        " bundle_uuid, bundle_version, payload, state, event_us, due_us, created_us, request_id)"
         " SELECT :uuid, id, :event_id, endpoint_id, :event_type, :bundle_uuid, :version, :payload,"
-        " 'pending', :now, :now, :now FROM subscriptions WHERE id = :subscription_id"
+        " 'pending', :now, :now, :now, :request_id FROM subscriptions WHERE id = :subscription_id"
     )
     told = {"bundle_uuid": bundle_uuid, "version": version, "payload": fresh.payload}
-    tx.execute(inserted, {**event, **told, "subscription_id": fresh.subscription_id})
+    caller = {"subscription_id": fresh.subscription_id, "request_id": request_id}
+    tx.execute(inserted, {**event, **told, **caller})
 
 
 _DUE = text("""
     SELECT d.id, d.uuid, d.endpoint_id, d.subscription_id, s.uuid AS subscription_uuid,
         d.bundle_uuid, d.attempts, d.payload, s.callback_url, s.method, s.encoding, s.form_fields,
-        s.payload_form_field, s.hmac_key_id, s.hmac_secret, s.deleted_us
+        s.payload_form_field, s.hmac_key_id, s.hmac_secret, s.deleted_us,
+        d.request_id
     FROM deliveries d JOIN subscriptions s ON s.id = d.subscription_id
     WHERE d.state = 'pending' AND d.endpoint_id = :endpoint_id AND d.due_us <= :now
     AND NOT EXISTS (

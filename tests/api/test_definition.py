@@ -36,7 +36,7 @@ SPECIFIED = {
     "get_subscription": ("get", "/subscriptions/{uuid}"),
     "delete_subscription": ("delete", "/subscriptions/{uuid}"),
     "get_deliveries": ("get", "/subscriptions/{uuid}/deliveries"),
-    "retry_delivery": ("post", "/subscriptions/{uuid}/deliveries/{delivery_id}/retry"),
+    "retry_delivery": ("post", "/subscriptions/{uuid}/deliveries/{id}/retry"),
     "test_subscription": ("post", "/subscriptions/{uuid}/test"),
     "post_area": ("post", "/area/{uuid}"),
     "put_area_file": ("put", "/area/{uuid}/files/{filename}"),

@@ -105,6 +105,8 @@ def test_a_deleted_one_is_gone(client) -> None:
         ({"callback_url": 1}, "illegal_arguments", "/callback_url"),
         ({"callback_url": "ftp://a.example/"}, "invalid_callback_url", None),
         ({"callback_url": "nonsense"}, "invalid_callback_url", None),
+        ({"callback_url": ""}, "invalid_callback_url", None),
+        ({"callback_url": "http://a/" + "x" * 4096}, "invalid_callback_url", None),
         ({"jmespath_query": "[["}, "invalid_jmespath", None),
         ({"jmespath_query": 1}, "illegal_arguments", "/jmespath_query"),
         ({"es_query": []}, "illegal_arguments", "/es_query"),
@@ -187,6 +189,7 @@ def test_deliveries_are_shown_by_page_with_their_attempts(client, stores) -> Non
         seen += page.json["deliveries"]
         path = page.headers.get("Link", "").partition(">")[0].removeprefix("<http://localhost")
     assert [one["transaction_id"] for one in seen] == made[::-1]
+    assert [one["id"] for one in seen] == made[::-1]
     assert seen[0]["state"] == "pending"
     assert "next_attempt" in seen[0]
     assert seen[-1]["state"] == "failed"

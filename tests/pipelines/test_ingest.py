@@ -192,12 +192,18 @@ def _absent(stores: Stores) -> str:
     return stores.areas.direct_url(keys.area_file(AREA, "absent"))
 
 
+def _no_area(stores: Stores) -> str:
+    return stores.areas.direct_url(keys.area_file(new_uuid(), "absent"))
+
+
 def _own(stores: Stores) -> str:
     return stores.replicas["aws"].direct_url(keys.blob("0" * 64))
 
 
 @pytest.mark.parametrize(
-    ("url", "error"), [(_absent, Unprocessable), (_own, Forbidden)], ids=["absent", "own bucket"]
+    ("url", "error"),
+    [(_absent, Unprocessable), (_no_area, Unprocessable), (_own, Forbidden)],
+    ids=["absent", "no area", "own bucket"],
 )
 def test_sources_that_cannot_be(
     small_stores: Stores, url: Callable[[Stores], str], error: type[StoreError]

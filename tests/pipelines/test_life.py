@@ -13,7 +13,7 @@ from pipelines.ingest import Deposit
 from pipelines.manifests import NewBundle, NewEntry
 from pipelines.subscriptions import NewSubscription
 from storage import keys
-from storage.catalog import events, todo
+from storage.catalog import deliveries, events, todo
 from storage.catalog.subscriptions import Subscription
 from storage.errors import NotFound
 from storage.model import FQID, Replica
@@ -81,6 +81,19 @@ def subscribe(stores: Stores, replica: Replica = "aws", **query: Any) -> Subscri
 def told(stores: Stores, subscription: Subscription) -> list[tuple[str, str]]:
     page = subscriptions.told(stores, subscription, limit=50)
     return sorted((delivery.event_type, delivery.state) for delivery in page)
+
+
+def test_a_delivery_knows_the_request_that_caused_it(stores: Stores, drain: Drain) -> None:
+    for query in ({}, {"es_query": {}}):
+        subscribe(stores, **query)
+    entry = NewEntry("a.json", deposit(stores, b"{}"), True)
+    drain()
+    fqid = FQID(new_uuid(), version())
+    manifests.write(stores, NewBundle(fqid, "aws", 1, [entry]), OWNER, request_id="request-1")
+    drain()
+    with stores.catalog.read() as tx:
+        due = deliveries.due(tx, 1, limit=10)
+    assert [each.request_id for each in due] == ["request-1"] * 2
 
 
 MICE = {"match": {"files.sample_json.organism.text": "mus"}}

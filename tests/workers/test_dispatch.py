@@ -4,6 +4,7 @@ import asyncio
 import time
 from dataclasses import replace
 
+import pytest
 from aiohttp import web
 from sqlalchemy import text
 
@@ -50,6 +51,23 @@ def test_a_delivery_is_sent_once_and_recorded(catalog: Catalog) -> None:
             assert leased(catalog) == 0
 
     asyncio.run(scene())
+
+
+def test_an_attempt_is_logged_under_the_request_that_caused_it(
+    catalog: Catalog, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scene() -> None:
+        async with receiving() as receiver:
+            subscription = subscribe(catalog, receiver.url + "/hook?token=secret")
+            match(catalog, happen(catalog), subscription, request_id="request-1")
+            async with dispatching(catalog):
+                await eventually(lambda: states(catalog, subscription) == ["delivered"])
+
+    with caplog.at_level("INFO", "workers.dispatch_loop"):
+        asyncio.run(scene())
+    (line,) = [record for record in caplog.records if "attempt 1" in record.getMessage()]
+    assert vars(line)["request_id"] == "request-1"
+    assert "secret" not in line.getMessage()
 
 
 def test_what_fails_is_tried_again_on_schedule_and_then_given_up(catalog: Catalog) -> None:

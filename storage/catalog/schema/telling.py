@@ -109,6 +109,7 @@ deliveries = Table(
     Column("created_us", BigInteger, nullable=False),
     Column("finished_us", BigInteger),
     Column("reason", Text),
+    Column("request_id", Text, nullable=False, server_default=""),
     UniqueConstraint("subscription_id", "event_id"),
     Index(
         "ix_deliveries_due",

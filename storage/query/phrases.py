@@ -3,35 +3,48 @@
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 
+from storage.errors import TimedOut
+
+MAX_STEPS = 1_000_000
+"""Words that are looked up in one text: thousands of one word, in a text that has thousands of it
+but never enough in a row, would take hours."""
+
 
 def in_phrase(words: Sequence[str], slop: int, positions: Mapping[str, Sequence[int]]) -> bool:
-    """Whether each word has a place of its own such that all are within `slop` of the phrase."""
-    places = [positions.get(word, ()) for word in words]
-    if not words or not all(places):
+    """Whether each word has a place of its own such that all are within `slop` of the phrase.
+
+    TimedOut when that takes too many steps to tell.
+    """
+    if not words or not all(positions.get(word, ()) for word in words):
         return False
-    if slop == 0:
-        return _exactly(places)
-    shifted = [[place - offset for place in found] for offset, found in enumerate(places)]
-    starts = sorted({shift for shifts in shifted for shift in shifts})
-    return any(_fits(words, shifted, start, slop) for start in starts)
+    start: int | None = -len(words)
+    steps = 0
+    while start is not None:
+        met, after = _fitting(words, slop, positions, start)
+        if met == len(words):
+            return True
+        start, steps = after, steps + met + 1
+        if steps > MAX_STEPS:
+            raise TimedOut("a phrase takes too many steps in one of the texts")
+    return False
 
 
-def _exactly(places: Sequence[Sequence[int]]) -> bool:
-    starts = set(places[0])
-    for offset, found in enumerate(places[1:], 1):
-        starts &= {place - offset for place in found}
-    return bool(starts)
+def _fitting(
+    words: Sequence[str], slop: int, positions: Mapping[str, Sequence[int]], start: int
+) -> tuple[int, int | None]:
+    """How many words, in order, find a place within `start .. start + slop` of their offset, each
+    at the first that no equal word took; and the least start at which more may, if any does.
 
-
-def _fits(words: Sequence[str], shifted: Sequence[Sequence[int]], start: int, slop: int) -> bool:
-    """Whether all words find places whose shifts lie in `start .. start + slop`; words that are
-    repeated must not share one, and are placed in order, each at the first place left."""
-    taken: set[tuple[str, int]] = set()
-    for offset, (word, shifts) in enumerate(zip(words, shifted, strict=True)):
-        at = bisect_left(shifts, start)
-        while at < len(shifts) and (word, shifts[at] + offset) in taken:
-            at += 1
-        if at == len(shifts) or shifts[at] > start + slop:
-            return False
-        taken.add((word, shifts[at] + offset))
-    return True
+    A word's place only moves on as the start does, so no start before that is worth a try.
+    """
+    free: dict[str, int] = {}
+    for offset, word in enumerate(words):
+        places = positions[word]
+        at = bisect_left(places, start + offset, free.get(word, 0))
+        if at == len(places):
+            return offset, None
+        shift = places[at] - offset
+        if shift > start + slop:
+            return offset, shift - slop
+        free[word] = at + 1
+    return len(words), None

@@ -1,6 +1,7 @@
 """`simple_query_string`: words, "phrases", prefix*, fuzzy~1, + | - ( ); no text is refused."""
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from storage.query.clauses import (
     Bool,
@@ -108,7 +109,7 @@ def _join(parts: list[Clause], operation: str) -> Clause:
     return Bool(must=tuple(parts)) if operation == "and" else Bool(should=tuple(parts))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Reader:
     text: str
     fields: Fields
@@ -154,25 +155,30 @@ class _Reader:
         return self.is_blank(position) or any(self.is_sign(position, sign) for sign in '"|+()')
 
     def group(self, tree: _Tree, position: int, end: int, depth: int) -> int:
-        close = self.closing(position + 1, end)
-        if close < 0 or depth >= MAX_NESTING:
+        close = self.closings.get(position, end)
+        if close >= end or depth >= MAX_NESTING:
             return position + 1
         tree.add(self.read(position + 1, close, depth + 1))
         return close + 1
 
-    def closing(self, position: int, end: int) -> int:
-        """Where the group that began before `position` closes, or -1."""
-        opened, escaped = 1, False
-        for at in range(position, end):
-            if not escaped:
-                if self.is_sign(at, "\\"):
-                    escaped = True
-                    continue
-                opened += self.is_sign(at, "(") - self.is_sign(at, ")")
-                if not opened:
-                    return at
-            escaped = False
-        return -1
+    @cached_property
+    def closings(self) -> dict[int, int]:
+        """Where each group closes, of those that do: found at once, for looking ahead from every
+        parenthesis takes a minute when there is nothing else."""
+        found: dict[int, int] = {}
+        opened: list[list[int]] = [[]]
+        escaped = False
+        for at in range(len(self.text)):
+            if self.is_sign(at, "(") and escaped:
+                # Behind `~` the reader takes it for a sign: it closes with what is around it.
+                opened[-1].append(at)
+            elif self.is_sign(at, "("):
+                opened.append([at])
+            elif self.is_sign(at, ")") and not escaped:
+                found.update(dict.fromkeys(opened.pop(), at))
+                opened = opened or [[]]
+            escaped = not escaped and self.is_sign(at, "\\")
+        return found
 
     def phrase(self, tree: _Tree, position: int, end: int) -> int:
         close = position + 1

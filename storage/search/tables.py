@@ -65,6 +65,8 @@ PAGE_BYTES = 8192
 # Of each connection, so of each thread that searches; what writes needs more.
 CACHE_KIB = 16 * 1024
 WRITING_CACHE_KIB = 64 * 1024
+# What a large transaction leaves of its journal.
+JOURNAL_BYTES = 64 * 1024 * 1024
 BUSY_TIMEOUT_S = 30.0
 # How many steps of SQLite's machine pass between two looks at the clock.
 STEPS_BETWEEN_LOOKS = 20_000
@@ -98,6 +100,7 @@ def connect(path: Path) -> sqlite3.Connection:
     # FULL: the catalog records a document as indexed only because this commit is durable.
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+    connection.execute(f"PRAGMA journal_size_limit = {JOURNAL_BYTES}")
     connection.execute("PRAGMA temp_store = MEMORY")
     connection.execute("CREATE TEMP TABLE hits (doc INTEGER PRIMARY KEY)")
     return connection

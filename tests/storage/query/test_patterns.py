@@ -94,7 +94,7 @@ def test_wildcards() -> None:
 
 
 def test_no_expression_takes_more_than_linear_time() -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     assert not regexp("(a*)*b", "a" * 100_000)
     assert not matcher(wildcard_to_re2("*a" * 20 + "b"))("a" * 100_000)
-    assert time.perf_counter() - start < 2.0
+    assert time.process_time() - start < 2.0

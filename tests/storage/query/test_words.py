@@ -134,10 +134,10 @@ def test_folding_keeps_the_length(text: str) -> None:
 
 @pytest.mark.parametrize("pattern", ["a", "_", "a'", "1.", 'א"', "ア_", "a\u0301", "'", "ก", "é "])
 def test_no_text_takes_more_than_linear_time(pattern: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     words(pattern * 100_000)
     words("é" + pattern * 100_000)
-    assert time.perf_counter() - start < 2.0
+    assert time.process_time() - start < 2.0
 
 
 def test_random_bytes_are_text_too() -> None:

@@ -194,7 +194,7 @@ def test_a_damaged_file_is_unavailable_not_a_surprise(path: Path, index: Embedde
 def test_words_are_found_by_the_index_not_by_walking(path: Path, index: EmbeddedIndex) -> None:
     numbers = range(3000)
     index.write([made(n, f"common word{n}") for n in numbers])
-    start = time.perf_counter()
+    start = time.process_time()
     for _ in range(50):
         assert index.search(parse_request({"term": {"text": "word77"}}), size=10).total == 1
-    assert (time.perf_counter() - start) / 50 < 0.02
+    assert (time.process_time() - start) / 50 < 0.02

@@ -5,6 +5,7 @@ regular expression does what the standard's rules say of words and skips what th
 """
 
 import re
+from functools import cache
 
 from storage.query import word_classes as classes
 
@@ -50,13 +51,20 @@ def _word_expression() -> str:
 ASCII_WORD = re.compile(
     r"[a-z0-9_](?:[a-z0-9_]|(?<=[a-z])[:.'](?=[a-z])|(?<=[0-9])[,;.'](?=[0-9]))*+"
 )
-ANY_WORD = re.compile(_word_expression())
+
+
+@cache
+def _any_word() -> re.Pattern[str]:
+    """Compiled when first needed: that takes half a second, which not every process should wait."""
+    return re.compile(_word_expression())
+
+
 CONNECTORS = re.compile(f"[{_members(classes.CONNECTOR, classes.EXTEND)}]*")
 
 
 def words(text: str) -> list[str]:
     """The words of a text in order, lower-cased; no word is longer than MAX_WORD_CHARACTERS."""
-    expression = ASCII_WORD if text.isascii() else ANY_WORD
+    expression = ASCII_WORD if text.isascii() else _any_word()
     found = [word for word in expression.findall(folded(text)) if _has_letter_or_digit(word)]
     if len(text) <= MAX_WORD_CHARACTERS or max(map(len, found), default=0) <= MAX_WORD_CHARACTERS:
         return found

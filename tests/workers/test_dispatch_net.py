@@ -1,0 +1,184 @@
+"""Sending: guarded at connect time, one attempt is one request, every failure is an answer."""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+
+import pytest
+from aiohttp import web
+
+from pipelines.delivery import Answer, Request
+from tests.workers.receivers import Got, Receiver, hangs, receiving
+from workers.dispatch_net import GuardedResolver, Refused, Sender
+
+
+def a_request(url: str, method: str = "POST") -> Request:
+    return Request(method, url, {"X-One": "1"}, b"body")
+
+
+def sending(*requests: Request, timeout_s: float = 5.0, allow_private: bool = True) -> list[Answer]:
+    async def scene() -> list[Answer]:
+        sender = Sender(timeout_s=timeout_s, allow_private=allow_private, body_bytes=10)
+        try:
+            return [await sender.send(request) for request in requests]
+        finally:
+            await sender.close()
+
+    return asyncio.run(scene())
+
+
+def scene_with(
+    handle: Callable[[asyncio.StreamReader, asyncio.StreamWriter, int], Awaitable[None]],
+    count: int = 1,
+) -> tuple[list[Answer], int]:
+    """Answers to so many requests to a bare server, and how many connections it saw."""
+    connections = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        await handle(reader, writer, connections)
+        writer.close()
+
+    async def scene() -> list[Answer]:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+        sender = Sender(timeout_s=1, allow_private=True, body_bytes=10)
+        answers = []
+        for _ in range(count):
+            answers.append(await sender.send(a_request(url)))
+            await asyncio.sleep(0.05)
+        await sender.close()
+        server.close()
+        await server.wait_closed()
+        return answers
+
+    return asyncio.run(scene()), connections
+
+
+async def request_of(reader: asyncio.StreamReader) -> None:
+    await reader.readuntil(b"\r\n\r\n")
+    await reader.readexactly(4)
+
+
+def test_an_answer_is_status_retry_after_and_the_beginning_of_the_body() -> None:
+    async def busy(_receiver: Receiver, _got: Got) -> web.StreamResponse:
+        return web.Response(status=503, text="come back later", headers={"Retry-After": "7"})
+
+    async def scene() -> None:
+        async with receiving(busy) as receiver:
+            sender = Sender(timeout_s=5, allow_private=True, body_bytes=10)
+            answer = await sender.send(a_request(receiver.url + "/a%20b?c=%2F&d='1'"))
+            await sender.close()
+            assert answer == Answer(status=503, retry_after="7", body=b"come back ")
+            (got,) = receiver.got
+            assert (got.path, got.body, got.headers["x-one"]) == (
+                "/a%20b?c=%2F&d='1'",
+                b"body",
+                "1",
+            )
+            assert "cookie" not in got.headers
+
+    asyncio.run(scene())
+
+
+def test_silence_is_an_error() -> None:
+    async def scene() -> Answer:
+        async with receiving(hangs) as receiver:
+            sender = Sender(timeout_s=0.2, allow_private=True, body_bytes=10)
+            try:
+                return await sender.send(a_request(receiver.url))
+            finally:
+                await sender.close()
+
+    assert asyncio.run(scene()) == Answer(error="The receiver did not answer in time.")
+
+
+def test_a_refused_connection_and_an_unknown_name_are_errors() -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+        first, second = sending(
+            a_request(f"http://127.0.0.1:{port}/"), a_request("http://unknown.invalid/")
+        )
+    assert "Connect" in (first.error or "")
+    assert second.status is None
+    assert second.error
+
+
+def test_what_is_no_http_is_an_error() -> None:
+    async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _n: int) -> None:
+        await request_of(reader)
+        writer.write(b"220 mail.example ESMTP\r\n\r\n")
+        await writer.drain()
+
+    ((answer,), _) = scene_with(babble)
+    assert answer.status is None
+
+
+def test_a_receiver_that_hangs_up_sees_one_request_for_one_attempt() -> None:
+    async def hang_up(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter, _n: int) -> None:
+        await request_of(reader)
+
+    ((answer,), connections) = scene_with(hang_up)
+    assert "Disconnected" in (answer.error or "")
+    assert connections == 1
+
+
+def test_a_kept_connection_that_turns_out_closed_is_opened_again() -> None:
+    async def once_each(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, n: int) -> None:
+        await request_of(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        await writer.drain()
+        if n == 1:  # takes the next request and hangs up on it
+            await request_of(reader)
+
+    (answers, connections) = scene_with(once_each, count=2)
+    assert [answer.status for answer in answers] == [200, 200]
+    assert connections == 2
+
+
+def test_a_body_that_never_ends_does_not_change_the_answer() -> None:
+    async def trickle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _n: int) -> None:
+        await request_of(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc")
+        await writer.drain()
+        await reader.read()
+
+    ((answer,), _) = scene_with(trickle)
+    assert answer == Answer(status=200, body=b"abc")
+
+
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:1/", "http://localhost:1/", "http://[::1]:1/", "http://0x7f000001:1/"]
+)
+def test_private_addresses_are_refused_before_connecting(url: str) -> None:
+    (answer,) = sending(a_request(url), allow_private=False)
+    assert answer.error == "The name leads to a loopback address."
+
+
+def test_every_address_of_a_name_is_checked() -> None:
+    async def scene() -> None:
+        resolver = GuardedResolver(allow_private=False)
+        with pytest.raises(Refused):
+            await resolver.resolve("localhost", 80, socket.AF_UNSPEC)
+        with pytest.raises(Refused):
+            resolver.check("64:ff9b::7f00:1")
+        resolver.check("8.8.8.8")
+        await resolver.close()
+
+    asyncio.run(scene())
+
+
+def test_the_environment_names_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+
+    async def scene() -> Answer:
+        async with receiving() as receiver:
+            sender = Sender(timeout_s=5, allow_private=True, body_bytes=10)
+            try:
+                return await sender.send(a_request(receiver.url))
+            finally:
+                await sender.close()
+
+    assert asyncio.run(scene()).status == 200

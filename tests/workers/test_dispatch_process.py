@@ -1,0 +1,99 @@
+"""The dispatcher as a process: killed, taken over, told to stop."""
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from storage.catalog import Catalog
+from tests.telling import states, subscribe, tell
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_S = 40.0
+
+
+class Receiver(ThreadingHTTPServer):
+    """Takes requests and answers once it is told to."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.ids: list[str] = []
+        self.answering = threading.Event()
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Remembers the transaction id."""
+
+    server: Receiver
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.ids.append(self.headers["webhook-id"])
+        self.server.answering.wait(PATIENCE_S)
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def receiving() -> Iterator[Receiver]:
+    with Receiver() as receiver:
+        threading.Thread(target=receiver.serve_forever, kwargs={"poll_interval": 0.05}).start()
+        try:
+            yield receiver
+        finally:
+            receiver.answering.set()
+            receiver.shutdown()
+
+
+def start(path: Path) -> subprocess.Popen[bytes]:
+    environment = {
+        "STORE_HOME": str(path.parent / "home"),
+        "STORE_CATALOG_URL": f"sqlite:///{path}",
+        "STORE_SECRET_KEY": "a secret for tests only",
+        "STORE_REDIS_URL": "redis://127.0.0.1:1/0",
+    }
+    return subprocess.Popen(
+        [sys.executable, "-m", "workers.dispatch"],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def until(holds: Any) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < end, "it never came to hold"
+        time.sleep(0.05)
+
+
+def test_after_a_kill_another_sends_the_same_again_and_stops_when_told(
+    catalog: Catalog, tmp_path: Path
+) -> None:
+    path = tmp_path / "catalog.sqlite"
+    with receiving() as receiver:
+        subscription = subscribe(catalog, f"http://127.0.0.1:{receiver.server_port}/")
+        tell(catalog, [subscription], times=3)
+        first = start(path)
+        until(lambda: len(receiver.ids) == 3)
+        first.kill()
+        first.wait()
+        assert states(catalog, subscription) == ["pending"] * 3
+        receiver.answering.set()
+        second = start(path)
+        until(lambda: states(catalog, subscription) == ["delivered"] * 3)
+        second.send_signal(signal.SIGTERM)
+        assert second.wait(PATIENCE_S) == 0
+        assert sorted(receiver.ids[:3]) == sorted(receiver.ids[3:])

@@ -75,6 +75,8 @@ def _shaped(
     choice = shapes.choose(descriptor, document, known)
     if choice.kinds != (known[choice.number] if choice.number < len(known) else None):
         with stores.catalog.write() as tx:
+            # Two documents may widen one shape at once, and neither may forget the other's paths.
+            heads.lock(tx, "shape", [f"{replica}/{descriptor}"])
             known = document_rows.shapes_of(tx, replica, descriptor)
             choice = shapes.choose(descriptor, document, known)
             document_rows.save_shape(tx, replica, descriptor, choice.number, choice.kinds)

@@ -1,0 +1,67 @@
+"""A whole store as `make run` starts it: the README's tour, typed as it is printed."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from ops.demo.stage import Stage, running
+from ops.procfile import ROOT
+
+TOUR = "## A tour in five lines"
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    with running(tmp_path_factory.mktemp("store"), {}) as found:
+        yield found
+
+
+@pytest.mark.skipif(not shutil.which("curl"), reason="the tour is typed with curl")
+def test_the_tour_of_the_readme_finds_what_it_deposited(stage: Stage) -> None:
+    # A busy machine may take longer to index than a reader has to wait.
+    lines = tour().replace("http://127.0.0.1:8000", stage.api).replace("sleep 2;", "sleep 6;")
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", lines.replace(".store-home", str(stage.home))],
+        cwd=ROOT,
+        env={**os.environ, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert '"total_hits":1' in done.stdout.replace(" ", ""), done.stdout
+
+
+def test_the_tour_has_five_lines_of_curl() -> None:
+    assert len(re.findall(r"\bcurl -sS", tour())) == 5
+
+
+def tour() -> str:
+    """Both blocks of the tour, as one script."""
+    section = (ROOT / "README.md").read_text(encoding="utf-8").partition(TOUR)[2]
+    section = section.partition("\n## ")[0]
+    return "\n".join(re.findall(r"```sh\n(.*?)```", section, re.DOTALL))
+
+
+def test_an_operator_sees_the_store_that_runs(stage: Stage) -> None:
+    port = stage.api.rpartition(":")[2]
+    done = subprocess.run(
+        [sys.executable, "-m", "ops", "status"],
+        cwd=ROOT,
+        env={
+            "PATH": os.environ["PATH"],
+            "STORE_HOME": str(stage.home),
+            "STORE_PORT": port,
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "catalog\tok\tSQLite" in done.stdout
+    assert "parked: 0" in done.stdout

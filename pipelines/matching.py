@@ -156,7 +156,7 @@ def _delivery(
         return NewDelivery(ident, subscription.id, dump(told))
     except Exception as error:
         reason = str(error) if isinstance(error, jmes.Failed) else type(error).__name__
-        log.warning("subscription %s on %s: %s", subscription.uuid, event.fqid, reason)
+        log.info("subscription %s on %s: %s", subscription.uuid, event.fqid, reason)
         return NewDelivery(ident, subscription.id, "", failure=f"The query failed: {reason}")
 
 

@@ -86,15 +86,22 @@ def _check(new: NewSubscription) -> None:
     key_id = new.hmac_key_id
     if key_id is not None and (not key_id.isascii() or not key_id.isprintable() or '"' in key_id):
         raise _invalid("hmac_key_id", "It must be printable ASCII without quotation marks.")
-    _check_text("hmac_secret_key", new.hmac_secret_key or "")
-    _check_text("form_fields", "".join([*new.form_fields, *new.form_fields.values()]))
+    _check_texts("hmac_secret_key", new.hmac_secret_key or "")
+    _check_texts("jmespath_query", new.jmespath_query or "")
+    _check_texts("payload_form_field", new.payload_form_field)
+    _check_texts("form_fields", *new.form_fields, *new.form_fields.values())
+    for name, attachment in (new.attachments or {}).items():
+        _check_texts("attachments", name, *attachment.values())
 
 
-def _check_text(name: str, text: str) -> None:
+def _check_texts(name: str, *texts: str) -> None:
+    """Refuse what no catalog keeps and no payload says."""
     try:
-        text.encode()
+        "".join(texts).encode()
     except UnicodeEncodeError as error:
         raise _invalid(name, "It holds half a character.") from error
+    if any("\x00" in text for text in texts):
+        raise _invalid(name, "It holds a NUL.")
 
 
 def _invalid(name: str, detail: str) -> Invalid:

@@ -65,6 +65,12 @@ def test_the_secret_is_sealed_into_its_subscription(stores: Stores) -> None:
         ({"hmac_key_id": 'a"b'}, "illegal_arguments"),
         ({"hmac_key_id": "a\r\nb"}, "illegal_arguments"),
         ({"hmac_secret_key": "\ud800"}, "illegal_arguments"),
+        ({"jmespath_query": "'\x00'"}, "illegal_arguments"),
+        ({"payload_form_field": "\x00"}, "illegal_arguments"),
+        (
+            {"attachments": {"a": {"type": "jmespath", "expression": "'\ud800'"}}},
+            "illegal_arguments",
+        ),
     ],
 )
 def test_what_cannot_work_is_refused_and_nothing_is_kept(

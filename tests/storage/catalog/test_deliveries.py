@@ -255,6 +255,17 @@ def test_a_test_delivery_is_due_like_any_other(catalog: Catalog) -> None:
     assert told(catalog, subscription)[0].event_type == "TEST"
 
 
+def test_a_test_waits_for_no_other(catalog: Catalog) -> None:
+    subscription = subscribe(catalog, URL)
+    with catalog.write() as tx:
+        for _ in range(2):
+            fresh = NewDelivery(str(uuid4()), subscription.id, "{}")
+            deliveries.add_test(tx, fresh, bundle_uuid=UUID, version=VERSIONS[0])
+    first, second = told(catalog, subscription)
+    close(catalog, result(first.id, "pending", due_us=2**52))
+    assert due(catalog, subscription) == [second.uuid]
+
+
 def test_what_is_due_says_all_that_an_attempt_needs(catalog: Catalog) -> None:
     subscription = subscribe(
         catalog,

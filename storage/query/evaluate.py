@@ -1,7 +1,7 @@
 """Stored queries: a clause compiled to a function of one document, for either search engine."""
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, assert_never
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, TypeVar, assert_never
 
 from storage.query.analysis import KEYWORD, Flat, flatten, parents
 from storage.query.asks import (
@@ -32,18 +32,35 @@ from storage.query.clauses import (
 )
 from storage.query.minimum import required
 from storage.query.patterns import matcher
-from storage.query.phrases import in_phrase
+from storage.query.phrases import Allowance, in_phrase
 
-Holds = Callable[[Flat], bool]
+MAX_TESTS = 2_000_000
+"""Words, values and names of one document that one query may look at."""
+
+T = TypeVar("T")
 Matcher = Callable[[Mapping[str, Any] | Flat], bool]
 
 
+class _Seen(Allowance):
+    """A document as one query looks at it, and how much more the query may look at."""
+
+    def __init__(self, flat: Flat) -> None:
+        super().__init__(MAX_TESTS)
+        self.flat = flat
+
+
+Holds = Callable[[_Seen], bool]
+
+
 def compile_query(clause: Clause) -> Matcher:
-    """Whether a document matches; give it flattened where several queries look at the same one."""
+    """Whether a document matches; give it flattened where several queries look at the same one.
+
+    TimedOut for what would take very long: the caller has other queries to ask.
+    """
     holds = _compiled(clause)
 
     def matches(document: Mapping[str, Any] | Flat) -> bool:
-        return holds(document if isinstance(document, Flat) else flatten(document))
+        return holds(_Seen(document if isinstance(document, Flat) else flatten(document)))
 
     return matches
 
@@ -52,10 +69,10 @@ def _compiled(clause: Clause) -> Holds:
     match clause:
         case MatchAll() | MatchNone():
             every = isinstance(clause, MatchAll)
-            return lambda flat: every
+            return lambda seen: every
         case Ids():
             wanted = frozenset(clause.values)
-            return lambda flat: flat.id in wanted
+            return lambda seen: seen.flat.id in wanted
         case Exists():
             return _exists(clause.fields)
         case Bool():
@@ -67,7 +84,7 @@ def _compiled(clause: Clause) -> Holds:
 
 
 def _any(parts: list[Holds]) -> Holds:
-    return lambda flat: any(part(flat) for part in parts)
+    return lambda seen: any(part(seen) for part in parts)
 
 
 def counting(clause: ConstantScore | Boosting | DisMax) -> tuple[Clause, ...]:
@@ -87,20 +104,20 @@ def _bool(clause: Bool) -> Holds:
     forbidden = [_compiled(part) for part in clause.must_not]
     minimum = optional_needed(clause)
     if not needed and not optional and forbidden and not clause.adjust_pure_negative:
-        return lambda flat: False
+        return lambda seen: False
 
-    def holds(flat: Flat) -> bool:
-        if not all(part(flat) for part in needed) or any(part(flat) for part in forbidden):
+    def holds(seen: _Seen) -> bool:
+        if not all(part(seen) for part in needed) or any(part(seen) for part in forbidden):
             return False
-        return minimum <= 0 or _reaches(minimum, optional, flat)
+        return minimum <= 0 or _reaches(minimum, optional, seen)
 
     return holds
 
 
-def _reaches(minimum: int, parts: list[Holds], flat: Flat) -> bool:
+def _reaches(minimum: int, parts: list[Holds], seen: _Seen) -> bool:
     held = 0
     for part in parts:
-        held += part(flat)
+        held += part(seen)
         if held >= minimum:
             return True
     return False
@@ -116,11 +133,13 @@ def optional_needed(clause: Bool) -> int:
     return max(least, required(len(clause.should), clause.minimum_should_match))
 
 
-def field_names(flat: Flat, field: Field) -> Iterator[str]:
+def _field_names(seen: _Seen, field: Field) -> Iterator[str]:
     """The names of a document's fields that a field or pattern stands for."""
     if not field.pattern:
         yield field.name
         return
+    flat = seen.flat
+    seen.pay(_size(flat))
     fits = name_matcher(field.name)
     yield from filter(fits, flat.paths())
     yield from filter(fits, (path + KEYWORD for path in flat.strings))
@@ -136,11 +155,17 @@ def _plain(character: str) -> str:
 
 
 def _exists(fields: Fields) -> Holds:
-    return lambda flat: any(_has(flat, field) for field in fields)
+    return lambda seen: any(_has(seen, field) for field in fields)
 
 
-def _has(flat: Flat, field: Field) -> bool:
+def _size(flat: Flat) -> int:
+    return len(flat.strings) + len(flat.numbers) + len(flat.booleans)
+
+
+def _has(seen: _Seen, field: Field) -> bool:
+    flat = seen.flat
     if field.pattern:
+        seen.pay(_size(flat))
         fits = name_matcher(field.name)
         return any(fits(name) for path in flat.paths() for name in _names_of(flat, path))
     name = field.name
@@ -148,7 +173,10 @@ def _has(flat: Flat, field: Field) -> bool:
         return True
     if name.endswith(KEYWORD) and flat.wholes(name.removesuffix(KEYWORD)):
         return True
-    return name in flat.objects and name in flat.parents()
+    if name not in flat.objects:
+        return False
+    seen.pay(_size(flat))
+    return name in flat.parents()
 
 
 def _names_of(flat: Flat, path: str) -> Iterator[str]:
@@ -165,47 +193,53 @@ def _leaf(fields: Fields, question: Asks) -> Holds:
     number = _number_test(question.number)
     boolean = _number_test(question.boolean)
 
-    def holds(flat: Flat, name: str) -> bool:
-        if name in flat.strings and text(flat, name):
+    def holds(seen: _Seen, name: str) -> bool:
+        flat = seen.flat
+        if name in flat.strings and text(seen, name):
             return True
         if name in flat.numbers:
-            return any(map(number, flat.numbers[name]))
+            return _some(seen, number, flat.numbers[name])
         if name in flat.booleans:
-            return any(map(boolean, flat.booleans[name]))
+            return _some(seen, boolean, flat.booleans[name])
         base = name.removesuffix(KEYWORD)
-        return base != name and any(map(whole, flat.wholes(base)))
+        return base != name and _some(seen, whole, flat.wholes(base))
 
-    return lambda flat: any(
-        holds(flat, name) for field in fields for name in field_names(flat, field)
+    return lambda seen: any(
+        holds(seen, name) for field in fields for name in _field_names(seen, field)
     )
 
 
-def _text_test(question: Tally | Phrase | None) -> Callable[[Flat, str], bool]:
+def _some(seen: _Seen, test: Callable[[T], bool], values: Collection[T]) -> bool:
+    seen.pay(len(values))
+    return any(map(test, values))
+
+
+def _text_test(question: Tally | Phrase | None) -> Callable[[_Seen, str], bool]:
     match question:
         case None:
-            return lambda flat, path: False
+            return lambda seen, path: False
         case Phrase(words, slop):
-            return lambda flat, path: in_phrase(words, slop, flat.words(path))
+            return lambda seen, path: in_phrase(words, slop, seen.flat.words(path), seen.pay)
         case Tally():
             return _tally(question)
 
 
-def _tally(question: Tally) -> Callable[[Flat, str], bool]:
+def _tally(question: Tally) -> Callable[[_Seen, str], bool]:
     tests = [(_word_test(test), weight) for test, weight in question.tests]
 
-    def holds(flat: Flat, path: str) -> bool:
-        found = flat.words(path)
-        return sum(weight for test, weight in tests if test(found)) >= question.needed
+    def holds(seen: _Seen, path: str) -> bool:
+        found = seen.flat.words(path)
+        return sum(weight for test, weight in tests if test(seen, found)) >= question.needed
 
     return holds
 
 
-def _word_test(test: TermTest) -> Callable[[Mapping[str, Any]], bool]:
+def _word_test(test: TermTest) -> Callable[[_Seen, Mapping[str, Any]], bool]:
     if isinstance(test, OneOf):
         terms = test.terms
-        return lambda found: any(term in found for term in terms)
+        return lambda seen, found: any(term in found for term in terms)
     fits = term_test(test)
-    return lambda found: any(map(fits, found))
+    return lambda seen, found: _some(seen, fits, found)
 
 
 def term_test(test: TermTest | None) -> Callable[[str], bool]:

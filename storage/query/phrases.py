@@ -1,7 +1,7 @@
 """Whether the words of a phrase stand close enough to each other, by their positions."""
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from storage.errors import TimedOut
 
@@ -10,22 +10,38 @@ MAX_STEPS = 1_000_000
 but never enough in a row, would take hours."""
 
 
-def in_phrase(words: Sequence[str], slop: int, positions: Mapping[str, Sequence[int]]) -> bool:
+class Allowance:
+    """Steps that are left; TimedOut when there are not enough."""
+
+    def __init__(self, steps: int) -> None:
+        self._left = steps
+
+    def pay(self, steps: int) -> None:
+        """Take steps off."""
+        self._left -= steps
+        if self._left < 0:
+            raise TimedOut("The query takes more steps on one document than allowed.")
+
+
+def in_phrase(
+    words: Sequence[str],
+    slop: int,
+    positions: Mapping[str, Sequence[int]],
+    pay: Callable[[int], None] | None = None,
+) -> bool:
     """Whether each word has a place of its own such that all are within `slop` of the phrase.
 
-    TimedOut when that takes too many steps to tell.
+    TimedOut when that takes more steps than can be paid for.
     """
+    pay = pay or Allowance(MAX_STEPS).pay
     if not words or not all(positions.get(word, ()) for word in words):
         return False
     start: int | None = -len(words)
-    steps = 0
     while start is not None:
-        met, after = _fitting(words, slop, positions, start)
+        met, start = _fitting(words, slop, positions, start)
         if met == len(words):
             return True
-        start, steps = after, steps + met + 1
-        if steps > MAX_STEPS:
-            raise TimedOut("a phrase takes too many steps in one of the texts")
+        pay(met + 1)
     return False
 
 

@@ -131,7 +131,8 @@ def time_limit(connection: sqlite3.Connection, seconds: float) -> Iterator[None]
     try:
         yield
     except sqlite3.OperationalError as error:
-        if "interrupted" in str(error):
+        # Our own functions raise for one reason only: a phrase that takes too many steps.
+        if "interrupted" in str(error) or "user-defined" in str(error):
             raise TimedOut(f"the search took longer than {seconds:g} s") from error
         raise
     finally:

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from storage.errors import TimedOut
 from storage.query.analysis import flatten
 from storage.query.evaluate import compile_query
 from storage.query.grammar import parse_request
@@ -33,3 +34,11 @@ def test_paths_that_a_document_reports_in_its_errors_are_not_looked_at() -> None
     withheld = {"errors": [{"path": "tissue", "reason": "another kind"}]}
     assert matches(document("human"))
     assert not matches({**document("human"), **withheld})
+
+
+def test_a_query_that_looks_at_too_much_is_given_up() -> None:
+    words = " ".join(f"w{number}" for number in range(10_000))
+    fuzzy = [{"wildcard": {"text": f"*x*{number}"}} for number in range(300)]
+    matches = compile_query(parse_request({"bool": {"should": fuzzy}}))
+    with pytest.raises(TimedOut):
+        matches({"text": words})

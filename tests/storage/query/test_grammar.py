@@ -1,6 +1,7 @@
 """What a request may say, and how what it may not is named."""
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -177,6 +178,13 @@ def test_any_json_is_parsed_or_refused_by_name(body: dict[str, Any]) -> None:
 @given(st.text(max_size=30))
 def test_any_simple_query_string_is_understood(text: str) -> None:
     parse_request({"simple_query_string": {"query": text.encode("utf-8", "replace").decode()}})
+
+
+@pytest.mark.parametrize("text", ["(" * 16_000, "(" * 8_000 + ")" * 8_000, "-(" * 8_000])
+def test_parentheses_alone_are_read_in_no_time(text: str) -> None:
+    began = time.process_time()
+    parse_request({"simple_query_string": {"query": text}})
+    assert time.process_time() - began < 3
 
 
 @given(st.text(st.sampled_from('ab:()[]{}"~^*?\\/+-!&| ANDORTO<>=.19'), max_size=25))

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from storage.errors import TimedOut
 from storage.query.clauses import Fuzziness
 from storage.query.edits import within
 from storage.query.minimum import normalized, required
@@ -68,6 +69,18 @@ def test_phrases_are_found_as_by_trying_every_place(
     for at, word in enumerate(text):
         positions.setdefault(word, []).append(at)
     assert in_phrase(words, slop, positions) == placed(words, slop, text)
+
+
+@pytest.mark.parametrize("slop", [0, 1_000_000])
+def test_a_long_phrase_of_one_word_is_found_at_once_in_a_text_full_of_it(slop: int) -> None:
+    assert in_phrase(["a"] * 7_000, slop, {"a": range(200_000)})
+    assert not in_phrase(["a"] * 7_000, slop, {"a": range(6_999)})
+
+
+def test_a_phrase_that_would_take_hours_is_given_up() -> None:
+    nearly = [place for place in range(200_000) if place % 7_000]
+    with pytest.raises(TimedOut):
+        in_phrase(["a"] * 7_000, 0, {"a": nearly})
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,75 @@
+"""Many small bundles at once, from upload to indexed in both replicas: how fast, and who works.
+
+Run as `python -m bench.load [bundles]`.
+"""
+
+import asyncio
+import logging
+import shutil
+import sys
+import time
+
+from bench import processors, stand, traffic
+from bench.traffic import Depositor
+from ops.demo.stage import Stage
+from storage.catalog import todo
+from storage.stores import Stores
+
+IN_FLIGHT = 12
+PATIENCE_S = 180.0
+
+
+def main(bundles: int = 300) -> None:
+    """Print bundles per second and processor time per bundle, for each kind of queue."""
+    print(f"{bundles} bundles of 2 files (JSON, 20 kB), {IN_FLIGHT} requests in flight")
+    queues = {"embedded": stand.EMBEDDED_QUEUE}
+    if shutil.which("redis-server"):
+        queues["redis-server"] = {}
+    for name, environ in queues.items():
+        with stand.running(environ) as (store, _, opened):
+            asyncio.run(_measure(name, store, opened, bundles))
+
+
+async def _measure(queue: str, store: Stage, opened: Stores, bundles: int) -> None:
+    async with traffic.depositing(store.api, store.token, connections=IN_FLIGHT) as depositor:
+        with processors.used(store, per=bundles) as shares:
+            began = time.perf_counter()
+            await _deposit(depositor, bundles)
+            answered = time.perf_counter() - began
+            await _at_rest(opened)
+            rested = time.perf_counter() - began
+    print(
+        f"{queue}: acknowledged {bundles / answered:.1f}/s, whole and indexed in both replicas"
+        f" {bundles / rested:.1f}/s"
+    )
+    print(f"  processor ms per bundle: {sum(shares.values()):.1f} = {shares}")
+
+
+async def _deposit(depositor: Depositor, bundles: int) -> None:
+    turns = asyncio.Semaphore(IN_FLIGHT)
+
+    async def one(number: int) -> None:
+        async with turns:
+            metadata = await depositor.metadata(number)
+            await depositor.bundle(metadata, await depositor.data(number))
+
+    await asyncio.gather(*(one(number) for number in range(bundles)))
+
+
+async def _at_rest(opened: Stores) -> None:
+    """Until nothing is left to do."""
+    deadline = time.perf_counter() + PATIENCE_S
+    while _open(opened):
+        assert time.perf_counter() < deadline, "there is still work"
+        await asyncio.sleep(0.05)
+
+
+def _open(opened: Stores) -> int:
+    with opened.catalog.read() as tx:
+        assert todo.count_parked(tx) == 0
+        return sum(todo.backlog(tx).values())
+
+
+if __name__ == "__main__":
+    logging.disable(logging.CRITICAL)
+    main(*map(int, sys.argv[1:]))

@@ -1,0 +1,111 @@
+"""PUT of large bundles against the standard library's parse and dump of the same body.
+
+Run as `python -m bench.manifests [rounds]`.
+"""
+
+import json
+import logging
+import statistics
+import sys
+import time
+from collections.abc import Callable
+
+import httpx
+
+from bench import counting, rows, stand
+from storage.model import FQID
+
+SIZES = (1_000, 20_000)
+Put = Callable[[FQID, bytes], None]
+
+
+def main(rounds: int = 7) -> None:
+    """Print seconds and ratios, in process and over HTTP, and how often a backend was called."""
+    files = rows.new_fqids(max(SIZES), salt="file")
+    print(f"{rounds} rounds each; stdlib is json.dumps(json.loads(body)), measured beside each PUT")
+    print(f"{'files':>6} {'':<10}{'stdlib ms':>10}{'median ms':>10}{'best ms':>9}{'ratio':>14}")
+    _in_process(files, rounds)
+    _over_http(files, rounds)
+
+
+def _in_process(files: list[FQID], rounds: int) -> None:
+    with stand.stores() as (settings, opened), counting.counting(opened) as counted:
+        counted_stores, calls, statements = counted
+        rows.add_files(opened.catalog, files)
+        client = stand.application(settings, counted_stores).test_client()
+
+        def put(fqid: FQID, body: bytes) -> None:
+            calls.clear()
+            statements.clear()
+            answer = client.put(_path(fqid), data=body, headers=_headers(stand.AUTHORIZED))
+            assert answer.status_code == 201, answer.text
+
+        counts = []
+        for size in SIZES:
+            _compare("in process", put, files[:size], rounds)
+            told = ", ".join(f"{count} {verb}" for verb, count in sorted(calls.items()))
+            counts.append(f"{size} files: {len(statements)} SQL statements, blob calls: {told}")
+    print(*counts, sep="\n")
+
+
+def _over_http(files: list[FQID], rounds: int) -> None:
+    with stand.running() as (store, _, opened):
+        rows.add_files(opened.catalog, files)
+        headers = _headers({"Authorization": f"Bearer {store.token}"})
+        with httpx.Client(base_url=store.api, headers=headers, trust_env=False, timeout=60) as http:
+
+            def put(fqid: FQID, body: bytes) -> None:
+                answer = http.put(_path(fqid), content=body)
+                assert answer.status_code == 201, answer.text
+
+            for size in SIZES:
+                _compare("HTTP", put, files[:size], rounds)
+
+
+def _headers(authorized: dict[str, str]) -> dict[str, str]:
+    return {**authorized, "Content-Type": "application/json"}
+
+
+def _path(fqid: FQID) -> str:
+    return f"/v1/bundles/{fqid.uuid}?version={fqid.version}&replica=aws"
+
+
+def _compare(how: str, put: Put, files: list[FQID], rounds: int) -> None:
+    """PUT and standard library take turns, after one PUT that does not count."""
+    body = _body(files)
+    ours, theirs = [], []
+    first, *others = rows.new_fqids(rounds + 1, salt=f"{how} {len(files)}")
+    put(first, body)
+    for fqid in others:
+        theirs.append(_seconds(lambda: json.dumps(json.loads(body))))
+        ours.append(_seconds(lambda fqid=fqid: put(fqid, body)))  # type: ignore[misc]
+    middle, best = statistics.median(ours), min(ours)
+    ratios = f"{middle / statistics.median(theirs):.1f}, best {best / min(theirs):.1f}"
+    print(
+        f"{len(files):>6} {how:<10}{statistics.median(theirs) * 1000:>10.1f}{middle * 1000:>10.1f}"
+        f"{best * 1000:>9.1f}{ratios:>16}"
+    )
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def _body(files: list[FQID]) -> bytes:
+    entries = [
+        {
+            "uuid": file.uuid,
+            "version": file.version,
+            "name": f"lane_{place % 8}/reads_{place}.fastq.gz",
+            "indexed": False,
+        }
+        for place, file in enumerate(files)
+    ]
+    return json.dumps({"creator_uid": 1, "files": entries}).encode()
+
+
+if __name__ == "__main__":
+    logging.disable(logging.CRITICAL)
+    main(*map(int, sys.argv[1:]))

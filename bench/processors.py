@@ -1,0 +1,44 @@
+"""Processor time of a store's processes, as the kernel counts it (Linux)."""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from ops.demo.stage import Stage
+
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Shares(dict[str, float]):
+    """Figures by process name, the largest first when printed."""
+
+    def __str__(self) -> str:
+        ordered = sorted(self.items(), key=lambda item: -item[1])
+        return ", ".join(f"{name} {value:.2f}" for name, value in ordered)
+
+
+@contextmanager
+def used(store: Stage, *, per: int = 0, seconds_of_wall: bool = False) -> Iterator[Shares]:
+    """Filled when the block ends: milliseconds for each of `per` things, or cores in use."""
+    shares, before, began = Shares(), _seconds(store), time.perf_counter()
+    yield shares
+    wall = time.perf_counter() - began
+    for name, total in _seconds(store).items():
+        spent = total - before.get(name, 0.0)
+        shares[name] = spent / wall if seconds_of_wall else spent * 1000 / max(per, 1)
+
+
+def _seconds(store: Stage) -> dict[str, float]:
+    """Every process of the store leads a group of its own; what it started counts with it."""
+    leaders = {one["pid"]: name for name, one in store.processes()["processes"].items()}
+    found = dict.fromkeys(leaders.values(), 0.0)
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            # The name, which may hold blanks, ends with the last bracket.
+            fields = path.read_text().rpartition(")")[2].split()
+            name = leaders.get(int(fields[2]))
+            if name is not None:
+                found[name] += (int(fields[11]) + int(fields[12])) / TICKS
+    return found

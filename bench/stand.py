@@ -1,0 +1,67 @@
+"""What is measured: an application in this process, or a store with all its processes."""
+
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from flask import Flask
+
+from api.app import create_app
+from auth.keys import secret
+from config import collector
+from config.settings import Settings
+from ops.demo import stage
+from storage.catalog import migrate
+from storage.connecting import connect
+from storage.model import Principal, Todo
+from storage.notices import MemoryNotices
+from storage.stores import Stores
+
+AUTHORIZED = {"Authorization": "Bearer bench"}
+EMBEDDED_QUEUE = {"PATH": "/nowhere"}
+"""The store finds no redis-server and serves its queue itself."""
+
+
+class Unsent:
+    """Where messages go when nobody works: the rows stay."""
+
+    def send(self, rows: Iterable[Todo], request_id: str = "") -> None:
+        """Nothing."""
+
+    def ping(self) -> None:
+        """Always there."""
+
+
+@contextmanager
+def stores() -> Iterator[tuple[Settings, Stores]]:
+    """Embedded stores of this process, empty."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        settings = Settings(home=Path(folder), secret_key="a secret for benches only", wait_s=0)
+        opened = connect(settings, notices=MemoryNotices())
+        migrate.upgrade(opened.catalog)
+        yield settings, opened
+        opened.catalog.close()
+
+
+def application(settings: Settings, opened: Stores) -> Flask:
+    """The API on these stores; who asks may do everything."""
+    everything = frozenset({*settings.ingest_groups, *settings.admin_groups})
+    who = Principal("bench@example.org", everything)
+    app = create_app(settings, opened, chains=Unsent(), verify=lambda _token: who)
+    # As the server does once the application is there.
+    collector.relax()
+    return app
+
+
+@contextmanager
+def running(
+    environ: Mapping[str, str] | None = None,
+) -> Iterator[tuple[stage.Stage, Settings, Stores]]:
+    """A store with all its processes, and its stores opened by this process too."""
+    quiet = {"STORE_LOG_LEVEL": "WARNING"}
+    with stage.temporary_home() as home, stage.running(home, {**quiet, **(environ or {})}) as one:
+        settings = Settings(home=home, secret_key=secret(home, given="").decode())
+        opened = connect(settings, notices=MemoryNotices())
+        yield one, settings, opened
+        opened.catalog.close()

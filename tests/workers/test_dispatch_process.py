@@ -15,7 +15,7 @@ from storage.catalog import Catalog
 from tests.telling import states, subscribe, tell
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_S = 40.0
+PATIENCE_S = 60.0
 
 
 class Receiver(ThreadingHTTPServer):

@@ -52,6 +52,8 @@ class Stage:
 @contextmanager
 def temporary_home(*, keep: bool = False) -> Iterator[Path]:
     """A folder that goes with the block."""
+    # Told to end, we still end what we started.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     home = Path(tempfile.mkdtemp(prefix="store-"))
     try:
         yield home

@@ -10,14 +10,16 @@ from config import Settings
 from ops import tokens
 from ops.demo.depositing import Deposited
 from ops.demo.service import Service
-from pipelines import sweeps
-from storage.catalog import todo, visibility
+from storage import keys
+from storage.catalog import bundles, files, todo, visibility
 from storage.connecting import connect
-from storage.model import REPLICAS
+from storage.model import FQID, REPLICAS
 from storage.protocols import BlobStore
 from storage.stores import Stores
 
 SAMPLE = 25
+LATER = 2**62
+"""After everything, in microseconds."""
 
 
 def faults(service: Service, home: Path, deposited: list[Deposited], rng: Random) -> list[str]:
@@ -28,7 +30,7 @@ def faults(service: Service, home: Path, deposited: list[Deposited], rng: Random
         return [
             *_unreadable(service, rng.sample(deposited, min(SAMPLE, len(deposited)))),
             *_unlike(stores.replicas["aws"], stores.replicas["gcp"]),
-            *_swept(stores),
+            *_uncatalogued(stores),
             *_left_over(stores),
         ]
     finally:
@@ -66,11 +68,19 @@ def _content(bucket: BlobStore, key: str) -> str:
     return hashed.hexdigest()
 
 
-def _swept(stores: Stores) -> Iterator[str]:
-    """What the sweep would have to repair."""
-    for swept in sweeps.replication(stores):
-        if swept.missing or swept.strange:
-            yield f"sweep: {swept}"
+def _uncatalogued(stores: Stores) -> Iterator[str]:
+    """Records that the catalog and a bucket do not agree on."""
+    for kind, rows in (("file", files), ("bundle", bundles)):
+        with stores.catalog.read() as tx:
+            page = rows.published_after(tx, FQID("", ""), before_us=LATER, limit=1_000_000)
+        known = set(map(str, page))
+        for replica, bucket in stores.replicas.items():
+            found = (keys.parse_record(info.key) for info in bucket.list(keys.records(kind)))
+            held = {str(one.fqid) for one in found if one is not None}
+            yield from (f"{kind} {name} is not in {replica}" for name in sorted(known - held))
+            yield from (
+                f"{kind} {name} is known to {replica} only" for name in sorted(held - known)
+            )
 
 
 def _left_over(stores: Stores) -> Iterator[str]:

@@ -18,7 +18,7 @@ from api.operation import reply
 from api.principal import identify
 from api.services import Services
 from auth.access import require
-from storage.catalog import figures, todo, visibility
+from storage.catalog import figures, leases, todo, visibility
 from storage.errors import NotFound, StoreError
 from storage.protocols import BlobStore, SearchIndex
 from storage.stores import Stores
@@ -28,6 +28,10 @@ log = logging.getLogger(__name__)
 Part = dict[str, Any]
 Check = Callable[[], Part]
 PROBE_KEY = "health/probe"
+NAMED = 5
+"""How many of the things that went wrong a reason names."""
+LATE_S = 60
+"""Due for so long, and nobody took it up: the workers are dead, or far too few."""
 
 
 def register_service(app: Flask, services: Services) -> None:
@@ -71,6 +75,7 @@ def checks(services: Services) -> dict[str, Check]:
     found: dict[str, Check] = {
         "catalog": lambda: _ok(stores.catalog.ping()),
         "queue": lambda: _queue(services),
+        "clock": lambda: _clock(stores),
         "work": lambda: _work(stores),
         "replication": lambda: _replication(stores),
         "unindexed": lambda: _unindexed(stores),
@@ -124,16 +129,25 @@ def _queue(services: Services) -> Part:
     return _ok("can be reached")
 
 
+def _clock(stores: Stores) -> Part:
+    """Without it messages that were lost stay lost until one leads again."""
+    with stores.catalog.read() as tx:
+        leading = leases.held(tx, "clock")
+    return _warning_if(not leading, "leads" if leading else "no clock runs")
+
+
 def _work(stores: Stores) -> Part:
     with stores.catalog.read() as tx:
-        waiting, parked = todo.backlog(tx), todo.parked(tx, limit=5)
-        count = todo.count_parked(tx)
+        waiting, parked = todo.backlog(tx), todo.parked(tx, limit=NAMED)
+        count, late_s = todo.count_parked(tx), todo.overdue_us(tx) // 1_000_000
     depth: dict[str, int] = {}
     for (step, _), rows in waiting.items():
         depth[step] = depth.get(step, 0) + rows
     named = "; ".join(f"{row.todo.step} {row.todo.ref}: {row.reason}" for row in parked)
     reason = f"{count} rows are parked: {named}" if count else f"{sum(depth.values())} rows wait"
-    return _warning_if(count > 0, reason, depth=depth, parked=count)
+    if late_s >= LATE_S:
+        reason += f"; the first has been due for {late_s} s: are the workers running?"
+    return _warning_if(count > 0 or late_s >= LATE_S, reason, depth=depth, parked=count)
 
 
 def _replication(stores: Stores) -> Part:
@@ -144,8 +158,10 @@ def _replication(stores: Stores) -> Part:
 
 def _unindexed(stores: Stores) -> Part:
     with stores.catalog.read() as tx:
-        refused = figures.unindexed(tx)
+        refused, some = figures.unindexed(tx), figures.refusals(tx, limit=NAMED)
+    named = "; ".join(f"{fqid} in {replica}: {why}" for replica, fqid, why in some)
     reason = f"{sum(refused.values())} documents were refused by the search engine"
+    reason += f": {named}" if some else ""
     return _warning_if(bool(refused), reason, replicas=refused)
 
 

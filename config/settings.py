@@ -38,14 +38,18 @@ class Settings:
     auth_external_url: str = _setting(
         "", "base URL of the authorization service; empty: next port of host"
     )
-    allowed_hosts: tuple[str, ...] = _setting((), "Host headers believed when no external URL is set")
+    allowed_hosts: tuple[str, ...] = _setting(
+        (), "Host headers believed when no external URL is set"
+    )
 
     # Engines, chosen by URL
     replica_aws: str = _setting("", "bucket of replica aws; empty: file://<home>/replicas/aws")
     replica_gcp: str = _setting("", "bucket of replica gcp; empty: file://<home>/replicas/gcp")
     catalog_url: str = _setting("", "SQLAlchemy URL; empty: SQLite in <home>/catalog.sqlite")
     search_url: str = _setting("", "search engine; empty: embedded, in <home>/search")
-    redis_url: str = _setting("redis://127.0.0.1:6379/0", "queue and notices; `make run` sets its own")
+    redis_url: str = _setting(
+        "redis://127.0.0.1:6379/0", "queue and notices; `make run` sets its own"
+    )
 
     # Secrets; empty: made at first start and kept in <home>/secrets with mode 0600
     secret_key: str = _setting("", "signs cursors and local URLs, encrypts secrets at rest")
@@ -70,19 +74,25 @@ class Settings:
         metadata={"about": "accepted issuers to the URLs of their keys; empty: our own service"},
     )
     audiences: tuple[str, ...] = _setting(("store",), "accepted token audiences")
-    token_algorithms: tuple[str, ...] = _setting(("RS256", "ES256"), "accepted signature algorithms")
+    token_algorithms: tuple[str, ...] = _setting(
+        ("RS256", "ES256"), "accepted signature algorithms"
+    )
     keys_refresh_s: int = _setting(3600, "age at which cached keys are fetched again, seconds")
     keys_cooldown_s: int = _setting(30, "least time between two fetches of keys, seconds")
     ingest_groups: tuple[str, ...] = _setting(
         ("store_ingest", "store_admin"), "groups that may write files, bundles and areas"
     )
     admin_groups: tuple[str, ...] = _setting(("store_admin",), "groups that operate the store")
-    authorized_domains: tuple[str, ...] = _setting((), "e-mail domains that may subscribe; empty: any")
+    authorized_domains: tuple[str, ...] = _setting(
+        (), "e-mail domains that may subscribe; empty: any"
+    )
 
     # Sources and destinations
     staging_roots: tuple[str, ...] = _setting((), "folders that file:// sources may come from")
     checksum_prefixes: tuple[str, ...] = _setting(("store-",), "prefixes of declared checksums")
-    checkout_destinations: tuple[str, ...] = _setting((), "bucket patterns that checkouts may go to")
+    checkout_destinations: tuple[str, ...] = _setting(
+        (), "bucket patterns that checkouts may go to"
+    )
     checkout_keep_days: int = _setting(14, "how long copies in the checkout area are kept, days")
     checkout_parallel: int = _setting(8, "copies in flight of one checkout")
 
@@ -103,9 +113,8 @@ class Settings:
     worker_poll_ms: int = _setting(25, "longest pause of an idle worker between two looks, ms")
 
     # Metadata
-    max_metadata_bytes: int = _setting(32 * 1024 * 1024, "largest metadata file indexed, bytes")
-    max_document_bytes: int = _setting(64 * 1024 * 1024, "largest metadata document, bytes")
     document_cache_bytes: int = _setting(64 * 1024 * 1024, "documents kept by a worker, bytes")
+    search_fields: int = _setting(10_000, "most fields of one document in the search index")
     search_timeout_s: float = _setting(10.0, "time limit of one search, seconds")
     jmespath_visits: int = _setting(1_000_000, "steps that one JMESPath evaluation may take")
 

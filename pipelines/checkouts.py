@@ -20,7 +20,6 @@ log = logging.getLogger(__name__)
 
 BATCH = 256
 """Entries read, and copies counted, at a time."""
-PARALLEL = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +118,7 @@ def _copy_all(stores: Stores, job: Job, beat: Beat) -> str:
     """Every file, some at a time; returns where they are."""
     target = _target(stores, job)
     done = size = 0
-    with ThreadPoolExecutor(PARALLEL) as pool:
+    with ThreadPoolExecutor(stores.checkout_parallel) as pool:
         for batch in _batches(stores, job):
             copy = partial(_copy_one, stores.replicas[job.replica], target, job)
             for entry in pool.map(copy, batch):

@@ -15,7 +15,7 @@ from storage.errors import NotFound
 from storage.mail import Mailer
 from storage.model import REPLICAS, Replica
 from storage.notices import RedisNotices
-from storage.protocols import BlobStore, Notices
+from storage.protocols import BlobStore, Notices, SearchIndex
 from storage.sealing import derive
 from storage.search.embedded import EmbeddedIndex
 from storage.stores import Stores
@@ -38,18 +38,14 @@ def connect(settings: Settings, *, notices: Notices | None = None) -> Stores:
         areas=areas,
         checkouts={replica: _checkouts(home, replica) for replica in REPLICAS},
         catalog=Catalog(settings.catalog),
-        search={
-            replica: EmbeddedIndex(
-                home / "search" / f"{replica}.sqlite", time_limit_s=settings.search_timeout_s
-            )
-            for replica in REPLICAS
-        },
+        search={replica: _search(settings, home, replica) for replica in REPLICAS},
         notices=notices or RedisNotices(settings.redis_url),
         sources=_sources(settings, replicas, areas),
         destination=_destinations(home),
         documents=ByteCache(settings.document_cache_bytes),
         base_url=settings.external_url or settings.internal_url,
         query_steps=settings.jmespath_visits,
+        checkout_parallel=settings.checkout_parallel,
         mail=_mailer(settings),
     )
 
@@ -60,6 +56,16 @@ def _bucket(settings: Settings, name: str, url: str) -> BlobStore:
         raise SettingsError(f"no engine for bucket {name}: {url}")
     key = derive(settings.secret_key.encode(), b"object urls")
     return LocalBlobs(unquote(parts.path), UrlSigner(key, name))
+
+
+def _search(settings: Settings, home: Path, replica: Replica) -> SearchIndex:
+    if settings.search_url:
+        raise SettingsError(f"no engine for search: {settings.search_url}")
+    return EmbeddedIndex(
+        home / "search" / f"{replica}.sqlite",
+        time_limit_s=settings.search_timeout_s,
+        field_limit=settings.search_fields,
+    )
 
 
 def _sources(

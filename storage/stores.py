@@ -27,5 +27,7 @@ class Stores:
     """Where the API is reached from outside, for URLs in messages."""
     query_steps: int = 1_000_000
     """Steps that one stored query may take."""
+    checkout_parallel: int = 8
+    """Copies in flight of one checkout."""
     mail: Callable[[str, str, str], None] | None = None
     """Sends (to, subject, body); None where no mail server is configured."""

@@ -19,6 +19,12 @@ def hold(tx: Tx, name: str, *, token: str, lease_s: float) -> bool:
     return bool(taken.rowcount)
 
 
+def held(tx: Tx, name: str) -> bool:
+    """Whether anybody holds the lease."""
+    query = text("SELECT 1 FROM leases WHERE name = :name AND until_us >= :now")
+    return tx.execute(query, {"name": name, "now": now_us(tx)}).first() is not None
+
+
 def release(tx: Tx, name: str, *, token: str) -> None:
     """Give the lease up, if it is ours."""
     tx.execute(

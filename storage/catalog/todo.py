@@ -185,6 +185,13 @@ def backlog(tx: Tx) -> dict[tuple[str, str], int]:
     return {(step, replica): count for step, replica, count in rows}
 
 
+def overdue_us(tx: Tx) -> int:
+    """How long the row that nobody took up for longest has been due; 0 when none is."""
+    oldest = select(func.min(todo.c.due_us)).where(todo.c.parked_us.is_(None))
+    now, due_us = now_us(tx), tx.execute(oldest).scalar_one()
+    return 0 if due_us is None else max(0, now - int(due_us))
+
+
 def parked(tx: Tx, *, limit: int = 100) -> list[Parked]:
     """Rows put aside, the latest first."""
     query = select(todo).where(todo.c.parked_us.is_not(None)).order_by(todo.c.parked_us.desc())

@@ -5,18 +5,23 @@ import logging
 from dataclasses import replace
 
 import pytest
+from sqlalchemy import text
 
 from api.app import create_app
 from config.logs import JsonLines, bound
-from storage.catalog import todo
+from pipelines import manifests
+from pipelines.manifests import NewBundle, NewEntry
+from storage.catalog import bundles, documents, leases, todo
 from storage.errors import StoreError, TimedOut, Unavailable
-from storage.model import Todo
+from storage.model import FQID, Todo
 from tests.api.builders import ADMIN, INGEST, READER, VERSION, uuid_of
 from tests.api.conftest import verify
+from tests.builders import make_file, new_uuid
 
 PARTS = {
     "catalog",
     "queue",
+    "clock",
     "work",
     "replication",
     "unindexed",
@@ -60,6 +65,38 @@ def test_parked_rows_are_a_warning_that_names_them(client, stores) -> None:
     work = answer.json["parts"]["work"]
     assert (answer.status_code, work["status"], work["parked"]) == (200, "warning", 1)
     assert "it broke" in work["reason"]
+
+
+def test_work_that_nobody_takes_up_is_a_warning(client, stores) -> None:
+    with stores.catalog.write() as tx:
+        todo.add(tx, [Todo("index", "aws", "some.bundle")])
+    assert client.get("/health").json["parts"]["work"]["status"] == "ok"
+    with stores.catalog.write() as tx:
+        tx.execute(text("UPDATE todo SET due_us = due_us - 61000000"))
+    work = client.get("/health").json["parts"]["work"]
+    assert work["status"] == "warning"
+    assert "due for 61 s" in work["reason"]
+
+
+def test_a_clock_that_does_not_run_is_a_warning(client, stores) -> None:
+    assert client.get("/health").json["parts"]["clock"]["status"] == "warning"
+    with stores.catalog.write() as tx:
+        leases.hold(tx, "clock", token="t", lease_s=5)
+    assert client.get("/health").json["parts"]["clock"]["status"] == "ok"
+
+
+def test_documents_that_search_refused_are_named_with_their_reason(client, stores) -> None:
+    entries = [NewEntry("a.txt", make_file(stores, b"a"), False)]
+    fqid = FQID(new_uuid(), VERSION)
+    manifests.write(stores, NewBundle(fqid, "aws", 1, entries), "writer@example.org")
+    with stores.catalog.write() as tx:
+        bundle = bundles.by_fqid(tx, fqid).bundle
+        documents.record(
+            tx, "gcp", bundle.id, state="unindexed", shape="s", change=1, reason="too many fields"
+        )
+    part = client.get("/health").json["parts"]["unindexed"]
+    assert (part["status"], part["replicas"]) == ("warning", {"gcp": 1})
+    assert f"{fqid} in gcp: too many fields" in part["reason"]
 
 
 def test_figures_are_for_operators(client) -> None:

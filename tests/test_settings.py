@@ -1,0 +1,41 @@
+"""Every setting does something, and what it cannot do stops the start."""
+
+import ast
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from config.settings import Settings, SettingsError, load
+from storage.connecting import connect
+
+ROOT = Path(__file__).resolve().parent.parent
+ROOMS = ("config", "storage", "pipelines", "auth", "workers", "api", "ops")
+
+
+def read_names() -> set[str]:
+    """Names of all attributes that the code reads."""
+    sources = [path for room in ROOMS for path in (ROOT / room).rglob("*.py")]
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in sources]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    return {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+
+
+def test_every_setting_is_read() -> None:
+    # One that nothing reads would mislead its operator. Buckets are read by the name of their replica.
+    settings = {item.name for item in fields(Settings) if not item.name.startswith("replica_")}
+    assert settings - read_names() == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "url"),
+    [
+        ("STORE_SEARCH_URL", "http://127.0.0.1:9200"),
+        ("STORE_REPLICA_AWS", "ftp://store"),
+        ("STORE_REPLICA_GCP", "file://elsewhere/store"),
+    ],
+)
+def test_an_engine_that_is_not_there_stops_the_start(tmp_path: Path, name: str, url: str) -> None:
+    given = {"STORE_HOME": str(tmp_path), "STORE_SECRET_KEY": "x" * 32}
+    with pytest.raises(SettingsError, match="no engine for"):
+        connect(load({**given, name: url}))

@@ -5,6 +5,7 @@ from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from random import Random
+from types import ModuleType
 
 from config import Settings
 from ops import tokens
@@ -70,7 +71,8 @@ def _content(bucket: BlobStore, key: str) -> str:
 
 def _uncatalogued(stores: Stores) -> Iterator[str]:
     """Records that the catalog and a bucket do not agree on."""
-    for kind, rows in (("file", files), ("bundle", bundles)):
+    kinds: tuple[tuple[keys.Kind, ModuleType], ...] = (("file", files), ("bundle", bundles))
+    for kind, rows in kinds:
         with stores.catalog.read() as tx:
             page = rows.published_after(tx, FQID("", ""), before_us=LATER, limit=1_000_000)
         known = set(map(str, page))

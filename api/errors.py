@@ -14,6 +14,7 @@ from api.problems import MEDIA_TYPE, problem
 from storage.errors import (
     AlreadyExists,
     Conflict,
+    Damaged,
     Forbidden,
     Invalid,
     Lost,
@@ -48,6 +49,7 @@ STATUS: Mapping[type[StoreError], int] = {
     SourceChanged: 422,
     TooMany: 429,
     Lost: 500,
+    Damaged: 500,
     StoreError: 500,
     Unavailable: 503,
     TimedOut: 504,

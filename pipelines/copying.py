@@ -10,7 +10,7 @@ from functools import partial
 from typing import Protocol
 
 from pipelines.checksums import Hashing, mismatches, part_size, parts
-from storage.errors import AlreadyExists, NotFound, SourceChanged, Unavailable
+from storage.errors import AlreadyExists, Damaged, NotFound, SourceChanged
 from storage.model import Checksums
 from storage.protocols import BlobStore
 
@@ -101,7 +101,7 @@ def _check(target: BlobStore, key: str, size: int, checksums: Checksums, *, beat
         good = not mismatches(checksums, hashing.result())
     if not good:
         target.delete(key, pin=info.pin)
-        raise Unavailable(f"The copy of {key} came out wrong.")
+        raise Damaged(f"The copy of {key} came out wrong.")
 
 
 def _stream(

@@ -11,6 +11,7 @@ StoreError
 ├── TooMany                 beyond a limit on number or rate
 ├── NotAcceptable           beyond a quota of the owner
 ├── Unavailable             cannot now, may later
+├── Damaged                 what is stored is not what was written
 ├── TimedOut                took longer than it may
 ├── AlreadyExists           a conditional create found the key taken (blob stores only)
 ├── SourceChanged           a pinned object is no longer the one that was pinned
@@ -110,6 +111,10 @@ class Unavailable(StoreError):
     """Cannot be done now, may be later."""
 
     code = "service_unavailable"
+
+
+class Damaged(StoreError):
+    """Stored bytes are not what was written: waiting helps nobody, a human has to look."""
 
 
 class TimedOut(StoreError):

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from storage.errors import Invalid, Unavailable
+from storage.errors import Damaged, Invalid
 from storage.protocols import BlobInfo
 
 MAGIC: Final = b"storeblb"
@@ -78,7 +78,7 @@ def pack(head: Head, size: int, *, offset: int | None = None) -> bytes:
 
 
 def unpack(descriptor: int) -> Envelope:
-    """The envelope of an open file; Unavailable when it is damaged."""
+    """The envelope of an open file; Damaged when it is no longer whole."""
     start = os.pread(descriptor, PAGE, 0)
     if len(start) < _FIXED.size:
         raise _damaged()
@@ -108,5 +108,5 @@ def inspect(descriptor: int) -> tuple[BlobInfo, int]:
     return info, envelope.offset
 
 
-def _damaged() -> Unavailable:
-    return Unavailable("an object's file is damaged")
+def _damaged() -> Damaged:
+    return Damaged("an object's file is damaged")

@@ -16,7 +16,7 @@ from storage.blobs.envelope import Head, checked_head
 from storage.blobs.local_upload import LocalUpload
 from storage.blobs.signing import UrlSigner
 from storage.blobs.tree import Tree
-from storage.errors import AlreadyExists, NotFound, RangeNotSatisfiable, SourceChanged
+from storage.errors import AlreadyExists, Damaged, NotFound, RangeNotSatisfiable, SourceChanged
 from storage.protocols import BlobInfo, BlobStore, Progress
 
 
@@ -133,10 +133,10 @@ class LocalBlobs:
             return self._publish(path, descriptor, head.key)
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[BlobInfo]:
-        """See BlobStore; metadata included."""
+        """See BlobStore; metadata included, and no damaged object: it is as good as absent."""
         self._tree.expect_root()
         for path in self._tree.walk(prefix.encode(), after.encode()):
-            with suppress(NotFound), self._tree.speaking_of(prefix):
+            with suppress(NotFound, Damaged), self._tree.speaking_of(prefix):
                 descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
                 try:
                     info, _ = envelope.inspect(descriptor)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from storage.blobs import envelope, layout
-from storage.errors import AlreadyExists, NotFound, Unavailable
+from storage.errors import AlreadyExists, Damaged, NotFound, Unavailable
 
 TEMPORARY: Final = ".temporary"
 UPLOADS: Final = ".uploads"
@@ -198,12 +198,14 @@ def _rest_of_key(name: str, path: str, base: bytes) -> bytes | None:
 
 
 def _true_key(path: str) -> bytes:
-    """The key in an object's head; empty when the object has just gone."""
+    """The key in an object's head; empty when the object has just gone, or its head is damaged."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return b""
     try:
         return envelope.unpack(descriptor).head.key.encode()
+    except Damaged:
+        return b""
     finally:
         os.close(descriptor)

@@ -34,7 +34,7 @@ from storage.query.minimum import required
 from storage.query.patterns import matcher
 from storage.query.phrases import Allowance, in_phrase
 
-MAX_TESTS = 2_000_000
+MAX_TESTS = 1_000_000
 """Words, values and names of one document that one query may look at."""
 
 T = TypeVar("T")

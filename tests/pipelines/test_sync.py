@@ -10,7 +10,7 @@ from pipelines import files, flow, manifests, sweeps, sync, tombstones
 from pipelines.manifests import FilesPending, NewBundle, NewEntry
 from storage import keys
 from storage.catalog import Catalog, events, migrate, todo, uploads, visibility
-from storage.errors import Conflict, Invalid, Lost, NotFound, StoreError
+from storage.errors import Conflict, Damaged, Invalid, Lost, NotFound
 from storage.model import FQID, Claim, Replica, Todo
 from storage.stores import Stores
 from tests.builders import build_stores, make_file, new_uuid, version
@@ -124,11 +124,24 @@ def test_damaged_bytes_are_never_copied(own: Stores) -> None:
     key = keys.blob(located.file.checksums.sha256)
     own.replicas["aws"].delete(key)
     own.replicas["aws"].put(key, b"As declared")
-    with pytest.raises(StoreError):
+    with pytest.raises(Damaged):
         copy(own, "file", fqid)
     assert files.locate(own, "gcp", fqid.uuid, fqid.version).state == "elsewhere"
     with pytest.raises(NotFound):
         own.replicas["gcp"].head(key)
+
+
+def test_a_damaged_object_is_a_failure_that_is_counted_not_an_engine_that_is_away(
+    own: Stores,
+) -> None:
+    fqid = make_file(own, b"as declared")
+    located = files.locate(own, "aws", fqid.uuid, None)
+    assert located.file is not None
+    blob = keys.blob(located.file.checksums.sha256)
+    path = next(Path(own.replicas["aws"].direct_url("")[7:]).rglob(blob.rpartition("/")[2]))
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(Damaged):
+        copy(own, "file", fqid)
 
 
 def test_another_record_in_the_target_is_an_alarm_and_stays(own: Stores) -> None:

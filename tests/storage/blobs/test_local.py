@@ -12,7 +12,7 @@ import pytest
 
 from storage.blobs.local import LocalBlobs
 from storage.blobs.signing import UrlSigner
-from storage.errors import AlreadyExists, NotFound, Unavailable
+from storage.errors import AlreadyExists, Damaged, NotFound, Unavailable
 from storage.protocols import BLOCK
 
 SIGNER = UrlSigner(b"s" * 32, "aws")
@@ -152,7 +152,7 @@ def test_a_torn_journal_only_costs_its_last_line(store: LocalBlobs) -> None:
 def test_a_damaged_file_is_not_served(store: LocalBlobs, damage: bytes) -> None:
     store.put("k", b"content")
     (store.root / "k").write_bytes(damage)
-    with pytest.raises(Unavailable):
+    with pytest.raises(Damaged):
         store.head("k")
 
 
@@ -161,8 +161,18 @@ def test_a_truncated_or_changed_head_is_noticed(store: LocalBlobs) -> None:
     whole = (store.root / "k").read_bytes()
     for damaged in (whole[:-1], whole + b"x", whole.replace(b"octet", b"OCTET")):
         (store.root / "k").write_bytes(damaged)
-        with pytest.raises(Unavailable):
+        with pytest.raises(Damaged):
             store.head("k")
+
+
+def test_a_damaged_object_is_left_out_of_listings_and_stops_none(store: LocalBlobs) -> None:
+    long = "long/" + "x" * 300
+    for key in ("a", "b", long, "z"):
+        store.put(key, b"content")
+    (store.root / "b").write_bytes(b"garbage" * 100)
+    hashed = next(path for path in store.root.rglob("*") if path.name.startswith("~"))
+    hashed.write_bytes(b"")
+    assert [info.key for info in store.list("")] == ["a", "z"]
 
 
 def test_a_root_that_is_gone_is_unavailable_not_empty(store: LocalBlobs) -> None:

@@ -120,7 +120,7 @@ def _copy_all(stores: Stores, job: Job, beat: Beat) -> str:
     done = size = 0
     with ThreadPoolExecutor(stores.checkout_parallel) as pool:
         for batch in _batches(stores, job):
-            copy = partial(_copy_one, stores.replicas[job.replica], target, job)
+            copy = partial(_copy_one, stores.replicas[job.replica], target, job, beat)
             for entry in pool.map(copy, batch):
                 beat(entry.size)
                 done, size = done + 1, size + entry.size
@@ -142,7 +142,7 @@ def _batches(stores: Stores, job: Job) -> Iterator[Sequence[Entry]]:
         yield manifests.entries(stores, bundle, start, BATCH)
 
 
-def _copy_one(source: BlobStore, target: BlobStore, job: Job, entry: Entry) -> Entry:
+def _copy_one(source: BlobStore, target: BlobStore, job: Job, beat: Beat, entry: Entry) -> Entry:
     key = keys.checkout_file(job.id, entry.name)
     copying.copy(
         source,
@@ -151,6 +151,7 @@ def _copy_one(source: BlobStore, target: BlobStore, job: Job, entry: Entry) -> E
         key,
         size=entry.size,
         checksums=entry.checksums,
+        beat=beat,
     )
     return entry
 

@@ -147,7 +147,7 @@ def _bring_files(stores: Stores, idents: Sequence[int], target: Replica, beat: B
     for start in range(0, len(idents), BATCH):
         with stores.catalog.read() as tx:
             rows = [file_rows.by_id(tx, ident) for ident in idents[start : start + BATCH]]
-        copy = partial(_copy_file, stores, target=target, beat=lambda _n: None)
+        copy = partial(_copy_file, stores, target=target, beat=beat)
         with ThreadPoolExecutor(PARALLEL) as pool:
             for _ in pool.map(copy, rows):
                 beat(0)

@@ -103,6 +103,14 @@ def test_a_large_copy_is_taken_up_where_a_worker_died(own: Stores) -> None:
         assert uploads.older_than(tx, 2**62) == []
 
 
+def test_a_claim_is_renewed_while_one_large_file_of_a_bundle_is_copied(own: Stores) -> None:
+    fqid = write(own, make_file(own, bytes(9 * MB)))
+    row = Todo(flow.Step.SYNC, "gcp", f"bundle:{fqid}")
+    beats: list[int] = []
+    sync.sync(own, claim(own, row), beats.append)
+    assert sum(beats) >= 9 * MB
+
+
 def test_copying_twice_ends_the_same(own: Stores) -> None:
     fqid = write(own, make_file(own, b"abc"))
     copy(own, "bundle", fqid)

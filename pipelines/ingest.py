@@ -25,7 +25,7 @@ from storage.errors import (
     StoreError,
     Unprocessable,
 )
-from storage.model import FQID, Claim, Replica, Todo
+from storage.model import FQID, REPLICAS, Claim, Replica, Todo
 from storage.protocols import BlobInfo, BlobStore, Source
 from storage.stores import Stores
 
@@ -330,3 +330,6 @@ def _fail(stores: Stores, row: TaskRow, cause: Mapping[str, Any], claim: Claim) 
         tasks.finish(tx, row.id, state="FAILED", cause=cause)
         todo.finish(tx, claim)
     stores.notices.publish(topics.of_task(row.id))
+    # A bundle that waits for the file, wherever it does, need not wait any longer.
+    for replica in REPLICAS:
+        stores.notices.publish(topics.of_file(replica, row.fqid))

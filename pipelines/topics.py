@@ -6,7 +6,7 @@ DELIVERIES = "deliveries"
 
 
 def of_file(replica: Replica, fqid: FQID) -> str:
-    """A file became visible in a replica."""
+    """A file became visible in a replica, or never will be."""
     return f"file:{replica}:{fqid}"
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from pipelines import areas, checksums, files, flow, ingest
+from pipelines import areas, checksums, files, flow, ingest, topics
 from pipelines.ingest import Accepted, Deposit
 from storage import keys
 from storage.catalog import Catalog, migrate, todo
 from storage.errors import Conflict, Forbidden, NotFound, StoreError, Unprocessable
-from storage.model import FQID, Claim, Todo
+from storage.model import FQID, REPLICAS, Claim, Replica, Todo
 from storage.stores import Stores
 from tests.builders import build_stores, new_uuid, version
 
@@ -105,6 +105,14 @@ def test_a_lie_fails_the_task_and_leaves_nothing(
     assert named.value.code == "checksum_mismatch"
     with pytest.raises(NotFound):
         files.locate(small_stores, "aws", accepted.fqid.uuid, None)
+
+
+@pytest.mark.parametrize("replica", REPLICAS)
+def test_a_failure_wakes_who_waits_for_the_file(small_stores: Stores, replica: Replica) -> None:
+    accepted = deposit(small_stores, stage(small_stores, b"abc", lies={"store-sha1": "0" * 40}))
+    with small_stores.notices.listen(topics.of_file(replica, accepted.fqid)) as listening:
+        run(small_stores, accepted)
+        assert listening.wait(1)
 
 
 def test_a_failed_version_may_be_deposited_again(small_stores: Stores) -> None:

@@ -163,6 +163,7 @@ def _shown(
         200: Answer("The same content is stored already.", BundleWritten),
     },
     errors=(409, 413, 415),
+    max_body_bytes=None,
     about="The order of files does not matter. Files that are still being verified are waited for;"
     " the header `Prefer: wait=<seconds>` or `respond-async` says how long.",
 )

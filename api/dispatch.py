@@ -66,19 +66,20 @@ def _loaded(operation: Operation, services: Services) -> tuple[Any, Any]:
     if any(name not in args for name in operation.query_from_body):
         args, raw = _from_body(operation, services)
     query = load_query(operation.query, args)
-    given = _read(services) if raw is None else raw
+    given = _read(operation, services) if raw is None else raw
     return query, load_body(operation.body, _completed(operation, given))
 
 
-def _read(services: Services) -> Any:
+def _read(operation: Operation, services: Services) -> Any:
     settings = services.settings
-    return read_json(request, max_bytes=settings.max_body_bytes, max_depth=settings.max_json_depth)
+    most = min(operation.max_body_bytes or settings.max_body_bytes, settings.max_body_bytes)
+    return read_json(request, max_bytes=most, max_depth=settings.max_json_depth)
 
 
 def _from_body(operation: Operation, services: Services) -> tuple[MultiDict[str, str], Any]:
     """The query with what only the body names, and the body."""
     try:
-        raw = _read(services)
+        raw = _read(operation, services)
     except Invalid:
         # A parameter that is missing altogether is told before what is wrong with the body.
         load_query(operation.query, request.args)

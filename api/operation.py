@@ -19,6 +19,10 @@ from storage.errors import Unauthorized
 from storage.model import Principal
 from storage.stores import Stores
 
+SMALL_BODY = 1024 * 1024
+"""Bytes that are plenty for every body but a manifest. Open operations read theirs from anybody,
+and JSON takes many times its size in memory."""
+
 Q = TypeVar("Q")
 B = TypeVar("B")
 
@@ -102,6 +106,8 @@ class Operation:
     upload: bool = False
     """The body is bytes, streamed by the view."""
     body_optional: bool = False
+    max_body_bytes: int | None = SMALL_BODY
+    """Largest JSON body; None: what the settings allow."""
     aliases: tuple[str, ...] = ()
     """Further paths that are answered too, undocumented."""
     query_from_body: tuple[str, ...] = ()

@@ -285,6 +285,12 @@ def test_an_oversized_body_is_413(client, settings) -> None:
     check(answer, 413, "too_large")
 
 
+def test_only_a_manifest_may_be_large(client) -> None:
+    body = {"es_query": {}, "padding": "x" * 1024 * 1024}
+    check(client.post(SEARCH, json=body), 413, "too_large")
+    check(client.put(BUNDLE, json=body, headers=INGEST), 400, "illegal_arguments")
+
+
 def test_a_body_of_unannounced_length_is_413_at_the_limit_too(settings, stores, chains) -> None:
     small = replace(settings, max_body_bytes=1000)
     app = create_app(small, stores, chains=chains, verify=verify)

@@ -38,7 +38,7 @@ def work(working: Working, row: Todo) -> bool:
     """Do a row if it is due and nobody has it; True when it was done."""
     step = Step(row.step)
     lease_s = PROMISES[step].lease_s
-    with working.stores.catalog.write() as tx:
+    with working.stores.catalog.write(durable=False) as tx:
         claim = todo.claim(
             tx, row, token=uuid4().hex, lease_s=lease_s, max_claims=working.max_claims
         )
@@ -106,7 +106,7 @@ def _beat(stores: Stores, claim: Claim, lease_s: float) -> Beat:
         nonlocal due
         if time.monotonic() < due:
             return
-        with stores.catalog.write() as tx:
+        with stores.catalog.write(durable=False) as tx:
             todo.renew(tx, claim, lease_s=lease_s)
         due = time.monotonic() + lease_s / 3
 

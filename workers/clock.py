@@ -42,7 +42,7 @@ class Clock:
 
     def lead(self) -> None:
         """Take or keep the lease that lets the other jobs run."""
-        with self._stores.catalog.write() as tx:
+        with self._stores.catalog.write(durable=False) as tx:
             ours = leases.hold(tx, "clock", token=self._token, lease_s=LEASE_S)
         if ours != self._ours:
             log.info("clock: %s", "leading" if ours else "waiting")
@@ -80,7 +80,7 @@ class Clock:
             with self._stores.catalog.read() as tx:
                 if not todo.exists_due(tx, step):
                     continue
-            with self._stores.catalog.write() as tx:
+            with self._stores.catalog.write(durable=False) as tx:
                 rows = todo.due(tx, step, limit=room, resend=empty)
             for row, request_id in rows:
                 self._chains.send([row], request_id)

@@ -23,6 +23,8 @@ from storage.errors import Unavailable
 # Codes of SQLite: busy, locked, read-only, I/O error, full, cannot open.
 _PASSING = frozenset({5, 6, 8, 10, 13, 14})
 
+_SYNCHRONOUS = {"full": "PRAGMA synchronous=FULL", "passing": "PRAGMA synchronous=NORMAL"}
+
 Tx = Connection
 """A unit of work in progress; opaque outside of `storage.catalog`."""
 
@@ -49,10 +51,12 @@ class Catalog:
             yield tx
 
     @contextmanager
-    def write(self) -> Iterator[Tx]:
-        """All of it or nothing; committed, and durable, when the block is left."""
+    def write(self, *, durable: bool = True) -> Iterator[Tx]:
+        """All of it or nothing; committed when the block is left, and `durable` unless it is
+        something that a power cut ends anyway, such as a claim: nobody waits for the disk then."""
+        level = "full" if durable else "passing"
         with _translated(), self._writing_turn(), self._engine.connect() as connection:
-            tx = connection.execution_options(store_writes=True)
+            tx = connection.execution_options(store_writes=level)
             with tx.begin():
                 yield tx
 
@@ -111,7 +115,14 @@ def _is_passing(error: DBAPIError) -> bool:
 
 
 def _engine(url: str, pool_size: int) -> Engine:
-    return create_engine(url, pool_size=pool_size, max_overflow=10, pool_pre_ping=True)
+    engine = create_engine(url, pool_size=pool_size, max_overflow=10, pool_pre_ping=True)
+    event.listen(engine, "begin", _begin_elsewhere)
+    return engine
+
+
+def _begin_elsewhere(connection: Connection) -> None:
+    if connection.get_execution_options().get("store_writes") == "passing":
+        connection.exec_driver_sql("SET LOCAL synchronous_commit TO off")
 
 
 def _sqlite_engine(url: str, pool_size: int) -> Engine:
@@ -138,4 +149,8 @@ def _prepare(connection: sqlite3.Connection, _record: Any) -> None:
 
 def _begin(connection: Connection) -> None:
     writes = connection.get_execution_options().get("store_writes")
+    if writes:
+        # Only between two units of work; what was not synced is with the next that is.
+        driver: sqlite3.Connection = connection.connection.driver_connection  # type: ignore[assignment]
+        driver.execute(_SYNCHRONOUS[writes])
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -91,3 +91,12 @@ def test_a_failed_unit_of_work_leaves_nothing(catalog: Catalog) -> None:
             pass
     with catalog.read() as tx:
         assert todo.backlog(tx) == {}
+
+
+def test_only_what_may_be_forgotten_does_not_wait_for_the_disk(catalog: Catalog) -> None:
+    setting = "PRAGMA synchronous" if catalog.sqlite else "SHOW synchronous_commit"
+    levels = []
+    for durable in (True, False, True):
+        with catalog.write(durable=durable) as tx:
+            levels.append(str(tx.exec_driver_sql(setting).scalar_one()))
+    assert levels == (["2", "1", "2"] if catalog.sqlite else ["on", "off", "on"])

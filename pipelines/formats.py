@@ -2,7 +2,6 @@
 
 import re
 import uuid as uuids
-from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from storage.errors import Invalid
@@ -35,21 +34,10 @@ def version_of(text: str, *, where: str = "version") -> str:
     )
 
 
-def is_uuid(text: str) -> bool:
-    """Whether this is a lower-case uuid already."""
-    return _UUID.fullmatch(text) is not None
-
-
 def version_at(us: int) -> str:
     """The STORE_VERSION of a moment in microseconds since 1970."""
     moment = datetime.fromtimestamp(us // 1_000_000, UTC).replace(microsecond=us % 1_000_000)
     return moment.strftime("%Y-%m-%dT%H%M%S.%fZ")
-
-
-def check_versions(versions: Iterable[str]) -> None:
-    """version_of for many, each distinct one once."""
-    for version in set(versions):
-        version_of(version)
 
 
 def new_uuid() -> str:

@@ -4,7 +4,6 @@ A visible bundle has its document there, any other a stub. The head's change cou
 written, so a late or doubled run never undoes a later one.
 """
 
-import logging
 from typing import Any
 
 from pipelines import documents, flow, loading, shapes
@@ -14,8 +13,6 @@ from storage.catalog import documents as document_rows
 from storage.model import FQID, Claim, Replica, Todo
 from storage.protocols import IndexedDocument
 from storage.stores import Stores
-
-log = logging.getLogger(__name__)
 
 KIND = "bundle"
 

@@ -6,7 +6,6 @@ ETAG_CHUNK_UNTIL = 640_000 * MB  # … for files up to 640,000 MB
 ETAG_MAX_PARTS = 10_000  # beyond: size / 10000 rounded up to a whole MB
 
 MAX_INDEXED_FILES = 20_000  # Bundle rule 4: a larger manifest is left out of the document
-SUBSCRIPTIONS_PER_USER = 100  # Limits: put_subscription
 ATTACHMENTS_BYTES = 128 * 1024  # Events 6: serialized `attachments`
 SEGMENT_ENTRIES = 1_024  # entries of one shared segment of a manifest
 

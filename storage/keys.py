@@ -14,8 +14,6 @@ from storage.model import FQID
 Kind = Literal["file", "bundle", "collection"]
 KINDS: tuple[Kind, ...] = ("file", "bundle", "collection")
 
-EPOCH = "epoch"
-"""The mark that must agree with the catalog's before the store takes writes."""
 BLOBS = "blobs/"
 TOMBSTONES = "tombstones/"
 PURGED = "purged/"
@@ -31,7 +29,6 @@ _MARK = re.compile(
     rf"(?:tombstones|purged)/{_KIND}/(?P<fan>..)/(?P<uuid>{_UUID})(?:\.(?P<version>{_VERSION}))?"
 )
 _AREA = re.compile(rf"areas/(?P<uuid>{_UUID})/(?P<name>.+)", re.DOTALL)
-_CHECKOUT = re.compile(rf"checkouts/(?P<uuid>{_UUID})/(?P<name>.+)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +120,6 @@ def parse_purged(key: str) -> MarkKey | None:
 def parse_area_file(key: str) -> tuple[str, str] | None:
     """Area and name of an uploaded file's key, None for any other."""
     found = _AREA.fullmatch(key)
-    return (found["uuid"], found["name"]) if found else None
-
-
-def parse_checkout_file(key: str) -> tuple[str, str] | None:
-    """Job and name of a checked-out file's key, None for any other."""
-    found = _CHECKOUT.fullmatch(key)
     return (found["uuid"], found["name"]) if found else None
 
 

@@ -21,7 +21,7 @@ from aiohttp.client_proto import ResponseHandler
 from aiohttp.tracing import Trace
 from yarl import URL
 
-from pipelines.addresses import literal, refusal
+from pipelines.addresses import check_address, literal
 from pipelines.delivery import Answer, Request
 
 LOOKUPS = 64
@@ -60,8 +60,7 @@ class GuardedResolver(AbstractResolver):
 
     def check(self, host: str) -> None:
         """Refuse an address, spelled out, that is special."""
-        address = literal(host)
-        reason = "malformed" if address is None else refusal(address)
+        reason = check_address(host)
         if reason and not self._allow_private:
             raise Refused(f"The name leads to a {reason} address.")
 

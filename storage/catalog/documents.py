@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 import orjson
-from sqlalchemy import func, select, text
+from sqlalchemy import select, text
 
 from storage.catalog.engine import Tx, now_us
 from storage.catalog.schema import documents, shapes
@@ -51,13 +51,6 @@ def record(
             "now": now_us(tx),
         },
     )
-
-
-def count_unindexed(tx: Tx, replica: Replica) -> int:
-    """Documents that the engine refused."""
-    query = select(func.count()).select_from(documents)
-    refused = query.where(documents.c.replica == replica, documents.c.state == "unindexed")
-    return int(tx.execute(refused).scalar_one())
 
 
 def shapes_of(tx: Tx, replica: Replica, descriptor: str) -> list[Kinds]:

@@ -93,14 +93,6 @@ def forget_record(tx: Tx, kind: str, ident: int, replica: Replica) -> None:
     )
 
 
-def replicas_of(tx: Tx, kind: str, ident: int) -> list[Replica]:
-    """Where the record was seen and is right."""
-    query = select(presence.c.replica).where(
-        presence.c.kind == kind, presence.c.id == ident, presence.c.diverged.is_(False)
-    )
-    return sorted(tx.execute(query).scalars())
-
-
 def count_diverged(tx: Tx) -> int:
     """Records that differ between buckets: never overwritten, always alarmed."""
     return len(tx.execute(select(presence.c.id).where(presence.c.diverged.is_(True))).all())

@@ -2,11 +2,10 @@
 
 from collections.abc import Callable
 
+from storage.query.analysis import KEYWORD
 from storage.query.clauses import Clause, Field, Fields, Match, MatchAll, MatchPhrase
 from storage.query.node import Node, field_named, one_field
 from storage.query.words import words
-
-KEYWORD = ".keyword"
 
 MATCH_PARAMETERS = (
     "operator",

@@ -32,7 +32,6 @@ def test_keys_are_spelled_as_frozen() -> None:
     assert keys.purged("file", UUID, VERSION) == f"purged/files/0a/{UUID}.{VERSION}"
     assert keys.area_file(UUID, "a/b.txt") == f"areas/{UUID}/a/b.txt"
     assert keys.checkout_file(UUID, "a/b.txt") == f"checkouts/{UUID}/a/b.txt"
-    assert keys.EPOCH == "epoch"
 
 
 @given(fqids)
@@ -45,7 +44,6 @@ def test_every_key_is_read_back(fqid: FQID) -> None:
             assert keys.parse_purged(keys.purged(kind, fqid.uuid, version)) == mark
     assert keys.parse_blob(keys.blob(SHA)) == SHA
     assert keys.parse_area_file(keys.area_file(fqid.uuid, "a/b")) == (fqid.uuid, "a/b")
-    assert keys.parse_checkout_file(keys.checkout_file(fqid.uuid, "a/b")) == (fqid.uuid, "a/b")
 
 
 @given(st.lists(fqids, max_size=20))
@@ -81,7 +79,6 @@ def test_what_is_no_key_of_ours_is_none(key: str) -> None:
         keys.parse_tombstone,
         keys.parse_purged,
         keys.parse_area_file,
-        keys.parse_checkout_file,
     )
     assert [parse(key) for parse in parsers] == [None] * len(parsers)
 

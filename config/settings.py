@@ -31,7 +31,7 @@ class Settings:
 
     # Where things are
     home: Path = _setting(Path(".store-home"), "folder that holds everything of an embedded store")
-    deployment: str = _setting("local", "name of this deployment, part of every resource name")
+    deployment: str = _setting("local", "name of this deployment, the domain of its administrator")
     host: str = _setting("127.0.0.1", "address the HTTP servers listen on")
     port: int = _setting(8000, "port of the API; the authorization service takes the next one")
     external_url: str = _setting("", "base of absolute URLs, without /v1; empty: from the request")
@@ -102,7 +102,6 @@ class Settings:
     smtp_from: str = _setting("store@localhost", "sender of checkout mails")
 
     # Work
-    lease_s: float = _setting(30.0, "life of a claim that is not renewed, seconds")
     max_claims: int = _setting(5, "claims of one to-do row before it is parked")
     refill_rows: int = _setting(256, "due rows that the clock keeps in each queue")
     tick_s: float = _setting(1.0, "how often the clock looks for due rows, seconds")

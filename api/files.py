@@ -28,8 +28,9 @@ from storage.model import FQID, Checksums, FileVersion, Replica
 TAG = "files"
 PENDING_RETRY_S = 5
 REPLICA_OF: dict[str, Replica] = {"s3": "aws", "gs": "gcp", "file": "aws"}
+"""Where a file goes whose writer names no replica, by the scheme of its source …"""
 AREA_REPLICA: Replica = "aws"
-"""Where a file goes whose writer names no replica, by the scheme of its source."""
+"""… and out of an upload area, whatever it is addressed by."""
 
 
 @operation(
@@ -57,7 +58,7 @@ def put_file(call: Call[WriteFile, FileSource]) -> Response:
         return reply({"version": fqid.version})
     task = _watched(call, accepted.task_id)
     if task.state == "SUCCEEDED":
-        return reply({"version": fqid.version}, 201)
+        return reply({"version": fqid.version}, 201 if accepted.ours else 200)
     if task.state == "FAILED":
         raise _failure(task)
     location = {"Location": f"{call.base}/v1/tasks/{task.id}"}

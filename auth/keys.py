@@ -19,13 +19,13 @@ from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, JWKRegistry, RSAKey
 
 from storage.errors import Invalid, Unavailable
+from storage.sealing import MIN_SECRET
 
 SigningKey = RSAKey | ECKey
 Algorithm = Literal["RS256", "ES256"]
 
 SIGNING_FILE = "signing-keys.json"
 SECRET_FILE = "store"
-MIN_SECRET = 16
 KEEP_RETIRED = 2
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")

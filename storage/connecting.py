@@ -16,11 +16,9 @@ from storage.mail import Mailer
 from storage.model import REPLICAS, Replica
 from storage.notices import RedisNotices
 from storage.protocols import BlobStore, Notices, SearchIndex
-from storage.sealing import derive
+from storage.sealing import MIN_SECRET, derive
 from storage.search.embedded import EmbeddedIndex
 from storage.stores import Stores
-
-MIN_SECRET = 16
 
 
 def connect(settings: Settings, *, notices: Notices | None = None) -> Stores:

@@ -10,6 +10,8 @@ StoreError
 ├── TooLarge                beyond a limit on size
 ├── TooMany                 beyond a limit on number or rate
 ├── NotAcceptable           beyond a quota of the owner
+├── RangeNotSatisfiable     a range that lies outside of the object
+├── UnsupportedMediaType    a body of a type that is not read here
 ├── Unavailable             cannot now, may later
 ├── Damaged                 what is stored is not what was written
 ├── TimedOut                took longer than it may

@@ -1,4 +1,4 @@
-"""The bundle of open stores that every room above receives; built by `storage.connect`."""
+"""The bundle of open stores that every room above receives; built by `storage.connecting`."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from random import Random
 
+import hypothesis
 import pytest
 
 from config.settings import Settings
@@ -16,6 +17,10 @@ from storage.notices import MemoryNotices
 from storage.stores import Stores
 from workers.actors import STEPS
 from workers.claims import Working, work
+
+# A busy machine, or what is compiled when first needed, is no fault of the code under test.
+hypothesis.settings.register_profile("patient", deadline=None)
+hypothesis.settings.load_profile("patient")
 
 
 @pytest.fixture

@@ -24,9 +24,7 @@ JSON = st.recursive(
 )
 ADA = Principal("ada@example.org", frozenset({"store_ingest"}), frozenset({"openid", "email"}))
 
-fuzz = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+fuzz = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def refused(verifier: Verifier, token: str) -> str:

@@ -8,7 +8,7 @@ the token, so that the work is done once more with the new state.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import delete, func, select, text, update
+from sqlalchemy import func, select, text, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from storage.catalog import bulk
@@ -80,25 +80,35 @@ def add_new(tx: Tx, rows: Iterable[Todo]) -> None:
         )
 
 
+# Every step of every bundle begins and ends with these: they are put together only once.
+_FREE = (
+    "step = :step AND replica = :replica AND ref = :ref AND parked_us IS NULL AND due_us <= :now"
+)
+_TAKE = text(
+    "UPDATE todo SET token = :token, attempts = attempts + 1, due_us = :until"
+    f" WHERE {_FREE} AND attempts < :most RETURNING attempts, request_id"
+)
+_PARK_SPENT = text(
+    "UPDATE todo SET parked_us = :now, token = NULL,"
+    " reason = coalesce(reason, 'Claimed too often without an end.')"
+    f" WHERE {_FREE} AND attempts >= :most"
+)
+_FINISH = text(
+    "DELETE FROM todo WHERE step = :step AND replica = :replica AND ref = :ref AND token = :token"
+)
+
+
 def claim(tx: Tx, key: Todo, *, token: str, lease_s: float, max_claims: int) -> Claim | None:
     """Take a row that is due and not parked; None when there is nothing to do.
 
     A row that was claimed `max_claims` times already is parked instead: its work kills workers.
     """
     now = now_us(tx)
-    free = _is(key) & todo.c.parked_us.is_(None) & (todo.c.due_us <= now)
-    spent = free & (todo.c.attempts >= max_claims)
-    reason = func.coalesce(todo.c.reason, "Claimed too often without an end.")
-    parked = update(todo).where(spent).values(parked_us=now, token=None, reason=reason)
-    taken = (
-        update(todo)
-        .where(free, todo.c.attempts < max_claims)
-        .values(token=token, attempts=todo.c.attempts + 1, due_us=now + int(lease_s * 1e6))
-        .returning(todo.c.attempts, todo.c.request_id)
-    )
-    row = tx.execute(taken).first()
+    free = {**key._asdict(), "now": now, "most": max_claims}
+    until = now + int(lease_s * 1e6)
+    row = tx.execute(_TAKE, {**free, "token": token, "until": until}).first()
     if row is None:
-        tx.execute(parked)
+        tx.execute(_PARK_SPENT, free)
         return None
     return Claim(key, token, row.attempts, row.request_id)
 
@@ -113,8 +123,8 @@ def renew(tx: Tx, held: Claim, *, lease_s: float) -> None:
 
 def finish(tx: Tx, held: Claim) -> None:
     """Delete the row in the transaction of its effect; Lost rolls that back."""
-    ours = _is(held.todo) & (todo.c.token == held.token)
-    if tx.execute(delete(todo).where(ours)).rowcount != 1:
+    ours = {**held.todo._asdict(), "token": held.token}
+    if tx.execute(_FINISH, ours).rowcount != 1:
         raise Lost("The claim was lost.")
 
 

@@ -20,6 +20,7 @@ from storage.errors import (
     AlreadyExists,
     Conflict,
     Forbidden,
+    Invalid,
     NotFound,
     SourceChanged,
     StoreError,
@@ -32,6 +33,7 @@ from storage.stores import Stores
 INLINE = 8 * 1024 * 1024
 """Bytes up to which a file is held in memory while it is verified."""
 DEFAULT_TYPE = "application/octet-stream"
+MAX_TYPE = 1024
 
 Beat = Callable[[int], None]
 """Told how many bytes moved on; renews the claim, raises Lost when it is gone."""
@@ -55,6 +57,11 @@ class Accepted:
     task_id: str | None
     settled: bool
     todo: tuple[Todo, ...] = ()
+
+    @property
+    def ours(self) -> bool:
+        """Whether this deposit began it, and did not join another's."""
+        return bool(self.todo)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +95,7 @@ def deposit(
 ) -> Accepted:
     """Check what can be checked without reading the bytes, and record a task for the rest.
 
-    Invalid (scheme), Forbidden (the store's own buckets), Unprocessable (`source_not_found`,
+    Invalid (scheme, content type), Forbidden (the store's own buckets), Unprocessable (`source_not_found`,
     `missing_checksum`, `invalid_checksum`), Conflict (other content, or other content pending).
     """
     url = _own_spelling(stores, new.source_url, author)
@@ -120,7 +127,7 @@ def _owner_of(stores: Stores, area: str) -> str:
 
 def _described(new: Deposit, info: BlobInfo, author: str, prefixes: tuple[str, ...]) -> TaskRow:
     declared = checksums.parse_declared(info.metadata, prefixes)
-    content_type = info.content_type or DEFAULT_TYPE
+    content_type = _usable(info.content_type or DEFAULT_TYPE)
     return TaskRow(
         id=formats.new_uuid(),
         fqid=new.fqid,
@@ -138,6 +145,17 @@ def _described(new: Deposit, info: BlobInfo, author: str, prefixes: tuple[str, .
         cause=None,
         created_us=0,
     )
+
+
+def _usable(content_type: str) -> str:
+    """A content type that can be told in a header: sources of all kinds carry any text at all."""
+    fits = content_type.isascii() and content_type.isprintable()
+    if not fits or len(content_type) > MAX_TYPE:
+        raise Invalid(
+            f"The source's content type is not printable ASCII of at most {MAX_TYPE} characters.",
+            errors={"/source_url": ["Its content type cannot be used."]},
+        )
+    return content_type
 
 
 def _settled(tx: Tx, task: TaskRow) -> Accepted | None:

@@ -76,7 +76,8 @@ def write(stores: Stores, new: NewBundle, author: str, *, request_id: str = "") 
     if row.published:
         return Written(new.fqid, manifest, created=False, todo=())
     follow = complete(stores, row, manifest, request_id=request_id)
-    return Written(new.fqid, manifest, created=True, todo=follow)
+    # Of equal writers that race, the one that published it made it.
+    return Written(new.fqid, manifest, created=bool(follow), todo=follow)
 
 
 def _look_up(
@@ -90,21 +91,11 @@ def _look_up(
             _refuse_missing(tx, wanted, {row[0] for row in found})
     lines: list[dict[str, Any]] = [{}] * len(wanted)
     rows: list[tuple[int, str, bool]] = [(0, "", False)] * len(wanted)
-    for ordinal, ident, content_type, size, sha1, sha256, crc32c, s3_etag in found:
+    for row in found:
+        ordinal, ident = row[:2]
         entry = new.entries[ordinal]
         rows[ordinal] = (ident, entry.name, entry.indexed)
-        lines[ordinal] = {
-            "name": entry.name,
-            "uuid": entry.file.uuid,
-            "version": entry.file.version,
-            "content-type": content_type,
-            "crc32c": crc32c,
-            "indexed": entry.indexed,
-            "s3_etag": s3_etag,
-            "sha1": sha1,
-            "sha256": sha256,
-            "size": size,
-        }
+        lines[ordinal] = records.entry_of(entry.name, entry.file, entry.indexed, row[2:])
     return lines, rows
 
 

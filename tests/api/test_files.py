@@ -33,17 +33,24 @@ def test_a_file_that_is_not_verified_yet_is_202_with_its_task(depositor: Deposit
     assert (done["status"], done["bytes_done"], done["bytes_total"]) == ("SUCCEEDED", 7, 7)
 
 
-def test_a_file_that_is_verified_while_waited_for_is_201(
-    depositor, settings, stores, chains, drain
-) -> None:
-    app = create_app(
-        type(settings)(home=settings.home, secret_key=settings.secret_key, wait_s=20.0),
-        stores,
-        chains=_Working(drain),
-        verify=verify,
-    )
-    answer = Depositor(app.test_client(), drain).put_file(uuid_of(1))
+def test_a_file_that_is_verified_while_waited_for_is_201(settings, stores, drain) -> None:
+    working = _working(settings, stores, drain)
+    answer = working.put_file(uuid_of(1))
     assert (answer.status_code, answer.json) == (201, {"version": VERSION})
+
+
+def test_who_joins_another_writers_verification_is_200(depositor, settings, stores, drain) -> None:
+    source = depositor.stage(b"content")
+    assert depositor.put_file(uuid_of(1), source=source).status_code == 202
+    answer = _working(settings, stores, drain).put_file(uuid_of(1), source=source)
+    assert (answer.status_code, answer.json) == (200, {"version": VERSION})
+
+
+def _working(settings, stores, drain) -> Depositor:
+    """A depositor who waits for a worker that works."""
+    waiting = type(settings)(home=settings.home, secret_key=settings.secret_key, wait_s=20.0)
+    app = create_app(waiting, stores, chains=_Working(drain), verify=verify)
+    return Depositor(app.test_client(), drain)
 
 
 class _Working:

@@ -96,6 +96,7 @@ def judge(stores: Stores, fqid: FQID, ends: dict[str, Any], *, same: bool) -> No
     for end in ends.values():
         assert end is None or not isinstance(end, Exception) or isinstance(end, Conflict | NotFound)
     won = [name for name in ("a", "b") if isinstance(ends.get(name), Written)]
+    assert sum(ends[name].created for name in won) <= 1, "two were told that they made it"
     if not same:
         assert len(won) <= 1
     elif "t" not in ends:

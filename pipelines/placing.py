@@ -1,7 +1,11 @@
 """Putting small records: a key that is taken is read back, for it may be our own earlier try."""
 
+import logging
+
 from storage.errors import AlreadyExists
 from storage.protocols import BlobStore
+
+log = logging.getLogger(__name__)
 
 
 def whole(blobs: BlobStore, key: str) -> bytes:
@@ -14,5 +18,7 @@ def place(blobs: BlobStore, key: str, data: bytes, *, content_type: str) -> bool
     try:
         blobs.put(key, data, content_type=content_type)
     except AlreadyExists:
-        return whole(blobs, key) == data
+        if whole(blobs, key) != data:
+            log.warning("%s holds other bytes than the catalog says", blobs.direct_url(key))
+            return False
     return True

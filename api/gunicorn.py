@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import socket
+import struct
 from typing import Any
 
 from config import collector
@@ -30,9 +32,22 @@ control_socket_disable = True
 raw_env = [f"PROMETHEUS_MULTIPROC_DIR={_figures}"] if workers > 1 else []
 
 
-def post_worker_init(_worker: Any) -> None:
-    """The application is there: what it consists of is no garbage."""
+SILENCE_S = 30
+"""How long a client may send nothing of its request, or take nothing of its answer. A thread waits
+for it all the while, so that a few dozen silent connections would be the end of the service."""
+
+
+def post_worker_init(worker: Any) -> None:
+    """The application is there: what it consists of is no garbage. Connections are given their
+    patience, which they inherit from the sockets that they are accepted on."""
     collector.relax()
+    for listener in worker.sockets:
+        patience = struct.pack("ll", SILENCE_S, 0)
+        listener.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, patience)
+        listener.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, patience)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            # What is sent by the kernel knows no time-out but this one.
+            listener.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE_S * 1000)
 
 
 def on_starting(_server: Any) -> None:

@@ -15,7 +15,7 @@ _HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(:[0-9]{1,5})?", re.A
 def external_base(settings: Settings, request: Request) -> str:
     """The configured external URL, else the request's own when its Host is believed."""
     if settings.external_url:
-        return settings.external_url.rstrip("/")
+        return settings.external_url
     host = request.headers.get("Host", "").lower()
     if not believed(host, settings.allowed_hosts):
         raise Invalid("The Host header is neither loopback nor in STORE_ALLOWED_HOSTS")

@@ -134,6 +134,11 @@ class Settings:
     # Log
     log_level: str = _setting("INFO", "DEBUG, INFO, WARNING or ERROR")
 
+    def __post_init__(self) -> None:
+        # Paths are put behind these, so `https://store.example/` means what it means without `/`.
+        for name in ("external_url", "auth_external_url"):
+            object.__setattr__(self, name, getattr(self, name).rstrip("/"))
+
     @property
     def internal_url(self) -> str:
         """Where this machine reaches the API."""

@@ -47,3 +47,10 @@ def test_an_engine_that_is_not_there_stops_the_start(tmp_path: Path, name: str, 
     given = {"STORE_HOME": str(tmp_path), "STORE_SECRET_KEY": "x" * 32}
     with pytest.raises(SettingsError, match="no engine for"):
         connect(load({**given, name: url}))
+
+
+def test_a_base_url_may_end_in_a_slash() -> None:
+    settings = load(
+        {"STORE_EXTERNAL_URL": "https://a.example/s/", "STORE_AUTH_EXTERNAL_URL": "https://b/"}
+    )
+    assert (settings.external_url, settings.auth_url) == ("https://a.example/s", "https://b")

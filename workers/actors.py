@@ -29,7 +29,9 @@ STEPS: Mapping[Step, StepFunction] = {
 def declare(broker: Broker, working: Working) -> None:
     """Let the broker's workers run every step."""
     for step, promise in PROMISES.items():
-        named = dramatiq.actor(actor_name=str(step), queue_name=promise.queue, broker=broker)
+        named = dramatiq.actor(
+            actor_name=str(step), queue_name=promise.queue, priority=promise.turn, broker=broker
+        )
         named(_actor(step, working))
 
 

@@ -11,13 +11,15 @@ from pipelines.flow import Step
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """`lease_s`: life of a claim without a beat. `backoff_s`: delays before the next attempts."""
+    """`lease_s`: life of a claim without a beat. `backoff_s`: delays before the next attempts.
+    `turn`: of all that a process holds, whatever the queue, the lowest goes first."""
 
     step: Step
     queue: str
     lease_s: float
     backoff_s: tuple[float, ...]
     why: str
+    turn: int = 1
 
 
 _SHORT = (1, 5, 30, 120)
@@ -26,13 +28,15 @@ _REMOTE = (1, 10, 60, 600)
 PROMISES: Mapping[Step, Promise] = {
     row.step: row
     for row in (
-        Promise(Step.VERIFY, "verify", 30, _REMOTE, "a request may be waiting for it"),
+        Promise(Step.VERIFY, "verify", 30, _REMOTE, "a request may be waiting for it", 0),
         Promise(Step.VERIFY_LARGE, "verify_large", 60, _REMOTE, "takes the time its bytes take"),
         Promise(Step.SYNC, "sync", 30, _REMOTE, "copies between clouds"),
         Promise(Step.SYNC_LARGE, "sync_large", 60, _REMOTE, "must not hold small copies up"),
         Promise(Step.INDEX, "index", 60, _SHORT, "reads metadata; readers wait to find it"),
-        Promise(Step.MATCH, "match", 30, _SHORT, "evaluates stored queries; subscribers wait"),
-        Promise(Step.PERCOLATE, "match", 30, _SHORT, "the same, once search can find the bundle"),
+        Promise(Step.MATCH, "match", 30, _SHORT, "evaluates stored queries; subscribers wait", 0),
+        Promise(
+            Step.PERCOLATE, "match", 30, _SHORT, "the same, once search can find the bundle", 0
+        ),
         Promise(Step.CHECKOUT, "checkout", 60, _REMOTE, "copies bundles; a person waits patiently"),
         Promise(Step.BURY, "chores", 30, _REMOTE, "one small object; hidden already"),
         Promise(Step.PUBLISH, "chores", 30, _REMOTE, "finishes what a dead writer reserved"),

@@ -11,10 +11,10 @@ from api.schemas.common import NoQuery, Nothing
 from pipelines import areas
 from pipelines.areas import Incoming
 from storage import keys
-from storage.protocols import BLOCK
+from storage.model import CHECKSUMS
+from storage.protocols import BLOCK, DEFAULT_TYPE
 
 TAG = "areas"
-DEFAULT_TYPE = "application/octet-stream"
 
 
 @operation(
@@ -58,7 +58,7 @@ def put_area_file(call: Call[Nothing, None]) -> Response:
         limit=limit,
     )
     kept = areas.receive(call.stores, incoming, call.who.email)
-    sums = {name: getattr(kept.checksums, name) for name in ("sha1", "sha256", "crc32c", "s3_etag")}
+    sums = {name: getattr(kept.checksums, name) for name in CHECKSUMS}
     answer = {"url": _source_url(call, kept.key), "size": kept.size, "checksums": sums}
     return reply(answer, 201)
 

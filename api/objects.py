@@ -13,7 +13,7 @@ from flask import Flask, Response, g, request
 from api.errors import answer
 from storage.blobs.local import LocalBlobs
 from storage.errors import NotFound
-from storage.protocols import BLOCK
+from storage.protocols import BLOCK, DEFAULT_TYPE
 from storage.stores import Stores
 
 _RANGE = re.compile(r"bytes=(?P<first>[0-9]{0,18})-(?P<last>[0-9]{0,18})", re.ASCII)
@@ -49,7 +49,7 @@ def _object(blobs: LocalBlobs, key: str) -> Response:
     file, size, info = blobs.open_payload(key)
     headers = {
         **SAFE,
-        "Content-Type": grant.content_type or info.content_type or "application/octet-stream",
+        "Content-Type": grant.content_type or info.content_type or DEFAULT_TYPE,
         "Content-Disposition": grant.disposition or "attachment",
     }
     span = byte_range(request.headers.get("Range"), size)

@@ -4,16 +4,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from pipelines import checksums, names
-from pipelines.checksums import Hashing
+from pipelines.checksums import PREFIX, Hashing
+from pipelines.copying import INLINE
 from storage import keys
 from storage.catalog import areas
 from storage.catalog.areas import Area
 from storage.errors import Conflict, Forbidden, Invalid, NotFound, TooLarge
-from storage.model import Checksums
+from storage.model import CHECKSUMS, Checksums
 from storage.stores import Stores
-
-INLINE = 8 * 1024 * 1024
-PREFIX = "store-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +101,7 @@ def _keep(stores: Stores, incoming: Incoming) -> Received:
 
 
 def _metadata(sums: Checksums) -> dict[str, str]:
-    return {PREFIX + field: getattr(sums, field) for field in checksums.FIELDS}
+    return {PREFIX + field: getattr(sums, field) for field in CHECKSUMS}
 
 
 def _keep_large(stores: Stores, incoming: Incoming, key: str, hashing: Hashing) -> Received:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from pipelines import copying, flow, formats, manifests, topics
-from pipelines.ingest import Beat
+from pipelines.copying import Beat
 from storage import keys
 from storage.catalog import bundles, checkouts, todo
 from storage.catalog.checkouts import Job

@@ -19,9 +19,10 @@ import google_crc32c
 
 from pipelines.limits import ETAG_CHUNK, ETAG_CHUNK_UNTIL, ETAG_MAX_PARTS, MB
 from storage.errors import SourceChanged, TooLarge, Unprocessable
-from storage.model import Checksums
+from storage.model import CHECKSUMS, Checksums
 
-FIELDS = ("sha1", "sha256", "crc32c", "s3_etag")
+PREFIX = "store-"
+"""What the names of declared checksums begin with."""
 
 THREADS_FROM = 4 * MB
 """Below, starting threads costs more than it saves."""
@@ -60,14 +61,14 @@ def parts(blocks: Iterable[bytes], size: int) -> Iterator[Iterator[bytes]]:
         yield _one_part(pending, rest, size)
 
 
-def parse_declared(metadata: Mapping[str, str], prefixes: Iterable[str] = ("store-",)) -> Checksums:
+def parse_declared(metadata: Mapping[str, str], prefixes: Iterable[str] = (PREFIX,)) -> Checksums:
     """The checksums an object's metadata declares, in lower case; Unprocessable names the bad."""
     given = {name.lower(): value for name, value in metadata.items()}
-    found = {field: _declared(given, field, tuple(prefixes)) for field in FIELDS}
-    missing = {f"store-{field}": ["is missing"] for field in FIELDS if found[field] is None}
+    found = {field: _declared(given, field, tuple(prefixes)) for field in CHECKSUMS}
+    missing = {f"{PREFIX}{field}": ["is missing"] for field in CHECKSUMS if found[field] is None}
     values = {field: value.lower() for field, value in found.items() if value is not None}
     invalid = {
-        f"store-{field}": [f"is not a {field}"]
+        f"{PREFIX}{field}": [f"is not a {field}"]
         for field, value in values.items()
         if not _FORMS[field].fullmatch(value)
     }
@@ -80,7 +81,7 @@ def parse_declared(metadata: Mapping[str, str], prefixes: Iterable[str] = ("stor
 
 def mismatches(declared: Checksums, computed: Hashed) -> list[tuple[str, str, str]]:
     """(field, declared, computed) of every checksum that differs; declared etags of either form."""
-    pairs = [(f, getattr(declared, f), getattr(computed.checksums, f)) for f in FIELDS]
+    pairs = [(f, getattr(declared, f), getattr(computed.checksums, f)) for f in CHECKSUMS]
     return [
         (field, said, found)
         for field, said, found in pairs

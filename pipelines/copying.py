@@ -12,12 +12,13 @@ from typing import Protocol
 from pipelines.checksums import Hashing, mismatches, part_size, parts
 from storage.errors import AlreadyExists, Damaged, NotFound, SourceChanged
 from storage.model import Checksums
-from storage.protocols import BlobStore
+from storage.protocols import DEFAULT_TYPE, BlobStore
 
 INLINE = 8 * 1024 * 1024
 """Bytes up to which an object is held in memory."""
 
 Beat = Callable[[int], None]
+"""Told how many bytes moved on; renews the claim, raises Lost when it is gone."""
 
 
 class Ledger(Protocol):
@@ -119,7 +120,7 @@ def _stream(
         _refuse_wrong(checksums, hashing, key)
         target.put(key, data)
         return
-    upload = target.upload(key, part_size=part_size(size), content_type="application/octet-stream")
+    upload = target.upload(key, part_size=part_size(size), content_type=DEFAULT_TYPE)
     try:
         for number, part in enumerate(parts(blocks, part_size(size)), start=1):
             upload.part(number, part)

@@ -7,7 +7,7 @@ written, so a late or doubled run never undoes a later one.
 from typing import Any
 
 from pipelines import documents, flow, loading, shapes
-from pipelines.ingest import Beat
+from pipelines.copying import Beat
 from storage.catalog import Tx, bundles, events, heads, todo, visibility
 from storage.catalog import documents as document_rows
 from storage.model import FQID, Claim, Replica, Todo

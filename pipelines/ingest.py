@@ -4,13 +4,14 @@ Verification reads the source once, keeps the very buffers that it hashed, and l
 file be seen, or left behind, whose checksums are not all as declared.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pipelines import areas, checksums, files, flow, formats, records, topics
-from pipelines.checksums import Hashed, Hashing
+from pipelines.checksums import PREFIX, Hashed, Hashing
+from pipelines.copying import INLINE, Beat, holds
 from storage import keys
 from storage.catalog import Tx, heads, tasks, todo
 from storage.catalog import files as file_rows
@@ -27,16 +28,10 @@ from storage.errors import (
     Unprocessable,
 )
 from storage.model import FQID, REPLICAS, Claim, Replica, Todo
-from storage.protocols import BlobInfo, BlobStore, Source
+from storage.protocols import DEFAULT_TYPE, BlobInfo, BlobStore, Source
 from storage.stores import Stores
 
-INLINE = 8 * 1024 * 1024
-"""Bytes up to which a file is held in memory while it is verified."""
-DEFAULT_TYPE = "application/octet-stream"
 MAX_TYPE = 1024
-
-Beat = Callable[[int], None]
-"""Told how many bytes moved on; renews the claim, raises Lost when it is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +85,14 @@ def deposit(
     new: Deposit,
     author: str,
     *,
-    prefixes: tuple[str, ...] = ("store-",),
+    prefixes: tuple[str, ...] = (PREFIX,),
     request_id: str = "",
 ) -> Accepted:
     """Check what can be checked without reading the bytes, and record a task for the rest.
 
-    Invalid (scheme, content type), Forbidden (the store's own buckets), Unprocessable (`source_not_found`,
-    `missing_checksum`, `invalid_checksum`), Conflict (other content, or other content pending).
+    Invalid (scheme, content type), Forbidden (the store's own buckets), Unprocessable
+    (`source_not_found`, `missing_checksum`, `invalid_checksum`), Conflict (other content, or other
+    content pending).
     """
     url = _own_spelling(stores, new.source_url, author)
     info = stores.sources.open(url).head()
@@ -236,18 +232,11 @@ def _cause(error: StoreError) -> dict[str, Any]:
 
 def _kept(stores: Stores, row: TaskRow, source: Source, beat: Beat) -> Hashed:
     blobs, key = stores.replicas[row.replica], keys.blob(row.declared.sha256)
-    if _holds(blobs, key, row.size):
+    if holds(blobs, key, row.size):
         return _compared(row, checksums.compute(_beating(source.read(row.pin), beat), row.size))
     if row.size <= INLINE:
         return _kept_small(row, source, blobs, key)
     return _kept_large(stores, row, source, beat)
-
-
-def _holds(blobs: BlobStore, key: str, size: int) -> bool:
-    try:
-        return blobs.head(key).size == size
-    except NotFound:
-        return False
 
 
 def _beating(blocks: Any, beat: Beat) -> Any:

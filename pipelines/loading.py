@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pipelines import documents
-from pipelines.ingest import Beat
+from pipelines.copying import Beat
 from pipelines.limits import SEGMENT_ENTRIES
 from storage import keys
 from storage.catalog import bundles

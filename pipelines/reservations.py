@@ -1,7 +1,7 @@
 """Completing what a dead writer reserved: its row holds all that its record needs."""
 
 from pipelines import files, manifests
-from pipelines.ingest import Beat
+from pipelines.copying import Beat
 from storage.catalog import bundles, todo
 from storage.catalog import files as file_rows
 from storage.errors import Conflict

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from pipelines import copying, files, flow, manifests, placing, records, topics
-from pipelines.ingest import Beat
+from pipelines.copying import Beat
 from pipelines.limits import ETAG_CHUNK
 from storage import keys
 from storage.catalog import Tx, bundles, heads, todo, uploads, visibility

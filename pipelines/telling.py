@@ -1,7 +1,7 @@
 """The steps MATCH and PERCOLATE: an event meets the stored queries of its replica."""
 
 from pipelines import flow, loading, matching, topics
-from pipelines.ingest import Beat
+from pipelines.copying import Beat
 from storage.catalog import events, todo
 from storage.catalog.deliveries import NewDelivery
 from storage.catalog.subscriptions import ELASTICSEARCH, JMESPATH, SubscriptionType

@@ -1,7 +1,7 @@
 """Tombstones: hidden in every replica from one transaction on; the objects follow."""
 
 from pipelines import flow, placing, records
-from pipelines.ingest import Beat
+from pipelines.copying import Beat
 from storage import keys
 from storage.catalog import Tx, bundles, events, heads, todo, tombstones, visibility
 from storage.catalog.tombstones import Tombstone

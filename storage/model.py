@@ -35,6 +35,10 @@ class Checksums:
     s3_etag: str
 
 
+CHECKSUMS = ("sha1", "sha256", "crc32c", "s3_etag")
+"""Their names, in the order in which they are told."""
+
+
 @dataclass(frozen=True, slots=True)
 class FileVersion:
     """A file as the catalog knows it; `id` is the catalog's own key."""

@@ -13,6 +13,8 @@ from storage.query.grammar import Clause
 
 BLOCK = 1024 * 1024
 """Bytes of one block of every stream."""
+DEFAULT_TYPE = "application/octet-stream"
+"""Content type of what was given none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ class BlobStore(Protocol):
         key: str,
         data: bytes,
         *,
-        content_type: str = "application/octet-stream",
+        content_type: str = DEFAULT_TYPE,
         metadata: Mapping[str, str] | None = None,
     ) -> BlobInfo:
         """Create the object if the key is free, else raise AlreadyExists; all of it or nothing."""

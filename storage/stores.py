@@ -23,11 +23,11 @@ class Stores:
     destination: Callable[[Replica, str], BlobStore]
     """A bucket of the requester's own, by name, in the replica's cloud; NotFound."""
     documents: ByteCache
-    base_url: str = ""
+    base_url: str
     """Where the API is reached from outside, for URLs in messages."""
-    query_steps: int = 1_000_000
+    query_steps: int
     """Steps that one stored query may take."""
-    checkout_parallel: int = 8
+    checkout_parallel: int
     """Copies in flight of one checkout."""
     mail: Callable[[str, str, str], None] | None = None
     """Sends (to, subject, body); None where no mail server is configured."""

@@ -2,10 +2,12 @@
 
 import hashlib
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
 from pipelines import checksums, files, records
+from pipelines.jmes import MAX_STEPS
 from storage import keys
 from storage.blobs.local import LocalBlobs
 from storage.blobs.plain import PlainFolder
@@ -51,6 +53,9 @@ def build_stores(
         sources=Sources(SourceSettings(areas=areas, own=tuple(replicas.values()))),
         destination=lambda _replica, name: PlainFolder(root / "destinations" / name),
         documents=ByteCache(1 << 20),
+        base_url="",
+        query_steps=MAX_STEPS,
+        checkout_parallel=2,
     )
 
 
@@ -82,10 +87,8 @@ def make_file(
     with stores.catalog.write() as tx:
         row = file_rows.reserve(tx, new)
     for replica in REPLICAS if everywhere else (origin,):
-        try:
+        with suppress(AlreadyExists):
             stores.replicas[replica].put(keys.blob(sums.sha256), content)
-        except AlreadyExists:
-            pass
         assert files.put_record(stores, row, replica)
     with stores.catalog.write() as tx:
         files.publish(tx, row)

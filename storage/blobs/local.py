@@ -17,7 +17,7 @@ from storage.blobs.local_upload import LocalUpload
 from storage.blobs.signing import UrlSigner
 from storage.blobs.tree import Tree
 from storage.errors import AlreadyExists, Damaged, NotFound, RangeNotSatisfiable, SourceChanged
-from storage.protocols import BlobInfo, BlobStore, Progress
+from storage.protocols import DEFAULT_TYPE, BlobInfo, BlobStore, Progress
 
 
 class LocalBlobs:
@@ -65,7 +65,7 @@ class LocalBlobs:
         key: str,
         data: bytes,
         *,
-        content_type: str = "application/octet-stream",
+        content_type: str = DEFAULT_TYPE,
         metadata: Mapping[str, str] | None = None,
     ) -> BlobInfo:
         """See BlobStore."""

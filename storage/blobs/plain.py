@@ -23,7 +23,7 @@ from storage.errors import (
     SourceChanged,
     Unavailable,
 )
-from storage.protocols import BlobInfo, BlobStore, Progress, Upload
+from storage.protocols import DEFAULT_TYPE, BlobInfo, BlobStore, Progress, Upload
 
 INCOMING = ".incoming-"
 
@@ -59,7 +59,7 @@ class PlainFolder:
         key: str,
         data: bytes,
         *,
-        content_type: str = "application/octet-stream",
+        content_type: str = DEFAULT_TYPE,
         metadata: Mapping[str, str] | None = None,
     ) -> BlobInfo:
         """See BlobStore; content type and metadata are not kept."""

@@ -19,9 +19,9 @@ from storage.errors import (
     Unavailable,
     Unprocessable,
 )
+from storage.model import CHECKSUMS
 from storage.protocols import BLOCK, BlobInfo
 
-CHECKSUMS = ("sha1", "sha256", "crc32c", "s3_etag")
 _NO_TYPE = "binary/octet-stream"
 """What S3 says of an object that was given no content type."""
 _BROKEN_STREAMS = 3

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.checksums import (
-    FIELDS,
     Hashing,
     compute,
     mismatches,
@@ -22,7 +21,7 @@ from pipelines.checksums import (
     parts,
 )
 from storage.errors import SourceChanged, StoreError, Unprocessable
-from storage.model import Checksums
+from storage.model import CHECKSUMS, Checksums
 
 MB = 1024 * 1024
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "etags.json").read_text())
@@ -55,7 +54,7 @@ def blocks(data: bytes, size: int = MB) -> Iterator[bytes]:
 
 
 def as_checksums(vector: dict[str, Any]) -> Checksums:
-    return Checksums(**{field: vector[field] for field in FIELDS})
+    return Checksums(**{field: vector[field] for field in CHECKSUMS})
 
 
 @pytest.mark.parametrize("vector", FILES, ids=lambda vector: str(vector["size"]))

@@ -12,7 +12,7 @@ from pipelines.ingest import Accepted, Deposit
 from storage import keys
 from storage.catalog import Catalog, migrate, todo
 from storage.errors import Conflict, Forbidden, NotFound, StoreError, Unprocessable
-from storage.model import FQID, REPLICAS, Claim, Replica, Todo
+from storage.model import CHECKSUMS, FQID, REPLICAS, Claim, Replica, Todo
 from storage.stores import Stores
 from tests.builders import build_stores, new_uuid, version
 
@@ -35,7 +35,7 @@ def stage(
 ) -> str:
     """A staged object and its URL; `lies` replace what is declared of it."""
     hashed = checksums.compute([content], len(content)).checksums
-    declared = {f"store-{field}": getattr(hashed, field) for field in checksums.FIELDS}
+    declared = {f"store-{field}": getattr(hashed, field) for field in CHECKSUMS}
     metadata = {key: value for key, value in {**declared, **(lies or {})}.items() if value}
     key = keys.area_file(AREA, name)
     stores.areas.put(key, content, content_type="text/plain; charset=utf-8", metadata=metadata)

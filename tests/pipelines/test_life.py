@@ -16,7 +16,7 @@ from storage import keys
 from storage.catalog import deliveries, events, todo
 from storage.catalog.subscriptions import Subscription
 from storage.errors import NotFound
-from storage.model import FQID, Replica
+from storage.model import CHECKSUMS, FQID, Replica
 from storage.query.grammar import parse_request
 from storage.stores import Stores
 from tests.builders import new_uuid, version
@@ -27,7 +27,7 @@ Drain = Callable[[], int]
 
 def stage(stores: Stores, content: bytes, content_type: str) -> str:
     sums = checksums.compute([content], len(content)).checksums
-    metadata = {f"store-{field}": getattr(sums, field) for field in checksums.FIELDS}
+    metadata = {f"store-{field}": getattr(sums, field) for field in CHECKSUMS}
     area = new_uuid()
     areas.create(stores, area, OWNER)
     key = keys.area_file(area, "staged")

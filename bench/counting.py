@@ -30,7 +30,8 @@ def counting(stores: Stores) -> Iterator[tuple[Stores, Counter[str], list[str]]]
     calls: Counter[str] = Counter()
     statements: list[str] = []
     replicas: Mapping[Replica, BlobStore] = {
-        name: cast(BlobStore, CountingBlobs(blobs, calls)) for name, blobs in stores.replicas.items()
+        name: cast(BlobStore, CountingBlobs(blobs, calls))
+        for name, blobs in stores.replicas.items()
     }
 
     def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:

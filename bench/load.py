@@ -19,7 +19,7 @@ IN_FLIGHT = 12
 PATIENCE_S = 180.0
 
 
-def main(bundles: int = 300) -> None:
+def main(bundles: int = 200) -> None:
     """Print bundles per second and processor time per bundle, for each kind of queue."""
     print(f"{bundles} bundles of 2 files (JSON, 20 kB), {IN_FLIGHT} requests in flight")
     queues = {"embedded": stand.EMBEDDED_QUEUE}

@@ -36,9 +36,7 @@ def add_files(catalog: Catalog, fqids: Sequence[FQID], replica: Replica = "aws")
             rows = [_file(first + at, first_blob + at, f) for at, f in enumerate(batch)]
             tx.execute(insert(files), [row | {"origin": replica} for row in rows])
             held = {"replica": replica, "state": "present", "at_us": CREATED_US}
-            tx.execute(
-                insert(blob_replicas), [{"blob_id": row["blob_id"], **held} for row in rows]
-            )
+            tx.execute(insert(blob_replicas), [{"blob_id": row["blob_id"], **held} for row in rows])
             _show(tx, "file", replica, rows)
 
 
@@ -105,6 +103,4 @@ def _show(tx: Tx, kind: str, replica: Replica, rows: Sequence[dict[str, Any]]) -
         insert(visible),
         [{**named, "uuid": r["uuid"], "version": r["version"], "id": r["id"]} for r in rows],
     )
-    tx.execute(
-        insert(presence), [{**named, "id": row["id"], "at_us": CREATED_US} for row in rows]
-    )
+    tx.execute(insert(presence), [{**named, "id": row["id"], "at_us": CREATED_US} for row in rows])

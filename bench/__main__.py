@@ -1,0 +1,103 @@
+"""Runs every bench, or those named, and writes what they print into RESULTS.md.
+
+Run as `python -m bench [name ...]`; what was not run keeps its figures of before.
+"""
+
+import io
+import logging
+import os
+import platform
+import sqlite3
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bench import checksums, deliveries, latency, listing, load, manifests
+
+RESULTS = Path(__file__).parent / "RESULTS.md"
+FENCE = "```"
+
+BENCHES: Mapping[str, tuple[Callable[[], None], str]] = {
+    "checksums": (checksums.main, "aim: 1.8 times sequential hashing, 0.95 of MD5 alone"),
+    "manifests": (manifests.main, "aim: at most 10 times the standard library, below 1.5 s"),
+    "listing": (listing.main, "aim: the same at every size"),
+    "deliveries": (deliveries.main, "aim: as many as the processor can sign and send"),
+    "latency": (latency.main, "aim: below a second at 20 bundles a second"),
+    "load": (load.main, "aim: none; shows where the processor's time goes"),
+}
+
+
+class Both(io.StringIO):
+    """Keeps what is printed and shows it at once."""
+
+    def write(self, text: str) -> int:
+        """See TextIOBase."""
+        sys.__stdout__.write(text)  # type: ignore[union-attr]
+        sys.__stdout__.flush()  # type: ignore[union-attr]
+        return super().write(text)
+
+
+def main(names: list[str]) -> None:
+    """Run, and write the results after each, so that an interrupted run keeps what it has."""
+    logging.disable(logging.CRITICAL)
+    unknown = set(names) - set(BENCHES)
+    if unknown:
+        sys.exit(f"no bench {', '.join(sorted(unknown))}; there are {', '.join(BENCHES)}")
+    sections = _read()
+    for name in names or BENCHES:
+        print(f"== {name}")
+        sections[name] = _section(name)
+        RESULTS.write_text(_document(sections))
+
+
+def _section(name: str) -> str:
+    run, aim = BENCHES[name]
+    began, printed = time.perf_counter(), Both()
+    with redirect_stdout(printed):
+        run()
+    took = time.perf_counter() - began
+    about = (sys.modules[run.__module__].__doc__ or "").partition("\n\n")[0]
+    return (
+        f"## {name}\n\n{about} ({aim})\n\n{FENCE}\n{printed.getvalue().rstrip()}\n{FENCE}\n\n"
+        f"{_machine()}; load {os.getloadavg()[0]:.1f} at the end of {took:.0f} s.\n"
+    )
+
+
+def _machine() -> str:
+    today = datetime.now(UTC).date().isoformat()
+    python = f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
+    return f"{today}, {os.cpu_count()} cores, {_processor()}, {python}"
+
+
+def _processor() -> str:
+    """The processor's own name where the kernel tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.machine()
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.machine())
+
+
+def _read() -> dict[str, str]:
+    """The sections of the last run."""
+    try:
+        parts = RESULTS.read_text().split("\n## ")[1:]
+    except FileNotFoundError:
+        return {}
+    return {part.partition("\n")[0]: f"## {part.rstrip()}\n" for part in parts}
+
+
+def _document(sections: Mapping[str, str]) -> str:
+    """Ratios of one run can be compared between machines, seconds cannot; a load far above the
+    number of cores means that others worked at the same time."""
+    note = " ".join((_document.__doc__ or "").split())
+    ordered = [sections[name] for name in BENCHES if name in sections]
+    return "\n".join([f"# Results of `make bench`\n\n{note}\n", *ordered])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

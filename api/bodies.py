@@ -28,7 +28,7 @@ def read_json(request: Request, *, max_bytes: int, max_depth: int) -> Any:
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise Invalid(f"Malformed JSON: {_place(error)}") from error
+        raise _malformed(f"Malformed JSON: {_place(error)}") from error
     _check_depth(value, max_depth)
     return value
 
@@ -47,6 +47,10 @@ def _place(error: json.JSONDecodeError) -> str:
     return f"{error.msg} at line {error.lineno}, column {error.colno}"
 
 
+def _malformed(detail: str) -> Invalid:
+    return Invalid(detail, errors={"": [detail]})
+
+
 def _check_depth(value: Any, max_depth: int) -> None:
     """Level by level, so that only containers are visited and depth costs no stack."""
     level = [value] if isinstance(value, dict | list) else []
@@ -54,7 +58,7 @@ def _check_depth(value: Any, max_depth: int) -> None:
     while level:
         depth += 1
         if depth > max_depth:
-            raise Invalid(f"The body is nested deeper than {max_depth} levels")
+            raise _malformed(f"The body is nested deeper than {max_depth} levels")
         level = [
             item
             for holder in level

@@ -102,14 +102,15 @@ def _check_urltype(call: Call[ReadBundle, None]) -> None:
             "Only one of directurls and presignedurls", code="only_one_urltype", errors=errors
         )
     if call.query.directurls:
-        check_direct(call, call.query.replica)
+        check_direct(call, call.query.replica, "directurls")
 
 
-def check_direct(call: Call[Any, Any], replica: Replica) -> None:
+def check_direct(call: Call[Any, Any], replica: Replica, parameter: str) -> None:
     """A path of this machine's file system is told to nobody unless the settings allow it."""
     settings = call.services.settings
     if settings.bucket(replica).startswith("file:") and not settings.direct_file_urls:
-        raise Invalid(f"Replica {replica} has no direct URLs; ask for presigned ones")
+        said = f"Replica {replica} has no direct URLs; ask for presigned ones"
+        raise Invalid(said, errors={parameter: [said]})
 
 
 def _next_files(call: Call[ReadBundle, None], bundle: BundleVersion, start_at: int) -> str:

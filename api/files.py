@@ -157,7 +157,7 @@ def get_file(call: Call[ReadFile, None]) -> Response:
     """Read a file: a redirect to its content."""
     query = call.query
     if query.directurl:
-        check_direct(call, query.replica)
+        check_direct(call, query.replica, "directurl")
     located = _located(call, query.replica, query.version)
     if located.state != "here" or located.file is None:
         return _later(call, located)

@@ -64,7 +64,8 @@ def _decoded(pointer: str) -> bytes:
 
 
 def _illegal() -> Invalid:
-    return Invalid("This is no pointer into this listing", code="illegal_token")
+    said = "This is no pointer into this listing"
+    return Invalid(said, code="illegal_token", errors={"search_after": [said]})
 
 
 def next_url(request: Request, base: str, changes: Mapping[str, str]) -> str:

@@ -11,7 +11,7 @@ from api.operation import Answer, Call, Operation, operation, reply
 from api.paging import next_url, paged
 from api.schemas.search import Search, SearchAnswer, SearchBody, SearchQuery, Wanted
 from pipelines.limits import PAGE_RAW_MAX, PAGE_SEARCH
-from storage.errors import Invalid
+from storage.errors import Invalid, within
 from storage.protocols import Hit, SearchPage
 from storage.query.grammar import parse_request
 
@@ -29,7 +29,8 @@ from storage.query.grammar import parse_request
 )
 def post_search(call: Call[Search, Wanted]) -> Response:
     """Find bundles by their metadata."""
-    clause = parse_request(call.body.es_query)
+    with within("/es_query"):
+        clause = parse_request(call.body.es_query)
     raw, size = call.query.output_format == "raw", _page_size(call.query)
     scope = _scope(call)
     page = call.stores.search[call.query.replica].search(

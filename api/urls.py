@@ -18,7 +18,8 @@ def external_base(settings: Settings, request: Request) -> str:
         return settings.external_url
     host = request.headers.get("Host", "").lower()
     if not believed(host, settings.allowed_hosts):
-        raise Invalid("The Host header is neither loopback nor in STORE_ALLOWED_HOSTS")
+        said = "The Host header is neither loopback nor in STORE_ALLOWED_HOSTS"
+        raise Invalid(said, errors={"Host": [said]})
     return f"{request.scheme}://{host}"
 
 

@@ -15,7 +15,7 @@ from storage.catalog import subscriptions as rows
 from storage.catalog.deliveries import NewDelivery, State
 from storage.catalog.delivery_log import Delivery
 from storage.catalog.subscriptions import ELASTICSEARCH, JMESPATH, Subscription, SubscriptionType
-from storage.errors import Conflict, Invalid, NotAcceptable, NotFound
+from storage.errors import Conflict, Invalid, NotAcceptable, NotFound, within
 from storage.model import Replica
 from storage.query.grammar import parse_request
 from storage.stores import Stores
@@ -77,9 +77,11 @@ def _check(new: NewSubscription) -> None:
     if new.es_query is not None and new.jmespath_query is not None:
         raise _invalid("jmespath_query", "A subscription has one query, of either type.")
     if new.es_query is not None:
-        parse_request(new.es_query)
+        with within("/es_query"):
+            parse_request(new.es_query)
     if new.jmespath_query is not None:
-        jmes.compiled(new.jmespath_query)
+        with within("/jmespath_query"):
+            jmes.compiled(new.jmespath_query)
     attachments.check(new.attachments or {})
     if new.payload_form_field in new.form_fields:
         raise _invalid("form_fields", "The payload's own field cannot be a static one too.")

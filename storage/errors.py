@@ -20,7 +20,8 @@ StoreError
 └── Lost                    the claim on a to-do row is no longer ours
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 
 class StoreError(Exception):
@@ -47,6 +48,17 @@ class Invalid(StoreError):
     """The request is wrong; `errors` maps a JSON pointer or parameter to messages."""
 
     code = "illegal_arguments"
+
+
+@contextmanager
+def within(pointer: str) -> Iterator[None]:
+    """What is Invalid in the block is so in this part of the body: pointers begin there."""
+    try:
+        yield
+    except Invalid as error:
+        below = {pointer + where.rstrip("/"): said for where, said in error.errors.items()}
+        errors = below or {pointer: [error.detail]}
+        raise Invalid(error.detail, code=error.code, errors=errors) from error
 
 
 class Unauthorized(StoreError):

@@ -27,6 +27,7 @@ def check(answer, status: int, code: str) -> dict:
     assert body["title"]
     assert body["detail"]
     assert body["request_id"] == answer.headers["X-Request-Id"]
+    assert ("errors" in body) == (status == 400) or status == 422, body
     assert "Traceback" not in answer.text
     return body
 

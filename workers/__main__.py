@@ -2,11 +2,8 @@
 
 import logging
 import os
-import signal
 import sys
-import threading
 from random import Random
-from types import FrameType
 
 from dramatiq import Worker
 
@@ -18,10 +15,12 @@ from workers import actors, broker
 from workers.chains import Chains
 from workers.claims import Working
 from workers.queues import QUEUES
+from workers.stopping import when_told
 
 log = logging.getLogger(__name__)
 
-STOP_S = 20
+STOP_S = 8
+"""How long work may take to end: less than the supervisor waits before it kills."""
 
 
 def main(queues: list[str]) -> None:
@@ -41,13 +40,7 @@ def main(queues: list[str]) -> None:
         worker_timeout=settings.worker_poll_ms,
         worker_threads=settings.worker_threads,
     )
-    stop = threading.Event()
-
-    def told(_number: int, _frame: FrameType | None) -> None:
-        stop.set()
-
-    signal.signal(signal.SIGTERM, told)
-    signal.signal(signal.SIGINT, told)
+    stop = when_told()
     collector.relax()
     worker.start()
     log.info("worker: running %s", ", ".join(queues or QUEUES))

@@ -5,11 +5,8 @@ A lease in the catalog makes a second clock harmless: it waits for the first one
 
 import logging
 import os
-import signal
-import threading
 import time
 from collections.abc import Callable
-from types import FrameType
 from uuid import uuid4
 
 from apscheduler.schedulers.background import BackgroundScheduler
@@ -24,6 +21,7 @@ from storage.stores import Stores
 from workers import broker
 from workers.chains import Chains
 from workers.queues import QUEUES, steps_of
+from workers.stopping import when_told
 
 log = logging.getLogger(__name__)
 
@@ -143,13 +141,7 @@ def main() -> None:
     stores = connect(settings)
     chains = Chains(broker.connect(settings.redis_url, stores.notices))
     clock = Clock(settings, stores, chains)
-    stop = threading.Event()
-
-    def told(_number: int, _frame: FrameType | None) -> None:
-        stop.set()
-
-    signal.signal(signal.SIGTERM, told)
-    signal.signal(signal.SIGINT, told)
+    stop = when_told()
     _quietly(clock.lead)()
     scheduler = scheduled(clock, settings)
     scheduler.start()

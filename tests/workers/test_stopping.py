@@ -1,0 +1,23 @@
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from workers.stopping import when_told
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    """Those of the test run, put back afterwards."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_either_signal_tells_a_process_to_end(number: signal.Signals) -> None:
+    stop = when_told()
+    assert not stop.is_set()
+    signal.raise_signal(number)
+    assert stop.is_set()

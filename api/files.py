@@ -21,12 +21,12 @@ from api.schemas.files import (
 from pipelines import files, ingest, topics
 from pipelines.files import Located
 from pipelines.ingest import Deposit, Task
+from pipelines.limits import PENDING_RETRY_S
 from storage.catalog.tasks import TaskRow
 from storage.errors import Conflict, Invalid, Unprocessable
 from storage.model import FQID, Checksums, FileVersion, Replica
 
 TAG = "files"
-PENDING_RETRY_S = 5
 REPLICA_OF: dict[str, Replica] = {"s3": "aws", "gs": "gcp", "file": "aws"}
 """Where a file goes whose writer names no replica, by the scheme of its source …"""
 AREA_REPLICA: Replica = "aws"

@@ -12,6 +12,7 @@ from typing import Any
 from pipelines import areas, checksums, files, flow, formats, records, topics
 from pipelines.checksums import PREFIX, Hashed, Hashing
 from pipelines.copying import INLINE, Beat, holds
+from pipelines.limits import PENDING_RETRY_S
 from storage import keys
 from storage.catalog import Tx, heads, tasks, todo
 from storage.catalog import files as file_rows
@@ -165,7 +166,8 @@ def _settled(tx: Tx, task: TaskRow) -> Accepted | None:
 
 
 def _joined(tx: Tx, task: TaskRow) -> Accepted | None:
-    """An open task for this content serves both; one for other content forbids this one."""
+    """An open task for this content serves both, tried afresh if it was put aside; one for other
+    content forbids this one."""
     current = tasks.current(tx, task.fqid)
     if current is None or current.state not in ("PENDING", "RUNNING"):
         return None
@@ -173,17 +175,22 @@ def _joined(tx: Tx, task: TaskRow) -> Accepted | None:
         raise Conflict(
             f"Other content of file {task.fqid} is being verified.",
             code="file_pending",
-            retry_after_s=5,
+            retry_after_s=PENDING_RETRY_S,
         )
-    return Accepted(task.fqid, current.id, settled=False)
+    follow = tuple(row for row in (_verification(current),) if todo.resume(tx, row))
+    return Accepted(task.fqid, current.id, settled=False, todo=follow)
 
 
 def _started(tx: Tx, task: TaskRow, request_id: str) -> Accepted:
     tasks.start(tx, task)
-    step = flow.Step.VERIFY_LARGE if task.size >= flow.LARGE else flow.Step.VERIFY
-    follow = (Todo(step, task.replica, task.id),)
+    follow = (_verification(task),)
     todo.add(tx, follow, request_id=request_id)
     return Accepted(task.fqid, task.id, settled=False, todo=follow)
+
+
+def _verification(task: TaskRow) -> Todo:
+    step = flow.Step.VERIFY_LARGE if task.size >= flow.LARGE else flow.Step.VERIFY
+    return Todo(step, task.replica, task.id)
 
 
 def task(stores: Stores, ident: str) -> Task:

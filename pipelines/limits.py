@@ -1,4 +1,7 @@
-"""The specification's numbers, each with its clause. Operators' numbers are in `config`."""
+"""The specification's numbers, each with its clause, and those of ours that several modules share.
+
+Operators' numbers are in `config`.
+"""
 
 MB = 1_048_576  # Limits: "MB for entity tag chunking"
 ETAG_CHUNK = 64 * MB  # File: `store-s3_etag` uses 64 MB chunks …
@@ -7,10 +10,12 @@ ETAG_MAX_PARTS = 10_000  # beyond: size / 10000 rounded up to a whole MB
 
 MAX_INDEXED_FILES = 20_000  # Bundle rule 4: a larger manifest is left out of the document
 ATTACHMENTS_BYTES = 128 * 1024  # Events 6: serialized `attachments`
-SEGMENT_ENTRIES = 1_024  # entries of one shared segment of a manifest
 
 PAGE_MAX = 500  # Limits: page size maximum
 PAGE_RAW_MAX = 10  # Parameter rule 5: post_search with output_format raw
 PAGE_BUNDLE = 500  # Limits: default per_page of get_bundle …
 PAGE_BUNDLES_ALL = 100  # … get_bundles_all
 PAGE_SEARCH = 100  # … post_search
+
+SEGMENT_ENTRIES = 1_024  # ours: entries of one shared segment of a manifest
+PENDING_RETRY_S = 5  # ours: Retry-After while a file is being verified or synced

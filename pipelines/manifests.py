@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pipelines import flow, names, placing, records
-from pipelines.limits import SEGMENT_ENTRIES
+from pipelines.limits import PENDING_RETRY_S, SEGMENT_ENTRIES
 from storage import keys
 from storage.catalog import Tx, bundles, events, files, heads, todo, tombstones, visibility
 from storage.errors import Conflict, Invalid, NotFound
@@ -15,7 +15,6 @@ from storage.stores import Stores
 KIND: keys.Kind = "bundle"
 _NAMED = 20
 """How many missing files an error names."""
-PENDING_RETRY_S = 5
 
 
 class NewEntry(NamedTuple):

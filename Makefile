@@ -54,6 +54,10 @@ bench: $(DEV_READY) ## Measure; the numbers go into bench/RESULTS.md
 docs: $(DEV_READY) ## Write the tables of docs/operations.md from the code
 	$(BIN)/python -m tests.reference
 
+.PHONY: migration
+migration: $(DEV_READY) ## Draft a migration of what the schema gained (MESSAGE=<text>)
+	$(BIN)/python -m storage.catalog.migrate "$(MESSAGE)"
+
 .PHONY: lock
 lock: $(DEV_READY) ## Pin requirements*.in into requirements*.txt
 	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv

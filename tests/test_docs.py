@@ -10,6 +10,7 @@ import pytest
 from ops import procfile
 from ops.cli import cli
 from tests import reference
+from tests.test_architecture import MAY_IMPORT
 from workers.queues import QUEUES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -64,6 +65,14 @@ def code(page: Path) -> str:
 @pages
 def test_every_link_to_a_file_leads_somewhere(page: Path) -> None:
     assert [target for target in links(page) if not (page.parent / target).exists()] == []
+
+
+@pages
+def test_every_module_that_is_named_exists(page: Path) -> None:
+    # Beside the name of its room a page names a module as the room sees it.
+    places = (ROOT, *(ROOT / room for room in MAY_IMPORT))
+    named = set(re.findall(r"`([\w/]+\.py)\b", page.read_text(encoding="utf-8")))
+    assert [name for name in sorted(named) if not any((at / name).exists() for at in places)] == []
 
 
 def links(page: Path) -> Iterator[str]:

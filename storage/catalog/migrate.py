@@ -1,6 +1,8 @@
 """Bringing the catalog's tables to what this code expects. Forward only."""
 
+import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from alembic import command
@@ -57,3 +59,16 @@ def draft(catalog: Catalog, message: str) -> None:
 
 def _next() -> str:
     return f"{int(expected() or 0) + 1:04d}"
+
+
+def main(message: str) -> None:
+    """Draft a migration against an empty catalog that all former ones were applied to."""
+    with TemporaryDirectory() as folder:
+        catalog = Catalog(f"sqlite:///{folder}/catalog.sqlite")
+        upgrade(catalog)
+        draft(catalog, message)
+        catalog.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -115,7 +115,9 @@ def _is_passing(error: DBAPIError) -> bool:
 
 
 def _engine(url: str, pool_size: int) -> Engine:
-    engine = create_engine(url, pool_size=pool_size, max_overflow=10, pool_pre_ping=True)
+    engine = create_engine(
+        url, pool_size=pool_size, max_overflow=10, pool_pre_ping=True, hide_parameters=True
+    )
     event.listen(engine, "begin", _begin_elsewhere)
     return engine
 
@@ -126,7 +128,10 @@ def _begin_elsewhere(connection: Connection) -> None:
 
 
 def _sqlite_engine(url: str, pool_size: int) -> Engine:
-    engine = create_engine(url, poolclass=QueuePool, pool_size=pool_size, max_overflow=20)
+    # The errors of a statement end in logs and in what /health says of a parked row.
+    engine = create_engine(
+        url, poolclass=QueuePool, pool_size=pool_size, max_overflow=20, hide_parameters=True
+    )
     event.listen(engine, "connect", _prepare)
     event.listen(engine, "begin", _begin)
     return engine

@@ -144,6 +144,13 @@ def park(tx: Tx, held: Claim, *, reason: str) -> None:
     tx.execute(update(todo).where(ours).values(parked_us=now_us(tx), token=None, reason=reason))
 
 
+def resume(tx: Tx, key: Todo) -> bool:
+    """Let a parked row be tried afresh; False when it is not parked."""
+    fresh = {"parked_us": None, "reason": None, "attempts": 0, "due_us": now_us(tx)}
+    parked = update(todo).where(_is(key), todo.c.parked_us.is_not(None))
+    return tx.execute(parked.values(sent_us=None, **fresh)).rowcount == 1
+
+
 def due(tx: Tx, step: str, *, limit: int, resend: bool) -> list[tuple[Todo, str]]:
     """Rows due now with their request ids, marked as sent; with `resend` also those whose message
     went out a moment ago, because the queue that held it is empty."""

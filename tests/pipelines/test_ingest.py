@@ -1,6 +1,8 @@
 """Taking files in: from an upload area to a visible file, or to nothing at all."""
 
+import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -10,8 +12,9 @@ import pytest
 from pipelines import areas, checksums, files, flow, ingest, topics
 from pipelines.ingest import Accepted, Deposit
 from storage import keys
-from storage.catalog import Catalog, migrate, todo
-from storage.errors import Conflict, Forbidden, NotFound, StoreError, Unprocessable
+from storage.blobs.sources import Sources, SourceSettings
+from storage.catalog import Catalog, Tx, migrate, todo
+from storage.errors import Conflict, Forbidden, Invalid, NotFound, StoreError, Unprocessable
 from storage.model import CHECKSUMS, FQID, REPLICAS, Claim, Replica, Todo
 from storage.stores import Stores
 from tests.builders import build_stores, new_uuid, version
@@ -224,3 +227,38 @@ def test_another_owners_area_is_no_source(small_stores: Stores) -> None:
     url = stage(small_stores, b"abc")
     with pytest.raises(Forbidden):
         deposit(small_stores, url, author="thief@example.org")
+
+
+@pytest.mark.parametrize("content_type", ["日本/x", "a/b\r\nX-Evil: 1", "\ud800", "\0", "x" * 2000])
+def test_a_content_type_that_no_header_can_tell_is_refused(
+    small_stores: Stores, tmp_path: Path, content_type: str
+) -> None:
+    declared = checksums.compute([b"abc"], 3).checksums
+    described = {f"store-{field}": getattr(declared, field) for field in CHECKSUMS}
+    root = tmp_path / "staging"
+    root.mkdir()
+    (root / "a").write_bytes(b"abc")
+    sidecar = json.dumps({"content-type": content_type, **described})
+    (root / "a.store.json").write_text(sidecar)
+    sources = Sources(SourceSettings(areas=small_stores.areas, staging_roots=(str(root),)))
+    with pytest.raises(Invalid):
+        deposit(replace(small_stores, sources=sources), (root / "a").as_uri())
+
+
+def test_the_same_deposit_again_takes_up_a_verification_that_was_put_aside(
+    small_stores: Stores,
+) -> None:
+    url, fqid = stage(small_stores, b"abc"), FQID(new_uuid(), version())
+    first = deposit(small_stores, url, fqid)
+    with small_stores.catalog.write() as tx:
+        todo.park(tx, todo_claim(tx, first.todo[0]), reason="damaged")
+    again = deposit(small_stores, url, fqid)
+    assert (again.task_id, again.todo) == (first.task_id, first.todo)
+    assert deposit(small_stores, url, fqid).todo == (), "it is on its way"
+    assert run(small_stores, again)
+
+
+def todo_claim(tx: Tx, row: Todo) -> Claim:
+    held = todo.claim(tx, row, token="t", lease_s=60, max_claims=5)
+    assert held is not None
+    return held

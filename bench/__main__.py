@@ -19,6 +19,10 @@ from bench import checksums, deliveries, latency, listing, load, manifests
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
 FENCE = "```"
+NOTE = (
+    "Ratios of one run can be compared between machines, seconds cannot; a load far above the"
+    " number of cores means that others worked at the same time."
+)
 
 BENCHES: Mapping[str, tuple[Callable[[], None], str]] = {
     "checksums": (checksums.main, "aim: 1.8 times sequential hashing, 0.95 of MD5 alone"),
@@ -92,11 +96,9 @@ def _read() -> dict[str, str]:
 
 
 def _document(sections: Mapping[str, str]) -> str:
-    """Ratios of one run can be compared between machines, seconds cannot; a load far above the
-    number of cores means that others worked at the same time."""
-    note = " ".join((_document.__doc__ or "").split())
+    """The whole page, in the order of the benches."""
     ordered = [sections[name] for name in BENCHES if name in sections]
-    return "\n".join([f"# Results of `make bench`\n\n{note}\n", *ordered])
+    return "\n".join([f"# Results of `make bench`\n\n{NOTE}\n", *ordered])
 
 
 if __name__ == "__main__":

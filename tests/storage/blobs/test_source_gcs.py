@@ -1,9 +1,8 @@
 """GCS sources, against an emulator on loopback."""
 
 import socket
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -14,6 +13,7 @@ from gcp_storage_emulator.server import create_server  # type: ignore[import-unt
 from storage.blobs.clients import gcs_client
 from storage.blobs.source_gcs import CHUNK, GcsSource
 from storage.errors import RangeNotSatisfiable, SourceChanged, Unavailable, Unprocessable
+from tests.serving import serving
 
 
 @pytest.fixture(scope="module")
@@ -107,14 +107,9 @@ def strict(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Strict]]:
     class Handler(Strict):
         pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{server.server_address[1]}")
-    yield Handler
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serving(Handler) as base:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", base)
+        yield Handler
 
 
 def test_a_changed_object_is_noticed(strict: type[Strict]) -> None:

@@ -1,8 +1,7 @@
 """S3 sources, against a simulated S3 and against a server that breaks off."""
 
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from moto import mock_aws
 from storage.blobs.clients import PerProcess, s3_client
 from storage.blobs.source_s3 import S3Source
 from storage.errors import RangeNotSatisfiable, SourceChanged, Unavailable, Unprocessable
+from tests.serving import serving
 
 SUMS = {
     "store-sha1": "a" * 40,
@@ -150,14 +150,9 @@ def breaking(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Breaking]]:
     class Handler(Breaking):
         asked: list[str | None] = []  # noqa: RUF012
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://127.0.0.1:{server.server_address[1]}")
-    yield Handler
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serving(Handler) as base:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", base)
+        yield Handler
 
 
 def test_a_stream_that_breaks_is_taken_up_where_it_broke(breaking: type[Breaking]) -> None:

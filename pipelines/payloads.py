@@ -54,7 +54,9 @@ def _told(
         "match": {"bundle_uuid": fqid.uuid, "bundle_version": fqid.version},
     }
     if subscription.type == JMESPATH:
-        told |= {"event_type": event_type, "jmespath_query": subscription.query}
+        told["event_type"] = event_type
+        # A subscription without a query has no string to show.
+        told |= {} if subscription.query is None else {"jmespath_query": subscription.query}
     else:
         told["es_query"] = json.loads(subscription.query or "{}")
     return told

@@ -133,7 +133,8 @@ def notified_of(story: Story) -> set[str]:
         wanted = story.fqids(question.labels)
         told[path] = wanted - story.inbox.seen(path)
     outstanding = set().union(*told.values())
-    return {one.fqid for one in story.deposited.values()} - outstanding
+    # Copied at once: the threads that deposit add to it meanwhile.
+    return {one.fqid for one in list(story.deposited.values())} - outstanding
 
 
 def deposit(story: Story) -> None:

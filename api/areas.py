@@ -1,10 +1,8 @@
 """Upload areas over HTTP: open one, put a file into it."""
 
-from collections.abc import Iterator
-from typing import IO
-
 from flask import Response
 
+from api.bodies import blocks
 from api.operation import Answer, Call, Operation, operation, reply
 from api.schemas.areas import AreaCreated, AreaFile
 from api.schemas.common import NoQuery, Nothing
@@ -12,7 +10,7 @@ from pipelines import areas
 from pipelines.areas import Incoming
 from storage import keys
 from storage.model import CHECKSUMS
-from storage.protocols import BLOCK, DEFAULT_TYPE
+from storage.protocols import DEFAULT_TYPE
 
 TAG = "areas"
 
@@ -53,7 +51,7 @@ def put_area_file(call: Call[Nothing, None]) -> Response:
         area=call.uuid,
         name=call.path["filename"],
         content_type=call.request.content_type or DEFAULT_TYPE,
-        blocks=_blocks(call.request.stream),
+        blocks=blocks(call.request.stream),
         length=call.request.content_length,
         limit=limit,
     )
@@ -69,12 +67,6 @@ def _source_url(call: Call[Nothing, None], key: str) -> str:
     ours = keys.area_url(call.base, call.uuid, call.path["filename"])
     is_folder = direct.startswith("file:")
     return ours if is_folder and call.stores.sources.area_key(ours) is not None else direct
-
-
-def _blocks(stream: IO[bytes]) -> Iterator[bytes]:
-    """The body in blocks, as it arrives."""
-    while block := stream.read(BLOCK):
-        yield block
 
 
 OPERATIONS: tuple[Operation, ...] = (post_area, put_area_file)

@@ -4,12 +4,16 @@ What the members mean is for `api/schemas` to say.
 """
 
 import json
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, Any
 
 import orjson
 from flask import Request
+from werkzeug.exceptions import HTTPException
 
 from storage.errors import Invalid, TooLarge, UnsupportedMediaType
+from storage.protocols import BLOCK
 
 _JSON = frozenset({"application/json", "text/json"})
 _CHARSETS = frozenset({"utf-8", "utf8", "us-ascii"})
@@ -19,7 +23,8 @@ def read_json(request: Request, *, max_bytes: int, max_depth: int) -> Any:
     """The JSON value of the body, an empty object when there is none."""
     request.max_content_length = max_bytes
     _check_type(request)
-    text = request.get_data(cache=True)
+    with _arriving():
+        text = request.get_data(cache=True)
     if request.content_length is None and len(text) >= max_bytes:
         # A body of unannounced length is cut off at the limit, silently.
         raise TooLarge(f"The body has more than {max_bytes} bytes")
@@ -31,6 +36,28 @@ def read_json(request: Request, *, max_bytes: int, max_depth: int) -> Any:
         raise _malformed(f"Malformed JSON: {_place(error)}") from error
     _check_depth(value, max_depth)
     return value
+
+
+def blocks(stream: IO[bytes]) -> Iterator[bytes]:
+    """A body in blocks, as it arrives."""
+    while block := _next(stream):
+        yield block
+
+
+def _next(stream: IO[bytes]) -> bytes:
+    with _arriving():
+        return stream.read(BLOCK)
+
+
+@contextmanager
+def _arriving() -> Iterator[None]:
+    """A body that breaks its own framing is the client's fault, whatever the server raises then."""
+    try:
+        yield
+    except HTTPException:
+        raise
+    except Exception as error:
+        raise Invalid("The body broke off or is not framed as announced.") from error
 
 
 def _check_type(request: Request) -> None:

@@ -353,3 +353,26 @@ def test_a_host_that_is_not_believed_is_400(client) -> None:
         assert "evil" not in answer.text
     for host in ("127.0.0.1:8000", "[::1]:8000", "localhost:1"):
         assert client.get("/v1/bundles/all?replica=aws", headers={"Host": host}).status_code == 200
+
+
+class Broken(io.RawIOBase):
+    """A body whose framing the server cannot make sense of."""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, _into: object) -> int:
+        raise RuntimeError("Invalid chunk size")
+
+
+def test_a_body_that_breaks_its_framing_is_400(client) -> None:
+    client.post(f"/v1/area/{UUID}", headers=INGEST)
+    for method, path in (("PUT", BUNDLE), ("PUT", f"/v1/area/{UUID}/files/a")):
+        answer = client.open(
+            path,
+            method=method,
+            input_stream=Broken(),
+            headers={**INGEST, "Transfer-Encoding": "chunked"},
+            environ_overrides={"wsgi.input_terminated": True},
+        )
+        check(answer, 400, "illegal_arguments")

@@ -21,7 +21,9 @@ def url(host: str, port: int) -> str:
 
 
 def _real(program: str, host: str, port: int) -> tuple[str, ...]:
-    options = {"--bind": host, "--port": str(port), "--save": "", "--appendonly": "no"}
+    # Nothing is kept, and what it would tell of itself every few minutes helps nobody.
+    kept = {"--save": "", "--appendonly": "no"}
+    options = {"--bind": host, "--port": str(port), **kept, "--loglevel": "warning"}
     return (program, *(word for option in options.items() for word in option))
 
 

@@ -40,6 +40,16 @@ def empty_catalog(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
+def catalog(tmp_path: Path, empty_catalog: Path) -> Iterator[Catalog]:
+    """A migrated catalog in a file of the test's own."""
+    path = tmp_path / "catalog.sqlite"
+    shutil.copy(empty_catalog, path)
+    opened = Catalog(f"sqlite:///{path}")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
 def stores(settings: Settings, empty_catalog: Path) -> Iterator[Stores]:
     """Real local stores with an empty catalog."""
     settings.home.mkdir(parents=True)

@@ -2,8 +2,7 @@
 
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import dramatiq
 import pytest
@@ -14,6 +13,7 @@ from redis.retry import Retry
 
 from ops import ports
 from ops.procfile import ROOT
+from tests.patience import until
 
 
 @pytest.fixture(scope="module")
@@ -89,9 +89,3 @@ def test_an_emptied_server_goes_on_serving(port: int) -> None:
         client.flushall()
         assert client.get("a") is None
         assert client.ping()
-
-
-def until(holds: Callable[[], bool], limit_s: float = 10.0) -> None:
-    deadline = time.monotonic() + limit_s
-    while not holds():
-        assert time.monotonic() < deadline, "waited too long"

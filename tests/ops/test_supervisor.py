@@ -14,6 +14,7 @@ import pytest
 
 from ops import ports
 from ops.procfile import ROOT
+from tests.patience import until
 
 TOYS = "api: python -m tests.ops.toy_service 0\nauth: python -m tests.ops.toy_service 1\n"
 Start = Callable[..., "ToyStore"]
@@ -47,13 +48,6 @@ class ToyStore:
         self.process.send_signal(number)
         out, _ = self.process.communicate(timeout=20)
         return out
-
-
-def until(holds: Callable[[], Any], limit_s: float = 20.0) -> None:
-    deadline = time.monotonic() + limit_s
-    while not holds():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.02)
 
 
 def alive(pid: int) -> bool:

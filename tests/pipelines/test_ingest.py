@@ -13,7 +13,7 @@ from pipelines import areas, checksums, files, flow, ingest, topics
 from pipelines.ingest import Accepted, Deposit
 from storage import keys
 from storage.blobs.sources import Sources, SourceSettings
-from storage.catalog import Catalog, Tx, migrate, todo
+from storage.catalog import Catalog, Tx, todo
 from storage.errors import Conflict, Forbidden, Invalid, NotFound, StoreError, Unprocessable
 from storage.model import CHECKSUMS, FQID, REPLICAS, Claim, Replica, Todo
 from storage.stores import Stores
@@ -25,9 +25,7 @@ MB = 1024 * 1024
 
 
 @pytest.fixture
-def small_stores(tmp_path: Path) -> Stores:
-    catalog = Catalog(f"sqlite:///{tmp_path / 'catalog.sqlite'}")
-    migrate.upgrade(catalog)
+def small_stores(tmp_path: Path, catalog: Catalog) -> Stores:
     stores = build_stores(tmp_path, catalog)
     areas.create(stores, AREA, OWNER)
     return stores

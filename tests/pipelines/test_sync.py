@@ -9,7 +9,7 @@ import pytest
 from pipelines import files, flow, manifests, sweeps, sync, tombstones
 from pipelines.manifests import FilesPending, NewBundle, NewEntry
 from storage import keys
-from storage.catalog import Catalog, events, migrate, todo, uploads, visibility
+from storage.catalog import Catalog, events, todo, uploads, visibility
 from storage.errors import Conflict, Damaged, Invalid, Lost, NotFound
 from storage.model import FQID, Claim, Replica, Todo
 from storage.stores import Stores
@@ -20,9 +20,7 @@ MB = 1024 * 1024
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Stores:
-    catalog = Catalog(f"sqlite:///{tmp_path / 'catalog.sqlite'}")
-    migrate.upgrade(catalog)
+def own(tmp_path: Path, catalog: Catalog) -> Stores:
     return build_stores(tmp_path, catalog)
 
 

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -10,6 +10,7 @@ from fakeredis import TcpFakeServer
 
 from storage.notices import MemoryNotices, RedisNotices
 from storage.protocols import Listening
+from tests.patience import until
 
 Board = MemoryNotices | RedisNotices
 
@@ -151,7 +152,7 @@ def test_a_redis_that_returns_is_heard_again() -> None:
             notices.publish("topic")
             assert listening.wait(5)
     with redis_at(port), notices.listen("topic") as listening:
-        assert eventually(lambda: heard(notices, listening))
+        until(lambda: heard(notices, listening))
     notices.close()
 
 
@@ -161,7 +162,7 @@ def test_who_waited_through_a_restart_is_woken_after_it() -> None:
         listener = notices.listen("topic")
         listening = listener.__enter__()
     with redis_at(port):
-        assert eventually(lambda: heard(notices, listening))
+        until(lambda: heard(notices, listening))
         listener.__exit__(None, None, None)
     notices.close()
 
@@ -169,12 +170,3 @@ def test_who_waited_through_a_restart_is_woken_after_it() -> None:
 def heard(notices: RedisNotices, listening: Listening) -> bool:
     notices.publish("topic")
     return listening.wait(0.1)
-
-
-def eventually(attempt: Callable[[], bool], within_s: float = 10) -> bool:
-    """True as soon as an attempt is."""
-    end = time.monotonic() + within_s
-    while time.monotonic() < end:
-        if attempt():
-            return True
-    return False

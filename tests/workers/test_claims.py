@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from pipelines.flow import Step
-from storage.catalog import Catalog, migrate, todo
+from storage.catalog import Catalog, todo
 from storage.errors import NotFound, Unavailable
 from storage.model import Claim, Todo
 from storage.stores import Stores
@@ -21,9 +21,7 @@ NEXT = Todo(Step.PERCOLATE, "aws", "event")
 
 
 @pytest.fixture
-def stores(tmp_path: Path) -> Stores:
-    catalog = Catalog(f"sqlite:///{tmp_path / 'catalog.sqlite'}")
-    migrate.upgrade(catalog)
+def stores(tmp_path: Path, catalog: Catalog) -> Stores:
     with catalog.write() as tx:
         todo.add(tx, [ROW], request_id="r")
     return build_stores(tmp_path, catalog)

@@ -4,7 +4,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from storage.catalog import Catalog
+from tests.patience import PATIENCE_S, until
 from tests.telling import states, subscribe, tell
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_S = 60.0
 
 
 class Receiver(ThreadingHTTPServer):
@@ -70,13 +69,6 @@ def start(path: Path) -> subprocess.Popen[bytes]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-
-
-def until(holds: Any) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < end, "it never came to hold"
-        time.sleep(0.05)
 
 
 def test_after_a_kill_another_sends_the_same_again_and_stops_when_told(

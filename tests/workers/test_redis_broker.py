@@ -1,7 +1,6 @@
 """The same over Redis: messages reach actors, a dead worker's are taken over, FLUSHALL loses none."""
 
 import threading
-import time
 from collections.abc import Iterator
 from random import Random
 
@@ -14,11 +13,10 @@ from storage.catalog import todo
 from storage.model import Claim, Todo
 from storage.notices import RedisNotices
 from storage.stores import Stores
+from tests.patience import until
 from workers import actors, broker
 from workers.chains import Chains
 from workers.claims import Working
-
-PATIENCE_S = 20.0
 
 
 @pytest.fixture
@@ -39,17 +37,16 @@ def finish(stores: Stores, claim: Claim, beat: object) -> tuple[Todo, ...]:
 
 
 def settle(stores: Stores) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
+    def done() -> bool:
         with stores.catalog.read() as tx:
-            if not todo.backlog(tx):
-                return
-        time.sleep(0.02)
-    raise AssertionError("rows are left")
+            return not todo.backlog(tx)
+
+    until(done)
 
 
 def test_rows_are_done_over_redis_also_when_it_was_emptied(stores: Stores, redis_url: str) -> None:
-    messages = broker.connect(redis_url, RedisNotices(redis_url))
+    notices = RedisNotices(redis_url)
+    messages = broker.connect(redis_url, notices)
     working = Working(stores, Chains(messages), dict.fromkeys(Step, finish), 5, Random(0))
     rows = [Todo(Step.INDEX, "aws", f"b.{number}") for number in range(20)]
     with stores.catalog.write() as tx:
@@ -69,3 +66,4 @@ def test_rows_are_done_over_redis_also_when_it_was_emptied(stores: Stores, redis
     finally:
         worker.stop()
         messages.close()
+        notices.close()

@@ -57,7 +57,8 @@ def _arriving() -> Iterator[None]:
     except HTTPException:
         raise
     except Exception as error:
-        raise Invalid("The body broke off or is not framed as announced.") from error
+        wrong = "The body broke off or is not framed as announced."
+        raise Invalid(wrong, errors={"": [wrong]}) from error
 
 
 def _check_type(request: Request) -> None:

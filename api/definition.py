@@ -148,7 +148,7 @@ def _refusals(operation: Operation) -> tuple[int, ...]:
 def _response(answer: Answer) -> dict[str, Any]:
     shown: dict[str, Any] = {"description": answer.about}
     if answer.schema is not None:
-        shown["content"] = {answer.media_type: {"schema": answer.schema}}
+        shown["content"] = {"application/json": {"schema": answer.schema}}
     if answer.headers:
         shown["headers"] = _headers(answer.headers)
     return shown

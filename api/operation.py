@@ -83,7 +83,6 @@ class Answer:
     about: str
     schema: type[Schema] | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
-    media_type: str = "application/json"
 
 
 @dataclass(frozen=True)

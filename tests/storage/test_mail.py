@@ -51,5 +51,5 @@ def test_a_server_that_is_away_is_unavailable() -> None:
 
 
 def test_a_recipient_cannot_smuggle_headers() -> None:
-    with pytest.raises(ValueError, match="linefeed|newline|CR"):
+    with pytest.raises(ValueError, match=r"linefeed|newline|CR"):
         Mailer("127.0.0.1", 1, "s@example.org")("a@b.c\r\nBcc: x@y.z", "s", "b")

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
+import pytest
+
 from storage.catalog import Catalog, bundles, heads, todo, tombstones, visibility
 from storage.catalog.tombstones import Tombstone
 from storage.errors import NotFound
@@ -85,10 +87,8 @@ def test_a_failed_unit_of_work_leaves_nothing(catalog: Catalog) -> None:
             raise NotFound("on purpose")
 
     for _ in range(3):
-        try:
+        with pytest.raises(NotFound):
             fail()
-        except NotFound:
-            pass
     with catalog.read() as tx:
         assert todo.backlog(tx) == {}
 

@@ -51,9 +51,14 @@ def test_a_lost_completion_rolls_its_effect_back(catalog: Catalog) -> None:
     take(catalog, token="u")
     assert first is not None
     other = Todo("match", "aws", "event")
-    with pytest.raises(Lost), catalog.write() as tx:
-        todo.add(tx, [other])
-        todo.finish(tx, first)
+
+    def complete() -> None:
+        with catalog.write() as tx:
+            todo.add(tx, [other])
+            todo.finish(tx, first)
+
+    with pytest.raises(Lost):
+        complete()
     with catalog.read() as tx:
         assert todo.backlog(tx) == {("index", "aws"): 1}
 

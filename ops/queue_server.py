@@ -8,9 +8,9 @@ from ops.procfile import ProcessLine
 NAME = "redis"
 
 
-def line(host: str, port: int) -> ProcessLine:
-    """The process that serves the queue; nothing of it is written to disk."""
-    found = shutil.which("redis-server")
+def line(host: str, port: int, *, path: str) -> ProcessLine:
+    """The process that serves the queue; `path` is where programs are looked for."""
+    found = shutil.which("redis-server", path=path)
     command = _real(found, host, port) if found else _embedded(host, port)
     return ProcessLine(NAME, command, "Carries messages; the to-do table is what remembers.")
 

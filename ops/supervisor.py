@@ -94,7 +94,7 @@ class Supervisor:
             return
         host, port = "127.0.0.1", ports.free()
         self.environ = {**self.environ, "STORE_REDIS_URL": queue_server.url(host, port)}
-        self._keep(queue_server.line(host, port))
+        self._keep(queue_server.line(host, port, path=self.environ["PATH"]))
         if not await self._until(QUEUE_START_S, lambda: _listens(host, port)):
             raise StartFailed("the queue did not start")
 

@@ -17,17 +17,18 @@ from ops.procfile import ROOT
 from tests.patience import until
 
 TOYS = "api: python -m tests.ops.toy_service 0\nauth: python -m tests.ops.toy_service 1\n"
+PATH = os.environ["PATH"]
 Start = Callable[..., "ToyStore"]
 
 
 class ToyStore:
-    def __init__(self, folder: Path, port: int, procfile: str) -> None:
+    def __init__(self, folder: Path, port: int, procfile: str, path: str = PATH) -> None:
         self.home, self.port = folder, port
         environ = {k: v for k, v in os.environ.items() if not k.startswith("STORE_")}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.ops.toy_store", str(folder), str(port), procfile],
             cwd=ROOT,
-            env=environ,
+            env={**environ, "PATH": path},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -62,8 +63,8 @@ def alive(pid: int) -> bool:
 def start(tmp_path: Path) -> Iterator[Start]:
     started: list[ToyStore] = []
 
-    def begin(procfile: str = TOYS, port: int | None = None) -> ToyStore:
-        store = ToyStore(tmp_path / "home", port or ports.free_pair(), procfile)
+    def begin(procfile: str = TOYS, port: int | None = None, path: str = PATH) -> ToyStore:
+        store = ToyStore(tmp_path / "home", port or ports.free_pair(), procfile, path)
         started.append(store)
         return store
 
@@ -118,6 +119,14 @@ def test_the_queue_comes_back_where_the_others_look_for_it(start: Start) -> None
     os.kill(before, signal.SIGKILL)
     until(lambda: store.pids().get("redis", before) != before)
     until(lambda: not ports.is_free("127.0.0.1", port))
+
+
+def test_without_a_redis_server_the_queue_is_in_memory(start: Start, tmp_path: Path) -> None:
+    store = start(path=str(tmp_path)).ready()
+    command = Path(f"/proc/{store.pids()['redis']}/cmdline").read_text().split("\0")
+    assert "ops.fakeredis_server" in command
+    store.end()
+    assert not alive(store.process.pid)
 
 
 def test_no_process_outlives_a_killed_supervisor(start: Start) -> None:

@@ -93,9 +93,10 @@ def _keep(stores: Stores, incoming: Incoming) -> Received:
     blocks = hashing.over(_bounded(incoming))
     if announced is not None and announced <= INLINE:
         data = b"".join(blocks)
-        stores.areas.delete(key)
         metadata = _metadata(hashing.result().checksums)
-        stores.areas.put(key, data, content_type=incoming.content_type, metadata=metadata)
+        stores.areas.put(
+            key, data, content_type=incoming.content_type, metadata=metadata, replace=True
+        )
         return Received(key, len(data), hashing.result().checksums)
     return _keep_large(stores, replace(incoming, blocks=blocks), key, hashing)
 
@@ -112,8 +113,7 @@ def _keep_large(stores: Stores, incoming: Incoming, key: str, hashing: Hashing) 
         for number, part in enumerate(checksums.parts(incoming.blocks, part_size), start=1):
             upload.part(number, part)
         hashed = hashing.result()
-        stores.areas.delete(key)
-        upload.complete(metadata=_metadata(hashed.checksums))
+        upload.complete(metadata=_metadata(hashed.checksums), replace=True)
     except BaseException:
         upload.abort()
         raise

@@ -50,8 +50,11 @@ class Upload(Protocol):
     def parts(self) -> Mapping[int, int]:
         """Sizes of the parts that are stored already, by number."""
 
-    def complete(self, metadata: Mapping[str, str] | None = None) -> BlobInfo:
-        """Make the object visible if the key is free, else raise AlreadyExists and keep nothing.
+    def complete(
+        self, metadata: Mapping[str, str] | None = None, *, replace: bool = False
+    ) -> BlobInfo:
+        """Make the object visible if the key is free, else raise AlreadyExists and keep nothing;
+        with `replace`, which replicas never use, in place of what the key held.
 
         `metadata` adds what was not known before the bytes had passed, such as their checksums.
         Invalid when a part is missing or of the wrong size; no part at all is an empty object.
@@ -87,8 +90,12 @@ class BlobStore(Protocol):
         *,
         content_type: str = DEFAULT_TYPE,
         metadata: Mapping[str, str] | None = None,
+        replace: bool = False,
     ) -> BlobInfo:
-        """Create the object if the key is free, else raise AlreadyExists; all of it or nothing."""
+        """Create the object if the key is free, else raise AlreadyExists; all of it or nothing.
+
+        With `replace`, which replicas never use, in place of what the key held, at one instant.
+        """
 
     def upload(
         self,

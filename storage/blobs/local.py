@@ -67,14 +67,15 @@ class LocalBlobs:
         *,
         content_type: str = DEFAULT_TYPE,
         metadata: Mapping[str, str] | None = None,
+        replace: bool = False,
     ) -> BlobInfo:
         """See BlobStore."""
         head = checked_head(key, content_type, metadata)
-        with self._creating(key) as (path, descriptor):
+        with self._creating(key, replace=replace) as (path, descriptor):
             front = envelope.pack(head, len(data))
             transfer.write_all(descriptor, front, 0)
             transfer.write_all(descriptor, data, len(front))
-            return self._publish(path, descriptor, key)
+            return self._publish(path, descriptor, key, replace=replace)
 
     def upload(
         self,
@@ -189,17 +190,17 @@ class LocalBlobs:
                 os.close(descriptor)
 
     @contextmanager
-    def _creating(self, key: str) -> Iterator[tuple[str, int]]:
+    def _creating(self, key: str, *, replace: bool = False) -> Iterator[tuple[str, int]]:
         """A temporary file for a key that is still free; the link decides, this saves the work."""
         with self._tree.speaking_of(key):
-            if os.path.exists(self._tree.path(key)):
+            if not replace and os.path.exists(self._tree.path(key)):
                 raise AlreadyExists(f"{key} exists already")
             with self._tree.temporary() as temporary:
                 yield temporary
 
-    def _publish(self, path: str, descriptor: int, key: str) -> BlobInfo:
+    def _publish(self, path: str, descriptor: int, key: str, *, replace: bool = False) -> BlobInfo:
         os.fsync(descriptor)
-        self._tree.publish(path, key)
+        self._tree.publish(path, key, replace=replace)
         return envelope.inspect(descriptor)[0]
 
 

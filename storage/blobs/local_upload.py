@@ -100,7 +100,9 @@ class LocalUpload:
         noted = {line["part"]: line["size"] for line in lines}
         return {number: size for number, size in sorted(noted.items()) if size is not None}
 
-    def complete(self, metadata: Mapping[str, str] | None = None) -> BlobInfo:
+    def complete(
+        self, metadata: Mapping[str, str] | None = None, *, replace: bool = False
+    ) -> BlobInfo:
         """See Upload."""
         all_metadata = {**self._head.metadata, **(metadata or {})}
         head = checked_head(self._head.key, self._head.content_type, all_metadata)
@@ -111,7 +113,7 @@ class LocalUpload:
                 front = envelope.pack(head, size, offset=UPLOAD_FRONT)
                 transfer.write_all(descriptor, front, 0)
                 os.fsync(descriptor)
-                self._publish()
+                self._publish(replace)
                 return envelope.inspect(descriptor)[0]
 
     def abort(self) -> None:
@@ -120,9 +122,9 @@ class LocalUpload:
             with suppress(FileNotFoundError):
                 os.unlink(path)
 
-    def _publish(self) -> None:
+    def _publish(self, replace: bool) -> None:
         try:
-            self._tree.publish(self._path, self._head.key)
+            self._tree.publish(self._path, self._head.key, replace=replace)
         except AlreadyExists:
             self.abort()
             raise

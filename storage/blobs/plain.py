@@ -61,8 +61,11 @@ class PlainFolder:
         *,
         content_type: str = DEFAULT_TYPE,
         metadata: Mapping[str, str] | None = None,
+        replace: bool = False,
     ) -> BlobInfo:
-        """See BlobStore; content type and metadata are not kept."""
+        """See BlobStore; content type and metadata are not kept, and nothing is replaced."""
+        if replace:
+            raise Invalid("A checkout folder replaces nothing.")
         with self._creating(key) as descriptor:
             transfer.write_all(descriptor, data, 0)
         return self.head(key)

@@ -60,13 +60,14 @@ class Tree:
             with suppress(FileNotFoundError):
                 os.unlink(path)
 
-    def publish(self, path: str, key: str) -> None:
-        """Name a file that is synced already, for good, if the key is free."""
+    def publish(self, path: str, key: str, *, replace: bool = False) -> None:
+        """Name a file that is synced already, for good, if the key is free or is to be replaced."""
+        name = os.replace if replace else os.link
         place = layout.place(key)
         for _ in range(_ATTEMPTS):
             folder = self._make_durable(place.folders)
             try:
-                os.link(path, os.path.join(folder, place.name))
+                name(path, os.path.join(folder, place.name))
             except FileExistsError as error:
                 raise AlreadyExists(f"{key} exists already") from error
             except FileNotFoundError:

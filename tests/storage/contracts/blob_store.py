@@ -529,6 +529,27 @@ class BlobStoreContract:
         (winner,) = [outcome for outcome in outcomes if outcome != "lost"]
         assert content(backend.store, "race/processes") == winner.encode() * 1000
 
+    def test_replacing_takes_effect_at_one_instant(self, store: BlobStore) -> None:
+        sizes = [1, 70_000, 3]
+
+        def overwrite(number: int) -> None:
+            size = sizes[number % 3]
+            store.put("areas/one", bytes([number]) * size, metadata={"n": "1"}, replace=True)
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(overwrite, range(60)))
+        left = content(store, "areas/one")
+        assert left == bytes([left[0]]) * sizes[left[0] % 3]
+        assert keys(store) == ["areas/one"]
+
+    def test_an_upload_may_replace(self, store: BlobStore) -> None:
+        store.put("areas/one", b"before")
+        upload = store.upload("areas/one", part_size=5 * 1024**2, content_type="text/plain")
+        upload.part(1, [b"after"])
+        info = upload.complete(metadata={"store-sha1": "a"}, replace=True)
+        assert content(store, "areas/one") == b"after"
+        assert info.metadata == {"store-sha1": "a"}
+
     def test_creating_and_deleting_side_by_side_never_fails(self, store: BlobStore) -> None:
         def come_and_go(number: int) -> None:
             for turn in range(15):

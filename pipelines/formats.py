@@ -2,12 +2,16 @@
 
 import re
 import uuid as uuids
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from storage.errors import Invalid
+from storage.model import FQID
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.ASCII)
 _VERSION = re.compile(r"\d{4}-\d{2}-\d{2}T(?!24)\d{6}\.\d{6}Z", re.ASCII)
+_UUIDS = re.compile(rf"(?:{_UUID.pattern}\n)*+", re.ASCII)
+_VERSIONS = re.compile(rf"(?:{_VERSION.pattern}\n)*+", re.ASCII)
 
 
 def uuid_of(text: str, *, where: str = "uuid") -> str:
@@ -32,6 +36,26 @@ def version_of(text: str, *, where: str = "version") -> str:
         code="illegal_version",
         errors={where: ["Not a valid version."]},
     )
+
+
+def fqids_of(uuids: Sequence[str], versions: Sequence[str]) -> list[FQID] | None:
+    """The identities in normal spelling if every one is good, else None: one look at all of them
+    costs a third of one look at each."""
+    lower = [text.lower() for text in uuids]
+    if not _all_match(_UUIDS, lower) or not _all_match(_VERSIONS, versions):
+        return None
+    try:
+        for text in set(versions):
+            datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return list(map(FQID, lower, versions))
+
+
+def _all_match(lines: re.Pattern[str], texts: Sequence[str]) -> bool:
+    joined = "\n".join([*texts, ""])
+    # A text with a line break in it is not two texts.
+    return joined.count("\n") == len(texts) and lines.fullmatch(joined) is not None
 
 
 def version_at(us: int) -> str:

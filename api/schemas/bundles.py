@@ -24,7 +24,7 @@ from api.schemas.fields import (
     retry_token,
 )
 from api.schemas.loading import Body, Query
-from pipelines.formats import uuid_of, version_of
+from pipelines.formats import fqids_of, uuid_of, version_of
 from pipelines.limits import PAGE_BUNDLE, PAGE_BUNDLES_ALL
 from pipelines.manifests import NewEntry
 from storage.errors import Invalid
@@ -118,10 +118,24 @@ class FileEntries(fields.List[Any]):
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> Any:
         if not isinstance(value, list):
             raise ValidationError("Must be a list.")
-        entries, wrong = _entries(value)
+        entries, wrong = _all_right(value) or _entries(value)
         if wrong:
             raise ValidationError(wrong)
         return entries
+
+
+def _all_right(given: Sequence[Any]) -> tuple[list[NewEntry], dict[int, Any]] | None:
+    """All entries when nothing is wrong with any of them; found out of all at once."""
+    try:
+        names = [item["name"] for item in given if len(item) == len(MEMBERS)]
+        indexed = [item["indexed"] for item in given]
+        fqids = fqids_of([item["uuid"] for item in given], [item["version"] for item in given])
+    except (LookupError, TypeError, AttributeError):
+        return None
+    right_types = {*map(type, names)} <= {str} and {*map(type, indexed)} <= {bool}
+    if fqids is None or not right_types or len(names) < len(given) or "\x00" in "".join(names):
+        return None
+    return list(map(NewEntry, names, fqids, indexed)), {}
 
 
 def _entries(given: Sequence[Any]) -> tuple[list[NewEntry], dict[int, dict[str, list[str]]]]:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -17,6 +18,8 @@ ROWS = 30
 """Up to so many bundles have a row each; more are counted only."""
 
 PLAIN_EVERY_S = 2.0
+HEADINGS = ("verified", "in both", "indexed", "notified")
+"""The stages, short enough for a narrow terminal."""
 
 
 class Board:
@@ -91,12 +94,12 @@ def _bars(progress: Progress) -> Table:
 
 
 def _rows(progress: Progress, bundles: Sequence[SampleBundle]) -> Table:
-    table = Table("bundle", "files", "bytes", *STAGES)
+    table = Table("bundle", "files", "size", *HEADINGS, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for column in table.columns[1:]:
         column.justify = "right"
     for bundle in bundles:
         cells = (_cell(progress, stage, bundle.label) for stage in STAGES)
-        table.add_row(bundle.label, str(len(bundle.files)), f"{bundle.size:,}", *cells)
+        table.add_row(bundle.label, str(len(bundle.files)), f"{bundle.size / 1e6:.1f} MB", *cells)
     return table
 
 

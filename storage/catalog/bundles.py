@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, select, text, tuple_
+from sqlalchemy import Row, select, tuple_
 
 from storage.catalog import bulk
-from storage.catalog.engine import Tx, now_us
+from storage.catalog.engine import Tx, now_us, sql
 from storage.catalog.schema import blobs, bundle_segments, bundles, entries, files
 from storage.model import FQID, BundleVersion, Checksums, Entry, Replica
 
@@ -55,7 +55,7 @@ def by_id(tx: Tx, ident: int) -> Reserved:
     return _reserved(tx.execute(select(bundles).where(bundles.c.id == ident)).one())
 
 
-_BY_FQID = text("SELECT * FROM bundles WHERE uuid = :uuid AND version = :version")
+_BY_FQID = sql("SELECT * FROM bundles WHERE uuid = :uuid AND version = :version")
 
 
 def by_fqid(tx: Tx, fqid: FQID) -> Reserved | None:
@@ -70,7 +70,7 @@ def exists(tx: Tx, uuid: str) -> bool:
     return tx.execute(query.limit(1)).first() is not None
 
 
-_RESERVE = text(
+_RESERVE = sql(
     "INSERT INTO bundles (uuid, version, digest, origin, creator_uid, author, parent, file_count,"
     " event_id, created_us) VALUES (:uuid, :version, :digest, :origin, :creator_uid, :author,"
     " :parent, :file_count, :event_id, :now) RETURNING *"
@@ -108,7 +108,7 @@ def _write_segments(
     counts = [min(size, len(rows) - start) for start in starts]
     source, parameters = bulk.derived(tx, "fresh", {"entry_count": ("integer", counts)})
     made = tx.execute(
-        text(f"INSERT INTO segments (entry_count) SELECT entry_count FROM {source} RETURNING id"),
+        sql(f"INSERT INTO segments (entry_count) SELECT entry_count FROM {source} RETURNING id"),
         parameters,
     )
     # Segments of one size are interchangeable until entries name them; the last may be shorter.
@@ -135,7 +135,7 @@ def _write_entries(
     }
     source, parameters = bulk.derived(tx, "fresh", columns)
     tx.execute(
-        text(
+        sql(
             "INSERT INTO entries (segment_id, position, file_id, name, indexed)"
             f" SELECT segment_id, position, file_id, name, indexed FROM {source}"
         ),
@@ -143,7 +143,7 @@ def _write_entries(
     )
 
 
-_PUBLISH = text("UPDATE bundles SET published_us = :now WHERE id = :id AND published_us IS NULL")
+_PUBLISH = sql("UPDATE bundles SET published_us = :now WHERE id = :id AND published_us IS NULL")
 
 
 def publish(tx: Tx, ident: int) -> bool:
@@ -232,7 +232,7 @@ def of_file(tx: Tx, file_id: int, *, after: int = 0, limit: int = 100) -> list[F
 def bytes_of(tx: Tx, bundle_id: int) -> int:
     """Bytes of all entries of a bundle."""
     row = tx.execute(
-        text(
+        sql(
             "SELECT coalesce(sum(b.size), 0) FROM bundle_segments AS s"
             " JOIN entries AS e ON e.segment_id = s.segment_id"
             " JOIN files AS f ON f.id = e.file_id JOIN blobs AS b ON b.id = f.blob_id"

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 
 import orjson
-from sqlalchemy import select, text
+from sqlalchemy import select
 
-from storage.catalog.engine import Tx, now_us
+from storage.catalog.engine import Tx, now_us, sql
 from storage.catalog.schema import documents, shapes
 from storage.model import Replica
 
@@ -34,7 +34,7 @@ def record(
 ) -> None:
     """Say how a bundle stands: `indexed`, `unindexed` with a reason, or `stub`."""
     tx.execute(
-        text(
+        sql(
             "INSERT INTO documents (replica, bundle_id, state, shape, change, reason, at_us)"
             " VALUES (:replica, :bundle_id, :state, :shape, :change, :reason, :now)"
             " ON CONFLICT (replica, bundle_id) DO UPDATE SET state = excluded.state,"
@@ -64,7 +64,7 @@ def shapes_of(tx: Tx, replica: Replica, descriptor: str) -> list[Kinds]:
 def save_shape(tx: Tx, replica: Replica, descriptor: str, number: int, kinds: Kinds) -> None:
     """Widen a shape, or add the next one."""
     tx.execute(
-        text(
+        sql(
             "INSERT INTO shapes (replica, descriptor, number, kinds)"
             " VALUES (:replica, :descriptor, :number, :kinds)"
             " ON CONFLICT (replica, descriptor, number) DO UPDATE SET kinds = excluded.kinds"

@@ -11,9 +11,10 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy import Connection, Engine, TextClause, create_engine, event, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.pool import QueuePool
@@ -82,6 +83,12 @@ class Catalog:
     def close(self) -> None:
         """Give every pooled connection back."""
         self._engine.dispose()
+
+
+@lru_cache(maxsize=512)
+def sql(statement: str) -> TextClause:
+    """A statement in SQL, taken apart once: that costs more than most of them take to run."""
+    return text(statement)
 
 
 def now_us(tx: Tx) -> int:

@@ -6,9 +6,9 @@ remembers the last one it saw would miss those that commit late.
 
 import uuid
 
-from sqlalchemy import func, select, text, update
+from sqlalchemy import func, select, update
 
-from storage.catalog.engine import Tx, now_us
+from storage.catalog.engine import Tx, now_us, sql
 from storage.catalog.schema import events
 from storage.model import FQID, Event, EventType, Replica
 
@@ -25,7 +25,7 @@ def append(tx: Tx, kind: EventType, replica: Replica, fqid: FQID, bundle_id: int
     """Record that it happened, once; returns its id."""
     ident = event_id(kind, replica, fqid)
     tx.execute(
-        text(
+        sql(
             "INSERT INTO events (id, replica, type, uuid, version, bundle_id, at_us)"
             " VALUES (:id, :replica, :type, :uuid, :version, :bundle_id, :at_us)"
             " ON CONFLICT (id) DO NOTHING"

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from sqlalchemy import Row, Select, select, text, tuple_, update
+from sqlalchemy import Row, Select, select, tuple_, update
 
 from storage.catalog import bulk
-from storage.catalog.engine import Tx, now_us
+from storage.catalog.engine import Tx, now_us, sql
 from storage.catalog.schema import blob_replicas, blobs, files
 from storage.model import FQID, Checksums, FileVersion, Replica
 
@@ -110,7 +110,7 @@ def reserve(tx: Tx, new: NewFile) -> Reserved:
     """Insert the version, or return the row that has it already (compare the digests)."""
     blob_id = _blob(tx, new)
     tx.execute(
-        text(
+        sql(
             "INSERT INTO files (uuid, version, digest, origin, creator_uid, author, content_type,"
             " s3_etag, blob_id, event_id, created_us)"
             " VALUES (:uuid, :version, :digest, :origin, :creator_uid, :author, :content_type,"
@@ -144,7 +144,7 @@ def _blob(tx: Tx, new: NewFile) -> int:
         "size": new.size,
     }
     tx.execute(
-        text(
+        sql(
             "INSERT INTO blobs (sha256, sha1, crc32c, s3_etag, size)"
             " VALUES (:sha256, :sha1, :crc32c, :s3_etag, :size) ON CONFLICT (sha256) DO NOTHING"
         ),
@@ -208,7 +208,7 @@ def lookup(tx: Tx, replica: Replica, keys: Sequence[FQID]) -> list[Found]:
     `ordinal` is the key's place in `keys`.
     """
     statement, parameters = lookup_statement(tx, replica, keys)
-    return tx.execute(text(statement), parameters).all()  # type: ignore[return-value]
+    return tx.execute(sql(statement), parameters).all()  # type: ignore[return-value]
 
 
 def lookup_statement(tx: Tx, replica: Replica, keys: Sequence[FQID]) -> tuple[str, dict[str, Any]]:
@@ -240,7 +240,7 @@ def whereabouts(tx: Tx, keys: Sequence[FQID]) -> dict[FQID, str]:
     }
     source, parameters = bulk.derived(tx, "wanted", columns)
     known = tx.execute(
-        text(
+        sql(
             "SELECT f.uuid, f.version, f.published_us IS NOT NULL AS published FROM files AS f"
             f" JOIN {source} ON f.uuid = wanted.uuid AND f.version = wanted.version"
         ),
@@ -248,7 +248,7 @@ def whereabouts(tx: Tx, keys: Sequence[FQID]) -> dict[FQID, str]:
     )
     places = {FQID(row[0], row[1]): "elsewhere" if row[2] else "pending" for row in known}
     open_tasks = tx.execute(
-        text(
+        sql(
             f"SELECT t.uuid, t.version FROM tasks AS t JOIN {source} ON t.uuid = wanted.uuid"
             " AND t.version = wanted.version WHERE t.finished_us IS NULL"
         ),
@@ -263,7 +263,7 @@ def seen_by_id(tx: Tx, replica: Replica, idents: Sequence[int]) -> set[int]:
     """Which of these files readers of a replica see."""
     source, parameters = bulk.derived(tx, "wanted", {"id": ("bigint", idents)})
     rows = tx.execute(
-        text(
+        sql(
             f"SELECT wanted.id FROM {source} JOIN files AS f ON f.id = wanted.id"
             " JOIN visible AS v ON v.kind = 'file' AND v.replica = :replica"
             " AND v.uuid = f.uuid AND v.version = f.version"

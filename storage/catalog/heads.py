@@ -2,16 +2,16 @@
 
 from collections.abc import Iterable
 
-from sqlalchemy import select, text, tuple_
+from sqlalchemy import select, tuple_
 
-from storage.catalog.engine import Tx
+from storage.catalog.engine import Tx, sql
 from storage.catalog.schema import heads
 
-_CREATE = text(
+_CREATE = sql(
     "INSERT INTO heads (kind, uuid) VALUES (:kind, :uuid) ON CONFLICT (kind, uuid) DO NOTHING"
 )
-_HOLD = text("SELECT id FROM heads WHERE kind = :kind AND uuid = :uuid FOR UPDATE")
-_CHANGE = text(
+_HOLD = sql("SELECT id FROM heads WHERE kind = :kind AND uuid = :uuid FOR UPDATE")
+_CHANGE = sql(
     "UPDATE heads SET changes = changes + 1 WHERE kind = :kind AND uuid = :uuid RETURNING changes"
 )
 

@@ -8,11 +8,11 @@ the token, so that the work is done once more with the new state.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import func, select, text, update
+from sqlalchemy import func, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from storage.catalog import bulk
-from storage.catalog.engine import Tx, now_us
+from storage.catalog.engine import Tx, now_us, sql
 from storage.catalog.schema import todo
 from storage.errors import Lost
 from storage.model import Claim, Todo
@@ -54,7 +54,7 @@ def add(tx: Tx, rows: Iterable[Todo], *, request_id: str = "", sent: bool = True
         },
     )
     tx.execute(
-        text(
+        sql(
             "INSERT INTO todo (step, replica, ref, born_us, due_us, sent_us, attempts, request_id)"
             " SELECT step, replica, ref, :now, :now, :sent, 0, :request_id"
             f" FROM {source} WHERE true"
@@ -71,7 +71,7 @@ def add_new(tx: Tx, rows: Iterable[Todo]) -> None:
     now = now_us(tx)
     for row in sorted(set(rows)):
         tx.execute(
-            text(
+            sql(
                 "INSERT INTO todo (step, replica, ref, born_us, due_us, attempts, request_id)"
                 " VALUES (:step, :replica, :ref, :now, :now, 0, 'sweep')"
                 " ON CONFLICT (step, replica, ref) DO NOTHING"
@@ -84,16 +84,16 @@ def add_new(tx: Tx, rows: Iterable[Todo]) -> None:
 _FREE = (
     "step = :step AND replica = :replica AND ref = :ref AND parked_us IS NULL AND due_us <= :now"
 )
-_TAKE = text(
+_TAKE = sql(
     "UPDATE todo SET token = :token, attempts = attempts + 1, due_us = :until"
     f" WHERE {_FREE} AND attempts < :most RETURNING attempts, request_id"
 )
-_PARK_SPENT = text(
+_PARK_SPENT = sql(
     "UPDATE todo SET parked_us = :now, token = NULL,"
     " reason = coalesce(reason, 'Claimed too often without an end.')"
     f" WHERE {_FREE} AND attempts >= :most"
 )
-_FINISH = text(
+_FINISH = sql(
     "DELETE FROM todo WHERE step = :step AND replica = :replica AND ref = :ref AND token = :token"
 )
 
@@ -176,7 +176,7 @@ def _mark_sent(tx: Tx, rows: Sequence[Todo], now: int) -> None:
         "ref": ("text", [row.ref for row in rows]),
     }
     source, parameters = bulk.derived(tx, "out", columns)
-    marked = text(
+    marked = sql(
         f"UPDATE todo SET sent_us = :now FROM {source} WHERE todo.step = :step"
         " AND todo.replica = out.replica AND todo.ref = out.ref"
     )

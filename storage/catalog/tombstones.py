@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from sqlalchemy import insert, select, text
+from sqlalchemy import insert, select
 
-from storage.catalog.engine import Tx, now_us
+from storage.catalog.engine import Tx, now_us, sql
 from storage.catalog.schema import tombstones
 from storage.model import Replica
 
@@ -40,7 +40,7 @@ def over(tx: Tx, kind: str, uuid: str, version: str) -> Tombstone | None:
     return None if row is None else Tombstone(**row)
 
 
-_OVER = text(
+_OVER = sql(
     "SELECT * FROM tombstones WHERE kind = :kind AND uuid = :uuid AND version IN ('', :version)"
     " ORDER BY version LIMIT 1"
 )

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
-from sqlalchemy import delete, select, text, tuple_
+from sqlalchemy import delete, select, tuple_
 
-from storage.catalog.engine import Tx, now_us
+from storage.catalog.engine import Tx, now_us, sql
 from storage.catalog.schema import presence, visible
 from storage.model import FQID, REPLICAS, Replica
 
@@ -12,7 +12,7 @@ from storage.model import FQID, REPLICAS, Replica
 def show(tx: Tx, kind: str, replica: Replica, fqid: FQID, ident: int) -> None:
     """Let readers of a replica see a version; nothing when they do already."""
     tx.execute(
-        text(
+        sql(
             "INSERT INTO visible (kind, replica, uuid, version, id)"
             " VALUES (:kind, :replica, :uuid, :version, :id) ON CONFLICT DO NOTHING"
         ),
@@ -69,7 +69,7 @@ def listing(
 def record_seen(tx: Tx, kind: str, ident: int, replica: Replica, *, diverged: bool = False) -> None:
     """The record, and all it names, is in this bucket with the right digest (or is `diverged`)."""
     tx.execute(
-        text(
+        sql(
             "INSERT INTO presence (kind, id, replica, at_us, diverged)"
             " VALUES (:kind, :id, :replica, :now, :diverged) ON CONFLICT (kind, id, replica)"
             " DO UPDATE SET at_us = excluded.at_us, diverged = excluded.diverged"
@@ -102,7 +102,7 @@ def blob_seen(tx: Tx, blob_ids: Iterable[int], replica: Replica) -> None:
     """These blobs are in this bucket with the right bytes; a condemned one is revived."""
     for blob_id in sorted(set(blob_ids)):
         tx.execute(
-            text(
+            sql(
                 "INSERT INTO blob_replicas (blob_id, replica, state, at_us)"
                 " VALUES (:blob, :replica, 'present', :now) ON CONFLICT (blob_id, replica)"
                 " DO UPDATE SET state = 'present', at_us = excluded.at_us"

@@ -200,10 +200,7 @@ def task(stores: Stores, ident: str) -> Task:
         if row is None:
             raise NotFound(f"There is no task {ident}.")
         state = row.state
-        steps = (flow.Step.VERIFY, flow.Step.VERIFY_LARGE)
-        if state == "PENDING" and any(
-            todo.claimed(tx, Todo(step, row.replica, row.id)) for step in steps
-        ):
+        if state == "PENDING" and todo.claimed(tx, _verification(row)):
             state = "RUNNING"
     return Task(row.id, row.fqid, row.replica, state, row.size, row.bytes_done, row.cause)
 

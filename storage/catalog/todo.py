@@ -189,10 +189,16 @@ def exists_due(tx: Tx, step: str) -> bool:
     return tx.execute(rows.where(todo.c.due_us <= now_us(tx)).limit(1)).first() is not None
 
 
+_CLAIMED = sql(
+    "SELECT token FROM todo WHERE step = :step AND replica = :replica AND ref = :ref"
+    " AND due_us > :now"
+)
+
+
 def claimed(tx: Tx, key: Todo) -> bool:
     """Whether somebody is working on the row."""
-    query = select(todo.c.token).where(_is(key), todo.c.due_us > now_us(tx))
-    return tx.execute(query).scalar_one_or_none() is not None
+    found = tx.execute(_CLAIMED, {**key._asdict(), "now": now_us(tx)})
+    return found.scalar_one_or_none() is not None
 
 
 def backlog(tx: Tx) -> dict[tuple[str, str], int]:

@@ -1,0 +1,20 @@
+"""The promises of the steps, and that the broker is told of them."""
+
+from random import Random
+
+from pipelines.flow import Step
+from storage.stores import Stores
+from workers import actors
+from workers.broker import MemoryBroker
+from workers.chains import Chains
+from workers.claims import Working
+from workers.queues import PROMISES
+
+
+def test_what_somebody_waits_for_goes_before_what_shares_its_process(stores: Stores) -> None:
+    broker = MemoryBroker()
+    working = Working(stores, Chains(broker), actors.STEPS, 5, Random(0))
+    actors.declare(broker, working)
+    turns = {step: broker.get_actor(str(step)).priority for step in PROMISES}
+    assert turns[Step.MATCH] < turns[Step.INDEX]
+    assert turns[Step.VERIFY] < turns[Step.SYNC]

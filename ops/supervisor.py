@@ -259,5 +259,8 @@ def run(
     """Run the store until it is told to stop; StartFailed, Taken or PortTaken when it cannot."""
     with homes.locked(settings.home):
         ports.require(settings.host, settings.port)
+        # Left by one that was killed: it must not speak for us.
+        for name in (homes.READY, homes.PROCESSES):
+            homes.remove(settings.home, name)
         supervisor = Supervisor(settings, lines, environment(settings, environ), say, prepare)
         asyncio.run(supervisor.run())

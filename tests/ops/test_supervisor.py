@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ops import ports
+from ops import home, ports
 from ops.procfile import ROOT
 from tests.patience import until
 
@@ -40,6 +40,11 @@ class ToyStore:
     def pids(self) -> dict[str, int]:
         facts = self.read("processes.json")["processes"]
         return {name: fact["pid"] for name, fact in facts.items()}
+
+    def leads(self) -> bool:
+        """Whether what stands in the home is of this run."""
+        found = home.read(self.home, home.READY)
+        return found is not None and found["pid"] == self.process.pid
 
     def ready(self) -> "ToyStore":
         until(lambda: (self.home / "ready.json").exists())
@@ -135,7 +140,18 @@ def test_no_process_outlives_a_killed_supervisor(start: Start) -> None:
     store.process.kill()
     store.process.wait(20)
     until(lambda: not any(alive(pid) for pid in pids.values()), 5.0)
-    start(port=store.port).ready()
+    until(start(port=store.port).leads)
+
+
+def test_what_a_killed_store_left_does_not_speak_for_the_next_one(start: Start) -> None:
+    first = start().ready()
+    pids = first.pids()
+    first.process.kill()
+    first.process.wait(20)
+    until(lambda: not any(alive(pid) for pid in pids.values()))
+    second = start("api: python -m tests.ops.toy_service 0\n", port=first.port)
+    until(lambda: not ports.is_free("127.0.0.1", second.port))
+    assert not (second.home / "ready.json").exists()
 
 
 def test_what_a_killed_process_leaves_in_its_group_is_ended(start: Start) -> None:

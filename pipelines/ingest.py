@@ -4,7 +4,7 @@ Verification reads the source once, keeps the very buffers that it hashed, and l
 file be seen, or left behind, whose checksums are not all as declared.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,6 +26,7 @@ from storage.errors import (
     NotFound,
     SourceChanged,
     StoreError,
+    Unavailable,
     Unprocessable,
 )
 from storage.model import FQID, REPLICAS, Claim, Replica, Todo
@@ -33,6 +34,8 @@ from storage.protocols import DEFAULT_TYPE, BlobInfo, BlobStore, Source
 from storage.stores import Stores
 
 MAX_TYPE = 1024
+SOURCE_ATTEMPTS = 4
+"""Verifications that may find the source away; with the step's pauses that is ten minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,12 @@ class Task:
     size: int
     bytes_done: int
     cause: Mapping[str, Any] | None
+
+
+class SourceAway(StoreError):
+    """The source cannot be reached; tried again a few times, then told to its depositor."""
+
+    code = "source_not_found"
 
 
 class Mismatch(Exception):
@@ -219,6 +228,11 @@ def verify(stores: Stores, claim: Claim, beat: Beat) -> tuple[Todo, ...]:
     except Mismatch as error:
         _fail(stores, row, error.cause, claim)
         return ()
+    except SourceAway as error:
+        if claim.attempts < SOURCE_ATTEMPTS:
+            raise
+        _fail(stores, row, _cause(error), claim)
+        return ()
 
 
 def _take_in(stores: Stores, row: TaskRow, beat: Beat) -> Hashed:
@@ -237,16 +251,23 @@ def _cause(error: StoreError) -> dict[str, Any]:
 def _kept(stores: Stores, row: TaskRow, source: Source, beat: Beat) -> Hashed:
     blobs, key = stores.replicas[row.replica], keys.blob(row.declared.sha256)
     if holds(blobs, key, row.size):
-        return _compared(row, checksums.compute(_beating(source.read(row.pin), beat), row.size))
+        return _compared(row, checksums.compute(_read(stores, row, source, beat), row.size))
     if row.size <= INLINE:
-        return _kept_small(row, source, blobs, key)
+        return _kept_small(row, _read(stores, row, source, beat), blobs, key)
     return _kept_large(stores, row, source, beat)
 
 
-def _beating(blocks: Any, beat: Beat) -> Any:
-    for block in blocks:
-        beat(len(block))
-        yield block
+def _read(stores: Stores, row: TaskRow, source: Source, beat: Beat) -> Iterator[bytes]:
+    """The source's bytes, once. A depositor's bucket that stays away is their failure; an upload
+    area that is away is ours, and is waited for like any other engine."""
+    try:
+        for block in source.read(row.pin):
+            beat(len(block))
+            yield block
+    except Unavailable as error:
+        if stores.sources.area_key(row.source_url) is not None:
+            raise
+        raise SourceAway(error.detail) from error
 
 
 def _compared(row: TaskRow, hashed: Hashed) -> Hashed:
@@ -266,9 +287,9 @@ def _compared(row: TaskRow, hashed: Hashed) -> Hashed:
     return hashed
 
 
-def _kept_small(row: TaskRow, source: Source, blobs: BlobStore, key: str) -> Hashed:
+def _kept_small(row: TaskRow, blocks: Iterator[bytes], blobs: BlobStore, key: str) -> Hashed:
     hashing = Hashing(row.size)
-    data = b"".join(hashing.over(source.read(row.pin)))
+    data = b"".join(hashing.over(blocks))
     hashed = _compared(row, hashing.result())
     with suppress(AlreadyExists):  # Somebody verified the same bytes at the same time.
         blobs.put(key, data)
@@ -283,7 +304,7 @@ def _kept_large(stores: Stores, row: TaskRow, source: Source, beat: Beat) -> Has
         upload_rows.opened(tx, row.replica, key, upload.token)
     hashing = Hashing(row.size)
     try:
-        blocks = hashing.over(_beating(source.read(row.pin), beat))
+        blocks = hashing.over(_read(stores, row, source, beat))
         for number, part in enumerate(checksums.parts(blocks, part_size), start=1):
             upload.part(number, part)
             with stores.catalog.write() as tx:

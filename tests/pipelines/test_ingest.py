@@ -14,7 +14,15 @@ from pipelines.ingest import Accepted, Deposit
 from storage import keys
 from storage.blobs.sources import Sources, SourceSettings
 from storage.catalog import Catalog, Tx, todo
-from storage.errors import Conflict, Forbidden, Invalid, NotFound, StoreError, Unprocessable
+from storage.errors import (
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    StoreError,
+    Unavailable,
+    Unprocessable,
+)
 from storage.model import CHECKSUMS, FQID, REPLICAS, Claim, Replica, Todo
 from storage.stores import Stores
 from tests.builders import build_stores, new_uuid, version
@@ -260,3 +268,49 @@ def todo_claim(tx: Tx, row: Todo) -> Claim:
     held = todo.claim(tx, row, token="t", lease_s=60, max_claims=5)
     assert held is not None
     return held
+
+
+class AwaySources:
+    """Sources whose objects are described, and then cannot be read."""
+
+    def __init__(self, inner: Any, area: bool) -> None:
+        self._inner, self._area = inner, area
+
+    def open(self, url: str) -> Any:
+        return self
+
+    def head(self) -> Any:
+        raise AssertionError("only read")
+
+    def read(self, pin: str, start: int = 0, length: int | None = None) -> Any:
+        raise Unavailable("the bucket does not answer")
+        yield b""
+
+    def area_key(self, url: str) -> str | None:
+        return "areas/x" if self._area else None
+
+
+@pytest.mark.parametrize("size", [3, 9 * MB])
+def test_a_source_that_stays_away_fails_in_the_end(small_stores: Stores, size: int) -> None:
+    accepted = deposit(small_stores, stage(small_stores, bytes(size)))
+    away: Any = AwaySources(small_stores.sources, area=False)
+    elsewhere = replace(small_stores, sources=away)
+    for _ in range(ingest.SOURCE_ATTEMPTS - 1):
+        claim = claimed(small_stores, accepted.todo[0])
+        with pytest.raises(ingest.SourceAway):
+            ingest.verify(elsewhere, claim, lambda _n: None)
+        with small_stores.catalog.write() as tx:
+            todo.postpone(tx, claim, delay_s=0, reason="away")
+    assert ingest.verify(elsewhere, claimed(small_stores, accepted.todo[0]), lambda _n: None) == ()
+    assert accepted.task_id is not None
+    task = ingest.task(small_stores, accepted.task_id)
+    assert (task.state, (task.cause or {})["code"]) == ("FAILED", "source_not_found")
+    assert blobs_of(small_stores) == []
+
+
+def test_an_upload_area_that_is_away_is_waited_for(small_stores: Stores) -> None:
+    accepted = deposit(small_stores, stage(small_stores, b"abc"))
+    away: Any = AwaySources(small_stores.sources, area=True)
+    claim = replace(claimed(small_stores, accepted.todo[0]), attempts=99)
+    with pytest.raises(Unavailable):
+        ingest.verify(replace(small_stores, sources=away), claim, lambda _n: None)

@@ -11,11 +11,16 @@ import time
 from collections.abc import Callable
 
 import httpx
+from sqlalchemy import func, select
 
 from bench import counting, rows, stand
+from storage.catalog import now_us
+from storage.catalog.schema import todo
 from storage.model import FQID
+from storage.stores import Stores
 
 SIZES = (1_000, 20_000)
+REST_S = 10.0
 Put = Callable[[FQID, bytes], None]
 
 
@@ -58,8 +63,25 @@ def _over_http(files: list[FQID], rounds: int) -> None:
                 answer = http.put(_path(fqid), content=body)
                 assert answer.status_code == 201, answer.text
 
+            def rest() -> None:
+                _until_nobody_works(opened)
+
             for size in SIZES:
-                _compare("HTTP", put, files[:size], rounds)
+                _compare("HTTP", put, files[:size], rounds, rest)
+
+
+def _until_nobody_works(opened: Stores) -> None:
+    """The workers have done with the last bundle, or given up its sync: its files have no bytes."""
+    deadline = time.perf_counter() + REST_S
+    while _working(opened) and time.perf_counter() < deadline:
+        time.sleep(0.05)
+
+
+def _working(opened: Stores) -> int:
+    with opened.catalog.read() as tx:
+        busy = todo.c.token.is_not(None) | (todo.c.due_us <= now_us(tx))
+        query = select(func.count()).where(busy, todo.c.parked_us.is_(None))
+        return int(tx.execute(query).scalar_one())
 
 
 def _headers(authorized: dict[str, str]) -> dict[str, str]:
@@ -70,13 +92,16 @@ def _path(fqid: FQID) -> str:
     return f"/v1/bundles/{fqid.uuid}?version={fqid.version}&replica=aws"
 
 
-def _compare(how: str, put: Put, files: list[FQID], rounds: int) -> None:
+def _compare(
+    how: str, put: Put, files: list[FQID], rounds: int, rest: Callable[[], None] = lambda: None
+) -> None:
     """PUT and standard library take turns, after one PUT that does not count."""
     body = _body(files)
     ours, theirs = [], []
     first, *others = _in_one_folder(rows.new_fqids(rounds + 1, salt=f"{how} {len(files)}"))
     put(first, body)
     for fqid in others:
+        rest()
         theirs.append(_seconds(lambda: json.dumps(json.loads(body))))
         ours.append(_seconds(lambda fqid=fqid: put(fqid, body)))  # type: ignore[misc]
     middle, best = statistics.median(ours), min(ours)

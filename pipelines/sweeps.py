@@ -120,7 +120,7 @@ def _bring(stores: Stores, kind: keys.Kind, replica: Replica, names: list[str]) 
             ident = rows.published_id(tx, FQID.parse(name))
             if ident is not None:
                 visibility.forget_record(tx, kind, ident, replica)
-        # Rows that exist, or wait already, are simply due again.
+        # A row that is there already is left to its own time.
         wanted = [Todo(Step.SYNC, replica, f"{kind}:{name}") for name in names]
         todo.add_new(tx, wanted)
     log.warning("sweep: %d %ss to be brought to %s", len(names), kind, replica)

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 PREFIX = "STORE_"
-FOREIGN = frozenset({"STORE_REAL_DATA", "STORE_TEST_POSTGRES"})
+FOREIGN = frozenset({"STORE_REAL_DATA"})
+FOREIGN_PREFIX = "STORE_TEST_"
 """Variables that tests and the demonstration read, not the store."""
 
 
@@ -45,11 +46,23 @@ class Settings:
     # Engines, chosen by URL
     replica_aws: str = _setting("", "bucket of replica aws; empty: file://<home>/replicas/aws")
     replica_gcp: str = _setting("", "bucket of replica gcp; empty: file://<home>/replicas/gcp")
+    areas_url: str = _setting("", "bucket of the upload areas; empty: file://<home>/areas")
+    checkout_aws: str = _setting("", "bucket of aws checkouts; empty: the replica's, or a folder")
+    checkout_gcp: str = _setting("", "bucket of gcp checkouts; empty: the replica's, or a folder")
     catalog_url: str = _setting("", "SQLAlchemy URL; empty: SQLite in <home>/catalog.sqlite")
     search_url: str = _setting("", "search engine; empty: embedded, in <home>/search")
     redis_url: str = _setting(
         "redis://127.0.0.1:6379/0", "queue and notices; `make run` sets its own"
     )
+
+    # How the engines are reached
+    cloud_connect_s: float = _setting(5.0, "time to connect to a bucket's cloud, seconds")
+    cloud_read_s: float = _setting(60.0, "longest silence of a bucket's cloud, seconds")
+    cloud_attempts: int = _setting(5, "tries of one call to a bucket's cloud")
+    cloud_connections: int = _setting(64, "connections of one process to one bucket's cloud")
+    catalog_connections: int = _setting(20, "connections of one process to the catalog")
+    catalog_overflow: int = _setting(10, "more of them while many are busy, closed afterwards")
+    catalog_wait_s: float = _setting(30.0, "longest wait for one of them, seconds")
 
     # Secrets; empty: made at first start and kept in <home>/secrets with mode 0600
     secret_key: str = _setting("", "signs cursors and local URLs, encrypts secrets at rest")
@@ -189,18 +202,21 @@ def _parse(annotation: Any, raw: str) -> Any:
     return _boolean(raw) if annotation is bool else annotation(raw)
 
 
+def _is_foreign(key: str) -> bool:
+    return key in FOREIGN or key.startswith(FOREIGN_PREFIX)
+
+
 def load(environ: Mapping[str, str]) -> Settings:
     """Settings from the environment; SettingsError names what is unknown or bad."""
     hints = typing.get_type_hints(Settings)
     names = {PREFIX + item.name.upper(): item.name for item in fields(Settings)}
     given = {key: raw for key, raw in environ.items() if key.startswith(PREFIX)} if environ else {}
-    unknown = sorted(given.keys() - names.keys() - FOREIGN)
+    given = {key: raw for key, raw in given.items() if not _is_foreign(key)}
+    unknown = sorted(given.keys() - names.keys())
     if unknown:
         raise SettingsError(f"unknown setting {', '.join(unknown)}")
     values = {}
     for key, raw in given.items():
-        if key in FOREIGN:
-            continue
         try:
             values[names[key]] = _parse(hints[names[key]], raw)
         except (ValueError, TypeError) as error:

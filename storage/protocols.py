@@ -20,7 +20,9 @@ DEFAULT_TYPE = "application/octet-stream"
 @dataclass(frozen=True, slots=True)
 class BlobInfo:
     """What a HEAD tells of one object. `pin` names exactly these bytes: a version id or entity tag,
-    a generation, or inode and time; opaque to all but the store that made it."""
+    a generation, or inode and time; opaque to all but the store that made it. `etag` and `crc32c`
+    (8 hex digits, of the whole object) are the engine's own findings, where an answer tells them.
+    """
 
     key: str
     size: int
@@ -117,14 +119,15 @@ class BlobStore(Protocol):
         key: str,
         target_key: str,
         *,
-        pin: str,
+        pin: str | None,
         part_size: int,
         resume: str | None = None,
         progress: Progress | None = None,
     ) -> BlobInfo | None:
         """Copy, content type and metadata too, inside the engine and not through us.
 
-        None when `source` is of another engine: the caller streams instead. AlreadyExists when the
+        Without `pin` what lies there now: the caller holds the `crc32c` or `etag` of what comes
+        back to what it expects. None when `source` is of another engine: the caller streams instead. AlreadyExists when the
         key is taken, SourceChanged when `pin` no longer fits. `resume` is a token that `progress`
         was given by a copy of the same source that died; one that is gone starts anew.
         """

@@ -1,21 +1,23 @@
-"""The cloud vendors' clients: one of each a process, made after any fork, bounded in time."""
+"""What the clouds' clients have in common: one of each a process, made after any fork, bounded."""
 
 import os
 import threading
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
-
-import boto3.session
-import google.cloud.storage
-from botocore.config import Config
-
-CONNECT_S = 5.0
-READ_S = 60.0
-"""Longest silence on a connection, not the length of a transfer."""
-ATTEMPTS = 5
-POOL = 32
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long and how often a cloud is asked. `read_s` is the longest silence on a connection,
+    not the length of a transfer; `connections` are those of one process to one cloud."""
+
+    connect_s: float = 5.0
+    read_s: float = 60.0
+    attempts: int = 5
+    connections: int = 64
 
 
 class PerProcess(Generic[T]):
@@ -32,19 +34,3 @@ class PerProcess(Generic[T]):
             if self._made is None or self._made[0] != os.getpid():
                 self._made = (os.getpid(), self._make())
             return self._made[1]
-
-
-def s3_client() -> Any:
-    """An S3 client with the ambient credentials, region and endpoint."""
-    config = Config(
-        connect_timeout=CONNECT_S,
-        read_timeout=READ_S,
-        retries={"max_attempts": ATTEMPTS, "mode": "standard"},
-        max_pool_connections=POOL,
-    )
-    return boto3.session.Session().client("s3", config=config)
-
-
-def gcs_client() -> Any:
-    """A GCS client with the ambient credentials, or an emulator's."""
-    return google.cloud.storage.Client()

@@ -99,7 +99,7 @@ class LocalBlobs:
         key: str,
         target_key: str,
         *,
-        pin: str,
+        pin: str | None,
         part_size: int,
         resume: str | None = None,
         progress: Progress | None = None,

@@ -88,7 +88,7 @@ class PlainFolder:
         key: str,
         target_key: str,
         *,
-        pin: str,
+        pin: str | None,
         part_size: int,
         resume: str | None = None,
         progress: Progress | None = None,
@@ -98,7 +98,7 @@ class PlainFolder:
             return None
         payload, size, info = source.open_payload(key)
         with payload, self._creating(target_key) as descriptor:
-            if info.pin != pin:
+            if pin is not None and info.pin != pin:
                 raise SourceChanged(f"{key} changed.")
             start = payload.tell()
             for done in transfer.copy_range(payload.fileno(), descriptor, size, start=start, at=0):

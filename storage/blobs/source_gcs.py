@@ -7,7 +7,7 @@ from google.api_core import exceptions
 from google.auth.exceptions import GoogleAuthError
 from requests import RequestException
 
-from storage.blobs.clients import CONNECT_S, READ_S
+from storage.blobs.clients import Limits
 from storage.errors import (
     RangeNotSatisfiable,
     SourceChanged,
@@ -84,7 +84,7 @@ class GcsSource:
         return data
 
 
-_TIMEOUT = (CONNECT_S, READ_S)
+_TIMEOUT = (Limits().connect_s, Limits().read_s)
 
 
 def _ours(error: Exception) -> StoreError:

@@ -11,7 +11,9 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from storage import keys
-from storage.blobs.clients import PerProcess, gcs_client, s3_client
+from storage.blobs.clients import Limits, PerProcess
+from storage.blobs.gcs_client import gcs_client
+from storage.blobs.s3_client import s3_client
 from storage.blobs.source_file import FileSource
 from storage.blobs.source_gcs import GcsSource
 from storage.blobs.source_s3 import S3Source
@@ -27,8 +29,8 @@ class SourceSettings:
     external_bases: tuple[str, ...] = ()
     staging_roots: tuple[str, ...] = ()
     own: tuple[BlobStore, ...] = ()
-    s3: Callable[[], Any] = field(default_factory=lambda: PerProcess(s3_client))
-    gcs: Callable[[], Any] = field(default_factory=lambda: PerProcess(gcs_client))
+    s3: Callable[[], Any] = field(default_factory=lambda: PerProcess(lambda: s3_client(Limits())))
+    gcs: Callable[[], Any] = field(default_factory=lambda: PerProcess(lambda: gcs_client(Limits())))
 
 
 class Sources:

@@ -1,57 +1,21 @@
 """Every engine against the one contract."""
 
-import multiprocessing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
-from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 
-from storage.blobs.local import LocalBlobs
-from storage.blobs.signing import UrlSigner
-from storage.errors import Forbidden
-from storage.protocols import BlobStore
-from tests.storage.contracts.blob_store import Answer, Backend, BlobStoreContract
+from tests.storage.blobs.backend_local import local
+from tests.storage.contracts.blob_store import Backend, BlobStoreContract
 
-SECRET = b"s" * 32
-
-
-def open_local(root: Path) -> LocalBlobs:
-    return LocalBlobs(root, UrlSigner(SECRET, "aws"))
-
-
-def _run_local(root: Path, function: Callable[[BlobStore, int], str], number: int) -> str:
-    return function(open_local(root), number)
-
-
-def _local(tmp_path: Path) -> Backend:
-    store = open_local(tmp_path / "one")
-
-    def fetch(url: str) -> Answer:
-        parts = urlsplit(url)
-        key = unquote(parts.path.removeprefix("/v1/objects/aws/"))
-        given = {name: values[0] for name, values in parse_qs(parts.query).items()}
-        try:
-            grant = store.signer.verify(key, given)
-        except Forbidden:
-            return Answer(403, b"", None, None)
-        file, size, info = store.open_payload(grant.key)
-        with file:
-            body = file.read(size)
-        return Answer(200, body, grant.content_type or info.content_type, grant.disposition)
-
-    def in_processes(function: Callable[[BlobStore, int], str], count: int) -> list[str]:
-        with multiprocessing.get_context("spawn").Pool(count) as pool:
-            work = [(tmp_path / "one", function, number) for number in range(count)]
-            return pool.starmap(_run_local, work, chunksize=1)
-
-    return Backend(store, open_local(tmp_path / "two"), fetch, in_processes, min_part=1024)
-
-
-BACKENDS: dict[str, Callable[[Path], Backend]] = {"local": _local}
+BACKENDS: dict[str, Callable[[Path], AbstractContextManager[Backend]]] = {
+    "local": local,
+}
 
 
 class TestBlobStores(BlobStoreContract):
     @pytest.fixture(params=BACKENDS)
-    def backend(self, request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
-        return BACKENDS[request.param](tmp_path)
+    def backend(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
+        with BACKENDS[request.param](tmp_path) as backend:
+            yield backend

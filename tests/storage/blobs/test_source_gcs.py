@@ -10,7 +10,8 @@ import google.cloud.storage
 import pytest
 from gcp_storage_emulator.server import create_server  # type: ignore[import-untyped]
 
-from storage.blobs.clients import gcs_client
+from storage.blobs.clients import Limits
+from storage.blobs.gcs_client import gcs_client
 from storage.blobs.source_gcs import CHUNK, GcsSource
 from storage.errors import RangeNotSatisfiable, SourceChanged, Unavailable, Unprocessable
 from tests.serving import serving
@@ -30,7 +31,7 @@ def emulator() -> Iterator[str]:
 @pytest.fixture
 def gcs(emulator: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", emulator)
-    return gcs_client()
+    return gcs_client(Limits())
 
 
 def put(client: google.cloud.storage.Client, key: str, data: bytes, **metadata: str) -> None:
@@ -113,14 +114,14 @@ def strict(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Strict]]:
 
 
 def test_a_changed_object_is_noticed(strict: type[Strict]) -> None:
-    found = source(gcs_client(), "k")
+    found = source(gcs_client(Limits()), "k")
     assert b"".join(found.read("7")) == strict.data
     with pytest.raises(SourceChanged):
         list(found.read("6"))
 
 
 def test_a_range_outside_is_refused(strict: type[Strict]) -> None:
-    found = source(gcs_client(), "k")
+    found = source(gcs_client(Limits()), "k")
     for start in (10, 11):
         with pytest.raises(RangeNotSatisfiable):
             list(found.read("7", start=start))
@@ -131,7 +132,7 @@ def test_a_range_outside_is_refused(strict: type[Strict]) -> None:
 def test_what_may_not_be_read_is_not_found(strict: type[Strict]) -> None:
     strict.status = 403
     with pytest.raises(Unprocessable):
-        list(source(gcs_client(), "k").read("7"))
+        list(source(gcs_client(Limits()), "k").read("7"))
 
 
 def test_what_is_absent_is_not_found(gcs: Any) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from moto import mock_aws
 
-from storage.blobs.clients import PerProcess, s3_client
+from storage.blobs.clients import Limits, PerProcess
+from storage.blobs.s3_client import s3_client
 from storage.blobs.source_s3 import S3Source
 from storage.errors import RangeNotSatisfiable, SourceChanged, Unavailable, Unprocessable
 from tests.serving import serving
@@ -35,7 +36,7 @@ def _ambient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def s3() -> Iterator[Any]:
     with mock_aws():
-        client = s3_client()
+        client = s3_client(Limits())
         client.create_bucket(Bucket="staging")
         yield client
 
@@ -113,7 +114,7 @@ def test_without_credentials_it_may_work_later(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1")
     with pytest.raises(Unavailable):
-        source(s3_client()).head()
+        source(s3_client(Limits())).head()
 
 
 def test_one_client_serves_the_process() -> None:
@@ -156,7 +157,7 @@ def breaking(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Breaking]]:
 
 
 def test_a_stream_that_breaks_is_taken_up_where_it_broke(breaking: type[Breaking]) -> None:
-    assert content(source(s3_client()), 'e:"tag"') == Breaking.data
+    assert content(source(s3_client(Limits())), 'e:"tag"') == Breaking.data
     assert breaking.asked[0] is None
     assert all(asked is not None for asked in breaking.asked[1:])
     assert len(breaking.asked) >= 4
@@ -165,4 +166,4 @@ def test_a_stream_that_breaks_is_taken_up_where_it_broke(breaking: type[Breaking
 def test_a_stream_that_never_moves_is_given_up(breaking: type[Breaking]) -> None:
     breaking.most = 0
     with pytest.raises(Unavailable):
-        content(source(s3_client()), 'e:"tag"')
+        content(source(s3_client(Limits())), 'e:"tag"')

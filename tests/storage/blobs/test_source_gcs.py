@@ -152,4 +152,4 @@ def test_without_credentials_it_may_work_later(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("NO_GCE_CHECK", "true")
     monkeypatch.setenv("CLOUDSDK_CONFIG", "/nonexistent")
     with pytest.raises(Unavailable):
-        GcsSource("b", "k", gcs_client).head()
+        GcsSource("b", "k", lambda: gcs_client(Limits())).head()

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from pipelines import checksums, names
 from pipelines.checksums import PREFIX, Hashing
-from pipelines.copying import INLINE
+from pipelines.copying import INLINE, fill
 from storage import keys
 from storage.catalog import areas
 from storage.catalog.areas import Area
@@ -110,8 +110,7 @@ def _keep_large(stores: Stores, incoming: Incoming, key: str, hashing: Hashing) 
     part_size = checksums.part_size(incoming.length or 0)
     upload = stores.areas.upload(key, part_size=part_size, content_type=incoming.content_type)
     try:
-        for number, part in enumerate(checksums.parts(incoming.blocks, part_size), start=1):
-            upload.part(number, part)
+        fill(upload, incoming.blocks, part_size, stored=lambda _: None)
         hashed = hashing.result()
         upload.complete(metadata=_metadata(hashed.checksums), replace=True)
     except BaseException:

@@ -118,14 +118,7 @@ def publish(tx: Tx, row: files.Reserved) -> tuple[Todo, ...]:
     heads.lock(tx, KIND, [row.file.fqid.uuid])
     if not files.publish(tx, row.file.id):
         return ()
-    reveal(tx, row, row.file.origin)
+    files.reveal(tx, [row], row.file.origin)
     step = flow.Step.SYNC_LARGE if row.file.size >= flow.LARGE else flow.Step.SYNC
     follow = flow.follows("publish", KIND, row.file.origin, f"{KIND}:{row.file.fqid}")
     return tuple(todo._replace(step=step) for todo in follow)
-
-
-def reveal(tx: Tx, row: files.Reserved, replica: Replica) -> None:
-    """A file is whole in a replica: readers see it there. The caller holds its head."""
-    visibility.blob_seen(tx, [row.blob_id], replica)
-    visibility.record_seen(tx, KIND, row.file.id, replica)
-    visibility.show(tx, KIND, replica, row.file.fqid, row.file.id)

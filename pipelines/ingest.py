@@ -7,11 +7,12 @@ file be seen, or left behind, whose checksums are not all as declared.
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from pipelines import areas, checksums, files, flow, formats, records, topics
 from pipelines.checksums import PREFIX, Hashed, Hashing
-from pipelines.copying import INLINE, Beat, holds
+from pipelines.copying import INLINE, Beat, fill, holds
 from pipelines.limits import PENDING_RETRY_S
 from storage import keys
 from storage.catalog import Tx, heads, tasks, todo
@@ -305,10 +306,7 @@ def _kept_large(stores: Stores, row: TaskRow, source: Source, beat: Beat) -> Has
     hashing = Hashing(row.size)
     try:
         blocks = hashing.over(_read(stores, row, source, beat))
-        for number, part in enumerate(checksums.parts(blocks, part_size), start=1):
-            upload.part(number, part)
-            with stores.catalog.write() as tx:
-                tasks.progress(tx, row.id, min(number * part_size, row.size))
+        fill(upload, blocks, part_size, stored=partial(_note, stores, row, part_size))
         hashed = _compared(row, hashing.result())
         upload.complete()
     except AlreadyExists:
@@ -320,6 +318,11 @@ def _kept_large(stores: Stores, row: TaskRow, source: Source, beat: Beat) -> Has
         with stores.catalog.write() as tx:
             upload_rows.closed(tx, row.replica, key, upload.token)
     return hashed
+
+
+def _note(stores: Stores, row: TaskRow, part_size: int, number: int) -> None:
+    with stores.catalog.write() as tx:
+        tasks.progress(tx, row.id, min(number * part_size, row.size))
 
 
 def _make_visible(stores: Stores, row: TaskRow, hashed: Hashed, claim: Claim) -> tuple[Todo, ...]:

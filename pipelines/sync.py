@@ -54,8 +54,7 @@ def _copy_file(stores: Stores, row: file_rows.Reserved, target: Replica, beat: B
 
 def _reveal_files(tx: Tx, rows: Sequence[file_rows.Reserved], target: Replica) -> None:
     heads.lock(tx, files.KIND, [row.file.fqid.uuid for row in rows])
-    for row in rows:
-        files.reveal(tx, row, target)
+    file_rows.reveal(tx, rows, target)
 
 
 def _copy_blob(stores: Stores, file: FileVersion, target: Replica, beat: Beat) -> None:
@@ -146,7 +145,7 @@ def _bring_files(stores: Stores, idents: Sequence[int], target: Replica, beat: B
     """Copy the files that a bundle needs and that have not come on their own yet."""
     for start in range(0, len(idents), BATCH):
         with stores.catalog.read() as tx:
-            rows = [file_rows.by_id(tx, ident) for ident in idents[start : start + BATCH]]
+            rows = file_rows.by_ids(tx, idents[start : start + BATCH])
         copy = partial(_copy_file, stores, target=target, beat=beat)
         with ThreadPoolExecutor(PARALLEL) as pool:
             for _ in pool.map(copy, rows):

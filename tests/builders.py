@@ -93,5 +93,5 @@ def make_file(
     with stores.catalog.write() as tx:
         files.publish(tx, row)
         for replica in REPLICAS if everywhere else ():
-            files.reveal(tx, row, replica)
+            file_rows.reveal(tx, [row], replica)
     return fqid

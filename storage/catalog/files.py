@@ -92,6 +92,12 @@ def by_id(tx: Tx, ident: int) -> Reserved:
     return _reserved(tx.execute(_whole().where(files.c.id == ident)).one())
 
 
+def by_ids(tx: Tx, idents: Sequence[int]) -> list[Reserved]:
+    """The rows of known ids, a few hundred at a time, by id."""
+    rows = tx.execute(_whole().where(files.c.id.in_(idents)).order_by(files.c.id))
+    return [_reserved(row) for row in rows]
+
+
 def by_fqid(tx: Tx, fqid: FQID) -> Reserved | None:
     """The row of a version, published or not, wherever it is."""
     query = _whole().where(files.c.uuid == fqid.uuid, files.c.version == fqid.version)
@@ -158,6 +164,37 @@ def publish(tx: Tx, ident: int) -> bool:
     """Mark a reserved row published; False when it was before."""
     fresh = update(files).where(files.c.id == ident, files.c.published_us.is_(None))
     return bool(tx.execute(fresh.values(published_us=now_us(tx))).rowcount)
+
+
+def reveal(tx: Tx, rows: Sequence[Reserved], replica: Replica) -> None:
+    """These files are whole in a bucket, bytes and record: readers see them there, and a condemned
+    blob of theirs is revived. The caller holds their heads."""
+    columns: bulk.Columns = {
+        "id": ("bigint", [row.file.id for row in rows]),
+        "uuid": ("text", [row.file.fqid.uuid for row in rows]),
+        "version": ("text", [row.file.fqid.version for row in rows]),
+        "blob_id": ("bigint", [row.blob_id for row in rows]),
+    }
+    source, parameters = bulk.derived(tx, "whole", columns)
+    for statement in _REVEAL:
+        given = {**parameters, "replica": replica, "now": now_us(tx)}
+        tx.execute(sql(statement.format(source=source)), given)
+
+
+_REVEAL = (
+    # One blob may be several files, and one statement must not touch a row twice; sorted, so that
+    # two that reveal the same blobs wait for each other in one direction only.
+    "INSERT INTO blob_replicas (blob_id, replica, state, at_us)"
+    " SELECT DISTINCT blob_id, :replica, 'present', :now FROM {source} WHERE true ORDER BY blob_id"
+    " ON CONFLICT (blob_id, replica) DO UPDATE SET state = 'present', at_us = excluded.at_us",
+    "INSERT INTO presence (kind, id, replica, at_us, diverged)"
+    " SELECT 'file', id, :replica, :now, false FROM {source} WHERE true ORDER BY id"
+    " ON CONFLICT (kind, id, replica)"
+    " DO UPDATE SET at_us = excluded.at_us, diverged = excluded.diverged",
+    "INSERT INTO visible (kind, replica, uuid, version, id)"
+    " SELECT 'file', :replica, uuid, version, id FROM {source} WHERE true ORDER BY uuid, version"
+    " ON CONFLICT DO NOTHING",
+)
 
 
 def reserved_before(tx: Tx, us: int, *, limit: int) -> list[FQID]:

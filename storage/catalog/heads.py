@@ -1,9 +1,10 @@
 """Head rows: one a uuid, locked first by every writer of it, several in sorted order."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from sqlalchemy import select, tuple_
 
+from storage.catalog import bulk
 from storage.catalog.engine import Tx, sql
 from storage.catalog.schema import heads
 
@@ -18,12 +19,37 @@ _CHANGE = sql(
 
 def lock(tx: Tx, kind: str, uuids: Iterable[str]) -> None:
     """Hold these uuids until the unit of work ends, creating their heads where absent."""
-    for uuid in sorted(set(uuids)):
-        named = {"kind": kind, "uuid": uuid}
-        tx.execute(_CREATE, named)
-        # On SQLite the unit of work holds the whole catalog.
-        if tx.dialect.name != "sqlite":
-            tx.execute(_HOLD, named).scalar_one()
+    wanted = sorted(set(uuids))
+    if len(wanted) != 1:
+        _lock_many(tx, kind, wanted)
+        return
+    named = {"kind": kind, "uuid": wanted[0]}
+    tx.execute(_CREATE, named)
+    # On SQLite the unit of work holds the whole catalog.
+    if tx.dialect.name != "sqlite":
+        tx.execute(_HOLD, named).scalar_one()
+
+
+def _lock_many(tx: Tx, kind: str, uuids: Sequence[str]) -> None:
+    """The same in two statements, each of which goes through the heads in their order."""
+    source, parameters = bulk.derived(tx, "wanted", {"uuid": ("text", uuids)})
+    named = {**parameters, "kind": kind}
+    tx.execute(
+        sql(
+            f"INSERT INTO heads (kind, uuid) SELECT :kind, uuid FROM {source} WHERE true"
+            " ORDER BY uuid ON CONFLICT (kind, uuid) DO NOTHING"
+        ),
+        named,
+    )
+    if tx.dialect.name != "sqlite":
+        held = tx.execute(
+            sql(
+                f"SELECT h.id FROM {source} JOIN heads AS h ON h.kind = :kind"
+                ' AND h.uuid = wanted.uuid COLLATE "C" ORDER BY h.uuid FOR UPDATE OF h'
+            ),
+            named,
+        )
+        assert len(held.all()) == len(uuids)
 
 
 def change(tx: Tx, kind: str, uuid: str) -> int:

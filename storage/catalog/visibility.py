@@ -1,7 +1,5 @@
 """What readers see, and which bucket has which record: two narrow tables, ranges of their keys."""
 
-from collections.abc import Iterable
-
 from sqlalchemy import delete, select, tuple_
 
 from storage.catalog.engine import Tx, now_us, sql
@@ -96,16 +94,3 @@ def forget_record(tx: Tx, kind: str, ident: int, replica: Replica) -> None:
 def count_diverged(tx: Tx) -> int:
     """Records that differ between buckets: never overwritten, always alarmed."""
     return len(tx.execute(select(presence.c.id).where(presence.c.diverged.is_(True))).all())
-
-
-def blob_seen(tx: Tx, blob_ids: Iterable[int], replica: Replica) -> None:
-    """These blobs are in this bucket with the right bytes; a condemned one is revived."""
-    for blob_id in sorted(set(blob_ids)):
-        tx.execute(
-            sql(
-                "INSERT INTO blob_replicas (blob_id, replica, state, at_us)"
-                " VALUES (:blob, :replica, 'present', :now) ON CONFLICT (blob_id, replica)"
-                " DO UPDATE SET state = 'present', at_us = excluded.at_us"
-            ),
-            {"blob": blob_id, "replica": replica, "now": now_us(tx)},
-        )

@@ -1,6 +1,5 @@
 """Checkouts over HTTP: ask for a copy of a bundle, ask how far it is."""
 
-from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -14,10 +13,8 @@ from pipelines import checkouts
 from pipelines.checkouts import Wanted
 from storage.catalog.checkouts import Job
 from storage.errors import Forbidden
-from storage.model import Replica
 
 TAG = "checkout"
-SCHEMES: Mapping[Replica, str] = {"aws": "s3", "gcp": "gs"}
 
 EXPIRED = "The copies were kept for as long as the store keeps them, and are gone."
 
@@ -51,7 +48,8 @@ def _check_destination(call: Call[Versioned, Checkout], destination: str) -> Non
     settings = call.services.settings
     require(call.principal, CHECKOUT_ELSEWHERE, settings)
     allowed = any(fnmatchcase(destination, name) for name in settings.checkout_destinations)
-    own = call.stores.sources.own(f"{SCHEMES[call.query.replica]}://{destination}/x")
+    scheme = call.stores.replicas[call.query.replica].direct_url("").partition(":")[0]
+    own = call.stores.sources.own(f"{scheme}://{destination}/x")
     if own or not allowed:
         raise Forbidden(f"Checkouts may not go to {destination}.")
 

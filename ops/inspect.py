@@ -41,7 +41,7 @@ def status(settings: Settings) -> None:
 def sweep(settings: Settings) -> None:
     """Compare the buckets with the catalog now; what is missing becomes ordinary work."""
     opened = connect(replace(settings, secret_key=tokens.secret_key(settings)))
-    swept = sweeps.replication(opened)
+    swept = [*sweeps.replication(opened), *sweeps.indexing(opened)]
     rows = ((one.kind, one.replica, one.seen, one.missing, one.strange) for one in swept)
     show(Console(), "Sweep", ("kind", "replica", "there", "missing", "unknown"), rows)
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pipelines.flow import Step
 from storage import keys
 from storage.catalog import bundles as bundle_rows
+from storage.catalog import documents, now_us, todo, uploads, visibility
 from storage.catalog import files as file_rows
-from storage.catalog import now_us, todo, uploads, visibility
 from storage.errors import NotFound
 from storage.model import FQID, REPLICAS, Replica, Todo
 from storage.stores import Stores
@@ -21,6 +21,9 @@ log = logging.getLogger(__name__)
 BATCH = 1_000
 SETTLED_US = 120_000_000
 """Age below which a version is left to its own to-do rows."""
+INDEXED_US = 5_000_000
+"""The same of what was recorded only once it could be found: a page of the index may be older than
+the page of the catalog that it is compared with."""
 KINDS: tuple[keys.Kind, ...] = ("file", "bundle")
 
 
@@ -141,6 +144,50 @@ def _known(stores: Stores, kind: keys.Kind) -> Iterator[str]:
         with stores.catalog.read() as tx:
             settled = now_us(tx) - SETTLED_US
             page = rows.published_after(tx, after, before_us=settled, limit=BATCH)
+        yield from map(str, page)
+        if len(page) < BATCH:
+            return
+        after = page[-1]
+
+
+def indexing(stores: Stores) -> list[Swept]:
+    """Compare every replica's index with what the catalog says was indexed there, and enqueue again
+    what the engine lost; nobody is told twice of a bundle that is found again."""
+    return [_compare_index(stores, replica) for replica in REPLICAS]
+
+
+def _compare_index(stores: Stores, replica: Replica) -> Swept:
+    both, lacking, strange = 0, 0, 0
+    batch: list[Todo] = []
+    held = map(str, stores.search[replica].held())
+    for name, side in differences(_indexed(stores, replica), held):
+        both += side == 0
+        lacking += side == -1
+        strange += side == 1
+        if side == -1:
+            batch.append(Todo(Step.INDEX, replica, name))
+        if len(batch) == BATCH:
+            _index_again(stores, batch)
+            batch = []
+    _index_again(stores, batch)
+    return Swept("document", replica, both, lacking, strange)
+
+
+def _index_again(stores: Stores, wanted: list[Todo]) -> None:
+    if not wanted:
+        return
+    with stores.catalog.write() as tx:
+        todo.add_new(tx, wanted)
+    log.warning("sweep: %d documents to be indexed again in %s", len(wanted), wanted[0].replica)
+
+
+def _indexed(stores: Stores, replica: Replica) -> Iterator[str]:
+    """What was said to be indexed, a page at a time."""
+    after = FQID("", "")
+    while True:
+        with stores.catalog.read() as tx:
+            settled = now_us(tx) - INDEXED_US
+            page = documents.recorded_after(tx, replica, after, before_us=settled, limit=BATCH)
         yield from map(str, page)
         if len(page) < BATCH:
             return

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from storage.model import FQID
 from storage.query.grammar import Clause
 
 BLOCK = 1024 * 1024
@@ -127,9 +128,10 @@ class BlobStore(Protocol):
         """Copy, content type and metadata too, inside the engine and not through us.
 
         Without `pin` what lies there now: the caller holds the `crc32c` or `etag` of what comes
-        back to what it expects. None when `source` is of another engine: the caller streams instead. AlreadyExists when the
-        key is taken, SourceChanged when `pin` no longer fits. `resume` is a token that `progress`
-        was given by a copy of the same source that died; one that is gone starts anew.
+        back to what it expects. None when `source` is of another engine: the caller streams
+        instead. AlreadyExists when the key is taken, SourceChanged when `pin` no longer fits.
+        `resume` is a token that `progress` was given by a copy of the same source that died; one
+        that is gone starts anew.
         """
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[BlobInfo]:
@@ -242,6 +244,10 @@ class SearchIndex(Protocol):
 
     def get(self, uuid: str, version: str) -> bytes | None:
         """The verbatim live document, or None."""
+
+    def held(self) -> Iterator[FQID]:
+        """What the engine holds, documents and stubs, by uuid, then version; what others write
+        meanwhile may be there or not. Nothing at all when the engine lost its index."""
 
     def begin_rebuild(self) -> str:
         """Open a new generation that `write` fills beside the current one; returns its name."""

@@ -96,9 +96,17 @@ class Clock:
         sweeps.reservations(self._stores, grace_s=self._settings.reservation_grace_s)
 
     def sweep(self) -> None:
-        """Compare buckets and catalog; clean up what is too old."""
+        """Compare buckets and catalog."""
         for swept in sweeps.replication(self._stores):
             log.info("sweep: %s", swept)
+
+    def search_again(self) -> None:
+        """Compare indexes and catalog."""
+        for swept in sweeps.indexing(self._stores):
+            log.info("sweep: %s", swept)
+
+    def tidy(self) -> None:
+        """Clean up what is too old."""
         sweeps.unfinished_uploads(self._stores, older_than_s=UPLOAD_AGE_S)
         sweeps.temporaries(self._stores, older_than_s=UPLOAD_AGE_S, now=time.time())
         with self._stores.catalog.read() as tx:
@@ -118,6 +126,8 @@ def scheduled(clock: Clock, settings: config.Settings) -> BackgroundScheduler:
         (clock.number, settings.sequencer_s),
         (clock.complete, settings.reservation_grace_s / 3),
         (clock.sweep, settings.sweep_s),
+        (clock.search_again, settings.sweep_s),
+        (clock.tidy, settings.sweep_s),
     ):
         scheduler.add_job(clock.job(work), "interval", seconds=seconds)
     return scheduler

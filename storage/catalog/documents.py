@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 
 import orjson
-from sqlalchemy import select
+from sqlalchemy import select, tuple_
 
 from storage.catalog.engine import Tx, now_us, sql
-from storage.catalog.schema import documents, shapes
-from storage.model import Replica
+from storage.catalog.schema import bundles, documents, shapes
+from storage.model import FQID, Replica
 
 Kinds = Mapping[str, str]
 """Path in a document → kind of its leaves."""
@@ -51,6 +51,21 @@ def record(
             "now": now_us(tx),
         },
     )
+
+
+def recorded_after(
+    tx: Tx, replica: Replica, after: FQID, *, before_us: int, limit: int
+) -> list[FQID]:
+    """What a replica's index should hold, stubs too, by uuid, then version, after a given one."""
+    query = (
+        select(bundles.c.uuid, bundles.c.version)
+        .join(documents, documents.c.bundle_id == bundles.c.id)
+        .where(documents.c.replica == replica, documents.c.state.in_(("indexed", "stub")))
+        .where(documents.c.at_us < before_us)
+        .where(tuple_(bundles.c.uuid, bundles.c.version) > (after.uuid, after.version))
+    )
+    rows = tx.execute(query.order_by(bundles.c.uuid, bundles.c.version).limit(limit))
+    return [FQID(row[0], row[1]) for row in rows]
 
 
 def shapes_of(tx: Tx, replica: Replica, descriptor: str) -> list[Kinds]:

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from storage.errors import Invalid
+from storage.model import FQID
 from storage.protocols import Hit, IndexedDocument, Refusal, SearchPage
 from storage.query.clauses import Clause, MatchAll
 from storage.search import tables
@@ -22,6 +23,7 @@ from storage.search.sets import Search
 # Up to this many hits are sorted; more are met in order along the index of versions.
 FEW_HITS = 5_000
 RETRIES_OF_A_VANISHED_FILE = 5
+PAGE = 1_000
 
 
 class EmbeddedIndex:
@@ -84,6 +86,21 @@ class EmbeddedIndex:
             ).fetchone()
             return _body(connection, found[0]) if found else None
 
+    def held(self) -> Iterator[FQID]:
+        """What is there, stubs too, by uuid, then version; a page at a time."""
+        after = ("", "")
+        while True:
+            with self._reading() as connection:
+                rows = connection.execute(
+                    "SELECT uuid, version FROM doc WHERE (uuid, version) > (?, ?)"
+                    " ORDER BY uuid, version LIMIT ?",
+                    (*after, PAGE),
+                ).fetchall()
+            yield from (FQID(*row) for row in rows)
+            if len(rows) < PAGE:
+                return
+            after = rows[-1]
+
     def begin_rebuild(self) -> str:
         """Open a new generation, or go on with the one that is being built; returns its name."""
         with _translated(), self._files.locked() as generations:
@@ -106,7 +123,8 @@ class EmbeddedIndex:
         return f"SQLite {sqlite3.sqlite_version}, {self._files.now().current}"
 
     def close(self) -> None:
-        """Close this thread's connections."""
+        """Close this thread's connections; new ones are made when they are wanted."""
+        vars(self._mine).pop("process", None)
         for connection in vars(self._mine).pop("connections", {}).values():
             connection.close()
 

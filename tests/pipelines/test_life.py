@@ -8,7 +8,17 @@ from typing import Any
 
 import pytest
 
-from pipelines import areas, checkouts, checksums, ingest, manifests, subscriptions, tombstones
+from config.settings import Settings
+from pipelines import (
+    areas,
+    checkouts,
+    checksums,
+    ingest,
+    manifests,
+    subscriptions,
+    sweeps,
+    tombstones,
+)
 from pipelines.ingest import Deposit
 from pipelines.manifests import NewBundle, NewEntry
 from pipelines.subscriptions import NewSubscription
@@ -224,3 +234,28 @@ def test_metadata_that_does_not_parse_is_reported_and_the_rest_found(
     assert found(stores, "aws", {"match": {"files.good_json.a": "b"}}) == [str(fqid)]
     document = json.loads(stores.search["aws"].get(fqid.uuid, fqid.version) or b"{}")
     assert [error["file"] for error in document["errors"]] == ["bad.json"]
+
+
+def test_documents_that_an_index_lost_are_found_again_and_nobody_is_told_twice(
+    stores: Stores, drain: Drain, settings: Settings
+) -> None:
+    stored = subscribe(stores, es_query={})
+    fqid, gone = mouse(stores, drain), mouse(stores, drain)
+    drain()
+    tombstones.bury(stores, "aws", gone.uuid, None, reason="wrong", author=OWNER)
+    drain()
+    before = told(stores, stored)
+    for index in stores.search.values():
+        index.close()  # type: ignore[attr-defined]
+    for file in (settings.home / "search").iterdir():
+        file.unlink()
+    with stores.catalog.write() as tx:
+        tx.exec_driver_sql("UPDATE documents SET at_us = at_us - 1000000000")
+    lost = {swept.replica: swept.missing for swept in sweeps.indexing(stores)}
+    assert lost == {"aws": 2, "gcp": 2}
+    drain()
+    for replica in stores.replicas:
+        assert set(stores.search[replica].held()) == {fqid, gone}
+        assert found(stores, replica, {}) == [str(fqid)]
+    assert told(stores, stored) == before
+    assert [swept.missing for swept in sweeps.indexing(stores)] == [0, 0]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from storage.errors import Invalid, NotFound
+from storage.model import FQID
 from storage.protocols import IndexedDocument, SearchIndex
 from storage.query.analysis import flatten
 from storage.query.clauses import Clause, MatchAll
@@ -241,6 +242,13 @@ class SearchIndexContract:
     ) -> None:
         with pytest.raises(NotFound):
             index.finish_rebuild("no such generation")
+
+    def test_what_it_holds_is_told_in_order_stubs_too(self, index: SearchIndex) -> None:
+        assert list(index.held()) == []
+        index.write([made(number) for number in range(7)])
+        index.write([stub(2, change=2), stub(8, change=1)])
+        numbers = (0, 1, 2, 3, 4, 5, 6, 8)
+        assert list(index.held()) == sorted(FQID(*named(number)) for number in numbers)
 
     def test_the_engine_names_itself(self, index: SearchIndex) -> None:
         assert index.ping()

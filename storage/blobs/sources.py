@@ -5,9 +5,8 @@ an upload area by the URL that its files are put to.
 """
 
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
 from storage import keys
@@ -29,8 +28,7 @@ class SourceSettings:
     external_bases: tuple[str, ...] = ()
     staging_roots: tuple[str, ...] = ()
     own: tuple[BlobStore, ...] = ()
-    s3: Callable[[], Any] = field(default_factory=lambda: PerProcess(lambda: s3_client(Limits())))
-    gcs: Callable[[], Any] = field(default_factory=lambda: PerProcess(lambda: gcs_client(Limits())))
+    limits: Limits = Limits()
 
 
 class Sources:
@@ -38,6 +36,8 @@ class Sources:
 
     def __init__(self, settings: SourceSettings) -> None:
         self._settings = settings
+        self._s3 = PerProcess(lambda: s3_client(settings.limits))
+        self._gcs = PerProcess(lambda: gcs_client(settings.limits))
         self._roots = tuple(os.path.realpath(root) for root in settings.staging_roots)
 
     def open(self, url: str) -> Source:
@@ -48,9 +48,9 @@ class Sources:
         scheme, _, rest = url.partition("://")
         match scheme.lower():
             case "s3":
-                return S3Source(*_bucket_and_key(rest), self._settings.s3)
+                return S3Source(*_bucket_and_key(rest), self._s3)
             case "gs":
-                return GcsSource(*_bucket_and_key(rest), self._settings.gcs)
+                return GcsSource(*_bucket_and_key(rest), self._gcs)
             case "file":
                 return self._open_file(url)
         raise Invalid(f"no source can be read from {scheme}", code="unknown_source_schema")

@@ -6,7 +6,7 @@ an upload area by the URL that its files are put to.
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
 from storage import keys
@@ -28,7 +28,7 @@ class SourceSettings:
     external_bases: tuple[str, ...] = ()
     staging_roots: tuple[str, ...] = ()
     own: tuple[BlobStore, ...] = ()
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
 
 
 class Sources:

@@ -161,7 +161,8 @@ def _in_parts(
     blocks = source.read(key, start=kept * step) if kept * step < wanted.size else iter(())
     hashed = hashing.over(blocks) if hashing else blocks
     try:
-        fill(upload, hashed, step, first=kept + 1, stored=lambda _: beat(0))
+        told = partial(_moved, beat, ledger, upload.token)
+        fill(upload, hashed, step, first=kept + 1, stored=told)
         if hashing:
             _refuse_wrong(wanted.checksums, hashing, key)
         return upload.complete()

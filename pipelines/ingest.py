@@ -31,7 +31,7 @@ from storage.errors import (
     Unprocessable,
 )
 from storage.model import FQID, REPLICAS, Claim, Replica, Todo
-from storage.protocols import DEFAULT_TYPE, BlobInfo, BlobStore, Source
+from storage.protocols import DEFAULT_TYPE, BlobInfo, BlobStore, Source, Upload
 from storage.stores import Stores
 
 MAX_TYPE = 1024
@@ -306,7 +306,7 @@ def _kept_large(stores: Stores, row: TaskRow, source: Source, beat: Beat) -> Has
     hashing = Hashing(row.size)
     try:
         blocks = hashing.over(_read(stores, row, source, beat))
-        fill(upload, blocks, part_size, stored=partial(_note, stores, row, part_size))
+        fill(upload, blocks, part_size, stored=partial(_note, stores, row, upload, part_size))
         hashed = _compared(row, hashing.result())
         upload.complete()
     except AlreadyExists:
@@ -320,8 +320,10 @@ def _kept_large(stores: Stores, row: TaskRow, source: Source, beat: Beat) -> Has
     return hashed
 
 
-def _note(stores: Stores, row: TaskRow, part_size: int, number: int) -> None:
+def _note(stores: Stores, row: TaskRow, upload: Upload, part_size: int, number: int) -> None:
+    """How far it is, and that it goes on."""
     with stores.catalog.write() as tx:
+        upload_rows.touched(tx, row.replica, keys.blob(row.declared.sha256), upload.token)
         tasks.progress(tx, row.id, min(number * part_size, row.size))
 
 

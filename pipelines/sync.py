@@ -4,6 +4,7 @@ A half copy is never visible: what a record names is in the bucket, with the rig
 the record is. Every step may run twice, half, or beside its twin.
 """
 
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -22,6 +23,8 @@ from storage.stores import Stores
 PARALLEL = 4
 """Files of one bundle that are copied at the same time."""
 BATCH = 256
+TOUCH_S = 60.0
+"""How often an upload that goes on says so: the sweep of unfinished ones waits for much longer."""
 
 
 def sync(stores: Stores, claim: Claim, beat: Beat) -> tuple[Todo, ...]:
@@ -84,6 +87,7 @@ class _Unfinished:
     def __init__(self, stores: Stores, target: Replica, key: str) -> None:
         self._stores, self._target, self._key = stores, target, key
         self._noted: str | None = None
+        self._touched = -TOUCH_S
 
     def token(self) -> str | None:
         """See copying.Ledger."""
@@ -92,12 +96,13 @@ class _Unfinished:
         return self._noted
 
     def note(self, token: str) -> None:
-        """See copying.Ledger; one write for each new token."""
-        if token == self._noted:
+        """See copying.Ledger; one write for each new token, and now and then for an old one."""
+        known, now = token == self._noted, time.monotonic()
+        if known and now < self._touched + TOUCH_S:
             return
         with self._stores.catalog.write() as tx:
-            uploads.opened(tx, self._target, self._key, token)
-        self._noted = token
+            (uploads.touched if known else uploads.opened)(tx, self._target, self._key, token)
+        self._noted, self._touched = token, now
 
     def close(self) -> None:
         """See copying.Ledger."""

@@ -1,0 +1,91 @@
+"""PostgreSQL under the catalog: how a unit of work begins, and how its server is reached.
+
+All that a unit of work wants of its session is said while it begins, and ends with it: nothing is
+kept in the session, so that a pooler may give every unit of work another one.
+"""
+
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import DBAPIError, OperationalError
+
+from storage.catalog.kinds import DURABLE, KIND, PASSING, READING, Kind, Limits
+
+CLOCK = "CAST(extract(epoch FROM statement_timestamp()) * 1000000 AS bigint)"
+"""When the server took the statement up. Stable within it, so that an index may be asked."""
+
+LOCK_S, IDLE_S = 30, 60
+"""The longest wait for a lock; and for a client that vanished while it held some."""
+
+_IDLE = f"SET LOCAL idle_in_transaction_session_timeout TO '{IDLE_S}s'"
+_WAIT = f"SET LOCAL lock_timeout TO '{LOCK_S}s'"
+# One message each. A reader sees one state of the catalog throughout, as it does on SQLite.
+_BEGIN: dict[Kind, str] = {
+    READING: f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_IDLE}",
+    DURABLE: f"BEGIN ISOLATION LEVEL READ COMMITTED; {_IDLE}; {_WAIT}",
+    PASSING: f"BEGIN ISOLATION LEVEL READ COMMITTED; {_IDLE}; {_WAIT};"
+    " SET LOCAL synchronous_commit TO off",
+}
+
+# What libpq is told unless the URL says otherwise: a server or a network that is gone is noticed
+# within a minute, not after two hours.
+_REACHED = {
+    "application_name": "store",
+    "connect_timeout": "10",
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "60000",
+}
+RECYCLE_S = 3600
+"""Age at which a connection is replaced: servers behind one name are spread over again."""
+
+# Classes: connection, rollback of a transaction (deadlock), resources, not now, an operator's
+# intervention (shutdown, start, cancel), system. Of 25: a standby, and a time-out of ours.
+_PASSING_CLASSES = frozenset({"08", "40", "53", "55", "57", "58"})
+_PASSING_STATES = frozenset({"25006", "25P03"})
+
+
+def engine(url: str, limits: Limits) -> Engine:
+    """The engine of a server; nothing is connected yet."""
+    told = make_url(url)
+    made = create_engine(
+        told,
+        pool_size=limits.connections,
+        max_overflow=limits.overflow,
+        pool_timeout=limits.wait_s,
+        pool_recycle=RECYCLE_S,
+        pool_use_lifo=True,
+        hide_parameters=True,
+        # The driver would begin on its own, with a message of its own: `_begin` does.
+        connect_args={"autocommit": True}
+        | {name: value for name, value in _REACHED.items() if name not in told.query},
+    )
+    event.listen(made, "connect", _prepare)
+    event.listen(made, "begin", _begin)
+    return made
+
+
+def passes(error: DBAPIError) -> bool:
+    """Whether waiting may help. Errors without a state are those of reaching the server."""
+    cause: Any = error.orig
+    if not hasattr(cause, "sqlstate"):
+        return False
+    state: str | None = cause.sqlstate
+    if state is None:
+        return isinstance(error, OperationalError)
+    return state[:2] in _PASSING_CLASSES or state in _PASSING_STATES
+
+
+def _prepare(connection: Any, _record: Any) -> None:
+    """Statements are prepared only where nothing stands between: whom a pooler gives to every unit
+    of work another session cannot find them again. A pooler makes up the process id it tells."""
+    served_by = connection.execute("SELECT pg_backend_pid()").fetchone()[0]
+    if served_by != connection.info.backend_pid:
+        connection.prepare_threshold = None
+
+
+def _begin(connection: Connection) -> None:
+    kind: Kind = connection.get_execution_options().get(KIND, DURABLE)
+    connection.exec_driver_sql(_BEGIN[kind])

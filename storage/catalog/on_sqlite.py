@@ -1,0 +1,91 @@
+"""SQLite under the catalog: one writer at a time.
+
+A writing unit of work first queues on a file lock, then begins IMMEDIATE: waiting in the kernel's
+queue is fair, where SQLite's own busy time-out starves writers.
+"""
+
+import fcntl
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.pool import QueuePool
+
+from storage.catalog.kinds import DURABLE, KIND, PASSING, Limits
+
+# Codes of SQLite: busy, locked, read-only, I/O error, full, cannot open.
+_PASSING = frozenset({5, 6, 8, 10, 13, 14})
+
+_SYNCHRONOUS = {DURABLE: "PRAGMA synchronous=FULL", PASSING: "PRAGMA synchronous=NORMAL"}
+_PRAGMAS = (
+    "journal_mode=WAL",
+    "synchronous=FULL",
+    "foreign_keys=OFF",
+    "busy_timeout=30000",
+    "cache_size=-32000",
+    "mmap_size=268435456",
+    "temp_store=MEMORY",
+)
+
+
+def engine(url: str, limits: Limits) -> Engine:
+    """The engine of a file; nothing is opened yet."""
+    # The errors of a statement end in logs and in what /health says of a parked row.
+    made = create_engine(
+        url,
+        poolclass=QueuePool,
+        pool_size=limits.connections,
+        max_overflow=limits.overflow,
+        pool_timeout=limits.wait_s,
+        hide_parameters=True,
+    )
+    event.listen(made, "connect", _prepare)
+    event.listen(made, "begin", _begin)
+    return made
+
+
+def passes(error: DBAPIError) -> bool:
+    """Whether waiting may help: the driver calls a misspelled statement operational too."""
+    if not isinstance(error, OperationalError) or not isinstance(error.orig, sqlite3.Error):
+        return False
+    return error.orig.sqlite_errorcode & 0xFF in _PASSING
+
+
+class Turns:
+    """Whose turn it is to write, over all threads and processes."""
+
+    def __init__(self, of: Engine) -> None:
+        self._path = f"{of.url.database}.lock"
+        self._turn = threading.Lock()
+
+    @contextmanager
+    def take(self) -> Iterator[None]:
+        """Wait for ours, and hold it."""
+        with self._turn:
+            handle = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX)
+                yield
+            finally:
+                os.close(handle)
+
+
+def _prepare(connection: sqlite3.Connection, _record: Any) -> None:
+    # The driver must not begin on its own: `_begin` does, with the right kind of lock.
+    connection.isolation_level = None
+    for pragma in _PRAGMAS:
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _begin(connection: Connection) -> None:
+    writes = _SYNCHRONOUS.get(connection.get_execution_options().get(KIND, ""))
+    if writes:
+        # Only between two units of work; what was not synced is with the next that is.
+        driver: sqlite3.Connection = connection.connection.driver_connection  # type: ignore[assignment]
+        driver.execute(writes)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -1,19 +1,95 @@
-"""The client of S3."""
+"""The client of S3: what it costs and how it signs is set here, once for replicas and sources."""
 
+from dataclasses import dataclass
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import boto3.session
 from botocore.config import Config
 
 from storage.blobs.clients import Limits
+from storage.blobs.s3_signing import Credentials, Place
+from storage.errors import Unavailable
+
+_DEFAULT_REGION = "us-east-1"
+"""What a server of one's own is told when nothing names a region."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Where S3 is and who asks; what is None is ambient. `public` is the endpoint's name among
+    those who are given signed URLs."""
+
+    endpoint: str | None = None
+    public: str | None = None
+    region: str | None = None
+    profile: str | None = None
 
 
 def s3_client(limits: Limits) -> Any:
     """An S3 client with the ambient credentials, region and endpoint."""
-    config = Config(
+    return Connection(Server(), limits).client
+
+
+class Connection:
+    """One process's way to a server: one client, and what signs URLs.
+
+    Building a client reads half a megabyte of service description: one a process is right.
+    """
+
+    def __init__(self, server: Server, limits: Limits) -> None:
+        self._server = server
+        self._session = boto3.session.Session(profile_name=server.profile)
+        ambient = self._session.region_name
+        self.client: Any = self._session.client(
+            "s3",
+            endpoint_url=server.endpoint,
+            region_name=server.region or ambient or (_DEFAULT_REGION if server.endpoint else None),
+            config=_config(server, limits),
+        )
+
+        self._places: dict[str, Place] = {}
+
+    def credentials(self) -> Credentials:
+        """Those of this moment: they may be temporary."""
+        found = self._session.get_credentials()
+        now = found.get_frozen_credentials() if found else None
+        if now is None or not now.access_key or not now.secret_key:
+            raise Unavailable("there are no S3 credentials to sign a URL with")
+        return Credentials(now.access_key, now.secret_key, now.token)
+
+    def place(self, bucket: str) -> Place:
+        """Where strangers find a bucket: as the client's own signed URLs say, or at `public`."""
+        if bucket not in self._places:
+            self._places[bucket] = self._found(bucket)
+        return self._places[bucket]
+
+    def _found(self, bucket: str) -> Place:
+        example = urlsplit(
+            self.client.generate_presigned_url("get_object", Params={"Bucket": bucket, "Key": "k"})
+        )
+        region = parse_qs(example.query)["X-Amz-Credential"][0].split("/")[2]
+        base = f"{example.scheme}://{example.netloc}{example.path.removesuffix('/k')}"
+        public = self._server.public
+        return Place(f"{public.rstrip('/')}/{bucket}" if public else base, region)
+
+
+def _config(server: Server, limits: Limits) -> Config:
+    return Config(
         connect_timeout=limits.connect_s,
         read_timeout=limits.read_s,
-        retries={"max_attempts": limits.attempts, "mode": "standard"},
+        # Bounded, with jitter, and with a quota: in an outage most calls fail at once.
+        retries={"total_max_attempts": limits.attempts, "mode": "standard"},
         max_pool_connections=limits.connections,
+        tcp_keepalive=True,
+        signature_version="s3v4",
+        s3={
+            # What is sent carries a CRC-32C in a signed header; a SHA-256 beside it buys nothing.
+            "payload_signing_enabled": False,
+            # A server of one's own has one name, not one for each bucket.
+            "addressing_style": "path" if server.endpoint else "auto",
+        },
+        # Checksums are ours to give (CRC-32C) and the callers' to compare, not CRC-32 everywhere.
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
     )
-    return boto3.session.Session().client("s3", config=config)

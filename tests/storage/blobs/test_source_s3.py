@@ -137,6 +137,9 @@ class Breaking(BaseHTTPRequestHandler):
         rest = self.data[start:]
         self.send_response(206 if wanted else 200)
         self.send_header("Content-Length", str(len(rest)))
+        if wanted:
+            whole = len(self.data)
+            self.send_header("Content-Range", f"bytes {start}-{whole - 1}/{whole}")
         self.send_header("ETag", '"tag"')
         self.end_headers()
         self.wfile.write(rest[: self.most])

@@ -1,0 +1,248 @@
+"""A bucket of S3, or of a server that speaks like it, as a blob store.
+
+The bucket may keep versions or not: pins are version ids or entity tags. What is deleted is gone in
+either, so that a purge means what it says: older versions and delete markers are removed too.
+"""
+
+import base64
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import cache
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlsplit
+
+import google_crc32c
+
+from config.settings import SettingsError
+from storage.blobs import s3_deleting, s3_reading
+from storage.blobs.clients import Limits, PerProcess
+from storage.blobs.layout import checked
+from storage.blobs.s3_client import Connection, Server
+from storage.blobs.s3_copy import AT_ONCE, Original, copy_parts, copy_whole
+from storage.blobs.s3_metadata import MARK, from_tags, in_headers
+from storage.blobs.s3_reading import Bucket, Reply, gone, info_of
+from storage.blobs.s3_signing import signed_get
+from storage.blobs.s3_upload import S3Upload
+from storage.errors import Forbidden, NotFound, SourceChanged, Unavailable
+from storage.protocols import DEFAULT_TYPE, BlobInfo, BlobStore, Progress
+
+_SURE_S: Final = 60.0
+"""Seconds for which a bucket that was seen counts as there."""
+
+
+def open_bucket(url: str, limits: Limits) -> "S3Blobs":
+    """The bucket of `s3://name?endpoint=&public=&region=&profile=`, not yet touched; all options
+    may be absent. SettingsError names what cannot be used."""
+    parts = urlsplit(url)
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    unknown = sorted(options.keys() - set(Server.__slots__))
+    if unknown or parts.scheme != "s3" or not parts.netloc or parts.path.strip("/"):
+        why = f"unknown options {', '.join(unknown)}" if unknown else "s3://<bucket> is expected"
+        raise SettingsError(f"bucket URL {url}: {why}")
+    for name in ("endpoint", "public"):
+        if urlsplit(options.get(name, "http://")).scheme not in ("http", "https"):
+            raise SettingsError(f"bucket URL {url}: {name} is no http URL")
+    server = Server(**{name: value for name, value in options.items() if value})
+    return S3Blobs(parts.netloc, server, _connected(server, limits))
+
+
+@cache
+def _connected(server: Server, limits: Limits) -> PerProcess[Connection]:
+    """All buckets of one server share its connections."""
+    return PerProcess(lambda: Connection(server, limits))
+
+
+class S3Blobs:
+    """See BlobStore. Threads may share it, and forked children: each makes its own client."""
+
+    def __init__(self, name: str, server: Server, connected: PerProcess[Connection]) -> None:
+        self.name = name
+        self._server = server
+        self._connected = connected
+        self._bucket = Bucket(name, lambda: connected().client)
+        self._seen = -_SURE_S
+
+    def sibling(self, name: str) -> "S3Blobs":
+        """Another bucket by the same client; NotFound when there is none, Forbidden when it is not
+        ours to write, which only trying tells."""
+        other = Bucket(name, self._bucket.client, own=False)
+        probe = other.ask("create_multipart_upload", ".probe")
+        with suppress(NotFound, Forbidden):
+            other.ask("abort_multipart_upload", ".probe", UploadId=probe["UploadId"])
+        return S3Blobs(name, self._server, self._connected)
+
+    def head(self, key: str) -> BlobInfo:
+        """See BlobStore; one call, two where tags count."""
+        checked(key)
+        return self._head(key)[0]
+
+    def _head(self, key: str, pin: str | None = None) -> tuple[BlobInfo, Reply]:
+        try:
+            info, reply = s3_reading.head(self._bucket, key, pin)
+        except NotFound:
+            self._expect_bucket()
+            raise
+        self._seen = time.monotonic()
+        if MARK not in info.metadata:
+            return info, reply
+        own = {name: value for name, value in info.metadata.items() if name != MARK}
+        # What came with the last word corrects the first.
+        metadata = {**own, **from_tags(s3_reading.tags(self._bucket, key, info.pin))}
+        size, kind = info.size, info.content_type
+        return info_of(key, size, reply, content_type=kind, metadata=metadata), reply
+
+    def _expect_bucket(self) -> None:
+        """Unavailable when there is no such bucket: a HEAD's 404 has no words to say which."""
+        if time.monotonic() - self._seen < _SURE_S:
+            return
+        try:
+            self._bucket.ask("head_bucket")
+        except NotFound as error:
+            raise Unavailable(f"there is no S3 bucket {self.name}") from error
+        self._seen = time.monotonic()
+
+    def read(
+        self, key: str, *, pin: str | None = None, start: int = 0, length: int | None = None
+    ) -> Iterator[bytes]:
+        """See BlobStore."""
+        checked(key)
+        yield from s3_reading.stream(self._bucket, key, pin=pin, start=start, length=length)
+
+    def put(
+        self,
+        key: str,
+        data: bytes,
+        *,
+        content_type: str = DEFAULT_TYPE,
+        metadata: Mapping[str, str] | None = None,
+        replace: bool = False,
+    ) -> BlobInfo:
+        """See BlobStore; the server holds what arrives to its CRC-32C."""
+        words = in_headers(key, content_type, metadata)
+        checksum = google_crc32c.value(data).to_bytes(4, "big")
+        reply = self._bucket.ask(
+            "put_object",
+            key,
+            Body=data,
+            ChecksumAlgorithm="CRC32C",
+            ChecksumCRC32C=base64.b64encode(checksum).decode(),
+            **words,
+            **({} if replace else {"IfNoneMatch": "*"}),
+        )
+        return info_of(key, len(data), reply, content_type=content_type, metadata=metadata)
+
+    def upload(
+        self,
+        key: str,
+        *,
+        part_size: int,
+        content_type: str,
+        metadata: Mapping[str, str] | None = None,
+        token: str | None = None,
+    ) -> S3Upload:
+        """See BlobStore."""
+        checked(key)
+        if token is not None:
+            return S3Upload.resume(self._bucket, key, token, part_size)
+        return S3Upload.begin(
+            self._bucket, key, part_size=part_size, content_type=content_type, metadata=metadata
+        )
+
+    def copy(
+        self,
+        source: BlobStore,
+        key: str,
+        target_key: str,
+        *,
+        pin: str | None,
+        part_size: int,
+        size: int | None = None,
+        resume: str | None = None,
+        progress: Progress | None = None,
+    ) -> BlobInfo | None:
+        """See BlobStore; one call where `size` tells that one part will do."""
+        if not isinstance(source, S3Blobs) or not self._reaches(source):
+            return None
+        checked(key)
+        checked(target_key)
+        original = Original(source._bucket, key, pin)
+        if size is not None and size <= min(part_size, AT_ONCE):
+            return copy_whole(original, self._bucket, target_key, size=size, progress=progress)
+        found = source._found(key, pin)
+        original = Original(source._bucket, key, found.pin)
+        if found.size <= min(part_size, AT_ONCE):
+            return copy_whole(
+                original, self._bucket, target_key, size=found.size, progress=progress
+            )
+        return copy_parts(
+            original,
+            self._bucket,
+            found,
+            key=target_key,
+            part_size=part_size,
+            resume=resume,
+            progress=progress,
+        )
+
+    def _reaches(self, other: "S3Blobs") -> bool:
+        """True when one server would copy from there with the credentials that we have."""
+        mine, theirs = self._server, other._server
+        return (mine.endpoint, mine.profile) == (theirs.endpoint, theirs.profile)
+
+    def _found(self, key: str, pin: str | None) -> BlobInfo:
+        try:
+            return self._head(key, pin)[0]
+        except (NotFound, SourceChanged) as error:
+            raise (error if pin is None else gone(self._bucket, key)) from error
+
+    def list(self, prefix: str, *, after: str = "") -> Iterator[BlobInfo]:
+        """See BlobStore; pins are entity tags, in versioned buckets too."""
+        wanted: dict[str, Any] = {"Prefix": prefix, "StartAfter": after}
+        while True:
+            page = self._bucket.ask("list_objects_v2", **wanted)
+            for entry in page.get("Contents", ()):
+                yield info_of(entry["Key"], int(entry["Size"]), {"ETag": entry["ETag"]})
+            if not page.get("IsTruncated"):
+                return
+            wanted["ContinuationToken"] = page["NextContinuationToken"]
+
+    def delete(self, key: str, *, pin: str | None = None) -> None:
+        """See BlobStore; nothing of it is left behind, older versions neither."""
+        checked(key)
+        if pin is None:
+            s3_deleting.delete(self._bucket, key)
+            return
+        with suppress(NotFound):
+            info, reply = self._head(key)
+            if pin not in (info.pin, f"e:{reply['ETag']}"):
+                raise SourceChanged(f"{key} is no longer what it was")
+            s3_deleting.delete_pinned(self._bucket, key, info.pin)
+
+    def sign(
+        self,
+        key: str,
+        *,
+        expires_s: int,
+        content_type: str | None = None,
+        disposition: str | None = None,
+    ) -> str:
+        """See BlobStore."""
+        checked(key)
+        connection = self._connected()
+        return signed_get(
+            connection.place(self.name),
+            key,
+            connection.credentials(),
+            now=time.time(),
+            expires_s=expires_s,
+            answered={"content-type": content_type, "content-disposition": disposition},
+        )
+
+    def direct_url(self, key: str) -> str:
+        """See BlobStore."""
+        return f"s3://{self.name}/{key}"
+
+    def sweep_temporaries(self, older_than_s: float, *, now: float) -> int:
+        """See BlobStore."""
+        return s3_deleting.sweep(self._bucket, before=now - older_than_s)

@@ -1,0 +1,138 @@
+"""Copies inside S3: at once what is one part of the tag's rule, else in parts side by side."""
+
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from storage.blobs.s3_reading import Bucket, gone, info_of, upload_gone
+from storage.blobs.s3_upload import S3Upload
+from storage.errors import AlreadyExists, NotFound, SourceChanged, Unavailable
+from storage.protocols import DEFAULT_TYPE, BlobInfo, Progress
+
+AT_ONCE: Final = 5 * 1024**3
+"""S3 copies no more than this in one call."""
+_SIDE_BY_SIDE: Final = 8
+"""Parts of one object that are copied at the same time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Original:
+    """What is copied: an object, and the pin that it has to fit if there is one."""
+
+    bucket: Bucket
+    key: str
+    pin: str | None
+
+    def named(self) -> dict[str, Any]:
+        """Arguments of a copying call, which holds it to the pin."""
+        where = {"Bucket": self.bucket.name, "Key": self.key}
+        if self.pin is None:
+            return {"CopySource": where}
+        if self.pin.startswith("v:"):
+            return {"CopySource": {**where, "VersionId": self.pin[2:]}}
+        return {"CopySource": where, "CopySourceIfMatch": self.pin[2:]}
+
+
+def copy_whole(
+    original: Original, target: Bucket, key: str, *, size: int, progress: Progress | None
+) -> BlobInfo:
+    """One call, which also tells the checksums of what was stored."""
+    if progress:
+        progress("", 0)
+    try:
+        reply = target.ask(
+            "copy_object", key, IfNoneMatch="*", ChecksumAlgorithm="CRC32C", **original.named()
+        )
+    except AlreadyExists:
+        # The same answer says that the source's condition failed: what lies there decides.
+        _expect_taken(original, target, key)
+        raise
+    except NotFound as error:
+        raise (error if original.pin is None else gone(original.bucket, original.key)) from error
+    if progress:
+        progress("", size)
+    return info_of(key, size, {**reply, **reply["CopyObjectResult"]})
+
+
+def _expect_taken(original: Original, target: Bucket, key: str) -> None:
+    try:
+        target.ask("head_object", key)
+    except NotFound:
+        raise gone(original.bucket, original.key) from None
+
+
+def copy_parts(
+    original: Original,
+    target: Bucket,
+    found: BlobInfo,
+    *,
+    key: str,
+    part_size: int,
+    resume: str | None,
+    progress: Progress | None,
+) -> BlobInfo:
+    """Every part that the upload does not have yet; it stays behind when `progress` raises."""
+    upload = _taken_up(target, key, found, part_size, resume)
+    there = upload.parts()
+    spans = _spans(found.size, part_size)
+    missing = {n: span for n, span in spans.items() if there.get(n) != span[1]}
+    done = sum(length for n, (_, length) in spans.items() if n not in missing)
+    if progress:
+        progress(upload.token, done)
+    try:
+        _copy_missing(upload, original, missing, done=done, progress=progress)
+        return upload.complete()
+    except (SourceChanged, NotFound) as error:
+        upload.abort()
+        if upload_gone(error):
+            raise Unavailable(f"the unfinished copy of {key} was swept away") from error
+        raise gone(original.bucket, original.key) from error
+
+
+def _spans(size: int, step: int) -> dict[int, tuple[int, int]]:
+    """Start and length of each part, by number."""
+    starts = range(0, size, step)
+    return {n: (start, min(step, size - start)) for n, start in enumerate(starts, start=1)}
+
+
+def _taken_up(
+    target: Bucket, key: str, found: BlobInfo, part_size: int, token: str | None
+) -> S3Upload:
+    if token:
+        with suppress(NotFound):
+            return S3Upload.resume(target, key, token, part_size)
+    return S3Upload.begin(
+        target,
+        key,
+        part_size=part_size,
+        content_type=found.content_type or DEFAULT_TYPE,
+        metadata=found.metadata,
+    )
+
+
+def _copy_missing(
+    upload: S3Upload,
+    original: Original,
+    missing: Mapping[int, tuple[int, int]],
+    *,
+    done: int,
+    progress: Progress | None,
+) -> None:
+    """A few at a time; the first failure stops those that have not begun."""
+    named = original.named()
+    with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
+        moving: dict[Future[None], int] = {
+            pool.submit(upload.copy_part, number, named, start, length): length
+            for number, (start, length) in missing.items()
+        }
+        try:
+            for future in as_completed(moving):
+                future.result()
+                done += moving[future]
+                if progress:
+                    progress(upload.token, done)
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise

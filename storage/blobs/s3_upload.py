@@ -1,0 +1,190 @@
+"""A multipart upload into S3: parts are spooled, sent with their CRC-32C, and listed by the server.
+
+The server's listing is the only memory: whoever has the token can go on.
+"""
+
+import base64
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import IO, Any, Final
+
+import google_crc32c
+
+from storage.blobs.s3_metadata import in_headers, last_words, marked
+from storage.blobs.s3_reading import Bucket, Reply, info_of, pin_of, pinned
+from storage.errors import AlreadyExists, Invalid, NotFound
+from storage.protocols import BLOCK, BlobInfo
+
+MAX_PARTS: Final = 10_000
+_IN_MEMORY: Final = 8 * BLOCK
+"""Bytes of a part that are held in memory; what is longer waits in a temporary file."""
+
+
+class S3Upload:
+    """One unfinished object; any number of parts may be on their way at once."""
+
+    def __init__(self, bucket: Bucket, key: str, token: str, part_size: int) -> None:
+        self._bucket, self._key, self._token, self._part_size = bucket, key, token, part_size
+        self._metadata: Mapping[str, str] = {}
+
+    @classmethod
+    def begin(
+        cls,
+        bucket: Bucket,
+        key: str,
+        *,
+        part_size: int,
+        content_type: str,
+        metadata: Mapping[str, str] | None,
+    ) -> "S3Upload":
+        """A new upload, whose parts add up to one checksum where the server can do that."""
+        if part_size < 1:
+            raise Invalid("a part has at least one byte")
+        words = in_headers(key, content_type, metadata)
+        words["Metadata"] = marked(words["Metadata"])
+        reply = bucket.ask(
+            "create_multipart_upload",
+            key,
+            ChecksumAlgorithm="CRC32C",
+            ChecksumType="FULL_OBJECT",
+            **words,
+        )
+        upload = cls(bucket, key, reply["UploadId"], part_size)
+        upload._metadata = dict(metadata or {})
+        return upload
+
+    @classmethod
+    def resume(cls, bucket: Bucket, key: str, token: str, part_size: int) -> "S3Upload":
+        """The upload that a token names; NotFound when it is gone, done or of another key."""
+        upload = cls(bucket, key, token, part_size)
+        upload.parts()
+        return upload
+
+    @property
+    def token(self) -> str:
+        """See Upload."""
+        return self._token
+
+    @property
+    def part_size(self) -> int:
+        """Bytes of every part but the last."""
+        return self._part_size
+
+    def part(self, number: int, blocks: Iterable[bytes]) -> None:
+        """See Upload."""
+        self._check_number(number)
+        with _spooled(blocks, self._part_size) as (file, size, crc32c):
+            self._ask(
+                "upload_part",
+                PartNumber=number,
+                Body=file,
+                ContentLength=size,
+                ChecksumCRC32C=base64.b64encode(crc32c).decode(),
+            )
+
+    def copy_part(self, number: int, original: Mapping[str, Any], start: int, length: int) -> None:
+        """Have the engine store a range of another object as part `number`."""
+        self._check_number(number)
+        reach = f"bytes={start}-{start + length - 1}"
+        self._ask("upload_part_copy", PartNumber=number, CopySourceRange=reach, **original)
+
+    def parts(self) -> Mapping[int, int]:
+        """See Upload."""
+        return {part["PartNumber"]: part["Size"] for part in self._listed()}
+
+    def complete(
+        self, metadata: Mapping[str, str] | None = None, *, replace: bool = False
+    ) -> BlobInfo:
+        """See Upload; late metadata become tags a moment after the object is visible."""
+        late = dict(metadata or {})
+        labels = last_words(self._metadata, late)
+        parts = self._whole()
+        condition = {} if replace else {"IfNoneMatch": "*"}
+        spoken = [{name: part[name] for name in _SPOKEN if part.get(name)} for part in parts]
+        reply = self._completed(replace=replace, MultipartUpload={"Parts": spoken}, **condition)
+        if labels:
+            self._label(labels, reply)
+        size = sum(part["Size"] for part in parts)
+        return info_of(self._key, size, reply, metadata={**self._metadata, **late})
+
+    def abort(self) -> None:
+        """See Upload."""
+        with suppress(NotFound):
+            self._ask("abort_multipart_upload")
+
+    def _ask(self, verb: str, **wanted: Any) -> Reply:
+        if not self._token:
+            raise NotFound("no such upload")
+        return self._bucket.ask(verb, self._key, UploadId=self._token, **wanted)
+
+    def _check_number(self, number: int) -> None:
+        if not 1 <= number <= MAX_PARTS:
+            raise Invalid(f"part numbers are 1 to {MAX_PARTS}")
+
+    def _listed(self) -> Iterator[Reply]:
+        after = 0
+        while True:
+            page = self._ask("list_parts", PartNumberMarker=after)
+            yield from page.get("Parts", ())
+            if not page.get("IsTruncated"):
+                return
+            after = page["NextPartNumberMarker"]
+
+    def _whole(self) -> list[Reply]:
+        """All parts, one empty one if there is none; Invalid unless they join without a gap."""
+        parts = list(self._listed())
+        if not parts:
+            self.part(1, ())
+            parts = list(self._listed())
+        if [part["PartNumber"] for part in parts] != list(range(1, len(parts) + 1)):
+            raise Invalid("a part is missing")
+        if any(part["Size"] != self._part_size for part in parts[:-1]):
+            raise Invalid("a part that is not the last is short")
+        return parts
+
+    def _completed(self, *, replace: bool, **wanted: Any) -> Reply:
+        """The upload's end. An answer that was lost may have been yes, and a conflict may have cost
+        the server the upload: if something lies there then, the key is taken."""
+        try:
+            return self._ask("complete_multipart_upload", **wanted)
+        except AlreadyExists:
+            self.abort()
+            raise
+        except NotFound as error:
+            if not replace and _there(self._bucket, self._key):
+                raise AlreadyExists(f"{self._key} exists already") from error
+            raise
+
+    def _label(self, labels: Mapping[str, str], reply: Reply) -> None:
+        pin = pin_of(reply)
+        version = pinned(pin) if pin.startswith("v:") else {}
+        pairs = [{"Key": name, "Value": value} for name, value in labels.items()]
+        self._bucket.ask("put_object_tagging", self._key, Tagging={"TagSet": pairs}, **version)
+
+
+_SPOKEN: Final = ("PartNumber", "ETag", "ChecksumCRC32C")
+"""What completion tells of each part."""
+
+
+def _there(bucket: Bucket, key: str) -> bool:
+    try:
+        bucket.ask("head_object", key)
+    except NotFound:
+        return False
+    return True
+
+
+@contextmanager
+def _spooled(blocks: Iterable[bytes], most: int) -> Iterator[tuple[IO[bytes], int, bytes]]:
+    """A part as a file, its size and CRC-32C: S3 wants to know both before, and may ask again."""
+    with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as file:
+        size = crc32c = 0
+        for block in blocks:
+            size += len(block)
+            if size > most:
+                raise Invalid(f"a part has more than {most} bytes")
+            crc32c = google_crc32c.extend(crc32c, block)
+            file.write(block)
+        file.seek(0)
+        yield file, size, crc32c.to_bytes(4, "big")

@@ -1,0 +1,196 @@
+"""A simulated S3 on loopback: moto behind a gate that adds what moto leaves out.
+
+The gate lets one request through at a time, which makes conditional writes atomic, and holds moto
+to S3's documentation where the store depends on it: conditions on CopyObject, UploadPartCopy and
+DeleteObject, CRC-32C of what arrives and of whole multipart objects, signed URLs and their expiry.
+"""
+
+import base64
+import io
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import parse_qs, quote, unquote
+
+import google_crc32c
+from botocore.auth import S3SigV4QueryAuth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+from moto.core.models import DEFAULT_ACCOUNT_ID
+from moto.moto_server.werkzeug_app import (
+    DomainDispatcherApplication,
+    MotoRequestHandler,
+    create_backend_app,
+)
+from moto.s3.models import s3_backends
+from werkzeug.serving import make_server
+
+ACCESS_KEY, SECRET_KEY = "testing", "testing-secret"
+
+Environ = dict[str, Any]
+Start = Callable[..., Any]
+
+
+class Refused(Exception):
+    """An answer in moto's place."""
+
+    def __init__(self, status: str, code: str) -> None:
+        super().__init__(code)
+        self.status, self.code = status, code
+
+
+PRECONDITION = Refused("412 Precondition Failed", "PreconditionFailed")
+
+
+class Quiet(MotoRequestHandler):
+    """Logs nothing, and keeps connections."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log_request(self, *_: object) -> None:
+        """Silent."""
+
+
+class Gate:
+    """The WSGI application."""
+
+    def __init__(self) -> None:
+        self._moto = DomainDispatcherApplication(create_backend_app)
+        self._lock = threading.Lock()
+
+    def __call__(self, environ: Environ, start: Start) -> Iterable[bytes]:
+        body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        environ["wsgi.input"] = io.BytesIO(body)
+        with self._lock:
+            try:
+                check(environ, body)
+            except Refused as refused:
+                return refuse(environ, refused, start)
+            return self._answered(environ, body, start)
+
+    def _answered(self, environ: Environ, body: bytes, start: Start) -> Iterable[bytes]:
+        told: list[Any] = []
+        answer = b"".join(self._moto(environ, lambda *args: told.extend(args)))
+        status, headers, *_ = told
+        if status.startswith("200"):
+            answer, headers = with_checksum(environ, body, answer, headers)
+        start(status, headers)
+        return [answer]
+
+
+def refuse(environ: Environ, refused: Refused, start: Start) -> Iterable[bytes]:
+    text = f"<Error><Code>{refused.code}</Code><Message>no</Message></Error>".encode()
+    body = b"" if environ["REQUEST_METHOD"] == "HEAD" else text
+    headers = [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))]
+    start(refused.status, headers)
+    return [body]
+
+
+def check(environ: Environ, body: bytes) -> None:
+    """Raise what S3 would answer and moto does not."""
+    query = parse_qs(environ.get("QUERY_STRING", ""), keep_blank_values=True)
+    if "X-Amz-Signature" in query:
+        check_signed_url(environ, query)
+    bucket, key = place(environ)
+    method = environ["REQUEST_METHOD"]
+    if "HTTP_X_AMZ_COPY_SOURCE" in environ:
+        check_copy(environ)
+    if method == "PUT" and environ.get("HTTP_IF_NONE_MATCH") == "*" and found(bucket, key):
+        raise PRECONDITION
+    if method == "DELETE" and "HTTP_IF_MATCH" in environ:
+        there = found(bucket, key)
+        if there and there.etag != environ["HTTP_IF_MATCH"]:
+            raise PRECONDITION
+    if "uploadId" in query:
+        check_upload(bucket, key, query["uploadId"][0])
+    declared = environ.get("HTTP_X_AMZ_CHECKSUM_CRC32C")
+    if method == "PUT" and declared and declared != crc32c(body):
+        raise Refused("400 Bad Request", "BadDigest")
+
+
+def check_copy(environ: Environ) -> None:
+    path, _, version = environ["HTTP_X_AMZ_COPY_SOURCE"].partition("?versionId=")
+    bucket, _, key = unquote(path).lstrip("/").partition("/")
+    source = found(bucket, key, version or None)
+    if source is None:
+        raise Refused("404 Not Found", "NoSuchVersion" if version else "NoSuchKey")
+    if environ.get("HTTP_X_AMZ_COPY_SOURCE_IF_MATCH", source.etag) != source.etag:
+        raise PRECONDITION
+
+
+def check_upload(bucket: str, key: str, token: str) -> None:
+    """Moto takes any upload's id for any key."""
+    upload = backend().buckets[bucket].multiparts.get(token)
+    if upload is None or upload.key_name != key:
+        raise Refused("404 Not Found", "NoSuchUpload")
+
+
+def with_checksum(
+    environ: Environ, body: bytes, answer: bytes, headers: list[tuple[str, str]]
+) -> tuple[bytes, list[tuple[str, str]]]:
+    """What S3 tells of the CRC-32C of parts and of completed objects."""
+    query = parse_qs(environ.get("QUERY_STRING", ""), keep_blank_values=True)
+    if "uploadId" not in query:
+        return answer, headers
+    if environ["REQUEST_METHOD"] == "PUT" and "HTTP_X_AMZ_COPY_SOURCE" not in environ:
+        return answer, [*headers, ("x-amz-checksum-crc32c", crc32c(body))]
+    if environ["REQUEST_METHOD"] == "POST" and b"</CompleteMultipartUploadResult>" in answer:
+        whole = found(*place(environ))
+        told = f"<ChecksumCRC32C>{crc32c(whole.value)}</ChecksumCRC32C>"
+        told += "<ChecksumType>FULL_OBJECT</ChecksumType></CompleteMultipartUploadResult>"
+        answer = answer.replace(b"</CompleteMultipartUploadResult>", told.encode())
+        headers = [(n, v) for n, v in headers if n.lower() != "content-length"]
+        headers.append(("Content-Length", str(len(answer))))
+    return answer, headers
+
+
+def check_signed_url(environ: Environ, query: dict[str, list[str]]) -> None:
+    """As botocore computes it, and by its date."""
+    given = {name: values[0] for name, values in query.items() if name != "X-Amz-Signature"}
+    at = datetime.strptime(given["X-Amz-Date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+    region = given["X-Amz-Credential"].split("/")[2]
+    signer = S3SigV4QueryAuth(Credentials(ACCESS_KEY, SECRET_KEY), "s3", region)
+    path = quote(unquote(environ["RAW_URI"].partition("?")[0]), safe="/~")
+    url = f"http://{environ['HTTP_HOST']}{path}"
+    request = AWSRequest("GET", url, headers={"host": environ["HTTP_HOST"]}, params=given)
+    request.context["timestamp"] = given["X-Amz-Date"]
+    text = signer.string_to_sign(request, signer.canonical_request(request))
+    lives = at + timedelta(seconds=int(given["X-Amz-Expires"])) > datetime.now(UTC)
+    if signer.signature(text, request) != query["X-Amz-Signature"][0] or not lives:
+        raise Refused("403 Forbidden", "AccessDenied")
+
+
+def backend() -> Any:
+    return s3_backends[DEFAULT_ACCOUNT_ID]["aws"]
+
+
+def place(environ: Environ) -> tuple[str, str]:
+    bucket, _, key = unquote(environ["RAW_URI"].partition("?")[0][1:]).partition("/")
+    return bucket, key
+
+
+def found(bucket: str, key: str, version: str | None = None) -> Any:
+    """Moto's object, or None."""
+    if bucket not in backend().buckets:
+        return None
+    return backend().get_object(bucket, key, version_id=version)
+
+
+def crc32c(data: bytes) -> str:
+    return base64.b64encode(google_crc32c.value(data).to_bytes(4, "big")).decode()
+
+
+@contextmanager
+def s3_server() -> Iterator[str]:
+    """The base URL of a simulated S3; its objects are the process's, so buckets need new names."""
+    server = make_server("127.0.0.1", 0, Gate(), threaded=True, request_handler=Quiet)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Row, select, tuple_
 
 from storage.catalog import bulk
-from storage.catalog.engine import Tx, now_us, sql
+from storage.catalog.engine import Tx, execute_now, sql
 from storage.catalog.schema import blobs, bundle_segments, bundles, entries, files
 from storage.model import FQID, BundleVersion, Checksums, Entry, Replica
 
@@ -70,7 +70,7 @@ def exists(tx: Tx, uuid: str) -> bool:
     return tx.execute(query.limit(1)).first() is not None
 
 
-_RESERVE = sql(
+_RESERVE = (
     "INSERT INTO bundles (uuid, version, digest, origin, creator_uid, author, parent, file_count,"
     " event_id, created_us) VALUES (:uuid, :version, :digest, :origin, :creator_uid, :author,"
     " :parent, :file_count, :event_id, :now) RETURNING *"
@@ -79,7 +79,8 @@ _RESERVE = sql(
 
 def reserve(tx: Tx, new: NewBundle, *, segment_size: int) -> Reserved:
     """Insert the version with its manifest; the caller holds the head and saw that none exists."""
-    row = tx.execute(
+    row = execute_now(
+        tx,
         _RESERVE,
         {
             "uuid": new.fqid.uuid,
@@ -91,7 +92,6 @@ def reserve(tx: Tx, new: NewBundle, *, segment_size: int) -> Reserved:
             "parent": new.parent,
             "file_count": len(new.rows),
             "event_id": new.event_id,
-            "now": now_us(tx),
         },
     )
     reserved = _reserved(row.one())
@@ -113,12 +113,14 @@ def _write_segments(
     )
     # Segments of one size are interchangeable until entries name them; the last may be shorter.
     idents = sorted(made.scalars())
+    columns: bulk.Columns = {"start": ("integer", starts), "segment_id": ("bigint", idents)}
+    source, parameters = bulk.derived(tx, "fresh", columns)
     tx.execute(
-        bundle_segments.insert(),
-        [
-            {"bundle_id": bundle_id, "start": start, "segment_id": ident}
-            for start, ident in zip(starts, idents, strict=True)
-        ],
+        sql(
+            "INSERT INTO bundle_segments (bundle_id, start, segment_id)"
+            f" SELECT :bundle_id, start, segment_id FROM {source}"
+        ),
+        {**parameters, "bundle_id": bundle_id},
     )
     _write_entries(tx, idents, rows, size)
 
@@ -143,12 +145,12 @@ def _write_entries(
     )
 
 
-_PUBLISH = sql("UPDATE bundles SET published_us = :now WHERE id = :id AND published_us IS NULL")
+_PUBLISH = "UPDATE bundles SET published_us = :now WHERE id = :id AND published_us IS NULL"
 
 
 def publish(tx: Tx, ident: int) -> bool:
     """Mark a reserved row published; False when it was before."""
-    return bool(tx.execute(_PUBLISH, {"id": ident, "now": now_us(tx)}).rowcount)
+    return bool(execute_now(tx, _PUBLISH, {"id": ident}).rowcount)
 
 
 def reserved_before(tx: Tx, us: int, *, limit: int) -> list[FQID]:

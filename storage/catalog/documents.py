@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import orjson
 from sqlalchemy import select, tuple_
 
-from storage.catalog.engine import Tx, now_us, sql
+from storage.catalog.engine import Tx, execute_now, sql
 from storage.catalog.schema import bundles, documents, shapes
 from storage.model import FQID, Replica
 
@@ -33,14 +33,13 @@ def record(
     reason: str | None = None,
 ) -> None:
     """Say how a bundle stands: `indexed`, `unindexed` with a reason, or `stub`."""
-    tx.execute(
-        sql(
-            "INSERT INTO documents (replica, bundle_id, state, shape, change, reason, at_us)"
-            " VALUES (:replica, :bundle_id, :state, :shape, :change, :reason, :now)"
-            " ON CONFLICT (replica, bundle_id) DO UPDATE SET state = excluded.state,"
-            " shape = excluded.shape, change = excluded.change, reason = excluded.reason,"
-            " at_us = excluded.at_us"
-        ),
+    execute_now(
+        tx,
+        "INSERT INTO documents (replica, bundle_id, state, shape, change, reason, at_us)"
+        " VALUES (:replica, :bundle_id, :state, :shape, :change, :reason, :now)"
+        " ON CONFLICT (replica, bundle_id) DO UPDATE SET state = excluded.state,"
+        " shape = excluded.shape, change = excluded.change, reason = excluded.reason,"
+        " at_us = excluded.at_us",
         {
             "replica": replica,
             "bundle_id": bundle_id,
@@ -48,7 +47,6 @@ def record(
             "shape": shape,
             "change": change,
             "reason": reason,
-            "now": now_us(tx),
         },
     )
 

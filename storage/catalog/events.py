@@ -6,9 +6,10 @@ remembers the last one it saw would miss those that commit late.
 
 import uuid
 
-from sqlalchemy import func, select, update
+from sqlalchemy import select
 
-from storage.catalog.engine import Tx, now_us, sql
+from storage.catalog import heads
+from storage.catalog.engine import Tx, execute_now
 from storage.catalog.schema import events
 from storage.model import FQID, Event, EventType, Replica
 
@@ -24,12 +25,11 @@ def event_id(kind: EventType, replica: Replica, fqid: FQID) -> str:
 def append(tx: Tx, kind: EventType, replica: Replica, fqid: FQID, bundle_id: int) -> str:
     """Record that it happened, once; returns its id."""
     ident = event_id(kind, replica, fqid)
-    tx.execute(
-        sql(
-            "INSERT INTO events (id, replica, type, uuid, version, bundle_id, at_us)"
-            " VALUES (:id, :replica, :type, :uuid, :version, :bundle_id, :at_us)"
-            " ON CONFLICT (id) DO NOTHING"
-        ),
+    execute_now(
+        tx,
+        "INSERT INTO events (id, replica, type, uuid, version, bundle_id, at_us)"
+        " VALUES (:id, :replica, :type, :uuid, :version, :bundle_id, :now)"
+        " ON CONFLICT (id) DO NOTHING",
         {
             "id": ident,
             "replica": replica,
@@ -37,7 +37,6 @@ def append(tx: Tx, kind: EventType, replica: Replica, fqid: FQID, bundle_id: int
             "uuid": fqid.uuid,
             "version": fqid.version,
             "bundle_id": bundle_id,
-            "at_us": now_us(tx),
         },
     )
     return ident
@@ -54,22 +53,19 @@ def get(tx: Tx, ident: str) -> Event | None:
 
 def number(tx: Tx, *, limit: int = 1000) -> int:
     """Give committed events their place in the feed of their replica; returns how many."""
-    waiting = select(events.c.id, events.c.replica).where(events.c.seq.is_(None))
-    rows = tx.execute(waiting.order_by(events.c.at_us, events.c.id).limit(limit)).all()
-    if not rows:
-        return 0
-    now = now_us(tx)
-    last = {
-        replica: tx.execute(
-            select(func.coalesce(func.max(events.c.seq), 0)).where(events.c.replica == replica)
-        ).scalar_one()
-        for replica in {row.replica for row in rows}
-    }
-    for row in rows:
-        last[row.replica] += 1
-        place = {"seq": last[row.replica], "seq_us": now}
-        tx.execute(update(events).where(events.c.id == row.id).values(**place))
-    return len(rows)
+    # A second sequencer waits here, and then sees the numbers of the first.
+    heads.lock(tx, "feed", ["sequence"])
+    return execute_now(tx, _NUMBER, {"limit": limit}).rowcount
+
+
+_NUMBER = """
+    UPDATE events SET seq = place.seq, seq_us = :now FROM (
+        SELECT id, row_number() OVER (PARTITION BY replica ORDER BY at_us, id)
+            + coalesce((SELECT max(seq) FROM events AS e WHERE e.replica = w.replica), 0) AS seq
+        FROM (SELECT id, replica, at_us FROM events WHERE seq IS NULL ORDER BY at_us, id
+              LIMIT :limit) AS w
+    ) AS place WHERE events.id = place.id
+"""
 
 
 def unnumbered(tx: Tx) -> bool:

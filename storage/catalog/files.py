@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from sqlalchemy import Row, Select, select, tuple_, update
+from sqlalchemy import Row, Select, select, tuple_
 
 from storage.catalog import bulk
-from storage.catalog.engine import Tx, now_us, sql
+from storage.catalog.engine import Tx, execute_now, sql
 from storage.catalog.schema import blob_replicas, blobs, files
 from storage.model import FQID, Checksums, FileVersion, Replica
 
@@ -115,13 +115,12 @@ def latest_anywhere(tx: Tx, uuid: str) -> Reserved | None:
 def reserve(tx: Tx, new: NewFile) -> Reserved:
     """Insert the version, or return the row that has it already (compare the digests)."""
     blob_id = _blob(tx, new)
-    tx.execute(
-        sql(
-            "INSERT INTO files (uuid, version, digest, origin, creator_uid, author, content_type,"
-            " s3_etag, blob_id, event_id, created_us)"
-            " VALUES (:uuid, :version, :digest, :origin, :creator_uid, :author, :content_type,"
-            " :s3_etag, :blob_id, :event_id, :now) ON CONFLICT (uuid, version) DO NOTHING"
-        ),
+    execute_now(
+        tx,
+        "INSERT INTO files (uuid, version, digest, origin, creator_uid, author, content_type,"
+        " s3_etag, blob_id, event_id, created_us)"
+        " VALUES (:uuid, :version, :digest, :origin, :creator_uid, :author, :content_type,"
+        " :s3_etag, :blob_id, :event_id, :now) ON CONFLICT (uuid, version) DO NOTHING",
         {
             "uuid": new.fqid.uuid,
             "version": new.fqid.version,
@@ -133,7 +132,6 @@ def reserve(tx: Tx, new: NewFile) -> Reserved:
             "s3_etag": new.checksums.s3_etag,
             "blob_id": blob_id,
             "event_id": new.event_id,
-            "now": now_us(tx),
         },
     )
     reserved = by_fqid(tx, new.fqid)
@@ -162,8 +160,8 @@ def _blob(tx: Tx, new: NewFile) -> int:
 
 def publish(tx: Tx, ident: int) -> bool:
     """Mark a reserved row published; False when it was before."""
-    fresh = update(files).where(files.c.id == ident, files.c.published_us.is_(None))
-    return bool(tx.execute(fresh.values(published_us=now_us(tx))).rowcount)
+    fresh = "UPDATE files SET published_us = :now WHERE id = :id AND published_us IS NULL"
+    return bool(execute_now(tx, fresh, {"id": ident}).rowcount)
 
 
 def reveal(tx: Tx, rows: Sequence[Reserved], replica: Replica) -> None:
@@ -177,8 +175,7 @@ def reveal(tx: Tx, rows: Sequence[Reserved], replica: Replica) -> None:
     }
     source, parameters = bulk.derived(tx, "whole", columns)
     for statement in _REVEAL:
-        given = {**parameters, "replica": replica, "now": now_us(tx)}
-        tx.execute(sql(statement.format(source=source)), given)
+        execute_now(tx, statement.format(source=source), {**parameters, "replica": replica})
 
 
 _REVEAL = (

@@ -9,7 +9,8 @@ from storage.catalog.engine import Tx, sql
 from storage.catalog.schema import heads
 
 _CREATE = sql(
-    "INSERT INTO heads (kind, uuid) VALUES (:kind, :uuid) ON CONFLICT (kind, uuid) DO NOTHING"
+    "INSERT INTO heads (kind, uuid) VALUES (:kind, :uuid)"
+    " ON CONFLICT (kind, uuid) DO NOTHING RETURNING id"
 )
 _HOLD = sql("SELECT id FROM heads WHERE kind = :kind AND uuid = :uuid FOR UPDATE")
 _CHANGE = sql(
@@ -24,9 +25,11 @@ def lock(tx: Tx, kind: str, uuids: Iterable[str]) -> None:
         _lock_many(tx, kind, wanted)
         return
     named = {"kind": kind, "uuid": wanted[0]}
-    tx.execute(_CREATE, named)
-    # On SQLite the unit of work holds the whole catalog.
-    if tx.dialect.name != "sqlite":
+    if tx.dialect.name == "sqlite":
+        # The unit of work holds the whole catalog.
+        tx.execute(_CREATE, named).close()
+    elif tx.execute(_HOLD, named).first() is None and tx.execute(_CREATE, named).first() is None:
+        # Somebody else made it in between; who makes it holds it.
         tx.execute(_HOLD, named).scalar_one()
 
 

@@ -5,14 +5,14 @@ whose token is gone rolls back. A need that arises again while its row is being 
 the token, so that the work is done once more with the new state.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import func, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from storage.catalog import bulk
-from storage.catalog.engine import Tx, now_us, sql
+from storage.catalog.engine import Tx, execute_now, now_us, sql
 from storage.catalog.schema import todo
 from storage.errors import Lost
 from storage.model import Claim, Todo
@@ -43,52 +43,50 @@ def add(tx: Tx, rows: Iterable[Todo], *, request_id: str = "", sent: bool = True
     rows = sorted(set(rows))
     if not rows:
         return
-    now = now_us(tx)
-    source, parameters = bulk.derived(
-        tx,
-        "fresh",
-        {
-            "step": ("text", [row.step for row in rows]),
-            "replica": ("text", [row.replica for row in rows]),
-            "ref": ("text", [row.ref for row in rows]),
-        },
-    )
-    tx.execute(
-        sql(
-            "INSERT INTO todo (step, replica, ref, born_us, due_us, sent_us, attempts, request_id)"
-            " SELECT step, replica, ref, :now, :now, :sent, 0, :request_id"
-            f" FROM {source} WHERE true"
-            " ON CONFLICT (step, replica, ref) DO UPDATE SET due_us = excluded.due_us,"
-            " sent_us = excluded.sent_us, attempts = 0, token = NULL, parked_us = NULL,"
-            " reason = NULL"
-        ),
-        {**parameters, "now": now, "sent": now if sent else None, "request_id": request_id},
-    )
+    _insert(tx, rows, _ADD, {"sent": sent, "request_id": request_id})
+
+
+# Sorted: two that need the same rows wait for each other in one direction only.
+_ADD = (
+    "INSERT INTO todo (step, replica, ref, born_us, due_us, sent_us, attempts, request_id)"
+    " SELECT step, replica, ref, :now, :now, CASE WHEN CAST(:sent AS boolean) THEN :now END, 0,"
+    " :request_id FROM {source} WHERE true ORDER BY step, replica, ref"
+    " ON CONFLICT (step, replica, ref) DO UPDATE SET due_us = excluded.due_us,"
+    " sent_us = excluded.sent_us, attempts = 0, token = NULL, parked_us = NULL, reason = NULL"
+)
+_ADD_NEW = (
+    "INSERT INTO todo (step, replica, ref, born_us, due_us, attempts, request_id)"
+    " SELECT step, replica, ref, :now, :now, 0, 'sweep' FROM {source} WHERE true"
+    " ORDER BY step, replica, ref ON CONFLICT (step, replica, ref) DO NOTHING"
+)
+
+
+def _insert(tx: Tx, rows: Sequence[Todo], statement: str, more: Mapping[str, object]) -> None:
+    columns: bulk.Columns = {
+        "step": ("text", [row.step for row in rows]),
+        "replica": ("text", [row.replica for row in rows]),
+        "ref": ("text", [row.ref for row in rows]),
+    }
+    source, parameters = bulk.derived(tx, "fresh", columns)
+    execute_now(tx, statement.format(source=source), {**parameters, **more})
 
 
 def add_new(tx: Tx, rows: Iterable[Todo]) -> None:
     """Record needs for the clock to send; one that exists already is left as it is."""
-    now = now_us(tx)
-    for row in sorted(set(rows)):
-        tx.execute(
-            sql(
-                "INSERT INTO todo (step, replica, ref, born_us, due_us, attempts, request_id)"
-                " VALUES (:step, :replica, :ref, :now, :now, 0, 'sweep')"
-                " ON CONFLICT (step, replica, ref) DO NOTHING"
-            ),
-            {"step": row.step, "replica": row.replica, "ref": row.ref, "now": now},
-        )
+    wanted = sorted(set(rows))
+    if wanted:
+        _insert(tx, wanted, _ADD_NEW, {})
 
 
 # Every step of every bundle begins and ends with these: they are put together only once.
 _FREE = (
     "step = :step AND replica = :replica AND ref = :ref AND parked_us IS NULL AND due_us <= :now"
 )
-_TAKE = sql(
-    "UPDATE todo SET token = :token, attempts = attempts + 1, due_us = :until"
+_TAKE = (
+    "UPDATE todo SET token = :token, attempts = attempts + 1, due_us = :now + :lease_us"
     f" WHERE {_FREE} AND attempts < :most RETURNING attempts, request_id"
 )
-_PARK_SPENT = sql(
+_PARK_SPENT = (
     "UPDATE todo SET parked_us = :now, token = NULL,"
     " reason = coalesce(reason, 'Claimed too often without an end.')"
     f" WHERE {_FREE} AND attempts >= :most"
@@ -103,12 +101,11 @@ def claim(tx: Tx, key: Todo, *, token: str, lease_s: float, max_claims: int) -> 
 
     A row that was claimed `max_claims` times already is parked instead: its work kills workers.
     """
-    now = now_us(tx)
-    free = {**key._asdict(), "now": now, "most": max_claims}
-    until = now + int(lease_s * 1e6)
-    row = tx.execute(_TAKE, {**free, "token": token, "until": until}).first()
+    free = {**key._asdict(), "most": max_claims}
+    lease_us = int(lease_s * 1e6)
+    row = execute_now(tx, _TAKE, {**free, "token": token, "lease_us": lease_us}).first()
     if row is None:
-        tx.execute(_PARK_SPENT, free)
+        execute_now(tx, _PARK_SPENT, free)
         return None
     return Claim(key, token, row.attempts, row.request_id)
 
@@ -154,42 +151,34 @@ def resume(tx: Tx, key: Todo) -> bool:
 def due(tx: Tx, step: str, *, limit: int, resend: bool) -> list[tuple[Todo, str]]:
     """Rows due now with their request ids, marked as sent; with `resend` also those whose message
     went out a moment ago, because the queue that held it is empty."""
-    now = now_us(tx)
-    stale = now if resend else now - RESEND_US
-    query = (
-        select(todo.c.replica, todo.c.ref, todo.c.request_id)
-        .where(todo.c.step == step, todo.c.parked_us.is_(None), todo.c.due_us <= now)
-        .where(todo.c.sent_us.is_(None) | (todo.c.sent_us <= stale))
-        .order_by(todo.c.due_us)
-        .limit(limit)
-    )
-    rows = [(Todo(step, row.replica, row.ref), str(row.request_id)) for row in tx.execute(query)]
-    _mark_sent(tx, [row for row, _ in rows], now)
-    return rows
+    # Who holds a row is claiming, finishing or renewing it: nobody waits for that here.
+    statement = _SEND.format(skipping="" if tx.dialect.name == "sqlite" else _SKIPPING)
+    given = {"step": step, "limit": limit, "age": 0 if resend else RESEND_US}
+    rows = sorted(execute_now(tx, statement, given).all(), key=lambda row: row.due_us)
+    return [(Todo(step, row.replica, row.ref), str(row.request_id)) for row in rows]
 
 
-def _mark_sent(tx: Tx, rows: Sequence[Todo], now: int) -> None:
-    if not rows:
-        return
-    columns = {
-        "replica": ("text", [row.replica for row in rows]),
-        "ref": ("text", [row.ref for row in rows]),
-    }
-    source, parameters = bulk.derived(tx, "out", columns)
-    marked = sql(
-        f"UPDATE todo SET sent_us = :now FROM {source} WHERE todo.step = :step"
-        " AND todo.replica = out.replica AND todo.ref = out.ref"
-    )
-    tx.execute(marked, {**parameters, "now": now, "step": rows[0].step})
+_SEND = (
+    "UPDATE todo SET sent_us = :now FROM (SELECT step, replica, ref FROM todo"
+    " WHERE step = :step AND parked_us IS NULL AND due_us <= :now"
+    " AND (sent_us IS NULL OR sent_us <= :now - :age)"
+    " ORDER BY due_us LIMIT :limit{skipping}) AS out"
+    " WHERE todo.step = out.step AND todo.replica = out.replica AND todo.ref = out.ref"
+    " RETURNING todo.replica, todo.ref, todo.request_id, todo.due_us"
+)
+_SKIPPING = " FOR UPDATE SKIP LOCKED"
 
 
 def exists_due(tx: Tx, step: str) -> bool:
     """Whether any row of a step is due: one probe of an index."""
-    rows = select(todo.c.ref).where(todo.c.step == step, todo.c.parked_us.is_(None))
-    return tx.execute(rows.where(todo.c.due_us <= now_us(tx)).limit(1)).first() is not None
+    return execute_now(tx, _EXISTS_DUE, {"step": step}).first() is not None
 
 
-_CLAIMED = sql(
+_EXISTS_DUE = (
+    "SELECT 1 FROM todo WHERE step = :step AND parked_us IS NULL AND due_us <= :now"
+    " ORDER BY due_us LIMIT 1"
+)
+_CLAIMED = (
     "SELECT token FROM todo WHERE step = :step AND replica = :replica AND ref = :ref"
     " AND due_us > :now"
 )
@@ -197,7 +186,7 @@ _CLAIMED = sql(
 
 def claimed(tx: Tx, key: Todo) -> bool:
     """Whether somebody is working on the row."""
-    found = tx.execute(_CLAIMED, {**key._asdict(), "now": now_us(tx)})
+    found = execute_now(tx, _CLAIMED, key._asdict())
     return found.scalar_one_or_none() is not None
 
 

@@ -2,7 +2,7 @@
 
 from sqlalchemy import delete, select, tuple_
 
-from storage.catalog.engine import Tx, now_us, sql
+from storage.catalog.engine import Tx, execute_now, sql
 from storage.catalog.schema import presence, visible
 from storage.model import FQID, REPLICAS, Replica
 
@@ -66,19 +66,12 @@ def listing(
 
 def record_seen(tx: Tx, kind: str, ident: int, replica: Replica, *, diverged: bool = False) -> None:
     """The record, and all it names, is in this bucket with the right digest (or is `diverged`)."""
-    tx.execute(
-        sql(
-            "INSERT INTO presence (kind, id, replica, at_us, diverged)"
-            " VALUES (:kind, :id, :replica, :now, :diverged) ON CONFLICT (kind, id, replica)"
-            " DO UPDATE SET at_us = excluded.at_us, diverged = excluded.diverged"
-        ),
-        {
-            "kind": kind,
-            "id": ident,
-            "replica": replica,
-            "now": now_us(tx),
-            "diverged": diverged,
-        },
+    execute_now(
+        tx,
+        "INSERT INTO presence (kind, id, replica, at_us, diverged)"
+        " VALUES (:kind, :id, :replica, :now, :diverged) ON CONFLICT (kind, id, replica)"
+        " DO UPDATE SET at_us = excluded.at_us, diverged = excluded.diverged",
+        {"kind": kind, "id": ident, "replica": replica, "diverged": diverged},
     )
 
 

@@ -8,10 +8,11 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from storage.query.clauses import (
     Bound,
+    Fuzziness,
     Fuzzy,
     Leaf,
     Match,
@@ -31,11 +32,15 @@ from storage.query.patterns import (
     regexp_to_re2,
     wildcard_prefix,
     wildcard_to_re2,
+    wildcard_verbatim,
 )
 from storage.query.words import folded, words
 
 NUMBER = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*", re.ASCII)
 BOOLEANS = {"true": 1.0, "false": 0.0}
+
+
+Told = Prefix | Wildcard | Regexp | Fuzzy
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +62,12 @@ class Between:
 
 @dataclass(frozen=True, slots=True)
 class Fits:
-    """A term begins with `prefix` and, if that is not all, satisfies a function."""
+    """A term begins with `prefix` and, if that is not all, satisfies a function; `told` is the same
+    as a clause of no field, for an engine that has automata of its own."""
 
     fits: Callable[[str], bool] | None
     prefix: str = ""
+    told: Told = field(kw_only=True)
 
 
 TermTest = OneOf | Between | Fits
@@ -148,7 +155,7 @@ def _term(clause: Term) -> Asks:
     if not clause.case_insensitive:
         return exact
     expression = "".join(literal(character, True) for character in clause.value)
-    test = Fits(matcher(expression))
+    test = Fits(matcher(expression), told=Wildcard((), wildcard_verbatim(clause.value), True))
     return Asks(one(test), test, exact.number, exact.boolean)
 
 
@@ -226,31 +233,37 @@ def near(value: str, edits: int, prefix_length: int, *, transpositions: bool) ->
     if edits == 0:
         return OneOf(frozenset({value}))
     prefix = value[:prefix_length]
-    return Fits(lambda term: within(value, term, edits, transpositions=transpositions), prefix)
+    told = Fuzzy((), value, Fuzziness(edits), prefix_length, transpositions)
+    return Fits(
+        lambda term: within(value, term, edits, transpositions=transpositions), prefix, told=told
+    )
 
 
 def _prefix(clause: Prefix, fold: bool) -> TermTest:
     value = folded(clause.value) if fold else clause.value
+    told = Prefix((), value, clause.case_insensitive)
     if not clause.case_insensitive:
-        return Fits(None, value)
+        return Fits(None, value, told=told)
     expression = "".join(literal(character, True) for character in value)
-    return Fits(matcher(f"{expression}.*"))
+    return Fits(matcher(f"{expression}.*"), told=told)
 
 
 def _wildcard(clause: Wildcard, fold: bool) -> TermTest:
     pattern = folded(clause.pattern) if fold else clause.pattern
     expression = wildcard_to_re2(pattern, case_insensitive=clause.case_insensitive)
+    told = Wildcard((), pattern, clause.case_insensitive)
     if clause.case_insensitive:
-        return Fits(matcher(expression))
+        return Fits(matcher(expression), told=told)
     prefix = wildcard_prefix(pattern)
     only_prefix = expression == wildcard_to_re2(prefix) + ".*" and "\\" not in pattern
-    return Fits(None if only_prefix else matcher(expression), prefix)
+    return Fits(None if only_prefix else matcher(expression), prefix, told=told)
 
 
 def _regexp(clause: Regexp, fold: bool) -> TermTest:
     pattern = folded(clause.pattern) if fold else clause.pattern
     expression = regexp_to_re2(pattern, clause.operators, case_insensitive=clause.case_insensitive)
-    return Fits(matcher(expression))
+    told = Regexp((), pattern, clause.operators, clause.case_insensitive)
+    return Fits(matcher(expression), told=told)
 
 
 def _match(clause: Match) -> Asks:

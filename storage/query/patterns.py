@@ -85,6 +85,11 @@ def wildcard_to_re2(pattern: str, *, case_insensitive: bool = False) -> str:
     )
 
 
+def wildcard_verbatim(text: str) -> str:
+    """The pattern that only this text fits."""
+    return "".join("\\" + character if character in "\\*?" else character for character in text)
+
+
 def wildcard_prefix(pattern: str) -> str:
     """The characters that whatever fits the pattern begins with."""
     prefix = []

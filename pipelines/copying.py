@@ -74,6 +74,7 @@ def copy(
             target_key,
             pin=None,
             part_size=step,
+            size=size,
             resume=ledger.token() if ledger else None,
             progress=partial(_moved, beat, ledger),
         )

@@ -122,16 +122,17 @@ class BlobStore(Protocol):
         *,
         pin: str | None,
         part_size: int,
+        size: int | None = None,
         resume: str | None = None,
         progress: Progress | None = None,
     ) -> BlobInfo | None:
         """Copy, content type and metadata too, inside the engine and not through us.
 
         Without `pin` what lies there now: the caller holds the `crc32c` or `etag` of what comes
-        back to what it expects. None when `source` is of another engine: the caller streams
-        instead. AlreadyExists when the key is taken, SourceChanged when `pin` no longer fits.
-        `resume` is a token that `progress` was given by a copy of the same source that died; one
-        that is gone starts anew.
+        back to what it expects. A `size` that the caller knows saves asking for it. None when
+        `source` is of another engine: the caller streams instead. AlreadyExists when the key is
+        taken, SourceChanged when `pin` no longer fits. `resume` is a token that `progress` was
+        given by a copy of the same source that died; one that is gone starts anew.
         """
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[BlobInfo]:

@@ -101,6 +101,7 @@ class LocalBlobs:
         *,
         pin: str | None,
         part_size: int,
+        size: int | None = None,
         resume: str | None = None,
         progress: Progress | None = None,
     ) -> BlobInfo | None:

@@ -90,6 +90,7 @@ class PlainFolder:
         *,
         pin: str | None,
         part_size: int,
+        size: int | None = None,
         resume: str | None = None,
         progress: Progress | None = None,
     ) -> BlobInfo | None:

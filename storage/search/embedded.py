@@ -1,24 +1,22 @@
 """The embedded search engine: SQLite files in a folder, written and read by many processes."""
 
-import base64
-import binascii
 import os
 import sqlite3
 import threading
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from storage.errors import Invalid
 from storage.model import FQID
 from storage.protocols import Hit, IndexedDocument, Refusal, SearchPage
 from storage.query.clauses import Clause, MatchAll
 from storage.search import tables
-from storage.search.filling import Prepared, RefusedError, carry_stubs, fill, prepare
+from storage.search.filling import Prepared, carry_stubs, fill, prepare
 from storage.search.finding import find
 from storage.search.generations import GenerationFiles, is_ours
+from storage.search.pointers import place, pointer
 from storage.search.sets import Search
+from storage.search.verbatim import RefusedError, unpacked
 
 # Up to this many hits are sorted; more are met in order along the index of versions.
 FEW_HITS = 5_000
@@ -76,7 +74,7 @@ class EmbeddedIndex:
                 for number, uuid, version in rows[:size]
             ]
         more = len(rows) > size and bool(hits)
-        return SearchPage(hits, total, _pointer(hits[-1]) if more else None)
+        return SearchPage(hits, total, pointer(hits[-1].version, hits[-1].uuid) if more else None)
 
     def get(self, uuid: str, version: str) -> bytes | None:
         """The verbatim live document, or None."""
@@ -213,25 +211,12 @@ def _walked_page(
 
 def _body(connection: sqlite3.Connection, number: int) -> bytes:
     (compressed,) = connection.execute("SELECT json FROM body WHERE doc = ?", (number,)).fetchone()
-    return zlib.decompress(compressed)
+    return unpacked(compressed)
 
 
 FIRST = ("\U0010ffff", "")
 """Before every version and uuid, in the order of pages."""
 
 
-def _pointer(hit: Hit) -> str:
-    return base64.urlsafe_b64encode(f"{hit.version} {hit.uuid}".encode()).decode().rstrip("=")
-
-
 def _start(after: str | None) -> tuple[str, str]:
-    if after is None:
-        return FIRST
-    try:
-        padded = after + "=" * (-len(after) % 4)
-        version, blank, uuid = base64.urlsafe_b64decode(padded).decode().partition(" ")
-    except (binascii.Error, ValueError) as error:
-        raise Invalid("not a pointer of a search", code="illegal_token") from error
-    if not blank:
-        raise Invalid("not a pointer of a search", code="illegal_token")
-    return version, uuid
+    return FIRST if after is None else place(after)

@@ -1,27 +1,18 @@
 """Documents on their way into the tables: prepared outside of the lock, written inside of it."""
 
-import json
 import sqlite3
-import zlib
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import orjson
 
 from storage.protocols import IndexedDocument
 from storage.query.analysis import Flat, flatten
+from storage.search.verbatim import count_fields, packed
 
-COMPRESSION_LEVEL = 3
 ROWS_AT_ONCE = 10_000
 
 Places = int | bytes
-
-
-class RefusedError(Exception):
-    """A document that cannot be indexed; its message is the reason."""
 
 
 Term = tuple[str, int, str, Places]
@@ -47,15 +38,13 @@ def prepare(document: IndexedDocument, *, field_limit: int) -> Prepared:
     name = (document.uuid, document.version, document.change)
     if document.document is None:
         return Prepared(*name)
-    body = encoded(document.document)
+    body = packed(document.document)
     flat = flatten(document.document)
-    fields = sum(1 for _ in flat.paths())
-    if fields > field_limit:
-        raise RefusedError(f"has {fields} fields, more than {field_limit}")
+    count_fields(sum(1 for _ in flat.paths()), field_limit)
     wholes = {path: set(flat.wholes(path)) for path in flat.strings}
     return Prepared(
         *name,
-        body=zlib.compress(body, COMPRESSION_LEVEL),
+        body=body,
         terms=sorted(_terms(flat, wholes)),
         strings=[(path, bool(found)) for path, found in wholes.items()],
         numbers=sorted(set(_numbers(flat))),
@@ -77,23 +66,6 @@ def _numbers(flat: Flat) -> Iterator[tuple[str, str, float]]:
         yield from ((path, "number", number) for number in numbers)
     for path, booleans in flat.booleans.items():
         yield from ((path, "boolean", float(boolean)) for boolean in booleans)
-
-
-def encoded(document: Mapping[str, Any]) -> bytes:
-    """The document as JSON, its integers exact whatever their size."""
-    try:
-        return orjson.dumps(document)
-    except TypeError:
-        # Integers beyond 64 bits; half surrogate pairs come here too, and are refused.
-        return _encoded_slowly(document)
-
-
-def _encoded_slowly(document: Mapping[str, Any]) -> bytes:
-    try:
-        text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        return text.encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise RefusedError(f"is not proper JSON: {error}") from error
 
 
 def fill(connection: sqlite3.Connection, documents: Sequence[Prepared]) -> None:

@@ -1,4 +1,4 @@
-"""Every engine against the one contract."""
+"""Every engine against the one contract; OpenSearch too where STORE_TEST_OPENSEARCH names one."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,6 +8,7 @@ import pytest
 from storage.protocols import SearchIndex
 from storage.search.embedded import EmbeddedIndex
 from tests.storage.contracts.search_index import SearchIndexContract
+from tests.storage.search.server import OPENSEARCH, opensearch
 
 
 def _embedded(tmp_path: Path) -> Iterator[SearchIndex]:
@@ -16,7 +17,15 @@ def _embedded(tmp_path: Path) -> Iterator[SearchIndex]:
     index.close()
 
 
-@pytest.fixture(params=[_embedded], ids=["embedded"])
+def _opensearch(tmp_path: Path) -> Iterator[SearchIndex]:
+    with opensearch() as index:
+        yield index
+
+
+ENGINES = {"embedded": _embedded, **({"opensearch": _opensearch} if OPENSEARCH else {})}
+
+
+@pytest.fixture(params=ENGINES.values(), ids=ENGINES)
 def index(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SearchIndex]:
     """An empty index of each engine in turn."""
     engine: Callable[[Path], Iterator[SearchIndex]] = request.param

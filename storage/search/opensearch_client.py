@@ -1,0 +1,120 @@
+"""Requests to OpenSearch: one client a process, bounded in time and number, errors in our words."""
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from opensearchpy import OpenSearch
+from opensearchpy.exceptions import (
+    ConnectionError as Unreachable,
+)
+from opensearchpy.exceptions import (
+    ConnectionTimeout,
+    NotFoundError,
+    OpenSearchException,
+    TransportError,
+)
+
+from storage.blobs.clients import PerProcess
+from storage.errors import Invalid, NotFound, StoreError, TimedOut, Unavailable
+
+Answer = dict[str, Any]
+
+RETRY_AFTER_S = 5
+RETRIES = 2
+CONNECTIONS = 32
+# Beyond the engine's own time limit, which it looks at now and then only.
+GRACE_S = 5.0
+NONE_IGNORED: Collection[int] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an engine is and who we are to it."""
+
+    url: str
+    user: str = ""
+    password: str = ""
+    authority: str | None = None
+
+
+class Engine:
+    """One OpenSearch; usable from any thread, and in a forked child."""
+
+    def __init__(self, place: Place, *, time_limit_s: float) -> None:
+        self.time_limit_s = time_limit_s
+        self._client = PerProcess(lambda: _client(place, time_limit_s + GRACE_S))
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | bytes | None = None,
+        *,
+        ignore: Collection[int] = NONE_IGNORED,
+        **parameters: str,
+    ) -> Answer:
+        """Ask; the answers to statuses in `ignore` come back like good ones. NotFound when what the
+        path names is not there."""
+        try:
+            answer = self._client().transport.perform_request(
+                method, path, params={**parameters, "ignore": ignore}, body=body
+            )
+        except OpenSearchException as error:
+            raise translated(error) from error
+        return answer if isinstance(answer, dict) else {}
+
+    def close(self) -> None:
+        """Close the connections of this process."""
+        self._client().close()
+
+
+def _client(place: Place, timeout_s: float) -> OpenSearch:
+    secure: dict[str, Any] = {"ca_certs": place.authority} if place.authority else {}
+    return OpenSearch(
+        [place.url],
+        http_auth=(place.user, place.password) if place.user else None,
+        timeout=timeout_s,
+        max_retries=RETRIES,
+        # Every request may be repeated: writes have versions of our own.
+        retry_on_timeout=False,
+        retry_on_status=(),
+        pool_maxsize=CONNECTIONS,
+        **secure,
+    )
+
+
+def translated(error: OpenSearchException) -> StoreError:
+    """The engine's error in our words."""
+    if isinstance(error, ConnectionTimeout):
+        return TimedOut("The search engine took longer than it may.")
+    if isinstance(error, Unreachable) or not isinstance(error, TransportError):
+        return _unavailable(str(error))
+    said = reason(error.info)
+    if isinstance(error, NotFoundError):
+        return NotFound(said)
+    if "Time exceeded" in json.dumps(error.info, default=str):
+        return TimedOut("The search took longer than it may.")
+    if error.status_code in (408, 504):
+        return TimedOut(f"The search engine took longer than it may: {said}")
+    if error.status_code in (400, 413):
+        return Invalid(f"The search engine refused this: {said}", code="elasticsearch_bad_request")
+    return _unavailable(f"{error.status_code} {said}")
+
+
+def _unavailable(said: str) -> Unavailable:
+    detail = f"The search engine cannot be used now: {said}"
+    return Unavailable(detail, retry_after_s=RETRY_AFTER_S)
+
+
+def reason(info: Any) -> str:
+    """The innermost cause that the engine gives."""
+    found = info.get("error", info) if isinstance(info, Mapping) else info
+    while isinstance(found, Mapping):
+        causes = found.get("root_cause") or ()
+        inner = found.get("caused_by") or (causes[0] if causes else None)
+        if not isinstance(inner, Mapping) or inner == found:
+            return f"{found.get('type', '')}: {found.get('reason', '')}".strip(": ")
+        found = inner
+    return str(found)

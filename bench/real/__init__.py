@@ -1,0 +1,1 @@
+"""Benches on the real engines, which the environment names; `python -m bench real` runs them."""

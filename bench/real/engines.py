@@ -1,0 +1,155 @@
+"""The real engines of a bench, by the variables that name them for tests; never a simulation."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+from uuid import uuid4
+
+import boto3
+import httpx
+import redis
+from botocore.config import Config
+from google.auth.credentials import AnonymousCredentials
+from google.cloud.storage import Client
+from sqlalchemy import create_engine, text
+from sqlalchemy.engine import make_url
+
+from storage.catalog import Catalog, migrate
+
+VARIABLES = {
+    "postgres": "STORE_TEST_POSTGRES",
+    "redis": "STORE_TEST_REDIS",
+    "s3": "STORE_TEST_S3",
+    "gcs": "STORE_TEST_GCS",
+    "opensearch": "STORE_TEST_OPENSEARCH",
+}
+TOOLS = Path(__file__).resolve().parents[2] / ".engines" / "bin"
+"""Where programs lie that were installed with the engines."""
+
+
+class Missing(Exception):
+    """An engine or a tool is not there; the text names it."""
+
+
+def url(engine: str) -> str:
+    """Where an engine is; Missing."""
+    found = os.environ.get(VARIABLES[engine], "")
+    if not found:
+        raise Missing(f"{VARIABLES[engine]} is not set")
+    return found
+
+
+def tool(name: str) -> str:
+    """The path of a program that a user would take instead; Missing."""
+    found = shutil.which(name) or shutil.which(name, path=str(TOOLS))
+    if found is None:
+        raise Missing(f"{name} is not installed")
+    return found
+
+
+def endpoint(engine: str) -> str:
+    """The HTTP address of a server of buckets."""
+    return dict(parse_qsl(urlsplit(url(engine)).query))["endpoint"]
+
+
+def s3() -> Any:
+    """The plain client that anybody would make."""
+    plain = Config(s3={"addressing_style": "path"})
+    region = os.environ.get("AWS_REGION", "us-east-1")
+    return boto3.client("s3", endpoint_url=endpoint("s3"), region_name=region, config=plain)
+
+
+def gcs() -> Any:
+    """The same for Google's."""
+    options = {"api_endpoint": endpoint("gcs")}
+    return Client("bench", credentials=AnonymousCredentials(), client_options=options)
+
+
+def bucket(engine: str) -> str:
+    """A new bucket; its URL as the store takes it."""
+    name = f"bench-{uuid4().hex[:12]}"
+    if engine == "s3":
+        s3().create_bucket(Bucket=name)
+    else:
+        made = httpx.post(f"{endpoint('gcs')}/storage/v1/b?project=bench", json={"name": name})
+        made.raise_for_status()
+    parts = urlsplit(url(engine))
+    return f"{parts.scheme}://{name}?{parts.query}"
+
+
+def name_of(bucket_url: str) -> str:
+    """The bucket's own name."""
+    return urlsplit(bucket_url).netloc
+
+
+@contextmanager
+def database() -> Iterator[str]:
+    """The URL of an empty, migrated catalog on PostgreSQL, which goes with the block."""
+    server, name = make_url(url("postgres")), f"bench_{uuid4().hex[:12]}"
+    _run(f"CREATE DATABASE {name}")
+    made = server.set(database=name).render_as_string(hide_password=False)
+    try:
+        with catalog(made):
+            pass
+        yield made
+    finally:
+        _run(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@contextmanager
+def catalog(catalog_url: str) -> Iterator[Catalog]:
+    """A migrated catalog, opened for the block."""
+    opened = Catalog(catalog_url)
+    try:
+        migrate.upgrade(opened)
+        yield opened
+    finally:
+        opened.close()
+
+
+def _run(statement: str) -> None:
+    engine = create_engine(url("postgres"), isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(text(statement))
+    engine.dispose()
+
+
+def versions() -> str:
+    """What was measured on: every engine that is there, as it names itself."""
+    known = {"postgres": _postgres, "redis": _redis, "opensearch": _opensearch}
+    told = [known[name]() if name in known else _server(name) for name in VARIABLES if has(name)]
+    return ", ".join(told)
+
+
+def has(engine: str) -> bool:
+    """Whether the environment names it."""
+    return bool(os.environ.get(VARIABLES[engine]))
+
+
+def _postgres() -> str:
+    engine = create_engine(url("postgres"))
+    with engine.connect() as connection:
+        version = connection.execute(text("SHOW server_version")).scalar_one()
+    engine.dispose()
+    return f"PostgreSQL {str(version).split()[0]}"
+
+
+def _redis() -> str:
+    with redis.Redis.from_url(url("redis")) as client:
+        return f"Redis {client.info()['redis_version']}"
+
+
+def _opensearch() -> str:
+    answer = httpx.get(url("opensearch"), trust_env=False).json()
+    return f"OpenSearch {answer['version']['number']}"
+
+
+def _server(engine: str) -> str:
+    """Servers of buckets say their names at most."""
+    said = httpx.get(endpoint(engine), trust_env=False).headers.get("Server", "")
+    named = {"s3": "S3", "gcs": "GCS"}[engine]
+    return f"{named} by {said}" if said else named

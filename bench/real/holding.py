@@ -1,0 +1,114 @@
+"""A bundle whose bytes are in a bucket, its rows in a catalog: what a replica holds, made fast."""
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from uuid import uuid4
+
+from sqlalchemy import text
+
+from bench.rows import version
+from config.settings import Settings
+from pipelines import checksums, files, manifests, records
+from pipelines.limits import ETAG_CHUNK, MB
+from pipelines.manifests import NewBundle, NewEntry
+from storage import keys
+from storage.blobs.s3 import open_bucket as open_s3
+from storage.blobs.clients import Limits
+from storage.catalog import Catalog
+from storage.catalog import files as file_rows
+from storage.connecting import connect
+from storage.model import FQID, REPLICAS
+from storage.notices import MemoryNotices
+from storage.protocols import BlobStore
+from storage.stores import Stores
+
+AT_ONCE = 16
+
+
+@dataclass(frozen=True)
+class Shape:
+    """So many files of one size."""
+
+    files: int
+    size: int
+
+    def __str__(self) -> str:
+        size = f"{self.size // MB} MiB" if self.size >= MB else f"{self.size // 1024} KiB"
+        return f"{self.files:,} × {size}"
+
+    @property
+    def megabytes(self) -> float:
+        """Of all of them."""
+        return self.files * self.size / MB
+
+
+def blobs(bucket_url: str) -> BlobStore:
+    """A bucket as the store opens it."""
+    return open_s3(bucket_url, Limits())
+
+
+@contextmanager
+def stores(catalog: Catalog, source: BlobStore) -> Iterator[Stores]:
+    """Stores of one worker process, `source` as replica aws; the other one is to be set."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        settings = Settings(home=Path(folder), secret_key="a secret for benches only")
+        opened = connect(settings, notices=MemoryNotices())
+        opened.catalog.close()
+        yield replace(opened, catalog=catalog, replicas={"aws": source, "gcp": source})
+
+
+def bundle(stores: Stores, shape: Shape) -> FQID:
+    """A bundle of files that differ, whole in replica aws, their records too."""
+    with ThreadPoolExecutor(AT_ONCE if shape.size < MB else 2) as pool:
+        made = list(pool.map(partial(_stored, stores.replicas["aws"]), [shape.size] * shape.files))
+    with stores.catalog.write() as tx:
+        rows = [file_rows.reserve(tx, new) for new in made]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(partial(files.complete, stores), rows))
+    with stores.catalog.write() as tx:
+        for row in rows:
+            files.publish(tx, row)
+    entries = [NewEntry(f"reads/{at}.bin", new.fqid, False) for at, new in enumerate(made)]
+    fqid = FQID(str(uuid4()), version(0))
+    manifests.write(stores, NewBundle(fqid, "aws", 1, entries), "bench@example.org")
+    return fqid
+
+
+def _stored(blobs: BlobStore, size: int) -> file_rows.NewFile:
+    data = os.urandom(size)
+    sums = checksums.compute([data], size).checksums
+    key = keys.blob(sums.sha256)
+    if size < ETAG_CHUNK:
+        blobs.put(key, data)
+    else:
+        upload = blobs.upload(key, part_size=ETAG_CHUNK, content_type="application/octet-stream")
+        for number, start in enumerate(range(0, size, ETAG_CHUNK), start=1):
+            upload.part(number, [data[start : start + ETAG_CHUNK]])
+        upload.complete()
+    fqid = FQID(str(uuid4()), version(0))
+    return file_rows.NewFile(
+        fqid=fqid,
+        digest=records.file_digest(1, "application/octet-stream", size, sums),
+        origin="aws",
+        creator_uid=1,
+        author="bench@example.org",
+        content_type="application/octet-stream",
+        size=size,
+        checksums=sums,
+        blob_etag=sums.s3_etag,
+        event_id=hashlib.sha1(str(fqid).encode()).hexdigest(),
+    )
+
+
+def forget_copies(catalog: Catalog) -> None:
+    """As if no other replica had ever held anything."""
+    with catalog.write() as tx:
+        for table in ("blob_replicas", "presence", "visible", "todo"):
+            tx.execute(text(f"DELETE FROM {table} WHERE replica = '{REPLICAS[1]}'"))

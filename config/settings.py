@@ -167,6 +167,10 @@ class Settings:
         named: str = getattr(self, f"replica_{replica}")
         return named or (self.home.absolute() / "replicas" / replica).as_uri()
 
+    def checkout_bucket(self, replica: str) -> str:
+        """The URL of the bucket that a replica's checkouts go to; empty when none is named."""
+        return {"aws": self.checkout_aws, "gcp": self.checkout_gcp}[replica]
+
     @property
     def catalog(self) -> str:
         """The catalog's URL."""

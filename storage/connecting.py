@@ -5,8 +5,11 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from config.settings import Settings, SettingsError
+from storage.blobs import s3
+from storage.blobs.clients import Limits
 from storage.blobs.local import LocalBlobs
 from storage.blobs.plain import PlainFolder
+from storage.blobs.s3 import S3Blobs
 from storage.blobs.signing import UrlSigner
 from storage.blobs.sources import Sources, SourceSettings
 from storage.cache import ByteCache
@@ -18,6 +21,7 @@ from storage.notices import RedisNotices
 from storage.protocols import BlobStore, Notices, SearchIndex
 from storage.sealing import MIN_SECRET, derive
 from storage.search.embedded import EmbeddedIndex
+from storage.search.opensearch import open_index
 from storage.stores import Stores
 
 
@@ -27,19 +31,21 @@ def connect(settings: Settings, *, notices: Notices | None = None) -> Stores:
         raise SettingsError(f"STORE_SECRET_KEY must have at least {MIN_SECRET} characters")
     home = settings.home.absolute()
     home.mkdir(parents=True, exist_ok=True)
-    areas = _bucket(settings, "areas", (home / "areas").as_uri())
+    areas = _bucket(settings, "areas", settings.areas_url or (home / "areas").as_uri())
     replicas: dict[Replica, BlobStore] = {
         replica: _bucket(settings, replica, settings.bucket(replica)) for replica in REPLICAS
     }
     return Stores(
         replicas=replicas,
         areas=areas,
-        checkouts={replica: _checkouts(home, replica) for replica in REPLICAS},
-        catalog=Catalog(settings.catalog),
+        checkouts={
+            replica: _checkouts(settings, replica, replicas[replica]) for replica in REPLICAS
+        },
+        catalog=_catalog(settings),
         search={replica: _search(settings, home, replica) for replica in REPLICAS},
         notices=notices or RedisNotices(settings.redis_url),
         sources=_sources(settings, replicas, areas),
-        destination=_destinations(home),
+        destination=_destinations(home, replicas),
         documents=ByteCache(settings.document_cache_bytes),
         base_url=settings.external_url or settings.internal_url,
         query_steps=settings.jmespath_visits,
@@ -48,22 +54,49 @@ def connect(settings: Settings, *, notices: Notices | None = None) -> Stores:
     )
 
 
+def _catalog(settings: Settings) -> Catalog:
+    return Catalog(
+        settings.catalog,
+        connections=settings.catalog_connections,
+        overflow=settings.catalog_overflow,
+        wait_s=settings.catalog_wait_s,
+    )
+
+
+def _limits(settings: Settings) -> Limits:
+    return Limits(
+        connect_s=settings.cloud_connect_s,
+        read_s=settings.cloud_read_s,
+        attempts=settings.cloud_attempts,
+        connections=settings.cloud_connections,
+    )
+
+
 def _bucket(settings: Settings, name: str, url: str) -> BlobStore:
+    match url.partition("://")[0]:
+        case "file":
+            key = derive(settings.secret_key.encode(), b"object urls")
+            return LocalBlobs(_folder(name, url), UrlSigner(key, name))
+        case "s3":
+            return s3.open_bucket(url, _limits(settings))
+    raise SettingsError(f"no engine for bucket {name}: {url}")
+
+
+def _folder(name: str, url: str) -> str:
     parts = urlsplit(url)
-    if parts.scheme != "file" or parts.netloc:
-        raise SettingsError(f"no engine for bucket {name}: {url}")
-    key = derive(settings.secret_key.encode(), b"object urls")
-    return LocalBlobs(unquote(parts.path), UrlSigner(key, name))
+    if parts.netloc:
+        raise SettingsError(f"no engine for bucket {name}, which is on another machine: {url}")
+    return unquote(parts.path)
 
 
 def _search(settings: Settings, home: Path, replica: Replica) -> SearchIndex:
-    if settings.search_url:
-        raise SettingsError(f"no engine for search: {settings.search_url}")
-    return EmbeddedIndex(
-        home / "search" / f"{replica}.sqlite",
-        time_limit_s=settings.search_timeout_s,
-        field_limit=settings.search_fields,
-    )
+    seconds, fields = settings.search_timeout_s, settings.search_fields
+    if not settings.search_url:
+        path = home / "search" / f"{replica}.sqlite"
+        return EmbeddedIndex(path, time_limit_s=seconds, field_limit=fields)
+    if urlsplit(settings.search_url).scheme not in ("http", "https"):
+        raise SettingsError("no engine for search: STORE_SEARCH_URL is neither http nor https")
+    return open_index(settings.search_url, replica, time_limit_s=seconds, field_limit=fields)
 
 
 def _sources(
@@ -75,6 +108,7 @@ def _sources(
             external_bases=_bases(settings),
             staging_roots=settings.staging_roots,
             own=tuple(replicas.values()),
+            limits=_limits(settings),
         )
     )
 
@@ -89,15 +123,28 @@ def _bases(settings: Settings) -> tuple[str, ...]:
     return (*named, settings.internal_url, *loopback, *believed)
 
 
-def _checkouts(home: Path, replica: Replica) -> BlobStore:
-    """Plain files, for people and their programs to read."""
-    return PlainFolder(home / "checkouts" / replica)
+def _checkouts(settings: Settings, replica: Replica, bucket: BlobStore) -> BlobStore:
+    """Beside the bytes, so that they need not pass through us: plain files, for people and their
+    programs to read, where the replica is a folder; else a bucket, by default the replica's own."""
+    named = settings.checkout_bucket(replica)
+    if not isinstance(bucket, LocalBlobs):
+        if urlsplit(named).scheme == "file":
+            raise SettingsError(f"a checkout folder wants a folder as replica: {named}")
+        return _bucket(settings, f"checkout {replica}", named) if named else bucket
+    folder = (settings.home.absolute() / "checkouts" / replica).as_uri()
+    return PlainFolder(Path(_folder(f"checkout {replica}", named or folder)))
 
 
-def _destinations(home: Path) -> Callable[[Replica, str], BlobStore]:
-    """Buckets of requesters: on folders, those that somebody made beside the checkout area."""
+def _destinations(
+    home: Path, replicas: Mapping[Replica, BlobStore]
+) -> Callable[[Replica, str], BlobStore]:
+    """Buckets of requesters, in the replica's cloud; on folders, those that somebody made beside
+    the checkout area."""
 
     def destination(replica: Replica, name: str) -> BlobStore:
+        bucket = replicas[replica]
+        if isinstance(bucket, S3Blobs):
+            return bucket.sibling(name)
         root = home / "checkouts" / "destinations" / replica / name
         if not root.is_dir():
             raise NotFound(f"There is no bucket {name} in replica {replica}.")

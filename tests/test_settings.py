@@ -38,7 +38,9 @@ def test_every_setting_is_read() -> None:
 @pytest.mark.parametrize(
     ("name", "url"),
     [
-        ("STORE_SEARCH_URL", "http://127.0.0.1:9200"),
+        ("STORE_SEARCH_URL", "ftp://127.0.0.1:9200"),
+        ("STORE_AREAS_URL", "ftp://store"),
+        ("STORE_CHECKOUT_AWS", "file://elsewhere/store"),
         ("STORE_REPLICA_AWS", "ftp://store"),
         ("STORE_REPLICA_GCP", "file://elsewhere/store"),
     ],

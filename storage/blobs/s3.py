@@ -19,7 +19,7 @@ from storage.blobs import s3_deleting, s3_reading
 from storage.blobs.clients import Limits, PerProcess
 from storage.blobs.layout import checked
 from storage.blobs.s3_client import Connection, Server
-from storage.blobs.s3_copy import AT_ONCE, Original, copy_parts, copy_whole
+from storage.blobs.s3_copy import AT_ONCE, Habit, Original, copy_parts, copy_whole
 from storage.blobs.s3_metadata import MARK, from_tags, in_headers
 from storage.blobs.s3_reading import Bucket, Reply, gone, info_of
 from storage.blobs.s3_signing import signed_get
@@ -44,22 +44,23 @@ def open_bucket(url: str, limits: Limits) -> "S3Blobs":
         if urlsplit(options.get(name, "http://")).scheme not in ("http", "https"):
             raise SettingsError(f"bucket URL {url}: {name} is no http URL")
     server = Server(**{name: value for name, value in options.items() if value})
-    return S3Blobs(parts.netloc, server, _connected(server, limits))
+    return S3Blobs(parts.netloc, server, *_shared(server, limits))
 
 
 @cache
-def _connected(server: Server, limits: Limits) -> PerProcess[Connection]:
-    """All buckets of one server share its connections."""
-    return PerProcess(lambda: Connection(server, limits))
+def _shared(server: Server, limits: Limits) -> tuple[PerProcess[Connection], Habit]:
+    """All buckets of one server share its connections, and what is known of it."""
+    return PerProcess(lambda: Connection(server, limits)), Habit()
 
 
 class S3Blobs:
     """See BlobStore. Threads may share it, and forked children: each makes its own client."""
 
-    def __init__(self, name: str, server: Server, connected: PerProcess[Connection]) -> None:
+    def __init__(
+        self, name: str, server: Server, connected: PerProcess[Connection], habit: Habit
+    ) -> None:
         self.name = name
-        self._server = server
-        self._connected = connected
+        self._server, self._connected, self._habit = server, connected, habit
         self._bucket = Bucket(name, lambda: connected().client)
         self._seen = -_SURE_S
 
@@ -70,7 +71,7 @@ class S3Blobs:
         probe = other.ask("create_multipart_upload", ".probe")
         with suppress(NotFound, Forbidden):
             other.ask("abort_multipart_upload", ".probe", UploadId=probe["UploadId"])
-        return S3Blobs(name, self._server, self._connected)
+        return S3Blobs(name, self._server, self._connected, self._habit)
 
     def head(self, key: str) -> BlobInfo:
         """See BlobStore; one call, two where tags count."""
@@ -166,14 +167,19 @@ class S3Blobs:
             return None
         checked(key)
         checked(target_key)
+        found = None
+        if size is None or size > min(part_size, AT_ONCE):
+            found = source._found(key, pin)
+            pin, size = found.pin, found.size
         original = Original(source._bucket, key, pin)
-        if size is not None and size <= min(part_size, AT_ONCE):
-            return copy_whole(original, self._bucket, target_key, size=size, progress=progress)
-        found = source._found(key, pin)
-        original = Original(source._bucket, key, found.pin)
-        if found.size <= min(part_size, AT_ONCE):
+        if found is None or size <= min(part_size, AT_ONCE):
             return copy_whole(
-                original, self._bucket, target_key, size=found.size, progress=progress
+                original,
+                self._bucket,
+                target_key,
+                size=size,
+                habit=self._habit,
+                progress=progress,
             )
         return copy_parts(
             original,

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from storage.blobs.s3_reading import Bucket, gone, info_of, upload_gone
+from storage.blobs.s3_reading import Bucket, Reply, gone, info_of, there, upload_gone
 from storage.blobs.s3_upload import S3Upload
 from storage.errors import AlreadyExists, NotFound, SourceChanged, Unavailable
 from storage.protocols import DEFAULT_TYPE, BlobInfo, Progress
@@ -35,32 +35,50 @@ class Original:
         return {"CopySource": where, "CopySourceIfMatch": self.pin[2:]}
 
 
+@dataclass(slots=True)
+class Habit:
+    """Whether a server's copies heed If-None-Match: it is S3's youngest condition, and servers that
+    do not know it replace without a word. Its first copy tells, and what it tells is kept."""
+
+    heeds: bool | None = None
+
+
 def copy_whole(
-    original: Original, target: Bucket, key: str, *, size: int, progress: Progress | None
+    original: Original,
+    target: Bucket,
+    key: str,
+    *,
+    size: int,
+    habit: Habit,
+    progress: Progress | None,
 ) -> BlobInfo:
-    """One call, which also tells the checksums of what was stored."""
+    """One call, which also tells the checksums of what was stored; a look before it where a server
+    heeds no condition, and a second copy onto the first while that is unknown."""
     if progress:
         progress("", 0)
-    try:
-        reply = target.ask(
-            "copy_object", key, IfNoneMatch="*", ChecksumAlgorithm="CRC32C", **original.named()
-        )
-    except AlreadyExists:
-        # The same answer says that the source's condition failed: what lies there decides.
-        _expect_taken(original, target, key)
-        raise
-    except NotFound as error:
-        raise (error if original.pin is None else gone(original.bucket, original.key)) from error
+    if not habit.heeds and there(target, key):
+        raise AlreadyExists(f"{key} exists already")
+    reply = _copied(original, target, key)
+    if habit.heeds is None:
+        try:
+            reply, habit.heeds = _copied(original, target, key), False
+        except AlreadyExists:
+            habit.heeds = True
     if progress:
         progress("", size)
     return info_of(key, size, {**reply, **reply["CopyObjectResult"]})
 
 
-def _expect_taken(original: Original, target: Bucket, key: str) -> None:
+def _copied(original: Original, target: Bucket, key: str) -> Reply:
     try:
-        target.ask("head_object", key)
-    except NotFound:
-        raise gone(original.bucket, original.key) from None
+        return target.ask(
+            "copy_object", key, IfNoneMatch="*", ChecksumAlgorithm="CRC32C", **original.named()
+        )
+    except AlreadyExists as error:
+        # The same answer says that the source's condition failed: what lies there decides.
+        raise (error if there(target, key) else gone(original.bucket, original.key)) from error
+    except NotFound as error:
+        raise (error if original.pin is None else gone(original.bucket, original.key)) from error
 
 
 def copy_parts(
@@ -75,9 +93,9 @@ def copy_parts(
 ) -> BlobInfo:
     """Every part that the upload does not have yet; it stays behind when `progress` raises."""
     upload = _taken_up(target, key, found, part_size, resume)
-    there = upload.parts()
+    kept = upload.parts()
     spans = _spans(found.size, part_size)
-    missing = {n: span for n, span in spans.items() if there.get(n) != span[1]}
+    missing = {n: span for n, span in spans.items() if kept.get(n) != span[1]}
     done = sum(length for n, (_, length) in spans.items() if n not in missing)
     if progress:
         progress(upload.token, done)

@@ -39,10 +39,19 @@ _BROKEN_STREAMS: Final = 3
 """Times that a stream may break without a byte in between before the read is given up."""
 _CONFLICTS: Final = 8
 """Times that a conditional write is tried again while another one is in flight."""
-_MALFORMED: Final = frozenset(
-    {"KeyTooLongError", "InvalidURI", "InvalidObjectName", "MetadataTooLarge", "InvalidTag"}
+_PASSING: Final = frozenset(
+    {
+        "400",  # A HEAD's, which has no words: it may be any of these.
+        "AuthorizationHeaderMalformed",
+        "BadDigest",
+        "ExpiredToken",
+        "IncompleteBody",
+        "InvalidToken",
+        "RequestTimeout",
+        "TokenRefreshRequired",
+    }
 )
-"""Refusals of what was asked for: waiting helps nobody."""
+"""What S3 says with a 400 though the request was in order: credentials, and bytes lost on the way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +84,6 @@ class Bucket:
     def _ours(self, error: ClientError, *, conditional: bool) -> StoreError:
         status, code = _status(error), _code(error)
         said = f"S3 bucket {self.name}: {code} ({status})"
-        if code in _MALFORMED:
-            return Invalid(said)
         match status:
             case 404 if code == "NoSuchBucket":
                 return Unavailable(said) if self.own else NotFound(said)
@@ -87,16 +94,13 @@ class Bucket:
                 return AlreadyExists(said) if conditional else SourceChanged(said)
             case 416:
                 return RangeNotSatisfiable(said)
+            case 400 if code not in _PASSING:
+                return Invalid(said)
             case 401 | 403:
                 refused = f"{said}: check the store's credentials and the bucket's policy"
                 return Unavailable(refused) if self.own else Forbidden(said)
-        return _other(status, code, said, own=self.own)
-
-
-def _other(status: int, code: str, said: str, *, own: bool) -> StoreError:
-    """5xx, throttling, expired credentials, clocks, redirects; of strangers, mistakes too."""
-    passing = status >= 500 or status == 429 or code in ("SlowDown", "RequestTimeout")
-    return Unavailable(said) if own or passing else Invalid(said)
+        # 5xx, throttling, clocks that differ, another region's bucket.
+        return Unavailable(said)
 
 
 def upload_gone(error: StoreError) -> bool:
@@ -163,6 +167,15 @@ def head(bucket: Bucket, key: str, pin: str | None = None) -> tuple[BlobInfo, Re
     declared = reply.get("ContentType")
     size = int(reply["ContentLength"])
     return info_of(key, size, reply, content_type=declared, metadata=metadata), reply
+
+
+def there(bucket: Bucket, key: str) -> bool:
+    """Whether anything lies there now."""
+    try:
+        bucket.ask("head_object", key)
+    except NotFound:
+        return False
+    return True
 
 
 def tags(bucket: Bucket, key: str, pin: str) -> dict[str, str]:

@@ -12,7 +12,7 @@ from typing import IO, Any, Final
 import google_crc32c
 
 from storage.blobs.s3_metadata import in_headers, last_words, marked
-from storage.blobs.s3_reading import Bucket, Reply, info_of, pin_of, pinned
+from storage.blobs.s3_reading import Bucket, Reply, info_of, pin_of, pinned, there
 from storage.errors import AlreadyExists, Invalid, NotFound
 from storage.protocols import BLOCK, BlobInfo
 
@@ -152,7 +152,7 @@ class S3Upload:
             self.abort()
             raise
         except NotFound as error:
-            if not replace and _there(self._bucket, self._key):
+            if not replace and there(self._bucket, self._key):
                 raise AlreadyExists(f"{self._key} exists already") from error
             raise
 
@@ -165,14 +165,6 @@ class S3Upload:
 
 _SPOKEN: Final = ("PartNumber", "ETag", "ChecksumCRC32C")
 """What completion tells of each part."""
-
-
-def _there(bucket: Bucket, key: str) -> bool:
-    try:
-        bucket.ask("head_object", key)
-    except NotFound:
-        return False
-    return True
 
 
 @contextmanager

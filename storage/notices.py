@@ -76,6 +76,12 @@ class _Board:
         for waiter in woken:
             waiter.wake()
 
+    def wake_all(self) -> None:
+        with self._lock:
+            woken = {waiter for waiters in self._waiters.values() for waiter in waiters}
+        for waiter in woken:
+            waiter.wake()
+
 
 class MemoryNotices:
     """Notices within one process."""
@@ -115,8 +121,10 @@ class RedisNotices:
 
     def publish(self, topic: str) -> None:
         """See Notices."""
-        if time.monotonic() < self._silent_until:
-            return
+        if time.monotonic() >= self._silent_until:
+            self._say(topic)
+
+    def _say(self, topic: str) -> None:
         try:
             self._client.publish(self._channel, topic)
         except redis.TimeoutError:
@@ -138,7 +146,7 @@ class RedisNotices:
             listener, self._listener = self._listener, None
         if listener and listener.pid == os.getpid():
             listener.stopped.set()
-            self.publish("")  # so that it looks up
+            self._say("")  # so that it looks up
             listener.join()
         self._client.close()
 
@@ -159,10 +167,11 @@ class _Listener:
         self.ready = threading.Event()
         self.stopped = threading.Event()
         self._channel = channel
-        # Reading blocks until something comes; `_SILENCE_S` watches over the connection instead.
+        self._missed = False
+        # For what is answered at once; for the next notice `get_message` has its own patience.
         self._client = redis.Redis.from_url(
             url,
-            socket_timeout=None,
+            socket_timeout=_SILENCE_S,
             socket_connect_timeout=_PATIENCE_S,
             socket_keepalive=True,
             retry=Retry(NoBackoff(), 0),
@@ -183,6 +192,7 @@ class _Listener:
             except (redis.RedisError, OSError, ValueError) as error:
                 log.debug("the notice board is away: %s", error)
             pause = least if self.ready.is_set() else min(pause * 2, most)
+            self._missed = True
             self.ready.clear()
             self.stopped.wait(pause)
 
@@ -204,6 +214,9 @@ class _Listener:
     def _receive(self, message: dict[str, object]) -> None:
         if message["type"] == "subscribe":
             self.ready.set()
+            # Nobody knows what was said meanwhile: all look for themselves.
+            if self._missed:
+                self.board.wake_all()
         elif message["type"] == "message":
             data = message["data"]
             self.board.wake(data.decode() if isinstance(data, bytes) else str(data))

@@ -4,22 +4,29 @@ The to-do rows are the queue; a message only says that a row may be due. So noth
 delayed or kept by the broker, and losing it loses nothing.
 """
 
-import os
+import logging
 import time
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import redis
-
-from storage.protocols import Notices
-from workers.queues import HEARTBEAT_TIMEOUT_MS, MAINTENANCE_CHANCE, PREFETCH
-
-# The library reads this variable once, when its worker module is first imported.
-os.environ.setdefault("dramatiq_queue_prefetch", str(PREFETCH))
-
 from dramatiq.brokers.redis import RedisBroker as _RedisBroker
 from dramatiq.brokers.redis import _RedisConsumer
 from dramatiq.brokers.stub import StubBroker
+from dramatiq.errors import ConnectionClosed
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from storage.errors import Unavailable
+from storage.protocols import Notices
+from workers.queues import (
+    HEARTBEAT_TIMEOUT_MS,
+    MAINTENANCE_CHANCE,
+    QUEUES,
+)
+
+log = logging.getLogger(__name__)
 
 WARM_S = 2.0
 """How long after its last message a queue is looked at again and again …"""
@@ -27,6 +34,8 @@ COLD_S = 1.0
 """… and how long a look waits from then on, unless a notice ends it."""
 NOTICE_S = 0.5
 """Least time between two notices of one sender for one queue: less than a queue stays warm."""
+PATIENCE_S = 3.0
+"""How long one command may take: the server is asked for nothing that it would have to wait for."""
 
 
 def _topic(queue_name: str) -> str:
@@ -51,7 +60,8 @@ class RedisBroker(_RedisBroker):
 
     def enqueue(self, message: Any, *, delay: int | None = None) -> Any:
         """Put a message into its queue, and wake who waits for one."""
-        sent = super().enqueue(message, delay=delay)
+        with self.reached():
+            sent = super().enqueue(message, delay=delay)
         now = time.monotonic()
         if now - self._noticed.get(message.queue_name, -NOTICE_S) >= NOTICE_S:
             self._noticed[message.queue_name] = now
@@ -60,7 +70,34 @@ class RedisBroker(_RedisBroker):
 
     def depth(self, queue_name: str) -> int:
         """Messages that wait in a queue, not counting those that a worker holds."""
-        return int(self.client.llen(f"{self.namespace}:{queue_name}"))
+        with self.reached():
+            return int(self.client.llen(f"{self.namespace}:{queue_name}"))
+
+    @contextmanager
+    def reached(self) -> Iterator[None]:
+        """Whatever the server does not do in the block is Unavailable."""
+        try:
+            yield
+        except (redis.RedisError, OSError) as error:
+            self._recover(error)
+            raise Unavailable(f"The queue cannot be used: {error}", retry_after_s=1) from error
+
+    def _recover(self, error: Exception) -> None:
+        """What waiting alone would not end."""
+        try:
+            if isinstance(error, redis.exceptions.ReadOnlyError):
+                # It became another server's replica: its name leads elsewhere by now.
+                self.client.connection_pool.disconnect()
+            if isinstance(error, redis.exceptions.OutOfMemoryError):
+                # Full, it lets nobody fetch either. Our messages are hints: they make room.
+                self._forget()
+        except (redis.RedisError, OSError) as again:
+            log.debug("the queue does not recover: %s", again)
+
+    def _forget(self) -> None:
+        held = [f"{self.namespace}:{name}" for name in QUEUES]
+        gone = self.client.delete(*held, *(f"{name}.msgs" for name in held))
+        log.warning("the queue's server is out of memory: %d lists of messages dropped", gone)
 
     @property
     def consumer_class(self) -> type["Consumer"]:
@@ -73,19 +110,46 @@ class Consumer(_RedisConsumer):
 
     def __init__(self, broker: RedisBroker, queue_name: str, prefetch: int, timeout: int) -> None:
         super().__init__(broker, queue_name, prefetch, timeout)  # type: ignore[no-untyped-call]
+        self._reached = broker.reached
         self._warm_until = 0.0
         self._open = ExitStack()
         self._notice = self._open.enter_context(broker.notices.listen(_topic(queue_name)))
 
     def __next__(self) -> Any:
         """The next message, or None when there was none for a while."""
-        message = super().__next__()  # type: ignore[no-untyped-call]
+        try:
+            with self._reached():
+                message = super().__next__()  # type: ignore[no-untyped-call]
+        except Unavailable as error:
+            raise ConnectionClosed(error) from error  # type: ignore[no-untyped-call]
         now = time.monotonic()
         if message is not None or self.outstanding_message_count:
             self._warm_until = now + WARM_S
         elif now >= self._warm_until and self._notice.wait(COLD_S):
             self._warm_until = time.monotonic() + WARM_S
         return message
+
+    # The row is done or given back, whatever becomes of its message: one that stays comes again
+    # when this process has ended, and finds no row. So no thread waits for the server here.
+
+    def ack(self, message: Any) -> None:
+        """Forget a message, or leave that to others."""
+        self._at_best(super().ack, message)
+
+    def nack(self, message: Any) -> None:
+        """The same: the row knows of the failure."""
+        self._at_best(super().ack, message)
+
+    def requeue(self, messages: Iterable[Any]) -> None:
+        """Give messages back at the end of a process, or leave that to others."""
+        self._at_best(super().requeue, messages)
+
+    def _at_best(self, command: Callable[[Any], None], given: Any) -> None:
+        try:
+            with self._reached():
+                command(given)
+        except (Unavailable, ConnectionClosed) as error:
+            log.debug("a message stays: %s", error)
 
     def close(self) -> None:
         """Hear no more notices."""
@@ -95,7 +159,14 @@ class Consumer(_RedisConsumer):
 
 def connect(url: str, notices: Notices) -> RedisBroker:
     """A broker whose dead workers' messages are taken over within seconds."""
-    client = redis.Redis.from_url(url, socket_timeout=10, socket_keepalive=True)
+    client = redis.Redis.from_url(
+        url,
+        socket_timeout=PATIENCE_S,
+        socket_connect_timeout=PATIENCE_S,
+        socket_keepalive=True,
+        # Once more, at once: the connection may be from before the server was restarted.
+        retry=Retry(NoBackoff(), 1, (redis.ConnectionError,)),
+    )
     return RedisBroker(
         notices,
         client=client,

@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 DEEP = 5_000
 """Messages in one queue beyond which the rows are left to the clock."""
 _LOOK_EVERY_S = 1.0
+COOL_DOWN_S = 2.0
+"""How long nothing is sent after a failure, so that no request waits for a dead queue twice."""
 
 
 class Chains:
@@ -31,15 +33,19 @@ class Chains:
         self._broker = broker
         self._looked: dict[str, float] = {}
         self._deep: dict[str, bool] = {}
+        self._silent_until = 0.0
 
     def send(self, rows: Iterable[Todo], request_id: str = "") -> None:
         """Hint at these rows; never raises."""
+        if time.monotonic() < self._silent_until:
+            return
         try:
             for row in rows:
                 queue = PROMISES[Step(row.step)].queue
                 if not self._is_deep(queue):
                     self._enqueue(queue, row, request_id)
         except Exception as error:
+            self._silent_until = time.monotonic() + COOL_DOWN_S
             log.warning("messages not sent, the clock will: %s", error)
 
     def depth(self, queue: str) -> int:

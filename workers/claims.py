@@ -38,10 +38,7 @@ def work(working: Working, row: Todo) -> bool:
     """Do a row if it is due and nobody has it; True when it was done."""
     step = Step(row.step)
     lease_s = PROMISES[step].lease_s
-    with working.stores.catalog.write(durable=False) as tx:
-        claim = todo.claim(
-            tx, row, token=uuid4().hex, lease_s=lease_s, max_claims=working.max_claims
-        )
+    claim = _claimed(working, row, lease_s)
     if claim is None:
         return False
     started = time.monotonic()
@@ -56,6 +53,18 @@ def work(working: Working, row: Todo) -> bool:
         extra={"request_id": claim.request_id},
     )
     return outcome == "done"
+
+
+def _claimed(working: Working, row: Todo, lease_s: float) -> Claim | None:
+    """None also while the catalog is away: the row is still there when it returns."""
+    try:
+        with working.stores.catalog.write(durable=False) as tx:
+            return todo.claim(
+                tx, row, token=uuid4().hex, lease_s=lease_s, max_claims=working.max_claims
+            )
+    except Unavailable as error:
+        log.warning("%s not claimed: %s", row, error.detail)
+        return None
 
 
 def _attempt(working: Working, claim: Claim, step: Step, lease_s: float) -> str:
@@ -79,12 +88,21 @@ def _failed(working: Working, claim: Claim, step: Step, error: Exception) -> str
     log.warning("%s failed: %s", claim.todo, reason, exc_info=None if ours else error)
     delays = PROMISES[step].backoff_s
     if claim.attempts >= working.max_claims:
-        with working.stores.catalog.write() as tx:
-            todo.park(tx, claim, reason=reason)
-        return "parked"
+        return _put_aside(working, claim, reason)
     delay = delays[min(claim.attempts, len(delays)) - 1] * working.rng.uniform(0.8, 1.2)
     _give_back(working, claim, delay, reason, counted=True)
     return "failed"
+
+
+def _put_aside(working: Working, claim: Claim, reason: str) -> str:
+    """Park; what cannot be written now is parked by whoever claims the row next."""
+    try:
+        with working.stores.catalog.write() as tx:
+            todo.park(tx, claim, reason=reason)
+    except Unavailable as error:
+        log.warning("%s not parked: %s", claim.todo, error.detail)
+        return "away"
+    return "parked"
 
 
 def _give_back(

@@ -48,6 +48,8 @@ QUEUES: tuple[str, ...] = tuple(dict.fromkeys(row.queue for row in PROMISES.valu
 
 PREFETCH = 64
 """Messages a worker holds: twice its threads, the default, halves the throughput."""
+RESTART_MS = 500
+"""Pause of a worker that lost its connection before it asks for another."""
 HEARTBEAT_TIMEOUT_MS = 5_000
 """Silence after which a worker's messages are given to others."""
 MAINTENANCE_CHANCE = 10_000

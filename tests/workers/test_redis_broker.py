@@ -1,7 +1,12 @@
-"""The same over Redis: messages reach actors, a dead worker's are taken over, FLUSHALL loses none."""
+"""The same over Redis: messages reach actors, a dead worker's are taken over, FLUSHALL loses none.
 
+On the server that `make run` falls back to, on a private one, and on the one that is named.
+"""
+
+import os
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -13,14 +18,30 @@ from storage.catalog import todo
 from storage.model import Claim, Todo
 from storage.notices import RedisNotices
 from storage.stores import Stores
+from tests import redis_server
 from tests.patience import until
+from tests.redis_server import PROGRAM
 from workers import actors, broker
 from workers.chains import Chains
 from workers.claims import Working
 
+NAMED = os.environ.get("STORE_TEST_REDIS", "")
+"""A server that may be emptied."""
+SERVERS = ["in memory", *(["private"] if PROGRAM else []), *(["named"] if NAMED else [])]
 
-@pytest.fixture
-def redis_url() -> Iterator[str]:
+
+@pytest.fixture(params=SERVERS)
+def redis_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "named":
+        yield NAMED
+    elif request.param == "private":
+        with redis_server.serving(tmp_path) as real:
+            yield real.url
+    else:
+        yield from in_memory()
+
+
+def in_memory() -> Iterator[str]:
     server = QueueServer("127.0.0.1", 0)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()

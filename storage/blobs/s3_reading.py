@@ -51,7 +51,7 @@ _PASSING: Final = frozenset(
         "TokenRefreshRequired",
     }
 )
-"""What S3 says with a 400 though the request was in order: credentials, and bytes lost on the way."""
+"""What S3 says with a 400 of a request that was in order: of credentials, or bytes lost on the way."""
 
 
 @dataclass(frozen=True, slots=True)

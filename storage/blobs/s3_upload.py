@@ -37,8 +37,9 @@ class S3Upload:
         part_size: int,
         content_type: str,
         metadata: Mapping[str, str] | None,
+        summed: bool = True,
     ) -> "S3Upload":
-        """A new upload, whose parts add up to one checksum where the server can do that."""
+        """A new upload, whose parts add up to one checksum if they are to be `summed`."""
         if part_size < 1:
             raise Invalid("a part has at least one byte")
         words = in_headers(key, content_type, metadata)
@@ -46,8 +47,7 @@ class S3Upload:
         reply = bucket.ask(
             "create_multipart_upload",
             key,
-            ChecksumAlgorithm="CRC32C",
-            ChecksumType="FULL_OBJECT",
+            **({"ChecksumAlgorithm": "CRC32C", "ChecksumType": "FULL_OBJECT"} if summed else {}),
             **words,
         )
         upload = cls(bucket, key, reply["UploadId"], part_size)

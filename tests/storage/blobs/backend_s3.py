@@ -120,6 +120,10 @@ def named(_: Path, *, versioned: bool = False) -> Iterator[Backend]:
 S3 = {
     "s3": simulated,
     "s3-versioned": partial(simulated, versioned=True),
-    **({"s3-server": named} if "STORE_TEST_S3" in os.environ else {}),
+    **(
+        {"s3-server": named, "s3-server-versioned": partial(named, versioned=True)}
+        if "STORE_TEST_S3" in os.environ
+        else {}
+    ),
 }
 """What enrols: one entry for each kind of bucket."""

@@ -23,7 +23,7 @@ import requests
 from aiohttp import web
 from sqlalchemy import text
 
-from pipelines.delivery import request_for
+from pipelines.delivery import Request, request_for
 from storage.catalog import (
     Catalog,
     Tx,
@@ -34,7 +34,7 @@ from storage.catalog import (
     now_us,
     subscriptions,
 )
-from storage.catalog.deliveries import Due, NewDelivery
+from storage.catalog.deliveries import NewDelivery
 from storage.catalog.subscriptions import Subscription
 from storage.model import FQID, Event
 from workers.dispatch_ledger import Ledger
@@ -59,11 +59,11 @@ def main(count: int = 4000, rounds: int = 3) -> None:
     )
     for latency_s in LATENCIES_S:
         rates: dict[str, list[float]] = {"dispatcher": [], "one by one": []}
-        with tempfile.TemporaryDirectory() as folder, _receiver(latency_s) as url:
+        with tempfile.TemporaryDirectory() as folder, receiver(latency_s) as url:
             for number in range(rounds):
-                catalog = _filled(Path(folder) / f"{number}.sqlite", url, count)
+                catalog = _catalog(Path(folder) / f"{number}.sqlite", url, count)
                 rates["one by one"].append(_one_by_one(catalog))
-                rates["dispatcher"].append(count / asyncio.run(_dispatch(catalog)))
+                rates["dispatcher"].append(count / asyncio.run(dispatch(catalog)))
                 catalog.close()
         _show(latency_s, rates)
 
@@ -77,7 +77,7 @@ def _show(latency_s: float, rates: dict[str, list[float]]) -> None:
 
 
 @contextmanager
-def _receiver(latency_s: float) -> Iterator[str]:
+def receiver(latency_s: float) -> Iterator[str]:
     """A receiver that takes everything, in a process of its own; its URL."""
     process = subprocess.Popen(
         [sys.executable, "-m", "bench.deliveries", "receive", str(latency_s)],
@@ -109,10 +109,15 @@ async def _receive(latency_s: float) -> None:
     await asyncio.sleep(3600)
 
 
-def _filled(path: Path, url: str, count: int) -> Catalog:
-    """A catalog in which so many deliveries are due."""
+def _catalog(path: Path, url: str, count: int) -> Catalog:
     catalog = Catalog(f"sqlite:///{path}")
     migrate.upgrade(catalog)
+    fill(catalog, url, count)
+    return catalog
+
+
+def fill(catalog: Catalog, url: str, count: int) -> None:
+    """Let so many deliveries be due."""
     with catalog.write() as tx:
         made = [_subscribe(tx, f"{url}/{number}") for number in range(RECEIVERS)]
         for _ in range(count // RECEIVERS):
@@ -122,7 +127,6 @@ def _filled(path: Path, url: str, count: int) -> Catalog:
                 NewDelivery(str(uuid4()), each.id, '{"x":"%s"}' % ("y" * 700)) for each in made
             ]
             deliveries.record(tx, fresh, event)
-    return catalog
 
 
 def _subscribe(tx: Tx, url: str) -> Subscription:
@@ -146,13 +150,11 @@ def _subscribe(tx: Tx, url: str) -> Subscription:
 
 def _one_by_one(catalog: Catalog) -> float:
     """Requests per second."""
-    with catalog.read() as tx:
-        due = [row for ident in endpoints.waiting(tx, limit=RECEIVERS) for row in _some(tx, ident)]
     with requests.Session() as session:
         session.trust_env = False
+        due = waiting(catalog, ONE_BY_ONE)
         began = time.perf_counter()
-        for row in due:
-            request = request_for(row, attempt=1, now_us=time.time_ns() // 1000, key=KEY)
+        for request in due:
             session.request(
                 request.method,
                 request.url,
@@ -163,11 +165,19 @@ def _one_by_one(catalog: Catalog) -> float:
         return len(due) / (time.perf_counter() - began)
 
 
-def _some(tx: Tx, ident: int) -> list[Due]:
-    return deliveries.due(tx, ident, limit=ONE_BY_ONE // RECEIVERS)
+def waiting(catalog: Catalog, count: int) -> list[Request]:
+    """So many of the requests that are due, signed, evenly of all receivers."""
+    with catalog.read() as tx:
+        due = [
+            row
+            for ident in endpoints.waiting(tx, limit=RECEIVERS)
+            for row in deliveries.due(tx, ident, limit=count // RECEIVERS)
+        ]
+    now = time.time_ns() // 1000
+    return [request_for(row, attempt=1, now_us=now, key=KEY) for row in due]
 
 
-async def _dispatch(catalog: Catalog) -> float:
+async def dispatch(catalog: Catalog) -> float:
     """Seconds until all of them are delivered and recorded."""
     sender = Sender(timeout_s=10, allow_private=True, body_bytes=1024)
     ledger = Ledger(catalog, token=uuid4().hex, lease_s=5)

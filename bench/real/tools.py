@@ -29,10 +29,21 @@ def _rclone(source: str, prefix: str, target_url: str) -> None:
     _run("rclone", "copy", f"aws:{source}/{prefix}", where)
 
 
-def _run(name: str, *arguments: str) -> None:
+def upload(folder: str, target_url: str) -> None:
+    """Everything below a folder into a bucket of S3."""
+    _run("s5cmd", "--log", "error", "cp", f"{folder}/", f"s3://{engines.name_of(target_url)}/")
+
+
+def listed(bucket: str) -> int:
+    """How many keys s5cmd finds in a bucket of S3."""
+    return _run("s5cmd", "ls", f"s3://{bucket}/*").count("\n")
+
+
+def _run(name: str, *arguments: str) -> str:
     command = [engines.tool(name), *arguments]
     done = subprocess.run(command, env=_environ(), capture_output=True, text=True)
     assert done.returncode == 0, f"{name}: {done.stderr[-2000:]}"
+    return done.stdout
 
 
 def _environ() -> dict[str, str]:

@@ -1,7 +1,7 @@
 """An embedded store of its own for every test that asks for one, and a way to let its work run."""
 
-import shutil
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -10,11 +10,12 @@ import pytest
 
 from config.settings import Settings
 from pipelines.flow import Step
-from storage.catalog import Catalog, migrate, todo
+from storage.catalog import Catalog, todo
 from storage.connecting import connect
 from storage.model import Todo
 from storage.notices import MemoryNotices
 from storage.stores import Stores
+from tests.catalogs import ENGINES, Spares
 from workers.actors import STEPS
 from workers.claims import Working, work
 
@@ -30,31 +31,32 @@ def settings(tmp_path: Path) -> Settings:
 
 
 @pytest.fixture(scope="session")
-def empty_catalog(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A migrated SQLite file, to be copied: migrating takes longer than most tests."""
-    path = tmp_path_factory.mktemp("template") / "catalog.sqlite"
-    catalog = Catalog(f"sqlite:///{path}")
-    migrate.upgrade(catalog)
-    catalog.close()
-    return path
+def spares(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spares]:
+    """Migrated catalogs, to be lent to one test after another."""
+    made = Spares(tmp_path_factory.mktemp("template"))
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=ENGINES)
+def catalog_url(request: pytest.FixtureRequest, tmp_path: Path, spares: Spares) -> Iterator[str]:
+    """A migrated catalog of the test's own, on every engine there is."""
+    with spares.lend(request.param, tmp_path) as url:
+        yield url
 
 
 @pytest.fixture
-def catalog(tmp_path: Path, empty_catalog: Path) -> Iterator[Catalog]:
-    """A migrated catalog in a file of the test's own."""
-    path = tmp_path / "catalog.sqlite"
-    shutil.copy(empty_catalog, path)
-    opened = Catalog(f"sqlite:///{path}")
+def catalog(catalog_url: str) -> Iterator[Catalog]:
+    """The same, open."""
+    opened = Catalog(catalog_url)
     yield opened
     opened.close()
 
 
 @pytest.fixture
-def stores(settings: Settings, empty_catalog: Path) -> Iterator[Stores]:
+def stores(settings: Settings, catalog_url: str) -> Iterator[Stores]:
     """Real local stores with an empty catalog."""
-    settings.home.mkdir(parents=True)
-    shutil.copy(empty_catalog, settings.home / "catalog.sqlite")
-    opened = connect(settings, notices=MemoryNotices())
+    opened = connect(replace(settings, catalog_url=catalog_url), notices=MemoryNotices())
     yield opened
     opened.catalog.close()
 

@@ -34,23 +34,27 @@ def test_a_file_that_is_not_verified_yet_is_202_with_its_task(depositor: Deposit
 
 
 def test_a_file_that_is_verified_while_waited_for_is_201(settings, stores, drain) -> None:
-    working = _working(settings, stores, drain)
+    worker = _Working(drain)
+    working = _served_by(worker, settings, stores)
     answer = working.put_file(uuid_of(1))
     assert (answer.status_code, answer.json) == (201, {"version": VERSION})
+    worker.rest()
 
 
 def test_who_joins_another_writers_verification_is_200(depositor, settings, stores, drain) -> None:
     source = depositor.stage(b"content")
     assert depositor.put_file(uuid_of(1), source=source).status_code == 202
-    answer = _working(settings, stores, drain).put_file(uuid_of(1), source=source)
+    worker = _Working(drain)
+    answer = _served_by(worker, settings, stores).put_file(uuid_of(1), source=source)
+    worker.rest()
     assert (answer.status_code, answer.json) == (200, {"version": VERSION})
 
 
-def _working(settings, stores, drain) -> Depositor:
+def _served_by(worker, settings, stores) -> Depositor:
     """A depositor who waits for a worker that works."""
     waiting = type(settings)(home=settings.home, secret_key=settings.secret_key, wait_s=20.0)
-    app = create_app(waiting, stores, chains=_Working(drain), verify=verify)
-    return Depositor(app.test_client(), drain)
+    app = create_app(waiting, stores, chains=worker, verify=verify)
+    return Depositor(app.test_client(), worker.drain)
 
 
 class _Working:
@@ -58,9 +62,16 @@ class _Working:
 
     def __init__(self, drain) -> None:
         self.drain = drain
+        self.threads: list[threading.Thread] = []
 
     def send(self, rows, request_id="") -> None:
-        threading.Timer(0.2, self.drain).start()
+        self.threads.append(threading.Timer(0.2, self.drain))
+        self.threads[-1].start()
+
+    def rest(self) -> None:
+        """Return when it has nothing in hand: nobody works on a store that is closed."""
+        for thread in self.threads:
+            thread.join()
 
     def ping(self) -> None:
         """Always there."""

@@ -55,10 +55,10 @@ def receiving() -> Iterator[Receiver]:
             receiver.shutdown()
 
 
-def start(path: Path) -> subprocess.Popen[bytes]:
+def start(catalog: Catalog, home: Path) -> subprocess.Popen[bytes]:
     environment = {
-        "STORE_HOME": str(path.parent / "home"),
-        "STORE_CATALOG_URL": f"sqlite:///{path}",
+        "STORE_HOME": str(home),
+        "STORE_CATALOG_URL": catalog.url,
         "STORE_SECRET_KEY": "a secret for tests only",
         "STORE_REDIS_URL": "redis://127.0.0.1:1/0",
     }
@@ -74,17 +74,16 @@ def start(path: Path) -> subprocess.Popen[bytes]:
 def test_after_a_kill_another_sends_the_same_again_and_stops_when_told(
     catalog: Catalog, tmp_path: Path
 ) -> None:
-    path = tmp_path / "catalog.sqlite"
     with receiving() as receiver:
         subscription = subscribe(catalog, f"http://127.0.0.1:{receiver.server_port}/")
         tell(catalog, [subscription], times=3)
-        first = start(path)
+        first = start(catalog, tmp_path / "home")
         until(lambda: len(receiver.ids) == 3)
         first.kill()
         first.wait()
         assert states(catalog, subscription) == ["pending"] * 3
         receiver.answering.set()
-        second = start(path)
+        second = start(catalog, tmp_path / "home")
         until(lambda: states(catalog, subscription) == ["delivered"] * 3)
         second.send_signal(signal.SIGTERM)
         assert second.wait(PATIENCE_S) == 0

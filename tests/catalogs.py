@@ -1,0 +1,118 @@
+"""Empty catalogs for tests: SQLite always; PostgreSQL, and a pooler before one, where the
+environment names them."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+from sqlalchemy import Engine, create_engine, text
+from sqlalchemy.engine import make_url
+
+from storage.catalog import Catalog, migrate
+from storage.catalog.schema import metadata
+
+POSTGRES = os.environ.get("STORE_TEST_POSTGRES", "")
+PGBOUNCER = os.environ.get("STORE_TEST_PGBOUNCER", "")
+"""In transaction mode, for any database of its server, with the rights to create some."""
+
+SERVERS = {"postgresql": POSTGRES, "pgbouncer": PGBOUNCER}
+ENGINES = ["sqlite", *(name for name, url in SERVERS.items() if url)]
+
+
+class Spares:
+    """Migrated catalogs. Databases are emptied and lent again: to make one, and more so to drop
+    one, waits for a checkpoint of its server."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._idle: dict[str, list[str]] = {name: [] for name in SERVERS}
+
+    @contextmanager
+    def lend(self, engine: str, folder: Path) -> Iterator[str]:
+        """The URL of a migrated, empty catalog that lasts as long as the block."""
+        if engine == "sqlite":
+            yield _copied(self._file(), folder)
+            return
+        idle = self._idle[engine]
+        name = idle.pop() if idle else _made(SERVERS[engine])
+        url = database(SERVERS[engine], name)
+        yield url
+        _empty(url)
+        idle.append(name)
+
+    def _file(self) -> Path:
+        path = self._folder / "catalog.sqlite"
+        if not path.exists():
+            _migrate(f"sqlite:///{path}")
+        return path
+
+    def close(self) -> None:
+        """Forget them."""
+        for engine, names in self._idle.items():
+            _run(SERVERS[engine], *(f"DROP DATABASE {name} WITH (FORCE)" for name in names))
+
+
+def _made(server: str) -> str:
+    name = f"test_{uuid4().hex}"
+    _run(server, f"CREATE DATABASE {name} TEMPLATE template0")
+    _migrate(database(server, name))
+    return name
+
+
+def _empty(url: str) -> None:
+    """Whoever still holds anything there has had his time."""
+    others = "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
+    tables = reversed(metadata.sorted_tables)
+    _run(
+        url,
+        f"SELECT pg_terminate_backend(pid) FROM ({others} AND pid <> pg_backend_pid()) AS other",
+        "; ".join(f"DELETE FROM {table.name}" for table in tables),
+    )
+
+
+@contextmanager
+def fresh(server: str, *, more: str = "") -> Iterator[str]:
+    """The URL of a new database on that server, without tables."""
+    name = f"test_{uuid4().hex}"
+    _run(server, f"CREATE DATABASE {name} TEMPLATE template0 {more}")
+    try:
+        yield database(server, name)
+    finally:
+        _run(server, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def database(url: str, name: str) -> str:
+    """The same server's other database."""
+    return make_url(url).set(database=name).render_as_string(hide_password=False)
+
+
+def _copied(path: Path, folder: Path) -> str:
+    shutil.copy(path, folder / "catalog.sqlite")
+    return f"sqlite:///{folder / 'catalog.sqlite'}"
+
+
+def _migrate(url: str) -> None:
+    catalog = Catalog(url)
+    migrate.upgrade(catalog)
+    catalog.close()
+
+
+def _run(url: str, *statements: str) -> None:
+    if not statements:
+        return
+    with _server(url) as server, server.connect() as connection:
+        for statement in statements:
+            connection.execute(text(statement))
+
+
+@contextmanager
+def _server(url: str) -> Iterator[Engine]:
+    plain = {"prepare_threshold": None}
+    server = create_engine(url, isolation_level="AUTOCOMMIT", connect_args=plain)
+    try:
+        yield server
+    finally:
+        server.dispose()

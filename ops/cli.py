@@ -1,6 +1,7 @@
 """The operator's commands: `python -m ops --help`."""
 
 import os
+import sys
 import time
 import uuid
 from contextlib import suppress
@@ -17,6 +18,7 @@ from ops.inspect import parked, status, sweep
 from ops.tables import show
 from storage.catalog import Catalog
 from storage.catalog.migrate import upgrade
+from storage.errors import Unavailable
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -60,9 +62,14 @@ def _say(width: int, who: str, line: str) -> None:
 @cli.command()
 @click.pass_obj
 def migrate(settings: Settings) -> None:
-    """Bring the catalog's schema up to date."""
+    """Bring the catalog's schema up to date; exit code 75 when trying again later may help."""
     settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    click.echo(f"The catalog is at revision {upgrade(Catalog(settings.catalog))}.")
+    try:
+        revision = upgrade(Catalog(settings.catalog))
+    except Unavailable as error:
+        click.echo(error.detail, err=True)
+        sys.exit(os.EX_TEMPFAIL)
+    click.echo(f"The catalog is at revision {revision}.")
 
 
 @cli.command()

@@ -99,9 +99,17 @@ class Supervisor:
             raise StartFailed("the queue did not start")
 
     async def _migrate(self) -> None:
-        child = await start("migrate", self.prepare, self.environ, self.say)
-        if await child.wait() != 0:
-            raise StartFailed("the catalog could not be migrated")
+        """Before anything else; an engine that is away, as after a power cut, is waited for."""
+        delay_s = FIRST_DELAY_S
+        while not self._stopping.is_set():
+            child = await start("migrate", self.prepare, self.environ, self.say)
+            code = await child.wait()
+            if code == 0:
+                return
+            if code != os.EX_TEMPFAIL:
+                raise StartFailed("the catalog could not be migrated")
+            delay_s = min(delay_s * 2, LONGEST_DELAY_S)
+            await self._pause(delay_s)
 
     def _keep(self, line: ProcessLine) -> None:
         self._members[line.name] = Member(line)

@@ -1,6 +1,7 @@
 """The operator's commands, run as they are typed."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from click.testing import CliRunner
 
 from auth.tokens import verifier
 from config import Settings
+from ops import ports
 from ops.cli import cli
 from storage.catalog import Catalog, todo
 from storage.model import Todo
@@ -40,6 +42,16 @@ def test_a_token_is_one_that_the_store_accepts(settings: Settings) -> None:
 
 def test_migrating_twice_changes_nothing(settings: Settings) -> None:
     run("migrate")
+
+
+def test_a_catalog_that_is_away_may_be_migrated_later(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = f"127.0.0.1:{ports.free()}"
+    monkeypatch.setenv("STORE_CATALOG_URL", f"postgresql+psycopg://store:word@{address}/store")
+    result = CliRunner().invoke(cli, ["migrate"])
+    assert result.exit_code == os.EX_TEMPFAIL
+    assert "cannot be reached" in result.output
 
 
 def park(settings: Settings, *rows: Todo) -> None:

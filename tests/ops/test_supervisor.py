@@ -22,13 +22,15 @@ Start = Callable[..., "ToyStore"]
 
 
 class ToyStore:
-    def __init__(self, folder: Path, port: int, procfile: str, path: str = PATH) -> None:
+    def __init__(
+        self, folder: Path, port: int, procfile: str, path: str = PATH, **more: str
+    ) -> None:
         self.home, self.port = folder, port
         environ = {k: v for k, v in os.environ.items() if not k.startswith("STORE_")}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.ops.toy_store", str(folder), str(port), procfile],
             cwd=ROOT,
-            env={**environ, "PATH": path},
+            env={**environ, "PATH": path, **more},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -68,8 +70,10 @@ def alive(pid: int) -> bool:
 def start(tmp_path: Path) -> Iterator[Start]:
     started: list[ToyStore] = []
 
-    def begin(procfile: str = TOYS, port: int | None = None, path: str = PATH) -> ToyStore:
-        store = ToyStore(tmp_path / "home", port or ports.free_pair(), procfile, path)
+    def begin(
+        procfile: str = TOYS, port: int | None = None, path: str = PATH, **more: str
+    ) -> ToyStore:
+        store = ToyStore(tmp_path / "home", port or ports.free_pair(), procfile, path, **more)
         started.append(store)
         return store
 
@@ -132,6 +136,33 @@ def test_without_a_redis_server_the_queue_is_in_memory(start: Start, tmp_path: P
     assert "ops.fakeredis_server" in command
     store.end()
     assert not alive(store.process.pid)
+
+
+def test_a_queue_that_the_operator_named_is_used_and_none_is_started(start: Start) -> None:
+    named = "redis://queue.example:6379/3"
+    store = start(STORE_REDIS_URL=named).ready()
+    assert set(store.pids()) == {"api", "auth"}
+    assert store.read("processes.json")["redis_url"] == named
+    environ = Path(f"/proc/{store.pids()['api']}/environ").read_text()
+    assert f"STORE_REDIS_URL={named}\0" in environ
+
+
+def test_an_engine_that_is_away_at_the_start_is_waited_for(start: Start, tmp_path: Path) -> None:
+    back = tmp_path / "back"
+    prepare = f"import pathlib, sys; sys.exit(0 if pathlib.Path({str(back)!r}).exists() else 75)"
+    store = start(TOY_PREPARE=prepare)
+    until(lambda: (store.home / "processes.json").exists())
+    time.sleep(0.5)
+    assert "api" not in store.pids()
+    back.touch()
+    store.ready()
+
+
+def test_a_start_that_waiting_does_not_help_fails(start: Start) -> None:
+    store = start(TOY_PREPARE="import sys; sys.exit(1)")
+    out, _ = store.process.communicate(timeout=20)
+    assert store.process.returncode == 1
+    assert "could not be migrated" in out
 
 
 def test_no_process_outlives_a_killed_supervisor(start: Start) -> None:

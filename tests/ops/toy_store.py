@@ -16,7 +16,7 @@ if __name__ == "__main__":
             parse(procfile),
             environ=os.environ,
             say=lambda who, line: print(f"{who} | {line}", flush=True),  # noqa: T201
-            prepare=(sys.executable, "-c", ""),
+            prepare=(sys.executable, "-c", os.environ.get("TOY_PREPARE", "")),
         )
     except (home.Taken, ports.PortTaken, supervisor.StartFailed) as error:
         sys.exit(str(error))

@@ -1,0 +1,26 @@
+"""A whole store whose Redis comes later than all of its processes."""
+
+import threading
+from pathlib import Path
+
+from ops.demo.stage import running
+from tests.redis_server import RedisServer, needed
+
+LATE_S = 4.0
+"""Every process is up by then, and has looked for its queue in vain."""
+
+
+@needed
+def test_a_store_is_ready_once_the_redis_of_its_operator_comes(tmp_path: Path) -> None:
+    server = RedisServer(tmp_path)
+    coming = threading.Timer(LATE_S, server.start)
+    coming.start()
+    try:
+        with running(tmp_path, {"STORE_REDIS_URL": server.url}) as store:
+            facts = store.processes()
+            assert facts["redis_url"] == server.url
+            assert "redis" not in facts["processes"]
+            assert {process["starts"] for process in facts["processes"].values()} == {1}
+    finally:
+        coming.join()
+        server.kill()

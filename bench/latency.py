@@ -45,11 +45,13 @@ def main(bundles: int = 400, per_second: int = 20) -> None:
         queues["redis-server"] = {}
     for name, environ in queues.items():
         with stand.running(environ) as (store, _, _):
-            times = asyncio.run(_measure(store, bundles, per_second))
-        _show(name, times)
+            times, shares = asyncio.run(measured(store, bundles, per_second))
+        print(f"{'':<14}cores used: {shares}")
+        show(f"{name:<14}", times)
 
 
-def _show(queue: str, times: Times) -> None:
+def show(queue: str, times: Times) -> None:
+    """Print the percentiles of one run."""
     spans = {
         "PUT to 201": (times.sent, times.answered),
         "PUT to callback": (times.sent, times.told),
@@ -57,10 +59,11 @@ def _show(queue: str, times: Times) -> None:
     for span, (begins, ends) in spans.items():
         took = [(ends[fqid] - begins[fqid]) * 1000 for fqid in begins]
         p50, p95 = statistics.median(took), statistics.quantiles(took, n=20)[-1]
-        print(f"{queue:<14}{span:<18}{p50:>8.0f}{p95:>8.0f}{max(took):>8.0f}")
+        print(f"{queue}{span:<18}{p50:>8.0f}{p95:>8.0f}{max(took):>8.0f}")
 
 
-async def _measure(store: Stage, bundles: int, per_second: int) -> Times:
+async def measured(store: Stage, bundles: int, per_second: int) -> tuple[Times, processors.Shares]:
+    """When each bundle was sent, answered and told of, and who worked meanwhile."""
     times = Times()
     async with (
         _receiving(times) as callback_url,
@@ -75,8 +78,7 @@ async def _measure(store: Stage, bundles: int, per_second: int) -> Times:
         with processors.used(store, seconds_of_wall=True) as shares:
             await _put_steadily(depositor, files[WARM_UP:], per_second, times)
             await _all_told(times)
-        print(f"{'':<14}cores used: {shares}")
-    return times
+    return times, shares
 
 
 async def _files(depositor: Depositor, count: int) -> list[tuple[FQID, FQID]]:

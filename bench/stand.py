@@ -10,7 +10,7 @@ from flask import Flask
 from api.app import create_app
 from auth.keys import secret
 from config import collector
-from config.settings import Settings
+from config.settings import Settings, load
 from ops.demo import stage
 from storage.catalog import migrate
 from storage.connecting import connect
@@ -59,9 +59,10 @@ def running(
     environ: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[stage.Stage, Settings, Stores]]:
     """A store with all its processes, and its stores opened by this process too."""
-    quiet = {"STORE_LOG_LEVEL": "WARNING"}
-    with stage.temporary_home() as home, stage.running(home, {**quiet, **(environ or {})}) as one:
-        settings = Settings(home=home, secret_key=secret(home, given="").decode())
+    environ = {"STORE_LOG_LEVEL": "WARNING", **(environ or {})}
+    with stage.temporary_home() as home, stage.running(home, environ) as one:
+        own = {"STORE_HOME": str(home), "STORE_SECRET_KEY": secret(home, given="").decode()}
+        settings = load({**environ, **own})
         opened = connect(settings, notices=MemoryNotices())
         yield one, settings, opened
         opened.catalog.close()

@@ -101,6 +101,33 @@ def database() -> Iterator[str]:
 
 
 @contextmanager
+def settings(**more: str) -> Iterator[dict[str, str]]:
+    """The environment of a new store with every part on a real engine, S3 for both replicas."""
+    areas, aws, gcp = (bucket("s3") for _ in range(3))
+    with database() as found, queue() as redis_url:
+        yield {
+            "STORE_CATALOG_URL": found,
+            "STORE_REDIS_URL": redis_url,
+            "STORE_SEARCH_URL": f"{url('opensearch').rstrip('/')}/{name_of(aws)}",
+            "STORE_AREAS_URL": areas,
+            "STORE_REPLICA_AWS": aws,
+            "STORE_REPLICA_GCP": gcp,
+            **more,
+        }
+
+
+@contextmanager
+def queue() -> Iterator[str]:
+    """The URL of Redis, emptied before and after."""
+    with redis.Redis.from_url(url("redis")) as client:
+        client.flushdb()
+        try:
+            yield url("redis")
+        finally:
+            client.flushdb()
+
+
+@contextmanager
 def catalog(catalog_url: str) -> Iterator[Catalog]:
     """A migrated catalog, opened for the block."""
     opened = Catalog(catalog_url)

@@ -76,8 +76,8 @@ def _post(engine: Engine, generation: str, documents: Sequence[Prepared]) -> _To
         b"".join(map(_lines, documents)),
         ignore=(FULL, TOO_LARGE),
         require_alias="true",
-        # At once, not when the engine does it by itself: those who wait, wait for this.
-        refresh="true",
+        # Many who write at once share one refresh; each forcing its own would stand in a queue.
+        refresh="wait_for",
         filter_path="errors,status,error,items.*.status,items.*.error",
     )
     status = answer.get("status")

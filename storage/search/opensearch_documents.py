@@ -28,6 +28,8 @@ KEPT_OF_A_LONG_NAME = 1000
 # The engine's parser takes no string of more than 50 million characters.
 RAW_PIECE = 8 * 1024 * 1024
 MAX_PATTERN_CHARACTERS = 16 * 1024
+# Whoever writes waits for the next refresh, which costs nothing where nothing was written.
+REFRESH_MS = 30
 # A word has at most 255 characters, of which each may be two of Java's.
 MAX_TOKEN = 1024
 
@@ -74,6 +76,7 @@ def settings(*, field_limit: int, shards: int) -> Dsl:
     return {
         "number_of_shards": shards,
         "auto_expand_replicas": "0-1",
+        "refresh_interval": f"{REFRESH_MS}ms",
         "mapping.nested_objects.limit": field_limit,
         "max_regex_length": MAX_PATTERN_CHARACTERS,
         # Words are found by us, and come with a blank between them.

@@ -25,7 +25,7 @@ def _opensearch(tmp_path: Path) -> Iterator[SearchIndex]:
 ENGINES = {"embedded": _embedded, **({"opensearch": _opensearch} if OPENSEARCH else {})}
 
 
-@pytest.fixture(params=ENGINES.values(), ids=ENGINES)
+@pytest.fixture(params=list(ENGINES.values()), ids=list(ENGINES))
 def index(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SearchIndex]:
     """An empty index of each engine in turn."""
     engine: Callable[[Path], Iterator[SearchIndex]] = request.param

@@ -16,6 +16,8 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from config.settings import SettingsError
+
 log = logging.getLogger(__name__)
 
 CHANNEL: Final = "store:notices"
@@ -103,18 +105,30 @@ class MemoryNotices:
         """Nothing to give back."""
 
 
+def _client(url: str, *, silence_s: float, retries: int) -> redis.Redis:
+    """A client that has not connected yet; SettingsError when the URL leads nowhere."""
+    try:
+        client = redis.Redis.from_url(
+            url,
+            socket_timeout=silence_s,
+            socket_connect_timeout=_PATIENCE_S,
+            socket_keepalive=True,
+            retry=Retry(NoBackoff(), retries),
+        )
+        # Only now the library looks at the options.
+        client.connection_pool.make_connection()
+    except (ValueError, TypeError) as error:
+        raise SettingsError(f"STORE_REDIS_URL: {error}") from error
+    return client
+
+
 class RedisNotices:
     """Notices between all processes of one Redis. While it is down, waiters just time out."""
 
     def __init__(self, url: str, *, channel: str = CHANNEL) -> None:
         self._url, self._channel = url, channel
         # One retry, because the connection may be from before Redis was restarted.
-        self._client = redis.Redis.from_url(
-            url,
-            socket_timeout=_PATIENCE_S,
-            socket_connect_timeout=_PATIENCE_S,
-            retry=Retry(NoBackoff(), 1),
-        )
+        self._client = _client(url, silence_s=_PATIENCE_S, retries=1)
         self._silent_until = 0.0
         self._lock = threading.Lock()
         self._listener: _Listener | None = None
@@ -169,13 +183,7 @@ class _Listener:
         self._channel = channel
         self._missed = False
         # For what is answered at once; for the next notice `get_message` has its own patience.
-        self._client = redis.Redis.from_url(
-            url,
-            socket_timeout=_SILENCE_S,
-            socket_connect_timeout=_PATIENCE_S,
-            socket_keepalive=True,
-            retry=Retry(NoBackoff(), 0),
-        )
+        self._client = _client(url, silence_s=_SILENCE_S, retries=0)
         self._thread = threading.Thread(target=self._run, name="notices", daemon=True)
         self._thread.start()
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import pytest
 from fakeredis import TcpFakeServer
 
+from config.settings import SettingsError
 from storage.notices import MemoryNotices, RedisNotices
 from storage.protocols import Listening
 from tests.patience import until
@@ -170,3 +171,9 @@ def test_who_waited_through_a_restart_is_woken_after_it() -> None:
 def heard(notices: RedisNotices, listening: Listening) -> bool:
     notices.publish("topic")
     return listening.wait(0.1)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:6379/0", "redis://h:port/0", "redis://h/0?on=1"])
+def test_a_url_that_leads_to_no_redis_is_a_bad_setting(url: str) -> None:
+    with pytest.raises(SettingsError, match="STORE_REDIS_URL"):
+        RedisNotices(url)

@@ -14,6 +14,7 @@ from pathlib import Path
 from tests.engines.running import CACHE, Running, free_port, start, stop, wait_until
 
 VERSION = "2.19.1.0"
+VARIABLE = "STORE_TEST_OPENSEARCH"
 JARS = "opensearch"
 MAIN = Path(__file__).with_name("OpenSearchNode.java")
 # Serial: a test's heap is small, and other collectors would start a thread for every core.

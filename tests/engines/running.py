@@ -53,11 +53,11 @@ def start(command: Sequence[str | Path], log: Path, **environ: str) -> subproces
         )
 
 
-def stop(process: subprocess.Popen[bytes]) -> None:
+def stop(process: subprocess.Popen[bytes], how: signal.Signals = signal.SIGTERM) -> None:
     """Ask it to end, then make it; no error when it has ended."""
     if process.poll() is not None:
         return
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(how)
     try:
         process.wait(STOP_S)
     except subprocess.TimeoutExpired:

@@ -1,0 +1,93 @@
+"""`python -m tests.engines`: real engines on loopback, for as long as a command runs."""
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+
+import click
+
+from tests.engines import starting
+from tests.engines.starting import ENGINES, TOOLS
+
+NAMES = click.Choice([*ENGINES, *TOOLS])
+STOP_S = 30.0
+
+
+@click.group()
+def engines() -> None:
+    """Real engines for tests, drills and benches."""
+
+
+@engines.command("list")
+def list_() -> None:
+    """What can be had here, and what the machine lacks."""
+    for name, what in {**ENGINES, **TOOLS}.items():
+        click.echo(f"{name}: {what.missing() or 'can be had'}")
+
+
+@engines.command()
+@click.argument("names", nargs=-1, type=NAMES)
+def install(names: Sequence[str]) -> None:
+    """Get engines and tools, all of them by default."""
+    absent = starting.install(names or [*ENGINES, *TOOLS])
+    _tell(absent)
+    sys.exit(bool(absent))
+
+
+@engines.command()
+@click.option("--only", multiple=True, type=NAMES, help="Start these alone; repeatable.")
+@click.option("--tool", "tools", multiple=True, type=NAMES, help="Install this program, too.")
+@click.option(
+    "--excuse",
+    multiple=True,
+    envvar="STORE_TEST_EXCUSED",
+    help="An engine without which it is no failure; repeatable.",
+)
+@click.argument("command", nargs=-1, required=True)
+def run(
+    only: Sequence[str], tools: Sequence[str], excuse: Sequence[str], command: Sequence[str]
+) -> None:
+    """Start engines, run COMMAND with STORE_TEST_* naming them, stop them."""
+    began = time.monotonic()
+    signal.signal(signal.SIGTERM, _end)
+    absent = starting.install(tools)
+    with starting.running(*only) as started:
+        absent |= started.absent
+        _tell(absent)
+        click.echo(
+            f"engines: {', '.join(started.engines)} ready after {time.monotonic() - began:.0f} s"
+        )
+        unexcused = sorted(absent.keys() - set(excuse))
+        code = _carry_out(command, {**os.environ, **started.environ})
+    for name in unexcused:
+        click.echo(f"not run: {name}: {absent[name]}; excuse it by --excuse {name}")
+    sys.exit(code or bool(unexcused))
+
+
+def _carry_out(command: Sequence[str], environ: dict[str, str]) -> int:
+    process = subprocess.Popen(command, env=environ)
+    try:
+        return process.wait()
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait(STOP_S)
+        click.echo(f"engines: {shlex.join(command)[:80]} ended with {process.returncode}")
+
+
+def _end(_number: int, _frame: object) -> None:
+    """So that what was started is stopped."""
+    raise KeyboardInterrupt
+
+
+def _tell(absent: dict[str, str]) -> None:
+    for name, why in absent.items():
+        click.echo(f"not run: {name}: {why}")
+
+
+if __name__ == "__main__":
+    engines()

@@ -1,0 +1,38 @@
+"""A server that speaks as Google Cloud Storage does. docs/decisions/0013 says why this one."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.engines.running import Running, free_port
+from tests.engines.s3 import answers
+from tests.engines.service import Service
+from tests.engines.versions import GCS_SERVER
+
+VARIABLE = "STORE_TEST_GCS"
+missing = GCS_SERVER.missing
+install = GCS_SERVER.install
+
+
+@contextmanager
+def running(home: Path) -> Iterator[Running]:
+    """Start it, empty; stop it at the end."""
+    port = free_port()
+    address = f"http://127.0.0.1:{port}"
+    options = {
+        "scheme": "http",
+        "host": "127.0.0.1",
+        "port": str(port),
+        "public-host": f"127.0.0.1:{port}",
+        "external-url": address,
+        "backend": "filesystem",
+        "filesystem-root": str(home / "gcs"),
+        "log-level": "warn",
+    }
+    words = [word for name, value in options.items() for word in (f"-{name}", value)]
+    command: list[str | Path] = [GCS_SERVER.path, *words]
+    ready = f"{address}/_internal/healthcheck"
+    with Service(
+        f"gs://?endpoint={address}", command, home / "gcs.log", lambda: answers(ready)
+    ) as service:
+        yield service

@@ -1,0 +1,96 @@
+"""Getting programs as an operator would: packages of the system, programs written in Go."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.engines.running import CACHE
+
+POSTGRES_HOMES = "/usr/lib/postgresql"
+APT = ("apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300")
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A program in Go: its package, the module that brings it, and which version of that."""
+
+    name: str
+    package: str
+    module: str
+    version: str
+
+    @property
+    def path(self) -> Path:
+        """Where it is once it is installed; another version has another name."""
+        return CACHE / "bin" / f"{self.name}-{self.version}"
+
+    def missing(self) -> str | None:
+        """What lacks to get it, or None."""
+        if self.path.exists() or shutil.which("go"):
+            return None
+        return f"Go, to build {self.name} with (golang)"
+
+    def install(self, cache: Path) -> None:
+        """Build it, unless it is there. A module of our own requires it: some publishers' lists of
+        versions cannot be read, the versions themselves can."""
+        target = cache / "bin" / f"{self.name}-{self.version}"
+        if target.exists():
+            return
+        folder = cache / "go" / f"{self.name}.{os.getpid()}"
+        folder.mkdir(parents=True, exist_ok=True)
+        required = f"module engine\n\ngo 1.21\n\nrequire {self.module} {self.version}\n"
+        (folder / "go.mod").write_text(required, encoding="utf-8")
+        (folder / "none.go").write_text("package engine\n", encoding="utf-8")
+        fresh = folder / self.name
+        command: list[str | Path] = [
+            "go",
+            "build",
+            "-mod=mod",
+            "-trimpath",
+            "-o",
+            fresh,
+            self.package,
+        ]
+        subprocess.run(command, cwd=folder, check=True, env={**os.environ, "GOWORK": "off"})
+        target.parent.mkdir(parents=True, exist_ok=True)
+        fresh.replace(target)
+        shutil.rmtree(folder)
+
+
+def program(name: str) -> str | None:
+    """Where a program of the system is; PostgreSQL's newest is found where Debian hides it."""
+    found = shutil.which(name) or shutil.which(name, path="/usr/sbin:/sbin")
+    if found:
+        return found
+    hidden = sorted(Path(POSTGRES_HOMES).glob(f"*/bin/{name}"), key=lambda path: path.parts[-3])
+    return str(hidden[-1]) if hidden else None
+
+
+def lacking(programs: Sequence[str], package: str) -> str | None:
+    """What the machine lacks to have these programs, or None."""
+    absent = [name for name in programs if program(name) is None]
+    if not absent or (shutil.which("apt-get") and os.geteuid() == 0):
+        return None
+    return f"{', '.join(absent)} (Debian package {package})"
+
+
+def debian(programs: Sequence[str], package: str) -> None:
+    """Install a package of the system, unless its programs are there; it starts no service."""
+    if all(program(name) for name in programs):
+        return
+    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
+    install = [*APT, "install", "-y", "--no-install-recommends", package]
+    if subprocess.run(install, env=quiet, stdout=subprocess.DEVNULL).returncode:
+        subprocess.run([*APT, "update"], env=quiet, check=True)
+        subprocess.run(install, env=quiet, stdout=subprocess.DEVNULL, check=True)
+
+
+def found(name: str) -> str:
+    """Where a program is that was installed."""
+    path = program(name)
+    if path is None:
+        raise RuntimeError(f"{name} is not installed")
+    return path

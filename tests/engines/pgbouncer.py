@@ -1,0 +1,67 @@
+"""PgBouncer of the system's package in transaction mode, before a PostgreSQL of its own."""
+
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from tests.engines import packages, postgres
+from tests.engines.running import Running, free_port
+from tests.engines.service import Service
+
+PROGRAMS, PACKAGE = ("pgbouncer",), "pgbouncer"
+VARIABLE = "STORE_TEST_PGBOUNCER"
+CONFIGURATION = """[databases]
+* = host=127.0.0.1 port={behind}
+
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = {port}
+unix_socket_dir =
+auth_type = trust
+auth_file = {users}
+pool_mode = transaction
+max_client_conn = 500
+default_pool_size = 40
+server_idle_timeout = 10
+autodb_idle_timeout = 1
+"""
+
+
+def missing() -> str | None:
+    """What this machine lacks, or None."""
+    return packages.lacking(PROGRAMS, PACKAGE) or postgres.missing()
+
+
+def install(cache: Path) -> None:
+    """Get the package, unless it is there."""
+    packages.debian(PROGRAMS, PACKAGE)
+    postgres.install(cache)
+
+
+@contextmanager
+def running(home: Path) -> Iterator[Running]:
+    """Start both; stop them at the end."""
+    home.mkdir(exist_ok=True)
+    with postgres.running(home) as server:
+        port, behind = free_port(), urlsplit(server.url).port
+        users, configuration = home / "users.txt", home / "pgbouncer.ini"
+        users.write_text('"postgres" ""\n', encoding="utf-8")
+        settings = CONFIGURATION.format(behind=behind, port=port, users=users)
+        configuration.write_text(settings, encoding="utf-8")
+        postgres.hand_over(home)
+        command = postgres.as_account([packages.found("pgbouncer"), configuration])
+        url = f"postgresql+psycopg://postgres@127.0.0.1:{port}/postgres"
+        log = home / "pgbouncer.log"
+        with Service(url, command, log, lambda: _listens(port), end=signal.SIGTERM) as service:
+            yield service
+
+
+def _listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True

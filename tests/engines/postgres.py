@@ -1,0 +1,86 @@
+"""PostgreSQL of the system's package, durable as it is shipped; loopback is trusted."""
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.engines import packages
+from tests.engines.running import Running, free_port
+from tests.engines.service import Service
+
+PROGRAMS, PACKAGE = ("initdb", "postgres", "pg_isready"), "postgresql"
+VARIABLE = "STORE_TEST_POSTGRES"
+ACCOUNT = "postgres"
+SETTINGS = {
+    "listen_addresses": "127.0.0.1",
+    "max_connections": "300",
+    "shared_buffers": "256MB",
+    "log_lock_waits": "on",
+    # Tests make and drop databases; a checkpoint for each would wait for a busy disk.
+    "max_wal_size": "4GB",
+}
+
+
+def missing() -> str | None:
+    """What this machine lacks, or None."""
+    return packages.lacking(PROGRAMS, PACKAGE)
+
+
+def install(_cache: Path) -> None:
+    """Get the package, unless it is there."""
+    packages.debian(PROGRAMS, PACKAGE)
+
+
+def as_account(command: Sequence[str | Path]) -> list[str | Path]:
+    """The server refuses to run as root: then it runs as the package's account."""
+    if os.geteuid() != 0:
+        return list(command)
+    alone = ["setpriv", f"--reuid={ACCOUNT}", f"--regid={ACCOUNT}", "--clear-groups"]
+    return [*alone, *command]
+
+
+def hand_over(folder: Path) -> None:
+    """Give a folder to the account, which must be able to get there."""
+    if os.geteuid() == 0:
+        shutil.chown(folder, ACCOUNT, ACCOUNT)
+        for parent in folder.parents:
+            if parent.owner() == "root" and not parent.stat().st_mode & 0o001:
+                parent.chmod(parent.stat().st_mode | 0o011)
+
+
+@contextmanager
+def running(home: Path, **more: str) -> Iterator[Running]:
+    """Start an empty server, more settings in `more`; stop it at the end."""
+    data, port = home / "postgres", free_port()
+    data.mkdir(mode=0o700)
+    hand_over(data)
+    initdb: list[str | Path] = [
+        packages.found("initdb"),
+        "-D",
+        data,
+        "-U",
+        "postgres",
+        "-A",
+        "trust",
+        "-E",
+        "UTF8",
+    ]
+    made = as_account([*initdb, "--locale=C.UTF-8"])
+    subprocess.run(made, cwd="/", check=True, stdout=subprocess.DEVNULL)
+    settings = {**SETTINGS, "port": str(port), "unix_socket_directories": "", **more}
+    words = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+    command = as_account([packages.found("postgres"), "-D", data, *words])
+    url = f"postgresql+psycopg://postgres@127.0.0.1:{port}/postgres"
+    log = home / "postgres.log"
+    ready = [packages.found("pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(port)]
+    # Smart shutdown would wait for pooled connections; fast is what a service does.
+    with Service(url, command, log, lambda: _runs(ready), end=signal.SIGINT) as service:
+        yield service
+
+
+def _runs(command: Sequence[str]) -> bool:
+    return subprocess.run(command).returncode == 0

@@ -1,0 +1,49 @@
+"""A server as a process that can be stopped and started again with what it keeps."""
+
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+
+from tests.engines.running import start, stop, wait_until
+
+
+@dataclass
+class Service(AbstractContextManager["Service"]):
+    """See Running; `command` starts it in the foreground, `environ` is for its clients."""
+
+    url: str
+    command: Sequence[str | Path]
+    log: Path
+    ready: Callable[[], bool]
+    environ: Mapping[str, str] = field(default_factory=dict)
+    own_environ: Mapping[str, str] = field(default_factory=dict)
+    end: signal.Signals = signal.SIGTERM
+
+    def __enter__(self) -> "Service":
+        self._start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        stop(self._process, self.end)
+
+    @property
+    def pid(self) -> int:
+        """Of the process that was started."""
+        return self._process.pid
+
+    def restart(self) -> None:
+        """See Running; it may have been killed before."""
+        stop(self._process, self.end)
+        self._start()
+
+    def _start(self) -> None:
+        self._process = start(self.command, self.log, **self.own_environ)
+        wait_until(self.ready, self._process, self.log)

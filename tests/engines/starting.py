@@ -1,0 +1,125 @@
+"""Installing and starting several engines at once, and saying by name which are not there."""
+
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from tests.engines import gcs, opensearch, pgbouncer, postgres, redis, s3
+from tests.engines.running import CACHE, Running
+from tests.engines.versions import RCLONE, S5CMD
+
+
+class Installable(Protocol):
+    """What can be had: an engine's module, or a tool."""
+
+    def missing(self) -> str | None:
+        """What this machine lacks, or None."""
+
+    def install(self, cache: Path, /) -> None:
+        """Get it, unless it is there."""
+
+
+class Engine(Installable, Protocol):
+    """A module of this package."""
+
+    VARIABLE: str
+    """Names the engine to the tests."""
+
+    def running(self, home: Path) -> AbstractContextManager[Running]:
+        """Start it; stop it at the end."""
+
+
+ENGINES: dict[str, Engine] = {
+    "redis": redis,
+    "postgres": postgres,
+    "pgbouncer": pgbouncer,
+    "s3": s3,
+    "gcs": gcs,
+    "opensearch": opensearch,
+}
+TOOLS: dict[str, Installable] = {"s5cmd": S5CMD, "rclone": RCLONE}
+
+
+@dataclass
+class Started:
+    """What runs, by name, what does not and why, and what clients find in their environment."""
+
+    engines: dict[str, Running] = field(default_factory=dict)
+    absent: dict[str, str] = field(default_factory=dict)
+    environ: dict[str, str] = field(default_factory=dict)
+
+
+def install(names: Sequence[str]) -> dict[str, str]:
+    """Get these, a few at a time; what could not be had, and why."""
+    CACHE.mkdir(exist_ok=True)
+    everything: dict[str, Installable] = {**ENGINES, **TOOLS}
+
+    def get(name: str) -> str | None:
+        lacking = everything[name].missing()
+        if lacking is None:
+            everything[name].install(CACHE)
+        return lacking
+
+    # Packages of the system wait for each other anyway; building takes every core.
+    with ThreadPoolExecutor(2) as pool:
+        results = pool.map(lambda name: _reason(lambda: get(name)), names)
+    return {name: why for name, why in zip(names, results, strict=True) if why}
+
+
+def _reason(work: Callable[[], str | None]) -> str | None:
+    try:
+        return work()
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+        return f"{type(error).__name__}: {error}"
+
+
+@contextmanager
+def running(*names: str) -> Iterator[Started]:
+    """Install and start engines, all of them by default, in a folder that goes with the block."""
+    wanted = names or tuple(ENGINES)
+    started = Started(absent=install(wanted))
+    with ExitStack() as stack:
+        home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="engines-")))
+        home.chmod(0o711)
+        ready = [name for name in wanted if name not in started.absent]
+        with ThreadPoolExecutor(len(ENGINES)) as pool:
+            begun = {name: pool.submit(_begin, name, home) for name in ready}
+        for name, future in begun.items():
+            context = future.result()
+            if isinstance(context, str):
+                started.absent[name] = context
+                continue
+            stack.push(context.__exit__)
+            _note(started, name, context.engine)
+        yield started
+
+
+@dataclass
+class _Begun(AbstractContextManager["_Begun"]):
+    """An engine that one thread started and another will stop."""
+
+    context: AbstractContextManager[Running]
+    engine: Running
+
+    def __exit__(self, *error: object) -> None:
+        self.context.__exit__(None, None, None)
+
+
+def _begin(name: str, home: Path) -> _Begun | str:
+    folder = home / name
+    folder.mkdir()
+    context = ENGINES[name].running(folder)
+    try:
+        return _Begun(context, context.__enter__())
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def _note(started: Started, name: str, engine: Running) -> None:
+    started.engines[name] = engine
+    started.environ |= {ENGINES[name].VARIABLE: engine.url, **engine.environ}

@@ -1,0 +1,18 @@
+"""Which versions of the programs in Go are built; those of the system are the system's."""
+
+from tests.engines.packages import Tool
+
+S3_SERVER = Tool(
+    "versitygw",
+    "github.com/versity/versitygw/cmd/versitygw",
+    "github.com/versity/versitygw",
+    "v1.8.0",
+)
+GCS_SERVER = Tool(
+    "fake-gcs-server",
+    "github.com/fsouza/fake-gcs-server",
+    "github.com/fsouza/fake-gcs-server",
+    "v1.56.1",
+)
+S5CMD = Tool("s5cmd", "github.com/peak/s5cmd/v2", "github.com/peak/s5cmd/v2", "v2.3.0")
+RCLONE = Tool("rclone", "github.com/rclone/rclone", "github.com/rclone/rclone", "v1.75.1")

@@ -25,3 +25,13 @@ def derived(tx: Tx, name: str, columns: Columns) -> tuple[str, dict[str, Any]]:
     )
     parameters = {f"{name}_{column}": list(values) for column, (_, values) in columns.items()}
     return f"unnest({arrays}) AS {name}({', '.join(columns)})", parameters
+
+
+def one_each(tx: Tx, table: str, name: str, condition: str) -> str:
+    """The join of at most one row of a table to each row before, by the index that the condition
+    names: for many rows a planner would rather read the whole table, however large."""
+    # SQLite keeps the order of CROSS JOINs; a LATERAL with a LIMIT never becomes a hash join.
+    if tx.dialect.name == "sqlite":
+        return f"CROSS JOIN {table} AS {name} ON {condition}"
+    one = f"SELECT * FROM {table} AS {name} WHERE {condition} LIMIT 1"
+    return f"CROSS JOIN LATERAL ({one}) AS {name}"

@@ -218,18 +218,8 @@ _SQLITE_WANTED = (
     "(SELECT key AS ordinal, substr(value, 1, 36) AS uuid, substr(value, 38) AS version"
     " FROM json_each(:wanted)) AS wanted"
 )
-# SQLite keeps the order of CROSS JOINs; a LATERAL with a LIMIT is never turned into a hash join.
-_SQLITE_JOINS = (
-    "CROSS JOIN visible AS v ON v.kind = 'file' AND v.replica = :replica"
-    " AND v.uuid = wanted.uuid AND v.version = wanted.version"
-    " CROSS JOIN files AS f ON f.id = v.id CROSS JOIN blobs AS b ON b.id = f.blob_id"
-)
-_POSTGRES_JOINS = (
-    "JOIN LATERAL (SELECT id FROM visible WHERE kind = 'file' AND replica = :replica"
-    ' AND uuid = wanted.uuid COLLATE "C" AND version = wanted.version COLLATE "C" LIMIT 1)'
-    " AS v ON true"
-    " JOIN LATERAL (SELECT * FROM files WHERE id = v.id LIMIT 1) AS f ON true"
-    " JOIN LATERAL (SELECT * FROM blobs WHERE id = f.blob_id LIMIT 1) AS b ON true"
+_SEEN = (
+    "v.kind = 'file' AND v.replica = :replica AND v.uuid = {of}.uuid AND v.version = {of}.version"
 )
 
 Found = tuple[int, int, str, int, str, str, str, str]
@@ -249,19 +239,23 @@ def lookup_statement(tx: Tx, replica: Replica, keys: Sequence[FQID]) -> tuple[st
     """The statement of `lookup`, spelled so that the planner takes the index of what is visible,
     key by key, however large the tables are."""
     if tx.dialect.name == "sqlite":
-        source, joins = _SQLITE_WANTED, _SQLITE_JOINS
+        source = _SQLITE_WANTED
         parameters: dict[str, Any] = {"wanted": orjson.dumps([str(key) for key in keys]).decode()}
     else:
-        columns = {
-            "ordinal": ("bigint", range(len(keys))),
-            "uuid": ("text", [key.uuid for key in keys]),
-            "version": ("text", [key.version for key in keys]),
+        # In the order of the index: neighbours lie on one page.
+        order = sorted(range(len(keys)), key=keys.__getitem__)
+        columns: bulk.Columns = {
+            "ordinal": ("bigint", order),
+            "uuid": ("text", [keys[place].uuid for place in order]),
+            "version": ("text", [keys[place].version for place in order]),
         }
         source, parameters = bulk.derived(tx, "wanted", columns)
-        joins = _POSTGRES_JOINS
+    seen = bulk.one_each(tx, "visible", "v", _SEEN.format(of="wanted"))
+    file = bulk.one_each(tx, "files", "f", "f.id = v.id")
+    blob = bulk.one_each(tx, "blobs", "b", "b.id = f.blob_id")
     statement = (
         "SELECT wanted.ordinal, f.id, f.content_type, b.size, b.sha1, b.sha256, b.crc32c,"
-        f" f.s3_etag FROM {source} {joins}"
+        f" f.s3_etag FROM {source} {seen} {file} {blob}"
     )
     return statement, {**parameters, "replica": replica}
 
@@ -273,21 +267,15 @@ def whereabouts(tx: Tx, keys: Sequence[FQID]) -> dict[FQID, str]:
         "version": ("text", [key.version for key in keys]),
     }
     source, parameters = bulk.derived(tx, "wanted", columns)
+    same = "{0}.uuid = wanted.uuid AND {0}.version = wanted.version"
+    file = bulk.one_each(tx, "files", "f", same.format("f"))
     known = tx.execute(
-        sql(
-            "SELECT f.uuid, f.version, f.published_us IS NOT NULL AS published FROM files AS f"
-            f" JOIN {source} ON f.uuid = wanted.uuid AND f.version = wanted.version"
-        ),
+        sql(f"SELECT f.uuid, f.version, f.published_us IS NOT NULL FROM {source} {file}"),
         parameters,
     )
     places = {FQID(row[0], row[1]): "elsewhere" if row[2] else "pending" for row in known}
-    open_tasks = tx.execute(
-        sql(
-            f"SELECT t.uuid, t.version FROM tasks AS t JOIN {source} ON t.uuid = wanted.uuid"
-            " AND t.version = wanted.version WHERE t.finished_us IS NULL"
-        ),
-        parameters,
-    )
+    task = bulk.one_each(tx, "tasks", "t", same.format("t") + " AND t.finished_us IS NULL")
+    open_tasks = tx.execute(sql(f"SELECT t.uuid, t.version FROM {source} {task}"), parameters)
     for row in open_tasks:
         places.setdefault(FQID(row[0], row[1]), "pending")
     return places
@@ -296,14 +284,10 @@ def whereabouts(tx: Tx, keys: Sequence[FQID]) -> dict[FQID, str]:
 def seen_by_id(tx: Tx, replica: Replica, idents: Sequence[int]) -> set[int]:
     """Which of these files readers of a replica see."""
     source, parameters = bulk.derived(tx, "wanted", {"id": ("bigint", idents)})
-    rows = tx.execute(
-        sql(
-            f"SELECT wanted.id FROM {source} JOIN files AS f ON f.id = wanted.id"
-            " JOIN visible AS v ON v.kind = 'file' AND v.replica = :replica"
-            " AND v.uuid = f.uuid AND v.version = f.version"
-        ),
-        {**parameters, "replica": replica},
-    )
+    file = bulk.one_each(tx, "files", "f", "f.id = wanted.id")
+    seen = bulk.one_each(tx, "visible", "v", _SEEN.format(of="f"))
+    statement = f"SELECT wanted.id FROM {source} {file} {seen}"
+    rows = tx.execute(sql(statement), {**parameters, "replica": replica})
     return set(rows.scalars())
 
 

@@ -140,6 +140,12 @@ presence = narrow(
     Column("replica", Key, primary_key=True),
     Column("at_us", BigInteger, nullable=False),
     Column("diverged", Boolean, nullable=False, server_default=text("false")),
+    Index(
+        "ix_presence_diverged",
+        "replica",
+        sqlite_where=text("diverged"),
+        postgresql_where=text("diverged"),
+    ),
 )
 """Whose record, and all it names, was seen in a replica with the right digest, and when."""
 

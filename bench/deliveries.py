@@ -116,10 +116,10 @@ def _catalog(path: Path, url: str, count: int) -> Catalog:
     return catalog
 
 
-def fill(catalog: Catalog, url: str, count: int) -> None:
-    """Let so many deliveries be due."""
+def fill(catalog: Catalog, url: str, count: int, *, key: bytes | None = KEY) -> None:
+    """Let so many deliveries be due; without a key unsigned ones."""
     with catalog.write() as tx:
-        made = [_subscribe(tx, f"{url}/{number}") for number in range(RECEIVERS)]
+        made = [_subscribe(tx, f"{url}/{number}", key) for number in range(RECEIVERS)]
         for _ in range(count // RECEIVERS):
             fqid = FQID(str(uuid4()), "2026-01-01T000000.000000Z")
             event = Event(str(uuid4()), "aws", "CREATE", fqid, 1, now_us(tx))
@@ -129,7 +129,7 @@ def fill(catalog: Catalog, url: str, count: int) -> None:
             deliveries.record(tx, fresh, event)
 
 
-def _subscribe(tx: Tx, url: str) -> Subscription:
+def _subscribe(tx: Tx, url: str, key: bytes | None) -> Subscription:
     fresh = Subscription(
         uuid=str(uuid4()),
         owner="bench@example.org",
@@ -141,9 +141,9 @@ def _subscribe(tx: Tx, url: str) -> Subscription:
         encoding="application/json",
         form_fields={},
         payload_form_field="payload",
-        hmac_secret=KEY,
+        hmac_secret=key,
     )
-    made = subscriptions.add(tx, fresh, address=url, limit=RECEIVERS)
+    made = subscriptions.add(tx, fresh, address=url, limit=10 * RECEIVERS)
     assert made is not None
     return made
 
@@ -191,7 +191,7 @@ async def dispatch(catalog: Catalog) -> float:
     stop = asyncio.Event()
     began = time.perf_counter()
     running = asyncio.create_task(dispatcher.run(stop))
-    while _pending(catalog) and time.perf_counter() - began < LIMIT_S:
+    while pending(catalog) and time.perf_counter() - began < LIMIT_S:
         await asyncio.sleep(0.02)
     took = time.perf_counter() - began
     stop.set()
@@ -203,7 +203,8 @@ async def dispatch(catalog: Catalog) -> float:
     return took
 
 
-def _pending(catalog: Catalog) -> int:
+def pending(catalog: Catalog) -> int:
+    """Deliveries that are not done."""
     with catalog.read() as tx:
         return figures.pending_deliveries(tx)
 

@@ -2,8 +2,9 @@
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from ops.demo.stage import Stage
@@ -28,6 +29,42 @@ def used(store: Stage, *, per: int = 0, seconds_of_wall: bool = False) -> Iterat
     for name, total in _seconds(store).items():
         spent = total - before.get(name, 0.0)
         shares[name] = spent / wall if seconds_of_wall else spent * 1000 / max(per, 1)
+
+
+@dataclass
+class Busy:
+    """Filled when the block ends: its length, and cores used by some processes and by all."""
+
+    seconds: float = 0.0
+    own: float = 0.0
+    machine: float = 0.0
+
+
+@contextmanager
+def busy(pids: Sequence[int]) -> Iterator[Busy]:
+    """Watch some processes, and the machine that they share."""
+    found, began = Busy(), time.perf_counter()
+    own, machine = _of(pids), _of_all()
+    yield found
+    found.seconds = time.perf_counter() - began
+    found.own = (_of(pids) - own) / found.seconds
+    found.machine = (_of_all() - machine) / found.seconds
+
+
+def _of(pids: Sequence[int]) -> float:
+    return sum(_spent(Path(f"/proc/{pid}/stat")) for pid in pids)
+
+
+def _spent(path: Path) -> float:
+    # The name, which may hold blanks, ends with the last bracket.
+    fields = path.read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def _of_all() -> float:
+    """All but what the cores waited: idle, for the disk, or for another machine on the same."""
+    fields = Path("/proc/stat").read_text().partition("\n")[0].split()[1:]
+    return (sum(map(int, fields[:7])) - int(fields[3]) - int(fields[4])) / TICKS
 
 
 def _seconds(store: Stage) -> dict[str, float]:

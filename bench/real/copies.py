@@ -11,11 +11,11 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from bench.real import engines, holding, tools
+from bench.real import distance, engines, holding, tools
 from bench.real.holding import Shape
 from bench.stand import Unsent
 from config.settings import Settings
@@ -28,6 +28,17 @@ from workers.claims import Working, work
 
 MANY = Shape(200, 64 * 1024)
 LARGE = Shape(2, 64 * 1024 * 1024)
+
+AWAY_MS = 10
+"""A round trip within a region, to a busy bucket."""
+
+Routes = Sequence[tuple[str, str]]
+ROUTES: Routes = (
+    ("s3", "checkout, S3 to S3"),
+    ("s3", "sync, S3 to S3"),
+    ("gcs", "sync, S3 to GCS"),
+)
+"""To which engine, and what."""
 
 Contender = Callable[[str], None]
 """Copies everything into the bucket of this URL."""
@@ -45,26 +56,29 @@ class Stage:
 
 def main(rounds: int = 3) -> None:
     """Print seconds and ratios for each way and each shape."""
-    for shape, turns in ((MANY, rounds), (LARGE, max(rounds - 1, 1))):
-        with engines.database() as url, engines.catalog(url) as catalog:
-            _shape(catalog, shape, turns)
+    with engines.database() as url, engines.catalog(url) as catalog:
+        _shape(catalog, MANY, rounds)
+        _shape(catalog, LARGE, max(rounds - 1, 1))
+        with distance.away(AWAY_MS):
+            _shape(catalog, MANY, 1, routes=(("s3", f"sync, S3 to S3, {AWAY_MS} ms away"),))
 
 
-def _shape(catalog: Catalog, shape: Shape, rounds: int) -> None:
+def _shape(catalog: Catalog, shape: Shape, rounds: int, routes: Routes = ROUTES) -> None:
     source = engines.bucket("s3")
     with holding.stores(catalog, holding.blobs(source)) as stores:
         stage = Stage(stores, source, holding.bundle(stores, shape), shape)
-        _compare(stage, "checkout, S3 to S3", "s3", _checkout(stage), rounds)
-        for engine, name in (("s3", "sync, S3 to S3"), ("gcs", "sync, S3 to GCS")):
+        for engine, name in routes:
             try:
-                _compare(stage, name, engine, _sync(stage), rounds)
+                _compare(stage, name, engine, rounds)
             except engines.Missing as missing:
                 print(f"{name}, {shape}: not measured: {missing}")
     tools.remove(source)
 
 
-def _compare(stage: Stage, name: str, engine: str, ours: Contender, rounds: int) -> None:
-    contenders = {"ours": ours, **_others(stage, engine, records="sync" in name)}
+def _compare(stage: Stage, name: str, engine: str, rounds: int) -> None:
+    sync = name.startswith("sync")
+    ours = _sync(stage) if sync else _checkout(stage)
+    contenders = {"ours": ours, **_others(stage, engine, records=sync)}
     seconds: Mapping[str, list[float]] = {name: [] for name in contenders}
     for turn in range(rounds):
         order = list(contenders)

@@ -3,12 +3,14 @@
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 from uuid import uuid4
 
 from sqlalchemy import text
@@ -17,10 +19,10 @@ from bench.rows import version
 from config.settings import Settings
 from pipelines import checksums, files, manifests, records
 from pipelines.limits import ETAG_CHUNK, MB
-from pipelines.manifests import NewBundle, NewEntry
+from pipelines.manifests import NewBundle, NewEntry, Written
 from storage import keys
-from storage.blobs.s3 import open_bucket as open_s3
 from storage.blobs.clients import Limits
+from storage.blobs.s3 import open_bucket as open_s3
 from storage.catalog import Catalog
 from storage.catalog import files as file_rows
 from storage.connecting import connect
@@ -29,7 +31,11 @@ from storage.notices import MemoryNotices
 from storage.protocols import BlobStore
 from storage.stores import Stores
 
-AT_ONCE = 16
+A = TypeVar("A")
+B = TypeVar("B")
+
+AT_ONCE = 8
+TYPE = "application/octet-stream"
 
 
 @dataclass(frozen=True)
@@ -66,40 +72,58 @@ def stores(catalog: Catalog, source: BlobStore) -> Iterator[Stores]:
 
 def bundle(stores: Stores, shape: Shape) -> FQID:
     """A bundle of files that differ, whole in replica aws, their records too."""
-    with ThreadPoolExecutor(AT_ONCE if shape.size < MB else 2) as pool:
-        made = list(pool.map(partial(_stored, stores.replicas["aws"]), [shape.size] * shape.files))
-    with stores.catalog.write() as tx:
-        rows = [file_rows.reserve(tx, new) for new in made]
+    made = files_of(stores, (os.urandom(shape.size) for _ in range(shape.files)))
+    entries = [NewEntry(f"reads/{at}.bin", fqid, False) for at, fqid in enumerate(made)]
+    return write(stores, entries).fqid
+
+
+def write(stores: Stores, entries: Sequence[NewEntry]) -> Written:
+    """A bundle of replica aws."""
+    fqid = FQID(str(uuid4()), version(0))
+    return manifests.write(stores, NewBundle(fqid, "aws", 1, entries), "bench@example.org")
+
+
+def files_of(stores: Stores, contents: Iterable[bytes], content_type: str = TYPE) -> list[FQID]:
+    """Published files, whole in replica aws: their bytes and their records."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
+        made = _mapped(pool, partial(_stored, stores.replicas["aws"], content_type), contents)
+        with stores.catalog.write() as tx:
+            rows = [file_rows.reserve(tx, new) for new in made]
         list(pool.map(partial(files.complete, stores), rows))
     with stores.catalog.write() as tx:
         for row in rows:
             files.publish(tx, row)
-    entries = [NewEntry(f"reads/{at}.bin", new.fqid, False) for at, new in enumerate(made)]
-    fqid = FQID(str(uuid4()), version(0))
-    manifests.write(stores, NewBundle(fqid, "aws", 1, entries), "bench@example.org")
-    return fqid
+    return [new.fqid for new in made]
 
 
-def _stored(blobs: BlobStore, size: int) -> file_rows.NewFile:
-    data = os.urandom(size)
+def _mapped(pool: ThreadPoolExecutor, work: Callable[[A], B], given: Iterable[A]) -> list[B]:
+    """As `pool.map`, a few at a time: what is given may be large."""
+    found: list[B] = []
+    rest = iter(given)
+    while batch := list(islice(rest, AT_ONCE)):
+        found += pool.map(work, batch)
+    return found
+
+
+def _stored(blobs: BlobStore, content_type: str, data: bytes) -> file_rows.NewFile:
+    size = len(data)
     sums = checksums.compute([data], size).checksums
     key = keys.blob(sums.sha256)
     if size < ETAG_CHUNK:
         blobs.put(key, data)
     else:
-        upload = blobs.upload(key, part_size=ETAG_CHUNK, content_type="application/octet-stream")
+        upload = blobs.upload(key, part_size=ETAG_CHUNK, content_type=TYPE)
         for number, start in enumerate(range(0, size, ETAG_CHUNK), start=1):
             upload.part(number, [data[start : start + ETAG_CHUNK]])
         upload.complete()
     fqid = FQID(str(uuid4()), version(0))
     return file_rows.NewFile(
         fqid=fqid,
-        digest=records.file_digest(1, "application/octet-stream", size, sums),
+        digest=records.file_digest(1, content_type, size, sums),
         origin="aws",
         creator_uid=1,
         author="bench@example.org",
-        content_type="application/octet-stream",
+        content_type=content_type,
         size=size,
         checksums=sums,
         blob_etag=sums.s3_etag,

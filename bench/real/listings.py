@@ -7,7 +7,6 @@ Run as `python -m bench.real.listings [bundles] [rounds]`.
 import logging
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time

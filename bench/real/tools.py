@@ -1,4 +1,4 @@
-"""What a user would copy buckets with instead: s5cmd, rclone, a plain loop; all by their defaults."""
+"""What a user would copy buckets with instead: s5cmd, rclone, a plain loop; by their defaults."""
 
 import os
 import subprocess

@@ -51,7 +51,7 @@ _PASSING: Final = frozenset(
         "TokenRefreshRequired",
     }
 )
-"""What S3 says with a 400 of a request that was in order: of credentials, or bytes lost on the way."""
+"""What S3 says with a 400 of requests in order: of credentials, or bytes lost on the way."""
 
 
 @dataclass(frozen=True, slots=True)

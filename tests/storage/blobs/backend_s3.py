@@ -1,12 +1,12 @@
 """Buckets of S3 for the contract suite: simulated ones, and those of a server that is named."""
 
+import functools
 import multiprocessing
 import os
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -17,7 +17,7 @@ from storage.blobs.clients import Limits
 from storage.blobs.s3 import S3Blobs, open_bucket
 from storage.blobs.s3_client import Connection, Server
 from storage.protocols import BlobStore
-from tests.storage.blobs.s3_server import ACCESS_KEY, SECRET_KEY, s3_server
+from tests.storage.blobs.s3_server import ACCESS_KEY, SECRET_KEY, lasting_s3
 from tests.storage.contracts.blob_store import Answer, Backend
 
 LIMITS = Limits(connect_s=5, read_s=30, attempts=3, connections=16)
@@ -34,6 +34,7 @@ SIMULATED = {
 """The ambient S3 of tests."""
 
 
+@functools.cache
 def admin(endpoint: str) -> Any:
     """A client that makes and removes buckets."""
     return Connection(Server(endpoint=endpoint), LIMITS).client
@@ -96,14 +97,12 @@ def buckets(endpoint: str, *, versioned: bool) -> Iterator[Backend]:
     finally:
         for name in names:
             remove_bucket(client, name)
-        client.close()
 
 
 @contextmanager
 def simulated(_: Path, *, versioned: bool = False) -> Iterator[Backend]:
     """Moto behind its gate."""
-    ambient = patch.dict(os.environ, SIMULATED)
-    with ambient, s3_server() as endpoint, buckets(endpoint, versioned=versioned) as backend:
+    with patch.dict(os.environ, SIMULATED), buckets(lasting_s3(), versioned=versioned) as backend:
         yield backend
 
 
@@ -119,9 +118,9 @@ def named(_: Path, *, versioned: bool = False) -> Iterator[Backend]:
 
 S3 = {
     "s3": simulated,
-    "s3-versioned": partial(simulated, versioned=True),
+    "s3-versioned": functools.partial(simulated, versioned=True),
     **(
-        {"s3-server": named, "s3-server-versioned": partial(named, versioned=True)}
+        {"s3-server": named, "s3-server-versioned": functools.partial(named, versioned=True)}
         if "STORE_TEST_S3" in os.environ
         else {}
     ),

@@ -5,11 +5,13 @@ to S3's documentation where the store depends on it: conditions on CopyObject, U
 DeleteObject, CRC-32C of what arrives and of whole multipart objects, signed URLs and their expiry.
 """
 
+import atexit
 import base64
+import functools
 import io
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote
@@ -186,7 +188,10 @@ def crc32c(data: bytes) -> str:
 def s3_server() -> Iterator[str]:
     """The base URL of a simulated S3; its objects are the process's, so buckets need new names."""
     server = make_server("127.0.0.1", 0, Gate(), threaded=True, request_handler=Quiet)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    # A daemon: one that lasts is stopped when the process ends, after all other threads.
+    thread = threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+    )
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_port}"
@@ -194,3 +199,11 @@ def s3_server() -> Iterator[str]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+@functools.cache
+def lasting_s3() -> str:
+    """The base URL of one that is there until this process ends: clients cost more than tests."""
+    stack = ExitStack()
+    atexit.register(stack.close)
+    return stack.enter_context(s3_server())

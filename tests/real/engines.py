@@ -1,0 +1,70 @@
+"""The real engines that the environment names, as settings of a whole store."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+from uuid import uuid4
+
+import boto3
+import httpx
+from botocore.config import Config
+
+from tests.catalogs import POSTGRES, fresh
+
+NAMED = {
+    name: os.environ.get(f"STORE_TEST_{name}", "")
+    for name in ("POSTGRES", "REDIS", "S3", "GCS", "OPENSEARCH")
+}
+ALL = all(NAMED.values())
+"""Whether every engine is there that a whole store needs."""
+
+
+def endpoint(engine: str) -> str:
+    """The HTTP address of a server of buckets."""
+    return dict(parse_qsl(urlsplit(NAMED[engine]).query))["endpoint"]
+
+
+def s3() -> Any:
+    """The plain client that anybody would make."""
+    region = os.environ.get("AWS_REGION", "us-east-1")
+    plain = Config(s3={"addressing_style": "path"})
+    return boto3.client("s3", endpoint_url=endpoint("S3"), region_name=region, config=plain)
+
+
+def s3_bucket() -> str:
+    """The URL of a new bucket of S3."""
+    name = f"store-{uuid4()}"
+    s3().create_bucket(Bucket=name)
+    return f"s3://{name}?endpoint={endpoint('S3')}"
+
+
+def gcs_bucket() -> str:
+    """The URL of a new bucket of Google's."""
+    name = f"store-{uuid4()}"
+    made = httpx.post(
+        f"{endpoint('GCS')}/storage/v1/b?project=test", json={"name": name}, trust_env=False
+    )
+    made.raise_for_status()
+    return f"gs://{name}?endpoint={endpoint('GCS')}"
+
+
+def name_of(url: str) -> str:
+    """The bucket's own name."""
+    return urlsplit(url).netloc
+
+
+@contextmanager
+def settings(*, gcp: str, **more: str) -> Iterator[dict[str, str]]:
+    """The environment of a new store, every part of it on a real engine."""
+    with fresh(POSTGRES) as catalog:
+        yield {
+            "STORE_REPLICA_AWS": s3_bucket(),
+            "STORE_REPLICA_GCP": gcp,
+            "STORE_AREAS_URL": s3_bucket(),
+            "STORE_CATALOG_URL": catalog,
+            "STORE_SEARCH_URL": f"{NAMED['OPENSEARCH'].rstrip('/')}/t{uuid4().hex[:12]}",
+            "STORE_REDIS_URL": NAMED["REDIS"],
+            **more,
+        }

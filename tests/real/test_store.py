@@ -1,0 +1,213 @@
+"""The whole store with every part on a real engine, chosen by URL and by nothing else."""
+
+import hashlib
+import json
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import httpx
+import pytest
+from rich.console import Console
+
+from ops.demo import samples, stage, story
+from ops.demo.board import Board
+from ops.demo.depositing import new_version
+from ops.demo.receiver import receiving
+from ops.demo.report import Report
+from ops.demo.service import Service
+from pipelines.checksums import compute
+from storage.model import CHECKSUMS
+from tests.patience import until
+from tests.real import engines
+
+pytestmark = pytest.mark.skipif(not engines.ALL, reason="STORE_TEST_* do not name every engine")
+
+CLOUDS = {"s3 and s3": engines.s3_bucket, "s3 and gcs": engines.gcs_bucket}
+DESTINATION = "lab-"
+
+
+class Running:
+    """A store with its client."""
+
+    def __init__(self, store: stage.Stage, settings: dict[str, str]) -> None:
+        self.store, self.settings = store, settings
+        self.service = Service.open(store.api, store.token)
+
+
+@pytest.fixture(scope="module", params=CLOUDS)
+def running(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Running]:
+    more = {"STORE_CHECKOUT_DESTINATIONS": f"{DESTINATION}*"}
+    with ExitStack() as stack:
+        settings = engines.settings(gcp=CLOUDS[request.param](), **more)
+        given = stack.enter_context(settings)
+        home = tmp_path_factory.mktemp("home")
+        yield Running(stack.enter_context(stage.running(home, given)), given)
+
+
+def test_the_whole_tour_holds(running: Running) -> None:
+    report = Report()
+    with receiving(story.new_key()) as receiver, Board(Console(quiet=True)).shown() as board:
+        told = story.begin(running.service, receiver, samples.bundles(), board, report)
+        story.tell(told)
+    assert report.good, ([item.sentence for item in report.failed], running.store.complaints())
+
+
+def declared(content: bytes) -> dict[str, str]:
+    sums = compute([content], len(content)).checksums
+    return {f"store-{field}": str(getattr(sums, field)) for field in CHECKSUMS}
+
+
+def in_metadata(content: bytes) -> str:
+    """A depositor's object in S3 that declares its checksums in its metadata."""
+    bucket = engines.name_of(engines.s3_bucket())
+    engines.s3().put_object(
+        Bucket=bucket, Key="run 1/ä.json", Body=content, Metadata=declared(content),
+        ContentType="application/json",
+    )  # fmt: skip
+    return f"s3://{bucket}/run 1/ä.json"
+
+
+def in_tags(content: bytes) -> str:
+    """The same in its tags."""
+    bucket = engines.name_of(engines.s3_bucket())
+    engines.s3().put_object(
+        Bucket=bucket, Key="a.json", Body=content, ContentType="application/json"
+    )
+    tags = [{"Key": name, "Value": value} for name, value in declared(content).items()]
+    engines.s3().put_object_tagging(Bucket=bucket, Key="a.json", Tagging={"TagSet": tags})
+    return f"s3://{bucket}/a.json"
+
+
+def in_gcs(content: bytes) -> str:
+    """A depositor's object in Google's cloud."""
+    bucket = engines.name_of(engines.gcs_bucket())
+    kind = "application/json"
+    head = json.dumps({"name": "a.json", "contentType": kind, "metadata": declared(content)})
+    body = b"".join(
+        (
+            b"--x\r\nContent-Type: application/json\r\n\r\n" + head.encode(),
+            b"\r\n--x\r\nContent-Type: application/json\r\n\r\n" + content,
+            b"\r\n--x--\r\n",
+        )
+    )
+    sent = httpx.post(
+        f"{engines.endpoint('GCS')}/upload/storage/v1/b/{bucket}/o?uploadType=multipart",
+        content=body,
+        headers={"Content-Type": "multipart/related; boundary=x"},
+        trust_env=False,
+    )
+    sent.raise_for_status()
+    return f"gs://{bucket}/a.json"
+
+
+def deposit(running: Running, url: str) -> tuple[str, str]:
+    ident, version = str(uuid.uuid4()), new_version()
+    params = {"version": version, "replica": "aws"}
+    body = {"source_url": url, "creator_uid": 1}
+    running.service.call("PUT", f"/files/{ident}", params=params, json=body)
+    return ident, version
+
+
+def bundle_of(running: Running, **files: tuple[str, str]) -> tuple[str, str]:
+    ident, version = str(uuid.uuid4()), new_version()
+    lines = [
+        {"name": name, "uuid": file, "version": at, "indexed": False}
+        for name, (file, at) in files.items()
+    ]
+    running.service.call(
+        "PUT",
+        f"/bundles/{ident}",
+        params={"version": version, "replica": "aws"},
+        json={"creator_uid": 1, "files": lines},
+    )
+    params = {"replica": "gcp"}
+    until(lambda: status(running, f"/bundles/{ident}", params) == 200)
+    return ident, version
+
+
+def status(running: Running, path: str, params: dict[str, str]) -> int:
+    return running.service.try_once("GET", path, params=params).status_code
+
+
+@pytest.mark.parametrize("stage_it", [in_metadata, in_tags, in_gcs])
+def test_a_staged_object_is_taken_in_wherever_it_lies(running: Running, stage_it: Any) -> None:
+    content = f'{{"n": "{uuid.uuid4()}"}}'.encode()
+    ident, version = deposit(running, stage_it(content))
+    bundle_of(running, one=(ident, version))
+    for replica in ("aws", "gcp"):
+        assert running.service.read(replica, ident, version) == content
+
+
+def test_a_wrong_checksum_is_found_and_nothing_is_kept(running: Running) -> None:
+    bucket = engines.name_of(engines.s3_bucket())
+    wrong = declared(b"something else") | {"store-sha256": "0" * 64}
+    engines.s3().put_object(Bucket=bucket, Key="k", Body=b"something", Metadata=wrong)
+    params = {"version": new_version(), "replica": "aws"}
+    body = {"source_url": f"s3://{bucket}/k", "creator_uid": 1}
+    path = f"/files/{uuid.uuid4()}"
+    answer = running.service.try_once("PUT", path, params=params, json=body)
+    until(lambda: status(running, path, params) == 422)
+    assert answer.status_code in (202, 422)
+
+
+def test_a_signed_url_brings_the_type_of_the_file_not_of_the_blob(running: Running) -> None:
+    content = b"<p>" + uuid.uuid4().hex.encode()
+    ident, version = deposit(running, in_metadata(content))
+    bundle_of(running, page=(ident, version))
+    for replica in ("aws", "gcp"):
+        params = {"replica": replica, "version": version}
+        moved = running.service.try_once("GET", f"/files/{ident}", params=params)
+        assert moved.status_code == 302
+        assert moved.headers["X-STORE-SHA256"] == hashlib.sha256(content).hexdigest()
+        got = httpx.get(moved.headers["Location"], trust_env=False)
+        assert (got.status_code, got.content) == (200, content)
+        assert got.headers["Content-Type"] == "application/json"
+
+
+def test_a_checkout_goes_to_a_bucket_of_ones_own(running: Running) -> None:
+    name = f"{DESTINATION}{uuid.uuid4()}"
+    engines.s3().create_bucket(Bucket=name)
+    content = uuid.uuid4().hex.encode()
+    ident, version = deposit(running, in_metadata(content))
+    bundle, _ = bundle_of(running, **{"deep.bin": (ident, version)})
+    body = {"destination": name}
+    job = running.service.call(
+        "POST", f"/bundles/{bundle}/checkout", params={"replica": "aws"}, json=body
+    ).json()["checkout_job_id"]
+    told: dict[str, Any] = {}
+
+    def ended() -> bool:
+        path, params = f"/bundles/checkout/{job}", {"replica": "aws"}
+        told.update(running.service.call("GET", path, params=params).json())
+        return bool(told["status"] != "RUNNING")
+
+    until(ended)
+    assert told["status"] == "SUCCEEDED", told
+    (found,) = engines.s3().list_objects_v2(Bucket=name)["Contents"]
+    assert told["location"].startswith(f"s3://{name}/")
+    assert found["Key"].endswith("/deep.bin")
+    assert engines.s3().get_object(Bucket=name, Key=found["Key"])["Body"].read() == content
+
+
+def test_an_operator_sees_every_engine(running: Running) -> None:
+    found = httpx.get(f"{running.store.api}/health", trust_env=False)
+    parts = found.json()["parts"]
+    assert found.status_code == 200, parts
+    told = json.dumps(parts)
+    assert "OpenSearch 2." in told
+    assert "SQLite" not in told
+
+
+def test_in_the_end_nothing_is_left_to_do(running: Running) -> None:
+    headers = {"Authorization": f"Bearer {running.store.token}"}
+
+    def done() -> bool:
+        page = httpx.get(f"{running.store.api}/metrics", headers=headers, trust_env=False).text
+        lines = [line for line in page.splitlines() if line.startswith("store_backlog")]
+        return all(line.endswith((" 0", " 0.0")) for line in lines)
+
+    until(done)

@@ -1,5 +1,9 @@
-"""Bringing the catalog's tables to what this code expects. Forward only."""
+"""Bringing the catalog's tables to what this code expects. Forward only.
 
+A revision that holds up those who use a large table says so in `locks`: which, and for how long.
+"""
+
+import logging
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,11 +14,17 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from sqlalchemy import text
 
-from storage.catalog.engine import Catalog
+from storage.catalog.engine import Catalog, Tx
 from storage.catalog.schema import metadata
 
+log = logging.getLogger(__name__)
+
 FOLDER = Path(__file__).parent / "migrations"
+PATIENCE_S = 10
+_LOCK = 6_401_771_202_611
+"""Any number, the same in every process."""
 
 
 def _config() -> Config:
@@ -27,9 +37,31 @@ def upgrade(catalog: Catalog) -> str:
     """Run what is outstanding, all or nothing; returns the revision that is reached."""
     config = _config()
     with catalog.write() as tx:
+        _alone(tx)
+        for revision, locks in _locking(config, tx):
+            log.warning("migration %s locks %s", revision, locks)
         config.attributes["connection"] = tx
         command.upgrade(config, "head")
     return current(catalog)
+
+
+def _alone(tx: Tx) -> None:
+    """One process migrates, the others wait and then find nothing to do. For a table that somebody
+    reads for long it gives up: all that came later would queue behind it."""
+    if tx.dialect.name != "sqlite":
+        tx.execute(text("SET LOCAL lock_timeout TO 0"))
+        tx.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+        tx.execute(text(f"SET LOCAL lock_timeout TO '{PATIENCE_S}s'"))
+
+
+def _locking(config: Config, tx: Tx) -> list[tuple[str, str]]:
+    """What of the outstanding holds up those who use a table that is large by now."""
+    reached = MigrationContext.configure(tx).get_current_revision()
+    if reached is None:
+        return []
+    scripts = ScriptDirectory.from_config(config).iterate_revisions("head", reached)
+    told = [(script.revision, getattr(script.module, "locks", "")) for script in scripts]
+    return [(revision, locks) for revision, locks in reversed(told) if locks]
 
 
 def current(catalog: Catalog) -> str:

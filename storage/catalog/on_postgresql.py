@@ -20,7 +20,7 @@ LOCK_S, IDLE_S = 30, 60
 
 _IDLE = f"SET LOCAL idle_in_transaction_session_timeout TO '{IDLE_S}s'"
 _WAIT = f"SET LOCAL lock_timeout TO '{LOCK_S}s'"
-# A look-up of many keys is dear by the planner's reckoning, and compiling it costs more than it saves.
+# Looking up many keys is dear by the planner's reckoning; compiling that costs more than it saves.
 _PLAIN = "SET LOCAL jit TO off"
 # One message each. A reader sees one state of the catalog throughout, as it does on SQLite.
 _BEGIN: dict[Kind, str] = {

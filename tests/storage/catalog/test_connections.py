@@ -1,0 +1,304 @@
+"""Connections to a server: what a unit of work costs, and what happens when they die."""
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError, ProgrammingError
+
+from storage.catalog import Catalog, Tx, bundles, heads, now_us, todo, visibility
+from storage.errors import Unavailable
+from storage.model import FQID, Todo
+from tests.builders import new_uuid, version
+from tests.storage.catalog.cutting import Wire, wired
+
+ROW = Todo("index", "aws", "b.1")
+
+
+@pytest.fixture
+def wire(server_url: str) -> Iterator[tuple[Wire, Catalog]]:
+    """A catalog whose every byte is seen, and can be stopped."""
+    with wired(server_url) as (opened, url):
+        catalog = Catalog(url, connections=4, overflow=0, wait_s=5)
+        yield opened, catalog
+        catalog.close()
+
+
+def add(catalog: Catalog, ref: str = "b.1") -> None:
+    with catalog.write() as tx:
+        todo.add(tx, [ROW._replace(ref=ref)])
+
+
+def refs(catalog: Catalog) -> set[str]:
+    with catalog.read() as tx:
+        return set(tx.execute(text("SELECT ref FROM todo")).scalars())
+
+
+def turns(wire: Wire) -> int:
+    """How often the client spoke since it was last asked, waiting for an answer each time."""
+    spoken = len(wire.carried)
+    wire.carried.clear()
+    return spoken
+
+
+def test_a_claim_is_three_round_trips(wire: tuple[Wire, Catalog]) -> None:
+    line, catalog = wire
+    add(catalog)
+    turns(line)
+    with catalog.write(durable=False) as tx:
+        assert todo.claim(tx, ROW, token="t", lease_s=60, max_claims=5)
+    assert turns(line) == 3, "beginning, claiming, committing"
+
+
+def test_a_look_is_three_round_trips(wire: tuple[Wire, Catalog]) -> None:
+    line, catalog = wire
+    catalog.ping()
+    turns(line)
+    with catalog.read() as tx:
+        visibility.latest(tx, "bundle", "aws", "u")
+    assert turns(line) == 3
+
+
+def test_rows_of_a_bundle_do_not_add_round_trips(wire: tuple[Wire, Catalog]) -> None:
+    line, catalog = wire
+    catalog.ping()
+    spoken = []
+    for count in (1, 3000):
+        turns(line)
+        with catalog.write() as tx:
+            tx.execute(text("SET LOCAL session_replication_role TO replica"))
+            new = bundles.NewBundle(
+                FQID(new_uuid(), version()),
+                "d",
+                "aws",
+                1,
+                "a",
+                None,
+                "e",
+                [(number, f"f{number}", False) for number in range(count)],
+            )
+            bundles.reserve(tx, new, segment_size=100)
+        statements = [said for said in line.carried if b"INSERT" in said]
+        turns(line)
+        spoken.append(len(statements))
+    assert spoken == [4, 4]
+
+
+def kill_others(catalog: Catalog) -> None:
+    """End every session of the catalog's database, idle ones too."""
+    other = Catalog(catalog.url, connections=1, overflow=0)
+    query = (
+        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
+    with other.read() as tx:
+        tx.execute(text(query))
+    other.close()
+
+
+def test_connections_that_died_idle_are_not_noticed(server: Catalog) -> None:
+    add(server)
+    for _ in range(3):
+        kill_others(server)
+        assert refs(server) == {"b.1"}
+        kill_others(server)
+        add(server)
+
+
+def test_a_session_that_ends_in_between_leaves_nothing(server: Catalog) -> None:
+    def half() -> None:
+        with server.write() as tx:
+            todo.add(tx, [ROW])
+            kill_others(server)
+            tx.execute(text("SELECT 1"))
+
+    with pytest.raises(Unavailable):
+        half()
+    assert refs(server) == set()
+
+
+def test_a_cut_wire_is_unavailable_and_mends_by_itself(wire: tuple[Wire, Catalog]) -> None:
+    line, catalog = wire
+    add(catalog)
+    line.up = False
+    line.cut()
+    with pytest.raises(Unavailable):
+        add(catalog, "b.2")
+    line.up = True
+    add(catalog, "b.3")
+    assert refs(catalog) == {"b.1", "b.3"}
+
+
+def test_a_commit_whose_answer_was_lost_is_no_success_and_may_be_repeated(
+    wire: tuple[Wire, Catalog],
+) -> None:
+    line, catalog = wire
+    add(catalog)
+    line.cut_after = b"COMMIT"
+    with pytest.raises(Unavailable):
+        add(catalog, "b.2")
+    add(catalog, "b.2")
+    assert refs(catalog) == {"b.1", "b.2"}
+
+
+def test_many_at_work_see_only_unavailable_while_the_server_goes_and_comes(
+    wire: tuple[Wire, Catalog],
+) -> None:
+    line, catalog = wire
+    stop = threading.Event()
+
+    def work(name: int) -> tuple[set[str], list[Exception]]:
+        done, failed, number = set(), [], 0
+        while not stop.is_set():
+            number += 1
+            try:
+                add(catalog, f"{name}.{number}")
+                done.add(f"{name}.{number}")
+                refs(catalog)
+            except Exception as error:
+                failed.append(error)
+        return done, failed
+
+    with ThreadPoolExecutor(6) as pool:
+        working = [pool.submit(work, name) for name in range(6)]
+        for _ in range(3):
+            time.sleep(0.2)
+            line.up = False
+            line.cut()
+            time.sleep(0.1)
+            line.up = True
+        time.sleep(0.3)
+        stop.set()
+        ends = [each.result() for each in working]
+    failures = [error for _, failed in ends for error in failed]
+    assert failures
+    assert {type(error) for error in failures} == {Unavailable}
+    assert set().union(*(done for done, _ in ends)) <= refs(catalog), "what was answered is there"
+
+
+@pytest.mark.parametrize("state", ["40001", "40P01", "53300", "55P03", "57014", "57P01", "57P03"])
+def test_what_passes_is_unavailable(server: Catalog, state: str) -> None:
+    with pytest.raises(Unavailable), server.write() as tx:
+        _raise(tx, state)
+
+
+@pytest.mark.parametrize("state", ["42P01", "23514", "22012", "54000", "XX000"])
+def test_what_does_not_pass_is_not_tried_again(server: Catalog, state: str) -> None:
+    with pytest.raises(DBAPIError), server.write() as tx:
+        _raise(tx, state)
+
+
+def _raise(tx: Tx, state: str) -> None:
+    tx.exec_driver_sql(f"DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = '{state}'; END $$")
+
+
+def test_too_few_connections_are_unavailable_after_a_wait(server_url: str) -> None:
+    small = Catalog(server_url, connections=1, overflow=0, wait_s=0.1)
+    with small.read(), pytest.raises(Unavailable), small.read():
+        pass
+    small.close()
+
+
+def test_a_view_is_consistent_and_cannot_write(server: Catalog) -> None:
+    with server.read() as tx:
+        assert todo.backlog(tx) == {}
+        add(server)
+        assert todo.backlog(tx) == {}
+    with pytest.raises(Unavailable), server.read() as tx:
+        todo.add(tx, [ROW])
+
+
+def test_nothing_is_left_in_the_session(server: Catalog) -> None:
+    names = ("synchronous_commit", "lock_timeout", "idle_in_transaction_session_timeout", "jit")
+
+    def settings() -> list[str]:
+        connection = server.engine.raw_connection()
+        try:
+            cursor = connection.cursor()
+            return [cursor.execute(f"SHOW {name}").fetchone()[0] for name in names]
+        finally:
+            connection.close()
+
+    before = settings()
+    for durable in (True, False):
+        with server.write(durable=durable) as tx:
+            within = [tx.execute(text(f"SHOW {name}")).scalar_one() for name in names]
+        assert within[1:] == ["30s", "1min", "off"]
+        assert settings() == before
+    assert within[0] == "off"
+
+
+def test_statements_are_prepared_only_where_nothing_stands_between(
+    server: Catalog, request: pytest.FixtureRequest
+) -> None:
+    for _ in range(8):
+        server.ping()
+    with server.read() as tx:
+        mine = text("SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE 'SHOW%'")
+        prepared = tx.execute(mine).scalar_one()
+    assert bool(prepared) == ("pgbouncer" not in request.node.name)
+
+
+_OTHER_NODE = """
+import sys, time
+real = time.time_ns
+time.time_ns = lambda: real() + {ahead_s} * 10**9
+time.time = lambda: time.time_ns() / 1e9
+from storage.catalog import Catalog, heads, now_us, todo
+from storage.model import Todo
+catalog = Catalog(sys.argv[1])
+with catalog.write() as tx:
+    todo.add(tx, [Todo("index", "aws", "b.1")])
+    claim = todo.claim(tx, Todo("index", "aws", "b.1"), token="other", lease_s=60, max_claims=5)
+    print(now_us(tx), claim is not None)
+catalog.close()
+"""
+
+
+@pytest.mark.parametrize("ahead_s", [-7200, 7200])
+def test_times_are_the_catalogs_whatever_a_node_believes(server: Catalog, ahead_s: int) -> None:
+    script = _OTHER_NODE.format(ahead_s=ahead_s)
+    with server.read() as tx:
+        before = now_us(tx)
+    told = subprocess.run(
+        [sys.executable, "-c", script, server.url], capture_output=True, text=True, check=True
+    )
+    at, claimed = told.stdout.split()
+    assert claimed == "True"
+    with server.write() as tx:
+        assert before < int(at) < now_us(tx)
+        due = tx.execute(text("SELECT due_us FROM todo")).scalar_one()
+        assert abs(due - int(at) - 60_000_000) < 1_000_000
+        assert todo.claim(tx, ROW, token="t", lease_s=60, max_claims=5) is None, "it is held"
+
+
+def test_a_time_is_that_of_after_the_lock(server: Catalog) -> None:
+    """Else who waited for a head would date its event before that of the one it waited for."""
+    uuid = new_uuid()
+    waiting = threading.Event()
+
+    def second() -> int:
+        with server.write() as tx:
+            waiting.set()
+            heads.lock(tx, "bundle", [uuid])
+            todo.add(tx, [ROW])
+            return int(tx.execute(text("SELECT born_us FROM todo")).scalar_one())
+
+    with ThreadPoolExecutor(1) as pool:
+        with server.write() as tx:
+            heads.lock(tx, "bundle", [uuid])
+            later = pool.submit(second)
+            waiting.wait()
+            time.sleep(0.1)
+            released = now_us(tx)
+        assert later.result() > released
+
+
+def test_a_misspelled_statement_is_not_tried_again(server: Catalog) -> None:
+    with pytest.raises(ProgrammingError), server.read() as tx:
+        tx.execute(text("SELECT nothing FROM nowhere"))

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from config.settings import SettingsError
 from storage.errors import NotFound, Unavailable
@@ -34,25 +34,30 @@ def open_index(
 ) -> "OpenSearchIndex":
     """The index that a URL names; nothing is asked of the engine yet."""
     parts = urlsplit(url)
-    options = _options(parts.query, url)
+    options = _options(parts.query)
     prefix = parts.path.strip("/") or DEFAULT_PREFIX
-    if not parts.hostname or not PREFIX.fullmatch(prefix):
-        raise SettingsError(f"not the URL of a search engine and a prefix in lower case: {url}")
+    address = _address(parts)
+    if address is None or not PREFIX.fullmatch(prefix):
+        raise SettingsError("the search engine's URL is not http(s)://host:port/prefix")
+    user, password = unquote(parts.username or ""), unquote(parts.password or "")
+    engine = Engine(Place(address, user, password, options.get("ca")), time_limit_s=time_limit_s)
+    shards = int(options["shards"])
+    return OpenSearchIndex(engine, f"{prefix}-{replica}", field_limit=field_limit, shards=shards)
+
+
+def _address(parts: SplitResult) -> str | None:
+    """Scheme, host and port, as far as they are good."""
+    try:
+        port = parts.port or (443 if parts.scheme == "https" else 9200)
+    except ValueError:
+        return None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        return None
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    port = parts.port or (443 if parts.scheme == "https" else 9200)
-    where = Place(
-        f"{parts.scheme}://{host}:{port}",
-        unquote(parts.username or ""),
-        unquote(parts.password or ""),
-        options.get("ca"),
-    )
-    engine = Engine(where, time_limit_s=time_limit_s)
-    return OpenSearchIndex(
-        engine, f"{prefix}-{replica}", field_limit=field_limit, shards=int(options["shards"])
-    )
+    return f"{parts.scheme}://{host}:{port}"
 
 
-def _options(query: str, url: str) -> dict[str, str]:
+def _options(query: str) -> dict[str, str]:
     given = {"shards": "1", **dict(parse_qsl(query, keep_blank_values=True))}
     unknown = sorted(given.keys() - {*OPTIONS})
     if unknown:

@@ -1,5 +1,6 @@
 """Documents put into one generation: requests of bounded size, again while the engine is full."""
 
+import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +10,13 @@ import orjson
 
 from storage.errors import NotFound, Unavailable
 from storage.protocols import Refusal
-from storage.search.opensearch_client import RETRY_AFTER_S, Engine, reason
+from storage.search.opensearch_client import (
+    RETRY_AFTER_S,
+    Engine,
+    FullError,
+    OversizedError,
+    reason,
+)
 from storage.search.opensearch_documents import Prepared
 from storage.search.opensearch_generations import WRITING
 
@@ -18,7 +25,8 @@ MAX_DOCUMENTS = 500
 # 0.1 + 0.2 + 0.4 + … s: about 6 s in all, then the queue tries again later.
 WAITS_S = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 
-FULL, GONE, STALE, TOO_LARGE = 429, 404, 409, 413
+FULL, GONE, STALE = 429, 404, 409
+TIME_LIMIT_S = 60.0
 
 
 @dataclass(slots=True)
@@ -38,20 +46,28 @@ def put(
 ) -> list[Refusal]:
     """Store what is newer than what is there, searchable afterwards; NotFound when the generation
     is gone, Unavailable when the engine stays full."""
-    refused: list[Refusal] = []
-    for chunk in chunks(documents):
-        waiting = chunk
-        for wait_s in (*WAITS_S, None):
-            told = _post(engine, generation, waiting)
-            refused += told.refused
-            waiting = told.again
-            if not waiting:
-                break
-            if wait_s is None:
-                raise Unavailable(
-                    "The search engine takes no more documents now.", retry_after_s=RETRY_AFTER_S
-                )
-            sleep(wait_s)
+    return [
+        refusal
+        for chunk in chunks(documents)
+        for refusal in _put_all(engine, generation, chunk, sleep)
+    ]
+
+
+def _put_all(
+    engine: Engine, generation: str, documents: list[Prepared], sleep: Callable[[float], None]
+) -> list[Refusal]:
+    """What the engine had no room for again and again, a little later each time."""
+    told = _post(engine, generation, documents)
+    refused = told.refused
+    for wait_s in WAITS_S:
+        if not told.again:
+            break
+        sleep(wait_s * random.uniform(0.5, 1.0))
+        told = _post(engine, generation, told.again)
+        refused += told.refused
+    if told.again:
+        said = "The search engine takes no more documents now."
+        raise Unavailable(said, retry_after_s=RETRY_AFTER_S)
     return refused
 
 
@@ -70,21 +86,21 @@ def chunks(documents: Sequence[Prepared]) -> Iterator[list[Prepared]]:
 
 
 def _post(engine: Engine, generation: str, documents: Sequence[Prepared]) -> _Told:
-    answer = engine.request(
-        "POST",
-        f"/{generation}{WRITING}/_bulk",
-        b"".join(map(_lines, documents)),
-        ignore=(FULL, TOO_LARGE),
-        require_alias="true",
-        # Many who write at once share one refresh; each forcing its own would stand in a queue.
-        refresh="wait_for",
-        filter_path="errors,status,error,items.*.status,items.*.error",
-    )
-    status = answer.get("status")
-    if status == TOO_LARGE or ("items" not in answer and status != FULL):
-        return _smaller(engine, generation, documents)
-    if status == FULL:
+    try:
+        answer = engine.request(
+            "POST",
+            f"/{generation}{WRITING}/_bulk",
+            b"".join(map(_lines, documents)),
+            timeout_s=TIME_LIMIT_S,
+            require_alias="true",
+            # Many who write at once share one refresh; each forcing its own would stand in a queue.
+            refresh="wait_for",
+            filter_path="items.*.status,items.*.error",
+        )
+    except FullError:
         return _Told(again=list(documents))
+    except OversizedError:
+        return _smaller(engine, generation, documents)
     told = _Told()
     for document, item in zip(documents, answer["items"], strict=True):
         _judge(document, item["index"], told)
@@ -93,12 +109,12 @@ def _post(engine: Engine, generation: str, documents: Sequence[Prepared]) -> _To
 
 def _smaller(engine: Engine, generation: str, documents: Sequence[Prepared]) -> _Told:
     """One at a time; what is too large by itself is refused."""
-    if len(documents) > 1:
-        parts = [_post(engine, generation, [document]) for document in documents]
-        again = [document for part in parts for document in part.again]
-        return _Told(again, [refusal for part in parts for refusal in part.refused])
+    if len(documents) == 1:
+        return _Told(refused=[_refusal(documents[0], "is larger than the engine takes")])
+    parts = [_post(engine, generation, [document]) for document in documents]
     return _Told(
-        refused=[_refusal(document, "is too large for the engine") for document in documents]
+        [document for part in parts for document in part.again],
+        [refusal for part in parts for refusal in part.refused],
     )
 
 

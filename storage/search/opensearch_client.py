@@ -11,7 +11,6 @@ from opensearchpy.exceptions import (
 )
 from opensearchpy.exceptions import (
     ConnectionTimeout,
-    NotFoundError,
     OpenSearchException,
     TransportError,
 )
@@ -27,6 +26,14 @@ CONNECTIONS = 32
 # Beyond the engine's own time limit, which it looks at now and then only.
 GRACE_S = 5.0
 NONE_IGNORED: Collection[int] = ()
+
+
+class FullError(Unavailable):
+    """The engine has too much to do just now."""
+
+
+class OversizedError(Invalid):
+    """A request that is larger than the engine takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +60,14 @@ class Engine:
         body: Mapping[str, Any] | bytes | None = None,
         *,
         ignore: Collection[int] = NONE_IGNORED,
+        timeout_s: float | None = None,
         **parameters: str,
     ) -> Answer:
         """Ask; the answers to statuses in `ignore` come back like good ones. NotFound when what the
         path names is not there."""
         try:
             answer = self._client().transport.perform_request(
-                method, path, params={**parameters, "ignore": ignore}, body=body
+                method, path, params=parameters, body=body, timeout=timeout_s, ignore=ignore
             )
         except OpenSearchException as error:
             raise translated(error) from error
@@ -91,16 +99,25 @@ def translated(error: OpenSearchException) -> StoreError:
         return TimedOut("The search engine took longer than it may.")
     if isinstance(error, Unreachable) or not isinstance(error, TransportError):
         return _unavailable(str(error))
-    said = reason(error.info)
-    if isinstance(error, NotFoundError):
-        return NotFound(said)
     if "Time exceeded" in json.dumps(error.info, default=str):
         return TimedOut("The search took longer than it may.")
-    if error.status_code in (408, 504):
-        return TimedOut(f"The search engine took longer than it may: {said}")
-    if error.status_code in (400, 413):
-        return Invalid(f"The search engine refused this: {said}", code="elasticsearch_bad_request")
-    return _unavailable(f"{error.status_code} {said}")
+    return _of_status(error.status_code, reason(error.info))
+
+
+def _of_status(status: int | str, said: str) -> StoreError:
+    match status:
+        case 400:
+            refused = f"The search engine refused this: {said}"
+            return Invalid(refused, code="elasticsearch_bad_request")
+        case 404:
+            return NotFound(said)
+        case 408 | 504:
+            return TimedOut(f"The search engine took longer than it may: {said}")
+        case 413:
+            return OversizedError(f"The search engine takes no request of this size: {said}")
+        case 429:
+            return FullError(f"The search engine is full: {said}", retry_after_s=RETRY_AFTER_S)
+    return _unavailable(f"{status} {said}")
 
 
 def _unavailable(said: str) -> Unavailable:

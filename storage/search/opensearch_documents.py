@@ -27,7 +27,8 @@ MAX_NAME_BYTES = 8191
 KEPT_OF_A_LONG_NAME = 1000
 # The engine's parser takes no string of more than 50 million characters.
 RAW_PIECE = 8 * 1024 * 1024
-MAX_PATTERN_CHARACTERS = 16 * 1024
+# A query has 16 KiB; a letter of either case takes four characters.
+MAX_PATTERN_CHARACTERS = 4 * 16 * 1024
 # Whoever writes waits for the next refresh, which costs nothing where nothing was written.
 REFRESH_MS = 30
 # A word has at most 255 characters, of which each may be two of Java's.

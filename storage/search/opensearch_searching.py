@@ -32,6 +32,7 @@ def ask(engine: Engine, generation: str, page: Page) -> Answer:
         f"/{generation}/_search",
         _body(page, engine.time_limit_s),
         allow_partial_search_results="false",
+        cancel_after_time_interval=_milliseconds(engine.time_limit_s),
         filter_path="timed_out,hits.total,hits.hits._source,hits.hits.sort,hits.hits._version",
     )
     if answer["timed_out"]:
@@ -45,11 +46,15 @@ def _body(page: Page, time_limit_s: float) -> Dsl:
         "size": page.size,
         "sort": list(page.order),
         "track_total_hits": True,
-        "timeout": f"{max(1, int(time_limit_s * 1000))}ms",
+        "timeout": _milliseconds(time_limit_s),
         "version": True,
         "_source": ["uuid", "version", *(["raw"] if page.raw else [])],
     }
     return body if page.start is None else body | {"search_after": list(page.start)}
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{max(1, int(seconds * 1000))}ms"
 
 
 def hit(found: Mapping[str, Any]) -> Hit:

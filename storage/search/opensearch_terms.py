@@ -17,11 +17,11 @@ from storage.query.asks import (
 from storage.query.clauses import Fuzzy, Prefix, Regexp, Wildcard
 from storage.search.opensearch_combined import NONE, Dsl, every, some
 from storage.search.opensearch_documents import unsigned
+from storage.search.opensearch_patterns import FLAGS, lucene_regexp, lucene_wildcard
 
 # The engine's default refuses patterns that are no burden within the time limit of a search.
 MAX_STATES = 100_000
 MAX_SLOP = 2**31 - 1
-OPTIONAL = {"#": "EMPTY", "@": "ANYSTRING"}
 
 
 def text_query(field: str, question: Tally | Phrase) -> Dsl:
@@ -70,8 +70,7 @@ def _told(field: str, told: Prefix | Wildcard | Regexp | Fuzzy) -> Dsl:
             options = {"value": told.value, "case_insensitive": told.case_insensitive}
             return {"prefix": {field: options}}
         case Wildcard():
-            options = {"value": told.pattern, "case_insensitive": told.case_insensitive}
-            return {"wildcard": {field: options}}
+            return _wildcard(field, told)
         case Regexp():
             return _regexp(field, told)
         case Fuzzy():
@@ -79,18 +78,20 @@ def _told(field: str, told: Prefix | Wildcard | Regexp | Fuzzy) -> Dsl:
     assert_never(told)
 
 
+def _wildcard(field: str, told: Wildcard) -> Dsl:
+    pattern = lucene_wildcard(told)
+    if not pattern:
+        # The engine takes no pattern for a pattern that nothing fits.
+        return {"term": {field: ""}}
+    return {"wildcard": {field: {"value": pattern, "case_insensitive": told.case_insensitive}}}
+
+
 def _regexp(field: str, told: Regexp) -> Dsl:
-    flags = [OPTIONAL[each] for each in sorted(told.operators & OPTIONAL.keys())]
-    return {
-        "regexp": {
-            field: {
-                "value": told.pattern,
-                "flags": "|".join(flags) or "NONE",
-                "case_insensitive": told.case_insensitive,
-                "max_determinized_states": MAX_STATES,
-            }
-        }
-    }
+    pattern = lucene_regexp(told)
+    if not pattern:
+        return {"term": {field: ""}}
+    options = {"value": pattern, "flags": FLAGS, "max_determinized_states": MAX_STATES}
+    return {"regexp": {field: options}}
 
 
 def _fuzzy(field: str, told: Fuzzy) -> Dsl:

@@ -1,0 +1,224 @@
+"""What OpenSearch may say beside yes, and the URLs that name one; no real one is needed."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from config.settings import SettingsError
+from storage.errors import Invalid, StoreError, TimedOut, Unavailable
+from storage.protocols import IndexedDocument
+from storage.query.clauses import MatchAll
+from storage.search import opensearch_bulk as bulk
+from storage.search.opensearch import OpenSearchIndex, open_index
+from storage.search.opensearch_client import Engine, Place
+from storage.search.opensearch_documents import Prepared
+from tests.storage.search.fake_engine import FakeEngine, Reply, serving, stored
+
+VERSION = "2026-01-01T000000.000000Z"
+GENERATION = "store-aws-words1-leaves1-3"
+FULL: dict[str, Any] = {"type": "rejected_execution_exception", "reason": "queue is full"}
+WRONG: dict[str, Any] = {
+    "type": "mapper_parsing_exception",
+    "reason": "failed to parse",
+    "caused_by": {"type": "illegal_argument_exception", "reason": "too many leaves"},
+}
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeEngine]:
+    with serving(FakeEngine(GENERATION)) as engine:
+        yield engine
+
+
+@pytest.fixture
+def index(fake: FakeEngine) -> Iterator[OpenSearchIndex]:
+    opened = open_index(f"{fake.url}/store", "aws", time_limit_s=5.0, field_limit=100)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def engine(fake: FakeEngine) -> Iterator[Engine]:
+    made = Engine(Place(fake.url), time_limit_s=5.0)
+    yield made
+    made.close()
+
+
+def made(number: int) -> IndexedDocument:
+    return IndexedDocument(f"u{number}", VERSION, "s#1", 1, {"n": number})
+
+
+def prepared(number: int, size: int = 20) -> Prepared:
+    return Prepared(f"u{number}", VERSION, 1, b'"' + b"x" * (size - 2) + b'"')
+
+
+def refusing(status: int, said: Any) -> Reply:
+    return status, {"error": said, "status": status}
+
+
+def test_a_full_engine_is_asked_again_later_and_later(fake: FakeEngine, engine: Engine) -> None:
+    answers = iter([refusing(429, FULL), refusing(429, FULL)])
+    fake.bulk = lambda lines: next(answers, (200, stored(lines)))
+    slept: list[float] = []
+    assert bulk.put(engine, GENERATION, [prepared(1)], sleep=slept.append) == []
+    assert fake.sizes == [1, 1, 1]
+    assert 0 < slept[0] <= bulk.WAITS_S[0]
+    assert slept[0] < slept[1] * 2
+
+
+def test_only_documents_that_found_no_room_are_sent_again(fake: FakeEngine, engine: Engine) -> None:
+    def once_full(lines: list[dict[str, Any]]) -> Reply:
+        said = stored(lines)
+        if len(fake.sizes) == 1:
+            said["items"][1]["index"] = {"status": 429, "error": FULL}
+        return 200, said
+
+    fake.bulk = once_full
+    documents = [prepared(number) for number in range(3)]
+    assert bulk.put(engine, GENERATION, documents, sleep=lambda s: None) == []
+    assert fake.sizes == [3, 1]
+
+
+def test_an_engine_that_stays_full_is_unavailable(fake: FakeEngine, engine: Engine) -> None:
+    fake.bulk = lambda lines: (200, stored(lines, 429, error=FULL))
+    slept: list[float] = []
+    with pytest.raises(Unavailable) as refused:
+        bulk.put(engine, GENERATION, [prepared(1)], sleep=slept.append)
+    assert refused.value.retry_after_s
+    assert sum(slept) <= sum(bulk.WAITS_S)
+    assert len(fake.sizes) == len(bulk.WAITS_S) + 1
+
+
+def test_requests_are_of_bounded_size() -> None:
+    documents = [prepared(number, bulk.MAX_BYTES // 3) for number in range(7)]
+    assert [len(chunk) for chunk in bulk.chunks(documents)] == [3, 3, 1]
+    assert [len(chunk) for chunk in bulk.chunks([prepared(1, bulk.MAX_BYTES * 2)] * 2)] == [1, 1]
+    small = [prepared(number) for number in range(bulk.MAX_DOCUMENTS + 1)]
+    assert [len(chunk) for chunk in bulk.chunks(small)] == [bulk.MAX_DOCUMENTS, 1]
+
+
+def test_a_document_too_large_for_the_engine_is_refused_and_no_other(
+    fake: FakeEngine, index: OpenSearchIndex
+) -> None:
+    def narrow(lines: list[dict[str, Any]]) -> Reply:
+        if len(lines) > 2 or lines[1]["uuid"] == "u2":
+            return refusing(413, {"type": "too_large", "reason": "too large"})
+        return 200, stored(lines)
+
+    fake.bulk = narrow
+    (refusal,) = index.write([made(number) for number in range(4)])
+    assert refusal.uuid == "u2"
+    assert fake.sizes == [4, 1, 1, 1, 1]
+
+
+def test_a_document_that_is_not_taken_is_refused_with_the_engines_reason(
+    fake: FakeEngine, index: OpenSearchIndex
+) -> None:
+    def second(lines: list[dict[str, Any]]) -> Reply:
+        said = stored(lines)
+        said["items"][1]["index"] = {"status": 400, "error": WRONG}
+        return 200, said
+
+    fake.bulk = second
+    (refusal,) = index.write([made(1), made(2), made(3)])
+    assert refusal.uuid == "u2"
+    assert "too many leaves" in refusal.reason
+
+
+def test_an_older_change_is_no_error(fake: FakeEngine, index: OpenSearchIndex) -> None:
+    fake.bulk = lambda lines: (200, stored(lines, 409, error=WRONG))
+    assert index.write([made(1)]) == []
+
+
+def test_a_document_that_was_not_stored_is_never_passed_over(
+    fake: FakeEngine, index: OpenSearchIndex
+) -> None:
+    blocked = {"type": "cluster_block_exception", "reason": "disk usage exceeded"}
+    fake.bulk = lambda lines: (200, stored(lines, 403, error=blocked))
+    with pytest.raises(Unavailable, match="disk usage"):
+        index.write([made(1)])
+
+
+def test_no_write_makes_an_index_by_itself(fake: FakeEngine, index: OpenSearchIndex) -> None:
+    index.write([made(1)])
+    assert fake.requests == [
+        "GET /_alias/store-aws,store-aws-building",
+        f"POST /{GENERATION}-writing/_bulk",
+        "GET /_alias/store-aws,store-aws-building",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        (refusing(400, {"type": "query_shard_exception", "reason": "too many"}), Invalid),
+        (refusing(503, {"type": "search_phase_execution_exception", "reason": "x"}), Unavailable),
+        (refusing(429, FULL), Unavailable),
+        (refusing(403, {"type": "security_exception", "reason": "no"}), Unavailable),
+        (refusing(504, {"type": "timeout", "reason": "late"}), TimedOut),
+        (refusing(500, {"type": "query_phase", "reason": "Time exceeded"}), TimedOut),
+        ((200, {"timed_out": True, "hits": {"total": {"value": 3}, "hits": []}}), TimedOut),
+    ],
+)
+def test_the_engines_errors_are_told_in_our_words(
+    fake: FakeEngine, index: OpenSearchIndex, reply: Reply, expected: type[StoreError]
+) -> None:
+    fake.search = lambda lines: reply
+    with pytest.raises(expected):
+        index.search(MatchAll(), size=1)
+
+
+def test_an_engine_that_says_nothing_is_late(fake: FakeEngine) -> None:
+    fake.search = lambda lines: (-1, None)
+    engine = Engine(Place(fake.url), time_limit_s=5.0)
+    with pytest.raises(TimedOut):
+        engine.request("POST", "/any/_search", {}, timeout_s=0.1)
+    engine.close()
+
+
+def test_an_engine_that_is_not_there_is_unavailable() -> None:
+    index = open_index("http://127.0.0.1:9/store", "aws", time_limit_s=1.0, field_limit=9)
+    with pytest.raises(Unavailable) as refused:
+        index.ping()
+    assert refused.value.retry_after_s
+    index.close()
+
+
+def test_an_index_of_another_analysis_is_rebuilt_not_mixed(
+    fake: FakeEngine, index: OpenSearchIndex
+) -> None:
+    fake.generation = "store-aws-words0-leaves1-3"
+    with pytest.raises(Unavailable, match="rebuild"):
+        index.search(MatchAll(), size=1)
+    with pytest.raises(Unavailable, match="rebuild"):
+        index.write([made(1)])
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://localhost:9200/Store",
+        "http://localhost:9200/a/b",
+        "http:///store",
+        "http://localhost/store?shard=2",
+        "http://localhost/store?shards=0",
+        "http://localhost/store?shards=many",
+        "http://localhost:none/store",
+    ],
+)
+def test_a_url_that_names_no_engine_stops_the_start(url: str) -> None:
+    with pytest.raises(SettingsError):
+        open_index(url, "aws", time_limit_s=1.0, field_limit=9)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://user:p%40ss@search.example/store",
+        "http://[::1]:9200",
+        "http://localhost:9200/lab-1?shards=4",
+    ],
+)
+def test_a_url_names_an_engine_without_asking_it(url: str) -> None:
+    assert open_index(url, "aws", time_limit_s=1.0, field_limit=9)

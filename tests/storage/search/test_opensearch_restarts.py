@@ -1,0 +1,74 @@
+"""A server that goes away and comes back; it is one of the test's own, where a JDK is."""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from storage.errors import StoreError, Unavailable
+from storage.protocols import IndexedDocument
+from storage.query.clauses import MatchAll
+from storage.search.opensearch import open_index
+from tests.engines import opensearch as engine
+from tests.engines.running import Running
+from tests.storage.search import server
+
+VERSION = "2026-01-01T000000.000000Z"
+
+pytestmark = server.needed
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    if (lacks := engine.missing()) is not None:
+        pytest.skip(lacks)
+    with engine.running(tmp_path_factory.mktemp("opensearch")) as running:
+        yield running
+
+
+def made(number: int) -> IndexedDocument:
+    return IndexedDocument(f"u{number:06d}", VERSION, "s", 1, {"n": number})
+
+
+def test_what_was_acknowledged_survives_a_restart(node: Running) -> None:
+    index = open_index(f"{node.url}/restarted", "aws", time_limit_s=10.0, field_limit=100)
+    index.write([made(1)])
+    node.restart()
+    assert index.search(MatchAll(), size=1).total == 1
+    assert index.write([made(2)]) == []
+    assert index.search(MatchAll(), size=1).total == 2
+    index.close()
+
+
+def test_what_was_acknowledged_survives_a_kill_and_the_rest_says_unavailable(
+    node: Running, tmp_path: Path
+) -> None:
+    index = open_index(f"{node.url}/killed", "aws", time_limit_s=10.0, field_limit=100)
+    written: list[int] = []
+    errors: list[Exception] = []
+
+    def write() -> None:
+        for number in range(100_000):
+            try:
+                index.write([made(number)])
+            except StoreError as error:
+                errors.append(error)
+                return
+            written.append(number)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    while len(written) < 20:
+        writer.join(0.05)
+    os.kill(node.pid, signal.SIGKILL)
+    writer.join(60)
+    assert [type(error) for error in errors] == [Unavailable]
+    with pytest.raises(Unavailable):
+        index.search(MatchAll(), size=1)
+    node.restart()
+    held = {fqid.uuid for fqid in index.held()}
+    assert {made(number).uuid for number in written} <= held
+    index.close()

@@ -1,0 +1,250 @@
+"""What is OpenSearch's own, on a real one: many processes, lost indices, rebuilds raced by writers.
+
+Restarts are in `test_opensearch_restarts.py`, since they start a server of their own.
+"""
+
+import multiprocessing
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from storage.errors import Invalid, TimedOut
+from storage.model import FQID
+from storage.protocols import IndexedDocument
+from storage.query.clauses import MatchAll
+from storage.query.grammar import parse_request
+from storage.search.opensearch import OpenSearchIndex
+from tests.storage.search import server
+
+FORK = multiprocessing.get_context("fork")
+VERSION = "2026-01-01T000000.000000Z"
+EVERYTHING = MatchAll()
+
+pytestmark = server.needed
+
+
+@pytest.fixture
+def prefix() -> str:
+    return server.new_prefix()
+
+
+@pytest.fixture
+def index(prefix: str) -> Iterator[OpenSearchIndex]:
+    with server.opensearch(prefix) as opened:
+        yield opened
+
+
+def made(number: int, text: str = "some words", *, change: int = 1) -> IndexedDocument:
+    uuid = f"00000000-0000-4000-8000-{number:012x}"
+    return IndexedDocument(uuid, VERSION, "shape", change, {"text": text, "n": number})
+
+
+def stub(number: int, *, change: int) -> IndexedDocument:
+    return IndexedDocument(made(number).uuid, VERSION, "shape", change, None)
+
+
+def write_until_told(prefix: str, start: int, folder: Path) -> None:
+    """Write documents one by one, and note each that was acknowledged."""
+    index = server.opened(prefix)
+    with (folder / f"written-{start}").open("a", encoding="utf-8") as lines:
+        for number in range(start, start + 100_000):
+            assert index.write([made(number)]) == []
+            lines.write(f"{number}\n")
+            lines.flush()
+            if (folder / "enough").exists():
+                return
+
+
+def acknowledged(folder: Path) -> set[int]:
+    return {int(n) for path in folder.glob("written-*") for n in path.read_text().splitlines()}
+
+
+def begin(prefix: str, names: "multiprocessing.Queue[str]") -> None:
+    names.put(server.opened(prefix).begin_rebuild())
+
+
+def write_some(prefix: str, numbers: range) -> None:
+    index = server.opened(prefix)
+    for number in numbers:
+        index.write([made(number)])
+
+
+def test_the_first_writers_make_one_index_between_them(prefix: str, index: OpenSearchIndex) -> None:
+    ranges = [range(start, start + 5) for start in (0, 5, 10, 15)]
+    writers = [FORK.Process(target=write_some, args=(prefix, numbers)) for numbers in ranges]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert [writer.exitcode for writer in writers] == [0, 0, 0, 0]
+    assert index.search(EVERYTHING, size=1).total == 20
+    assert len(server.indices(prefix)) == 1
+
+
+def test_many_who_begin_a_rebuild_begin_one(prefix: str, index: OpenSearchIndex) -> None:
+    index.write([made(1)])
+    names: multiprocessing.Queue[str] = FORK.Queue()
+    starters = [FORK.Process(target=begin, args=(prefix, names)) for _ in range(4)]
+    for starter in starters:
+        starter.start()
+    found = {names.get(timeout=30) for _ in starters}
+    for starter in starters:
+        starter.join()
+    assert len(found) == 1
+    assert len(server.indices(prefix)) == 2
+
+
+def test_no_write_is_lost_to_a_rebuild_that_runs_meanwhile(
+    prefix: str, index: OpenSearchIndex, tmp_path: Path
+) -> None:
+    starts = (0, 1_000_000, 2_000_000)
+    writers = [
+        FORK.Process(target=write_until_told, args=(prefix, start, tmp_path)) for start in starts
+    ]
+    for writer in writers:
+        writer.start()
+    for _ in range(3):
+        time.sleep(0.3)
+        generation = index.begin_rebuild()
+        # As the queue does: everything that was indexed before is indexed once more.
+        index.write([made(number) for number in sorted(acknowledged(tmp_path))])
+        index.finish_rebuild(generation)
+    (tmp_path / "enough").touch()
+    for writer in writers:
+        writer.join(30)
+    assert [writer.exitcode for writer in writers] == [0, 0, 0]
+    expected = {made(number).uuid for number in acknowledged(tmp_path)}
+    assert len(expected) > 10
+    assert {fqid.uuid for fqid in index.held()} == expected
+    assert server.indices(prefix) == [generation]
+
+
+def test_a_lost_index_finds_nothing_and_says_so(prefix: str, index: OpenSearchIndex) -> None:
+    index.write([made(1), made(2)])
+    server.forget(prefix)
+    assert index.search(EVERYTHING, size=1).total == 0
+    assert index.get(made(1).uuid, VERSION) is None
+    assert list(index.held()) == []
+
+
+def test_what_is_written_after_a_loss_has_the_right_mapping(
+    prefix: str, index: OpenSearchIndex
+) -> None:
+    index.write([made(1), made(2)])
+    before = server.ask("GET", f"{prefix}*/_mapping")
+    server.forget(prefix)
+    assert index.write([made(2)]) == []
+    assert server.ask("GET", f"{prefix}*/_mapping") == before
+    assert [hit.uuid for hit in index.search(EVERYTHING, size=9).hits] == [made(2).uuid]
+    assert list(index.held()) == [FQID(made(2).uuid, VERSION)]
+
+
+def test_an_index_lost_while_one_is_built_is_no_obstacle(
+    prefix: str, index: OpenSearchIndex
+) -> None:
+    index.write([made(1)])
+    (current,) = server.indices(prefix)
+    generation = index.begin_rebuild()
+    server.ask("DELETE", current)
+    assert index.write([made(2)]) == []
+    assert index.search(EVERYTHING, size=9).total == 1
+    index.finish_rebuild(generation)
+    assert server.indices(prefix) == [generation]
+    assert index.search(EVERYTHING, size=9).total == 1
+
+
+def test_a_process_follows_a_rebuild_that_another_finished(
+    prefix: str, index: OpenSearchIndex
+) -> None:
+    elsewhere = server.opened(prefix)
+    elsewhere.write([made(1)])
+    assert index.search(EVERYTHING, size=1).total == 1
+    elsewhere.finish_rebuild(elsewhere.begin_rebuild())
+    assert index.search(EVERYTHING, size=1).total == 0
+    index.write([made(2)])
+    assert elsewhere.search(EVERYTHING, size=1).total == 1
+    elsewhere.close()
+
+
+def test_thousands_of_stubs_are_carried_over(index: OpenSearchIndex) -> None:
+    index.write([stub(number, change=5) for number in range(2_300)])
+    index.finish_rebuild(index.begin_rebuild())
+    index.write([made(number, change=4) for number in range(2_300)])
+    assert index.search(EVERYTHING, size=1).total == 0
+    assert sum(1 for _ in index.held()) == 2_300
+
+
+def test_a_forked_process_makes_connections_of_its_own(index: OpenSearchIndex) -> None:
+    index.write([made(1)])
+
+    def search_and_write() -> None:
+        assert index.search(EVERYTHING, size=1).total == 1
+        index.write([made(2)])
+
+    child = FORK.Process(target=search_and_write)
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+    assert index.search(EVERYTHING, size=1).total == 2
+
+
+def test_documents_that_contradict_each_other_lie_in_one_index(
+    prefix: str, index: OpenSearchIndex
+) -> None:
+    values = ["text", 5, True, {"b": 1}, [{"b": "x"}], 1.5]
+    contents = [
+        IndexedDocument(made(n).uuid, VERSION, f"shape#{n}", 1, {"a": value})
+        for n, value in enumerate(values)
+    ]
+    assert index.write(contents) == []
+    assert index.search(parse_request({"exists": {"field": "a"}}), size=1).total == len(values)
+    assert len(server.indices(prefix)) == 1
+
+
+def test_a_search_beyond_its_time_is_stopped_not_cut_short(prefix: str) -> None:
+    with server.opensearch(prefix, time_limit_s=0.001) as hurried:
+        for _ in range(3):
+            hurried.write([made(n, " ".join(f"w{n}x{w}" for w in range(200))) for n in range(300)])
+        wide = {"bool": {"must": [{"regexp": {"text": f".*{n}.*x.*[3-{n}].*"}} for n in "456789"]}}
+        with pytest.raises(TimedOut):
+            hurried.search(parse_request(wide), size=1)
+
+
+def test_a_pattern_that_the_engine_cannot_bear_is_invalid(index: OpenSearchIndex) -> None:
+    index.write([made(1)])
+    with pytest.raises(Invalid, match="engine refused"):
+        index.search(parse_request({"regexp": {"text": "(a|b)*a(a|b){900}"}}), size=1)
+
+
+def test_words_are_found_by_the_index_not_by_walking(index: OpenSearchIndex) -> None:
+    index.write([made(n, f"common word{n}") for n in range(3000)])
+    query = parse_request({"term": {"text": "word77"}})
+    assert index.search(query, size=10).total == 1
+    start = time.monotonic()
+    for _ in range(20):
+        index.search(query, size=10)
+    assert (time.monotonic() - start) / 20 < 0.25
+
+
+def test_names_of_any_length_can_be_asked_for(index: OpenSearchIndex) -> None:
+    name = "n" * 12_000
+    assert index.write([IndexedDocument(made(1).uuid, VERSION, "s", 1, {name: "word"})]) == []
+    assert index.search(parse_request({"term": {name: "word"}}), size=1).total == 1
+    assert index.search(parse_request({"exists": {"field": name}}), size=1).total == 1
+
+
+def test_large_documents_come_back_whole(index: OpenSearchIndex) -> None:
+    text = " ".join(f"word{number}" for number in range(400_000))
+    large = IndexedDocument(made(1).uuid, VERSION, "s", 1, {"text": text})
+    assert index.write([large, made(2)]) == []
+    assert index.search(parse_request({"term": {"text": "word399999"}}), size=1).total == 1
+    assert text.encode() in (index.get(made(1).uuid, VERSION) or b"")
+
+
+def test_the_engine_names_itself_and_what_is_searched(prefix: str, index: OpenSearchIndex) -> None:
+    assert "no index yet" in index.ping()
+    index.write([made(1)])
+    assert index.ping().startswith("OpenSearch ")
+    assert server.indices(prefix)[0] in index.ping()

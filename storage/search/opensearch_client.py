@@ -1,6 +1,7 @@
 """Requests to OpenSearch: one client a process, bounded in time and number, errors in our words."""
 
 import json
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,8 @@ RETRIES = 2
 CONNECTIONS = 32
 # Beyond the engine's own time limit, which it looks at now and then only.
 GRACE_S = 5.0
+# What the engine says, with various statuses, when it stopped a search by itself.
+TOO_LATE = re.compile("Time exceeded|Cancellation timeout")
 NONE_IGNORED: Collection[int] = ()
 
 
@@ -99,7 +102,7 @@ def translated(error: OpenSearchException) -> StoreError:
         return TimedOut("The search engine took longer than it may.")
     if isinstance(error, Unreachable) or not isinstance(error, TransportError):
         return _unavailable(str(error))
-    if "Time exceeded" in json.dumps(error.info, default=str):
+    if TOO_LATE.search(json.dumps(error.info, default=str)):
         return TimedOut("The search took longer than it may.")
     return _of_status(error.status_code, reason(error.info))
 

@@ -158,6 +158,7 @@ def test_no_write_makes_an_index_by_itself(fake: FakeEngine, index: OpenSearchIn
         (refusing(403, {"type": "security_exception", "reason": "no"}), Unavailable),
         (refusing(504, {"type": "timeout", "reason": "late"}), TimedOut),
         (refusing(500, {"type": "query_phase", "reason": "Time exceeded"}), TimedOut),
+        (refusing(500, {"type": "task", "reason": "Cancellation timeout of 1ms"}), TimedOut),
         ((200, {"timed_out": True, "hits": {"total": {"value": 3}, "hits": []}}), TimedOut),
     ],
 )

@@ -5,6 +5,7 @@ import json
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
@@ -28,12 +29,12 @@ CLOUDS = {"s3 and s3": engines.s3_bucket, "s3 and gcs": engines.gcs_bucket}
 DESTINATION = "lab-"
 
 
+@dataclass(frozen=True)
 class Running:
-    """A store with its client."""
+    """A store and its client."""
 
-    def __init__(self, store: stage.Stage, settings: dict[str, str]) -> None:
-        self.store, self.settings = store, settings
-        self.service = Service.open(store.api, store.token)
+    store: stage.Stage
+    service: Service
 
 
 @pytest.fixture(scope="module", params=CLOUDS)
@@ -42,10 +43,16 @@ def running(
 ) -> Iterator[Running]:
     more = {"STORE_CHECKOUT_DESTINATIONS": f"{DESTINATION}*"}
     with ExitStack() as stack:
-        settings = engines.settings(gcp=CLOUDS[request.param](), **more)
-        given = stack.enter_context(settings)
+        given = stack.enter_context(engines.settings(gcp=CLOUDS[request.param](), **more))
+        # Depositors' clouds are those of the machine, whichever the store's own are.
+        ambient = stack.enter_context(pytest.MonkeyPatch.context())
+        ambient.setenv("AWS_ENDPOINT_URL_S3", engines.endpoint("S3"))
+        ambient.setenv("STORAGE_EMULATOR_HOST", engines.endpoint("GCS"))
         home = tmp_path_factory.mktemp("home")
-        yield Running(stack.enter_context(stage.running(home, given)), given)
+        store = stack.enter_context(stage.running(home, given))
+        service = Service.open(store.api, store.token)
+        stack.callback(service.http.close)
+        yield Running(store, service)
 
 
 def test_the_whole_tour_holds(running: Running) -> None:

@@ -35,6 +35,13 @@ run: $(RUN_READY) ## Run a store here until Ctrl-C (STORE_HOME, STORE_PORT)
 test: $(DEV_READY) ## Run the tests; they need neither root nor a server
 	$(BIN)/python -m pytest -n 2 --ignore tests/drill
 
+REAL := $(BIN)/python -m tests.engines run
+
+.PHONY: test-real
+test-real: $(DEV_READY) ## Install and start the real engines, and run what is tested on them
+	$(REAL) -- $(BIN)/python -m pytest -n 2 --dist worksteal -p tests.engines.proof \
+		tests/storage tests/pipelines tests/workers tests/real
+
 .PHONY: check
 check: $(DEV_READY) ## Check format, lint, types and architecture
 	$(BIN)/ruff format --check $(SOURCES)

@@ -27,11 +27,13 @@ def derived(tx: Tx, name: str, columns: Columns) -> tuple[str, dict[str, Any]]:
     return f"unnest({arrays}) AS {name}({', '.join(columns)})", parameters
 
 
-def one_each(tx: Tx, table: str, name: str, condition: str) -> str:
+def one_each(tx: Tx, table: str, name: str, condition: str, *, lock: bool = False) -> str:
     """The join of at most one row of a table to each row before, by the index that the condition
-    names: for many rows a planner would rather read the whole table, however large."""
+    names: for many rows a planner would rather read the whole table, however large. With `lock`
+    they are held, in the order of the rows before."""
     # SQLite keeps the order of CROSS JOINs; a LATERAL with a LIMIT never becomes a hash join.
     if tx.dialect.name == "sqlite":
         return f"CROSS JOIN {table} AS {name} ON {condition}"
-    one = f"SELECT * FROM {table} AS {name} WHERE {condition} LIMIT 1"
+    locking = " FOR UPDATE" if lock else ""
+    one = f"SELECT * FROM {table} AS {name} WHERE {condition} LIMIT 1{locking}"
     return f"CROSS JOIN LATERAL ({one}) AS {name}"

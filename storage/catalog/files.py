@@ -202,15 +202,14 @@ def reserved_before(tx: Tx, us: int, *, limit: int) -> list[FQID]:
     return [FQID(*row) for row in tx.execute(query.order_by(files.c.created_us).limit(limit))]
 
 
-def blob_present(tx: Tx, replica: Replica, sha256: str) -> bool:
-    """Whether the catalog knows these bytes in a replica's bucket."""
-    query = (
-        select(blobs.c.id)
-        .join(blob_replicas, blob_replicas.c.blob_id == blobs.c.id)
-        .where(blobs.c.sha256 == sha256, blob_replicas.c.replica == replica)
-        .where(blob_replicas.c.state == "present")
+def blobs_present(tx: Tx, replica: Replica, rows: Sequence[Reserved]) -> set[int]:
+    """Those blobs of these files that the catalog knows in a replica's bucket."""
+    query = select(blob_replicas.c.blob_id).where(
+        blob_replicas.c.blob_id.in_([row.blob_id for row in rows]),
+        blob_replicas.c.replica == replica,
+        blob_replicas.c.state == "present",
     )
-    return tx.execute(query).first() is not None
+    return set(tx.execute(query).scalars())
 
 
 # Cutting one string is a third of the work of taking an array apart; a uuid has 36 characters.

@@ -45,13 +45,9 @@ def _lock_many(tx: Tx, kind: str, uuids: Sequence[str]) -> None:
         named,
     )
     if tx.dialect.name != "sqlite":
-        held = tx.execute(
-            sql(
-                f"SELECT h.id FROM {source} JOIN heads AS h ON h.kind = :kind"
-                ' AND h.uuid = wanted.uuid COLLATE "C" ORDER BY h.uuid FOR UPDATE OF h'
-            ),
-            named,
-        )
+        same = "h.kind = :kind AND h.uuid = wanted.uuid"
+        head = bulk.one_each(tx, "heads", "h", same, lock=True)
+        held = tx.execute(sql(f"SELECT h.id FROM {source} {head}"), named)
         assert len(held.all()) == len(uuids)
 
 

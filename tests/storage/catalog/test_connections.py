@@ -139,7 +139,7 @@ def test_a_commit_whose_answer_was_lost_is_no_success_and_may_be_repeated(
 ) -> None:
     line, catalog = wire
     add(catalog)
-    line.cut_after = b"COMMIT"
+    line.cut_after = b"COMMIT\0"
     with pytest.raises(Unavailable):
         add(catalog, "b.2")
     add(catalog, "b.2")

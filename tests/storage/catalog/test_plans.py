@@ -1,0 +1,171 @@
+"""Plans on PostgreSQL over tables too large to be read whole: as they come, and as prepared ones
+whose plan knows no values; before the tables were analysed, and after."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from sqlalchemy import text
+
+from storage.catalog import (
+    Catalog,
+    Tx,
+    bundles,
+    deliveries,
+    documents,
+    endpoints,
+    events,
+    figures,
+    files,
+    heads,
+    migrate,
+    tasks,
+    todo,
+    visibility,
+)
+from storage.catalog.schema import metadata
+from storage.model import FQID, Event, Todo
+from tests.catalogs import POSTGRES, fresh
+from tests.storage.catalog.filling import FILES, fill, some
+from tests.storage.catalog.plans import plans_of
+
+ANY = 10**18
+FQ = FQID("7", "v")
+
+
+@pytest.fixture(scope="module", params=[POSTGRES] if POSTGRES else [], ids=["postgresql"])
+def unanalysed(request: pytest.FixtureRequest) -> Iterator[Catalog]:
+    """Hundreds of thousands of rows of which the planner knows nothing but their room."""
+    with fresh(request.param) as url:
+        catalog = Catalog(url)
+        migrate.upgrade(catalog)
+        with catalog.write() as tx:
+            for table in metadata.tables:
+                tx.execute(text(f"ALTER TABLE {table} SET (autovacuum_enabled = false)"))
+        fill(catalog)
+        yield catalog
+        catalog.close()
+
+
+@pytest.fixture(scope="module")
+def filled(unanalysed: Catalog) -> Catalog:
+    """The same, looked over by the planner."""
+    with unanalysed.write() as tx:
+        tx.execute(text("ANALYZE"))
+    return unanalysed
+
+
+def keys(catalog: Catalog) -> list[FQID]:
+    return some(catalog, "file", 20_000)
+
+
+def test_many_keys_are_looked_up_by_their_index(unanalysed: Catalog) -> None:
+    _look_up_by_index(unanalysed)
+    with unanalysed.write() as tx:
+        tx.execute(text("ANALYZE"))
+    _look_up_by_index(unanalysed)
+
+
+def _look_up_by_index(catalog: Catalog) -> None:
+    wanted = keys(catalog)
+    assert FILES >= 200_000
+    acts: dict[str, tuple[Callable[[Tx], object], tuple[str, ...]]] = {
+        "look-up": (
+            lambda tx: files.lookup(tx, "aws", wanted),
+            ("pk_visible on visible", "pk_files on files", "pk_blobs on blobs"),
+        ),
+        "whereabouts": (
+            lambda tx: files.whereabouts(tx, wanted),
+            ("uq_files_uuid_version on files",),
+        ),
+        "seen by id": (
+            lambda tx: files.seen_by_id(tx, "aws", range(1, 20_001)),
+            ("pk_files on files", "pk_visible on visible"),
+        ),
+        "heads": (
+            lambda tx: heads.lock(tx, "file", [key.uuid for key in wanted[:500]]),
+            ("uq_heads_kind on heads",),
+        ),
+    }
+    for generic in (False, True):
+        for name, (act, indexes) in acts.items():
+            plans = plans_of(catalog, act, generic=generic)
+            _by_index(plans, *indexes, told=f"{name} {generic=}")
+
+
+def _by_index(plans: list[str], *indexes: str, told: str = "") -> None:
+    plan = "\n\n".join(plans)
+    for other in ("Seq Scan", "Hash Join", "Merge Join"):
+        assert other not in plan, f"{told}\n{plan}"
+    for index in indexes:
+        assert index in plan, f"{told}\n{plan}"
+
+
+def test_keys_are_asked_for_in_the_order_of_the_index(filled: Catalog) -> None:
+    wanted = keys(filled)
+    with filled.read() as tx:
+        _, parameters = files.lookup_statement(tx, "aws", wanted)
+        rows = files.lookup(tx, "aws", wanted)
+    asked = list(zip(parameters["wanted_uuid"], parameters["wanted_version"], strict=True))
+    assert asked == sorted(wanted)
+    assert sorted(row[0] for row in rows) == list(range(len(wanted)))
+
+
+CALLS: dict[str, tuple[Callable[[Tx], object], str]] = {
+    "latest": (lambda tx: visibility.latest(tx, "bundle", "aws", "7"), "pk_visible"),
+    "exists": (lambda tx: visibility.find(tx, "bundle", "aws", FQ), "pk_visible"),
+    "listing": (
+        lambda tx: visibility.listing(tx, "bundle", "aws", prefix="", after=FQ, limit=500),
+        "pk_visible",
+    ),
+    "prefix": (
+        lambda tx: visibility.listing(tx, "bundle", "aws", prefix="ab", after=None, limit=500),
+        "pk_visible",
+    ),
+    "hide": (lambda tx: visibility.hide(tx, "bundle", "7", None), "pk_visible"),
+    "diverged": (visibility.count_diverged, "ix_presence_diverged"),
+    "head": (lambda tx: heads.lock(tx, "file", ["7"]), "uq_heads_kind"),
+    "due": (lambda tx: todo.due(tx, "index", limit=256, resend=False), "ix_todo_due"),
+    "any due": (lambda tx: todo.exists_due(tx, "index"), "ix_todo_due"),
+    "claim": (
+        lambda tx: todo.claim(tx, Todo("index", "aws", "7"), token="t", lease_s=9, max_claims=5),
+        "pk_todo",
+    ),
+    "unnumbered": (events.unnumbered, "ix_events_unnumbered"),
+    "number": (events.number, "ix_events_unnumbered"),
+    "page": (lambda tx: bundles.page(tx, 7, start=0, limit=500, span=1024), "pk_bundle_segments"),
+    "bundles of a file": (lambda tx: bundles.of_file(tx, 77), "ix_entries_file_id"),
+    "reserved": (lambda tx: bundles.reserved_before(tx, ANY, limit=9), "ix_bundles_reserved"),
+    "published": (
+        lambda tx: files.published_after(tx, FQ, before_us=ANY, limit=1000),
+        "uq_files_uuid_version",
+    ),
+    "blobs": (
+        lambda tx: files.blobs_after(tx, "aws", "7", before_us=ANY, limit=1000),
+        "uq_blobs_sha256",
+    ),
+    "indexed": (
+        lambda tx: documents.recorded_after(tx, "aws", FQ, before_us=ANY, limit=1000),
+        "uq_bundles_uuid_version",
+    ),
+    "unindexed": (figures.unindexed, "ix_documents_unindexed"),
+    "task": (lambda tx: tasks.current(tx, FQ), "ix_tasks_uuid_version"),
+    "deliveries due": (lambda tx: deliveries.due(tx, 7, limit=32), "ix_deliveries_due"),
+    "endpoints waiting": (lambda tx: endpoints.waiting(tx, limit=32), "ix_deliveries_due"),
+    "cancelled": (lambda tx: deliveries.cancel(tx, 7, 7), "ix_deliveries_due"),
+    "superseded": (
+        lambda tx: deliveries.record(tx, [], Event("e", "aws", "TOMBSTONE", FQID("7", "v"), 1, 1)),
+        "ix_deliveries_open_bundle",
+    ),
+}
+SMALL = ("on subscriptions", "on endpoints", "on segments")
+"""Tables that may be read whole: nobody has a million subscriptions."""
+
+
+@pytest.mark.parametrize("generic", [False, True], ids=["custom", "generic"])
+@pytest.mark.parametrize("name", CALLS)
+def test_no_question_reads_a_whole_table(filled: Catalog, name: str, generic: bool) -> None:
+    act, index = CALLS[name]
+    plans = "\n\n".join(plans_of(filled, act, generic=generic))
+    assert index in plans, plans
+    whole = [line for line in plans.splitlines() if "Seq Scan" in line]
+    assert [line for line in whole if not any(table in line for table in SMALL)] == [], plans

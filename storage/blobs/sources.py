@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 from storage import keys
 from storage.blobs.clients import Limits, PerProcess
-from storage.blobs.gcs_client import gcs_client
+from storage.blobs.gcs_client import Connection, Server
 from storage.blobs.s3_client import s3_client
 from storage.blobs.source_file import FileSource
 from storage.blobs.source_gcs import GcsSource
@@ -37,7 +37,7 @@ class Sources:
     def __init__(self, settings: SourceSettings) -> None:
         self._settings = settings
         self._s3 = PerProcess(lambda: s3_client(settings.limits))
-        self._gcs = PerProcess(lambda: gcs_client(settings.limits))
+        self._gcs = PerProcess(lambda: Connection(Server(), settings.limits))
         self._roots = tuple(os.path.realpath(root) for root in settings.staging_roots)
 
     def open(self, url: str) -> Source:

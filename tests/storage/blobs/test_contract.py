@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.storage.blobs.backend_gcs import GCS
 from tests.storage.blobs.backend_local import local
 from tests.storage.blobs.backend_s3 import S3
 from tests.storage.contracts.blob_store import Backend, BlobStoreContract
 
 BACKENDS: dict[str, Callable[[Path], AbstractContextManager[Backend]]] = {
     "local": local,
+    **GCS,
     **S3,
 }
 

@@ -1,0 +1,84 @@
+"""Buckets of GCS for the contract suite: simulated ones, and those of a server that is named."""
+
+import multiprocessing
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from unittest.mock import patch
+from uuid import uuid4
+
+from storage.blobs.clients import Limits
+from storage.blobs.gcs import GcsBlobs, open_bucket
+from storage.protocols import BlobStore
+from tests.storage.blobs.gcs_server import Gcs, gcs_server
+from tests.storage.blobs.gcs_signatures import EXPIRED, write_key_file
+from tests.storage.contracts.blob_store import Answer, Backend
+
+LIMITS = Limits(connect_s=5, read_s=30, attempts=3, connections=16)
+MIN_PART = 64 * 1024
+"""GCS knows no smallest part."""
+
+
+def opened(endpoint: str, name: str, limits: Limits = LIMITS) -> GcsBlobs:
+    return open_bucket(f"gs://{name}?endpoint={endpoint}", limits)
+
+
+def fetch(url: str) -> Answer:
+    """As anybody would. Of a URL that has expired GCS says 400, where others say 403."""
+    try:
+        with urllib.request.urlopen(url) as reply:
+            told = reply.headers
+            return Answer(
+                reply.status, reply.read(), told["Content-Type"], told["Content-Disposition"]
+            )
+    except urllib.error.HTTPError as error:
+        with error:
+            expired = error.code == 400 and EXPIRED.encode() in error.read()
+            return Answer(403 if expired else error.code, b"", None, None)
+
+
+def _run(endpoint: str, name: str, function: Callable[[BlobStore, int], str], number: int) -> str:
+    return function(opened(endpoint, name), number)
+
+
+@contextmanager
+def credentials(folder: Path, tokens_from: str) -> Iterator[None]:
+    """A service account of tests as the ambient one."""
+    path = write_key_file(folder / "key.json", tokens_from)
+    with patch.dict(os.environ, GOOGLE_APPLICATION_CREDENTIALS=str(path)):
+        yield
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[Gcs]:
+    """A simulated GCS, and the credentials that it takes."""
+    with gcs_server() as gcs, credentials(folder, gcs.endpoint):
+        yield gcs
+
+
+def new_bucket(gcs: Gcs, limits: Limits = LIMITS) -> GcsBlobs:
+    name = f"store-{uuid4()}"
+    gcs.objects.make_bucket(name)
+    return opened(gcs.endpoint, name, limits)
+
+
+def _backend(one: GcsBlobs, two: GcsBlobs, endpoint: str) -> Backend:
+    def in_processes(function: Callable[[BlobStore, int], str], count: int) -> list[str]:
+        with multiprocessing.get_context("spawn").Pool(count) as pool:
+            work = [(endpoint, one.name, function, number) for number in range(count)]
+            return pool.starmap(_run, work, chunksize=1)
+
+    return Backend(one, two, fetch, in_processes, MIN_PART)
+
+
+@contextmanager
+def simulated(folder: Path) -> Iterator[Backend]:
+    """Two fresh buckets."""
+    with running(folder) as gcs:
+        yield _backend(new_bucket(gcs), new_bucket(gcs), gcs.endpoint)
+
+
+GCS = {"gcs": simulated}

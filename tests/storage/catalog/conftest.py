@@ -32,3 +32,10 @@ def server(server_url: str) -> Iterator[Catalog]:
     opened = Catalog(server_url)
     yield opened
     opened.close()
+
+
+@pytest.fixture(params=[name for name in ENGINES if name != "sqlite"])
+def server_blank_url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A database without any table on a server."""
+    with fresh(SERVERS[request.param]) as url:
+        yield url

@@ -1,0 +1,150 @@
+"""Migrations on catalogs that are in use: nothing is lost, nobody migrates twice, nobody waits for
+long without being told."""
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from alembic import command
+from alembic.script import ScriptDirectory
+from sqlalchemy import BigInteger, Boolean, Float, Integer, LargeBinary, MetaData, event, text
+
+from storage.catalog import Catalog, migrate
+from storage.errors import Unavailable
+
+ROWS = 3
+
+
+def upgraded(catalog: Catalog, revision: str) -> None:
+    config = migrate._config()
+    with catalog.write() as tx:
+        config.attributes["connection"] = tx
+        command.upgrade(config, revision)
+
+
+def reflected(catalog: Catalog) -> MetaData:
+    """The tables as they are now, whatever this code expects of them."""
+    found = MetaData()
+    with catalog.read() as tx:
+        found.reflect(tx)
+    return found
+
+
+def fill(catalog: Catalog) -> dict[str, list[dict[str, Any]]]:
+    """A few rows in every table, by what the tables say of themselves."""
+    tables = [
+        table for table in reflected(catalog).sorted_tables if table.name != "alembic_version"
+    ]
+    with catalog.write() as tx:
+        for table in tables:
+            for number in range(1, ROWS + 1):
+                row = {column.name: _value(column, number) for column in table.columns}
+                names, places = ", ".join(row), ", ".join(f":{name}" for name in row)
+                tx.execute(text(f"INSERT INTO {table.name} ({names}) VALUES ({places})"), row)
+    return rows(catalog, [table.name for table in tables])
+
+
+def _value(column: Any, number: int) -> Any:
+    if isinstance(column.type, Boolean) or column.name in ("diverged", "indexed"):
+        return number % 2 == 0
+    if isinstance(column.type, LargeBinary):
+        return b"\x00" * number
+    if isinstance(column.type, BigInteger | Integer | Float):
+        return number
+    return f"{column.name} {number} é"
+
+
+def rows(catalog: Catalog, tables: list[str]) -> dict[str, list[dict[str, Any]]]:
+    with catalog.read() as tx:
+        return {
+            name: sorted(
+                (dict(row) for row in tx.execute(text(f"SELECT * FROM {name}")).mappings()),
+                key=str,
+            )
+            for name in tables
+        }
+
+
+def test_what_a_store_holds_is_intact_after_every_migration(blank_url: str) -> None:
+    catalog = Catalog(blank_url)
+    upgraded(catalog, "0001")
+    before = fill(catalog)
+    assert {len(held) for held in before.values()} == {ROWS}
+    migrate.upgrade(catalog)
+    after = rows(catalog, list(before))
+    for name, held in before.items():
+        kept = [{key: row[key] for key in held[0]} for row in after[name]]
+        assert kept == held, name
+    assert migrate.differences(catalog) == []
+    catalog.close()
+
+
+_MIGRATE = """
+import sys
+from storage.catalog import Catalog, migrate
+catalog = Catalog(sys.argv[1])
+print(migrate.upgrade(catalog))
+catalog.close()
+"""
+
+
+def test_processes_that_migrate_at_once_migrate_once(blank_url: str) -> None:
+    def run(_: int) -> str:
+        ended = subprocess.run(
+            [sys.executable, "-c", _MIGRATE, blank_url], capture_output=True, text=True, check=False
+        )
+        return ended.stdout.strip() or ended.stderr
+
+    with ThreadPoolExecutor(3) as pool:
+        assert list(pool.map(run, range(3))) == [migrate.expected()] * 3
+    catalog = Catalog(blank_url)
+    assert migrate.differences(catalog) == []
+    catalog.close()
+
+
+def test_a_migration_gives_up_rather_than_have_everybody_queue_behind_it(server: Catalog) -> None:
+    def migrating() -> None:
+        with server.write() as tx:
+            migrate._alone(tx)
+            tx.execute(text("SET LOCAL lock_timeout TO '100ms'"))
+            tx.execute(text("ALTER TABLE todo ADD COLUMN more bigint"))
+
+    with server.read() as reader:
+        reader.execute(text("SELECT count(*) FROM todo"))
+        with pytest.raises(Unavailable):
+            migrating()
+
+
+def test_a_migration_waits_for_locks_a_while_only(server: Catalog) -> None:
+    with server.write() as tx:
+        migrate._alone(tx)
+        assert tx.execute(text("SHOW lock_timeout")).scalar_one() == f"{migrate.PATIENCE_S}s"
+
+
+_HOLDS_UP = ("CREATE INDEX", "CREATE UNIQUE INDEX", " TYPE ", "ADD CONSTRAINT", "SET NOT NULL")
+
+
+def test_what_holds_up_those_who_use_a_large_table_says_so(server_blank_url: str) -> None:
+    catalog = Catalog(server_blank_url)
+    upgraded(catalog, "0001")
+    said: list[str] = []
+    event.listen(catalog.engine, "before_cursor_execute", lambda *told: said.append(told[2]))
+    scripts = ScriptDirectory.from_config(migrate._config())
+    for script in reversed(list(scripts.iterate_revisions("head", "0001"))):
+        said.clear()
+        upgraded(catalog, script.revision)
+        slow = [line for line in said if any(word in line for word in _HOLDS_UP)]
+        assert not slow or getattr(script.module, "locks", ""), f"{script.revision}: {slow}"
+    catalog.close()
+
+
+def test_what_will_be_locked_is_told_beforehand(
+    blank_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    catalog = Catalog(blank_url)
+    upgraded(catalog, "0002")
+    migrate.upgrade(catalog)
+    assert "migration 0003 locks presence" in caplog.text
+    catalog.close()

@@ -22,6 +22,7 @@ class Notice:
     at: float
     payload: dict[str, Any]
     faults: tuple[str, ...]
+    ident: str = ""
 
 
 @dataclass
@@ -58,12 +59,17 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Take one notification in."""
-        body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        length = int(self.headers.get("Content-Length", "0"))
+        body = self.rfile.read(length)
+        if len(body) < length:
+            self.close_connection = True  # its sender died
+            return
         headers = {name.lower(): value for name, value in self.headers.items()}
         wrong = faults(
             headers, method=self.command, path=self.path, body=body, key=self.server.inbox.key
         )
-        self.server.inbox.add(_notice(self.path, body, wrong))
+        ident = headers.get("webhook-id", "")
+        self.server.inbox.add(_notice(self.path, body, wrong, ident))
         self.send_response(200)
         self.send_header("Content-Length", "0")
         self.end_headers()
@@ -82,11 +88,12 @@ class _Server(ThreadingHTTPServer):
         self.inbox = inbox
 
 
-def _notice(path: str, body: bytes, wrong: list[str]) -> Notice:
+def _notice(path: str, body: bytes, wrong: list[str], ident: str) -> Notice:
     payload = json.loads(body)
     match = payload.get("match", {})
     fqid = f"{match.get('bundle_uuid')}.{match.get('bundle_version')}"
-    return Notice(path, payload.get("event_type"), fqid, time.monotonic(), payload, tuple(wrong))
+    kind, at = payload.get("event_type"), time.monotonic()
+    return Notice(path, kind, fqid, at, payload, tuple(wrong), ident)
 
 
 @contextmanager

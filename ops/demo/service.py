@@ -32,10 +32,11 @@ class Service:
     """A client of one store, for many threads."""
 
     http: httpx.Client
+    patience_s: float = PATIENCE_S
 
     @classmethod
-    def open(cls, api: str, token: str) -> "Service":
-        """A client that keeps its connections."""
+    def open(cls, api: str, token: str, *, patience_s: float = PATIENCE_S) -> "Service":
+        """A client that keeps its connections, and asks again for so long."""
         limits = httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS)
         timeout = httpx.Timeout(120.0, connect=10.0)
         headers = {"Authorization": f"Bearer {token}"}
@@ -46,7 +47,8 @@ class Service:
                 limits=limits,
                 timeout=timeout,
                 trust_env=False,
-            )
+            ),
+            patience_s,
         )
 
     def try_once(self, method: str, path: str, **request: Any) -> httpx.Response:
@@ -66,7 +68,7 @@ class Service:
 
         `content` makes the body anew for every attempt.
         """
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + self.patience_s
         while True:
             body = {} if content is None else {"content": content()}
             response = self._attempt(method, path, deadline, {**request, **body})

@@ -1,15 +1,21 @@
-"""`python -m tests.drill`: kills and lost messages cost time, never a bundle."""
+"""`python -m tests.drill`: kills, outages and lost messages cost time, never a bundle."""
 
+import os
 import secrets
 import sys
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import click
 
+import config
+from ops import tokens
 from ops.demo import stage
 from ops.demo.bundles import SampleBundle
 from ops.demo.depositing import Deposited, Depositor
@@ -17,12 +23,20 @@ from ops.demo.progress import STAGES, Progress, look, watch
 from ops.demo.receiver import Inbox, receiving
 from ops.demo.service import Service
 from ops.demo.story import new_key
-from tests.drill import chaos, checking, material
+from storage.connecting import connect
+from storage.model import REPLICAS
+from storage.notices import MemoryNotices
+from storage.stores import Stores
+from tests.drill import chaos, checking, material, stand, telling
+from tests.drill.buckets import Bucket, Folder
 
 COMPLETING = 24
 """A killed worker holds a bundle up until its lease ends: the others go on meanwhile."""
+STALL_S = 300.0
+PATIENCE_S = 600.0
+"""How long a depositor asks again: longer than a replica is away."""
+SHOWN = 25
 
-STALL_S = 200.0
 SUBSCRIBERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "/all-aws": ("aws", {}),
     "/all-gcp": ("gcp", {"jmespath_query": "files.sample_json[0].number >= `0`"}),
@@ -34,57 +48,167 @@ SUBSCRIBERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 }
 
 
+@dataclass(frozen=True)
+class Size:
+    """How much is deposited, and how often what is done meanwhile."""
+
+    bundles: int
+    large_every: int
+    doses: Mapping[str, int]
+
+
+SIZES: Mapping[str, Size] = {
+    "embedded": Size(200, 50, {chaos.WORKER: 30, chaos.FLUSH: 3}),
+    "real": Size(
+        1_000,
+        100,
+        {
+            chaos.WORKER: 100,
+            chaos.API: 20,
+            chaos.FLUSH: 3,
+            chaos.OUTAGE: 1,
+            "queue restarted": 10,
+            "catalog restarted": 1,
+            "catalog killed": 1,
+            "index deleted": 1,
+        },
+    ),
+}
+
+
 @click.command()
+@click.option("--engines", type=click.Choice(list(SIZES)), default="embedded", show_default=True)
 @click.option("--seed", type=int, help="Repeat the drill of this seed.")
-@click.option("--bundles", default=300, show_default=True)
-@click.option("--kills", default=30, show_default=True)
-@click.option("--flushes", default=3, show_default=True)
+@click.option("--bundles", type=int, help="Fewer, with as much less damage.")
+@click.option("--without", multiple=True, help="Do without this engine, knowingly.")
 @click.option("--keep", is_flag=True, help="Leave the store's folder behind.")
-def drill(seed: int | None, bundles: int, kills: int, flushes: int, keep: bool) -> None:
-    """Deposit while workers are killed and the queue is emptied; then count."""
+def drill(
+    engines: str, seed: int | None, bundles: int | None, without: tuple[str, ...], keep: bool
+) -> None:
+    """Deposit while processes are killed and engines are hurt; then count."""
     seed = secrets.randbelow(2**31) if seed is None else seed
-    click.echo(f"drill: seed {seed}, {bundles} bundles, {kills} kills, {flushes} emptied queues")
-    rng, began = Random(seed), time.monotonic()
-    strikes = chaos.plan(rng, bundles=bundles, kills=kills, flushes=flushes)
-    with stage.temporary_home(keep=keep) as home, stage.running(home, {}) as store:
-        if keep:
-            click.echo(f"drill: {home}")
-        faults = _run(store, material.bundles(bundles, rng), strikes, rng)
-        if faults:
-            click.echo(f"The end of the store's log:\n{store.complaints()}")
-    for fault in faults[:20]:
+    size = _scaled(SIZES[engines], bundles)
+    click.echo(f"drill: {engines} engines, seed {seed}, {size.bundles} bundles")
+    began, found = time.monotonic(), []
+    try:
+        with stage.temporary_home(keep=keep) as home:
+            if keep:
+                click.echo(f"drill: {home}")
+            found = _on_a_stand(engines, home, size, Random(seed), frozenset(without))
+    except stand.Lacking as error:
+        sys.exit(f"drill: {error}")
+    for fault in found[:SHOWN]:
         click.echo(f"drill: FAIL {fault}")
     click.echo(
-        f"drill: {'failed' if faults else 'held'} after {time.monotonic() - began:.0f} s"
-        f" (seed {seed}, {len(faults)} faults)"
+        f"drill: {'failed' if found else 'held'} after {time.monotonic() - began:.0f} s"
+        f" ({engines} engines, seed {seed}, {len(found)} faults)"
     )
-    sys.exit(1 if faults else 0)
+    sys.exit(1 if found else 0)
 
 
-def _run(
-    store: stage.Stage,
-    bundles: tuple[SampleBundle, ...],
-    strikes: list[chaos.Strike],
-    rng: Random,
+def _scaled(size: Size, bundles: int | None) -> Size:
+    """All of it for as many bundles as asked for; what is done at all is done once."""
+    if bundles is None:
+        return size
+    share = bundles / size.bundles
+    doses = {what: max(1, round(count * share)) for what, count in size.doses.items()}
+    return replace(size, bundles=bundles, doses=doses)
+
+
+def _on_a_stand(
+    engines: str, home: Path, size: Size, rng: Random, excused: frozenset[str]
 ) -> list[str]:
-    service = Service.open(store.api, store.token)
+    with _standing(engines, home / "engines", rng, excused) as ground:
+        os.environ.update({k: v for k, v in ground.settings.items() if not k.startswith("STORE_")})
+        if ground.struck:
+            click.echo(f"drill: the bucket of {ground.struck} will fail for a while")
+        with stage.running(home, ground.settings) as store:
+            click.echo(f"drill: a store in {store.started_in_s:.0f} s")
+            found = _run(store, ground, size, rng)
+            if found:
+                click.echo(f"The end of the store's log:\n{store.complaints()}")
+            return found
+
+
+@contextmanager
+def _standing(
+    engines: str, home: Path, rng: Random, excused: frozenset[str]
+) -> Iterator[stand.Stand]:
+    if engines == "embedded":
+        with stand.embedded() as ground:
+            yield ground
+    else:
+        with stand.real(home, rng, excused=excused) as ground:
+            yield ground
+
+
+def _run(store: stage.Stage, ground: stand.Stand, size: Size, rng: Random) -> list[str]:
+    service = Service.open(store.api, store.token, patience_s=PATIENCE_S)
+    bundles = material.bundles(size.bundles, rng, large_every=size.large_every)
     labels = tuple(bundle.label for bundle in bundles)
     progress = Progress(labels, frozenset(labels))
     deposited: list[Deposited] = []
+    hurt = chaos.Chaos(store, ground, rng)
+    strikes = chaos.plan(rng, bundles=size.bundles, doses=_possible(size.doses, ground))
     with receiving(new_key()) as (url, inbox):
         _subscribe(service, url, inbox)
-        with chaos.raging(store, strikes, done=lambda: len(deposited), rng=rng) as damage:
+        with hurt.raging(strikes, done=lambda: len(deposited)) as damage:
             refused = _deposit(service, bundles, progress, deposited, inbox)
-    killed = ", ".join(f"{name} {count}" for name, count in sorted(damage.killed.items()))
-    click.echo(f"drill: killed {damage.kills} ({killed}), emptied {damage.flushes} times")
-    counts = ", ".join(f"{stage} {progress.count(stage)}/{len(bundles)}" for stage in STAGES)
-    click.echo(f"drill: {counts} after {progress.elapsed():.0f} s")
-    late = [f"not {stage}: {', '.join(sorted(progress.missing(stage))[:5])}" for stage in STAGES]
-    return [
-        *refused,
-        *(line for line, stage in zip(late, STAGES, strict=True) if progress.missing(stage)),
-        *checking.faults(service, store.home, deposited, rng),
+        click.echo(f"drill: {damage.told()}")
+        counts = ", ".join(f"{stage} {progress.count(stage)}/{len(bundles)}" for stage in STAGES)
+        click.echo(f"drill: {counts} after {progress.elapsed():.0f} s")
+        late = [(name, sorted(progress.missing(name))[:5]) for name in STAGES]
+        found = [*refused, *(f"not {name}: {', '.join(some)}" for name, some in late if some)]
+        with _stores(store, ground) as stores:
+            found += _checked(service, store, stores, ground, deposited, rng)
+        found += telling.faults(inbox.notices, SUBSCRIBERS, {one.fqid for one in deposited})
+        click.echo(f"drill: {telling.Told.of(inbox.notices)}")
+    if alone := checking.ended_alone(store, lambda name: damage.killed[name]):
+        click.echo(f"drill: ended by themselves and were started again: {', '.join(alone)}")
+    return found
+
+
+def _possible(doses: Mapping[str, int], ground: stand.Stand) -> dict[str, int]:
+    """What can be done on this stand; an engine that was excused cannot be hurt."""
+    able = {chaos.WORKER, chaos.API, chaos.FLUSH, *ground.hands}
+    able |= {chaos.OUTAGE} if ground.proxy else set()
+    return {what: count for what, count in doses.items() if what in able}
+
+
+def _checked(
+    service: Service,
+    store: stage.Stage,
+    stores: Stores,
+    ground: stand.Stand,
+    deposited: list[Deposited],
+    rng: Random,
+) -> list[str]:
+    began = time.monotonic()
+    folders: dict[str, Bucket] = {replica: Folder(stores.replicas[replica]) for replica in REPLICAS}
+    buckets = {**folders, **ground.buckets}
+    found = [
+        *checking.settled(stores, service, deposited),
+        *checking.unreadable(service, deposited, rng),
+        *checking.misplaced(buckets, deposited),
+        *checking.uncatalogued(stores, buckets),
+        *checking.left_over(stores, buckets),
+        *checking.absent(store),
     ]
+    click.echo(f"drill: looked at all of it in {time.monotonic() - began:.0f} s")
+    return found
+
+
+@contextmanager
+def _stores(store: stage.Stage, ground: stand.Stand) -> Iterator[Stores]:
+    """The store's own stores, opened beside it."""
+    given = {key: text for key, text in ground.settings.items() if key.startswith("STORE_")}
+    settings = config.load({**given, "STORE_HOME": str(store.home)})
+    secret = tokens.secret_key(settings)
+    opened = connect(replace(settings, secret_key=secret), notices=MemoryNotices())
+    try:
+        yield opened
+    finally:
+        opened.catalog.close()
 
 
 def _subscribe(service: Service, url: str, inbox: Inbox) -> None:
@@ -119,7 +243,7 @@ def _deposit(
             stop=deposits.failed,
             stall_s=STALL_S,
         )
-        return [f"refused: {error}" for error in deposits.errors()]
+        return [f"refused: {error!r}" for error in deposits.errors()]
 
 
 class _Lines:

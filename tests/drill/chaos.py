@@ -1,22 +1,38 @@
-"""Kills worker processes and empties the queue, as deposits move on."""
+"""Kills processes and hurts engines as deposits move on, by a plan that a seed repeats."""
 
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 
-import redis
-
 from ops.demo.stage import Stage
+from tests.drill.faults import Mode, Proxy
+from tests.drill.stand import Stand, flush
 
+WORKER, API, FLUSH = "worker killed", "api killed", "queue emptied"
+OUTAGE = "outage"
 SPARED = frozenset({"redis", "api", "auth"})
-"""Not workers: who asks them gets an answer or an error, and both are part of other tests."""
+"""No workers. Who asks the API gets an error and asks again; identity fails on its own."""
 
 POLL_S = 0.05
 LONGEST_JITTER_S = 0.5
+LAST = 0.95
+"""Share of the bundles that must be acknowledged before the last strike."""
+MIDDLE = (0.25, 0.6)
+"""Where in the drill strikes of which there is only one happen."""
+SCRIPT: tuple[tuple[Mode, float], ...] = (
+    (Mode.REFUSE, 60.0),
+    (Mode.SLOW, 25.0),
+    (Mode.TRUNCATE, 25.0),
+    (Mode.RESET, 10.0),
+)
+"""An outage: what the replica does, and for how many seconds."""
 
 
 @dataclass(frozen=True)
@@ -25,80 +41,119 @@ class Strike:
 
     after: int
     jitter_s: float
-    flush: bool
+    what: str
 
 
 @dataclass
 class Damage:
     """What was done."""
 
-    killed: dict[str, int] = field(default_factory=dict)
-    flushes: int = 0
+    done: Counter[str] = field(default_factory=Counter)
+    killed: Counter[str] = field(default_factory=Counter)
 
-    @property
-    def kills(self) -> int:
-        """Processes killed."""
-        return sum(self.killed.values())
+    def told(self) -> str:
+        """In one line."""
+        processes = ", ".join(f"{name} {count}" for name, count in sorted(self.killed.items()))
+        strikes = ", ".join(f"{name} {count}×" for name, count in sorted(self.done.items()))
+        return f"{strikes} ({processes})"
 
 
-def plan(rng: Random, *, bundles: int, kills: int, flushes: int) -> list[Strike]:
-    """When to strike: anywhere before the last bundles."""
-    kinds = [False] * kills + [True] * flushes
-    strikes = [
-        Strike(rng.randrange(int(bundles * 0.95)), rng.uniform(0, LONGEST_JITTER_S), flush)
-        for flush in kinds
-    ]
+def plan(rng: Random, *, bundles: int, doses: Mapping[str, int]) -> list[Strike]:
+    """When to strike: anywhere before the last bundles, what happens once in the middle."""
+    strikes = []
+    for what, count in doses.items():
+        least, most = MIDDLE if count == 1 else (0.0, LAST)
+        for _ in range(count):
+            after = rng.randrange(int(bundles * least), max(1, int(bundles * most)))
+            strikes.append(Strike(after, rng.uniform(0, LONGEST_JITTER_S), what))
     return sorted(strikes, key=lambda strike: (strike.after, strike.jitter_s))
 
 
-@contextmanager
-def raging(
-    stage: Stage, strikes: list[Strike], *, done: Callable[[], int], rng: Random
-) -> Iterator[Damage]:
-    """Carry the plan out beside the block; all of it is done when the block is left."""
-    damage, over = Damage(), threading.Event()
-    thread = threading.Thread(target=_rage, args=(stage, strikes, done, rng, damage, over))
-    thread.start()
-    try:
-        yield damage
-    finally:
-        over.set()
-        thread.join()
+class Chaos:
+    """The hand that strikes, for one running store on its stand."""
 
+    def __init__(self, stage: Stage, stand: Stand, rng: Random) -> None:
+        self.damage = Damage()
+        self._stage, self._stand, self._rng = stage, stand, rng
+        self._over = threading.Event()
+        self._outages: list[threading.Thread] = []
 
-def _rage(
-    stage: Stage,
-    strikes: list[Strike],
-    done: Callable[[], int],
-    rng: Random,
-    damage: Damage,
-    over: threading.Event,
-) -> None:
-    for strike in strikes:
-        while done() < strike.after and not over.is_set():
-            over.wait(POLL_S)
-        over.wait(strike.jitter_s)
-        if strike.flush:
-            _flush(stage, damage)
+    @contextmanager
+    def raging(self, strikes: list[Strike], *, done: Callable[[], int]) -> Iterator[Damage]:
+        """Carry the plan out beside the block; all of it is done when the block is left."""
+        thread = threading.Thread(target=self._rage, args=(strikes, done))
+        thread.start()
+        try:
+            yield self.damage
+        finally:
+            self._over.set()
+            for each in (thread, *self._outages):
+                each.join()
+
+    def _rage(self, strikes: list[Strike], done: Callable[[], int]) -> None:
+        for strike in strikes:
+            while done() < strike.after and not self._over.is_set():
+                self._over.wait(POLL_S)
+            self._over.wait(strike.jitter_s)
+            self._strike(strike.what)
+            self.damage.done[strike.what] += 1
+
+    def _strike(self, what: str) -> None:
+        own = {WORKER: self._kill_worker, API: self._kill_api, OUTAGE: self._outage}
+        if what in own:
+            own[what]()
+        elif what == FLUSH:
+            flush(self._stage.processes()["redis_url"])
         else:
-            _kill(stage, rng, damage)
+            self._stand.hands[what]()
+
+    def _kill_worker(self) -> None:
+        """One worker process that runs now; wait for one if none does."""
+        self._kill(lambda running: [name for name in running if name not in SPARED], _itself)
+
+    def _kill_api(self) -> None:
+        """The API's master, or one of its processes."""
+        self._kill(lambda running: [name for name in running if name == "api"], self._family)
+
+    def _family(self, pid: int) -> int:
+        return self._rng.choice([pid, *_children(pid)])
+
+    def _kill(self, choose: Callable[[list[str]], list[str]], whom: Callable[[int], int]) -> None:
+        while True:
+            running = self._stage.processes()["processes"]
+            names = choose(sorted(running))
+            for name in self._rng.sample(names, len(names)):
+                leader = running[name]["pid"]
+                pid = whom(leader)
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                    self.damage.killed[name if pid == leader else f"{name}'s child"] += 1
+                    return
+            time.sleep(POLL_S)
+
+    def _outage(self) -> None:
+        """Let one replica fail in every way in turn, beside whatever else happens."""
+        proxy = self._stand.proxy
+        assert proxy is not None
+        thread = threading.Thread(target=_fail, args=(proxy,))
+        thread.start()
+        self._outages.append(thread)
 
 
-def _kill(stage: Stage, rng: Random, damage: Damage) -> None:
-    """Kill one worker process that runs now; wait for one if none does."""
-    while True:
-        running = stage.processes()["processes"]
-        for name in rng.sample(sorted(running), len(running)):
-            if name in SPARED:
-                continue
-            with suppress(ProcessLookupError):
-                os.kill(running[name]["pid"], signal.SIGKILL)
-                damage.killed[name] = damage.killed.get(name, 0) + 1
-                return
-        threading.Event().wait(POLL_S)
+def _fail(proxy: Proxy) -> None:
+    for mode, seconds in SCRIPT:
+        proxy.mode = mode
+        time.sleep(seconds)
+    proxy.mode = Mode.PASS
 
 
-def _flush(stage: Stage, damage: Damage) -> None:
-    with redis.Redis.from_url(stage.processes()["redis_url"]) as client:
-        client.flushall()
-    damage.flushes += 1
+def _itself(pid: int) -> int:
+    return pid
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    except OSError:
+        return []
+    return [int(word) for word in text.split()]

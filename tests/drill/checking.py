@@ -1,46 +1,64 @@
 """What must hold after a drill, looked at from outside and from inside."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from hashlib import sha256
-from pathlib import Path
 from random import Random
 from types import ModuleType
 
-from config import Settings
-from ops import tokens
 from ops.demo.depositing import Deposited
+from ops.demo.progress import EVERYTHING
 from ops.demo.service import Service
+from ops.demo.stage import Stage
+from ops.procfile import read as procfile
+from pipelines import sweeps
 from storage import keys
-from storage.catalog import bundles, files, todo, visibility
-from storage.connecting import connect
+from storage.catalog import bundles, figures, files, todo, visibility
 from storage.model import FQID, REPLICAS
-from storage.protocols import BlobStore
 from storage.stores import Stores
+from tests.drill.buckets import Bucket
 
 SAMPLE = 25
+READERS = 8
+SETTLING_S = 180.0
+"""How long the last work may take: leases of the killed end, lost documents are found missing."""
 LATER = 2**62
 """After everything, in microseconds."""
 
 
-def faults(service: Service, home: Path, deposited: list[Deposited], rng: Random) -> list[str]:
-    """Everything that does not hold, in words."""
-    settings = Settings(home=home)
-    stores = connect(replace(settings, secret_key=tokens.secret_key(settings)))
-    try:
-        return [
-            *_unreadable(service, rng.sample(deposited, min(SAMPLE, len(deposited)))),
-            *_unlike(stores.replicas["aws"], stores.replicas["gcp"]),
-            *_uncatalogued(stores),
-            *_left_over(stores),
-        ]
-    finally:
-        stores.catalog.close()
+@dataclass(frozen=True)
+class Found:
+    """What lies in a bucket: the hash of every object, and the bundles' records themselves."""
+
+    hashes: Mapping[str, str]
+    records: Mapping[str, bytes]
 
 
-def _unreadable(service: Service, sample: Iterable[Deposited]) -> Iterator[str]:
-    """Bundles whose bytes do not come back from a replica."""
-    for one in sample:
+def settled(stores: Stores, service: Service, deposited: Iterable[Deposited]) -> Iterator[str]:
+    """Wait until nothing is left to do; what still is."""
+    wanted = {one.fqid for one in deposited}
+    deadline = time.monotonic() + SETTLING_S
+    while (lines := list(_undone(stores, service, wanted))) and time.monotonic() < deadline:
+        time.sleep(1.0)
+    yield from lines
+
+
+def _undone(stores: Stores, service: Service, wanted: set[str]) -> Iterator[str]:
+    with stores.catalog.read() as tx:
+        yield from (f"open: {count} rows of {step}" for step, count in todo.backlog(tx).items())
+        if pending := figures.pending_deliveries(tx):
+            yield f"{pending} deliveries are neither made nor given up"
+    for replica in REPLICAS:
+        if lost := wanted - service.found(replica, EVERYTHING):
+            yield f"{len(lost)} bundles cannot be found in {replica}, such as {min(lost)}"
+
+
+def unreadable(service: Service, deposited: list[Deposited], rng: Random) -> Iterator[str]:
+    """Bundles whose bytes do not come back from a replica as a reader gets them."""
+    for one in rng.sample(deposited, min(SAMPLE, len(deposited))):
         wanted = {item.file.name: item.sha256 for item in one.placed}
         for replica in REPLICAS:
             got = {
@@ -53,42 +71,100 @@ def _unreadable(service: Service, sample: Iterable[Deposited]) -> Iterator[str]:
                 yield f"{one.bundle.label} reads otherwise from {replica}"
 
 
-def _unlike(left: BlobStore, right: BlobStore) -> Iterator[str]:
-    """Objects that only one bucket has, and objects of two contents."""
-    keys = [{info.key: info for info in bucket.list("")} for bucket in (left, right)]
-    yield from (f"{key} is in one bucket only" for key in sorted(keys[0].keys() ^ keys[1].keys()))
-    for key in sorted(keys[0].keys() & keys[1].keys()):
-        if _content(left, key) != _content(right, key):
-            yield f"{key} has two contents"
+def misplaced(buckets: Mapping[str, Bucket], deposited: Iterable[Deposited]) -> Iterator[str]:
+    """What lacks in a bucket, or is not what was deposited, byte for byte."""
+    found = {replica: _look(buckets[replica]) for replica in REPLICAS}
+    left, right = (found[replica].hashes for replica in REPLICAS)
+    yield from (f"{key} is in one bucket only" for key in sorted(left.keys() ^ right.keys()))
+    yield from (
+        f"{key} has two contents" for key in left.keys() & right.keys() if left[key] != right[key]
+    )
+    for replica in REPLICAS:
+        yield from (f"{line} in {replica}" for line in _wrong(found[replica]))
+        for one in deposited:
+            if fault := _amiss(found[replica], one):
+                yield f"{one.bundle.label} {fault} in {replica}"
 
 
-def _content(bucket: BlobStore, key: str) -> str:
-    hashed = sha256()
-    for block in bucket.read(key):
-        hashed.update(block)
-    return hashed.hexdigest()
+def _look(bucket: Bucket) -> Found:
+    """Read all of it."""
+    named = list(bucket.names())
+
+    def content(key: str) -> tuple[str, bytes]:
+        hashed, kept = sha256(), b""
+        for block in bucket.read(key):
+            hashed.update(block)
+            kept += block if key.startswith("bundles/") else b""
+        return hashed.hexdigest(), kept
+
+    with ThreadPoolExecutor(READERS) as pool:
+        read = dict(zip(named, pool.map(content, named), strict=True))
+    records = {key: kept for key, (_, kept) in read.items() if kept}
+    return Found({key: hashed for key, (hashed, _) in read.items()}, records)
 
 
-def _uncatalogued(stores: Stores) -> Iterator[str]:
+def _wrong(found: Found) -> Iterator[str]:
+    for key, hashed in found.hashes.items():
+        if key.startswith(keys.BLOBS) and key != keys.blob(hashed):
+            yield f"{key} holds {hashed}"
+        if not key.startswith(keys.BLOBS) and keys.parse_record(key) is None:
+            yield f"{key} was left behind"
+
+
+def _amiss(found: Found, one: Deposited) -> str | None:
+    uuid, _, version = one.fqid.partition(".")
+    record = found.records.get(f"bundles/{uuid[:2]}/{one.fqid}")
+    if record is None:
+        return "has no record"
+    entries = json.loads(record)["manifest"]["files"]
+    told = {(entry["name"], entry["uuid"], entry["sha256"]) for entry in entries}
+    if told != {(item.file.name, item.uuid, item.sha256) for item in one.placed}:
+        return "has another manifest"
+    for item in one.placed:
+        if f"files/{item.uuid[:2]}/{item.uuid}.{version}" not in found.hashes:
+            return f"lacks the record of {item.file.name}"
+        if keys.blob(item.sha256) not in found.hashes:
+            return f"lacks the bytes of {item.file.name}"
+    return None
+
+
+def uncatalogued(stores: Stores, buckets: Mapping[str, Bucket]) -> Iterator[str]:
     """Records that the catalog and a bucket do not agree on."""
     kinds: tuple[tuple[keys.Kind, ModuleType], ...] = (("file", files), ("bundle", bundles))
-    for kind, rows in kinds:
-        with stores.catalog.read() as tx:
-            page = rows.published_after(tx, FQID("", ""), before_us=LATER, limit=1_000_000)
-        known = set(map(str, page))
-        for replica, bucket in stores.replicas.items():
-            found = (keys.parse_record(info.key) for info in bucket.list(keys.records(kind)))
-            held = {str(one.fqid) for one in found if one is not None}
+    for replica in REPLICAS:
+        named = [keys.parse_record(key) for key in buckets[replica].names()]
+        for kind, rows in kinds:
+            with stores.catalog.read() as tx:
+                page = rows.published_after(tx, FQID("", ""), before_us=LATER, limit=1_000_000)
+            known = set(map(str, page))
+            held = {str(one.fqid) for one in named if one is not None and one.kind == kind}
             yield from (f"{kind} {name} is not in {replica}" for name in sorted(known - held))
             yield from (
                 f"{kind} {name} is known to {replica} only" for name in sorted(held - known)
             )
 
 
-def _left_over(stores: Stores) -> Iterator[str]:
-    """Work that nobody did."""
+def left_over(stores: Stores, buckets: Mapping[str, Bucket]) -> Iterator[str]:
+    """Work that nobody did, and what killed writers leave once the sweeps of a later day ran."""
     with stores.catalog.read() as tx:
         yield from (f"parked: {row.todo}: {row.reason}" for row in todo.parked(tx))
-        yield from (f"open: {count} rows of {step}" for step, count in todo.backlog(tx).items())
         if visibility.count_diverged(tx):
             yield "records diverged"
+    while sweeps.unfinished_uploads(stores, older_than_s=0):
+        pass
+    sweeps.temporaries(stores, older_than_s=0, now=time.time() + 1)
+    for name, bucket in buckets.items():
+        yield from (f"an upload to {name} was left: {key}" for key in bucket.unfinished())
+
+
+def absent(stage: Stage) -> Iterator[str]:
+    """Processes of the Procfile that do not run."""
+    running = stage.processes()["processes"]
+    yield from (f"{line.name} does not run" for line in procfile() if line.name not in running)
+
+
+def ended_alone(stage: Stage, killed: Callable[[str], int]) -> list[str]:
+    """Processes that ended more often than they were killed; they were started again."""
+    running = stage.processes()["processes"]
+    extra = {name: fact["starts"] - 1 - killed(name) for name, fact in running.items()}
+    return [f"{name} {count}×" for name, count in sorted(extra.items()) if count > 0]

@@ -6,20 +6,22 @@ from ops.demo.bundles import SampleBundle, SampleFile, held, metadata_file
 from ops.demo.samples import MB, noise
 
 ORGANISMS = ("Homo sapiens", "Mus musculus", "Danio rerio")
-LARGE_EVERY = 50
 LARGE_BYTES = 70 * MB
 
 
-def bundles(count: int, rng: Random) -> tuple[SampleBundle, ...]:
-    """`count` bundles, the same for the same generator."""
-    return tuple(_bundle(number, rng) for number in range(count))
+def bundles(count: int, rng: Random, *, large_every: int) -> tuple[SampleBundle, ...]:
+    """`count` bundles, the same for the same generator; every so many holds a large file."""
+    return tuple(
+        _bundle(number, rng, large=number % large_every == large_every - 1)
+        for number in range(count)
+    )
 
 
-def _bundle(number: int, rng: Random) -> SampleBundle:
+def _bundle(number: int, rng: Random, *, large: bool) -> SampleBundle:
     label = f"drill-{number:04d}"
     content = {"number": number, "organism": rng.choice(ORGANISMS)}
     data = [_data(label, index, rng) for index in range(rng.randint(1, 3))]
-    if number % LARGE_EVERY == LARGE_EVERY - 1:
+    if large:
         data.append(_repeated(f"{label}/large.bin"))
     return SampleBundle(label, (metadata_file("sample.json", content), *data))
 

@@ -1,0 +1,142 @@
+"""A proxy before one server that fails in the ways of networks and clouds when it is told to.
+
+It knows no more of HTTP than how to say 503: what passes is bytes.
+"""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from enum import StrEnum
+from random import Random
+
+BLOCK = 65_536
+SLOW_S = (0.2, 1.5)
+"""How much later whatever is asked arrives, while it is slow …"""
+SLOW_BYTES = 400_000
+"""… and how many bytes of an answer pass in a second."""
+CUT = 0.25
+"""Share of blocks of answers that end in the middle, and their connection with them."""
+LINGER_S = 2.0
+
+UNAVAILABLE = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\n"
+    b"Content-Length: 9\r\nConnection: close\r\n\r\nslow down"
+)
+
+
+class Mode(StrEnum):
+    """What it does to what passes."""
+
+    PASS = "pass"
+    REFUSE = "503"
+    SLOW = "slow"
+    TRUNCATE = "truncate"
+    RESET = "reset"
+
+
+class Proxy:
+    """Listens on loopback for one server; set `mode` at any time, it holds for the next block."""
+
+    def __init__(self, host: str, port: int, rng: Random) -> None:
+        self.mode = Mode.PASS
+        self.harmed: dict[Mode, int] = dict.fromkeys(Mode, 0)
+        self.port = 0
+        self._target, self._rng = (host, port), rng
+        self._listening, self._over = threading.Event(), asyncio.Event()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="faults", daemon=True)
+
+    def start(self) -> None:
+        """Listen; `port` is known when back."""
+        self._thread.start()
+        self._listening.wait()
+
+    def close(self) -> None:
+        """End every connection."""
+        self._loop.call_soon_threadsafe(self._over.set)
+        self._thread.join()
+
+    def _run(self) -> None:
+        self._loop.run_until_complete(self._until_over())
+        self._loop.close()
+
+    async def _until_over(self) -> None:
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        self._listening.set()
+        await self._over.wait()
+        server.close()
+        rest = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in rest:
+            task.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
+
+    async def _serve(self, asks: asyncio.StreamReader, hears: asyncio.StreamWriter) -> None:
+        try:
+            answers, told = await asyncio.open_connection(*self._target)
+        except OSError:
+            hears.transport.abort()
+            return
+        both = [
+            asyncio.ensure_future(self._asking(asks, told, hears)),
+            asyncio.ensure_future(self._answering(answers, hears)),
+        ]
+        try:
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            hears.transport.abort()  # all is over
+        finally:
+            for task in both:
+                task.cancel()
+            await asyncio.gather(*both, return_exceptions=True)
+            told.transport.abort()
+            hears.close()
+
+    async def _asking(
+        self, asks: asyncio.StreamReader, told: asyncio.StreamWriter, hears: asyncio.StreamWriter
+    ) -> None:
+        while block := await asks.read(BLOCK):
+            mode = self.mode
+            self.harmed[mode] += 1
+            if mode is Mode.REFUSE:
+                await self._refuse(asks, hears)
+                return
+            if mode is Mode.RESET:
+                hears.transport.abort()
+                return
+            if mode is Mode.SLOW:
+                await asyncio.sleep(self._rng.uniform(*SLOW_S))
+            told.write(block)
+            await told.drain()
+
+    async def _refuse(self, asks: asyncio.StreamReader, hears: asyncio.StreamWriter) -> None:
+        """Say so, and let it be read: a close before the end of a request would be a reset."""
+        hears.write(UNAVAILABLE)
+        hears.write_eof()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LINGER_S):
+                while await asks.read(BLOCK):
+                    pass
+
+    async def _answering(self, answers: asyncio.StreamReader, hears: asyncio.StreamWriter) -> None:
+        while block := await answers.read(BLOCK):
+            if self.mode is Mode.TRUNCATE and self._rng.random() < CUT:
+                hears.write(block[: self._rng.randrange(len(block))])
+                await hears.drain()
+                return
+            if self.mode is Mode.SLOW:
+                await asyncio.sleep(len(block) / SLOW_BYTES)
+            hears.write(block)
+            await hears.drain()
+
+
+@contextmanager
+def before(host: str, port: int, rng: Random) -> Iterator[Proxy]:
+    """A proxy before this server until the block is left."""
+    proxy = Proxy(host, port, rng)
+    proxy.start()
+    try:
+        yield proxy
+    finally:
+        proxy.close()

@@ -1,0 +1,53 @@
+"""What subscribers must have been told after a drill, judged from what came to them."""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from ops.demo.receiver import Notice
+
+MOST_DUPLICATES = 0.01
+
+
+@dataclass(frozen=True)
+class Told:
+    """How many events came to somebody, and how many came again."""
+
+    events: int
+    again: int
+
+    @classmethod
+    def of(cls, notices: Collection[Notice]) -> "Told":
+        """By subscriber and event."""
+        came = Counter((notice.path, notice.fqid) for notice in notices)
+        return cls(len(came), len(notices) - len(came))
+
+    def __str__(self) -> str:
+        share = self.again / max(1, self.events)
+        return f"{self.events} events told, {self.again} of them again ({share:.2%})"
+
+
+def faults(
+    notices: Collection[Notice], paths: Collection[str], fqids: Collection[str]
+) -> Iterator[str]:
+    """Events that did not come, came too often, or came again as if they were others."""
+    told = Told.of(notices)
+    if told.again > MOST_DUPLICATES * max(1, told.events):
+        yield f"too many duplicates: {told}"
+    idents: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for notice in notices:
+        idents[notice.path, notice.fqid].add(notice.ident)
+    for path in paths:
+        missing = [fqid for fqid in fqids if (path, fqid) not in idents]
+        if missing:
+            yield f"{path} was not told of {len(missing)} bundles, such as {missing[0]}"
+    for (path, fqid), various in idents.items():
+        if len(various) > 1 or "" in various:
+            yield f"{path} was told of {fqid} under {len(various)} ids"
+        if fqid not in fqids:
+            yield f"{path} was told of {fqid}, which nobody acknowledged"
+    yield from (
+        f"a notification to {notice.path} is not signed: {', '.join(notice.faults)}"
+        for notice in notices
+        if notice.faults
+    )

@@ -7,11 +7,22 @@ from threading import Barrier
 
 import pytest
 
-from storage.catalog import Catalog, bundles, heads, todo, tombstones, visibility
+from storage.catalog import (
+    Catalog,
+    bundles,
+    deliveries,
+    events,
+    heads,
+    subscriptions,
+    todo,
+    tombstones,
+    visibility,
+)
 from storage.catalog.tombstones import Tombstone
-from storage.errors import NotFound
-from storage.model import FQID, Todo
+from storage.errors import NotFound, Unavailable
+from storage.model import FQID, Event, Todo
 from tests.builders import new_uuid, version
+from tests.telling import a_subscription, subscribe
 
 ROUNDS = 40
 
@@ -100,3 +111,126 @@ def test_only_what_may_be_forgotten_does_not_wait_for_the_disk(catalog: Catalog)
         with catalog.write(durable=durable) as tx:
             levels.append(str(tx.exec_driver_sql(setting).scalar_one()))
     assert levels == (["2", "1", "2"] if catalog.sqlite else ["on", "off", "on"])
+
+
+def test_sequencers_at_once_number_every_event_once_without_a_gap(catalog: Catalog) -> None:
+    """A reader of the feed that sees a number has seen, or will never see, all numbers before."""
+    count, writers = 25, 4
+
+    def happen(writer: int) -> None:
+        for number in range(count):
+            with catalog.write() as tx:
+                fqid = FQID(new_uuid(), version(number))
+                events.append(tx, "CREATE", "gcp" if (writer + number) % 3 else "aws", fqid, 1)
+
+    def sequence() -> list[list[tuple[str, int]]]:
+        seen = []
+        while len(seen) < 400:
+            with catalog.write() as tx:
+                events.number(tx, limit=7)
+            with catalog.read() as tx:
+                seen.append(_feed(catalog))
+                if len(seen[-1]) == count * writers:
+                    break
+        return seen
+
+    acts = [lambda w=writer: happen(w) for writer in range(writers)]  # type: ignore[misc]
+    *_, first, second = together(*acts, sequence, sequence)
+    for seen in (*first, *second):  # type: ignore[misc]
+        for replica in ("aws", "gcp"):
+            numbers = [seq for where, seq in seen if where == replica]
+            assert numbers == list(range(1, len(numbers) + 1))
+    with catalog.read() as tx:
+        assert not events.unnumbered(tx)
+
+
+def _feed(catalog: Catalog) -> list[tuple[str, int]]:
+    query = "SELECT replica, seq FROM events WHERE seq IS NOT NULL ORDER BY replica, seq"
+    with catalog.read() as tx:
+        return [(row[0], row[1]) for row in tx.exec_driver_sql(query)]
+
+
+def test_a_number_once_given_stays(catalog: Catalog) -> None:
+    def happen() -> None:
+        with catalog.write() as tx:
+            for number in range(30):
+                events.append(tx, "CREATE", "aws", FQID(new_uuid(), version(number)), 1)
+
+    def number() -> None:
+        with catalog.write() as tx:
+            events.number(tx)
+
+    places: dict[str, int] = {}
+    for _ in range(8):
+        happen()
+        together(number, number, number)
+        with catalog.read() as tx:
+            found = tx.exec_driver_sql("SELECT id, seq FROM events WHERE seq IS NOT NULL")
+            now = {row[0]: row[1] for row in found}
+        assert places.items() <= now.items()
+        assert sorted(now.values()) == list(range(1, len(now) + 1))
+        places = now
+
+
+def test_no_owner_gets_one_more_than_the_quota(catalog: Catalog) -> None:
+    def another() -> bool:
+        fresh = a_subscription(owner="o")
+        with catalog.write() as tx:
+            return subscriptions.add(tx, fresh, address="http://h/", limit=100) is not None
+
+    for _ in range(97):
+        assert another()
+    assert sum(map(bool, together(*[another] * 8))) == 3
+    with catalog.read() as tx:
+        assert subscriptions.count(tx, "o") == 100
+
+
+def test_an_event_matched_by_many_is_delivered_once(catalog: Catalog) -> None:
+    subscription = subscribe(catalog, "http://h/")
+    for number in range(10):
+        fqid = FQID(new_uuid(), version(number))
+        with catalog.write() as tx:
+            ident = events.append(tx, "CREATE", "aws", fqid, 1)
+        event = Event(ident, "aws", "CREATE", fqid, 1, 1)
+        fresh = deliveries.NewDelivery(
+            deliveries.delivery_id(subscription.uuid, ident), subscription.id, "{}"
+        )
+
+        def record(event: Event = event, fresh: deliveries.NewDelivery = fresh) -> int:
+            with catalog.write() as tx:
+                return deliveries.record(tx, [fresh], event)
+
+        assert sum(together(*[record] * 4)) == 1  # type: ignore[arg-type]
+
+
+def test_who_waits_in_a_ring_is_told_to_try_again(server: Catalog) -> None:
+    """Nothing here waits so; should it, one of the two has to give way, and may come back."""
+    uuids = [new_uuid(), new_uuid()]
+    for uuid in uuids:
+        with server.write() as tx:
+            heads.lock(tx, "bundle", [uuid])
+    held = Barrier(2)
+
+    def cross(first: str, second: str) -> str:
+        try:
+            with server.write() as tx:
+                heads.lock(tx, "bundle", [first])
+                held.wait()
+                heads.lock(tx, "bundle", [second])
+                return "through"
+        except Unavailable as error:
+            return str(error.retry_after_s)
+
+    ends = together(lambda: cross(*uuids), lambda: cross(*reversed(uuids)))
+    assert sorted(map(str, ends)) == ["1", "through"]
+
+
+def test_many_heads_asked_for_in_any_order_are_held_in_one(catalog: Catalog) -> None:
+    uuids = [new_uuid() for _ in range(40)]
+
+    def hold(turn: int) -> None:
+        for _ in range(10):
+            with catalog.write() as tx:
+                heads.lock(tx, "file", uuids if turn % 2 else uuids[::-1])
+
+    together(*(lambda t=turn: hold(t) for turn in range(6)))  # type: ignore[misc]

@@ -83,7 +83,7 @@ def _look_up_by_index(catalog: Catalog) -> None:
         ),
         "heads": (
             lambda tx: heads.lock(tx, "file", [key.uuid for key in wanted[:500]]),
-            ("uq_heads_kind on heads",),
+            ("uq_heads_kind_uuid on heads",),
         ),
     }
     for generic in (False, True):

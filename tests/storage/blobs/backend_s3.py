@@ -6,7 +6,7 @@ import os
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -116,13 +116,17 @@ def named(_: Path, *, versioned: bool = False) -> Iterator[Backend]:
         yield backend
 
 
-S3 = {
+Opening = Callable[[Path], AbstractContextManager[Backend]]
+
+S3: dict[str, Opening] = {
     "s3": simulated,
     "s3-versioned": functools.partial(simulated, versioned=True),
-    **(
-        {"s3-server": named, "s3-server-versioned": functools.partial(named, versioned=True)}
-        if "STORE_TEST_S3" in os.environ
-        else {}
-    ),
 }
 """What enrols: one entry for each kind of bucket."""
+
+SERVERS: dict[str, Opening] = (
+    {"s3-server": named, "s3-server-versioned": functools.partial(named, versioned=True)}
+    if "STORE_TEST_S3" in os.environ
+    else {}
+)
+"""Those of a real server, if one is named."""

@@ -9,6 +9,7 @@ import atexit
 import base64
 import functools
 import io
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -30,6 +31,9 @@ from moto.s3.models import s3_backends
 from werkzeug.serving import make_server
 
 ACCESS_KEY, SECRET_KEY = "testing", "testing-secret"
+
+ASKED: list[str] = []
+"""What the simulated servers of this process were asked, in `spoken` words."""
 
 Environ = dict[str, Any]
 Start = Callable[..., Any]
@@ -56,16 +60,21 @@ class Quiet(MotoRequestHandler):
 
 
 class Gate:
-    """The WSGI application."""
+    """The WSGI application; one that is `careless` heeds no condition on a copy's target, as
+    servers do that speak an older S3."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, careless: bool = False) -> None:
+        self._careless = careless
         self._moto = DomainDispatcherApplication(create_backend_app)
         self._lock = threading.Lock()
 
     def __call__(self, environ: Environ, start: Start) -> Iterable[bytes]:
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         environ["wsgi.input"] = io.BytesIO(body)
+        ASKED.append(spoken(environ))
         with self._lock:
+            if self._careless and "HTTP_X_AMZ_COPY_SOURCE" in environ:
+                environ.pop("HTTP_IF_NONE_MATCH", None)
             try:
                 check(environ, body)
             except Refused as refused:
@@ -80,6 +89,14 @@ class Gate:
             answer, headers = with_checksum(environ, body, answer, headers)
         start(status, headers)
         return [answer]
+
+
+def spoken(environ: Environ) -> str:
+    """One request in a word or three: what tells S3's operations apart."""
+    names = parse_qs(environ.get("QUERY_STRING", ""), keep_blank_values=True).keys()
+    copied = ["copy"] if "HTTP_X_AMZ_COPY_SOURCE" in environ else []
+    parts = sorted(names & {"uploads", "uploadId", "partNumber", "tagging", "versions"})
+    return " ".join([environ["REQUEST_METHOD"], *copied, *parts])
 
 
 def refuse(environ: Environ, refused: Refused, start: Start) -> Iterable[bytes]:
@@ -132,20 +149,31 @@ def check_upload(bucket: str, key: str, token: str) -> None:
 def with_checksum(
     environ: Environ, body: bytes, answer: bytes, headers: list[tuple[str, str]]
 ) -> tuple[bytes, list[tuple[str, str]]]:
-    """What S3 tells of the CRC-32C of parts and of completed objects."""
+    """What S3 tells of the CRC-32C of what it stores: moto knows CRC-32 only."""
     query = parse_qs(environ.get("QUERY_STRING", ""), keep_blank_values=True)
-    if "uploadId" not in query:
+    method, declared = environ["REQUEST_METHOD"], environ.get("HTTP_X_AMZ_CHECKSUM_CRC32C")
+    if method == "PUT" and declared:
+        told = ("x-amz-checksum-crc32c", declared)
+        headers = [*(pair for pair in headers if pair[0].lower() != told[0]), told]
+    if method not in ("PUT", "POST") or query.keys() & {"partNumber", "uploads", "tagging"}:
         return answer, headers
-    if environ["REQUEST_METHOD"] == "PUT" and "HTTP_X_AMZ_COPY_SOURCE" not in environ:
-        return answer, [*headers, ("x-amz-checksum-crc32c", crc32c(body))]
-    if environ["REQUEST_METHOD"] == "POST" and b"</CompleteMultipartUploadResult>" in answer:
-        whole = found(*place(environ))
-        told = f"<ChecksumCRC32C>{crc32c(whole.value)}</ChecksumCRC32C>"
-        told += "<ChecksumType>FULL_OBJECT</ChecksumType></CompleteMultipartUploadResult>"
-        answer = answer.replace(b"</CompleteMultipartUploadResult>", told.encode())
-        headers = [(n, v) for n, v in headers if n.lower() != "content-length"]
-        headers.append(("Content-Length", str(len(answer))))
-    return answer, headers
+    whole = found(*place(environ))
+    if whole is None or not (declared or sums(environ, whole)):
+        return answer, headers
+    whole.checksum_algorithm, whole.checksum_type = "CRC32C", "FULL_OBJECT"
+    whole.checksum_value = crc32c(whole.value)
+    told_xml = f"<ChecksumCRC32C>{whole.checksum_value}</ChecksumCRC32C>\\1".encode()
+    answer = re.sub(rb"<ChecksumCRC32C>[^<]*</ChecksumCRC32C>", b"", answer)
+    answer = re.sub(rb"(</(?:CopyObject|CompleteMultipartUpload)Result>)", told_xml, answer)
+    headers = [(name, value) for name, value in headers if name.lower() != "content-length"]
+    return answer, [*headers, ("Content-Length", str(len(answer)))]
+
+
+def sums(environ: Environ, whole: Any) -> bool:
+    """Whether a copy or an upload was to have one checksum."""
+    begun = whole.multipart.metadata if whole.multipart else {}
+    copied = environ.get("HTTP_X_AMZ_CHECKSUM_ALGORITHM")
+    return "CRC32C" in (copied, begun.get("x-amz-checksum-algorithm"))
 
 
 def check_signed_url(environ: Environ, query: dict[str, list[str]]) -> None:
@@ -185,9 +213,11 @@ def crc32c(data: bytes) -> str:
 
 
 @contextmanager
-def s3_server() -> Iterator[str]:
+def s3_server(*, careless: bool = False) -> Iterator[str]:
     """The base URL of a simulated S3; its objects are the process's, so buckets need new names."""
-    server = make_server("127.0.0.1", 0, Gate(), threaded=True, request_handler=Quiet)
+    server = make_server(
+        "127.0.0.1", 0, Gate(careless=careless), threaded=True, request_handler=Quiet
+    )
     # A daemon: one that lasts is stopped when the process ends, after all other threads.
     thread = threading.Thread(
         target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True

@@ -1,0 +1,307 @@
+"""What buckets of S3 do beside the contract: calls counted, versions, copies in parts, URLs."""
+
+import functools
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from config.settings import SettingsError
+from storage.blobs.clients import Limits
+from storage.blobs.s3 import S3Blobs, open_bucket
+from storage.errors import AlreadyExists, Invalid, NotFound, SourceChanged, StoreError
+from storage.protocols import BlobInfo
+from tests.storage.blobs.backend_s3 import (
+    MIN_PART,
+    SIMULATED,
+    admin,
+    fetch,
+    new_bucket,
+    opened,
+    remove_bucket,
+)
+from tests.storage.blobs.s3_server import ASKED, lasting_s3, s3_server
+
+TYPE = "text/plain"
+
+
+@pytest.fixture(autouse=True)
+def _ambient() -> Iterator[None]:
+    with patch.dict(os.environ, SIMULATED):
+        yield
+
+
+@pytest.fixture
+def blobs() -> Iterator[S3Blobs]:
+    yield from fresh(lasting_s3(), versioned=False)
+
+
+@pytest.fixture
+def versioned() -> Iterator[S3Blobs]:
+    yield from fresh(lasting_s3(), versioned=True)
+
+
+def fresh(endpoint: str, *, versioned: bool) -> Iterator[S3Blobs]:
+    name = new_bucket(admin(endpoint), versioned=versioned)
+    yield opened(endpoint, name)
+    remove_bucket(admin(endpoint), name)
+
+
+@contextmanager
+def asked() -> Iterator[list[str]]:
+    """What the server is asked while the block lasts, told when it ends."""
+    before, made = len(ASKED), list[str]()
+    yield made
+    made += ASKED[before:]
+
+
+def content(store: S3Blobs, key: str) -> bytes:
+    return b"".join(store.read(key))
+
+
+def versions(store: S3Blobs) -> list[Any]:
+    page = admin(lasting_s3()).list_object_versions(Bucket=store.name)
+    return [*page.get("Versions", ()), *page.get("DeleteMarkers", ())]
+
+
+# Calls
+
+
+@pytest.mark.parametrize("kind", ["blobs", "versioned"])
+def test_hot_paths_are_one_call_each(kind: str, request: pytest.FixtureRequest) -> None:
+    store: S3Blobs = request.getfixturevalue(kind)
+    store.put("first", b"abc")
+
+    def copy(key: str, target: str, pin: str | None = None) -> BlobInfo:
+        copied = store.copy(store, key, target, pin=pin, part_size=MIN_PART, size=3)
+        assert copied is not None
+        return copied
+
+    copy("first", "learnt")
+    with asked() as made:
+        put = store.put("k", b"abc", metadata={"a": "b"})
+        head = store.head("k")
+        copied = copy("k", "copy")
+        copy("k", "pinned", put.pin)
+        content(store, "k")
+        store.sign("k", expires_s=5)
+    assert made == ["PUT", "HEAD", "PUT copy", "PUT copy", "GET"]
+    assert put.crc32c == head.crc32c == copied.crc32c == "364b3fb7"
+    assert put.etag == head.etag == copied.etag == "900150983cd24fb0d6963f7d28e17f72"
+    assert copied.pin == store.head("copy").pin
+
+
+def test_an_uploads_checksum_is_that_of_all_bytes(blobs: S3Blobs) -> None:
+    upload = blobs.upload("k", part_size=MIN_PART, content_type=TYPE)
+    upload.part(1, [b"a" * MIN_PART])
+    upload.part(2, [b"b"])
+    info = upload.complete()
+    assert info.crc32c == blobs.head("k").crc32c is not None
+    assert info.etag is not None
+    assert info.etag.endswith("-2")
+
+
+def test_tags_are_asked_for_only_where_they_may_follow(blobs: S3Blobs) -> None:
+    upload = blobs.upload("k", part_size=MIN_PART, content_type=TYPE)
+    upload.complete({"store-sha1": "a" * 40})
+    with asked() as made:
+        assert blobs.head("k").metadata == {"store-sha1": "a" * 40}
+    assert made == ["HEAD", "GET tagging"]
+
+
+# Versions
+
+
+def test_what_is_deleted_is_gone_with_all_its_versions(versioned: S3Blobs) -> None:
+    for text in (b"one", b"two", b"three"):
+        versioned.put("k", text, replace=True)
+    versioned.put("k/below", b"kept")
+    versioned.delete("k")
+    assert [entry["Key"] for entry in versions(versioned)] == ["k/below"]
+
+
+def test_a_pinned_delete_brings_nothing_old_to_light(versioned: S3Blobs) -> None:
+    old = versioned.put("k", b"old").pin
+    new = versioned.put("k", b"new", replace=True).pin
+    with pytest.raises(SourceChanged):
+        versioned.delete("k", pin=old)
+    versioned.delete("k", pin=new)
+    with pytest.raises(NotFound):
+        versioned.head("k")
+    assert versions(versioned) == []
+
+
+def test_a_listings_pin_is_taken_in_a_versioned_bucket(versioned: S3Blobs) -> None:
+    versioned.put("k", b"bytes")
+    (info,) = versioned.list("")
+    versioned.copy(versioned, "k", "copy", pin=info.pin, part_size=MIN_PART)
+    versioned.delete("k", pin=info.pin)
+    assert [entry["Key"] for entry in versions(versioned)] == ["copy"]
+
+
+# Copies
+
+
+DATA = b"".join(bytes([n]) * MIN_PART for n in range(3)) + b"tail"
+
+
+def test_a_copy_in_parts_has_the_tag_of_those_parts(blobs: S3Blobs) -> None:
+    pin = blobs.put("from", DATA, content_type=TYPE, metadata={"a": "b"}).pin
+    seen: list[tuple[str, int]] = []
+    info = blobs.copy(
+        blobs, "from", "to", pin=pin, part_size=MIN_PART, progress=lambda *at: seen.append(at)
+    )
+    assert info is not None
+    assert info.etag is not None
+    assert info.etag.endswith("-4")
+    assert content(blobs, "to") == DATA
+    head = blobs.head("to")
+    assert (head.content_type, head.metadata, head.pin) == (TYPE, {"a": "b"}, info.pin)
+    assert seen[0][1] == 0
+    assert seen[-1][1] == len(DATA)
+    assert all(token for token, _ in seen)
+
+
+def test_a_copy_that_was_killed_is_taken_up_where_it_was(blobs: S3Blobs) -> None:
+    pin = blobs.put("from", DATA).pin
+    tokens: list[str] = []
+
+    def dying(token: str, done: int) -> None:
+        tokens.append(token)
+        if done >= MIN_PART:
+            raise StoreError("killed")
+
+    copy = functools.partial(blobs.copy, blobs, "from", "to", pin=pin, part_size=MIN_PART)
+    with pytest.raises(StoreError, match="killed"):
+        copy(progress=dying)
+    with pytest.raises(NotFound):
+        blobs.head("to")
+    (kept,) = admin(lasting_s3()).list_multipart_uploads(Bucket=blobs.name)["Uploads"]
+    there = blobs.upload("to", part_size=MIN_PART, content_type=TYPE, token=tokens[-1]).parts()
+    with asked() as made:
+        copy(resume=tokens[-1])
+    assert kept["UploadId"] == tokens[-1]
+    assert 1 <= len(there) <= 4
+    assert made.count("PUT copy partNumber uploadId") == 4 - len(there)
+    assert "POST uploads" not in made
+    assert content(blobs, "to") == DATA
+
+
+def test_a_copy_whose_token_is_gone_starts_anew(blobs: S3Blobs) -> None:
+    blobs.put("from", DATA)
+    blobs.copy(blobs, "from", "to", pin=None, part_size=MIN_PART, resume="gone")
+    assert content(blobs, "to") == DATA
+
+
+def test_a_large_copy_never_replaces_and_leaves_no_parts(blobs: S3Blobs) -> None:
+    blobs.put("from", DATA)
+    blobs.put("to", b"kept")
+    with pytest.raises(AlreadyExists):
+        blobs.copy(blobs, "from", "to", pin=None, part_size=MIN_PART)
+    assert content(blobs, "to") == b"kept"
+    assert "Uploads" not in admin(lasting_s3()).list_multipart_uploads(Bucket=blobs.name)
+
+
+def test_a_copy_takes_no_bytes_that_came_while_it_ran(blobs: S3Blobs) -> None:
+    blobs.put("from", DATA)
+
+    def change(_token: str, done: int) -> None:
+        if not done:
+            blobs.put("from", DATA + b"other", replace=True)
+
+    with pytest.raises(SourceChanged):
+        blobs.copy(blobs, "from", "to", pin=None, part_size=MIN_PART, progress=change)
+    with pytest.raises(NotFound):
+        blobs.head("to")
+    assert "Uploads" not in admin(lasting_s3()).list_multipart_uploads(Bucket=blobs.name)
+
+
+def test_tags_are_copied_too(blobs: S3Blobs) -> None:
+    for key, size in (("small", 3), ("large", MIN_PART)):
+        upload = blobs.upload(key, part_size=MIN_PART, content_type=TYPE)
+        upload.part(1, [b"x" * size])
+        if size == MIN_PART:
+            upload.part(2, [b"y"])
+        upload.complete({"store-sha1": "a"})
+        blobs.copy(blobs, key, f"{key}-copy", pin=None, part_size=MIN_PART)
+        assert blobs.head(f"{key}-copy").metadata == {"store-sha1": "a"}
+
+
+def test_a_server_that_heeds_no_condition_on_copies_is_looked_at_first() -> None:
+    with s3_server(careless=True) as endpoint:
+        for store in fresh(endpoint, versioned=False):
+            store.put("from", b"new")
+            store.put("to", b"kept")
+            copy = functools.partial(store.copy, store, "from", pin=None, part_size=9, size=3)
+            for turn in range(2):
+                with pytest.raises(AlreadyExists):
+                    copy("to")
+                copy(f"free {turn}")
+            assert content(store, "to") == b"kept"
+            with asked() as made:
+                copy("another")
+            assert made == ["HEAD", "PUT copy"]
+        admin(endpoint).close()
+
+
+def test_nothing_is_copied_between_servers_or_credentials(blobs: S3Blobs) -> None:
+    for url in ("s3://b?endpoint=http://127.0.0.1:9", f"s3://b?endpoint={lasting_s3()}&profile=p"):
+        other = open_bucket(url, Limits())
+        assert blobs.copy(other, "k", "k", pin=None, part_size=MIN_PART) is None
+
+
+# Buckets and URLs
+
+
+def test_a_sibling_is_another_bucket_by_the_same_client(blobs: S3Blobs) -> None:
+    client = admin(lasting_s3())
+    name = new_bucket(client, versioned=False)
+    sibling = blobs.sibling(name)
+    sibling.put("k", b"bytes")
+    assert content(sibling, "k") == b"bytes"
+    assert sibling._connected() is blobs._connected()
+    assert "Uploads" not in client.list_multipart_uploads(Bucket=name)
+    remove_bucket(client, name)
+    with pytest.raises(NotFound):
+        blobs.sibling("there-is-no-such-bucket")
+
+
+@pytest.mark.parametrize(
+    ("url", "named"),
+    [
+        ("s3://bucket?endpiont=http://x", "endpiont"),
+        ("s3://bucket?endpoint=x", "endpoint"),
+        ("s3://bucket/prefix", "s3://<bucket>"),
+        ("s3://", "s3://<bucket>"),
+        ("gs://bucket", "s3://<bucket>"),
+    ],
+)
+def test_a_url_that_cannot_be_used_is_named(url: str, named: str) -> None:
+    with pytest.raises(SettingsError, match=named):
+        open_bucket(url, Limits())
+
+
+def test_clients_are_given_urls_by_the_name_that_they_know(blobs: S3Blobs) -> None:
+    blobs.put("a/b c", b"bytes")
+    port = lasting_s3().rpartition(":")[2]
+    public = open_bucket(
+        f"s3://{blobs.name}?endpoint={lasting_s3()}&public=http://localhost:{port}/", Limits()
+    )
+    url = public.sign("a/b c", expires_s=60)
+    assert url.startswith(f"http://localhost:{port}/{blobs.name}/a/b%20c?")
+    assert fetch(url).body == b"bytes"
+
+
+def test_amazons_urls_name_the_bucket_and_the_region() -> None:
+    url = open_bucket("s3://bucket?region=eu-central-1", Limits()).sign("k", expires_s=10**9)
+    assert url.startswith("https://bucket.s3.eu-central-1.amazonaws.com/k?")
+    assert "%2Feu-central-1%2Fs3%2Faws4_request" in url
+    assert "X-Amz-Expires=604800" in url
+
+
+def test_a_header_of_two_lines_is_never_signed(blobs: S3Blobs) -> None:
+    with pytest.raises(Invalid):
+        blobs.sign("k", expires_s=60, disposition="attachment\r\nx: y")

@@ -48,7 +48,8 @@ def _body(page: Page, time_limit_s: float) -> Dsl:
         "track_total_hits": True,
         "timeout": _milliseconds(time_limit_s),
         "version": True,
-        "_source": ["uuid", "version", *(["raw"] if page.raw else [])],
+        # What a page is sorted by comes with every hit, without a look into the stored documents.
+        "_source": ["raw"] if page.raw else False,
     }
     return body if page.start is None else body | {"search_after": list(page.start)}
 
@@ -58,7 +59,7 @@ def _milliseconds(seconds: float) -> str:
 
 
 def hit(found: Mapping[str, Any]) -> Hit:
-    """One of the engine's hits in our words."""
-    source = found["_source"]
-    document = raw(source) if "raw" in source else None
-    return Hit(source["uuid"], source["version"], None, document)
+    """One of the engine's hits, newest first, in our words."""
+    version, uuid = found["sort"]
+    document = raw(found["_source"]) if "_source" in found else None
+    return Hit(uuid, version, None, document)

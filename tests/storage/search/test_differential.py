@@ -24,7 +24,7 @@ from tests.storage.contracts.generated import Generator
 from tests.storage.contracts.search_index import found, newest_first
 from tests.storage.search import server
 
-QUERIES_A_KIND = 40
+QUERIES_A_KIND = 35
 GENERAL = 240
 
 pytestmark = server.needed

@@ -61,7 +61,7 @@ class S3Blobs:
     ) -> None:
         self.name = name
         self._server, self._connected, self._habit = server, connected, habit
-        self._bucket = Bucket(name, lambda: connected().client)
+        self._bucket = Bucket(name, lambda: connected().client, direct=lambda: connected().direct)
         self._seen = -_SURE_S
 
     def sibling(self, name: str) -> "S3Blobs":

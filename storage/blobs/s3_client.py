@@ -1,6 +1,6 @@
 """The client of S3: what it costs and how it signs is set here, once for replicas and sources."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -8,6 +8,7 @@ import boto3.session
 from botocore.config import Config
 
 from storage.blobs.clients import Limits
+from storage.blobs.s3_direct import Direct
 from storage.blobs.s3_signing import Credentials, Place
 from storage.errors import Unavailable
 
@@ -50,6 +51,8 @@ class Connection:
         )
 
         self._places: dict[str, Place] = {}
+        # The client's own way out: its proxies, certificates, time-outs and connections.
+        self.direct = Direct(self.client._endpoint.http_session, self.near, self.credentials)
 
     def credentials(self) -> Credentials:
         """Those of this moment: they may be temporary."""
@@ -61,6 +64,11 @@ class Connection:
 
     def place(self, bucket: str) -> Place:
         """Where strangers find a bucket: as the client's own signed URLs say, or at `public`."""
+        near, public = self.near(bucket), self._server.public
+        return replace(near, base=f"{public.rstrip('/')}/{bucket}") if public else near
+
+    def near(self, bucket: str) -> Place:
+        """Where we find it ourselves."""
         if bucket not in self._places:
             self._places[bucket] = self._found(bucket)
         return self._places[bucket]
@@ -73,8 +81,7 @@ class Connection:
         # Amazon's example names no region: a redirect to it would not fit the signature.
         host = example.netloc.replace(_ANYWHERE, urlsplit(self.client.meta.endpoint_url).netloc)
         base = f"{example.scheme}://{host}{example.path.removesuffix('/k')}"
-        public = self._server.public
-        return Place(f"{public.rstrip('/')}/{bucket}" if public else base, region)
+        return Place(base, region)
 
 
 def _config(server: Server, limits: Limits) -> Config:

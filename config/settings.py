@@ -107,7 +107,7 @@ class Settings:
         (), "bucket patterns that checkouts may go to"
     )
     checkout_keep_days: int = _setting(14, "how long copies in the checkout area are kept, days")
-    checkout_parallel: int = _setting(8, "copies in flight of one checkout")
+    copy_parallel: int = _setting(16, "copies in flight of one bundle or checkout")
 
     # Mail about checkouts; empty host: none is sent
     smtp_host: str = _setting("", "SMTP server for checkout mails")

@@ -118,7 +118,7 @@ def _copy_all(stores: Stores, job: Job, beat: Beat) -> str:
     """Every file, some at a time; returns where they are."""
     target = _target(stores, job)
     done = size = 0
-    with ThreadPoolExecutor(stores.checkout_parallel) as pool:
+    with ThreadPoolExecutor(stores.copy_parallel) as pool:
         for batch in _batches(stores, job):
             copy = partial(_copy_one, stores.replicas[job.replica], target, job, beat)
             for entry in pool.map(copy, batch):

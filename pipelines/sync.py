@@ -5,7 +5,7 @@ the record is. Every step may run twice, half, or beside its twin.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -20,9 +20,8 @@ from storage.model import FQID, REPLICAS, Claim, FileVersion, Replica, Todo
 from storage.protocols import BlobStore
 from storage.stores import Stores
 
-PARALLEL = 4
-"""Files of one bundle that are copied at the same time."""
-BATCH = 256
+BATCH = 512
+"""Files of one bundle that are looked up, and revealed, at a time."""
 TOUCH_S = 60.0
 """How often an upload that goes on says so: the sweep of unfinished ones waits for much longer."""
 
@@ -38,9 +37,10 @@ def _sync_file(stores: Stores, claim: Claim, fqid: FQID, beat: Beat) -> tuple[To
     target = flow.replica_of(claim.todo)
     with stores.catalog.read() as tx:
         row = file_rows.by_fqid(tx, fqid)
-    if row is None:
-        raise NotFound(f"There is no file {fqid}.")
-    _copy_file(stores, row, target, beat)
+        if row is None:
+            raise NotFound(f"There is no file {fqid}.")
+        known = file_rows.blobs_present(tx, target, [row])
+    _copy_file(stores, target, beat, known, row)
     with stores.catalog.write() as tx:
         _reveal_files(tx, [row], target)
         todo.finish(tx, claim)
@@ -48,9 +48,12 @@ def _sync_file(stores: Stores, claim: Claim, fqid: FQID, beat: Beat) -> tuple[To
     return ()
 
 
-def _copy_file(stores: Stores, row: file_rows.Reserved, target: Replica, beat: Beat) -> None:
-    """A file's blob and record into a bucket; readers do not see it yet."""
-    _copy_blob(stores, row.file, target, beat)
+def _copy_file(
+    stores: Stores, target: Replica, beat: Beat, known: Set[int], row: file_rows.Reserved
+) -> None:
+    """A file's blob, unless it is `known` and there, and its record into a bucket; readers do not
+    see it yet."""
+    _copy_blob(stores, row.file, target, beat, known=row.blob_id in known)
     if not files.put_record(stores, row, target):
         raise Conflict(f"The record of {row.file.fqid} differs.", code="file_already_exists")
 
@@ -60,11 +63,11 @@ def _reveal_files(tx: Tx, rows: Sequence[file_rows.Reserved], target: Replica) -
     file_rows.reveal(tx, rows, target)
 
 
-def _copy_blob(stores: Stores, file: FileVersion, target: Replica, beat: Beat) -> None:
+def _copy_blob(
+    stores: Stores, file: FileVersion, target: Replica, beat: Beat, *, known: bool
+) -> None:
     """The file's bytes into a bucket, compared by checksum."""
     key = keys.blob(file.checksums.sha256)
-    with stores.catalog.read() as tx:
-        known = file_rows.blob_present(tx, target, file.checksums.sha256)
     blobs = stores.replicas[target]
     if known and copying.holds(blobs, key, file.size):
         return
@@ -148,12 +151,12 @@ def _reveal_bundle(
 
 def _bring_files(stores: Stores, idents: Sequence[int], target: Replica, beat: Beat) -> None:
     """Copy the files that a bundle needs and that have not come on their own yet."""
-    for start in range(0, len(idents), BATCH):
-        with stores.catalog.read() as tx:
-            rows = file_rows.by_ids(tx, idents[start : start + BATCH])
-        copy = partial(_copy_file, stores, target=target, beat=beat)
-        with ThreadPoolExecutor(PARALLEL) as pool:
-            for _ in pool.map(copy, rows):
+    with ThreadPoolExecutor(stores.copy_parallel) as pool:
+        for start in range(0, len(idents), BATCH):
+            with stores.catalog.read() as tx:
+                rows = file_rows.by_ids(tx, idents[start : start + BATCH])
+                known = file_rows.blobs_present(tx, target, rows)
+            for _ in pool.map(partial(_copy_file, stores, target, beat, known), rows):
                 beat(0)
-        with stores.catalog.write() as tx:
-            _reveal_files(tx, rows, target)
+            with stores.catalog.write() as tx:
+                _reveal_files(tx, rows, target)

@@ -5,8 +5,9 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from config.settings import Settings, SettingsError
-from storage.blobs import s3
+from storage.blobs import gcs, s3
 from storage.blobs.clients import Limits
+from storage.blobs.gcs import GcsBlobs
 from storage.blobs.local import LocalBlobs
 from storage.blobs.plain import PlainFolder
 from storage.blobs.s3 import S3Blobs
@@ -49,7 +50,7 @@ def connect(settings: Settings, *, notices: Notices | None = None) -> Stores:
         documents=ByteCache(settings.document_cache_bytes),
         base_url=settings.external_url or settings.internal_url,
         query_steps=settings.jmespath_visits,
-        checkout_parallel=settings.checkout_parallel,
+        copy_parallel=settings.copy_parallel,
         mail=_mailer(settings),
     )
 
@@ -79,6 +80,8 @@ def _bucket(settings: Settings, name: str, url: str) -> BlobStore:
             return LocalBlobs(_folder(name, url), UrlSigner(key, name))
         case "s3":
             return s3.open_bucket(url, _limits(settings))
+        case "gs":
+            return gcs.open_bucket(url, _limits(settings))
     raise SettingsError(f"no engine for bucket {name}: {url}")
 
 
@@ -143,7 +146,7 @@ def _destinations(
 
     def destination(replica: Replica, name: str) -> BlobStore:
         bucket = replicas[replica]
-        if isinstance(bucket, S3Blobs):
+        if isinstance(bucket, S3Blobs | GcsBlobs):
             return bucket.sibling(name)
         root = home / "checkouts" / "destinations" / replica / name
         if not root.is_dir():

@@ -27,7 +27,7 @@ class Stores:
     """Where the API is reached from outside, for URLs in messages."""
     query_steps: int
     """Steps that one stored query may take."""
-    checkout_parallel: int
-    """Copies in flight of one checkout."""
+    copy_parallel: int
+    """Copies in flight of one bundle or checkout."""
     mail: Callable[[str, str, str], None] | None = None
     """Sends (to, subject, body); None where no mail server is configured."""

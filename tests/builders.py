@@ -55,7 +55,7 @@ def build_stores(
         documents=ByteCache(1 << 20),
         base_url="",
         query_steps=MAX_STEPS,
-        checkout_parallel=2,
+        copy_parallel=2,
     )
 
 

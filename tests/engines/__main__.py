@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import click
 
 from tests.engines import starting
+from tests.engines.running import stop
 from tests.engines.starting import ENGINES, TOOLS
 
 NAMES = click.Choice([*ENGINES, *TOOLS])
-STOP_S = 30.0
 
 
 @click.group()
@@ -73,9 +73,8 @@ def _carry_out(command: Sequence[str], environ: dict[str, str]) -> int:
     try:
         return process.wait()
     finally:
-        if process.poll() is None:
-            process.terminate()
-            process.wait(STOP_S)
+        # As by the keyboard: then a test runner stops what its tests have started.
+        stop(process, signal.SIGINT)
         click.echo(f"engines: {shlex.join(command)[:80]} ended with {process.returncode}")
 
 

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from opensearchpy import OpenSearch
@@ -45,7 +45,7 @@ class Place:
 
     url: str
     user: str = ""
-    password: str = ""
+    password: str = field(default="", repr=False)
     authority: str | None = None
 
 

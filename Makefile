@@ -57,6 +57,11 @@ drill: $(DEV_READY) ## Kill workers and empty the queue while bundles are deposi
 bench: $(DEV_READY) ## Measure; the numbers go into bench/RESULTS.md
 	$(BIN)/python -m bench
 
+.PHONY: bench-real
+bench-real: $(DEV_READY) ## Measure on the real engines, beside what one would use instead
+	$(REAL) --tool s5cmd --tool rclone --only redis --only postgres --only s3 --only gcs \
+		--only opensearch -- $(BIN)/python -m bench real
+
 .PHONY: docs
 docs: $(DEV_READY) ## Write the tables of docs/operations.md from the code
 	$(BIN)/python -m tests.reference

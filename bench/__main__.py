@@ -1,6 +1,7 @@
 """Runs every bench, or those named, and writes what they print into RESULTS.md.
 
-Run as `python -m bench [name ...]`; what was not run keeps its figures of before.
+Run as `python -m bench [name ...]`, or `python -m bench real` for those on the real engines, which
+the environment names; what was not run keeps its figures of before.
 """
 
 import io
@@ -16,6 +17,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench import checksums, deliveries, latency, listing, load, manifests
+from bench.real import callbacks, copies, engines, listings, scaling
+from bench.real import latency as real_latency
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
 FENCE = "```"
@@ -24,7 +27,9 @@ NOTE = (
     " number of cores means that others worked at the same time."
 )
 
-BENCHES: Mapping[str, tuple[Callable[[], None], str]] = {
+Benches = Mapping[str, tuple[Callable[[], None], str]]
+
+EMBEDDED: Benches = {
     "checksums": (checksums.main, "aim: 1.8 times sequential hashing, 0.95 of MD5 alone"),
     "manifests": (manifests.main, "aim: at most 10 times the standard library, below 1.5 s"),
     "listing": (listing.main, "aim: the same at every size"),
@@ -32,6 +37,14 @@ BENCHES: Mapping[str, tuple[Callable[[], None], str]] = {
     "latency": (latency.main, "aim: below a second at 20 bundles a second"),
     "load": (load.main, "aim: none; shows where the processor's time goes"),
 }
+REAL: Benches = {
+    "real-copies": (copies.main, "aim: 0.9 of the best tool, 5 times the plain loop"),
+    "real-listings": (listings.main, "aim: 10 times list_objects_v2"),
+    "real-callbacks": (callbacks.main, "aim: 4 times an actor with requests"),
+    "real-latency": (real_latency.main, "aim: p50 100 ms and p95 300 ms at 50 bundles a second"),
+    "real-scaling": (scaling.main, "aim: 1.7 times with two processes"),
+}
+BENCHES: Benches = {**EMBEDDED, **REAL}
 
 
 class Both(io.StringIO):
@@ -47,11 +60,12 @@ class Both(io.StringIO):
 def main(names: list[str]) -> None:
     """Run, and write the results after each, so that an interrupted run keeps what it has."""
     logging.disable(logging.CRITICAL)
-    unknown = set(names) - set(BENCHES)
+    wanted = list(REAL) if names == ["real"] else names or list(EMBEDDED)
+    unknown = set(wanted) - set(BENCHES)
     if unknown:
-        sys.exit(f"no bench {', '.join(sorted(unknown))}; there are {', '.join(BENCHES)}")
+        sys.exit(f"no bench {', '.join(sorted(unknown))}; there are real, {', '.join(BENCHES)}")
     sections = _read()
-    for name in names or BENCHES:
+    for name in wanted:
         print(f"== {name}")
         sections[name] = _section(name)
         RESULTS.write_text(_document(sections))
@@ -66,8 +80,12 @@ def _section(name: str) -> str:
     about = (sys.modules[run.__module__].__doc__ or "").partition("\n\n")[0]
     return (
         f"## {name}\n\n{about} ({aim})\n\n{FENCE}\n{printed.getvalue().rstrip()}\n{FENCE}\n\n"
-        f"{_machine()}; load {os.getloadavg()[0]:.1f} at the end of {took:.0f} s.\n"
+        f"{_machine()}{_engines(name)}; load {os.getloadavg()[0]:.1f} at the end of {took:.0f} s.\n"
     )
+
+
+def _engines(name: str) -> str:
+    return f", {engines.versions()}" if name in REAL else ""
 
 
 def _machine() -> str:
@@ -98,7 +116,7 @@ def _read() -> dict[str, str]:
 def _document(sections: Mapping[str, str]) -> str:
     """The whole page, in the order of the benches."""
     ordered = [sections[name] for name in BENCHES if name in sections]
-    return "\n".join([f"# Results of `make bench`\n\n{NOTE}\n", *ordered])
+    return "\n".join([f"# Results of `make bench` and `make bench-real`\n\n{NOTE}\n", *ordered])
 
 
 if __name__ == "__main__":

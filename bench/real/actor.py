@@ -27,7 +27,7 @@ Send = Callable[..., requests.Response]
 
 def run(redis_url: str, wanted: Sequence[Request], way: str) -> float:
     """Seconds from the first to the last of these, enqueued before."""
-    broker = RedisBroker(url=redis_url)  # type: ignore[no-untyped-call]
+    broker = RedisBroker(url=redis_url)
     broker.flush_all()  # type: ignore[no-untyped-call]
     post = _declared(broker, requests.request, threading.Semaphore())
     for request in wanted:

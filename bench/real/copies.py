@@ -26,8 +26,8 @@ from storage.stores import Stores
 from workers.actors import STEPS
 from workers.claims import Working, work
 
-MANY = Shape(200, 64 * 1024)
-LARGE = Shape(2, 64 * 1024 * 1024)
+MANY = Shape(1_000, 64 * 1024)
+LARGE = Shape(16, 64 * 1024 * 1024)
 
 AWAY_MS = 10
 """A round trip within a region, to a busy bucket."""

@@ -45,7 +45,8 @@ def url(engine: str) -> str:
 
 def tool(name: str) -> str:
     """The path of a program that a user would take instead; Missing."""
-    found = shutil.which(name) or shutil.which(name, path=str(TOOLS))
+    installed = [str(path) for path in sorted(TOOLS.glob(f"{name}-v*"))]
+    found = installed[-1] if installed else shutil.which(name)
     if found is None:
         raise Missing(f"{name} is not installed")
     return found
@@ -66,7 +67,8 @@ def s3() -> Any:
 def gcs() -> Any:
     """The same for Google's."""
     options = {"api_endpoint": endpoint("gcs")}
-    return Client("bench", credentials=AnonymousCredentials(), client_options=options)
+    nobody = AnonymousCredentials()  # type: ignore[no-untyped-call]
+    return Client("bench", credentials=nobody, client_options=options)
 
 
 def bucket(engine: str) -> str:
@@ -148,8 +150,9 @@ def _run(statement: str) -> None:
 def versions() -> str:
     """What was measured on: every engine that is there, as it names itself."""
     known = {"postgres": _postgres, "redis": _redis, "opensearch": _opensearch}
-    told = [known[name]() if name in known else _server(name) for name in VARIABLES if has(name)]
-    return ", ".join(told)
+    told = [ask() for name, ask in known.items() if has(name)]
+    programs = [path.name.replace("-v", " ") for path in sorted(TOOLS.glob("*-v*"))]
+    return ", ".join([*told, *programs])
 
 
 def has(engine: str) -> bool:
@@ -173,10 +176,3 @@ def _redis() -> str:
 def _opensearch() -> str:
     answer = httpx.get(url("opensearch"), trust_env=False).json()
     return f"OpenSearch {answer['version']['number']}"
-
-
-def _server(engine: str) -> str:
-    """Servers of buckets say their names at most."""
-    said = httpx.get(endpoint(engine), trust_env=False).headers.get("Server", "")
-    named = {"s3": "S3", "gcs": "GCS"}[engine]
-    return f"{named} by {said}" if said else named

@@ -22,6 +22,7 @@ from pipelines.limits import ETAG_CHUNK, MB
 from pipelines.manifests import NewBundle, NewEntry, Written
 from storage import keys
 from storage.blobs.clients import Limits
+from storage.blobs.gcs import open_bucket as open_gcs
 from storage.blobs.s3 import open_bucket as open_s3
 from storage.catalog import Catalog
 from storage.catalog import files as file_rows
@@ -57,7 +58,8 @@ class Shape:
 
 def blobs(bucket_url: str) -> BlobStore:
     """A bucket as the store opens it."""
-    return open_s3(bucket_url, Limits())
+    opener = open_s3 if bucket_url.startswith("s3:") else open_gcs
+    return opener(bucket_url, Limits())
 
 
 @contextmanager

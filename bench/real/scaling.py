@@ -25,6 +25,7 @@ from sqlalchemy import func, select
 
 from bench import deliveries, processors
 from bench.real import distance, engines, holding
+from bench.rows import version
 from config.settings import load
 from pipelines import areas, ingest
 from pipelines.areas import Incoming
@@ -119,7 +120,7 @@ def _staged(stores: Stores, area: str, number: int) -> tuple[Todo, ...]:
     incoming = Incoming(area, name, holding.TYPE, iter([data]), SMALL, SMALL)
     areas.receive(stores, incoming, AUTHOR)
     url = keys.area_url(stores.base_url, area, name)
-    deposit = ingest.Deposit(FQID(str(uuid4()), holding.version(0)), "aws", url, 1)
+    deposit = ingest.Deposit(FQID(str(uuid4()), version(0)), "aws", url, 1)
     return ingest.deposit(stores, deposit, AUTHOR).todo
 
 

@@ -27,8 +27,8 @@ Send = Callable[..., requests.Response]
 
 def run(redis_url: str, wanted: Sequence[Request], way: str) -> float:
     """Seconds from the first to the last of these, enqueued before."""
-    broker = RedisBroker(url=redis_url)
-    broker.flush_all()  # type: ignore[no-untyped-call]
+    broker = RedisBroker(url=redis_url)  # type: ignore[no-untyped-call]
+    broker.flush_all()
     post = _declared(broker, requests.request, threading.Semaphore())
     for request in wanted:
         headers = dict(request.headers)

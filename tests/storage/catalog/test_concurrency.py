@@ -1,11 +1,13 @@
 """What many processes do to the catalog at the same instant. SQLite hides most of it: one writer
 at a time; PostgreSQL does not."""
 
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
 import pytest
+from sqlalchemy import text
 
 from storage.catalog import (
     Catalog,
@@ -170,6 +172,30 @@ def test_a_number_once_given_stays(catalog: Catalog) -> None:
         assert places.items() <= now.items()
         assert sorted(now.values()) == list(range(1, len(now) + 1))
         places = now
+
+
+def test_a_sequencer_waits_for_the_other_ones_numbers(server: Catalog) -> None:
+    with server.write() as tx:
+        for number in range(3):
+            events.append(tx, "CREATE", "aws", FQID(new_uuid(), version(number)), 1)
+
+    def number() -> int:
+        with server.write() as tx:
+            return events.number(tx)
+
+    with ThreadPoolExecutor(1) as pool:
+        with server.write() as tx:
+            assert events.number(tx) == 3
+            with server.write() as late:
+                ident = events.append(late, "CREATE", "aws", FQID(new_uuid(), version()), 1)
+                late.execute(text("UPDATE events SET at_us = 0 WHERE id = :id"), {"id": ident})
+            other = pool.submit(number)
+            time.sleep(0.2)
+            assert not other.done()
+        assert other.result() == 1
+    with server.read() as tx:
+        found = tx.exec_driver_sql("SELECT id FROM events ORDER BY seq").scalars().all()
+    assert found[3] == ident
 
 
 def test_no_owner_gets_one_more_than_the_quota(catalog: Catalog) -> None:

@@ -133,19 +133,16 @@ class GcsBlobs:
         return rewrite(original, self._bucket, target_key, resume=resume, progress=progress)
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[BlobInfo]:
-        """See BlobStore."""
-        start: str | None = after
-        while start is not None:
-            entries = gcs_reading.listed(self._bucket, prefix, start=start)
-            start = None
-            for entry in entries:
+        """See BlobStore; unfinished uploads, of which there may be thousands, are jumped over."""
+        for start in (after, max(after, _BEYOND_HIDDEN, key=str.encode)):
+            for entry in gcs_reading.listed(self._bucket, prefix, start=start):
                 key = entry["name"]
                 if key.startswith(HIDDEN):
-                    # There may be thousands of them: the listing goes on behind.
-                    start = _BEYOND_HIDDEN
                     break
                 if key != after:
                     yield BlobInfo(key, int(entry["size"]), str(entry["generation"]))
+            else:
+                return
 
     def delete(self, key: str, *, pin: str | None = None) -> None:
         """See BlobStore."""

@@ -25,8 +25,8 @@ def running(home: Path) -> Iterator[Running]:
         "port": str(port),
         "public-host": f"127.0.0.1:{port}",
         "external-url": address,
-        "backend": "filesystem",
-        "filesystem-root": str(home / "gcs"),
+        # In a folder, keys are paths: some cannot be stored, and `..` climbs.
+        "backend": "memory",
         "log-level": "warn",
     }
     words = [word for name, value in options.items() for word in (f"-{name}", value)]

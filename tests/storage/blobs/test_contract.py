@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.storage.blobs.backend_gcs import GCS
+from tests.storage.blobs.backend_gcs import EXCUSED, GCS
 from tests.storage.blobs.backend_local import local
 from tests.storage.blobs.backend_s3 import S3
 from tests.storage.contracts.blob_store import Backend, BlobStoreContract
@@ -21,5 +21,8 @@ BACKENDS: dict[str, Callable[[Path], AbstractContextManager[Backend]]] = {
 class TestBlobStores(BlobStoreContract):
     @pytest.fixture(params=BACKENDS)
     def backend(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
+        excuse = EXCUSED.get(request.function.__name__) if request.param == "gcs-server" else None
+        if excuse:
+            request.applymarker(pytest.mark.xfail(reason=f"gcs-server: {excuse}"))
         with BACKENDS[request.param](tmp_path) as backend:
             yield backend

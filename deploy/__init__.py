@@ -1,0 +1,1 @@
+"""What a deployment runs beside the store's own processes."""

@@ -70,8 +70,8 @@ class Chains:
     def _is_deep(self, queue: str) -> bool:
         now = time.monotonic()
         if now - self._looked.get(queue, -_LOOK_EVERY_S) >= _LOOK_EVERY_S:
-            self._looked[queue] = now
             self._deep[queue] = self._broker.depth(queue) > DEEP
+            self._looked[queue] = now
         return self._deep[queue]
 
 

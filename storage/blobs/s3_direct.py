@@ -208,7 +208,7 @@ def _read(verb: str, answer: Any) -> dict[str, Any] | None:
     length = answer.headers.get("content-length")
     if verb == "get_object":
         reply["Body"] = StreamingBody(answer.raw, length)
-    if length is not None:
+    if length and length.isdecimal():
         reply["ContentLength"] = int(length)
     return _with_result(reply, answer.content) if verb == "copy_object" else reply
 

@@ -19,6 +19,7 @@ CUT = 0.25
 """Share of blocks of answers that end in the middle, and their connection with them."""
 LINGER_S = 2.0
 
+HEAD_ENDS = b"\r\n\r\n"
 UNAVAILABLE = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\n"
     b"Content-Length: 9\r\nConnection: close\r\n\r\nslow down"
@@ -122,13 +123,18 @@ class Proxy:
     async def _answering(self, answers: asyncio.StreamReader, hears: asyncio.StreamWriter) -> None:
         while block := await answers.read(BLOCK):
             if self.mode is Mode.TRUNCATE and self._rng.random() < CUT:
-                hears.write(block[: self._rng.randrange(len(block))])
+                hears.write(block[: self._rng.randint(_head(block), len(block) - 1)])
                 await hears.drain()
                 return
             if self.mode is Mode.SLOW:
                 await asyncio.sleep(len(block) / SLOW_BYTES)
             hears.write(block)
             await hears.drain()
+
+
+def _head(block: bytes) -> int:
+    """Where it may be cut: an answer that lacks headers cannot be told from a short one."""
+    return min(block.find(HEAD_ENDS) + len(HEAD_ENDS), len(block) - 1)
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from tests.drill.buckets import Bucket, GcsBucket, S3Bucket
 from tests.engines import gcs, opensearch, postgres, running, s3
 from tests.engines import redis as redis_engine
 from tests.engines.running import Running
+from tests.storage.blobs import backend_gcs
 
 ENGINES: Mapping[str, ModuleType] = {
     "postgres": postgres,
@@ -70,6 +71,9 @@ def real(home: Path, rng: Random, *, excused: frozenset[str]) -> Iterator[Stand]
     for name in wanted:
         _install(name)
     with ExitStack() as stack:
+        if "gcs" in wanted:
+            # Whose server believes anybody; only who signs URLs must be somebody.
+            stack.enter_context(backend_gcs.running(_folder(home, "account")))
         started: dict[str, Running] = {
             name: stack.enter_context(ENGINES[name].running(_folder(home, name))) for name in wanted
         }

@@ -59,7 +59,12 @@ class Bucket:
     def ask(self, call: Call) -> Reply:
         """One call; what it answers."""
         data = self.send(call).data
-        reply: Reply = json.loads(data) if data else {}
+        try:
+            reply: Reply = json.loads(data) if data else {}
+        except ValueError as error:
+            raise Unavailable(
+                f"GCS bucket {self.name} is answered for by something else"
+            ) from error
         return reply
 
     def send(self, call: Call) -> urllib3.BaseHTTPResponse:

@@ -107,28 +107,29 @@ class Connection:
         """Who signs URLs, and with what: a key of our own, else a service account's by IAM, which
         is a call for each URL."""
         if self._signer is None:
-            self._signer = self._found_signer()
+            self._signer = signer_of(self._credentials, self._tokens)
         return self._signer
-
-    def _found_signer(self) -> tuple[str, Sign]:
-        credentials: Any = self._credentials
-        if isinstance(credentials, Signing):
-            return str(credentials.signer_email), credentials.sign_bytes
-        if not hasattr(credentials, "service_account_email"):
-            raise Unavailable("there is no GCS service account to sign a URL with")
-        credentials = with_scopes_if_required(credentials, _SIGNING_SCOPES)  # type: ignore[no-untyped-call]
-        # Until it was asked for a token, a machine's account does not know its own name.
-        credentials.refresh(self._tokens)
-        email = credentials.service_account_email
-        if not email:
-            raise Unavailable("the GCS credentials act for no service account that could sign URLs")
-        by_iam = iam.Signer(self._tokens, credentials, email)  # type: ignore[no-untyped-call]
-        return str(email), by_iam.sign
 
     @property
     def public(self) -> str:
         """The endpoint as strangers find it."""
         return (self._server.public or self.base).rstrip("/")
+
+
+def signer_of(credentials: Any, tokens: Any) -> tuple[str, Sign]:
+    """A service account's name, and what signs for it; `tokens` sends requests to Google."""
+    if isinstance(credentials, Signing):
+        return str(credentials.signer_email), credentials.sign_bytes
+    if not hasattr(credentials, "service_account_email"):
+        raise Unavailable("there is no GCS service account to sign a URL with")
+    credentials = with_scopes_if_required(credentials, _SIGNING_SCOPES)  # type: ignore[no-untyped-call]
+    # Until it was asked for a token, a machine's account does not know its own name.
+    credentials.refresh(tokens)
+    email = credentials.service_account_email
+    if not email:
+        raise Unavailable("the GCS credentials act for no service account that could sign URLs")
+    by_iam = iam.Signer(tokens, credentials, email)  # type: ignore[no-untyped-call]
+    return str(email), by_iam.sign
 
 
 def _endpoint(server: Server) -> str:

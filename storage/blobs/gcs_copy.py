@@ -6,7 +6,7 @@ from typing import Final
 from storage.blobs.gcs_asking import FREE, Bucket, Reply
 from storage.blobs.gcs_client import Call
 from storage.blobs.gcs_reading import TOLD, gone, info_of
-from storage.errors import AlreadyExists, NotFound, StoreError, Unavailable
+from storage.errors import AlreadyExists, NotFound, SourceChanged, StoreError, Unavailable
 from storage.protocols import BlobInfo, Progress
 
 _WANTED: Final = f"done,rewriteToken,totalBytesRewritten,resource({TOLD})"
@@ -76,7 +76,7 @@ def _once(original: Original, target: Bucket, key: str, token: str | None) -> Re
 def _missing(original: Original, target: Bucket, error: StoreError) -> StoreError:
     """What a 404 means: the original is gone or changed, or a bucket is not there."""
     why = gone(original.bucket, original.key)
-    if isinstance(why, NotFound):
+    if not isinstance(why, SourceChanged):
         return why
     try:
         target.expect()

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from storage.blobs import gcs_reading
 from storage.blobs.gcs_asking import Bucket
 from storage.blobs.gcs_client import Connection
-from storage.errors import Forbidden, Invalid, NotFound, SourceChanged, StoreError, Unprocessable
+from storage.errors import Forbidden, Invalid, NotFound, StoreError, Unprocessable
 from storage.protocols import BlobInfo
 
 
@@ -28,9 +28,7 @@ class GcsSource:
             yield from gcs_reading.stream(
                 self._bucket, self._key, pin=pin, start=start, length=length
             )
-        except NotFound as error:
-            raise SourceChanged("the source is no longer what it was") from error
-        except (Forbidden, Invalid) as error:
+        except (NotFound, Forbidden, Invalid) as error:
             raise _unreadable(error) from error
 
 

@@ -30,13 +30,14 @@ _SESSION = re.compile(r"/session/([0-9a-f]+)")
 
 @dataclass
 class Trouble:
-    """For the next `times` requests whose `METHOD path?query` matches: answer with `status`, before
-    or (`done`) after having done it; wait; send only the first bytes of a body (`cut`); hang up
-    after so many bytes of the request's (`deaf`)."""
+    """For the next `times` requests whose `METHOD path?query` matches: answer with `status` and
+    what is `said`, instead of or (`done`) after doing it; wait; send only the first bytes of a body
+    (`cut`); hang up after so many bytes of the request's (`deaf`)."""
 
     where: str
     times: int = 1
     status: int = 0
+    said: str = "trouble"
     done: bool = False
     wait_s: float = 0.0
     cut: int | None = None
@@ -51,6 +52,7 @@ class Session:
     resource: dict[str, Any]
     params: dict[str, str]
     data: bytearray = field(default_factory=bytearray)
+    made: Stored | None = None
 
 
 @dataclass
@@ -106,7 +108,7 @@ class Handler(BaseHTTPRequestHandler):
             if not trouble.status or trouble.done:
                 answer = self._answer(body)
             if trouble.status:
-                answer = Answer(trouble.status, b"trouble")
+                answer = Answer(trouble.status, trouble.said.encode())
         except Refused as refused:
             words = {"error": {"code": refused.status, "message": refused.message}}
             answer = Answer(refused.status, json.dumps(words).encode())
@@ -201,6 +203,8 @@ class Handler(BaseHTTPRequestHandler):
             del self.gcs.sessions[ident]
             return Answer(499)
         session = self.gcs.sessions[ident]
+        if session.made:
+            return _json(session.made.resource(), session.params)
         reach, _, total = self.headers["Content-Range"].removeprefix("bytes ").partition("/")
         if reach != "*":
             if int(reach.partition("-")[0]) != len(session.data):
@@ -210,9 +214,8 @@ class Handler(BaseHTTPRequestHandler):
             last = len(session.data) - 1
             return Answer(308, b"", {"Range": f"bytes=0-{last}"} if session.data else {})
         put = self.gcs.objects.put
-        made = put(session.bucket, session.resource, bytes(session.data), session.params)
-        del self.gcs.sessions[ident]
-        return _json(made.resource(), session.params)
+        session.made = put(session.bucket, session.resource, bytes(session.data), session.params)
+        return _json(session.made.resource(), session.params)
 
     def _media(self, found: Stored) -> Answer:
         headers = {

@@ -81,7 +81,7 @@ def test_a_changed_or_deleted_object_is_noticed(gcs: Gcs, connection: Connection
     with pytest.raises(SourceChanged):
         list(source(connection, "k").read(pin))
     gcs.objects.delete("staging", "k", {})
-    with pytest.raises(SourceChanged):
+    with pytest.raises(Unprocessable):
         list(source(connection, "k").read(pin))
 
 

@@ -1,0 +1,373 @@
+"""What GCS does in its own way."""
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import google_crc32c
+import pytest
+
+from config.settings import SettingsError
+from storage.blobs.clients import Limits
+from storage.blobs.gcs import GcsBlobs, open_bucket
+from storage.errors import (
+    AlreadyExists,
+    Forbidden,
+    Invalid,
+    NotFound,
+    RangeNotSatisfiable,
+    StoreError,
+    Unavailable,
+)
+from storage.protocols import DEFAULT_TYPE
+from tests.storage.blobs.backend_gcs import fetch, new_bucket, opened, running
+from tests.storage.blobs.gcs_server import Gcs, Trouble
+
+PART = 64 * 1024**2
+
+
+@pytest.fixture
+def gcs(tmp_path: Path) -> Iterator[Gcs]:
+    with running(tmp_path) as gcs:
+        yield gcs
+
+
+@pytest.fixture
+def store(gcs: Gcs) -> GcsBlobs:
+    store = new_bucket(gcs)
+    store.put("warm", b"")
+    gcs.asked.clear()
+    return store
+
+
+def crc32c(data: bytes) -> str:
+    return f"{google_crc32c.value(data):08x}"
+
+
+# Calls
+
+
+def test_small_objects_cost_one_call_each_and_tell_their_checksum(
+    gcs: Gcs, store: GcsBlobs
+) -> None:
+    put = store.put("k", b"bytes", content_type="x/y", metadata={"a": "b"})
+    head = store.head("k")
+    copied = store.copy(store, "k", "copy", pin=None, part_size=PART, size=5)
+    assert b"".join(store.read("k", pin=put.pin)) == b"bytes"
+    store.delete("copy", pin=copied.pin if copied else None)
+    assert len(gcs.asked) == 5
+    assert {info.crc32c for info in (put, head, copied) if info} == {crc32c(b"bytes")}
+
+
+def test_a_thousand_and_one_names_are_two_calls(gcs: Gcs, store: GcsBlobs) -> None:
+    for number in range(1001):
+        gcs.objects.put(store.name, {"name": f"n/{number:04}"}, b"", {})
+    assert len(list(store.list("n/"))) == 1001
+    assert len(gcs.asked) == 2
+    assert all("fields=items%28name%2Csize%2Cgeneration%29" in line for line in gcs.asked)
+
+
+def test_an_upload_of_one_part_costs_few_calls(gcs: Gcs, store: GcsBlobs) -> None:
+    upload = store.upload("k", part_size=PART, content_type=DEFAULT_TYPE)
+    upload.part(1, [b"content"])
+    info = upload.complete()
+    assert info.crc32c == crc32c(b"content")
+    assert gcs.asked[4].partition("?")[0].endswith("/o/k/compose")
+    assert len(gcs.asked) == 5 + 3, "cleared away: its words, a listing, its component"
+
+
+# Content types and metadata
+
+
+def test_no_object_has_a_content_type_of_googles(gcs: Gcs, store: GcsBlobs) -> None:
+    store.put("plain", b"")
+    store.put("typed", b"", content_type="text/plain")
+    upload = store.upload("uploaded", part_size=PART, content_type="text/plain")
+    upload.part(1, [b"x"])
+    upload.complete({"late": "1"})
+    for key in ("plain", "typed", "uploaded"):
+        assert "contentType" not in gcs.objects.get(store.name, key, {}).resource()
+    assert gcs.objects.get(store.name, "plain", {}).metadata == {}
+    assert store.head("plain").content_type == DEFAULT_TYPE
+    assert store.head("typed").metadata == {}
+    assert (store.head("uploaded").content_type, store.head("uploaded").metadata) == (
+        "text/plain",
+        {"late": "1"},
+    )
+
+
+def test_what_others_put_there_keeps_its_type(gcs: Gcs, store: GcsBlobs) -> None:
+    gcs.objects.put(store.name, {"name": "k", "contentType": "image/png"}, b"", {})
+    assert store.head("k").content_type == "image/png"
+
+
+# Keys and listings
+
+
+@pytest.mark.parametrize("key", [".", "..", ".uploads/", ".uploads/x"])
+def test_a_key_that_google_or_the_store_has_taken_is_invalid(store: GcsBlobs, key: str) -> None:
+    for verb in (store.head, store.delete, lambda key: store.put(key, b"")):
+        with pytest.raises(Invalid):
+            verb(key)
+
+
+def test_a_listing_jumps_over_unfinished_uploads(gcs: Gcs, store: GcsBlobs) -> None:
+    for key in (".a", ".z", "b"):
+        store.put(key, b"")
+    upload = store.upload("k", part_size=1, content_type=DEFAULT_TYPE)
+    for number in range(1, 2500):
+        name = f".uploads/{upload.token}/{number:05}"
+        gcs.objects.put(store.name, {"name": name}, b"x", {})
+    gcs.asked.clear()
+    assert [info.key for info in store.list("")] == [".a", ".z", "b", "warm"]
+    assert len(gcs.asked) == 2
+    assert [info.key for info in store.list("", after=".uploads/0")] == [".z", "b", "warm"]
+    assert list(store.list(".uploads/")) == []
+
+
+# Uploads
+
+
+def test_more_parts_than_one_compose_takes(gcs: Gcs, store: GcsBlobs) -> None:
+    upload = store.upload("k", part_size=2, content_type=DEFAULT_TYPE, metadata={"a": "b"})
+    expected = b""
+    for number in range(1, 1100):
+        data = b"%02d" % (number % 100) if number < 1099 else b"!"
+        gcs.objects.put(store.name, {"name": f".uploads/{upload.token}/{number:05}"}, data, {})
+        expected += data
+    info = upload.complete()
+    assert b"".join(store.read("k")) == expected
+    assert (info.size, info.crc32c, info.metadata) == (len(expected), crc32c(expected), {"a": "b"})
+    composes = [line for line in gcs.asked if "/compose?" in line]
+    assert len(composes) == 35 + 2 + 1
+    assert [line for line in composes if "ifGenerationMatch=0" in line] == composes[-1:]
+    with gcs.objects.bucket(store.name) as objects:
+        assert set(objects) == {"k", "warm"}
+
+
+def test_what_cannot_be_cleared_away_is_left_to_the_sweep(gcs: Gcs, store: GcsBlobs) -> None:
+    upload = store.upload("k", part_size=2, content_type=DEFAULT_TYPE)
+    upload.part(1, [b"x"])
+    gcs.trouble.append(Trouble("DELETE", times=99, status=503))
+    assert upload.complete().size == 1
+    gcs.trouble.clear()
+    assert store.sweep_temporaries(-60, now=0) == 0
+    assert store.sweep_temporaries(-60, now=9e9) == 1
+    with gcs.objects.bucket(store.name) as objects:
+        assert set(objects) == {"k", "warm"}
+
+
+def test_an_upload_of_which_a_part_came_lately_is_not_swept(gcs: Gcs, store: GcsBlobs) -> None:
+    old, going = (store.upload("k", part_size=2, content_type=DEFAULT_TYPE) for _ in range(2))
+    long_ago = gcs.objects.get(store.name, "warm", {}).updated.replace(year=2020)
+    for upload in (old, going):
+        gcs.objects.age(store.name, f".uploads/{upload.token}/", long_ago)
+    going.part(1, [b"x"])
+    assert store.sweep_temporaries(3600, now=long_ago.timestamp() + 7200) == 1
+    assert going.parts() == {1: 1}
+    with pytest.raises(NotFound):
+        old.parts()
+
+
+def test_the_words_of_an_upload_are_a_frozen_format(gcs: Gcs, store: GcsBlobs) -> None:
+    token = "0123456789abcdef" * 2
+    words = {"key": "k", "part_size": 2, "content_type": "x/y", "metadata": {"a": "b"}}
+    name = f".uploads/{token}/words"
+    gcs.objects.put(store.name, {"name": name}, json.dumps(words).encode(), {})
+    gcs.objects.put(store.name, {"name": f".uploads/{token}/00001"}, b"x", {})
+    upload = store.upload("k", part_size=9, content_type="", token=token)
+    assert upload.parts() == {1: 1}
+    assert upload.complete().metadata == {"a": "b"}
+    begun = store.upload("k", part_size=2, content_type="x/y", metadata={"a": "b"})
+    stored = gcs.objects.get(store.name, f".uploads/{begun.token}/words", {})
+    assert json.loads(stored.data) == words
+
+
+def test_a_part_that_was_stored_again_meanwhile_is_not_mixed_in(gcs: Gcs, store: GcsBlobs) -> None:
+    upload = store.upload("k", part_size=2, content_type=DEFAULT_TYPE)
+    upload.part(1, [b"ab"])
+    listed = upload._components()
+    upload.part(1, [b"cd"])
+    with pytest.raises(Unavailable, match="again"):
+        upload._made(list(listed.values()), {}, {})
+    assert upload.complete().crc32c == crc32c(b"cd")
+
+
+# Where and who
+
+
+def test_a_bucket_that_is_not_there_is_a_fault_of_the_installation(gcs: Gcs) -> None:
+    there, absent = new_bucket(gcs), opened(gcs.endpoint, "absent")
+    pin = there.put("k", b"x").pin
+    for attempt in (
+        lambda: absent.head("k"),
+        lambda: absent.put("k", b""),
+        lambda: absent.delete("k"),
+        lambda: list(absent.read("k")),
+        lambda: list(absent.list("")),
+        lambda: absent.upload("k", part_size=1, content_type=DEFAULT_TYPE),
+        lambda: absent.copy(there, "k", "k", pin=None, part_size=PART),
+        lambda: absent.copy(there, "k", "k", pin=pin, part_size=PART),
+        lambda: there.copy(absent, "k", "l", pin=None, part_size=PART),
+    ):
+        with pytest.raises(Unavailable, match="absent"):
+            attempt()
+
+
+def test_a_sibling_is_a_bucket_that_is_there_and_ours_to_write(gcs: Gcs, store: GcsBlobs) -> None:
+    gcs.objects.make_bucket("beside")
+    sibling = store.sibling("beside")
+    sibling.put("k", b"x")
+    assert [info.key for info in sibling.list("")] == ["k"]
+    with pytest.raises(NotFound):
+        store.sibling("nowhere")
+    gcs.trouble.append(Trouble("/beside/", status=403))
+    with pytest.raises(Forbidden):
+        store.sibling("beside")
+
+
+def test_a_token_that_was_withdrawn_is_asked_for_anew(gcs: Gcs, store: GcsBlobs) -> None:
+    gcs.tokens.withdraw()
+    assert store.put("k", b"x").size == 1
+
+
+def test_a_server_of_ones_own_may_believe_anybody_but_signs_nothing(
+    gcs: Gcs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS")
+    store = opened(gcs.endpoint, "b", Limits(attempts=1))
+    with pytest.raises(Unavailable, match="credentials"):
+        store.head("k")
+    with pytest.raises(Unavailable, match="sign"):
+        store.sign("k", expires_s=60)
+
+
+def test_the_ambient_emulator_is_found(gcs: Gcs, monkeypatch: pytest.MonkeyPatch) -> None:
+    gcs.objects.make_bucket("b")
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs.endpoint)
+    store = open_bucket("gs://b", Limits(read_s=7))
+    store.put("k", b"x")
+    assert [info.key for info in store.list("")] == ["k"]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "gs://",
+        "gs://b/k",
+        "s3://b",
+        "gs://b?region=x",
+        "gs://b?endpoint=ftp://x",
+        "gs://b?public=x",
+    ],
+)
+def test_a_url_that_cannot_be_used_stops_the_start(url: str) -> None:
+    with pytest.raises(SettingsError, match="bucket URL"):
+        open_bucket(url, Limits())
+
+
+# Signed URLs
+
+
+def test_a_signed_url_names_the_public_endpoint(gcs: Gcs, store: GcsBlobs) -> None:
+    public = gcs.endpoint.replace("127.0.0.1", "localhost")
+    store.put("a b/ü", b"content", content_type="text/plain")
+    named = open_bucket(f"gs://{store.name}?endpoint={gcs.endpoint}&public={public}/", Limits())
+    url = named.sign("a b/ü", expires_s=60, content_type="text/html; charset=utf-8")
+    assert url.startswith(f"{public}/{store.name}/a%20b/%C3%BC?")
+    assert fetch(url).content_type == "text/html; charset=utf-8"
+
+
+def test_headers_that_break_lines_are_not_signed(store: GcsBlobs) -> None:
+    with pytest.raises(Invalid):
+        store.sign("k", expires_s=60, disposition="attachment\r\nSet-Cookie: a=b")
+
+
+# Copies
+
+
+@pytest.fixture
+def slow_copies(gcs: Gcs, store: GcsBlobs) -> GcsBlobs:
+    gcs.objects.rewritten_per_call = 10
+    store.put("from", b"0123456789" * 4 + b"end")
+    gcs.asked.clear()
+    return store
+
+
+def test_a_copy_goes_on_until_it_is_done(gcs: Gcs, slow_copies: GcsBlobs) -> None:
+    told: list[tuple[bool, int]] = []
+    info = slow_copies.copy(
+        slow_copies,
+        "from",
+        "to",
+        pin=None,
+        part_size=PART,
+        progress=lambda token, done: told.append((bool(token), done)),
+    )
+    assert info is not None
+    assert info.crc32c == crc32c(b"0123456789" * 4 + b"end")
+    assert told == [(False, 0), (True, 10), (True, 20), (True, 30), (True, 40), (False, 43)]
+    assert len(gcs.asked) == 5
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+def test_a_copy_that_was_killed_is_taken_up_where_it_was(
+    gcs: Gcs, slow_copies: GcsBlobs, pinned: bool
+) -> None:
+    tokens: list[str] = []
+
+    def die(token: str, done: int) -> None:
+        tokens.append(token)
+        if done == 30:
+            raise StoreError("killed")
+
+    pin = slow_copies.head("from").pin if pinned else None
+    copy = slow_copies.copy
+    with pytest.raises(StoreError, match="killed"):
+        copy(slow_copies, "from", "to", pin=pin, part_size=PART, progress=die)
+    gcs.asked.clear()
+    again = copy(slow_copies, "from", "to", pin=pin, part_size=PART, resume=tokens[-1])
+    assert again is not None
+    assert again.size == 43
+    assert len(gcs.asked) == 2
+
+
+@pytest.mark.parametrize("token", ["unknown", "of other bytes"])
+def test_a_token_that_is_refused_begins_anew(gcs: Gcs, slow_copies: GcsBlobs, token: str) -> None:
+    if token == "of other bytes":
+        tokens: list[str] = []
+
+        def die(token: str, done: int) -> None:
+            tokens.append(token)
+            if done:
+                raise StoreError("killed")
+
+        with pytest.raises(StoreError, match="killed"):
+            slow_copies.copy(slow_copies, "from", "to", pin=None, part_size=PART, progress=die)
+        token = tokens[-1]
+        slow_copies.put("from", b"other bytes, more than ten", replace=True)
+    info = slow_copies.copy(slow_copies, "from", "to", pin=None, part_size=PART, resume=token)
+    assert info is not None
+    assert info.crc32c == slow_copies.head("from").crc32c
+
+
+def test_a_copy_of_a_taken_key_is_refused_whatever_its_token(slow_copies: GcsBlobs) -> None:
+    slow_copies.put("to", b"kept")
+    with pytest.raises(AlreadyExists):
+        slow_copies.copy(slow_copies, "from", "to", pin=None, part_size=PART, resume="x")
+
+
+def test_a_range_far_outside_of_an_empty_object_is_refused(store: GcsBlobs) -> None:
+    with pytest.raises(RangeNotSatisfiable):
+        list(store.read("warm", start=1))
+
+
+def test_nothing_is_logged_of_who_asks(
+    gcs: Gcs, store: GcsBlobs, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        store.put("k", b"x")
+        store.sign("k", expires_s=60)
+    assert "Bearer" not in caplog.text
+    assert "Signature" not in caplog.text

@@ -1,0 +1,287 @@
+"""GCS when it is busy, slow, or breaks off; and connections that do."""
+
+import os
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+
+import google_crc32c
+import pytest
+
+from storage.blobs.clients import Limits
+from storage.blobs.gcs import GcsBlobs
+from storage.errors import AlreadyExists, Invalid, SourceChanged, Unavailable
+from storage.protocols import BLOCK, DEFAULT_TYPE
+from tests.serving import serving
+from tests.storage.blobs.backend_gcs import new_bucket, opened, running
+from tests.storage.blobs.gcs_server import Gcs, Trouble
+
+PART = 64 * 1024**2
+IMPATIENT = Limits(connect_s=1, read_s=0.3, attempts=2, connections=4)
+
+
+@pytest.fixture
+def gcs(tmp_path: Path) -> Iterator[Gcs]:
+    with running(tmp_path) as gcs:
+        yield gcs
+
+
+@pytest.fixture
+def store(gcs: Gcs) -> GcsBlobs:
+    store = new_bucket(gcs)
+    store.put("k", b"0123456789")
+    gcs.asked.clear()
+    return store
+
+
+def upload_one(store: GcsBlobs) -> None:
+    upload = store.upload("uploaded", part_size=PART, content_type=DEFAULT_TYPE)
+    upload.part(1, [b"x"])
+    upload.complete()
+
+
+VERBS: list[Callable[[GcsBlobs], object]] = [
+    lambda store: store.put("new", b"x"),
+    lambda store: store.put("new", b"x", replace=True),
+    lambda store: store.head("k"),
+    lambda store: b"".join(store.read("k")),
+    lambda store: list(store.list("")),
+    lambda store: store.copy(store, "k", "copy", pin=None, part_size=PART),
+    lambda store: store.delete("k"),
+    upload_one,
+]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_what_passes_is_tried_again(
+    gcs: Gcs, store: GcsBlobs, verb: Callable[[GcsBlobs], object]
+) -> None:
+    gcs.trouble += [Trouble("", status=503), Trouble("", status=429)]
+    verb(store)
+    assert not any(trouble.times for trouble in gcs.trouble)
+
+
+def test_what_does_not_pass_is_given_up(gcs: Gcs, store: GcsBlobs) -> None:
+    gcs.trouble.append(Trouble("", times=99, status=503))
+    with pytest.raises(Unavailable, match="503 trouble"):
+        store.head("k")
+    assert len(gcs.asked) == 3, "as often as the limits say"
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_refusal_is_told_at_once(gcs: Gcs, store: GcsBlobs, status: int) -> None:
+    gcs.trouble.append(Trouble("/o/k", times=99, status=status))
+    with pytest.raises(Unavailable, match="credentials"):
+        store.head("k")
+    assert len([line for line in gcs.asked if "/o/k" in line]) <= 3
+
+
+def test_a_creation_whose_answer_was_lost_finds_itself(gcs: Gcs, store: GcsBlobs) -> None:
+    gcs.trouble.append(Trouble("uploadType", status=503, done=True))
+    with pytest.raises(AlreadyExists):
+        store.put("new", b"x")
+    assert store.head("new").size == 1
+    gcs.trouble.append(Trouble("rewriteTo", status=503, done=True))
+    with pytest.raises(AlreadyExists):
+        store.copy(store, "k", "copy", pin=None, part_size=PART)
+    assert store.head("copy").size == 10
+
+
+def test_a_removal_whose_answer_was_lost_is_one(gcs: Gcs, store: GcsBlobs) -> None:
+    gcs.trouble.append(Trouble("DELETE", status=503, done=True))
+    store.delete("k", pin=store.head("k").pin)
+    assert list(store.list("")) == []
+
+
+def test_an_upload_whose_end_was_lost_is_the_callers_to_read_back(
+    gcs: Gcs, store: GcsBlobs
+) -> None:
+    gcs.trouble.append(Trouble("/compose", status=503, done=True))
+    with pytest.raises(AlreadyExists):
+        upload_one(store)
+    assert store.head("uploaded").size == 1
+    assert store.sweep_temporaries(-60, now=time.time()) == 0, "nothing is left"
+
+
+def test_bytes_that_were_mangled_on_the_way_are_sent_again(gcs: Gcs, store: GcsBlobs) -> None:
+    said = 'Provided CRC32C "a" doesn\'t match calculated CRC32C "b".'
+    gcs.trouble.append(Trouble("uploadType", status=400, said=said))
+    assert store.put("new", b"x").size == 1
+    gcs.trouble.append(Trouble("uploadType", status=400, said="no"))
+    with pytest.raises(Invalid):
+        store.put("newer", b"x")
+
+
+# Streams
+
+
+def test_a_stream_that_breaks_is_taken_up_where_it_broke(gcs: Gcs, store: GcsBlobs) -> None:
+    data = os.urandom(3 * BLOCK)
+    store.put("big", data)
+    gcs.trouble += [Trouble("alt=media", cut=BLOCK + 7), Trouble("alt=media", cut=BLOCK)]
+    assert b"".join(store.read("big")) == data
+    reads = [line for line in gcs.asked if "alt=media" in line]
+    assert ["generation=" in line for line in reads] == [False, True, True]
+
+
+@pytest.mark.parametrize(("start", "length"), [(5, None), (0, 2 * BLOCK), (BLOCK, BLOCK + 1)])
+def test_a_range_that_breaks_is_taken_up_too(
+    gcs: Gcs, store: GcsBlobs, start: int, length: int | None
+) -> None:
+    data = os.urandom(2 * BLOCK + 5)
+    store.put("big", data)
+    gcs.trouble.append(Trouble("alt=media", cut=1000))
+    end = None if length is None else start + length
+    assert b"".join(store.read("big", start=start, length=length)) == data[start:end]
+
+
+def test_other_bytes_are_never_appended(gcs: Gcs, store: GcsBlobs) -> None:
+    store.put("big", b"a" * 3 * BLOCK)
+    gcs.trouble.append(Trouble("alt=media", cut=BLOCK + 7))
+    blocks = store.read("big")
+    assert next(blocks) == b"a" * BLOCK
+    store.put("big", b"b" * 3 * BLOCK, replace=True)
+    with pytest.raises(SourceChanged):
+        list(blocks)
+
+
+def test_a_stream_that_always_breaks_is_given_up(gcs: Gcs, store: GcsBlobs) -> None:
+    gcs.trouble.append(Trouble("alt=media", times=99, cut=0))
+    with pytest.raises(Unavailable, match="broke off"):
+        list(store.read("k"))
+    assert len(gcs.asked) == 4
+
+
+# Silence
+
+
+def test_silence_is_waited_for_a_while_only(gcs: Gcs) -> None:
+    store = new_bucket(gcs, IMPATIENT)
+    store.put("k", b"x")
+    gcs.trouble.append(Trouble("/o/k", wait_s=1))
+    assert store.head("k").size == 1, "the second try was answered"
+    gcs.trouble.append(Trouble("/o/k", times=9, wait_s=1))
+    began = time.monotonic()
+    with pytest.raises(Unavailable, match="timed out"):
+        store.head("k")
+    assert time.monotonic() - began < 2
+
+
+def test_a_server_that_is_away_is_unavailable(gcs: Gcs) -> None:
+    store = opened("http://127.0.0.1:1", "b", IMPATIENT)
+    with pytest.raises(Unavailable):
+        store.head("k")
+
+
+# Parts that take more than one request
+
+
+def large(store: GcsBlobs, data: bytes) -> None:
+    upload = store.upload("large", part_size=len(data), content_type=DEFAULT_TYPE)
+    upload.part(1, [data[at : at + BLOCK] for at in range(0, len(data), BLOCK)])
+    upload.complete()
+
+
+@pytest.mark.parametrize("deaf", [0, 3 * BLOCK + 5])
+def test_a_large_part_goes_on_where_it_broke(gcs: Gcs, store: GcsBlobs, deaf: int) -> None:
+    data = os.urandom(9 * BLOCK)
+    gcs.trouble.append(Trouble("PUT /session", deaf=deaf))
+    large(store, data)
+    assert b"".join(store.read("large")) == data
+    assert len([line for line in gcs.asked if "PUT /session" in line]) == 3
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_a_large_part_whose_answer_was_lost_is_stored(
+    gcs: Gcs, store: GcsBlobs, done: bool
+) -> None:
+    gcs.trouble.append(Trouble("PUT /session", status=503, done=done))
+    large(store, bytes(9 * BLOCK))
+    assert store.head("large").size == 9 * BLOCK
+    assert len([line for line in gcs.asked if "PUT /session" in line]) == (2 if done else 3)
+
+
+def test_a_session_that_ended_is_unavailable(gcs: Gcs, store: GcsBlobs) -> None:
+    gcs.trouble.append(Trouble("PUT /session", times=9, status=410))
+    with pytest.raises(Unavailable):
+        large(store, bytes(9 * BLOCK))
+
+
+def test_a_large_object_is_put_in_a_session_but_never_over_another(
+    gcs: Gcs, store: GcsBlobs
+) -> None:
+    data = os.urandom(9 * BLOCK)
+    assert store.put("large", data).size == len(data)
+    with pytest.raises(AlreadyExists):
+        store.put("large", data)
+    gcs.trouble.append(Trouble("PUT /session", times=1, status=412))
+    with pytest.raises(AlreadyExists):
+        store.put("larger", data)
+
+
+# Memory
+
+
+class Endless(BaseHTTPRequestHandler):
+    """Takes and gives many bytes, and keeps none."""
+
+    protocol_version = "HTTP/1.1"
+    size = 64 * BLOCK
+    base = ""
+
+    def do_GET(self) -> None:
+        if "alt=media" not in self.path:
+            self.answer(b'{"generation": "1"}')
+            return
+        self.send_response(200)
+        self.send_header("Content-Length", str(self.size))
+        self.send_header("X-Goog-Generation", "1")
+        self.end_headers()
+        for _ in range(self.size // BLOCK):
+            self.wfile.write(ZEROS)
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.answer(b"{}", Location=f"http://{self.headers['Host']}/session")
+
+    def do_PUT(self) -> None:
+        left = int(self.headers["Content-Length"])
+        while left:
+            left -= len(self.rfile.read(min(left, BLOCK)))
+        self.answer(b"{}")
+
+    def answer(self, body: bytes, **headers: str) -> None:
+        self.send_response(200)
+        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Silent."""
+
+
+ZEROS = bytes(BLOCK)
+
+
+def test_memory_is_bounded_whatever_the_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
+    with serving(Endless) as base:
+        store = opened(base, "b")
+        upload = store.upload("k", part_size=Endless.size, content_type=DEFAULT_TYPE)
+        tracemalloc.start()
+        try:
+            upload.part(1, (bytes(BLOCK) for _ in range(Endless.size // BLOCK)))
+            assert sum(map(len, store.read("k"))) == Endless.size
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert peak < 24 * BLOCK
+
+
+def test_checksums_go_ahead_of_the_bytes(gcs: Gcs, store: GcsBlobs) -> None:
+    data = os.urandom(9 * BLOCK)
+    large(store, data)
+    assert store.head("large").crc32c == f"{google_crc32c.value(data):08x}"

@@ -50,8 +50,9 @@ check: $(DEV_READY) ## Check format, lint, types and architecture
 	$(BIN)/python -m pytest -p no:randomly tests/test_architecture.py tests/test_docs.py
 
 .PHONY: drill
-drill: $(DEV_READY) ## Kill workers and empty the queue while bundles are deposited (SEED=<n>)
+drill: $(DEV_READY) ## Kill processes, hurt engines while bundles are deposited (SEED=<n>)
 	$(BIN)/python -m tests.drill $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tests.drill --engines real $(if $(SEED),--seed $(SEED))
 
 .PHONY: bench
 bench: $(DEV_READY) ## Measure; the numbers go into bench/RESULTS.md

@@ -104,6 +104,9 @@ class Bucket:
         match status:
             case 404:
                 return self._absence(said)
+            case 410:
+                # A session or a rewrite's token, which ended.
+                return NotFound(said)
             case 412:
                 free = call.params.get("ifGenerationMatch") == FREE["ifGenerationMatch"]
                 return AlreadyExists(said) if free else SourceChanged(said)
@@ -114,7 +117,7 @@ class Bucket:
                 return Unavailable(refused) if self.own else Forbidden(said)
             case 400 | 405 | 411 | 413:
                 return Invalid(said)
-        # Redirects, and sessions that ended.
+        # What we did not ask for, redirects for example.
         return Unavailable(said)
 
     def _absence(self, said: str) -> StoreError:

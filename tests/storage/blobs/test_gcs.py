@@ -352,6 +352,17 @@ def test_a_token_that_is_refused_begins_anew(gcs: Gcs, slow_copies: GcsBlobs, to
     assert info.crc32c == slow_copies.head("from").crc32c
 
 
+@pytest.mark.parametrize("pinned", [True, False])
+def test_a_token_of_more_than_a_week_begins_anew(
+    gcs: Gcs, slow_copies: GcsBlobs, pinned: bool
+) -> None:
+    pin = slow_copies.head("from").pin if pinned else None
+    gcs.trouble.append(Trouble("rewriteToken=old", status=410))
+    info = slow_copies.copy(slow_copies, "from", "to", pin=pin, part_size=PART, resume="old")
+    assert info is not None
+    assert info.size == 43
+
+
 def test_a_copy_of_a_taken_key_is_refused_whatever_its_token(slow_copies: GcsBlobs) -> None:
     slow_copies.put("to", b"kept")
     with pytest.raises(AlreadyExists):

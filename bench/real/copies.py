@@ -27,7 +27,8 @@ from workers.actors import STEPS
 from workers.claims import Working, work
 
 MANY = Shape(1_000, 64 * 1024)
-LARGE = Shape(16, 64 * 1024 * 1024)
+LARGE = Shape(8, 64 * 1024 * 1024)
+FEWER = Shape(500, 64 * 1024)
 
 AWAY_MS = 10
 """A round trip within a region, to a busy bucket."""
@@ -60,7 +61,7 @@ def main(rounds: int = 3) -> None:
         _shape(catalog, MANY, rounds)
         _shape(catalog, LARGE, max(rounds - 1, 1))
         with distance.away(AWAY_MS):
-            _shape(catalog, MANY, 1, routes=(("s3", f"sync, S3 to S3, {AWAY_MS} ms away"),))
+            _shape(catalog, FEWER, 1, routes=(("s3", f"sync, S3 to S3, {AWAY_MS} ms away"),))
 
 
 def _shape(catalog: Catalog, shape: Shape, rounds: int, routes: Routes = ROUTES) -> None:

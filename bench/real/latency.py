@@ -13,7 +13,7 @@ from bench import latency, stand
 from bench.real import engines
 
 RATES = (20, 50)
-SECONDS = 40
+SECONDS = 30
 
 
 def main(seconds: int = SECONDS, *rates: int) -> None:

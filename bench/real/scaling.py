@@ -59,7 +59,7 @@ class Took:
     machine: float
 
 
-def main(count: int = 1000) -> None:
+def main(count: int = 600) -> None:
     """Print rates with one and two processes, their ratio, and what the cores allow."""
     print(f"{count} rows a run; cores used by the worker processes, and by all with the servers")
     print(

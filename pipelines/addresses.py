@@ -12,7 +12,8 @@ from urllib.parse import SplitResult, quote, urlsplit
 
 from storage.errors import Invalid
 
-MAX_URL = 4096
+MAX_URL = 2048
+"""Bytes of a callback URL as it is requested; an index of a catalog holds no longer ones."""
 KEPT = 8192
 """Callback URLs, and hosts, that a process remembers taking apart."""
 PORTS = {"http": 80, "https": 443}
@@ -186,7 +187,10 @@ def _parsed(url: str) -> Callback:
     if port == 0:
         raise _invalid("Its port is out of range.")
     host = _host(parts)
-    return Callback(parts.scheme, host, port or PORTS[parts.scheme], _target(parts))
+    callback = Callback(parts.scheme, host, port or PORTS[parts.scheme], _target(parts))
+    if len(callback.url) > MAX_URL:
+        raise _invalid("It is too long.")
+    return callback
 
 
 def _target(parts: SplitResult) -> str:

@@ -22,7 +22,8 @@ MAX_DOCUMENT_BYTES = 64 * 1024 * 1024
 UNVERSIONED = "unversioned"
 """The descriptor of documents whose metadata name no schema."""
 
-MAX_DESCRIPTOR_CHARACTERS = 1024
+MAX_DESCRIPTOR_BYTES = 1024
+"""It is part of keys in the catalog."""
 
 NUMBER_BEFORE_JSON = re.compile(r"_[0-9]+(?=_json$)")
 SCHEMA_NAME = re.compile(r"[^/?#]+(?=[?#]|$)")
@@ -108,7 +109,8 @@ def file_key(name: str) -> str:
 def descriptor(files: Mapping[str, Sequence[Any]]) -> str:
     """The schemas that the files say they follow, each with its version, sorted."""
     found = {schema for values in files.values() for value in values for schema in _schemas(value)}
-    return ",".join(sorted(found))[:MAX_DESCRIPTOR_CHARACTERS] or UNVERSIONED
+    whole = ",".join(sorted(found)).encode(errors="replace")
+    return whole[:MAX_DESCRIPTOR_BYTES].decode(errors="ignore") or UNVERSIONED
 
 
 def _schemas(value: Any) -> list[str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pipelines.flow import Step
 from storage import keys
 from storage.catalog import bundles as bundle_rows
-from storage.catalog import documents, now_us, todo, uploads, visibility
+from storage.catalog import documents, heads, now_us, todo, uploads, visibility
 from storage.catalog import files as file_rows
 from storage.errors import NotFound
 from storage.model import FQID, REPLICAS, Replica, Todo
@@ -118,9 +118,11 @@ def _bring(stores: Stores, kind: keys.Kind, replica: Replica, names: list[str]) 
     if not names:
         return
     rows = file_rows if kind == "file" else bundle_rows
+    fqids = [FQID.parse(name) for name in names]
     with stores.catalog.write() as tx:
-        for name in names:
-            ident = rows.published_id(tx, FQID.parse(name))
+        heads.lock(tx, kind, [fqid.uuid for fqid in fqids])
+        for fqid in fqids:
+            ident = rows.published_id(tx, fqid)
             if ident is not None:
                 visibility.forget_record(tx, kind, ident, replica)
         # A row that is there already is left to its own time.

@@ -74,6 +74,8 @@ def test_ordinary_urls_are_taken(url: str) -> None:
         "http://receiver%00.example/",
         "http://\ud800.example/",
         "http://receiver.example/\ud800",
+        "http://receiver.example/" + "x" * 2048,
+        "http://receiver.example/" + "é" * 400,
     ],
 )
 def test_what_is_no_callback_url_is_refused_everywhere(url: str) -> None:

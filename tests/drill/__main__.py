@@ -193,10 +193,11 @@ def _checked(
     buckets = {**folders, **ground.buckets}
     found = [
         *checking.settled(stores, service, deposited),
+        *checking.wanting(stores),
+        *checking.tidied(stores, buckets),
         *checking.unreadable(service, deposited, rng),
         *checking.misplaced(buckets, deposited),
         *checking.uncatalogued(stores, buckets),
-        *checking.left_over(stores, buckets),
         *checking.absent(store),
     ]
     click.echo(f"drill: looked at all of it in {time.monotonic() - began:.0f} s")

@@ -144,12 +144,16 @@ def uncatalogued(stores: Stores, buckets: Mapping[str, Bucket]) -> Iterator[str]
             )
 
 
-def left_over(stores: Stores, buckets: Mapping[str, Bucket]) -> Iterator[str]:
-    """Work that nobody did, and what killed writers leave once the sweeps of a later day ran."""
+def wanting(stores: Stores) -> Iterator[str]:
+    """Work that a human would have to look at."""
     with stores.catalog.read() as tx:
         yield from (f"parked: {row.todo}: {row.reason}" for row in todo.parked(tx))
         if visibility.count_diverged(tx):
             yield "records diverged"
+
+
+def tidied(stores: Stores, buckets: Mapping[str, Bucket]) -> Iterator[str]:
+    """Tidy up after killed writers, as the clock does a day later; what is left even then."""
     while sweeps.unfinished_uploads(stores, older_than_s=0):
         pass
     sweeps.temporaries(stores, older_than_s=0, now=time.time() + 1)

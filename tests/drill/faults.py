@@ -37,13 +37,14 @@ class Mode(StrEnum):
 
 
 class Proxy:
-    """Listens on loopback for one server; set `mode` at any time, it holds for the next block."""
+    """Listens on loopback for one server. Set `mode` at any time, it holds for the next block, or
+    `target`, which holds for the next connection."""
 
     def __init__(self, host: str, port: int, rng: Random) -> None:
         self.mode = Mode.PASS
         self.harmed: dict[Mode, int] = dict.fromkeys(Mode, 0)
         self.port = 0
-        self._target, self._rng = (host, port), rng
+        self.target, self._rng = (host, port), rng
         self._listening, self._over = threading.Event(), asyncio.Event()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="faults", daemon=True)
@@ -75,7 +76,7 @@ class Proxy:
 
     async def _serve(self, asks: asyncio.StreamReader, hears: asyncio.StreamWriter) -> None:
         try:
-            answers, told = await asyncio.open_connection(*self._target)
+            answers, told = await asyncio.open_connection(*self.target)
         except OSError:
             hears.transport.abort()
             return

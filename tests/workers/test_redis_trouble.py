@@ -18,6 +18,7 @@ from storage.errors import Unavailable
 from storage.model import Claim, Todo
 from storage.notices import RedisNotices
 from storage.stores import Stores
+from tests.drill.faults import before
 from tests.patience import until
 from tests.redis_server import RedisServer, needed, serving
 from workers import actors, broker, chains
@@ -224,6 +225,27 @@ def test_a_worker_stops_in_time_while_redis_is_away(
         server.kill()
         began = time.monotonic()
     assert time.monotonic() - began < BOUNDED_S + 5.0
+
+
+def test_a_redis_that_became_a_replica_is_left_for_its_successor(
+    tmp_path: Path, settings: Settings, stores: Stores
+) -> None:
+    folders = [tmp_path / name for name in ("first", "second")]
+    for folder in folders:
+        folder.mkdir()
+    with (
+        serving(folders[0]) as first,
+        serving(folders[1]) as second,
+        before("127.0.0.1", first.port, Random(0)) as name,
+        open_shop(f"redis://127.0.0.1:{name.port}/0", settings, stores) as shop,
+    ):
+        shop.need("before")
+        shop.settled()
+        with first.client() as client:
+            client.replicaof("127.0.0.1", second.port)
+        name.target = ("127.0.0.1", second.port)
+        shop.need("after")
+        shop.settled()
 
 
 def test_a_redis_with_a_password_is_used(

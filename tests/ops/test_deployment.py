@@ -1,0 +1,268 @@
+"""What a deployment is described by: compose.yaml beside the Procfile, the settings and the image."""
+
+import re
+import subprocess
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import pytest
+import yaml
+
+from config.settings import Settings, load
+from deploy import buckets
+from ops import procfile
+from storage.sealing import MIN_SECRET
+from tests.storage.blobs.backend_s3 import SIMULATED, admin
+from tests.storage.blobs.s3_server import lasting_s3
+from tests.test_architecture import MAY_IMPORT
+
+ROOT = Path(__file__).resolve().parents[2]
+OURS = {line.name: line.command for line in procfile.read()}
+ONCE = {"migrate", "buckets"}
+SAID = {
+    "STORE_DEPLOYMENT": "store.example",
+    "STORE_EXTERNAL_URL": "https://store.example",
+    "STORE_AUTH_EXTERNAL_URL": "https://auth.store.example",
+    "STORE_SECRET_KEY": "0123456789abcdef",
+    "POSTGRES_PASSWORD": "aa",
+    "REDIS_PASSWORD": "bb",
+}
+CLOUD = {
+    "STORE_REPLICA_AWS": "s3://bucket?region=eu-central-1",
+    "STORE_REPLICA_GCP": "gs://bucket",
+    "STORE_AREAS_URL": "s3://areas?region=eu-central-1",
+    "AWS_DEFAULT_REGION": "eu-central-1",
+    "GOOGLE_CREDENTIALS_FILE": "google.json",
+}
+VARIABLE = re.compile(r"\$\{(?P<name>\w+)(?::(?P<how>[-?])(?P<rest>[^}]*))?\}")
+Part = Mapping[str, Any]
+
+
+def read(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((ROOT / name).read_text(encoding="utf-8"))
+    return found
+
+
+COMPOSE, OVERRIDE = read("compose.yaml"), read("compose.cloud.yaml")
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+RUN_US = {name: SERVICES[name] for name in (*OURS, *ONCE)}
+services = pytest.mark.parametrize("name", SERVICES)
+
+
+def filled(text: str, said: Mapping[str, str]) -> str:
+    """What Compose makes of a value; KeyError for what has to be said and is not."""
+    return VARIABLE.sub(
+        lambda found: (
+            said.get(found["name"], found["rest"]) if found["how"] == "-" else said[found["name"]]
+        ),
+        text,
+    )
+
+
+def environ(service: Part, said: Mapping[str, str]) -> dict[str, str]:
+    return {name: filled(value, said) for name, value in service["environment"].items()}
+
+
+def test_a_service_is_there_for_each_process_with_its_very_command() -> None:
+    built = {name: tuple(part["command"]) for name, part in SERVICES.items() if "build" in part}
+    assert {name: built[name] for name in built.keys() - ONCE} == OURS
+
+
+def test_what_runs_once_ends_and_comes_first() -> None:
+    assert {name: SERVICES[name]["restart"] for name in ONCE} == dict.fromkeys(ONCE, "on-failure")
+    before = {name: set(SERVICES[name]["depends_on"]) for name in OURS}
+    assert before == dict.fromkeys(OURS, ONCE) | {"auth": set()}
+
+
+@pytest.mark.parametrize("name", sorted(RUN_US))
+def test_the_settings_of_every_process_are_taken(name: str) -> None:
+    settings = load(environ(RUN_US[name], SAID))
+    assert isinstance(settings, Settings)
+    assert not settings.allow_private_callbacks
+    # What stands in a folder of one container is in no other.
+    embedded = [settings.bucket(replica) for replica in ("aws", "gcp")]
+    embedded += [settings.areas_url, settings.catalog, settings.search_url]
+    assert [url for url in embedded if url.partition(":")[0] in ("", "file", "sqlite")] == []
+
+
+@pytest.mark.parametrize("name", sorted(OVERRIDE["services"].keys() & RUN_US.keys()))
+def test_the_settings_of_every_process_are_taken_in_clouds(name: str) -> None:
+    both = {**RUN_US[name]["environment"], **OVERRIDE["services"][name]["environment"]}
+    settings = load(environ({"environment": both}, SAID | CLOUD))
+    assert [settings.bucket(replica) for replica in ("aws", "gcp")] == [
+        CLOUD["STORE_REPLICA_AWS"],
+        CLOUD["STORE_REPLICA_GCP"],
+    ]
+
+
+def test_every_process_that_opens_buckets_is_told_of_the_clouds() -> None:
+    assert OVERRIDE["services"].keys() >= RUN_US.keys() - {"auth"}
+
+
+@pytest.mark.parametrize("missing", sorted(SAID))
+def test_nothing_secret_and_no_address_has_a_default(missing: str) -> None:
+    said = {name: value for name, value in SAID.items() if name != missing}
+    text = (ROOT / "compose.yaml").read_text(encoding="utf-8")
+    with pytest.raises(KeyError, match=missing):
+        filled(text, said)
+
+
+def test_the_example_names_what_has_to_be_said_and_says_no_secret() -> None:
+    lines = (ROOT / ".env.example").read_text(encoding="utf-8").splitlines()
+    pairs = [line.lstrip("#").partition("=") for line in lines if re.match(r"#?[A-Z0-9_]+=", line)]
+    named = {name: value for name, _, value in pairs}
+    asked = {
+        found["name"]
+        for page in ("compose.yaml", "compose.cloud.yaml")
+        for found in VARIABLE.finditer((ROOT / page).read_text(encoding="utf-8"))
+    }
+    optional = {"STORE_CHECKOUT_AWS", "STORE_CHECKOUT_GCP", "OPENSEARCH_WITHOUT_ACCOUNTS"}
+    assert named.keys() == asked - optional
+    assert {
+        name for name in named if re.search("SECRET|PASSWORD|KEY", name) and named[name]
+    } == set()
+    assert len(SAID["STORE_SECRET_KEY"]) >= MIN_SECRET
+
+
+@services
+def test_every_image_has_an_exact_version(name: str) -> None:
+    assert re.fullmatch(r"[\w./-]+:v?\d+\.\d+(\.\d+)?[\w.-]*", SERVICES[name]["image"])
+
+
+def test_our_image_has_our_version_and_starts_from_exact_ones() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert {part["image"] for part in RUN_US.values()} == {f"consortium-store:{version}"}
+    bases = re.findall(r"^FROM (\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert bases
+    assert [
+        base for base in bases if not re.fullmatch(r"python:3\.11\.\d+-slim-bookworm", base)
+    ] == []
+
+
+@services
+def test_no_part_has_a_path_of_the_machine(name: str) -> None:
+    sources = [mount.partition(":")[0] for mount in SERVICES[name].get("volumes", ())]
+    assert set(sources) <= COMPOSE["volumes"].keys()
+
+
+@services
+def test_ports_are_open_to_this_machine_only(name: str) -> None:
+    assert [p for p in SERVICES[name].get("ports", ()) if not p.startswith("127.0.0.1:")] == []
+
+
+@services
+def test_every_part_bounds_its_log_and_says_when_it_is_started_again(name: str) -> None:
+    assert SERVICES[name]["logging"]["options"]["max-size"]
+    assert SERVICES[name]["restart"] in {"unless-stopped", "on-failure"}
+
+
+def test_processes_of_ours_have_no_rights_but_to_run() -> None:
+    for part in RUN_US.values():
+        assert part["read_only"]
+        assert part["cap_drop"] == ["ALL"]
+        assert part["user"] == "10001:10001"
+
+
+def test_only_who_signs_or_verifies_tokens_has_the_keys() -> None:
+    holders = {
+        name
+        for name, part in SERVICES.items()
+        if any("identity" in v for v in part.get("volumes", ()))
+    }
+    assert holders == {"api", "auth"}
+
+
+def test_the_api_is_given_the_time_that_its_requests_may_wait() -> None:
+    grace_s = int(SERVICES["api"]["stop_grace_period"].removesuffix("s"))
+    assert grace_s > load(environ(SERVICES["api"], SAID)).wait_cap_s + 5
+
+
+def test_the_image_holds_every_room_and_nothing_that_only_tests_want() -> None:
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    let_in = {line[1:] for line in lines if line.startswith("!")}
+    assert "*" in lines
+    assert let_in == {*MAY_IMPORT, "deploy", "Procfile", "requirements.txt"}
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_unit_runs_the_line_that_has_its_name(name: str) -> None:
+    unit = (ROOT / "deploy" / "store@.service").read_text(encoding="utf-8")
+    command = re.search(r"^ExecStart=/bin/sh -c '(.*)'$", unit, re.MULTILINE)
+    assert command
+    # Printed where it would be run, after what systemd does to it.
+    spoken = command[1].replace("$$", "$").replace("%i", name).replace("exec", "printf '%s\\n'", 1)
+    told = subprocess.run(["/bin/sh", "-c", spoken], cwd=ROOT, capture_output=True, check=True)
+    assert tuple(told.stdout.decode().splitlines()) == OURS[name]
+
+
+# Buckets -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The address of an S3 server, and who may make buckets there."""
+    for name, value in SIMULATED.items():
+        monkeypatch.setenv(name, value)
+    return lasting_s3()
+
+
+@pytest.fixture
+def named(server: str) -> dict[str, str]:
+    """Settings with buckets that are not there yet, and one in a cloud."""
+    aws, areas = (f"s3://store-{uuid4()}?endpoint={server}" for _ in range(2))
+    return {
+        "STORE_REPLICA_AWS": aws,
+        "STORE_REPLICA_GCP": "gs://elsewhere",
+        "STORE_AREAS_URL": areas,
+    }
+
+
+def settled(named: Mapping[str, str]) -> list[str]:
+    said: list[str] = []
+    buckets.main(named, said.append)
+    return said
+
+
+def name_of(url: str) -> str:
+    return urlsplit(url).netloc
+
+
+def test_buckets_are_made_with_versions_of_what_nobody_may_change(
+    server: str, named: dict[str, str]
+) -> None:
+    said = settled(named)
+    assert [line.rpartition(": ")[2] for line in said] == ["made", "left as it is", "made"]
+    s3 = admin(server)
+    replica, areas = (name_of(named[name]) for name in ("STORE_REPLICA_AWS", "STORE_AREAS_URL"))
+    assert s3.get_bucket_versioning(Bucket=replica)["Status"] == "Enabled"
+    assert "Status" not in s3.get_bucket_versioning(Bucket=areas)
+    for bucket in (replica, areas):
+        (rule,) = s3.get_bucket_lifecycle_configuration(Bucket=bucket)["Rules"]
+        assert rule["AbortIncompleteMultipartUpload"] == {"DaysAfterInitiation": 14}
+
+
+def test_settling_again_changes_nothing_that_an_operator_wrote(
+    server: str, named: dict[str, str]
+) -> None:
+    settled(named)
+    s3, bucket = admin(server), name_of(named["STORE_REPLICA_AWS"])
+    rule = {
+        "ID": "mine",
+        "Status": "Enabled",
+        "Filter": {"Prefix": ""},
+        "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 3},
+    }
+    s3.put_bucket_lifecycle_configuration(Bucket=bucket, LifecycleConfiguration={"Rules": [rule]})
+    settled(named)
+    (kept,) = s3.get_bucket_lifecycle_configuration(Bucket=bucket)["Rules"]
+    assert kept["ID"] == "mine"
+
+
+def test_a_bucket_that_two_settings_name_is_settled_once(server: str) -> None:
+    url = f"s3://store-{uuid4()}?endpoint={server}"
+    said = settled({"STORE_REPLICA_AWS": url, "STORE_CHECKOUT_AWS": url, "STORE_REPLICA_GCP": url})
+    assert len(said) == 1

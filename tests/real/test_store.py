@@ -22,6 +22,7 @@ from pipelines.checksums import compute
 from storage.model import CHECKSUMS
 from tests.patience import until
 from tests.real import engines
+from tests.storage.blobs import backend_gcs
 
 pytestmark = pytest.mark.skipif(not engines.ALL, reason="STORE_TEST_* do not name every engine")
 
@@ -48,6 +49,8 @@ def running(
         ambient = stack.enter_context(pytest.MonkeyPatch.context())
         ambient.setenv("AWS_ENDPOINT_URL_S3", engines.endpoint("S3"))
         ambient.setenv("STORAGE_EMULATOR_HOST", engines.endpoint("GCS"))
+        # GCS's server believes anybody; only who signs URLs must be somebody.
+        stack.enter_context(backend_gcs.running(tmp_path_factory.mktemp("account")))
         home = tmp_path_factory.mktemp("home")
         store = stack.enter_context(stage.running(home, given))
         service = Service.open(store.api, store.token)

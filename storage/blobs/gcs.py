@@ -9,11 +9,9 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from functools import cache
 from typing import Final
-from urllib.parse import parse_qsl, urlsplit
 
 from google.auth.exceptions import GoogleAuthError
 
-from config.settings import SettingsError
 from storage.blobs import gcs_reading, gcs_upload
 from storage.blobs.clients import Limits, PerProcess
 from storage.blobs.envelope import checked_head
@@ -24,6 +22,7 @@ from storage.blobs.gcs_inserting import insert, may_write
 from storage.blobs.gcs_signing import signed_get
 from storage.blobs.gcs_upload import HIDDEN, GcsUpload, Words, in_memory
 from storage.blobs.layout import checked
+from storage.blobs.urls import taken_apart
 from storage.errors import Invalid, Unavailable
 from storage.protocols import DEFAULT_TYPE, BlobInfo, BlobStore, Progress
 
@@ -34,17 +33,9 @@ _BEYOND_HIDDEN: Final = HIDDEN[:-1] + chr(ord("/") + 1)
 def open_bucket(url: str, limits: Limits) -> "GcsBlobs":
     """The bucket of `gs://name?endpoint=&public=&project=`, not yet touched; all options may be
     absent. SettingsError names what cannot be used."""
-    parts = urlsplit(url)
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    unknown = sorted(options.keys() - set(Server.__slots__))
-    if unknown or parts.scheme != "gs" or not parts.netloc or parts.path.strip("/"):
-        why = f"unknown options {', '.join(unknown)}" if unknown else "gs://<bucket> is expected"
-        raise SettingsError(f"bucket URL {url}: {why}")
-    for name in ("endpoint", "public"):
-        if urlsplit(options.get(name) or "http://").scheme not in ("http", "https"):
-            raise SettingsError(f"bucket URL {url}: {name} is no http URL")
-    server = Server(**{name: value for name, value in options.items() if value})
-    return GcsBlobs(parts.netloc, server, _shared(server, limits))
+    name, options = taken_apart(url, "gs", frozenset(Server.__slots__))
+    server = Server(**options)
+    return GcsBlobs(name, server, _shared(server, limits))
 
 
 @cache

@@ -10,11 +10,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from typing import Any, Final
-from urllib.parse import parse_qsl, urlsplit
 
 import google_crc32c
 
-from config.settings import SettingsError
 from storage.blobs import s3_deleting, s3_reading
 from storage.blobs.clients import Limits, PerProcess
 from storage.blobs.layout import checked
@@ -24,6 +22,7 @@ from storage.blobs.s3_metadata import MARK, from_tags, in_headers
 from storage.blobs.s3_reading import Bucket, Reply, gone, info_of
 from storage.blobs.s3_signing import signed_get
 from storage.blobs.s3_upload import S3Upload
+from storage.blobs.urls import taken_apart
 from storage.errors import Forbidden, NotFound, SourceChanged, Unavailable
 from storage.protocols import DEFAULT_TYPE, BlobInfo, BlobStore, Progress
 
@@ -34,17 +33,9 @@ _SURE_S: Final = 60.0
 def open_bucket(url: str, limits: Limits) -> "S3Blobs":
     """The bucket of `s3://name?endpoint=&public=&region=&profile=`, not yet touched; all options
     may be absent. SettingsError names what cannot be used."""
-    parts = urlsplit(url)
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    unknown = sorted(options.keys() - set(Server.__slots__))
-    if unknown or parts.scheme != "s3" or not parts.netloc or parts.path.strip("/"):
-        why = f"unknown options {', '.join(unknown)}" if unknown else "s3://<bucket> is expected"
-        raise SettingsError(f"bucket URL {url}: {why}")
-    for name in ("endpoint", "public"):
-        if urlsplit(options.get(name, "http://")).scheme not in ("http", "https"):
-            raise SettingsError(f"bucket URL {url}: {name} is no http URL")
-    server = Server(**{name: value for name, value in options.items() if value})
-    return S3Blobs(parts.netloc, server, *_shared(server, limits))
+    name, options = taken_apart(url, "s3", frozenset(Server.__slots__))
+    server = Server(**options)
+    return S3Blobs(name, server, *_shared(server, limits))
 
 
 @cache

@@ -4,21 +4,17 @@ The server's listing is the only memory: whoever has the token can go on.
 """
 
 import base64
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from typing import IO, Any, Final
-
-import google_crc32c
+from contextlib import suppress
+from typing import Any, Final
 
 from storage.blobs.s3_metadata import in_headers, last_words, marked
 from storage.blobs.s3_reading import Bucket, Reply, info_of, pin_of, pinned, there
+from storage.blobs.spooling import spooled
 from storage.errors import AlreadyExists, Invalid, NotFound
-from storage.protocols import BLOCK, BlobInfo
+from storage.protocols import BlobInfo
 
 MAX_PARTS: Final = 10_000
-_IN_MEMORY: Final = 8 * BLOCK
-"""Bytes of a part that are held in memory; what is longer waits in a temporary file."""
 
 
 class S3Upload:
@@ -74,13 +70,13 @@ class S3Upload:
     def part(self, number: int, blocks: Iterable[bytes]) -> None:
         """See Upload."""
         self._check_number(number)
-        with _spooled(blocks, self._part_size) as (file, size, crc32c):
+        with spooled(blocks, self._part_size) as part:
             self._ask(
                 "upload_part",
                 PartNumber=number,
-                Body=file,
-                ContentLength=size,
-                ChecksumCRC32C=base64.b64encode(crc32c).decode(),
+                Body=part.file,
+                ContentLength=part.size,
+                ChecksumCRC32C=base64.b64encode(part.crc32c).decode(),
             )
 
     def copy_part(self, number: int, original: Mapping[str, Any], start: int, length: int) -> None:
@@ -165,18 +161,3 @@ class S3Upload:
 
 _SPOKEN: Final = ("PartNumber", "ETag", "ChecksumCRC32C")
 """What completion tells of each part."""
-
-
-@contextmanager
-def _spooled(blocks: Iterable[bytes], most: int) -> Iterator[tuple[IO[bytes], int, bytes]]:
-    """A part as a file, its size and CRC-32C: S3 wants to know both before, and may ask again."""
-    with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as file:
-        size = crc32c = 0
-        for block in blocks:
-            size += len(block)
-            if size > most:
-                raise Invalid(f"a part has more than {most} bytes")
-            crc32c = google_crc32c.extend(crc32c, block)
-            file.write(block)
-        file.seek(0)
-        yield file, size, crc32c.to_bytes(4, "big")

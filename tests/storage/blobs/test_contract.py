@@ -23,6 +23,6 @@ class TestBlobStores(BlobStoreContract):
     def backend(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
         excuse = EXCUSED.get(request.function.__name__) if request.param == "gcs-server" else None
         if excuse:
-            request.applymarker(pytest.mark.xfail(reason=f"gcs-server: {excuse}"))
+            request.applymarker(pytest.mark.xfail(reason=f"gcs-server: {excuse}", strict=True))
         with BACKENDS[request.param](tmp_path) as backend:
             yield backend

@@ -6,7 +6,7 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 ROOMS := config storage pipelines auth workers api ops
-SOURCES := $(ROOMS) tests $(wildcard bench)
+SOURCES := $(ROOMS) tests $(wildcard bench deploy)
 
 # The first Python that is new enough; PYTHON=… chooses another.
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \

@@ -28,7 +28,7 @@ PATIENCE = Config(
     retries={"total_max_attempts": 8, "mode": "standard"},
     s3={"addressing_style": "path"},
 )
-OURS = ("BucketAlreadyOwnedByYou",)
+TAKEN = ("BucketAlreadyOwnedByYou", "BucketAlreadyExists")
 UNKNOWN = ("NotImplemented", "MethodNotAllowed")
 """What a server answers that does not know a setting."""
 NO_RULES = "NoSuchLifecycleConfiguration"
@@ -77,8 +77,10 @@ def _make(s3: Any, name: str, region: str) -> bool:
     try:
         s3.create_bucket(Bucket=name, **({"CreateBucketConfiguration": where} if where else {}))
     except ClientError as error:
-        if _code(error) not in OURS:
+        if _code(error) not in TAKEN:
             raise
+        # Perhaps another account's, as after a change of keys: then it has to be open to us.
+        s3.head_bucket(Bucket=name)
         return False
     return True
 

@@ -1,9 +1,9 @@
-"""A receiver of notifications: answers 200, checks every signature, remembers what came."""
+"""A receiver of notifications: checks every signature, remembers what came, answers 200 or 503."""
 
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -31,12 +31,13 @@ class Inbox:
 
     key: bytes
     notices: list[Notice] = field(default_factory=list)
+    refused: list[Notice] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def add(self, notice: Notice) -> None:
+    def add(self, notice: Notice, *, refused: bool = False) -> None:
         """Remember one."""
         with self._lock:
-            self.notices.append(notice)
+            (self.refused if refused else self.notices).append(notice)
 
     def seen(self, path: str, event_type: str | None = None) -> set[str]:
         """The FQIDs that a path was told of; with an event type, only of those events."""
@@ -51,6 +52,9 @@ class Inbox:
         """Those whose signature did not hold."""
         with self._lock:
             return [notice for notice in self.notices if notice.faults]
+
+
+Refuses = Callable[[Notice], bool]
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -69,8 +73,10 @@ class _Handler(BaseHTTPRequestHandler):
             headers, method=self.command, path=self.path, body=body, key=self.server.inbox.key
         )
         ident = headers.get("webhook-id", "")
-        self.server.inbox.add(_notice(self.path, body, wrong, ident))
-        self.send_response(200)
+        notice = _notice(self.path, body, wrong, ident)
+        refused = self.server.refuses(notice)
+        self.server.inbox.add(notice, refused=refused)
+        self.send_response(503 if refused else 200)
         self.send_header("Content-Length", "0")
         self.end_headers()
 
@@ -83,9 +89,9 @@ class _Server(ThreadingHTTPServer):
     # A burst of notifications opens many connections at once.
     request_queue_size = 256
 
-    def __init__(self, inbox: Inbox) -> None:
+    def __init__(self, inbox: Inbox, refuses: Refuses) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.inbox = inbox
+        self.inbox, self.refuses = inbox, refuses
 
 
 def _notice(path: str, body: bytes, wrong: list[str], ident: str) -> Notice:
@@ -97,10 +103,10 @@ def _notice(path: str, body: bytes, wrong: list[str], ident: str) -> Notice:
 
 
 @contextmanager
-def receiving(key: bytes) -> Iterator[tuple[str, Inbox]]:
-    """A receiver on a free port; its base URL and what it gets."""
+def receiving(key: bytes, *, refuses: Refuses = lambda _: False) -> Iterator[tuple[str, Inbox]]:
+    """A receiver on a free port; its base URL and what it gets. What it `refuses` comes again."""
     inbox = Inbox(key)
-    with _Server(inbox) as server:
+    with _Server(inbox, refuses) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
             yield f"http://127.0.0.1:{server.server_port}", inbox

@@ -155,7 +155,7 @@ def _run(store: stage.Stage, ground: stand.Stand, size: Size, rng: Random) -> li
     deposited: list[Deposited] = []
     hurt = chaos.Chaos(store, ground, rng)
     strikes = chaos.plan(rng, bundles=size.bundles, doses=_possible(size.doses, ground))
-    with receiving(new_key()) as (url, inbox):
+    with receiving(new_key(), refuses=telling.Reluctance()) as (url, inbox):
         _subscribe(service, url, inbox)
         with hurt.raging(strikes, done=lambda: len(deposited)) as damage:
             refused = _deposit(service, bundles, progress, deposited, inbox)
@@ -166,8 +166,8 @@ def _run(store: stage.Stage, ground: stand.Stand, size: Size, rng: Random) -> li
         found = [*refused, *(f"not {name}: {', '.join(some)}" for name, some in late if some)]
         with _stores(store, ground) as stores:
             found += _checked(service, store, stores, ground, deposited, rng)
-        found += telling.faults(inbox.notices, SUBSCRIBERS, {one.fqid for one in deposited})
-        click.echo(f"drill: {telling.Told.of(inbox.notices)}")
+        found += telling.faults(inbox, SUBSCRIBERS, {one.fqid for one in deposited})
+        click.echo(f"drill: {telling.Told.of(inbox.notices)}, {len(inbox.refused)} refused once")
     if alone := checking.ended_alone(store, lambda name: damage.killed[name]):
         click.echo(f"drill: ended by themselves and were started again: {', '.join(alone)}")
     return found
@@ -198,6 +198,7 @@ def _checked(
         *checking.unreadable(service, deposited, rng),
         *checking.misplaced(buckets, deposited),
         *checking.uncatalogued(stores, buckets),
+        *checking.done_twice(store),
         *checking.absent(store),
     ]
     click.echo(f"drill: looked at all of it in {time.monotonic() - began:.0f} s")

@@ -1,7 +1,9 @@
 """What must hold after a drill, looked at from outside and from inside."""
 
 import json
+import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -12,7 +14,7 @@ from types import ModuleType
 from ops.demo.depositing import Deposited
 from ops.demo.progress import EVERYTHING
 from ops.demo.service import Service
-from ops.demo.stage import Stage
+from ops.demo.stage import LOG, Stage
 from ops.procfile import read as procfile
 from pipelines import sweeps
 from storage import keys
@@ -25,6 +27,7 @@ SAMPLE = 25
 READERS = 8
 SETTLING_S = 180.0
 """How long the last work may take: leases of the killed end, lost documents are found missing."""
+_ONCE = re.compile(r"(?<=\")(?:match|percolate) \S+ \S+(?=: done)")
 LATER = 2**62
 """After everything, in microseconds."""
 
@@ -159,6 +162,13 @@ def tidied(stores: Stores, buckets: Mapping[str, Bucket]) -> Iterator[str]:
     sweeps.temporaries(stores, older_than_s=0, now=time.time() + 1)
     for name, bucket in buckets.items():
         yield from (f"an upload to {name} was left: {key}" for key in bucket.unfinished())
+
+
+def done_twice(stage: Stage) -> Iterator[str]:
+    """Needs that arise only once and were done more often: nobody looked who held them."""
+    with (stage.home / LOG).open(errors="replace") as log:
+        done = Counter(found[0] for line in log if (found := _ONCE.search(line)))
+    yield from (f"{need} was done {count} times" for need, count in done.items() if count > 1)
 
 
 def absent(stage: Stage) -> Iterator[str]:

@@ -31,7 +31,12 @@ ENGINES: Mapping[str, ModuleType] = {
     "opensearch": opensearch,
 }
 PREFIX = "drill"
+COMMON = {
+    # What is refused comes again soon, not in a minute.
+    "STORE_DELIVERY_DELAYS_S": "0,1,2,5,10,30,60",
+}
 SETTINGS = {
+    **COMMON,
     # Two, so that one can die and the other goes on.
     "STORE_API_PROCESSES": "2",
     # What an operator would wait a quarter of an hour for, a drill waits for seconds.
@@ -61,7 +66,7 @@ class Stand:
 @contextmanager
 def embedded() -> Iterator[Stand]:
     """No engine but what `make run` has."""
-    yield Stand()
+    yield Stand(settings=COMMON)
 
 
 @contextmanager

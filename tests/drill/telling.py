@@ -1,12 +1,30 @@
 """What subscribers must have been told after a drill, judged from what came to them."""
 
+import zlib
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from ops.demo.receiver import Notice
+from ops.demo.receiver import Inbox, Notice
 
 MOST_DUPLICATES = 0.01
+RELUCTANT_EVERY = 16
+"""One notification of so many is refused when it comes first."""
+
+
+class Reluctance:
+    """Refuses some notifications once, so that there are attempts to compare."""
+
+    def __init__(self) -> None:
+        self._met: set[tuple[str, str]] = set()
+
+    def __call__(self, notice: Notice) -> bool:
+        """Whether to refuse this one; a matter of the event alone, whenever it comes."""
+        event = (notice.path, notice.fqid)
+        if event in self._met or zlib.crc32("".join(event).encode()) % RELUCTANT_EVERY:
+            return False
+        self._met.add(event)
+        return True
 
 
 @dataclass(frozen=True)
@@ -27,18 +45,17 @@ class Told:
         return f"{self.events} events told, {self.again} of them again ({share:.2%})"
 
 
-def faults(
-    notices: Collection[Notice], paths: Collection[str], fqids: Collection[str]
-) -> Iterator[str]:
+def faults(inbox: Inbox, paths: Collection[str], fqids: Collection[str]) -> Iterator[str]:
     """Events that did not come, came too often, or came again as if they were others."""
-    told = Told.of(notices)
+    told = Told.of(inbox.notices)
     if told.again > MOST_DUPLICATES * max(1, told.events):
         yield f"too many duplicates: {told}"
+    notices = [*inbox.notices, *inbox.refused]
     idents: dict[tuple[str, str], set[str]] = defaultdict(set)
     for notice in notices:
         idents[notice.path, notice.fqid].add(notice.ident)
     for path in paths:
-        missing = [fqid for fqid in fqids if (path, fqid) not in idents]
+        missing = sorted(set(fqids) - inbox.seen(path))
         if missing:
             yield f"{path} was not told of {len(missing)} bundles, such as {missing[0]}"
     for (path, fqid), various in idents.items():

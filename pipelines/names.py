@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from storage.errors import Invalid
+from storage.query.possessive import P
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029]")
-_PLAIN_LINES = re.compile(r"(?:\w[\w.+=-]*+(?:/\w[\w.+=-]*+)*+\n)*+", re.ASCII)
+_PLAIN_LINES = re.compile(rf"(?:\w[\w.+=-]*{P}(?:/\w[\w.+=-]*{P})*{P}\n)*{P}", re.ASCII)
 """Nearly all names there are, and nothing that has a fault but its length."""
 _MAX_BYTES = 4096
 _REPORTED = 20

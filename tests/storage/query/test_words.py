@@ -1,5 +1,6 @@
 """The analysis, against a full copy of the Unicode rules and against time."""
 
+import re
 import time
 from random import Random
 
@@ -11,7 +12,14 @@ from uniseg.wordbreak import word_break
 from uniseg.wordbreak import words as segments
 
 from storage.query import word_classes as classes
-from storage.query.words import MAX_WORD_CHARACTERS, folded, words
+from storage.query.words import (
+    MAX_WORD_CHARACTERS,
+    SLICE,
+    folded,
+    slices,
+    word_expression,
+    words,
+)
 
 PROPERTIES = {
     "ALetter": classes.LETTER,
@@ -143,3 +151,22 @@ def test_no_text_takes_more_than_linear_time(pattern: str) -> None:
 def test_random_bytes_are_text_too() -> None:
     noise = Random(1).randbytes(20_000).decode("utf-8", "replace")
     assert all(words(word) for word in words(noise))
+
+
+def test_possessive_quantifiers_make_no_difference() -> None:
+    random = Random(5)
+    signs = "ab1.,:';\"_-\u05d0\u05d1\u0301\u200d\u30a2\u6771\u0e01 \u2019\u203f\u00e9"
+    plain = re.compile(word_expression(""))
+    greedy = re.compile(word_expression())
+    for _ in range(20_000):
+        text = "".join(random.choices(signs, k=random.randint(1, 12)))
+        assert plain.findall(text) == greedy.findall(text), ascii(text)
+
+
+def test_slices_have_the_same_words() -> None:
+    text = " ".join(f"w{number} \u00e9t\u00e9" for number in range(30_000))
+    cut = slices(text)
+    assert "".join(cut) == text
+    assert max(map(len, cut)) <= SLICE
+    assert [word for part in cut for word in words(part)] == words(text)
+    assert slices("x" * (SLICE + 1)) == ["x" * SLICE, "x"]

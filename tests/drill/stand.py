@@ -5,6 +5,7 @@ A real engine that this machine lacks stops the drill, unless it was excused by 
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -42,6 +43,8 @@ SETTINGS = {
     # What an operator would wait a quarter of an hour for, a drill waits for seconds.
     "STORE_SWEEP_S": "20",
 }
+
+FILLING_S = 60.0
 
 Hand = Callable[[], None]
 
@@ -175,11 +178,20 @@ def _kill_and_restart(server: Running) -> None:
 
 
 def _delete_index(url: str) -> None:
-    """Every index of the store, which cannot be done with one word on a careful server."""
+    """Every index of the store, once it holds something: an empty one would be no loss."""
+    deadline = time.monotonic() + FILLING_S
     with httpx.Client(base_url=url, timeout=30.0, trust_env=False) as client:
-        for found in client.get("/_cat/indices?format=json").json():
-            if found["index"].startswith(PREFIX):
-                client.delete(f"/{found['index']}").raise_for_status()
+        while not (full := _full(client)) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        for name in full:
+            client.delete(f"/{name}").raise_for_status()
+
+
+def _full(client: httpx.Client) -> list[str]:
+    found = client.get("/_cat/indices?format=json").json()
+    ours = [index for index in found if index["index"].startswith(PREFIX)]
+    some = any(int(index["docs.count"] or 0) > 0 for index in ours)
+    return [index["index"] for index in ours] if some else []
 
 
 def flush(redis_url: str) -> None:

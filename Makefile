@@ -39,8 +39,13 @@ REAL := $(BIN)/python -m tests.engines run
 
 .PHONY: test-real
 test-real: $(DEV_READY) ## Install and start the real engines, and run what is tested on them
-	$(REAL) -- $(BIN)/python -m pytest -n 2 --dist worksteal -p tests.engines.proof \
+	$(REAL) --unsynced -- $(BIN)/python -m pytest -n 2 --dist worksteal -p tests.engines.proof \
 		tests/storage tests/pipelines tests/workers tests/real
+
+.PHONY: demo-real
+demo-real: $(DEV_READY) ## The same demonstration with every part on a real engine
+	$(REAL) --only redis --only postgres --only s3 --only gcs --only opensearch \
+		-- $(BIN)/python -m tests.real
 
 .PHONY: check
 check: $(DEV_READY) ## Check format, lint, types and architecture

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import click
 
-from tests.engines import starting
+from tests.engines import excusing, starting
 from tests.engines.running import stop
-from tests.engines.starting import ENGINES, TOOLS
+from tests.engines.starting import ENGINES, TOOLS, Installable
 
 NAMES = click.Choice([*ENGINES, *TOOLS])
 
@@ -24,9 +24,16 @@ def engines() -> None:
 
 @engines.command("list")
 def list_() -> None:
-    """What can be had here, and what the machine lacks."""
+    """What is there, what can be had, and what the machine lacks for it."""
     for name, what in {**ENGINES, **TOOLS}.items():
-        click.echo(f"{name}: {what.missing() or 'can be had'}")
+        click.echo(f"{name}: {_state(what)}")
+
+
+def _state(what: Installable) -> str:
+    if lacking := what.missing():
+        return f"cannot be had: the machine lacks {lacking}"
+    found = what.there()
+    return f"there: {found}" if found else "not there, can be had"
 
 
 @engines.command()
@@ -41,27 +48,27 @@ def install(names: Sequence[str]) -> None:
 @engines.command()
 @click.option("--only", multiple=True, type=NAMES, help="Start these alone; repeatable.")
 @click.option("--tool", "tools", multiple=True, type=NAMES, help="Install this program, too.")
-@click.option(
-    "--excuse",
-    multiple=True,
-    envvar="STORE_TEST_EXCUSED",
-    help="An engine without which it is no failure; repeatable.",
-)
+@click.option("--unsynced", is_flag=True, help="PostgreSQL waits for no disk; not for drills.")
+@excusing.option
 @click.argument("command", nargs=-1, required=True)
 def run(
-    only: Sequence[str], tools: Sequence[str], excuse: Sequence[str], command: Sequence[str]
+    only: Sequence[str],
+    tools: Sequence[str],
+    unsynced: bool,
+    excuse: set[str],
+    command: Sequence[str],
 ) -> None:
     """Start engines, run COMMAND with STORE_TEST_* naming them, stop them."""
     began = time.monotonic()
     signal.signal(signal.SIGTERM, _end)
     absent = starting.install(tools)
-    with starting.running(*only) as started:
+    with starting.running(*only, unsynced=unsynced) as started:
         absent |= started.absent
         _tell(absent)
         click.echo(
             f"engines: {', '.join(started.engines)} ready after {time.monotonic() - began:.0f} s"
         )
-        unexcused = sorted(absent.keys() - set(excuse))
+        unexcused = sorted(absent.keys() - excuse)
         code = _carry_out(command, {**os.environ, **started.environ})
     for name in unexcused:
         click.echo(f"not run: {name}: {absent[name]}; excuse it by --excuse {name}")

@@ -11,11 +11,12 @@ from tests.engines.versions import GCS_SERVER
 
 VARIABLE = "STORE_TEST_GCS"
 missing = GCS_SERVER.missing
+there = GCS_SERVER.there
 install = GCS_SERVER.install
 
 
 @contextmanager
-def running(home: Path) -> Iterator[Running]:
+def running(home: Path, **_settings: str) -> Iterator[Running]:
     """Start it, empty; stop it at the end."""
     port = free_port()
     address = f"http://127.0.0.1:{port}"

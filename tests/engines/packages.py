@@ -1,9 +1,11 @@
 """Getting programs as an operator would: packages of the system, programs written in Go."""
 
+import fcntl
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,13 +35,19 @@ class Tool:
             return None
         return f"Go, to build {self.name} with (golang)"
 
+    def there(self) -> str | None:
+        """Which version is installed, or None."""
+        return self.version if self.path.exists() else None
+
     def install(self, cache: Path) -> None:
         """Build it, unless it is there. A module of our own requires it: some publishers' lists of
         versions cannot be read, the versions themselves can."""
         target = cache / "bin" / f"{self.name}-{self.version}"
-        if target.exists():
-            return
-        folder = cache / "go" / f"{self.name}.{os.getpid()}"
+        with alone(cache, self.name):
+            if not target.exists():
+                self._build(target, cache / "go" / self.name)
+
+    def _build(self, target: Path, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         required = f"module engine\n\ngo 1.21\n\nrequire {self.module} {self.version}\n"
         (folder / "go.mod").write_text(required, encoding="utf-8")
@@ -60,6 +68,16 @@ class Tool:
         shutil.rmtree(folder)
 
 
+@contextmanager
+def alone(cache: Path, name: str) -> Iterator[None]:
+    """Whoever else installs this into the same cache, thread or process, waits."""
+    locks = cache / "locks"
+    locks.mkdir(parents=True, exist_ok=True)
+    with (locks / name).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def program(name: str) -> str | None:
     """Where a program of the system is; PostgreSQL's newest is found where Debian hides it."""
     found = shutil.which(name) or shutil.which(name, path="/usr/sbin:/sbin")
@@ -77,10 +95,25 @@ def lacking(programs: Sequence[str], package: str) -> str | None:
     return f"{', '.join(absent)} (Debian package {package})"
 
 
-def debian(programs: Sequence[str], package: str) -> None:
+def version(name: str) -> str | None:
+    """What an installed program says of itself, or None."""
+    path = program(name)
+    if path is None:
+        return None
+    told = subprocess.run([path, "--version"], capture_output=True, text=True, check=True)
+    return told.stdout.splitlines()[0]
+
+
+def debian(programs: Sequence[str], package: str, cache: Path) -> None:
     """Install a package of the system, unless its programs are there; it starts no service."""
     if all(program(name) for name in programs):
         return
+    # The lists of packages have a lock that nobody waits for.
+    with alone(cache, "debian"):
+        _apt(package)
+
+
+def _apt(package: str) -> None:
     quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
     install = [*APT, "install", "-y", "--no-install-recommends", package]
     if subprocess.run(install, env=quiet, stdout=subprocess.DEVNULL).returncode:

@@ -35,17 +35,22 @@ def missing() -> str | None:
     return packages.lacking(PROGRAMS, PACKAGE) or postgres.missing()
 
 
+def there() -> str | None:
+    """Which version is installed, or None."""
+    return packages.version("pgbouncer")
+
+
 def install(cache: Path) -> None:
     """Get the package, unless it is there."""
-    packages.debian(PROGRAMS, PACKAGE)
+    packages.debian(PROGRAMS, PACKAGE, cache)
     postgres.install(cache)
 
 
 @contextmanager
-def running(home: Path) -> Iterator[Running]:
-    """Start both; stop them at the end."""
+def running(home: Path, **more: str) -> Iterator[Running]:
+    """Start both, more settings of the server in `more`; stop them at the end."""
     home.mkdir(exist_ok=True)
-    with postgres.running(home) as server:
+    with postgres.running(home, **more) as server:
         port, behind = free_port(), urlsplit(server.url).port
         users, configuration = home / "users.txt", home / "pgbouncer.ini"
         users.write_text('"postgres" ""\n', encoding="utf-8")

@@ -30,9 +30,14 @@ def missing() -> str | None:
     return packages.lacking(PROGRAMS, PACKAGE)
 
 
-def install(_cache: Path) -> None:
+def there() -> str | None:
+    """Which version is installed, or None."""
+    return packages.version("postgres")
+
+
+def install(cache: Path) -> None:
     """Get the package, unless it is there."""
-    packages.debian(PROGRAMS, PACKAGE)
+    packages.debian(PROGRAMS, PACKAGE, cache)
 
 
 def as_account(command: Sequence[str | Path]) -> list[str | Path]:

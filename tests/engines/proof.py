@@ -3,19 +3,33 @@
 import os
 import re
 from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import pytest
 
-TOOK_PART = {
-    "STORE_TEST_POSTGRES": r"\[.*postgresql",
-    "STORE_TEST_PGBOUNCER": r"\[.*pgbouncer",
-    "STORE_TEST_REDIS": r"\[.*named",
-    "STORE_TEST_S3": r"\[.*s3-server",
-    "STORE_TEST_GCS": r"\[.*gcs-server",
-    "STORE_TEST_OPENSEARCH": r"\[.*opensearch",
+POSTGRES, PGBOUNCER, REDIS = "STORE_TEST_POSTGRES", "STORE_TEST_PGBOUNCER", "STORE_TEST_REDIS"
+S3, GCS, OPENSEARCH = "STORE_TEST_S3", "STORE_TEST_GCS", "STORE_TEST_OPENSEARCH"
+STORE = (POSTGRES, REDIS, S3, OPENSEARCH)
+
+
+class Part(NamedTuple):
+    """A test takes part when its name matches; one must, when the environment names all these."""
+
+    matches: str
+    named: Sequence[str]
+
+
+PARTS = {
+    "postgres": Part(r"\[.*postgresql", [POSTGRES]),
+    "pgbouncer": Part(r"\[.*pgbouncer", [PGBOUNCER]),
+    "redis": Part(r"\[.*named", [REDIS]),
+    "s3": Part(r"\[.*s3-server", [S3]),
+    "gcs": Part(r"\[.*gcs-server", [GCS]),
+    "opensearch": Part(r"\[.*opensearch", [OPENSEARCH]),
+    "whole store on s3": Part(r"^tests/real/.*\[.*s3 and s3", STORE),
+    "whole store on s3 and gcs": Part(r"^tests/real/.*\[.*s3 and gcs", [*STORE, GCS]),
 }
-"""What the names of those tests hold in which an engine takes part."""
-WHOLE_STORE = "tests/real/"
 
 _passed: Counter[str] = Counter()
 
@@ -24,9 +38,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Told of every test, wherever it ran."""
     if report.when != "call" or not report.passed:
         return
-    _passed["whole store"] += report.nodeid.startswith(WHOLE_STORE)
-    for variable, pattern in TOOK_PART.items():
-        _passed[variable] += bool(re.search(pattern, report.nodeid))
+    _passed.update(name for name, part in PARTS.items() if re.search(part.matches, report.nodeid))
 
 
 @pytest.hookimpl(trylast=True)
@@ -39,12 +51,14 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """How many tests each engine took part in."""
     terminalreporter.section("real engines")
-    for name, count in sorted(_passed.items()):
-        terminalreporter.write_line(f"{name}: {count} tests passed")
+    for name in PARTS:
+        terminalreporter.write_line(f"{name}: {_passed[name]} tests passed")
     for name in _idle():
         terminalreporter.write_line(f"{name} is named and took part in no test", red=True)
 
 
 def _idle() -> list[str]:
-    named = [variable for variable in TOOK_PART if os.environ.get(variable)]
-    return [name for name in ("whole store", *named) if not _passed[name]]
+    def expected(part: Part) -> bool:
+        return all(os.environ.get(variable) for variable in part.named)
+
+    return [name for name, part in PARTS.items() if expected(part) and not _passed[name]]

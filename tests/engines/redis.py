@@ -18,13 +18,18 @@ def missing() -> str | None:
     return packages.lacking(PROGRAMS, PACKAGE)
 
 
-def install(_cache: Path) -> None:
+def there() -> str | None:
+    """Which version is installed, or None."""
+    return packages.version("redis-server")
+
+
+def install(cache: Path) -> None:
     """Get the package, unless it is there."""
-    packages.debian(PROGRAMS, PACKAGE)
+    packages.debian(PROGRAMS, PACKAGE, cache)
 
 
 @contextmanager
-def running(home: Path) -> Iterator[Running]:
+def running(home: Path, **_settings: str) -> Iterator[Running]:
     """Start it; stop it at the end."""
     port = free_port()
     options = {"port": str(port), "bind": "127.0.0.1", "save": "", "appendonly": "no"}

@@ -13,11 +13,12 @@ from tests.engines.versions import S3_SERVER
 
 VARIABLE = "STORE_TEST_S3"
 missing = S3_SERVER.missing
+there = S3_SERVER.there
 install = S3_SERVER.install
 
 
 @contextmanager
-def running(home: Path) -> Iterator[Running]:
+def running(home: Path, **_settings: str) -> Iterator[Running]:
     """Start it with keys of its own, which its clients find in their environment."""
     port = free_port()
     for name in ("s3", "s3-versions"):

@@ -20,6 +20,9 @@ class Installable(Protocol):
     def missing(self) -> str | None:
         """What this machine lacks, or None."""
 
+    def there(self) -> str | None:
+        """Which version is installed, or None."""
+
     def install(self, cache: Path, /) -> None:
         """Get it, unless it is there."""
 
@@ -30,8 +33,8 @@ class Engine(Installable, Protocol):
     VARIABLE: str
     """Names the engine to the tests."""
 
-    def running(self, home: Path) -> AbstractContextManager[Running]:
-        """Start it; stop it at the end."""
+    def running(self, home: Path, **settings: str) -> AbstractContextManager[Running]:
+        """Start it, with settings of its own; stop it at the end."""
 
 
 ENGINES: dict[str, Engine] = {
@@ -79,8 +82,9 @@ def _reason(work: Callable[[], str | None]) -> str | None:
 
 
 @contextmanager
-def running(*names: str) -> Iterator[Started]:
-    """Install and start engines, all of them by default, in a folder that goes with the block."""
+def running(*names: str, unsynced: bool = False) -> Iterator[Started]:
+    """Install and start engines, all of them by default, in a folder that goes with the block;
+    `unsynced` is for suites that nobody pulls the plug of."""
     wanted = names or tuple(ENGINES)
     started = Started(absent=install(wanted))
     with ExitStack() as stack:
@@ -88,7 +92,7 @@ def running(*names: str) -> Iterator[Started]:
         home.chmod(0o711)
         ready = [name for name in wanted if name not in started.absent]
         with ThreadPoolExecutor(len(ENGINES)) as pool:
-            begun = {name: pool.submit(_begin, name, home) for name in ready}
+            begun = {name: pool.submit(_begin, name, home, unsynced) for name in ready}
         for name, future in begun.items():
             context = future.result()
             if isinstance(context, str):
@@ -110,10 +114,13 @@ class _Begun(AbstractContextManager["_Begun"]):
         self.context.__exit__(None, None, None)
 
 
-def _begin(name: str, home: Path) -> _Begun | str:
+UNSYNCED = {name: {"fsync": "off"} for name in ("postgres", "pgbouncer")}
+
+
+def _begin(name: str, home: Path, unsynced: bool) -> _Begun | str:
     folder = home / name
     folder.mkdir()
-    context = ENGINES[name].running(folder)
+    context = ENGINES[name].running(folder, **(UNSYNCED.get(name, {}) if unsynced else {}))
     try:
         return _Begun(context, context.__enter__())
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:

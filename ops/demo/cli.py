@@ -1,6 +1,7 @@
 """`python -m ops demo`: the whole tour in a home that is thrown away afterwards."""
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -38,12 +39,21 @@ def _bundles(source: Path | None, limit: int | None) -> tuple[SampleBundle, ...]
     return folder.bundles(source, limit) if source else samples.bundles()[:limit]
 
 
-def run(console: Console, bundles: tuple[SampleBundle, ...], *, keep: bool = False) -> bool:
-    """The tour over these bundles; True when everything held."""
+def run(
+    console: Console,
+    bundles: tuple[SampleBundle, ...],
+    *,
+    keep: bool = False,
+    settings: Mapping[str, str] | None = None,
+) -> bool:
+    """The tour over these bundles; True when everything held.
+
+    The store has the embedded defaults, but for these settings.
+    """
     report, began = Report(), time.monotonic()
     with stage.temporary_home(keep=keep) as home:
         try:
-            _play(console, bundles, home, report)
+            _play(console, bundles, home, report, settings or {})
         except stage.StoreFailed as error:
             console.print(str(error), markup=False)
             return False
@@ -59,10 +69,16 @@ def run(console: Console, bundles: tuple[SampleBundle, ...], *, keep: bool = Fal
     return report.good
 
 
-def _play(console: Console, bundles: tuple[SampleBundle, ...], home: Path, report: Report) -> None:
+def _play(
+    console: Console,
+    bundles: tuple[SampleBundle, ...],
+    home: Path,
+    report: Report,
+    settings: Mapping[str, str],
+) -> None:
     console.print("Starting a store ...", highlight=False)
     with (
-        stage.running(home, {}) as store,
+        stage.running(home, settings) as store,
         receiving(story.new_key()) as receiver,
         Board(console).shown() as board,
     ):

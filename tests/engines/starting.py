@@ -2,12 +2,12 @@
 
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from tests.engines import gcs, opensearch, pgbouncer, postgres, redis, s3
 from tests.engines.running import CACHE, Running
@@ -91,27 +91,33 @@ def running(*names: str, unsynced: bool = False) -> Iterator[Started]:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="engines-")))
         home.chmod(0o711)
         ready = [name for name in wanted if name not in started.absent]
+        begun: dict[str, Future[_Begun | str]] = {}
+        # Before the first is begun: whoever interrupts us meanwhile leaves none behind.
+        stack.callback(_end, begun)
         with ThreadPoolExecutor(len(ENGINES)) as pool:
-            begun = {name: pool.submit(_begin, name, home, unsynced) for name in ready}
+            begun |= {name: pool.submit(_begin, name, home, unsynced) for name in ready}
         for name, future in begun.items():
-            context = future.result()
-            if isinstance(context, str):
-                started.absent[name] = context
-                continue
-            stack.push(context.__exit__)
-            _note(started, name, context.engine)
+            _note(started, name, future.result())
         yield started
 
 
-@dataclass
-class _Begun(AbstractContextManager["_Begun"]):
+class _Begun(NamedTuple):
     """An engine that one thread started and another will stop."""
 
     context: AbstractContextManager[Running]
     engine: Running
 
-    def __exit__(self, *error: object) -> None:
-        self.context.__exit__(None, None, None)
+
+def _end(begun: Mapping[str, "Future[_Begun | str]"]) -> None:
+    """Stop what was begun, also what is not ready yet."""
+    with ExitStack() as stack:
+        for future in begun.values():
+            stack.callback(_stop, future)
+
+
+def _stop(future: "Future[_Begun | str]") -> None:
+    if future.exception() is None and isinstance(one := future.result(), _Begun):
+        one.context.__exit__(None, None, None)
 
 
 UNSYNCED = {name: {"fsync": "off"} for name in ("postgres", "pgbouncer")}
@@ -127,6 +133,9 @@ def _begin(name: str, home: Path, unsynced: bool) -> _Begun | str:
         return f"{type(error).__name__}: {error}"
 
 
-def _note(started: Started, name: str, engine: Running) -> None:
-    started.engines[name] = engine
-    started.environ |= {ENGINES[name].VARIABLE: engine.url, **engine.environ}
+def _note(started: Started, name: str, begun: _Begun | str) -> None:
+    if isinstance(begun, str):
+        started.absent[name] = begun
+        return
+    started.engines[name] = begun.engine
+    started.environ |= {ENGINES[name].VARIABLE: begun.engine.url, **begun.engine.environ}

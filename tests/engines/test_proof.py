@@ -1,0 +1,56 @@
+"""An engine that is named must take part in a test that passes."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SUITE = """
+import pytest
+
+@pytest.mark.parametrize("server", ["{parameter}"])
+def test_one(server):
+    {body}
+"""
+
+
+def run(folder: Path, parameter: str, body: str, options: Sequence[str]) -> tuple[int, str]:
+    """The exit code and the words of a run in which Redis was named."""
+    suite = folder / "test_suite.py"
+    suite.write_text(SUITE.format(parameter=parameter, body=body), encoding="utf-8")
+    outer = {name: value for name, value in os.environ.items() if not name.startswith("STORE_")}
+    alone = ("-c", os.devnull, "--rootdir", str(folder), "-p", "no:cacheprovider", *options)
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "tests.engines.proof", *alone, str(suite)],
+        cwd=ROOT,
+        env={**outer, "STORE_TEST_REDIS": "redis://127.0.0.1:1/0"},
+        capture_output=True,
+        text=True,
+    )
+    return ended.returncode, ended.stdout
+
+
+distributed = pytest.mark.parametrize("options", [(), ("-n", "1")], ids=["alone", "distributed"])
+
+
+@distributed
+def test_it_is_enough_that_one_passed(tmp_path: Path, options: Sequence[str]) -> None:
+    code, words = run(tmp_path, "named", "assert True", options)
+    assert "redis: 1 tests passed" in words
+    assert code == 0, words
+
+
+@distributed
+@pytest.mark.parametrize(
+    ("parameter", "body"), [("in memory", "assert True"), ("named", "pytest.skip()")]
+)
+def test_other_engines_and_skipped_tests_are_not_enough(
+    tmp_path: Path, options: Sequence[str], parameter: str, body: str
+) -> None:
+    code, words = run(tmp_path, parameter, body, options)
+    assert "redis is named and took part in no test" in words
+    assert code == 1, words

@@ -29,6 +29,7 @@ from storage.notices import MemoryNotices
 from storage.stores import Stores
 from tests.drill import chaos, checking, material, stand, telling
 from tests.drill.buckets import Bucket, Folder
+from tests.engines import excusing
 
 COMPLETING = 24
 """A killed worker holds a bundle up until its lease ends: the others go on meanwhile."""
@@ -80,15 +81,10 @@ SIZES: Mapping[str, Size] = {
 @click.option("--engines", type=click.Choice(list(SIZES)), default="embedded", show_default=True)
 @click.option("--seed", type=int, help="Repeat the drill of this seed.")
 @click.option("--bundles", type=int, help="Fewer, with as much less damage.")
-@click.option(
-    "--excuse",
-    multiple=True,
-    envvar="STORE_TEST_EXCUSED",
-    help="Do without this engine, knowingly.",
-)
+@excusing.option
 @click.option("--keep", is_flag=True, help="Leave the store's folder behind.")
 def drill(
-    engines: str, seed: int | None, bundles: int | None, excuse: tuple[str, ...], keep: bool
+    engines: str, seed: int | None, bundles: int | None, excuse: set[str], keep: bool
 ) -> None:
     """Deposit while processes are killed and engines are hurt; then count."""
     seed = secrets.randbelow(2**31) if seed is None else seed

@@ -22,6 +22,7 @@ class Part(NamedTuple):
 
 PARTS = {
     "postgres": Part(r"\[.*postgresql", [POSTGRES]),
+    "races on postgres": Part(r"test_races\.py.*\[.*postgresql", [POSTGRES]),
     "pgbouncer": Part(r"\[.*pgbouncer", [PGBOUNCER]),
     "redis": Part(r"\[.*named", [REDIS]),
     "s3": Part(r"\[.*s3-server", [S3]),

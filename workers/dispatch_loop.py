@@ -29,8 +29,9 @@ log = logging.getLogger(__name__)
 
 GAP_S = 0.02
 """Least time between the beginnings of two turns."""
-RECORD_S, RECORD_RESULTS = 0.05, 200
-"""Age and number of results at which they are recorded."""
+UNRECORDED_S = 0.25
+"""Nothing more is sent while a result has waited so long: a dispatcher that dies sends again what
+it did not record, and a catalog that is slow or away must not make that more."""
 CLAIMS, FETCHES = 128, 64
 """Endpoints that are claimed, and fetched for, in one turn."""
 AWAY_S = 1.0
@@ -64,6 +65,23 @@ class _Outbox:
 
     results: list[tuple[int, Result]] = field(default_factory=list)
     gone: set[tuple[int, int]] = field(default_factory=set)
+    oldest: float = 0.0
+    """Since when the first of the results waits."""
+
+    def keep(self, ident: int, result: Result, *, now: float) -> None:
+        """One more."""
+        if not self.results:
+            self.oldest = now
+        self.results.append((ident, result))
+
+    def recorded(self, count: int, *, now: float) -> None:
+        """The first so many are in the catalog; the others came while they were written."""
+        del self.results[:count]
+        self.oldest = now
+
+    def late(self, now: float) -> bool:
+        """Whether one of them waits for too long."""
+        return bool(self.results) and now - self.oldest > UNRECORDED_S
 
 
 class Dispatcher:
@@ -108,6 +126,7 @@ class Dispatcher:
         except StoreError as error:
             log.warning("dispatch: %s", error.detail)
             await asyncio.sleep(AWAY_S)
+            self._wake.set()
 
     async def _rest(self, began: float, stop: asyncio.Event) -> None:
         """Until something calls for a turn, but not so soon that turns are empty."""
@@ -160,9 +179,9 @@ class Dispatcher:
     def _wrote(
         self, written: Written, batch: list[tuple[int, Result]], held: list[int], *, until: float
     ) -> None:
-        del self._outbox.results[: len(batch)]
+        self._outbox.recorded(len(batch), now=time.monotonic())
         if self._outbox.results:
-            self._record_soon()
+            self._wake.set()
         for ident, result in batch:
             self._lanes.recorded(ident, result.delivery_id)
         self._lanes.extend(written.kept, held, until=until)
@@ -185,7 +204,7 @@ class Dispatcher:
 
     def _pump(self) -> None:
         """Send as much as may be sent."""
-        while not self._landing:
+        while not self._landing and not self._outbox.late(time.monotonic()):
             turn = self._lanes.next(now=time.monotonic(), now_us=self._now_us())
             if turn is None:
                 break
@@ -210,7 +229,8 @@ class Dispatcher:
         seconds = time.monotonic() - began
         _say(due, attempt, answer, verdict, seconds)
         result = result_of(due, answer, verdict, at_us=at_us, seconds=seconds)
-        self._keep(ident, result)
+        self._outbox.keep(ident, result, now=time.monotonic())
+        self._wake.set()
         self._lanes.landed(ident, due.id, success=success, now_us=self._now_us())
         self._pump()
 
@@ -230,17 +250,6 @@ class Dispatcher:
             rng=self._rng,
             retry_after_cap_s=self._rules.retry_after_cap_s,
         )
-
-    def _keep(self, ident: int, result: Result) -> None:
-        """Have it recorded, soon or when there are many."""
-        if not self._outbox.results:
-            self._record_soon()
-        self._outbox.results.append((ident, result))
-        if len(self._outbox.results) >= RECORD_RESULTS:
-            self._wake.set()
-
-    def _record_soon(self) -> None:
-        asyncio.get_running_loop().call_later(RECORD_S, self._wake.set)
 
     async def _land(self) -> None:
         """Wait for what is in flight, which has a time-out, then record it and hand all back."""

@@ -2,13 +2,15 @@
 
 import asyncio
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 from aiohttp import web
 from sqlalchemy import text
 
-from storage.catalog import Catalog, endpoints
+from storage.catalog import Catalog, Tx, endpoints
 from storage.catalog import deliveries as rows
 from storage.catalog import subscriptions as subscription_rows
 from storage.model import FQID
@@ -30,6 +32,10 @@ def leased(catalog: Catalog) -> int:
         return int(
             tx.execute(text("SELECT count(*) FROM endpoints WHERE token IS NOT NULL")).scalar_one()
         )
+
+
+def for_update(tx: Tx) -> str:
+    return "" if tx.dialect.name == "sqlite" else " FOR UPDATE"
 
 
 def test_a_delivery_is_sent_once_and_recorded(catalog: Catalog) -> None:
@@ -221,6 +227,36 @@ def test_a_killed_dispatcher_is_taken_over_with_the_same_transaction_ids(catalog
                 assert receiver.got == []
                 await eventually(lambda: states(catalog, subscription) == ["delivered"] * 3)
             assert set(receiver.ids()) == sent
+
+    asyncio.run(scene())
+
+
+def test_nothing_more_is_sent_while_results_cannot_be_recorded(catalog: Catalog) -> None:
+    async def slowly(_receiver: Receiver, _got: Got) -> web.StreamResponse:
+        await asyncio.sleep(0.1)
+        return web.Response()
+
+    @contextmanager
+    def away() -> Iterator[None]:
+        with catalog.write() as tx:
+            # PostgreSQL has no one lock of all writers.
+            tx.execute(text("SELECT id FROM endpoints" + for_update(tx)))
+            tx.execute(text("SELECT id FROM deliveries" + for_update(tx)))
+            yield
+
+    async def scene() -> None:
+        async with receiving(slowly) as receiver:
+            subscription = subscribe(catalog, receiver.url)
+            tell(catalog, [subscription], times=500)
+            async with dispatching(catalog):
+                await eventually(lambda: receiver.busy >= 24)
+                with away():
+                    await asyncio.sleep(0.45)
+                    sent = len(receiver.got)
+                    await asyncio.sleep(0.45)
+                    assert len(receiver.got) == sent < 500
+                await eventually(lambda: states(catalog, subscription) == ["delivered"] * 500)
+            assert len(receiver.got) == 500
 
     asyncio.run(scene())
 

@@ -1,6 +1,7 @@
 """A receiver of notifications: checks every signature, remembers what came, answers 200 or 503."""
 
 import json
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -92,6 +93,11 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, inbox: Inbox, refuses: Refuses) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.inbox, self.refuses = inbox, refuses
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A sender that died leaves its connection broken: that is no news."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 def _notice(path: str, body: bytes, wrong: list[str], ident: str) -> Notice:

@@ -1,0 +1,11 @@
+"""collections: versioned, private sets of links"""
+
+revision = "0004"
+down_revision = "0003"
+branch_labels = None
+depends_on = None
+locks = "nothing"
+
+
+def upgrade() -> None:
+    """Nothing yet."""

@@ -1,0 +1,11 @@
+"""what was purged for good, and the epoch of buckets and catalog"""
+
+revision = "0008"
+down_revision = "0007"
+branch_labels = None
+depends_on = None
+locks = "nothing"
+
+
+def upgrade() -> None:
+    """Nothing yet."""

@@ -4,7 +4,6 @@ revision = "0005"
 down_revision = "0004"
 branch_labels = None
 depends_on = None
-locks = "nothing"
 
 
 def upgrade() -> None:

@@ -4,7 +4,6 @@ revision = "0006"
 down_revision = "0005"
 branch_labels = None
 depends_on = None
-locks = "nothing"
 
 
 def upgrade() -> None:

@@ -4,7 +4,6 @@ revision = "0007"
 down_revision = "0006"
 branch_labels = None
 depends_on = None
-locks = "nothing"
 
 
 def upgrade() -> None:

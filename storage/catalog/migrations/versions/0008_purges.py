@@ -4,7 +4,6 @@ revision = "0008"
 down_revision = "0007"
 branch_labels = None
 depends_on = None
-locks = "nothing"
 
 
 def upgrade() -> None:

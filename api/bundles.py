@@ -1,4 +1,4 @@
-"""Bundles over HTTP: list, read, write, delete."""
+"""Bundles over HTTP: list, read, write, patch, delete."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,9 +13,14 @@ from api.schemas.bundles import (
     BundleBody,
     BundleContent,
     BundleList,
+    BundleName,
     BundleWritten,
     ListBundles,
     ListBundlesQuery,
+    PatchBody,
+    PatchBundle,
+    PatchBundleQuery,
+    PatchContent,
     ReadBundle,
     ReadBundleQuery,
     Reason,
@@ -24,8 +29,9 @@ from api.schemas.bundles import (
     WriteBundleQuery,
 )
 from api.schemas.common import Empty, Versioned, VersionedQuery
-from pipelines import files, manifests, records, tombstones, topics
+from pipelines import files, manifests, patching, records, tombstones, topics
 from pipelines.manifests import FilesPending, NewBundle, Written
+from pipelines.patching import Patch
 from storage.errors import Invalid
 from storage.model import FQID, BundleVersion, Entry, Replica
 
@@ -172,25 +178,30 @@ def put_bundle(call: Call[WriteBundle, BundleContent]) -> Response:
     """Write a bundle version."""
     fqid = FQID(call.uuid, call.query.version)
     new = NewBundle(fqid, call.query.replica, call.body.creator_uid, call.body.files)
-    written = _written(call, new)
+    author = call.who.email
+
+    def write() -> Written:
+        return manifests.write(call.stores, new, author, request_id=call.request_id)
+
+    written = _when_whole(call, new.replica, write)
     call.send(written.todo)
     answer = {"version": fqid.version, "manifest": orjson.Fragment(written.manifest)}
     return reply(answer, 201 if written.created else 200)
 
 
-def _written(call: Call[WriteBundle, BundleContent], new: NewBundle) -> Written:
+def _when_whole(call: Call[Any, Any], replica: Replica, write: Callable[[], Written]) -> Written:
     """Written at once, or when the files that it waits for have come."""
 
     def attempt() -> Written | FilesPending:
         try:
-            return manifests.write(call.stores, new, call.who.email, request_id=call.request_id)
+            return write()
         except FilesPending as pending:
             return pending
 
     seen = attempt()
     within_s = call.wait_s(call.services.settings.pending_wait_s)
     if isinstance(seen, FilesPending) and within_s > 0:
-        heard = [topics.of_file(new.replica, fqid) for fqid in seen.missing]
+        heard = [topics.of_file(replica, fqid) for fqid in seen.missing]
         seen = call.services.waiting.until(
             attempt,
             lambda now: isinstance(now, Written),
@@ -200,6 +211,38 @@ def _written(call: Call[WriteBundle, BundleContent], new: NewBundle) -> Written:
     if isinstance(seen, FilesPending):
         raise seen
     return seen
+
+
+@operation(
+    "PATCH",
+    "/bundles/{uuid}",
+    tag=TAG,
+    query=PatchBundleQuery,
+    body=PatchBody,
+    answers={200: Answer("A new version was written.", BundleName)},
+    errors=(404, 409, 413, 415),
+    about="Writes the version that follows the patched one, which stays as it is. Entries to remove"
+    " that the bundle does not have are ignored. A request with the header `Idempotency-Key` that"
+    " comes again is answered like the first time.",
+)
+def patch_bundle(call: Call[PatchBundle, PatchContent]) -> Response:
+    """Add files to a bundle, and remove some."""
+    patch = Patch(
+        FQID(call.uuid, call.query.version),
+        call.query.replica,
+        call.body.added,
+        call.body.remove_files,
+    )
+    author, repeatable = call.who.email, call.repeatable(patching.digest(patch))
+
+    def write() -> Written:
+        return patching.patch(
+            call.stores, patch, author, repeatable=repeatable, request_id=call.request_id
+        )
+
+    written = _when_whole(call, patch.replica, write)
+    call.send(written.todo)
+    return reply({"uuid": written.fqid.uuid, "version": written.fqid.version})
 
 
 @operation(
@@ -228,4 +271,10 @@ def delete_bundle(call: Call[Versioned, Reason]) -> Response:
     return reply({})
 
 
-OPERATIONS: tuple[Operation, ...] = (get_bundles_all, get_bundle, put_bundle, delete_bundle)
+OPERATIONS: tuple[Operation, ...] = (
+    get_bundles_all,
+    get_bundle,
+    put_bundle,
+    patch_bundle,
+    delete_bundle,
+)

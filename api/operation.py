@@ -15,13 +15,17 @@ from marshmallow import Schema
 from api.schemas.common import NoQuery
 from api.services import Services
 from api.waiting import Preference, preference, seconds
-from storage.errors import Unauthorized
+from pipelines.repeating import Repeatable
+from storage.errors import Invalid, Unauthorized
 from storage.model import Principal
 from storage.stores import Stores
 
 SMALL_BODY = 1024 * 1024
 """Bytes that are plenty for every body but a manifest. Open operations read theirs from anybody,
 and JSON takes many times its size in memory."""
+
+MAX_KEY = 255
+"""Characters of an Idempotency-Key."""
 
 Q = TypeVar("Q")
 B = TypeVar("B")
@@ -67,6 +71,16 @@ class Call(Generic[Q, B]):
         """How long this request may wait for work."""
         cap_s = self.services.settings.wait_cap_s
         return seconds(self.prefer, default_s=default_s, cap_s=cap_s)
+
+    def repeatable(self, digest: str) -> Repeatable | None:
+        """What its Idempotency-Key, if it has one, makes of a request that asks for this."""
+        key = self.request.headers.get("Idempotency-Key")
+        if key is None:
+            return None
+        if not 0 < len(key) <= MAX_KEY or not key.isascii() or not key.isprintable():
+            said = f"It must have 1 to {MAX_KEY} printable ASCII characters."
+            raise Invalid(f"Idempotency-Key: {said}", errors={"Idempotency-Key": [said]})
+        return Repeatable(self.who.email, key, digest)
 
     def send(self, todo: Any) -> None:
         """Start what a write left to be done."""

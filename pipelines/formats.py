@@ -3,7 +3,7 @@
 import re
 import uuid as uuids
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from storage.errors import Invalid
 from storage.model import FQID
@@ -11,6 +11,7 @@ from storage.model import FQID
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.ASCII)
 _VERSION = re.compile(r"\d{4}-\d{2}-\d{2}T(?!24)\d{6}\.\d{6}Z", re.ASCII)
 _UUIDS = re.compile(rf"(?:{_UUID.pattern}\n)*+", re.ASCII)
+_EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 _VERSIONS = re.compile(rf"(?:{_VERSION.pattern}\n)*+", re.ASCII)
 
 
@@ -62,6 +63,11 @@ def version_at(us: int) -> str:
     """The STORE_VERSION of a moment in microseconds since 1970."""
     moment = datetime.fromtimestamp(us // 1_000_000, UTC).replace(microsecond=us % 1_000_000)
     return moment.strftime("%Y-%m-%dT%H%M%S.%fZ")
+
+
+def us_of(version: str) -> int:
+    """The moment of a good version, in microseconds since 1970."""
+    return (datetime.fromisoformat(version) - _EPOCH) // _MICROSECOND
 
 
 def new_uuid() -> str:

@@ -17,5 +17,6 @@ PAGE_BUNDLE = 500  # Limits: default per_page of get_bundle …
 PAGE_BUNDLES_ALL = 100  # … get_bundles_all
 PAGE_SEARCH = 100  # … post_search
 
+PATCH_MAX = 1_000  # ours, as for collections: entries that one patch adds, or removes
 SEGMENT_ENTRIES = 1_024  # ours: entries of one shared segment of a manifest
 PENDING_RETRY_S = 5  # ours: Retry-After while a file is being verified or synced

@@ -7,7 +7,17 @@ from typing import Any, NamedTuple
 from pipelines import flow, names, placing, records
 from pipelines.limits import PENDING_RETRY_S, SEGMENT_ENTRIES
 from storage import keys
-from storage.catalog import Tx, bundles, events, files, heads, todo, tombstones, visibility
+from storage.catalog import (
+    Tx,
+    bundles,
+    events,
+    files,
+    heads,
+    segments,
+    todo,
+    tombstones,
+    visibility,
+)
 from storage.errors import Conflict, Invalid, NotFound
 from storage.model import FQID, BundleVersion, Entry, Replica, Todo
 from storage.stores import Stores
@@ -67,7 +77,7 @@ def write(stores: Stores, new: NewBundle, author: str, *, request_id: str = "") 
     if not new.entries:
         raise Invalid("A bundle has at least one file.", errors={"/files": ["Must not be empty."]})
     names.check_names([entry.name for entry in new.entries])
-    lines, rows = _look_up(stores, new)
+    lines, rows = look_up(stores, new.replica, new.entries)
     digest = records.bundle_digest(new.creator_uid, new.entries)
     row, ours = _reserve(stores, new, digest, author=author, rows=rows)
     # Who reserved it gave the entries their order; another's record would not be byte-identical.
@@ -79,26 +89,27 @@ def write(stores: Stores, new: NewBundle, author: str, *, request_id: str = "") 
     return Written(new.fqid, manifest, created=bool(follow), todo=follow)
 
 
-def _look_up(
-    stores: Stores, new: NewBundle
-) -> tuple[list[dict[str, Any]], list[tuple[int, str, bool]]]:
-    """Every entry with its file's facts, by one query."""
-    wanted = [entry.file for entry in new.entries]
+def look_up(
+    stores: Stores, replica: Replica, new: Sequence[NewEntry], *, pointer: str = "/files/{}"
+) -> tuple[list[dict[str, Any]], list[segments.Row]]:
+    """Every entry with its file's facts, by one query: as the manifest shows it, and as a segment
+    keeps it. Invalid (`file_missing`), FilesPending."""
+    wanted = [entry.file for entry in new]
     with stores.catalog.read() as tx:
-        found = files.lookup(tx, new.replica, wanted)
+        found = files.lookup(tx, replica, wanted)
         if len(found) < len(wanted):
-            _refuse_missing(tx, wanted, {row[0] for row in found})
+            _refuse_missing(tx, wanted, {row[0] for row in found}, pointer)
     lines: list[dict[str, Any]] = [{}] * len(wanted)
-    rows: list[tuple[int, str, bool]] = [(0, "", False)] * len(wanted)
+    rows: list[segments.Row] = [(0, "", False)] * len(wanted)
     for row in found:
         ordinal, ident = row[:2]
-        entry = new.entries[ordinal]
+        entry = new[ordinal]
         rows[ordinal] = (ident, entry.name, entry.indexed)
         lines[ordinal] = records.entry_of(entry.name, entry.file, entry.indexed, row[2:])
     return lines, rows
 
 
-def _refuse_missing(tx: Tx, wanted: Sequence[FQID], found: set[int]) -> None:
+def _refuse_missing(tx: Tx, wanted: Sequence[FQID], found: set[int], pointer: str) -> None:
     missing = [place for place in range(len(wanted)) if place not in found]
     known = files.whereabouts(tx, [wanted[place] for place in missing])
     absent = [place for place in missing if wanted[place] not in known]
@@ -108,7 +119,7 @@ def _refuse_missing(tx: Tx, wanted: Sequence[FQID], found: set[int]) -> None:
     raise Invalid(
         f"{len(absent)} files do not exist: " + ", ".join(str(wanted[place]) for place in shown),
         code="file_missing",
-        errors={f"/files/{place}": ["This file does not exist."] for place in shown},
+        errors={pointer.format(place): ["This file does not exist."] for place in shown},
     )
 
 
@@ -118,7 +129,7 @@ def _reserve(
     digest: str,
     *,
     author: str,
-    rows: Sequence[tuple[int, str, bool]],
+    rows: Sequence[segments.Row],
 ) -> tuple[bundles.Reserved, bool]:
     """The version's row, and whether it is ours or an equal one's; Conflict when it is taken or
     buried."""
@@ -136,9 +147,9 @@ def _reserve(
                 author=author,
                 parent=new.parent,
                 event_id=events.event_id("CREATE", new.replica, new.fqid),
-                rows=rows,
+                runs=segments.cut(rows, SEGMENT_ENTRIES),
             )
-            return bundles.reserve(tx, fresh, segment_size=SEGMENT_ENTRIES), True
+            return bundles.reserve(tx, fresh), True
     if row.digest != digest:
         raise Conflict(
             f"Bundle {new.fqid} exists with other content.", code="bundle_already_exists"
@@ -151,6 +162,11 @@ def _buried(tx: Tx, fqid: FQID) -> Conflict | None:
     if tombstones.over(tx, KIND, fqid.uuid, fqid.version) is None:
         return None
     return Conflict(f"Bundle {fqid} is under a tombstone.", code="bundle_tombstone_already_exists")
+
+
+def taken(tx: Tx, fqid: FQID) -> bool:
+    """Whether a version exists, or may not any more."""
+    return bundles.by_fqid(tx, fqid) is not None or _buried(tx, fqid) is not None
 
 
 def complete(

@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from storage.errors import Invalid
@@ -13,6 +13,9 @@ _PLAIN_LINES = re.compile(rf"(?:\w[\w.+=-]*{P}(?:/\w[\w.+=-]*{P})*{P}\n)*{P}", r
 """Nearly all names there are, and nothing that has a fault but its length."""
 _MAX_BYTES = 4096
 _REPORTED = 20
+
+Pointer = Callable[[int], str]
+"""The JSON pointer of the name in a place."""
 
 
 def fault(name: str) -> str | None:
@@ -28,7 +31,11 @@ def fault(name: str) -> str | None:
     return "A name is too long." if len(name.encode()) > _MAX_BYTES else None
 
 
-def check_names(names: Sequence[str], *, pointer: str = "/files/{}/name") -> None:
+def _in_files(place: int) -> str:
+    return f"/files/{place}/name"
+
+
+def check_names(names: Sequence[str], *, pointer: Pointer = _in_files) -> None:
     """All of them good and unique; Invalid names the first faulty ones by JSON pointer."""
     faults = {} if _all_plain(names) else _faults(names, pointer)
     if faults:
@@ -45,15 +52,15 @@ def _all_plain(names: Sequence[str]) -> bool:
     return whole and _PLAIN_LINES.fullmatch(joined) is not None
 
 
-def _faults(names: Sequence[str], pointer: str) -> dict[str, list[str]]:
+def _faults(names: Sequence[str], pointer: Pointer) -> dict[str, list[str]]:
     return {
-        pointer.format(place): [wrong]
+        pointer(place): [wrong]
         for place, name in enumerate(names)
         if (wrong := fault(name)) is not None
     }
 
 
-def _check_unique(names: Sequence[str], pointer: str) -> None:
+def _check_unique(names: Sequence[str], pointer: Pointer) -> None:
     plain = [unicodedata.normalize("NFC", name) for name in names]
     if len(set(plain)) == len(plain):
         return
@@ -61,12 +68,12 @@ def _check_unique(names: Sequence[str], pointer: str) -> None:
     twins = {}
     for place, name in enumerate(plain):
         if first.setdefault(name, place) != place:
-            twins[pointer.format(place)] = [f"The same name as that of entry {first[name]}."]
+            twins[pointer(place)] = [f"The same name as that of entry {first[name]}."]
     shown = dict(list(twins.items())[:_REPORTED])
     raise Invalid("File names must be unique.", code="duplicate_filename", errors=shown)
 
 
-def _check_nesting(names: Sequence[str], pointer: str) -> None:
+def _check_nesting(names: Sequence[str], pointer: Pointer) -> None:
     """A name that is another's folder could never be laid out beside it."""
     # In this order a folder is followed by what lies in it: no good name has a NUL.
     ordered = sorted(names, key=lambda name: name.replace("/", "\0"))
@@ -74,7 +81,7 @@ def _check_nesting(names: Sequence[str], pointer: str) -> None:
     if not folders:
         return
     clashes = {
-        pointer.format(place): ["Another entry has this name as its folder."]
+        pointer(place): ["Another entry has this name as its folder."]
         for place, name in enumerate(names)
         if name in folders
     }

@@ -44,6 +44,11 @@ def bundle_digest(creator_uid: int, rows: Iterable[tuple[str, FQID, bool]]) -> s
     return _digest([creator_uid, *lines])
 
 
+def request_digest(value: Any) -> str:
+    """The same for requests: JSON of all that one asks for."""
+    return _digest(value)
+
+
 def tombstone_digest(kind: str, uuid: str, version: str, reason: str) -> str:
     """The same for tombstones."""
     return _digest([kind, uuid, version, reason])

@@ -1,10 +1,10 @@
 """Bundles: what their operations take and answer."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from marshmallow import Schema, ValidationError, fields, validate
+from marshmallow import Schema, ValidationError, fields, post_load, validate
 
 from api.schemas.common import Shown
 from api.schemas.fields import (
@@ -25,8 +25,9 @@ from api.schemas.fields import (
 )
 from api.schemas.loading import Body, Query
 from pipelines.formats import fqids_of, uuid_of, version_of
-from pipelines.limits import PAGE_BUNDLE, PAGE_BUNDLES_ALL
+from pipelines.limits import PAGE_BUNDLE, PAGE_BUNDLES_ALL, PATCH_MAX
 from pipelines.manifests import NewEntry
+from pipelines.patching import Removal
 from storage.errors import Invalid
 from storage.model import FQID, Replica
 
@@ -194,6 +195,88 @@ class BundleBody(Body):
         required=True,
         metadata={"description": "At least one stored file.", "minItems": 1},
     )
+
+
+@dataclass(frozen=True)
+class PatchBundle:
+    """Which version is patched, where."""
+
+    replica: Replica
+    version: str
+
+
+class PatchBundleQuery(Query):
+    """Parameters of patch_bundle."""
+
+    model = PatchBundle
+    version = at_version(
+        required=True, metadata={"description": "The version to patch; any live one may be."}
+    )
+    replica = in_replica()
+
+
+KINDS = {"metadata": True, "data": False}
+"""What the specification calls `type`, as `indexed`."""
+
+
+class PatchEntry(Schema):
+    """A stored file under the name that it gets, or has, in the bundle."""
+
+    uuid = Uuid(required=True)
+    version = at_version(required=True)
+    name = Text(metadata={"description": "This or `path`.", "example": "reads/sample_1.fastq.gz"})
+    path = Text(metadata={"description": "Another word for `name`."})
+    indexed = Truth(metadata={"description": "True marks a metadata file; false by default."})
+    type = Text(
+        validate=validate.OneOf(list(KINDS)),
+        metadata={"description": "Another word for `indexed`: `metadata` or `data`."},
+    )
+
+    @post_load
+    def build(self, data: dict[str, Any], **_: Any) -> Removal:
+        """Both spellings as one; two that differ are refused."""
+        name = _either(data, "name", "path", data.get("path"))
+        kind = KINDS.get(data.get("type", ""))
+        indexed = _either(data, "indexed", "type", kind)
+        if name is None:
+            raise ValidationError({"name": ["Missing data for required field."]})
+        return Removal(name, FQID(data["uuid"], data["version"]), indexed)
+
+
+def _either(data: Mapping[str, Any], member: str, other: str, said: Any) -> Any:
+    if member in data and other in data and data[member] != said:
+        raise ValidationError({other: [f"Says otherwise than {member}."]})
+    return data.get(member, said)
+
+
+@dataclass(frozen=True)
+class PatchContent:
+    """The body of patch_bundle."""
+
+    add_files: list[Removal]
+    remove_files: list[Removal]
+
+    @property
+    def added(self) -> list[NewEntry]:
+        """What is added, as entries of a manifest."""
+        return [NewEntry(one.name, one.file, bool(one.indexed)) for one in self.add_files]
+
+
+def _entries_to_patch(about: str) -> Any:
+    return fields.List(
+        fields.Nested(PatchEntry(unknown="raise")),
+        load_default=list,
+        validate=validate.Length(max=PATCH_MAX, error=f"At most {PATCH_MAX} entries."),
+        metadata={"description": about},
+    )
+
+
+class PatchBody(Body):
+    """What is to change; nothing at all still writes a version."""
+
+    model = PatchContent
+    add_files = _entries_to_patch("Entries to add; their names must be free.")
+    remove_files = _entries_to_patch("Entries to leave out where they match in all that is given.")
 
 
 @dataclass(frozen=True)

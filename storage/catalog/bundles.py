@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Row, select, tuple_
 
-from storage.catalog import bulk
+from storage.catalog import segments
 from storage.catalog.engine import Tx, execute_now, sql
 from storage.catalog.schema import blobs, bundle_segments, bundles, entries, files
 from storage.model import FQID, BundleVersion, Checksums, Entry, Replica
@@ -25,7 +25,7 @@ class Reserved:
 
 @dataclass(frozen=True, slots=True)
 class NewBundle:
-    """A bundle about to be reserved; `rows` are (file id, name, indexed) in manifest order."""
+    """A bundle about to be reserved; `runs` are its manifest."""
 
     fqid: FQID
     digest: str
@@ -34,7 +34,7 @@ class NewBundle:
     author: str
     parent: str | None
     event_id: str
-    rows: Sequence[tuple[int, str, bool]]
+    runs: Sequence[segments.Run]
 
 
 def _reserved(row: Row[Any]) -> Reserved:
@@ -77,7 +77,7 @@ _RESERVE = (
 )
 
 
-def reserve(tx: Tx, new: NewBundle, *, segment_size: int) -> Reserved:
+def reserve(tx: Tx, new: NewBundle) -> Reserved:
     """Insert the version with its manifest; the caller holds the head and saw that none exists."""
     row = execute_now(
         tx,
@@ -90,59 +90,13 @@ def reserve(tx: Tx, new: NewBundle, *, segment_size: int) -> Reserved:
             "creator_uid": new.creator_uid,
             "author": new.author,
             "parent": new.parent,
-            "file_count": len(new.rows),
+            "file_count": sum(map(segments.length, new.runs)),
             "event_id": new.event_id,
         },
     )
     reserved = _reserved(row.one())
-    _write_segments(tx, reserved.bundle.id, new.rows, segment_size)
+    segments.write(tx, reserved.bundle.id, new.runs)
     return reserved
-
-
-def _write_segments(
-    tx: Tx, bundle_id: int, rows: Sequence[tuple[int, str, bool]], size: int
-) -> None:
-    if not rows:
-        return
-    starts = range(0, len(rows), size)
-    counts = [min(size, len(rows) - start) for start in starts]
-    source, parameters = bulk.derived(tx, "fresh", {"entry_count": ("integer", counts)})
-    made = tx.execute(
-        sql(f"INSERT INTO segments (entry_count) SELECT entry_count FROM {source} RETURNING id"),
-        parameters,
-    )
-    # Segments of one size are interchangeable until entries name them; the last may be shorter.
-    idents = sorted(made.scalars())
-    columns: bulk.Columns = {"start": ("integer", starts), "segment_id": ("bigint", idents)}
-    source, parameters = bulk.derived(tx, "fresh", columns)
-    tx.execute(
-        sql(
-            "INSERT INTO bundle_segments (bundle_id, start, segment_id)"
-            f" SELECT :bundle_id, start, segment_id FROM {source}"
-        ),
-        {**parameters, "bundle_id": bundle_id},
-    )
-    _write_entries(tx, idents, rows, size)
-
-
-def _write_entries(
-    tx: Tx, idents: Sequence[int], rows: Sequence[tuple[int, str, bool]], size: int
-) -> None:
-    columns: bulk.Columns = {
-        "segment_id": ("bigint", [idents[place // size] for place in range(len(rows))]),
-        "position": ("integer", [place % size for place in range(len(rows))]),
-        "file_id": ("bigint", [row[0] for row in rows]),
-        "name": ("text", [row[1] for row in rows]),
-        "indexed": ("boolean", [row[2] for row in rows]),
-    }
-    source, parameters = bulk.derived(tx, "fresh", columns)
-    tx.execute(
-        sql(
-            "INSERT INTO entries (segment_id, position, file_id, name, indexed)"
-            f" SELECT segment_id, position, file_id, name, indexed FROM {source}"
-        ),
-        parameters,
-    )
 
 
 _PUBLISH = "UPDATE bundles SET published_us = :now WHERE id = :id AND published_us IS NULL"

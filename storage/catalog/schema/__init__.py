@@ -20,9 +20,10 @@ from storage.catalog.schema.existing import (
 )
 from storage.catalog.schema.searching import documents, shapes
 from storage.catalog.schema.telling import attempts, deliveries, endpoints, events, subscriptions
-from storage.catalog.schema.working import areas, checkouts, leases, meta, tasks, todo
+from storage.catalog.schema.working import answers, areas, checkouts, leases, meta, tasks, todo
 
 __all__ = [
+    "answers",
     "areas",
     "attempts",
     "blob_replicas",

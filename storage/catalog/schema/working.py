@@ -115,3 +115,14 @@ areas = Table(
     Column("created_us", BigInteger, nullable=False),
     Index("ix_areas_owner", "owner"),
 )
+
+answers = narrow(
+    "answers",
+    Column("owner", Key, primary_key=True),
+    Column("key", Key, primary_key=True),
+    Column("digest", Key, nullable=False),
+    Column("answer", Text, nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+    Index("ix_answers_created_us", "created_us"),
+)
+"""What somebody's request with an Idempotency-Key was answered, and the digest of what it asked."""

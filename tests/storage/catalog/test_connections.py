@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, ProgrammingError
 
-from storage.catalog import Catalog, Tx, bundles, heads, now_us, todo, visibility
+from storage.catalog import Catalog, Tx, bundles, heads, now_us, segments, todo, visibility
 from storage.errors import Unavailable
 from storage.model import FQID, Todo
 from tests.builders import new_uuid, version
@@ -80,9 +80,9 @@ def test_rows_of_a_bundle_do_not_add_round_trips(wire: tuple[Wire, Catalog]) -> 
                 "a",
                 None,
                 "e",
-                [(number, f"f{number}", False) for number in range(count)],
+                segments.cut([(n, f"f{n}", False) for n in range(count)], 100),
             )
-            bundles.reserve(tx, new, segment_size=100)
+            bundles.reserve(tx, new)
         statements = [said for said in line.carried if b"INSERT" in said]
         turns(line)
         spoken.append(len(statements))

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import text
 
 from pipelines.limits import SEGMENT_ENTRIES
-from storage.catalog import Catalog, Tx, bundles, files, heads, migrate, visibility
+from storage.catalog import Catalog, Tx, bundles, files, heads, migrate, segments, visibility
 from storage.catalog.files import NewFile
 from storage.model import FQID, Checksums
 from tests.builders import new_uuid, version
@@ -28,8 +28,9 @@ def add_bundle(tx: Tx, fqids: list[FQID], *, segment_size: int = SEGMENT_ENTRIES
     rows = [(found[place], f"f/{place}", place % 2 == 0) for place in range(len(fqids))]
     fqid = FQID(new_uuid(), version())
     heads.lock(tx, "bundle", [fqid.uuid])
-    new = bundles.NewBundle(fqid, "d", "aws", 1, "a", None, "e", rows)
-    return bundles.reserve(tx, new, segment_size=segment_size).bundle.id
+    runs = segments.cut(rows, segment_size)
+    new = bundles.NewBundle(fqid, "d", "aws", 1, "a", None, "e", runs)
+    return bundles.reserve(tx, new).bundle.id
 
 
 @pytest.mark.parametrize("count", [1, 3, 4, 5, 12, 13])

@@ -37,13 +37,22 @@ def status(settings: Settings) -> None:
 
 
 @click.command()
+@click.option("--dry-run", is_flag=True, help="Show what differs, and change nothing.")
 @click.pass_obj
-def sweep(settings: Settings) -> None:
-    """Compare the buckets with the catalog now; what is missing becomes ordinary work."""
+def sweep(settings: Settings, dry_run: bool) -> None:
+    """Compare buckets and indexes with the catalog now; what is missing becomes ordinary work."""
     opened = connect(replace(settings, secret_key=tokens.secret_key(settings)))
-    swept = [*sweeps.replication(opened), *sweeps.indexing(opened)]
+    repair = not dry_run
+    swept = [
+        *sweeps.replication(opened, repair=repair),
+        *sweeps.indexing(opened, repair=repair),
+    ]
+    console = Console()
     rows = ((one.kind, one.replica, one.seen, one.missing, one.strange) for one in swept)
-    show(Console(), "Sweep", ("kind", "replica", "there", "missing", "unknown"), rows)
+    show(console, "Sweep", ("kind", "replica", "there", "missing", "unknown"), rows)
+    missing = [(one.kind, one.replica, name) for one in swept for name in one.named]
+    if missing:
+        show(console, "Missing, some of it", ("kind", "replica", "name"), missing)
 
 
 @click.group()

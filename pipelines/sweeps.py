@@ -4,8 +4,9 @@ Comparing is a merge of two sorted streams; repairing adds the ordinary to-do ro
 """
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from pipelines.flow import Step
 from storage import keys
@@ -19,6 +20,8 @@ from storage.stores import Stores
 log = logging.getLogger(__name__)
 
 BATCH = 1_000
+NAMED = 20
+"""How many of the missing a comparison names."""
 SETTLED_US = 120_000_000
 """Age below which a version is left to its own to-do rows."""
 INDEXED_US = 5_000_000
@@ -36,6 +39,8 @@ class Swept:
     seen: int
     missing: int
     strange: int
+    named: tuple[str, ...] = ()
+    """Some of what is missing."""
 
 
 def differences(left: Iterable[str], right: Iterable[str]) -> Iterator[tuple[str, int]]:
@@ -54,45 +59,66 @@ def differences(left: Iterable[str], right: Iterable[str]) -> Iterator[tuple[str
             mine, other = next(lefts, None), next(rights, None)
 
 
-def replication(stores: Stores) -> list[Swept]:
-    """Compare every bucket's records with the catalog, and enqueue the repair of what differs."""
-    records = [_compare(stores, kind, replica) for kind in KINDS for replica in REPLICAS]
-    return records + [_compare_blobs(stores, replica) for replica in REPLICAS]
+def replication(stores: Stores, *, repair: bool = True) -> list[Swept]:
+    """Compare every bucket's records and blobs with the catalog; with `repair` what is missing is
+    enqueued, without it nothing is written."""
+    records = [
+        _compare(stores, kind, replica, repair=repair) for kind in KINDS for replica in REPLICAS
+    ]
+    return records + [_compare_blobs(stores, replica, repair=repair) for replica in REPLICAS]
 
 
-def _compare(stores: Stores, kind: keys.Kind, replica: Replica) -> Swept:
+def _compare(stores: Stores, kind: keys.Kind, replica: Replica, *, repair: bool) -> Swept:
     """A record that the catalog knows and the bucket lacks is brought again; one that only the
     bucket has is left alone, unless it stays unknown: then somebody should look."""
-    both, lacking, strange = 0, 0, 0
+    pairs = differences(_known(stores, kind), _listed(stores, kind, replica))
+    mend = partial(_bring, stores, kind, replica) if repair else None
+    swept = _swept(kind, replica, pairs, mend)
+    if swept.strange:
+        about = "sweep: %d %ss in %s are newer than the sweep or unknown"
+        log.info(about, swept.strange, kind, replica)
+    return swept
+
+
+def _swept(
+    kind: str,
+    replica: Replica,
+    pairs: Iterable[tuple[str, int]],
+    mend: Callable[[list[str]], None] | None,
+) -> Swept:
+    """Count a comparison, and have what is missing mended, a batch at a time."""
+    sides = {-1: 0, 0: 0, 1: 0}
+    named: list[str] = []
     batch: list[str] = []
-    for name, side in differences(_known(stores, kind), _listed(stores, kind, replica)):
-        both += side == 0
-        lacking += side == -1
-        strange += side == 1
+    for name, side in pairs:
+        sides[side] += 1
         if side == -1:
             batch.append(name)
+            named += [name] if len(named) < NAMED else []
         if len(batch) == BATCH:
-            _bring(stores, kind, replica, batch)
+            _mended(batch, mend)
             batch = []
-    _bring(stores, kind, replica, batch)
-    if strange:
-        log.info("sweep: %d %ss in %s are newer than the sweep or unknown", strange, kind, replica)
-    return Swept(kind, replica, both, lacking, strange)
+    _mended(batch, mend)
+    return Swept(kind, replica, sides[0], sides[-1], sides[1], tuple(named))
 
 
-def _compare_blobs(stores: Stores, replica: Replica) -> Swept:
+def _mended(batch: list[str], mend: Callable[[list[str]], None] | None) -> None:
+    if batch and mend:
+        mend(batch)
+
+
+def _compare_blobs(stores: Stores, replica: Replica, *, repair: bool) -> Swept:
     """Bytes that the catalog knows in a bucket and that are gone come back with one of their
     files; bytes that only the bucket has belong to a verification that is going on, or to none."""
-    both, lacking, strange = 0, 0, 0
-    for sha256, side in differences(_known_blobs(stores, replica), _listed_blobs(stores, replica)):
-        both += side == 0
-        lacking += side == -1
-        strange += side == 1
-        if side == -1:
-            with stores.catalog.read() as tx:
-                fqid = file_rows.with_blob(tx, sha256)
-            _bring(stores, "file", replica, [] if fqid is None else [str(fqid)])
-    return Swept("blob", replica, both, lacking, strange)
+    pairs = differences(_known_blobs(stores, replica), _listed_blobs(stores, replica))
+    mend = partial(_bring_blobs, stores, replica) if repair else None
+    return _swept("blob", replica, pairs, mend)
+
+
+def _bring_blobs(stores: Stores, replica: Replica, wanted: list[str]) -> None:
+    with stores.catalog.read() as tx:
+        found = [file_rows.with_blob(tx, sha256) for sha256 in wanted]
+    _bring(stores, "file", replica, [str(fqid) for fqid in found if fqid is not None])
 
 
 def _known_blobs(stores: Stores, replica: Replica) -> Iterator[str]:
@@ -152,35 +178,22 @@ def _known(stores: Stores, kind: keys.Kind) -> Iterator[str]:
         after = page[-1]
 
 
-def indexing(stores: Stores) -> list[Swept]:
+def indexing(stores: Stores, *, repair: bool = True) -> list[Swept]:
     """Compare every replica's index with what the catalog says was indexed there, and enqueue again
     what the engine lost; nobody is told twice of a bundle that is found again."""
-    return [_compare_index(stores, replica) for replica in REPLICAS]
+    return [_compare_index(stores, replica, repair=repair) for replica in REPLICAS]
 
 
-def _compare_index(stores: Stores, replica: Replica) -> Swept:
-    both, lacking, strange = 0, 0, 0
-    batch: list[Todo] = []
+def _compare_index(stores: Stores, replica: Replica, *, repair: bool) -> Swept:
     held = map(str, stores.search[replica].held())
-    for name, side in differences(_indexed(stores, replica), held):
-        both += side == 0
-        lacking += side == -1
-        strange += side == 1
-        if side == -1:
-            batch.append(Todo(Step.INDEX, replica, name))
-        if len(batch) == BATCH:
-            _index_again(stores, batch)
-            batch = []
-    _index_again(stores, batch)
-    return Swept("document", replica, both, lacking, strange)
+    mend = partial(_index_again, stores, replica) if repair else None
+    return _swept("document", replica, differences(_indexed(stores, replica), held), mend)
 
 
-def _index_again(stores: Stores, wanted: list[Todo]) -> None:
-    if not wanted:
-        return
+def _index_again(stores: Stores, replica: Replica, wanted: list[str]) -> None:
     with stores.catalog.write() as tx:
-        todo.add_new(tx, wanted)
-    log.warning("sweep: %d documents to be indexed again in %s", len(wanted), wanted[0].replica)
+        todo.add_new(tx, [Todo(Step.INDEX, replica, name) for name in wanted])
+    log.warning("sweep: %d documents to be indexed again in %s", len(wanted), replica)
 
 
 def _indexed(stores: Stores, replica: Replica) -> Iterator[str]:

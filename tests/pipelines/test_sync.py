@@ -271,6 +271,22 @@ def test_a_sweep_brings_back_what_a_bucket_lost(own: Stores) -> None:
     assert everything(own, "gcp") == whole
 
 
+def test_a_dry_run_names_what_is_missing_and_changes_nothing(own: Stores) -> None:
+    fqid = write(own, make_file(own, b"abc"))
+    copy(own, "bundle", fqid)
+    old(own)
+    for key in everything(own, "gcp"):
+        own.replicas["gcp"].delete(key)
+    with own.catalog.read() as tx:
+        before = todo.backlog(tx)
+    swept = sweeps.replication(own, repair=False)
+    assert [s.named for s in swept if (s.kind, s.replica) == ("bundle", "gcp")] == [(str(fqid),)]
+    assert {s.kind for s in swept if s.missing} == {"file", "bundle", "blob"}
+    with own.catalog.read() as tx:
+        assert todo.backlog(tx) == before
+        assert visibility.find(tx, "bundle", "gcp", fqid) is not None
+
+
 def test_a_sweep_of_what_is_right_does_nothing(own: Stores) -> None:
     fqid = write(own, make_file(own, b"abc"))
     copy(own, "bundle", fqid)

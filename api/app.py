@@ -7,6 +7,8 @@ from collections.abc import Callable
 from flask import Flask, Response, g, request
 
 from api import problems
+from api.compression import register_compression
+from api.cors import register_cors
 from api.dispatch import endpoint
 from api.errors import register_errors
 from api.health import register_service
@@ -15,8 +17,10 @@ from api.objects import register_objects
 from api.operation import Operation
 from api.operations import OPERATIONS
 from api.paging import Cursors
+from api.readonly import ReadOnly
 from api.reference import register_reference
 from api.services import Chains, Services, Verify
+from api.throttle import register_limits
 from api.waiting import Waiting
 from config.logs import bound
 from config.settings import Settings
@@ -48,11 +52,16 @@ def create_app(
         seal=Sealer(derive(secret, SEALING)).seal,
         chains=chains,
         metrics=Metrics(several_processes=settings.api_processes > 1),
+        read_only=ReadOnly(stores.catalog, always=settings.read_only),
     )
     app = Flask(__name__, static_folder=None)
     app.url_map.merge_slashes = False
     problems.number_requests(app, request_ids)
     _observe_requests(app, services.metrics)
+    # What is registered first sees an answer last: it is compressed after all has been said.
+    register_compression(app)
+    register_cors(app, settings.cors_origins)
+    register_limits(app)
     register_service(app, services)
     # A rule for GET answers HEAD too, so operations that are HEAD themselves come first.
     for operation in sorted(OPERATIONS, key=lambda one: one.method != "HEAD"):

@@ -1,6 +1,6 @@
 """From a request to a call: identify, load, authorize, then let the view do its one step.
 
-Order of refusals: 401 for a bad token, 503 while read-only, 400 for query and body, 403, and
+Order of refusals: 401 for a bad token, 429, 503 while read-only, 400 for query and body, 403, and
 whatever the view itself finds.
 """
 
@@ -11,10 +11,12 @@ from flask import Response, g, request
 from werkzeug.datastructures import MultiDict
 
 from api.bodies import read_json
+from api.conditional import conditional
 from api.operation import Call, Operation
 from api.principal import identify
 from api.schemas.loading import load_body, load_path, load_query
 from api.services import Services
+from api.throttle import throttle
 from api.urls import external_base
 from auth.access import NEEDS, Need, require
 from storage.errors import Invalid, Unauthorized, Unavailable
@@ -28,13 +30,14 @@ def endpoint(operation: Operation, services: Services) -> Callable[..., Response
 
     def view(**path: str) -> Response:
         g.operation = operation.name
-        return operation.view(_call(operation, services, path))
+        answered = operation.view(_call(operation, services, path))
+        return conditional(request, answered, private=NEEDS[operation.name] is not Need.OPEN)
 
     return view
 
 
 def _call(operation: Operation, services: Services, path: Mapping[str, str]) -> Call[Any, Any]:
-    principal = identify(services.verify, request.headers.get("Authorization"))
+    principal = _counted(services)
     g.principal = principal.email if principal else None
     _check_beforehand(operation, services, principal)
     base = external_base(services.settings, request)
@@ -44,18 +47,26 @@ def _call(operation: Operation, services: Services, path: Mapping[str, str]) -> 
     return Call(services, request, g.request_id, normal, query, body, principal, base)
 
 
+def _counted(services: Services) -> Principal | None:
+    """Who asks, unless too often; whose token is bad is counted by address."""
+    rates, settings = services.stores.rates, services.settings
+    try:
+        principal = identify(services.verify, request.headers.get("Authorization"))
+    except Unauthorized:
+        throttle(rates, settings, request, None)
+        raise
+    throttle(rates, settings, request, principal)
+    return principal
+
+
 def _check_beforehand(
     operation: Operation, services: Services, principal: Principal | None
 ) -> None:
     """What is refused whatever the request says, before a byte of its body is read."""
     if principal is None and NEEDS[operation.name] is not Need.OPEN:
         raise Unauthorized(f"{operation.name} needs {NEEDS[operation.name].value}")
-    if operation.writes and services.settings.read_only:
-        raise Unavailable(
-            "The store is read-only at the moment.",
-            code="read_only",
-            retry_after_s=READ_ONLY_RETRY_S,
-        )
+    if operation.writes and (reason := services.read_only.reason()):
+        raise Unavailable(reason, code="read_only", retry_after_s=READ_ONLY_RETRY_S)
 
 
 def _loaded(operation: Operation, services: Services) -> tuple[Any, Any]:

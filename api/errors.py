@@ -99,7 +99,7 @@ def _http(error: HTTPException) -> Response:
     response = answer(status, code, error.description or "")
     if isinstance(error, MethodNotAllowed) and error.valid_methods:
         response.headers["Allow"] = ", ".join(sorted(error.valid_methods))
-    return response
+    return with_retry_after(response, code, None)
 
 
 def _unexpected(error: Exception) -> Response:

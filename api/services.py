@@ -6,6 +6,7 @@ from typing import Protocol
 
 from api.metrics import Metrics
 from api.paging import Cursors
+from api.readonly import ReadOnly
 from api.waiting import Waiting
 from config.settings import Settings
 from pipelines.subscriptions import Seal
@@ -38,3 +39,4 @@ class Services:
     seal: Seal
     chains: Chains
     metrics: Metrics
+    read_only: ReadOnly

@@ -79,6 +79,16 @@ class Settings:
     signed_url_s: int = _setting(3600, "life of a presigned URL, seconds")
     direct_file_urls: bool = _setting(False, "allow direct URLs on a file:// replica")
     read_only: bool = _setting(False, "refuse every write with 503 read_only")
+    rate_per_minute: int = _setting(0, "requests a minute of one principal; 0: any number")
+    rate_burst: int = _setting(100, "requests that one principal may make at once")
+    rate_anonymous_per_minute: int = _setting(
+        0, "the same of one address without a token; 0: any number"
+    )
+    rate_anonymous_burst: int = _setting(100, "the same at once")
+    proxies: int = _setting(0, "proxies before the API, whose X-Forwarded-For is believed")
+    cors_origins: tuple[str, ...] = _setting(
+        (), "origins whose pages may read answers; `*`: all; empty: none"
+    )
     ops_port: int = _setting(0, "separate port for /metrics; 0: /metrics wants an operator's token")
 
     # Identity

@@ -15,6 +15,7 @@ from config import Settings, SettingsError, load
 from ops import home, manual, ports, procfile, supervisor, tokens
 from ops.demo.cli import demo
 from ops.inspect import parked, status, sweep
+from ops.switches import read_only
 from ops.tables import show
 from storage.catalog import Catalog
 from storage.catalog.migrate import upgrade
@@ -95,5 +96,5 @@ def print_settings(settings: Settings, markdown: bool) -> None:
     show(Console(), "Settings", ("variable", "value", "meaning"), manual.current(settings))
 
 
-for command in (demo, status, sweep, parked):
+for command in (demo, status, sweep, parked, read_only):
     cli.add_command(command)

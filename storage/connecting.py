@@ -1,10 +1,12 @@
 """Building the stores from the settings: the one place that knows which engine is in use."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from config.settings import Settings, SettingsError
+from storage.availability import Availability
 from storage.blobs import gcs, s3
 from storage.blobs.clients import Limits
 from storage.blobs.gcs import GcsBlobs
@@ -20,10 +22,14 @@ from storage.mail import Mailer
 from storage.model import REPLICAS, Replica
 from storage.notices import RedisNotices
 from storage.protocols import BlobStore, Notices, SearchIndex
+from storage.rates import RedisRates
 from storage.sealing import MIN_SECRET, derive
 from storage.search.embedded import EmbeddedIndex
 from storage.search.opensearch import open_index
 from storage.stores import Stores
+
+PROBED = "probe/"
+"""Nothing lies there."""
 
 
 def connect(settings: Settings, *, notices: Notices | None = None) -> Stores:
@@ -36,6 +42,7 @@ def connect(settings: Settings, *, notices: Notices | None = None) -> Stores:
     replicas: dict[Replica, BlobStore] = {
         replica: _bucket(settings, replica, settings.bucket(replica)) for replica in REPLICAS
     }
+    search = {replica: _search(settings, home, replica) for replica in REPLICAS}
     return Stores(
         replicas=replicas,
         areas=areas,
@@ -43,7 +50,7 @@ def connect(settings: Settings, *, notices: Notices | None = None) -> Stores:
             replica: _checkouts(settings, replica, replicas[replica]) for replica in REPLICAS
         },
         catalog=_catalog(settings),
-        search={replica: _search(settings, home, replica) for replica in REPLICAS},
+        search=search,
         notices=notices or RedisNotices(settings.redis_url),
         sources=_sources(settings, replicas, areas),
         destination=_destinations(home, replicas),
@@ -52,7 +59,30 @@ def connect(settings: Settings, *, notices: Notices | None = None) -> Stores:
         query_steps=settings.jmespath_visits,
         copy_parallel=settings.copy_parallel,
         mail=_mailer(settings),
+        availability=_availability(replicas, search),
+        rates=_rates(settings),
     )
+
+
+def _availability(
+    replicas: Mapping[Replica, BlobStore], search: Mapping[Replica, SearchIndex]
+) -> Availability:
+    """What tells whether a part answers. A listing, because a folder that is gone, say unmounted,
+    is as good at lacking an object as one that is there; and before anything fails, because a URL
+    into a bucket that is down can be signed as ever."""
+    return Availability(
+        {f"bucket.{replica}": partial(_looked_into, blobs) for replica, blobs in replicas.items()},
+        {f"search.{replica}": index.ping for replica, index in search.items()},
+    )
+
+
+def _looked_into(blobs: BlobStore) -> None:
+    next(iter(blobs.list(PROBED)), None)
+
+
+def _rates(settings: Settings) -> RedisRates | None:
+    limited = settings.rate_per_minute or settings.rate_anonymous_per_minute
+    return RedisRates(settings.redis_url) if limited else None
 
 
 def _catalog(settings: Settings) -> Catalog:

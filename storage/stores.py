@@ -1,12 +1,14 @@
 """The bundle of open stores that every room above receives; built by `storage.connecting`."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from storage.availability import Availability
 from storage.cache import ByteCache
 from storage.catalog import Catalog
 from storage.model import Replica
 from storage.protocols import BlobStore, Notices, SearchIndex, Sources
+from storage.rates import Rates
 
 
 @dataclass(frozen=True)
@@ -31,3 +33,7 @@ class Stores:
     """Copies in flight of one bundle or checkout."""
     mail: Callable[[str, str, str], None] | None = None
     """Sends (to, subject, body); None where no mail server is configured."""
+    availability: Availability = field(default_factory=Availability)
+    """Which of `bucket.<replica>` and `search.<replica>` answer."""
+    rates: Rates | None = None
+    """Counts requests; None where their number is not limited."""

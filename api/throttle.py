@@ -1,0 +1,68 @@
+"""Limits on how often one principal, or one address without a token, may ask."""
+
+import ipaddress
+import math
+
+from flask import Flask, Request, Response, g
+
+from config.settings import Settings
+from storage.errors import TooMany
+from storage.model import Principal
+from storage.rates import Rate, Rates
+
+NETWORK_BITS = 64
+"""Of an IPv6 address: what one customer has is one address."""
+
+
+def throttle(
+    rates: Rates | None, settings: Settings, request: Request, principal: Principal | None
+) -> None:
+    """Count a request; TooMany when its sender asks too often."""
+    rate = _rate(settings, principal)
+    if rates is None or rate is None:
+        return
+    who = f"p:{principal.email}" if principal else f"a:{address(request, settings.proxies)}"
+    taken = rates.take(who, rate)
+    if taken is None:
+        return
+    g.rate = {
+        "RateLimit-Limit": str(rate.burst),
+        "RateLimit-Remaining": str(taken.left),
+        "RateLimit-Reset": str(taken.full_s),
+    }
+    if not taken.allowed:
+        said = f"More than {rate.per_minute} requests a minute, and {rate.burst} at once."
+        raise TooMany(said, retry_after_s=max(1, math.ceil(taken.next_s)))
+
+
+def _rate(settings: Settings, principal: Principal | None) -> Rate | None:
+    per_minute, burst = (
+        (settings.rate_anonymous_per_minute, settings.rate_anonymous_burst)
+        if principal is None
+        else (settings.rate_per_minute, settings.rate_burst)
+    )
+    return Rate(per_minute, max(1, burst)) if per_minute > 0 else None
+
+
+def address(request: Request, proxies: int) -> str:
+    """Where a request came from: as the first of our proxies saw it, whatever the client says."""
+    seen = request.remote_addr or ""
+    if proxies > 0:
+        hops = [hop.strip() for hop in request.headers.get("X-Forwarded-For", "").split(",")]
+        seen = hops[-proxies] if len(hops) >= proxies else seen
+    try:
+        parsed = ipaddress.ip_address(seen)
+    except ValueError:
+        return seen[:100]
+    if parsed.version == 4:
+        return str(parsed)
+    return str(ipaddress.ip_network((parsed, NETWORK_BITS), strict=False))
+
+
+def register_limits(app: Flask) -> None:
+    """Say on every counted answer what is left."""
+
+    @app.after_request
+    def tell(response: Response) -> Response:
+        response.headers.update(g.get("rate", {}))
+        return response

@@ -19,6 +19,7 @@ from api.operations import OPERATIONS
 from api.paging import Cursors
 from api.readonly import ReadOnly
 from api.reference import register_reference
+from api.replication import get_replication
 from api.services import Chains, Services, Verify
 from api.throttle import register_limits
 from api.waiting import Waiting
@@ -66,6 +67,8 @@ def create_app(
     # A rule for GET answers HEAD too, so operations that are HEAD themselves come first.
     for operation in sorted(OPERATIONS, key=lambda one: one.method != "HEAD"):
         _route(app, operation, services)
+    # Beside `/health`, where operators look for it.
+    app.add_url_rule("/replication", "replication", endpoint(get_replication, services))
     register_objects(app, stores)
     register_reference(app, services, OPERATIONS)
     register_errors(app)

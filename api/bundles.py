@@ -8,6 +8,7 @@ from flask import Response
 
 from api.operation import Answer, Call, Operation, operation, reply
 from api.paging import next_url, paged
+from api.replication import SERVED, served_by, standings
 from api.schemas.bundles import (
     BundleAnswer,
     BundleBody,
@@ -29,7 +30,7 @@ from api.schemas.bundles import (
     WriteBundleQuery,
 )
 from api.schemas.common import Empty, Versioned, VersionedQuery
-from pipelines import files, manifests, patching, records, tombstones, topics
+from pipelines import files, manifests, patching, records, replicas, tombstones, topics
 from pipelines.manifests import FilesPending, NewBundle, Written
 from pipelines.patching import Patch
 from storage.errors import Invalid
@@ -84,7 +85,10 @@ def _listed(page: list[FQID], more: bool, per_page: int) -> dict[str, Any]:
     "/bundles/{uuid}",
     tag=TAG,
     query=ReadBundleQuery,
-    answers={200: Answer("The last page.", BundleAnswer), 206: Answer("A page.", BundleAnswer)},
+    answers={
+        200: Answer("The last page.", BundleAnswer, SERVED),
+        206: Answer("A page.", BundleAnswer, SERVED),
+    },
     errors=(404,),
     paged="bundle.files",
     about="The latest version when none is named; files in the order of the manifest.",
@@ -97,8 +101,23 @@ def get_bundle(call: Call[ReadBundle, None]) -> Response:
     found = manifests.entries(call.stores, bundle, query.start_at, query.per_page)
     end = query.start_at + len(found)
     more = bool(found) and end < bundle.file_count
-    response = reply({"bundle": _shown(bundle, found, _url_of(call))})
+    served = _serving(call, bundle)
+    shown = _shown(bundle, found, _url_of(call, served))
+    if query.replication:
+        shown["replication"] = standings(call.stores, "bundle", bundle.id, bundle.fqid)
+    response = reply({"bundle": shown}, headers=served_by(query.replica, served))
     return paged(response, "bundle.files", _next_files(call, bundle, end) if more else None)
+
+
+def _serving(call: Call[ReadBundle, None], bundle: BundleVersion) -> Replica:
+    """Whose bytes the URLs point to; without URLs nothing but the catalog is asked."""
+    query = call.query
+    if not (query.directurls or query.presignedurls):
+        return query.replica
+    served = replicas.serving(call.stores, "bundle", query.replica, bundle.fqid)
+    if query.directurls:
+        check_direct(call, served, "directurls")
+    return served
 
 
 def _check_urltype(call: Call[ReadBundle, None]) -> None:
@@ -124,19 +143,18 @@ def _next_files(call: Call[ReadBundle, None], bundle: BundleVersion, start_at: i
     return next_url(call.request, call.base, changes)
 
 
-def _url_of(call: Call[ReadBundle, None]) -> Callable[[Entry], str] | None:
+def _url_of(call: Call[ReadBundle, None], replica: Replica) -> Callable[[Entry], str] | None:
     """How a file's URL is made, when URLs are asked for."""
-    replica = call.query.replica
     if call.query.directurls:
         return lambda entry: files.direct_url(call.stores, replica, entry.checksums.sha256)
     if call.query.presignedurls:
-        return lambda entry: _signed(call, entry)
+        return lambda entry: _signed(call, replica, entry)
     return None
 
 
-def _signed(call: Call[ReadBundle, None], entry: Entry) -> str:
+def _signed(call: Call[ReadBundle, None], replica: Replica, entry: Entry) -> str:
     expires_s = call.services.settings.signed_url_s
-    url = files.content_url(call.stores, call.query.replica, entry, expires_s=expires_s)
+    url = files.content_url(call.stores, replica, entry, expires_s=expires_s)
     return absolute(call, url)
 
 

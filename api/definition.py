@@ -35,6 +35,7 @@ TAGS = {
     "search": "Bundles by their metadata.",
     "subscriptions": "Being told of bundles that match.",
     "checkout": "Copies of bundles for computing.",
+    "replication": "How far the replicas are the same.",
     "areas": "Staging of files for those without a bucket of their own.",
 }
 

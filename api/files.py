@@ -6,19 +6,22 @@ from flask import Response
 
 from api.bundles import absolute, check_direct
 from api.operation import Answer, Call, Operation, operation, redirect, reply
-from api.schemas.common import NoQuery, Nothing, Versioned, VersionedQuery
+from api.replication import SHOWN, served_by, standing_header
+from api.schemas.common import NoQuery, Nothing
 from api.schemas.files import (
     HEADERS,
     FileBody,
     FileSource,
     FileWritten,
+    HeadFile,
+    HeadFileQuery,
     ReadFile,
     ReadFileQuery,
     TaskAnswer,
     WriteFile,
     WriteFileQuery,
 )
-from pipelines import files, ingest, topics
+from pipelines import files, ingest, replicas, topics
 from pipelines.files import Located
 from pipelines.ingest import Deposit, Task
 from pipelines.limits import PENDING_RETRY_S
@@ -147,7 +150,7 @@ _ELSEWHERE = Answer(
     tag=TAG,
     query=ReadFileQuery,
     answers={
-        302: Answer("Where the content is.", headers={"Location": "Its URL.", **HEADERS}),
+        302: Answer("Where the content is.", headers={"Location": "Its URL.", **HEADERS, **SHOWN}),
         301: _ELSEWHERE,
     },
     errors=(404, 422),
@@ -159,18 +162,28 @@ def get_file(call: Call[ReadFile, None]) -> Response:
     if query.directurl:
         check_direct(call, query.replica, "directurl")
     located = _located(call, query.replica, query.version)
-    if located.state != "here" or located.file is None:
+    served = replicas.serving_file(call.stores, query.replica, located)
+    if served is None or located.file is None:
         return _later(call, located)
-    return redirect(_content(call, located.file), 302, file_headers(located.file))
+    return redirect(_content(call, served, located.file), 302, _told(call, served, located.file))
 
 
-def _content(call: Call[ReadFile, None], file: FileVersion) -> str:
+def _told(call: Call[Any, Any], served: Replica, file: FileVersion) -> dict[str, str]:
+    """All that is said of a file that can be read."""
+    headers = file_headers(file) | {"ETag": f'"{file.fqid}"'}
+    if call.query.replication:
+        headers |= standing_header(call.stores, file.id, file.fqid)
+    return headers | served_by(call.query.replica, served)
+
+
+def _content(call: Call[ReadFile, None], replica: Replica, file: FileVersion) -> str:
     query = call.query
     if query.directurl:
-        return files.direct_url(call.stores, query.replica, file.checksums.sha256)
+        check_direct(call, replica, "directurl")
+        return files.direct_url(call.stores, replica, file.checksums.sha256)
     url = files.content_url(
         call.stores,
-        query.replica,
+        replica,
         file,
         expires_s=call.services.settings.signed_url_s,
         disposition=query.content_disposition,
@@ -182,23 +195,24 @@ def _content(call: Call[ReadFile, None], file: FileVersion) -> str:
     "HEAD",
     "/files/{uuid}",
     tag=TAG,
-    query=VersionedQuery,
-    answers={200: Answer("Its metadata.", headers=HEADERS), 301: _ELSEWHERE},
+    query=HeadFileQuery,
+    answers={200: Answer("Its metadata.", headers={**HEADERS, **SHOWN}), 301: _ELSEWHERE},
     errors=(404, 422),
     about="The latest verified version when none is named.",
 )
-def head_file(call: Call[Versioned, None]) -> Response:
+def head_file(call: Call[HeadFile, None]) -> Response:
     """Read a file's metadata."""
     located = _located(call, call.query.replica, call.query.version)
-    if located.state != "here" or located.file is None:
+    served = replicas.serving_file(call.stores, call.query.replica, located)
+    if served is None or located.file is None:
         return _later(call, located)
-    return Response(b"", headers=file_headers(located.file), mimetype="text/plain")
+    return Response(b"", headers=_told(call, served, located.file), mimetype="text/plain")
 
 
 def _located(call: Call[Any, Any], replica: Replica, version: str | None) -> Located:
     """Where the file is, once it is here or the time to wait is over."""
     seen = files.locate(call.stores, replica, call.uuid, version)
-    if seen.state == "here":
+    if replicas.serving_file(call.stores, replica, seen) is not None:
         return seen
     fqid = seen.task.fqid if seen.file is None and seen.task else getattr(seen.file, "fqid", None)
     heard = [topics.of_file(replica, fqid)] if fqid else []

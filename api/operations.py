@@ -1,6 +1,16 @@
 """Every operation of the storage API, in the order in which the definition shows them."""
 
-from api import areas, bundles, checkout, deliveries, files, search, subscriptions
+from api import (
+    areas,
+    bundles,
+    checkout,
+    deliveries,
+    files,
+    replication,
+    search,
+    standing,
+    subscriptions,
+)
 from api.operation import Operation
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -9,6 +19,8 @@ OPERATIONS: tuple[Operation, ...] = (
     *files.OPERATIONS,
     *search.OPERATIONS,
     *subscriptions.OPERATIONS,
+    *standing.OPERATIONS,
     *deliveries.OPERATIONS,
+    *replication.OPERATIONS,
     *areas.OPERATIONS,
 )

@@ -9,9 +9,12 @@ from flask import Response
 
 from api.operation import Answer, Call, Operation, operation, reply
 from api.paging import next_url, paged
+from api.replication import SERVED, served_by
 from api.schemas.search import Search, SearchAnswer, SearchBody, SearchQuery, Wanted
+from pipelines import replicas
 from pipelines.limits import PAGE_RAW_MAX, PAGE_SEARCH
 from storage.errors import Invalid, within
+from storage.model import Replica
 from storage.protocols import Hit, SearchPage
 from storage.query.grammar import parse_request
 
@@ -22,7 +25,10 @@ from storage.query.grammar import parse_request
     tag="search",
     query=SearchQuery,
     body=SearchBody,
-    answers={200: Answer("The last page.", SearchAnswer), 206: Answer("A page.", SearchAnswer)},
+    answers={
+        200: Answer("The last page.", SearchAnswer, SERVED),
+        206: Answer("A page.", SearchAnswer, SERVED),
+    },
     errors=(415, 504),
     paged="results",
     about='`es_query` is `{}`, `{"query": <clause>}` or one bare clause; newest bundles first.',
@@ -33,10 +39,13 @@ def post_search(call: Call[Search, Wanted]) -> Response:
         clause = parse_request(call.body.es_query)
     raw, size = call.query.output_format == "raw", _page_size(call.query)
     scope = _scope(call)
-    page = call.stores.search[call.query.replica].search(
-        clause, size=size, after=_after(call, scope), raw=raw
+    after = _after(call, scope)
+    served, page = replicas.search(
+        call.stores,
+        call.query.replica,
+        lambda index: index.search(clause, size=size, after=after, raw=raw),
     )
-    response = reply(_answer(call, page))
+    response = reply(_answer(call, served, page), headers=served_by(call.query.replica, served))
     return paged(response, "results", _next(call, scope, page.after) if page.after else None)
 
 
@@ -66,16 +75,16 @@ def _next(call: Call[Search, Wanted], scope: tuple[str, ...], after: str) -> str
     return next_url(call.request, call.base, {"search_after": pointer})
 
 
-def _answer(call: Call[Search, Wanted], page: SearchPage) -> dict[str, Any]:
+def _answer(call: Call[Search, Wanted], served: Replica, page: SearchPage) -> dict[str, Any]:
     return {
         "es_query": call.body.es_query,
-        "results": [_result(call, hit) for hit in page.hits],
+        "results": [_result(call, served, hit) for hit in page.hits],
         "total_hits": page.total,
     }
 
 
-def _result(call: Call[Search, Wanted], hit: Hit) -> dict[str, Any]:
-    asked = urlencode({"version": hit.version, "replica": call.query.replica})
+def _result(call: Call[Search, Wanted], served: Replica, hit: Hit) -> dict[str, Any]:
+    asked = urlencode({"version": hit.version, "replica": served})
     shown: dict[str, Any] = {
         "bundle_fqid": f"{hit.uuid}.{hit.version}",
         "bundle_url": f"{call.base}/v1/bundles/{hit.uuid}?{asked}",

@@ -6,13 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
-from pipelines import copying, flow, formats, manifests, topics
+from pipelines import copying, flow, formats, manifests, replicas, topics
 from pipelines.copying import Beat
 from storage import keys
 from storage.catalog import bundles, checkouts, todo
 from storage.catalog.checkouts import Job
 from storage.errors import Lost, NotFound, StoreError, Unavailable
-from storage.model import Claim, Entry, Replica, Todo
+from storage.model import FQID, Claim, Entry, Replica, Todo
 from storage.protocols import BlobStore
 from storage.stores import Stores
 
@@ -117,10 +117,12 @@ def _end(
 def _copy_all(stores: Stores, job: Job, beat: Beat) -> str:
     """Every file, some at a time; returns where they are."""
     target = _target(stores, job)
+    fqid = FQID(job.uuid, job.version)
+    source = stores.replicas[replicas.serving(stores, manifests.KIND, job.replica, fqid)]
     done = size = 0
     with ThreadPoolExecutor(stores.copy_parallel) as pool:
         for batch in _batches(stores, job):
-            copy = partial(_copy_one, stores.replicas[job.replica], target, job, beat)
+            copy = partial(_copy_one, source, target, job, beat)
             for entry in pool.map(copy, batch):
                 beat(entry.size)
                 done, size = done + 1, size + entry.size

@@ -24,6 +24,7 @@ from api.schemas.fields import (
     retry_token,
 )
 from api.schemas.loading import Body, Query
+from api.schemas.replication import Standings, with_replication
 from pipelines.formats import fqids_of, uuid_of, version_of
 from pipelines.limits import PAGE_BUNDLE, PAGE_BUNDLES_ALL, PATCH_MAX
 from pipelines.manifests import NewEntry
@@ -45,6 +46,7 @@ class ReadBundle:
     presignedurls: bool
     per_page: int
     start_at: int
+    replication: bool
 
 
 class ReadBundleQuery(Query):
@@ -60,6 +62,7 @@ class ReadBundleQuery(Query):
     token = retry_token()
     per_page = page_size(PAGE_BUNDLE)
     start_at = Count(load_default=0, metadata={"description": "Ordinal of the page's first file."})
+    replication = with_replication()
 
 
 @dataclass(frozen=True)
@@ -320,6 +323,7 @@ class Bundle(Shown):
     version = Version(required=True)
     creator_uid = fields.Integer(required=True)
     files = fields.List(fields.Nested(FileEntry), required=True)
+    replication = fields.Nested(Standings)
 
 
 class BundleAnswer(Shown):

@@ -17,6 +17,7 @@ from api.schemas.fields import (
     retry_token,
 )
 from api.schemas.loading import Body, Query
+from api.schemas.replication import with_replication
 from storage.model import Replica
 
 HEADERS = {
@@ -86,6 +87,7 @@ class ReadFile:
     version: str | None
     directurl: bool
     content_disposition: str | None
+    replication: bool
 
 
 class ReadFileQuery(Query):
@@ -104,6 +106,25 @@ class ReadFileQuery(Query):
         ],
         metadata={"description": "Content-Disposition of the redirect's target."},
     )
+    replication = with_replication()
+
+
+@dataclass(frozen=True)
+class HeadFile:
+    """Which version's metadata is read."""
+
+    replica: Replica
+    version: str | None
+    replication: bool
+
+
+class HeadFileQuery(Query):
+    """Parameters of head_file."""
+
+    model = HeadFile
+    replica = in_replica()
+    version = at_version(load_default=None)
+    replication = with_replication()
 
 
 class TaskCause(Shown):

@@ -1,5 +1,6 @@
 """Deliveries over HTTP: what became of each, try one again, ask for a test."""
 
+from dataclasses import astuple
 from typing import Any
 
 from flask import Response
@@ -7,15 +8,17 @@ from flask import Response
 from api.operation import Answer, Call, Operation, operation, reply
 from api.paging import next_url, paged
 from api.schemas.common import InReplica, InReplicaQuery
+from api.schemas.standing import RetriedAnswer, RetrySpan, RetrySpanBody
 from api.schemas.subscriptions import (
     DeliveryAnswer,
     DeliveryList,
     ListDeliveries,
     ListDeliveriesQuery,
 )
-from pipelines import formats, subscriptions, topics
-from pipelines.formats import version_at
-from storage.catalog.delivery_log import Attempt, Delivery
+from api.standing import whose
+from pipelines import formats, standing, subscriptions, topics
+from pipelines.formats import us_of, version_at
+from storage.catalog.delivery_log import Attempt, Delivery, Only
 from storage.catalog.subscriptions import Subscription
 from storage.model import Replica
 
@@ -35,17 +38,28 @@ TAG = "subscriptions"
 def get_deliveries(call: Call[ListDeliveries, None]) -> Response:
     """See what became of a subscription's deliveries."""
     query, own = call.query, _own(call, call.query.replica)
-    scope = ("get_deliveries", own.uuid, query.state or "")
+    only = _only(query)
+    scope = ("get_deliveries", own.uuid, *(str(part or "") for part in astuple(only)))
     found = subscriptions.told(
         call.stores,
         own,
-        state=query.state,
+        only=only,
         after=_after(call, scope),
         limit=query.per_page + 1,
     )
     page, more = found[: query.per_page], len(found) > query.per_page
     response = reply({"deliveries": [shown(one) for one in page]})
     return paged(response, "deliveries", _next(call, scope, page[-1]) if more else None)
+
+
+def _only(query: ListDeliveries) -> Only:
+    return Only(
+        state=query.state,
+        event_type=query.event_type,
+        bundle_uuid=query.bundle_uuid,
+        since_us=None if query.since is None else us_of(query.since),
+        until_us=None if query.until is None else us_of(query.until),
+    )
 
 
 def _after(call: Call[ListDeliveries, None], scope: tuple[str, ...]) -> int | None:
@@ -71,6 +85,31 @@ def retry_delivery(call: Call[InReplica, None]) -> Response:
     own = _own(call, call.query.replica)
     delivery = subscriptions.retry(call.stores, own, call.path["id"])
     return _due_now(call, delivery)
+
+
+@operation(
+    "POST",
+    "/subscriptions/{uuid}/deliveries/retry",
+    tag=TAG,
+    query=InReplicaQuery,
+    body=RetrySpanBody,
+    answers={202: Answer("They are due now.", RetriedAnswer)},
+    errors=(404, 415),
+    about="The oldest first, so many at once: ask again while the answer says `more`. Each is tried"
+    " once more; what tells of a bundle that is gone meanwhile is not.",
+)
+def retry_deliveries(call: Call[InReplica, RetrySpan]) -> Response:
+    """Try again what was given up since a time."""
+    asked = call.body
+    made = standing.retry_given_up(
+        call.stores,
+        whose(call),
+        since_us=us_of(asked.since),
+        until_us=None if asked.until is None else us_of(asked.until),
+        event_type=asked.event_type,
+    )
+    call.stores.notices.publish(topics.DELIVERIES)
+    return reply({"retried": made.count, "more": made.more}, 202)
 
 
 @operation(
@@ -127,4 +166,9 @@ def _attempt(made: Attempt) -> dict[str, Any]:
     return value | {name: item for name, item in given.items() if item is not None}
 
 
-OPERATIONS: tuple[Operation, ...] = (get_deliveries, retry_delivery, test_subscription)
+OPERATIONS: tuple[Operation, ...] = (
+    get_deliveries,
+    retry_delivery,
+    retry_deliveries,
+    test_subscription,
+)

@@ -20,6 +20,8 @@ from storage.errors import Invalid, Unauthorized
 from storage.model import Principal
 from storage.stores import Stores
 
+UNWRITING = ("post_search", "dry_run_subscription")
+"""Operations that are no reads by their method, and yet change nothing."""
 SMALL_BODY = 1024 * 1024
 """Bytes that are plenty for every body but a manifest. Open operations read theirs from anybody,
 and JSON takes many times its size in memory."""
@@ -131,7 +133,7 @@ class Operation:
     @property
     def writes(self) -> bool:
         """Whether it changes anything, and so is refused while the store is read-only."""
-        return self.method not in ("GET", "HEAD") and self.name != "post_search"
+        return self.method not in ("GET", "HEAD") and self.name not in UNWRITING
 
 
 def operation(

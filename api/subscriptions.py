@@ -119,6 +119,7 @@ def shown(one: Subscription) -> dict[str, Any]:
         "encoding": one.encoding,
         "form_fields": one.form_fields,
         "payload_form_field": one.payload_form_field,
+        "state": one.state,
     }
     if one.type == ELASTICSEARCH:
         value["es_query"] = orjson.Fragment(one.query or "{}")
@@ -126,8 +127,16 @@ def shown(one: Subscription) -> dict[str, Any]:
         "jmespath_query": one.query if one.type != ELASTICSEARCH else None,
         "hmac_key_id": one.hmac_key_id,
         "attachments": one.attachments,
+        "hmac_previous_until": _moment(one.hmac_previous_us),
+        "state_since": _moment(one.state_us),
+        "state_reason": one.state_reason,
+        "failing_since": _moment(one.failing_us),
     }
     return value | {name: item for name, item in given.items() if item is not None}
+
+
+def _moment(us: int | None) -> str | None:
+    return None if us is None else formats.version_at(us)
 
 
 OPERATIONS: tuple[Operation, ...] = (

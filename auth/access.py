@@ -68,6 +68,11 @@ NEEDS: Mapping[str, Need] = MappingProxyType(
         "get_deliveries": Need.AUTHENTICATED,
         "retry_delivery": Need.AUTHENTICATED,
         "test_subscription": Need.AUTHENTICATED,
+        "retry_deliveries": Need.AUTHENTICATED,
+        "put_subscription_secret": Need.AUTHENTICATED,
+        "pause_subscription": Need.AUTHENTICATED,
+        "resume_subscription": Need.AUTHENTICATED,
+        "dry_run_subscription": Need.SUBSCRIBE,
         # Upload areas
         "post_area": Need.INGEST,
         "head_area": Need.INGEST,

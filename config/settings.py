@@ -91,6 +91,10 @@ class Settings:
     )
     ops_port: int = _setting(0, "separate port for /metrics; 0: /metrics wants an operator's token")
 
+    idempotency_keep_days: int = _setting(
+        7, "how long an Idempotency-Key is answered like the first time, days"
+    )
+
     # Identity
     issuers: Mapping[str, str] = field(
         default_factory=dict,
@@ -153,6 +157,16 @@ class Settings:
         True, "let callbacks reach loopback and private addresses; set false on any real network"
     )
     subscriptions_per_user: int = _setting(100, "subscriptions one owner may have")
+    disable_after_s: float = _setting(
+        604_800.0, "nothing but failures for so long disables a subscription, seconds; 0: never"
+    )
+    delivery_keep_days: int = _setting(
+        30, "how long deliveries are kept that were made, superseded or cancelled, days"
+    )
+    secret_overlap_cap_s: int = _setting(
+        604_800, "longest time that a subscription's former secret signs too, seconds"
+    )
+    dry_run_s: float = _setting(10.0, "time limit of one dry run of a subscription, seconds")
 
     # Log
     log_level: str = _setting("INFO", "DEBUG, INFO, WARNING or ERROR")

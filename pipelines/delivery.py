@@ -62,8 +62,9 @@ class GiveUp:
 Verdict = Delivered | TryAgain | GiveUp
 
 
-def request_for(due: Due, *, attempt: int, now_us: int, key: bytes | None) -> Request:
-    """The request of an attempt, signed if the subscription has a key."""
+def request_for(due: Due, *, attempt: int, now_us: int, keys: Sequence[bytes] = ()) -> Request:
+    """The request of an attempt, signed if the subscription has keys: the newest first, and alone
+    in the Authorization."""
     callback = parse_callback(due.callback_url, allow_private=True)
     content_type, body = _encoded(due)
     date = signatures.http_date(now_us)
@@ -74,11 +75,11 @@ def request_for(due: Due, *, attempt: int, now_us: int, key: bytes | None) -> Re
         "User-Agent": AGENT,
         "Accept-Encoding": "identity",
         signatures.ATTEMPT_HEADER: str(attempt),
-        **signatures.webhook_headers(key, ident=due.uuid, now_us=now_us, body=body),
+        **signatures.webhook_headers(keys, ident=due.uuid, now_us=now_us, body=body),
     }
-    if key is not None:
+    if keys:
         headers |= signatures.http_signature(
-            key,
+            keys[0],
             due.hmac_key_id or f"store:{due.subscription_uuid}",
             method=due.method,
             target=callback.target,

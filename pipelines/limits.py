@@ -19,4 +19,5 @@ PAGE_SEARCH = 100  # … post_search
 
 PATCH_MAX = 1_000  # ours, as for collections: entries that one patch adds, or removes
 SEGMENT_ENTRIES = 1_024  # ours: entries of one shared segment of a manifest
+DRY_RUN_BUNDLES = 50  # ours: the most bundles that one dry run asks about
 PENDING_RETRY_S = 5  # ours: Retry-After while a file is being verified or synced

@@ -4,6 +4,7 @@ import base64
 import functools
 import hashlib
 import hmac
+from collections.abc import Sequence
 from email.utils import formatdate
 
 SIGNED = "(request-target) host date digest"
@@ -34,12 +35,15 @@ def http_signature(
     return {"Authorization": f"Signature {listed}", "Digest": summary}
 
 
-def webhook_headers(key: bytes | None, *, ident: str, now_us: int, body: bytes) -> dict[str, str]:
-    """The headers of Standard Webhooks; unsigned without a key."""
+def webhook_headers(
+    keys: Sequence[bytes], *, ident: str, now_us: int, body: bytes
+) -> dict[str, str]:
+    """The headers of Standard Webhooks: a signature by each key, the newest first, none without."""
     sent = str(now_us // 1_000_000)
     headers = {"webhook-id": ident, "webhook-timestamp": sent}
-    if key is not None:
-        headers["webhook-signature"] = "v1," + _hmac(key, f"{ident}.{sent}.".encode() + body)
+    if keys:
+        signed = f"{ident}.{sent}.".encode() + body
+        headers["webhook-signature"] = " ".join(f"v1,{_hmac(key, signed)}" for key in keys)
     return headers
 
 

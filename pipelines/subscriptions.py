@@ -10,10 +10,10 @@ from pipelines.addresses import parse_callback
 from pipelines.attachments import Attachments
 from pipelines.formats import version_at
 from pipelines.payloads import NOTHING, dump, trial
-from storage.catalog import Tx, deliveries, delivery_log, now_us
+from storage.catalog import Tx, deliveries, delivery_log, now_us, retrying
 from storage.catalog import subscriptions as rows
-from storage.catalog.deliveries import NewDelivery, State
-from storage.catalog.delivery_log import Delivery
+from storage.catalog.deliveries import NewDelivery
+from storage.catalog.delivery_log import ALL, Delivery, Only
 from storage.catalog.subscriptions import ELASTICSEARCH, JMESPATH, Subscription, SubscriptionType
 from storage.errors import Conflict, Invalid, NotAcceptable, NotFound, within
 from storage.model import Replica
@@ -56,8 +56,8 @@ def create(
 ) -> Subscription:
     """Record a subscription; Invalid for what cannot work, NotAcceptable beyond the quota."""
     callback = parse_callback(new.callback_url, allow_private=allow_private)
-    _check(new)
-    fresh = _fresh(new, owner, uuid)
+    check(new)
+    fresh = as_row(new, owner, uuid)
     if new.hmac_secret_key is not None:
         secret = seal(new.hmac_secret_key.encode(), secret_context(uuid))
         fresh = replace(fresh, hmac_secret=secret)
@@ -73,7 +73,8 @@ def secret_context(uuid: str) -> bytes:
     return f"subscription/{uuid}".encode()
 
 
-def _check(new: NewSubscription) -> None:
+def check(new: NewSubscription) -> None:
+    """Invalid for what cannot work, whoever asks for it."""
     if new.es_query is not None and new.jmespath_query is not None:
         raise _invalid("jmespath_query", "A subscription has one query, of either type.")
     if new.es_query is not None:
@@ -85,15 +86,19 @@ def _check(new: NewSubscription) -> None:
     attachments.check(new.attachments or {})
     if new.payload_form_field in new.form_fields:
         raise _invalid("form_fields", "The payload's own field cannot be a static one too.")
-    key_id = new.hmac_key_id
-    if key_id is not None and (not key_id.isascii() or not key_id.isprintable() or '"' in key_id):
-        raise _invalid("hmac_key_id", "It must be printable ASCII without quotation marks.")
-    _check_texts("hmac_secret_key", new.hmac_secret_key or "")
+    check_key(new.hmac_key_id, new.hmac_secret_key)
     _check_texts("jmespath_query", new.jmespath_query or "")
     _check_texts("payload_form_field", new.payload_form_field)
     _check_texts("form_fields", *new.form_fields, *new.form_fields.values())
     for name, attachment in (new.attachments or {}).items():
         _check_texts("attachments", name, *attachment.values())
+
+
+def check_key(key_id: str | None, secret: str | None) -> None:
+    """Invalid for an id that no header can say, or a secret without bytes of its own."""
+    if key_id is not None and (not key_id.isascii() or not key_id.isprintable() or '"' in key_id):
+        raise _invalid("hmac_key_id", "It must be printable ASCII without quotation marks.")
+    _check_texts("hmac_secret_key", secret or "")
 
 
 def _check_texts(name: str, *texts: str) -> None:
@@ -110,7 +115,8 @@ def _invalid(name: str, detail: str) -> Invalid:
     return Invalid(detail, errors={f"/{name}": [detail]})
 
 
-def _fresh(new: NewSubscription, owner: str, uuid: str) -> Subscription:
+def as_row(new: NewSubscription, owner: str, uuid: str) -> Subscription:
+    """What is to be recorded, without its secret."""
     stored = new.es_query is not None
     return Subscription(
         uuid=uuid,
@@ -148,12 +154,13 @@ def find(
 ) -> Subscription:
     """The caller's subscription, of any type when `kind` is None; NotFound, another's too."""
     with stores.catalog.read() as tx:
-        return _own(tx, uuid, owner, replica, kind)
+        return own(tx, uuid, owner, replica, kind)
 
 
-def _own(
+def own(
     tx: Tx, uuid: str, owner: str, replica: Replica, kind: SubscriptionType | None
 ) -> Subscription:
+    """The same within a unit of work."""
     found = rows.find(tx, uuid)
     known = found is not None and (found.owner, found.replica) == (owner, replica)
     if found is None or not known or kind not in (None, found.type):
@@ -171,7 +178,7 @@ def delete(
 ) -> str:
     """End a subscription and cancel what it was still to be told; returns when."""
     with stores.catalog.write() as tx:
-        gone = _own(tx, uuid, owner, replica, kind)
+        gone = own(tx, uuid, owner, replica, kind)
         at = rows.remove(tx, gone)
         if at is None:
             raise NotFound("Cannot find subscription!")
@@ -184,13 +191,13 @@ def told(
     stores: Stores,
     subscription: Subscription,
     *,
-    state: State | None = None,
+    only: Only = ALL,
     after: int | None = None,
     limit: int,
 ) -> list[Delivery]:
     """A page of a subscription's deliveries, the latest first; go on after the id of the last."""
     with stores.catalog.read() as tx:
-        return delivery_log.page(tx, subscription.id, state=state, after=after, limit=limit)
+        return delivery_log.page(tx, subscription.id, only=only, after=after, limit=limit)
 
 
 def retry(stores: Stores, subscription: Subscription, delivery: str) -> Delivery:
@@ -199,7 +206,7 @@ def retry(stores: Stores, subscription: Subscription, delivery: str) -> Delivery
         found = delivery_log.find(tx, subscription.id, delivery)
         if found is None:
             raise NotFound("Cannot find delivery!")
-        if not delivery_log.retry(tx, found.id):
+        if not retrying.one(tx, found.id):
             raise Conflict("The delivery has nothing to send any more.")
         return delivery_log.find(tx, subscription.id, delivery) or found
 

@@ -13,7 +13,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 import config
 from config.logs import configure
-from pipelines import checkouts, sweeps
+from pipelines import checkouts, standing, sweeps, topics
 from storage.catalog import events, leases, now_us, todo
 from storage.connecting import connect
 from storage.errors import StoreError
@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 LEASE_S = 5.0
 UPLOAD_AGE_S = 86_400.0
 _DAY_US = 86_400_000_000
+_FORGET_S = 60.0
 
 
 class Clock:
@@ -105,6 +106,15 @@ class Clock:
         for swept in sweeps.indexing(self._stores):
             log.info("sweep: %s", swept)
 
+    def settle(self) -> None:
+        """Let deliveries go that nothing holds back any more."""
+        if standing.settle(self._stores):
+            self._stores.notices.publish(topics.DELIVERIES)
+
+    def forget(self) -> None:
+        """Forget deliveries that were settled long ago."""
+        standing.expire(self._stores, keep_s=self._settings.delivery_keep_days * _DAY_US / 1e6)
+
     def tidy(self) -> None:
         """Clean up what is too old."""
         sweeps.unfinished_uploads(self._stores, older_than_s=UPLOAD_AGE_S)
@@ -124,6 +134,8 @@ def scheduled(clock: Clock, settings: config.Settings) -> BackgroundScheduler:
     for work, seconds in (
         (clock.refill, settings.tick_s),
         (clock.number, settings.sequencer_s),
+        (clock.settle, settings.tick_s),
+        (clock.forget, _FORGET_S),
         (clock.complete, settings.reservation_grace_s / 3),
         (clock.sweep, settings.sweep_s),
         (clock.search_again, settings.sweep_s),

@@ -40,7 +40,12 @@ async def dispatch(
         body_bytes=settings.delivery_body_bytes,
     )
     rules = rules_of(settings)
-    ledger = Ledger(stores.catalog, token=uuid4().hex, lease_s=rules.lease_s)
+    ledger = Ledger(
+        stores.catalog,
+        token=uuid4().hex,
+        lease_s=rules.lease_s,
+        disable_after_s=settings.disable_after_s,
+    )
     dispatcher = Dispatcher(ledger, sender, rules=rules, unseal=unseal, rng=Random())
     loop = asyncio.get_running_loop()
     deaf = threading.Event()

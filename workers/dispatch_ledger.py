@@ -1,11 +1,26 @@
 """The dispatcher's side of the catalog: blocking calls, each one unit of work."""
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from storage.catalog import Catalog, deliveries, endpoints, now_us
+from storage.catalog import Catalog, deliveries, endpoints, faring, holding, now_us
 from storage.catalog.deliveries import Due, Result
 from storage.catalog.endpoints import Endpoint
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """What was due and must not be sent: deleted subscriptions with their endpoints, and
+    deliveries of those that are paused or disabled."""
+
+    deleted: frozenset[tuple[int, int]] = frozenset()
+    halted: frozenset[int] = frozenset()
+
+
+NOTHING_MET = Met()
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +34,11 @@ class Written:
 class Ledger:
     """Leases endpoints under one token, reads what is due, records what came of it."""
 
-    def __init__(self, catalog: Catalog, *, token: str, lease_s: float) -> None:
+    def __init__(
+        self, catalog: Catalog, *, token: str, lease_s: float, disable_after_s: float = 0.0
+    ) -> None:
         self._catalog, self._token, self._lease_s = catalog, token, lease_s
+        self._disable_after_s = disable_after_s
 
     def waiting(self, *, limit: int) -> tuple[int, list[int]]:
         """The catalog's time, and endpoints with something due that nobody holds."""
@@ -34,17 +52,21 @@ class Ledger:
         back: Sequence[Endpoint],
         claim: Collection[int],
         renew: Collection[int],
-        gone: Collection[tuple[int, int]],
+        met: Met = NOTHING_MET,
     ) -> Written:
-        """Record results, hand endpoints back, hold others; `gone` are deleted subscriptions with
-        their endpoints."""
+        """Record results, put aside what must not be sent, hand endpoints back, hold others."""
         with self._catalog.write() as tx:
+            # Subscriptions before deliveries, as everybody locks them.
+            disabled = faring.count(tx, results, disable_after_s=self._disable_after_s)
             deliveries.close(tx, results)
-            for subscription_id, endpoint_id in gone:
+            for subscription_id, endpoint_id in sorted(met.deleted):
                 deliveries.cancel(tx, subscription_id, endpoint_id)
+            holding.hold(tx, met.halted)
             endpoints.release(tx, back, token=self._token)
             kept = endpoints.renew(tx, renew, token=self._token, lease_s=self._lease_s)
             fresh = endpoints.claim(tx, claim, token=self._token, lease_s=self._lease_s)
+        for uuid in disabled:
+            log.warning("subscription %s is disabled: nothing but failures", uuid)
         return Written(fresh, kept)
 
     def fetch(self, wants: Mapping[int, int]) -> dict[int, list[Due]]:

@@ -23,7 +23,7 @@ from storage.catalog.deliveries import Due, Result
 from storage.errors import StoreError
 from storage.protocols import Notices
 from workers.dispatch_lanes import Lanes
-from workers.dispatch_ledger import Ledger, Written
+from workers.dispatch_ledger import Ledger, Met, Written
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,8 @@ class _Outbox:
     """What the next writing turn takes along."""
 
     results: list[tuple[int, Result]] = field(default_factory=list)
-    gone: set[tuple[int, int]] = field(default_factory=set)
+    deleted: set[tuple[int, int]] = field(default_factory=set)
+    halted: set[int] = field(default_factory=set)
     oldest: float = 0.0
     """Since when the first of the results waits."""
 
@@ -73,6 +74,21 @@ class _Outbox:
         if not self.results:
             self.oldest = now
         self.results.append((ident, result))
+
+    def meet(self, rows: list[Due]) -> list[Due]:
+        """Put aside what must not be sent; returns the others."""
+        self.deleted |= {(row.subscription_id, row.endpoint_id) for row in rows if row.deleted}
+        self.halted |= {row.id for row in rows if row.halted and not row.deleted}
+        return [row for row in rows if not (row.deleted or row.halted)]
+
+    def met(self) -> Met:
+        """What was put aside so far."""
+        return Met(frozenset(self.deleted), frozenset(self.halted))
+
+    def put_aside(self, met: Met) -> None:
+        """So much of it is in the catalog."""
+        self.deleted -= met.deleted
+        self.halted -= met.halted
 
     def recorded(self, count: int, *, now: float) -> None:
         """The first so many are in the catalog; the others came while they were written."""
@@ -156,11 +172,11 @@ class Dispatcher:
 
     async def _write(self, *, claim: list[int], now: float) -> None:
         """One writing unit of work, if there is anything to write."""
-        batch, gone = list(self._outbox.results), set(self._outbox.gone)
+        batch, met = list(self._outbox.results), self._outbox.met()
         ended = self._lanes.drop_ended(now=now, now_us=self._now_us())
         renewing = now - self._renewed > self._rules.lease_s / 3
         held = self._lanes.held() if renewing else []
-        if not (batch or gone or ended or claim or held):
+        if not (batch or met.deleted or met.halted or ended or claim or held):
             return
         started = time.monotonic()
         written = await self._in_catalog(
@@ -169,11 +185,11 @@ class Dispatcher:
                 back=ended,
                 claim=claim,
                 renew=held,
-                gone=gone,
+                met=met,
             )
         )
         self._wrote(written, batch, held, until=started + self._rules.lease_s)
-        self._outbox.gone -= gone
+        self._outbox.put_aside(met)
         self._renewed = started if renewing else self._renewed
 
     def _wrote(
@@ -188,11 +204,9 @@ class Dispatcher:
         self._lanes.take(written.claimed, until=until, now=time.monotonic())
 
     def _feed(self, ident: int, rows: list[Due], *, asked: int) -> None:
-        gone = {(row.subscription_id, row.endpoint_id) for row in rows if row.deleted}
-        self._outbox.gone |= gone
-        if gone:
+        live = self._outbox.meet(rows)
+        if len(live) < len(rows):
             self._wake.set()
-        live = [row for row in rows if not row.deleted]
         self._lanes.feed(ident, live, full=len(rows) >= asked, now=time.monotonic())
 
     def _landed(self, task: asyncio.Task[None]) -> None:
@@ -235,11 +249,10 @@ class Dispatcher:
         self._pump()
 
     def _request(self, due: Due, attempt: int, at_us: int) -> Request:
-        sealed = due.hmac_secret
-        key = None
-        if sealed is not None:
-            key = self._unseal(sealed, secret_context(due.subscription_uuid))
-        return request_for(due, attempt=attempt, now_us=at_us, key=key)
+        context = secret_context(due.subscription_uuid)
+        sealed = (due.hmac_secret, due.hmac_previous)
+        keys = [self._unseal(one, context) for one in sealed if one is not None]
+        return request_for(due, attempt=attempt, now_us=at_us, keys=keys)
 
     def _judged(self, answer: Answer, attempt: int) -> Verdict:
         return judge(
@@ -262,7 +275,7 @@ class Dispatcher:
         try:
             await self._in_catalog(
                 lambda: self._ledger.write(
-                    results=batch, back=self._lanes.drop_all(), claim=(), renew=(), gone=()
+                    results=batch, back=self._lanes.drop_all(), claim=(), renew=()
                 )
             )
         except StoreError as error:

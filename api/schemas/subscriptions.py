@@ -2,19 +2,29 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 from marshmallow import RAISE, Schema, fields, validate
 
 from api.schemas.common import Shown
-from api.schemas.fields import JsonObject, Text, Uuid, in_replica, page_pointer, page_size
+from api.schemas.fields import (
+    JsonObject,
+    Text,
+    Uuid,
+    at_version,
+    in_replica,
+    page_pointer,
+    page_size,
+)
 from api.schemas.loading import Body, Query
-from storage.catalog.deliveries import State
-from storage.catalog.subscriptions import SubscriptionType
-from storage.model import Replica
+from storage.catalog.deliveries import TEST, State
+from storage.catalog.subscriptions import Standing, SubscriptionType
+from storage.model import EventType, Replica
 
 TYPES: tuple[SubscriptionType, ...] = get_args(SubscriptionType)
 STATES: tuple[State, ...] = get_args(State)
+STANDINGS: tuple[Standing, ...] = get_args(Standing)
+EVENTS = (*get_args(EventType), TEST)
 PAGE_DELIVERIES = 100
 
 
@@ -23,6 +33,15 @@ def _kind() -> Text:
         load_default="jmespath",
         validate=validate.OneOf(TYPES, error="Must be one of: elasticsearch, jmespath."),
         metadata={"description": "The type of subscription."},
+    )
+
+
+def secret_key(**given: Any) -> Text:
+    """What signs deliveries."""
+    return Text(
+        validate=validate.Length(1, 1024, error="Must have 1 to 1024 characters."),
+        metadata={"description": "Signs deliveries; never answered."},
+        **given,
     )
 
 
@@ -71,7 +90,7 @@ class SubscriptionContent:
 class SubscriptionBody(Body):
     """Whom to tell of which bundles, and how."""
 
-    model = SubscriptionContent
+    model: ClassVar[type[Any]] = SubscriptionContent
     callback_url = Text(
         required=True,
         metadata={"example": "https://pipeline.example/notify"},
@@ -97,11 +116,7 @@ class SubscriptionBody(Body):
         validate=validate.Length(1, 256, error="Must have 1 to 256 characters."),
     )
     hmac_key_id = Text(load_default=None)
-    hmac_secret_key = Text(
-        load_default=None,
-        validate=validate.Length(1, 1024, error="Must have 1 to 1024 characters."),
-        metadata={"description": "Signs deliveries; never answered."},
-    )
+    hmac_secret_key = secret_key(load_default=None)
     attachments = fields.Dict(
         keys=Text(),
         values=fields.Nested(Attachment),
@@ -125,7 +140,20 @@ class SubscriptionAnswer(Shown):
     es_query = JsonObject()
     jmespath_query = fields.String()
     hmac_key_id = fields.String()
+    hmac_previous_until = fields.String(
+        metadata={"description": "Until when the former secret signs too."}
+    )
     attachments = JsonObject()
+    state = fields.String(
+        required=True,
+        validate=validate.OneOf(STANDINGS),
+        metadata={"description": "Only an active one is sent anything but tests."},
+    )
+    state_since = fields.String(metadata={"description": "Since when it is not active."})
+    state_reason = fields.String(metadata={"description": "Why it is disabled."})
+    failing_since = fields.String(
+        metadata={"description": "The first of its failures since anything was delivered."}
+    )
 
 
 class SubscriptionList(Shown):
@@ -146,6 +174,10 @@ class ListDeliveries:
 
     replica: Replica
     state: State | None
+    event_type: str | None
+    bundle_uuid: str | None
+    since: str | None
+    until: str | None
     per_page: int
     search_after: str | None
 
@@ -160,6 +192,16 @@ class ListDeliveriesQuery(Query):
         validate=validate.OneOf(STATES, error=f"Must be one of: {', '.join(STATES)}."),
         metadata={"description": "Only those that stand so."},
     )
+    event_type = Text(
+        load_default=None,
+        validate=validate.OneOf(EVENTS, error=f"Must be one of: {', '.join(EVENTS)}."),
+        metadata={"description": "Only those that tell of such events."},
+    )
+    bundle_uuid = Uuid(
+        load_default=None, metadata={"description": "Only those that tell of this bundle."}
+    )
+    since = at_version(load_default=None, metadata={"description": "Recorded then or later."})
+    until = at_version(load_default=None, metadata={"description": "Recorded before then."})
     per_page = page_size(PAGE_DELIVERIES)
     search_after = page_pointer()
 

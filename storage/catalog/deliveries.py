@@ -14,6 +14,7 @@ from sqlalchemy import text
 
 from storage.catalog import bulk, events, heads
 from storage.catalog.engine import Tx, execute_now, now_us
+from storage.catalog.schema.telling import HELD_US
 from storage.model import Event
 
 NAMESPACE = uuids.UUID("0a3cb7d5-7a0e-5c55-8f0b-5b1f5c0e9d4e")
@@ -59,6 +60,10 @@ class Due:
     hmac_secret: bytes | None = field(repr=False)
     deleted: bool
     request_id: str = ""
+    hmac_previous: bytes | None = field(default=None, repr=False)
+    """The key before, while it signs too."""
+    halted: bool = False
+    """Whether its subscription is paused or disabled, so that it must wait."""
 
     @property
     def pair(self) -> tuple[int, str]:
@@ -137,7 +142,7 @@ def _insert(
         " SELECT fresh.uuid, s.id, :event_id, s.endpoint_id, :event_type, :bundle_uuid,"
         " :bundle_version, fresh.payload,"
         " CASE WHEN fresh.failure IS NOT NULL THEN 'failed' ELSE :state END,"
-        " :event_us, :now, :now,"
+        f" :event_us, CASE WHEN s.state = 'active' THEN :now ELSE :now + {HELD_US} END, :now,"
         " CASE WHEN fresh.failure IS NOT NULL THEN :now ELSE CAST(:finished AS bigint) END,"
         " coalesce(fresh.failure, :reason), :request_id"
         f" FROM {source} JOIN subscriptions s ON s.id = fresh.subscription_id"
@@ -160,6 +165,7 @@ def _insert(
 
 
 SUPERSEDED = "The version is no longer there."
+DELETED = "The subscription was deleted."
 
 
 def _supersede(tx: Tx, event: Event) -> None:
@@ -170,7 +176,7 @@ def _supersede(tx: Tx, event: Event) -> None:
     )
     fqid = event.fqid
     told = {"uuid": fqid.uuid, "version": fqid.version, "replica": event.replica}
-    held = f"SELECT id FROM deliveries WHERE {which} ORDER BY id{_waiting(tx)}"
+    held = f"SELECT id FROM deliveries WHERE {which} ORDER BY id{for_update(tx)}"
     closed = (
         "UPDATE deliveries SET state = 'superseded', finished_us = :now, reason = :reason"
         f" WHERE id IN ({held})"
@@ -178,7 +184,7 @@ def _supersede(tx: Tx, event: Event) -> None:
     execute_now(tx, closed, {**told, "reason": SUPERSEDED})
 
 
-def _waiting(tx: Tx) -> str:
+def for_update(tx: Tx) -> str:
     """Rows are held in the order of their ids, as dispatchers hold them: nobody waits in a ring."""
     return "" if tx.dialect.name == "sqlite" else " FOR UPDATE"
 
@@ -204,7 +210,8 @@ _DUE = text("""
     SELECT d.id, d.uuid, d.endpoint_id, d.subscription_id, s.uuid AS subscription_uuid,
         d.bundle_uuid, d.attempts, d.payload, s.callback_url, s.method, s.encoding, s.form_fields,
         s.payload_form_field, s.hmac_key_id, s.hmac_secret, s.deleted_us,
-        d.request_id
+        CASE WHEN s.hmac_previous_us > :now THEN s.hmac_previous END AS hmac_previous,
+        s.state <> 'active' AND d.event_type <> 'TEST' AS halted, d.request_id
     FROM deliveries d JOIN subscriptions s ON s.id = d.subscription_id
     WHERE d.state = 'pending' AND d.endpoint_id = :endpoint_id AND d.due_us <= :now
     AND (d.event_type = 'TEST' OR NOT EXISTS (
@@ -227,8 +234,9 @@ def due(tx: Tx, endpoint_id: int, *, limit: int) -> list[Due]:
 
 
 def _due(row: dict[str, Any]) -> Due:
-    deleted = row.pop("deleted_us") is not None
-    return Due(**row | {"form_fields": json.loads(row["form_fields"]), "deleted": deleted})
+    deleted, halted = row.pop("deleted_us") is not None, bool(row["halted"])
+    form_fields = json.loads(row["form_fields"])
+    return Due(**row | {"form_fields": form_fields, "deleted": deleted, "halted": halted})
 
 
 def close(tx: Tx, results: Sequence[Result]) -> None:
@@ -239,7 +247,7 @@ def close(tx: Tx, results: Sequence[Result]) -> None:
     """
     if not results:
         return
-    _lock(tx, [result.delivery_id for result in results])
+    lock(tx, [result.delivery_id for result in results])
     source, parameters = bulk.derived(tx, "done", _columns(results))
     attempted = text(
         "INSERT INTO attempts (delivery_id, number, at_us, seconds, status, error, body)"
@@ -276,8 +284,9 @@ def _columns(results: Sequence[Result]) -> bulk.Columns:
     }
 
 
-def _lock(tx: Tx, ids: Collection[int]) -> None:
-    """Two dispatchers that made the same attempt count one after the other."""
+def lock(tx: Tx, ids: Collection[int]) -> None:
+    """Hold these rows, in the order of their ids: two dispatchers that made the same attempt count
+    one after the other."""
     if tx.dialect.name == "sqlite":
         return
     source, parameters = bulk.derived(tx, "held", {"id": ("bigint", sorted(ids))})
@@ -291,8 +300,8 @@ def cancel(tx: Tx, subscription_id: int, endpoint_id: int) -> int:
         "UPDATE deliveries SET state = 'cancelled', finished_us = :now, reason = :reason"
         " WHERE id IN (SELECT id FROM deliveries WHERE state = 'pending'"
         " AND endpoint_id = :endpoint_id AND subscription_id = :subscription_id"
-        f" ORDER BY id LIMIT :limit{_waiting(tx)})"
+        f" ORDER BY id LIMIT :limit{for_update(tx)})"
     )
     which = {"endpoint_id": endpoint_id, "subscription_id": subscription_id, "limit": CANCELLED}
-    told = {"now": now_us(tx), "reason": "The subscription was deleted."}
+    told = {"now": now_us(tx), "reason": DELETED}
     return tx.execute(cancelled, {**which, **told}).rowcount

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, select, update
+from sqlalchemy import Row, Select, delete, select, text
 
-from storage.catalog import endpoints
-from storage.catalog.deliveries import State
-from storage.catalog.engine import Tx, now_us
+from storage.catalog.deliveries import State, for_update
+from storage.catalog.engine import Tx
 from storage.catalog.schema import attempts, deliveries
+from storage.catalog.schema.telling import HELD_US
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,8 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One event on its way to one subscriber; `next_us` only while it is pending."""
+    """One event on its way to one subscriber; `next_us` only while it is pending, and not held
+    back because its subscription is paused or disabled."""
 
     id: int
     uuid: str
@@ -40,18 +41,41 @@ class Delivery:
     reason: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Only:
+    """Which deliveries are asked for; None is any. `until_us` is not among them."""
+
+    state: State | None = None
+    event_type: str | None = None
+    bundle_uuid: str | None = None
+    since_us: int | None = None
+    until_us: int | None = None
+
+    def of(self, query: Select[Any]) -> Select[Any]:
+        """The query, narrowed."""
+        same = {"state": self.state, "event_type": self.event_type, "bundle_uuid": self.bundle_uuid}
+        for name, value in same.items():
+            query = query if value is None else query.where(deliveries.c[name] == value)
+        if self.since_us is not None:
+            query = query.where(deliveries.c.created_us >= self.since_us)
+        return (
+            query if self.until_us is None else query.where(deliveries.c.created_us < self.until_us)
+        )
+
+
+ALL = Only()
+
+
 def page(
     tx: Tx,
     subscription_id: int,
     *,
-    state: State | None = None,
+    only: Only = ALL,
     after: int | None = None,
     limit: int,
 ) -> list[Delivery]:
     """Deliveries of a subscription, the latest first, beyond the one with the id `after`."""
-    query = select(deliveries).where(deliveries.c.subscription_id == subscription_id)
-    if state is not None:
-        query = query.where(deliveries.c.state == state)
+    query = only.of(select(deliveries).where(deliveries.c.subscription_id == subscription_id))
     if after is not None:
         query = query.where(deliveries.c.id < after)
     rows = tx.execute(query.order_by(deliveries.c.id.desc()).limit(limit)).all()
@@ -66,19 +90,20 @@ def find(tx: Tx, subscription_id: int, uuid: str) -> Delivery | None:
     return None if row is None else _delivery(row, _attempts(tx, [row.id]).get(row.id, ()))
 
 
-def retry(tx: Tx, ident: int) -> bool:
-    """Make it due now; False when there is nothing to send, or nobody to send it to any more."""
-    again = (
-        update(deliveries)
-        .where(deliveries.c.id == ident, deliveries.c.payload != "")
-        .where(deliveries.c.state.in_(("pending", "failed", "delivered")))
-        .values(state="pending", due_us=now_us(tx), finished_us=None)
-        .returning(deliveries.c.endpoint_id)
+def expire(tx: Tx, before_us: int, *, limit: int) -> int:
+    """Forget deliveries that were settled before then, a bounded number; returns how many. What
+    was not delivered is kept, whether it is still tried or given up."""
+    # The first term is spelled as the partial index has it.
+    old = text(
+        "SELECT id FROM deliveries WHERE state NOT IN ('pending', 'failed')"
+        f" AND finished_us < :before ORDER BY finished_us LIMIT :limit{for_update(tx)}"
     )
-    endpoint_id = tx.execute(again).scalar_one_or_none()
-    if endpoint_id is not None:
-        endpoints.wake(tx, endpoint_id)
-    return endpoint_id is not None
+    if tx.dialect.name != "sqlite":
+        old = text(f"{old.text} SKIP LOCKED")
+    ids = tx.execute(old, {"before": before_us, "limit": limit}).scalars().all()
+    tx.execute(delete(attempts).where(attempts.c.delivery_id.in_(ids)))
+    tx.execute(delete(deliveries).where(deliveries.c.id.in_(ids)))
+    return len(ids)
 
 
 def _attempts(tx: Tx, ids: Sequence[int]) -> dict[int, tuple[Attempt, ...]]:
@@ -100,6 +125,6 @@ def _delivery(row: Row[Any], made: tuple[Attempt, ...]) -> Delivery:
         bundle_version=row.bundle_version,
         state=row.state,
         attempts=made,
-        next_us=row.due_us if row.state == "pending" else None,
+        next_us=row.due_us if row.state == "pending" and row.due_us < HELD_US else None,
         reason=row.reason,
     )

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from sqlalchemy import Row, func, insert, select, text, update
+from sqlalchemy import Row, case, func, insert, select, text, update
 
 from storage.catalog import endpoints, heads
 from storage.catalog.engine import Tx, now_us
@@ -17,6 +17,7 @@ from storage.catalog.schema import subscriptions
 from storage.model import Replica
 
 SubscriptionType = Literal["jmespath", "elasticsearch"]
+Standing = Literal["active", "paused", "disabled"]
 JMESPATH: Final = "jmespath"
 ELASTICSEARCH: Final = "elasticsearch"
 
@@ -26,7 +27,8 @@ OWNER, CHANGES = "subscriber", "subscriptions"
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """`query` is JMESPath text or the JSON of an es_query; `hmac_secret` is sealed."""
+    """`query` is JMESPath text or the JSON of an es_query; secrets are sealed. What is not
+    `active` is sent nothing but tests; `failing_us` is when its failures began."""
 
     uuid: str
     owner: str
@@ -44,6 +46,12 @@ class Subscription:
     id: int = 0
     endpoint_id: int = 0
     created_us: int = 0
+    hmac_previous: bytes | None = field(default=None, repr=False)
+    hmac_previous_us: int | None = None
+    state: Standing = "active"
+    state_reason: str | None = None
+    state_us: int | None = None
+    failing_us: int | None = None
 
 
 def add(tx: Tx, fresh: Subscription, *, address: str, limit: int) -> Subscription | None:
@@ -114,6 +122,42 @@ def remove(tx: Tx, gone: Subscription) -> int | None:
     return now
 
 
+def rotate(tx: Tx, one: Subscription, *, secret: bytes, key_id: str | None, until_us: int) -> None:
+    """Sign by a new secret from now on, and by the one before it too until then."""
+    overlaps = until_us > now_us(tx)
+    signed = subscriptions.c.hmac_secret.is_not(None)
+    values: dict[str, Any] = {
+        # The one there is when the row is locked: of two changes the later keeps the earlier's.
+        "hmac_previous": subscriptions.c.hmac_secret if overlaps else None,
+        "hmac_previous_us": case((signed, until_us), else_=None) if overlaps else None,
+        "hmac_secret": secret,
+        "hmac_key_id": one.hmac_key_id if key_id is None else key_id,
+    }
+    tx.execute(update(subscriptions).where(subscriptions.c.id == one.id).values(**values))
+
+
+def forget_previous(tx: Tx) -> int:
+    """Remove the secrets that sign no more; returns how many."""
+    past = subscriptions.c.hmac_previous_us <= now_us(tx)
+    gone = update(subscriptions).where(past).values(hmac_previous=None, hmac_previous_us=None)
+    return tx.execute(gone).rowcount
+
+
+def halt(tx: Tx, ident: int) -> None:
+    """Have it sent nothing until it is resumed; one that was disabled stays so."""
+    active = (subscriptions.c.id == ident) & (subscriptions.c.state == "active")
+    paused = {"state": "paused", "state_us": now_us(tx)}
+    tx.execute(update(subscriptions).where(active).values(**paused))
+
+
+def resume(tx: Tx, ident: int) -> None:
+    """Have it sent again what is due; its failures are forgotten."""
+    fresh = {"state": "active", "state_reason": None, "state_us": None}
+    forgotten = {"failures": 0, "failing_us": None}
+    which = update(subscriptions).where(subscriptions.c.id == ident)
+    tx.execute(which.values(**fresh, **forgotten))
+
+
 def changes(tx: Tx, replica: Replica, kind: SubscriptionType) -> int:
     """How often the subscriptions of a replica and type changed."""
     return heads.changes(tx, CHANGES, f"{replica}/{kind}")
@@ -163,4 +207,10 @@ def _subscription(row: Row[Any]) -> Subscription:
         id=row.id,
         endpoint_id=row.endpoint_id,
         created_us=row.created_us,
+        hmac_previous=row.hmac_previous,
+        hmac_previous_us=row.hmac_previous_us,
+        state=row.state,
+        state_reason=row.state_reason,
+        state_us=row.state_us,
+        failing_us=row.failing_us,
     )

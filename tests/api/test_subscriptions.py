@@ -39,6 +39,7 @@ def test_a_new_subscription_is_201_and_shows_everything_but_its_secret(client, s
         "encoding": "application/json",
         "form_fields": {},
         "payload_form_field": "payload",
+        "state": "active",
         "jmespath_query": "event_type == 'CREATE'",
         "hmac_key_id": "key-1",
         "attachments": {"organ": {"type": "jmespath", "expression": "files"}},

@@ -41,7 +41,7 @@ def delay_s(verdict: Verdict) -> float:
 
 
 def test_json_is_the_payload_as_it_was_fixed() -> None:
-    request = request_for(a_due(method="PUT"), attempt=1, now_us=NOW_US, key=None)
+    request = request_for(a_due(method="PUT"), attempt=1, now_us=NOW_US)
     assert (request.method, request.url) == ("PUT", "https://receiver.example/hook?x=1")
     assert request.body == a_due().payload.encode()
     assert request.headers["Content-Type"] == "application/json"
@@ -50,9 +50,7 @@ def test_json_is_the_payload_as_it_was_fixed() -> None:
 
 def form(**given: object) -> dict[str, str]:
     """The fields of a multipart request, as another parser reads them."""
-    request = request_for(
-        a_due(encoding="multipart/form-data", **given), attempt=1, now_us=NOW_US, key=None
-    )
+    request = request_for(a_due(encoding="multipart/form-data", **given), attempt=1, now_us=NOW_US)
     head = f"Content-Type: {request.headers['Content-Type']}\r\n\r\n".encode()
     parsed = BytesParser(policy=email.policy.HTTP).parsebytes(head + request.body)
     assert parsed.is_multipart()
@@ -74,7 +72,7 @@ def test_multipart_holds_the_static_fields_and_the_payload() -> None:
 
 def test_multipart_is_built_exactly() -> None:
     due = a_due(encoding="multipart/form-data", form_fields={'a"b\r\n': "1"}, payload="{}")
-    request = request_for(due, attempt=1, now_us=NOW_US, key=None)
+    request = request_for(due, attempt=1, now_us=NOW_US)
     boundary = "store-22222222222242228222222222222222"
     assert request.headers["Content-Type"] == f"multipart/form-data; boundary={boundary}"
     assert (

@@ -34,7 +34,7 @@ def verified(request, key: bytes, *, path: str = "/hook?x=1", body: bytes | None
 
 
 def test_the_http_signature_is_verified_by_a_foreign_library() -> None:
-    request = request_for(a_due(), attempt=1, now_us=NOW_US, key=KEY)
+    request = request_for(a_due(), attempt=1, now_us=NOW_US, keys=[KEY])
     assert verified(request, KEY)
     assert not verified(request, b"another key")
     assert not verified(request, KEY, path="/hook?x=2")
@@ -42,15 +42,15 @@ def test_the_http_signature_is_verified_by_a_foreign_library() -> None:
 
 
 def test_the_key_id_is_the_owners_or_names_the_subscription() -> None:
-    named = request_for(a_due(hmac_key_id="mine"), attempt=1, now_us=NOW_US, key=KEY)
+    named = request_for(a_due(hmac_key_id="mine"), attempt=1, now_us=NOW_US, keys=[KEY])
     assert 'keyId="mine",algorithm="hmac-sha256"' in named.headers["Authorization"]
-    unnamed = request_for(a_due(), attempt=1, now_us=NOW_US, key=KEY)
+    unnamed = request_for(a_due(), attempt=1, now_us=NOW_US, keys=[KEY])
     assert f'keyId="store:{a_due().subscription_uuid}"' in unnamed.headers["Authorization"]
 
 
 @pytest.mark.parametrize("encoding", ["application/json", "multipart/form-data"])
 def test_standard_webhooks_are_verified_by_a_foreign_library(encoding: str, now_us: int) -> None:
-    request = request_for(a_due(encoding=encoding), attempt=1, now_us=now_us, key=KEY)
+    request = request_for(a_due(encoding=encoding), attempt=1, now_us=now_us, keys=[KEY])
     verifier = Webhook("whsec_" + base64.b64encode(KEY).decode())
     if encoding == "application/json":
         assert verifier.verify(request.body, dict(request.headers)) == json.loads(a_due().payload)
@@ -65,7 +65,7 @@ def now_us() -> int:
 
 
 def test_without_a_key_nothing_is_signed_but_the_id_is_there() -> None:
-    headers = request_for(a_due(), attempt=3, now_us=NOW_US, key=None).headers
+    headers = request_for(a_due(), attempt=3, now_us=NOW_US).headers
     assert headers["webhook-id"] == a_due().uuid
     assert headers["webhook-timestamp"] == str(NOW_US // 1_000_000)
     assert headers["X-STORE-NOTIFY-ATTEMPT"] == "3"

@@ -16,6 +16,12 @@ from sqlalchemy import (
 
 from storage.catalog.schema.base import Id, Key, metadata, narrow
 
+HELD_US = 2**60
+"""Added to the due time of what is held back: it is due never, and its schedule is kept."""
+_HELD = text(f"state = 'pending' AND due_us >= {HELD_US}")
+_GIVEN_UP = text("state = 'failed' AND payload <> ''")
+_SETTLED = text("state NOT IN ('pending', 'failed')")
+
 events = Table(
     "events",
     metadata,
@@ -58,6 +64,13 @@ subscriptions = Table(
     Column("endpoint_id", Id, ForeignKey("endpoints.id"), nullable=False),
     Column("created_us", BigInteger, nullable=False),
     Column("deleted_us", BigInteger),
+    Column("hmac_previous", LargeBinary),
+    Column("hmac_previous_us", BigInteger),
+    Column("state", Key, nullable=False, server_default="active"),
+    Column("state_reason", Text),
+    Column("state_us", BigInteger),
+    Column("failures", Integer, nullable=False, server_default="0"),
+    Column("failing_us", BigInteger),
     Index(
         "ix_subscriptions_owner",
         "owner",
@@ -74,7 +87,10 @@ subscriptions = Table(
         postgresql_where=text("deleted_us IS NULL"),
     ),
 )
-"""`hmac_secret` is sealed; `query` is JMESPath text or es_query JSON; attachments are JSON."""
+"""`hmac_secret` is sealed, and so is the one before it, which signs until `hmac_previous_us`;
+`query` is JMESPath text or es_query JSON; attachments are JSON. `state` is active, paused or
+disabled, since `state_us`; `failures` counts attempts since the last that was taken, the first of
+them at `failing_us`."""
 
 endpoints = Table(
     "endpoints",
@@ -126,12 +142,33 @@ deliveries = Table(
         postgresql_where=text("state = 'pending'"),
     ),
     Index("ix_deliveries_latest", "subscription_id", "id"),
+    Index(
+        "ix_deliveries_held",
+        "subscription_id",
+        "id",
+        sqlite_where=_HELD,
+        postgresql_where=_HELD,
+    ),
+    Index(
+        "ix_deliveries_given_up",
+        "subscription_id",
+        "finished_us",
+        sqlite_where=_GIVEN_UP,
+        postgresql_where=_GIVEN_UP,
+    ),
+    Index(
+        "ix_deliveries_settled",
+        "finished_us",
+        sqlite_where=_SETTLED,
+        postgresql_where=_SETTLED,
+    ),
     # Each attempt rewrites a row and its place among what is due.
     postgresql_with={"fillfactor": 80, "autovacuum_vacuum_scale_factor": 0.02},
 )
 """`uuid` is the transaction id, the same on every attempt; states: pending, delivered, failed,
 superseded, cancelled. `payload` is the JSON to send, fixed when matched; empty where the stored
-query itself failed. `event_us` orders what one subscription is told of one bundle."""
+query itself failed. `event_us` orders what one subscription is told of one bundle. What is held
+back is pending and due `HELD_US` later than its schedule has it."""
 
 attempts = narrow(
     "attempts",

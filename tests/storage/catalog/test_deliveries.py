@@ -6,8 +6,9 @@ from uuid import uuid4
 
 import pytest
 
-from storage.catalog import Catalog, deliveries, delivery_log, now_us, subscriptions
+from storage.catalog import Catalog, deliveries, delivery_log, now_us, retrying, subscriptions
 from storage.catalog.deliveries import NewDelivery, Result, State
+from storage.catalog.delivery_log import Only
 from storage.catalog.subscriptions import Subscription
 from storage.model import FQID
 from tests.telling import a_subscription, happen, match, states, subscribe, tell, told
@@ -89,7 +90,7 @@ def test_a_query_that_failed_is_a_failed_delivery_with_its_reason(catalog: Catal
     (delivery,) = told(catalog, subscription)
     assert (delivery.state, delivery.reason, delivery.next_us) == ("failed", "too many steps", None)
     with catalog.write() as tx:
-        assert not delivery_log.retry(tx, delivery.id)
+        assert not retrying.one(tx, delivery.id)
 
 
 @pytest.mark.parametrize("kind", ["TOMBSTONE", "DELETE"])
@@ -219,7 +220,7 @@ def test_pages_show_the_latest_first_by_state(catalog: Catalog) -> None:
     with catalog.read() as tx:
         first = delivery_log.page(tx, subscription.id, limit=2)
         rest = delivery_log.page(tx, subscription.id, limit=9, after=first[-1].id)
-        done = delivery_log.page(tx, subscription.id, state="delivered", limit=9)
+        done = delivery_log.page(tx, subscription.id, only=Only(state="delivered"), limit=9)
         assert delivery_log.find(tx, other.id, first[0].uuid) is None
     assert [d.id for d in first + rest] == [d.id for d in everything]
     assert [d.id for d in done] == [everything[2].id]
@@ -233,7 +234,7 @@ def test_a_retry_is_due_now(catalog: Catalog, state: State) -> None:
     close(catalog, result(delivery.id, state, due_us=2**52))
     assert due(catalog, subscription) == []
     with catalog.write() as tx:
-        assert delivery_log.retry(tx, delivery.id)
+        assert retrying.one(tx, delivery.id)
     assert due(catalog, subscription) == [delivery.uuid]
 
 
@@ -242,7 +243,7 @@ def test_what_was_superseded_is_not_retried(catalog: Catalog) -> None:
     (event,) = tell(catalog, [subscription])
     match(catalog, happen(catalog, "TOMBSTONE", event.fqid))
     with catalog.write() as tx:
-        assert not delivery_log.retry(tx, told(catalog, subscription)[0].id)
+        assert not retrying.one(tx, told(catalog, subscription)[0].id)
 
 
 def test_a_test_delivery_is_due_like_any_other(catalog: Catalog) -> None:

@@ -1,0 +1,83 @@
+"""What a subscription that is not active is not sent: deliveries held back, and let go again.
+
+A row that is held back is pending and due never; its schedule is kept in its due time, so that
+order, superseding and cancelling need not know of it.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from sqlalchemy import text
+
+from storage.catalog import bulk, deliveries
+from storage.catalog.engine import Tx, now_us, sql
+from storage.catalog.schema.telling import HELD_US
+
+AT_ONCE = 1000
+"""Deliveries that one statement lets go."""
+
+# Both terms are spelled as the partial index has them.
+_HELD = f"state = 'pending' AND due_us >= {HELD_US}"
+
+
+@dataclass(frozen=True, slots=True)
+class Loose:
+    """A subscription that holds back what it should not: it is active again, or deleted."""
+
+    id: int
+    deleted: bool
+
+
+def hold(tx: Tx, ids: Collection[int]) -> int:
+    """Hold back these deliveries where their subscription is not active; returns how many."""
+    if not ids:
+        return 0
+    deliveries.lock(tx, ids)
+    source, parameters = bulk.derived(tx, "met", {"id": ("bigint", sorted(ids))})
+    held = text(
+        f"UPDATE deliveries SET due_us = due_us + {HELD_US} FROM {source}"
+        " WHERE deliveries.id = met.id AND deliveries.state = 'pending'"
+        f" AND deliveries.event_type <> 'TEST' AND deliveries.due_us < {HELD_US}"
+        " AND EXISTS (SELECT 1 FROM subscriptions s WHERE s.id = deliveries.subscription_id"
+        " AND s.state <> 'active')"
+    )
+    return tx.execute(held, parameters).rowcount
+
+
+def release(tx: Tx, subscription_id: int) -> int:
+    """Let a bounded number of a subscription's deliveries go on with their schedule."""
+    return _let_go(tx, subscription_id, f"due_us = due_us - {HELD_US}", {})
+
+
+def cancel(tx: Tx, subscription_id: int) -> int:
+    """Cancel a bounded number of what a deleted subscription held back."""
+    ended = "state = 'cancelled', finished_us = :now, reason = :reason"
+    return _let_go(tx, subscription_id, ended, {"now": now_us(tx), "reason": deliveries.DELETED})
+
+
+def _let_go(tx: Tx, subscription_id: int, change: str, told: dict[str, object]) -> int:
+    freed = sql(
+        f"UPDATE deliveries SET {change} WHERE id IN (SELECT id FROM deliveries WHERE {_HELD}"
+        f" AND subscription_id = :id ORDER BY id LIMIT {AT_ONCE}{deliveries.for_update(tx)})"
+    )
+    return tx.execute(freed, {"id": subscription_id, **told}).rowcount
+
+
+_LOOSE = f"""
+    WITH RECURSIVE held (id) AS (
+        SELECT min(subscription_id) FROM deliveries WHERE {_HELD}
+        UNION ALL
+        SELECT (SELECT min(subscription_id) FROM deliveries
+                WHERE {_HELD} AND subscription_id > held.id)
+        FROM held WHERE held.id IS NOT NULL
+    )
+    SELECT s.id, s.deleted_us IS NOT NULL AS deleted
+    FROM held JOIN subscriptions s ON s.id = held.id
+    WHERE s.deleted_us IS NOT NULL OR s.state = 'active' LIMIT :limit
+"""
+
+
+def loose(tx: Tx, *, limit: int) -> list[Loose]:
+    """Subscriptions with something to let go: a walk of one step each, however much they hold."""
+    rows = tx.execute(sql(_LOOSE), {"limit": limit})
+    return [Loose(row.id, bool(row.deleted)) for row in rows]

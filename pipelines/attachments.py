@@ -43,14 +43,19 @@ def _refused(where: str, detail: str) -> Invalid:
 
 
 def evaluate(
-    attachments: Attachments, document: Any, *, steps: int = jmes.MAX_STEPS
+    attachments: Attachments,
+    document: Any,
+    *,
+    steps: int = jmes.MAX_STEPS,
+    budget: jmes.Budget | None = None,
 ) -> dict[str, Any]:
     """The value of every attachment, and under `_errors` what went wrong; never raises.
 
-    All of one subscription share the steps: many hostile ones cost no more than one.
+    All of one subscription share the steps: many hostile ones cost no more than one. A budget
+    given instead of them tells what was spent.
     """
     try:
-        values = _values(attachments, document, jmes.Budget(steps))
+        values = _values(attachments, document, budget or jmes.Budget(steps))
         size = len(dump(values).encode())
     except Exception as error:
         log.warning("attachments failed: %s: %.300s", type(error).__name__, error)

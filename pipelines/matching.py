@@ -1,174 +1,160 @@
 """Matching: which subscriptions an event is for, and what each of them will be told.
 
-A step reads the event, asks `known` for the compiled subscriptions, and only if there are any loads
-the document and calls `evaluate`; the transaction that completes the step calls `record`, for a
-TOMBSTONE or DELETE also when nothing matched, since it ends what waits to be told of its version.
+A step reads the event, asks `known` for the stored queries, and only if there are any loads the
+document and calls `evaluate`; the transactions of the step call `record`, the one that completes it
+for a TOMBSTONE or DELETE also when nothing matched, since that ends what waits to be told of its
+version.
 """
 
-import json
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from pipelines import attachments, jmes
 from pipelines.payloads import dump, payload
+from pipelines.questions import Question, Questions, Seen
+from pipelines.spending import Accounts, verdicts
 from storage.catalog import Catalog, Tx, deliveries
 from storage.catalog import subscriptions as rows
 from storage.catalog.deliveries import NewDelivery, delivery_id
 from storage.catalog.subscriptions import ELASTICSEARCH, Subscription, SubscriptionType
-from storage.errors import Invalid
 from storage.model import Event, Replica
-from storage.query.analysis import Flat, flatten
-from storage.query.evaluate import compile_query
-from storage.query.grammar import parse_request
 
 log = logging.getLogger(__name__)
 
-__all__ = ["evaluate", "known", "record"]
+__all__ = ["Questions", "evaluate", "known", "record"]
 
 record = deliveries.record
 
 
-class Seen:
-    """One document as both kinds of stored queries look at it, flattened at most once."""
-
-    def __init__(self, document: Mapping[str, Any]) -> None:
-        self.document = document
-
-    @cached_property
-    def flat(self) -> Flat:
-        """The leaves that es_queries ask about."""
-        return flatten(self.document)
-
-
-Ask = Callable[[Seen, int], bool]
-"""Whether a document matches, in at most so many steps; Failed says why it cannot be told."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """A subscription with its query compiled."""
-
-    subscription: Subscription
-    ask: Ask
-
-
 class StoredQueries:
-    """The compiled subscriptions of one catalog, kept for as long as its counters stand still."""
+    """The stored queries of one catalog, followed as its counters move."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: dict[tuple[Replica, SubscriptionType], tuple[int, dict[int, Stored]]] = {}
+        self._kept: dict[tuple[Replica, SubscriptionType], tuple[int, Questions]] = {}
 
-    def of(self, tx: Tx, replica: Replica, kind: SubscriptionType) -> list[Stored]:
-        """All live subscriptions of a replica and type; only new ones are read and compiled."""
+    def of(self, tx: Tx, replica: Replica, kind: SubscriptionType) -> Questions:
+        """Those of all live subscriptions of a replica and type; only new ones are read."""
         # Read before the rows: what changes in between is seen again the next time.
         change = rows.changes(tx, replica, kind)
         with self._lock:
-            seen, kept = self._kept.get((replica, kind), (-1, {}))
+            seen, kept = self._kept.get((replica, kind), (-1, Questions()))
             if seen != change:
-                kept = _refreshed(tx, kept, rows.live(tx, replica, kind))
+                _follow(tx, kept, rows.live(tx, replica, kind))
                 self._kept[replica, kind] = change, kept
-            return list(kept.values())
+            return kept
 
 
-def _refreshed(tx: Tx, kept: Mapping[int, Stored], live: list[int]) -> dict[int, Stored]:
-    fresh = rows.by_ids(tx, [ident for ident in live if ident not in kept])
-    compiled = {row.id: Stored(row, _ask(row)) for row in fresh}
-    both = {**kept, **compiled}
-    return {ident: both[ident] for ident in live}
+def _follow(tx: Tx, kept: Questions, live: list[int]) -> None:
+    before, now = kept.ids(), set(live)
+    kept.change(rows.by_ids(tx, now - before), gone=before - now)
 
 
 _catalogs: WeakKeyDictionary[Catalog, StoredQueries] = WeakKeyDictionary()
 _catalogs_lock = threading.Lock()
 
 
-def known(catalog: Catalog, tx: Tx, replica: Replica, kind: SubscriptionType) -> list[Stored]:
-    """The compiled subscriptions that an event of the replica may be for."""
+def known(catalog: Catalog, tx: Tx, replica: Replica, kind: SubscriptionType) -> Questions:
+    """The stored queries that an event of the replica may be for."""
     with _catalogs_lock:
         queries = _catalogs.setdefault(catalog, StoredQueries())
     return queries.of(tx, replica, kind)
 
 
-def _ask(subscription: Subscription) -> Ask:
-    """The stored query as a question; one that no longer compiles fails whenever it is asked."""
-    query = subscription.query
-    try:
-        if subscription.type == ELASTICSEARCH:
-            fits = compile_query(parse_request(json.loads(query or "{}")))
-            return lambda seen, steps: fits(seen.flat)
-        if query is None:
-            return lambda seen, steps: True
-        expression = jmes.compiled(query)
-        return lambda seen, steps: expression.matches(seen.document, jmes.Budget(steps))
-    except (Invalid, ValueError) as error:
-        return _broken(str(error))
+class Found(NamedTuple):
+    """A subscription to tell of an event, or to record a failure for."""
 
-
-def _broken(reason: str) -> Ask:
-    def ask(seen: Seen, steps: int) -> bool:
-        raise jmes.Failed(reason)
-
-    return ask
+    subscription: Subscription
+    failure: str | None
 
 
 def evaluate(
-    stored: Iterable[Stored],
+    stored: Questions,
     event: Event,
     document: Mapping[str, Any],
     *,
     base_url: str,
     steps: int = jmes.MAX_STEPS,
     beat: Callable[[int], None] = lambda moved: None,
-) -> list[NewDelivery]:
+) -> Iterator[NewDelivery]:
     """A delivery for each subscription that matches; a query that fails is a failed delivery.
 
     `document` is that of the CREATE event. Subscriptions made after the event are not asked, and
-    elasticsearch ones only about new bundles.
+    elasticsearch ones only about new bundles. Payloads are made one by one, as they are taken.
     """
     seen = Seen({**document, "event_type": event.type})
-    found = []
-    for each in stored:
-        subscription = each.subscription
-        if subscription.created_us > event.at_us:
-            continue
-        if subscription.type == ELASTICSEARCH and event.type != "CREATE":
-            continue
-        delivery = _delivery(each, event, seen, base_url=base_url, steps=steps)
-        found += [delivery] if delivery else []
+    accounts = Accounts(steps)
+    for found in _found(stored, event, seen, accounts, beat):
+        yield _delivery(found, event, seen, accounts, base_url=base_url)
         beat(1)
-    return found
+
+
+def _found(
+    stored: Questions, event: Event, seen: Seen, accounts: Accounts, beat: Callable[[int], None]
+) -> list[Found]:
+    """Whom to tell, the oldest subscription first."""
+    asking: dict[Question, list[Subscription]] = {}
+    found = []
+    for candidate in stored.candidates(seen.document, steps=accounts.steps):
+        askers = [each for each in candidate.askers if _concerns(event, each)]
+        if candidate.certain:
+            found += [Found(each, None) for each in askers]
+        elif askers:
+            asking[candidate.question] = askers
+    found += _answered(asking, seen, accounts, beat)
+    return sorted(found, key=lambda one: one.subscription.id)
+
+
+def _concerns(event: Event, subscription: Subscription) -> bool:
+    if subscription.created_us > event.at_us:
+        return False
+    return event.type == "CREATE" or subscription.type != ELASTICSEARCH
+
+
+def _answered(
+    asking: Mapping[Question, list[Subscription]],
+    seen: Seen,
+    accounts: Accounts,
+    beat: Callable[[int], None],
+) -> Iterator[Found]:
+    owners = {one: frozenset(each.owner for each in asking[one]) for one in asking}
+    for verdict in verdicts(owners, seen, accounts, beat):
+        if verdict.matches or verdict.failure is not None:
+            told = (each for each in asking[verdict.question] if each.owner == verdict.owner)
+            yield from (Found(each, verdict.failure) for each in told)
 
 
 def _delivery(
-    stored: Stored, event: Event, seen: Seen, *, base_url: str, steps: int
-) -> NewDelivery | None:
-    subscription = stored.subscription
+    found: Found, event: Event, seen: Seen, accounts: Accounts, *, base_url: str
+) -> NewDelivery:
+    subscription, failure = found
     ident = delivery_id(subscription.uuid, event.id)
-    try:
-        if not stored.ask(seen, steps):
-            return None
-        told = _payload(subscription, event, seen, ident=ident, base_url=base_url, steps=steps)
-        return NewDelivery(ident, subscription.id, dump(told))
-    except Exception as error:
-        reason = str(error) if isinstance(error, jmes.Failed) else type(error).__name__
-        log.info("subscription %s on %s: %s", subscription.uuid, event.fqid, reason)
-        return NewDelivery(ident, subscription.id, "", failure=f"The query failed: {reason}")
+    if failure is None:
+        try:
+            told = _payload(subscription, event, seen, accounts, ident=ident, base_url=base_url)
+            return NewDelivery(ident, subscription.id, dump(told))
+        except Exception as error:
+            failure = type(error).__name__
+    log.info("subscription %s on %s: %s", subscription.uuid, event.fqid, failure)
+    return NewDelivery(ident, subscription.id, "", failure=f"The query failed: {failure}")
 
 
 def _payload(
     subscription: Subscription,
     event: Event,
     seen: Seen,
+    accounts: Accounts,
     *,
     ident: str,
     base_url: str,
-    steps: int,
 ) -> dict[str, Any]:
-    asked = subscription.attachments
-    values = None if asked is None else attachments.evaluate(asked, seen.document, steps=steps)
+    values = None
+    if subscription.attachments is not None:
+        allowed = min(accounts.steps, accounts.room(subscription.owner))
+        budget = jmes.Budget(allowed)
+        values = attachments.evaluate(subscription.attachments, seen.document, budget=budget)
+        accounts.pay([subscription.owner], min(allowed, allowed - budget.left))
     return payload(subscription, event, delivery=ident, base_url=base_url, attachments=values)

@@ -1,5 +1,7 @@
 """The steps MATCH and PERCOLATE: an event meets the stored queries of its replica."""
 
+from collections.abc import Iterable, Iterator
+
 from pipelines import flow, loading, matching, topics
 from pipelines.copying import Beat
 from storage.catalog import events, todo
@@ -8,6 +10,9 @@ from storage.catalog.subscriptions import ELASTICSEARCH, JMESPATH, SubscriptionT
 from storage.errors import NotFound
 from storage.model import Claim, Event, Todo
 from storage.stores import Stores
+
+BATCH, BATCH_CHARACTERS = 500, 8_000_000
+"""The most that is held in memory of what an event's deliveries will say."""
 
 
 def match(stores: Stores, claim: Claim, beat: Beat) -> tuple[Todo, ...]:
@@ -27,18 +32,32 @@ def _tell(stores: Stores, claim: Claim, beat: Beat, kind: SubscriptionType) -> t
         if event is None:
             raise NotFound(f"There is no event {claim.todo.ref}.")
         stored = matching.known(stores.catalog, tx, flow.replica_of(claim.todo), kind)
-    found = _evaluate(stores, event, stored, beat) if stored else []
-    with stores.catalog.write() as tx:
-        recorded = matching.record(tx, found, event, request_id=claim.request_id)
-        todo.finish(tx, claim)
+    recorded = 0
+    for batch, is_last in _batches(_evaluate(stores, event, stored, beat) if stored else ()):
+        with stores.catalog.write() as tx:
+            recorded += matching.record(tx, batch, event, request_id=claim.request_id)
+            if is_last:
+                todo.finish(tx, claim)
     if recorded:
         stores.notices.publish(topics.DELIVERIES)
     return ()
 
 
+def _batches(found: Iterable[NewDelivery]) -> Iterator[tuple[list[NewDelivery], bool]]:
+    """Bounded lists of them, and whether that was the last; the last may be empty."""
+    batch, characters = list[NewDelivery](), 0
+    for delivery in found:
+        if len(batch) == BATCH or characters > BATCH_CHARACTERS:
+            yield batch, False
+            batch, characters = [], 0
+        batch.append(delivery)
+        characters += len(delivery.payload)
+    yield batch, True
+
+
 def _evaluate(
-    stores: Stores, event: Event, stored: list[matching.Stored], beat: Beat
-) -> list[NewDelivery]:
+    stores: Stores, event: Event, stored: matching.Questions, beat: Beat
+) -> Iterator[NewDelivery]:
     document = loading.document(stores, event.replica, event.bundle_id, beat)
     return matching.evaluate(
         stored,

@@ -3,16 +3,18 @@
 import json
 import threading
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
+import sqlalchemy
 
 from pipelines import matching
-from pipelines.matching import StoredQueries, evaluate
+from pipelines.matching import Questions, StoredQueries, evaluate
 from storage.catalog import Catalog, subscriptions
 from storage.catalog.deliveries import NewDelivery, delivery_id
 from storage.catalog.subscriptions import Subscription
-from storage.model import Event, EventType
+from storage.model import EventType
 from storage.stores import Stores
 from tests.telling import BASE_URL, a_subscription, an_event, subscribe
 
@@ -24,12 +26,16 @@ DOCUMENT: dict[str, Any] = {
 URL = "https://receiver.example/hook"
 
 
+def questions(*asked: Subscription) -> Questions:
+    """A set of them, numbered in order where they have no number."""
+    return Questions(replace(each, id=each.id or n) for n, each in enumerate(asked, 1))
+
+
 def found(
     *asked: Subscription, kind: EventType = "CREATE", at_us: int = 2**52, steps: int = 10_000
 ) -> list[NewDelivery]:
-    stored = [matching.Stored(each, matching._ask(each)) for each in asked]
     event = an_event(kind, at_us=at_us)
-    return evaluate(stored, event, DOCUMENT, base_url=BASE_URL, steps=steps)
+    return list(evaluate(questions(*asked), event, DOCUMENT, base_url=BASE_URL, steps=steps))
 
 
 def payloads(*asked: Subscription, kind: EventType = "CREATE") -> list[dict[str, Any]]:
@@ -94,8 +100,7 @@ def test_subscriptions_made_after_the_event_are_not_asked() -> None:
 
 def test_a_delivery_is_named_by_its_subscription_and_event() -> None:
     subscription, event = a_subscription(), an_event()
-    stored = [matching.Stored(subscription, matching._ask(subscription))]
-    (delivery,) = evaluate(stored, event, DOCUMENT, base_url=BASE_URL)
+    (delivery,) = evaluate(questions(subscription), event, DOCUMENT, base_url=BASE_URL)
     assert delivery.uuid == delivery_id(subscription.uuid, event.id)
     assert json.loads(delivery.payload)["transaction_id"] == delivery.uuid
 
@@ -127,17 +132,16 @@ def test_attachments_that_fail_are_sent_along() -> None:
 
 
 def test_the_step_hears_of_progress() -> None:
-    stored = [
-        matching.Stored(each, matching._ask(each)) for each in (a_subscription(), a_subscription())
-    ]
+    stored = questions(a_subscription(query="abs(missing)"), a_subscription())
     beats: list[int] = []
-    evaluate(stored, an_event(), DOCUMENT, base_url=BASE_URL, beat=beats.append)
-    assert len(beats) == 2
+    deliveries = evaluate(stored, an_event(), DOCUMENT, base_url=BASE_URL, beat=beats.append)
+    assert len(list(deliveries)) == 2
+    assert len(beats) == 3
 
 
 def of(queries: StoredQueries, catalog: Catalog, kind: str = "jmespath") -> list[int]:
     with catalog.read() as tx:
-        return [each.subscription.id for each in queries.of(tx, "aws", kind)]  # type: ignore[arg-type]
+        return sorted(queries.of(tx, "aws", kind).ids())  # type: ignore[arg-type]
 
 
 def test_what_is_kept_follows_the_catalog(stores: Stores) -> None:
@@ -154,12 +158,17 @@ def test_what_is_kept_follows_the_catalog(stores: Stores) -> None:
 
 def test_only_what_is_new_is_read(stores: Stores) -> None:
     catalog, queries = stores.catalog, StoredQueries()
-    subscribe(catalog, URL)
+    first = subscribe(catalog, URL)
+    of(queries, catalog)
+    second = subscribe(catalog, URL)
+    statements: list[Any] = []
     with catalog.read() as tx:
-        (before,) = queries.of(tx, "aws", "jmespath")
-    subscribe(catalog, URL)
-    with catalog.read() as tx:
-        assert queries.of(tx, "aws", "jmespath")[0] is before
+        record = lambda *given: statements.append(given[3])  # noqa: E731
+        sqlalchemy.event.listen(tx, "before_cursor_execute", record)
+        queries.of(tx, "aws", "jmespath")
+    assert of(queries, catalog) == [first.id, second.id]
+    assert [tuple(given) for given in statements if first.id in given] == []
+    assert (second.id,) in [tuple(given) for given in statements]
 
 
 def test_threads_share_what_is_kept(stores: Stores) -> None:
@@ -169,7 +178,7 @@ def test_threads_share_what_is_kept(stores: Stores) -> None:
     def look() -> None:
         with stores.catalog.read() as tx:
             known = matching.known(stores.catalog, tx, "aws", "jmespath")
-            seen.append([each.subscription.id for each in known])
+            seen.append(sorted(known.ids()))
 
     threads = [threading.Thread(target=look) for _ in range(4)]
     for thread in threads:
@@ -180,11 +189,9 @@ def test_threads_share_what_is_kept(stores: Stores) -> None:
 
 
 def test_a_thousand_subscriptions_are_asked_quickly() -> None:
-    asked = [
-        a_subscription(query=f"{ORGAN} == '{n}' || bundle_info.uuid == 'x'") for n in range(1000)
-    ]
-    stored = [matching.Stored(each, matching._ask(each)) for each in asked]
-    event: Event = an_event()
+    stored = questions(
+        *(a_subscription(query=f"length({ORGAN}) == `{n + 10}`") for n in range(1000))
+    )
     began = time.monotonic()
-    assert evaluate(stored, event, DOCUMENT, base_url=BASE_URL) == []
+    assert list(evaluate(stored, an_event(), DOCUMENT, base_url=BASE_URL)) == []
     assert time.monotonic() - began < 2

@@ -1,0 +1,180 @@
+"""Questions: the stored queries of many subscriptions, each distinct one once, with its askers."""
+
+import json
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from pipelines import jmes
+from pipelines.conditions import Conditions, conditions
+from pipelines.equalities import Index, Look
+from storage.catalog.subscriptions import ELASTICSEARCH, Subscription
+from storage.errors import Invalid
+from storage.query.analysis import Flat, flatten
+from storage.query.evaluate import compile_query
+from storage.query.grammar import parse_request
+
+KEPT_NODES = 100_000
+"""Nodes of the syntax trees that one set keeps, at about 400 bytes each; what is beyond them is
+compiled whenever it is asked."""
+KEPT_NODES_OF_ONE = 500
+COMPILING = 4
+"""Steps that a character costs to compile; a question pays them whether it is kept or not."""
+VISITS_PER_NODE = 3
+"""At the most, of an expression whose conditions decide."""
+
+
+class Seen:
+    """One document as both kinds of stored queries look at it, flattened at most once."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self.document = document
+
+    @cached_property
+    def flat(self) -> Flat:
+        """The leaves that es_queries ask about."""
+        return flatten(self.document)
+
+
+Ask = Callable[[Seen, jmes.Budget], bool]
+"""Whether a document matches, within a budget; Failed says why it cannot be told."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Question:
+    """A stored query with the subscriptions that ask it.
+
+    `nodes` says how much of it is kept, `visits` in how many steps its conditions are evaluated,
+    `compiling` how many its compilation costs.
+    """
+
+    type: str
+    query: str | None
+    ask: Ask
+    conditions: Conditions = field(default_factory=Conditions)
+    nodes: int = 0
+    visits: int = 0
+    compiling: int = 0
+    askers: dict[int, Subscription] = field(default_factory=dict)
+
+
+class Candidate(NamedTuple):
+    """A question that a document may answer with yes; `certain` when it is known to."""
+
+    question: Question
+    certain: bool
+    askers: tuple[Subscription, ...]
+
+
+class Questions:
+    """The stored queries of a set of subscriptions; threads may look while it changes."""
+
+    def __init__(self, subscriptions: Iterable[Subscription] = ()) -> None:
+        self._lock = threading.Lock()
+        self._by_query: dict[tuple[str, str | None], Question] = {}
+        self._of: dict[int, Question] = {}
+        self._index: Index[Question] = Index()
+        self._nodes = self._visits = 0
+        self.change(subscriptions, gone=())
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+    def ids(self) -> set[int]:
+        """The subscriptions that are in it."""
+        with self._lock:
+            return set(self._of)
+
+    def change(self, fresh: Iterable[Subscription], *, gone: Iterable[int]) -> None:
+        """Add subscriptions and remove others; costs what these do, not what there is."""
+        with self._lock:
+            for ident in gone:
+                self._remove(ident)
+            for subscription in fresh:
+                self._add(subscription)
+
+    def _add(self, subscription: Subscription) -> None:
+        named = subscription.type, subscription.query
+        question = self._by_query.get(named)
+        if question is None:
+            question = _compiled(*named, room=KEPT_NODES - self._nodes)
+            self._by_query[named] = question
+            self._index.add(question, question.conditions)
+            self._nodes += question.nodes
+            self._visits = max(self._visits, question.visits)
+        question.askers[subscription.id] = subscription
+        self._of[subscription.id] = question
+
+    def _remove(self, ident: int) -> None:
+        question = self._of.pop(ident, None)
+        if question is None:
+            return
+        del question.askers[ident]
+        if not question.askers:
+            del self._by_query[question.type, question.query]
+            self._index.remove(question)
+            self._nodes -= question.nodes
+
+    def candidates(self, document: Mapping[str, Any], *, steps: int) -> list[Candidate]:
+        """All questions but those that a document is known to answer with no.
+
+        With fewer steps than the conditions stand for, every question has to be asked.
+        """
+        look = Look(document)
+        with self._lock:
+            if steps < self._visits:
+                return [_candidate(one, certain=False) for one in self._by_query.values()]
+            return [
+                _candidate(one, certain=one.conditions.complete)
+                for one in self._index.waiting_for(look)
+                if look.satisfies(one.conditions)
+            ]
+
+
+def _candidate(question: Question, *, certain: bool) -> Candidate:
+    return Candidate(question, certain, tuple(question.askers.values()))
+
+
+def _compiled(kind: str, query: str | None, *, room: int) -> Question:
+    """A question that no longer compiles fails whenever it is asked."""
+    try:
+        if kind == ELASTICSEARCH:
+            fits = compile_query(parse_request(json.loads(query or "{}")))
+            return Question(kind, query, lambda seen, budget: fits(seen.flat))
+        if query is None:
+            always = Conditions(complete=True)
+            return Question(kind, query, lambda seen, budget: True, always)
+        return _of_expression(kind, jmes.parse(query), room=room)
+    except (Invalid, ValueError) as error:
+        return Question(kind, query, _failing(str(error)))
+
+
+def _of_expression(kind: str, parsed: jmes.Expression, *, room: int) -> Question:
+    found, source = conditions(parsed.tree), parsed.source
+    # What its conditions decide is hardly ever asked: its tree would only lie about.
+    kept = not found.complete and parsed.nodes <= min(room, KEPT_NODES_OF_ONE)
+
+    def ask(seen: Seen, budget: jmes.Budget) -> bool:
+        return jmes.parse(source).matches(seen.document, budget)
+
+    def ask_kept(seen: Seen, budget: jmes.Budget) -> bool:
+        return parsed.matches(seen.document, budget)
+
+    return Question(
+        kind,
+        source,
+        ask_kept if kept else ask,
+        found,
+        nodes=parsed.nodes if kept else 0,
+        visits=VISITS_PER_NODE * parsed.nodes if found.clauses else 0,
+        compiling=COMPILING * len(source),
+    )
+
+
+def _failing(reason: str) -> Ask:
+    def ask(seen: Seen, budget: jmes.Budget) -> bool:
+        raise jmes.Failed(reason)
+
+    return ask

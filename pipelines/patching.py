@@ -14,9 +14,11 @@ from pipelines.manifests import KIND, NewEntry, Written
 from pipelines.repeating import Repeatable, answered, remember
 from storage.catalog import Tx, bundles, events, heads, now_us, segments, visibility
 from storage.catalog.segments import Kept, Row, Run
-from storage.errors import Invalid, NotFound
+from storage.errors import Conflict, Invalid, NotFound
 from storage.model import FQID, Entry, Replica
 from storage.stores import Stores
+
+LAST_US = us_of("9999-12-31T235959.999999Z")
 
 
 class Removal(NamedTuple):
@@ -49,7 +51,15 @@ class _Parent:
 def digest(patch: Patch) -> str:
     """What two patches must share to be the same request."""
     return records.request_digest(
-        ["patch_bundle", str(patch.patched), patch.replica, list(patch.add), list(patch.remove)]
+        [
+            "patch_bundle",
+            str(patch.patched),
+            patch.replica,
+            *(
+                [[one.name, *one.file, one.indexed] for one in some]
+                for some in (patch.add, patch.remove)
+            ),
+        ]
     )
 
 
@@ -187,15 +197,18 @@ def _reserve(
             event_id=events.event_id("CREATE", patch.replica, fqid),
             runs=runs,
         )
-        return bundles.reserve(tx, fresh), True
+        reserved = bundles.reserve(tx, fresh)
+        manifests.still_there(tx, patch.replica, patch.add, pointer="/add_files/{}")
+        return reserved, True
 
 
 def _free(tx: Tx, patched: FQID) -> FQID:
     """The first version from now on, and after the patched one, that nobody has or may not have."""
-    us = max(now_us(tx), us_of(patched.version) + 1)
-    while manifests.taken(tx, fqid := FQID(patched.uuid, version_at(us))):
-        us += 1
-    return fqid
+    for us in range(max(now_us(tx), us_of(patched.version) + 1), LAST_US + 1):
+        fqid = FQID(patched.uuid, version_at(us))
+        if not manifests.taken(tx, fqid):
+            return fqid
+    raise Conflict(f"There is no later version than {patched}.", code="bundle_already_exists")
 
 
 def _known(tx: Tx, fqid: FQID) -> bundles.Reserved:

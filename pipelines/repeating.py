@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from storage.catalog import Tx, answers
 from storage.catalog.answers import Given
 from storage.errors import Conflict
+from storage.stores import Stores
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +36,11 @@ def remember(tx: Tx, asked: Repeatable | None, answer: str) -> None:
         raise Conflict(
             "This Idempotency-Key is being used for another request.", code="already_exists"
         )
+
+
+def forget(stores: Stores, before_us: int) -> None:
+    """Forget what was answered before a moment, a bounded number at a time."""
+    while True:
+        with stores.catalog.write() as tx:
+            if answers.forget(tx, before_us) < answers.FORGOTTEN:
+                return

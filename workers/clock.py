@@ -13,7 +13,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 import config
 from config.logs import configure
-from pipelines import checkouts, standing, sweeps, topics
+from pipelines import checkouts, repeating, standing, sweeps, topics
 from storage.catalog import events, leases, now_us, todo
 from storage.connecting import connect
 from storage.errors import StoreError
@@ -120,8 +120,9 @@ class Clock:
         sweeps.unfinished_uploads(self._stores, older_than_s=UPLOAD_AGE_S)
         sweeps.temporaries(self._stores, older_than_s=UPLOAD_AGE_S, now=time.time())
         with self._stores.catalog.read() as tx:
-            before = now_us(tx) - self._settings.checkout_keep_days * _DAY_US
-        checkouts.expire(self._stores, before)
+            now = now_us(tx)
+        checkouts.expire(self._stores, now - self._settings.checkout_keep_days * _DAY_US)
+        repeating.forget(self._stores, now - self._settings.idempotency_keep_days * _DAY_US)
 
 
 def scheduled(clock: Clock, settings: config.Settings) -> BackgroundScheduler:

@@ -99,11 +99,14 @@ async def dispatching(
     rules: Rules = RULES,
     timeout_s: float = 5.0,
     allow_private: bool = True,
+    disable_after_s: float = 0.0,
     unseal: Unseal = lambda sealed, context: sealed,
 ) -> AsyncIterator[Dispatcher]:
     """A dispatcher that delivers while the block lasts, then ends in an orderly way."""
     sender = Sender(timeout_s=timeout_s, allow_private=allow_private, body_bytes=64)
-    ledger = Ledger(catalog, token=uuid4().hex, lease_s=rules.lease_s)
+    ledger = Ledger(
+        catalog, token=uuid4().hex, lease_s=rules.lease_s, disable_after_s=disable_after_s
+    )
     dispatcher = Dispatcher(ledger, sender, rules=rules, unseal=unseal, rng=Random(1))
     stop = asyncio.Event()
     running = asyncio.create_task(dispatcher.run(stop))

@@ -1,0 +1,445 @@
+"""Rows of subscriptions that are paused, disabled or signed anew, and of what they hold back."""
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from sqlalchemy import text
+
+from storage.catalog import (
+    Catalog,
+    deliveries,
+    delivery_log,
+    endpoints,
+    faring,
+    holding,
+    now_us,
+    retrying,
+    subscriptions,
+)
+from storage.catalog.deliveries import Due, NewDelivery, Result, State
+from storage.catalog.delivery_log import Only
+from storage.catalog.faring import LEAST_FAILURES
+from storage.catalog.subscriptions import Subscription
+from storage.model import FQID
+from tests.builders import new_uuid
+from tests.telling import backlog, happen, match, states, subscribe, tell, told
+
+URL = "https://receiver.example/hook"
+UUID = "11111111-1111-4111-8111-111111111111"
+VERSION = "2026-01-01T000000.000000Z"
+WEEK_S = 604_800.0
+WEEK_US = 604_800_000_000
+
+
+def read_again(catalog: Catalog, subscription: Subscription) -> Subscription:
+    with catalog.read() as tx:
+        found = subscriptions.find(tx, subscription.uuid)
+    assert found is not None
+    return found
+
+
+def pause(catalog: Catalog, subscription: Subscription) -> None:
+    with catalog.write() as tx:
+        subscriptions.halt(tx, subscription.id)
+
+
+def resume(catalog: Catalog, subscription: Subscription) -> None:
+    with catalog.write() as tx:
+        subscriptions.resume(tx, subscription.id)
+
+
+def due(catalog: Catalog, subscription: Subscription) -> list[Due]:
+    with catalog.read() as tx:
+        return deliveries.due(tx, subscription.endpoint_id, limit=1000)
+
+
+def met(catalog: Catalog, subscription: Subscription) -> int:
+    """As a dispatcher does when it meets what must not be sent."""
+    halted = [row.id for row in due(catalog, subscription) if row.halted]
+    with catalog.write() as tx:
+        return holding.hold(tx, halted)
+
+
+def result(ident: int, state: State, at_us: int, reason: str | None = None) -> Result:
+    return Result(
+        ident, at_us, 0.5, 200 if state == "delivered" else 500, None, "", state, 0, reason
+    )
+
+
+def close(catalog: Catalog, results: Iterable[Result], *, after_s: float = WEEK_S) -> list[str]:
+    listed = list(results)
+    with catalog.write() as tx:
+        disabled = faring.count(tx, listed, disable_after_s=after_s)
+        deliveries.close(tx, listed)
+    return disabled
+
+
+def now(catalog: Catalog) -> int:
+    with catalog.read() as tx:
+        return now_us(tx)
+
+
+def test_what_matches_while_paused_is_recorded_and_due_only_when_resumed(catalog: Catalog) -> None:
+    paused, other = subscribe(catalog, URL), subscribe(catalog, URL)
+    pause(catalog, paused)
+    tell(catalog, [paused, other])
+    assert states(catalog, paused) == ["pending"]
+    assert told(catalog, paused)[0].next_us is None
+    assert [row.subscription_id for row in due(catalog, paused)] == [other.id]
+    resume(catalog, paused)
+    with catalog.write() as tx:
+        assert holding.release(tx, paused.id) == 1
+        assert holding.release(tx, paused.id) == 0
+    assert {row.subscription_id for row in due(catalog, paused)} == {paused.id, other.id}
+
+
+def test_what_was_due_is_held_back_with_its_schedule_and_tests_are_not(catalog: Catalog) -> None:
+    subscription = subscribe(catalog, URL)
+    tell(catalog, [subscription], times=2)
+    with catalog.write() as tx:
+        fresh = NewDelivery(new_uuid(), subscription.id, "{}")
+        deliveries.add_test(tx, fresh, bundle_uuid=UUID, version=VERSION)
+    before = [delivery.next_us for delivery in told(catalog, subscription)]
+    assert met(catalog, subscription) == 0
+    pause(catalog, subscription)
+    assert met(catalog, subscription) == 2
+    assert met(catalog, subscription) == 0
+    assert [row.uuid for row in due(catalog, subscription)] == [fresh.uuid]
+    resume(catalog, subscription)
+    with catalog.write() as tx:
+        assert holding.release(tx, subscription.id) == 2
+    assert [delivery.next_us for delivery in told(catalog, subscription)] == before
+
+
+def test_an_active_one_is_held_back_by_nobody(catalog: Catalog) -> None:
+    subscription = subscribe(catalog, URL)
+    tell(catalog, [subscription])
+    pause(catalog, subscription)
+    halted = [row.id for row in due(catalog, subscription)]
+    resume(catalog, subscription)
+    with catalog.write() as tx:
+        assert holding.hold(tx, halted) == 0
+        assert holding.hold(tx, []) == 0
+
+
+def test_what_is_held_back_keeps_its_place_before_later_events(catalog: Catalog) -> None:
+    subscription = subscribe(catalog, URL)
+    pause(catalog, subscription)
+    fqids = [FQID(UUID, f"2026-01-0{day}T000000.000000Z") for day in (1, 2)]
+    match(catalog, happen(catalog, fqid=fqids[0]), subscription)
+    resume(catalog, subscription)
+    match(catalog, happen(catalog, fqid=fqids[1]), subscription)
+    assert due(catalog, subscription) == []
+    with catalog.write() as tx:
+        holding.release(tx, subscription.id)
+    assert [row.uuid for row in due(catalog, subscription)] == [told(catalog, subscription)[0].uuid]
+
+
+def test_what_is_held_back_is_superseded_too(catalog: Catalog) -> None:
+    subscription = subscribe(catalog, URL)
+    pause(catalog, subscription)
+    (event,) = tell(catalog, [subscription])
+    match(catalog, happen(catalog, "TOMBSTONE", event.fqid), subscription)
+    assert states(catalog, subscription) == ["superseded", "pending"]
+
+
+def test_whoever_should_hold_nothing_back_is_found_by_a_walk(catalog: Catalog) -> None:
+    paused, active, deleted = (subscribe(catalog, f"{URL}/{n}") for n in range(3))
+    for one in (paused, active, deleted):
+        pause(catalog, one)
+        backlog(catalog, one, 100)
+        met(catalog, one)
+    resume(catalog, active)
+    with catalog.write() as tx:
+        subscriptions.remove(tx, deleted)
+    with catalog.read() as tx:
+        loose = {one.id: one.deleted for one in holding.loose(tx, limit=10)}
+        assert len(holding.loose(tx, limit=1)) == 1
+    assert loose == {active.id: False, deleted.id: True}
+    with catalog.write() as tx:
+        assert holding.cancel(tx, deleted.id) == 100
+    assert set(states(catalog, deleted)) == {"cancelled"}
+
+
+def test_only_so_many_are_let_go_at_once(catalog: Catalog) -> None:
+    subscription = subscribe(catalog, URL)
+    backlog(catalog, subscription, holding.AT_ONCE + 7)
+    with catalog.write() as tx:
+        tx.execute(text(f"UPDATE deliveries SET due_us = due_us + {2**60}"))
+    freed = []
+    for _ in range(3):
+        with catalog.write() as tx:
+            freed.append(holding.release(tx, subscription.id))
+    assert freed == [holding.AT_ONCE, 7, 0]
+
+
+def failing(catalog: Catalog, subscription: Subscription, days: Iterable[float]) -> list[str]:
+    """Failures so many days ago; who was disabled."""
+    (delivery,) = told(catalog, subscription, limit=1)
+    disabled = []
+    for ago in days:
+        at_us = now(catalog) - int(ago * 86_400_000_000)
+        disabled += close(catalog, [result(delivery.id, "pending", at_us, "It said no.")])
+    return disabled
+
+
+def test_a_week_of_nothing_but_failures_disables_and_says_why(catalog: Catalog) -> None:
+    dead, other = subscribe(catalog, URL), subscribe(catalog, URL)
+    tell(catalog, [dead, other])
+    assert failing(catalog, dead, [7.5, 6, 5, 4]) == []
+    assert read_again(catalog, dead).state == "active"
+    assert failing(catalog, dead, [0]) == [dead.uuid]
+    found = read_again(catalog, dead)
+    assert (found.state, found.state_reason) == (
+        "disabled",
+        "Nothing but failures for 7 days; the latest: It said no.",
+    )
+    assert found.state_us is not None
+    assert abs((found.failing_us or 0) - (now(catalog) - int(7.5 * 86_400_000_000))) < 60_000_000
+    # The one beside it at the same endpoint is another's.
+    assert read_again(catalog, other).state == "active"
+    assert failing(catalog, dead, [0]) == []
+
+
+@pytest.mark.parametrize(
+    ("days", "why"),
+    [
+        ([6.9] * 20, "less than a week"),
+        ([30, *[0.1] * (LEAST_FAILURES - 2)], "too few"),
+    ],
+)
+def test_less_than_that_disables_nobody(catalog: Catalog, days: list[float], why: str) -> None:
+    subscription = subscribe(catalog, URL)
+    tell(catalog, [subscription])
+    assert failing(catalog, subscription, days) == [], why
+
+
+def test_one_success_between_them_begins_anew(catalog: Catalog) -> None:
+    subscription = subscribe(catalog, URL)
+    tell(catalog, [subscription], times=2)
+    failing(catalog, subscription, [8] * 10)
+    (last,) = told(catalog, subscription)[1:]
+    close(catalog, [result(last.id, "delivered", now(catalog))])
+    assert read_again(catalog, subscription).failing_us is None
+    assert failing(catalog, subscription, [0] * 10) == []
+
+
+def test_tests_that_fail_count_for_nothing_and_zero_is_never(catalog: Catalog) -> None:
+    subscription = subscribe(catalog, URL)
+    with catalog.write() as tx:
+        fresh = NewDelivery(new_uuid(), subscription.id, "{}")
+        deliveries.add_test(tx, fresh, bundle_uuid=UUID, version=VERSION)
+    assert failing(catalog, subscription, [8] * 10) == []
+    assert read_again(catalog, subscription).failing_us is None
+    tell(catalog, [subscription])
+    (_, delivery) = told(catalog, subscription)
+    for _ in range(10):
+        old = result(delivery.id, "pending", now(catalog) - 8 * 86_400_000_000)
+        assert close(catalog, [old], after_s=0) == []
+    assert close(catalog, []) == []
+
+
+def test_a_paused_one_is_not_disabled_and_resuming_forgets_its_failures(catalog: Catalog) -> None:
+    subscription = subscribe(catalog, URL)
+    tell(catalog, [subscription])
+    failing(catalog, subscription, [8, 8, 8])
+    pause(catalog, subscription)
+    assert failing(catalog, subscription, [0] * 10) == []
+    resume(catalog, subscription)
+    found = read_again(catalog, subscription)
+    assert (found.state, found.state_reason, found.state_us, found.failing_us) == (
+        "active",
+        None,
+        None,
+        None,
+    )
+
+
+def test_pausing_a_disabled_one_leaves_its_reason(catalog: Catalog) -> None:
+    subscription = subscribe(catalog, URL)
+    tell(catalog, [subscription])
+    failing(catalog, subscription, [8] * 5)
+    pause(catalog, subscription)
+    assert read_again(catalog, subscription).state == "disabled"
+
+
+def test_dispatchers_and_owners_at_once_end_well(catalog: Catalog) -> None:
+    """Failures are recorded, deliveries held, paused and resumed, matched: nobody waits in a ring."""
+    many = [subscribe(catalog, f"{URL}/{n}") for n in range(4)]
+    tell(catalog, many, times=5)
+    rows = [delivery.id for one in many for delivery in told(catalog, one)]
+
+    def act(number: int) -> None:
+        order = rows if number % 2 else rows[::-1]
+        if number % 3 == 0:
+            close(catalog, [result(ident, "pending", 1) for ident in order])
+        elif number % 3 == 1:
+            for one in many:
+                pause(catalog, one)
+                met(catalog, one)
+        else:
+            for one in reversed(many):
+                with catalog.write() as tx:
+                    subscriptions.resume(tx, one.id)
+                    holding.release(tx, one.id)
+            tell(catalog, many)
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(act, range(24)))
+
+
+def test_a_secret_is_followed_by_another_with_an_overlap(catalog: Catalog) -> None:
+    subscription = subscribe(catalog, URL, hmac_secret=b"one", hmac_key_id="k1")
+    tell(catalog, [subscription])
+
+    def rotate(secret: bytes, overlap_us: int, key_id: str | None = None) -> Due:
+        with catalog.write() as tx:
+            until = now_us(tx) + overlap_us
+            subscriptions.rotate(tx, subscription, secret=secret, key_id=key_id, until_us=until)
+        return due(catalog, subscription)[0]
+
+    both = rotate(b"two", 60_000_000, "k2")
+    assert (both.hmac_secret, both.hmac_previous, both.hmac_key_id) == (b"two", b"one", "k2")
+    again = rotate(b"three", 60_000_000, "k3")
+    assert (again.hmac_secret, again.hmac_previous) == (b"three", b"two")
+    at_once = rotate(b"four", 0)
+    assert (at_once.hmac_secret, at_once.hmac_previous) == (b"four", None)
+    assert read_again(catalog, subscription).hmac_previous_us is None
+
+
+def test_a_former_secret_signs_no_more_when_its_time_is_over_and_is_forgotten(
+    catalog: Catalog,
+) -> None:
+    subscription = subscribe(catalog, URL, hmac_secret=b"one")
+    tell(catalog, [subscription])
+    with catalog.write() as tx:
+        until = now_us(tx) + 60_000_000
+        subscriptions.rotate(tx, subscription, secret=b"two", key_id=None, until_us=until)
+        assert subscriptions.forget_previous(tx) == 0
+        tx.execute(text("UPDATE subscriptions SET hmac_previous_us = hmac_previous_us - 60000000"))
+    assert due(catalog, subscription)[0].hmac_previous is None
+    with catalog.write() as tx:
+        assert subscriptions.forget_previous(tx) == 1
+    assert read_again(catalog, subscription).hmac_previous is None
+
+
+def test_the_first_secret_has_none_before_it(catalog: Catalog) -> None:
+    subscription = subscribe(catalog, URL)
+    with catalog.write() as tx:
+        until = now_us(tx) + 60_000_000
+        subscriptions.rotate(tx, subscription, secret=b"one", key_id="k", until_us=until)
+    found = read_again(catalog, subscription)
+    assert (found.hmac_secret, found.hmac_previous, found.hmac_previous_us) == (b"one", None, None)
+
+
+def give_up(catalog: Catalog, subscription: Subscription) -> None:
+    rows = told(catalog, subscription)
+    close(catalog, [result(delivery.id, "failed", 1, "no") for delivery in rows])
+
+
+def given_up(catalog: Catalog, subscription: Subscription, **more: object) -> tuple[int, int]:
+    span = {"since_us": 0, "until_us": 2**60, "limit": 100, **more}
+    with catalog.write() as tx:
+        return retrying.given_up(tx, subscription.id, **span)  # type: ignore[arg-type]
+
+
+def test_what_was_given_up_in_a_span_is_due_again(catalog: Catalog) -> None:
+    subscription, other = subscribe(catalog, URL), subscribe(catalog, URL)
+    tell(catalog, [subscription, other], times=3)
+    give_up(catalog, subscription)
+    give_up(catalog, other)
+    middle = now(catalog) + 1
+    assert given_up(catalog, subscription, since_us=middle) == (0, 0)
+    assert given_up(catalog, subscription, until_us=1) == (0, 0)
+    assert given_up(catalog, subscription, event_type="TOMBSTONE") == (0, 0)
+    assert given_up(catalog, subscription, limit=2) == (2, 2)
+    assert sorted(states(catalog, subscription)) == ["failed", "pending", "pending"]
+    assert given_up(catalog, subscription) == (1, 1)
+    assert states(catalog, other) == ["failed"] * 3
+    assert len(due(catalog, subscription)) == 3
+
+
+def test_nothing_is_told_again_of_what_has_ended(catalog: Catalog) -> None:
+    subscription = subscribe(catalog, URL)
+    (event,) = tell(catalog, [subscription])
+    give_up(catalog, subscription)
+    match(catalog, happen(catalog, "TOMBSTONE", event.fqid), subscription)
+    assert given_up(catalog, subscription) == (1, 0)
+    assert states(catalog, subscription) == ["superseded", "pending"]
+    with catalog.write() as tx:
+        assert not retrying.one(tx, told(catalog, subscription)[0].id)
+
+
+def test_a_query_that_failed_has_nothing_to_send_again(catalog: Catalog) -> None:
+    subscription = subscribe(catalog, URL)
+    match(catalog, happen(catalog), subscription, failure="too many steps")
+    assert given_up(catalog, subscription) == (0, 0)
+
+
+def test_what_a_paused_one_is_to_be_told_again_waits(catalog: Catalog) -> None:
+    subscription = subscribe(catalog, URL)
+    tell(catalog, [subscription])
+    give_up(catalog, subscription)
+    pause(catalog, subscription)
+    assert given_up(catalog, subscription) == (1, 1)
+    assert due(catalog, subscription) == []
+    resume(catalog, subscription)
+    with catalog.write() as tx:
+        holding.release(tx, subscription.id)
+    assert len(due(catalog, subscription)) == 1
+
+
+def test_deliveries_are_listed_by_event_bundle_and_time(catalog: Catalog) -> None:
+    subscription = subscribe(catalog, URL)
+    (first,) = tell(catalog, [subscription])
+    between = now(catalog)
+    (second,) = tell(catalog, [subscription])
+    match(catalog, happen(catalog, "TOMBSTONE", first.fqid), subscription)
+
+    def listed(only: Only) -> list[tuple[str, str]]:
+        with catalog.read() as tx:
+            page = delivery_log.page(tx, subscription.id, only=only, limit=9)
+        return [(delivery.event_type, delivery.bundle_uuid) for delivery in page]
+
+    one, two = first.fqid.uuid, second.fqid.uuid
+    assert listed(Only(event_type="TOMBSTONE")) == [("TOMBSTONE", one)]
+    assert listed(Only(bundle_uuid=one)) == [("TOMBSTONE", one), ("CREATE", one)]
+    assert listed(Only(since_us=between)) == [("TOMBSTONE", one), ("CREATE", two)]
+    assert listed(Only(until_us=between)) == [("CREATE", one)]
+    assert listed(Only(bundle_uuid=one, state="superseded")) == [("CREATE", one)]
+
+
+def test_what_is_settled_expires_and_what_was_not_delivered_never(catalog: Catalog) -> None:
+    subscription = subscribe(catalog, URL)
+    tell(catalog, [subscription], times=5)
+    done, also, failed, ended, _waits = told(catalog, subscription)
+    close(
+        catalog,
+        [
+            result(done.id, "delivered", 1),
+            result(also.id, "delivered", 1),
+            result(failed.id, "failed", 1),
+        ],
+    )
+    with catalog.write() as tx:
+        tx.execute(
+            text("UPDATE deliveries SET state = 'cancelled', finished_us = 1 WHERE id = :id"),
+            {"id": ended.id},
+        )
+    with catalog.write() as tx:
+        assert delivery_log.expire(tx, 1, limit=100) == 0
+        assert delivery_log.expire(tx, now_us(tx) + 1, limit=2) == 2
+        assert delivery_log.expire(tx, now_us(tx) + 1, limit=2) == 1
+        assert delivery_log.expire(tx, now_us(tx) + 1, limit=2) == 0
+    assert states(catalog, subscription) == ["failed", "pending"]
+    with catalog.read() as tx:
+        assert tx.execute(text("SELECT count(*) FROM attempts")).scalar_one() == 1
+
+
+def test_an_endpoint_with_nothing_but_held_back_is_not_waiting(catalog: Catalog) -> None:
+    subscription = subscribe(catalog, URL)
+    pause(catalog, subscription)
+    tell(catalog, [subscription])
+    with catalog.read() as tx:
+        assert endpoints.waiting(tx, limit=10) == []

@@ -1,0 +1,216 @@
+"""The dispatcher against real receivers: paused, disabled, signed by two keys."""
+
+import asyncio
+import base64
+import json
+from dataclasses import replace
+
+import pytest
+from aiohttp import web
+from standardwebhooks import Webhook
+from standardwebhooks.webhooks import WebhookVerificationError
+
+from pipelines import signatures, standing, subscriptions
+from pipelines.standing import Whose
+from pipelines.subscriptions import NewSubscription
+from storage.catalog import Catalog
+from storage.catalog import subscriptions as rows
+from storage.catalog.subscriptions import Subscription
+from storage.stores import Stores
+from tests.builders import new_uuid
+from tests.telling import backlog, states, subscribe, tell, told
+from tests.workers.receivers import (
+    RULES,
+    Got,
+    Receiver,
+    dispatching,
+    eventually,
+    receiving,
+    refuses,
+)
+
+OWNER = "owner@example.org"
+
+
+def whose(subscription: Subscription) -> Whose:
+    return Whose(subscription.uuid, subscription.owner, "aws")
+
+
+def state(catalog: Catalog, subscription: Subscription) -> str:
+    with catalog.read() as tx:
+        found = rows.find(tx, subscription.uuid)
+    assert found is not None
+    return found.state
+
+
+def test_a_paused_one_is_sent_nothing_until_it_is_resumed(stores: Stores) -> None:
+    async def scene() -> None:
+        catalog = stores.catalog
+        async with receiving() as receiver:
+            paused = subscribe(catalog, receiver.url + "/same?who=paused")
+            other = subscribe(catalog, receiver.url + "/same?who=other")
+            assert paused.endpoint_id == other.endpoint_id
+            backlog(catalog, paused, 700)
+            standing.pause(stores, whose(paused))
+            tell(catalog, [paused, other], times=3)
+            async with dispatching(catalog) as dispatcher:
+                await eventually(lambda: states(catalog, other) == ["delivered"] * 3)
+                assert {got.path for got in receiver.got} == {"/same?who=other"}
+                standing.resume(stores, whose(paused))
+                dispatcher.wake()
+                await eventually(lambda: states(catalog, paused) == ["delivered"] * 703)
+            assert len(set(receiver.ids())) == len(receiver.ids()) == 706
+
+    asyncio.run(scene())
+
+
+def test_the_clock_lets_go_what_a_resumption_left(stores: Stores) -> None:
+    catalog = stores.catalog
+    subscription = subscribe(catalog, "http://receiver.example/")
+    standing.pause(stores, whose(subscription))
+    tell(catalog, [subscription])
+    with catalog.write() as tx:
+        rows.resume(tx, subscription.id)
+    assert told(catalog, subscription)[0].next_us is None
+    assert standing.settle(stores) == 1
+    assert standing.settle(stores) == 0
+    assert told(catalog, subscription)[0].next_us is not None
+
+
+def test_a_test_is_sent_to_a_paused_one_too(stores: Stores) -> None:
+    async def scene() -> None:
+        async with receiving() as receiver:
+            subscription = subscribe(stores.catalog, receiver.url)
+            standing.pause(stores, whose(subscription))
+            subscriptions.ping(stores, subscription, uuid=new_uuid())
+            tell(stores.catalog, [subscription])
+            async with dispatching(stores.catalog):
+                await eventually(
+                    lambda: states(stores.catalog, subscription) == ["delivered", "pending"]
+                )
+            assert json.loads(receiver.got[0].body)["test"] is True
+
+    asyncio.run(scene())
+
+
+def test_one_that_only_fails_is_disabled_and_the_other_at_its_endpoint_is_not(
+    stores: Stores,
+) -> None:
+    async def depends(_receiver: Receiver, got: Got) -> web.StreamResponse:
+        return web.Response(status=500 if "dead" in got.path else 200)
+
+    async def scene() -> None:
+        catalog = stores.catalog
+        async with receiving(depends) as receiver:
+            dead = subscribe(catalog, receiver.url + "/?dead")
+            alive = subscribe(catalog, receiver.url + "/?alive")
+            assert dead.endpoint_id == alive.endpoint_id
+            tell(catalog, [dead, alive], times=12)
+            rules = replace(RULES, delays_s=(0.0, 0.2, 0.2, 3600.0, 0))
+            async with dispatching(catalog, rules=rules, disable_after_s=0.3):
+                await eventually(lambda: state(catalog, dead) == "disabled")
+                await eventually(lambda: states(catalog, alive) == ["delivered"] * 12)
+            assert state(catalog, alive) == "active"
+            waiting = states(catalog, dead)
+            assert "pending" in waiting
+            shown = subscriptions.find(stores, dead.uuid, OWNER, replica="aws")
+            assert shown.state_reason is not None
+            assert "The receiver answered 500." in shown.state_reason
+            standing.resume(stores, whose(dead))
+            # The schedule is what it was: nothing is sent before its time.
+            next_us = [one.next_us for one in told(catalog, dead) if one.state == "pending"]
+            assert all(next_us)
+            assert state(catalog, dead) == "active"
+
+    asyncio.run(scene())
+
+
+def test_what_a_disabled_one_was_to_be_told_is_sent_when_it_is_resumed(stores: Stores) -> None:
+    async def scene() -> None:
+        catalog = stores.catalog
+        async with receiving(refuses) as receiver:
+            dead = subscribe(catalog, receiver.url)
+            tell(catalog, [dead], times=8)
+            rules = replace(RULES, delays_s=(0.0, *[0.05] * 200))
+            async with dispatching(catalog, rules=rules, disable_after_s=0.3):
+                await eventually(lambda: state(catalog, dead) == "disabled")
+                await eventually(lambda: all(one.next_us is None for one in told(catalog, dead)))
+                sent = len(receiver.got)
+                await asyncio.sleep(0.5)
+                assert len(receiver.got) == sent
+            assert states(catalog, dead) == ["pending"] * 8
+            attempts = [len(one.attempts) for one in told(catalog, dead)]
+            assert sum(attempts) == sent
+
+    asyncio.run(scene())
+
+
+def sealing(plain: bytes, context: bytes) -> bytes:
+    return context + b"|" + plain
+
+
+def unsealing(sealed: bytes, context: bytes) -> bytes:
+    assert sealed.startswith(context + b"|")
+    return sealed.removeprefix(context + b"|")
+
+
+def verifies(got: Got, key: bytes) -> bool:
+    """By the library of Standard Webhooks, as a receiver would."""
+    try:
+        Webhook("whsec_" + base64.b64encode(key).decode()).verify(got.body, got.headers)
+    except WebhookVerificationError:
+        return False
+    return True
+
+
+def authorized(got: Got, key: bytes) -> bool:
+    signed = signatures.http_signature(
+        key,
+        "key-2",
+        method=got.method,
+        target=got.path,
+        host=got.headers["host"],
+        date=got.headers["date"],
+        body=got.body,
+    )
+    return signed["Authorization"] == got.headers["authorization"]
+
+
+@pytest.mark.parametrize(("overlap_s", "former"), [(60, True), (0, False)])
+def test_both_keys_verify_during_the_overlap_and_the_new_one_authorizes(
+    stores: Stores, overlap_s: float, former: bool
+) -> None:
+    async def scene() -> None:
+        async with receiving() as receiver:
+            new = NewSubscription(receiver.url, "aws", hmac_secret_key="old", hmac_key_id="key-1")
+            made = subscriptions.create(
+                stores,
+                new,
+                OWNER,
+                uuid=new_uuid(),
+                seal=sealing,
+                limit=9,
+                allow_private=True,
+            )
+            standing.rotate(
+                stores,
+                whose(made),
+                "new",
+                key_id="key-2",
+                overlap_s=overlap_s,
+                overlap_cap_s=60,
+                seal=sealing,
+            )
+            tell(stores.catalog, [made])
+            async with dispatching(stores.catalog, unseal=unsealing):
+                await eventually(lambda: states(stores.catalog, made) == ["delivered"])
+            (got,) = receiver.got
+            assert verifies(got, b"new")
+            assert verifies(got, b"old") is former
+            assert not verifies(got, b"other")
+            assert authorized(got, b"new")
+            assert not authorized(got, b"old")
+            signed = got.headers["webhook-signature"].split(" ")
+            assert len(signed) == 1 + former
+
+    asyncio.run(scene())

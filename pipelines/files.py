@@ -5,7 +5,7 @@ from typing import Literal
 
 from pipelines import flow, placing, records
 from storage import keys
-from storage.catalog import Tx, files, heads, tasks, visibility
+from storage.catalog import Tx, files, heads, purges, tasks, visibility
 from storage.catalog.tasks import TaskRow
 from storage.errors import Conflict, NotFound, Unprocessable
 from storage.model import FQID, Entry, FileVersion, Replica, Todo
@@ -51,6 +51,8 @@ def _latest(tx: Tx, replica: Replica, uuid: str) -> Located | None:
 
 def _named(tx: Tx, replica: Replica, uuid: str, version: str) -> Located | None:
     fqid = FQID(uuid, version)
+    if purges.among(tx, KIND, [fqid]):
+        return None
     row = files.by_fqid(tx, fqid)
     task = tasks.current(tx, fqid)
     if row is not None:

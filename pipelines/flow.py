@@ -21,8 +21,15 @@ class Step(StrEnum):
     MATCH = "match"  # ref: event id. Record the deliveries of jmespath subscriptions.
     PERCOLATE = "percolate"  # ref: event id. The same for elasticsearch ones, once searchable.
     BURY = "bury"  # ref: `<uuid>[.<version>]` of a bundle. Write a tombstone's record here.
+    MARK = "mark"  # ref: `<kind>:<uuid>[.<version>]`. Say in this bucket that it is purged.
+    ERASE = "erase"  # ref: `<kind>:<fqid>`. Every bucket says so: remove its record from this one.
+    FORGET = "forget"  # ref: `<kind>:<fqid>`. No bucket has it: remove it from the catalog.
     CHECKOUT = "checkout"  # ref: checkout job id. Copy a bundle to where people compute.
     MAIL = "mail"  # ref: checkout job id. Tell its requester how it ended.
+    JOURNAL = "journal"  # ref: `gather` or `merge`. Write events, or small journals, as one object.
+    JOURNAL_COPY = "journal_copy"  # ref: `<replica>/<name>` of a journal. Have it in this bucket.
+    JOURNAL_DROP = "journal_drop"  # ref: name of a journal. Remove it from every bucket.
+    REPLAY = "replay"  # ref: replay id. Tell one subscription of a window of events once more.
     PUBLISH = "publish"  # ref: `<kind>:<fqid>`. Complete a reservation whose writer died.
 
 
@@ -40,6 +47,8 @@ FOLLOWS: Mapping[tuple[str, str], tuple[tuple[Step, str], ...]] = {
     ("index", "bundle"): ((Step.PERCOLATE, HERE),),
     # BURY, which writes the tombstone's own record, goes to every replica beside these.
     ("tombstone", "bundle"): ((Step.INDEX, HERE), (Step.MATCH, HERE)),
+    # MARK goes to every replica beside these, and begins what ends with FORGET.
+    ("purge", "bundle"): ((Step.INDEX, HERE), (Step.MATCH, HERE)),
     ("checkout", "job"): ((Step.MAIL, HERE),),
 }
 

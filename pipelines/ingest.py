@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from pipelines import areas, checksums, files, flow, formats, records, topics
+from pipelines import areas, blob_life, checksums, files, flow, formats, records, topics
 from pipelines.checksums import PREFIX, Hashed, Hashing
 from pipelines.copying import INLINE, Beat, fill, holds
 from pipelines.limits import PENDING_RETRY_S
 from storage import keys
-from storage.catalog import Tx, heads, tasks, todo
+from storage.catalog import Tx, heads, purges, tasks, todo
 from storage.catalog import files as file_rows
 from storage.catalog import uploads as upload_rows
 from storage.catalog.tasks import TaskRow
@@ -167,6 +167,8 @@ def _usable(content_type: str) -> str:
 
 def _settled(tx: Tx, task: TaskRow) -> Accepted | None:
     """The version exists: with this content that is success, with other a conflict."""
+    if purges.among(tx, files.KIND, [task.fqid]):
+        raise Conflict(f"File {task.fqid} was purged.", code="file_already_exists")
     row = file_rows.by_fqid(tx, task.fqid)
     if row is None:
         return None
@@ -251,6 +253,7 @@ def _cause(error: StoreError) -> dict[str, Any]:
 
 def _kept(stores: Stores, row: TaskRow, source: Source, beat: Beat) -> Hashed:
     blobs, key = stores.replicas[row.replica], keys.blob(row.declared.sha256)
+    blob_life.revive_bytes(stores, row.replica, [row.declared.sha256])
     if holds(blobs, key, row.size):
         return _compared(row, checksums.compute(_read(stores, row, source, beat), row.size))
     if row.size <= INLINE:

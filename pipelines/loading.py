@@ -23,12 +23,13 @@ PAGE = 5_000
 
 def document(stores: Stores, replica: Replica, bundle_id: int, beat: Beat) -> dict[str, Any]:
     """The document of a bundle, as its CREATE event shows it."""
-    key = str(bundle_id)
+    with stores.catalog.read() as tx:
+        bundle = bundles.by_id(tx, bundle_id).bundle
+    # By name: an id may be given again once what had it was purged.
+    key = str(bundle.fqid)
     kept = stores.documents.get(key)
     if kept is not None:
         return documents.load(kept)
-    with stores.catalog.read() as tx:
-        bundle = bundles.by_id(tx, bundle_id).bundle
     entries = [entry for page in _pages(stores, bundle) for entry in page]
     made = documents.assemble(
         bundle.fqid, bundle.creator_uid, entries, _contents(stores, replica, entries, beat)

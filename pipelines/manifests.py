@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from pipelines import flow, names, placing, records
+from pipelines import flow, names, placing, purging, records
 from pipelines.limits import PENDING_RETRY_S, SEGMENT_ENTRIES
 from storage import keys
 from storage.catalog import (
@@ -13,6 +13,7 @@ from storage.catalog import (
     events,
     files,
     heads,
+    purges,
     segments,
     todo,
     tombstones,
@@ -109,6 +110,18 @@ def look_up(
     return lines, rows
 
 
+def still_there(
+    tx: Tx, replica: Replica, new: Sequence[NewEntry], *, pointer: str = "/files/{}"
+) -> None:
+    """Called once a reservation names these files, which holds them: Invalid (`file_missing`) when
+    one was purged since it was looked up."""
+    if purges.lately(tx):
+        wanted = [entry.file for entry in new]
+        found = files.lookup(tx, replica, wanted)
+        if len(found) < len(wanted):
+            _refuse_missing(tx, wanted, {row[0] for row in found}, pointer)
+
+
 def _refuse_missing(tx: Tx, wanted: Sequence[FQID], found: set[int], pointer: str) -> None:
     missing = [place for place in range(len(wanted)) if place not in found]
     known = files.whereabouts(tx, [wanted[place] for place in missing])
@@ -149,7 +162,9 @@ def _reserve(
                 event_id=events.event_id("CREATE", new.replica, new.fqid),
                 runs=segments.cut(rows, SEGMENT_ENTRIES),
             )
-            return bundles.reserve(tx, fresh), True
+            reserved = bundles.reserve(tx, fresh)
+            still_there(tx, new.replica, new.entries)
+            return reserved, True
     if row.digest != digest:
         raise Conflict(
             f"Bundle {new.fqid} exists with other content.", code="bundle_already_exists"
@@ -186,6 +201,8 @@ def complete(
     with stores.catalog.write() as tx:
         follow = _publish(tx, row, request_id)
         buried = _buried(tx, bundle.fqid)
+        purged = purges.among(tx, KIND, [bundle.fqid]) if buried else {}
+    purging.withdraw(stores, bundle.origin, KIND, purged)
     if buried:
         raise buried
     return follow

@@ -12,6 +12,7 @@ import orjson
 
 from pipelines.formats import version_at
 from storage.catalog import bundles, files
+from storage.catalog.purges import Purge
 from storage.catalog.tombstones import Tombstone
 from storage.model import FQID, Checksums, Entry
 
@@ -52,6 +53,11 @@ def request_digest(value: Any) -> str:
 def tombstone_digest(kind: str, uuid: str, version: str, reason: str) -> str:
     """The same for tombstones."""
     return _digest([kind, uuid, version, reason])
+
+
+def purge_digest(kind: str, uuid: str, version: str, reason: str) -> str:
+    """The same for purge markers."""
+    return _digest(["purge", kind, uuid, version, reason])
 
 
 def entry(line: Entry) -> dict[str, Any]:
@@ -123,6 +129,20 @@ def of_tombstone(row: Tombstone) -> bytes:
     return _dump(
         {
             **_envelope("tombstone", fqid, row.digest, row.created_us, row.event_id),
+            "origin": row.origin,
+            "author": row.author,
+            "of": row.kind,
+            "reason": row.reason,
+        }
+    )
+
+
+def of_purge(row: Purge) -> bytes:
+    """A purge marker's record."""
+    fqid = FQID(row.uuid, row.version)
+    return _dump(
+        {
+            **_envelope("purge", fqid, row.digest, row.created_us, row.event_id),
             "origin": row.origin,
             "author": row.author,
             "of": row.kind,

@@ -5,15 +5,25 @@ the record is. Every step may run twice, half, or beside its twin.
 """
 
 import time
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from pipelines import copying, files, flow, manifests, placing, records, topics
+from pipelines import (
+    blob_life,
+    copying,
+    files,
+    flow,
+    manifests,
+    placing,
+    purging,
+    records,
+    topics,
+)
 from pipelines.copying import Beat
 from pipelines.limits import ETAG_CHUNK
 from storage import keys
-from storage.catalog import Tx, bundles, heads, todo, uploads, visibility
+from storage.catalog import Tx, bundles, heads, purges, todo, uploads, visibility
 from storage.catalog import files as file_rows
 from storage.errors import Conflict, NotFound
 from storage.model import FQID, REPLICAS, Claim, FileVersion, Replica, Todo
@@ -37,14 +47,28 @@ def _sync_file(stores: Stores, claim: Claim, fqid: FQID, beat: Beat) -> tuple[To
     target = flow.replica_of(claim.todo)
     with stores.catalog.read() as tx:
         row = file_rows.by_fqid(tx, fqid)
-        if row is None:
+        purged = purges.among(tx, files.KIND, [fqid])
+        if row is None and not purged:
             raise NotFound(f"There is no file {fqid}.")
-        known = file_rows.blobs_present(tx, target, [row])
+        known = file_rows.blobs_present(tx, target, [row] if row else [])
+    if row is None or purged:
+        return _taken_back(stores, claim, purged)
+    blob_life.revive(stores, target, [row])
     _copy_file(stores, target, beat, known, row)
     with stores.catalog.write() as tx:
-        _reveal_files(tx, [row], target)
-        todo.finish(tx, claim)
+        purged = _reveal_files(tx, [row], target)
+        if not purged:
+            todo.finish(tx, claim)
     stores.notices.publish(topics.of_file(target, fqid))
+    return _taken_back(stores, claim, purged) if purged else ()
+
+
+def _taken_back(stores: Stores, claim: Claim, purged: Mapping[FQID, bool]) -> tuple[Todo, ...]:
+    """End a sync of what is purged: no record may stay that came after the marker."""
+    kind = claim.todo.ref.partition(":")[0]
+    purging.withdraw(stores, flow.replica_of(claim.todo), kind, purged)
+    with stores.catalog.write() as tx:
+        todo.finish(tx, claim)
     return ()
 
 
@@ -58,9 +82,12 @@ def _copy_file(
         raise Conflict(f"The record of {row.file.fqid} differs.", code="file_already_exists")
 
 
-def _reveal_files(tx: Tx, rows: Sequence[file_rows.Reserved], target: Replica) -> None:
+def _reveal_files(tx: Tx, rows: Sequence[file_rows.Reserved], target: Replica) -> dict[FQID, bool]:
+    """Let readers see them, but for those that were purged meanwhile, which are returned."""
     heads.lock(tx, files.KIND, [row.file.fqid.uuid for row in rows])
-    file_rows.reveal(tx, rows, target)
+    purged = purges.among(tx, files.KIND, [row.file.fqid for row in rows])
+    file_rows.reveal(tx, [row for row in rows if row.file.fqid not in purged], target)
+    return purged
 
 
 def _copy_blob(
@@ -124,19 +151,25 @@ def _sync_bundle(stores: Stores, claim: Claim, fqid: FQID, beat: Beat) -> tuple[
     target = flow.replica_of(claim.todo)
     with stores.catalog.read() as tx:
         row = bundles.by_fqid(tx, fqid)
-        if row is None:
+        purged = purges.among(tx, manifests.KIND, [fqid])
+        if row is None and not purged:
             raise NotFound(f"There is no bundle {fqid}.")
-        idents = bundles.file_ids(tx, row.bundle.id)
+        idents = [] if row is None or purged else bundles.file_ids(tx, row.bundle.id)
         seen = file_rows.seen_by_id(tx, target, idents)
+    if row is None or purged:
+        return _taken_back(stores, claim, purged)
     _bring_files(stores, sorted(set(idents) - seen), target, beat)
     data = records.of_bundle(row, manifests.manifest_of(stores, row.bundle))
     key = keys.record(manifests.KIND, fqid)
     same = placing.place(stores.replicas[target], key, data, content_type=records.CONTENT_TYPE)
     with stores.catalog.write() as tx:
-        follow = _reveal_bundle(tx, row, target, same=same)
-        todo.finish(tx, claim)
-        todo.add(tx, follow, request_id=claim.request_id)
-    return follow
+        heads.lock(tx, manifests.KIND, [fqid.uuid])
+        purged = purges.among(tx, manifests.KIND, [fqid])
+        if not purged:
+            follow = _reveal_bundle(tx, row, target, same=same)
+            todo.finish(tx, claim)
+            todo.add(tx, follow, request_id=claim.request_id)
+    return _taken_back(stores, claim, purged) if purged else follow
 
 
 def _reveal_bundle(
@@ -145,7 +178,6 @@ def _reveal_bundle(
     if not same:
         visibility.record_seen(tx, manifests.KIND, row.bundle.id, target, diverged=True)
         return ()
-    heads.lock(tx, manifests.KIND, [row.bundle.fqid.uuid])
     return manifests.reveal(tx, row, target, done="sync")
 
 
@@ -156,7 +188,9 @@ def _bring_files(stores: Stores, idents: Sequence[int], target: Replica, beat: B
             with stores.catalog.read() as tx:
                 rows = file_rows.by_ids(tx, idents[start : start + BATCH])
                 known = file_rows.blobs_present(tx, target, rows)
+            blob_life.revive(stores, target, rows)
             for _ in pool.map(partial(_copy_file, stores, target, beat, known), rows):
                 beat(0)
             with stores.catalog.write() as tx:
-                _reveal_files(tx, rows, target)
+                purged = _reveal_files(tx, rows, target)
+            purging.withdraw(stores, target, files.KIND, purged)

@@ -4,7 +4,18 @@ from collections.abc import Callable, Mapping
 
 import dramatiq
 
-from pipelines import checkouts, indexing, ingest, reservations, sync, telling, tombstones
+from pipelines import (
+    checkouts,
+    indexing,
+    ingest,
+    journals,
+    purging,
+    replay,
+    reservations,
+    sync,
+    telling,
+    tombstones,
+)
 from pipelines.flow import Step
 from storage.model import Todo
 from workers.broker import Broker
@@ -21,6 +32,13 @@ STEPS: Mapping[Step, StepFunction] = {
     Step.PERCOLATE: telling.percolate,
     Step.CHECKOUT: checkouts.checkout,
     Step.BURY: tombstones.write_record,
+    Step.MARK: purging.mark,
+    Step.ERASE: purging.erase,
+    Step.FORGET: purging.forget,
+    Step.JOURNAL: journals.journal,
+    Step.JOURNAL_COPY: journals.copy,
+    Step.JOURNAL_DROP: journals.drop,
+    Step.REPLAY: replay.replay,
     Step.PUBLISH: reservations.complete,
     Step.MAIL: checkouts.mail,
 }

@@ -40,6 +40,13 @@ PROMISES: Mapping[Step, Promise] = {
         Promise(Step.CHECKOUT, "checkout", 60, _REMOTE, "copies bundles; a person waits patiently"),
         Promise(Step.BURY, "chores", 30, _REMOTE, "one small object; hidden already"),
         Promise(Step.PUBLISH, "chores", 30, _REMOTE, "finishes what a dead writer reserved"),
+        Promise(Step.MARK, "purge", 30, _REMOTE, "one small object; hidden already"),
+        Promise(Step.ERASE, "purge", 60, _REMOTE, "waits for what still reads the document"),
+        Promise(Step.FORGET, "purge", 60, _REMOTE, "a bundle may take thousands of files along"),
+        Promise(Step.JOURNAL, "chores", 60, _SHORT, "reads documents; a minute's events at most"),
+        Promise(Step.JOURNAL_COPY, "chores", 60, _REMOTE, "one object between clouds"),
+        Promise(Step.JOURNAL_DROP, "chores", 30, _REMOTE, "nobody reads it any more"),
+        Promise(Step.REPLAY, "match", 60, _SHORT, "evaluates one stored query on many documents", 2),
         Promise(Step.MAIL, "chores", 60, (60, 600, 3600), "one mail; its server may be slow"),
     )
 }

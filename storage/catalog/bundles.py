@@ -9,6 +9,7 @@ from sqlalchemy import Row, select, tuple_
 from storage.catalog import segments
 from storage.catalog.engine import Tx, execute_now, sql
 from storage.catalog.schema import blobs, bundle_segments, bundles, entries, files
+from storage.errors import NotFound
 from storage.model import FQID, BundleVersion, Checksums, Entry, Replica
 
 
@@ -51,8 +52,11 @@ def _reserved(row: Row[Any]) -> Reserved:
 
 
 def by_id(tx: Tx, ident: int) -> Reserved:
-    """The row of a known id."""
-    return _reserved(tx.execute(select(bundles).where(bundles.c.id == ident)).one())
+    """The row of a known id; NotFound once it was purged."""
+    row = tx.execute(select(bundles).where(bundles.c.id == ident)).first()
+    if row is None:
+        raise NotFound("This bundle was purged.")
+    return _reserved(row)
 
 
 _BY_FQID = sql("SELECT * FROM bundles WHERE uuid = :uuid AND version = :version")

@@ -7,9 +7,10 @@ from typing import Any
 import orjson
 from sqlalchemy import Row, Select, select, tuple_
 
-from storage.catalog import bulk
+from storage.catalog import bulk, purges
 from storage.catalog.engine import Tx, execute_now, sql
 from storage.catalog.schema import blob_replicas, blobs, files
+from storage.catalog.schema import purges as purge_rows
 from storage.model import FQID, Checksums, FileVersion, Replica
 
 
@@ -108,6 +109,12 @@ def by_fqid(tx: Tx, fqid: FQID) -> Reserved | None:
 def latest_anywhere(tx: Tx, uuid: str) -> Reserved | None:
     """The greatest published version of a uuid in any replica."""
     query = _whole().where(files.c.uuid == uuid, files.c.published_us.is_not(None))
+    purged = select(purge_rows.c.id).where(
+        purge_rows.c.kind == "file",
+        purge_rows.c.uuid == uuid,
+        purge_rows.c.version == files.c.version,
+    )
+    query = query.where(~purged.exists())
     row = tx.execute(query.order_by(files.c.version.desc()).limit(1)).first()
     return None if row is None else _reserved(row)
 
@@ -273,6 +280,8 @@ def whereabouts(tx: Tx, keys: Sequence[FQID]) -> dict[FQID, str]:
         parameters,
     )
     places = {FQID(row[0], row[1]): "elsewhere" if row[2] else "pending" for row in known}
+    for gone in purges.among(tx, "file", list(places)):
+        del places[gone]
     task = bulk.one_each(tx, "tasks", "t", same.format("t") + " AND t.finished_us IS NULL")
     open_tasks = tx.execute(sql(f"SELECT t.uuid, t.version FROM {source} {task}"), parameters)
     for row in open_tasks:

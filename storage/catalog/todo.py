@@ -8,7 +8,7 @@ the token, so that the work is done once more with the new state.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import func, select, update
+from sqlalchemy import delete, func, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from storage.catalog import bulk
@@ -217,6 +217,11 @@ def count_parked(tx: Tx) -> int:
     """How many rows were put aside."""
     query = select(func.count()).select_from(todo).where(todo.c.parked_us.is_not(None))
     return int(tx.execute(query).scalar_one())
+
+
+def remove(tx: Tx, key: Todo) -> None:
+    """Nobody needs it any more; whoever is working on it finds its claim lost."""
+    tx.execute(delete(todo).where(_is(key)))
 
 
 def exists(tx: Tx, key: Todo) -> bool:

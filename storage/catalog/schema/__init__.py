@@ -18,6 +18,7 @@ from storage.catalog.schema.existing import (
     uploads,
     visible,
 )
+from storage.catalog.schema.purging import condemned, purge_replicas, purges
 from storage.catalog.schema.searching import documents, shapes
 from storage.catalog.schema.telling import attempts, deliveries, endpoints, events, subscriptions
 from storage.catalog.schema.working import answers, areas, checkouts, leases, meta, tasks, todo
@@ -31,6 +32,7 @@ __all__ = [
     "bundle_segments",
     "bundles",
     "checkouts",
+    "condemned",
     "deliveries",
     "documents",
     "endpoints",
@@ -42,6 +44,8 @@ __all__ = [
     "meta",
     "metadata",
     "presence",
+    "purge_replicas",
+    "purges",
     "segments",
     "shapes",
     "subscriptions",

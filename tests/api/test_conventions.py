@@ -1,0 +1,435 @@
+"""What holds for every operation: HEAD, tags, gzip, limits, origins, methods, parameters."""
+
+import gzip
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from flask import abort
+from marshmallow import EXCLUDE, RAISE
+from werkzeug.datastructures import MultiDict
+
+from api.app import create_app
+from api.compression import LEAST
+from api.cors import EXPOSED
+from api.operations import OPERATIONS
+from api.readonly import ReadOnly
+from api.schemas.fields import Flag
+from api.schemas.files import HEADERS
+from api.schemas.loading import load_query
+from storage.catalog import switches
+from storage.errors import Invalid
+from storage.rates import Rate, Taken
+from tests.api.builders import INGEST, VERSION, uuid_of
+from tests.api.conftest import verify
+
+SEVERAL = "/v1/bundles/all?replica=aws&per_page=500"
+
+
+def queried() -> Iterator[tuple[str, Any]]:
+    for one in OPERATIONS:
+        yield one.name, one.query
+
+
+# Parameters
+
+
+def given(query: Any, **more: str) -> MultiDict[str, str]:
+    """Every required parameter of an operation, and these."""
+    named = {name: item for name, item in query.load_fields.items() if item.required}
+    filled = {name: EXAMPLES.get(name, uuid_of(1)) for name in named}
+    return MultiDict({name: str(value) for name, value in {**filled, **more}.items()})
+
+
+EXAMPLES = {"replica": "aws", "version": VERSION}
+
+FLAGS = [
+    (name, query, parameter)
+    for name, query in queried()
+    for parameter, item in query.load_fields.items()
+    if isinstance(item, Flag)
+]
+
+
+@pytest.mark.parametrize(("name", "query", "parameter"), FLAGS, ids=str)
+def test_booleans_are_true_false_1_0_in_any_case(name, query, parameter) -> None:
+    for spelled, meant in {
+        "true": True, "TRUE": True, "True": True, "1": True,
+        "false": False, "FALSE": False, "fAlse": False, "0": False,
+    }.items():  # fmt: skip
+        assert getattr(load_query(query, given(query, **{parameter: spelled})), parameter) is meant
+    for wrong in ("yes", "no", "", "2", "t", " true", "on"):
+        with pytest.raises(Invalid):
+            load_query(query, given(query, **{parameter: wrong}))
+
+
+PER_PAGE = [(name, query) for name, query in queried() if "per_page" in query.load_fields]
+MOST = {"get_events": 10}
+
+
+@pytest.mark.parametrize(("name", "query"), PER_PAGE, ids=str)
+def test_pages_have_1_to_500_items_where_no_other_bound_is_given(name, query) -> None:
+    most = MOST.get(name, 500)
+    for size in (1, most):
+        assert load_query(query, given(query, per_page=str(size))).per_page == size
+    for wrong in ("0", str(most + 1), "-1", "1.0", "1e1", "", " 5", "٣", "9" * 30):
+        with pytest.raises(Invalid) as refused:
+            load_query(query, given(query, per_page=wrong))
+        assert "per_page" in refused.value.errors
+
+
+def test_raw_search_has_pages_of_at_most_10(client) -> None:
+    path = "/v1/search?replica=aws&output_format=raw"
+    for size, status in ((1, 200), (10, 200), (11, 400), (0, 400)):
+        answer = client.post(f"{path}&per_page={size}", json={"es_query": {}})
+        assert answer.status_code == status
+
+
+@pytest.mark.parametrize(("name", "query"), list(queried()), ids=str)
+def test_unknown_parameters_are_ignored_everywhere(name, query) -> None:
+    assert query.unknown == EXCLUDE
+    load_query(query, given(query, no_such_parameter="x"))
+
+
+@pytest.mark.parametrize("one", [o for o in OPERATIONS if o.body is not None], ids=lambda o: o.name)
+def test_unknown_body_members_are_refused_everywhere(one) -> None:
+    assert one.body.unknown == RAISE
+
+
+@pytest.mark.parametrize(("name", "query"), list(queried()), ids=str)
+def test_of_a_repeated_parameter_the_first_counts(name, query) -> None:
+    if "replica" not in query.load_fields:
+        return
+    first = MultiDict([("replica", "gcp"), *given(query).items(multi=True), ("replica", "azure")])
+    assert load_query(query, first).replica == "gcp"
+
+
+def test_a_repeated_parameter_is_so_in_the_next_pages_url_too(client, depositor) -> None:
+    for number in (1, 2):
+        depositor.bundle(number)
+    answer = client.get("/v1/bundles/all?replica=aws&per_page=1&replica=azure&per_page=9")
+    assert answer.status_code == 206
+    assert "azure" not in answer.headers["Link"]
+    assert "per_page=1&" in answer.headers["Link"]
+
+
+# Methods
+
+
+def test_every_path_that_answers_get_answers_head(app) -> None:
+    for rule in app.url_map.iter_rules():
+        assert "GET" not in rule.methods or "HEAD" in rule.methods, rule.rule
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        SEVERAL,
+        "/v1/bundles/all?replica=azure",
+        f"/v1/bundles/{uuid_of(1)}?replica=aws",
+        f"/v1/bundles/{uuid_of(9)}?replica=aws",
+        "/v1/replication",
+        "/v1/subscriptions?replica=aws",
+        "/v1/swagger.json",
+        "/health",
+        "/",
+        "/v1/nothing",
+    ],
+)
+def test_head_has_the_headers_of_get_and_no_body(client, depositor, path) -> None:
+    depositor.bundle(1)
+    changing = {"Date", "X-Request-Id", "ETag", "Content-Length"}
+    for sent in ({}, {"Accept-Encoding": "gzip"}):
+        got, headed = client.get(path, headers=sent), client.head(path, headers=sent)
+        assert (headed.status_code, headed.data) == (got.status_code, b"")
+        assert set(headed.headers.keys()) == set(got.headers.keys())
+        for name in set(headed.headers.keys()) - changing:
+            assert headed.headers[name] == got.headers[name]
+
+
+def test_a_method_that_is_not_there_is_405_with_those_that_are(client) -> None:
+    answer = client.post(f"/v1/bundles/{uuid_of(1)}?replica=aws")
+    assert (answer.status_code, answer.json["code"]) == (405, "method_not_allowed")
+    allowed = {method.strip() for method in answer.headers["Allow"].split(",")}
+    assert {"GET", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS"} <= allowed
+    asked = client.options(f"/v1/bundles/{uuid_of(1)}")
+    assert (asked.status_code, asked.data) == (200, b"")
+    assert {method.strip() for method in asked.headers["Allow"].split(",")} == allowed
+
+
+@pytest.mark.parametrize("path", ["/v1/nothing", "/v2/bundles/all", "/v1/bundles/all/", "/x"])
+def test_an_unknown_path_is_a_problem(client, path) -> None:
+    for method in ("GET", "PUT", "POST", "DELETE", "PATCH"):
+        answer = client.open(path, method=method)
+        assert answer.status_code == 404
+        assert answer.headers["Content-Type"] == "application/problem+json"
+        assert answer.json["code"] == "not_found"
+
+
+def test_a_body_that_is_no_json_is_415(client) -> None:
+    answer = client.post("/v1/search?replica=aws", data="<a/>", content_type="application/xml")
+    assert (answer.status_code, answer.json["code"]) == (415, "unsupported_media_type")
+
+
+def test_what_a_client_would_rather_accept_does_not_matter(client) -> None:
+    answer = client.get(SEVERAL, headers={"Accept": "application/xml"})
+    assert (answer.status_code, answer.mimetype) == (200, "application/json")
+
+
+# Tags
+
+
+def test_who_has_an_answer_already_is_told_so(client, depositor) -> None:
+    uuid = depositor.bundle(1, files=2)
+    for path in (
+        f"/v1/bundles/{uuid}?replica=aws&version={VERSION}",
+        f"/v1/bundles/{uuid}?replica=aws&per_page=1",
+        SEVERAL,
+    ):
+        first = client.get(path)
+        assert first.headers["ETag"].startswith('W/"')
+        assert first.headers["Cache-Control"] == "no-cache"
+        again = client.get(path, headers={"If-None-Match": first.headers["ETag"]})
+        assert (again.status_code, again.data) == (304, b"")
+        for name in dict(first.headers).keys() - {"Content-Type", "Content-Length", "X-Request-Id"}:
+            assert again.headers[name] == first.headers[name]
+        other = client.get(path, headers={"If-None-Match": '"another", W/"tag"'})
+        assert other.status_code == first.status_code
+
+
+def test_the_latest_version_has_another_tag_once_there_is_a_later_one(client, depositor) -> None:
+    uuid = depositor.bundle(1)
+    path = f"/v1/bundles/{uuid}?replica=aws"
+    tag = client.get(path).headers["ETag"]
+    entries = client.get(path).json["bundle"]["files"]
+    entry = {key: entries[0][key] for key in ("uuid", "version", "name", "indexed")}
+    later = "2027-01-31T235959.000000Z"
+    assert depositor.put_bundle(uuid, [entry], version=later).status_code == 201
+    again = client.get(path, headers={"If-None-Match": tag})
+    assert (again.status_code, again.json["bundle"]["version"]) == (200, later)
+
+
+def test_a_tombstone_is_no_304(client, depositor) -> None:
+    uuid = depositor.bundle(1)
+    path = f"/v1/bundles/{uuid}?replica=aws"
+    tag = client.get(path).headers["ETag"]
+    client.delete(path, json={"reason": "withdrawn"}, headers=INGEST)
+    assert client.get(path, headers={"If-None-Match": tag}).status_code == 404
+
+
+def test_a_file_version_is_its_own_tag(client, depositor) -> None:
+    depositor.file(1)
+    path = f"/v1/files/{uuid_of(1)}?replica=aws"
+    for method, status in (("GET", 302), ("HEAD", 200)):
+        first = client.open(path, method=method)
+        assert first.status_code == status
+        assert first.headers["ETag"] == f'"{uuid_of(1)}.{VERSION}"'
+        again = client.open(path, method=method, headers={"If-None-Match": first.headers["ETag"]})
+        assert (again.status_code, again.data) == (304, b"")
+        assert {name: again.headers[name] for name in HEADERS} == {
+            name: first.headers[name] for name in HEADERS
+        }
+        assert "Location" not in again.headers
+
+
+def test_what_only_its_owner_may_read_is_kept_by_no_shared_cache(client) -> None:
+    put = client.put(
+        "/v1/subscriptions?replica=aws",
+        json={"callback_url": "http://127.0.0.1:1/x"},
+        headers=INGEST,
+    )
+    path = f"/v1/subscriptions/{put.json['uuid']}?replica=aws"
+    assert client.get(path, headers=INGEST).headers["Cache-Control"] == "private, no-cache"
+
+
+# gzip
+
+
+def test_long_json_is_compressed_for_those_who_take_it(client, depositor) -> None:
+    for number in range(1, 13):
+        depositor.bundle(number)
+    plain = client.get(SEVERAL)
+    assert len(plain.data) >= LEAST
+    assert "Content-Encoding" not in plain.headers
+    assert "Accept-Encoding" in plain.headers["Vary"]
+    packed = client.get(SEVERAL, headers={"Accept-Encoding": "br, gzip;q=0.5"})
+    assert packed.headers["Content-Encoding"] == "gzip"
+    assert gzip.decompress(packed.data) == plain.data
+    assert int(packed.headers["Content-Length"]) == len(packed.data) < len(plain.data)
+    assert packed.headers["ETag"] == plain.headers["ETag"]
+    refused = client.get(SEVERAL, headers={"Accept-Encoding": "gzip;q=0"})
+    assert refused.data == plain.data
+
+
+def test_short_answers_and_objects_are_left_as_they_are(client, depositor) -> None:
+    takes = {"Accept-Encoding": "gzip"}
+    assert "Content-Encoding" not in client.get("/v1/replication/x", headers=takes).headers
+    depositor.put_file(uuid_of(1), b"a" * 5000)
+    depositor.drain()
+    where = client.get(f"/v1/files/{uuid_of(1)}?replica=aws").headers["Location"]
+    served = client.get(where, headers=takes)
+    assert (served.status_code, served.data) == (200, b"a" * 5000)
+    assert "Content-Encoding" not in served.headers
+
+
+# Origins
+
+
+@pytest.fixture
+def from_pages(settings, stores, chains):
+    own = replace(settings, cors_origins=("https://portal.example",))
+    return create_app(own, stores, chains=chains, verify=verify).test_client()
+
+
+def test_pages_of_other_origins_are_not_let_in_by_default(client) -> None:
+    answer = client.get(SEVERAL, headers={"Origin": "https://portal.example"})
+    assert not [name for name in dict(answer.headers) if name.startswith("Access-Control")]
+
+
+def test_pages_of_the_origins_that_are_named_see_our_headers(from_pages) -> None:
+    for path in (SEVERAL, "/v1/bundles/all", "/v1/nothing"):
+        answer = from_pages.get(path, headers={"Origin": "https://portal.example"})
+        assert answer.headers["Access-Control-Allow-Origin"] == "https://portal.example"
+        exposed = set(answer.headers["Access-Control-Expose-Headers"].split(", "))
+        assert {*HEADERS, "Link", "Retry-After", "X-STORE-SERVED-BY"} <= exposed <= set(EXPOSED)
+        assert "Origin" in answer.headers["Vary"]
+        other = from_pages.get(path, headers={"Origin": "https://evil.example"})
+        assert "Access-Control-Allow-Origin" not in other.headers
+        assert "Origin" in other.headers["Vary"]
+
+
+def test_a_preflight_is_answered_before_anything_is_asked_of_it(from_pages) -> None:
+    asked = {
+        "Origin": "https://portal.example",
+        "Access-Control-Request-Method": "PUT",
+        "Access-Control-Request-Headers": "authorization, content-type",
+    }
+    answer = from_pages.options(f"/v1/bundles/{uuid_of(1)}", headers=asked)
+    assert (answer.status_code, answer.data) == (204, b"")
+    assert "PUT" in answer.headers["Access-Control-Allow-Methods"]
+    assert "Authorization" in answer.headers["Access-Control-Allow-Headers"]
+    other = from_pages.options("/v1/x", headers=asked | {"Origin": "https://evil.example"})
+    assert "Access-Control-Allow-Methods" not in other.headers
+
+
+def test_a_star_lets_every_origin_in(settings, stores, chains) -> None:
+    own = replace(settings, cors_origins=("*",))
+    client = create_app(own, stores, chains=chains, verify=verify).test_client()
+    answer = client.get(SEVERAL, headers={"Origin": "https://anywhere.example"})
+    assert answer.headers["Access-Control-Allow-Origin"] == "*"
+
+
+# Limits
+
+
+class Counting:
+    """So many requests of each sender, ever."""
+
+    def __init__(self) -> None:
+        self.taken: dict[str, int] = {}
+
+    def take(self, who: str, rate: Rate) -> Taken:
+        self.taken[who] = self.taken.get(who, 0) + 1
+        left = rate.burst - self.taken[who]
+        return Taken(left >= 0, max(0, left), 7, 60)
+
+
+@pytest.fixture
+def counting() -> Counting:
+    return Counting()
+
+
+@pytest.fixture
+def limited(settings, stores, chains, counting):
+    own = replace(
+        settings,
+        rate_per_minute=10,
+        rate_burst=3,
+        rate_anonymous_per_minute=10,
+        rate_anonymous_burst=2,
+        proxies=1,
+    )
+    counted = replace(stores, rates=counting)
+    return create_app(own, counted, chains=chains, verify=verify).test_client()
+
+
+def test_nobody_is_counted_by_default(client, stores) -> None:
+    assert stores.rates is None
+    assert "RateLimit-Limit" not in client.get(SEVERAL).headers
+
+
+def test_who_asks_too_often_is_429_and_told_when_to_come_back(limited) -> None:
+    seen = [limited.get(SEVERAL, headers=INGEST) for _ in range(4)]
+    assert [answer.status_code for answer in seen] == [200, 200, 200, 429]
+    assert [answer.headers["RateLimit-Remaining"] for answer in seen] == ["2", "1", "0", "0"]
+    assert {answer.headers["RateLimit-Limit"] for answer in seen} == {"3"}
+    assert seen[-1].headers["RateLimit-Reset"] == "60"
+    assert seen[-1].headers["Retry-After"] == "7"
+    assert seen[-1].json["code"] == "too_many_requests"
+    assert limited.get(SEVERAL).status_code == 200
+    assert limited.get("/health").status_code == 200
+
+
+def test_those_without_a_token_are_counted_by_address(limited, counting) -> None:
+    for address in ("192.0.2.1", "spoofed, 192.0.2.1", "192.0.2.2", "2001:db8::1", "2001:db8::2"):
+        limited.get(SEVERAL, headers={"X-Forwarded-For": address})
+    expected = {"a:192.0.2.1": 2, "a:192.0.2.2": 1, "a:2001:db8::/64": 2}
+    assert counting.taken == expected
+
+
+def test_who_guesses_tokens_is_counted_by_address(limited) -> None:
+    tries = [limited.get(SEVERAL, headers={"Authorization": f"Bearer {n}"}) for n in range(3)]
+    assert [answer.status_code for answer in tries] == [401, 401, 429]
+
+
+# Read-only
+
+
+def test_an_operators_switch_is_seen_while_the_store_runs(settings, stores, chains) -> None:
+    first = create_app(settings, stores, chains=chains, verify=verify).test_client()
+    path = f"/v1/bundles/{uuid_of(1)}?replica=aws&version={VERSION}"
+    with stores.catalog.write() as tx:
+        switches.set_read_only(tx, "Moving to another cloud.")
+    refused = first.put(path, json={}, headers=INGEST)
+    assert (refused.status_code, refused.json["code"]) == (503, "read_only")
+    assert refused.json["detail"] == "Moving to another cloud."
+    assert int(refused.headers["Retry-After"]) > 0
+    assert first.get(SEVERAL).status_code == 200
+    with stores.catalog.write() as tx:
+        switches.set_read_only(tx, None)
+    again = create_app(settings, stores, chains=chains, verify=verify).test_client()
+    assert again.put(path, json={}, headers=INGEST).status_code == 400
+
+
+def test_the_switch_is_looked_at_once_a_second_and_no_more(stores) -> None:
+    now = [0.0]
+    looking = ReadOnly(stores.catalog, clock=lambda: now[0])
+    assert looking.reason() is None
+    with stores.catalog.write() as tx:
+        switches.set_read_only(tx, "why")
+    assert looking.reason() is None
+    now[0] = 1.0
+    assert looking.reason() == "why"
+
+
+# Retry-After
+
+
+@pytest.mark.parametrize("status", [429, 503, 504])
+def test_what_passes_says_when_to_try_again(app, client, status) -> None:
+    def fail() -> None:
+        abort(status)
+
+    app.add_url_rule("/fail", "fail", fail)
+    answer = client.get("/fail")
+    assert answer.status_code == status
+    assert int(answer.headers["Retry-After"]) > 0
+
+
+def test_a_bundle_that_waits_for_files_says_when_to_try_again(depositor) -> None:
+    depositor.put_file(uuid_of(5))
+    entry = {"uuid": uuid_of(5), "version": VERSION, "name": "a", "indexed": False}
+    answer = depositor.put_bundle(uuid_of(1), [entry], headers={"Prefer": "wait=0"})
+    assert (answer.status_code, answer.json["code"]) == (409, "file_pending")
+    assert int(answer.headers["Retry-After"]) > 0

@@ -1,0 +1,99 @@
+"""A breaker: nobody waits for it, two failures open it, one success closes it."""
+
+from collections.abc import Callable
+
+from storage.availability import DOUBTED_S, FRESH_S, SILENT_S, Availability
+
+
+class Engine:
+    """Something that answers or not, and counts how often it was asked."""
+
+    def __init__(self) -> None:
+        self.well, self.asked = True, 0
+
+    def probe(self) -> None:
+        self.asked += 1
+        if not self.well:
+            raise OSError("no route to host")
+
+
+class World:
+    """A clock that is set, and probes that run at once, or when the test says so."""
+
+    def __init__(self, *, at_once: bool = True, watched: bool = True) -> None:
+        self.now, self.engine = 0.0, Engine()
+        self.started: list[Callable[[], None]] = []
+        probes = {"part": self.engine.probe}
+        self.parts = Availability(
+            probes if watched else {},
+            {} if watched else probes,
+            clock=lambda: self.now,
+            start=(lambda work: work()) if at_once else self.started.append,
+        )
+
+    def is_down(self, after: float = 0.0) -> bool:
+        self.now += after
+        return self.parts.is_down("part")
+
+
+def test_what_nobody_probes_is_up() -> None:
+    assert not Availability().is_down("bucket.aws")
+    Availability().failed("bucket.aws")
+
+
+def test_many_questions_are_one_probe() -> None:
+    world = World()
+    assert not any(world.is_down(0.001) for _ in range(1000))
+    assert world.engine.asked == 1
+    world.is_down(FRESH_S)
+    assert world.engine.asked == 2
+
+
+def test_two_failures_in_a_row_make_it_down_and_one_success_up() -> None:
+    world = World()
+    world.engine.well = False
+    assert not world.is_down()
+    assert not world.is_down(DOUBTED_S / 2)
+    assert world.is_down(DOUBTED_S)
+    assert world.is_down(FRESH_S)
+    world.engine.well = True
+    assert world.is_down(FRESH_S / 2)
+    assert not world.is_down(FRESH_S)
+
+
+def test_a_single_failure_is_forgotten_with_the_next_success() -> None:
+    world = World()
+    world.parts.failed("part")
+    assert not world.is_down(DOUBTED_S)
+    world.parts.failed("part")
+    assert not world.is_down()
+
+
+def test_failed_calls_count_as_probes_that_failed() -> None:
+    world = World()
+    world.parts.failed("part")
+    world.parts.failed("part")
+    assert world.is_down()
+    assert world.engine.asked == 0
+
+
+def test_a_silent_probe_is_a_failure_before_it_ends_and_is_never_doubled() -> None:
+    world = World(at_once=False)
+    assert not world.is_down()
+    assert not world.is_down(SILENT_S / 2)
+    assert world.is_down(SILENT_S)
+    assert world.is_down(10 * FRESH_S)
+    assert len(world.started) == 1
+    world.started.pop()()
+    assert not world.is_down()
+
+
+def test_a_part_that_is_not_watched_is_probed_only_after_a_failure() -> None:
+    world = World(watched=False)
+    assert not world.is_down(100)
+    assert world.engine.asked == 0
+    world.parts.failed("part")
+    world.parts.failed("part")
+    assert world.is_down()
+    assert not world.is_down(FRESH_S)
+    assert world.engine.asked == 1

@@ -4,6 +4,7 @@ import threading
 import time
 from typing import Any
 
+import orjson
 from flask import Response
 
 from api.operation import Answer, Call, Operation, operation, reply
@@ -123,7 +124,8 @@ def _tried(one: Tried) -> dict[str, Any]:
         "bundle_version": one.fqid.version,
         "matches": one.payload is not None,
     }
-    given = {"payload": one.payload, "error": one.error}
+    payload = None if one.payload is None else orjson.Fragment(one.payload)
+    given = {"payload": payload, "error": one.error}
     return value | {name: item for name, item in given.items() if item is not None}
 
 

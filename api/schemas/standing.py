@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 from marshmallow import fields, validate
 
 from api.schemas.common import Shown
-from api.schemas.fields import JsonObject, Text, Uuid, Whole, at_version
+from api.schemas.fields import JsonObject, Text, Uuid, Whole
 from api.schemas.loading import Body
 from api.schemas.subscriptions import (
     EVENTS,
     SubscriptionBody,
     SubscriptionContent,
+    moment,
     secret_key,
 )
 from pipelines.limits import DRY_RUN_BUNDLES
@@ -95,8 +96,8 @@ class RetrySpanBody(Body):
     """Which of the failed deliveries are tried again."""
 
     model = RetrySpan
-    since = at_version(required=True, metadata={"description": "Given up then or later."})
-    until = at_version(load_default=None, metadata={"description": "Given up before then."})
+    since = moment("Given up then or later.", required=True)
+    until = moment("Given up before then.", load_default=None)
     event_type = Text(
         load_default=None,
         validate=validate.OneOf(EVENTS, error=f"Must be one of: {', '.join(EVENTS)}."),

@@ -11,6 +11,7 @@ from api.schemas.fields import (
     JsonObject,
     Text,
     Uuid,
+    Version,
     at_version,
     in_replica,
     page_pointer,
@@ -25,6 +26,7 @@ TYPES: tuple[SubscriptionType, ...] = get_args(SubscriptionType)
 STATES: tuple[State, ...] = get_args(State)
 STANDINGS: tuple[Standing, ...] = get_args(Standing)
 EVENTS = (*get_args(EventType), TEST)
+EXAMPLE_TIME = "2026-01-31T235959.000000Z"
 PAGE_DELIVERIES = 100
 
 
@@ -43,6 +45,11 @@ def secret_key(**given: Any) -> Text:
         metadata={"description": "Signs deliveries; never answered."},
         **given,
     )
+
+
+def moment(about: str, **given: Any) -> Version:
+    """A time, spelled as versions are."""
+    return at_version(metadata={"description": about, "example": EXAMPLE_TIME}, **given)
 
 
 @dataclass(frozen=True)
@@ -200,8 +207,8 @@ class ListDeliveriesQuery(Query):
     bundle_uuid = Uuid(
         load_default=None, metadata={"description": "Only those that tell of this bundle."}
     )
-    since = at_version(load_default=None, metadata={"description": "Recorded then or later."})
-    until = at_version(load_default=None, metadata={"description": "Recorded before then."})
+    since = moment("Recorded then or later.", load_default=None)
+    until = moment("Recorded before then.", load_default=None)
     per_page = page_size(PAGE_DELIVERIES)
     search_after = page_pointer()
 

@@ -40,6 +40,11 @@ SPECIFIED = {
     "get_deliveries": ("get", "/subscriptions/{uuid}/deliveries"),
     "retry_delivery": ("post", "/subscriptions/{uuid}/deliveries/{id}/retry"),
     "test_subscription": ("post", "/subscriptions/{uuid}/test"),
+    "retry_deliveries": ("post", "/subscriptions/{uuid}/deliveries/retry"),
+    "put_subscription_secret": ("put", "/subscriptions/{uuid}/secret"),
+    "pause_subscription": ("post", "/subscriptions/{uuid}/pause"),
+    "resume_subscription": ("post", "/subscriptions/{uuid}/resume"),
+    "dry_run_subscription": ("post", "/subscriptions/dry-run"),
     "post_area": ("post", "/area/{uuid}"),
     "put_area_file": ("put", "/area/{uuid}/files/{filename}"),
 }

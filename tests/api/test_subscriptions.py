@@ -173,7 +173,7 @@ def test_an_authorized_domain_is_wanted_where_there_are_some(settings, stores, c
 def told(stores, uuid: str, number: int) -> str:
     """A delivery as a match records it; its id."""
     fqid = FQID(uuid_of(number), VERSION)
-    event = Event(f"event-{number}", "CREATE", "aws", fqid, number, 0)
+    event = Event(f"event-{number}", "aws", "CREATE", fqid, number, 0)
     ident = delivery_id(uuid, event.id)
     with stores.catalog.write() as tx:
         own = tx.exec_driver_sql(f"SELECT id FROM subscriptions WHERE uuid = '{uuid}'").scalar_one()

@@ -11,17 +11,23 @@ from storage.catalog import (
     Tx,
     bundles,
     deliveries,
+    delivery_log,
     documents,
     endpoints,
     events,
+    faring,
     figures,
     files,
     heads,
+    holding,
     migrate,
+    recent,
+    retrying,
     tasks,
     todo,
     visibility,
 )
+from storage.catalog.deliveries import Result
 from storage.catalog.schema import metadata
 from storage.model import FQID, Event, Todo
 from tests.catalogs import POSTGRES, fresh
@@ -152,6 +158,22 @@ CALLS: dict[str, tuple[Callable[[Tx], object], str]] = {
     "deliveries due": (lambda tx: deliveries.due(tx, 7, limit=32), "ix_deliveries_due"),
     "endpoints waiting": (lambda tx: endpoints.waiting(tx, limit=32), "ix_deliveries_due"),
     "cancelled": (lambda tx: deliveries.cancel(tx, 7, 7), "ix_deliveries_due"),
+    "held": (lambda tx: holding.release(tx, 7), "ix_deliveries_held"),
+    "loose": (lambda tx: holding.loose(tx, limit=9), "ix_deliveries_held"),
+    "given up": (
+        lambda tx: retrying.given_up(tx, 7, since_us=1, until_us=ANY, limit=500),
+        "ix_deliveries_given_up",
+    ),
+    "expired": (lambda tx: delivery_log.expire(tx, 5, limit=500), "ix_deliveries_settled"),
+    "fared": (
+        lambda tx: faring.count(
+            tx,
+            [Result(7, 1, 0.1, 500, None, None, "pending", 1, None)],
+            disable_after_s=1.0,
+        ),
+        "pk_deliveries",
+    ),
+    "latest bundles": (lambda tx: recent.created(tx, "aws", limit=9), "pk_bundles"),
     "superseded": (
         lambda tx: deliveries.record(tx, [], Event("e", "aws", "TOMBSTONE", FQID("7", "v"), 1, 1)),
         "ix_deliveries_open_bundle",

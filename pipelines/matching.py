@@ -8,13 +8,13 @@ version.
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from pipelines import attachments, jmes
 from pipelines.payloads import dump, payload
-from pipelines.questions import Question, Questions, Seen
+from pipelines.questions import Candidate, Question, Questions, Seen
 from pipelines.spending import Accounts, verdicts
 from storage.catalog import Catalog, Tx, deliveries
 from storage.catalog import subscriptions as rows
@@ -86,25 +86,30 @@ def evaluate(
     elasticsearch ones only about new bundles. Payloads are made one by one, as they are taken.
     """
     seen = Seen({**document, "event_type": event.type})
-    accounts = Accounts(steps)
-    for found in _found(stored, event, seen, accounts, beat):
+    asked = _asked(stored, event, seen, steps)
+    accounts = Accounts(steps, len({each.owner for one in asked for each in one.askers}))
+    for found in _found(asked, seen, accounts, beat):
         yield _delivery(found, event, seen, accounts, base_url=base_url)
         beat(1)
 
 
+def _asked(stored: Questions, event: Event, seen: Seen, steps: int) -> list[Candidate]:
+    """The questions that an event may answer with yes, with those of their askers it concerns."""
+    candidates = stored.candidates(seen.document, steps=steps)
+    concerned = (
+        one._replace(askers=tuple(each for each in one.askers if _concerns(event, each)))
+        for one in candidates
+    )
+    return [one for one in concerned if one.askers]
+
+
 def _found(
-    stored: Questions, event: Event, seen: Seen, accounts: Accounts, beat: Callable[[int], None]
+    asked: Iterable[Candidate], seen: Seen, accounts: Accounts, beat: Callable[[int], None]
 ) -> list[Found]:
     """Whom to tell, the oldest subscription first."""
-    asking: dict[Question, list[Subscription]] = {}
-    found = []
-    for candidate in stored.candidates(seen.document, steps=accounts.steps):
-        askers = [each for each in candidate.askers if _concerns(event, each)]
-        if candidate.certain:
-            found += [Found(each, None) for each in askers]
-        elif askers:
-            asking[candidate.question] = askers
-    found += _answered(asking, seen, accounts, beat)
+    open_ones = {one.question: one.askers for one in asked if not one.certain}
+    found = [Found(each, None) for one in asked if one.certain for each in one.askers]
+    found += _answered(open_ones, seen, accounts, beat)
     return sorted(found, key=lambda one: one.subscription.id)
 
 
@@ -115,7 +120,7 @@ def _concerns(event: Event, subscription: Subscription) -> bool:
 
 
 def _answered(
-    asking: Mapping[Question, list[Subscription]],
+    asking: Mapping[Question, tuple[Subscription, ...]],
     seen: Seen,
     accounts: Accounts,
     beat: Callable[[int], None],

@@ -21,7 +21,7 @@ KEPT_NODES = 100_000
 compiled whenever it is asked."""
 KEPT_NODES_OF_ONE = 500
 COMPILING = 4
-"""Steps that a character costs to compile; a question pays them whether it is kept or not."""
+"""Steps that a character costs to compile."""
 VISITS_PER_NODE = 3
 """At the most, of an expression whose conditions decide."""
 
@@ -47,7 +47,7 @@ class Question:
     """A stored query with the subscriptions that ask it.
 
     `nodes` says how much of it is kept, `visits` in how many steps its conditions are evaluated,
-    `compiling` how many its compilation costs.
+    `compiling` how many more it takes if it has to be compiled first.
     """
 
     type: str
@@ -169,7 +169,7 @@ def _of_expression(kind: str, parsed: jmes.Expression, *, room: int) -> Question
         found,
         nodes=parsed.nodes if kept else 0,
         visits=VISITS_PER_NODE * parsed.nodes if found.clauses else 0,
-        compiling=COMPILING * len(source),
+        compiling=0 if kept else COMPILING * len(source),
     )
 
 

@@ -30,29 +30,38 @@ class Verdict(NamedTuple):
 
 
 class Accounts:
-    """The steps that one event has left, for each owner and for all together."""
+    """The steps that one event has left: a pool for who comes first, and a share for each owner.
 
-    def __init__(self, steps: int, *, of_owner: int = 0, of_all: int = 0) -> None:
+    However much others take, every owner has his share of one half.
+    """
+
+    def __init__(self, steps: int, owners: int, *, of_owner: int = 0, of_all: int = 0) -> None:
         self.steps = steps
         # A lower limit of one evaluation is no reason to let an owner have fewer of them.
         base = max(steps, jmes.MAX_STEPS)
         self._of_owner = of_owner or OWNER_TIMES * base
-        self._left = of_all or ALL_TIMES * base
+        self._pool = (of_all or ALL_TIMES * base) // 2
+        self._share = self._pool // max(owners, 1)
         self._spent: Counter[str] = Counter()
+        self._of_share: Counter[str] = Counter()
 
     def room(self, owner: str) -> int:
         """Steps that an owner may still take."""
-        return max(0, min(self._left, self._of_owner - self._spent[owner]))
+        left = self._pool + self._share - self._of_share[owner]
+        return max(0, min(left, self._of_owner - self._spent[owner]))
 
     def refusal(self, owner: str) -> str:
         """Why there is no room."""
-        return ALL_SPENT if self._left < self._of_owner - self._spent[owner] else OWNER_SPENT
+        left = self._pool + self._share - self._of_share[owner]
+        return ALL_SPENT if left < self._of_owner - self._spent[owner] else OWNER_SPENT
 
     def pay(self, owners: Iterable[str], steps: int) -> None:
         """Take off what was done once for all of these owners; each owes it in full."""
-        self._left -= steps
+        pooled = min(self._pool, steps)
+        self._pool -= pooled
         for owner in owners:
             self._spent[owner] += steps
+            self._of_share[owner] += steps - pooled
 
 
 def verdicts(

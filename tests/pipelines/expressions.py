@@ -166,3 +166,8 @@ def _is_storable(source: str) -> bool:
     except Invalid:
         return False
     return True
+
+
+def hostile(number: int) -> str:
+    """An expression that takes as many steps as it is given, unlike any other number's."""
+    return f"x{number} || (" + "|".join(["[@,@][]"] * 40) + ")"

@@ -1,0 +1,172 @@
+"""Matching one bundle with many jmespath subscriptions, against a loop of `jmespath.search`.
+
+Run as `python -m bench.matching`.
+"""
+
+import time
+import tracemalloc
+from collections.abc import Callable, Sequence
+from random import Random
+from statistics import median
+from typing import Any
+
+import jmespath
+
+from pipelines.matching import Questions, evaluate
+from storage.catalog.subscriptions import Subscription
+from storage.model import FQID, Event
+
+SIZES = (1_000, 10_000)
+ROUNDS = 7
+EQUALITIES = 0.7
+OF_ONE_OWNER = 100
+ORGANS = ["brain", "liver", "heart", "kidney", "lung", "skin", "blood", "spleen"]
+
+DOCUMENT: dict[str, Any] = {
+    "event_type": "CREATE",
+    "uuid": "00000000-0000-4000-8000-000000000000",
+    "bundle_info": {
+        "uuid": "00000000-0000-4000-8000-000000000000",
+        "version": "2026-01-01T000000.000000Z",
+    },
+    "manifest": {
+        "files": [
+            {"name": f"reads_{n}.fastq", "size": n * 1000, "indexed": n < 6} for n in range(40)
+        ]
+    },
+    "files": {
+        "project_json": [
+            {
+                "project_core": {"project_short_name": "project-17", "cells": 250},
+                "contributors": [{"name": f"Person {n}", "lab": f"lab-{n}"} for n in range(12)],
+            }
+        ],
+        "donor_json": [{"sex": "female", "age": n, "organ": ORGANS[n]} for n in range(3)],
+        "sequencing_json": [
+            {"method": "10x", "paired_end": True, "lanes": [{"index": n} for n in range(4)]}
+        ],
+    },
+}
+
+Form = Callable[[Random, int], str]
+
+EQUAL: Sequence[Form] = (
+    lambda rng, n: f"files.project_json[0].project_core.project_short_name == 'project-{n}'",
+    lambda rng, n: (
+        "event_type == 'CREATE' && "
+        f"files.project_json[0].project_core.project_short_name == 'project-{n}'"
+    ),
+    lambda rng, n: f"bundle_info.uuid == '{n:032x}'",
+    lambda rng, n: f"files.donor_json[0].organ == '{rng.choice(ORGANS)}' && uuid == '{n:x}'",
+    lambda rng, n: (
+        f"event_type == 'TOMBSTONE' && files.donor_json[?age > `{n}`] && "
+        "files.sequencing_json[0].paired_end == `true`"
+    ),
+    lambda rng, n: (
+        f"files.sequencing_json[0].method == 'method-{n}' && length(files.donor_json) > `1`"
+    ),
+    lambda rng, n: f"files.donor_json[0].sex == 'male' || files.donor_json[1].age == `{n + 100}`",
+)
+OTHER: Sequence[Form] = (
+    lambda rng, n: f"files.donor_json[?age > `{n}`]",
+    lambda rng, n: f"length(files.project_json[0].contributors) > `{n + 12}`",
+    lambda rng, n: f"contains(files.project_json[0].contributors[].lab, 'lab-{n + 100}')",
+    lambda rng, n: f"files.project_json[0].project_core.cells > `{n + 250}`",
+    lambda rng, n: f"starts_with(bundle_info.version, '{n + 3000}')",
+    lambda rng, n: f"files.imaging_json[?channel == 'c{n}'].name",
+    lambda rng, n: f"files.sequencing_json[].lanes[?index == `{n + 9}`][]",
+)
+
+
+def main() -> None:
+    """Print the time of one event at each size, either way."""
+    print(f"one bundle of 40 files, {ROUNDS} rounds; {EQUALITIES:.0%} of the expressions have an")
+    print("equality, all differ from one another; every event is a new document")
+    print(
+        f"{'subscriptions':>13}{'ours ms':>9}{'the loop ms':>13}{'ours is':>9}"
+        f"{'compiled loop ms':>18}{'ours is':>9}{'set up ms':>11}{'one more ms':>13}{'MB':>6}"
+    )
+    for size in SIZES:
+        _bench(size)
+
+
+def _bench(size: int) -> None:
+    asked = _subscriptions(size)
+    questions, set_up, megabytes = _measured(asked)
+    sources = [each.query or "" for each in asked]
+    compiled = [jmespath.compile(source) for source in sources]
+    ours, loop, ready = [], [], []
+    for number in range(ROUNDS):
+        document = DOCUMENT | {"number": number}
+        found, took = _timed(lambda document=document: _ours(questions, document))
+        ours.append(took)
+        plain, took = _timed(
+            lambda document=document: [bool(jmespath.search(one, document)) for one in sources]
+        )
+        loop.append(took)
+        ready.append(
+            _timed(lambda document=document: [bool(one.search(document)) for one in compiled])[1]
+        )
+        assert found == [each.id for each, told in zip(asked, plain, strict=True) if told]
+    _, more = _timed(lambda: questions.change([_subscription(size + 1, "a.b == 'c'")], gone=[]))
+    print(
+        f"{size:>13,}{median(ours):>9.1f}{median(loop):>13.1f}{median(loop) / median(ours):>8.1f}×"
+        f"{median(ready):>18.1f}{median(ready) / median(ours):>8.1f}×"
+        f"{set_up:>11.0f}{more:>13.2f}{megabytes:>6.1f}"
+    )
+
+
+def _measured(asked: Sequence[Subscription]) -> tuple[Questions, float, float]:
+    """The set, how long it takes to make, and what it holds beyond the subscriptions."""
+    tracemalloc.start()
+    Questions(asked)
+    before, _ = tracemalloc.get_traced_memory()
+    kept = Questions(asked)
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    del kept
+    questions, took = _timed(lambda: Questions(asked))
+    return questions, took, (after - before) / 1e6
+
+
+def _ours(questions: Questions, document: dict[str, Any]) -> list[int]:
+    fqid = FQID(document["uuid"], document["bundle_info"]["version"])
+    event = Event("event", "aws", "CREATE", fqid, 1, 2**52)
+    found = evaluate(questions, event, document, base_url="https://store.example")
+    return [one.subscription_id for one in found if one.failure is None]
+
+
+def _timed(act: Callable[[], Any]) -> tuple[Any, float]:
+    began = time.perf_counter()
+    found = act()
+    return found, (time.perf_counter() - began) * 1000
+
+
+def _subscriptions(size: int) -> list[Subscription]:
+    rng = Random(1)
+    return [_subscription(n, _expression(rng, n)) for n in range(1, size + 1)]
+
+
+def _expression(rng: Random, number: int) -> str:
+    forms = EQUAL if rng.random() < EQUALITIES else OTHER
+    return rng.choice(forms)(rng, number)
+
+
+def _subscription(number: int, query: str) -> Subscription:
+    return Subscription(
+        uuid=f"{number:032x}",
+        owner=f"owner{number // OF_ONE_OWNER}@example.org",
+        replica="aws",
+        type="jmespath",
+        query=query,
+        callback_url="https://receiver.example/hook",
+        method="POST",
+        encoding="application/json",
+        form_fields={},
+        payload_form_field="payload",
+        id=number,
+    )
+
+
+if __name__ == "__main__":
+    main()

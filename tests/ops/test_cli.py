@@ -99,3 +99,19 @@ def test_a_process_that_the_procfile_lacks_cannot_be_run(home: Path) -> None:
     assert result.exit_code == 2
     assert "nobody" in result.output
     assert json.dumps(list(home.iterdir())) == "[]"
+
+
+def test_read_only_is_switched_on_and_off_and_shown(settings: Settings) -> None:
+    assert run("read-only", "show") == "off\n"
+    run("read-only", "on", "--reason", "Moving house.")
+    run("read-only", "on", "--reason", "Moving on.")
+    assert run("read-only", "show") == "on: Moving on.\n"
+    assert run("read-only", "off") == "off\n"
+    assert run("read-only", "show") == "off\n"
+
+
+def test_a_dry_sweep_shows_every_comparison(settings: Settings) -> None:
+    shown = run("sweep", "--dry-run")
+    assert "blob\tgcp\t0\t0\t0" in shown
+    assert "document\taws\t0\t0\t0" in shown
+    assert "Missing" not in shown

@@ -1,0 +1,311 @@
+"""How replication stands, as operators and readers see it; and reads while a replica is down."""
+
+import shutil
+from dataclasses import replace
+
+import pytest
+from flask.testing import FlaskClient
+from sqlalchemy import text
+
+from api.app import create_app
+from storage.availability import Availability
+from storage.catalog import documents, events, replication, todo, visibility
+from storage.errors import Unavailable
+from storage.model import FQID, Todo
+from tests.api.builders import INGEST, VERSION, Depositor, uuid_of
+from tests.api.conftest import verify
+from tests.patience import until
+
+REPORT = "/v1/replication"
+
+
+def test_an_empty_store_has_nothing_to_tell(client) -> None:
+    answer = client.get(REPORT)
+    assert answer.status_code == 200
+    told = answer.json
+    assert told["lag"] == [{"replica": "aws", "bundles": 0}, {"replica": "gcp", "bundles": 0}]
+    for name in ("oldest", "backlog", "failures", "diverged", "unindexed"):
+        assert told[name] == []
+    assert client.get("/replication").status_code == 200
+
+
+def number_events(stores) -> None:
+
+    with stores.catalog.write() as tx:
+        events.number(tx)
+
+
+def test_lag_is_from_publication_to_presence_in_the_other_replica(
+    client, depositor, stores
+) -> None:
+    for number in range(1, 5):
+        depositor.bundle(number)
+    number_events(stores)
+    with stores.catalog.write() as tx:
+        for number, seconds in enumerate((1, 2, 3, 100), start=1):
+            tx.execute(
+                text(
+                    "UPDATE events SET at_us = :us + (SELECT published_us FROM bundles"
+                    " WHERE bundles.id = events.bundle_id)"
+                    " WHERE uuid = :uuid AND replica = 'gcp'"
+                ),
+                {"us": seconds * 1_000_000, "uuid": uuid_of(number)},
+            )
+    gcp = next(lag for lag in client.get(REPORT).json["lag"] if lag["replica"] == "gcp")
+    assert gcp == {"replica": "gcp", "bundles": 4, "p50_s": 2.0, "p99_s": 100.0}
+    with stores.catalog.write() as tx:
+        tx.execute(text("UPDATE events SET at_us = at_us - 7200000000"))
+    assert [lag["bundles"] for lag in client.get(REPORT).json["lag"]] == [0, 0]
+
+
+def test_what_has_not_come_is_told_with_its_age_and_reason(client, depositor, stores) -> None:
+    entry = depositor.file(1)
+    uuid = uuid_of(7)
+    assert depositor.put_bundle(uuid, [entry]).status_code == 201
+    row = Todo("sync", "gcp", f"bundle:{uuid}.{VERSION}")
+    with stores.catalog.write() as tx:
+        tx.execute(text("UPDATE todo SET born_us = born_us - 60000000 WHERE step = 'sync'"))
+        held = todo.claim(tx, row, token="t", lease_s=1, max_claims=5)
+        todo.postpone(tx, held, delay_s=30, reason="the bucket is away")
+    told = client.get(REPORT).json
+    (oldest,) = told["oldest"]
+    assert (oldest["kind"], oldest["name"], oldest["replica"]) == (
+        "bundle",
+        f"{uuid}.{VERSION}",
+        "gcp",
+    )
+    assert oldest["age_s"] >= 60
+    assert oldest["reason"] == "the bucket is away"
+    synced = {(one["kind"], one["step"], one["replica"]): one["rows"] for one in told["backlog"]}
+    assert synced == {("bundle", "sync", "gcp"): 1, ("document", "index", "aws"): 1}
+    assert [one["reason"] for one in told["failures"]] == ["the bucket is away"]
+
+
+def test_what_was_put_aside_is_a_failure_and_stays_the_oldest(client, stores) -> None:
+    row = Todo("sync_large", "aws", f"file:{uuid_of(1)}.{VERSION}")
+    with stores.catalog.write() as tx:
+        todo.add(tx, [row, Todo("sync", "aws", f"file:{uuid_of(2)}.{VERSION}")])
+        tx.execute(text("UPDATE todo SET born_us = born_us - 1000 WHERE step = 'sync_large'"))
+        todo.park(tx, todo.claim(tx, row, token="t", lease_s=1, max_claims=5), reason="it broke")
+    told = client.get(REPORT).json
+    assert [(one["step"], one["parked"]) for one in told["oldest"]] == [("sync_large", True)]
+    assert [(one["parked"], one["reason"]) for one in told["failures"]] == [(True, "it broke")]
+    assert [(one["step"], one["parked"], one["rows"]) for one in told["backlog"]] == [
+        ("sync", False, 1),
+        ("sync_large", True, 1),
+    ]
+
+
+def test_diverged_records_and_refused_documents_are_named(client, depositor, stores) -> None:
+    uuid = depositor.bundle(1)
+    with stores.catalog.write() as tx:
+        ident = visibility.find(tx, "bundle", "aws", FQID(uuid, VERSION))
+        visibility.record_seen(tx, "bundle", ident, "gcp", diverged=True)
+        documents.record(
+            tx, "aws", ident, state="unindexed", shape="s", change=9, reason="too many fields"
+        )
+    told = client.get(REPORT).json
+    (record,) = told["diverged"]
+    assert (record["kind"], record["replica"], record["name"]) == (
+        "bundle",
+        "gcp",
+        f"{uuid}.{VERSION}",
+    )
+    (document,) = told["unindexed"]
+    assert (document["bundle"], document["reason"]) == (f"{uuid}.{VERSION}", "too many fields")
+    assert (told["diverged_total"], told["unindexed_total"]) == (1, 1)
+
+
+def test_the_looks_use_their_indexes(stores) -> None:
+    if not stores.catalog.sqlite:
+        pytest.skip("the planner of an empty PostgreSQL scans")
+
+    statement, given = replication._looked_at(["sync", "bury"], replication._COUNTED)
+    with stores.catalog.read() as tx:
+        plan = [row[3] for row in tx.execute(text(f"EXPLAIN QUERY PLAN {statement}"), given)]
+    scans = [line for line in plan if line.startswith("SCAN todo")]
+    assert all("INDEX" in line for line in scans), plan
+    assert sum("ix_todo_due" in line for line in plan) == 2
+
+
+# One version
+
+
+def test_a_bundle_says_how_it_stands_in_each_replica(client, depositor, stores) -> None:
+    entry = depositor.file(1)
+    uuid = uuid_of(7)
+    depositor.put_bundle(uuid, [entry])
+    path = f"/v1/bundles/{uuid}?replica=aws"
+    assert "replication" not in client.get(path).json["bundle"]
+    stands = client.get(f"{path}&replication=true").json["bundle"]["replication"]
+    assert (stands["aws"]["state"], stands["gcp"]["state"]) == ("present", "pending")
+    assert stands["gcp"]["at"]
+    depositor.drain()
+    stands = client.get(f"{path}&replication=1").json["bundle"]["replication"]
+    assert [stands[replica]["state"] for replica in ("aws", "gcp")] == ["present", "present"]
+    with stores.catalog.write() as tx:
+        ident = visibility.find(tx, "bundle", "aws", FQID(uuid, VERSION))
+        visibility.record_seen(tx, "bundle", ident, "gcp", diverged=True)
+    stands = client.get(f"{path}&replication=1").json["bundle"]["replication"]
+    assert stands["gcp"]["state"] == "diverged"
+
+
+def test_a_copy_that_was_put_aside_says_why(client, depositor, stores) -> None:
+    uuid = uuid_of(7)
+    depositor.put_bundle(uuid, [depositor.file(1)])
+    row = Todo("sync", "gcp", f"bundle:{uuid}.{VERSION}")
+    with stores.catalog.write() as tx:
+        held = todo.claim(tx, row, token="t", lease_s=1, max_claims=5)
+        todo.park(tx, held, reason="no such bucket")
+    stands = client.get(f"/v1/bundles/{uuid}?replica=aws&replication=1").json["bundle"]
+    told = stands["replication"]["gcp"]
+    assert (told["state"], told["reason"]) == ("parked", "no such bucket")
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_a_file_says_it_in_a_header(client, depositor, method) -> None:
+    depositor.file(1)
+    path = f"/v1/files/{uuid_of(1)}?replica=aws"
+    assert "X-STORE-REPLICATION" not in client.open(path, method=method).headers
+    told = client.open(f"{path}&replication=true", method=method).headers["X-STORE-REPLICATION"]
+    parts = [part.split(";at=") for part in told.split(", ")]
+    assert [state for state, _ in parts] == ["aws=present", "gcp=present"]
+    assert all(at.startswith('"20') for _, at in parts)
+
+
+# While a replica is down
+
+
+@pytest.fixture
+def parts() -> Availability:
+    def fail() -> None:
+        raise OSError("no route to host")
+
+    probes = {"bucket.aws": fail}
+    return Availability(probes, {"search.aws": fail}, start=lambda work: work())
+
+
+@pytest.fixture
+def lame(settings, stores, chains, parts) -> FlaskClient:
+    """A store whose bucket aws is known to be down."""
+    for _ in range(2):
+        parts.failed("bucket.aws")
+    own = replace(stores, availability=parts)
+    return create_app(settings, own, chains=chains, verify=verify).test_client()
+
+
+def test_a_file_is_served_from_the_other_replica_and_the_answer_says_so(
+    lame, client, depositor
+) -> None:
+    depositor.file(1, b"the bytes")
+    path = f"/v1/files/{uuid_of(1)}?replica=aws"
+    usual, now = client.get(path), lame.get(path)
+    assert "X-STORE-SERVED-BY" not in usual.headers
+    assert (now.status_code, now.headers["X-STORE-SERVED-BY"]) == (302, "gcp")
+    assert "/objects/aws/" in usual.headers["Location"]
+    assert "/objects/gcp/" in now.headers["Location"]
+    assert lame.get(now.headers["Location"]).data == b"the bytes"
+    assert lame.head(path).headers["X-STORE-SERVED-BY"] == "gcp"
+    assert "X-STORE-SERVED-BY" not in lame.get(path.replace("aws", "gcp")).headers
+
+
+def test_a_bundles_urls_lead_to_the_other_replica(lame, depositor) -> None:
+    uuid = depositor.bundle(1, files=2)
+    path = f"/v1/bundles/{uuid}?replica=aws"
+    answer = lame.get(f"{path}&presignedurls=true")
+    assert answer.headers["X-STORE-SERVED-BY"] == "gcp"
+    assert all("/objects/gcp/" in file["url"] for file in answer.json["bundle"]["files"])
+    assert "X-STORE-SERVED-BY" not in lame.get(path).headers
+
+
+def test_what_the_other_replica_lacks_is_answered_as_ever(lame, depositor, stores) -> None:
+    depositor.file(1)
+    with stores.catalog.write() as tx:
+        tx.execute(text("DELETE FROM visible WHERE replica = 'gcp'"))
+    answer = lame.get(f"/v1/files/{uuid_of(1)}?replica=aws")
+    assert answer.status_code == 302
+    assert "X-STORE-SERVED-BY" not in answer.headers
+
+
+def test_a_file_that_is_only_elsewhere_needs_not_be_waited_for(lame, depositor, stores) -> None:
+    depositor.file(1)
+    with stores.catalog.write() as tx:
+        tx.execute(text("DELETE FROM visible WHERE replica = 'aws'"))
+    answer = lame.get(f"/v1/files/{uuid_of(1)}?replica=aws", headers={"Prefer": "wait=20"})
+    assert (answer.status_code, answer.headers["X-STORE-SERVED-BY"]) == (302, "gcp")
+
+
+def test_a_tombstone_hides_from_both(lame, depositor) -> None:
+    uuid = depositor.bundle(1)
+    lame.delete(f"/v1/bundles/{uuid}?replica=gcp", json={"reason": "withdrawn"}, headers=INGEST)
+    assert lame.get(f"/v1/bundles/{uuid}?replica=aws&presignedurls=1").status_code == 404
+
+
+def test_when_both_are_down_the_one_that_was_asked_for_answers(
+    settings, stores, chains, depositor
+) -> None:
+    depositor.file(1)
+
+    def fail() -> None:
+        raise OSError("no route to host")
+
+    parts = Availability({"bucket.aws": fail, "bucket.gcp": fail}, start=lambda work: work())
+    for name in ("bucket.aws", "bucket.gcp") * 2:
+        parts.failed(name)
+    own = replace(stores, availability=parts)
+    client = create_app(settings, own, chains=chains, verify=verify).test_client()
+    assert "X-STORE-SERVED-BY" not in client.get(f"/v1/files/{uuid_of(1)}?replica=aws").headers
+
+
+class Broken:
+    """An index that cannot be reached, and counts how often that was tried."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def search(self, *_args, **_more):
+        self.asked += 1
+        raise Unavailable("no route to host")
+
+
+def test_a_search_is_answered_by_the_other_index(
+    settings, stores, chains, parts, depositor
+) -> None:
+    uuid = depositor.bundle(1)
+    broken = Broken()
+    own = replace(stores, search={"aws": broken, "gcp": stores.search["gcp"]}, availability=parts)
+    client = create_app(settings, own, chains=chains, verify=verify).test_client()
+    for _ in range(5):
+        answer = client.post("/v1/search?replica=aws", json={"es_query": {}})
+        assert (answer.status_code, answer.headers["X-STORE-SERVED-BY"]) == (200, "gcp")
+        (result,) = answer.json["results"]
+        assert result["bundle_fqid"] == f"{uuid}.{VERSION}"
+        assert "replica=gcp" in result["bundle_url"]
+    assert broken.asked == 2
+
+
+def test_a_checkout_copies_from_the_replica_that_works(
+    settings, stores, chains, depositor: Depositor, drain
+) -> None:
+    uuid = depositor.bundle(1)
+    root = stores.replicas["aws"].root
+    hidden = root.rename(root.with_name("hidden"))
+    until(lambda: stores.availability.is_down("bucket.aws"))
+    client = depositor.client
+    job = client.post(f"/v1/bundles/{uuid}/checkout?replica=aws").json["checkout_job_id"]
+    drain()
+    state = client.get(f"/v1/bundles/checkout/{job}?replica=aws").json
+    assert state["status"] == "SUCCEEDED", state
+    shutil.rmtree(root, ignore_errors=True)
+    hidden.rename(root)
+
+
+def test_a_bucket_that_goes_away_and_comes_back_is_noticed(client, depositor, stores) -> None:
+    """With the store's own probes, threads and all."""
+    depositor.file(1)
+    path = f"/v1/files/{uuid_of(1)}?replica=aws"
+    root = stores.replicas["aws"].root
+    hidden = root.rename(root.with_name("hidden"))
+    until(lambda: client.get(path).headers.get("X-STORE-SERVED-BY") == "gcp")
+    hidden.rename(root)
+    until(lambda: "X-STORE-SERVED-BY" not in client.get(path).headers)

@@ -21,6 +21,7 @@ from api.readonly import ReadOnly
 from api.reference import register_reference
 from api.replication import get_replication
 from api.services import Chains, Services, Verify
+from api.streaming import Streams
 from api.throttle import register_limits
 from api.waiting import Waiting
 from config.logs import bound
@@ -49,6 +50,7 @@ def create_app(
         stores=stores,
         cursors=Cursors(derive(secret, b"page pointers")),
         waiting=Waiting(stores.notices, settings.api_threads // 2),
+        streams=Streams(stores.notices, min(settings.feed_streams, settings.api_threads // 4)),
         verify=verify,
         seal=Sealer(derive(secret, SEALING)).seal,
         chains=chains,

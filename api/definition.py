@@ -33,6 +33,7 @@ TAGS = {
     "bundles": "Versioned manifests of files.",
     "files": "Versioned files, written by reference and read by redirect.",
     "search": "Bundles by their metadata.",
+    "events": "What happened to bundles, in order: journals of the past and a live feed.",
     "subscriptions": "Being told of bundles that match.",
     "checkout": "Copies of bundles for computing.",
     "replication": "How far the replicas are the same.",

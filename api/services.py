@@ -7,6 +7,7 @@ from typing import Protocol
 from api.metrics import Metrics
 from api.paging import Cursors
 from api.readonly import ReadOnly
+from api.streaming import Streams
 from api.waiting import Waiting
 from config.settings import Settings
 from pipelines.subscriptions import Seal
@@ -35,6 +36,7 @@ class Services:
     stores: Stores
     cursors: Cursors
     waiting: Waiting
+    streams: Streams
     verify: Verify
     seal: Seal
     chains: Chains

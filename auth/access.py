@@ -50,6 +50,7 @@ NEEDS: Mapping[str, Need] = MappingProxyType(
         "post_search": Need.OPEN,
         "get_events": Need.OPEN,
         "get_event": Need.OPEN,
+        "get_events_feed": Need.OPEN,
         "get_subscriptions": Need.OPEN,
         # ... writes of bundles and files and all collection operations are not
         "put_bundle": Need.INGEST,
@@ -68,6 +69,8 @@ NEEDS: Mapping[str, Need] = MappingProxyType(
         "get_deliveries": Need.AUTHENTICATED,
         "retry_delivery": Need.AUTHENTICATED,
         "test_subscription": Need.AUTHENTICATED,
+        "replay_subscription": Need.AUTHENTICATED,
+        "get_replay": Need.AUTHENTICATED,
         "retry_deliveries": Need.AUTHENTICATED,
         "put_subscription_secret": Need.AUTHENTICATED,
         "pause_subscription": Need.AUTHENTICATED,

@@ -76,6 +76,9 @@ class Settings:
     wait_s: float = _setting(10.0, "how long a request waits for work by default, seconds")
     wait_cap_s: float = _setting(60.0, "longest wait that `Prefer: wait` may ask for, seconds")
     pending_wait_s: float = _setting(15.0, "how long a bundle waits for its pending files, seconds")
+    feed_streams: int = _setting(8, "live feeds that one API process streams at once")
+    feed_life_s: float = _setting(60.0, "longest life of one such stream, seconds")
+    feed_heartbeat_s: float = _setting(15.0, "longest silence on one, seconds")
     signed_url_s: int = _setting(3600, "life of a presigned URL, seconds")
     direct_file_urls: bool = _setting(False, "allow direct URLs on a file:// replica")
     read_only: bool = _setting(False, "refuse every write with 503 read_only")
@@ -133,8 +136,14 @@ class Settings:
     refill_rows: int = _setting(256, "due rows that the clock keeps in each queue")
     tick_s: float = _setting(1.0, "how often the clock looks for due rows, seconds")
     sequencer_s: float = _setting(0.05, "how often committed events are numbered, seconds")
+    journal_s: float = _setting(3.0, "how often numbered events are journalled, seconds")
     sweep_s: int = _setting(900, "time between replication sweeps, seconds")
     reservation_grace_s: int = _setting(30, "age at which a sweep completes a reservation, seconds")
+    blob_grace_s: int = _setting(
+        86_400, "time from when nothing refers to some bytes until they are deleted, seconds"
+    )
+    epoch_s: int = _setting(60, "time between two marks of the epoch, seconds")
+    scrub_bytes_s: int = _setting(0, "bytes a second that the scrub reads again; 0: none")
     worker_threads: int = _setting(8, "threads of one worker process")
     worker_poll_ms: int = _setting(25, "longest pause of an idle worker between two looks, ms")
 

@@ -16,6 +16,9 @@ PAGE_RAW_MAX = 10  # Parameter rule 5: post_search with output_format raw
 PAGE_BUNDLE = 500  # Limits: default per_page of get_bundle …
 PAGE_BUNDLES_ALL = 100  # … get_bundles_all
 PAGE_SEARCH = 100  # … post_search
+PAGE_EVENTS = 1  # … get_events
+PAGE_EVENTS_MAX = 10  # Interface 1: events 1..10
+PAGE_FEED = 100  # ours: events of one answer of the live feed
 
 PATCH_MAX = 1_000  # ours, as for collections: entries that one patch adds, or removes
 SEGMENT_ENTRIES = 1_024  # ours: entries of one shared segment of a manifest

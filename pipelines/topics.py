@@ -3,6 +3,7 @@
 from storage.model import FQID, Replica
 
 DELIVERIES = "deliveries"
+EVENTS = "events"
 
 
 def of_file(replica: Replica, fqid: FQID) -> str:

@@ -17,8 +17,10 @@ KINDS: tuple[Kind, ...] = ("file", "bundle", "collection")
 BLOBS = "blobs/"
 TOMBSTONES = "tombstones/"
 PURGED = "purged/"
+EPOCHS = "epochs/"
 AREAS = "areas/"
 CHECKOUTS = "checkouts/"
+JOURNALS = "journals/"
 
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _VERSION = r"\d{4}-\d\d-\d\dT\d{6}\.\d{6}Z"
@@ -28,6 +30,12 @@ _RECORD = re.compile(rf"{_KIND}/(?P<fan>..)/(?P<uuid>{_UUID})\.(?P<version>{_VER
 _MARK = re.compile(
     rf"(?:tombstones|purged)/{_KIND}/(?P<fan>..)/(?P<uuid>{_UUID})(?:\.(?P<version>{_VERSION}))?"
 )
+_JOURNAL = re.compile(
+    r"journals/(?P<replica>[a-z]+)/(?P<first>\d{20})-(?P<last>\d{20})"
+    r"(?:\.(?P<generation>[1-9]\d*))?(?P<manifest>\.json)?",
+    re.ASCII,
+)
+_EPOCH = re.compile(rf"epochs/(?P<name>\d{{20}}-{_UUID})")
 _AREA = re.compile(rf"areas/(?P<uuid>{_UUID})/(?P<name>.+)", re.DOTALL)
 
 
@@ -46,6 +54,26 @@ class MarkKey:
     kind: Kind
     uuid: str
     version: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JournalKey:
+    """The events of a replica with the numbers from `first` to `last`; each time that they are
+    written anew is another `generation`."""
+
+    replica: str
+    first: int
+    last: int
+    generation: int = 0
+
+    @property
+    def name(self) -> str:
+        """The last part of its key."""
+        written = f".{self.generation}" if self.generation else ""
+        return f"{self.first:020}-{self.last:020}{written}"
+
+    def __str__(self) -> str:
+        return f"{JOURNALS}{self.replica}/{self.name}"
 
 
 def records(kind: Kind) -> str:
@@ -71,6 +99,32 @@ def tombstone(kind: Kind, uuid: str, version: str | None = None) -> str:
 def purged(kind: Kind, uuid: str, version: str | None = None) -> str:
     """Where the marker that something was purged for good lies."""
     return PURGED + _marked(kind, uuid, version)
+
+
+def journals(replica: str) -> str:
+    """Prefix of the journals of a replica's events, in either bucket."""
+    return f"{JOURNALS}{replica}/"
+
+
+def journal(key: JournalKey) -> str:
+    """Where the lines of a journal lie."""
+    return str(key)
+
+
+def journal_manifest(key: JournalKey) -> str:
+    """Where it is said which events a journal has, and where in it."""
+    return f"{key}.json"
+
+
+def epoch(name: str) -> str:
+    """Where the mark of an epoch, `<20 digits>-<uuid>`, lies."""
+    return EPOCHS + name
+
+
+def parse_epoch(key: str) -> str | None:
+    """The epoch that a key is the mark of, None for any other."""
+    found = _EPOCH.fullmatch(key)
+    return found["name"] if found else None
 
 
 def area(uuid: str) -> str:
@@ -115,6 +169,23 @@ def parse_tombstone(key: str) -> MarkKey | None:
 def parse_purged(key: str) -> MarkKey | None:
     """What a purge marker's key names, None for any other."""
     return _parse_mark(key) if key.startswith(PURGED) else None
+
+
+def parse_journal(key: str) -> JournalKey | None:
+    """What the key of a journal's lines names, None for any other."""
+    found = _JOURNAL.fullmatch(key)
+    return None if found is None or found["manifest"] else _journal(found)
+
+
+def parse_journal_manifest(key: str) -> JournalKey | None:
+    """What the key of a journal's manifest names, None for any other."""
+    found = _JOURNAL.fullmatch(key)
+    return _journal(found) if found and found["manifest"] else None
+
+
+def _journal(found: re.Match[str]) -> JournalKey:
+    first, last, generation = found["first"], found["last"], found["generation"]
+    return JournalKey(found["replica"], int(first), int(last), int(generation or 0))
 
 
 def parse_area_file(key: str) -> tuple[str, str] | None:

@@ -13,7 +13,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 import config
 from config.logs import configure
-from pipelines import checkouts, repeating, standing, sweeps, topics
+from pipelines import checkouts, journals, repeating, standing, sweeps, topics
 from storage.catalog import events, leases, now_us, todo
 from storage.connecting import connect
 from storage.errors import StoreError
@@ -29,6 +29,8 @@ LEASE_S = 5.0
 UPLOAD_AGE_S = 86_400.0
 _DAY_US = 86_400_000_000
 _FORGET_S = 60.0
+_LATER_S = 600
+"""Added to the life of a URL before what it leads to is dropped."""
 
 
 class Clock:
@@ -91,6 +93,11 @@ class Clock:
                 return
         with self._stores.catalog.write() as tx:
             events.number(tx)
+        self._stores.notices.publish(topics.EVENTS)
+
+    def journal(self) -> None:
+        """Have numbered events journalled, and old journals dropped."""
+        journals.tend(self._stores, age_s=self._settings.signed_url_s + _LATER_S)
 
     def complete(self) -> None:
         """Have reservations completed whose writer died."""
@@ -135,6 +142,7 @@ def scheduled(clock: Clock, settings: config.Settings) -> BackgroundScheduler:
     for work, seconds in (
         (clock.refill, settings.tick_s),
         (clock.number, settings.sequencer_s),
+        (clock.journal, settings.journal_s),
         (clock.settle, settings.tick_s),
         (clock.forget, _FORGET_S),
         (clock.complete, settings.reservation_grace_s / 3),

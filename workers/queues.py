@@ -46,7 +46,7 @@ PROMISES: Mapping[Step, Promise] = {
         Promise(Step.JOURNAL, "chores", 60, _SHORT, "reads documents; a minute's events at most"),
         Promise(Step.JOURNAL_COPY, "chores", 60, _REMOTE, "one object between clouds"),
         Promise(Step.JOURNAL_DROP, "chores", 30, _REMOTE, "nobody reads it any more"),
-        Promise(Step.REPLAY, "match", 60, _SHORT, "evaluates one stored query on many documents", 2),
+        Promise(Step.REPLAY, "match", 60, _SHORT, "one stored query, many documents", 2),
         Promise(Step.MAIL, "chores", 60, (60, 600, 3600), "one mail; its server may be slow"),
     )
 }

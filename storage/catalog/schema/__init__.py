@@ -18,6 +18,7 @@ from storage.catalog.schema.existing import (
     uploads,
     visible,
 )
+from storage.catalog.schema.journalling import journals, replays
 from storage.catalog.schema.purging import condemned, purge_replicas, purges
 from storage.catalog.schema.searching import documents, shapes
 from storage.catalog.schema.telling import attempts, deliveries, endpoints, events, subscriptions
@@ -40,12 +41,14 @@ __all__ = [
     "events",
     "files",
     "heads",
+    "journals",
     "leases",
     "meta",
     "metadata",
     "presence",
     "purge_replicas",
     "purges",
+    "replays",
     "segments",
     "shapes",
     "subscriptions",

@@ -34,7 +34,10 @@ events = Table(
     Column("at_us", BigInteger, nullable=False),
     Column("seq", BigInteger),
     Column("seq_us", BigInteger),
+    Column("byte_offset", BigInteger),
+    Column("byte_size", BigInteger),
     Index("uq_events_replica_seq", "replica", "seq", unique=True),
+    Index("ix_events_replica_seq_us_seq", "replica", "seq_us", "seq"),
     Index(
         "ix_events_unnumbered",
         "at_us",
@@ -42,7 +45,8 @@ events = Table(
         postgresql_where=text("seq IS NULL"),
     ),
 )
-"""Committed unnumbered; the one sequencer gives `seq` and `seq_us`, which order feeds."""
+"""Committed unnumbered; the one sequencer gives `seq` and `seq_us`, which order feeds. The line of
+an event lies at `byte_offset` of the current journal that covers its number."""
 
 subscriptions = Table(
     "subscriptions",

@@ -1,0 +1,169 @@
+"""Bundles that something happened to, without the workers; and what readers of journals see."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import orjson
+
+from pipelines import events_feed, journals, lines, manifests, placing
+from pipelines.events_feed import Window
+from pipelines.flow import Step
+from pipelines.journals import GATHER
+from pipelines.manifests import NewBundle, NewEntry
+from storage import keys
+from storage.catalog import bundles, events, feeds, todo
+from storage.model import FQID, REPLICAS, Event, EventType, Replica, Todo
+from storage.stores import Stores
+from tests.builders import make_file, new_uuid, version
+from workers.chains import Chains
+from workers.claims import Working, work
+
+ALWAYS = Window(None, None)
+
+
+def make_bundle(stores: Stores, number: int = 0) -> FQID:
+    """A bundle of one metadata file, with its CREATE event in aws, and nothing done of the rest."""
+    content = orjson.dumps({"number": number, "text": "x" * (number % 7)})
+    file = make_file(stores, content, content_type="application/json", everywhere=True)
+    fqid = FQID(new_uuid(), version(number))
+    manifests.write(stores, NewBundle(fqid, "aws", 1, [NewEntry("a.json", file, True)]), "me@x")
+    return fqid
+
+
+def happen(stores: Stores, kind: EventType, fqid: FQID, replica: Replica = "aws") -> str:
+    """One more event of a bundle."""
+    with stores.catalog.write() as tx:
+        row = bundles.by_fqid(tx, fqid)
+        assert row is not None
+        return events.append(tx, kind, replica, fqid, row.bundle.id)
+
+
+def number(stores: Stores) -> None:
+    """What the clock does."""
+    with stores.catalog.write() as tx:
+        events.number(tx)
+
+
+JOURNAL_STEPS = {
+    Step.JOURNAL: journals.journal,
+    Step.JOURNAL_COPY: journals.copy,
+    Step.JOURNAL_DROP: journals.drop,
+}
+
+
+class Silent:
+    """The clock sends what is due."""
+
+    def send(self, rows: Any, request_id: str = "") -> None:
+        """Nothing."""
+
+
+def working(stores: Stores) -> Working:
+    chains: Any = Silent()
+    return Working(stores, chains, JOURNAL_STEPS, 5, Random(0))
+
+
+def tend(stores: Stores, *, age_s: float = 3600) -> None:
+    """Number, and do all that journals want done."""
+    number(stores)
+    journals.tend(stores, age_s=age_s)
+    drain(stores)
+
+
+def drain(stores: Stores) -> None:
+    """Do the rows of journals that are due."""
+    while rows := _due(stores):
+        assert any([work(working(stores), row) for row in rows])
+
+
+def _due(stores: Stores) -> list[Todo]:
+    with stores.catalog.write() as tx:
+        return [
+            row for step in JOURNAL_STEPS for row, _ in todo.due(tx, step, limit=100, resend=True)
+        ]
+
+
+def gathering(replica: Replica = "aws") -> Todo:
+    return Todo(Step.JOURNAL, replica, GATHER)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """An event as a reader of a window finds it, with the document behind the stream's URL."""
+
+    event_id: str
+    event_type: str
+    fqid: FQID
+    document: dict[str, Any]
+
+
+def walk(
+    stores: Stores, replica: Replica = "aws", window: Window = ALWAYS, *, per_page: int = 1
+) -> list[Seen]:
+    """All that a walk of pages of this size sees."""
+    seen: list[Seen] = []
+    place = None
+    while True:
+        found, place = events_feed.streams(stores, replica, window, place, per_page)
+        for stream in found:
+            data = placing.whole(stores.replicas[replica], keys.journal(stream.journal.key))
+            assert len(data) == stream.journal.size
+            assert stream.events
+            seen += [_seen(data, each) for each in stream.events]
+        if place is None:
+            return seen
+
+
+def _seen(data: bytes, each: feeds.Numbered) -> Seen:
+    assert each.offset is not None and each.size is not None
+    cut = data[each.offset : each.offset + each.size]
+    assert b"\n" not in cut
+    assert data[each.offset + each.size :][:1] == b"\n"
+    document = orjson.loads(cut)
+    assert document["event_type"] == each.event.type
+    assert document["bundle_info"] == each.event.fqid._asdict()
+    return Seen(each.event.id, each.event.type, each.event.fqid, document)
+
+
+def all_events(stores: Stores, replica: Replica = "aws") -> list[Event]:
+    """In the order of their numbers."""
+    with stores.catalog.read() as tx:
+        return [each.event for each in feeds.span(tx, replica, 1, limit=100_000)]
+
+
+def ids(found: Sequence[Seen] | Sequence[Event]) -> list[str]:
+    return [one.id if isinstance(one, Event) else one.event_id for one in found]
+
+
+def held(stores: Stores, bucket: Replica) -> list[str]:
+    """Keys of journals in a bucket."""
+    return [info.key for info in stores.replicas[bucket].list(keys.JOURNALS)]
+
+
+def check_buckets(stores: Stores) -> None:
+    """Every current journal lies in both buckets with a manifest that tells the truth; nothing
+    lies there without a row."""
+    with stores.catalog.read() as tx:
+        rows = tx.exec_driver_sql("SELECT * FROM journals ORDER BY replica, first_seq").all()
+    named = {}
+    for row in rows:
+        key = keys.JournalKey(row.replica, row.first_seq, row.last_seq, row.generation)
+        named[str(key)] = named[keys.journal_manifest(key)] = row.state
+        for bucket in REPLICAS if row.state == "current" else ():
+            blobs = stores.replicas[bucket]
+            found = lines.read_manifest(placing.whole(blobs, keys.journal_manifest(key)))
+            data = placing.whole(blobs, keys.journal(key))
+            assert [each.seq for each in found] == list(range(row.first_seq, row.last_seq + 1))
+            for each in found:
+                _seen(data, each)
+    for bucket in REPLICAS:
+        assert set(held(stores, bucket)) <= named.keys()
+    for replica in REPLICAS:
+        current = [r for r in rows if r.replica == replica and r.state == "current"]
+        for one, following in zip(current, current[1:], strict=False):
+            assert one.last_seq + 1 == following.first_seq
+
+
+__all__ = ["Chains"]

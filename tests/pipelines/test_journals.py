@@ -1,0 +1,385 @@
+"""Journals: every event once, in order, in both buckets, whoever dies and whatever is purged."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipelines import events_feed, journals, lines, placing
+from pipelines.events_feed import Window
+from pipelines.formats import us_of, version_at
+from storage import keys
+from storage.catalog import Tx, feeds
+from storage.catalog import journals as rows
+from storage.errors import NotFound
+from storage.model import REPLICAS
+from storage.protocols import BlobInfo
+from storage.stores import Stores
+from tests.pipelines.happenings import (
+    all_events,
+    check_buckets,
+    gathering,
+    happen,
+    held,
+    ids,
+    make_bundle,
+    number,
+    tend,
+    walk,
+    working,
+)
+from workers.claims import work
+
+
+def test_events_are_journalled_in_both_buckets_with_their_documents(stores: Stores) -> None:
+    first, second = make_bundle(stores, 1), make_bundle(stores, 2)
+    happen(stores, "TOMBSTONE", first)
+    tend(stores)
+    seen = walk(stores)
+    assert [(one.event_type, one.fqid) for one in seen] == [
+        ("CREATE", first),
+        ("CREATE", second),
+        ("TOMBSTONE", first),
+    ]
+    assert seen[0].document["files"] == {"a_json": [{"number": 1, "text": "x"}]}
+    assert seen[2].document["files"] == seen[0].document["files"]
+    assert held(stores, "aws") == held(stores, "gcp") != []
+    check_buckets(stores)
+
+
+def test_what_is_not_numbered_is_in_no_journal(stores: Stores) -> None:
+    make_bundle(stores)
+    journals.tend(stores, age_s=3600)
+    assert not work(working(stores), gathering())
+    assert walk(stores) == []
+
+
+def test_nothing_new_writes_nothing(stores: Stores) -> None:
+    make_bundle(stores)
+    tend(stores)
+    before = held(stores, "aws")
+    tend(stores)
+    assert held(stores, "aws") == before
+
+
+def test_a_manifest_is_enough_to_have_the_feed_back(stores: Stores) -> None:
+    fqid = make_bundle(stores)
+    happen(stores, "TOMBSTONE", fqid)
+    tend(stores)
+    (one,) = [key for key in held(stores, "gcp") if keys.parse_journal_manifest(key)]
+    found = lines.read_manifest(placing.whole(stores.replicas["gcp"], one))
+    with stores.catalog.read() as tx:
+        known = feeds.span(tx, "aws", 1, limit=10)
+    assert found == [replace(each, event=replace(each.event, bundle_id=0)) for each in known]
+
+
+def test_small_journals_become_one_and_walks_and_urls_do_not_notice(stores: Stores) -> None:
+    _few(stores, journals.FAN - 1)
+    found, place = events_feed.streams(stores, "aws", Window(None, None), None, 3)
+    old = found[0].journal
+    data = placing.whole(stores.replicas["aws"], keys.journal(old.key))
+    assert place is not None and place.first == 4
+    before = all_events(stores)
+    make_bundle(stores, journals.FAN)
+    tend(stores)
+    with stores.catalog.read() as tx:
+        assert len(rows.page(tx, "aws", 1, feeds.END, limit=100)) == 1
+    # What was handed out is still there, and the walk goes on behind what it has seen.
+    assert placing.whole(stores.replicas["aws"], keys.journal(old.key)) == data
+    rest, end = events_feed.streams(stores, "aws", Window(None, None), place, 3)
+    assert [each.event for one in rest for each in one.events] == before[3:]
+    assert end is None
+    assert ids(walk(stores)) == ids(all_events(stores))
+    check_buckets(stores)
+    tend(stores, age_s=-1)
+    assert len(held(stores, "aws")) == len(held(stores, "gcp")) == 2
+    check_buckets(stores)
+
+
+def _few(stores: Stores, count: int) -> None:
+    """So many journals of one event each."""
+    for place in range(count):
+        make_bundle(stores, place)
+        tend(stores)
+
+
+def test_the_number_of_journals_stays_small(stores: Stores, monkeypatch: Any) -> None:
+    monkeypatch.setattr(journals, "FAN", 3)
+    _few(stores, 40)
+    with stores.catalog.read() as tx:
+        assert len(rows.page(tx, "aws", 1, feeds.END, limit=100)) <= 8
+    assert ids(walk(stores, per_page=2)) == ids(all_events(stores))
+    check_buckets(stores)
+
+
+class Died(BaseException):
+    """The process ends here."""
+
+
+class Mortal:
+    """Dies at the n-th move: before it, or once it was made."""
+
+    def __init__(self, moves: int, *, after: bool) -> None:
+        self.left, self.after = moves, after
+
+    @contextmanager
+    def move(self) -> Iterator[None]:
+        self.left -= 1
+        if self.left == 0 and not self.after:
+            raise Died
+        yield
+        if self.left == 0 and self.after:
+            raise Died
+
+
+class MortalCatalog:
+    """A catalog whose writing units of work are moves."""
+
+    def __init__(self, inner: Any, mortal: Mortal) -> None:
+        self._inner, self._mortal = inner, mortal
+
+    def read(self) -> Any:
+        return self._inner.read()
+
+    @contextmanager
+    def write(self, **more: Any) -> Iterator[Tx]:
+        with self._mortal.move(), self._inner.write(**more) as tx:
+            yield tx
+
+
+class MortalBlobs:
+    """A bucket in which putting and deleting are moves."""
+
+    def __init__(self, inner: Any, mortal: Mortal) -> None:
+        self._inner, self._mortal = inner, mortal
+
+    def __getattr__(self, verb: str) -> Any:
+        return getattr(self._inner, verb)
+
+    def put(self, key: str, data: bytes, **more: Any) -> BlobInfo:
+        with self._mortal.move():
+            return self._inner.put(key, data, **more)
+
+    def delete(self, key: str, **more: Any) -> None:
+        with self._mortal.move():
+            self._inner.delete(key, **more)
+
+
+def mortal(stores: Stores, moves: int, *, after: bool) -> Stores:
+    life = Mortal(moves, after=after)
+    catalog: Any = MortalCatalog(stores.catalog, life)
+    blobs: Any = {name: MortalBlobs(stores.replicas[name], life) for name in REPLICAS}
+    return replace(stores, catalog=catalog, replicas=blobs)
+
+
+def _let_claims_go(stores: Stores) -> None:
+    with stores.catalog.write() as tx:
+        tx.exec_driver_sql("UPDATE todo SET token = NULL, due_us = 0, sent_us = NULL")
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_whoever_dies_at_any_instant_leaves_nothing_that_the_next_one_does_not_meet(
+    stores: Stores, monkeypatch: Any, after: bool
+) -> None:
+    monkeypatch.setattr(journals, "FAN", 3)
+    made = 0
+    for moves in range(1, 60):
+        made += 1
+        fqid = make_bundle(stores, made)
+        number(stores)
+        try:
+            tend(mortal(stores, moves, after=after), age_s=-1)
+            survived = True
+        except Died:
+            survived = False
+        _let_claims_go(stores)
+        if moves % 3 == 0:
+            # More came meanwhile: what was begun is ended as it was begun.
+            happen(stores, "TOMBSTONE", fqid)
+        tend(stores)
+        assert ids(walk(stores, per_page=3)) == ids(all_events(stores))
+        check_buckets(stores)
+        if survived and moves > 20:
+            break
+    else:
+        raise AssertionError("nobody survived")
+    tend(stores, age_s=-1)
+    with stores.catalog.read() as tx:
+        assert rows.aged(tx, "aws", -1_000_000, limit=9) == []
+    check_buckets(stores)
+    assert held(stores, "aws") == held(stores, "gcp")
+
+
+def _purge(stores: Stores, fqid: Any) -> None:
+    happen(stores, "DELETE", fqid)
+
+
+def documents_in(stores: Stores, fqid: Any) -> list[str]:
+    """Keys of journals in either bucket with the metadata of a bundle."""
+    spelled = f'"uuid":"{fqid.uuid}"'.encode()
+    found = []
+    for bucket in REPLICAS:
+        for key in held(stores, bucket):
+            data = placing.whole(stores.replicas[bucket], key)
+            if any(spelled in line and b'"manifest"' in line for line in data.split(b"\n")):
+                found.append(key)
+    return found
+
+
+def test_a_purge_leaves_the_events_and_no_document(stores: Stores) -> None:
+    kept, gone = make_bundle(stores, 1), make_bundle(stores, 2)
+    tend(stores)
+    make_bundle(stores, 3)
+    happen(stores, "TOMBSTONE", gone)
+    tend(stores)
+    before = {one.event_id: one for one in walk(stores)}
+    _purge(stores, gone)
+    journals.rewrite(stores, gone, lambda _moved: None)
+    tend(stores)
+    after = walk(stores)
+    assert ids(after) == ids(all_events(stores))
+    for one in after:
+        if one.fqid == gone:
+            assert set(one.document) == {"event_type", "bundle_info", "uuid"}
+        else:
+            assert one == before[one.event_id]
+    assert documents_in(stores, gone) == []
+    assert documents_in(stores, kept) != []
+    check_buckets(stores)
+    assert journals.rewrite(stores, gone, lambda _moved: None) == ()
+
+
+def test_a_purge_reaches_what_was_merged_and_is_not_dropped_yet(
+    stores: Stores, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(journals, "FAN", 2)
+    gone = make_bundle(stores, 1)
+    tend(stores)
+    make_bundle(stores, 2)
+    tend(stores)
+    assert len(documents_in(stores, gone)) > 2
+    _purge(stores, gone)
+    journals.rewrite(stores, gone, lambda _moved: None)
+    assert documents_in(stores, gone) == []
+    tend(stores)
+    check_buckets(stores)
+
+
+def test_what_was_being_written_when_a_bundle_was_purged_is_given_up(stores: Stores) -> None:
+    gone = make_bundle(stores, 1)
+    number(stores)
+    journals.tend(stores, age_s=3600)
+    # Claim and begin; dies before it records what it put.
+    with pytest.raises(Died):
+        work(working(mortal(stores, 5, after=False)), gathering())
+    assert documents_in(stores, gone) != []
+    _purge(stores, gone)
+    journals.rewrite(stores, gone, lambda _moved: None)
+    assert documents_in(stores, gone) == []
+    _let_claims_go(stores)
+    tend(stores)
+    assert documents_in(stores, gone) == []
+    assert ids(walk(stores)) == ids(all_events(stores))
+    check_buckets(stores)
+
+
+class Interrupting(MortalBlobs):
+    """Has something happen just after the first object was put."""
+
+    def __init__(self, inner: Any, act: Any) -> None:
+        self._inner, self._act = inner, act
+
+    def put(self, key: str, data: bytes, **more: Any) -> BlobInfo:
+        info = self._inner.put(key, data, **more)
+        act, self._act = self._act, lambda: None
+        act()
+        return info
+
+
+def test_a_purge_in_the_middle_of_a_compaction_wins(stores: Stores) -> None:
+    gone = make_bundle(stores, 1)
+    number(stores)
+    journals.tend(stores, age_s=3600)
+
+    def purge() -> None:
+        _purge(stores, gone)
+        journals.rewrite(stores, gone, lambda _moved: None)
+
+    blobs: Any = {**stores.replicas, "aws": Interrupting(stores.replicas["aws"], purge)}
+    assert not work(working(replace(stores, replicas=blobs)), gathering())
+    assert documents_in(stores, gone) == []
+    _let_claims_go(stores)
+    tend(stores)
+    assert documents_in(stores, gone) == []
+    assert ids(walk(stores)) == ids(all_events(stores))
+    check_buckets(stores)
+
+
+def test_a_lost_file_does_not_end_the_feed(stores: Stores) -> None:
+    fqid = make_bundle(stores, 1)
+    for replica in REPLICAS:
+        for info in list(stores.replicas[replica].list(keys.BLOBS)):
+            stores.replicas[replica].delete(info.key)
+    tend(stores)
+    assert [one.fqid for one in walk(stores)] == [fqid]
+
+
+def test_a_document_is_read_of_a_tombstoned_bundle_and_not_of_a_purged_one(stores: Stores) -> None:
+    fqid = make_bundle(stores, 1)
+    happen(stores, "TOMBSTONE", fqid)
+    assert events_feed.document(stores, "aws", fqid)["uuid"] == fqid.uuid
+    with pytest.raises(NotFound):
+        events_feed.document(stores, "gcp", fqid)
+    _purge(stores, fqid)
+    with pytest.raises(NotFound):
+        events_feed.document(stores, "aws", fqid)
+
+
+def test_times_of_a_feed_never_go_back(stores: Stores) -> None:
+    for place in range(3):
+        make_bundle(stores, place)
+        number(stores)
+        with stores.catalog.write() as tx:
+            tx.exec_driver_sql("UPDATE events SET seq_us = seq_us + 3600000000")
+    with stores.catalog.read() as tx:
+        times = [each.seq_us for each in feeds.span(tx, "aws", 1, limit=9)]
+    assert times == sorted(times)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_every_window_of_every_walk_is_that_of_a_plain_list(
+    windowed: Stores, data: st.DataObject
+) -> None:
+    stores = windowed
+    with stores.catalog.read() as tx:
+        every = feeds.span(tx, "aws", 1, limit=1000)
+    times = sorted({each.seq_us + shift for each in every for shift in (-1, 0, 1)})
+    some = st.none() | st.sampled_from(times)
+    start, end = data.draw(some), data.draw(some)
+    wanted = [
+        each.event.id
+        for each in every
+        if (start is None or each.seq_us >= start) and (end is None or each.seq_us < end)
+    ]
+    window = Window(
+        None if start is None else version_at(start), None if end is None else version_at(end)
+    )
+    per_page = data.draw(st.integers(1, 10))
+    assert ids(walk(stores, "aws", window, per_page=per_page)) == wanted
+    assert start is None or us_of(version_at(start)) == start
+
+
+@pytest.fixture
+def windowed(stores: Stores) -> Stores:
+    """Journals of one to four events each, some with the same time."""
+    for place in range(14):
+        fqids = [make_bundle(stores, 10 * place + more) for more in range(1 + place % 3)]
+        if place % 2:
+            happen(stores, "TOMBSTONE", fqids[0])
+        tend(stores)
+    return stores

@@ -2,7 +2,10 @@
 
 import base64
 import json
+import re
 import time
+from pathlib import Path
+from typing import Any
 
 import httpsig
 import pytest
@@ -88,3 +91,33 @@ def test_known_answers_of_another_implementation() -> None:
         'signature="708Eb/+vlJTJwS6AoDPkXsd9HJQnTTHoffINSmu1yME="'
     )
     assert signatures.http_date(1_767_225_600_000_000) == "Thu, 01 Jan 2026 00:00:00 GMT"
+
+
+def documented() -> dict[str, Any]:
+    """What the page for subscribers has them run."""
+    page = Path(__file__).parents[2] / "docs" / "api.md"
+    (block,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(block, names)
+    return names
+
+
+@pytest.mark.parametrize("encoding", ["application/json", "multipart/form-data"])
+def test_the_documented_receiver_checks_both_signatures(encoding: str, now_us: int) -> None:
+    due = a_due(encoding=encoding)
+    new, old = "the new one ä", "the old one"
+    keys = [new.encode(), old.encode()]
+    request = request_for(due, attempt=1, now_us=now_us, keys=keys)
+    headers = {name.lower(): value for name, value in request.headers.items()}
+    names = documented()
+    webhooks, authorized = names["by_standard_webhooks"], names["by_http_signature"]
+    for secrets, fits in (([new], True), ([old], True), (["x", old], True), (["x"], False)):
+        assert webhooks(headers, request.body, secrets) is fits
+    assert not webhooks(headers, request.body + b" ", [new])
+    for secret, target, fits in (
+        (new, "/hook?x=1", True),
+        (old, "/hook?x=1", False),
+        (new, "/hook?x=2", False),
+    ):
+        assert authorized(headers, request.body, secret, due.method, target) is fits
+    assert not authorized(headers, request.body + b" ", new, due.method, "/hook?x=1")

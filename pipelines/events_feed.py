@@ -68,13 +68,14 @@ def streams(
         if place is None:
             whole = numbers(tx, replica, window)
             place = Place(whole.first, min(whole.until, journals.covered(tx, replica) + 1))
+        if place.first >= place.until:
+            return [], None
         found = journals.page(tx, replica, place.first, place.until, limit=limit + 1)
         page, more = found[:limit], len(found) > limit
         if not page:
             return [], None
         until = min(place.until, page[-1].last + 1)
-        count = until - place.first
-        listed = feeds.span(tx, replica, place.first, until, limit=max(1, count))
+        listed = feeds.span(tx, replica, place.first, until, limit=until - place.first)
     return _streams(page, listed), Place(page[-1].last + 1, place.until) if more else None
 
 

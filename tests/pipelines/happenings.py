@@ -17,7 +17,6 @@ from storage.catalog import bundles, events, feeds, todo
 from storage.model import FQID, REPLICAS, Event, EventType, Replica, Todo
 from storage.stores import Stores
 from tests.builders import make_file, new_uuid, version
-from workers.chains import Chains
 from workers.claims import Working, work
 
 ALWAYS = Window(None, None)
@@ -164,6 +163,3 @@ def check_buckets(stores: Stores) -> None:
         current = [r for r in rows if r.replica == replica and r.state == "current"]
         for one, following in zip(current, current[1:], strict=False):
             assert one.last_seq + 1 == following.first_seq
-
-
-__all__ = ["Chains"]

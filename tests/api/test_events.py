@@ -1,0 +1,274 @@
+"""Events over HTTP: windows, streams of bytes behind signed URLs, the live feed, replays."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pipelines import journals
+from pipelines.events_feed import newest
+from storage.catalog import events as rows
+from storage.model import FQID
+from storage.stores import Stores
+from tests.api.builders import ADMIN, INGEST, VERSION, Depositor, uuid_of
+
+
+@pytest.fixture
+def happened(stores: Stores, depositor: Depositor, drain: Callable[[], int]) -> Callable[[], None]:
+    """What the clock does about events."""
+
+    def tend() -> None:
+        with stores.catalog.write() as tx:
+            rows.number(tx)
+        journals.tend(stores, age_s=3600)
+        drain()
+
+    return tend
+
+
+def listed(client: Any, query: str = "", *, replica: str = "aws") -> list[dict[str, Any]]:
+    """All streams of a walk."""
+    url: str | None = f"/v1/events?replica={replica}{query}"
+    found = []
+    while url:
+        answer = client.get(url)
+        assert answer.status_code in (200, 206), answer.text
+        assert answer.headers["X-OpenAPI-Paginated-Content-Key"] == "event_streams"
+        found += answer.json["event_streams"]
+        assert (answer.status_code == 206) == ("Link" in answer.headers)
+        link = answer.headers.get("Link")
+        url = link.partition(">")[0].removeprefix("<") if link else None
+    return found
+
+
+def test_a_life_is_listed_with_its_documents_behind_a_url_that_honours_ranges(
+    client, depositor, happened
+) -> None:
+    uuid = depositor.bundle(1)
+    happened()
+    client.delete(
+        f"/v1/bundles/{uuid}?replica=gcp&version={VERSION}", json={"reason": "x"}, headers=INGEST
+    )
+    depositor.drain()
+    happened()
+    for replica in ("aws", "gcp"):
+        streams = listed(client, replica=replica)
+        told = [each for one in streams for each in one["events"]]
+        assert [each["event_type"] for each in told] == ["CREATE", "TOMBSTONE"]
+        for one in streams:
+            whole = client.get(one["stream_url"])
+            assert len(whole.data) == one["size"]
+            assert whole.headers["Content-Type"] == "application/x-ndjson"
+            assert one["from_date"] == one["events"][0]["timestamp"] < one["to_date"]
+            for each in one["events"]:
+                first, last = each["offset"], each["offset"] + each["size"] - 1
+                part = client.get(one["stream_url"], headers={"Range": f"bytes={first}-{last}"})
+                assert part.status_code in (200, 206)
+                document = json.loads(part.data)
+                assert document["event_type"] == each["event_type"]
+                assert document["bundle_info"] == {"uuid": uuid, "version": VERSION}
+                assert document["manifest"]["files"]
+
+
+def test_pages_have_one_journal_unless_more_are_asked_for(client, depositor, happened) -> None:
+    for number in range(1, 4):
+        depositor.bundle(number)
+        happened()
+    first = client.get("/v1/events?replica=aws")
+    assert first.status_code == 206
+    assert len(first.json["event_streams"]) == 1
+    assert "token=" in first.headers["Link"]
+    assert len(client.get("/v1/events?replica=aws&per_page=10").json["event_streams"]) == 3
+    assert len(listed(client)) == len(listed(client, "&per_page=2")) == 3
+
+
+def test_a_window_cuts_a_journal(client, depositor, stores, happened) -> None:
+    for number in range(1, 4):
+        depositor.bundle(number)
+        with stores.catalog.write() as tx:
+            rows.number(tx)
+    happened()
+    (whole,) = listed(client)
+    times = [each["timestamp"] for each in whole["events"]]
+    assert len(set(times)) == 3
+    (cut,) = listed(client, f"&from_date={times[1]}&to_date={times[2]}")
+    assert cut["events"] == whole["events"][1:2]
+    assert cut["from_date"] == times[1]
+    assert cut["size"] == whole["size"]
+    assert listed(client, f"&from_date={times[1]}&to_date={times[1]}") == []
+    assert listed(client, f"&to_date={times[0]}") == []
+
+
+@pytest.mark.parametrize(
+    ("query", "code"),
+    [
+        ("&from_date=2026", "illegal_version"),
+        ("&to_date=2026-01-01T00:00:00Z", "illegal_version"),
+        (
+            "&from_date=2026-01-02T000000.000000Z&to_date=2026-01-01T000000.000000Z",
+            "illegal_version",
+        ),
+        ("&per_page=11", "illegal_arguments"),
+        ("&per_page=0", "illegal_arguments"),
+        ("&token=AAAA", "illegal_token"),
+        ("&token=", "illegal_token"),
+    ],
+)
+def test_what_is_no_window_is_refused(client, query: str, code: str) -> None:
+    answer = client.get(f"/v1/events?replica=aws{query}")
+    assert (answer.status_code, answer.json["code"]) == (400, code)
+
+
+def test_a_pointer_belongs_to_its_window(client, depositor, happened) -> None:
+    for number in (1, 2):
+        depositor.bundle(number)
+        happened()
+    link = client.get("/v1/events?replica=aws").headers["Link"]
+    token = link.partition("token=")[2].partition(">")[0]
+    assert client.get(f"/v1/events?replica=aws&token={token}").status_code == 200
+    assert client.get(f"/v1/events?replica=gcp&token={token}").status_code == 400
+
+
+def test_an_events_document_is_read_until_it_is_purged(client, depositor, stores) -> None:
+    uuid = depositor.bundle(1)
+    url = f"/v1/events/{uuid.upper()}?replica=aws&version={VERSION}"
+    document = client.get(url).json
+    assert document["bundle_info"] == {"uuid": uuid, "version": VERSION}
+    assert document["uuid"] == uuid
+    client.delete(f"/v1/bundles/{uuid}?replica=aws", json={"reason": "x"}, headers=INGEST)
+    depositor.drain()
+    assert client.get(url).json == document
+    with stores.catalog.write() as tx:
+        rows.append(tx, "DELETE", "gcp", FQID(uuid, VERSION), 0)
+    assert client.get(url).status_code == 404
+    missing = client.get(f"/v1/events/{uuid}?replica=aws")
+    assert (missing.status_code, missing.json["detail"]) == (
+        400,
+        "Missing query parameter 'version'",
+    )
+    assert client.get(f"/v1/events/{uuid_of(9)}?replica=aws&version={VERSION}").status_code == 404
+
+
+def test_the_feed_tells_everything_once_by_its_cursors(client, depositor, happened) -> None:
+    first, second = depositor.bundle(1), depositor.bundle(2)
+    happened()
+    answer = client.get("/v1/events/feed?replica=aws&after=&per_page=1").json
+    assert [one["bundle_uuid"] for one in answer["events"]] == [first]
+    answer = client.get(f"/v1/events/feed?replica=aws&after={answer['cursor']}").json
+    assert [one["bundle_uuid"] for one in answer["events"]] == [second]
+    assert answer["events"][0]["bundle_url"].startswith("http://localhost/v1/bundles/")
+    again = client.get(f"/v1/events/feed?replica=aws&after={answer['cursor']}")
+    assert again.json == {"events": [], "cursor": answer["cursor"]}
+    assert again.headers["Cache-Control"] == "no-store"
+
+
+def test_the_feed_without_a_cursor_begins_now(client, depositor, happened) -> None:
+    depositor.bundle(1)
+    happened()
+    now = client.get("/v1/events/feed?replica=aws").json
+    assert now["events"] == []
+    second = depositor.bundle(2)
+    happened()
+    after = client.get(f"/v1/events/feed?replica=aws&after={now['cursor']}").json
+    assert [one["bundle_uuid"] for one in after["events"]] == [second]
+
+
+def test_a_cursor_of_another_replica_is_refused(client, depositor) -> None:
+    cursor = client.get("/v1/events/feed?replica=aws").json["cursor"]
+    answer = client.get(f"/v1/events/feed?replica=gcp&after={cursor}")
+    assert (answer.status_code, answer.json["code"]) == (400, "illegal_token")
+
+
+def subscribe(client: Any, **more: Any) -> str:
+    body = {"callback_url": "http://127.0.0.1:9/x", **more}
+    answer = client.put("/v1/subscriptions?replica=aws", json=body, headers=INGEST)
+    assert answer.status_code == 201, answer.text
+    return str(answer.json["uuid"])
+
+
+def deliveries(client: Any, uuid: str) -> list[dict[str, Any]]:
+    answer = client.get(f"/v1/subscriptions/{uuid}/deliveries?replica=aws", headers=INGEST)
+    return list(reversed(answer.json["deliveries"]))
+
+
+def test_a_window_is_replayed_into_one_subscription(client, depositor, stores, happened) -> None:
+    first = depositor.bundle(1)
+    mine, another = subscribe(client), subscribe(client)
+    second = depositor.bundle(2)
+    happened()
+    before = {one["id"] for one in deliveries(client, mine)}
+    assert len(before) == 1
+    begun = client.post(f"/v1/subscriptions/{mine}/replay?replica=aws", json={}, headers=INGEST)
+    assert begun.status_code == 202
+    depositor.drain()
+    told = [one for one in deliveries(client, mine) if one["id"] not in before]
+    assert sorted(one["bundle_uuid"] for one in told) == [first, second]
+    assert len(deliveries(client, another)) == 1
+    url = f"/v1/subscriptions/{mine}/replays/{begun.json['replay_id']}?replica=aws"
+    ended = client.get(url, headers=INGEST).json
+    assert ended == {
+        "replay_id": begun.json["replay_id"],
+        "state": "SUCCEEDED",
+        "events_left": 0,
+        "deliveries": 2,
+    }
+    assert client.get(url, headers=ADMIN).status_code == 404
+
+
+def test_a_replay_asks_the_query_and_keeps_to_its_window(
+    client, depositor, stores, happened
+) -> None:
+    uuids = []
+    for number in range(1, 4):
+        uuids.append(depositor.bundle(number))
+        happened()
+    times = [each["timestamp"] for one in listed(client) for each in one["events"]]
+    mine = subscribe(client, jmespath_query=f"uuid != '{uuids[1]}'")
+    window = {"from_date": times[1], "to_date": times[2]}
+    for wanted, body in (([], window), ([uuids[2]], {"from_date": times[1]})):
+        url = f"/v1/subscriptions/{mine}/replay?replica=aws"
+        assert client.post(url, json=body, headers=INGEST).status_code == 202
+        depositor.drain()
+        assert [one["bundle_uuid"] for one in deliveries(client, mine)] == wanted
+
+
+def test_a_repeated_replay_begins_nothing_and_two_at_once_are_refused(
+    client, depositor, happened
+) -> None:
+    depositor.bundle(1)
+    happened()
+    mine = subscribe(client)
+    url = f"/v1/subscriptions/{mine}/replay?replica=aws"
+    keyed = INGEST | {"Idempotency-Key": "one"}
+    first = client.post(url, json={}, headers=keyed)
+    assert client.post(url, json={}, headers=keyed).json == first.json
+    refused = client.post(url, headers=INGEST)
+    assert (refused.status_code, refused.json["code"]) == (409, "already_exists")
+    depositor.drain()
+    assert client.post(url, json={}, headers=keyed).json["replay_id"] == first.json["replay_id"]
+    assert len(deliveries(client, mine)) == 1
+    assert client.post(url, headers=INGEST).status_code == 202
+    depositor.drain()
+    assert len(deliveries(client, mine)) == 2
+
+
+def test_replays_are_their_owners_and_windows_are_checked(client, depositor) -> None:
+    mine = subscribe(client)
+    url = f"/v1/subscriptions/{mine}/replay?replica=aws"
+    assert client.post(url, json={}).status_code == 401
+    assert client.post(url, json={}, headers=ADMIN).status_code == 404
+    turned = {"from_date": "2026-01-02T000000.000000Z", "to_date": "2026-01-01T000000.000000Z"}
+    assert client.post(url, json=turned, headers=INGEST).json["code"] == "illegal_version"
+    assert client.post(url, json={"more": 1}, headers=INGEST).status_code == 400
+
+
+def test_a_deleted_subscriptions_replay_ends(client, depositor, stores, happened) -> None:
+    depositor.bundle(1)
+    happened()
+    mine = subscribe(client)
+    client.post(f"/v1/subscriptions/{mine}/replay?replica=aws", json={}, headers=INGEST)
+    client.delete(f"/v1/subscriptions/{mine}?replica=aws", headers=INGEST)
+    assert depositor.drain()
+    assert depositor.drain() == 0
+    assert newest(stores, "aws") == 1

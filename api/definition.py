@@ -27,7 +27,10 @@ Errors are `application/problem+json` (RFC 9457) with a `code` and the `request_
 answer has as `X-Request-Id`. Lists come in pages: while more follow, the status is 206 and a
 `Link` header with `rel="next"` holds the URL of the next page. Headers that are understood and not
 listed as parameters: `Prefer: wait=<seconds>` and `Prefer: respond-async` on operations that wait
-for work, `Range` on content."""
+for work, `If-None-Match` with the `ETag` of an earlier answer on every read (304 when it is still
+the same), `Accept-Encoding: gzip`, `Range` on content. Who asks too often is 429, and where
+requests are counted `RateLimit-Limit`, `RateLimit-Remaining` and `RateLimit-Reset` say what is
+left. While a replica is down the other one may serve its reads; `X-STORE-SERVED-BY` says so."""
 
 TAGS = {
     "bundles": "Versioned manifests of files.",

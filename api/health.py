@@ -79,6 +79,7 @@ def checks(services: Services) -> dict[str, Check]:
         "work": lambda: _work(stores),
         "replication": lambda: _replication(stores),
         "unindexed": lambda: _unindexed(stores),
+        "writes": lambda: _writes(services),
     }
     for replica, blobs in stores.replicas.items():
         found[f"bucket.{replica}"] = partial(_bucket, blobs)
@@ -163,6 +164,12 @@ def _unindexed(stores: Stores) -> Part:
     reason = f"{sum(refused.values())} documents were refused by the search engine"
     reason += f": {named}" if some else ""
     return _warning_if(bool(refused), reason, replicas=refused)
+
+
+def _writes(services: Services) -> Part:
+    """Refusing them is somebody's decision, and easily forgotten."""
+    reason = services.read_only.reason()
+    return _warning_if(reason is not None, reason or "are taken", read_only=reason is not None)
 
 
 def samples(stores: Stores) -> Iterable[Sample]:

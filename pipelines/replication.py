@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pipelines.flow import Step
-from storage.catalog import figures, now_us, visibility
+from storage.catalog import figures, now_us
 from storage.catalog import replication as rows
 from storage.catalog.replication import Backlog, Diverged, Waiting
 from storage.model import FQID, REPLICAS, Replica
@@ -87,10 +87,7 @@ def report(stores: Stores) -> Report:
             failures=rows.failures(tx, REPLICATING, limit=SHOWN),
             diverged=rows.diverged(tx, limit=SHOWN),
             unindexed=figures.refusals(tx, limit=SHOWN),
-            counts={
-                "diverged": visibility.count_diverged(tx),
-                "unindexed": sum(figures.unindexed(tx).values()),
-            },
+            counts=rows.counts(tx),
         )
 
 

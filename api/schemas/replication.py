@@ -4,7 +4,9 @@ from marshmallow import fields, validate
 
 from api.schemas.common import Shown
 from api.schemas.fields import Flag, Version, in_replica
+from storage.catalog.replication import LOOKED_AT
 
+MOST = f"At most {LOOKED_AT}: so many are looked at."
 STATES = ("present", "pending", "parked", "diverged")
 
 
@@ -90,6 +92,6 @@ class Replication(Shown):
     backlog = fields.List(fields.Nested(Backlog), required=True)
     failures = fields.List(fields.Nested(Awaited), required=True)
     diverged = fields.List(fields.Nested(DivergedRecord), required=True)
-    diverged_total = fields.Integer(required=True)
+    diverged_total = fields.Integer(required=True, metadata={"description": MOST})
     unindexed = fields.List(fields.Nested(Unindexed), required=True)
-    unindexed_total = fields.Integer(required=True)
+    unindexed_total = fields.Integer(required=True, metadata={"description": MOST})

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, Table, TextClause, select
+from sqlalchemy import Row, TextClause, select
 
 from storage.catalog.engine import Tx, execute_now, sql
-from storage.catalog.schema import bundles, files, presence
+from storage.catalog.schema import metadata, presence
 from storage.model import FQID, Replica, Todo
 
 LOOKED_AT = 10_000
@@ -136,9 +136,6 @@ class Diverged:
     at_us: int
 
 
-NAMED: dict[str, Table] = {"file": files, "bundle": bundles}
-
-
 def diverged(tx: Tx, *, limit: int) -> list[Diverged]:
     """Records that differ between buckets, some of them."""
     query = select(presence).where(presence.c.diverged).order_by(presence.c.replica)
@@ -148,8 +145,23 @@ def diverged(tx: Tx, *, limit: int) -> list[Diverged]:
     ]
 
 
+def counts(tx: Tx) -> dict[str, int]:
+    """How many records differ and how many documents were refused; no more than are looked at."""
+    return {
+        name: int(tx.execute(sql(_COUNT.format(rows=rows)), {"limit": LOOKED_AT}).scalar_one())
+        for name, rows in _WRONG.items()
+    }
+
+
+_COUNT = "SELECT count(*) FROM (SELECT 1 FROM {rows} LIMIT :limit) AS some"
+_WRONG = {
+    "diverged": "presence WHERE diverged",
+    "unindexed": "documents WHERE state = 'unindexed'",
+}
+
+
 def _name(tx: Tx, kind: str, ident: int) -> str:
-    table = NAMED.get(kind)
+    table = metadata.tables.get(f"{kind}s")
     if table is None:
         return str(ident)
     row = tx.execute(select(table.c.uuid, table.c.version).where(table.c.id == ident)).first()

@@ -396,6 +396,8 @@ def test_an_operators_switch_is_seen_while_the_store_runs(settings, stores, chai
     assert refused.json["detail"] == "Moving to another cloud."
     assert int(refused.headers["Retry-After"]) > 0
     assert first.get(SEVERAL).status_code == 200
+    told = first.get("/health").json["parts"]["writes"]
+    assert (told["status"], told["reason"]) == ("warning", "Moving to another cloud.")
     with stores.catalog.write() as tx:
         switches.set_read_only(tx, None)
     again = create_app(settings, stores, chains=chains, verify=verify).test_client()

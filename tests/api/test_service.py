@@ -25,6 +25,7 @@ PARTS = {
     "work",
     "replication",
     "unindexed",
+    "writes",
     "bucket.aws",
     "bucket.gcp",
     "search.aws",

@@ -5,11 +5,13 @@ from dataclasses import replace
 import pytest
 
 from config.settings import Settings
+from pipelines import topics
 from pipelines.flow import Step
-from storage.catalog import events, todo
+from storage.catalog import events, subscriptions, todo
 from storage.model import FQID, Todo
 from storage.stores import Stores
 from tests.builders import new_uuid, version
+from tests.telling import happen, match, states, subscribe, tell, told
 from workers.broker import MemoryBroker
 from workers.chains import Chains
 from workers.clock import Clock
@@ -102,3 +104,22 @@ def test_a_sweep_of_an_empty_store_finds_nothing_to_do(
     ours.sweep()
     with stores.catalog.read() as tx:
         assert todo.backlog(tx) == {}
+
+
+def test_deliveries_are_let_go_and_forgotten(
+    settings: Settings, stores: Stores, broker: MemoryBroker
+) -> None:
+    ours = clock(replace(settings, delivery_keep_days=0), stores, broker)
+    subscription = subscribe(stores.catalog, "https://receiver.example/hook")
+    with stores.catalog.write() as tx:
+        subscriptions.halt(tx, subscription.id)
+    event, _ = tell(stores.catalog, [subscription], times=2)
+    match(stores.catalog, happen(stores.catalog, "TOMBSTONE", event.fqid))
+    with stores.catalog.write() as tx:
+        subscriptions.resume(tx, subscription.id)
+    with stores.notices.listen(topics.DELIVERIES) as listening:
+        ours.settle()
+        assert listening.wait(1.0)
+    assert [one.next_us is None for one in told(stores.catalog, subscription)] == [True, False]
+    ours.forget()
+    assert states(stores.catalog, subscription) == ["pending"]

@@ -12,8 +12,9 @@ from typing import Any
 from jmespath.exceptions import JMESPathError, JMESPathTypeError
 from jmespath.functions import Functions
 from jmespath.parser import Parser
-from jmespath.visitor import Options, TreeInterpreter
+from jmespath.visitor import TreeInterpreter
 
+from pipelines import sharing
 from storage.errors import Invalid
 
 MAX_SOURCE_BYTES = 4 * 1024
@@ -26,6 +27,9 @@ _CHARACTERS = 64
 """Characters of a string that count as one element."""
 _CHEAP = frozenset({"length", "type", "not_null", "to_array"})
 """Functions that look at none of their argument's elements."""
+_EQUAL = frozenset({"eq", "ne"})
+_ORDERED = frozenset({int, float, str})
+"""What `<` and its like compare; of anything else they yield null."""
 
 
 class Failed(Exception):
@@ -71,9 +75,14 @@ class Expression:
         self.source, self.tree = source, tree
         self.nodes = sum(1 for _ in _walked(tree))
 
-    def search(self, document: Any, budget: Budget | None = None) -> Any:
-        """What the expression yields; Failed when it cannot be evaluated within the budget."""
-        interpreter = _Counting(budget or Budget())
+    def search(
+        self, document: Any, budget: Budget | None = None, shared: sharing.Shared | None = None
+    ) -> Any:
+        """What the expression yields; Failed when it cannot be evaluated within the budget.
+
+        `shared` holds what other expressions found in this very document.
+        """
+        interpreter = _Counting(budget or Budget(), shared)
         try:
             return interpreter.visit(self.tree, document)
         except Failed:
@@ -83,9 +92,11 @@ class Expression:
         except Exception as error:
             raise Failed(_told(error)) from error
 
-    def matches(self, document: Any, budget: Budget | None = None) -> bool:
+    def matches(
+        self, document: Any, budget: Budget | None = None, shared: sharing.Shared | None = None
+    ) -> bool:
         """Whether the result is not false in JMESPath's sense: null, false and what is empty."""
-        result = self.search(document, budget)
+        result = self.search(document, budget, shared)
         return not (result is None or result is False or result in ("", [], {}))
 
 
@@ -173,9 +184,11 @@ def _told(error: Exception) -> str:
 class _Counting(TreeInterpreter):
     """The library's interpreter, paying for every node it visits and every list it makes."""
 
-    def __init__(self, budget: Budget) -> None:
-        super().__init__(Options(custom_functions=_CountingFunctions(budget)))
-        self._budget = budget
+    def __init__(self, budget: Budget, shared: sharing.Shared | None) -> None:
+        # What the library's own constructor makes anew is most of a short expression's time.
+        self._budget, self._shared = budget, shared
+        self._dict_cls = dict
+        self._functions = _CountingFunctions(budget)
 
     def visit(self, node: Any, value: Any, /) -> Any:
         # The hottest lines of matching: one step is paid here, not by a call.
@@ -183,21 +196,40 @@ class _Counting(TreeInterpreter):
         budget.left -= 1
         if budget.left < 0:
             budget.pay(0)
+        if self._shared is not None and sharing.MARK in node:
+            return self._once(node, value, self._shared)
         return _VISITS[node["type"]](self, node, value)
 
+    def _once(self, node: Any, value: Any, shared: sharing.Shared) -> Any:
+        """A part that other expressions may have in common; whoever uses it pays for it."""
+        kept = shared.get(node[sharing.MARK])
+        if kept is not None:
+            self._budget.pay(kept[1])
+            return kept[0]
+        before = self._budget.left
+        result = _VISITS[node["type"]](self, node, value)
+        shared.keep(node[sharing.MARK], result, before - self._budget.left)
+        return result
+
     def visit_comparator(self, node: Any, value: Any) -> Any:
-        left, right = (self.visit(child, value) for child in node["children"])
+        left, right = node["children"]
+        left, right = self.visit(left, value), self.visit(right, value)
         if type(left) is type(right) and isinstance(left, list | dict) and len(left) == len(right):
             self._budget.pay_for(left)
-        paid: Any = {**node, "children": _literals(left, right)}
-        return super().visit_comparator(paid, value)
+        asked = node["value"]
+        if asked not in _EQUAL and not (type(left) in _ORDERED and type(right) in _ORDERED):
+            return None
+        return self.COMPARATOR_FUNC[asked](left, right)
 
     def visit_flatten(self, node: Any, value: Any) -> Any:
         base = self.visit(node["children"][0], value)
-        if isinstance(base, list):
-            self._budget.pay(sum(len(part) if isinstance(part, list) else 1 for part in base))
-        paid: Any = {**node, "children": _literals(base)}
-        return super().visit_flatten(paid, value)
+        if not isinstance(base, list):
+            return None
+        self._budget.pay(sum(len(part) if isinstance(part, list) else 1 for part in base))
+        merged: list[Any] = []
+        for part in base:
+            merged += part if isinstance(part, list) else [part]
+        return merged
 
     def visit_slice(self, node: Any, value: Any) -> Any:
         if isinstance(value, list):
@@ -210,11 +242,6 @@ _VISITS: dict[str, Callable[[Any, Any, Any], Any]] = {
     for name in dir(_Counting)
     if name.startswith("visit_")
 }
-
-
-def _literals(*values: Any) -> list[Any]:
-    """Nodes that yield what was evaluated already."""
-    return [{"type": "literal", "value": value, "children": []} for value in values]
 
 
 class _CountingFunctions(Functions):

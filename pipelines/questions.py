@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from pipelines import jmes
 from pipelines.conditions import Conditions, conditions
 from pipelines.equalities import Index, Look
+from pipelines.sharing import Shared, mark
 from storage.catalog.subscriptions import ELASTICSEARCH, Subscription
 from storage.errors import Invalid
 from storage.query.analysis import Flat, flatten
@@ -31,6 +32,7 @@ class Seen:
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self.document = document
+        self.shared = Shared()
 
     @cached_property
     def flat(self) -> Flat:
@@ -160,8 +162,10 @@ def _of_expression(kind: str, parsed: jmes.Expression, *, room: int) -> Question
         return jmes.parse(source).matches(seen.document, budget)
 
     def ask_kept(seen: Seen, budget: jmes.Budget) -> bool:
-        return parsed.matches(seen.document, budget)
+        return parsed.matches(seen.document, budget, seen.shared)
 
+    if kept:
+        mark(parsed.tree)
     return Question(
         kind,
         source,

@@ -42,26 +42,29 @@ class Accounts:
         self._of_owner = of_owner or OWNER_TIMES * base
         self._pool = (of_all or ALL_TIMES * base) // 2
         self._share = self._pool // max(owners, 1)
-        self._spent: Counter[str] = Counter()
-        self._of_share: Counter[str] = Counter()
+        self._spent: dict[str, int] = {}
+        self._of_share: dict[str, int] = {}
 
     def room(self, owner: str) -> int:
         """Steps that an owner may still take."""
-        left = self._pool + self._share - self._of_share[owner]
-        return max(0, min(left, self._of_owner - self._spent[owner]))
+        return max(0, min(self._left(owner), self._of_owner - self._spent.get(owner, 0)))
+
+    def _left(self, owner: str) -> int:
+        return self._pool + self._share - self._of_share.get(owner, 0)
 
     def refusal(self, owner: str) -> str:
         """Why there is no room."""
-        left = self._pool + self._share - self._of_share[owner]
-        return ALL_SPENT if left < self._of_owner - self._spent[owner] else OWNER_SPENT
+        own = self._of_owner - self._spent.get(owner, 0)
+        return ALL_SPENT if self._left(owner) < own else OWNER_SPENT
 
     def pay(self, owners: Iterable[str], steps: int) -> None:
         """Take off what was done once for all of these owners; each owes it in full."""
         pooled = min(self._pool, steps)
         self._pool -= pooled
         for owner in owners:
-            self._spent[owner] += steps
-            self._of_share[owner] += steps - pooled
+            self._spent[owner] = self._spent.get(owner, 0) + steps
+            if steps > pooled:
+                self._of_share[owner] = self._of_share.get(owner, 0) + steps - pooled
 
 
 def verdicts(
@@ -76,14 +79,15 @@ def verdicts(
         for question in _fairly(waiting):
             owners = waiting.pop(question)
             price = allowance + question.compiling
-            able = frozenset(owner for owner in owners if accounts.room(owner) >= price)
-            yield from (
-                Verdict(question, owner, False, accounts.refusal(owner)) for owner in owners - able
-            )
-            answer = _answer(question, able, seen, accounts, allowance) if able else []
+            refused = [owner for owner in owners if accounts.room(owner) < price]
+            if refused:
+                yield from (Verdict(question, one, False, accounts.refusal(one)) for one in refused)
+                owners -= frozenset(refused)
+            answer = _answer(question, owners, seen, accounts, allowance) if owners else []
             if answer is None:
-                waiting[question] = able
-            yield from answer or []
+                waiting[question] = owners
+            else:
+                yield from answer
             beat(1)
         allowance = min(allowance * GROWTH, accounts.steps)
 
@@ -103,10 +107,10 @@ def _answer(
         failure = str(error) if isinstance(error, jmes.Failed) else type(error).__name__
     finally:
         accounts.pay(owners, min(allowance, allowance - budget.left) + question.compiling)
-    return [Verdict(question, owner, matches, failure) for owner in sorted(owners)]
+    return [Verdict(question, owner, matches, failure) for owner in owners]
 
 
 def _fairly(waiting: Mapping[Question, frozenset[str]]) -> list[Question]:
     """Those of owners with few of them first: what runs out, runs out on who asks the most."""
     asking = Counter(owner for owners in waiting.values() for owner in owners)
-    return sorted(waiting, key=lambda question: min(asking[owner] for owner in waiting[question]))
+    return sorted(waiting, key=lambda question: min(map(asking.__getitem__, waiting[question])))

@@ -47,7 +47,7 @@ class Backlog(Shown):
     step = fields.String(required=True, metadata={"example": "sync"})
     replica = fields.String(required=True)
     parked = fields.Boolean(required=True, metadata={"description": "Put aside for a human."})
-    rows = fields.Integer(required=True)
+    rows = fields.Integer(required=True, metadata={"description": MOST})
     oldest_s = fields.Float(required=True, metadata={"description": "Age of the oldest."})
 
 

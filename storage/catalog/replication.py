@@ -13,7 +13,7 @@ from storage.catalog.engine import Tx, execute_now, sql
 from storage.catalog.schema import metadata, presence
 from storage.model import FQID, Replica, Todo
 
-LOOKED_AT = 10_000
+LOOKED_AT = 2_500
 """Rows of one step that are looked at, the longest due first, and rows put aside."""
 
 
@@ -153,7 +153,7 @@ def counts(tx: Tx) -> dict[str, int]:
     }
 
 
-_COUNT = "SELECT count(*) FROM (SELECT 1 FROM {rows} LIMIT :limit) AS some"
+_COUNT = "SELECT count(*) FROM (SELECT 1 FROM {rows} LIMIT :limit) AS looked"
 _WRONG = {
     "diverged": "presence WHERE diverged",
     "unindexed": "documents WHERE state = 'unindexed'",

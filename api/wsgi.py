@@ -1,5 +1,6 @@
 """Where a WSGI server starts the API; acts at import, after the fork, as servers want it."""
 
+import logging
 import os
 import time
 
@@ -7,13 +8,21 @@ from api.app import create_app
 from auth.tokens import verifier
 from config import logs
 from config.settings import load
+from pipelines import epochs
 from storage.connecting import connect
+from storage.errors import StoreError
 from workers import chains
 
 _settings = load(os.environ)
 logs.configure(_settings.log_level, "api")
 
 _stores = connect(_settings)
+
+# Whatever started before us may have been another catalog's.
+try:
+    epochs.judge(_stores)
+except StoreError as error:
+    logging.getLogger(__name__).warning("the epoch is not known: %s", error.detail)
 
 application = create_app(
     _settings,

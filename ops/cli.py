@@ -15,6 +15,8 @@ from config import Settings, SettingsError, load
 from ops import home, manual, ports, procfile, supervisor, tokens
 from ops.demo.cli import demo
 from ops.inspect import parked, status, sweep
+from ops.integrity import begin_epoch, reconcile, verify
+from ops.purging import purge
 from ops.switches import read_only
 from ops.tables import show
 from storage.catalog import Catalog
@@ -71,6 +73,9 @@ def migrate(settings: Settings) -> None:
         click.echo(error.detail, err=True)
         sys.exit(os.EX_TEMPFAIL)
     click.echo(f"The catalog is at revision {revision}.")
+    in_doubt = begin_epoch(settings)
+    if in_doubt is not None:
+        click.echo(f"The store will be read-only. {in_doubt}", err=True)
 
 
 @cli.command()
@@ -96,5 +101,5 @@ def print_settings(settings: Settings, markdown: bool) -> None:
     show(Console(), "Settings", ("variable", "value", "meaning"), manual.current(settings))
 
 
-for command in (demo, status, sweep, parked, read_only):
+for command in (demo, status, sweep, parked, read_only, purge, reconcile, verify):
     cli.add_command(command)

@@ -47,6 +47,19 @@ def condemn(stores: Stores, replica: Replica, sums: Iterable[str]) -> int:
     return made
 
 
+def condemn_orphans(stores: Stores) -> int:
+    """Condemn what lies in the buckets and nothing refers to: verifications that failed, copies
+    for what was purged meanwhile. One that goes on has an open task."""
+    return sum(condemn(stores, replica, _listed(stores, replica)) for replica in REPLICAS)
+
+
+def _listed(stores: Stores, replica: Replica) -> Iterator[str]:
+    for info in stores.replicas[replica].list(keys.BLOBS):
+        sha256 = keys.parse_blob(info.key)
+        if sha256 is not None:
+            yield sha256
+
+
 def _batches(sums: Iterable[str]) -> Iterator[list[str]]:
     rest = iter(sums)
     while batch := list(islice(rest, BATCH)):

@@ -98,13 +98,13 @@ def _check(
     target: BlobStore, info: BlobInfo, size: int, checksums: Checksums, *, beat: Beat
 ) -> None:
     """The copy has the right bytes, or is removed."""
-    if info.size == size and _right(target, info, checksums, beat):
+    if info.size == size and right(target, info, checksums, beat):
         return
     target.delete(info.key, pin=info.pin)
     raise Damaged(f"The copy of {info.key} came out wrong.")
 
 
-def _right(target: BlobStore, info: BlobInfo, checksums: Checksums, beat: Beat) -> bool:
+def right(target: BlobStore, info: BlobInfo, checksums: Checksums, beat: Beat) -> bool:
     """By what the engine found while it stored the bytes, else by reading them again."""
     # Copies are made in the parts of the rule; with some encryptions a tag is no digest at all.
     if info.etag == checksums.s3_etag:

@@ -12,8 +12,9 @@ from typing import Any
 
 from pipelines import areas, blob_life, checksums, files, flow, formats, records, topics
 from pipelines.checksums import PREFIX, Hashed, Hashing
-from pipelines.copying import INLINE, Beat, fill, holds
+from pipelines.copying import INLINE, Beat, fill
 from pipelines.limits import PENDING_RETRY_S
+from pipelines.scrubbing import trusted
 from storage import keys
 from storage.catalog import Tx, heads, purges, tasks, todo
 from storage.catalog import files as file_rows
@@ -254,7 +255,7 @@ def _cause(error: StoreError) -> dict[str, Any]:
 def _kept(stores: Stores, row: TaskRow, source: Source, beat: Beat) -> Hashed:
     blobs, key = stores.replicas[row.replica], keys.blob(row.declared.sha256)
     blob_life.revive_bytes(stores, row.replica, [row.declared.sha256])
-    if holds(blobs, key, row.size):
+    if trusted(blobs, key, row.size, row.declared, beat):
         return _compared(row, checksums.compute(_read(stores, row, source, beat), row.size))
     if row.size <= INLINE:
         return _kept_small(row, _read(stores, row, source, beat), blobs, key)

@@ -2,7 +2,7 @@
 
 import logging
 
-from storage.errors import AlreadyExists
+from storage.errors import AlreadyExists, NotFound
 from storage.protocols import BlobStore
 
 log = logging.getLogger(__name__)
@@ -11,6 +11,15 @@ log = logging.getLogger(__name__)
 def whole(blobs: BlobStore, key: str) -> bytes:
     """All bytes of a small object."""
     return b"".join(blobs.read(key))
+
+
+def there(blobs: BlobStore, key: str) -> bool:
+    """Whether anything lies there."""
+    try:
+        blobs.head(key)
+    except NotFound:
+        return False
+    return True
 
 
 def place(blobs: BlobStore, key: str, data: bytes, *, content_type: str) -> bool:

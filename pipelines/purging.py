@@ -11,7 +11,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pipelines import files, flow, placing, records
+from pipelines import files, flow, journals, placing, records
 from pipelines.copying import Beat
 from pipelines.flow import Step
 from storage import keys
@@ -63,6 +63,12 @@ def _chosen(tx: Tx, uuid: str, version: str | None) -> list[FQID]:
 
 def _stone(tx: Tx, uuid: str, version: str) -> bool:
     return tombstones.over(tx, KIND, uuid, version) is not None
+
+
+def buried(stores: Stores, uuid: str, version: str | None) -> bool:
+    """Whether it is under a tombstone."""
+    with stores.catalog.read() as tx:
+        return _stone(tx, uuid, version or "")
 
 
 def order(
@@ -233,6 +239,7 @@ def _forget_bundle(stores: Stores, purge: Purge, claim: Claim, beat: Beat) -> tu
     for start in range(0, len(idents), BATCH):
         _doom(stores, purge, idents[start : start + BATCH])
         beat(0)
+    follow = journals.rewrite(stores, fqid, beat)
     told = [
         events.event_id(kind, replica, fqid)  # type: ignore[arg-type]
         for kind in TOLD
@@ -244,7 +251,7 @@ def _forget_bundle(stores: Stores, purge: Purge, claim: Claim, beat: Beat) -> tu
             purges.remove_bundle(tx, row.bundle.id, told)
         purges.finish(tx, purge)
         todo.finish(tx, claim)
-    return ()
+    return follow
 
 
 def _doom(stores: Stores, purge: Purge, idents: Sequence[int]) -> None:

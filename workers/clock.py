@@ -13,8 +13,18 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 import config
 from config.logs import configure
-from pipelines import checkouts, journals, repeating, standing, sweeps, topics
-from storage.catalog import events, leases, now_us, todo
+from pipelines import (
+    blob_life,
+    checkouts,
+    epochs,
+    journals,
+    repeating,
+    scrubbing,
+    standing,
+    sweeps,
+    topics,
+)
+from storage.catalog import events, leases, now_us, switches, todo
 from storage.connecting import connect
 from storage.errors import StoreError
 from storage.stores import Stores
@@ -26,6 +36,7 @@ from workers.stopping import when_told
 log = logging.getLogger(__name__)
 
 LEASE_S = 5.0
+_SCRUB_S = 60
 UPLOAD_AGE_S = 86_400.0
 _DAY_US = 86_400_000_000
 _FORGET_S = 60.0
@@ -70,7 +81,11 @@ class Clock:
         return run
 
     def refill(self) -> None:
-        """Keep every queue filled with a bounded number of due rows."""
+        """Keep every queue filled with a bounded number of due rows; with none while catalog and
+        buckets disagree, since what is due may have been done before the catalog was restored."""
+        with self._stores.catalog.read() as tx:
+            if switches.value(tx, switches.IN_DOUBT) is not None:
+                return
         for queue in QUEUES:
             waiting = self._chains.depth(queue)
             if waiting < self._settings.refill_rows:
@@ -122,6 +137,21 @@ class Clock:
         """Forget deliveries that were settled long ago."""
         standing.expire(self._stores, keep_s=self._settings.delivery_keep_days * _DAY_US / 1e6)
 
+    def mark(self) -> None:
+        """Compare the catalog's epoch with the buckets', and begin another one."""
+        epochs.begin(self._stores)
+
+    def reap(self) -> None:
+        """Condemn what nothing refers to, and delete what has been condemned for long; not while
+        the catalog may be older than the buckets."""
+        if epochs.judge(self._stores) is None:
+            blob_life.condemn_orphans(self._stores)
+            blob_life.reap(self._stores, grace_s=self._settings.blob_grace_s)
+
+    def scrub(self) -> None:
+        """Read some of the stored bytes again."""
+        scrubbing.turn(self._stores, self._settings.scrub_bytes_s * _SCRUB_S)
+
     def tidy(self) -> None:
         """Clean up what is too old."""
         sweeps.unfinished_uploads(self._stores, older_than_s=UPLOAD_AGE_S)
@@ -149,6 +179,9 @@ def scheduled(clock: Clock, settings: config.Settings) -> BackgroundScheduler:
         (clock.sweep, settings.sweep_s),
         (clock.search_again, settings.sweep_s),
         (clock.tidy, settings.sweep_s),
+        (clock.mark, settings.epoch_s),
+        (clock.reap, settings.sweep_s),
+        (clock.scrub, _SCRUB_S),
     ):
         scheduler.add_job(clock.job(work), "interval", seconds=seconds)
     return scheduler
@@ -174,6 +207,7 @@ def main() -> None:
     clock = Clock(settings, stores, chains)
     stop = when_told()
     _quietly(clock.lead)()
+    clock.job(clock.mark)()
     scheduler = scheduled(clock, settings)
     scheduler.start()
     stop.wait()

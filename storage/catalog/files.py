@@ -326,6 +326,13 @@ def blobs_after(tx: Tx, replica: Replica, after: str, *, before_us: int, limit: 
     return list(tx.execute(query.order_by(blobs.c.sha256).limit(limit)).scalars())
 
 
+def checksums_of(tx: Tx, sha256: str) -> Checksums | None:
+    """All four of some bytes that the catalog knows."""
+    query = select(blobs.c.sha1, blobs.c.sha256, blobs.c.crc32c, blobs.c.s3_etag)
+    row = tx.execute(query.where(blobs.c.sha256 == sha256)).first()
+    return None if row is None else Checksums(*row)
+
+
 def with_blob(tx: Tx, sha256: str) -> FQID | None:
     """Some published file with these bytes."""
     query = (

@@ -1,0 +1,79 @@
+"""Holding buckets and catalog to each other: reconciling after a restore, reading bytes again."""
+
+import logging
+import sys
+from dataclasses import replace
+from random import Random
+
+import click
+from rich.console import Console
+
+from config import Settings
+from ops import tokens
+from ops.tables import show
+from pipelines import epochs, reconciling, scrubbing
+from storage.connecting import connect
+from storage.errors import StoreError
+from storage.model import REPLICAS
+from storage.stores import Stores
+
+
+log = logging.getLogger(__name__)
+
+
+def _opened(settings: Settings) -> Stores:
+    return connect(replace(settings, secret_key=tokens.secret_key(settings)))
+
+
+def begin_epoch(settings: Settings) -> str | None:
+    """Begin an epoch before anything is written; why not, when catalog and buckets disagree. A
+    bucket that is away must not keep the others from starting: the clock tries again."""
+    try:
+        return epochs.begin(_opened(settings))
+    except StoreError as error:
+        log.warning("no epoch begins now: %s", error.detail)
+        return None
+
+
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Only say whether they agree.")
+@click.pass_obj
+def reconcile(settings: Settings, dry_run: bool) -> None:
+    """Take in what the buckets hold and a restored catalog lacks; then writes are taken again."""
+    stores = _opened(settings)
+    try:
+        reason = epochs.judge(stores)
+        click.echo(reason or "Catalog and buckets are of one epoch.")
+        if dry_run:
+            return
+        merged = reconciling.reconcile(stores)
+    except StoreError as error:
+        raise click.ClickException(error.detail) from error
+    rows = ((one.kind, one.replica, one.known, one.taken, one.refused) for one in merged)
+    show(Console(), "Reconciled", ("kind", "replica", "known", "taken in", "refused"), rows)
+
+
+@click.command()
+@click.option("--replica", type=click.Choice(REPLICAS), help="Only this one.")
+@click.option(
+    "--sample", default=100.0, type=click.FloatRange(0, 100), show_default=True, help="Per cent."
+)
+@click.option("--repair", is_flag=True, help="Replace what is damaged by the other replica's.")
+@click.pass_obj
+def verify(settings: Settings, replica: str | None, sample: float, repair: bool) -> None:
+    """Read what is stored again and compare its checksums; exit code 1 when damage is left."""
+    stores = _opened(settings)
+    chosen = [name for name in REPLICAS if replica in (None, name)]
+    done = [
+        scrubbing.verify(stores, name, rng=Random(), share=sample / 100, repair=repair)
+        for name in chosen
+    ]
+    console = Console()
+    rows = ((one.replica, one.objects, one.size, len(one.damaged)) for one in done)
+    show(console, "Verified", ("replica", "objects", "bytes", "damaged"), rows)
+    found = [each for one in done for each in one.damaged]
+    told = ((one.key, one.replica, one.reason, "yes" if one.repaired else "no") for one in found)
+    if found:
+        show(console, "Damaged", ("object", "replica", "why", "repaired"), told)
+    if not all(one.repaired for one in found):
+        sys.exit(1)

@@ -1,0 +1,161 @@
+"""Reading records back: from a bucket's bytes to what the catalog keeps, with the digest checked.
+
+The other direction of `records.py`. Damaged is raised for what is no record of its key.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import orjson
+
+from pipelines import records
+from pipelines.formats import us_of
+from storage.catalog.purges import Purge
+from storage.catalog.tombstones import Tombstone
+from storage.errors import Damaged
+from storage.keys import MarkKey, RecordKey
+from storage.model import FQID, REPLICAS, Checksums, Replica
+
+
+@dataclass(frozen=True, slots=True)
+class FileRecord:
+    """A file as its record tells of it."""
+
+    fqid: FQID
+    digest: str
+    origin: Replica
+    author: str
+    event_id: str
+    created_us: int
+    creator_uid: int
+    content_type: str
+    size: int
+    checksums: Checksums
+
+
+@dataclass(frozen=True, slots=True)
+class BundleRecord:
+    """A bundle as its record tells of it; entries are (name, file, indexed) in manifest order."""
+
+    fqid: FQID
+    digest: str
+    origin: Replica
+    author: str
+    event_id: str
+    created_us: int
+    creator_uid: int
+    parent: str | None
+    entries: tuple[tuple[str, FQID, bool], ...]
+
+
+def file(key: RecordKey, data: bytes) -> FileRecord:
+    """The file's record under this key."""
+    told = _told(data, "file", key.fqid)
+    with _reading(str(key.fqid)):
+        sums = Checksums(told["sha1"], told["sha256"], told["crc32c"], told["s3_etag"])
+        found = FileRecord(
+            **_common(told, key.fqid),
+            creator_uid=told["creator_uid"],
+            content_type=told["content_type"],
+            size=told["size"],
+            checksums=sums,
+        )
+        digest = records.file_digest(found.creator_uid, found.content_type, found.size, sums)
+    return _checked(found, digest)
+
+
+def bundle(key: RecordKey, data: bytes) -> BundleRecord:
+    """The bundle's record under this key."""
+    told = _told(data, "bundle", key.fqid)
+    with _reading(str(key.fqid)):
+        manifest = told["manifest"]
+        entries = tuple(
+            (line["name"], FQID(line["uuid"], line["version"]), line["indexed"])
+            for line in manifest["files"]
+        )
+        found = BundleRecord(
+            **_common(told, key.fqid),
+            creator_uid=manifest["creator_uid"],
+            parent=told["parent"],
+            entries=entries,
+        )
+    return _checked(found, records.bundle_digest(found.creator_uid, entries))
+
+
+def tombstone(key: MarkKey, data: bytes) -> Tombstone:
+    """The tombstone's record under this key."""
+    fqid = FQID(key.uuid, key.version or "")
+    told = _told(data, "tombstone", fqid)
+    with _reading(str(fqid)):
+        found = Tombstone(
+            id=0,
+            kind=told["of"],
+            uuid=fqid.uuid,
+            version=fqid.version,
+            reason=told["reason"],
+            **_marked(told),
+        )
+    return _checked(found, records.tombstone_digest(found.kind, *fqid, found.reason))
+
+
+def purge(key: MarkKey, data: bytes) -> Purge:
+    """The purge marker's record under this key."""
+    fqid = FQID(key.uuid, key.version or "")
+    told = _told(data, "purge", fqid)
+    with _reading(str(fqid)):
+        found = Purge(
+            id=0,
+            kind=told["of"],
+            uuid=fqid.uuid,
+            version=fqid.version,
+            reason=told["reason"],
+            finished_us=None,
+            **_marked(told),
+        )
+    return _checked(found, records.purge_digest(found.kind, *fqid, found.reason))
+
+
+def _told(data: bytes, kind: str, fqid: FQID) -> Mapping[str, Any]:
+    try:
+        told = orjson.loads(data)
+        named = (told["format"], told["kind"], told["uuid"], told["version"])
+    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+        raise Damaged(f"What lies at {kind} {fqid} is no record.") from error
+    if named != (records.FORMAT, kind, *fqid):
+        raise Damaged(f"What lies at {kind} {fqid} is the record of something else.")
+    whole: Mapping[str, Any] = told
+    return whole
+
+
+def _common(told: Mapping[str, Any], fqid: FQID) -> dict[str, Any]:
+    return {"fqid": fqid, **_marked(told)}
+
+
+def _marked(told: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "digest": told["digest"],
+        "origin": next(replica for replica in REPLICAS if replica == told["origin"]),
+        "author": told["author"],
+        "event_id": told["event_id"],
+        "created_us": us_of(told["created"]),
+    }
+
+
+@contextmanager
+def _reading(name: str) -> Iterator[None]:
+    """What a record lacks, or has of the wrong kind, is damage."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, StopIteration) as error:
+        raise Damaged(f"The record of {name} cannot be read.") from error
+
+
+Record = TypeVar("Record", FileRecord, BundleRecord, Tombstone, Purge)
+
+
+def _checked(found: Record, digest: str) -> Record:
+    if found.digest != digest:
+        raise Damaged(f"The digest of a record is {digest}, not {found.digest}.")
+    return found

@@ -33,6 +33,9 @@ SPECIFIED = {
     "get_task": ("get", "/tasks/{task_id}"),
     "get_replication": ("get", "/replication"),
     "post_search": ("post", "/search"),
+    "get_events": ("get", "/events"),
+    "get_events_feed": ("get", "/events/feed"),
+    "get_event": ("get", "/events/{uuid}"),
     "get_subscriptions": ("get", "/subscriptions"),
     "put_subscription": ("put", "/subscriptions"),
     "get_subscription": ("get", "/subscriptions/{uuid}"),
@@ -45,10 +48,12 @@ SPECIFIED = {
     "pause_subscription": ("post", "/subscriptions/{uuid}/pause"),
     "resume_subscription": ("post", "/subscriptions/{uuid}/resume"),
     "dry_run_subscription": ("post", "/subscriptions/dry-run"),
+    "replay_subscription": ("post", "/subscriptions/{uuid}/replay"),
+    "get_replay": ("get", "/subscriptions/{uuid}/replays/{id}"),
     "post_area": ("post", "/area/{uuid}"),
     "put_area_file": ("put", "/area/{uuid}/files/{filename}"),
 }
-PAGED = {"get_bundles_all", "get_bundle", "post_search", "get_deliveries"}
+PAGED = {"get_bundles_all", "get_bundle", "post_search", "get_deliveries", "get_events"}
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -74,7 +75,8 @@ def tend(stores: Stores, *, age_s: float = 3600) -> None:
 def drain(stores: Stores) -> None:
     """Do the rows of journals that are due."""
     while rows := _due(stores):
-        assert any([work(working(stores), row) for row in rows])
+        done = [work(working(stores), row) for row in rows]
+        assert any(done)
 
 
 def _due(stores: Stores) -> list[Todo]:
@@ -116,7 +118,8 @@ def walk(
 
 
 def _seen(data: bytes, each: feeds.Numbered) -> Seen:
-    assert each.offset is not None and each.size is not None
+    assert each.offset is not None
+    assert each.size is not None
     cut = data[each.offset : each.offset + each.size]
     assert b"\n" not in cut
     assert data[each.offset + each.size :][:1] == b"\n"
@@ -161,5 +164,5 @@ def check_buckets(stores: Stores) -> None:
         assert set(held(stores, bucket)) <= named.keys()
     for replica in REPLICAS:
         current = [r for r in rows if r.replica == replica and r.state == "current"]
-        for one, following in zip(current, current[1:], strict=False):
+        for one, following in pairwise(current):
             assert one.last_seq + 1 == following.first_seq

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage import keys
-from storage.model import FQID
+from storage.model import FQID, REPLICAS
 
 UUID = "0a1b2c3d-0000-4000-8000-00000000000f"
 VERSION = "2024-01-31T235959.000001Z"
@@ -30,6 +30,11 @@ def test_keys_are_spelled_as_frozen() -> None:
     assert keys.tombstone("bundle", UUID) == f"tombstones/bundles/0a/{UUID}"
     assert keys.tombstone("bundle", UUID, VERSION) == f"tombstones/bundles/0a/{UUID}.{VERSION}"
     assert keys.purged("file", UUID, VERSION) == f"purged/files/0a/{UUID}.{VERSION}"
+    journal = keys.JournalKey("aws", 1, 1000)
+    assert keys.journal(journal) == "journals/aws/00000000000000000001-00000000000000001000"
+    again = keys.JournalKey("gcp", 7, 7, 12)
+    assert keys.journal(again) == "journals/gcp/00000000000000000007-00000000000000000007.12"
+    assert keys.journal_manifest(again) == f"{keys.journal(again)}.json"
     assert keys.area_file(UUID, "a/b.txt") == f"areas/{UUID}/a/b.txt"
     assert keys.checkout_file(UUID, "a/b.txt") == f"checkouts/{UUID}/a/b.txt"
 
@@ -44,6 +49,19 @@ def test_every_key_is_read_back(fqid: FQID) -> None:
             assert keys.parse_purged(keys.purged(kind, fqid.uuid, version)) == mark
     assert keys.parse_blob(keys.blob(SHA)) == SHA
     assert keys.parse_area_file(keys.area_file(fqid.uuid, "a/b")) == (fqid.uuid, "a/b")
+
+
+spans = st.tuples(st.integers(1, 10**15), st.integers(0, 10**4), st.integers(0, 100))
+
+
+@given(st.sampled_from(REPLICAS), spans)
+def test_the_key_of_a_journal_is_read_back(replica: str, span: tuple[int, int, int]) -> None:
+    first, more, generation = span
+    journal = keys.JournalKey(replica, first, first + more, generation)
+    spelled, manifest = keys.journal(journal), keys.journal_manifest(journal)
+    assert keys.parse_journal(spelled) == keys.parse_journal_manifest(manifest) == journal
+    assert keys.parse_journal(manifest) is keys.parse_journal_manifest(spelled) is None
+    assert spelled.startswith(keys.journals(replica))
 
 
 @given(st.lists(fqids, max_size=20))
@@ -70,6 +88,10 @@ def test_byte_order_of_keys_is_the_order_of_uuid_and_version(some: list[FQID]) -
         f"areas/{UUID}/",
         f"areas/x/{UUID}",
         f"checkouts/{UUID}",
+        "journals/aws/1-2",
+        f"journals/aws/{1:020}-{2:020}.0",
+        f"journals/aws/{1:020}-{2:020}.01",
+        f"journals/aws/{1:020}-{2:020}.json.json",
     ],
 )
 def test_what_is_no_key_of_ours_is_none(key: str) -> None:
@@ -79,6 +101,8 @@ def test_what_is_no_key_of_ours_is_none(key: str) -> None:
         keys.parse_tombstone,
         keys.parse_purged,
         keys.parse_area_file,
+        keys.parse_journal,
+        keys.parse_journal_manifest,
     )
     assert [parse(key) for parse in parsers] == [None] * len(parsers)
 

@@ -10,8 +10,8 @@ from types import TracebackType
 
 from tests.engines.running import start, stop, wait_until
 
-AGAIN_S, PAUSE_S = 30.0, 0.2
-"""How long, and how often, a start is tried again after a kill, as a supervisor would."""
+PAUSE_S = 0.2
+"""Between two tries to start it again."""
 
 
 @dataclass
@@ -25,6 +25,8 @@ class Service(AbstractContextManager["Service"]):
     environ: Mapping[str, str] = field(default_factory=dict)
     own_environ: Mapping[str, str] = field(default_factory=dict)
     end: signal.Signals = signal.SIGTERM
+    again_s: float = 30.0
+    """How long a start is tried again after a kill, as a supervisor would."""
 
     def __enter__(self) -> "Service":
         self._start()
@@ -47,7 +49,7 @@ class Service(AbstractContextManager["Service"]):
         """See Running; it may have been killed before, and then what it left behind, such as
         children that have yet to notice, may keep it from starting for a moment."""
         stop(self._process, self.end)
-        deadline = time.monotonic() + AGAIN_S
+        deadline = time.monotonic() + self.again_s
         while True:
             try:
                 return self._start()

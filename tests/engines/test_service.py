@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.engines import service
 from tests.engines.service import Service
 
 REFUSES_ONCE = """
@@ -36,11 +35,9 @@ def test_a_killed_server_is_started_again_until_it_runs(tmp_path: Path) -> None:
         assert "still in use" in (tmp_path / "log").read_text()
 
 
-def test_one_that_never_runs_again_is_told_with_its_last_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(service, "AGAIN_S", 0.3)
+def test_one_that_never_runs_again_is_told_with_its_last_words(tmp_path: Path) -> None:
     with serving(tmp_path, REFUSES_ONCE.replace("rm left; ", "")) as server:
+        server.again_s = 0.3
         (tmp_path / "left").touch()
         with pytest.raises(RuntimeError, match="still in use"):
             server.restart()

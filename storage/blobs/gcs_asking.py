@@ -50,11 +50,11 @@ class Bucket:
 
     def object(self, key: str, *, service: str = "storage") -> str:
         """The path of an object in the JSON interface, or in one of its services for bytes."""
-        return f"/{service}/v1/b/{quote(self.name, safe='')}/o/{quote(key, safe='')}"
+        return f"{self.objects(service=service)}/{_segment(key)}"
 
     def objects(self, *, service: str = "storage") -> str:
         """The path of all objects."""
-        return f"/{service}/v1/b/{quote(self.name, safe='')}/o"
+        return f"/{service}/v1/b/{_segment(self.name)}/o"
 
     def ask(self, call: Call) -> Reply:
         """One call; what it answers."""
@@ -137,6 +137,13 @@ class Bucket:
         probe = Bucket(self.name, self.connected, own=False)
         probe.ask(Call("GET", self.objects(), {"maxResults": 1, "fields": "kind"}))
         self._seen = time.monotonic()
+
+
+def _segment(name: str) -> str:
+    """A name in a path. Dots would climb, to the bucket's own description for example."""
+    if name in (".", ".."):
+        raise Invalid("GCS has neither buckets nor objects of such a name")
+    return quote(name, safe="")
 
 
 class Passing(Exception):

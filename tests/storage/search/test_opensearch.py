@@ -223,3 +223,15 @@ def test_a_url_that_names_no_engine_stops_the_start(url: str) -> None:
 )
 def test_a_url_names_an_engine_without_asking_it(url: str) -> None:
     assert open_index(url, "aws", time_limit_s=1.0, field_limit=9)
+
+
+@pytest.mark.parametrize("said", [{}, {"status": "ok"}, "welcome", []])
+def test_what_is_no_answer_of_an_engine_is_an_outage(
+    fake: FakeEngine, index: OpenSearchIndex, said: Any
+) -> None:
+    fake.search = lambda lines: (200, said)
+    with pytest.raises(Unavailable):
+        index.search(MatchAll(), size=1)
+    fake.bulk = lambda lines: (200, said)
+    with pytest.raises(Unavailable):
+        index.write([made(1)])

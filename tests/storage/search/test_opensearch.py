@@ -235,3 +235,17 @@ def test_what_is_no_answer_of_an_engine_is_an_outage(
     fake.bulk = lambda lines: (200, said)
     with pytest.raises(Unavailable):
         index.write([made(1)])
+
+
+def test_every_search_forbids_the_engine_to_answer_in_part(
+    fake: FakeEngine, index: OpenSearchIndex
+) -> None:
+    nothing = {"timed_out": False, "hits": {"total": {"value": 0}, "hits": []}}
+    fake.search = lambda _: (200, nothing)
+    index.search(MatchAll(), size=1)
+    index.get("u1", VERSION)
+    list(index.held())
+    asked = zip(fake.requests, fake.options, strict=True)
+    searches = [options for request, options in asked if request.endswith("/_search")]
+    assert len(searches) == 3
+    assert all("allow_partial_search_results=false" in options for options in searches)

@@ -160,7 +160,12 @@ _MANGLED: Final = "match calculated"
 
 def pause(turn: int) -> None:
     """Wait before the next attempt, with jitter."""
-    time.sleep(random.uniform(0, _PAUSE_S * 2 ** min(turn - 1, 5)))
+    time.sleep(length_of_pause(turn, random.random()))
+
+
+def length_of_pause(turn: int, chance: float) -> float:
+    """Seconds, by chance between 0 and 1: up to twice as long each turn, and bounded."""
+    return chance * _PAUSE_S * (1 << min(turn - 1, 5))
 
 
 def _said(answer: urllib3.BaseHTTPResponse, call: Call) -> str:

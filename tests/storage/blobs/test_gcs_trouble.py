@@ -12,6 +12,7 @@ import pytest
 
 from storage.blobs.clients import Limits
 from storage.blobs.gcs import GcsBlobs
+from storage.blobs.gcs_asking import length_of_pause
 from storage.errors import AlreadyExists, Invalid, SourceChanged, Unavailable
 from storage.protocols import BLOCK, DEFAULT_TYPE
 from tests.serving import serving
@@ -321,3 +322,9 @@ def test_less_than_was_asked_for_is_not_believed(
     monkeypatch.setattr(Vague, "headers_told", tuple(told.items()))
     with serving(Vague) as base, pytest.raises(Unavailable):
         b"".join(opened(base, "b", IMPATIENT).read("k", **wanted))  # type: ignore[arg-type]
+
+
+def test_pauses_are_of_any_length_up_to_a_bound_that_doubles() -> None:
+    assert [length_of_pause(turn, 1.0) for turn in (1, 2, 3)] == [0.25, 0.5, 1.0]
+    assert length_of_pause(3, 0.5) == 0.5
+    assert length_of_pause(99, 1.0) == 8.0

@@ -59,7 +59,9 @@ class Settings:
     cloud_connect_s: float = _setting(5.0, "time to connect to a bucket's cloud, seconds")
     cloud_read_s: float = _setting(60.0, "longest silence of a bucket's cloud, seconds")
     cloud_attempts: int = _setting(5, "tries of one call to a bucket's cloud")
-    cloud_connections: int = _setting(64, "connections of one process to one bucket's cloud")
+    cloud_connections: int = _setting(
+        0, "connections of one process to one bucket's cloud; 0: as many as a worker's copies"
+    )
     catalog_connections: int = _setting(20, "connections of one process to the catalog")
     catalog_overflow: int = _setting(10, "more of them while many are busy, closed afterwards")
     catalog_wait_s: float = _setting(30.0, "longest wait for one of them, seconds")
@@ -199,6 +201,11 @@ class Settings:
         """The URL of a replica's bucket."""
         named: str = getattr(self, f"replica_{replica}")
         return named or (self.home.absolute() / "replicas" / replica).as_uri()
+
+    @property
+    def cloud_pool(self) -> int:
+        """Connections that one process keeps to a cloud: each thread may copy so many at once."""
+        return self.cloud_connections or self.worker_threads * self.copy_parallel
 
     def checkout_bucket(self, replica: str) -> str:
         """The URL of the bucket that a replica's checkouts go to; empty when none is named."""

@@ -99,7 +99,7 @@ def _limits(settings: Settings) -> Limits:
         connect_s=settings.cloud_connect_s,
         read_s=settings.cloud_read_s,
         attempts=settings.cloud_attempts,
-        connections=settings.cloud_connections,
+        connections=settings.cloud_pool,
     )
 
 

@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 
 import click
 import pytest
 
+from config.settings import FOREIGN, FOREIGN_PREFIX, PREFIX, Settings
 from ops import procfile
 from ops.cli import cli
 from tests import reference
@@ -40,6 +42,14 @@ def test_every_make_target_that_is_named_exists(page: Path) -> None:
 def test_every_command_that_is_named_exists(page: Path) -> None:
     for words in re.findall(r"python -m ops((?: [a-z][a-z-]*)*)", code(page)):
         assert resolved(words.split()), f"python -m ops{words}"
+
+
+@pages
+def test_every_setting_that_is_named_exists(page: Path) -> None:
+    known = {PREFIX + item.name.upper() for item in fields(Settings)} | FOREIGN
+    named = set(re.findall(rf"\b{PREFIX}[A-Z0-9_]*[A-Z0-9]\b", page.read_text(encoding="utf-8")))
+    ours = {name for name in named if not f"{name}_".startswith(FOREIGN_PREFIX)}
+    assert ours <= known
 
 
 def resolved(words: list[str]) -> bool:

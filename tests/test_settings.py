@@ -56,3 +56,8 @@ def test_a_base_url_may_end_in_a_slash() -> None:
         {"STORE_EXTERNAL_URL": "https://a.example/s/", "STORE_AUTH_EXTERNAL_URL": "https://b/"}
     )
     assert (settings.external_url, settings.auth_url) == ("https://a.example/s", "https://b")
+
+
+def test_a_worker_has_a_connection_for_each_copy_unless_it_is_told_otherwise() -> None:
+    assert Settings(worker_threads=4, copy_parallel=5).cloud_pool == 20
+    assert Settings(cloud_connections=7).cloud_pool == 7

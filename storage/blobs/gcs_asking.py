@@ -50,11 +50,11 @@ class Bucket:
 
     def object(self, key: str, *, service: str = "storage") -> str:
         """The path of an object in the JSON interface, or in one of its services for bytes."""
-        return f"/{service}/v1/b/{quote(self.name, safe='')}/o/{quote(key, safe='')}"
+        return f"{self.objects(service=service)}/{_segment(key)}"
 
     def objects(self, *, service: str = "storage") -> str:
         """The path of all objects."""
-        return f"/{service}/v1/b/{quote(self.name, safe='')}/o"
+        return f"/{service}/v1/b/{_segment(self.name)}/o"
 
     def ask(self, call: Call) -> Reply:
         """One call; what it answers."""
@@ -139,6 +139,13 @@ class Bucket:
         self._seen = time.monotonic()
 
 
+def _segment(name: str) -> str:
+    """A name in a path. Dots would climb, to the bucket's own description for example."""
+    if name in (".", ".."):
+        raise Invalid("GCS has neither buckets nor objects of such a name")
+    return quote(name, safe="")
+
+
 class Passing(Exception):
     """A failure that may pass, and how often the call may be tried."""
 
@@ -153,7 +160,12 @@ _MANGLED: Final = "match calculated"
 
 def pause(turn: int) -> None:
     """Wait before the next attempt, with jitter."""
-    time.sleep(random.uniform(0, _PAUSE_S * 2 ** min(turn - 1, 5)))
+    time.sleep(length_of_pause(turn, random.random()))
+
+
+def length_of_pause(turn: int, chance: float) -> float:
+    """Seconds, by chance between 0 and 1: up to twice as long each turn, and bounded."""
+    return chance * _PAUSE_S * (1 << min(turn - 1, 5))
 
 
 def _said(answer: urllib3.BaseHTTPResponse, call: Call) -> str:

@@ -21,6 +21,7 @@ from google.auth.credentials import AnonymousCredentials, Signing, with_scopes_i
 from google.auth.transport.requests import Request
 
 from storage.blobs.clients import Limits
+from storage.blobs.urls import as_called
 from storage.errors import Unavailable
 from storage.protocols import BLOCK
 
@@ -113,7 +114,7 @@ class Connection:
     @property
     def public(self) -> str:
         """The endpoint as strangers find it."""
-        return (self._server.public or self.base).rstrip("/")
+        return as_called(self._server.public or self.base).rstrip("/")
 
 
 def signer_of(credentials: Any, tokens: Any) -> tuple[str, Sign]:

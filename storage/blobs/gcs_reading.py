@@ -9,6 +9,7 @@ from urllib3.exceptions import HTTPError
 
 from storage.blobs.gcs_asking import Bucket, Reply, pause
 from storage.blobs.gcs_client import Call
+from storage.blobs.ranges import promised_end
 from storage.errors import NotFound, RangeNotSatisfiable, SourceChanged, StoreError, Unavailable
 from storage.protocols import BLOCK, DEFAULT_TYPE, BlobInfo
 
@@ -96,7 +97,7 @@ def stream(
         if answer is None:
             return
         pin = pin or answer.headers.get("X-Goog-Generation")
-        end = _end(answer, start)
+        end = _end(bucket, answer, start, end)
         try:
             for block in answer.stream(BLOCK, decode_content=False):
                 yield block
@@ -136,16 +137,21 @@ def _opened(
         raise
     except (NotFound, SourceChanged) as error:
         raise (error if pin is None else gone(bucket, key)) from error
-    if ranged and not answer.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
+    if ranged and promised_end(answer.headers.get("Content-Range", ""), start, end) is None:
         answer.close()
         raise Unavailable(f"GCS bucket {bucket.name} answers other ranges than it is asked for")
     return answer
 
 
-def _end(answer: urllib3.BaseHTTPResponse, start: int) -> int:
+def _end(bucket: Bucket, answer: urllib3.BaseHTTPResponse, start: int, end: int | None) -> int:
     """Where the bytes of an answer end, as its headers promise."""
-    reach = answer.headers.get("Content-Range", "")
-    if reach:
-        return int(reach.partition("-")[2].partition("/")[0]) + 1
-    stored = answer.headers.get("X-Goog-Stored-Content-Length")
-    return start + int(stored or answer.headers.get("Content-Length") or 0)
+    headers = answer.headers
+    last = promised_end(headers.get("Content-Range", ""), start, end)
+    if last is not None:
+        return last
+    stored = headers.get("X-Goog-Stored-Content-Length") or headers.get("Content-Length")
+    if stored is None and "chunked" not in headers.get("Transfer-Encoding", "").lower():
+        # Its headers were cut off: nobody would notice that its bytes are, too.
+        answer.close()
+        raise Unavailable(f"GCS bucket {bucket.name} does not say how long its answer is")
+    return start + int(stored or 0)

@@ -1,15 +1,19 @@
 """The client of S3: what it costs and how it signs is set here, once for replicas and sources."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import boto3.session
 from botocore.config import Config
+from botocore.exceptions import BotoCoreError
 
 from storage.blobs.clients import Limits
 from storage.blobs.s3_direct import Direct
 from storage.blobs.s3_signing import Credentials, Place
+from storage.blobs.urls import as_called
 from storage.errors import Unavailable
 
 _ANYWHERE = "s3.amazonaws.com"
@@ -41,23 +45,27 @@ class Connection:
 
     def __init__(self, server: Server, limits: Limits) -> None:
         self._server = server
-        self._session = boto3.session.Session(profile_name=server.profile)
+        with _in_our_words():
+            self._session = boto3.session.Session(profile_name=server.profile)
+            self.client: Any = self._made(server, limits)
+        self._places: dict[str, Place] = {}
+        # The client's own way out: its proxies, certificates, time-outs and connections.
+        self.direct = Direct(self.client._endpoint.http_session, self.near, self.credentials)
+
+    def _made(self, server: Server, limits: Limits) -> Any:
         ambient = self._session.region_name
-        self.client: Any = self._session.client(
+        return self._session.client(
             "s3",
             endpoint_url=server.endpoint,
             region_name=server.region or ambient or (_DEFAULT_REGION if server.endpoint else None),
             config=_config(server, limits),
         )
 
-        self._places: dict[str, Place] = {}
-        # The client's own way out: its proxies, certificates, time-outs and connections.
-        self.direct = Direct(self.client._endpoint.http_session, self.near, self.credentials)
-
     def credentials(self) -> Credentials:
         """Those of this moment: they may be temporary."""
-        found = self._session.get_credentials()
-        now = found.get_frozen_credentials() if found else None
+        with _in_our_words():
+            found = self._session.get_credentials()
+            now = found.get_frozen_credentials() if found else None
         if now is None or not now.access_key or not now.secret_key:
             raise Unavailable("there are no S3 credentials to sign a URL with")
         return Credentials(now.access_key, now.secret_key, now.token)
@@ -65,12 +73,13 @@ class Connection:
     def place(self, bucket: str) -> Place:
         """Where strangers find a bucket: as the client's own signed URLs say, or at `public`."""
         near, public = self.near(bucket), self._server.public
-        return replace(near, base=f"{public.rstrip('/')}/{bucket}") if public else near
+        return replace(near, base=f"{as_called(public).rstrip('/')}/{bucket}") if public else near
 
     def near(self, bucket: str) -> Place:
         """Where we find it ourselves."""
         if bucket not in self._places:
-            self._places[bucket] = self._found(bucket)
+            with _in_our_words():
+                self._places[bucket] = self._found(bucket)
         return self._places[bucket]
 
     def _found(self, bucket: str) -> Place:
@@ -81,7 +90,17 @@ class Connection:
         # Amazon's example names no region: a redirect to it would not fit the signature.
         host = example.netloc.replace(_ANYWHERE, urlsplit(self.client.meta.endpoint_url).netloc)
         base = f"{example.scheme}://{host}{example.path.removesuffix('/k')}"
-        return Place(base, region)
+        return Place(as_called(base), region)
+
+
+@contextmanager
+def _in_our_words() -> Iterator[None]:
+    """A client that cannot be made, or knows nobody to sign for, is an installation to be mended;
+    an endpoint that is no URL is a ValueError."""
+    try:
+        yield
+    except (BotoCoreError, ValueError) as error:
+        raise Unavailable(f"S3 cannot be reached: {error}") from error
 
 
 def _config(server: Server, limits: Limits) -> Config:

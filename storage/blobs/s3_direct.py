@@ -215,7 +215,7 @@ def _read(verb: str, answer: Any) -> dict[str, Any] | None:
 
 def _with_result(reply: dict[str, Any], body: bytes) -> dict[str, Any] | None:
     """A copy's findings are in its body, which may tell of an error although all began well."""
-    text = body.decode()
+    text = body.decode(errors="replace")
     found = {name: html.unescape(said) for name, said in _RESULT.findall(text)}
     whole = "<CopyObjectResult" in text and "ETag" in found
     return {**reply, "CopyObjectResult": found} if whole else None

@@ -18,7 +18,9 @@ from botocore.exceptions import (
     IncompleteReadError,
     ParamValidationError,
 )
+from urllib3.exceptions import HTTPError
 
+from storage.blobs.ranges import promised_end
 from storage.blobs.s3_direct import Direct
 from storage.errors import (
     AlreadyExists,
@@ -217,13 +219,17 @@ def stream(
         if reply is None:
             return
         pin = pin or pin_of(reply)
+        last = start + int(reply["ContentLength"])
         try:
             with closing(reply["Body"]) as body:
                 for block in body.iter_chunks(BLOCK):
                     yield block
                     start, broken = start + len(block), 0
             return
-        except (HTTPClientError, IncompleteReadError) as error:
+        except (HTTPClientError, HTTPError, IncompleteReadError) as error:
+            # The second is what the client lets through: TLS that breaks.
+            if start == last:
+                return
             broken += 1
             if broken > _BROKEN_STREAMS:
                 raise Unavailable(f"S3 broke off: {error}") from error
@@ -243,14 +249,24 @@ def _opened(bucket: Bucket, key: str, pin: str | None, start: int, end: int | No
         raise
     except (NotFound, SourceChanged) as error:
         raise (error if pin is None else gone(bucket, key)) from error
-    if ranged and not str(reply.get("ContentRange", "")).startswith(f"bytes {start}-"):
+    if wrong := _wrong(reply, start, end) if ranged else _unsaid(reply):
         reply["Body"].close()
-        raise Unavailable(f"S3 bucket {bucket.name} answers other ranges than it is asked for")
-    if "ContentLength" not in reply:
-        # Its headers were cut off: nobody would notice that its bytes are, too.
-        reply["Body"].close()
-        raise Unavailable(f"S3 bucket {bucket.name} does not say how long its answer is")
+        raise Unavailable(f"S3 bucket {bucket.name} {wrong}")
     return reply
+
+
+def _unsaid(reply: Reply) -> str:
+    """Its headers may be cut off: nobody would notice that its bytes are, too."""
+    return "" if "ContentLength" in reply else "does not say how long its answer is"
+
+
+def _wrong(reply: Reply, start: int, end: int | None) -> str:
+    """What is wrong with the answer to a range, if anything is."""
+    last = promised_end(str(reply.get("ContentRange", "")), start, end)
+    if last is None:
+        return "answers other ranges than it is asked for"
+    other = int(reply.get("ContentLength", last - start)) != last - start
+    return "answers with other bytes than it says" if other else _unsaid(reply)
 
 
 def gone(bucket: Bucket, key: str) -> StoreError:

@@ -8,7 +8,7 @@ import hashlib
 import hmac
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import quote, urlsplit
@@ -26,8 +26,8 @@ class Credentials:
     """Who signs."""
 
     access_key: str
-    secret_key: str
-    token: str | None = None
+    secret_key: str = field(repr=False)
+    token: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

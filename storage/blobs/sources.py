@@ -48,7 +48,7 @@ class Sources:
         scheme, _, rest = url.partition("://")
         match scheme.lower():
             case "s3":
-                return S3Source(*_bucket_and_key(rest), self._s3)
+                return S3Source(*_plain(*_bucket_and_key(rest)), self._s3)
             case "gs":
                 return GcsSource(*_bucket_and_key(rest), self._gcs)
             case "file":
@@ -128,6 +128,13 @@ def _bucket_and_key(rest: str) -> tuple[str, str]:
     bucket, _, key = rest.partition("/")
     if not bucket or not key:
         raise Invalid("the source URL names no object")
+    return bucket, key
+
+
+def _plain(bucket: str, key: str) -> tuple[str, str]:
+    """Never an access point: it may lead into a bucket of the store by another name."""
+    if ":" in bucket:
+        raise Invalid("the source URL names no bucket")
     return bucket, key
 
 

@@ -7,14 +7,16 @@ kept in the session, so that a pooler may give every unit of work another one.
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 
+from config.settings import SettingsError
 from storage.catalog.kinds import DURABLE, KIND, PASSING, READING, Kind, Limits
 
 CLOCK = "CAST(extract(epoch FROM statement_timestamp()) * 1000000 AS bigint)"
 """When the server took the statement up. Stable within it, so that an index may be asked."""
 
+DRIVER = "postgresql+psycopg"
 LOCK_S, IDLE_S = 30, 60
 """The longest wait for a lock; and for a client that vanished while it held some."""
 
@@ -51,8 +53,8 @@ _PASSING_STATES = frozenset({"25006", "25P03"})
 
 
 def engine(url: str, limits: Limits) -> Engine:
-    """The engine of a server; nothing is connected yet."""
-    told = make_url(url)
+    """The engine of a server; nothing is connected yet. SettingsError for a URL that names none."""
+    told = _understood(url)
     made = create_engine(
         told,
         pool_size=limits.connections,
@@ -68,6 +70,17 @@ def engine(url: str, limits: Limits) -> Engine:
     event.listen(made, "connect", _prepare)
     event.listen(made, "begin", _begin)
     return made
+
+
+def _understood(url: str) -> URL:
+    """The URL is not repeated in errors: it may hold a password."""
+    try:
+        told = make_url(url)
+    except (ArgumentError, ValueError) as error:
+        raise SettingsError("the catalog's URL cannot be understood") from error
+    if told.drivername != DRIVER:
+        raise SettingsError(f"the catalog's URL begins with {DRIVER}:// or sqlite:///")
+    return told
 
 
 def passes(error: DBAPIError) -> bool:

@@ -102,7 +102,10 @@ def _post(engine: Engine, generation: str, documents: Sequence[Prepared]) -> _To
     except OversizedError:
         return _smaller(engine, generation, documents)
     told = _Told()
-    for document, item in zip(documents, answer["items"], strict=True):
+    items = answer.get("items", ())
+    if len(items) != len(documents):
+        raise Unavailable("The search engine did not say what became of each document.")
+    for document, item in zip(documents, items, strict=True):
         _judge(document, item["index"], told)
     return told
 

@@ -74,7 +74,10 @@ class Engine:
             )
         except OpenSearchException as error:
             raise translated(error) from error
-        return answer if isinstance(answer, dict) else {}
+        if not isinstance(answer, dict):
+            # Of a proxy, for example: read as an answer it would mean that nothing is there.
+            raise _unavailable(f"{path} is answered for by something else")
+        return answer
 
     def close(self) -> None:
         """Close the connections of this process."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from storage.errors import TimedOut
+from storage.errors import TimedOut, Unavailable
 from storage.protocols import Hit
 from storage.search.opensearch_client import Answer, Engine
 from storage.search.opensearch_combined import Dsl
@@ -35,6 +35,8 @@ def ask(engine: Engine, generation: str, page: Page) -> Answer:
         cancel_after_time_interval=_milliseconds(engine.time_limit_s),
         filter_path="timed_out,hits.total,hits.hits._source,hits.hits.sort,hits.hits._version",
     )
+    if not {"timed_out", "hits"} <= answer.keys():
+        raise Unavailable("The search engine gave no answer to a search.")
     if answer["timed_out"]:
         raise TimedOut(f"the search took longer than {engine.time_limit_s:g} s")
     return {"hits": [], **answer["hits"]}

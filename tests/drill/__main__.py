@@ -154,7 +154,7 @@ def _run(store: stage.Stage, ground: stand.Stand, size: Size, rng: Random) -> li
     with receiving(new_key(), refuses=telling.Reluctance()) as (url, inbox):
         _subscribe(service, url, inbox)
         with hurt.raging(strikes, done=lambda: len(deposited)) as damage:
-            refused = _deposit(service, bundles, progress, deposited, inbox)
+            refused = _deposit(service, bundles, progress, deposited, inbox, hurt)
         click.echo(f"drill: {damage.told()}")
         counts = ", ".join(f"{stage} {progress.count(stage)}/{len(bundles)}" for stage in STAGES)
         click.echo(f"drill: {counts} after {progress.elapsed():.0f} s")
@@ -226,6 +226,7 @@ def _deposit(
     progress: Progress,
     deposited: list[Deposited],
     inbox: Inbox,
+    hurt: chaos.Chaos,
 ) -> list[str]:
     """Deposit everything and watch until all is there or nothing moves; what was refused."""
 
@@ -243,7 +244,7 @@ def _deposit(
             progress,
             lambda: look(progress, service, notified),
             shown=_Lines(progress).show,
-            stop=deposits.failed,
+            stop=lambda: deposits.failed() or hurt.error is not None,
             stall_s=STALL_S,
         )
         return [f"refused: {error!r}" for error in deposits.errors()]

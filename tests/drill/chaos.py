@@ -74,6 +74,8 @@ class Chaos:
 
     def __init__(self, stage: Stage, stand: Stand, rng: Random) -> None:
         self.damage = Damage()
+        self.error: BaseException | None = None
+        """What ended the hand before its plan did."""
         self._stage, self._stand, self._rng = stage, stand, rng
         self._over = threading.Event()
         self._outages: list[threading.Thread] = []
@@ -89,8 +91,16 @@ class Chaos:
             self._over.set()
             for each in (thread, *self._outages):
                 each.join()
+        if self.error is not None:
+            raise self.error
 
     def _rage(self, strikes: list[Strike], done: Callable[[], int]) -> None:
+        try:
+            self._carry_out(strikes, done)
+        except Exception as error:
+            self.error = error
+
+    def _carry_out(self, strikes: list[Strike], done: Callable[[], int]) -> None:
         for strike in strikes:
             while done() < strike.after and not self._over.is_set():
                 self._over.wait(POLL_S)

@@ -10,6 +10,7 @@ import pytest
 
 POSTGRES, PGBOUNCER, REDIS = "STORE_TEST_POSTGRES", "STORE_TEST_PGBOUNCER", "STORE_TEST_REDIS"
 S3, GCS, OPENSEARCH = "STORE_TEST_S3", "STORE_TEST_GCS", "STORE_TEST_OPENSEARCH"
+REAL_DATA = "STORE_REAL_DATA"
 STORE = (POSTGRES, REDIS, S3, OPENSEARCH)
 
 
@@ -28,6 +29,8 @@ PARTS = {
     "s3": Part(r"\[.*s3-server", [S3]),
     "gcs": Part(r"\[.*gcs-server", [GCS]),
     "opensearch": Part(r"\[.*opensearch", [OPENSEARCH]),
+    "answers about real metadata": Part(r"test_differential\.py", [OPENSEARCH, REAL_DATA]),
+    "copies between clouds": Part(r"test_copying_clouds\.py.*gcs-server", [S3, GCS]),
     "whole store on s3": Part(r"^tests/real/.*\[.*s3 and s3", STORE),
     "whole store on s3 and gcs": Part(r"^tests/real/.*\[.*s3 and gcs", [*STORE, GCS]),
 }

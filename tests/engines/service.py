@@ -1,6 +1,7 @@
 """A server as a process that can be stopped and started again with what it keeps."""
 
 import signal
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -8,6 +9,9 @@ from pathlib import Path
 from types import TracebackType
 
 from tests.engines.running import start, stop, wait_until
+
+PAUSE_S = 0.2
+"""Between two tries to start it again."""
 
 
 @dataclass
@@ -21,6 +25,8 @@ class Service(AbstractContextManager["Service"]):
     environ: Mapping[str, str] = field(default_factory=dict)
     own_environ: Mapping[str, str] = field(default_factory=dict)
     end: signal.Signals = signal.SIGTERM
+    again_s: float = 30.0
+    """How long a start is tried again after a kill, as a supervisor would."""
 
     def __enter__(self) -> "Service":
         self._start()
@@ -40,9 +46,17 @@ class Service(AbstractContextManager["Service"]):
         return self._process.pid
 
     def restart(self) -> None:
-        """See Running; it may have been killed before."""
+        """See Running; it may have been killed before, and then what it left behind, such as
+        children that have yet to notice, may keep it from starting for a moment."""
         stop(self._process, self.end)
-        self._start()
+        deadline = time.monotonic() + self.again_s
+        while True:
+            try:
+                return self._start()
+            except RuntimeError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(PAUSE_S)
 
     def _start(self) -> None:
         self._process = start(self.command, self.log, **self.own_environ)

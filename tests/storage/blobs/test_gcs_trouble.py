@@ -12,6 +12,7 @@ import pytest
 
 from storage.blobs.clients import Limits
 from storage.blobs.gcs import GcsBlobs
+from storage.blobs.gcs_asking import length_of_pause
 from storage.errors import AlreadyExists, Invalid, SourceChanged, Unavailable
 from storage.protocols import BLOCK, DEFAULT_TYPE
 from tests.serving import serving
@@ -285,3 +286,45 @@ def test_checksums_go_ahead_of_the_bytes(gcs: Gcs, store: GcsBlobs) -> None:
     data = os.urandom(9 * BLOCK)
     large(store, data)
     assert store.head("large").crc32c == f"{google_crc32c.value(data):08x}"
+
+
+class Vague(BaseHTTPRequestHandler):
+    """Says what a test wants of the length of its answer, then hangs up."""
+
+    headers_told: tuple[tuple[str, str], ...] = ()
+    status = 200
+
+    def do_GET(self) -> None:
+        self.send_response(self.status)
+        for name, value in (*self.headers_told, ("X-Goog-Generation", "1")):
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(b"567")
+        self.close_connection = True
+
+    def log_message(self, *_: object) -> None:
+        """Silent."""
+
+
+@pytest.mark.parametrize(
+    ("status", "told", "wanted"),
+    [
+        (200, {}, {}),
+        (206, {"Content-Length": "3", "Content-Range": "bytes 5-7/50"}, {"start": 5, "length": 5}),
+        (206, {"Content-Length": "3", "Content-Range": "bytes 5-7/50"}, {"start": 5}),
+    ],
+)
+def test_less_than_was_asked_for_is_not_believed(
+    monkeypatch: pytest.MonkeyPatch, status: int, told: dict[str, str], wanted: dict[str, int]
+) -> None:
+    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
+    monkeypatch.setattr(Vague, "status", status)
+    monkeypatch.setattr(Vague, "headers_told", tuple(told.items()))
+    with serving(Vague) as base, pytest.raises(Unavailable):
+        b"".join(opened(base, "b", IMPATIENT).read("k", **wanted))  # type: ignore[arg-type]
+
+
+def test_pauses_are_of_any_length_up_to_a_bound_that_doubles() -> None:
+    assert [length_of_pause(turn, 1.0) for turn in (1, 2, 3)] == [0.25, 0.5, 1.0]
+    assert length_of_pause(3, 0.5) == 0.5
+    assert length_of_pause(99, 1.0) == 8.0

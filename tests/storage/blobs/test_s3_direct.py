@@ -56,6 +56,9 @@ def test_a_copy_that_began_well_and_failed_is_left_to_the_client() -> None:
     failed = Answer(200, body="<Error><Code>InternalError</Code></Error>")
     source = {"CopySource": {"Bucket": "b", "Key": "k"}}
     assert direct(Session(failed)).ask("copy_object", "examplebucket", "k", source) is None
+    broken = Answer(200, body="")
+    broken.content = b"<CopyObjectResult><ETag>\xff"
+    assert direct(Session(broken)).ask("copy_object", "examplebucket", "k", source) is None
     done = Answer(200, body="<CopyObjectResult><ETag>&quot;e&quot;</ETag></CopyObjectResult>")
     reply = direct(Session(done)).ask("copy_object", "examplebucket", "k", source)
     assert reply is not None
@@ -101,3 +104,8 @@ def test_without_credentials_the_client_says_so() -> None:
 
     one = Direct(Session(Answer(200)), lambda _bucket: PLACE, nobody)
     assert one.ask("head_object", "examplebucket", "k", {}) is None
+
+
+def test_who_signs_tells_no_secrets() -> None:
+    assert WHO.secret_key not in repr(WHO)
+    assert "token" not in repr(Credentials("a", "b", "token of a session"))

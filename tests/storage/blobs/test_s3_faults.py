@@ -4,7 +4,7 @@ import os
 import socket
 import tracemalloc
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
@@ -13,7 +13,7 @@ from unittest.mock import patch
 import pytest
 
 from storage.blobs.clients import Limits
-from storage.blobs.s3 import S3Blobs
+from storage.blobs.s3 import S3Blobs, open_bucket
 from storage.errors import AlreadyExists, Forbidden, NotFound, SourceChanged, Unavailable
 from storage.protocols import BLOCK
 from tests.serving import serving
@@ -226,6 +226,41 @@ def test_a_server_that_does_not_know_ranges_is_not_believed() -> None:
     script = Script(Say(200, WHOLE, {"ETag": ETAG}))
     with script.bucket() as blobs, pytest.raises(Unavailable, match="ranges"):
         b"".join(blobs.read("k", start=5, length=5))
+
+
+@pytest.mark.parametrize(
+    ("told", "body"),
+    [("bytes 5-7/50", b"567"), ("bytes 5-12/50", b"56789012"), ("bytes 5-9/50", b"567"), ("", b"")],
+)
+def test_less_or_more_than_was_asked_for_is_not_believed(told: str, body: bytes) -> None:
+    script = Script(Say(206, body, {"ETag": ETAG, "Content-Range": told}))
+    with script.bucket() as blobs, pytest.raises(Unavailable):
+        b"".join(blobs.read("k", start=5, length=5))
+
+
+def test_a_range_that_ends_with_its_object_is_whole() -> None:
+    script = Script(Say(206, b"567", {"ETag": ETAG, "Content-Range": "bytes 5-7/8"}))
+    with script.bucket() as blobs:
+        assert b"".join(blobs.read("k", start=5, length=5)) == b"567"
+
+
+ASKING: list[Callable[[S3Blobs], object]] = [
+    lambda blobs: blobs.head("k"),
+    lambda blobs: blobs.put("k", b""),
+    lambda blobs: blobs.sign("k", expires_s=60),
+    lambda blobs: list(blobs.list("")),
+]
+
+
+@pytest.mark.parametrize("asking", ASKING)
+def test_an_installation_that_knows_nobody_is_unavailable(
+    asking: Callable[[S3Blobs], object],
+) -> None:
+    ambient = {name: value for name, value in SIMULATED.items() if "_KEY" not in name}
+    with patch.dict(os.environ, ambient, clear=True):
+        for url in ("s3://b?profile=absent", "s3://b?endpoint=http://127.0.0.1:9"):
+            with pytest.raises(Unavailable):
+                asking(open_bucket(url, Limits(0.1, 0.1, 1, 1)))
 
 
 def test_a_large_part_passes_through_little_memory() -> None:

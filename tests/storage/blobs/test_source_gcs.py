@@ -109,3 +109,11 @@ def test_without_credentials_it_may_work_later(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("CLOUDSDK_CONFIG", "/nonexistent")
     with pytest.raises(Unavailable):
         GcsSource("b", "k", lambda: Connection(Server(), Limits())).head()
+
+
+@pytest.mark.parametrize(("key", "bucket"), [("..", "staging"), (".", "staging"), ("k", "..")])
+def test_names_do_not_climb(gcs: Gcs, connection: Connection, key: str, bucket: str) -> None:
+    with pytest.raises(Unprocessable) as caught:
+        source(connection, key, bucket).head()
+    assert caught.value.code == "source_not_found"
+    assert gcs.asked == []

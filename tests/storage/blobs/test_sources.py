@@ -281,3 +281,8 @@ def test_a_cloud_bucket_is_the_same_at_any_key() -> None:
     assert same_bucket("S3://data/elsewhere", store)  # type: ignore[arg-type]
     assert not same_bucket("s3://data2/prefix/k", store)  # type: ignore[arg-type]
     assert not same_bucket("gs://data/prefix/k", store)  # type: ignore[arg-type]
+
+
+def test_an_access_point_is_no_bucket(sources: Sources) -> None:
+    with pytest.raises(Invalid):
+        sources.open("s3://arn:aws:s3:us-east-1:123456789012:accesspoint:replica/k")

@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, ProgrammingError
 
+from config.settings import SettingsError
 from storage.catalog import Catalog, Tx, bundles, heads, now_us, segments, todo, visibility
 from storage.errors import Unavailable
 from storage.model import FQID, Todo
@@ -302,3 +303,18 @@ def test_a_time_is_that_of_after_the_lock(server: Catalog) -> None:
 def test_a_misspelled_statement_is_not_tried_again(server: Catalog) -> None:
     with pytest.raises(ProgrammingError), server.read() as tx:
         tx.execute(text("SELECT nothing FROM nowhere"))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgres://me:hush@host/db",
+        "postgresql://me:hush@host/db",
+        "postgresql+psycopg://me:hush@host:port/db",
+        "postgresql+psycopg:/me:hush@host",
+    ],
+)
+def test_a_url_that_names_no_server_is_refused_and_not_repeated(url: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        Catalog(url)
+    assert "hush" not in str(caught.value)

@@ -22,11 +22,14 @@ class FakeEngine:
     bulk: Callable[[list[dict[str, Any]]], Reply] = lambda lines: (200, stored(lines))
     search: Callable[[list[dict[str, Any]]], Reply] = lambda lines: (200, {})
     requests: list[str] = field(default_factory=list)
+    options: list[str] = field(default_factory=list)
+    """What stood behind the path of each of them."""
     sizes: list[int] = field(default_factory=list)
     url: str = ""
 
     def answer(self, method: str, path: str, body: bytes) -> Reply:
         self.requests.append(f"{method} {path.partition('?')[0]}")
+        self.options.append(path.partition("?")[2])
         if "/_alias" in path:
             base = self.generation.partition("-words")[0]
             return 200, {self.generation: {"aliases": {base: {}}}}

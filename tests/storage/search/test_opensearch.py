@@ -223,3 +223,29 @@ def test_a_url_that_names_no_engine_stops_the_start(url: str) -> None:
 )
 def test_a_url_names_an_engine_without_asking_it(url: str) -> None:
     assert open_index(url, "aws", time_limit_s=1.0, field_limit=9)
+
+
+@pytest.mark.parametrize("said", [{}, {"status": "ok"}, "welcome", []])
+def test_what_is_no_answer_of_an_engine_is_an_outage(
+    fake: FakeEngine, index: OpenSearchIndex, said: Any
+) -> None:
+    fake.search = lambda lines: (200, said)
+    with pytest.raises(Unavailable):
+        index.search(MatchAll(), size=1)
+    fake.bulk = lambda lines: (200, said)
+    with pytest.raises(Unavailable):
+        index.write([made(1)])
+
+
+def test_every_search_forbids_the_engine_to_answer_in_part(
+    fake: FakeEngine, index: OpenSearchIndex
+) -> None:
+    nothing = {"timed_out": False, "hits": {"total": {"value": 0}, "hits": []}}
+    fake.search = lambda _: (200, nothing)
+    index.search(MatchAll(), size=1)
+    index.get("u1", VERSION)
+    list(index.held())
+    asked = zip(fake.requests, fake.options, strict=True)
+    searches = [options for request, options in asked if request.endswith("/_search")]
+    assert len(searches) == 3
+    assert all("allow_partial_search_results=false" in options for options in searches)

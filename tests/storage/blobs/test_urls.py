@@ -1,0 +1,56 @@
+"""Bucket URLs of clouds, and endpoints as clients call them."""
+
+from unittest.mock import patch
+
+import pytest
+
+from config.settings import SettingsError
+from storage.blobs.clients import Limits
+from storage.blobs.gcs_client import Connection as GcsConnection
+from storage.blobs.gcs_client import Server as GcsServer
+from storage.blobs.s3 import open_bucket
+from storage.blobs.urls import as_called, taken_apart
+from tests.storage.blobs.backend_s3 import SIMULATED
+
+LIMITS = Limits(0.1, 0.1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "s3://key:hush@bucket",
+        "s3://bucket?endpoint=https://key:hush@s3.example",
+        "s3://bucket?public=https://hush@s3.example",
+        "s3://bucket?secret_key=hush",
+        "s3://bucket?endpoint=hush",
+    ],
+)
+def test_what_may_be_a_secret_is_refused_and_not_repeated(url: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        taken_apart(url, "s3", frozenset({"endpoint", "public"}))
+    assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("told", "called"),
+    [
+        ("https://s3.Example:443", "https://s3.example"),
+        ("http://s3.example:80/Bucket", "http://s3.example/Bucket"),
+        ("http://s3.example:443", "http://s3.example:443"),
+        ("http://[::1]:80", "http://[::1]"),
+        ("http://[fe80::80]", "http://[fe80::80]"),
+    ],
+)
+def test_an_endpoint_is_called_as_all_clients_call_it(told: str, called: str) -> None:
+    assert as_called(told) == called
+
+
+def test_signed_urls_name_no_port_that_clients_leave_out_of_what_is_signed() -> None:
+    with patch.dict("os.environ", SIMULATED):
+        near = open_bucket("s3://b?endpoint=https://s3.Example:443", LIMITS)
+        public = open_bucket("s3://b?endpoint=http://x&public=https://s3.Example:443/", LIMITS)
+        for bucket in (near, public):
+            assert bucket.sign("k", expires_s=9).startswith("https://s3.example/b/k?")
+    server = GcsServer("http://gcs.Example:80", "https://Gcs.Example:443")
+    with patch.dict("os.environ", {"GOOGLE_APPLICATION_CREDENTIALS": ""}):
+        assert GcsConnection(server, LIMITS).public == "https://gcs.example"

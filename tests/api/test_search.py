@@ -1,4 +1,5 @@
 import json
+from typing import Any
 
 import pytest
 
@@ -72,3 +73,119 @@ def test_tombstoned_bundles_vanish(found, client, drain) -> None:
     client.delete(path, json={"reason": "x"}, headers={"Authorization": "Bearer ingest"})
     drain()
     assert found({}).json["total_hits"] == 2
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("", "replica"),
+        ("replica=azure", "replica"),
+        ("replica=aws&output_format=long", "output_format"),
+        ("replica=aws&per_page=0", "per_page"),
+        ("replica=aws&per_page=501", "per_page"),
+        ("replica=aws&per_page=ten", "per_page"),
+        ("replica=aws&output_format=raw&per_page=11", "per_page"),
+        ("replica=aws&output_format=raw&per_page=0", "per_page"),
+    ],
+)
+def test_a_bad_parameter_is_named(found, query: str, said: str) -> None:
+    answer = found({}, path=f"/v1/search?{query}")
+    assert (answer.status_code, answer.json["code"]) == (400, "illegal_arguments")
+    assert said in answer.json["detail"]
+
+
+@pytest.mark.parametrize(
+    "query", ["per_page=500", "output_format=raw&per_page=10", "OUTPUT=x&per_page=1&per_page=0"]
+)
+def test_limits_themselves_are_allowed_and_unknown_parameters_ignored(found, query: str) -> None:
+    assert found({}, path=f"/v1/search?replica=aws&{query}").status_code in (200, 206)
+
+
+@pytest.mark.parametrize("body", [{}, {"es_query": []}, {"es_query": {}, "size": 3}, []])
+def test_a_body_is_a_query_and_nothing_else(client, body) -> None:
+    answer = client.post("/v1/search?replica=aws", json=body)
+    assert (answer.status_code, answer.json["code"]) == (400, "illegal_arguments")
+
+
+def nested(depth: int) -> dict[str, Any]:
+    query: dict[str, Any] = {"match_all": {}}
+    for _ in range(depth):
+        query = {"bool": {"must": [query]}}
+    return query
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ({"query": {"nonsense": {}}}, "nonsense"),
+        ({"query": {"match_all": {}}, "size": 3}, "size"),
+        ({"query": {"term": {"a": ["b"]}}}, "term"),
+        ({"query": {"terms": {"a": {"index": "users", "id": "1", "path": "p"}}}}, "terms"),
+        ({"query": {"regexp": {"a": "(" * 3}}}, "regexp"),
+        ({"query": {"script": {"script": "1"}}}, "script"),
+        ({"query": {"bool": {"must": [{"match_all": {}}] * 1100}}}, "16384"),
+        (nested(21), "20"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_with_the_reason(found, query, said: str) -> None:
+    answer = found(query)
+    assert (answer.status_code, answer.json["code"]) == (400, "elasticsearch_bad_request")
+    told = answer.json["detail"] + json.dumps(answer.json["errors"])
+    assert said in told
+
+
+@pytest.mark.parametrize(
+    "query", [{}, {"query": {"match_all": {}}}, {"match_all": {}}, {"bool": {}}]
+)
+def test_the_forms_that_match_everything(found, query) -> None:
+    assert found(query).json["total_hits"] == 3
+
+
+def test_raw_pages_hold_ten_unless_told_otherwise_and_numbers_are_exact(depositor, client) -> None:
+    written = '{"exact":9007199254740993,"huge":123456789012345678901234567890,"tenth":0.10}'
+    source = depositor.stage(written.encode(), "n.json", "application/json")
+    depositor.put_file(uuid_of(0x200), source=source)
+    depositor.drain()
+    entry = {"uuid": uuid_of(0x200), "version": VERSION, "name": "n.json", "indexed": True}
+    for number in range(1, 12):
+        depositor.put_bundle(uuid_of(number), [entry])
+    depositor.drain()
+    page = client.post("/v1/search?replica=aws&output_format=raw", json={"es_query": {}})
+    assert (page.status_code, len(page.json["results"])) == (206, 10)
+    assert b'"exact":9007199254740993,"huge":123456789012345678901234567890' in page.data
+    assert "output_format=raw" in page.headers["Link"]
+    assert page.headers["X-OpenAPI-Paginated-Content-Key"] == "results"
+    last = client.post(path_of(page), json={"es_query": {}})
+    assert (last.status_code, len(last.json["results"]), "Link" in last.headers) == (200, 1, False)
+
+
+def path_of(page) -> str:
+    return page.headers["Link"].partition(">")[0].removeprefix("<http://localhost")
+
+
+def test_a_pointer_that_was_tampered_with_is_refused(found) -> None:
+    path = path_of(found({}, path="/v1/search?replica=aws&per_page=2"))
+    base, _, pointer = path.partition("search_after=")
+    flipped = ("A" if pointer[0] != "A" else "B") + pointer[1:]
+    for bad in (flipped, pointer[:-4], "", "x", pointer + "A"):
+        answer = found({}, path=f"{base}search_after={bad}")
+        assert (answer.status_code, answer.json["code"]) == (400, "illegal_token"), bad
+    assert (
+        found({}, path=path.replace("per_page=2", "output_format=raw&per_page=2")).status_code
+        == 400
+    )
+    assert found({}, path=path.replace("per_page=2", "per_page=1")).status_code == 200
+
+
+def test_a_walk_goes_on_while_bundles_come_and_go(found, depositor, client) -> None:
+    page = found({}, path="/v1/search?replica=aws&per_page=1")
+    seen = [one["bundle_fqid"] for one in page.json["results"]]
+    entry = {"uuid": uuid_of(0x101), "version": VERSION, "name": "donor.json", "indexed": True}
+    depositor.put_bundle(uuid_of(9), [entry], version="2026-09-01T000000.000000Z")
+    gone = f"/v1/bundles/{uuid_of(2)}?replica=aws"
+    client.delete(gone, json={"reason": "x"}, headers={"Authorization": "Bearer ingest"})
+    depositor.drain()
+    while "Link" in page.headers:
+        page = found({}, path=path_of(page))
+        seen += [one["bundle_fqid"] for one in page.json["results"]]
+    assert [fqid.partition(".")[0] for fqid in seen] == [uuid_of(3), uuid_of(1)]

@@ -39,14 +39,14 @@ def of_event(event: Event, document: Mapping[str, Any]) -> bytes:
 
 def of_purged(event: Event) -> bytes:
     """The line of an event whose bundle was removed for good: that it happened, no more."""
+    return dump(about(event))
+
+
+def about(event: Event) -> dict[str, Any]:
+    """All that is left of a document when its bundle was removed for good."""
     uuid, version = event.fqid
-    return dump(
-        {
-            "event_type": event.type,
-            "bundle_info": {"uuid": uuid, "version": version},
-            "uuid": uuid,
-        }
-    )
+    bundle_info = {"uuid": uuid, "version": version}
+    return {"event_type": event.type, "bundle_info": bundle_info, "uuid": uuid}
 
 
 def joined(key: JournalKey, found: Sequence[Numbered], lines: Sequence[bytes]) -> Text:

@@ -1,5 +1,7 @@
 """Replays: one subscription is told of a window of events once more, or for the first time.
 
+What happened to a bundle before it was purged is not told any more; its DELETE is, by what is left.
+
 Deliveries of a replay are made like those of matching, with ids of their own: an event told again
 is another event to all that keeps deliveries apart, made of the replay and the event.
 """
@@ -10,13 +12,23 @@ from dataclasses import replace
 
 import orjson
 
-from pipelines import events_feed, loading, matching, repeating, topics
+from pipelines import events_feed, lines, loading, matching, repeating, topics
 from pipelines.copying import Beat
 from pipelines.events_feed import Window
 from pipelines.flow import Step
 from pipelines.questions import Questions
 from pipelines.repeating import Repeatable
-from storage.catalog import Tx, deliveries, events, feeds, heads, replays, subscriptions, todo
+from storage.catalog import (
+    Tx,
+    deliveries,
+    events,
+    feeds,
+    heads,
+    now_us,
+    replays,
+    subscriptions,
+    todo,
+)
 from storage.catalog.deliveries import NewDelivery
 from storage.catalog.replays import Replay
 from storage.catalog.subscriptions import Subscription
@@ -24,6 +36,8 @@ from storage.errors import Conflict, NotFound
 from storage.model import Claim, Event, Todo
 from storage.stores import Stores
 
+FORGOTTEN = 1_000
+"""Replays that one look forgets."""
 CHUNK = 50
 """Events of one claim: each may want a document of its own."""
 
@@ -71,6 +85,12 @@ def find(stores: Stores, own: Subscription, ident: str) -> Replay:
     return found
 
 
+def expire(stores: Stores, *, keep_s: float) -> None:
+    """Forget replays that ended so long ago."""
+    with stores.catalog.write() as tx:
+        replays.expire(tx, now_us(tx) - int(keep_s * 1e6), limit=FORGOTTEN)
+
+
 def replay(stores: Stores, claim: Claim, beat: Beat) -> tuple[Todo, ...]:
     """Tell of the next few events, and record how far it came, as one."""
     with stores.catalog.read() as tx:
@@ -78,12 +98,10 @@ def replay(stores: Stores, claim: Claim, beat: Beat) -> tuple[Todo, ...]:
         found = feeds.span(tx, one.replica, one.next_seq, one.end_seq, limit=CHUNK)
         gone = feeds.purged(tx, {each.event.fqid for each in found})
         asking = _live(tx, one)
-    told = found if asking is not None else []
     made = [
         (again, list(_evaluated(stores, asking, each.event, again, beat)))
-        for each in told
-        if asking is not None and each.event.fqid not in gone
-        for again in [_again(one, each.event)]
+        for each, again in ((each, _again(one, each.event)) for each in found)
+        if asking is not None and (each.event.fqid not in gone or each.event.type == "DELETE")
     ]
     following = found[-1].seq + 1 if found else one.end_seq
     ended = asking is None or following >= one.end_seq
@@ -119,7 +137,11 @@ def _again(one: Replay, event: Event) -> Event:
 def _evaluated(
     stores: Stores, asking: Questions, event: Event, again: Event, beat: Beat
 ) -> Iterator[NewDelivery]:
-    document = loading.document(stores, event.replica, event.bundle_id, beat)
+    document = (
+        lines.about(event)
+        if event.type == "DELETE"
+        else loading.document(stores, event.replica, event.bundle_id, beat)
+    )
     return matching.evaluate(
         asking,
         again,

@@ -78,8 +78,9 @@ def lock(tx: Tx, replica: Replica) -> None:
 
 def covered(tx: Tx, replica: Replica) -> int:
     """The last number that is journalled; 0 when none is."""
-    query = "SELECT max(last_seq) FROM journals WHERE replica = :replica AND state = 'current'"
-    return int(tx.execute(sql(query), {"replica": replica}).scalar_one() or 0)
+    where = "replica = :replica AND state = 'current' ORDER BY last_seq DESC LIMIT 1"
+    found = _journals(tx, where, {"replica": replica})
+    return found[0].last if found else 0
 
 
 def begun(tx: Tx, replica: Replica, first: int) -> Journal | None:
@@ -144,6 +145,8 @@ def record(
 
 def _point(tx: Tx, replica: Replica, places: Sequence[Place]) -> None:
     columns: bulk.Columns = {
+        # A column, though always the same: the number alone would not lead to the index.
+        "replica": ("text", [replica] * len(places)),
         "seq": ("bigint", [place.seq for place in places]),
         "place": ("bigint", [place.offset for place in places]),
         "size": ("bigint", [place.size for place in places]),
@@ -151,9 +154,9 @@ def _point(tx: Tx, replica: Replica, places: Sequence[Place]) -> None:
     source, parameters = bulk.derived(tx, "fresh", columns)
     pointed = text(
         f"UPDATE events SET byte_offset = fresh.place, byte_size = fresh.size FROM {source}"
-        " WHERE events.replica = :replica AND events.seq = fresh.seq"
+        " WHERE events.replica = fresh.replica AND events.seq = fresh.seq"
     )
-    tx.execute(pointed, {**parameters, "replica": replica})
+    tx.execute(pointed, parameters)
 
 
 def end(tx: Tx, gone: Iterable[Journal]) -> None:

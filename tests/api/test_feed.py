@@ -29,14 +29,18 @@ Make = Callable[..., Flask]
 
 
 @pytest.fixture
-def make(settings, stores, chains) -> Make:
+def make(settings, stores, chains) -> Iterator[Make]:
     """An application like the others, with settings of its own."""
 
     def made(**more: Any) -> Flask:
-        own = replace(settings, **more)
+        own = replace(settings, **{"feed_heartbeat_s": 0.1} | more)
         return create_app(own, stores, chains=chains, verify=verify)
 
-    return made
+    yield made
+    # Their readers left; they notice with the next heartbeat.
+    for thread in threading.enumerate():
+        if "process_request_thread" in thread.name:
+            thread.join(10)
 
 
 def happen(stores: Stores, count: int = 1, *, numbered: bool = True) -> list[str]:

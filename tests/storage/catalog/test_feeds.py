@@ -1,0 +1,104 @@
+"""Feeds, windows and journals of many events are read by index, at once."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy import event, text
+
+from storage.catalog import Catalog, Tx, events, feeds, journals
+from storage.model import FQID
+from tests.storage.catalog.plans import plans_of
+
+EVENTS = 100_000
+EACH = 100
+"""Events of one journal."""
+
+_NUMBERS = "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < :most)"
+_EVENTS = (
+    "INSERT INTO events (id, replica, type, uuid, version, bundle_id, at_us, seq, seq_us,"
+    f" byte_offset, byte_size) {_NUMBERS} SELECT 'e' || n, CASE n % 2 WHEN 0 THEN 'aws' ELSE 'gcp'"
+    " END, 'CREATE', 'u' || n, 'v', n, n, (n + 1) / 2, n * 10, 0, 9 FROM n"
+)
+_JOURNALS = (
+    "INSERT INTO journals (replica, first_seq, last_seq, generation, tier, state, size, at_us)"
+    f" {_NUMBERS} SELECT 'aws', (n - 1) * {EACH} + 1, n * {EACH}, 0, 3, 'current', 9, n FROM n"
+)
+
+
+@pytest.fixture
+def filled(catalog: Catalog) -> Iterator[Catalog]:
+    with catalog.write() as tx:
+        tx.execute(text(_EVENTS), {"most": EVENTS})
+        tx.execute(text(_JOURNALS), {"most": EVENTS // 2 // EACH})
+    return catalog
+
+
+ACTS: dict[str, tuple[Callable[[Tx], Any], str]] = {
+    "span": (lambda tx: feeds.span(tx, "aws", 40_000, 40_100, limit=1000), "uq_events_replica_seq"),
+    "newest": (lambda tx: feeds.newest(tx, "aws"), "uq_events_replica_seq"),
+    "first from": (
+        lambda tx: feeds.first_from(tx, "aws", 500_000),
+        "ix_events_replica_seq_us_seq",
+    ),
+    "purged": (lambda tx: feeds.purged(tx, [FQID("u7", "v")]), "events"),
+    "covered": (lambda tx: journals.covered(tx, "aws"), "ix_journals_current"),
+    "page": (
+        lambda tx: journals.page(tx, "aws", 40_000, 50_000, limit=11),
+        "ix_journals_current",
+    ),
+    "current": (lambda tx: journals.current(tx, "aws", 77, 77), "ix_journals_current"),
+    "oldest": (lambda tx: journals.oldest(tx, "aws", 3, limit=16), "ix_journals_tier"),
+    "aged": (lambda tx: journals.aged(tx, "aws", 0, limit=9), "ix_journals_other"),
+    "begun": (lambda tx: journals.begun(tx, "aws", 50_001), "journals"),
+    "others": (lambda tx: journals.others(tx, "aws", 77), "journals"),
+    "point": (
+        lambda tx: journals._point(tx, "aws", [journals.Place(7, 1, 2), journals.Place(8, 3, 4)]),
+        "uq_events_replica_seq",
+    ),
+}
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_many_events_and_journals_are_read_by_their_indexes(filled: Catalog, act: str) -> None:
+    did, index = ACTS[act]
+    plans = sqlite_plans(filled, did) if filled.sqlite else plans_of(filled, did)
+    plan = "\n".join(plans)
+    assert index in plan, plan
+    for whole in ("SCAN events", "SCAN journals", "Seq Scan on events", "Seq Scan on journals"):
+        assert whole not in plan, plan
+    began = time.perf_counter()
+    with filled.write() as tx:
+        did(tx)
+    assert time.perf_counter() - began < 0.2
+
+
+def sqlite_plans(catalog: Catalog, act: Callable[[Tx], object]) -> list[str]:
+    """How SQLite would run the statements of a call."""
+    said: list[tuple[str, Any]] = []
+
+    def listen(_c: Any, _k: Any, statement: str, parameters: Any, *_: Any) -> None:
+        said.append((statement, parameters))
+
+    with catalog.write() as tx:
+        event.listen(tx, "before_cursor_execute", listen)
+        act(tx)
+        event.remove(tx, "before_cursor_execute", listen)
+        return [
+            "\n".join(str(row[3]) for row in tx.exec_driver_sql(f"EXPLAIN QUERY PLAN {one}", given))
+            for one, given in said
+        ]
+
+
+def test_the_sequencer_numbers_by_index_behind_many_events(filled: Catalog) -> None:
+    with filled.write() as tx:
+        for place in range(50):
+            events.append(tx, "TOMBSTONE", "aws", FQID(f"u{place}", "v"), 1)
+    began = time.perf_counter()
+    with filled.write() as tx:
+        assert events.number(tx) == 50
+    assert time.perf_counter() - began < 0.5
+    with filled.read() as tx:
+        fresh = feeds.span(tx, "aws", EVENTS // 2 + 1, limit=100)
+    assert [one.seq for one in fresh] == list(range(EVENTS // 2 + 1, EVENTS // 2 + 51))

@@ -33,7 +33,7 @@ def _tell(stores: Stores, claim: Claim, beat: Beat, kind: SubscriptionType) -> t
             raise NotFound(f"There is no event {claim.todo.ref}.")
         stored = matching.known(stores.catalog, tx, flow.replica_of(claim.todo), kind)
     recorded = 0
-    for batch, is_last in _batches(_evaluate(stores, event, stored, beat) if stored else ()):
+    for batch, is_last in batches(_evaluate(stores, event, stored, beat) if stored else ()):
         with stores.catalog.write() as tx:
             recorded += matching.record(tx, batch, event, request_id=claim.request_id)
             if is_last:
@@ -43,7 +43,7 @@ def _tell(stores: Stores, claim: Claim, beat: Beat, kind: SubscriptionType) -> t
     return ()
 
 
-def _batches(found: Iterable[NewDelivery]) -> Iterator[tuple[list[NewDelivery], bool]]:
+def batches(found: Iterable[NewDelivery]) -> Iterator[tuple[list[NewDelivery], bool]]:
     """Bounded lists of them, and whether that was the last; the last may be empty."""
     batch, characters = list[NewDelivery](), 0
     for delivery in found:

@@ -1,6 +1,7 @@
 """Migrations on catalogs that are in use: nothing is lost, nobody migrates twice, nobody waits for
 long without being told."""
 
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -136,6 +137,9 @@ def test_what_holds_up_those_who_use_a_large_table_says_so(server_blank_url: str
         said.clear()
         upgraded(catalog, script.revision)
         slow = [line for line in said if any(word in line for word in _HOLDS_UP)]
+        # Nobody uses yet what the same revision makes.
+        fresh = {found[1] for line in said if (found := re.search(r"CREATE TABLE (\w+)", line))}
+        slow = [line for line in slow if not re.search(rf"\bON ({'|'.join(fresh) or '-'})\b", line)]
         assert not slow or getattr(script.module, "locks", ""), f"{script.revision}: {slow}"
     catalog.close()
 

@@ -17,7 +17,6 @@ from storage.errors import StoreError
 from storage.model import REPLICAS
 from storage.stores import Stores
 
-
 log = logging.getLogger(__name__)
 
 

@@ -1,5 +1,7 @@
 """Test vectors of frozen formats: these values must never change."""
 
+import hashlib
+
 import orjson
 
 from pipelines import records
@@ -78,3 +80,9 @@ def test_record_of_a_tombstone() -> None:
     record = orjson.loads(records.of_tombstone(stone))
     assert (record["kind"], record["of"], record["reason"]) == ("tombstone", "bundle", "wrong")
     assert record["version"] == ""
+
+
+def test_the_digest_of_a_purge_marker() -> None:
+    whole = ["purge", "bundle", "u", "v", "r"]
+    told = hashlib.sha256(orjson.dumps(whole)).hexdigest()
+    assert records.purge_digest("bundle", "u", "v", "r") == told

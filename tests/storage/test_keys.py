@@ -146,3 +146,10 @@ def test_an_area_url_is_read_in_any_case_of_host_and_uuid() -> None:
         "/DATA/V1/AREA", "/data/v1/area"
     )
     assert keys.area_key(f"{url}/files/X", BASES) == f"areas/{UUID}/X"
+
+
+def test_the_mark_of_an_epoch() -> None:
+    name = f"00000000000000000007-{UUID}"
+    assert keys.epoch(name) == f"epochs/00000000000000000007-{UUID}"
+    assert keys.parse_epoch(keys.epoch(name)) == name
+    assert keys.parse_epoch(f"epochs/7-{UUID}") is None

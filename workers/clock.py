@@ -19,6 +19,7 @@ from pipelines import (
     epochs,
     journals,
     repeating,
+    replay,
     scrubbing,
     standing,
     sweeps,
@@ -134,8 +135,11 @@ class Clock:
             self._stores.notices.publish(topics.DELIVERIES)
 
     def forget(self) -> None:
-        """Forget deliveries that were settled long ago."""
+        """Forget deliveries, and replays, that were settled long ago."""
         standing.expire(self._stores, keep_s=self._settings.delivery_keep_days * _DAY_US / 1e6)
+        # An answer that is given again tells of its replay.
+        days = max(self._settings.delivery_keep_days, self._settings.idempotency_keep_days)
+        replay.expire(self._stores, keep_s=days * _DAY_US / 1e6)
 
     def mark(self) -> None:
         """Compare the catalog's epoch with the buckets', and begin another one."""

@@ -1,11 +1,13 @@
 """The live feed on real connections: nothing twice, nothing left out, whoever is restarted."""
 
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -245,3 +247,25 @@ def test_a_long_poll_asks_for_less_patience(make: Make) -> None:
 def test_what_is_not_numbered_is_not_told(make: Make, stores: Stores) -> None:
     happen(stores, 2, numbered=False)
     assert make().test_client().get(f"{FEED}?replica=aws&after=").json["events"] == []
+
+
+def test_the_reader_that_the_documentation_shows_sees_everything_once(
+    make: Make, stores: Stores
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
+    (shown,) = [
+        block
+        for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+        if "def follow" in block
+    ]
+    names: dict[str, Any] = {}
+    exec(shown, names)
+    first = happen(stores, 5)
+    with serving_app(make(wait_s=5.0)) as base:
+        reader = names["follow"](base)
+        seen = [next(reader) for _ in first]
+        later = happen(stores, 1)
+        assert next(reader)[0]["event_id"] == later[0]
+        # Whoever kept the last cursor goes on from there.
+        assert next(names["follow"](base, seen[-1][1]))[0]["event_id"] == later[0]
+    assert sorted(one["event_id"] for one, _ in seen) == sorted(first)

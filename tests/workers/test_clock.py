@@ -123,3 +123,22 @@ def test_deliveries_are_let_go_and_forgotten(
     assert [one.next_us is None for one in told(stores.catalog, subscription)] == [True, False]
     ours.forget()
     assert states(stores.catalog, subscription) == ["pending"]
+
+
+def test_numbered_events_are_to_be_journalled_and_readers_are_told(
+    settings: Settings, stores: Stores, broker: MemoryBroker
+) -> None:
+    ours = clock(settings, stores, broker)
+    ours.journal()
+    with stores.catalog.write() as tx:
+        assert todo.backlog(tx) == {}
+        events.append(tx, "CREATE", "gcp", FQID(new_uuid(), version()), 1)
+    with stores.notices.listen(topics.EVENTS) as listening:
+        ours.number()
+        assert listening.wait(1)
+        ours.number()
+        assert not listening.wait(0)
+    ours.journal()
+    with stores.catalog.read() as tx:
+        assert todo.backlog(tx) == {(Step.JOURNAL, "gcp"): 1}
+    assert settings.journal_s + settings.tick_s < 10 / 2, "listed within 10 s of the commit"

@@ -9,10 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import select
+from sqlalchemy.exc import IntegrityError
 
 from storage.catalog import bulk
 from storage.catalog.engine import Tx, sql
 from storage.catalog.schema import bundle_segments, entries, segments
+from storage.errors import Invalid
 
 Row = tuple[int, str, bool]
 """(file id, name, indexed) of one entry."""
@@ -94,13 +96,15 @@ def _write_entries(tx: Tx, idents: Sequence[int], runs: Sequence[Sequence[Row]])
         "indexed": ("boolean", [row[2] for row in rows]),
     }
     source, parameters = bulk.derived(tx, "fresh", columns)
-    tx.execute(
-        sql(
-            "INSERT INTO entries (segment_id, position, file_id, name, indexed)"
-            f" SELECT segment_id, position, file_id, name, indexed FROM {source}"
-        ),
-        parameters,
+    fresh = sql(
+        "INSERT INTO entries (segment_id, position, file_id, name, indexed)"
+        f" SELECT segment_id, position, file_id, name, indexed FROM {source}"
     )
+    try:
+        tx.execute(fresh, parameters)
+    except IntegrityError as error:
+        gone = "A file of the bundle was purged meanwhile."
+        raise Invalid(gone, code="file_missing") from error
 
 
 def of_bundle(tx: Tx, bundle_id: int) -> list[Kept]:

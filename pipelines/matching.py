@@ -95,12 +95,12 @@ def evaluate(
 
 def _asked(stored: Questions, event: Event, seen: Seen, steps: int) -> list[Candidate]:
     """The questions that an event may answer with yes, with those of their askers it concerns."""
-    candidates = stored.candidates(seen.document, steps=steps)
-    concerned = (
-        one._replace(askers=tuple(each for each in one.askers if _concerns(event, each)))
-        for one in candidates
-    )
-    return [one for one in concerned if one.askers]
+    asked = []
+    for question, certain, askers in stored.candidates(seen.document, steps=steps):
+        concerned = tuple([each for each in askers if _concerns(event, each)])
+        if concerned:
+            asked.append(Candidate(question, certain, concerned))
+    return asked
 
 
 def _found(
@@ -125,7 +125,7 @@ def _answered(
     accounts: Accounts,
     beat: Callable[[int], None],
 ) -> Iterator[Found]:
-    owners = {one: frozenset(each.owner for each in asking[one]) for one in asking}
+    owners = {one: frozenset([each.owner for each in asking[one]]) for one in asking}
     for verdict in verdicts(owners, seen, accounts, beat):
         if verdict.matches or verdict.failure is not None:
             told = (each for each in asking[verdict.question] if each.owner == verdict.owner)

@@ -78,6 +78,14 @@ class BundleVersion:
     parent: str | None = None
 
 
+class Link(NamedTuple):
+    """One item of a collection; a type that is no kind of ours names a fragment of a file."""
+
+    type: str
+    target: FQID
+    path: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Principal:
     """Who asks, as the verified token says; `None` stands for nobody wherever this is optional."""

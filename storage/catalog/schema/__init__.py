@@ -4,6 +4,12 @@ Text keys compare by byte (listings are in byte order), so PostgreSQL gets COLLA
 """
 
 from storage.catalog.schema.base import metadata
+from storage.catalog.schema.collecting import (
+    collection_segments,
+    collections,
+    link_segments,
+    owned,
+)
 from storage.catalog.schema.existing import (
     blob_replicas,
     blobs,
@@ -33,6 +39,8 @@ __all__ = [
     "bundle_segments",
     "bundles",
     "checkouts",
+    "collection_segments",
+    "collections",
     "condemned",
     "deliveries",
     "documents",
@@ -43,8 +51,10 @@ __all__ = [
     "heads",
     "journals",
     "leases",
+    "link_segments",
     "meta",
     "metadata",
+    "owned",
     "presence",
     "purge_replicas",
     "purges",

@@ -1,0 +1,222 @@
+"""Collections: versioned sets of links, each private to its owner."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Row, select, tuple_
+
+from storage.catalog import bulk, link_segments
+from storage.catalog.engine import Tx, execute_now, sql
+from storage.catalog.schema import collections, owned
+from storage.errors import NotFound
+from storage.model import FQID, Replica
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """A collection's row with all that its record needs but the links; `details` is JSON."""
+
+    id: int
+    fqid: FQID
+    digest: str
+    origin: Replica
+    owner: str
+    parent: str | None
+    name: str
+    description: str
+    details: str
+    event_id: str
+    created_us: int
+    published: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NewCollection:
+    """A collection about to be reserved; `runs` are its links."""
+
+    fqid: FQID
+    digest: str
+    origin: Replica
+    owner: str
+    parent: str | None
+    name: str
+    description: str
+    details: str
+    event_id: str
+    runs: Sequence[link_segments.Run]
+
+
+def _collection(row: Row[Any]) -> Collection:
+    return Collection(
+        id=row.id,
+        fqid=FQID(row.uuid, row.version),
+        digest=row.digest,
+        origin=row.origin,
+        owner=row.owner,
+        parent=row.parent,
+        name=row.name,
+        description=row.description,
+        details=row.details,
+        event_id=row.event_id,
+        created_us=row.created_us,
+        published=row.published_us is not None,
+    )
+
+
+def by_id(tx: Tx, ident: int) -> Collection:
+    """The row of a known id."""
+    row = tx.execute(select(collections).where(collections.c.id == ident)).first()
+    if row is None:
+        raise NotFound("There is no such collection any more.")
+    return _collection(row)
+
+
+def by_fqid(tx: Tx, fqid: FQID) -> Collection | None:
+    """The row of a version, published or not."""
+    query = select(collections).where(
+        collections.c.uuid == fqid.uuid, collections.c.version == fqid.version
+    )
+    row = tx.execute(query).first()
+    return None if row is None else _collection(row)
+
+
+def owner_of(tx: Tx, uuid: str) -> str | None:
+    """Whose uuid it is: that of whoever reserved its first version, for good."""
+    query = select(collections.c.owner).where(collections.c.uuid == uuid)
+    return tx.execute(query.limit(1)).scalar_one_or_none()
+
+
+def exists(tx: Tx, uuid: str) -> bool:
+    """Whether any published version of a uuid was ever there."""
+    query = select(collections.c.id).where(collections.c.uuid == uuid)
+    published = query.where(collections.c.published_us.is_not(None))
+    return tx.execute(published.limit(1)).first() is not None
+
+
+_RESERVE = (
+    "INSERT INTO collections (uuid, version, digest, origin, owner, parent, name, description,"
+    " details, event_id, created_us) VALUES (:uuid, :version, :digest, :origin, :owner, :parent,"
+    " :name, :description, :details, :event_id, :now) RETURNING *"
+)
+
+
+def reserve(tx: Tx, new: NewCollection) -> Collection:
+    """Insert the version with its links; the caller holds the head and saw that none exists."""
+    row = execute_now(
+        tx,
+        _RESERVE,
+        {
+            "uuid": new.fqid.uuid,
+            "version": new.fqid.version,
+            "digest": new.digest,
+            "origin": new.origin,
+            "owner": new.owner,
+            "parent": new.parent,
+            "name": new.name,
+            "description": new.description,
+            "details": new.details,
+            "event_id": new.event_id,
+        },
+    )
+    reserved = _collection(row.one())
+    link_segments.write(tx, reserved.id, new.runs)
+    return reserved
+
+
+_PUBLISH = "UPDATE collections SET published_us = :now WHERE id = :id AND published_us IS NULL"
+
+
+def publish(tx: Tx, ident: int) -> bool:
+    """Mark a reserved row published; False when it was before."""
+    return bool(execute_now(tx, _PUBLISH, {"id": ident}).rowcount)
+
+
+def reserved_before(tx: Tx, us: int, *, limit: int) -> list[FQID]:
+    """Reservations whose writer should have finished by now."""
+    query = select(collections.c.uuid, collections.c.version).where(
+        collections.c.published_us.is_(None), collections.c.created_us < us
+    )
+    rows = tx.execute(query.order_by(collections.c.created_us).limit(limit))
+    return [FQID(*row) for row in rows]
+
+
+def published_id(tx: Tx, fqid: FQID) -> int | None:
+    """The id of a published version, seen by readers or not."""
+    row = by_fqid(tx, fqid)
+    return None if row is None or not row.published else row.id
+
+
+def published_after(tx: Tx, after: FQID, *, before_us: int, limit: int) -> list[FQID]:
+    """Versions published before a moment, by uuid, then version, after a given one."""
+    place = tuple_(collections.c.uuid, collections.c.version)
+    query = select(collections.c.uuid, collections.c.version).where(
+        collections.c.published_us < before_us, place > (after.uuid, after.version)
+    )
+    rows = tx.execute(query.order_by(collections.c.uuid, collections.c.version).limit(limit))
+    return [FQID(row[0], row[1]) for row in rows]
+
+
+def own(tx: Tx, owner: str, fqid: FQID) -> None:
+    """Have a version on its owner's list, once; the caller holds the head."""
+    tx.execute(
+        sql(
+            "INSERT INTO owned (owner, uuid, version) VALUES (:owner, :uuid, :version)"
+            " ON CONFLICT DO NOTHING"
+        ),
+        {"owner": owner, "uuid": fqid.uuid, "version": fqid.version},
+    )
+
+
+_DISOWN = sql(
+    "DELETE FROM owned WHERE uuid = :uuid"
+    " AND owner = (SELECT owner FROM collections WHERE uuid = :uuid LIMIT 1)"
+)
+
+
+def disown(tx: Tx, uuid: str) -> None:
+    """Take a uuid with all its versions off its owner's list; the caller holds the head."""
+    tx.execute(_DISOWN, {"uuid": uuid})
+
+
+def listing(tx: Tx, owner: str, *, after: FQID | None, limit: int) -> list[FQID]:
+    """Somebody's live versions, in byte order of uuid and version: one range of one index."""
+    query = select(owned.c.uuid, owned.c.version).where(owned.c.owner == owner)
+    if after is not None:
+        query = query.where(tuple_(owned.c.uuid, owned.c.version) > (after.uuid, after.version))
+    rows = tx.execute(query.order_by(owned.c.uuid, owned.c.version).limit(limit))
+    return [FQID(row[0], row[1]) for row in rows]
+
+
+Target = tuple[str, FQID]
+"""What a link leads to: a kind and a version."""
+
+
+def seen(tx: Tx, replicas: Sequence[Replica], owner: str, targets: Sequence[Target]) -> set[Target]:
+    """Those of these that readers of one of the replicas see; of collections only the owner's. One
+    query for each replica."""
+    if not targets:
+        return set()
+    order = sorted(set(targets))
+    columns: bulk.Columns = {
+        "kind": ("text", [kind for kind, _ in order]),
+        "uuid": ("text", [fqid.uuid for _, fqid in order]),
+        "version": ("text", [fqid.version for _, fqid in order]),
+    }
+    source, parameters = bulk.derived(tx, "wanted", columns)
+    statement = sql(f"SELECT v.kind, v.uuid, v.version FROM {source} {_seen_of(tx)}")
+    return {
+        (row[0], FQID(row[1], row[2]))
+        for replica in replicas
+        for row in tx.execute(statement, {**parameters, "replica": replica, "owner": owner})
+    }
+
+
+def _seen_of(tx: Tx) -> str:
+    same = (
+        "v.kind = wanted.kind AND v.replica = :replica"
+        " AND v.uuid = wanted.uuid AND v.version = wanted.version"
+    )
+    theirs = "SELECT 1 FROM collections AS c WHERE c.id = v.id AND c.owner = :owner"
+    found = bulk.one_each(tx, "visible", "v", same)
+    return f"{found} WHERE v.kind <> 'collection' OR EXISTS ({theirs})"

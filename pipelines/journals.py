@@ -6,7 +6,7 @@ objects under its name, and record them; whoever comes after a death goes on wit
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 
 from pipelines import flow, lines, loading, placing
@@ -46,6 +46,8 @@ class Draft:
     lines: Sequence[bytes]
     tier: int
     instead: Sequence[Journal] = ()
+    gone: Set[FQID] | None = None
+    """What was purged when the lines were made; None for lines of journals that are there."""
 
     @property
     def span(self) -> tuple[int, int]:
@@ -93,7 +95,7 @@ def _gathered(stores: Stores, replica: Replica, beat: Beat) -> Draft | None:
         return None
     room = MAX_BYTES if begun is None else None
     written = _lines(stores, found, gone, beat, room=room)
-    return Draft(replica, found[: len(written)], written, tier=0)
+    return Draft(replica, found[: len(written)], written, tier=0, gone=gone)
 
 
 def _lines(
@@ -193,7 +195,9 @@ def _written(stores: Stores, draft: Draft, claim: Claim | None) -> tuple[Todo, .
     begun = _put(stores, draft, text)
     with stores.catalog.write() as tx:
         journals.lock(tx, draft.replica)
-        done = journals.record(tx, begun, text.places, size=len(text.data), instead=draft.instead)
+        done = not _outdated(tx, draft) and journals.record(
+            tx, begun, text.places, size=len(text.data), instead=draft.instead
+        )
         follow = _following(tx, begun) if done else ()
         if done:
             _finish(tx, claim, follow)
@@ -201,6 +205,13 @@ def _written(stores: Stores, draft: Draft, claim: Claim | None) -> tuple[Todo, .
         _give_up(stores, begun)
         raise Unavailable(f"The journal {begun.key} was overtaken.")
     return follow
+
+
+def _outdated(tx: Tx, draft: Draft) -> bool:
+    """Whether a bundle was purged after its line was made: the purge did not see this journal."""
+    if draft.gone is None:
+        return False
+    return not feeds.purged(tx, {each.event.fqid for each in draft.found}) <= draft.gone
 
 
 def _put(stores: Stores, draft: Draft, text: Text) -> Journal:
@@ -376,4 +387,4 @@ def _without_purged(stores: Stores, one: Journal) -> tuple[Todo, ...]:
     ]
     if fresh == kept:
         return ()
-    return _written(stores, Draft(one.replica, found, fresh, one.tier, [one]), None)
+    return _written(stores, Draft(one.replica, found, fresh, one.tier, [one], gone), None)

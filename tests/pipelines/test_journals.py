@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
@@ -11,12 +12,13 @@ from hypothesis import strategies as st
 
 from pipelines import events_feed, journals, lines, placing
 from pipelines.events_feed import Window
+from pipelines.flow import Step
 from pipelines.formats import us_of, version_at
 from storage import keys
-from storage.catalog import Tx, feeds
+from storage.catalog import Tx, feeds, todo
 from storage.catalog import journals as rows
-from storage.errors import NotFound
-from storage.model import REPLICAS
+from storage.errors import Lost, NotFound, Unavailable
+from storage.model import FQID, REPLICAS, Claim, Todo
 from storage.protocols import BlobInfo
 from storage.stores import Stores
 from tests.pipelines.happenings import (
@@ -32,6 +34,7 @@ from tests.pipelines.happenings import (
     walk,
     working,
 )
+from tests.pipelines.interleaving import play
 from workers.claims import work
 
 
@@ -383,3 +386,128 @@ def windowed(stores: Stores) -> Stores:
             happen(stores, "TOMBSTONE", fqids[0])
         tend(stores)
     return stores
+
+
+def _claim(stores: Stores, ref: str) -> Claim:
+    """Our hold on a row that is born for it."""
+    row = Todo(Step.JOURNAL, "aws", ref)
+    with stores.catalog.write() as tx:
+        todo.add(tx, [row])
+        held = todo.claim(tx, row, token=ref, lease_s=60, max_claims=5)
+    assert held is not None
+    return held
+
+
+def _still(_moved: int) -> None:
+    """Nobody waits for it."""
+
+
+def _orders(count: int, *, seed: int) -> list[list[str]]:
+    """Some of the ways in which moves of the three may follow each other."""
+    dice, orders = Random(seed), []
+    for _ in range(count):
+        order = ["gather"] * 12 + ["merge"] * 12 + ["purge"] * 24
+        dice.shuffle(order)
+        orders.append(order)
+    return orders
+
+
+def test_gathering_merging_and_purging_may_mix_in_any_order(
+    race_stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journals, "FAN", 2)
+    stores = race_stores
+    for seed, order in enumerate(_orders(40, seed=7)):
+        kept = make_bundle(stores, seed)
+        tend(stores)
+        gone = make_bundle(stores, seed)
+        number(stores)
+        gather, merge = _claim(stores, journals.GATHER), _claim(stores, journals.MERGE)
+
+        def purge(seen: Stores, gone: FQID = gone) -> None:
+            happen(seen, "DELETE", gone)
+            journals.rewrite(seen, gone, _still)
+
+        ends = play(
+            stores,
+            order,
+            {
+                "gather": lambda seen, claim=gather: journals.journal(seen, claim, _still),
+                "merge": lambda seen, claim=merge: journals.journal(seen, claim, _still),
+                "purge": purge,
+            },
+        )
+        for end in ends.values():
+            assert end is None or isinstance(end, tuple | Unavailable), end
+        _let_claims_go(stores)
+        if isinstance(ends["purge"], Unavailable):
+            journals.rewrite(stores, gone, _still)
+        assert documents_in(stores, gone) == []
+        tend(stores)
+        assert documents_in(stores, gone) == []
+        assert documents_in(stores, kept) != []
+        assert ids(walk(stores, per_page=10)) == ids(all_events(stores))
+        check_buckets(stores)
+
+
+def test_a_twin_whose_claim_was_lost_records_nothing_and_breaks_nothing(
+    stores: Stores,
+) -> None:
+    make_bundle(stores, 1)
+    number(stores)
+    lost = _claim(stores, journals.GATHER)
+    _let_claims_go(stores)
+    tend(stores)
+    before = held(stores, "aws")
+    with pytest.raises(Lost):
+        journals.journal(stores, lost, _still)
+    make_bundle(stores, 2)
+    number(stores)
+    with pytest.raises(Lost):
+        journals.journal(stores, lost, _still)
+    tend(stores)
+    assert set(before) < set(held(stores, "aws"))
+    assert ids(walk(stores)) == ids(all_events(stores))
+    check_buckets(stores)
+
+
+def test_a_copy_on_its_way_while_a_bundle_is_purged_does_not_stay(
+    race_stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journals, "FAN", 2)
+    stores = race_stores
+    dice = Random(11)
+    for seed in range(25):
+        gone = make_bundle(stores, seed)
+        number(stores)
+        copies = journals.journal(stores, _claim(stores, journals.GATHER), _still)
+        (row,) = (one for one in copies if one.step == Step.JOURNAL_COPY)
+        with stores.catalog.write() as tx:
+            copy = todo.claim(tx, row, token="c", lease_s=60, max_claims=5)
+        merge = _claim(stores, journals.MERGE)
+
+        def purge(seen: Stores, gone: FQID = gone) -> None:
+            happen(seen, "DELETE", gone)
+            journals.rewrite(seen, gone, _still)
+
+        order = ["copy"] * 8 + ["merge"] * 10 + ["purge"] * 24
+        dice.shuffle(order)
+        ends = play(
+            stores,
+            order,
+            {
+                "copy": lambda seen, claim=copy: journals.copy(seen, claim, _still),
+                "merge": lambda seen, claim=merge: journals.journal(seen, claim, _still),
+                "purge": purge,
+            },
+        )
+        for end in ends.values():
+            assert end is None or isinstance(end, tuple | Unavailable | NotFound), end
+        _let_claims_go(stores)
+        if isinstance(ends["purge"], Exception):
+            journals.rewrite(stores, gone, _still)
+        if not isinstance(ends["copy"], Exception):
+            assert documents_in(stores, gone) == []
+        tend(stores)
+        assert documents_in(stores, gone) == []
+        check_buckets(stores)

@@ -5,7 +5,6 @@ anything but verbs under a path item, over siblings of `$ref`, over `anyOf` on a
 recursive bodies; a test holds that none of these appears.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import Any
@@ -34,6 +33,7 @@ left. While a replica is down the other one may serve its reads; `X-STORE-SERVED
 
 TAGS = {
     "bundles": "Versioned manifests of files.",
+    "collections": "Versioned, private sets of links to files, bundles, collections and metadata.",
     "files": "Versioned files, written by reference and read by redirect.",
     "search": "Bundles by their metadata.",
     "events": "What happened to bundles, in order: journals of the past and a live feed.",
@@ -43,7 +43,6 @@ TAGS = {
     "areas": "Staging of files for those without a bucket of their own.",
 }
 
-_PATH_PARAMETER = re.compile(r"{(\w+)}")
 _UUID_EXAMPLE = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
 
 
@@ -110,7 +109,7 @@ def _security(operation: Operation) -> list[dict[str, list[str]]]:
 def _path_parameters(operation: Operation) -> list[dict[str, Any]]:
     return [
         {"name": name, "in": "path", "required": True, "schema": _path_schema(name)}
-        for name in _PATH_PARAMETER.findall(operation.path)
+        for name in operation.path_parameters
     ]
 
 

@@ -14,7 +14,7 @@ from api.bodies import read_json
 from api.conditional import conditional
 from api.operation import Call, Operation
 from api.principal import identify
-from api.schemas.loading import load_body, load_path, load_query
+from api.schemas.loading import MISSING, load_body, load_path, load_query
 from api.services import Services
 from api.throttle import throttle
 from api.urls import external_base
@@ -41,10 +41,20 @@ def _call(operation: Operation, services: Services, path: Mapping[str, str]) -> 
     g.principal = principal.email if principal else None
     _check_beforehand(operation, services, principal)
     base = external_base(services.settings, request)
-    normal = load_path(path)
+    normal = load_path(_named(operation, path))
     query, body = _loaded(operation, services)
     require(principal, operation.name, services.settings)
     return Call(services, request, g.request_id, normal, query, body, principal, base)
+
+
+def _named(operation: Operation, path: Mapping[str, str]) -> Mapping[str, str]:
+    """The parameters of the path, which an alias may have in its query."""
+    missing = [name for name in operation.path_parameters if name not in path]
+    lacking = [name for name in missing if name not in request.args]
+    if lacking:
+        errors = {name: [MISSING] for name in lacking}
+        raise Invalid(f"Missing query parameter '{lacking[0]}'", errors=errors)
+    return {**path, **{name: request.args[name] for name in missing}}
 
 
 def _counted(services: Services) -> Principal | None:

@@ -4,6 +4,7 @@ The decorated function becomes an `Operation`; its name is the operation's name 
 specification, its docstring the summary.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -25,6 +26,8 @@ UNWRITING = ("post_search", "dry_run_subscription")
 SMALL_BODY = 1024 * 1024
 """Bytes that are plenty for every body but a manifest. Open operations read theirs from anybody,
 and JSON takes many times its size in memory."""
+
+PATH_PARAMETER = re.compile(r"{(\w+)}")
 
 MAX_KEY = 255
 """Characters of an Idempotency-Key."""
@@ -129,6 +132,11 @@ class Operation:
     """Query parameters that are taken from the body when the query has none."""
     body_from_query: tuple[str, ...] = ()
     """Body members that are taken from the query when the body has none."""
+
+    @property
+    def path_parameters(self) -> list[str]:
+        """Names of what the path holds, in their order."""
+        return PATH_PARAMETER.findall(self.path)
 
     @property
     def writes(self) -> bool:

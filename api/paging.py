@@ -35,12 +35,14 @@ class Cursors:
         sealed = FORMAT + self._mac(scope, payload) + payload
         return base64.urlsafe_b64encode(sealed).decode().rstrip("=")
 
-    def open(self, scope: Sequence[str], pointer: str) -> list[str]:
+    def open(
+        self, scope: Sequence[str], pointer: str, *, parameter: str = "search_after"
+    ) -> list[str]:
         """The position, or Invalid (`illegal_token`) when it is not a pointer into this listing."""
-        sealed = _decoded(pointer)
+        sealed = _decoded(pointer, parameter)
         head, payload = sealed[: 1 + MAC_BYTES], sealed[1 + MAC_BYTES :]
         if not hmac.compare_digest(head, FORMAT + self._mac(scope, payload)):
-            raise _illegal()
+            raise _illegal(parameter)
         position: list[str] = orjson.loads(payload)
         return position
 
@@ -49,23 +51,23 @@ class Cursors:
         return hmac.new(self.key, FORMAT + text, hashlib.sha256).digest()[:MAC_BYTES]
 
 
-def _decoded(pointer: str) -> bytes:
+def _decoded(pointer: str, parameter: str) -> bytes:
     if not 0 < len(pointer) <= MAX_POINTER or not pointer.isascii():
-        raise _illegal()
+        raise _illegal(parameter)
     try:
         padded = pointer + "=" * (-len(pointer) % 4)
         sealed = base64.b64decode(padded, altchars=b"-_", validate=True)
     except (binascii.Error, ValueError) as error:
-        raise _illegal() from error
+        raise _illegal(parameter) from error
     # Of all spellings of the same bytes only ours is a pointer.
     if base64.urlsafe_b64encode(sealed).decode().rstrip("=") != pointer:
-        raise _illegal()
+        raise _illegal(parameter)
     return sealed
 
 
-def _illegal() -> Invalid:
+def _illegal(parameter: str) -> Invalid:
     said = "This is no pointer into this listing"
-    return Invalid(said, code="illegal_token", errors={"search_after": [said]})
+    return Invalid(said, code="illegal_token", errors={parameter: [said]})
 
 
 def next_url(request: Request, base: str, changes: Mapping[str, str]) -> str:

@@ -20,7 +20,8 @@ class Step(StrEnum):
     INDEX = "index"  # ref: bundle fqid. Make search say what the catalog says.
     MATCH = "match"  # ref: event id. Record the deliveries of jmespath subscriptions.
     PERCOLATE = "percolate"  # ref: event id. The same for elasticsearch ones, once searchable.
-    BURY = "bury"  # ref: `<uuid>[.<version>]` of a bundle. Write a tombstone's record here.
+    # ref: `<uuid>[.<version>]` of a bundle, `collection:<uuid>`. Write a tombstone's record here.
+    BURY = "bury"
     MARK = "mark"  # ref: `<kind>:<uuid>[.<version>]`. Say in this bucket that it is purged.
     ERASE = "erase"  # ref: `<kind>:<fqid>`. Every bucket says so: remove its record from this one.
     FORGET = "forget"  # ref: `<kind>:<fqid>`. No bucket has it: remove it from the catalog.
@@ -42,6 +43,7 @@ FOLLOWS: Mapping[tuple[str, str], tuple[tuple[Step, str], ...]] = {
     # (what completed, of which kind): (what follows, in this replica or in every other one)
     ("publish", "file"): ((Step.SYNC, ELSEWHERE),),
     ("publish", "bundle"): ((Step.INDEX, HERE), (Step.MATCH, HERE), (Step.SYNC, ELSEWHERE)),
+    ("publish", "collection"): ((Step.SYNC, ELSEWHERE),),
     ("sync", "file"): (),
     ("sync", "bundle"): ((Step.INDEX, HERE), (Step.MATCH, HERE)),
     ("index", "bundle"): ((Step.PERCOLATE, HERE),),

@@ -12,9 +12,10 @@ import orjson
 
 from pipelines.formats import version_at
 from storage.catalog import bundles, files
+from storage.catalog.collections import Collection
 from storage.catalog.purges import Purge
 from storage.catalog.tombstones import Tombstone
-from storage.model import FQID, Checksums, Entry
+from storage.model import FQID, Checksums, Entry, Link
 
 FORMAT = "store-record/1"
 CONTENT_TYPE = "application/json"
@@ -43,6 +44,24 @@ def bundle_digest(creator_uid: int, rows: Iterable[tuple[str, FQID, bool]]) -> s
         f"{name}\0{file.uuid}\0{file.version}\0{indexed}" for name, file, indexed in rows
     )
     return _digest([creator_uid, *lines])
+
+
+def collection_digest(
+    owner: str, name: str, description: str, details: Mapping[str, Any], links: Iterable[Link]
+) -> str:
+    """The same for collections; the order of their links does not matter."""
+    lines = sorted(_line(link) for link in links)
+    return _digest([owner, name, description, details, lines])
+
+
+def _line(link: Link) -> list[str]:
+    """Type, uuid, version, and a path if there is one: an empty one names a whole document."""
+    return [link.type, *link.target, *([] if link.path is None else [link.path])]
+
+
+def details(value: Mapping[str, Any]) -> str:
+    """A collection's details as the catalog keeps them."""
+    return _dump(value).decode()
 
 
 def request_digest(value: Any) -> str:
@@ -121,6 +140,29 @@ def of_bundle(row: bundles.Reserved, manifest_json: bytes) -> bytes:
     )
     # The manifest is serialised once for the answer and the record.
     return head[:-1] + b',"manifest":' + manifest_json + b"}"
+
+
+def of_collection(row: Collection, links: Iterable[Link]) -> bytes:
+    """A collection's record, with all of its links."""
+    return _dump(
+        {
+            **_envelope("collection", row.fqid, row.digest, row.created_us, row.event_id),
+            "origin": row.origin,
+            "author": row.owner,
+            "owner": row.owner,
+            "parent": row.parent,
+            "name": row.name,
+            "description": row.description,
+            "details": orjson.Fragment(row.details),
+            "contents": [item(link) for link in links],
+        }
+    )
+
+
+def item(link: Link) -> dict[str, str]:
+    """A link as the specification shows it."""
+    shown = {"type": link.type, "uuid": link.target.uuid, "version": link.target.version}
+    return shown if link.path is None else {**shown, "path": link.path}
 
 
 def of_tombstone(row: Tombstone) -> bytes:

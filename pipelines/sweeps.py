@@ -4,14 +4,16 @@ Comparing is a merge of two sorted streams; repairing adds the ordinary to-do ro
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 from pipelines.flow import Step
 from storage import keys
+from storage.catalog import Tx, documents, heads, now_us, todo, uploads, visibility
 from storage.catalog import bundles as bundle_rows
-from storage.catalog import documents, heads, now_us, todo, uploads, visibility
+from storage.catalog import collections as collection_rows
 from storage.catalog import files as file_rows
 from storage.errors import NotFound
 from storage.model import FQID, REPLICAS, Replica, Todo
@@ -27,7 +29,27 @@ SETTLED_US = 120_000_000
 INDEXED_US = 5_000_000
 """The same of what was recorded only once it could be found: a page of the index may be older than
 the page of the catalog that it is compared with."""
-KINDS: tuple[keys.Kind, ...] = ("file", "bundle")
+KINDS = keys.KINDS
+
+
+class Rows(Protocol):
+    """What a sweep asks the catalog about one kind."""
+
+    def published_id(self, tx: Tx, fqid: FQID) -> int | None:
+        """The id of a published version, seen by readers or not."""
+
+    def published_after(self, tx: Tx, after: FQID, *, before_us: int, limit: int) -> list[FQID]:
+        """Versions published before a moment, by uuid, then version, after a given one."""
+
+    def reserved_before(self, tx: Tx, us: int, *, limit: int) -> list[FQID]:
+        """Reservations whose writer should have finished by now."""
+
+
+ROWS: Mapping[keys.Kind, Rows] = {
+    "file": file_rows,
+    "bundle": bundle_rows,
+    "collection": collection_rows,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,12 +165,11 @@ def _listed_blobs(stores: Stores, replica: Replica) -> Iterator[str]:
 def _bring(stores: Stores, kind: keys.Kind, replica: Replica, names: list[str]) -> None:
     if not names:
         return
-    rows = file_rows if kind == "file" else bundle_rows
     fqids = [FQID.parse(name) for name in names]
     with stores.catalog.write() as tx:
         heads.lock(tx, kind, [fqid.uuid for fqid in fqids])
         for fqid in fqids:
-            ident = rows.published_id(tx, fqid)
+            ident = ROWS[kind].published_id(tx, fqid)
             if ident is not None:
                 visibility.forget_record(tx, kind, ident, replica)
         # A row that is there already is left to its own time.
@@ -166,12 +187,11 @@ def _listed(stores: Stores, kind: keys.Kind, replica: Replica) -> Iterator[str]:
 
 def _known(stores: Stores, kind: keys.Kind) -> Iterator[str]:
     """Published versions by uuid, then version: a page at a time, no view held meanwhile."""
-    rows = file_rows if kind == "file" else bundle_rows
     after = FQID("", "")
     while True:
         with stores.catalog.read() as tx:
             settled = now_us(tx) - SETTLED_US
-            page = rows.published_after(tx, after, before_us=settled, limit=BATCH)
+            page = ROWS[kind].published_after(tx, after, before_us=settled, limit=BATCH)
         yield from map(str, page)
         if len(page) < BATCH:
             return
@@ -214,8 +234,9 @@ def reservations(stores: Stores, *, grace_s: float) -> int:
     with stores.catalog.read() as tx:
         before = now_us(tx) - int(grace_s * 1e6)
         rows = [
-            *(("file", fqid) for fqid in file_rows.reserved_before(tx, before, limit=BATCH)),
-            *(("bundle", fqid) for fqid in bundle_rows.reserved_before(tx, before, limit=BATCH)),
+            (kind, fqid)
+            for kind in KINDS
+            for fqid in ROWS[kind].reserved_before(tx, before, limit=BATCH)
         ]
     if rows:
         wanted = [Todo(Step.PUBLISH, REPLICAS[0], f"{kind}:{fqid}") for kind, fqid in rows]

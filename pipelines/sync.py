@@ -5,12 +5,14 @@ the record is. Every step may run twice, half, or beside its twin.
 """
 
 import time
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from pipelines import (
     blob_life,
+    collection_sync,
+    collections,
     copying,
     files,
     flow,
@@ -37,10 +39,9 @@ TOUCH_S = 60.0
 
 
 def sync(stores: Stores, claim: Claim, beat: Beat) -> tuple[Todo, ...]:
-    """Make one replica hold a file or a bundle that another one holds; `<kind>:<fqid>`."""
+    """Make one replica hold what another one holds; `<kind>:<fqid>`."""
     kind, _, name = claim.todo.ref.partition(":")
-    one = _sync_file if kind == files.KIND else _sync_bundle
-    return one(stores, claim, FQID.parse(name), beat)
+    return _SYNC[kind](stores, claim, FQID.parse(name), beat)
 
 
 def _sync_file(stores: Stores, claim: Claim, fqid: FQID, beat: Beat) -> tuple[Todo, ...]:
@@ -194,3 +195,10 @@ def _bring_files(stores: Stores, idents: Sequence[int], target: Replica, beat: B
             with stores.catalog.write() as tx:
                 purged = _reveal_files(tx, rows, target)
             purging.withdraw(stores, target, files.KIND, purged)
+
+
+_SYNC: Mapping[str, Callable[[Stores, Claim, FQID, Beat], tuple[Todo, ...]]] = {
+    files.KIND: _sync_file,
+    manifests.KIND: _sync_bundle,
+    collections.KIND: collection_sync.sync,
+}

@@ -88,14 +88,17 @@ def _hidden(tx: Tx, uuid: str, version: str | None) -> tuple[Todo, ...]:
 
 
 def write_record(stores: Stores, claim: Claim, _beat: Beat) -> tuple[Todo, ...]:
-    """Put a tombstone's record into one replica; `<uuid>` or `<uuid>.<version>`."""
-    uuid, _, version = claim.todo.ref.partition(".")
+    """Put a tombstone's record into one replica; `[<kind>:]<uuid>[.<version>]`, of a bundle when no
+    kind is named."""
+    named, _, grave = claim.todo.ref.rpartition(":")
+    kind = next((kind for kind in keys.KINDS if kind == named), KIND)
+    uuid, _, version = grave.partition(".")
     with stores.catalog.read() as tx:
-        stone = tombstones.find(tx, KIND, uuid, version)
+        stone = tombstones.find(tx, kind, uuid, version)
     if stone is None:
         raise NotFound(f"There is no tombstone {claim.todo.ref}.")
     replica = flow.replica_of(claim.todo)
-    key = keys.tombstone(KIND, uuid, version or None)
+    key = keys.tombstone(kind, uuid, version or None)
     same = placing.place(
         stores.replicas[replica],
         key,

@@ -30,6 +30,11 @@ SPECIFIED = {
     "put_file": ("put", "/files/{uuid}"),
     "get_file": ("get", "/files/{uuid}"),
     "head_file": ("head", "/files/{uuid}"),
+    "get_collections": ("get", "/collections"),
+    "put_collection": ("put", "/collections"),
+    "get_collection": ("get", "/collections/{uuid}"),
+    "patch_collection": ("patch", "/collections/{uuid}"),
+    "delete_collection": ("delete", "/collections/{uuid}"),
     "get_task": ("get", "/tasks/{task_id}"),
     "get_replication": ("get", "/replication"),
     "post_search": ("post", "/search"),
@@ -53,7 +58,14 @@ SPECIFIED = {
     "post_area": ("post", "/area/{uuid}"),
     "put_area_file": ("put", "/area/{uuid}/files/{filename}"),
 }
-PAGED = {"get_bundles_all", "get_bundle", "post_search", "get_deliveries", "get_events"}
+PAGED = {
+    "get_bundles_all",
+    "get_bundle",
+    "get_collections",
+    "post_search",
+    "get_deliveries",
+    "get_events",
+}
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from storage.catalog.purges import Purge
 from storage.catalog.tombstones import Tombstone
 from storage.errors import Damaged
 from storage.keys import MarkKey, RecordKey
-from storage.model import FQID, REPLICAS, Checksums, Replica
+from storage.model import FQID, REPLICAS, Checksums, Link, Replica
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,24 @@ class BundleRecord:
     creator_uid: int
     parent: str | None
     entries: tuple[tuple[str, FQID, bool], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionRecord:
+    """A collection as its record tells of it."""
+
+    fqid: FQID
+    digest: str
+    origin: Replica
+    author: str
+    event_id: str
+    created_us: int
+    owner: str
+    parent: str | None
+    name: str
+    description: str
+    details: Mapping[str, Any]
+    contents: tuple[Link, ...]
 
 
 def file(key: RecordKey, data: bytes) -> FileRecord:
@@ -82,6 +100,22 @@ def bundle(key: RecordKey, data: bytes) -> BundleRecord:
             entries=entries,
         )
     return _checked(found, records.bundle_digest(found.creator_uid, entries))
+
+
+def collection(key: RecordKey, data: bytes) -> CollectionRecord:
+    """The collection's record under this key."""
+    told = _told(data, "collection", key.fqid)
+    with _reading(str(key.fqid)):
+        contents = tuple(
+            Link(line["type"], FQID(line["uuid"], line["version"]), line.get("path"))
+            for line in told["contents"]
+        )
+        same = {name: told[name] for name in ("owner", "parent", "name", "description", "details")}
+        found = CollectionRecord(**_common(told, key.fqid), **same, contents=contents)
+        digest = records.collection_digest(
+            found.owner, found.name, found.description, found.details, contents
+        )
+    return _checked(found, digest)
 
 
 def tombstone(key: MarkKey, data: bytes) -> Tombstone:
@@ -152,7 +186,7 @@ def _reading(name: str) -> Iterator[None]:
         raise Damaged(f"The record of {name} cannot be read.") from error
 
 
-Record = TypeVar("Record", FileRecord, BundleRecord, Tombstone, Purge)
+Record = TypeVar("Record", FileRecord, BundleRecord, CollectionRecord, Tombstone, Purge)
 
 
 def _checked(found: Record, digest: str) -> Record:

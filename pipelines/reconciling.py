@@ -5,13 +5,23 @@ Running again, or after a death, finds what was taken in already.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import TypeVar
 
-from pipelines import copying, epochs, files, manifests, placing, purging, readback
+from pipelines import (
+    collection_reconciling,
+    collections,
+    copying,
+    epochs,
+    files,
+    manifests,
+    placing,
+    purging,
+    readback,
+)
 from pipelines.flow import Step
 from pipelines.limits import SEGMENT_ENTRIES
 from pipelines.readback import BundleRecord, FileRecord
@@ -41,7 +51,6 @@ log = logging.getLogger(__name__)
 
 BATCH = 500
 TAKEN_IN = "Taken in from a bucket; to be indexed again."
-KINDS: tuple[keys.Kind, ...] = ("file", "bundle")
 Key = TypeVar("Key", RecordKey, MarkKey)
 
 
@@ -61,7 +70,7 @@ def reconcile(stores: Stores) -> list[Merged]:
     done = [
         *(_marks(stores, replica, keys.PURGED, _purge) for replica in REPLICAS),
         *(_marks(stores, replica, keys.TOMBSTONES, _tombstone) for replica in REPLICAS),
-        *(_records(stores, kind, replica) for kind in KINDS for replica in REPLICAS),
+        *(_records(stores, kind, replica) for kind in _TAKE for replica in REPLICAS),
     ]
     epochs.overrule(stores)
     return done
@@ -69,7 +78,7 @@ def reconcile(stores: Stores) -> list[Merged]:
 
 def _records(stores: Stores, kind: keys.Kind, replica: Replica) -> Merged:
     known, ends = 0, {True: 0, False: 0}
-    take = _file if kind == files.KIND else _bundle
+    take = _TAKE[kind]
     listed = stores.replicas[replica].list(keys.records(kind))
     for batch in _batches(keys.parse_record(info.key) for info in listed):
         with stores.catalog.read() as tx:
@@ -147,6 +156,9 @@ def _tombstone(stores: Stores, replica: Replica, key: MarkKey) -> None:
 def _hidden(tx: Tx, stone: Tombstone) -> set[Todo]:
     """Its events are recorded, but nobody is told of them again."""
     grave = f"{stone.uuid}.{stone.version}" if stone.version else stone.uuid
+    if stone.kind == collections.KIND:
+        collections.hide(tx, stone.uuid)
+        return set(collections.graves(stone.uuid))
     gone = visibility.hide(tx, stone.kind, stone.uuid, stone.version or None)
     if stone.kind != manifests.KIND:
         return set()
@@ -268,3 +280,11 @@ def _seen(
             tx, replica, bundle.id, state="unindexed", shape="", change=change, reason=TAKEN_IN
         )
     return [*follow, Todo(Step.INDEX, replica, str(bundle.fqid))]
+
+
+_TAKE: Mapping[keys.Kind, Callable[[Stores, Replica, RecordKey], None]] = {
+    # In this order: what is taken in names what came before it.
+    files.KIND: _file,
+    manifests.KIND: _bundle,
+    collections.KIND: collection_reconciling.take,
+}

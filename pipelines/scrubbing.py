@@ -127,6 +127,8 @@ def _record(key: str, data: bytes) -> None:
         readback.file(found, data)
     elif found.kind == "bundle":
         readback.bundle(found, data)
+    else:
+        readback.collection(found, data)
 
 
 def _repaired(stores: Stores, replica: Replica, info: BlobInfo) -> bool:

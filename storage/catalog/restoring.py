@@ -6,10 +6,16 @@ from sqlalchemy import select, update
 
 from storage.catalog import bulk
 from storage.catalog.engine import Tx, sql
-from storage.catalog.schema import bundles, files, presence, purges, tombstones
+from storage.catalog.schema import bundles, collections, files, presence, purges, tombstones
 from storage.model import FQID, Replica
 
-_TABLES = {"file": files, "bundle": bundles, "tombstone": tombstones, "purge": purges}
+_TABLES = {
+    "file": files,
+    "bundle": bundles,
+    "collection": collections,
+    "tombstone": tombstones,
+    "purge": purges,
+}
 
 
 def dated(tx: Tx, kind: str, ident: int, created_us: int) -> None:
@@ -19,7 +25,7 @@ def dated(tx: Tx, kind: str, ident: int, created_us: int) -> None:
 
 
 def held(tx: Tx, kind: str, replica: Replica, fqids: Sequence[FQID]) -> set[FQID]:
-    """Those of these files or bundles whose records the catalog knows in a bucket, and knows to
+    """Those of these versions whose records the catalog knows in a bucket, and knows to
     belong there."""
     table = _TABLES[kind]
     columns: bulk.Columns = {

@@ -1,0 +1,57 @@
+"""Reconciling collections: a catalog takes in what their records in a bucket tell."""
+
+from pipelines import collections, placing, readback, records
+from pipelines.collections import KIND
+from pipelines.flow import Step
+from pipelines.limits import SEGMENT_ENTRIES
+from pipelines.readback import CollectionRecord
+from storage import keys
+from storage.catalog import Tx, heads, link_segments, restoring, todo
+from storage.catalog import collections as rows
+from storage.catalog.collections import Collection
+from storage.errors import Damaged
+from storage.keys import RecordKey
+from storage.model import Replica, Todo
+from storage.stores import Stores
+
+
+def take(stores: Stores, replica: Replica, key: RecordKey) -> None:
+    """Take one record in: its owner sees it in this replica, unless it is buried. A record is put
+    only once all that it links to is in the bucket."""
+    record = keys.record(KIND, key.fqid)
+    found = readback.collection(key, placing.whole(stores.replicas[replica], record))
+    lacking = [
+        name for name, bucket in stores.replicas.items() if not placing.there(bucket, record)
+    ]
+    with stores.catalog.write() as tx:
+        heads.lock(tx, KIND, [key.fqid.uuid])
+        collections.reveal(tx, _row(tx, found), replica)
+        todo.add_new(tx, [Todo(Step.SYNC, name, f"{KIND}:{key.fqid}") for name in lacking])
+
+
+def _row(tx: Tx, found: CollectionRecord) -> Collection:
+    before = rows.by_fqid(tx, found.fqid)
+    if before is not None and before.digest != found.digest:
+        raise Damaged(f"The catalog knows collection {found.fqid} with other content.")
+    if rows.owner_of(tx, found.fqid.uuid) not in (None, found.owner):
+        raise Damaged(f"The catalog knows another owner of collection {found.fqid.uuid}.")
+    row = before or rows.reserve(tx, _new(found))
+    if before is None:
+        restoring.dated(tx, KIND, row.id, found.created_us)
+    rows.publish(tx, row.id)
+    return row
+
+
+def _new(found: CollectionRecord) -> rows.NewCollection:
+    return rows.NewCollection(
+        fqid=found.fqid,
+        digest=found.digest,
+        origin=found.origin,
+        owner=found.owner,
+        parent=found.parent,
+        name=found.name,
+        description=found.description,
+        details=records.details(found.details),
+        event_id=found.event_id,
+        runs=link_segments.cut(found.contents, SEGMENT_ENTRIES),
+    )

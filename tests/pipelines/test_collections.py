@@ -26,7 +26,9 @@ from pipelines import (
 )
 from pipelines.collection_patches import Patch
 from pipelines.collections import NewCollection, Written
+from pipelines.documents import MAX_FILE_BYTES
 from pipelines.limits import SEGMENT_ENTRIES
+from pipelines.links import ALL_AT_ONCE_BYTES
 from pipelines.manifests import NewBundle, NewEntry
 from pipelines.repeating import Repeatable
 from storage import keys
@@ -299,6 +301,21 @@ def test_a_target_that_goes_while_it_is_checked_is_not_linked_to(own: Stores) ->
     assert seen(own, fqid) == set()
 
 
+def test_files_too_large_to_look_into_have_no_fragments(own: Stores) -> None:
+    large = Link("sample", make_file(own, b" " * (MAX_FILE_BYTES + 1)), "")
+    small = Link("sample", make_file(own, b"{}"), "")
+    with pytest.raises(Unprocessable) as refused:
+        write(own, small, large)
+    assert refused.value.errors.keys() == {"/contents/1"}
+    assert str(MAX_FILE_BYTES) in refused.value.errors["/contents/1"][0]
+    third = ALL_AT_ONCE_BYTES // 3
+    many = [Link("sample", make_file(own, b"%d" % n + b" " * third), "") for n in range(3)]
+    with pytest.raises(Unprocessable) as refused:
+        write(own, *many)
+    assert refused.value.errors.keys() == {f"/contents/{place}" for place in range(3)}
+    assert write(own, small, *many[:2]).created
+
+
 def test_another_replica_waits_for_what_is_linked_to_unless_it_is_gone(own: Stores) -> None:
     file = make_file(own, b"x")
     bundle = FQID(new_uuid(), version())
@@ -382,8 +399,8 @@ def test_a_damaged_record_is_replaced_by_the_other_replica_s(own: Stores) -> Non
     good = record(own, "aws", key) or b""
     own.replicas["aws"].delete(key)
     own.replicas["aws"].put(key, good.replace(b'"name":"n"', b'"name":"x"'))
-    found = list(scrubbing.verify(own, "aws", repair=True, rng=random.Random(0)))
-    assert [(one.key, one.repaired) for one in found] == [(key, True)]
+    found = scrubbing.verify(own, "aws", repair=True, rng=random.Random(0))
+    assert [(one.key, one.repaired) for one in found.damaged] == [(key, True)]
     assert record(own, "aws", key) == good
 
 

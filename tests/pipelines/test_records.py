@@ -6,8 +6,9 @@ import orjson
 
 from pipelines import records
 from storage.catalog import bundles, events, files
+from storage.catalog.collections import Collection
 from storage.catalog.tombstones import Tombstone
-from storage.model import FQID, BundleVersion, Checksums, FileVersion
+from storage.model import FQID, BundleVersion, Checksums, FileVersion, Link
 
 FILE = FQID("11111111-2222-4333-8444-555555555555", "2026-01-02T030405.000006Z")
 BUNDLE = FQID("aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee", "2026-01-02T030405.000007Z")
@@ -26,6 +27,46 @@ def test_digest_of_a_bundle_in_any_order() -> None:
     assert (
         records.bundle_digest(8, rows)
         == "d0adadd8594183e23332eb085b9c7414e856ced6a7302e6530fe402cc57ec890"
+    )
+
+
+LINKS = [Link("bundle", BUNDLE), Link("file", FILE, "é"), Link("file", FILE), Link("x", FILE, "")]
+
+
+def test_digest_of_a_collection_in_any_order() -> None:
+    digests = {
+        records.collection_digest("a@b.c", "n", "d", details, links)
+        for links in (LINKS, LINKS[::-1])
+        for details in ({"b": 1, "a": [None]}, {"a": [None], "b": 1})
+    }
+    assert digests == {"72a9ad4f56e60cf890f7eb669a4e4390c417b3d12bc6d1eb0c8965ee07637838"}
+
+
+def test_record_of_a_collection() -> None:
+    row = Collection(
+        id=1,
+        fqid=BUNDLE,
+        digest="d" * 64,
+        origin="gcp",
+        owner="a@b.c",
+        parent=FILE.version,
+        name="n",
+        description="d",
+        details='{"a":[null],"b":1}',
+        event_id="event",
+        created_us=CREATED_US,
+        published=False,
+    )
+    fqid, file = (f'"uuid":"{one.uuid}","version":"{one.version}"' for one in (BUNDLE, FILE))
+    assert records.of_collection(row, LINKS[:2]).decode() == (
+        '{"author":"a@b.c","contents":[{"type":"bundle",'
+        + fqid
+        + '},{"path":"é","type":"file",'
+        + file
+        + '}],"created":"2026-01-02T030405.000008Z","description":"d",'
+        '"details":{"a":[null],"b":1},"digest":"' + "d" * 64 + '","event_id":"event",'
+        '"format":"store-record/1","kind":"collection","name":"n","origin":"gcp",'
+        '"owner":"a@b.c","parent":"2026-01-02T030405.000006Z",' + fqid + "}"
     )
 
 

@@ -10,6 +10,7 @@ from storage.catalog import (
     Catalog,
     Tx,
     bundles,
+    collections,
     deliveries,
     delivery_log,
     documents,
@@ -78,6 +79,10 @@ def _look_up_by_index(catalog: Catalog) -> None:
         "look-up": (
             lambda tx: files.lookup(tx, "aws", wanted),
             ("pk_visible on visible", "pk_files on files", "pk_blobs on blobs"),
+        ),
+        "links": (
+            lambda tx: collections.seen(tx, ["aws"], "o", [("file", key) for key in wanted]),
+            ("pk_visible on visible",),
         ),
         "whereabouts": (
             lambda tx: files.whereabouts(tx, wanted),

@@ -17,7 +17,6 @@ from api.schemas.fields import (
     in_replica,
     page_pointer,
     page_size,
-    retry_token,
 )
 from api.schemas.loading import Body, Query
 from pipelines.limits import (
@@ -44,7 +43,6 @@ class ListCollectionsQuery(Query):
     """Parameters of get_collections."""
 
     model = ListCollections
-    token = retry_token()
     per_page = page_size(PAGE_COLLECTIONS)
     start_at = page_pointer()
 

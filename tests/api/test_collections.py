@@ -111,6 +111,14 @@ def test_a_collection_is_written_and_read_in_both_replicas(curator: Curator) -> 
         assert curator.get(replica=replica).json == expected | {"owner": "ingest@example.org"}
 
 
+def test_details_are_any_json_object_and_come_back_as_they_were(curator: Curator) -> None:
+    details = {"\0": "\0", "é": [1.5, -3, 2**63, True, None, {}], "": {"a": {"b": []}}, "𝄞": "𝄞"}
+    curator.made([], body={"details": details, "name": "", "description": "a\nb"})
+    for replica in REPLICAS:
+        assert curator.get(replica=replica).json["details"] == details
+    assert curator.put([], body={"details": details, "name": "", "description": "a\nb"}).json
+
+
 def test_it_is_elsewhere_only_once_what_it_links_to_is(curator: Curator) -> None:
     curator.depositor.bundle(1)
     assert curator.put([link(uuid_of(1))]).status_code == 201

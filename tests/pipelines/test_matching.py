@@ -185,6 +185,6 @@ def test_a_thousand_subscriptions_are_asked_quickly() -> None:
     ]
     stored = [matching.Stored(each, matching._ask(each)) for each in asked]
     event: Event = an_event()
-    began = time.monotonic()
+    began = time.thread_time()
     assert evaluate(stored, event, DOCUMENT, base_url=BASE_URL) == []
-    assert time.monotonic() - began < 2
+    assert time.thread_time() - began < 2

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from tests.engines.running import free_port
+from ops import ports
 from tests.patience import until
 
 PROGRAM = shutil.which("redis-server")
@@ -29,12 +29,12 @@ class RedisServer:
         link: str = "redis://{}/0",
         tls: bool = False,
     ) -> None:
-        self.port = free_port()
+        self.port = ports.free()
         self.url = link.format(f"127.0.0.1:{self.port}")
         kept = {"--save": "", "--appendonly": "no", "--loglevel": "warning"}
-        ports = {"--port": "0" if tls else str(self.port)}
-        ports |= {"--tls-port": str(self.port)} if tls else {}
-        asked = {"--bind": "127.0.0.1", **ports, **kept, **(options or {})}
+        doors = {"--port": "0" if tls else str(self.port)}
+        doors |= {"--tls-port": str(self.port)} if tls else {}
+        asked = {"--bind": "127.0.0.1", **doors, **kept, **(options or {})}
         self._command = [PROGRAM or "", *(word for option in asked.items() for word in option)]
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None

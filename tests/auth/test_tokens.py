@@ -311,8 +311,8 @@ def test_verifying_is_cheap_once_the_keys_are_known(
 ) -> None:
     token = signed(rsa, claims())
     verifier.verify(token)
-    start = time.perf_counter()
+    start = time.thread_time()
     for _ in range(100):
         verifier.verify(token)
-    assert time.perf_counter() - start < 2
+    assert time.thread_time() - start < 2
     assert issuer.asked == 1

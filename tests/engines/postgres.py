@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from ops import ports
 from tests.engines import packages
-from tests.engines.running import Running, free_port
+from tests.engines.running import Running
 from tests.engines.service import Service
 
 PROGRAMS, PACKAGE = ("initdb", "postgres", "pg_isready"), "postgresql"
@@ -60,7 +61,7 @@ def hand_over(folder: Path) -> None:
 @contextmanager
 def running(home: Path, **more: str) -> Iterator[Running]:
     """Start an empty server, more settings in `more`; stop it at the end."""
-    data, port = home / "postgres", free_port()
+    data, port = home / "postgres", ports.free()
     data.mkdir(mode=0o700)
     hand_over(data)
     initdb: list[str | Path] = [

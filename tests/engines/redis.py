@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ops import ports
 from tests.engines import packages
-from tests.engines.running import Running, free_port
+from tests.engines.running import Running
 from tests.engines.service import Service
 
 PROGRAMS, PACKAGE = ("redis-server",), "redis-server"
@@ -31,7 +32,7 @@ def install(cache: Path) -> None:
 @contextmanager
 def running(home: Path, **_settings: str) -> Iterator[Running]:
     """Start it; stop it at the end."""
-    port = free_port()
+    port = ports.free()
     options = {"port": str(port), "bind": "127.0.0.1", "save": "", "appendonly": "no"}
     words = [word for name, value in options.items() for word in (f"--{name}", value)]
     command = [packages.found("redis-server"), *words, "--dir", str(home)]

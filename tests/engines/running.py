@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -31,13 +30,6 @@ class Running(Protocol):
 
     def restart(self) -> None:
         """Stop it, start it on the same port with the same data, wait until it is ready."""
-
-
-def free_port() -> int:
-    """A port that nobody has just now."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
 
 
 def start(command: Sequence[str | Path], log: Path, **environ: str) -> subprocess.Popen[bytes]:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.engines.running import Running, free_port
+from ops import ports
+from tests.engines.running import Running
 from tests.engines.service import Service
 from tests.engines.versions import S3_SERVER
 
@@ -20,7 +21,7 @@ install = S3_SERVER.install
 @contextmanager
 def running(home: Path, **_settings: str) -> Iterator[Running]:
     """Start it with keys of its own, which its clients find in their environment."""
-    port = free_port()
+    port = ports.free()
     for name in ("s3", "s3-versions"):
         (home / name).mkdir()
     credentials = {

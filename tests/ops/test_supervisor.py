@@ -110,13 +110,13 @@ def test_the_administrators_token_is_made_once_and_only_its_owner_may_read_it(st
     assert path.read_text() == first
 
 
-def test_what_dies_is_started_again_within_a_second(start: Start) -> None:
+def test_what_dies_is_started_again_within_seconds(start: Start) -> None:
     store = start().ready()
     before = store.pids()
     began = time.monotonic()
     os.kill(before["api"], signal.SIGKILL)
     until(lambda: store.pids().get("api", before["api"]) != before["api"])
-    assert time.monotonic() - began < 1.0
+    assert time.monotonic() - began < 5.0
     assert store.pids()["auth"] == before["auth"]
 
 

@@ -139,10 +139,10 @@ HOSTILE = [
 
 @pytest.mark.parametrize("source", HOSTILE)
 def test_hostile_expressions_end_soon(source: str) -> None:
-    began = time.monotonic()
+    began = time.thread_time()
     with pytest.raises(jmes.Failed, match="steps"):
         jmes.compiled(source).search({"a": "x" * 1000}, jmes.Budget(100_000))
-    assert time.monotonic() - began < 5
+    assert time.thread_time() - began < 5
 
 
 def test_several_evaluations_may_share_a_budget() -> None:

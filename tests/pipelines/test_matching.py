@@ -192,6 +192,6 @@ def test_a_thousand_subscriptions_are_asked_quickly() -> None:
     stored = questions(
         *(a_subscription(query=f"length({ORGAN}) == `{n + 10}`") for n in range(1000))
     )
-    began = time.monotonic()
+    began = time.thread_time()
     assert list(evaluate(stored, an_event(), DOCUMENT, base_url=BASE_URL)) == []
-    assert time.monotonic() - began < 2
+    assert time.thread_time() - began < 2

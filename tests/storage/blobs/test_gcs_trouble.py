@@ -167,7 +167,7 @@ def test_silence_is_waited_for_a_while_only(gcs: Gcs) -> None:
     began = time.monotonic()
     with pytest.raises(Unavailable, match="timed out"):
         store.head("k")
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 5
 
 
 def test_a_server_that_is_away_is_unavailable(gcs: Gcs) -> None:

@@ -94,8 +94,12 @@ def test_indexed_is_false_unless_it_is_said(patching: Patching) -> None:
 
 @pytest.mark.parametrize(
     "other",
-    [{"uuid": uuid_of(77)}, {"version": "2026-02-01T000000.000000Z"}, {"name": "x"}]
-    + [{"indexed": True}],
+    [
+        {"uuid": uuid_of(77)},
+        {"version": "2026-02-01T000000.000000Z"},
+        {"name": "x"},
+        {"indexed": True},
+    ],
     ids=["uuid", "version", "name", "indexed"],
 )
 def test_what_does_not_match_exactly_is_ignored(patching: Patching, other: dict[str, Any]) -> None:

@@ -43,9 +43,9 @@ journals = Table(
         postgresql_where=_OTHER,
     ),
 )
-"""A journal is `writing`, then `current`, in the end `past`, since `at_us`. Current ones cover every
-number up to the last of them once. Objects are put only under the name of a row that is writing,
-and a row goes only after its objects: none is ever forgotten in a bucket."""
+"""A journal is `writing`, then `current`, in the end `past`, since `at_us`. Current ones cover
+every number up to the last of them once. Objects are put only under the name of a row that is
+writing, and a row goes only after its objects: none is ever forgotten in a bucket."""
 
 replays = Table(
     "replays",

@@ -1,4 +1,20 @@
+"""Bundles over HTTP: written, read in pages, listed, deleted."""
+
+import hashlib
+import json
+import threading
+from dataclasses import replace
+
+import crcmod.predefined
+from sqlalchemy import event
+
+from api.app import create_app
+from config.settings import Settings
+from storage import keys
+from storage.catalog import todo
+from storage.model import REPLICAS, Todo
 from tests.api.builders import INGEST, VERSION, Depositor, uuid_of
+from tests.api.conftest import verify
 
 LATER = "2026-02-01T000000.000000Z"
 
@@ -116,6 +132,7 @@ def test_a_walk_over_the_listing_sees_every_bundle_once_in_order(depositor, clie
         link = page.headers.get("Link", "")
         path = link.partition(">")[0].removeprefix("<http://localhost")
     assert seen == made
+    assert page.json["per_page"] == 3
     assert sizes == [(206, 3, True), (206, 3, True), (200, 1, False)]
 
 
@@ -132,3 +149,128 @@ def test_what_a_write_left_to_do_is_sent_under_the_request_id(depositor, chains)
     depositor.put_bundle(uuid_of(9), [entry], headers={"X-Request-Id": "traced-1"})
     assert {step.step for step, _ in chains.sent} >= {"index", "match", "sync"}
     assert {request_id for _, request_id in chains.sent} == {"traced-1"}
+
+
+def test_every_member_of_a_bundle_and_its_entries_is_shown_as_deposited(depositor, client) -> None:
+    kind = 'application/json; dcp-type="metadata/biomaterial"'
+    source = depositor.stage(b"{}", "donor.json", kind)
+    depositor.put_file(uuid_of(1), source=source)
+    depositor.drain()
+    entry = {"uuid": uuid_of(1), "version": VERSION, "name": "deep/donor.json", "indexed": True}
+    shown = {
+        **entry,
+        "content-type": kind,
+        "size": 2,
+        "sha1": hashlib.sha1(b"{}").hexdigest(),
+        "sha256": hashlib.sha256(b"{}").hexdigest(),
+        "crc32c": crc32c(b"{}"),
+        "s3_etag": hashlib.md5(b"{}").hexdigest(),
+    }
+    written = depositor.put_bundle(uuid_of(9), [entry])
+    assert written.json == {
+        "version": VERSION,
+        "manifest": {"creator_uid": 7, "files": [shown]},
+    }
+    depositor.drain()
+    for replica in REPLICAS:
+        read = client.get(f"/v1/bundles/{uuid_of(9)}?replica={replica}&version={VERSION}")
+        assert read.json == {
+            "bundle": {"uuid": uuid_of(9), "version": VERSION, "creator_uid": 7, "files": [shown]}
+        }
+
+
+def crc32c(data: bytes) -> str:
+    return f"{crcmod.predefined.mkPredefinedCrcFun('crc-32c')(data):08x}"
+
+
+def test_files_stand_in_the_order_in_which_they_were_given(depositor, client) -> None:
+    entries = [depositor.file(number) for number in (3, 1, 2)]
+    depositor.put_bundle(uuid_of(9), entries)
+    read = client.get(f"/v1/bundles/{uuid_of(9)}?replica=aws").json["bundle"]
+    assert [file["name"] for file in read["files"]] == ["f3.txt", "f1.txt", "f2.txt"]
+
+
+def test_the_latest_live_version_is_read_when_none_is_named(depositor, client) -> None:
+    entry = depositor.file(1)
+    for version in (LATER, VERSION):
+        assert depositor.put_bundle(uuid_of(9), [entry], version=version).status_code == 201
+    path = f"/v1/bundles/{uuid_of(9)}?replica=aws"
+    assert client.get(path).json["bundle"]["version"] == LATER
+    assert client.get(f"{path}&version={VERSION}").json["bundle"]["version"] == VERSION
+    assert client.get(f"{path}&version=2026-01-31T235959.000001Z").status_code == 404
+    client.delete(f"{path}&version={LATER}", json={"reason": "x"}, headers=INGEST)
+    assert client.get(path).json["bundle"]["version"] == VERSION
+    assert client.get(f"{path}&version={LATER}").status_code == 404
+
+
+def test_a_place_beyond_the_last_file_is_an_empty_last_page(depositor, client) -> None:
+    uuid = depositor.bundle(1, files=2)
+    path = f"/v1/bundles/{uuid}?replica=aws"
+    one = client.get(f"{path}&start_at=1")
+    assert (one.status_code, len(one.json["bundle"]["files"])) == (200, 1)
+    for place in (2, 1000):
+        page = client.get(f"{path}&start_at={place}")
+        assert (page.status_code, page.json["bundle"]["files"]) == (200, [])
+        assert "Link" not in page.headers
+
+
+def test_direct_urls_are_those_of_the_bucket_where_they_are_allowed(
+    depositor, settings, stores, chains
+) -> None:
+    uuid = depositor.bundle(1)
+    open_house = replace(settings, direct_file_urls=True)
+    client = create_app(open_house, stores, chains=chains, verify=verify).test_client()
+    for replica in REPLICAS:
+        read = client.get(f"/v1/bundles/{uuid}?replica={replica}&directurls=true")
+        (file,) = read.json["bundle"]["files"]
+        key = keys.blob(file["sha256"])
+        assert file["url"] == stores.replicas[replica].direct_url(key)
+        assert file["url"].startswith("file:///")
+
+
+def test_files_of_the_other_replica_only_are_waited_for(depositor, stores, drain) -> None:
+    entry = depositor.file(1)
+    lose_sight(stores, f"{uuid_of(1)}.{VERSION}")
+    pending = depositor.put_bundle(
+        uuid_of(9), [entry], replica="gcp", headers={"Prefer": "respond-async"}
+    )
+    assert (pending.status_code, pending.json["code"]) == (409, "file_pending")
+    later = threading.Timer(0.2, drain)
+    later.start()
+    waited = depositor.put_bundle(uuid_of(9), [entry], replica="gcp", headers={"Prefer": "wait=20"})
+    later.join()
+    assert waited.status_code == 201
+
+
+def lose_sight(stores, fqid: str) -> None:
+    """A file as it stands before it is copied to gcp."""
+    with stores.catalog.write() as tx:
+        tx.exec_driver_sql("DELETE FROM visible WHERE replica = 'gcp'")
+        todo.add(tx, [Todo("sync", "gcp", f"file:{fqid}")])
+
+
+def test_a_manifest_of_200_000_entries_fits_into_a_body() -> None:
+    entry = {
+        "uuid": uuid_of(1),
+        "version": VERSION,
+        "name": "lane_1/" + "x" * 200 + "_000000.fastq.gz",
+        "indexed": False,
+    }
+    assert len(json.dumps(entry)) * 200_000 < Settings().max_body_bytes
+
+
+def test_the_files_of_a_bundle_are_asked_for_together(depositor, stores) -> None:
+    entries = [depositor.file(number) for number in range(1, 30)]
+    seen: list[str] = []
+
+    def note(_c, _cursor, statement, *_) -> None:
+        seen.append(statement)
+
+    event.listen(stores.catalog.engine, "before_cursor_execute", note)
+    counts = []
+    for number, count in ((50, 1), (51, 29)):
+        seen.clear()
+        assert depositor.put_bundle(uuid_of(number), entries[:count]).status_code == 201
+        counts.append(len(seen))
+    event.remove(stores.catalog.engine, "before_cursor_execute", note)
+    assert counts[0] == counts[1]

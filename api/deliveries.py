@@ -18,7 +18,7 @@ from api.schemas.subscriptions import (
 from api.standing import whose
 from pipelines import formats, standing, subscriptions, topics
 from pipelines.formats import us_of, version_at
-from storage.catalog.delivery_log import Attempt, Delivery, Only
+from storage.catalog.delivery_log import Attempt, Delivery, Only, Place
 from storage.catalog.subscriptions import Subscription
 from storage.model import Replica
 
@@ -39,7 +39,7 @@ def get_deliveries(call: Call[ListDeliveries, None]) -> Response:
     """See what became of a subscription's deliveries."""
     query, own = call.query, _own(call, call.query.replica)
     only = _only(query)
-    scope = ("get_deliveries", own.uuid, *(str(part or "") for part in astuple(only)))
+    scope = ("get_deliveries", "by time", own.uuid, *(str(part or "") for part in astuple(only)))
     found = subscriptions.told(
         call.stores,
         own,
@@ -62,13 +62,16 @@ def _only(query: ListDeliveries) -> Only:
     )
 
 
-def _after(call: Call[ListDeliveries, None], scope: tuple[str, ...]) -> int | None:
+def _after(call: Call[ListDeliveries, None], scope: tuple[str, ...]) -> Place | None:
     pointer = call.query.search_after
-    return None if pointer is None else int(call.services.cursors.open(scope, pointer)[0])
+    if pointer is None:
+        return None
+    at_us, ident = call.services.cursors.open(scope, pointer)
+    return int(at_us), int(ident)
 
 
 def _next(call: Call[ListDeliveries, None], scope: tuple[str, ...], last: Delivery) -> str:
-    pointer = call.services.cursors.seal(scope, [str(last.id)])
+    pointer = call.services.cursors.seal(scope, [str(part) for part in last.place])
     return next_url(call.request, call.base, {"search_after": pointer})
 
 

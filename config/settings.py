@@ -174,6 +174,9 @@ class Settings:
     delivery_keep_days: int = _setting(
         30, "how long deliveries are kept that were made, superseded or cancelled, days"
     )
+    undelivered_keep_days: int = _setting(
+        90, "how long deliveries are kept that were given up, or are held back, days; 0: for ever"
+    )
     secret_overlap_cap_s: int = _setting(
         604_800, "longest time that a subscription's former secret signs too, seconds"
     )

@@ -4,11 +4,13 @@ What the clock does for all of them is here too: letting go what is held back, f
 settled. Every statement is bounded, whatever a subscription holds.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pipelines.subscriptions import Seal, check_key, own, secret_context
 from storage.catalog import Tx, delivery_log, endpoints, holding, now_us, retrying
 from storage.catalog import subscriptions as rows
+from storage.catalog.deliveries import State
 from storage.catalog.subscriptions import Subscription
 from storage.errors import Invalid
 from storage.model import Replica
@@ -121,16 +123,55 @@ def settle(stores: Stores) -> int:
     return settled
 
 
-def expire(stores: Stores, *, keep_s: float) -> int:
-    """Forget deliveries that were settled so long ago, and secrets that sign no more."""
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """How long deliveries are kept that came to an end, and those that nobody took; 0 of the
+    latter is for ever."""
+
+    ended_s: float
+    undelivered_s: float
+
+
+def expire(stores: Stores, keep: Keeping) -> int:
+    """Forget deliveries that are kept no longer, what deleted subscriptions leave, and secrets that
+    sign no more; returns how many deliveries. What is held back for too long ends first."""
     with stores.catalog.write() as tx:
         rows.forget_previous(tx)
-        before = now_us(tx) - int(keep_s * 1e6)
-    gone = 0
+        now = now_us(tx)
+    ended_us = now - int(keep.ended_s * 1e6)
+    before: dict[State, int] = dict.fromkeys(("delivered", "superseded", "cancelled"), ended_us)
+    if keep.undelivered_s > 0:
+        before["failed"] = now - int(keep.undelivered_s * 1e6)
+        _abandon(stores, before["failed"])
+    gone = _in_turns(stores, lambda tx: delivery_log.expire(tx, before, limit=AT_ONCE))
+    with stores.catalog.read() as tx:
+        deleted = rows.deleted_before(tx, ended_us, limit=STATEMENTS)
+    return gone + sum(_forget(stores, ident) for ident in deleted)
+
+
+def _abandon(stores: Stores, before_us: int) -> None:
+    with stores.catalog.read() as tx:
+        aged = holding.aged(tx, before_us, limit=STATEMENTS)
+    for ident in aged:
+        with stores.catalog.write() as tx:
+            holding.abandon(tx, ident, before_us)
+
+
+def _in_turns(stores: Stores, some: Callable[[Tx], int]) -> int:
+    """Bounded statements until one of them finds too little to do, and no more than so many."""
+    done = 0
     for _ in range(STATEMENTS):
         with stores.catalog.write() as tx:
-            some = delivery_log.expire(tx, before, limit=AT_ONCE)
-        gone += some
-        if some < AT_ONCE:
+            found = some(tx)
+        done += found
+        if found < AT_ONCE:
             break
+    return done
+
+
+def _forget(stores: Stores, ident: int) -> int:
+    """A deleted subscription with all that it was told."""
+    gone = _in_turns(stores, lambda tx: delivery_log.forget(tx, ident, limit=AT_ONCE))
+    with stores.catalog.write() as tx:
+        rows.forget(tx, ident)
     return gone

@@ -13,7 +13,7 @@ from pipelines.payloads import NOTHING, dump, trial
 from storage.catalog import Tx, deliveries, delivery_log, now_us, retrying
 from storage.catalog import subscriptions as rows
 from storage.catalog.deliveries import NewDelivery
-from storage.catalog.delivery_log import ALL, Delivery, Only
+from storage.catalog.delivery_log import ALL, Delivery, Only, Place
 from storage.catalog.subscriptions import ELASTICSEARCH, JMESPATH, Subscription, SubscriptionType
 from storage.errors import Conflict, Invalid, NotAcceptable, NotFound, within
 from storage.model import Replica
@@ -192,10 +192,10 @@ def told(
     subscription: Subscription,
     *,
     only: Only = ALL,
-    after: int | None = None,
+    after: Place | None = None,
     limit: int,
 ) -> list[Delivery]:
-    """A page of a subscription's deliveries, the latest first; go on after the id of the last."""
+    """A page of a subscription's deliveries, the latest first, beyond the place of the last."""
     with stores.catalog.read() as tx:
         return delivery_log.page(tx, subscription.id, only=only, after=after, limit=limit)
 

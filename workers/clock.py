@@ -39,7 +39,8 @@ log = logging.getLogger(__name__)
 LEASE_S = 5.0
 _SCRUB_S = 60
 UPLOAD_AGE_S = 86_400.0
-_DAY_US = 86_400_000_000
+_DAY_S = 86_400
+_DAY_US = _DAY_S * 1_000_000
 _FORGET_S = 60.0
 _LATER_S = 600
 """Added to the life of a URL before what it leads to is dropped."""
@@ -135,8 +136,9 @@ class Clock:
             self._stores.notices.publish(topics.DELIVERIES)
 
     def forget(self) -> None:
-        """Forget deliveries, and replays, that were settled long ago."""
-        standing.expire(self._stores, keep_s=self._settings.delivery_keep_days * _DAY_US / 1e6)
+        """Forget deliveries, and replays, that came to an end long ago."""
+        days, undelivered = self._settings.delivery_keep_days, self._settings.undelivered_keep_days
+        standing.expire(self._stores, standing.Keeping(days * _DAY_S, undelivered * _DAY_S))
         # An answer that is given again tells of its replay.
         days = max(self._settings.delivery_keep_days, self._settings.idempotency_keep_days)
         replay.expire(self._stores, keep_s=days * _DAY_US / 1e6)

@@ -1,16 +1,17 @@
 """What became of deliveries, for their owners: pages of them with every attempt, and retrying."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
-from sqlalchemy import Row, Select, delete, select, text
+from sqlalchemy import Row, delete, select
 
-from storage.catalog.deliveries import State, for_update
-from storage.catalog.engine import Tx
+from storage.catalog.deliveries import TEST, State, for_update
+from storage.catalog.engine import Tx, sql
 from storage.catalog.schema import attempts, deliveries
 from storage.catalog.schema.telling import HELD_US
+from storage.model import EventType
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,12 @@ class Delivery:
     attempts: tuple[Attempt, ...]
     next_us: int | None
     reason: str | None
+    created_us: int
+
+    @property
+    def place(self) -> "Place":
+        """Where it stands in its subscription's list."""
+        return self.created_us, self.id
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +58,17 @@ class Only:
     since_us: int | None = None
     until_us: int | None = None
 
-    def of(self, query: Select[Any]) -> Select[Any]:
-        """The query, narrowed."""
-        same = {"state": self.state, "event_type": self.event_type, "bundle_uuid": self.bundle_uuid}
-        for name, value in same.items():
-            query = query if value is None else query.where(deliveries.c[name] == value)
-        if self.since_us is not None:
-            query = query.where(deliveries.c.created_us >= self.since_us)
-        return (
-            query if self.until_us is None else query.where(deliveries.c.created_us < self.until_us)
-        )
-
 
 ALL = Only()
+Place = tuple[int, int]
+"""Of a delivery in its subscription's list: when it was recorded, and its id."""
+_TYPES = (*get_args(EventType), TEST)
+
+_MINE = (
+    "SELECT created_us, id{more} FROM deliveries WHERE subscription_id = :subscription_id"
+    " AND created_us >= :since AND (created_us, id) < (:until, :before)"
+)
+_LATEST = " ORDER BY created_us DESC, id DESC LIMIT :limit"
 
 
 def page(
@@ -71,16 +76,44 @@ def page(
     subscription_id: int,
     *,
     only: Only = ALL,
-    after: int | None = None,
+    after: Place | None = None,
     limit: int,
 ) -> list[Delivery]:
-    """Deliveries of a subscription, the latest first, beyond the one with the id `after`."""
-    query = only.of(select(deliveries).where(deliveries.c.subscription_id == subscription_id))
-    if after is not None:
-        query = query.where(deliveries.c.id < after)
-    rows = tx.execute(query.order_by(deliveries.c.id.desc()).limit(limit)).all()
-    made = _attempts(tx, [row.id for row in rows])
-    return [_delivery(row, made.get(row.id, ())) for row in rows]
+    """Deliveries of a subscription, the latest first, beyond the one at the place `after`."""
+    end = min(after or (_EVER, 0), (_EVER if only.until_us is None else only.until_us, 0))
+    span = {"since": only.since_us or 0, "until": end[0], "before": end[1]}
+    asked = {"state": only.state, "event_type": only.event_type, "bundle_uuid": only.bundle_uuid}
+    told = {name: value for name, value in asked.items() if value is not None}
+    which = {"subscription_id": subscription_id, "limit": limit}
+    places = tx.execute(sql(_places(only)), {**which, **span, **told})
+    ids = [ident for _, ident in places]
+    rows = {row.id: row for row in tx.execute(select(deliveries).where(deliveries.c.id.in_(ids)))}
+    made = _attempts(tx, ids)
+    return [_delivery(rows[ident], made.get(ident, ())) for ident in ids]
+
+
+_EVER = 2**62
+
+
+def _places(only: Only) -> str:
+    """One range of an index, or one for each state and type: what was left out is read nowhere."""
+    if only.bundle_uuid is not None:
+        # Of one bundle there is little. Engines that know no better would take another index.
+        found = _MINE.format(more=", state, event_type") + " AND bundle_uuid = :bundle_uuid"
+        named = [name for name in ("state", "event_type") if getattr(only, name) is not None]
+        same = " AND ".join(["TRUE", *(f"{name} = :{name}" for name in named)])
+        mine = f"WITH mine AS MATERIALIZED ({found}) SELECT created_us, id FROM mine"
+        return f"{mine} WHERE {same}{_LATEST}"
+    if only.state is None and only.event_type is None:
+        return _MINE.format(more="") + _LATEST
+    states = [state for state in get_args(State) if only.state in (None, state)]
+    types = [kind for kind in _TYPES if only.event_type in (None, kind)]
+    return " UNION ALL ".join(_kind(state, kind) for state in states for kind in types) + _LATEST
+
+
+def _kind(state: str, event_type: str) -> str:
+    mine = _MINE.format(more="") + f" AND state = '{state}' AND event_type = '{event_type}'"
+    return f"SELECT created_us, id FROM ({mine}{_LATEST}) AS {state}_{event_type}"
 
 
 def find(tx: Tx, subscription_id: int, uuid: str) -> Delivery | None:
@@ -90,20 +123,40 @@ def find(tx: Tx, subscription_id: int, uuid: str) -> Delivery | None:
     return None if row is None else _delivery(row, _attempts(tx, [row.id]).get(row.id, ()))
 
 
-def expire(tx: Tx, before_us: int, *, limit: int) -> int:
-    """Forget deliveries that were settled before then, a bounded number; returns how many. What
-    was not delivered is kept, whether it is still tried or given up."""
-    # The first term is spelled as the partial index has it.
-    old = text(
-        "SELECT id FROM deliveries WHERE state NOT IN ('pending', 'failed')"
-        f" AND finished_us < :before ORDER BY finished_us LIMIT :limit{for_update(tx)}"
+def expire(tx: Tx, before_us: Mapping[State, int], *, limit: int) -> int:
+    """Forget deliveries that ended so before then, a bounded number; returns how many."""
+    gone = 0
+    for state, us in before_us.items():
+        # The second term is spelled as the partial index has it.
+        old = (
+            f"SELECT id FROM deliveries WHERE state = '{state}' AND state <> 'pending'"
+            f" AND finished_us < :before ORDER BY finished_us LIMIT :limit{_skipping(tx)}"
+        )
+        asked = {"before": us, "limit": limit - gone}
+        gone += _forget(tx, tx.execute(sql(old), asked).scalars().all())
+    return gone
+
+
+def forget(tx: Tx, subscription_id: int, *, limit: int) -> int:
+    """Forget what a subscription was told or was not, but for what is pending, a bounded number;
+    returns how many."""
+    ended = (
+        "SELECT id FROM deliveries WHERE subscription_id = :id AND state <> 'pending'"
+        f" ORDER BY created_us, id LIMIT :limit{_skipping(tx)}"
     )
-    if tx.dialect.name != "sqlite":
-        old = text(f"{old.text} SKIP LOCKED")
-    ids = tx.execute(old, {"before": before_us, "limit": limit}).scalars().all()
-    tx.execute(delete(attempts).where(attempts.c.delivery_id.in_(ids)))
-    tx.execute(delete(deliveries).where(deliveries.c.id.in_(ids)))
+    found = tx.execute(sql(ended), {"id": subscription_id, "limit": limit})
+    return _forget(tx, found.scalars().all())
+
+
+def _forget(tx: Tx, ids: Sequence[int]) -> int:
+    if ids:
+        tx.execute(delete(attempts).where(attempts.c.delivery_id.in_(ids)))
+        tx.execute(delete(deliveries).where(deliveries.c.id.in_(ids)))
     return len(ids)
+
+
+def _skipping(tx: Tx) -> str:
+    return "" if tx.dialect.name == "sqlite" else f"{for_update(tx)} SKIP LOCKED"
 
 
 def _attempts(tx: Tx, ids: Sequence[int]) -> dict[int, tuple[Attempt, ...]]:
@@ -127,4 +180,5 @@ def _delivery(row: Row[Any], made: tuple[Attempt, ...]) -> Delivery:
         attempts=made,
         next_us=row.due_us if row.state == "pending" and row.due_us < HELD_US else None,
         reason=row.reason,
+        created_us=row.created_us,
     )

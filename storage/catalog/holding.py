@@ -81,3 +81,41 @@ def loose(tx: Tx, *, limit: int) -> list[Loose]:
     """Subscriptions with something to let go: a walk of one step each, however much they hold."""
     rows = tx.execute(sql(_LOOSE), {"limit": limit})
     return [Loose(row.id, bool(row.deleted)) for row in rows]
+
+
+_AGED = f"""
+    WITH RECURSIVE held (id) AS (
+        SELECT min(subscription_id) FROM deliveries WHERE {_HELD}
+        UNION ALL
+        SELECT (SELECT min(subscription_id) FROM deliveries
+                WHERE {_HELD} AND subscription_id > held.id)
+        FROM held WHERE held.id IS NOT NULL
+    )
+    SELECT held.id FROM held WHERE (
+        SELECT d.created_us FROM deliveries d
+        WHERE d.state = 'pending' AND d.due_us >= {HELD_US} AND d.subscription_id = held.id
+        ORDER BY d.id LIMIT 1
+    ) < :before LIMIT :limit
+"""
+
+
+def aged(tx: Tx, before_us: int, *, limit: int) -> list[int]:
+    """Subscriptions that hold back what was recorded before then: a walk of two steps each."""
+    asked = {"before": before_us, "limit": limit}
+    return list(tx.execute(sql(_AGED), asked).scalars())
+
+
+TOO_LONG = "It was held back for longer than is kept what is not delivered."
+
+
+def abandon(tx: Tx, subscription_id: int, before_us: int) -> int:
+    """Cancel a bounded number of what was recorded before then and is still held back."""
+    ended = sql(
+        "UPDATE deliveries SET state = 'cancelled', finished_us = :now, reason = :reason"
+        " WHERE id IN (SELECT id FROM (SELECT id, created_us FROM deliveries"
+        f" WHERE {_HELD} AND subscription_id = :id"
+        f" ORDER BY id LIMIT {AT_ONCE}{deliveries.for_update(tx)}) AS oldest"
+        " WHERE oldest.created_us < :before)"
+    )
+    asked = {"id": subscription_id, "before": before_us, "now": now_us(tx), "reason": TOO_LONG}
+    return tx.execute(ended, asked).rowcount

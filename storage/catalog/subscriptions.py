@@ -143,6 +143,23 @@ def forget_previous(tx: Tx) -> int:
     return tx.execute(gone).rowcount
 
 
+def deleted_before(tx: Tx, us: int, *, limit: int) -> list[int]:
+    """The ids of those that were deleted before then, the longest ago first."""
+    long_ago = subscriptions.c.deleted_us.is_not(None) & (subscriptions.c.deleted_us < us)
+    query = select(subscriptions.c.id).where(long_ago)
+    return list(tx.execute(query.order_by(subscriptions.c.deleted_us).limit(limit)).scalars())
+
+
+def forget(tx: Tx, ident: int) -> bool:
+    """Remove a deleted one, unless anything still refers to it."""
+    gone = (
+        "DELETE FROM subscriptions WHERE id = :id AND deleted_us IS NOT NULL"
+        " AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.subscription_id = :id)"
+        " AND NOT EXISTS (SELECT 1 FROM replays r WHERE r.subscription_id = :id)"
+    )
+    return bool(tx.execute(text(gone), {"id": ident}).rowcount)
+
+
 def halt(tx: Tx, ident: int) -> None:
     """Have it sent nothing until it is resumed; one that was disabled stays so."""
     active = (subscriptions.c.id == ident) & (subscriptions.c.state == "active")

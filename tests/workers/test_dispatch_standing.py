@@ -13,7 +13,7 @@ from standardwebhooks.webhooks import WebhookVerificationError
 from pipelines import signatures, standing, subscriptions
 from pipelines.standing import Whose
 from pipelines.subscriptions import NewSubscription
-from storage.catalog import Catalog
+from storage.catalog import Catalog, deliveries
 from storage.catalog import subscriptions as rows
 from storage.catalog.subscriptions import Subscription
 from storage.stores import Stores
@@ -30,6 +30,7 @@ from tests.workers.receivers import (
 )
 
 OWNER = "owner@example.org"
+DAY_S = 86_400
 
 
 def whose(subscription: Subscription) -> Whose:
@@ -75,6 +76,53 @@ def test_the_clock_lets_go_what_a_resumption_left(stores: Stores) -> None:
     assert standing.settle(stores) == 1
     assert standing.settle(stores) == 0
     assert told(catalog, subscription)[0].next_us is not None
+
+
+def _grow_old(catalog: Catalog, seconds: float) -> None:
+    """As if so much time had gone by since everything."""
+    us = int(seconds * 1e6)
+    with catalog.write() as tx:
+        for table, column in (
+            ("deliveries", "created_us"),
+            ("deliveries", "finished_us"),
+            ("subscriptions", "deleted_us"),
+        ):
+            tx.exec_driver_sql(f"UPDATE {table} SET {column} = {column} - {us}")
+
+
+def test_deliveries_and_deleted_subscriptions_are_not_kept_for_ever(stores: Stores) -> None:
+    catalog = stores.catalog
+    active, disabled, deleted = (subscribe(catalog, "http://receiver.example/") for _ in range(3))
+    tell(catalog, [active, disabled, deleted], times=3)
+    standing.pause(stores, whose(disabled))
+    tell(catalog, [disabled])
+    with catalog.write() as tx:
+        for subscription in (active, disabled, deleted):
+            failed, done = (one.id for one in told(catalog, subscription)[:2])
+            tx.exec_driver_sql(
+                "UPDATE deliveries SET finished_us = created_us,"
+                f" state = CASE id WHEN {failed} THEN 'failed' ELSE 'delivered' END"
+                f" WHERE id IN ({failed}, {done})"
+            )
+        rows.remove(tx, deleted)
+        deliveries.cancel(tx, deleted.id, deleted.endpoint_id)
+    keep = standing.Keeping(ended_s=30 * DAY_S, undelivered_s=90 * DAY_S)
+    assert standing.expire(stores, keep) == 0
+    _grow_old(catalog, 31 * DAY_S)
+    assert standing.expire(stores, keep) == 2 + 3
+    assert states(catalog, active) == ["failed", "pending"]
+    assert states(catalog, disabled) == ["failed", "pending", "pending"]
+    with catalog.read() as tx:
+        assert rows.by_ids(tx, [deleted.id]) == []
+    _grow_old(catalog, 60 * DAY_S)
+    assert standing.expire(stores, replace(keep, undelivered_s=0)) == 0
+    assert standing.expire(stores, keep) == 2
+    assert states(catalog, active) == ["pending"]
+    # What was held back for so long has ended, and is kept for a while as what has ended.
+    assert states(catalog, disabled) == ["pending", "cancelled"]
+    _grow_old(catalog, 31 * DAY_S)
+    assert standing.expire(stores, keep) == 1
+    assert states(catalog, disabled) == ["pending"]
 
 
 def test_a_test_is_sent_to_a_paused_one_too(stores: Stores) -> None:

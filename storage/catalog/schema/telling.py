@@ -20,7 +20,8 @@ HELD_US = 2**60
 """Added to the due time of what is held back: it is due never, and its schedule is kept."""
 _HELD = text(f"state = 'pending' AND due_us >= {HELD_US}")
 _GIVEN_UP = text("state = 'failed' AND payload <> ''")
-_SETTLED = text("state NOT IN ('pending', 'failed')")
+_FINISHED = text("state <> 'pending'")
+_DELETED = text("deleted_us IS NOT NULL")
 
 events = Table(
     "events",
@@ -90,6 +91,12 @@ subscriptions = Table(
         sqlite_where=text("deleted_us IS NULL"),
         postgresql_where=text("deleted_us IS NULL"),
     ),
+    Index(
+        "ix_subscriptions_deleted",
+        "deleted_us",
+        sqlite_where=_DELETED,
+        postgresql_where=_DELETED,
+    ),
 )
 """`hmac_secret` is sealed, and so is the one before it, which signs until `hmac_previous_us`;
 `query` is JMESPath text or es_query JSON; attachments are JSON. `state` is active, paused or
@@ -145,7 +152,9 @@ deliveries = Table(
         sqlite_where=text("state = 'pending'"),
         postgresql_where=text("state = 'pending'"),
     ),
-    Index("ix_deliveries_latest", "subscription_id", "id"),
+    Index("ix_deliveries_latest", "subscription_id", "created_us", "id"),
+    Index("ix_deliveries_kind", "subscription_id", "state", "event_type", "created_us", "id"),
+    Index("ix_deliveries_bundle", "subscription_id", "bundle_uuid", "created_us", "id"),
     Index(
         "ix_deliveries_held",
         "subscription_id",
@@ -161,10 +170,11 @@ deliveries = Table(
         postgresql_where=_GIVEN_UP,
     ),
     Index(
-        "ix_deliveries_settled",
+        "ix_deliveries_finished",
+        "state",
         "finished_us",
-        sqlite_where=_SETTLED,
-        postgresql_where=_SETTLED,
+        sqlite_where=_FINISHED,
+        postgresql_where=_FINISHED,
     ),
     # Each attempt rewrites a row and its place among what is due.
     postgresql_with={"fillfactor": 80, "autovacuum_vacuum_scale_factor": 0.02},

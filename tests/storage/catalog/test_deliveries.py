@@ -219,7 +219,7 @@ def test_pages_show_the_latest_first_by_state(catalog: Catalog) -> None:
     close(catalog, result(everything[2].id))
     with catalog.read() as tx:
         first = delivery_log.page(tx, subscription.id, limit=2)
-        rest = delivery_log.page(tx, subscription.id, limit=9, after=first[-1].id)
+        rest = delivery_log.page(tx, subscription.id, limit=9, after=first[-1].place)
         done = delivery_log.page(tx, subscription.id, only=Only(state="delivered"), limit=9)
         assert delivery_log.find(tx, other.id, first[0].uuid) is None
     assert [d.id for d in first + rest] == [d.id for d in everything]

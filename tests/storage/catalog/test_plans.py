@@ -29,6 +29,7 @@ from storage.catalog import (
     visibility,
 )
 from storage.catalog.deliveries import Result
+from storage.catalog.delivery_log import Only
 from storage.catalog.schema import metadata
 from storage.model import FQID, Event, Todo
 from tests.catalogs import POSTGRES, fresh
@@ -169,7 +170,26 @@ CALLS: dict[str, tuple[Callable[[Tx], object], str]] = {
         lambda tx: retrying.given_up(tx, 7, since_us=1, until_us=ANY, limit=500),
         "ix_deliveries_given_up",
     ),
-    "expired": (lambda tx: delivery_log.expire(tx, 5, limit=500), "ix_deliveries_settled"),
+    "expired": (
+        lambda tx: delivery_log.expire(tx, {"delivered": 5, "failed": 5}, limit=500),
+        "ix_deliveries_finished",
+    ),
+    "forgotten": (lambda tx: delivery_log.forget(tx, 7, limit=500), "ix_deliveries_latest"),
+    "held for long": (lambda tx: holding.aged(tx, 5, limit=9), "ix_deliveries_held"),
+    "abandoned": (lambda tx: holding.abandon(tx, 7, 5), "ix_deliveries_held"),
+    "listed": (lambda tx: delivery_log.page(tx, 7, limit=100), "ix_deliveries_latest"),
+    "listed by state": (
+        lambda tx: delivery_log.page(tx, 7, only=Only(state="failed"), limit=100),
+        "ix_deliveries_kind",
+    ),
+    "listed by type": (
+        lambda tx: delivery_log.page(tx, 7, only=Only(event_type="DELETE"), limit=100),
+        "ix_deliveries_kind",
+    ),
+    "listed by bundle": (
+        lambda tx: delivery_log.page(tx, 7, only=Only("failed", "CREATE", "7"), limit=100),
+        "ix_deliveries_bundle",
+    ),
     "fared": (
         lambda tx: faring.count(
             tx,

@@ -1,10 +1,18 @@
+"""Checkouts over HTTP: asked for, watched, sent elsewhere, refused."""
+
 from dataclasses import replace
 
 import pytest
 
 from api.app import create_app
-from tests.api.builders import READER, uuid_of
+from config.settings import Settings
+from pipelines import checkouts
+from storage.catalog import todo
+from storage.model import Todo
+from tests.api.builders import READER, VERSION, uuid_of
 from tests.api.conftest import verify
+
+LATER = "2026-02-01T000000.000000Z"
 
 
 def test_a_checkout_runs_and_then_tells_where_the_copy_is(depositor, client, drain) -> None:
@@ -44,3 +52,86 @@ def test_a_destination_wants_a_token_and_the_operators_consent(depositor, allowi
     elsewhere = allowing.post(path, json={"destination": "other"}, headers=READER)
     assert elsewhere.status_code == 403
     assert client.post(path, json=body, headers=READER).status_code == 403
+
+
+def test_the_latest_version_is_copied_unless_one_is_named(depositor, client, drain, stores) -> None:
+    entries = [depositor.file(1), depositor.file(2)]
+    depositor.put_bundle(uuid_of(9), entries)
+    depositor.put_bundle(uuid_of(9), entries[:1], version=LATER)
+    totals = []
+    for query in ("", f"&version={VERSION}"):
+        path = f"/v1/bundles/{uuid_of(9).upper()}/checkout?replica=aws{query}"
+        job = client.post(path).json["checkout_job_id"]
+        shown = client.get(f"/v1/bundles/checkout/{job.upper()}?replica=aws").json
+        totals.append(shown["progress"]["files_total"])
+    assert totals == [1, 2]
+    absent = f"/v1/bundles/{uuid_of(9)}/checkout?replica=aws&version=2026-03-01T000000.000000Z"
+    assert client.post(absent).status_code == 404
+
+
+def test_a_checkout_that_cannot_be_made_says_why(depositor, allowing, drain) -> None:
+    path = f"/v1/bundles/{depositor.bundle(1)}/checkout?replica=aws"
+    job = allowing.post(path, json={"destination": "lab-nowhere"}, headers=READER).json
+    drain()
+    shown = allowing.get(f"/v1/bundles/checkout/{job['checkout_job_id']}?replica=aws").json
+    assert shown["status"] == "FAILED"
+    assert "lab-nowhere" in shown["cause"]
+    assert "location" not in shown
+
+
+def test_the_stores_own_buckets_are_no_destination(depositor, settings, stores, chains) -> None:
+    class Sources:
+        """Of which only the store's own are asked."""
+
+        def own(self, url: str) -> bool:
+            return url == "file://our-own/x"
+
+    told = replace(settings, checkout_destinations=("*",))
+    own = replace(stores, sources=Sources())
+    client = create_app(told, own, chains=chains, verify=verify).test_client()
+    path = f"/v1/bundles/{depositor.bundle(1)}/checkout?replica=aws"
+    for destination, status in (("our-own", 403), ("another", 200)):
+        answer = client.post(path, json={"destination": destination}, headers=READER)
+        assert answer.status_code == status
+
+
+@pytest.mark.parametrize("member", ["destination", "email"])
+def test_a_body_and_its_members_may_be_left_out(depositor, client, member) -> None:
+    path = f"/v1/bundles/{depositor.bundle(1)}/checkout?replica=aws"
+    for given in ({}, {"json": {}}, {"json": {member: None}}):
+        assert client.post(path, **given).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("destination", "word"), [(None, "is checked out"), ("lab-nowhere", "failed")]
+)
+def test_who_gave_an_address_is_told_how_it_ended(
+    depositor, settings, stores, drain, destination, word
+) -> None:
+    sent: list[tuple[str, str, str]] = []
+    posting = replace(stores, mail=lambda *letter: sent.append(letter))
+    wanted = checkouts.Wanted("aws", depositor.bundle(1), None, destination, "ada@example.org")
+    job = checkouts.request(posting, wanted, None)
+    drain()
+    with stores.catalog.write() as tx:
+        row = Todo("mail", "aws", job.job_id)
+        todo.add(tx, [row])
+        claim = todo.claim(tx, row, token="t", lease_s=60, max_claims=5)
+    checkouts.mail(posting, claim, lambda _n: None)
+    ((address, subject, text),) = sent
+    assert address == "ada@example.org"
+    assert word in subject
+    assert (job.job_id if destination else "lies at") in text
+
+
+def test_copies_are_kept_for_14_days_and_then_said_to_be_gone(
+    depositor, client, stores, drain
+) -> None:
+    assert Settings().checkout_keep_days == 14
+    uuid = depositor.bundle(1)
+    job = client.post(f"/v1/bundles/{uuid}/checkout?replica=aws").json["checkout_job_id"]
+    drain()
+    assert checkouts.expire(stores, 2**60) == 1
+    shown = client.get(f"/v1/bundles/checkout/{job}?replica=aws").json
+    assert shown["status"] == "FAILED"
+    assert "kept" in shown["cause"]

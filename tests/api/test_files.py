@@ -1,8 +1,19 @@
-import threading
+"""Files over HTTP: written by reference, verified, read by redirect."""
 
+import hashlib
+import json
+import threading
+from dataclasses import replace
+
+import crcmod.predefined
 import pytest
 
 from api.app import create_app
+from api.files import REPLICA_OF
+from storage import keys
+from storage.blobs.sources import Sources, SourceSettings
+from storage.catalog import todo
+from storage.model import Todo
 from tests.api.builders import INGEST, VERSION, Depositor, uuid_of
 from tests.api.conftest import verify
 
@@ -214,3 +225,146 @@ def test_the_old_path_of_put_is_answered_too(depositor, client) -> None:
 
 def test_an_absent_task_is_404(client) -> None:
     assert client.get(f"/v1/tasks/{uuid_of(1)}").status_code == 404
+
+
+def test_every_header_says_what_was_deposited(depositor, client) -> None:
+    kind = 'application/json; dcp-type="metadata/biomaterial"'
+    depositor.put_file(uuid_of(1), source=depositor.stage(b"{}", "d.json", kind))
+    depositor.drain()
+    for method in ("HEAD", "GET"):
+        answer = client.open(f"/v1/files/{uuid_of(1)}?replica=gcp", method=method)
+        assert {name: answer.headers[name] for name in HEADERS} == {
+            "X-STORE-SHA1": hashlib.sha1(b"{}").hexdigest(),
+            "X-STORE-SHA256": hashlib.sha256(b"{}").hexdigest(),
+            "X-STORE-S3-ETAG": hashlib.md5(b"{}").hexdigest(),
+            "X-STORE-CRC32C": f"{crcmod.predefined.mkPredefinedCrcFun('crc-32c')(b'{}'):08x}",
+            "X-STORE-CONTENT-TYPE": kind,
+            "X-STORE-CREATOR-UID": "7",
+            "X-STORE-VERSION": VERSION,
+            "X-STORE-SIZE": "2",
+        }
+    target = client.get(f"/v1/files/{uuid_of(1)}?replica=gcp").headers["Location"]
+    assert client.get(target).headers["Content-Type"] == kind
+
+
+def test_an_empty_file_is_stored_and_read(depositor, client) -> None:
+    depositor.file(1, b"")
+    read = client.get(f"/v1/files/{uuid_of(1)}?replica=gcp")
+    assert read.headers["X-STORE-SIZE"] == "0"
+    assert client.get(read.headers["Location"]).data == b""
+
+
+def test_the_same_bytes_under_another_uuid_are_another_file(depositor, client, stores) -> None:
+    depositor.file(1, b"same")
+    depositor.put_file(uuid_of(2), source=depositor.stage(b"same", "b.json", "application/json"))
+    depositor.drain()
+    types = {}
+    for number in (1, 2):
+        read = client.get(f"/v1/files/{uuid_of(number)}?replica=aws")
+        types[number] = client.get(read.headers["Location"]).headers["Content-Type"]
+    assert types[1].startswith("text/plain")
+    assert types[2] == "application/json"
+    blobs = list(stores.replicas["aws"].list("blobs/"))
+    assert len(blobs) == 1
+
+
+def test_a_file_of_another_creator_or_type_is_other_content(depositor: Depositor) -> None:
+    depositor.file(1, b"content")
+    typed = depositor.put_file(uuid_of(1), source=depositor.stage(b"content", "b", "text/csv"))
+    assert (typed.status_code, typed.json["code"]) == (409, "file_already_exists")
+    created = depositor.client.put(
+        f"/v1/files/{uuid_of(1)}?version={VERSION}",
+        json={"source_url": depositor.stage(b"content"), "creator_uid": 8},
+        headers=INGEST,
+    )
+    assert (created.status_code, created.json["code"]) == (409, "file_already_exists")
+
+
+@pytest.mark.parametrize(("named", "kept"), [(None, "aws"), ("aws", "aws"), ("gcp", "gcp")])
+def test_the_replica_is_the_one_named_or_that_of_the_source(depositor, client, named, kept) -> None:
+    query = f"version={VERSION}" + (f"&replica={named}" if named else "")
+    answer = client.put(
+        f"/v1/files/{uuid_of(1)}?{query}",
+        json={"source_url": depositor.stage(b"content"), "creator_uid": 7},
+        headers=INGEST,
+    )
+    task = client.get(f"/v1/tasks/{answer.json['task_id']}").json
+    assert task == {
+        "task_id": answer.json["task_id"],
+        "status": "PENDING",
+        "uuid": uuid_of(1),
+        "version": VERSION,
+        "replica": kept,
+        "bytes_done": 0,
+        "bytes_total": 7,
+    }
+
+
+def test_a_scheme_stands_for_a_replica() -> None:
+    assert REPLICA_OF == {"s3": "aws", "gs": "gcp", "file": "aws"}
+
+
+def test_a_source_without_a_type_is_a_stream_of_bytes(
+    depositor, client, settings, stores, chains, tmp_path
+) -> None:
+    root = tmp_path / "staging"
+    root.mkdir()
+    (root / "a").write_bytes(b"content")
+    staged = depositor.stage(b"content")
+    declared = dict(stores.areas.head(stores.sources.area_key(staged)).metadata)
+    (root / "a.store.json").write_text(json.dumps(declared))
+    sources = Sources(SourceSettings(areas=stores.areas, staging_roots=(str(root),)))
+    own = replace(stores, sources=sources)
+    app = create_app(settings, own, chains=chains, verify=verify)
+    answer = Depositor(app.test_client(), depositor.drain).put_file(
+        uuid_of(1), source=(root / "a").as_uri()
+    )
+    assert answer.status_code == 202
+    head = client.head(f"/v1/files/{uuid_of(1)}?replica=aws")
+    assert head.headers["X-STORE-CONTENT-TYPE"] == "application/octet-stream"
+
+
+def test_a_file_that_is_only_in_the_other_replica_is_301_until_it_is_here(
+    depositor, client, stores, drain
+) -> None:
+    depositor.file(1)
+    with stores.catalog.write() as tx:
+        tx.exec_driver_sql("DELETE FROM visible WHERE replica = 'gcp'")
+        todo.add(tx, [Todo("sync", "gcp", f"file:{uuid_of(1)}.{VERSION}")])
+    path = f"/v1/files/{uuid_of(1)}?replica=gcp"
+    for method in ("GET", "HEAD"):
+        answer = client.open(path, method=method)
+        assert (answer.status_code, answer.headers["Location"]) == (301, f"http://localhost{path}")
+        assert int(answer.headers["Retry-After"]) > 0
+    drain()
+    assert client.get(path).status_code == 302
+
+
+def test_a_direct_url_is_that_of_the_bucket_whatever_disposition_is_asked_for(
+    depositor, settings, stores, chains
+) -> None:
+    depositor.file(1)
+    own = replace(settings, direct_file_urls=True)
+    client = create_app(own, stores, chains=chains, verify=verify).test_client()
+    path = f"/v1/files/{uuid_of(1)}?replica=aws&directurl=true"
+    plain = client.get(path)
+    assert plain.status_code == 302
+    sha256 = plain.headers["X-STORE-SHA256"]
+    assert plain.headers["Location"] == stores.replicas["aws"].direct_url(keys.blob(sha256))
+    disposed = client.get(f"{path}&content_disposition=attachment")
+    assert disposed.headers["Location"] == plain.headers["Location"]
+
+
+def test_a_version_that_failed_may_be_put_again(depositor, client, stores) -> None:
+    url = depositor.stage(b"content")
+    key = stores.sources.area_key(url)
+    metadata = stores.areas.head(key).metadata
+    stores.areas.delete(key)
+    stores.areas.put(key, b"CONTENT", metadata=metadata)
+    depositor.put_file(uuid_of(1), source=url)
+    depositor.drain()
+    path = f"/v1/files/{uuid_of(1)}?replica=aws&version={VERSION}"
+    assert client.get(path).status_code == 422
+    assert depositor.put_file(uuid_of(1), source=depositor.stage(b"content", "b.txt")).status_code
+    depositor.drain()
+    assert client.get(path).status_code == 302

@@ -38,8 +38,9 @@ def test_an_empty_query_finds_every_bundle_newest_first(found) -> None:
     assert first["bundle_url"] == (
         f"http://localhost/v1/bundles/{uuid_of(3)}?version=2026-03-01T000000.000000Z&replica=aws"
     )
-    assert "search_score" in first
-    assert "metadata" not in first
+    assert first.keys() == {"bundle_fqid", "bundle_url", "search_score"}
+    assert first["bundle_fqid"] == f"{uuid_of(3)}.2026-03-01T000000.000000Z"
+    assert first["search_score"] is None or isinstance(first["search_score"], int | float)
 
 
 def test_a_query_finds_what_it_names_and_raw_adds_the_document(found) -> None:

@@ -227,3 +227,58 @@ def test_a_test_delivery_is_recorded(client) -> None:
     assert [one["transaction_id"] for one in page.json["deliveries"]] == [
         made.json["transaction_id"]
     ]
+
+
+def test_the_hundredth_is_taken_and_the_next_is_406(client, stores) -> None:
+    assert subscribe(client).status_code == 201
+    with stores.catalog.write() as tx:
+        columns = tx.exec_driver_sql("SELECT * FROM subscriptions").mappings().one()
+        names = ", ".join(name for name in columns if name not in ("id", "uuid"))
+        for number in range(98):
+            tx.exec_driver_sql(
+                f"INSERT INTO subscriptions (uuid, {names})"
+                f" SELECT '{uuid_of(number)}', {names} FROM subscriptions LIMIT 1"
+            )
+    assert subscribe(client).status_code == 201
+    assert len(client.get(PATH, headers=READER).json["subscriptions"]) == 100
+    refused = subscribe(client)
+    assert (refused.status_code, refused.json["code"]) == (406, "not_acceptable")
+    other = client.put(PATH, json=CALLBACK, headers=OTHER)
+    assert other.status_code == 201
+
+
+def test_one_of_the_other_type_is_named_by_its_type(client) -> None:
+    uuid = subscribe(client, es_query={}).json["uuid"]
+    one = f"/v1/subscriptions/{uuid}?replica=aws"
+    for query in ("", "&subscription_type=jmespath"):
+        assert client.get(one + query, headers=READER).status_code == 404
+        assert client.delete(one + query, headers=READER).status_code == 404
+    wrong = client.get(f"{one}&subscription_type=sql", headers=READER)
+    assert (wrong.status_code, wrong.json["code"]) == (400, "illegal_arguments")
+    stored = f"{one}&subscription_type=elasticsearch"
+    assert client.get(stored, headers=READER).status_code == 200
+    assert client.delete(stored, headers=READER).status_code == 200
+    assert client.get(stored, headers=READER).status_code == 404
+
+
+def test_how_it_is_told_is_kept_as_it_was_asked_for(client) -> None:
+    asked = {
+        "method": "PUT",
+        "encoding": "multipart/form-data",
+        "form_fields": {"token": "t", "ä": "ö"},
+        "payload_form_field": "event",
+    }
+    shown = subscribe(client, **asked).json
+    assert {name: shown[name] for name in asked} == asked
+
+
+def test_a_subscription_is_of_one_replica(client) -> None:
+    uuid = subscribe(client).json["uuid"]
+    other = "/v1/subscriptions?replica=gcp"
+    assert client.get(other, headers=READER).json == {"subscriptions": []}
+    assert client.get(f"/v1/subscriptions/{uuid}?replica=gcp", headers=READER).status_code == 404
+
+
+def test_a_listing_by_one_whose_token_is_bad_is_no_anonymous_one(client) -> None:
+    answer = client.get(PATH, headers={"Authorization": "Bearer nobody"})
+    assert (answer.status_code, answer.json["code"]) == (401, "unauthorized")

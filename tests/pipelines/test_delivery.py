@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from config.settings import Settings
 from pipelines import pacing
 from pipelines.delivery import (
     Answer,
@@ -176,3 +177,25 @@ def test_after_five_failures_one_probe_at_a_time_with_growing_pauses() -> None:
     again = pacing.succeeded(endpoint)
     assert not pacing.probing(again)
     assert (again.resume_us, pacing.allowed(again)) == (0, 2)
+
+
+def test_the_schedule_is_that_of_the_contract() -> None:
+    settings = Settings()
+    assert settings.delivery_delays_s == (0, 60, 600, 3600, 21600, 60540, *[86400] * 6)
+    assert settings.delivery_timeout_s == 10
+    waited = []
+    for attempt in range(1, 13):
+        verdict = judge(
+            Answer(status=500),
+            attempt=attempt,
+            delays=settings.delivery_delays_s,
+            now_us=NOW_US,
+            rng=Random(0),
+            retry_after_cap_s=settings.delivery_retry_after_cap_s,
+        )
+        waited.append(verdict.at_us - NOW_US if isinstance(verdict, TryAgain) else None)
+    delays = [delay * 1_000_000 for delay in settings.delivery_delays_s[1:]]
+    assert all(
+        delay <= (seen or 0) <= delay * 1.1 for delay, seen in zip(delays, waited[:-1], strict=True)
+    )
+    assert waited[-1] is None

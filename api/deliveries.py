@@ -80,7 +80,7 @@ def _next(call: Call[ListDeliveries, None], scope: tuple[str, ...], last: Delive
     "/subscriptions/{uuid}/deliveries/{id}/retry",
     tag=TAG,
     query=InReplicaQuery,
-    answers={202: Answer("It is due now.", DeliveryAnswer)},
+    answers={202: Answer("It is due now, or once its subscription is resumed.", DeliveryAnswer)},
     errors=(404, 409),
 )
 def retry_delivery(call: Call[InReplica, None]) -> Response:
@@ -98,13 +98,13 @@ def retry_delivery(call: Call[InReplica, None]) -> Response:
     body=RetrySpanBody,
     answers={202: Answer("They are due now.", RetriedAnswer)},
     errors=(404, 415),
-    about="The oldest first, so many at once: ask again while the answer says `more`. Each is tried"
-    " once more; what tells of a bundle that is gone meanwhile is not.",
+    about="What was given up, and what would be tried again later. So many at once: ask again while"
+    " the answer says `more`. What tells of a bundle that is gone meanwhile is not sent.",
 )
 def retry_deliveries(call: Call[InReplica, RetrySpan]) -> Response:
-    """Try again what was given up since a time."""
+    """Try again what failed since a time."""
     asked = call.body
-    made = standing.retry_given_up(
+    made = standing.retry_failed(
         call.stores,
         whose(call),
         since_us=us_of(asked.since),
@@ -152,6 +152,7 @@ def shown(one: Delivery) -> dict[str, Any]:
         "bundle_uuid": one.bundle_uuid,
         "bundle_version": one.bundle_version,
         "state": one.state,
+        "recorded": version_at(one.created_us),
         "attempts": [_attempt(made) for made in one.attempts],
     }
     at = None if one.next_us is None else version_at(one.next_us)

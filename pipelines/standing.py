@@ -1,4 +1,4 @@
-"""How a subscription stands: paused and resumed, its secret changed, what was given up tried again.
+"""How a subscription stands: paused and resumed, its secret changed, what failed tried again.
 
 What the clock does for all of them is here too: letting go what is held back, forgetting what is
 settled. Every statement is bounded, whatever a subscription holds.
@@ -83,7 +83,7 @@ class Retried:
     more: bool
 
 
-def retry_given_up(
+def retry_failed(
     stores: Stores,
     whose: Whose,
     *,
@@ -91,25 +91,22 @@ def retry_given_up(
     until_us: int | None = None,
     event_type: str | None = None,
 ) -> Retried:
-    """Make due what was given up since then, the oldest first, a bounded number at once."""
-    count = 0
+    """Make due what failed since then, whether it was given up or is to be tried again later; the
+    oldest first, a bounded number at once."""
     with stores.catalog.read() as tx:
-        until_us = now_us(tx) if until_us is None else until_us
+        span = retrying.Span(since_us, now_us(tx) if until_us is None else until_us, event_type)
+    count = 0
+    failed = iter((retrying.given_up, retrying.put_off))
+    some = next(failed, None)
     for _ in range(STATEMENTS):
+        if some is None:
+            break
         with stores.catalog.write() as tx:
-            ident = whose.of(tx).id
-            seen, made = retrying.given_up(
-                tx,
-                ident,
-                since_us=since_us,
-                until_us=until_us,
-                event_type=event_type,
-                limit=AT_ONCE,
-            )
+            seen, made = some(tx, whose.of(tx), span, limit=AT_ONCE)
         count += made
         if seen < AT_ONCE:
-            return Retried(count, more=False)
-    return Retried(count, more=True)
+            some = next(failed, None)
+    return Retried(count, more=some is not None)
 
 
 def settle(stores: Stores) -> int:

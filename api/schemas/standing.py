@@ -96,8 +96,8 @@ class RetrySpanBody(Body):
     """Which of the failed deliveries are tried again."""
 
     model = RetrySpan
-    since = moment("Given up then or later.", required=True)
-    until = moment("Given up before then.", load_default=None)
+    since = moment("The latest attempt failed then or later.", required=True)
+    until = moment("It failed before then.", load_default=None)
     event_type = Text(
         load_default=None,
         validate=validate.OneOf(EVENTS, error=f"Must be one of: {', '.join(EVENTS)}."),

@@ -232,10 +232,20 @@ class DeliveryAnswer(Shown):
     event_type = fields.String(required=True)
     bundle_uuid = Uuid(required=True)
     bundle_version = fields.String(required=True)
-    state = fields.String(required=True)
+    state = fields.String(
+        required=True,
+        validate=validate.OneOf(STATES),
+        metadata={"description": "What was given up is failed; what is tried again is pending."},
+    )
+    recorded = fields.String(
+        required=True,
+        metadata={"description": "When the event was matched, or the test asked for."},
+    )
     attempts = fields.List(fields.Nested(Attempt), required=True)
-    next_attempt = fields.String()
-    reason = fields.String()
+    next_attempt = fields.String(
+        metadata={"description": "Only while it is pending, and not held back by a pause."}
+    )
+    reason = fields.String(metadata={"description": "Why it stands as it does."})
 
 
 class DeliveryList(Shown):

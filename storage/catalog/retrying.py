@@ -1,9 +1,10 @@
-"""Deliveries that are tried again because their owner asks: one, or those that were given up.
+"""Deliveries that are tried again because their owner asks: one, or those that failed.
 
 What tells of the beginning of a version that has ended is not told any more: its end may have been.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Row, text
@@ -11,6 +12,7 @@ from sqlalchemy import Row, text
 from storage.catalog import bulk, deliveries, endpoints, events, heads
 from storage.catalog.engine import Tx, now_us, sql
 from storage.catalog.schema.telling import HELD_US
+from storage.catalog.subscriptions import Subscription
 from storage.model import FQID, EventType
 
 _ROW = """
@@ -23,6 +25,14 @@ _GIVEN_UP = (
     " AND d.finished_us >= :since AND d.finished_us < :until{kind}"
     " ORDER BY d.finished_us LIMIT :limit"
 )
+# What is due later has failed before: by the index of what is due.
+_LATER = (
+    _ROW + " JOIN attempts a ON a.delivery_id = d.id AND a.number = d.attempts"
+    " WHERE d.state = 'pending' AND d.endpoint_id = :endpoint_id AND d.due_us > :now"
+    f" AND d.due_us < {HELD_US} AND d.subscription_id = :id"
+    " AND a.at_us >= :since AND a.at_us < :until{kind}"
+    " ORDER BY d.due_us LIMIT :limit"
+)
 
 
 def one(tx: Tx, ident: int) -> bool:
@@ -32,21 +42,34 @@ def one(tx: Tx, ident: int) -> bool:
     return bool(_again(tx, rows))
 
 
-def given_up(
-    tx: Tx,
-    subscription_id: int,
-    *,
-    since_us: int,
-    until_us: int,
-    event_type: str | None = None,
-    limit: int,
-) -> tuple[int, int]:
+@dataclass(frozen=True, slots=True)
+class Span:
+    """When something failed, `until_us` not included, and what it tells of; None is anything."""
+
+    since_us: int
+    until_us: int
+    event_type: str | None = None
+
+
+def given_up(tx: Tx, one: Subscription, span: Span, *, limit: int) -> tuple[int, int]:
     """Make due now what was given up in that span, the oldest first, and say of what has ended
     that it is superseded; returns how many were looked at, and how many are due."""
-    kind = "" if event_type is None else " AND d.event_type = :kind"
-    asked = {"id": subscription_id, "since": since_us, "until": until_us, "limit": limit}
-    told = {} if event_type is None else {"kind": event_type}
-    rows = tx.execute(sql(_GIVEN_UP.format(kind=kind)), {**asked, **told}).all()
+    return _some(tx, one, span, _GIVEN_UP, {"limit": limit})
+
+
+def put_off(tx: Tx, one: Subscription, span: Span, *, limit: int) -> tuple[int, int]:
+    """Make due now what failed in that span and would be tried again later; returns the same."""
+    asked = {"limit": limit, "endpoint_id": one.endpoint_id, "now": now_us(tx)}
+    return _some(tx, one, span, _LATER, asked)
+
+
+def _some(
+    tx: Tx, one: Subscription, span: Span, statement: str, more: dict[str, int]
+) -> tuple[int, int]:
+    kind = "" if span.event_type is None else " AND d.event_type = :kind"
+    told = {} if span.event_type is None else {"kind": span.event_type}
+    asked = {"id": one.id, "since": span.since_us, "until": span.until_us, **more}
+    rows = tx.execute(sql(statement.format(kind=kind)), {**asked, **told}).all()
     return len(rows), _again(tx, rows)
 
 

@@ -120,6 +120,7 @@ def test_all_that_was_given_up_since_a_time_is_tried_again(client, stores) -> No
     assert again.json == {"retried": 3, "more": False}
     listed = client.get(path_of(uuid, "deliveries"), headers=READER).json["deliveries"]
     assert {one["state"] for one in listed} == {"pending"}
+    assert all(one["recorded"] <= one["next_attempt"] for one in listed)
     for body in ({}, {"since": "yesterday"}, {"since": LONG_AGO, "event_type": "NONE"}):
         assert client.post(path, json=body, headers=READER).status_code == 400
 

@@ -30,14 +30,17 @@ from storage.catalog import (
 )
 from storage.catalog.deliveries import Result
 from storage.catalog.delivery_log import Only
+from storage.catalog.retrying import Span
 from storage.catalog.schema import metadata
 from storage.model import FQID, Event, Todo
 from tests.catalogs import POSTGRES, fresh
 from tests.storage.catalog.filling import FILES, fill, some
 from tests.storage.catalog.plans import plans_of
+from tests.telling import a_subscription
 
 ANY = 10**18
 FQ = FQID("7", "v")
+SUBSCRIPTION = a_subscription(id=7, endpoint_id=7)
 
 
 @pytest.fixture(scope="module", params=[POSTGRES] if POSTGRES else [], ids=["postgresql"])
@@ -167,8 +170,12 @@ CALLS: dict[str, tuple[Callable[[Tx], object], str]] = {
     "held": (lambda tx: holding.release(tx, 7), "ix_deliveries_held"),
     "loose": (lambda tx: holding.loose(tx, limit=9), "ix_deliveries_held"),
     "given up": (
-        lambda tx: retrying.given_up(tx, 7, since_us=1, until_us=ANY, limit=500),
+        lambda tx: retrying.given_up(tx, SUBSCRIPTION, Span(1, ANY), limit=500),
         "ix_deliveries_given_up",
+    ),
+    "put off": (
+        lambda tx: retrying.put_off(tx, SUBSCRIPTION, Span(1, ANY), limit=500),
+        "ix_deliveries_due",
     ),
     "expired": (
         lambda tx: delivery_log.expire(tx, {"delivered": 5, "failed": 5}, limit=500),

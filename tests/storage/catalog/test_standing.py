@@ -22,6 +22,8 @@ from storage.catalog import (
 from storage.catalog.deliveries import Due, NewDelivery, Result, State
 from storage.catalog.delivery_log import Delivery, Only
 from storage.catalog.faring import LEAST_FAILURES
+from storage.catalog.retrying import Span
+from storage.catalog.schema.telling import HELD_US
 from storage.catalog.subscriptions import Subscription
 from storage.model import FQID
 from tests.builders import new_uuid
@@ -340,10 +342,14 @@ def give_up(catalog: Catalog, subscription: Subscription) -> None:
     close(catalog, [result(delivery.id, "failed", 1, "no") for delivery in rows])
 
 
-def given_up(catalog: Catalog, subscription: Subscription, **more: object) -> tuple[int, int]:
-    span = {"since_us": 0, "until_us": 2**60, "limit": 100, **more}
+EVER = Span(0, 2**60)
+
+
+def given_up(
+    catalog: Catalog, subscription: Subscription, span: Span = EVER, *, limit: int = 100
+) -> tuple[int, int]:
     with catalog.write() as tx:
-        return retrying.given_up(tx, subscription.id, **span)  # type: ignore[arg-type]
+        return retrying.given_up(tx, subscription, span, limit=limit)
 
 
 def test_what_was_given_up_in_a_span_is_due_again(catalog: Catalog) -> None:
@@ -352,14 +358,45 @@ def test_what_was_given_up_in_a_span_is_due_again(catalog: Catalog) -> None:
     give_up(catalog, subscription)
     give_up(catalog, other)
     middle = now(catalog) + 1
-    assert given_up(catalog, subscription, since_us=middle) == (0, 0)
-    assert given_up(catalog, subscription, until_us=1) == (0, 0)
-    assert given_up(catalog, subscription, event_type="TOMBSTONE") == (0, 0)
+    assert given_up(catalog, subscription, Span(middle, 2**60)) == (0, 0)
+    assert given_up(catalog, subscription, Span(0, 1)) == (0, 0)
+    assert given_up(catalog, subscription, replace(EVER, event_type="TOMBSTONE")) == (0, 0)
     assert given_up(catalog, subscription, limit=2) == (2, 2)
     assert sorted(states(catalog, subscription)) == ["failed", "pending", "pending"]
     assert given_up(catalog, subscription) == (1, 1)
     assert states(catalog, other) == ["failed"] * 3
     assert len(due(catalog, subscription)) == 3
+
+
+def test_what_would_be_tried_again_later_is_due_now(catalog: Catalog) -> None:
+    subscription, other = subscribe(catalog, URL), subscribe(catalog, URL)
+    tell(catalog, [subscription, other], times=4)
+    late = now(catalog) + 60_000_000
+    first, second, held, fresh = told(catalog, subscription)
+    failed = [
+        replace(result(one.id, "pending", at_us, "no"), due_us=due_us)
+        for one, at_us, due_us in [
+            (first, 5, late),
+            (second, 9, late),
+            (held, 5, late + HELD_US),
+            (told(catalog, other)[0], 5, late),
+        ]
+    ]
+    close(catalog, failed)
+    assert [row.id for row in due(catalog, subscription) if row.id == fresh.id] == [fresh.id]
+
+    def put_off(span: Span) -> tuple[int, int]:
+        with catalog.write() as tx:
+            return retrying.put_off(tx, subscription, span, limit=9)
+
+    assert put_off(Span(6, 9)) == (0, 0)
+    assert put_off(replace(EVER, event_type="TEST")) == (0, 0)
+    assert put_off(Span(6, 10)) == (1, 1)
+    assert put_off(EVER) == (1, 1)
+    assert put_off(EVER) == (0, 0)
+    again = {row.id for row in due(catalog, subscription) if row.subscription_id == subscription.id}
+    assert again == {first.id, second.id, fresh.id}
+    assert [len(one.attempts) for one in told(catalog, subscription)] == [1, 1, 1, 0]
 
 
 def test_nothing_is_told_again_of_what_has_ended(catalog: Catalog) -> None:

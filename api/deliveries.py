@@ -18,6 +18,7 @@ from api.schemas.subscriptions import (
 from api.standing import whose
 from pipelines import formats, standing, subscriptions, topics
 from pipelines.formats import us_of, version_at
+from storage.catalog.deliveries import TEST
 from storage.catalog.delivery_log import Attempt, Delivery, Only, Place
 from storage.catalog.subscriptions import Subscription
 from storage.model import Replica
@@ -48,7 +49,7 @@ def get_deliveries(call: Call[ListDeliveries, None]) -> Response:
         limit=query.per_page + 1,
     )
     page, more = found[: query.per_page], len(found) > query.per_page
-    response = reply({"deliveries": [shown(one) for one in page]})
+    response = reply({"deliveries": [shown(one, own) for one in page]})
     return paged(response, "deliveries", _next(call, scope, page[-1]) if more else None)
 
 
@@ -87,7 +88,7 @@ def retry_delivery(call: Call[InReplica, None]) -> Response:
     """Try a delivery again now."""
     own = _own(call, call.query.replica)
     delivery = subscriptions.retry(call.stores, own, call.path["id"])
-    return _due_now(call, delivery)
+    return _due_now(call, delivery, own)
 
 
 @operation(
@@ -130,12 +131,12 @@ def test_subscription(call: Call[InReplica, None]) -> Response:
     delivery = subscriptions.ping(
         call.stores, own, uuid=formats.new_uuid(), request_id=call.request_id
     )
-    return _due_now(call, delivery)
+    return _due_now(call, delivery, own)
 
 
-def _due_now(call: Call[InReplica, None], delivery: Delivery) -> Response:
+def _due_now(call: Call[InReplica, None], delivery: Delivery, own: Subscription) -> Response:
     call.stores.notices.publish(topics.DELIVERIES)
-    return reply(shown(delivery), 202)
+    return reply(shown(delivery, own), 202)
 
 
 def _own(call: Call[Any, None], replica: Replica) -> Subscription:
@@ -143,8 +144,10 @@ def _own(call: Call[Any, None], replica: Replica) -> Subscription:
     return subscriptions.find(call.stores, call.uuid, call.who.email, replica=replica, kind=None)
 
 
-def shown(one: Delivery) -> dict[str, Any]:
+def shown(one: Delivery, own: Subscription) -> dict[str, Any]:
     """A delivery as its subscription's owner sees it."""
+    # What is due is held back when a dispatcher meets it; it is not sent before that either.
+    sent = own.state == "active" or one.event_type == TEST
     value: dict[str, Any] = {
         "id": one.uuid,
         "transaction_id": one.uuid,
@@ -155,7 +158,7 @@ def shown(one: Delivery) -> dict[str, Any]:
         "recorded": version_at(one.created_us),
         "attempts": [_attempt(made) for made in one.attempts],
     }
-    at = None if one.next_us is None else version_at(one.next_us)
+    at = None if one.next_us is None or not sent else version_at(one.next_us)
     given = {"next_attempt": at, "reason": one.reason}
     return value | {name: item for name, item in given.items() if item is not None}
 

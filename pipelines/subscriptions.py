@@ -10,7 +10,7 @@ from pipelines.addresses import parse_callback
 from pipelines.attachments import Attachments
 from pipelines.formats import version_at
 from pipelines.payloads import NOTHING, dump, trial
-from storage.catalog import Tx, deliveries, delivery_log, now_us, retrying
+from storage.catalog import Tx, deliveries, delivery_log, endpoints, now_us, retrying
 from storage.catalog import subscriptions as rows
 from storage.catalog.deliveries import NewDelivery
 from storage.catalog.delivery_log import ALL, Delivery, Only, Place
@@ -222,6 +222,8 @@ def ping(
         deliveries.add_test(
             tx, fresh, bundle_uuid=NOTHING, version=version_at(now), request_id=request_id
         )
+        # Whoever asks wants to know now, however long its receiver has been left alone.
+        endpoints.wake(tx, subscription.endpoint_id)
         made = delivery_log.find(tx, subscription.id, uuid)
     if made is None:
         raise NotFound("Cannot find subscription!")

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import text
 
 from api.app import create_app
-from storage.catalog import deliveries, now_us
+from storage.catalog import deliveries, endpoints, now_us
 from storage.catalog.deliveries import Result
 from storage.sealing import Sealer, derive
 from tests.api.builders import INGEST, READER, uuid_of
@@ -65,6 +65,27 @@ def test_what_was_to_be_told_meanwhile_has_no_next_attempt(client, stores) -> No
     client.post(path_of(uuid, "resume"), headers=READER)
     (going,) = client.get(listing, headers=READER).json["deliveries"]
     assert "next_attempt" in going
+
+
+def test_what_was_due_before_a_pause_has_none_either_but_tests_do(client, stores) -> None:
+    uuid = subscribe(client).json["uuid"]
+    told(stores, uuid, 1)
+    client.post(path_of(uuid, "pause"), headers=READER)
+    asked = client.post(path_of(uuid, "test"), headers=READER).json
+    assert asked["next_attempt"] == asked["recorded"]
+    listed = client.get(path_of(uuid, "deliveries"), headers=READER).json["deliveries"]
+    assert ["next_attempt" in one for one in listed] == [True, False]
+    again = client.post(path_of(uuid, "deliveries", listed[1]["id"], "retry"), headers=READER)
+    assert (again.status_code, "next_attempt" in again.json) == (202, False)
+
+
+def test_a_test_wakes_a_receiver_that_is_left_alone(client, stores) -> None:
+    uuid = subscribe(client).json["uuid"]
+    with stores.catalog.write() as tx:
+        tx.execute(text("UPDATE endpoints SET resume_us = 9e15, failures = 9"))
+    client.post(path_of(uuid, "test"), headers=READER)
+    with stores.catalog.read() as tx:
+        assert len(endpoints.waiting(tx, limit=9)) == 1
 
 
 def test_a_secret_is_replaced_with_an_overlap_and_sealed(client, stores, settings) -> None:

@@ -3,18 +3,25 @@
 from pipelines import collections, flow, links, placing, records
 from pipelines.collections import KIND
 from pipelines.copying import Beat
+from pipelines.replication import COPYING
 from storage import keys
-from storage.catalog import Tx, heads, link_segments, todo, visibility
+from storage.catalog import Tx, heads, link_segments, now_us, todo, visibility
 from storage.catalog import collections as rows
 from storage.catalog.collections import Collection, Target
+from storage.catalog.replication import under_way
 from storage.errors import NotFound, Unavailable
 from storage.model import FQID, REPLICAS, Claim, Replica, Todo
 from storage.stores import Stores
 
+NAMED = 20
+"""Targets of which it is found out how they stand."""
+AGAIN, AGAIN_CAP_S = 0.1, 600
+"""The part of the time waited after which it is looked whether the targets came, and the most."""
+
 
 def sync(stores: Stores, claim: Claim, fqid: FQID, _beat: Beat) -> tuple[Todo, ...]:
     """Bring the record into one bucket and let its owner see it there. Unavailable while anything
-    that it links to is on its way; what is gone everywhere is not waited for."""
+    that it links to is on its way, or put aside; what is gone everywhere is not waited for."""
     target = flow.replica_of(claim.todo)
     with stores.catalog.read() as tx:
         row = rows.by_fqid(tx, fqid)
@@ -22,8 +29,8 @@ def sync(stores: Stores, claim: Claim, fqid: FQID, _beat: Beat) -> tuple[Todo, .
             raise NotFound(f"There is no collection {fqid}.")
         contents = [link for run in link_segments.of_collection(tx, row.id) for link in run.links]
         coming = _coming(tx, row, [links.target(link) for link in contents], target)
-    if coming:
-        raise Unavailable(f"{len(coming)} links of {fqid} lead to what {target} has not yet.")
+        if coming:
+            raise _waiting(tx, claim, target, coming)
     same = placing.place(
         stores.replicas[target],
         keys.record(KIND, fqid),
@@ -45,3 +52,25 @@ def _coming(tx: Tx, row: Collection, targets: list[Target], target: Replica) -> 
     lacking = set(targets) - rows.seen(tx, [target], row.owner, targets)
     others = [replica for replica in REPLICAS if replica != target]
     return rows.seen(tx, others, row.owner, sorted(lacking))
+
+
+def _waiting(tx: Tx, claim: Claim, here: Replica, coming: set[Target]) -> Unavailable:
+    """What holds it up: what was put aside before what is under way; looked at again after a part
+    of the time that it has waited, so that what waits for a human costs little."""
+    told = [_told(tx, one, here) for one in sorted(coming)[:NAMED]]
+    told.sort(key=lambda one: not one[0])
+    mine = under_way(tx, (claim.todo.step,), claim.todo.ref).get(here)
+    waited_s = 0.0 if mine is None else (now_us(tx) - mine.born_us) / 1e6
+    return Unavailable(
+        f"{len(coming)} of its links lead to what {here} has not yet: {told[0][1]}",
+        retry_after_s=min(int(waited_s * AGAIN), AGAIN_CAP_S),
+    )
+
+
+def _told(tx: Tx, one: Target, here: Replica) -> tuple[bool, str]:
+    """Whether a target was put aside, and that or how it stands."""
+    kind, fqid = one
+    row = under_way(tx, COPYING, f"{kind}:{fqid}").get(here)
+    if row is not None and row.parked:
+        return True, f"{kind} {fqid} was put aside ({row.reason})."
+    return False, f"{kind} {fqid}."

@@ -20,7 +20,8 @@ log = logging.getLogger(__name__)
 
 StepFunction = Callable[[Stores, Claim, Beat], tuple[Todo, ...]]
 AWAY_S = (2.0, 20.0)
-"""Bounds of the random delay while an engine is away, which is nobody's failed attempt."""
+"""Bounds of the random delay while an engine is away, which is nobody's failed attempt; longer if
+the step says so."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,8 @@ def _attempt(working: Working, claim: Claim, step: Step, lease_s: float) -> str:
     except Lost:
         return "lost"
     except Unavailable as error:
-        _give_back(working, claim, working.rng.uniform(*AWAY_S), error.detail, counted=False)
+        delay_s = max(working.rng.uniform(*AWAY_S), error.retry_after_s or 0)
+        _give_back(working, claim, delay_s, error.detail, counted=False)
         return "away"
     except Exception as error:
         return _failed(working, claim, step, error)

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from pipelines.flow import Step
-from storage.catalog import Catalog, todo
+from storage.catalog import Catalog, now_us, todo
 from storage.errors import NotFound, Unavailable
 from storage.model import Claim, Todo
 from storage.stores import Stores
@@ -88,6 +88,17 @@ def test_an_engine_that_is_away_is_nobodys_failure(stores: Stores) -> None:
         due_now(stores)
     assert reasons(stores) == []
     assert work(working(stores, finishing), ROW)
+
+
+def test_a_step_may_ask_for_a_longer_pause_while_it_waits(stores: Stores) -> None:
+    for asked_s, least_s in ((None, 2), (1, 2), (300, 300)):
+        with stores.catalog.read() as tx:
+            before = now_us(tx)
+        work(working(stores, failing(Unavailable("not yet", retry_after_s=asked_s))), ROW)
+        with stores.catalog.read() as tx:
+            due_us = tx.exec_driver_sql("SELECT due_us FROM todo").scalar_one()
+        assert least_s * 1e6 <= due_us - before < (least_s + 30) * 1e6
+        due_now(stores)
 
 
 def test_a_lost_claim_has_no_effect(stores: Stores) -> None:

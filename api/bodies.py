@@ -4,7 +4,8 @@ What the members mean is for `api/schemas` to say.
 """
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any
 
@@ -15,12 +16,15 @@ from werkzeug.exceptions import HTTPException
 from storage.errors import Invalid, TooLarge, UnsupportedMediaType
 from storage.protocols import BLOCK
 
+REPORTED = 20
+"""Faults of one kind that an answer names."""
 _JSON = frozenset({"application/json", "text/json"})
 _CHARSETS = frozenset({"utf-8", "utf8", "us-ascii"})
 
 
-def read_json(request: Request, *, max_bytes: int, max_depth: int) -> Any:
-    """The JSON value of the body, an empty object when there is none."""
+def read_json(request: Request, *, max_bytes: int, max_depth: int, exact: str | None = None) -> Any:
+    """The JSON value of the body, an empty object when there is none. Of the member `exact` no
+    number is rounded: Invalid names those that would be."""
     request.max_content_length = max_bytes
     _check_type(request)
     with _arriving():
@@ -35,6 +39,8 @@ def read_json(request: Request, *, max_bytes: int, max_depth: int) -> Any:
     except orjson.JSONDecodeError as error:
         raise _malformed(f"Malformed JSON: {_place(error)}") from error
     _check_depth(value, max_depth)
+    if exact is not None and _LONG.search(text):
+        _check_exact(text, exact)
     return value
 
 
@@ -93,3 +99,47 @@ def _check_depth(value: Any, max_depth: int) -> None:
             for item in (holder.values() if type(holder) is dict else holder)
             if type(item) is dict or type(item) is list
         ]
+
+
+_LONG = re.compile(rb"[0-9]{19}")
+"""Whatever is shorter fits into 64 bits."""
+ROUNDED = "Integers must fit into 64 bits; write a longer one as a string."
+
+
+class _Rounded:
+    """Where an integer stood that has more than 64 bits."""
+
+
+def _integer(digits: str) -> Any:
+    if len(digits) <= 20 and -(2**63) <= int(digits) < 2**64:
+        return int(digits)
+    return _Rounded()
+
+
+def _check_exact(text: bytes, member: str) -> None:
+    """By a reader that is slower, and shown each integer as it was written."""
+    value = json.loads(text, parse_int=_integer)
+    if not isinstance(value, dict):
+        return
+    level: list[tuple[str, Any]] = [(f"/{member}", value.get(member))]
+    errors: dict[str, list[str]] = {}
+    while level:
+        errors |= {where: [ROUNDED] for where, item in level if isinstance(item, _Rounded)}
+        level = [inner for where, holder in level for inner in _members(where, holder)]
+    if errors:
+        where = next(iter(errors))
+        shown = dict(list(errors.items())[:REPORTED])
+        raise Invalid(f"Bad body member '{where[:200]}': {ROUNDED}", errors=shown)
+
+
+def _members(where: str, holder: Any) -> Iterable[tuple[str, Any]]:
+    if isinstance(holder, dict):
+        return ((f"{where}/{_step(name)}", item) for name, item in holder.items())
+    if isinstance(holder, list):
+        return ((f"{where}/{place}", item) for place, item in enumerate(holder))
+    return ()
+
+
+def _step(name: str) -> str:
+    """A member's name in a JSON Pointer."""
+    return name.replace("~", "~0").replace("/", "~1")

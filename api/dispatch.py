@@ -94,7 +94,9 @@ def _loaded(operation: Operation, services: Services) -> tuple[Any, Any]:
 def _read(operation: Operation, services: Services) -> Any:
     settings = services.settings
     most = min(operation.max_body_bytes or settings.max_body_bytes, settings.max_body_bytes)
-    return read_json(request, max_bytes=most, max_depth=settings.max_json_depth)
+    return read_json(
+        request, max_bytes=most, max_depth=settings.max_json_depth, exact=operation.exact
+    )
 
 
 def _from_body(operation: Operation, services: Services) -> tuple[MultiDict[str, str], Any]:

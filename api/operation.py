@@ -132,6 +132,8 @@ class Operation:
     """Query parameters that are taken from the body when the query has none."""
     body_from_query: tuple[str, ...] = ()
     """Body members that are taken from the query when the body has none."""
+    exact: str | None = None
+    """A body member that is given back as it came: no number in it is rounded."""
 
     @property
     def path_parameters(self) -> list[str]:

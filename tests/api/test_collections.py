@@ -119,6 +119,31 @@ def test_details_are_any_json_object_and_come_back_as_they_were(curator: Curator
     assert curator.put([], body={"details": details, "name": "", "description": "a\nb"}).json
 
 
+@pytest.mark.parametrize("number", [2**64, -(2**63) - 1, 10**30, 10**300])
+def test_an_integer_that_would_be_rounded_is_refused_and_named(
+    curator: Curator, number: int
+) -> None:
+    body = (
+        f'{{"name": "n", "description": "{2**70}", "contents": [],'
+        f' "details": {{"n": [1, {{"a/b~": {number}}}], "fine": {2**64 - 1}}}}}'
+    )
+    where = f"/v1/collections?uuid={UUID}&version={VERSION}&replica=aws"
+    answer = curator.client.put(where, data=body, headers=INGEST)
+    refused(answer, 400, "illegal_arguments")
+    assert list(answer.json["errors"]) == ["/details/n/1/a~1b~0"]
+    assert "64 bits" in answer.json["detail"]
+    curator.made([])
+    where = f"/v1/collections/{UUID}?version={VERSION}&replica=aws"
+    patched = curator.client.patch(where, data=f'{{"details": {{"n": {number}}}}}', headers=INGEST)
+    assert list(patched.json["errors"]) == ["/details/n"]
+
+
+def test_long_numbers_that_are_kept_as_they_are_are_taken(curator: Curator) -> None:
+    details = {"a": 2**64 - 1, "b": -(2**63), "c": str(2**80), "d": 1e30, "e": 0.1234567890123456}
+    curator.made([], body={"details": details, "name": "", "description": ""})
+    assert curator.get().json["details"] == details
+
+
 def test_it_is_elsewhere_only_once_what_it_links_to_is(curator: Curator) -> None:
     curator.depositor.bundle(1)
     assert curator.put([link(uuid_of(1))]).status_code == 201

@@ -1,17 +1,19 @@
 """Reconciling collections: a catalog takes in what their records in a bucket tell."""
 
+from collections.abc import Sequence
+
 from pipelines import collections, placing, readback, records
 from pipelines.collections import KIND
 from pipelines.flow import Step
 from pipelines.limits import SEGMENT_ENTRIES
 from pipelines.readback import CollectionRecord
 from storage import keys
-from storage.catalog import Tx, heads, link_segments, restoring, todo
+from storage.catalog import Tx, alike, heads, link_segments, restoring, todo
 from storage.catalog import collections as rows
 from storage.catalog.collections import Collection
 from storage.errors import Damaged
 from storage.keys import RecordKey
-from storage.model import Replica, Todo
+from storage.model import FQID, Link, Replica, Todo
 from storage.stores import Stores
 
 
@@ -25,24 +27,26 @@ def take(stores: Stores, replica: Replica, key: RecordKey) -> None:
     ]
     with stores.catalog.write() as tx:
         heads.lock(tx, KIND, [key.fqid.uuid])
-        collections.reveal(tx, _row(tx, found), replica)
+        collections.reveal(tx, row(tx, found), replica)
         todo.add_new(tx, [Todo(Step.SYNC, name, f"{KIND}:{key.fqid}") for name in lacking])
 
 
-def _row(tx: Tx, found: CollectionRecord) -> Collection:
+def row(tx: Tx, found: CollectionRecord) -> Collection:
+    """The row of a record, published; the caller holds its head. Damaged for another's, and for
+    other content than the catalog's."""
     before = rows.by_fqid(tx, found.fqid)
     if before is not None and before.digest != found.digest:
         raise Damaged(f"The catalog knows collection {found.fqid} with other content.")
     if rows.owner_of(tx, found.fqid.uuid) not in (None, found.owner):
         raise Damaged(f"The catalog knows another owner of collection {found.fqid.uuid}.")
-    row = before or rows.reserve(tx, _new(found))
+    kept = before or rows.reserve(tx, _new(tx, found))
     if before is None:
-        restoring.dated(tx, KIND, row.id, found.created_us)
-    rows.publish(tx, row.id)
-    return row
+        restoring.dated(tx, KIND, kept.id, found.created_us)
+    rows.publish(tx, kept.id)
+    return kept
 
 
-def _new(found: CollectionRecord) -> rows.NewCollection:
+def _new(tx: Tx, found: CollectionRecord) -> rows.NewCollection:
     return rows.NewCollection(
         fqid=found.fqid,
         digest=found.digest,
@@ -53,5 +57,12 @@ def _new(found: CollectionRecord) -> rows.NewCollection:
         description=found.description,
         details=records.details(found.details),
         event_id=found.event_id,
-        runs=link_segments.cut(found.contents, SEGMENT_ENTRIES),
+        runs=alike.shared(found.contents, _before(tx, found), SEGMENT_ENTRIES),
     )
+
+
+def _before(tx: Tx, found: CollectionRecord) -> list[tuple[link_segments.Kept, Sequence[Link]]]:
+    """The segments of the version that it was made from, with their links."""
+    parent = rows.by_fqid(tx, FQID(found.fqid.uuid, found.parent)) if found.parent else None
+    runs = [] if parent is None else link_segments.of_collection(tx, parent.id)
+    return [(run, run.links) for run in runs]

@@ -21,10 +21,13 @@ from pipelines import (
     placing,
     purging,
     readback,
+    rebuild_journals,
 )
 from pipelines.flow import Step
+from pipelines.formats import new_uuid
 from pipelines.limits import SEGMENT_ENTRIES
 from pipelines.readback import BundleRecord, FileRecord
+from pipelines.rebuild_reading import Run
 from storage import keys
 from storage.catalog import (
     Tx,
@@ -35,10 +38,12 @@ from storage.catalog import (
     purges,
     restoring,
     segments,
+    switches,
     todo,
     tombstones,
     visibility,
 )
+from storage.catalog import epochs as epoch_rows
 from storage.catalog import files as file_rows
 from storage.catalog.purges import Purge
 from storage.catalog.tombstones import Tombstone
@@ -71,9 +76,20 @@ def reconcile(stores: Stores) -> list[Merged]:
         *(_marks(stores, replica, keys.PURGED, _purge) for replica in REPLICAS),
         *(_marks(stores, replica, keys.TOMBSTONES, _tombstone) for replica in REPLICAS),
         *(_records(stores, kind, replica) for kind in _TAKE for replica in REPLICAS),
+        *(_journals(stores, replica) for replica in REPLICAS),
     ]
     epochs.overrule(stores)
+    with stores.catalog.write() as tx:
+        switches.put(tx, epoch_rows.REBUILDING, None)
     return done
+
+
+def _journals(stores: Stores, replica: Replica) -> Merged:
+    """The numbers that events were given after the catalog was copied: none is given again."""
+    run = Run(stores, replica, new_uuid(), floor=0)
+    found = rebuild_journals.journalled(run)
+    run.end()
+    return Merged(found.kind, replica, found.known, found.taken, found.refused)
 
 
 def _records(stores: Stores, kind: keys.Kind, replica: Replica) -> Merged:

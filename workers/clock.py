@@ -67,14 +67,16 @@ class Clock:
         with self._stores.catalog.write() as tx:
             leases.release(tx, "clock", token=self._token)
 
-    def job(self, work: Callable[[], None]) -> Callable[[], None]:
-        """Run only while leading; an engine that is away is met again at the next tick."""
+    def job(self, work: Callable[[], None], *, in_doubt: bool = False) -> Callable[[], None]:
+        """Run only while leading and, unless `in_doubt`, while catalog and buckets agree; an engine
+        that is away is met again at the next tick."""
 
         def run() -> None:
             if not self._ours:
                 return
             try:
-                work()
+                if in_doubt or not self._doubts():
+                    work()
             except StoreError as error:
                 log.warning("clock: %s: %s", work.__name__, error.detail)
             except Exception:
@@ -82,12 +84,15 @@ class Clock:
 
         return run
 
+    def _doubts(self) -> bool:
+        with self._stores.catalog.read() as tx:
+            return switches.value(tx, switches.IN_DOUBT) is not None
+
     def refill(self) -> None:
         """Keep every queue filled with a bounded number of due rows; with none while catalog and
         buckets disagree, since what is due may have been done before the catalog was restored."""
-        with self._stores.catalog.read() as tx:
-            if switches.value(tx, switches.IN_DOUBT) is not None:
-                return
+        if self._doubts():
+            return
         for queue in QUEUES:
             waiting = self._chains.depth(queue)
             if waiting < self._settings.refill_rows:
@@ -104,9 +109,10 @@ class Clock:
                 self._chains.send([row], request_id)
 
     def number(self) -> None:
-        """Give committed events their place in the feeds."""
+        """Give committed events their place in the feeds; none while catalog and buckets disagree,
+        since the buckets' journals may know their numbers."""
         with self._stores.catalog.read() as tx:
-            if not events.unnumbered(tx):
+            if not events.unnumbered(tx) or switches.value(tx, switches.IN_DOUBT) is not None:
                 return
         with self._stores.catalog.write() as tx:
             events.number(tx)
@@ -148,8 +154,8 @@ class Clock:
         epochs.begin(self._stores)
 
     def reap(self) -> None:
-        """Condemn what nothing refers to, and delete what has been condemned for long; not while
-        the catalog may be older than the buckets."""
+        """Condemn what nothing refers to, and delete what has been condemned for long. Is looked at
+        anew: the last comparison may be older than a restored catalog."""
         if epochs.judge(self._stores) is None:
             blob_life.condemn_orphans(self._stores)
             blob_life.reap(self._stores, grace_s=self._settings.blob_grace_s)
@@ -176,8 +182,14 @@ def scheduled(clock: Clock, settings: config.Settings) -> BackgroundScheduler:
     )
     scheduler.add_job(_quietly(clock.lead), "interval", seconds=LEASE_S / 3)
     for work, seconds in (
+        # These look for themselves, or find out, whether catalog and buckets agree.
         (clock.refill, settings.tick_s),
         (clock.number, settings.sequencer_s),
+        (clock.mark, settings.epoch_s),
+        (clock.reap, settings.sweep_s),
+    ):
+        scheduler.add_job(clock.job(work, in_doubt=True), "interval", seconds=seconds)
+    for work, seconds in (
         (clock.journal, settings.journal_s),
         (clock.settle, settings.tick_s),
         (clock.forget, _FORGET_S),
@@ -185,8 +197,6 @@ def scheduled(clock: Clock, settings: config.Settings) -> BackgroundScheduler:
         (clock.sweep, settings.sweep_s),
         (clock.search_again, settings.sweep_s),
         (clock.tidy, settings.sweep_s),
-        (clock.mark, settings.epoch_s),
-        (clock.reap, settings.sweep_s),
         (clock.scrub, _SCRUB_S),
     ):
         scheduler.add_job(clock.job(work), "interval", seconds=seconds)
@@ -213,7 +223,7 @@ def main() -> None:
     clock = Clock(settings, stores, chains)
     stop = when_told()
     _quietly(clock.lead)()
-    clock.job(clock.mark)()
+    clock.job(clock.mark, in_doubt=True)()
     scheduler = scheduled(clock, settings)
     scheduler.start()
     stop.wait()

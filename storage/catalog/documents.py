@@ -1,10 +1,11 @@
 """How each bundle stands in each replica's index, and the shapes that its documents take."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import orjson
 from sqlalchemy import select, tuple_
 
+from storage.catalog import bulk
 from storage.catalog.engine import Tx, execute_now, sql
 from storage.catalog.schema import bundles, documents, shapes
 from storage.model import FQID, Replica
@@ -48,6 +49,20 @@ def record(
             "change": change,
             "reason": reason,
         },
+    )
+
+
+def taken_in(
+    tx: Tx, replica: Replica, bundle_ids: Sequence[int], *, change: int, reason: str
+) -> None:
+    """Documents that an index may have, and is to be given again; nothing for those known."""
+    source, parameters = bulk.derived(tx, "those", {"id": ("bigint", bundle_ids)})
+    execute_now(
+        tx,
+        "INSERT INTO documents (replica, bundle_id, state, shape, change, reason, at_us)"
+        f" SELECT :replica, id, 'unindexed', '', :change, :reason, :now FROM {source} WHERE true"
+        " ON CONFLICT (replica, bundle_id) DO NOTHING",
+        {**parameters, "replica": replica, "change": change, "reason": reason},
     )
 
 

@@ -4,6 +4,9 @@ from storage.catalog import switches
 from storage.catalog.engine import Tx, sql
 
 CURRENT, COMING = "epoch", "epoch_coming"
+REBUILDING = "rebuilding"
+"""There from the beginning of a rebuild until catalog and buckets are reconciled: where counts of
+changes begin."""
 
 
 def read(tx: Tx) -> tuple[str | None, str | None]:
@@ -30,3 +33,18 @@ def holds_data(tx: Tx) -> bool:
         " OR EXISTS (SELECT 1 FROM purges)"
     )
     return tx.execute(found).first() is not None
+
+
+_DATA = ("files", "bundles", "purges", "collections", "tombstones", "events", "journals")
+
+
+def holds_anything(tx: Tx) -> bool:
+    """The same, and of what buckets tell beside data."""
+    found = " OR ".join(f"EXISTS (SELECT 1 FROM {table})" for table in _DATA)
+    return tx.execute(sql(f"SELECT 1 WHERE {found}")).first() is not None
+
+
+def begin_alone(tx: Tx, name: str) -> None:
+    """Be of an epoch that no bucket knows: they disagree until they are reconciled."""
+    switches.put(tx, COMING, None)
+    switches.put(tx, CURRENT, name)

@@ -58,12 +58,16 @@ def number(tx: Tx, *, limit: int = 1000) -> int:
     return execute_now(tx, _NUMBER, {"limit": limit}).rowcount
 
 
+# What `rejournalling` learnt from a bucket is a floor: a number is never given twice.
 # A clock that was set back does not take the feed's times back: windows are ranges of numbers.
 _NUMBER = """
     UPDATE events SET seq = place.seq,
         seq_us = CASE WHEN place.seq_us > :now THEN place.seq_us ELSE :now END FROM (
         SELECT id, row_number() OVER (PARTITION BY replica ORDER BY at_us, id)
-            + coalesce((SELECT max(seq) FROM events AS e WHERE e.replica = w.replica), 0) AS seq,
+            + coalesce((SELECT max(given) FROM (
+                SELECT max(seq) AS given FROM events AS e WHERE e.replica = w.replica
+                UNION ALL SELECT CAST(value AS bigint) FROM meta
+                WHERE meta.key = 'numbered/' || w.replica) AS ever), 0) AS seq,
             coalesce((SELECT max(seq_us) FROM events AS e WHERE e.replica = w.replica), 0) AS seq_us
         FROM (SELECT id, replica, at_us FROM events WHERE seq IS NULL ORDER BY at_us, id
               LIMIT :limit) AS w

@@ -139,11 +139,12 @@ def record(
     end(tx, before)
     changed = "UPDATE journals SET state = 'current', size = :size, at_us = :now WHERE id = :id"
     execute_now(tx, changed, {"id": now.id, "size": size})
-    _point(tx, journal.replica, places)
+    point(tx, journal.replica, places)
     return True
 
 
-def _point(tx: Tx, replica: Replica, places: Sequence[Place]) -> None:
+def point(tx: Tx, replica: Replica, places: Sequence[Place]) -> None:
+    """Say where the lines of these events lie."""
     columns: bulk.Columns = {
         # A column, though always the same: the number alone would not lead to the index.
         "replica": ("text", [replica] * len(places)),

@@ -1,0 +1,104 @@
+"""A small store with a bit of everything, and its catalog lost."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from pipelines import collections, manifests, patching, purging, tombstones
+from pipelines.collections import NewCollection
+from pipelines.manifests import NewBundle, NewEntry
+from pipelines.patching import Patch
+from storage.catalog import Catalog, fingerprint
+from storage.catalog.fingerprint import Part
+from storage.model import FQID, Link, Replica
+from storage.stores import Stores
+from tests.builders import make_file, new_uuid, version
+from tests.catalogs import Spares
+from tests.pipelines.happenings import tend
+from tests.pipelines.purged import finish
+
+AUTHOR = "writer@example.org"
+OWNER = "curator@example.org"
+
+Drain = Callable[[], int]
+
+
+class Filled(NamedTuple):
+    """What is in the store."""
+
+    seen: FQID
+    patched: FQID
+    buried: FQID
+    purged: FQID
+    collection: FQID
+
+
+def write(stores: Stores, *files: FQID, replica: Replica = "aws") -> FQID:
+    fqid = FQID(new_uuid(), version())
+    named = [NewEntry(f"{place}.json", file, True) for place, file in enumerate(files)]
+    manifests.write(stores, NewBundle(fqid, replica, 1, named), AUTHOR)
+    return fqid
+
+
+def fill(stores: Stores, drain: Drain) -> Filled:
+    """Deposit, patch, bury, purge, collect; everything is done and journalled in the end."""
+    one = make_file(
+        stores, b'{"describedBy": "x/a", "a": 1}', content_type="application/json", everywhere=True
+    )
+    two = make_file(stores, b"two", origin="gcp", everywhere=True)
+    own = make_file(stores, b"only in what is purged", everywhere=True)
+    drain()
+    seen, purged = write(stores, one, two), write(stores, own, one, replica="gcp")
+    buried = write(stores, two, replica="gcp")
+    drain()
+    patched = _patched(stores, seen, two)
+    drain()
+    collection = _collected(stores, drain, seen, one)
+    tombstones.bury(stores, "gcp", buried.uuid, None, reason="wrong", author=AUTHOR)
+    tombstones.bury(stores, "aws", *purged, reason="to go", author=AUTHOR)
+    drain()
+    tend(stores)
+    purging.order(stores, *purged, reason="gone", author=AUTHOR)
+    finish(stores, drain)
+    tend(stores)
+    drain()
+    tend(stores)
+    return Filled(seen, patched, buried, purged, collection)
+
+
+def _patched(stores: Stores, fqid: FQID, file: FQID) -> FQID:
+    added = (NewEntry("added.txt", file, False),)
+    return patching.patch(stores, Patch(fqid, "aws", added, ()), AUTHOR).fqid
+
+
+def _collected(stores: Stores, drain: Drain, bundle: FQID, file: FQID) -> FQID:
+    """One that stays, and one that is deleted."""
+    made = []
+    for name in ("kept", "dropped"):
+        fqid = FQID(new_uuid(), version())
+        links = [Link("bundle", bundle), Link("file", file), Link("x", file, "/a")]
+        new = NewCollection(fqid, "aws", name, "all", {"n": 1}, links)
+        collections.write(stores, new, OWNER)
+        made.append(fqid)
+    drain()
+    collections.delete(stores, "aws", made[1].uuid, OWNER)
+    drain()
+    return made[0]
+
+
+def parts(stores: Stores, replica: Replica) -> dict[str, Part]:
+    with stores.catalog.read() as tx:
+        return {part.name: part for part in fingerprint.of(tx, replica)}
+
+
+@contextmanager
+def lost(stores: Stores, spares: Spares, folder: Path) -> Iterator[Stores]:
+    """The same store with an empty catalog, of the same engine."""
+    folder.mkdir(exist_ok=True)
+    engine = "sqlite" if stores.catalog.sqlite else "postgresql"
+    with spares.lend(engine, folder) as url:
+        fresh = replace(stores, catalog=Catalog(url))
+        yield fresh
+        fresh.catalog.close()

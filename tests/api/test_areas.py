@@ -73,3 +73,10 @@ def test_more_bytes_than_allowed_are_413_however_they_come(settings, stores, cha
 def test_an_absent_area_is_404(client) -> None:
     path = "/v1/area/00000000-0000-0000-0000-0000000000ff/files/a"
     assert client.put(path, data=b"a", headers=INGEST).status_code == 404
+
+
+def test_a_locked_area_takes_nothing(client, stores) -> None:
+    with stores.catalog.write() as tx:
+        tx.exec_driver_sql("UPDATE areas SET state = 'LOCKED'")
+    refused = client.put(f"{FILES}/a", data=b"a", headers=INGEST)
+    assert (refused.status_code, refused.json["code"]) == (409, "area_locked")

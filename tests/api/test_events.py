@@ -272,3 +272,59 @@ def test_a_deleted_subscriptions_replay_ends(client, depositor, stores, happened
     assert depositor.drain()
     assert depositor.drain() == 0
     assert newest(stores, "aws") == 1
+
+
+def test_the_document_of_an_event_is_that_of_the_bundle(client, depositor) -> None:
+    source = depositor.stage(b'{"organ": "brain"}', "d.json", "application/json")
+    depositor.put_file(uuid_of(0x50), source=source)
+    depositor.drain()
+    entry = {"uuid": uuid_of(0x50), "version": VERSION, "name": "donor_0.json", "indexed": True}
+    depositor.put_bundle(uuid_of(1), [entry])
+    depositor.drain()
+    for replica in ("aws", "gcp"):
+        told = client.get(f"/v1/events/{uuid_of(1)}?replica={replica}&version={VERSION}").json
+        read = client.get(f"/v1/bundles/{uuid_of(1)}?replica={replica}").json["bundle"]
+        assert told == {
+            "event_type": "CREATE",
+            "bundle_info": {"uuid": uuid_of(1), "version": VERSION},
+            "uuid": uuid_of(1),
+            "manifest": {"creator_uid": 7, "files": read["files"]},
+            "files": {"donor_json": [{"organ": "brain"}]},
+            "shape_descriptor": "unversioned",
+        }
+
+
+def test_every_member_of_an_event_is_shown(client, depositor, happened) -> None:
+    uuid = depositor.bundle(1)
+    happened()
+    for replica in ("aws", "gcp"):
+        (one,) = client.get(f"/v1/events/feed?replica={replica}&after=").json["events"]
+        ((listing,),) = [stream["events"] for stream in listed(client, replica=replica)]
+        assert one == {
+            "event_id": listing["event_id"],
+            "event_type": "CREATE",
+            "timestamp": listing["timestamp"],
+            "replica": replica,
+            "bundle_uuid": uuid,
+            "bundle_version": VERSION,
+            "bundle_url": f"http://localhost/v1/bundles/{uuid}?version={VERSION}&replica={replica}",
+        }
+
+
+def test_a_replay_that_goes_on_says_how_much_is_left(client, depositor, happened) -> None:
+    for number in (1, 2):
+        depositor.bundle(number)
+    happened()
+    mine = subscribe(client)
+    begun = client.post(f"/v1/subscriptions/{mine}/replay?replica=aws", json={}, headers=INGEST)
+    expected = {
+        "replay_id": begun.json["replay_id"],
+        "state": "RUNNING",
+        "events_left": 2,
+        "deliveries": 0,
+    }
+    assert begun.json == expected
+    path = f"/v1/subscriptions/{mine}/replays/{begun.json['replay_id']}?replica=aws"
+    assert client.get(path, headers=INGEST).json == expected
+    assert client.get(path.replace("aws", "gcp"), headers=INGEST).status_code == 404
+    assert client.get(path).status_code == 401

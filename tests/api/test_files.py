@@ -10,9 +10,10 @@ import pytest
 
 from api.app import create_app
 from api.files import REPLICA_OF
+from pipelines import ingest
 from storage import keys
 from storage.blobs.sources import Sources, SourceSettings
-from storage.catalog import todo
+from storage.catalog import tasks, todo
 from storage.model import Todo
 from tests.api.builders import INGEST, VERSION, Depositor, uuid_of
 from tests.api.conftest import verify
@@ -368,3 +369,28 @@ def test_a_version_that_failed_may_be_put_again(depositor, client, stores) -> No
     assert depositor.put_file(uuid_of(1), source=depositor.stage(b"content", "b.txt")).status_code
     depositor.drain()
     assert client.get(path).status_code == 302
+
+
+def test_a_task_runs_from_its_claim_to_its_end(depositor, client, stores) -> None:
+    ident = depositor.put_file(uuid_of(1)).json["task_id"]
+    with stores.catalog.write() as tx:
+        claim = todo.claim(tx, Todo("verify", "aws", ident), token="t", lease_s=60, max_claims=5)
+        tasks.progress(tx, ident, 3)
+    assert claim is not None
+    running = client.get(f"/v1/tasks/{ident}").json
+    assert (running["status"], running["bytes_done"], running["bytes_total"]) == ("RUNNING", 3, 7)
+    ingest.verify(stores, claim, lambda _n: None)
+    done = client.get(f"/v1/tasks/{ident}").json
+    assert (done["status"], done["bytes_done"]) == ("SUCCEEDED", 7)
+
+
+def test_a_pending_file_without_a_version_is_the_latest_pending_one(depositor, client) -> None:
+    source = depositor.stage(b"content")
+    for version in (LATER, VERSION):
+        depositor.put_file(uuid_of(1), source=source, version=version)
+    for method in ("GET", "HEAD"):
+        answer = client.open(f"/v1/files/{uuid_of(1)}?replica=aws", method=method)
+        assert (answer.status_code, answer.headers["X-STORE-VERSION"]) == (301, LATER)
+    depositor.drain()
+    assert client.head(f"/v1/files/{uuid_of(1)}?replica=aws").headers["X-STORE-VERSION"] == LATER
+    assert client.head(f"/v1/files/{uuid_of(2)}?replica=aws").status_code == 404

@@ -309,3 +309,34 @@ def test_a_bucket_that_goes_away_and_comes_back_is_noticed(client, depositor, st
     until(lambda: client.get(path).headers.get("X-STORE-SERVED-BY") == "gcp")
     hidden.rename(root)
     until(lambda: "X-STORE-SERVED-BY" not in client.get(path).headers)
+
+
+def test_every_member_of_the_report_is_there(client, depositor, stores) -> None:
+    uuid = depositor.bundle(1)
+    number_events(stores)
+    row = Todo("sync", "gcp", f"bundle:{uuid}.{VERSION}")
+    with stores.catalog.write() as tx:
+        todo.add(tx, [row])
+        held = todo.claim(tx, row, token="t", lease_s=1, max_claims=5)
+        todo.postpone(tx, held, delay_s=30, reason="the bucket is away")
+        ident = visibility.find(tx, "bundle", "aws", FQID(uuid, VERSION))
+        visibility.record_seen(tx, "bundle", ident, "gcp", diverged=True)
+        documents.record(tx, "aws", ident, state="unindexed", shape="s", change=9, reason="no")
+    told = client.get(REPORT).json
+    waiting = {"kind", "name", "step", "replica", "since", "age_s", "attempts", "parked", "reason"}
+    assert told.keys() == {
+        *("at", "window_s", "lag", "oldest", "backlog", "failures"),
+        *("diverged", "diverged_total", "unindexed", "unindexed_total"),
+    }
+    assert told["window_s"] == 3600
+    assert [one.keys() for one in told["lag"] if one["bundles"]] == [
+        {"replica", "bundles", "p50_s", "p99_s"}
+    ]
+    for name, members in {
+        "oldest": waiting,
+        "failures": waiting,
+        "backlog": {"kind", "step", "replica", "parked", "rows", "oldest_s"},
+        "diverged": {"kind", "name", "replica", "seen"},
+        "unindexed": {"replica", "bundle", "reason"},
+    }.items():
+        assert [set(one) for one in told[name]] == [members], name

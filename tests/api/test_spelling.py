@@ -155,3 +155,31 @@ def test_every_operation_of_data_names_a_replica_but_those_that_the_contract_exc
         if "replica" in one.query.load_fields and not one.query.load_fields["replica"].required
     }
     assert optional == {"put_file"}
+
+
+def test_every_paged_operation_names_what_its_pages_hold() -> None:
+    assert {one.name: one.paged for one in OPERATIONS if one.paged} == {
+        "get_bundles_all": "bundles",
+        "get_bundle": "bundle.files",
+        "get_collections": "collections",
+        "post_search": "results",
+        "get_events": "event_streams",
+        "get_deliveries": "deliveries",
+    }
+
+
+QUERY = {
+    *("replica", "version", "per_page", "search_after", "start_at", "token", "prefix"),
+    *("directurls", "presignedurls", "directurl", "content_disposition", "output_format"),
+    *("from_date", "to_date", "subscription_type", "replication", "after"),
+    *("state", "event_type", "bundle_uuid", "since", "until"),
+}
+
+
+def test_parameters_are_where_the_contract_puts_them() -> None:
+    for one in OPERATIONS:
+        named = set(one.query.load_fields)
+        assert named <= QUERY | ({"uuid"} if one.name == "put_collection" else set()), one.name
+        assert {"uuid", "checkout_job_id", "task_id", "id", "filename"} >= set(one.path_parameters)
+        if one.body is not None:
+            assert not named & set(one.body.load_fields), one.name

@@ -245,3 +245,35 @@ def test_a_failing_subscription_says_since_when(client, stores) -> None:
     with stores.catalog.write() as tx:
         tx.execute(text("UPDATE subscriptions SET failing_us = :now"), {"now": now_us(tx)})
     assert "failing_since" in client.get(path_of(uuid), headers=READER).json
+
+
+def test_the_list_shows_what_one_shows_whatever_its_state(client, stores) -> None:
+    for more in ({"es_query": {}}, {"jmespath_query": "uuid"}):
+        given = {"hmac_secret_key": "the first", "hmac_key_id": "k", "attachments": {}, **more}
+        uuid = subscribe(client, **given).json["uuid"]
+        body = {"hmac_secret_key": "the second", "overlap_s": 60}
+        secret = client.put(path_of(uuid, "secret"), json=body, headers=READER)
+        paused = client.post(path_of(uuid, "pause"), headers=READER)
+        assert secret.status_code == paused.status_code == 200
+        assert "hmac_previous_until" in secret.json
+        assert "state_since" in paused.json
+    with stores.catalog.write() as tx:
+        tx.execute(
+            text("UPDATE subscriptions SET state = 'disabled', failing_us = 0, state_reason = 'x'")
+        )
+    for kind, query in (("elasticsearch", "es_query"), ("jmespath", "jmespath_query")):
+        listing = f"{PATH}&subscription_type={kind}"
+        (listed,) = client.get(listing, headers=READER).json["subscriptions"]
+        one = f"{path_of(listed['uuid'])}&subscription_type={kind}"
+        assert client.get(one, headers=READER).json == listed
+        assert {*LISTED, query} <= listed.keys()
+    resumed = client.post(path_of(listed["uuid"], "resume"), headers=READER).json
+    assert {"state_since", "state_reason", "failing_since"}.isdisjoint(resumed)
+    assert resumed["state"] == "active"
+
+
+LISTED = {
+    *("uuid", "owner", "callback_url", "replica", "subscription_type", "method", "encoding"),
+    *("form_fields", "payload_form_field", "hmac_key_id", "hmac_previous_until", "attachments"),
+    *("state", "state_since", "state_reason", "failing_since"),
+}

@@ -282,3 +282,51 @@ def test_a_subscription_is_of_one_replica(client) -> None:
 def test_a_listing_by_one_whose_token_is_bad_is_no_anonymous_one(client) -> None:
     answer = client.get(PATH, headers={"Authorization": "Bearer nobody"})
     assert (answer.status_code, answer.json["code"]) == (401, "unauthorized")
+
+
+def test_every_member_of_a_delivery_and_its_attempts_is_shown(client, stores) -> None:
+    uuid = subscribe(client).json["uuid"]
+    ident = told(stores, uuid, 1)
+    base = f"/v1/subscriptions/{uuid}/deliveries"
+    with stores.catalog.write() as tx:
+        number = tx.exec_driver_sql("SELECT id FROM deliveries").scalar_one()
+        for result in (
+            Result(number, 1, 0.5, 500, None, "oops", "pending", 2**50, None),
+            Result(number, 2_000_000, 0.25, None, "No route.", None, "failed", 0, "given up"),
+        ):
+            deliveries.close(tx, [result])
+    (shown,) = client.get(f"{base}?replica=aws", headers=READER).json["deliveries"]
+    expected = {
+        "id": ident,
+        "transaction_id": ident,
+        "event_type": "CREATE",
+        "bundle_uuid": uuid_of(1),
+        "bundle_version": VERSION,
+        "state": "failed",
+        "reason": "given up",
+        "attempts": [
+            {
+                "number": 1,
+                "at": "1970-01-01T000000.000001Z",
+                "seconds": 0.5,
+                "status": 500,
+                "body": "oops",
+            },
+            {
+                "number": 2,
+                "at": "1970-01-01T000002.000000Z",
+                "seconds": 0.25,
+                "error": "No route.",
+            },
+        ],
+    }
+    assert shown.items() >= expected.items()
+    assert "next_attempt" not in shown
+    again = client.post(f"{base}/{ident}/retry?replica=aws", headers=READER).json
+    assert again["attempts"] == expected["attempts"]
+    assert again["state"] == "pending"
+    assert again["next_attempt"].endswith("Z")
+    tried = client.post(f"/v1/subscriptions/{uuid}/test?replica=aws", headers=READER).json
+    assert tried["event_type"] == "TEST"
+    assert tried.keys() >= {"id", "bundle_uuid", "bundle_version", "state", "next_attempt"}
+    assert tried["attempts"] == []

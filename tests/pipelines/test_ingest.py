@@ -314,3 +314,15 @@ def test_an_upload_area_that_is_away_is_waited_for(small_stores: Stores) -> None
     claim = replace(claimed(small_stores, accepted.todo[0]), attempts=99)
     with pytest.raises(Unavailable):
         ingest.verify(replace(small_stores, sources=away), claim, lambda _n: None)
+
+
+def test_at_exactly_64_mb_the_declared_etag_is_shown(small_stores: Stores) -> None:
+    content = bytes(64 * MB)
+    hashed = checksums.compute([content], len(content))
+    for number, etag in enumerate((hashed.checksums.s3_etag, hashed.other_etag or "")):
+        url = stage(small_stores, content, name=f"{number}", lies={"store-s3_etag": etag})
+        accepted = deposit(small_stores, url)
+        run(small_stores, accepted)
+        located = files.locate(small_stores, "aws", *accepted.fqid)
+        assert located.file is not None
+        assert located.file.checksums.s3_etag == etag

@@ -15,9 +15,9 @@ from ops import home as homes
 from ops import tokens
 from ops.tables import show
 from pipelines import sweeps
-from storage.catalog import Catalog, todo
+from storage.catalog import Catalog, Tx, purges, todo
 from storage.connecting import connect
-from storage.model import Todo
+from storage.model import REPLICAS, Todo
 
 LISTED = 100
 
@@ -25,15 +25,32 @@ LISTED = 100
 @click.command()
 @click.pass_obj
 def status(settings: Settings) -> None:
-    """Show the processes, the health, the backlog and what is parked."""
+    """Show the processes, the health, the backlog, purges that go on and what is parked."""
     console = Console()
     show(console, "Processes", ("process", "pid", "starts"), _processes(settings.home))
     show(console, "Health", ("part", "state", "reason"), _health(settings))
     with Catalog(settings.catalog).read() as tx:
         backlog, parked_count = todo.backlog(tx), todo.count_parked(tx)
+        going_on = _purges(tx)
     rows = [(step, replica, count) for (step, replica), count in sorted(backlog.items())]
     show(console, "Backlog", ("step", "replica", "open rows"), rows)
+    if going_on:
+        show(console, "Purges", ("what", "since", *REPLICAS, "reason"), going_on)
     click.echo(f"parked: {parked_count}")
+
+
+def _purges(tx: Tx) -> list[tuple[str, ...]]:
+    """Those that go on, the oldest first, and how far each replica is."""
+    return [
+        (
+            f"{purge.kind} {purge.name}",
+            _time(purge.created_us),
+            *(far.get(replica, "waiting") for replica in REPLICAS),
+            purge.reason,
+        )
+        for purge in purges.unfinished(tx, limit=LISTED)
+        for far in [purges.progress(tx, purge)]
+    ]
 
 
 @click.command()

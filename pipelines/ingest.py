@@ -5,7 +5,6 @@ file be seen, or left behind, whose checksums are not all as declared.
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -258,7 +257,7 @@ def _kept(stores: Stores, row: TaskRow, source: Source, beat: Beat) -> Hashed:
     if trusted(blobs, key, row.size, row.declared, beat):
         return _compared(row, checksums.compute(_read(stores, row, source, beat), row.size))
     if row.size <= INLINE:
-        return _kept_small(row, _read(stores, row, source, beat), blobs, key)
+        return _kept_small(row, _read(stores, row, source, beat), blobs, key, beat)
     return _kept_large(stores, row, source, beat)
 
 
@@ -292,13 +291,24 @@ def _compared(row: TaskRow, hashed: Hashed) -> Hashed:
     return hashed
 
 
-def _kept_small(row: TaskRow, blocks: Iterator[bytes], blobs: BlobStore, key: str) -> Hashed:
+def _kept_small(
+    row: TaskRow, blocks: Iterator[bytes], blobs: BlobStore, key: str, beat: Beat
+) -> Hashed:
     hashing = Hashing(row.size)
     data = b"".join(hashing.over(blocks))
     hashed = _compared(row, hashing.result())
-    with suppress(AlreadyExists):  # Somebody verified the same bytes at the same time.
+    try:
         blobs.put(key, data)
+    except AlreadyExists as taken:
+        _same(blobs, row, key, beat, taken)
     return hashed
+
+
+def _same(blobs: BlobStore, row: TaskRow, key: str, beat: Beat, taken: AlreadyExists) -> None:
+    """Somebody was faster: with the same bytes, as a rule. Others are removed, and nothing of this
+    verification counts: Unavailable has it done again."""
+    if not trusted(blobs, key, row.size, row.declared, beat):
+        raise Unavailable(f"Other bytes lay under {key}.") from taken
 
 
 def _kept_large(stores: Stores, row: TaskRow, source: Source, beat: Beat) -> Hashed:
@@ -313,8 +323,8 @@ def _kept_large(stores: Stores, row: TaskRow, source: Source, beat: Beat) -> Has
         fill(upload, blocks, part_size, stored=partial(_note, stores, row, upload, part_size))
         hashed = _compared(row, hashing.result())
         upload.complete()
-    except AlreadyExists:
-        return hashed
+    except AlreadyExists as taken:
+        _same(blobs, row, key, beat, taken)
     except BaseException:
         upload.abort()
         raise
@@ -335,11 +345,12 @@ def _make_visible(stores: Stores, row: TaskRow, hashed: Hashed, claim: Claim) ->
     """Reserve, put the record, publish."""
     with stores.catalog.write() as tx:
         heads.lock(tx, files.KIND, [row.fqid.uuid])
+        if purges.among(tx, files.KIND, [row.fqid]):
+            # By a twin whose claim was lost for as long as a purge takes.
+            raise Mismatch(_taken(f"File {row.fqid} was purged."))
         reserved = file_rows.reserve(tx, _new_file(row, hashed))
     if reserved.digest != row.digest:
-        raise Mismatch(
-            {"code": "file_already_exists", "detail": f"File {row.fqid} exists with other content."}
-        )
+        raise Mismatch(_taken(f"File {row.fqid} exists with other content."))
     files.complete(stores, reserved)
     with stores.catalog.write() as tx:
         follow = files.publish(tx, reserved)
@@ -349,6 +360,10 @@ def _make_visible(stores: Stores, row: TaskRow, hashed: Hashed, claim: Claim) ->
     stores.notices.publish(topics.of_task(row.id))
     stores.notices.publish(topics.of_file(row.replica, row.fqid))
     return follow
+
+
+def _taken(detail: str) -> dict[str, Any]:
+    return {"code": "file_already_exists", "detail": detail}
 
 
 def _new_file(row: TaskRow, hashed: Hashed) -> file_rows.NewFile:

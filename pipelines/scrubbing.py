@@ -24,6 +24,8 @@ from storage.stores import Stores
 log = logging.getLogger(__name__)
 
 CURSOR = "scrub"
+LEAST = 4096
+"""Bytes that an object counts at least: asking for it costs something too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +67,8 @@ def verify(
 
 
 def turn(stores: Stores, budget: int) -> list[Found]:
-    """Go on where the last turn ended, for so many bytes; begin anew at the end. What is damaged
-    is repaired at once."""
+    """Go on where the last turn ended, for about so many bytes; begin anew at the end. What is
+    damaged is repaired at once."""
     damaged: list[Found] = []
     if budget <= 0:
         return damaged
@@ -80,7 +82,7 @@ def turn(stores: Stores, budget: int) -> list[Found]:
         if (reason := _wrong(stores, replica, info)) is not None:
             damaged.append(Found(replica, info.key, reason, _repaired(stores, replica, info)))
             log.error("scrub: %s", damaged[-1])
-        budget -= info.size
+        budget -= max(info.size, LEAST)
         if budget <= 0:
             place = f"{replica} {info.key}"
             break

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+from pipelines import purging
 from pipelines.flow import Step
 from storage import keys
-from storage.catalog import Tx, documents, heads, now_us, todo, uploads, visibility
+from storage.catalog import Tx, documents, heads, now_us, purges, todo, uploads, visibility
 from storage.catalog import bundles as bundle_rows
 from storage.catalog import collections as collection_rows
 from storage.catalog import files as file_rows
@@ -92,10 +93,11 @@ def replication(stores: Stores, *, repair: bool = True) -> list[Swept]:
 
 def _compare(stores: Stores, kind: keys.Kind, replica: Replica, *, repair: bool) -> Swept:
     """A record that the catalog knows and the bucket lacks is brought again; one that only the
-    bucket has is left alone, unless it stays unknown: then somebody should look."""
+    bucket has is left alone, unless it was purged; if it stays unknown somebody should look."""
     pairs = differences(_known(stores, kind), _listed(stores, kind, replica))
     mend = partial(_bring, stores, kind, replica) if repair else None
-    swept = _swept(kind, replica, pairs, mend)
+    drop = partial(_withdraw, stores, kind, replica) if repair else None
+    swept = _swept(kind, replica, pairs, mend, drop)
     if swept.strange:
         about = "sweep: %d %ss in %s are newer than the sweep or unknown"
         log.info(about, swept.strange, kind, replica)
@@ -107,26 +109,40 @@ def _swept(
     replica: Replica,
     pairs: Iterable[tuple[str, int]],
     mend: Callable[[list[str]], None] | None,
+    drop: Callable[[list[str]], None] | None = None,
 ) -> Swept:
-    """Count a comparison, and have what is missing mended, a batch at a time."""
+    """Count a comparison, and have what is missing mended, and what is too much looked at, a batch
+    at a time."""
     sides = {-1: 0, 0: 0, 1: 0}
     named: list[str] = []
-    batch: list[str] = []
+    batches: dict[int, list[str]] = {-1: [], 1: []}
+    told = {-1: mend, 1: drop}
     for name, side in pairs:
         sides[side] += 1
-        if side == -1:
-            batch.append(name)
-            named += [name] if len(named) < NAMED else []
-        if len(batch) == BATCH:
-            _mended(batch, mend)
-            batch = []
-    _mended(batch, mend)
+        if side == -1 and len(named) < NAMED:
+            named.append(name)
+        if side and told[side]:
+            batches[side].append(name)
+        if side and len(batches[side]) == BATCH:
+            _batch_told(batches[side], told[side])
+    for side, batch in batches.items():
+        _batch_told(batch, told[side])
     return Swept(kind, replica, sides[0], sides[-1], sides[1], tuple(named))
 
 
-def _mended(batch: list[str], mend: Callable[[list[str]], None] | None) -> None:
-    if batch and mend:
-        mend(batch)
+def _batch_told(batch: list[str], tell: Callable[[list[str]], None] | None) -> None:
+    if batch and tell:
+        tell(batch[:])
+    batch.clear()
+
+
+def _withdraw(stores: Stores, kind: keys.Kind, replica: Replica, names: list[str]) -> None:
+    """Remove records that came after all of their purge: from a writer that slept for so long."""
+    with stores.catalog.read() as tx:
+        purged = purges.among(tx, kind, [FQID.parse(name) for name in names])
+    purging.withdraw(stores, replica, kind, purged)
+    if purged:
+        log.warning("sweep: %d purged %ss were still in %s", len(purged), kind, replica)
 
 
 def _compare_blobs(stores: Stores, replica: Replica, *, repair: bool) -> Swept:

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from storage.catalog import Catalog, deliveries, endpoints, faring, holding, now_us
+from storage.catalog import Catalog, deliveries, endpoints, faring, holding, now_us, switches
 from storage.catalog.deliveries import Due, Result
 from storage.catalog.endpoints import Endpoint
 
@@ -41,8 +41,11 @@ class Ledger:
         self._disable_after_s = disable_after_s
 
     def waiting(self, *, limit: int) -> tuple[int, list[int]]:
-        """The catalog's time, and endpoints with something due that nobody holds."""
+        """The catalog's time, and endpoints with something due that nobody holds; none while
+        catalog and buckets disagree: what is due may have been delivered before a restore."""
         with self._catalog.read() as tx:
+            if switches.value(tx, switches.IN_DOUBT) is not None:
+                return now_us(tx), []
             return now_us(tx), endpoints.waiting(tx, limit=limit)
 
     def write(
@@ -70,6 +73,8 @@ class Ledger:
         return Written(fresh, kept)
 
     def fetch(self, wants: Mapping[int, int]) -> dict[int, list[Due]]:
-        """What is due for each of these endpoints, at most so many."""
+        """What is due for each of these endpoints, at most so many; nothing in doubt, as above."""
         with self._catalog.read() as tx:
+            if switches.value(tx, switches.IN_DOUBT) is not None:
+                return {ident: [] for ident in wants}
             return {ident: deliveries.due(tx, ident, limit=limit) for ident, limit in wants.items()}

@@ -67,7 +67,7 @@ class Sources:
 
     def own(self, url: str) -> bool:
         """See Sources in the protocols."""
-        return any(same_bucket(url, store) for store in self._settings.own)
+        return _alias(url) or any(same_bucket(url, store) for store in self._settings.own)
 
     def _open_file(self, url: str) -> FileSource:
         path = _file_path(url)
@@ -131,9 +131,19 @@ def _bucket_and_key(rest: str) -> tuple[str, str]:
     return bucket, key
 
 
+_ALIASES = ("-s3alias", "--ol-s3", ".mrap")
+"""How names of access points end that are used like a bucket's: no bucket's may end so."""
+
+
+def _alias(url: str) -> bool:
+    """True for another name of some bucket, which may be one of the store's."""
+    scheme, _, rest = url.partition("://")
+    return scheme.lower() == "s3" and rest.partition("/")[0].endswith(_ALIASES)
+
+
 def _plain(bucket: str, key: str) -> tuple[str, str]:
     """Never an access point: it may lead into a bucket of the store by another name."""
-    if ":" in bucket:
+    if ":" in bucket or bucket.endswith(_ALIASES):
         raise Invalid("the source URL names no bucket")
     return bucket, key
 

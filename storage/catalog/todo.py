@@ -14,6 +14,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from storage.catalog import bulk
 from storage.catalog.engine import Tx, execute_now, now_us, sql
 from storage.catalog.schema import todo
+from storage.catalog.switches import IN_DOUBT
 from storage.errors import Lost
 from storage.model import Claim, Todo
 
@@ -84,7 +85,9 @@ _FREE = (
 )
 _TAKE = (
     "UPDATE todo SET token = :token, attempts = attempts + 1, due_us = :now + :lease_us"
-    f" WHERE {_FREE} AND attempts < :most RETURNING attempts, request_id"
+    f" WHERE {_FREE} AND attempts < :most"
+    f" AND NOT EXISTS (SELECT 1 FROM meta WHERE key = '{IN_DOUBT}')"
+    " RETURNING attempts, request_id"
 )
 _PARK_SPENT = (
     "UPDATE todo SET parked_us = :now, token = NULL,"
@@ -97,7 +100,8 @@ _FINISH = sql(
 
 
 def claim(tx: Tx, key: Todo, *, token: str, lease_s: float, max_claims: int) -> Claim | None:
-    """Take a row that is due and not parked; None when there is nothing to do.
+    """Take a row that is due and not parked; None when there is nothing to do, and while catalog
+    and buckets disagree: messages may be older than a restored catalog.
 
     A row that was claimed `max_claims` times already is parked instead: its work kills workers.
     """

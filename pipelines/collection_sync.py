@@ -9,18 +9,19 @@ from storage.catalog import Tx, heads, link_segments, now_us, todo, visibility
 from storage.catalog import collections as rows
 from storage.catalog.collections import Collection, Target
 from storage.catalog.replication import under_way
-from storage.errors import NotFound, Unavailable
+from storage.errors import NotFound, Waits
 from storage.model import FQID, REPLICAS, Claim, Replica, Todo
 from storage.stores import Stores
 
 NAMED = 20
 """Targets of which it is found out how they stand."""
 AGAIN, AGAIN_CAP_S = 0.1, 600
-"""The part of the time waited after which it is looked whether the targets came, and the most."""
+"""It is looked whether the targets came after this part of the time waited, a second at the least
+and this at the most."""
 
 
 def sync(stores: Stores, claim: Claim, fqid: FQID, _beat: Beat) -> tuple[Todo, ...]:
-    """Bring the record into one bucket and let its owner see it there. Unavailable while anything
+    """Bring the record into one bucket and let its owner see it there. Waits while anything
     that it links to is on its way, or put aside; what is gone everywhere is not waited for."""
     target = flow.replica_of(claim.todo)
     with stores.catalog.read() as tx:
@@ -54,16 +55,16 @@ def _coming(tx: Tx, row: Collection, targets: list[Target], target: Replica) -> 
     return rows.seen(tx, others, row.owner, sorted(lacking))
 
 
-def _waiting(tx: Tx, claim: Claim, here: Replica, coming: set[Target]) -> Unavailable:
+def _waiting(tx: Tx, claim: Claim, here: Replica, coming: set[Target]) -> Waits:
     """What holds it up: what was put aside before what is under way; looked at again after a part
     of the time that it has waited, so that what waits for a human costs little."""
     told = [_told(tx, one, here) for one in sorted(coming)[:NAMED]]
     told.sort(key=lambda one: not one[0])
     mine = under_way(tx, (claim.todo.step,), claim.todo.ref).get(here)
     waited_s = 0.0 if mine is None else (now_us(tx) - mine.born_us) / 1e6
-    return Unavailable(
+    return Waits(
         f"{len(coming)} of its links lead to what {here} has not yet: {told[0][1]}",
-        retry_after_s=min(int(waited_s * AGAIN), AGAIN_CAP_S),
+        retry_after_s=int(min(max(waited_s * AGAIN, 1), AGAIN_CAP_S)),
     )
 
 

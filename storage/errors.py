@@ -127,6 +127,11 @@ class Unavailable(StoreError):
     code = "service_unavailable"
 
 
+class Waits(Unavailable):
+    """Waits for other work of ours, not for an engine: to be looked at again after
+    `retry_after_s`."""
+
+
 class Damaged(StoreError):
     """Stored bytes are not what was written: waiting helps nobody, a human has to look."""
 

@@ -10,7 +10,7 @@ from uuid import uuid4
 from pipelines.copying import Beat
 from pipelines.flow import Step
 from storage.catalog import todo
-from storage.errors import Lost, StoreError, Unavailable
+from storage.errors import Lost, StoreError, Unavailable, Waits
 from storage.model import Claim, Todo
 from storage.stores import Stores
 from workers.chains import Chains
@@ -20,8 +20,7 @@ log = logging.getLogger(__name__)
 
 StepFunction = Callable[[Stores, Claim, Beat], tuple[Todo, ...]]
 AWAY_S = (2.0, 20.0)
-"""Bounds of the random delay while an engine is away, which is nobody's failed attempt; longer if
-the step says so."""
+"""Bounds of the random delay while an engine is away, which is nobody's failed attempt."""
 
 
 @dataclass(frozen=True)
@@ -74,13 +73,18 @@ def _attempt(working: Working, claim: Claim, step: Step, lease_s: float) -> str:
     except Lost:
         return "lost"
     except Unavailable as error:
-        delay_s = max(working.rng.uniform(*AWAY_S), error.retry_after_s or 0)
-        _give_back(working, claim, delay_s, error.detail, counted=False)
+        _give_back(working, claim, _pause_s(working, error), error.detail, counted=False)
         return "away"
     except Exception as error:
         return _failed(working, claim, step, error)
     working.chains.send(follow, claim.request_id)
     return "done"
+
+
+def _pause_s(working: Working, error: Unavailable) -> float:
+    if isinstance(error, Waits):
+        return (error.retry_after_s or 1) * working.rng.uniform(0.8, 1.2)
+    return working.rng.uniform(*AWAY_S)
 
 
 def _failed(working: Working, claim: Claim, step: Step, error: Exception) -> str:

@@ -33,7 +33,7 @@ from pipelines.manifests import NewBundle, NewEntry
 from pipelines.repeating import Repeatable
 from storage import keys
 from storage.catalog import Catalog, link_segments, todo, visibility
-from storage.errors import Conflict, Forbidden, NotFound, Unavailable, Unprocessable
+from storage.errors import Conflict, Forbidden, NotFound, Unprocessable, Waits
 from storage.model import FQID, REPLICAS, Link, Replica, Todo
 from storage.stores import Stores
 from tests.builders import build_stores, make_file, new_uuid, version
@@ -323,10 +323,10 @@ def test_another_replica_waits_for_what_is_linked_to_unless_it_is_gone(own: Stor
     manifests.write(own, NewBundle(bundle, "aws", 1, entries), OWNER)
     fqid = write(own, Link("file", file), Link("bundle", bundle)).fqid
     row = Todo(flow.Step.SYNC, "gcp", f"collection:{fqid}")
-    with pytest.raises(Unavailable, match="2 of its links"):
+    with pytest.raises(Waits, match="2 of its links"):
         done(own, row)
     done(own, Todo(flow.Step.SYNC, "gcp", f"file:{file}"))
-    with pytest.raises(Unavailable, match="1 of its links"):
+    with pytest.raises(Waits, match="1 of its links"):
         done(own, row)
     assert seen(own, fqid) == {"aws"}
     tombstones.bury(own, "aws", *bundle, reason="wrong", author=OWNER)
@@ -348,14 +348,14 @@ def test_a_link_to_what_was_put_aside_is_waited_for_and_named(
         claim = todo.claim(tx, theirs, token="t", lease_s=1, max_claims=5)
         assert claim is not None
         todo.park(tx, claim, reason="it broke")
-    with pytest.raises(Unavailable, match=f"file {stuck} was put aside \\(it broke") as fresh:
+    with pytest.raises(Waits, match=f"file {stuck} was put aside \\(it broke") as fresh:
         done(own, row)
-    assert fresh.value.retry_after_s == 0
+    assert fresh.value.retry_after_s == 1
     for waited_s, again_s in ((600, 60), (1e6, 600)):
         with own.catalog.write() as tx:
             tx.exec_driver_sql(f"UPDATE todo SET born_us = born_us - {int(waited_s * 1e6)}")
             tx.exec_driver_sql("UPDATE todo SET token = NULL, due_us = 0")
-        with pytest.raises(Unavailable, match="2 of its links") as waits:
+        with pytest.raises(Waits, match="2 of its links") as waits:
             done(own, row)
         assert waits.value.retry_after_s == again_s
     with own.catalog.write() as tx:

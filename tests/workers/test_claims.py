@@ -8,7 +8,7 @@ import pytest
 
 from pipelines.flow import Step
 from storage.catalog import Catalog, now_us, todo
-from storage.errors import NotFound, Unavailable
+from storage.errors import NotFound, StoreError, Unavailable, Waits
 from storage.model import Claim, Todo
 from storage.stores import Stores
 from tests.builders import build_stores
@@ -90,15 +90,24 @@ def test_an_engine_that_is_away_is_nobodys_failure(stores: Stores) -> None:
     assert work(working(stores, finishing), ROW)
 
 
-def test_a_step_may_ask_for_a_longer_pause_while_it_waits(stores: Stores) -> None:
-    for asked_s, least_s in ((None, 2), (1, 2), (300, 300)):
-        with stores.catalog.read() as tx:
-            before = now_us(tx)
-        work(working(stores, failing(Unavailable("not yet", retry_after_s=asked_s))), ROW)
-        with stores.catalog.read() as tx:
-            due_us = tx.exec_driver_sql("SELECT due_us FROM todo").scalar_one()
-        assert least_s * 1e6 <= due_us - before < (least_s + 30) * 1e6
-        due_now(stores)
+@pytest.mark.parametrize(
+    ("error", "least_s", "most_s"),
+    [
+        (Unavailable("away", retry_after_s=1), 2, 21),
+        (Waits("not yet", retry_after_s=1), 0.7, 2),
+        (Waits("not yet", retry_after_s=600), 480, 730),
+    ],
+)
+def test_what_waits_for_other_work_says_for_how_long(
+    stores: Stores, error: StoreError, least_s: float, most_s: float
+) -> None:
+    with stores.catalog.read() as tx:
+        before = now_us(tx)
+    work(working(stores, failing(error)), ROW)
+    with stores.catalog.read() as tx:
+        due_us = tx.exec_driver_sql("SELECT due_us FROM todo").scalar_one()
+        assert tx.exec_driver_sql("SELECT attempts FROM todo").scalar_one() == 0
+    assert least_s * 1e6 <= due_us - before < most_s * 1e6
 
 
 def test_a_lost_claim_has_no_effect(stores: Stores) -> None:

@@ -27,7 +27,7 @@ from storage.connecting import connect
 from storage.model import REPLICAS
 from storage.notices import MemoryNotices
 from storage.stores import Stores
-from tests.drill import chaos, checking, material, stand, telling
+from tests.drill import chaos, checking, curating, material, stand, telling
 from tests.drill.buckets import Bucket, Folder
 from tests.engines import excusing
 
@@ -149,19 +149,22 @@ def _run(store: stage.Stage, ground: stand.Stand, size: Size, rng: Random) -> li
     labels = tuple(bundle.label for bundle in bundles)
     progress = Progress(labels, frozenset(labels))
     deposited: list[Deposited] = []
+    curator = curating.Curator(service, Random(rng.random()))
     hurt = chaos.Chaos(store, ground, rng)
     strikes = chaos.plan(rng, bundles=size.bundles, doses=_possible(size.doses, ground))
     with receiving(new_key(), refuses=telling.Reluctance()) as (url, inbox):
         _subscribe(service, url, inbox)
         with hurt.raging(strikes, done=lambda: len(deposited)) as damage:
-            refused = _deposit(service, bundles, progress, deposited, inbox, hurt)
+            refused = _deposit(service, bundles, progress, (deposited, curator), inbox, hurt)
+            refused += curator.finish()
         click.echo(f"drill: {damage.told()}")
         counts = ", ".join(f"{stage} {progress.count(stage)}/{len(bundles)}" for stage in STAGES)
         click.echo(f"drill: {counts} after {progress.elapsed():.0f} s")
+        click.echo(f"drill: {curator.told()}")
         late = [(name, sorted(progress.missing(name))[:5]) for name in STAGES]
         found = [*refused, *(f"not {name}: {', '.join(some)}" for name, some in late if some)]
         with _stores(store, ground) as stores:
-            found += _checked(service, store, stores, ground, deposited, rng)
+            found += _checked(service, store, stores, ground, deposited, curator, rng)
         found += telling.faults(inbox, SUBSCRIBERS, {one.fqid for one in deposited})
         click.echo(f"drill: {telling.Told.of(inbox.notices)}, {len(inbox.refused)} refused once")
     if alone := checking.ended_alone(store, lambda name: damage.killed[name]):
@@ -182,6 +185,7 @@ def _checked(
     stores: Stores,
     ground: stand.Stand,
     deposited: list[Deposited],
+    curator: curating.Curator,
     rng: Random,
 ) -> list[str]:
     began = time.monotonic()
@@ -192,6 +196,7 @@ def _checked(
         *checking.wanting(stores),
         *checking.tidied(stores, buckets),
         *checking.unreadable(service, deposited, rng),
+        *curating.faults(service, curator),
         *checking.misplaced(buckets, deposited),
         *checking.uncatalogued(stores, buckets),
         *checking.done_twice(store),
@@ -224,15 +229,18 @@ def _deposit(
     service: Service,
     bundles: tuple[SampleBundle, ...],
     progress: Progress,
-    deposited: list[Deposited],
+    takers: tuple[list[Deposited], curating.Curator],
     inbox: Inbox,
     hurt: chaos.Chaos,
 ) -> list[str]:
     """Deposit everything and watch until all is there or nothing moves; what was refused."""
 
+    deposited, curator = takers
+
     def acknowledged(one: Deposited) -> None:
         deposited.append(one)
         progress.acknowledged(one.bundle.label, one.fqid)
+        curator.acknowledged(one)
 
     def notified() -> set[str]:
         return set.intersection(*(inbox.seen(path) for path in SUBSCRIBERS))

@@ -13,10 +13,12 @@ from rich.console import Console
 from auth.issue import Grant
 from config import Settings, SettingsError, load
 from ops import home, manual, ports, procfile, supervisor, tokens
+from ops.backups import backup, restore
 from ops.demo.cli import demo
 from ops.inspect import parked, status, sweep
 from ops.integrity import begin_epoch, reconcile, verify
 from ops.purging import purge
+from ops.rebuilding import print_fingerprint, rebuild
 from ops.switches import read_only
 from ops.tables import show
 from storage.catalog import Catalog
@@ -101,5 +103,18 @@ def print_settings(settings: Settings, markdown: bool) -> None:
     show(Console(), "Settings", ("variable", "value", "meaning"), manual.current(settings))
 
 
-for command in (demo, status, sweep, parked, read_only, purge, reconcile, verify):
+for command in (
+    demo,
+    status,
+    sweep,
+    parked,
+    read_only,
+    purge,
+    reconcile,
+    verify,
+    rebuild,
+    print_fingerprint,
+    backup,
+    restore,
+):
     cli.add_command(command)

@@ -65,7 +65,7 @@ def add(tx: Tx, fresh: Subscription, *, address: str, limit: int) -> Subscriptio
     }
     made = insert(subscriptions).values(**values).returning(subscriptions)
     row = tx.execute(made).one()
-    _changed(tx, fresh.replica, fresh.type)
+    changed(tx, fresh.replica, fresh.type)
     return _subscription(row)
 
 
@@ -118,7 +118,7 @@ def remove(tx: Tx, gone: Subscription) -> int | None:
     live = (subscriptions.c.id == gone.id) & subscriptions.c.deleted_us.is_(None)
     if tx.execute(update(subscriptions).where(live).values(deleted_us=now)).rowcount != 1:
         return None
-    _changed(tx, gone.replica, gone.type)
+    changed(tx, gone.replica, gone.type)
     return now
 
 
@@ -198,7 +198,8 @@ def by_ids(tx: Tx, ids: Collection[int]) -> list[Subscription]:
     return [_subscription(row) for query in queries for row in tx.execute(query)]
 
 
-def _changed(tx: Tx, replica: Replica, kind: SubscriptionType) -> None:
+def changed(tx: Tx, replica: Replica, kind: SubscriptionType) -> None:
+    """Count a change of them: whoever keeps compiled stored queries looks again."""
     counted = text(
         "INSERT INTO heads (kind, uuid, changes) VALUES (:kind, :name, 1)"
         " ON CONFLICT (kind, uuid) DO UPDATE SET changes = heads.changes + 1"

@@ -201,6 +201,19 @@ def backlog(tx: Tx) -> dict[tuple[str, str], int]:
     return {(step, replica): count for step, replica, count in rows}
 
 
+_OPEN_UNTIL = sql(
+    "SELECT count(*) AS open, count(parked_us) AS parked FROM todo"
+    " WHERE step = :step AND replica = :replica AND born_us <= :until"
+)
+
+
+def open_until(tx: Tx, step: str, replica: str, until_us: int) -> tuple[int, int]:
+    """How many rows of a step that were there at a moment wait, and how many are parked."""
+    asked = {"step": step, "replica": replica, "until": until_us}
+    row = tx.execute(_OPEN_UNTIL, asked).one()
+    return row.open - row.parked, row.parked
+
+
 def overdue_us(tx: Tx) -> int:
     """How long the row that nobody took up for longest has been due; 0 when none is."""
     oldest = select(func.min(todo.c.due_us)).where(todo.c.parked_us.is_(None))

@@ -54,7 +54,7 @@ ACTS: dict[str, tuple[Callable[[Tx], Any], str]] = {
     "begun": (lambda tx: journals.begun(tx, "aws", 50_001), "journals"),
     "others": (lambda tx: journals.others(tx, "aws", 77), "journals"),
     "point": (
-        lambda tx: journals._point(tx, "aws", [journals.Place(7, 1, 2), journals.Place(8, 3, 4)]),
+        lambda tx: journals.point(tx, "aws", [journals.Place(7, 1, 2), journals.Place(8, 3, 4)]),
         "uq_events_replica_seq",
     ),
 }

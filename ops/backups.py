@@ -1,0 +1,103 @@
+"""Backing up what no bucket can restore, and bringing it back."""
+
+import os
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from config import Settings
+from ops import tokens
+from ops.rebuilding import opened
+from ops.tables import show
+from pipelines import backups, epochs
+from storage.catalog import migrate, switches
+from storage.errors import StoreError, Unavailable
+from storage.sealing import derive
+from storage.stores import Stores
+
+_PURPOSE, _KEY_BYTES = b"backups", 16
+
+
+def _key(settings: Settings) -> str:
+    """Tells one secret from another; nothing is signed or sealed with it."""
+    return derive(tokens.secret_key(settings).encode(), _PURPOSE, _KEY_BYTES).hex()
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.pass_obj
+def backup(settings: Settings, file: Path) -> None:
+    """Write to FILE what no bucket can restore, while the store runs.
+
+    Subscriptions with their sealed secrets, deliveries and their schedules, attempts, replays,
+    tasks, checkouts, upload areas and answers to repeated requests: one state of the catalog. Keep
+    STORE_SECRET_KEY (or secrets/ of the home) with it: without that its secrets cannot be opened.
+    An epoch begins afterwards: a copy of the whole catalog that was made before is found out when
+    it is restored.
+    """
+    if file.exists():
+        raise click.ClickException(f"{file} exists; a backup never replaces a file.")
+    stores = opened(settings)
+    try:
+        counts = _written(stores, file, _key(settings))
+        _begin_epoch(stores)
+    except StoreError as error:
+        raise click.ClickException(error.detail) from error
+    show(Console(), "Backed up", ("table", "rows"), sorted(counts.items()))
+
+
+def _written(stores: Stores, file: Path, key: str) -> dict[str, int]:
+    """The file has its name only once it is whole and on the disk."""
+    draft = file.with_name(f".{file.name}.{os.getpid()}")
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(handle, "wb") as target:
+            counts = backups.write(stores, target, key=key)
+            target.flush()
+            os.fsync(target.fileno())
+        os.link(draft, file)
+    except FileExistsError as error:
+        raise click.ClickException(f"{file} exists; a backup never replaces a file.") from error
+    finally:
+        draft.unlink(missing_ok=True)
+    return counts
+
+
+def _begin_epoch(stores: Stores) -> None:
+    with stores.catalog.read() as tx:
+        if switches.value(tx, switches.IN_DOUBT) is not None:
+            return
+    try:
+        epochs.advance(stores)
+    except Unavailable as error:
+        click.echo(f"No epoch begins now: {error.detail}", err=True)
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
+@click.pass_obj
+def restore(settings: Settings, file: Path) -> None:
+    """Bring back from FILE what the catalog lacks of what `backup` wrote.
+
+    Into a catalog that is empty or was rebuilt; run `migrate`, and `rebuild catalog`, before. What
+    is there stays as it is, so that restoring again, or after an interruption, adds only what is
+    missing. Nothing is changed by a file that is damaged or of another STORE_SECRET_KEY.
+    """
+    stores = opened(settings)
+    key = _key(settings)
+    rows = []
+    try:
+        if migrate.current(stores.catalog) != migrate.expected():
+            raise click.ClickException("Run `python -m ops migrate` first.")
+        with file.open("rb") as source:
+            made = backups.check(source, key=key).made
+        for one in backups.restore(stores, lambda: file.open("rb"), key=key):
+            rows.append((one.table, one.rows, one.added))
+    except StoreError as error:
+        raise click.ClickException(error.detail) from error
+    show(Console(), "Restored", ("table", "rows in the file", "added"), rows)
+    click.echo(
+        f"The backup is of {made}. Whoever subscribed, paused or was told after that is not in it:"
+        " subscribers can have events replayed from then on."
+    )

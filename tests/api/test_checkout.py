@@ -1,6 +1,7 @@
 """Checkouts over HTTP: asked for, watched, sent elsewhere, refused."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -135,3 +136,16 @@ def test_copies_are_kept_for_14_days_and_then_said_to_be_gone(
     shown = client.get(f"/v1/bundles/checkout/{job}?replica=aws").json
     assert shown["status"] == "FAILED"
     assert "kept" in shown["cause"]
+
+
+def test_a_copy_goes_where_its_requester_wants_it(depositor, allowing, drain, settings) -> None:
+    root = settings.home / "checkouts" / "destinations" / "gcp" / "lab-results"
+    root.mkdir(parents=True)
+    path = f"/v1/bundles/{depositor.bundle(1)}/checkout?replica=gcp"
+    job = allowing.post(path, json={"destination": "lab-results"}, headers=READER).json
+    drain()
+    shown = allowing.get(f"/v1/bundles/checkout/{job['checkout_job_id']}?replica=gcp").json
+    assert shown["status"] == "SUCCEEDED"
+    folder = Path(shown["location"].removeprefix("file://"))
+    assert folder.is_relative_to(root)
+    assert (folder / "f256.txt").read_bytes() == b"content"

@@ -87,7 +87,11 @@ def test_the_beginning_of_a_uuid_narrows_the_walk_and_its_pages(client, several)
         assert listed == [each for each in several if each[0].startswith(prefix.lower())]
     page = client.get(f"/v1/bundles/all?replica=aws&prefix={beginning}&per_page=2")
     assert f"prefix={beginning}" in page.headers["Link"]
-    assert client.get("/v1/bundles/all?replica=aws&prefix=ffff").json["bundles"] == []
+    for prefix in ("ffff", "xyz", "-", "G7"):
+        assert client.get(f"/v1/bundles/all?replica=aws&prefix={prefix}").json["bundles"] == []
+    for prefix in ("a_b", "a b", "*", "é", "a%00", "a."):
+        refused = client.get(f"/v1/bundles/all?replica=aws&prefix={prefix}")
+        assert (refused.status_code, refused.json["code"]) == (400, "illegal_arguments")
 
 
 def test_a_pointer_belongs_to_its_replica_and_prefix(client, several) -> None:
@@ -98,13 +102,19 @@ def test_a_pointer_belongs_to_its_replica_and_prefix(client, several) -> None:
         assert (answer.status_code, answer.json["code"]) == (400, "illegal_token")
 
 
-def test_what_is_in_one_replica_only_is_listed_there_only(client, depositor) -> None:
-    entry = depositor.file(1)
-    depositor.put_bundle(uuid_of(9), [entry])
-    shown = {
-        replica: client.get(f"/v1/bundles/all?replica={replica}").json["bundles"]
-        for replica in REPLICAS
-    }
-    assert [len(shown[replica]) for replica in ("aws", "gcp")] == [1, 0]
-    depositor.drain()
-    assert len(client.get("/v1/bundles/all?replica=gcp").json["bundles"]) == 1
+def test_what_is_in_one_replica_only_is_in_that_one_only(client, depositor, drain) -> None:
+    depositor.put_bundle(uuid_of(9), [depositor.file(1)])
+
+    def seen(replica: str) -> tuple[int, int, int, int]:
+        listed = client.get(f"/v1/bundles/all?replica={replica}").json["bundles"]
+        found = client.post(f"/v1/search?replica={replica}", json={"es_query": {}}).json
+        return (
+            len(listed),
+            client.get(f"/v1/bundles/{uuid_of(9)}?replica={replica}").status_code,
+            client.post(f"/v1/bundles/{uuid_of(9)}/checkout?replica={replica}").status_code,
+            found["total_hits"],
+        )
+
+    assert seen("gcp") == (0, 404, 404, 0)
+    drain()
+    assert seen("aws") == seen("gcp") == (1, 200, 200, 1)

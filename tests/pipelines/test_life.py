@@ -226,10 +226,12 @@ def test_what_never_was_cannot_be_checked_out(stores: Stores, replica: Replica) 
 
 
 def test_metadata_that_does_not_parse_is_reported_and_the_rest_found(
-    stores: Stores, drain: Drain
+    stores: Stores, drain: Drain, caplog: pytest.LogCaptureFixture
 ) -> None:
     fqid = bundle(stores, drain, {"good.json": b'{"a": "b"}', "bad.json": b'{"a":'})
-    drain()
+    with caplog.at_level("WARNING", "pipelines.loading"):
+        drain()
+    assert any(str(fqid) in line and "bad.json" in line for line in caplog.messages)
     assert found(stores, "aws", {"match": {"files.good_json.a": "b"}}) == [str(fqid)]
     document = json.loads(stores.search["aws"].get(fqid.uuid, fqid.version) or b"{}")
     assert [error["file"] for error in document["errors"]] == ["bad.json"]

@@ -382,3 +382,7 @@ def test_nothing_is_logged_of_who_asks(
         store.sign("k", expires_s=60)
     assert "Bearer" not in caplog.text
     assert "Signature" not in caplog.text
+
+
+def test_a_direct_url_names_the_bucket_and_the_key(store: GcsBlobs) -> None:
+    assert store.direct_url("blobs/ab/cd") == f"gs://{store.name}/blobs/ab/cd"

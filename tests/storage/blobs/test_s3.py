@@ -305,3 +305,7 @@ def test_amazons_urls_name_the_bucket_and_the_region() -> None:
 def test_a_header_of_two_lines_is_never_signed(blobs: S3Blobs) -> None:
     with pytest.raises(Invalid):
         blobs.sign("k", expires_s=60, disposition="attachment\r\nx: y")
+
+
+def test_a_direct_url_names_the_bucket_and_the_key(blobs: S3Blobs) -> None:
+    assert blobs.direct_url("blobs/ab/cd") == f"s3://{blobs.name}/blobs/ab/cd"

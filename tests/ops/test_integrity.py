@@ -1,0 +1,211 @@
+"""Purge, reconcile, verify and status as operators type them, against a store's home."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from config import Settings
+from ops.cli import cli
+from pipelines import epochs, manifests
+from pipelines.manifests import NewBundle, NewEntry
+from storage import keys
+from storage.catalog import Catalog, switches
+from storage.connecting import connect
+from storage.model import FQID, Replica
+from storage.notices import MemoryNotices
+from storage.stores import Stores
+from tests.builders import make_file, new_uuid, version
+
+AUTHOR = "writer@example.org"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("STORE_HOME", str(tmp_path))
+    typed("migrate")
+    return tmp_path
+
+
+def typed(*words: str, answer: str | None = None) -> Result:
+    return CliRunner().invoke(cli, words, input=answer, catch_exceptions=False)
+
+
+def run(*words: str) -> str:
+    result = typed(*words)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def opened(home: Path) -> Stores:
+    return connect(
+        Settings(home=home, secret_key="a secret for tests only"), notices=MemoryNotices()
+    )
+
+
+@pytest.fixture
+def bundle(home: Path) -> FQID:
+    """A bundle of a file of its own, in both replicas."""
+    stores = opened(home)
+    file = make_file(stores, b"content", everywhere=True)
+    fqid = FQID(new_uuid(), version())
+    manifests.write(stores, NewBundle(fqid, "aws", 1, [NewEntry("a.txt", file, False)]), AUTHOR)
+    stores.catalog.close()
+    return fqid
+
+
+def there(home: Path, fqid: FQID) -> bool:
+    stores = opened(home)
+    listing = manifests.listing(stores, "aws", "", None, 9)
+    stores.catalog.close()
+    return fqid in listing
+
+
+# Purge
+
+
+def test_a_dry_run_says_what_would_go_and_changes_nothing(home: Path, bundle: FQID) -> None:
+    shown = run("purge", str(bundle), "--reason", "consent withdrawn", "--dry-run")
+    assert f"bundle {bundle}" in shown
+    assert "1 files that nothing else names; 0 others stay" in shown
+    assert there(home, bundle)
+    assert "Purges" not in run("status")
+
+
+def test_what_nobody_deleted_is_not_purged(home: Path, bundle: FQID) -> None:
+    refused = typed("purge", str(bundle), "--reason", "r", "--yes")
+    assert refused.exit_code == 1
+    assert "not under a tombstone" in refused.output
+    assert there(home, bundle)
+
+
+def test_an_operator_who_is_asked_may_say_no(home: Path, bundle: FQID) -> None:
+    said_no = typed("purge", str(bundle), "--reason", "r", "--force", answer="n\n")
+    assert said_no.exit_code == 1
+    assert there(home, bundle)
+
+
+def test_a_purge_is_ordered_and_status_shows_how_far_it_is(home: Path, bundle: FQID) -> None:
+    shown = run("purge", str(bundle), "--reason", "consent withdrawn", "--force", "--yes")
+    assert "1 purges go on" in shown
+    assert not there(home, bundle)
+    lines = [line.split("\t") for line in run("status").splitlines()]
+    assert ["what", "since", "aws", "gcp", "reason"] in lines
+    (line,) = [line for line in lines if line[0] == f"bundle {bundle}"]
+    assert line[2:] == ["waiting", "waiting", "consent withdrawn"]
+    again = run("purge", str(bundle), "--reason", "consent withdrawn", "--yes")
+    assert "1 purges go on" in again
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("nonsense", "UUID"), (f"{new_uuid()}.yesterday", "ersion")]
+)
+def test_a_name_that_is_none_is_refused(home: Path, name: str, told: str) -> None:
+    refused = typed("purge", name, "--reason", "r")
+    assert refused.exit_code == 1
+    assert told in refused.output
+
+
+def test_what_never_was_cannot_be_purged(home: Path) -> None:
+    refused = typed("purge", new_uuid(), "--reason", "r", "--yes", "--force")
+    assert refused.exit_code == 1
+    assert "There is no bundle" in refused.output
+
+
+# Epochs
+
+
+def doubtful(home: Path) -> None:
+    """As if an empty bucket had taken one's place."""
+    stores = opened(home)
+    for name in epochs.marks(stores, "gcp"):
+        stores.replicas["gcp"].delete(keys.epoch(name))
+    stores.catalog.close()
+
+
+def in_doubt(home: Path) -> str | None:
+    catalog = Catalog(Settings(home=home).catalog)
+    with catalog.read() as tx:
+        found = switches.value(tx, switches.IN_DOUBT)
+    catalog.close()
+    return found
+
+
+def test_a_start_in_doubt_says_so_and_reconcile_ends_it(home: Path, bundle: FQID) -> None:
+    doubtful(home)
+    started = typed("migrate")
+    assert started.exit_code == 0
+    assert "read-only" in started.output
+    assert "ops reconcile" in run("read-only", "show")
+    assert "no mark" in run("reconcile", "--dry-run")
+    assert in_doubt(home) is not None
+    shown = run("reconcile")
+    assert "bundle\taws\t1\t0\t0" in shown
+    assert in_doubt(home) is None
+    assert "of one epoch" in run("reconcile", "--dry-run")
+    assert run("read-only", "show") == "off\n"
+
+
+def test_nothing_is_purged_in_doubt(home: Path, bundle: FQID) -> None:
+    doubtful(home)
+    refused = typed("purge", str(bundle), "--reason", "r", "--force", "--yes")
+    assert refused.exit_code == 1
+    assert "ops reconcile" in refused.output
+    assert there(home, bundle)
+
+
+def test_a_catalog_that_was_copied_back_takes_in_what_it_lacks(home: Path) -> None:
+    path = Path(Settings(home=home).catalog.removeprefix("sqlite:///"))
+    names = (path.name, f"{path.name}-wal", f"{path.name}-shm")
+    (home / "backup").mkdir()
+    for name in names:
+        if (path.parent / name).exists():
+            shutil.copy(path.parent / name, home / "backup" / name)
+    run("migrate")
+    stores = opened(home)
+    file = make_file(stores, b"late", everywhere=True)
+    fqid = FQID(new_uuid(), version())
+    manifests.write(stores, NewBundle(fqid, "aws", 1, [NewEntry("a.txt", file, False)]), AUTHOR)
+    stores.catalog.close()
+    for name in names:
+        (path.parent / name).unlink(missing_ok=True)
+        if (home / "backup" / name).exists():
+            shutil.copy(home / "backup" / name, path.parent / name)
+    assert "read-only" in typed("migrate").output
+    shown = run("reconcile")
+    assert "file\taws\t0\t1\t0" in shown
+    assert "bundle\taws\t0\t1\t0" in shown
+    assert there(home, fqid)
+
+
+# Scrub
+
+
+def damage(home: Path, replica: Replica) -> None:
+    """Other bytes in every blob."""
+    for path in Path(opened(home).replicas[replica].direct_url("")[7:]).rglob("*"):
+        if path.is_file() and path.read_bytes().endswith(b"content"):
+            path.write_bytes(path.read_bytes()[:-1] + b"T")
+
+
+def test_what_is_right_is_verified(home: Path, bundle: FQID) -> None:
+    shown = run("verify")
+    assert "aws\t3\t" in shown
+    assert "Damaged" not in shown
+
+
+def test_damage_is_told_and_repaired_from_the_other_replica(home: Path, bundle: FQID) -> None:
+    damage(home, "aws")
+    found = typed("verify", "--replica", "aws")
+    assert found.exit_code == 1
+    assert "its bytes are others than its key says\tno" in found.output
+    assert run("verify", "--replica", "gcp")
+    mended = run("verify", "--repair")
+    assert "its bytes are others than its key says\tyes" in mended
+    assert "others" not in run("verify")
+
+
+def test_a_sample_of_nothing_reads_nothing(home: Path, bundle: FQID) -> None:
+    damage(home, "aws")
+    assert "aws\t0\t0\t0" in run("verify", "--sample", "0")

@@ -1,0 +1,123 @@
+"""While catalog and buckets are not of one epoch nothing is begun, told, swept or deleted."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import text
+
+from config.settings import Settings
+from pipelines import blob_life
+from pipelines.flow import Step
+from storage import keys
+from storage.catalog import Catalog, condemned, switches, todo
+from storage.model import Todo
+from storage.stores import Stores
+from tests.builders import make_file
+from tests.telling import states, subscribe, tell
+from tests.workers.receivers import dispatching, eventually, receiving
+from workers.broker import MemoryBroker
+from workers.chains import Chains
+from workers.clock import Clock, scheduled
+
+ROW = Todo(Step.INDEX, "aws", "b.1")
+
+
+def doubt(catalog: Catalog, reason: str | None = "Restored.") -> None:
+    with catalog.write() as tx:
+        switches.put(tx, switches.IN_DOUBT, reason)
+
+
+def claims(catalog: Catalog) -> bool:
+    with catalog.write() as tx:
+        return todo.claim(tx, ROW, token="t", lease_s=60, max_claims=5) is not None
+
+
+def test_a_message_that_outlived_a_restore_is_dropped_and_its_row_stays(catalog: Catalog) -> None:
+    with catalog.write() as tx:
+        todo.add(tx, [ROW])
+    doubt(catalog)
+    assert not claims(catalog)
+    doubt(catalog, None)
+    assert claims(catalog)
+
+
+def test_nothing_is_delivered_until_they_agree(catalog: Catalog) -> None:
+    async def scene() -> None:
+        async with receiving() as receiver:
+            subscription = subscribe(catalog, receiver.url)
+            doubt(catalog)
+            tell(catalog, [subscription])
+            async with dispatching(catalog):
+                await asyncio.sleep(0.5)
+                assert (receiver.got, states(catalog, subscription)) == ([], ["pending"])
+                doubt(catalog, None)
+                await eventually(lambda: states(catalog, subscription) == ["delivered"])
+
+    asyncio.run(scene())
+
+
+def test_a_dispatcher_that_holds_endpoints_already_stops_too(catalog: Catalog) -> None:
+    async def scene() -> None:
+        async with receiving() as receiver:
+            subscription = subscribe(catalog, receiver.url)
+            tell(catalog, [subscription])
+            async with dispatching(catalog):
+                await eventually(lambda: states(catalog, subscription) == ["delivered"])
+                doubt(catalog)
+                tell(catalog, [subscription])
+                await asyncio.sleep(0.5)
+                assert len(receiver.got) == 1
+                doubt(catalog, None)
+                await eventually(lambda: len(receiver.got) == 2)
+
+    asyncio.run(scene())
+
+
+@pytest.fixture
+def clock(settings: Settings, stores: Stores) -> Clock:
+    brisk = replace(settings, reservation_grace_s=0, blob_grace_s=0, scrub_bytes_s=9)
+    ours = Clock(brisk, stores, Chains(MemoryBroker()))
+    ours.lead()
+    return ours
+
+
+def everything(clock: Clock, settings: Settings) -> None:
+    """Each job once, as the scheduler has it; the comparison, which would end the doubt, not."""
+    for job in scheduled(clock, settings).get_jobs():
+        if job.func.__qualname__ != clock.mark.__qualname__:
+            job.func()
+
+
+def rows(stores: Stores) -> dict[str, int]:
+    """How many rows each table has, but for the clock's own."""
+    with stores.catalog.read() as tx:
+        tables = ("todo", "condemned", "presence", "events", "journals", "files", "blob_replicas")
+        return {
+            name: tx.execute(text(f"SELECT count(*) FROM {name}")).scalar_one() for name in tables
+        }
+
+
+def test_the_clock_changes_nothing(clock: Clock, settings: Settings, stores: Stores) -> None:
+    lost = make_file(stores, b"its record is gone", everywhere=True)
+    with stores.catalog.write() as tx:
+        tx.execute(text("UPDATE files SET published_us = published_us - 1000000000"))
+    stores.replicas["gcp"].delete(keys.record("file", lost))
+    stores.replicas["aws"].put(keys.blob("ab" * 32), b"nothing refers to it")
+    with stores.catalog.write() as tx:
+        condemned.condemn(tx, "aws", ["cd" * 32])
+    # Of an epoch that no bucket knows.
+    with stores.catalog.write() as tx:
+        switches.put(tx, "epoch", "00000000000000000009-x")
+        switches.put(tx, switches.IN_DOUBT, "Restored.")
+    before, listed = rows(stores), [info.key for info in stores.replicas["aws"].list("")]
+    everything(clock, settings)
+    assert rows(stores) == before
+    assert [info.key for info in stores.replicas["aws"].list("")] == listed
+    with stores.catalog.write() as tx:
+        switches.put(tx, "epoch", None)
+        switches.put(tx, switches.IN_DOUBT, None)
+    everything(clock, settings)
+    after = rows(stores)
+    assert after["todo"] > before["todo"], "the lost record is to be brought again"
+    assert blob_life.reap(stores, grace_s=-1) == 0, "the clock has reaped already"

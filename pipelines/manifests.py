@@ -10,6 +10,7 @@ from storage import keys
 from storage.catalog import (
     Tx,
     bundles,
+    documents,
     events,
     files,
     heads,
@@ -24,6 +25,7 @@ from storage.model import FQID, BundleVersion, Entry, Replica, Todo
 from storage.stores import Stores
 
 KIND: keys.Kind = "bundle"
+COME_BACK = "It was seen here before; to be indexed again."
 _NAMED = 20
 """How many missing files an error names."""
 
@@ -227,7 +229,11 @@ def reveal(tx: Tx, row: bundles.Reserved, replica: Replica, *, done: str) -> tup
     if tombstones.over(tx, KIND, bundle.fqid.uuid, bundle.fqid.version):
         return tuple(row for row in follow if row.step == flow.Step.SYNC)
     visibility.show(tx, KIND, replica, bundle.fqid, bundle.id)
-    heads.change(tx, KIND, bundle.fqid.uuid)
+    change = heads.change(tx, KIND, bundle.fqid.uuid)
+    if events.get(tx, events.event_id("CREATE", replica, bundle.fqid)) is not None:
+        # A record that was lost came back, or a catalog: its subscribers were told.
+        documents.taken_in(tx, replica, [bundle.id], change=change, reason=COME_BACK)
+        follow = tuple(row for row in follow if row.step != flow.Step.MATCH)
     event = events.append(tx, "CREATE", replica, bundle.fqid, bundle.id)
     return tuple(flow.addressed(row, bundle=bundle.fqid, event=event) for row in follow)
 

@@ -61,7 +61,9 @@ def begin(stores: Stores, replica: Replica) -> str:
     return generation
 
 
-def advance(stores: Stores, replica: Replica, *, force: bool = False) -> Progress:
+def advance(
+    stores: Stores, replica: Replica, *, force: bool = False, batch: int = BATCH
+) -> Progress:
     """Add rows while there is room; search the new generation once all are done, with `force`
     without those that are parked."""
     with stores.catalog.write() as tx:
@@ -73,7 +75,7 @@ def advance(stores: Stores, replica: Replica, *, force: bool = False) -> Progres
             tx, Step.INDEX, replica, now_us(tx) if standing.asked_us is None else standing.asked_us
         )
         if standing.asked_us is None and waiting < ROOM:
-            _put(tx, replica, _asked(tx, replica, standing))
+            _put(tx, replica, _asked(tx, replica, standing, batch))
             return Progress(standing.asked, waiting, parked)
     if standing.asked_us is None or waiting or (parked and not force):
         return Progress(standing.asked, waiting, parked, all=standing.asked_us is not None)
@@ -83,14 +85,14 @@ def advance(stores: Stores, replica: Replica, *, force: bool = False) -> Progres
     return Progress(standing.asked, 0, parked, all=True, done=True)
 
 
-def _asked(tx: Tx, replica: Replica, standing: Standing) -> Standing:
+def _asked(tx: Tx, replica: Replica, standing: Standing, batch: int) -> Standing:
     """A few more rows. Whoever works on one of them may have written to the old generation alone:
     the claim is void, and it is done once more."""
     after = FQID.parse(standing.after) if standing.after else None
-    page = visibility.listing(tx, manifests.KIND, replica, prefix="", after=after, limit=BATCH)
+    page = visibility.listing(tx, manifests.KIND, replica, prefix="", after=after, limit=batch)
     todo.add(tx, [Todo(Step.INDEX, replica, str(fqid)) for fqid in page], sent=False)
     after_text = str(page[-1]) if page else standing.after
-    asked_us = now_us(tx) if len(page) < BATCH else None
+    asked_us = now_us(tx) if len(page) < batch else None
     asked = standing.asked + len(page)
     return replace(standing, after=after_text, asked=asked, asked_us=asked_us)
 

@@ -160,6 +160,26 @@ def test_every_answer_has_a_request_id_and_a_content_type(client, path) -> None:
         assert answer.headers["Content-Type"]
 
 
+def test_every_kind_of_answer_has_both(client, depositor) -> None:
+    uuid = depositor.bundle(1)
+    depositor.put_file(uuid_of(5))
+    content = client.get(f"/v1/files/{uuid_of(0x100)}?replica=aws")
+    where = content.headers["Location"]
+    answers = {
+        200: client.get(f"/v1/bundles/{uuid}?replica=aws"),
+        206: client.get(where, headers={"Range": "bytes=0-1"}),
+        301: client.get(f"/v1/files/{uuid_of(5)}?replica=aws"),
+        302: content,
+        404: client.get("/v1/nothing"),
+        405: client.patch("/v1/search"),
+        416: client.get(where, headers={"Range": "bytes=100-"}),
+    }
+    for status, answer in answers.items():
+        assert answer.status_code == status
+        assert answer.headers["X-Request-Id"]
+        assert answer.headers["Content-Type"]
+
+
 def test_while_read_only_writes_are_503_and_reads_go_on(settings, stores, chains) -> None:
     app = create_app(replace(settings, read_only=True), stores, chains=chains, verify=verify)
     client = app.test_client()

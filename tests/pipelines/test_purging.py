@@ -131,8 +131,9 @@ def test_a_version_that_was_never_seen_in_a_replica_has_no_event_there(stores: S
 
 def test_only_what_is_under_a_tombstone_is_purged(stores: Stores) -> None:
     fqid = write(stores, make_file(stores, b"x"))
-    with pytest.raises(Conflict):
+    with pytest.raises(Conflict) as alive:
         purging.order(stores, *fqid, reason="r", author=AUTHOR)
+    assert alive.value.code == "protected"
     with pytest.raises(NotFound):
         purging.extent(stores, new_uuid(), None)
 

@@ -1,8 +1,10 @@
 """Stored bytes are read again; flipped ones are found, replaced, and never trusted."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any, ClassVar
 
 import pytest
 
@@ -73,6 +75,29 @@ def test_turns_go_on_where_the_last_one_ended_and_repair(stores: Stores) -> None
     assert sorted(one.key for one in found) == sorted(damaged)
     assert all(one.repaired for one in found)
     assert scrubbing.turn(stores, 0) == []
+
+
+def test_objects_of_few_bytes_use_the_budget_up_too(stores: Stores) -> None:
+    make_file(stores, b"", everywhere=True)
+    for _ in range(9):
+        make_file(stores, new_uuid().encode(), everywhere=True)
+
+    class Counting:
+        read_of: ClassVar[list[str]] = []
+
+        def __init__(self, inner: Any) -> None:
+            self._inner = inner
+
+        def __getattr__(self, verb: str) -> Any:
+            return getattr(self._inner, verb)
+
+        def read(self, key: str, **more: Any) -> Any:
+            self.read_of.append(key)
+            return self._inner.read(key, **more)
+
+    counting: Any = {name: Counting(blobs) for name, blobs in stores.replicas.items()}
+    assert scrubbing.turn(replace(stores, replicas=counting), 3 * scrubbing.LEAST) == []
+    assert len(Counting.read_of) == 3
 
 
 @pytest.mark.parametrize("size", [7, 9 * 1024 * 1024])

@@ -12,6 +12,7 @@ import pytest
 from config.settings import SettingsError
 from storage.blobs.clients import Limits
 from storage.blobs.s3 import S3Blobs, open_bucket
+from storage.blobs.s3_upload import S3Upload
 from storage.errors import AlreadyExists, Invalid, NotFound, SourceChanged, StoreError
 from storage.protocols import BlobInfo
 from tests.storage.blobs.backend_s3 import (
@@ -110,6 +111,27 @@ def test_tags_are_asked_for_only_where_they_may_follow(blobs: S3Blobs) -> None:
     with asked() as made:
         assert blobs.head("k").metadata == {"store-sha1": "a" * 40}
     assert made == ["HEAD", "GET tagging"]
+
+
+def test_a_death_before_the_last_word_leaves_none_and_never_the_words_of_before(
+    blobs: S3Blobs,
+) -> None:
+    def begun(content: bytes) -> S3Upload:
+        upload = blobs.upload("k", part_size=MIN_PART, content_type=TYPE)
+        upload.part(1, [content])
+        return upload
+
+    begun(b"old").complete({"store-sha1": "a" * 40})
+    dying, server = begun(b"new"), admin(lasting_s3())
+    named = {"Bucket": blobs.name, "Key": "k", "UploadId": dying.token}
+    spoken = [
+        {name: part[name] for name in ("PartNumber", "ETag", "ChecksumCRC32C") if name in part}
+        for part in server.list_parts(**named)["Parts"]
+    ]
+    server.complete_multipart_upload(**named, MultipartUpload={"Parts": spoken})
+    assert (blobs.head("k").size, blobs.head("k").metadata) == (3, {})
+    begun(b"newer").complete({"store-sha1": "b" * 40}, replace=True)
+    assert blobs.head("k").metadata == {"store-sha1": "b" * 40}
 
 
 # Versions

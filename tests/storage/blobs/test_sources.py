@@ -286,3 +286,17 @@ def test_a_cloud_bucket_is_the_same_at_any_key() -> None:
 def test_an_access_point_is_no_bucket(sources: Sources) -> None:
     with pytest.raises(Invalid):
         sources.open("s3://arn:aws:s3:us-east-1:123456789012:accesspoint:replica/k")
+
+
+@pytest.mark.parametrize(
+    "alias", ["mine-abc123-s3alias", "mine-abc123--ol-s3", "mfzwi23gnjvgw.mrap"]
+)
+def test_an_access_point_by_a_buckets_name_counts_as_the_stores_own(
+    sources: Sources, alias: str
+) -> None:
+    with pytest.raises(Invalid):
+        sources.open(f"s3://{alias}/k")
+    assert sources.own(f"s3://{alias}/k")
+    assert sources.own(f"S3://{alias}")
+    assert not sources.own(f"gs://{alias}/k")
+    assert not sources.own(f"s3://another/{alias}")

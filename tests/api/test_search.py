@@ -190,3 +190,17 @@ def test_a_walk_goes_on_while_bundles_come_and_go(found, depositor, client) -> N
         page = found({}, path=path_of(page))
         seen += [one["bundle_fqid"] for one in page.json["results"]]
     assert [fqid.partition(".")[0] for fqid in seen] == [uuid_of(3), uuid_of(1)]
+
+
+def test_a_query_may_ask_for_the_schema_versions_of_metadata(depositor, client) -> None:
+    for number, version in ((1, "8.6.1"), (2, "9.0.0")):
+        described = {"describedBy": f"https://s.example/type/biomaterial/{version}/cell"}
+        source = depositor.stage(json.dumps(described).encode(), "m.json", "application/json")
+        depositor.put_file(uuid_of(0x300 + number), source=source)
+        depositor.drain()
+        file = {"uuid": uuid_of(0x300 + number), "version": VERSION}
+        depositor.put_bundle(uuid_of(number), [{**file, "name": "cell_0.json", "indexed": True}])
+    depositor.drain()
+    query = {"term": {"shape_descriptor.keyword": "cell@9.0.0"}}
+    answer = client.post("/v1/search?replica=gcp", json={"es_query": query})
+    assert [one["bundle_fqid"] for one in answer.json["results"]] == [f"{uuid_of(2)}.{VERSION}"]

@@ -1,4 +1,5 @@
-"""The index of equalities: from what a document says at some paths to the questions that need it.
+"""The index of equalities, and of what is like them: from what a document says to the questions
+that need it.
 
 A question is filed under the keys of one of its clauses, the one that fewest others share, and is
 a candidate where all of its clauses hold.
@@ -7,54 +8,23 @@ a candidate where all of its clauses hold.
 from collections.abc import Hashable, Iterator
 from typing import Any, Generic, TypeVar
 
-from pipelines.conditions import Clause, Conditions, Key, Path, Sort, is_loose, slot
+from pipelines.conditions import Clause, Conditions, looseness
+from pipelines.slots import Slots, slots
+from pipelines.terms import CHECKS, Check, Key, Look, Term
 
 Asked = TypeVar("Asked", bound=Hashable)
 
 
-class Look:
-    """One document, walked at most once to each path."""
-
-    def __init__(self, document: Any) -> None:
-        self._document = document
-        self._seen: dict[Path, Any] = {}
-
-    def value(self, path: Path) -> Any:
-        """What JMESPath finds at a plain path."""
-        if path not in self._seen:
-            self._seen[path] = _walked(self._document, path)
-        return self._seen[path]
-
-    def holds(self, key: Key) -> bool:
-        """Whether the document satisfies a key."""
-        value = self.value(key.path)
-        return value is not None if key.value is Sort.PRESENT else slot(value) == key.value
-
-    def satisfies(self, conditions: Conditions) -> bool:
-        """Whether every clause holds."""
-        return all(any(map(self.holds, clause)) for clause in conditions.clauses)
-
-
-def _walked(value: Any, path: Path) -> Any:
-    for step in path:
-        if isinstance(step, str):
-            value = value.get(step) if isinstance(value, dict) else None
-        else:
-            value = _element(value, step) if isinstance(value, list) else None
-        if value is None:
-            return None
-    return value
-
-
-def _element(values: list[Any], number: int) -> Any:
-    return values[number] if -len(values) <= number < len(values) else None
+def satisfies(look: Look, conditions: Conditions) -> bool:
+    """Whether every clause holds."""
+    return all(any(map(look.holds, clause)) for clause in conditions.clauses)
 
 
 class Index(Generic[Asked]):
     """Questions by the keys that they wait for; not safe to change while another thread looks."""
 
     def __init__(self) -> None:
-        self._slots: dict[Path, dict[Hashable, dict[Asked, None]]] = {}
+        self._terms: dict[Term, dict[Check, Slots[Asked]]] = {}
         self._placed: dict[Asked, Clause] = {}
         self._always: dict[Asked, None] = {}
 
@@ -63,31 +33,38 @@ class Index(Generic[Asked]):
         if not conditions.clauses:
             self._always[asked] = None
             return
-        clause = min(conditions.clauses, key=lambda one: (is_loose(one), self._shared(one)))
+        clause = min(conditions.clauses, key=lambda one: (looseness(one), self._shared(one)))
         self._placed[asked] = clause
-        for path, value in clause:
-            self._slots.setdefault(path, {}).setdefault(value, {})[asked] = None
+        for key in clause:
+            checks = self._terms.setdefault(key.term, {})
+            if key.check not in checks:
+                checks[key.check] = slots(key.check, CHECKS[key.check])
+            checks[key.check].add(key.value, asked)
 
     def remove(self, asked: Asked) -> None:
         """Take a question out again."""
         self._always.pop(asked, None)
-        for path, value in self._placed.pop(asked, ()):
-            slots = self._slots[path]
-            del slots[value][asked]
-            if not slots[value]:
-                del slots[value]
-            if not slots:
-                del self._slots[path]
+        for key in self._placed.pop(asked, ()):
+            checks = self._terms[key.term]
+            checks[key.check].remove(key.value, asked)
+            if not checks[key.check]:
+                del checks[key.check]
+            if not checks:
+                del self._terms[key.term]
 
     def waiting_for(self, look: Look) -> Iterator[Asked]:
         """Every question of which a filed key holds, each once."""
         found = dict(self._always)
-        for path, slots in self._slots.items():
-            value = look.value(path)
-            found.update(slots.get(slot(value), {}))
-            if value is not None:
-                found.update(slots.get(Sort.PRESENT, {}))
+        for term, checks in self._terms.items():
+            sight = look.see(term)
+            for filed in checks.values():
+                for slot in filed.all() if sight is None else filed.found(sight):
+                    found.update(slot)
         yield from found
 
     def _shared(self, clause: Clause) -> int:
-        return sum(len(self._slots.get(path, {}).get(value, ())) for path, value in clause)
+        return sum(self._sharing(key) for key in clause)
+
+    def _sharing(self, key: Key) -> Any:
+        filed = self._terms.get(key.term, {}).get(key.check)
+        return 0 if filed is None else filed.sharing(key.value)

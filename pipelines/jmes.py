@@ -252,7 +252,7 @@ class _CountingFunctions(Functions):
 
     def call_function(self, function_name: str, resolved_args: Any) -> Any:
         if function_name not in _CHEAP:
-            self._budget.pay(sum(map(_size, resolved_args)))
+            self._budget.pay(sum(map(size, resolved_args)))
         if function_name in ("to_string", "contains"):
             self._pay_for_whole(function_name, resolved_args)
         elif function_name == "join":
@@ -269,7 +269,8 @@ class _CountingFunctions(Functions):
                     self._budget.pay_for(args[1])
 
 
-def _size(value: Any) -> int:
+def size(value: Any) -> int:
+    """The steps that it takes to look through a value, but not into its parts."""
     if isinstance(value, str):
         return len(value) // _CHARACTERS
     return len(value) if isinstance(value, list | dict) else 0

@@ -96,7 +96,8 @@ def evaluate(
 def _asked(stored: Questions, event: Event, seen: Seen, steps: int) -> list[Candidate]:
     """The questions that an event may answer with yes, with those of their askers it concerns."""
     asked = []
-    for question, certain, askers in stored.candidates(seen.document, steps=steps):
+    candidates = stored.candidates(seen.document, steps=steps, shared=seen.shared)
+    for question, certain, askers in candidates:
         concerned = tuple([each for each in askers if _concerns(event, each)])
         if concerned:
             asked.append(Candidate(question, certain, concerned))

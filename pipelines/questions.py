@@ -8,9 +8,10 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from pipelines import jmes
-from pipelines.conditions import Conditions, conditions
-from pipelines.equalities import Index, Look
+from pipelines.conditions import MAX_NODES, Conditions, conditions
+from pipelines.equalities import Index, satisfies
 from pipelines.sharing import Shared, mark
+from pipelines.terms import Look
 from storage.catalog.subscriptions import ELASTICSEARCH, Subscription
 from storage.errors import Invalid
 from storage.query.analysis import Flat, flatten
@@ -24,7 +25,9 @@ KEPT_NODES_OF_ONE = 500
 COMPILING = 4
 """Steps that a character costs to compile."""
 VISITS_PER_NODE = 3
-"""At the most, of an expression whose conditions decide."""
+"""At the most, of an expression whose conditions decide, for each element that it looks at."""
+LOOK_STEPS, LOOK_STEPS_OF_ALL = 1_000, 250_000
+"""What one term, and all of them, may take in one document; the rest is left to the questions."""
 
 
 class Seen:
@@ -119,19 +122,23 @@ class Questions:
             self._index.remove(question)
             self._nodes -= question.nodes
 
-    def candidates(self, document: Mapping[str, Any], *, steps: int) -> list[Candidate]:
+    def candidates(
+        self, document: Mapping[str, Any], *, steps: int, shared: Shared | None = None
+    ) -> list[Candidate]:
         """All questions but those that a document is known to answer with no.
 
         With fewer steps than the conditions stand for, every question has to be asked.
         """
-        look = Look(document)
+        # So that each question decided here takes no more than `steps`, were it asked.
+        limit = min(LOOK_STEPS, steps // (2 * VISITS_PER_NODE * MAX_NODES) - 1)
+        look = Look(document, limit=limit, of_all=LOOK_STEPS_OF_ALL, shared=shared)
         with self._lock:
             if steps < self._visits:
                 return [_candidate(one, certain=False) for one in self._by_query.values()]
             return [
                 _candidate(one, certain=one.conditions.complete)
                 for one in self._index.waiting_for(look)
-                if look.satisfies(one.conditions)
+                if satisfies(look, one.conditions)
             ]
 
 
@@ -154,9 +161,12 @@ def _compiled(kind: str, query: str | None, *, room: int) -> Question:
 
 
 def _of_expression(kind: str, parsed: jmes.Expression, *, room: int) -> Question:
-    found, source = conditions(parsed.tree), parsed.source
+    source, kept = parsed.source, parsed.nodes <= min(room, KEPT_NODES_OF_ONE)
+    if kept:
+        mark(parsed.tree)
+    found = conditions(parsed.tree, rich=kept and parsed.nodes <= MAX_NODES)
     # What its conditions decide is hardly ever asked: its tree would only lie about.
-    kept = not found.complete and parsed.nodes <= min(room, KEPT_NODES_OF_ONE)
+    kept = kept and not found.complete
 
     def ask(seen: Seen, budget: jmes.Budget) -> bool:
         return jmes.parse(source).matches(seen.document, budget)
@@ -164,17 +174,20 @@ def _of_expression(kind: str, parsed: jmes.Expression, *, room: int) -> Question
     def ask_kept(seen: Seen, budget: jmes.Budget) -> bool:
         return parsed.matches(seen.document, budget, seen.shared)
 
-    if kept:
-        mark(parsed.tree)
     return Question(
         kind,
         source,
         ask_kept if kept else ask,
         found,
         nodes=parsed.nodes if kept else 0,
-        visits=VISITS_PER_NODE * parsed.nodes if found.clauses else 0,
+        visits=_visits(parsed) if found.clauses else 0,
         compiling=0 if kept else COMPILING * len(source),
     )
+
+
+def _visits(parsed: jmes.Expression) -> int:
+    """Texts are compared with its literals, which takes as many steps as these have."""
+    return VISITS_PER_NODE * parsed.nodes + jmes.size(parsed.source)
 
 
 def _failing(reason: str) -> Ask:

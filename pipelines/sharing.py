@@ -47,7 +47,14 @@ def mark(tree: Node) -> None:
     """Mark every part of an expression that is worth keeping."""
     for node in _at_the_top(tree):
         if node["type"] in _WORTH:
-            node[MARK] = blake2b(repr(node).encode(errors="replace"), digest_size=16).digest()
+            node[MARK] = name(node)
+
+
+def name(node: Node) -> bytes:
+    """What stands for a part of a marked expression, the same wherever it says the same."""
+    if MARK in node:
+        return bytes(node[MARK])
+    return blake2b(repr(node).encode(errors="replace"), digest_size=16).digest()
 
 
 def _at_the_top(node: Node) -> Iterator[Node]:

@@ -39,13 +39,15 @@ def _value(rng: Random, depth: int) -> Any:
         return rng.choice(SCALARS)
     if kind < 0.75:
         return document(rng, depth + 1)
+    if kind < 0.85:
+        return [document(rng, depth + 1) for _ in range(rng.randrange(4))]
     return [_value(rng, depth + 1) for _ in range(rng.randrange(4))]
 
 
 def expression(rng: Random, depth: int = 0) -> str:
     """An expression, most often of equalities and what joins them."""
     if depth > 2 or rng.random() < 0.4:
-        return _equality(rng) if rng.random() < 0.7 else _other(rng)
+        return rng.choice([_equality, _equality, _equality, _threshold, _threshold, _other])(rng)
     form = rng.choice(
         ["{0} && {1}", "{0} && {1}", "{0} || {1}", "({0}) && ({1})", "({0} || {1})", "!({0})",
          "{2} | {0}", "({2} | {0}) && {1}", "!{2} && {0}", "({0}) == ({1})", "{0} && {1} || {0}",
@@ -59,6 +61,37 @@ def _equality(rng: Random) -> str:
     if rng.random() < 0.2:
         sides.reverse()
     return rng.choice(["{} == {}", "{}=={}", "({}) == {}"]).format(*sides)
+
+
+def _threshold(rng: Random) -> str:
+    """What else an index finds: comparisons and searches, of values, of elements, of results."""
+    top, one, two = path(rng), _member(rng), _member(rng)
+    if rng.random() < 0.4:
+        return _asking(rng, top)
+    inner = _asking(rng, rng.choice([one, f"{one}.{two}", "@", "@", "length(@)"]))
+    listed = rng.choice(
+        ["{0}[?{3}]", "{0}[?{3}]", "{0}[?{3} && {4}]", "{0}[?{3}].{2}", "{0}[?{1}[?{3}]]",
+         "{0}[].{1}[?{3}]", "{0}[].{1}[?{3}][]", "{0}[*].{1}[?{3}][]", "{0}.*[?{3}][]", "{0}.*.{1}[?{3}]",
+         "{0}[?{1}][?{3}]", "({0}[?{3}] | [0]).{2}", "{0}[?{3}] | [::0]", "{0}[][][?{3}]", "{0}[*].{2}"]
+    )  # fmt: skip
+    found: str = listed.format(top, one, two, inner, _asking(rng, two))
+    if rng.random() < 0.6:
+        return found
+    whole = rng.choice(
+        ["length({0})", "abs({0})", "keys({0})", "type({0})", "sum({0})", "({0}[].{1})", "({0}.*[].{1})",
+         "({0}[*].{1} | [0])", "length({2})", "({2})", "not_null({0}[0], {0}.{1})", "({0} || {1})",
+         "(@ | {0})", "({0} | {1})", "({0}.length(@))"]
+    )  # fmt: skip
+    return _asking(rng, whole.format(top, one, found))
+
+
+def _asking(rng: Random, subject: str) -> str:
+    """What is true of some values of the subject."""
+    order, part = rng.choice(["<", "<=", ">", ">=", "==", "!="]), literal(rng)
+    return rng.choice(
+        [f"{subject} {order} {part}", f"{part} {order} {subject}", f"contains({subject}, {part})",
+         f"starts_with({subject}, {part})", f"ends_with({subject}, {part})", subject, f"!{subject}"]
+    )  # fmt: skip
 
 
 def _other(rng: Random) -> str:

@@ -70,13 +70,14 @@ _FILES = (
     "INSERT INTO files (uuid, version, digest, origin, creator_uid, author, content_type, s3_etag,"
     " blob_id, event_id, created_us, published_us)"
     " SELECT fresh.uuid, fresh.version, fresh.digest, fresh.origin, fresh.creator_uid,"
-    " fresh.author, fresh.content_type, fresh.s3_etag, b.id, fresh.event_id, fresh.created_us, :now"
+    " fresh.author, fresh.content_type, fresh.s3_etag, b.id, fresh.event_id, fresh.created_us,"
+    " fresh.created_us"
     " FROM {source} {blob} WHERE true ON CONFLICT (uuid, version) DO NOTHING"
 )
 
 
 def add_files(tx: Tx, found: Sequence[tuple[NewFile, int]]) -> None:
-    """Files with the times at which they were made, and their bytes, published."""
+    """Files with the times at which they were made, which are those of their publication."""
     news = [new for new, _ in found]
     columns: bulk.Columns = {
         "uuid": ("text", [new.fqid.uuid for new in news]),
@@ -97,7 +98,7 @@ def add_files(tx: Tx, found: Sequence[tuple[NewFile, int]]) -> None:
     source, parameters = bulk.derived(tx, "fresh", columns)
     blob = bulk.one_each(tx, "blobs", "b", "b.sha256 = fresh.sha256")
     tx.execute(sql(_BLOBS.format(source=source)), parameters)
-    execute_now(tx, _FILES.format(source=source, blob=blob), parameters)
+    tx.execute(sql(_FILES.format(source=source, blob=blob)), parameters)
 
 
 def digests(tx: Tx, kind: str, fqids: Sequence[FQID]) -> dict[FQID, tuple[int, str]]:

@@ -19,9 +19,11 @@ _TABLES = {
 
 
 def dated(tx: Tx, kind: str, ident: int, created_us: int) -> None:
-    """It was made then, not now; its record says so, and must come out the same."""
+    """It was made then, not now, and published; its record says so, and must come out the same."""
     table = _TABLES[kind]
-    tx.execute(update(table).where(table.c.id == ident).values(created_us=created_us))
+    names = [name for name in ("created_us", "published_us") if name in table.c]
+    values = dict.fromkeys(names, created_us)
+    tx.execute(update(table).where(table.c.id == ident).values(**values))
 
 
 def held(tx: Tx, kind: str, replica: Replica, fqids: Sequence[FQID]) -> set[FQID]:

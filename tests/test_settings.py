@@ -61,3 +61,18 @@ def test_a_base_url_may_end_in_a_slash() -> None:
 def test_a_worker_has_a_connection_for_each_copy_unless_it_is_told_otherwise() -> None:
     assert Settings(worker_threads=4, copy_parallel=5).cloud_pool == 20
     assert Settings(cloud_connections=7).cloud_pool == 7
+
+
+def test_what_nobody_sets_is_as_the_contract_has_it() -> None:
+    default = Settings()
+    assert (default.wait_s, default.pending_wait_s) == (10, 15)
+    assert default.checkout_keep_days == 14
+    assert default.subscriptions_per_user == 100
+    assert default.disable_after_s == 7 * 86_400
+    assert default.port == 8000
+    assert default.home.name == ".store-home"
+    assert default.checksum_prefixes == ("store-",)
+    assert default.authorized_domains == default.checkout_destinations == default.cors_origins == ()
+    assert default.rate_per_minute == default.rate_anonymous_per_minute == 0
+    assert default.allow_private_callbacks is True
+    assert default.direct_file_urls is default.read_only is False

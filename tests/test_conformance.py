@@ -98,3 +98,48 @@ def test_what_is_not_here_yet_is_claimed_by_no_row(page: Page) -> None:
 def test_braces_stand_for_several_words() -> None:
     assert list(expanded("a.{b, c}[].{d,e}")) == ["a.b[].d", "a.b[].e", "a.c[].d", "a.c[].e"]
     assert list(expanded("/bundles/{uuid}")) == ["/bundles/{uuid}"]
+
+
+def test_what_is_no_row_is_told() -> None:
+    broken = (
+        "| BUN-1 | too short an id | `tests/x.py` |\n| BUN-02 | no proof at all |\n- internal: x\n"
+    )
+    assert len(read(broken).malformed) == 3
+
+
+def test_a_row_has_its_heading_its_words_and_its_proofs() -> None:
+    told = (
+        "### `get_x`: `GET /x`\n\n| id | what the contract asks | proved by |\n|---|---|---|\n"
+        "| XX-01 | Says `query.{a, b}`. | `tests/x.py::test_1` `::test_2` `tests/y.py` |\n"
+        "- internal: `tests/z.py`: what it guards\n"
+    )
+    page = read(told)
+    (row,) = page.rows
+    assert row.spans == {"get_x", "GET /x", "query.a", "query.b"}
+    assert row.proofs == ("tests/x.py::test_1", "tests/x.py::test_2", "tests/y.py")
+    assert page.internal == {"tests/z.py": "what it guards"}
+
+
+def test_only_members_without_members_are_words() -> None:
+    schemas = {"One": {"type": "object", "properties": {"a": {"type": "string"}}}}
+    answer = {
+        "properties": {
+            "list": {"type": "array", "items": {"$ref": "#/components/schemas/One"}},
+            "texts": {"type": "array", "items": {"type": "string"}},
+            "free": {"type": "object"},
+            "named": {"additionalProperties": {"$ref": "#/components/schemas/One"}},
+        }
+    }
+    described = {
+        "operationId": "get_x",
+        "parameters": [{"in": "query", "name": "q"}],
+        "responses": {
+            "200": {"content": {"application/json": {"schema": answer}}, "headers": {"Link": {}}},
+            "404": {},
+        },
+    }
+    document = {"components": {"schemas": schemas}, "paths": {"/x": {"get": described}}}
+    assert {word for _, word in conformance.words(document)} == {
+        *("query.q", "200", "header.Link", "answer.list[].a", "answer.texts"),
+        *("answer.free", "answer.named.*.a"),
+    }

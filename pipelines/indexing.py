@@ -8,7 +8,7 @@ from typing import Any
 
 from pipelines import documents, flow, loading, shapes
 from pipelines.copying import Beat
-from storage.catalog import Tx, bundles, events, heads, todo, visibility
+from storage.catalog import bundles, events, heads, todo, visibility
 from storage.catalog import documents as document_rows
 from storage.model import FQID, Claim, Replica, Todo
 from storage.protocols import IndexedDocument
@@ -32,17 +32,24 @@ def index(stores: Stores, claim: Claim, beat: Beat) -> tuple[Todo, ...]:
         document = loading.document(stores, replica, ident, beat)
         shape, document = _shaped(stores, replica, document)
     else:
-        shape, document = before[1] if before else "", None
+        shape, document = before.shape if before else "", None
     fresh = IndexedDocument(fqid.uuid, fqid.version, shape, change, document)
     refused = stores.search[replica].write([fresh])
     state = "unindexed" if refused else "indexed" if live else "stub"
-    reason = refused[0].reason if refused else None
+    told, known = before is not None and before.told, state == "indexed"
     with stores.catalog.write() as tx:
         document_rows.record(
-            tx, replica, ident, state=state, shape=shape, change=change, reason=reason
+            tx,
+            replica,
+            ident,
+            state=state,
+            shape=shape,
+            change=change,
+            reason=refused[0].reason if refused else None,
+            told=told or known,
         )
         todo.finish(tx, claim)
-        follow = _tell(tx, replica, fqid, first=live and (before is None or before[0] == "stub"))
+        follow = _asking(replica, fqid) if known and not told else ()
         todo.add(tx, follow, request_id=claim.request_id)
     return follow
 
@@ -53,10 +60,9 @@ def _nothing(stores: Stores, claim: Claim) -> tuple[Todo, ...]:
     return ()
 
 
-def _tell(tx: Tx, replica: Replica, fqid: FQID, *, first: bool) -> tuple[Todo, ...]:
-    """Stored queries see a bundle when it is first found, not when it is indexed again."""
-    if not first:
-        return ()
+def _asking(replica: Replica, fqid: FQID) -> tuple[Todo, ...]:
+    """Stored queries are asked when a bundle is first found, not when it is indexed again; of one
+    that the engine refuses, when it takes it at last."""
     rows = flow.follows("index", KIND, replica, str(fqid))
     event = events.event_id("CREATE", replica, fqid)
     return tuple(flow.addressed(row, bundle=fqid, event=event) for row in rows)

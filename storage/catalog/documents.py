@@ -1,6 +1,7 @@
 """How each bundle stands in each replica's index, and the shapes that its documents take."""
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import orjson
 from sqlalchemy import select, tuple_
@@ -14,13 +15,21 @@ Kinds = Mapping[str, str]
 """Path in a document → kind of its leaves."""
 
 
-def state(tx: Tx, replica: Replica, bundle_id: int) -> tuple[str, str] | None:
-    """(state, shape) of a bundle, None before it was ever indexed."""
-    query = select(documents.c.state, documents.c.shape).where(
+class Standing(NamedTuple):
+    """`told`: stored queries were asked about it."""
+
+    state: str
+    shape: str
+    told: bool
+
+
+def state(tx: Tx, replica: Replica, bundle_id: int) -> Standing | None:
+    """How a bundle stands, None before an index was ever given it."""
+    query = select(documents.c.state, documents.c.shape, documents.c.told).where(
         documents.c.replica == replica, documents.c.bundle_id == bundle_id
     )
     row = tx.execute(query).first()
-    return None if row is None else (row[0], row[1])
+    return None if row is None else Standing(*row)
 
 
 def record(
@@ -32,15 +41,17 @@ def record(
     shape: str,
     change: int,
     reason: str | None = None,
+    told: bool = True,
 ) -> None:
-    """Say how a bundle stands: `indexed`, `unindexed` with a reason, or `stub`."""
+    """Say how a bundle stands: `indexed`, `unindexed` with a reason, or `stub`; without `told`,
+    stored queries are asked about it once it is found."""
     execute_now(
         tx,
-        "INSERT INTO documents (replica, bundle_id, state, shape, change, reason, at_us)"
-        " VALUES (:replica, :bundle_id, :state, :shape, :change, :reason, :now)"
+        "INSERT INTO documents (replica, bundle_id, state, shape, change, reason, at_us, told)"
+        " VALUES (:replica, :bundle_id, :state, :shape, :change, :reason, :now, :told)"
         " ON CONFLICT (replica, bundle_id) DO UPDATE SET state = excluded.state,"
         " shape = excluded.shape, change = excluded.change, reason = excluded.reason,"
-        " at_us = excluded.at_us",
+        " at_us = excluded.at_us, told = excluded.told",
         {
             "replica": replica,
             "bundle_id": bundle_id,
@@ -48,6 +59,7 @@ def record(
             "shape": shape,
             "change": change,
             "reason": reason,
+            "told": told,
         },
     )
 

@@ -1,6 +1,6 @@
 """Tables of how bundles stand in the search index."""
 
-from sqlalchemy import BigInteger, Column, Index, Integer, Text, text
+from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, Text, text
 
 from storage.catalog.schema.base import Id, Key, narrow
 
@@ -13,6 +13,7 @@ documents = narrow(
     Column("change", BigInteger, nullable=False),
     Column("reason", Text),
     Column("at_us", BigInteger, nullable=False),
+    Column("told", Boolean, nullable=False, server_default=text("true")),
     Index(
         "ix_documents_unindexed",
         "replica",
@@ -21,7 +22,8 @@ documents = narrow(
         postgresql_where=text("state = 'unindexed'"),
     ),
 )
-"""How a bundle stands in a replica's index: `indexed`, `unindexed` (with a reason) or `stub`."""
+"""How a bundle stands in a replica's index: `indexed`, `unindexed` (with a reason) or `stub`; and
+whether stored queries were asked about it, which they are once, when search first finds it."""
 
 shapes = narrow(
     "shapes",

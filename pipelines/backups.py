@@ -7,6 +7,7 @@ checksum. A file is read through before anything of it is restored; restoring ag
 import base64
 import gzip
 import hashlib
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -100,7 +101,7 @@ def _unpacked(source: BinaryIO) -> Iterator[Iterator[bytes]]:
     try:
         with gzip.GzipFile(fileobj=source, mode="rb") as packed:
             yield iter(lambda: packed.readline(LINE_BYTES), b"")
-    except (EOFError, gzip.BadGzipFile, orjson.JSONDecodeError, OSError) as error:
+    except (EOFError, zlib.error, orjson.JSONDecodeError, OSError) as error:
         raise Damaged("The file is no backup, or is cut off or damaged.") from error
 
 
@@ -110,6 +111,8 @@ def _header(line: bytes, key: str) -> Header:
         raise Invalid("The file is no backup of a store.")
     if told["format"] != FORMAT:
         raise Conflict(f"This version reads {FORMAT}, not {told['format']}.")
+    if not all(isinstance(told.get(name), str) for name in ("made", "revision", "key")):
+        raise Damaged("The header of the backup lacks something.")
     if told["key"] != key:
         raise Conflict("The backup was made with another STORE_SECRET_KEY: set that one.")
     if told["revision"] > migrate.expected():

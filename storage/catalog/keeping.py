@@ -71,7 +71,7 @@ def read(tx: Tx) -> Iterator[tuple[str, dict[str, Any]]]:
     for kept in TABLES:
         paged = {"yield_per": PAGE}
         for row in tx.execute(kept.query, execution_options=paged).mappings():
-            yield kept.name, dict(row)
+            yield kept.name, {str(name): value for name, value in row.items()}
 
 
 def _simple(table: Table) -> Callable[[Tx, Rows], int]:

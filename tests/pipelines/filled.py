@@ -94,10 +94,12 @@ def parts(stores: Stores, replica: Replica) -> dict[str, Part]:
 
 
 @contextmanager
-def lost(stores: Stores, spares: Spares, folder: Path) -> Iterator[Stores]:
-    """The same store with an empty catalog, of the same engine."""
+def lost(
+    stores: Stores, spares: Spares, folder: Path, *, engine: str | None = None
+) -> Iterator[Stores]:
+    """The same store with an empty catalog, of the same engine unless another is named."""
     folder.mkdir(exist_ok=True)
-    engine = "sqlite" if stores.catalog.sqlite else "postgresql"
+    engine = engine or ("sqlite" if stores.catalog.sqlite else "postgresql")
     with spares.lend(engine, folder) as url:
         fresh = replace(stores, catalog=Catalog(url))
         yield fresh

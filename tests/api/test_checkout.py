@@ -107,15 +107,16 @@ def test_a_body_and_its_members_may_be_left_out(depositor, client, member) -> No
     ("destination", "word"), [(None, "is checked out"), ("lab-nowhere", "failed")]
 )
 def test_who_gave_an_address_is_told_how_it_ended(
-    depositor, settings, stores, drain, destination, word
+    depositor, stores, chains, drain, destination, word
 ) -> None:
     sent: list[tuple[str, str, str]] = []
     posting = replace(stores, mail=lambda *letter: sent.append(letter))
     wanted = checkouts.Wanted("aws", depositor.bundle(1), None, destination, "ada@example.org")
     job = checkouts.request(posting, wanted, None)
     drain()
+    row = Todo("mail", "aws", job.job_id)
+    assert row in [sent_row for sent_row, _ in chains.sent]
     with stores.catalog.write() as tx:
-        row = Todo("mail", "aws", job.job_id)
         todo.add(tx, [row])
         claim = todo.claim(tx, row, token="t", lease_s=60, max_claims=5)
     checkouts.mail(posting, claim, lambda _n: None)

@@ -29,6 +29,7 @@ HEADERS = (
     "X-STORE-SIZE",
 )
 LATER = "2026-03-01T000000.000000Z"
+NEVER = "2026-02-01T000000.000000Z"
 
 
 def test_a_file_that_is_not_verified_yet_is_202_with_its_task(depositor: Depositor) -> None:
@@ -146,6 +147,10 @@ def test_without_a_version_the_latest_verified_one_is_read(depositor, client) ->
     assert client.head(f"/v1/files/{uuid}?replica=aws").headers["X-STORE-VERSION"] == VERSION
     depositor.drain()
     assert client.head(f"/v1/files/{uuid}?replica=aws").headers["X-STORE-VERSION"] == LATER
+    for version, size in ((VERSION, "7"), (LATER, "5")):
+        named = client.head(f"/v1/files/{uuid}?replica=aws&version={version}")
+        assert (named.status_code, named.headers["X-STORE-SIZE"]) == (200, size)
+    assert client.head(f"/v1/files/{uuid}?replica=aws&version={NEVER}").status_code == 404
 
 
 def test_a_file_whose_content_is_wrong_fails_its_task_and_is_422_when_named(

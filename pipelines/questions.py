@@ -13,10 +13,11 @@ from pipelines.equalities import Index, satisfies
 from pipelines.sharing import Shared, mark
 from pipelines.terms import Look
 from storage.catalog.subscriptions import ELASTICSEARCH, Subscription
-from storage.errors import Invalid
+from storage.errors import Invalid, TimedOut
 from storage.query.analysis import Flat, flatten
 from storage.query.evaluate import compile_query
 from storage.query.grammar import parse_request
+from storage.query.phrases import Allowance
 
 KEPT_NODES = 100_000
 """Nodes of the syntax trees that one set keeps, at about 400 bytes each; what is beyond them is
@@ -150,14 +151,28 @@ def _compiled(kind: str, query: str | None, *, room: int) -> Question:
     """A question that no longer compiles fails whenever it is asked."""
     try:
         if kind == ELASTICSEARCH:
-            fits = compile_query(parse_request(json.loads(query or "{}")))
-            return Question(kind, query, lambda seen, budget: fits(seen.flat))
+            return Question(kind, query, _of_search(query or "{}"))
         if query is None:
             always = Conditions(complete=True)
             return Question(kind, query, lambda seen, budget: True, always)
         return _of_expression(kind, jmes.parse(query), room=room)
     except (Invalid, ValueError) as error:
         return Question(kind, query, _failing(str(error)))
+
+
+def _of_search(query: str) -> Ask:
+    fits = compile_query(parse_request(json.loads(query)))
+
+    def ask(seen: Seen, budget: jmes.Budget) -> bool:
+        allowance = Allowance(budget.left)
+        try:
+            return fits(seen.flat, allowance)
+        except TimedOut as error:
+            raise jmes.Exhausted(error.detail) from error
+        finally:
+            budget.left = allowance.left
+
+    return ask
 
 
 def _of_expression(kind: str, parsed: jmes.Expression, *, room: int) -> Question:

@@ -61,8 +61,10 @@ class Flat:
 
 def is_whole(text: str) -> bool:
     """Whether a string is short enough to be a keyword."""
-    # No character takes more than four bytes.
-    return len(text) * 4 <= MAX_KEYWORD_BYTES or len(text.encode()) <= MAX_KEYWORD_BYTES
+    # No character takes more than four bytes, none less than one.
+    if not MAX_KEYWORD_BYTES // 4 < len(text) <= MAX_KEYWORD_BYTES:
+        return len(text) <= MAX_KEYWORD_BYTES
+    return len(text.encode()) <= MAX_KEYWORD_BYTES
 
 
 def positions(texts: list[str]) -> Positions:

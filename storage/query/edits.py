@@ -1,6 +1,13 @@
 """Whether two words are within a few edits: change, insert, delete, and swap two neighbours."""
 
 
+def price(left: str, right: str, edits: int) -> int:
+    """About how many microseconds it takes to tell."""
+    if abs(len(left) - len(right)) > edits:
+        return 0
+    return 2 * edits * min(len(left), len(right))
+
+
 def within(left: str, right: str, edits: int, *, transpositions: bool = True) -> bool:
     """Whether at most `edits` edits make one into the other; only a band of the table is filled."""
     if left == right:
@@ -8,23 +15,24 @@ def within(left: str, right: str, edits: int, *, transpositions: bool = True) ->
     if edits == 0 or abs(len(left) - len(right)) > edits:
         return False
     left, right = _without_common_ends(left, right)
-    far = edits + 1
+    far, width = edits + 1, 2 * edits + 1
+    # Place `n` of a row is column `row - edits + n`: the one above it has place `n + 1`.
     before: list[int] = []
-    last = [min(column, far) for column in range(len(right) + 1)]
+    last = [far] * edits + list(range(edits + 1)) + [far]
     for row, character in enumerate(left, 1):
-        current = [far] * (len(right) + 1)
-        if row <= edits:
-            current[0] = row
-        for column in range(max(1, row - edits), min(len(right), row + edits) + 1):
-            best = last[column - 1] + (character != right[column - 1])
-            best = min(best, last[column] + 1, current[column - 1] + 1)
+        current = [far] * (width + 1)
+        for place in range(max(0, edits - row), min(width, len(right) - row + edits + 1)):
+            column = row - edits + place
+            best = min(last[place + 1], current[place - 1] if place else far) + 1
+            if column:
+                best = min(best, last[place] + (character != right[column - 1]))
             if transpositions and _swapped(left, right, row, column):
-                best = min(best, before[column - 2] + 1)
-            current[column] = min(best, far)
+                best = min(best, before[place] + 1)
+            current[place] = min(best, far)
         if min(current) > edits:
             return False
         before, last = last, current
-    return last[-1] <= edits
+    return last[len(right) - len(left) + edits] <= edits
 
 
 def _swapped(left: str, right: str, row: int, column: int) -> bool:

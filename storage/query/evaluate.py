@@ -1,7 +1,7 @@
 """Stored queries: a clause compiled to a function of one document, for either search engine."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, TypeVar, assert_never
+from typing import Any, Protocol, TypeVar, assert_never
 
 from storage.query.analysis import KEYWORD, Flat, flatten, parents
 from storage.query.asks import (
@@ -35,18 +35,27 @@ from storage.query.patterns import matcher
 from storage.query.phrases import Allowance, in_phrase
 
 MAX_TESTS = 1_000_000
-"""Words, values and names of one document that one query may look at."""
+"""Words, values and names of one document that one query may look at; patterns and near words cost
+more, by their own size."""
+NAME_CHARACTERS = 16
+"""Characters of a name that count as one step where names are compared with a pattern."""
 
 T = TypeVar("T")
-Matcher = Callable[[Mapping[str, Any] | Flat], bool]
 
 
-class _Seen(Allowance):
+class Matcher(Protocol):
+    """Whether a document matches, within steps that are given or else are those of one query."""
+
+    def __call__(
+        self, document: Mapping[str, Any] | Flat, allowance: Allowance | None = None
+    ) -> bool: ...
+
+
+class _Seen:
     """A document as one query looks at it, and how much more the query may look at."""
 
-    def __init__(self, flat: Flat) -> None:
-        super().__init__(MAX_TESTS)
-        self.flat = flat
+    def __init__(self, flat: Flat, allowance: Allowance) -> None:
+        self.flat, self.pay = flat, allowance.pay
 
 
 Holds = Callable[[_Seen], bool]
@@ -59,8 +68,9 @@ def compile_query(clause: Clause) -> Matcher:
     """
     holds = _compiled(clause)
 
-    def matches(document: Mapping[str, Any] | Flat) -> bool:
-        return holds(_Seen(document if isinstance(document, Flat) else flatten(document)))
+    def matches(document: Mapping[str, Any] | Flat, allowance: Allowance | None = None) -> bool:
+        flat = document if isinstance(document, Flat) else flatten(document)
+        return holds(_Seen(flat, allowance or Allowance(MAX_TESTS)))
 
     return matches
 
@@ -107,6 +117,7 @@ def _bool(clause: Bool) -> Holds:
         return lambda seen: False
 
     def holds(seen: _Seen) -> bool:
+        seen.pay(1)
         if not all(part(seen) for part in needed) or any(part(seen) for part in forbidden):
             return False
         return minimum <= 0 or _reaches(minimum, optional, seen)
@@ -139,7 +150,7 @@ def _field_names(seen: _Seen, field: Field) -> Iterator[str]:
         yield field.name
         return
     flat = seen.flat
-    seen.pay(_size(flat))
+    seen.pay(_size_of_names(flat))
     fits = name_matcher(field.name)
     yield from filter(fits, flat.paths())
     yield from filter(fits, (path + KEYWORD for path in flat.strings))
@@ -158,14 +169,16 @@ def _exists(fields: Fields) -> Holds:
     return lambda seen: any(_has(seen, field) for field in fields)
 
 
-def _size(flat: Flat) -> int:
-    return len(flat.strings) + len(flat.numbers) + len(flat.booleans)
+def _size_of_names(flat: Flat) -> int:
+    return sum(1 + len(path) // NAME_CHARACTERS for path in flat.paths())
 
 
 def _has(seen: _Seen, field: Field) -> bool:
     flat = seen.flat
+    seen.pay(1)
     if field.pattern:
-        seen.pay(_size(flat))
+        # Every path is compared, and so is whatever is above it.
+        seen.pay(sum(1 + len(path) * path.count(".") // NAME_CHARACTERS for path in flat.paths()))
         fits = name_matcher(field.name)
         return any(fits(name) for path in flat.paths() for name in _names_of(flat, path))
     name = field.name
@@ -175,7 +188,7 @@ def _has(seen: _Seen, field: Field) -> bool:
         return True
     if name not in flat.objects:
         return False
-    seen.pay(_size(flat))
+    seen.pay(sum(1 + path.count(".") for path in flat.paths()))
     return name in flat.parents()
 
 
@@ -189,12 +202,13 @@ def _names_of(flat: Flat, path: str) -> Iterator[str]:
 
 def _leaf(fields: Fields, question: Asks) -> Holds:
     text = _text_test(question.text)
-    whole = term_test(question.whole)
+    whole = question.whole
     number = _number_test(question.number)
     boolean = _number_test(question.boolean)
 
     def holds(seen: _Seen, name: str) -> bool:
         flat = seen.flat
+        seen.pay(1)
         if name in flat.strings and text(seen, name):
             return True
         if name in flat.numbers:
@@ -202,7 +216,7 @@ def _leaf(fields: Fields, question: Asks) -> Holds:
         if name in flat.booleans:
             return _some(seen, boolean, flat.booleans[name])
         base = name.removesuffix(KEYWORD)
-        return base != name and _some(seen, whole, flat.wholes(base))
+        return base != name and whole is not None and _some_term(seen, whole, flat.wholes(base))
 
     return lambda seen: any(
         holds(seen, name) for field in fields for name in _field_names(seen, field)
@@ -214,14 +228,31 @@ def _some(seen: _Seen, test: Callable[[T], bool], values: Collection[T]) -> bool
     return any(map(test, values))
 
 
+def _some_term(seen: _Seen, test: TermTest, terms: Collection[str]) -> bool:
+    if not isinstance(test, Fits) or test.fits is None:
+        return _some(seen, term_test(test), terms)
+    seen.pay(len(terms))
+    for term in terms:
+        if term.startswith(test.prefix):
+            seen.pay(test.price(term))
+            if test.fits(term):
+                return True
+    return False
+
+
 def _text_test(question: Tally | Phrase | None) -> Callable[[_Seen, str], bool]:
     match question:
         case None:
             return lambda seen, path: False
-        case Phrase(words, slop):
-            return lambda seen, path: in_phrase(words, slop, seen.flat.words(path), seen.pay)
+        case Phrase():
+            return lambda seen, path: _phrase(question, seen, path)
         case Tally():
             return _tally(question)
+
+
+def _phrase(question: Phrase, seen: _Seen, path: str) -> bool:
+    seen.pay(len(question.words))
+    return in_phrase(question.words, question.slop, seen.flat.words(path), seen.pay)
 
 
 def _tally(question: Tally) -> Callable[[_Seen, str], bool]:
@@ -237,9 +268,13 @@ def _tally(question: Tally) -> Callable[[_Seen, str], bool]:
 def _word_test(test: TermTest) -> Callable[[_Seen, Mapping[str, Any]], bool]:
     if isinstance(test, OneOf):
         terms = test.terms
-        return lambda seen, found: any(term in found for term in terms)
-    fits = term_test(test)
-    return lambda seen, found: _some(seen, fits, found)
+        return lambda seen, found: _any_of(seen, terms, found)
+    return lambda seen, found: _some_term(seen, test, found)
+
+
+def _any_of(seen: _Seen, terms: frozenset[str], found: Mapping[str, Any]) -> bool:
+    seen.pay(len(terms))
+    return any(term in found for term in terms)
 
 
 def term_test(test: TermTest | None) -> Callable[[str], bool]:

@@ -14,12 +14,12 @@ class Allowance:
     """Steps that are left; TimedOut when there are not enough."""
 
     def __init__(self, steps: int) -> None:
-        self._left = steps
+        self.left = steps
 
     def pay(self, steps: int) -> None:
         """Take steps off."""
-        self._left -= steps
-        if self._left < 0:
+        self.left -= steps
+        if self.left < 0:
             raise TimedOut("The query takes more steps on one document than allowed.")
 
 

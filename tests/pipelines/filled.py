@@ -102,5 +102,7 @@ def lost(
     engine = engine or ("sqlite" if stores.catalog.sqlite else "postgresql")
     with spares.lend(engine, folder) as url:
         fresh = replace(stores, catalog=Catalog(url))
-        yield fresh
-        fresh.catalog.close()
+        try:
+            yield fresh
+        finally:
+            fresh.catalog.close()

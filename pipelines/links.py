@@ -156,9 +156,14 @@ def _refuse(faults: Mapping[int, str], links: Sequence[Link], pointer: str) -> N
     if not faults:
         return
     shown = sorted(faults)[:REPORTED]
-    named = ", ".join(f"{links[place].type} {links[place].target}" for place in shown)
+    named = ", ".join(_named(links[place]) for place in shown)
     raise Unprocessable(
-        f"{len(faults)} links lead nowhere: {named}",
+        f"These links lead nowhere ({len(faults)}): {named}",
         code="invalid_link",
         errors={pointer.format(place): [faults[place]] for place in shown},
     )
+
+
+def _named(link: Link) -> str:
+    fragment = f" at '{link.path}'" if is_fragment(link) and link.path is not None else ""
+    return f"{link.type} {link.target}{fragment}"

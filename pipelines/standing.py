@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pipelines.subscriptions import Seal, check_key, own, secret_context
 from storage.catalog import Tx, delivery_log, endpoints, holding, now_us, retrying
 from storage.catalog import subscriptions as rows
-from storage.catalog.deliveries import State
 from storage.catalog.subscriptions import Subscription
 from storage.errors import Invalid
 from storage.model import Replica
@@ -131,27 +130,28 @@ class Keeping:
 
 def expire(stores: Stores, keep: Keeping) -> int:
     """Forget deliveries that are kept no longer, what deleted subscriptions leave, and secrets that
-    sign no more; returns how many deliveries. What is held back for too long ends first."""
+    sign no more; returns how many deliveries."""
     with stores.catalog.write() as tx:
         rows.forget_previous(tx)
         now = now_us(tx)
     ended_us = now - int(keep.ended_s * 1e6)
-    before: dict[State, int] = dict.fromkeys(("delivered", "superseded", "cancelled"), ended_us)
+    gone = _in_turns(stores, lambda tx: delivery_log.expire(tx, ended_us, limit=AT_ONCE))
     if keep.undelivered_s > 0:
-        before["failed"] = now - int(keep.undelivered_s * 1e6)
-        _abandon(stores, before["failed"])
-    gone = _in_turns(stores, lambda tx: delivery_log.expire(tx, before, limit=AT_ONCE))
+        gone += _expire_undelivered(stores, now - int(keep.undelivered_s * 1e6))
     with stores.catalog.read() as tx:
         deleted = rows.deleted_before(tx, ended_us, limit=STATEMENTS)
     return gone + sum(_forget(stores, ident) for ident in deleted)
 
 
-def _abandon(stores: Stores, before_us: int) -> None:
+def _expire_undelivered(stores: Stores, before_us: int) -> int:
     with stores.catalog.read() as tx:
         aged = holding.aged(tx, before_us, limit=STATEMENTS)
     for ident in aged:
         with stores.catalog.write() as tx:
             holding.abandon(tx, ident, before_us)
+    return _in_turns(
+        stores, lambda tx: delivery_log.expire(tx, before_us, failed=True, limit=AT_ONCE)
+    )
 
 
 def _in_turns(stores: Stores, some: Callable[[Tx], int]) -> int:

@@ -1,7 +1,7 @@
 """What became of deliveries, for their owners: pages of them with every attempt, and retrying."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -123,18 +123,19 @@ def find(tx: Tx, subscription_id: int, uuid: str) -> Delivery | None:
     return None if row is None else _delivery(row, _attempts(tx, [row.id]).get(row.id, ()))
 
 
-def expire(tx: Tx, before_us: Mapping[State, int], *, limit: int) -> int:
-    """Forget deliveries that ended so before then, a bounded number; returns how many."""
-    gone = 0
-    for state, us in before_us.items():
-        # The second term is spelled as the partial index has it.
-        old = (
-            f"SELECT id FROM deliveries WHERE state = '{state}' AND state <> 'pending'"
-            f" AND finished_us < :before ORDER BY finished_us LIMIT :limit{_skipping(tx)}"
-        )
-        asked = {"before": us, "limit": limit - gone}
-        gone += _forget(tx, tx.execute(sql(old), asked).scalars().all())
-    return gone
+# The first terms are spelled as the partial indexes have them.
+_SETTLED, _FAILED = "state NOT IN ('pending', 'failed')", "state = 'failed'"
+
+
+def expire(tx: Tx, before_us: int, *, failed: bool = False, limit: int) -> int:
+    """Forget deliveries that ended before then, a bounded number: those that were given up, or all
+    others; returns how many."""
+    old = (
+        f"SELECT id FROM deliveries WHERE {_FAILED if failed else _SETTLED}"
+        f" AND finished_us < :before ORDER BY finished_us LIMIT :limit{_skipping(tx)}"
+    )
+    found = tx.execute(sql(old), {"before": before_us, "limit": limit})
+    return _forget(tx, found.scalars().all())
 
 
 def forget(tx: Tx, subscription_id: int, *, limit: int) -> int:
@@ -142,7 +143,7 @@ def forget(tx: Tx, subscription_id: int, *, limit: int) -> int:
     returns how many."""
     ended = (
         "SELECT id FROM deliveries WHERE subscription_id = :id AND state <> 'pending'"
-        f" ORDER BY created_us, id LIMIT :limit{_skipping(tx)}"
+        f" LIMIT :limit{_skipping(tx)}"
     )
     found = tx.execute(sql(ended), {"id": subscription_id, "limit": limit})
     return _forget(tx, found.scalars().all())

@@ -20,7 +20,8 @@ HELD_US = 2**60
 """Added to the due time of what is held back: it is due never, and its schedule is kept."""
 _HELD = text(f"state = 'pending' AND due_us >= {HELD_US}")
 _GIVEN_UP = text("state = 'failed' AND payload <> ''")
-_FINISHED = text("state <> 'pending'")
+_SETTLED = text("state NOT IN ('pending', 'failed')")
+_FAILED = text("state = 'failed'")
 _DELETED = text("deleted_us IS NOT NULL")
 
 events = Table(
@@ -170,11 +171,16 @@ deliveries = Table(
         postgresql_where=_GIVEN_UP,
     ),
     Index(
-        "ix_deliveries_finished",
-        "state",
+        "ix_deliveries_settled",
         "finished_us",
-        sqlite_where=_FINISHED,
-        postgresql_where=_FINISHED,
+        sqlite_where=_SETTLED,
+        postgresql_where=_SETTLED,
+    ),
+    Index(
+        "ix_deliveries_failed",
+        "finished_us",
+        sqlite_where=_FAILED,
+        postgresql_where=_FAILED,
     ),
     # Each attempt rewrites a row and its place among what is due.
     postgresql_with={"fillfactor": 80, "autovacuum_vacuum_scale_factor": 0.02},

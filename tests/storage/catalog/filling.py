@@ -56,11 +56,16 @@ _FILLING = (
     " form_fields, payload_form_field, endpoint_id, created_us)"
     " SELECT n, 's' || n, 'o' || n % 100, 'aws', 'jmespath', 'http://h/' || n, 'POST',"
     " 'application/json', '{}', 'payload', n, n FROM generate_series(1, 1000) AS n",
-    "INSERT INTO deliveries (uuid, subscription_id, event_id, endpoint_id, event_type, bundle_uuid,"
-    " bundle_version, payload, state, event_us, due_us, created_us) SELECT 'd' || n, n % 1000 + 1,"
-    f" 'e' || n, n % 1000 + 1, 'CREATE', {uuid_sql('b')}, {_VERSION}, '{{}}',"
-    " CASE WHEN n % 2 = 0 THEN 'pending' ELSE 'delivered' END, n, n, n"
-    " FROM generate_series(1, :bundles) AS n",
+    *(
+        "INSERT INTO deliveries (uuid, subscription_id, event_id, endpoint_id, event_type,"
+        " bundle_uuid, bundle_version, payload, state, event_us, due_us, created_us, finished_us)"
+        f" SELECT '{name}' || n, {whose}, '{name}' || n, {whose}, 'CREATE', {uuid_sql('b')},"
+        f" {_VERSION}, '{{}}', state, n, n, n, CASE WHEN state <> 'pending' THEN n END"
+        " FROM (SELECT n, CASE WHEN n % 2 = 0 THEN 'pending' WHEN n % 5 = 0 THEN 'failed'"
+        " ELSE 'delivered' END AS state FROM generate_series(1, :bundles) AS n) AS made"
+        # Many subscriptions, and one that is told very much.
+        for name, whose in (("d", "n % 1000 + 1"), ("e", "7"))
+    ),
     f"INSERT INTO tasks (id, uuid, version, replica, state, digest, source_url, pin, size,"
     f" content_type, creator_uid, author, sha1, sha256, crc32c, s3_etag, created_us, finished_us)"
     f" SELECT 't' || n, {uuid_sql('f')}, {_VERSION}, 'aws', 'SUCCEEDED', 'd', 'u', 'p', 1, 'c', 1,"

@@ -166,7 +166,7 @@ CALLS: dict[str, tuple[Callable[[Tx], object], str]] = {
     "task": (lambda tx: tasks.current(tx, FQ), "ix_tasks_uuid_version"),
     "deliveries due": (lambda tx: deliveries.due(tx, 7, limit=32), "ix_deliveries_due"),
     "endpoints waiting": (lambda tx: endpoints.waiting(tx, limit=32), "ix_deliveries_due"),
-    "cancelled": (lambda tx: deliveries.cancel(tx, 7, 7), "ix_deliveries_due"),
+    "cancelled": (lambda tx: deliveries.cancel(tx, 8, 8), "ix_deliveries_due"),
     "held": (lambda tx: holding.release(tx, 7), "ix_deliveries_held"),
     "loose": (lambda tx: holding.loose(tx, limit=9), "ix_deliveries_held"),
     "given up": (
@@ -177,11 +177,15 @@ CALLS: dict[str, tuple[Callable[[Tx], object], str]] = {
         lambda tx: retrying.put_off(tx, SUBSCRIPTION, Span(1, ANY), limit=500),
         "ix_deliveries_due",
     ),
-    "expired": (
-        lambda tx: delivery_log.expire(tx, {"delivered": 5, "failed": 5}, limit=500),
-        "ix_deliveries_finished",
+    "expired": (lambda tx: delivery_log.expire(tx, 5, limit=500), "ix_deliveries_settled"),
+    "failed long ago": (
+        lambda tx: delivery_log.expire(tx, 5, failed=True, limit=500),
+        "ix_deliveries_failed",
     ),
-    "forgotten": (lambda tx: delivery_log.forget(tx, 7, limit=500), "ix_deliveries_latest"),
+    "forgotten": (
+        lambda tx: delivery_log.forget(tx, 7, limit=9),
+        "Index Cond: (subscription_id = ",
+    ),
     "held for long": (lambda tx: holding.aged(tx, 5, limit=9), "ix_deliveries_held"),
     "abandoned": (lambda tx: holding.abandon(tx, 7, 5), "ix_deliveries_held"),
     "listed": (lambda tx: delivery_log.page(tx, 7, limit=100), "ix_deliveries_latest"),

@@ -1,13 +1,15 @@
-"""Removing a bundle for good."""
+"""Removing a bundle or a collection for good."""
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import click
 
 from config import Settings
 from ops import tokens
-from pipelines import epochs, purging, tombstones
+from pipelines import collection_purging, collections, epochs, manifests, purging, tombstones
 from pipelines.formats import uuid_of, version_of
+from storage import keys
 from storage.catalog import purges
 from storage.connecting import connect
 from storage.errors import Conflict, StoreError
@@ -16,7 +18,7 @@ from storage.stores import Stores
 
 
 @click.command()
-@click.argument("name", metavar="UUID[.VERSION]")
+@click.argument("name", metavar="[collection:]UUID[.VERSION]")
 @click.option("--reason", required=True, help="Why; written into the markers in every bucket.")
 @click.option("--author", default="operator", show_default=True, help="Who wanted it.")
 @click.option("--dry-run", is_flag=True, help="Show what would go, and change nothing.")
@@ -26,43 +28,74 @@ from storage.stores import Stores
 def purge(
     settings: Settings, name: str, reason: str, author: str, dry_run: bool, force: bool, yes: bool
 ) -> None:
-    """Remove a bundle, and what only it names, for good; it can never be put again."""
+    """Remove a bundle, and what only it names, for good, or a collection with all its versions; it
+    can never be put again."""
     opened = connect(replace(settings, secret_key=tokens.secret_key(settings)))
     try:
-        uuid, version = _parsed(name)
-        extent = purging.extent(opened, uuid, version)
-        _tell(extent)
+        doomed = _parsed(name)
+        extent = _extent(opened, doomed)
+        _tell(doomed, extent)
         if dry_run:
             return
         if not extent.buried and not force:
             raise click.ClickException("It is not under a tombstone: delete it first, or --force.")
         if not yes:
             click.confirm("Remove all this for good?", abort=True)
-        _order(opened, uuid, version, reason=reason, author=author, force=force)
+        _allow(opened)
+        if force and not extent.buried:
+            _bury(opened, doomed, reason=reason, author=author)
+        _order(opened, doomed, reason=reason, author=author)
     except StoreError as error:
         raise click.ClickException(error.detail) from error
 
 
-def _parsed(name: str) -> tuple[str, str | None]:
-    uuid, _, version = name.partition(".")
-    return uuid_of(uuid), version_of(version) if version else None
+class _Doomed(NamedTuple):
+    kind: keys.Kind
+    uuid: str
+    version: str | None
 
 
-def _tell(extent: purging.Extent) -> None:
+def _parsed(name: str) -> _Doomed:
+    kind, colon, named = name.rpartition(":")
+    uuid, _, version = named.partition(".")
+    if not colon:
+        return _Doomed(manifests.KIND, uuid_of(uuid), version_of(version) if version else None)
+    if kind != collections.KIND or version:
+        raise click.BadParameter("A bundle is named by its uuid, a collection by collection:UUID.")
+    return _Doomed(collections.KIND, uuid_of(uuid), None)
+
+
+def _extent(stores: Stores, doomed: _Doomed) -> purging.Extent:
+    if doomed.kind == collections.KIND:
+        return collection_purging.extent(stores, doomed.uuid)
+    return purging.extent(stores, doomed.uuid, doomed.version)
+
+
+def _tell(doomed: _Doomed, extent: purging.Extent) -> None:
     for fqid in extent.versions:
-        click.echo(f"bundle {fqid}")
+        click.echo(f"{doomed.kind} {fqid}")
     click.echo(f"{extent.files} files that nothing else names; {extent.kept} others stay")
 
 
-def _order(
-    stores: Stores, uuid: str, version: str | None, *, reason: str, author: str, force: bool
-) -> None:
+def _allow(stores: Stores) -> None:
     in_doubt = epochs.judge(stores)
     if in_doubt is not None:
         raise Conflict(in_doubt, code="read_only")
-    if force and not purging.buried(stores, uuid, version):
-        tombstones.bury(stores, REPLICAS[0], uuid, version, reason=reason, author=author)
-    purging.order(stores, uuid, version, reason=reason, author=author)
+
+
+def _bury(stores: Stores, doomed: _Doomed, *, reason: str, author: str) -> None:
+    if doomed.kind == collections.KIND:
+        collection_purging.bury(stores, doomed.uuid)
+    else:
+        grave = doomed.uuid, doomed.version
+        tombstones.bury(stores, REPLICAS[0], *grave, reason=reason, author=author)
+
+
+def _order(stores: Stores, doomed: _Doomed, *, reason: str, author: str) -> None:
+    if doomed.kind == collections.KIND:
+        collection_purging.order(stores, doomed.uuid, reason=reason, author=author)
+    else:
+        purging.order(stores, doomed.uuid, doomed.version, reason=reason, author=author)
     with stores.catalog.read() as tx:
         going_on = len(purges.unfinished(tx, limit=1000))
     click.echo(f"Ordered; the workers do it. {going_on} purges go on, `ops status` shows how far.")

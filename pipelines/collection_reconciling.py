@@ -8,7 +8,7 @@ from pipelines.flow import Step
 from pipelines.limits import SEGMENT_ENTRIES
 from pipelines.readback import CollectionRecord
 from storage import keys
-from storage.catalog import Tx, alike, heads, link_segments, restoring, todo
+from storage.catalog import Tx, alike, heads, link_segments, purges, restoring, todo
 from storage.catalog import collections as rows
 from storage.catalog.collections import Collection
 from storage.errors import Damaged
@@ -32,8 +32,10 @@ def take(stores: Stores, replica: Replica, key: RecordKey) -> None:
 
 
 def row(tx: Tx, found: CollectionRecord) -> Collection:
-    """The row of a record, published; the caller holds its head. Damaged for another's, and for
-    other content than the catalog's."""
+    """The row of a record, published; the caller holds its head. Damaged for another's, for other
+    content than the catalog's, and for what was purged."""
+    if purges.among(tx, KIND, [found.fqid]):
+        raise Damaged(f"Collection {found.fqid} was purged.")
     before = rows.by_fqid(tx, found.fqid)
     if before is not None and before.digest != found.digest:
         raise Damaged(f"The catalog knows collection {found.fqid} with other content.")
@@ -42,7 +44,7 @@ def row(tx: Tx, found: CollectionRecord) -> Collection:
     kept = before or rows.reserve(tx, _new(tx, found))
     if before is None:
         restoring.dated(tx, KIND, kept.id, found.created_us)
-    rows.publish(tx, kept.id)
+    rows.publish(tx, kept.fqid)
     return kept
 
 

@@ -1,16 +1,16 @@
 """Making another replica hold a collection too: once all that it links to is there, its record."""
 
-from pipelines import collections, flow, links, placing, records
+from pipelines import collections, flow, links, placing, purging, records
 from pipelines.collections import KIND
 from pipelines.copying import Beat
 from pipelines.replication import COPYING
 from storage import keys
-from storage.catalog import Tx, heads, link_segments, now_us, todo, visibility
+from storage.catalog import Tx, heads, link_segments, now_us, purges, todo, visibility
 from storage.catalog import collections as rows
 from storage.catalog.collections import Collection, Target
 from storage.catalog.replication import under_way
 from storage.errors import NotFound, Waits
-from storage.model import FQID, REPLICAS, Claim, Replica, Todo
+from storage.model import FQID, REPLICAS, Claim, Link, Replica, Todo
 from storage.stores import Stores
 
 NAMED = 20
@@ -26,12 +26,12 @@ def sync(stores: Stores, claim: Claim, fqid: FQID, _beat: Beat) -> tuple[Todo, .
     target = flow.replica_of(claim.todo)
     with stores.catalog.read() as tx:
         row = rows.by_fqid(tx, fqid)
-        if row is None:
+        purged = purges.among(tx, KIND, [fqid])
+        if row is None and not purged:
             raise NotFound(f"There is no collection {fqid}.")
-        contents = [link for run in link_segments.of_collection(tx, row.id) for link in run.links]
-        coming = _coming(tx, row, [links.target(link) for link in contents], target)
-        if coming:
-            raise _waiting(tx, claim, target, coming)
+        contents = [] if row is None or purged else _contents(tx, claim, row)
+    if row is None or purged:
+        return purging.taken_back(stores, claim, purged)
     same = placing.place(
         stores.replicas[target],
         keys.record(KIND, fqid),
@@ -40,12 +40,28 @@ def sync(stores: Stores, claim: Claim, fqid: FQID, _beat: Beat) -> tuple[Todo, .
     )
     with stores.catalog.write() as tx:
         heads.lock(tx, KIND, [fqid.uuid])
-        if same:
-            collections.reveal(tx, row, target)
-        else:
-            visibility.record_seen(tx, KIND, row.id, target, diverged=True)
-        todo.finish(tx, claim)
-    return ()
+        purged = purges.among(tx, KIND, [fqid])
+        if not purged:
+            _reveal(tx, row, target, same=same)
+            todo.finish(tx, claim)
+    return purging.taken_back(stores, claim, purged) if purged else ()
+
+
+def _reveal(tx: Tx, row: Collection, target: Replica, *, same: bool) -> None:
+    if same:
+        collections.reveal(tx, row, target)
+    else:
+        visibility.record_seen(tx, KIND, row.id, target, diverged=True)
+
+
+def _contents(tx: Tx, claim: Claim, row: Collection) -> list[Link]:
+    """Its links, once all that they lead to is here; Waits before."""
+    target = flow.replica_of(claim.todo)
+    contents = [link for run in link_segments.of_collection(tx, row.id) for link in run.links]
+    coming = _coming(tx, row, [links.target(link) for link in contents], target)
+    if coming:
+        raise _waiting(tx, claim, target, coming)
+    return contents
 
 
 def _coming(tx: Tx, row: Collection, targets: list[Target], target: Replica) -> set[Target]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines import flow, links, placing, records
+from pipelines import flow, links, placing, purging, records
 from pipelines.limits import SEGMENT_ENTRIES
 from storage import keys
 from storage.catalog import (
@@ -13,6 +13,7 @@ from storage.catalog import (
     events,
     heads,
     link_segments,
+    purges,
     todo,
     tombstones,
     visibility,
@@ -134,6 +135,8 @@ def complete(stores: Stores, row: Collection, *, request_id: str = "") -> tuple[
     with stores.catalog.write() as tx:
         follow = _publish(tx, row, request_id)
         hidden = tombstones.over(tx, KIND, row.fqid.uuid, row.fqid.version)
+        purged = purges.among(tx, KIND, [row.fqid]) if hidden else {}
+    purging.withdraw(stores, row.origin, KIND, purged)
     if hidden:
         raise buried(row.fqid)
     return follow
@@ -146,7 +149,7 @@ def record_of(stores: Stores, row: Collection) -> bytes:
 
 def _publish(tx: Tx, row: Collection, request_id: str) -> tuple[Todo, ...]:
     heads.lock(tx, KIND, [row.fqid.uuid])
-    if not collections.publish(tx, row.id):
+    if not collections.publish(tx, row.fqid):
         return ()
     reveal(tx, row, row.origin)
     follow = flow.follows("publish", KIND, row.origin, f"{KIND}:{row.fqid}")

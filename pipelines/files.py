@@ -118,7 +118,7 @@ def put_record(stores: Stores, row: files.Reserved, replica: Replica) -> bool:
 def publish(tx: Tx, row: files.Reserved) -> tuple[Todo, ...]:
     """Let readers of the origin see a file whose record is in its bucket; returns what follows."""
     heads.lock(tx, KIND, [row.file.fqid.uuid])
-    if not files.publish(tx, row.file.id):
+    if not files.publish(tx, row.file.fqid):
         return ()
     files.reveal(tx, [row], row.file.origin)
     step = flow.Step.SYNC_LARGE if row.file.size >= flow.LARGE else flow.Step.SYNC

@@ -213,7 +213,7 @@ def complete(
 def _publish(tx: Tx, row: bundles.Reserved, request_id: str) -> tuple[Todo, ...]:
     bundle = row.bundle
     heads.lock(tx, KIND, [bundle.fqid.uuid])
-    if not bundles.publish(tx, bundle.id):
+    if not bundles.publish(tx, bundle.fqid):
         return ()
     follow = reveal(tx, row, bundle.origin, done="publish")
     todo.add(tx, follow, request_id=request_id)

@@ -1,4 +1,5 @@
 """Purging: a bundle's version, and all that only it named, removed for good; an operator's command.
+Collections are ordered to go in `collection_purging`.
 
 Hidden at once and under a tombstone, so that nobody writes it again. Then step by step, each of
 which may run twice, half, or beside its twin: MARK puts a marker into every bucket; once all have
@@ -8,14 +9,24 @@ only purged bundles named go the same way, each by itself.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pipelines import files, flow, journals, placing, records
 from pipelines.copying import Beat
 from pipelines.flow import Step
 from storage import keys
-from storage.catalog import Tx, bundles, condemned, events, heads, purges, todo, tombstones
+from storage.catalog import (
+    Tx,
+    bundles,
+    collections,
+    condemned,
+    events,
+    heads,
+    purges,
+    todo,
+    tombstones,
+)
 from storage.catalog import checkouts as jobs
 from storage.catalog import files as file_rows
 from storage.catalog.purges import Purge
@@ -65,12 +76,6 @@ def _stone(tx: Tx, uuid: str, version: str) -> bool:
     return tombstones.over(tx, KIND, uuid, version) is not None
 
 
-def buried(stores: Stores, uuid: str, version: str | None) -> bool:
-    """Whether it is under a tombstone."""
-    with stores.catalog.read() as tx:
-        return _stone(tx, uuid, version or "")
-
-
 def order(
     stores: Stores, uuid: str, version: str | None, *, reason: str, author: str
 ) -> tuple[Todo, ...]:
@@ -85,17 +90,17 @@ def order(
             raise Conflict("Only what is under a tombstone is purged.", code="protected")
         follow: set[Todo] = set()
         for fqid in _chosen(tx, uuid, version):
-            follow |= _ordered(tx, KIND, fqid, reason=reason, author=author)
+            follow |= ordered(tx, KIND, fqid, reason=reason, author=author)
             follow |= _told(tx, fqid)
         if version is None:
             whole = FQID(uuid, "")
-            follow |= _ordered(tx, KIND, whole, reason=reason, author=author)
+            follow |= ordered(tx, KIND, whole, reason=reason, author=author)
         todo.add(tx, follow)
     return tuple(sorted(follow))
 
 
-def _ordered(tx: Tx, kind: keys.Kind, fqid: FQID, *, reason: str, author: str) -> set[Todo]:
-    """The purge's row, and one MARK a replica; the caller holds the head."""
+def ordered(tx: Tx, kind: keys.Kind, fqid: FQID, *, reason: str, author: str) -> set[Todo]:
+    """The purge's row, and one MARK a replica, unless it is finished; the caller holds the head."""
     fresh = Purge(
         id=0,
         kind=kind,
@@ -227,8 +232,7 @@ def _end_checkouts(stores: Stores, fqid: FQID, replica: Replica, beat: Beat) -> 
 def forget(stores: Stores, claim: Claim, beat: Beat) -> tuple[Todo, ...]:
     """Remove the rows of what no bucket has a record of."""
     purge = _found(stores, claim)
-    done = _forget_bundle if purge.kind == KIND else _forget_file
-    return done(stores, purge, claim, beat)
+    return _FORGET[_kind(purge.kind)](stores, purge, claim, beat)
 
 
 def _forget_bundle(stores: Stores, purge: Purge, claim: Claim, beat: Beat) -> tuple[Todo, ...]:
@@ -265,7 +269,7 @@ def _doom(stores: Stores, purge: Purge, idents: Sequence[int]) -> None:
             if row.file.id in free:
                 fqid = row.file.fqid
                 purges.hide_file(tx, fqid)
-                follow |= _ordered(tx, files.KIND, fqid, reason=purge.reason, author=purge.author)
+                follow |= ordered(tx, files.KIND, fqid, reason=purge.reason, author=purge.author)
         todo.add_new(tx, follow)
 
 
@@ -285,8 +289,33 @@ def _forget_file(stores: Stores, purge: Purge, claim: Claim, _beat: Beat) -> tup
     return ()
 
 
+def _forget_collection(stores: Stores, purge: Purge, claim: Claim, _beat: Beat) -> tuple[Todo, ...]:
+    with stores.catalog.write() as tx:
+        heads.lock(tx, purge.kind, [purge.uuid])
+        collections.remove(tx, FQID(purge.uuid, purge.version))
+        purges.finish(tx, purge)
+        todo.finish(tx, claim)
+    return ()
+
+
+_FORGET: Mapping[keys.Kind, Callable[[Stores, Purge, Claim, Beat], tuple[Todo, ...]]] = {
+    files.KIND: _forget_file,
+    KIND: _forget_bundle,
+    "collection": _forget_collection,
+}
+
+
 def withdraw(stores: Stores, replica: Replica, kind: str, purged: Mapping[FQID, bool]) -> None:
     """Remove records that came to a bucket after its marker; before that, ERASE will."""
     for fqid, marked in purged.items():
         if marked:
             stores.replicas[replica].delete(keys.record(_kind(kind), fqid))
+
+
+def taken_back(stores: Stores, claim: Claim, purged: Mapping[FQID, bool]) -> tuple[Todo, ...]:
+    """End a sync of what is purged: no record may stay that came after the marker."""
+    kind = claim.todo.ref.partition(":")[0]
+    withdraw(stores, flow.replica_of(claim.todo), kind, purged)
+    with stores.catalog.write() as tx:
+        todo.finish(tx, claim)
+    return ()

@@ -86,7 +86,7 @@ def _bundle_row(tx: Tx, one: BundleRecord, files: dict[FQID, int], *, purged: bo
     row = before or bundles.reserve(tx, _new_bundle(tx, one, files, purged=purged))
     if before is None:
         restoring.dated(tx, "bundle", row.bundle.id, one.created_us)
-    bundles.publish(tx, row.bundle.id)
+    bundles.publish(tx, row.bundle.fqid)
     return row.bundle.id
 
 

@@ -222,7 +222,7 @@ def _file_row(tx: Tx, found: FileRecord) -> file_rows.Reserved:
     row = before or file_rows.reserve(tx, new)
     if before is None:
         restoring.dated(tx, "file", row.file.id, found.created_us)
-    file_rows.publish(tx, row.file.id)
+    file_rows.publish(tx, row.file.fqid)
     return row
 
 
@@ -255,7 +255,7 @@ def _bundle_row(tx: Tx, found: BundleRecord) -> bundles.Reserved:
     row = before or bundles.reserve(tx, _new_bundle(tx, found))
     if before is None:
         restoring.dated(tx, "bundle", row.bundle.id, found.created_us)
-    bundles.publish(tx, row.bundle.id)
+    bundles.publish(tx, row.bundle.fqid)
     return row
 
 

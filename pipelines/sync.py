@@ -53,7 +53,7 @@ def _sync_file(stores: Stores, claim: Claim, fqid: FQID, beat: Beat) -> tuple[To
             raise NotFound(f"There is no file {fqid}.")
         known = file_rows.blobs_present(tx, target, [row] if row else [])
     if row is None or purged:
-        return _taken_back(stores, claim, purged)
+        return purging.taken_back(stores, claim, purged)
     blob_life.revive(stores, target, [row])
     _copy_file(stores, target, beat, known, row)
     with stores.catalog.write() as tx:
@@ -61,16 +61,7 @@ def _sync_file(stores: Stores, claim: Claim, fqid: FQID, beat: Beat) -> tuple[To
         if not purged:
             todo.finish(tx, claim)
     stores.notices.publish(topics.of_file(target, fqid))
-    return _taken_back(stores, claim, purged) if purged else ()
-
-
-def _taken_back(stores: Stores, claim: Claim, purged: Mapping[FQID, bool]) -> tuple[Todo, ...]:
-    """End a sync of what is purged: no record may stay that came after the marker."""
-    kind = claim.todo.ref.partition(":")[0]
-    purging.withdraw(stores, flow.replica_of(claim.todo), kind, purged)
-    with stores.catalog.write() as tx:
-        todo.finish(tx, claim)
-    return ()
+    return purging.taken_back(stores, claim, purged) if purged else ()
 
 
 def _copy_file(
@@ -158,7 +149,7 @@ def _sync_bundle(stores: Stores, claim: Claim, fqid: FQID, beat: Beat) -> tuple[
         idents = [] if row is None or purged else bundles.file_ids(tx, row.bundle.id)
         seen = file_rows.seen_by_id(tx, target, idents)
     if row is None or purged:
-        return _taken_back(stores, claim, purged)
+        return purging.taken_back(stores, claim, purged)
     _bring_files(stores, sorted(set(idents) - seen), target, beat)
     data = records.of_bundle(row, manifests.manifest_of(stores, row.bundle))
     key = keys.record(manifests.KIND, fqid)
@@ -170,7 +161,7 @@ def _sync_bundle(stores: Stores, claim: Claim, fqid: FQID, beat: Beat) -> tuple[
             follow = _reveal_bundle(tx, row, target, same=same)
             todo.finish(tx, claim)
             todo.add(tx, follow, request_id=claim.request_id)
-    return _taken_back(stores, claim, purged) if purged else follow
+    return purging.taken_back(stores, claim, purged) if purged else follow
 
 
 def _reveal_bundle(

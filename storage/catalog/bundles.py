@@ -103,12 +103,16 @@ def reserve(tx: Tx, new: NewBundle) -> Reserved:
     return reserved
 
 
-_PUBLISH = "UPDATE bundles SET published_us = :now WHERE id = :id AND published_us IS NULL"
+_PUBLISH = (
+    "UPDATE bundles SET published_us = :now"
+    " WHERE uuid = :uuid AND version = :version AND published_us IS NULL"
+)
 
 
-def publish(tx: Tx, ident: int) -> bool:
-    """Mark a reserved row published; False when it was before."""
-    return bool(execute_now(tx, _PUBLISH, {"id": ident}).rowcount)
+def publish(tx: Tx, fqid: FQID) -> bool:
+    """Mark a reserved row published; False when it was before, or was purged. By name: an id may
+    be another's by then."""
+    return bool(execute_now(tx, _PUBLISH, fqid._asdict()).rowcount)
 
 
 def reserved_before(tx: Tx, us: int, *, limit: int) -> list[FQID]:

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, select, tuple_
+from sqlalchemy import Row, delete, select, tuple_
 
 from storage.catalog import bulk, link_segments
 from storage.catalog.engine import Tx, execute_now, sql
-from storage.catalog.schema import collections, owned
+from storage.catalog.schema import collections, owned, presence
 from storage.errors import NotFound
 from storage.model import FQID, Replica
 
@@ -124,12 +124,16 @@ def reserve(tx: Tx, new: NewCollection) -> Collection:
     return reserved
 
 
-_PUBLISH = "UPDATE collections SET published_us = :now WHERE id = :id AND published_us IS NULL"
+_PUBLISH = (
+    "UPDATE collections SET published_us = :now"
+    " WHERE uuid = :uuid AND version = :version AND published_us IS NULL"
+)
 
 
-def publish(tx: Tx, ident: int) -> bool:
-    """Mark a reserved row published; False when it was before."""
-    return bool(execute_now(tx, _PUBLISH, {"id": ident}).rowcount)
+def publish(tx: Tx, fqid: FQID) -> bool:
+    """Mark a reserved row published; False when it was before, or was purged. By name: an id may
+    be another's by then."""
+    return bool(execute_now(tx, _PUBLISH, fqid._asdict()).rowcount)
 
 
 def reserved_before(tx: Tx, us: int, *, limit: int) -> list[FQID]:
@@ -186,6 +190,26 @@ def listing(tx: Tx, owner: str, *, after: FQID | None, limit: int) -> list[FQID]
         query = query.where(tuple_(owned.c.uuid, owned.c.version) > (after.uuid, after.version))
     rows = tx.execute(query.order_by(owned.c.uuid, owned.c.version).limit(limit))
     return [FQID(row[0], row[1]) for row in rows]
+
+
+def versions(tx: Tx, uuid: str) -> list[FQID]:
+    """Every version that was ever reserved and is not purged yet."""
+    query = select(collections.c.version).where(collections.c.uuid == uuid)
+    return [
+        FQID(uuid, version)
+        for version in tx.execute(query.order_by(collections.c.version)).scalars()
+    ]
+
+
+def remove(tx: Tx, fqid: FQID) -> None:
+    """Remove a version's rows, and the segments that no other one shares, if it is there; the
+    caller holds the head and nobody sees it."""
+    row = by_fqid(tx, fqid)
+    if row is None:
+        return
+    link_segments.remove(tx, row.id)
+    tx.execute(delete(presence).where(presence.c.kind == "collection", presence.c.id == row.id))
+    tx.execute(delete(collections).where(collections.c.id == row.id))
 
 
 Target = tuple[str, FQID]

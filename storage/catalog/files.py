@@ -165,10 +165,16 @@ def _blob(tx: Tx, new: NewFile) -> int:
     return int(tx.execute(query).scalar_one())
 
 
-def publish(tx: Tx, ident: int) -> bool:
-    """Mark a reserved row published; False when it was before."""
-    fresh = "UPDATE files SET published_us = :now WHERE id = :id AND published_us IS NULL"
-    return bool(execute_now(tx, fresh, {"id": ident}).rowcount)
+_PUBLISH = (
+    "UPDATE files SET published_us = :now"
+    " WHERE uuid = :uuid AND version = :version AND published_us IS NULL"
+)
+
+
+def publish(tx: Tx, fqid: FQID) -> bool:
+    """Mark a reserved row published; False when it was before, or was purged. By name: an id may
+    be another's by then."""
+    return bool(execute_now(tx, _PUBLISH, fqid._asdict()).rowcount)
 
 
 def reveal(tx: Tx, rows: Sequence[Reserved], replica: Replica) -> None:

@@ -5,12 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import orjson
-from sqlalchemy import select
+from sqlalchemy import delete, select
 
 from storage.catalog import bulk
 from storage.catalog.engine import Tx, sql
 from storage.catalog.schema import collection_segments, link_segments
 from storage.model import FQID, Link
+
+_CHUNK = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,19 @@ def of_collection(tx: Tx, collection_id: int) -> list[Kept]:
         .order_by(collection_segments.c.position)
     )
     return [Kept(row.id, _load(row.links)) for row in tx.execute(query)]
+
+
+def remove(tx: Tx, collection_id: int) -> None:
+    """Remove a collection's segments, but for those that others share; the caller holds its head,
+    and only versions of one uuid share any."""
+    held = collection_segments.c.collection_id == collection_id
+    idents = list(tx.execute(select(collection_segments.c.segment_id).where(held)).scalars())
+    tx.execute(delete(collection_segments).where(held))
+    for start in range(0, len(idents), _CHUNK):
+        chunk = idents[start : start + _CHUNK]
+        shared = collection_segments.c.segment_id
+        used = set(tx.execute(select(shared).where(shared.in_(chunk))).scalars())
+        tx.execute(delete(link_segments).where(link_segments.c.id.in_(sorted(set(chunk) - used))))
 
 
 def _dump(links: Sequence[Link]) -> str:

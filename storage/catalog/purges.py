@@ -14,6 +14,7 @@ from storage.catalog.schema import (
     bundle_segments,
     bundles,
     checkouts,
+    collections,
     documents,
     entries,
     events,
@@ -30,6 +31,7 @@ from storage.model import FQID, REPLICAS, Replica
 LATELY_US = 3_600_000_000
 """No writer takes longer than this from looking its files up to naming them."""
 _CHUNK = 500
+_TABLES = {"file": files, "bundle": bundles, "collection": collections}
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +160,7 @@ def _confirmed(tx: Tx, purge: Purge, replica: Replica, column: str) -> bool:
 
 
 def _forget_presence(tx: Tx, purge: Purge, replica: Replica) -> None:
-    table = files if purge.kind == "file" else bundles
+    table = _TABLES[purge.kind]
     ident = select(table.c.id).where(table.c.uuid == purge.uuid, table.c.version == purge.version)
     gone = delete(presence).where(presence.c.kind == purge.kind, presence.c.replica == replica)
     tx.execute(gone.where(presence.c.id.in_(ident.scalar_subquery())))

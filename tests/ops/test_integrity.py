@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 
 from config import Settings
 from ops.cli import cli
-from pipelines import epochs, manifests
+from pipelines import collections, epochs, manifests
 from pipelines.manifests import NewBundle, NewEntry
 from storage import keys
 from storage.catalog import Catalog, switches
@@ -111,6 +111,21 @@ def test_what_never_was_cannot_be_purged(home: Path) -> None:
     refused = typed("purge", new_uuid(), "--reason", "r", "--yes", "--force")
     assert refused.exit_code == 1
     assert "There is no bundle" in refused.output
+
+
+def test_a_collection_is_purged_by_its_uuid(home: Path) -> None:
+    stores, uuid = opened(home), new_uuid()
+    new = collections.NewCollection(FQID(uuid, version()), "aws", "n", "d", {}, ())
+    collections.write(stores, new, AUTHOR)
+    stores.catalog.close()
+    name = f"collection:{uuid}"
+    assert f"collection {uuid}.{version()}" in run("purge", name, "--reason", "r", "--dry-run")
+    assert "not under a tombstone" in typed("purge", name, "--reason", "r", "--yes").output
+    assert "2 purges go on" in run("purge", name, "--reason", "r", "--yes", "--force")
+    assert f"collection {uuid}\t" in run("status")
+    wrong = typed("purge", f"{name}.{version()}", "--reason", "r")
+    assert wrong.exit_code == 2
+    assert "collection:UUID" in wrong.output
 
 
 # Epochs

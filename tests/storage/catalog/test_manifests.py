@@ -18,7 +18,7 @@ def add_files(tx: Tx, count: int) -> list[FQID]:
         sums = Checksums("1" * 40, f"{number % 7:064d}", "c" * 8, "e" * 32)
         new = NewFile(fqid, "d", "aws", 1, "a", "text/plain", number, sums, "e" * 32, "e")
         row = files.reserve(tx, new)
-        files.publish(tx, row.file.id)
+        files.publish(tx, row.file.fqid)
         visibility.show(tx, "file", "aws", fqid, row.file.id)
     return fqids
 

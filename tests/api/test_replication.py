@@ -2,19 +2,27 @@
 
 import shutil
 from dataclasses import replace
+from random import Random
 
 import pytest
 from flask.testing import FlaskClient
 from sqlalchemy import text
 
 from api.app import create_app
+from pipelines import collections, sync
+from pipelines.collections import NewCollection
+from pipelines.flow import Step
 from storage.availability import Availability
 from storage.catalog import documents, events, replication, todo, visibility
 from storage.errors import Unavailable
-from storage.model import FQID, Todo
+from storage.model import FQID, Link, Todo
 from tests.api.builders import INGEST, VERSION, Depositor, uuid_of
 from tests.api.conftest import verify
+from tests.builders import make_file
 from tests.patience import until
+from workers.broker import MemoryBroker
+from workers.chains import Chains
+from workers.claims import Working, work
 
 REPORT = "/v1/replication"
 
@@ -79,6 +87,26 @@ def test_what_has_not_come_is_told_with_its_age_and_reason(client, depositor, st
     synced = {(one["kind"], one["step"], one["replica"]): one["rows"] for one in told["backlog"]}
     assert synced == {("bundle", "sync", "gcp"): 1, ("document", "index", "aws"): 1}
     assert [one["reason"] for one in told["failures"]] == ["the bucket is away"]
+
+
+def test_a_collection_that_waits_for_a_link_says_for_which(client, stores) -> None:
+    """With the real step: its target's own copy was put aside."""
+    file = make_file(stores, b"stuck")
+    fqid = FQID(uuid_of(8), VERSION)
+    new = NewCollection(fqid, "aws", "n", "d", {}, [Link("file", file)])
+    collections.write(stores, new, "curator@example.org")
+    theirs, ours = (Todo("sync", "gcp", ref) for ref in (f"file:{file}", f"collection:{fqid}"))
+    with stores.catalog.write() as tx:
+        todo.add(tx, [theirs])
+        held = todo.claim(tx, theirs, token="t", lease_s=1, max_claims=5)
+        todo.park(tx, held, reason="it broke")
+    steps = {Step.SYNC: sync.sync}
+    assert not work(Working(stores, Chains(MemoryBroker()), steps, 5, Random(1)), ours)
+    told = client.get(REPORT).json
+    parked, waits = told["failures"]
+    assert (parked["kind"], parked["parked"]) == ("file", True)
+    assert (waits["kind"], waits["name"], waits["parked"]) == ("collection", str(fqid), False)
+    assert f"file {file} was put aside (it broke)" in waits["reason"]
 
 
 def test_what_was_put_aside_is_a_failure_and_stays_the_oldest(client, stores) -> None:

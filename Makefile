@@ -57,6 +57,7 @@ check: $(DEV_READY) ## Check format, lint, types and architecture
 .PHONY: drill
 drill: $(DEV_READY) ## Kill processes, hurt engines while bundles are deposited (SEED=<n>)
 	$(BIN)/python -m tests.drill.matching $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tests.drill.fuzz $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m tests.drill $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m tests.drill --engines real $(if $(SEED),--seed $(SEED))
 

@@ -2,9 +2,10 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from flask import Flask, Response, g, request
+from werkzeug.exceptions import MethodNotAllowed
 
 from api import problems
 from api.compression import register_compression
@@ -14,7 +15,7 @@ from api.errors import register_errors
 from api.health import register_service
 from api.metrics import Metrics
 from api.objects import register_objects
-from api.operation import Operation
+from api.operation import PATH_PARAMETER, Operation
 from api.operations import OPERATIONS
 from api.paging import Cursors
 from api.readonly import ReadOnly
@@ -33,6 +34,7 @@ from storage.stores import Stores
 log = logging.getLogger("api.requests")
 
 PREFIX = "/v1"
+METHODS = {"GET", "HEAD", "PUT", "POST", "PATCH", "DELETE"}
 
 
 def create_app(
@@ -69,6 +71,7 @@ def create_app(
     # A rule for GET answers HEAD too, so operations that are HEAD themselves come first.
     for operation in sorted(OPERATIONS, key=lambda one: one.method != "HEAD"):
         _route(app, operation, services)
+    _close(app, OPERATIONS)
     # Beside `/health`, where operators look for it.
     app.add_url_rule("/replication", "replication", endpoint(get_replication, services))
     register_objects(app, stores)
@@ -83,7 +86,39 @@ def _route(app: Flask, operation: Operation, services: Services) -> None:
     for path in (operation.path, *operation.aliases):
         rule = PREFIX + path.replace("{filename}", "<path:filename>")
         rule = rule.replace("{", "<").replace("}", ">")
-        app.add_url_rule(rule, f"{operation.name} {path}", view, methods=[operation.method])
+        # What a path without parameters allows is said by `_refuse_others`.
+        options = None if PATH_PARAMETER.search(path) else False
+        app.add_url_rule(
+            rule,
+            f"{operation.name} {path}",
+            view,
+            methods=[operation.method],
+            provide_automatic_options=options,
+        )
+
+
+def _close(app: Flask, operations: Iterable[Operation]) -> None:
+    """Let nobody take the words of a path for a name: `DELETE /bundles/all` deletes no bundle."""
+    methods: dict[str, set[str]] = {}
+    for operation in operations:
+        for path in (operation.path, *operation.aliases):
+            methods.setdefault(path, set()).add(operation.method)
+    for path, known in methods.items():
+        if not PATH_PARAMETER.search(path):
+            _refuse_others(app, path, known | ({"HEAD"} if "GET" in known else set()))
+
+
+def _refuse_others(app: Flask, path: str, known: set[str]) -> None:
+    """Answer what a path does not know itself, before a path with parameters takes it."""
+    allowed = sorted({*known, "OPTIONS"})
+
+    def refuse() -> Response:
+        if request.method == "OPTIONS":
+            return Response(headers={"Allow": ", ".join(allowed)}, mimetype="text/plain")
+        raise MethodNotAllowed(valid_methods=allowed)
+
+    methods = [*METHODS - known, "OPTIONS"]
+    app.add_url_rule(PREFIX + path, f"other methods {path}", refuse, methods=methods)
 
 
 def _observe_requests(app: Flask, metrics: Metrics) -> None:

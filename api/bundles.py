@@ -187,7 +187,7 @@ def _shown(
         201: Answer("Written.", BundleWritten),
         200: Answer("The same content is stored already.", BundleWritten),
     },
-    errors=(409, 413, 415),
+    errors=(409,),
     max_body_bytes=None,
     about="The order of files does not matter. Files that are still being verified are waited for;"
     " the header `Prefer: wait=<seconds>` or `respond-async` says how long.",
@@ -238,7 +238,7 @@ def _when_whole(call: Call[Any, Any], replica: Replica, write: Callable[[], Writ
     query=PatchBundleQuery,
     body=PatchBody,
     answers={200: Answer("A new version was written.", BundleName)},
-    errors=(404, 409, 413, 415),
+    errors=(404, 409),
     about="Writes the version that follows the patched one, which stays as it is. Entries to remove"
     " that the bundle does not have are ignored. A request with the header `Idempotency-Key` that"
     " comes again is answered like the first time.",

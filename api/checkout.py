@@ -27,7 +27,7 @@ EXPIRED = "The copies were kept for as long as the store keeps them, and are gon
     body=CheckoutBody,
     body_optional=True,
     answers={200: Answer("Begun.", CheckoutStarted)},
-    errors=(401, 403, 404),
+    errors=(403, 404),
     about="Copies the bundle, the latest version when none is named. A `destination` of your own"
     " wants a token and must be allowed by the store's settings.",
 )

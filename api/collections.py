@@ -78,7 +78,7 @@ def _named(fqid: FQID) -> dict[str, str]:
         201: Answer("Written.", CollectionName),
         200: Answer("The same content is stored already.", CollectionName),
     },
-    errors=(409, 413, 415, 422),
+    errors=(409, 422),
     max_body_bytes=None,
     exact="details",
     about="Everything that it links to must be in the replica. The order of contents does not"
@@ -127,7 +127,7 @@ def _shown(found: Collection, contents: list[Link]) -> dict[str, Any]:
     query=PatchCollectionQuery,
     body=PatchCollectionBody,
     answers={200: Answer("A new version was written.", CollectionName)},
-    errors=(404, 409, 413, 415, 422),
+    errors=(404, 409, 422),
     max_body_bytes=None,
     exact="details",
     aliases=("/collections",),

@@ -15,7 +15,7 @@ from apispec.ext.marshmallow import MarshmallowPlugin
 from api.operation import Answer, Operation
 from api.problems import MEDIA_TYPE
 from api.schemas.common import Problem
-from api.schemas.fields import Uuid, Whole
+from api.schemas.fields import Uuid, Version, Whole
 from auth.access import NEEDS, Need
 
 TITLE = "Data store"
@@ -43,6 +43,7 @@ TAGS = {
     "areas": "Staging of files for those without a bucket of their own.",
 }
 
+VERSION_PATTERN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{6}\.[0-9]{6}Z$"
 _UUID_EXAMPLE = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
 
 
@@ -61,13 +62,19 @@ def definition(operations: Iterable[Operation], *, server: str, openid_url: str)
     # Types are known to the plugin's converter, which exists once the document does.
     marshmallow.map_to_openapi_type(Uuid, "string", "uuid")  # type: ignore[no-untyped-call]
     marshmallow.map_to_openapi_type(Whole, "integer", "int64")  # type: ignore[no-untyped-call]
+    marshmallow.converter.add_attribute_function(_spelled)  # type: ignore
     for name, scheme in _security_schemes(openid_url).items():
         spec.components.security_scheme(name, scheme)
     for operation in operations:
         described = {operation.method.lower(): _described(operation)}
         spec.path(path=operation.path, operations=described)
     document: dict[str, Any] = _tidied(spec.to_dict())
-    return document
+    return document | {"paths": _never_null(document["paths"])}
+
+
+def _spelled(_converter: Any, field: Any, **_: Any) -> dict[str, str]:
+    """How versions look."""
+    return {"pattern": VERSION_PATTERN} if isinstance(field, Version) else {}
 
 
 def _name(schema: Any) -> str:
@@ -128,7 +135,8 @@ def _body(operation: Operation) -> dict[str, Any] | None:
         content: dict[str, Any] = {
             "application/octet-stream": {"schema": {"type": "string", "format": "binary"}}
         }
-        return {"required": True, "content": content}
+        # A file without bytes is a file, and has a body that nobody can tell from none.
+        return {"required": False, "content": content}
     if operation.body is None:
         return None
     content = {"application/json": {"schema": type(operation.body)}}
@@ -146,7 +154,9 @@ def _responses(operation: Operation) -> dict[str, Any]:
 
 
 def _refusals(operation: Operation) -> tuple[int, ...]:
-    return () if NEEDS[operation.name] is Need.OPEN else (401, 403)
+    """What is refused before the view is asked; a bad token also where none is wanted."""
+    rights = () if NEEDS[operation.name] is Need.OPEN else (403,)
+    return (401, *rights, *(() if operation.body is None else (413, 415)))
 
 
 def _response(answer: Answer) -> dict[str, Any]:
@@ -170,10 +180,20 @@ def _problem(about: str) -> dict[str, Any]:
 
 
 def _tidied(value: Any) -> Any:
-    """Without `default: null` and the `nullable` that comes with it: absent says the same."""
+    """Without `default: null`: absent says the same."""
     if isinstance(value, list):
         return [_tidied(item) for item in value]
     if not isinstance(value, dict):
         return value
-    dropped = {"default", "nullable"} if value.get("default", ...) is None else set()
-    return {key: _tidied(item) for key, item in value.items() if key not in dropped}
+    return {
+        key: _tidied(item) for key, item in value.items() if not (key == "default" and item is None)
+    }
+
+
+def _never_null(value: Any) -> Any:
+    """Without `nullable`, which says nothing of the parameters of a path or a query."""
+    if isinstance(value, list):
+        return [_never_null(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {key: _never_null(item) for key, item in value.items() if key != "nullable"}

@@ -98,7 +98,7 @@ def retry_delivery(call: Call[InReplica, None]) -> Response:
     query=InReplicaQuery,
     body=RetrySpanBody,
     answers={202: Answer("They are due now.", RetriedAnswer)},
-    errors=(404, 415),
+    errors=(404,),
     about="What was given up, and what would be tried again later. So many at once: ask again while"
     " the answer says `more`. What tells of a bundle that is gone meanwhile is not sent.",
 )

@@ -70,7 +70,7 @@ def _window(from_date: str | None, to_date: str | None) -> Window:
 def _place(call: Call[ListEvents, None], scope: tuple[str, ...]) -> Place | None:
     if call.query.token is None:
         return None
-    first, until = call.services.cursors.open(scope, call.query.token)
+    first, until = call.services.cursors.open(scope, call.query.token, parameter="token")
     return Place(int(first), int(until))
 
 
@@ -144,7 +144,9 @@ def _after(call: Call[FollowEvents, None], pointer: str | None) -> int:
     """The number that a cursor stands for."""
     if pointer is None:
         return events_feed.newest(call.stores, call.query.replica)
-    return int(call.services.cursors.open(_scope(call), pointer)[0]) if pointer else 0
+    if not pointer:
+        return 0
+    return int(call.services.cursors.open(_scope(call), pointer, parameter="after")[0])
 
 
 def _told(call: Call[FollowEvents, None], numbered: Numbered) -> dict[str, Any]:
@@ -192,7 +194,7 @@ def get_event(call: Call[ReadEvent, None]) -> Response:
     query=InReplicaQuery,
     body=ReplayBody,
     answers={202: Answer("It has begun.", ReplayAnswer)},
-    errors=(404, 409, 415),
+    errors=(404, 409),
     body_optional=True,
     about="Events of the window that match the subscription are delivered once more, those from"
     " before it was made too. Each is a delivery of its own. A request with the header"

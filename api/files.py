@@ -47,7 +47,7 @@ AREA_REPLICA: Replica = "aws"
         200: Answer("The same content is stored already.", FileWritten),
         202: Answer("Still being verified.", FileWritten, {"Location": "URL of the task to ask."}),
     },
-    errors=(403, 409, 415, 422),
+    errors=(403, 409, 422, 503),
     aliases=("/file/{uuid}",),
     about="The source must carry `store-sha1`, `store-sha256`, `store-crc32c` and `store-s3_etag`"
     " as metadata. `Prefer: wait=<seconds>` or `respond-async` says how long to wait.",

@@ -29,7 +29,7 @@ from storage.query.grammar import parse_request
         200: Answer("The last page.", SearchAnswer, SERVED),
         206: Answer("A page.", SearchAnswer, SERVED),
     },
-    errors=(415, 504),
+    errors=(504,),
     paged="results",
     about='`es_query` is `{}`, `{"query": <clause>}` or one bare clause; newest bundles first.',
 )

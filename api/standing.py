@@ -35,7 +35,7 @@ def whose(call: Call[InReplica, Any]) -> Whose:
     query=InReplicaQuery,
     body=NewSecretBody,
     answers={200: Answer("Deliveries are signed by it from now on.", SubscriptionAnswer)},
-    errors=(404, 415),
+    errors=(404,),
     about="For `overlap_s` seconds `webhook-signature` carries a signature by the former secret"
     " too, after that by the new one; `Authorization` is by the new one alone.",
 )
@@ -90,7 +90,7 @@ def resume_subscription(call: Call[InReplica, None]) -> Response:
     query=InReplicaQuery,
     body=DryRunBody,
     answers={200: Answer("What it would have been told.", DryRunAnswer)},
-    errors=(415, 503),
+    errors=(503,),
     query_from_body=("replica",),
     about="Nothing is made or sent. Payloads are those of deliveries, but for the ids of a"
     " subscription that does not exist.",

@@ -45,7 +45,7 @@ def get_subscriptions(call: Call[OfType, None]) -> Response:
     query=InReplicaQuery,
     body=SubscriptionBody,
     answers={201: Answer("Made.", SubscriptionAnswer)},
-    errors=(406, 415),
+    errors=(406,),
     query_from_body=("replica",),
     about="With `es_query` it is of type elasticsearch, else of type jmespath; without a query it"
     " matches every bundle.",

@@ -38,6 +38,13 @@ def test_an_empty_file_is_a_file(client) -> None:
     assert (kept.status_code, kept.json["size"]) == (201, 0)
 
 
+def test_no_body_is_an_empty_file_too_and_the_definition_says_so(client) -> None:
+    kept = client.put(f"{FILES}/none", headers=INGEST)
+    assert (kept.status_code, kept.json["size"]) == (201, 0)
+    paths = client.get("/v1/swagger.json").json["paths"]
+    assert not paths["/area/{uuid}/files/{filename}"]["put"]["requestBody"]["required"]
+
+
 def test_another_owner_may_not_write(client) -> None:
     assert client.put(f"{FILES}/a", data=b"a", headers=OTHER).status_code == 403
 

@@ -158,6 +158,28 @@ def test_a_method_that_is_not_there_is_405_with_those_that_are(client) -> None:
     assert {method.strip() for method in asked.headers["Allow"].split(",")} == allowed
 
 
+@pytest.mark.parametrize(
+    ("path", "known"),
+    [
+        ("/v1/bundles/all", {"GET", "HEAD"}),
+        ("/v1/events/feed", {"GET", "HEAD"}),
+        ("/v1/subscriptions/dry-run", {"POST"}),
+        ("/v1/collections", {"GET", "HEAD", "PUT", "PATCH"}),
+        ("/v1/subscriptions", {"GET", "HEAD", "PUT"}),
+    ],
+)
+def test_a_word_of_a_path_is_never_taken_for_a_name(client, path, known) -> None:
+    asked = client.options(path)
+    assert (asked.status_code, set(asked.headers["Allow"].split(", "))) == (
+        200,
+        known | {"OPTIONS"},
+    )
+    for method in {"GET", "PUT", "POST", "PATCH", "DELETE"} - known:
+        answer = client.open(path, method=method)
+        assert (answer.status_code, answer.json["code"]) == (405, "method_not_allowed")
+        assert answer.headers["Allow"] == asked.headers["Allow"]
+
+
 @pytest.mark.parametrize("path", ["/v1/nothing", "/v2/bundles/all", "/v1/bundles/all/", "/x"])
 def test_an_unknown_path_is_a_problem(client, path) -> None:
     for method in ("GET", "PUT", "POST", "DELETE", "PATCH"):

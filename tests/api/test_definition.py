@@ -2,6 +2,7 @@
 
 import json
 import keyword
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -156,6 +157,39 @@ def test_every_operation_has_responses_and_206_only_where_pages_are(document) ->
         assert one["responses"]
         assert all(response["description"] for response in one["responses"].values())
         assert ("206" in one["responses"]) == (one["operationId"] in PAGED)
+
+
+def test_every_status_that_any_request_may_bring_is_named(document) -> None:
+    for _, _, one in operations(document):
+        named = {int(status) for status in one["responses"] if status.isdigit()}
+        wants_token = NEEDS[one["operationId"]] is not Need.OPEN
+        has_json = "application/json" in one.get("requestBody", {}).get("content", {})
+        assert {400, 401} <= named
+        assert 403 in named or not wants_token
+        assert {413, 415} <= named or not has_json
+
+
+def test_a_member_that_may_be_null_is_said_to_be_so(document) -> None:
+    for operation in OPERATIONS:
+        if operation.body is not None:
+            described = document["components"]["schemas"][type(operation.body).__name__]
+            for name, field in operation.body.load_fields.items():
+                nullable = described["properties"][name].get("nullable", False)
+                assert nullable == bool(field.allow_none), (operation.name, name)
+
+
+def test_no_default_is_null(document) -> None:
+    assert not [item for item in every(document) if item.get("default", ...) is None]
+
+
+def test_versions_are_described_as_they_are_spelled(document) -> None:
+    for path, _, one in operations(document):
+        for parameter in one["parameters"]:
+            if parameter["name"] == "version":
+                assert re.fullmatch(parameter["schema"]["pattern"], VERSION), path
+    entry = document["components"]["schemas"]["NewFileEntry"]["properties"]["version"]
+    assert re.fullmatch(entry["pattern"], VERSION)
+    assert not re.search(entry["pattern"], f"{VERSION}x")
 
 
 def test_every_operation_has_a_summary_and_a_known_tag(document) -> None:

@@ -62,6 +62,13 @@ def test_an_es_query_even_an_empty_one_makes_it_elasticsearch(client) -> None:
     assert [item["uuid"] for item in listed.json["subscriptions"]] == [uuid]
 
 
+def test_null_says_no_more_than_absence(client) -> None:
+    nothing = {"es_query": None, "jmespath_query": None, "attachments": None, "hmac_key_id": None}
+    shown = subscribe(client, **nothing).json
+    assert shown["subscription_type"] == "jmespath"
+    assert not shown.keys() & nothing.keys()
+
+
 def test_the_replica_may_be_a_member_of_the_body(client) -> None:
     for path in ("/v1/subscriptions", PATH):
         body = CALLBACK | {"replica": "aws"}

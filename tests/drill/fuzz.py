@@ -1,0 +1,182 @@
+"""`python -m tests.drill.fuzz`: thousands of generated requests, good and bad, to a whole store.
+
+The served definition is what they are made of and what the answers are held against. Decision 0024
+says what counts as a fault.
+"""
+
+import json
+import secrets
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler
+from random import Random
+from typing import Any
+
+import click
+import httpx
+import schemathesis
+from schemathesis.config import SchemathesisConfig
+from schemathesis.engine import from_schema
+
+from ops.demo import stage
+from ops.demo.service import Service
+from tests.drill import checking, fuzz_known
+from tests.drill.fuzz_findings import Findings
+from tests.drill.fuzz_known import Known
+from tests.serving import serving
+
+SETTINGS = {
+    # Who asks for work sees that it goes on, and does not wait for its end.
+    "STORE_WAIT_S": "0.3",
+    "STORE_PENDING_WAIT_S": "0.3",
+    "STORE_DELIVERY_DELAYS_S": "0,1,2,5,10,30,60",
+    # Clouds are asked on this machine, where there are none, and nowhere else.
+    "AWS_ENDPOINT_URL_S3": "http://127.0.0.1:9",
+    "AWS_ACCESS_KEY_ID": "nobody",
+    "AWS_SECRET_ACCESS_KEY": "nobody",
+    "STORAGE_EMULATOR_HOST": "http://127.0.0.1:9",
+}
+NAMED = 0.75
+"""The part of the good requests that name what is there."""
+
+EXAMPLES = 1 / 40
+"""Generated requests of each operation, for each request wanted: what the definition's own edges
+come to, thousands, comes first and is not chosen."""
+
+SHOWN = 25
+
+
+@click.command()
+@click.option("--seed", type=int, help="Repeat the run of this seed.")
+@click.option("--requests", "least", default=5_000, show_default=True, help="Fewer are a fault.")
+@click.option("--minutes", default=15.0, show_default=True, help="More are a fault.")
+@click.option("--keep", is_flag=True, help="Leave the store's folder behind.")
+def fuzz(seed: int | None, least: int, minutes: float, keep: bool) -> None:
+    """Make requests of every kind, and hold the answers against the definition."""
+    seed = secrets.randbelow(2**31) if seed is None else seed
+    click.echo(f"fuzz: seed {seed}, at least {least} requests")
+    began = time.monotonic()
+    with stage.temporary_home(keep=keep) as home, stage.running(home, SETTINGS) as store:
+        if keep:
+            click.echo(f"fuzz: {home}")
+        findings, late = _run(store, seed, least, began + 60 * minutes)
+        faults = [*findings.faults(least), *late, *_unwell(store)]
+    click.echo(findings.table())
+    for fault in faults[:SHOWN]:
+        click.echo(f"fuzz: FAIL {fault}")
+    click.echo(
+        f"fuzz: {'failed' if faults else 'held'} after {time.monotonic() - began:.0f} s"
+        f" ({findings.requests} requests, seed {seed}, {len(faults)} faults)"
+    )
+    sys.exit(1 if faults else 0)
+
+
+def _run(store: stage.Stage, seed: int, least: int, until: float) -> tuple[Findings, list[str]]:
+    """What was found, and whether time was too short for all of it."""
+    with serving(_Receiver) as callback:
+        known = fuzz_known.deposit(Service.open(store.api, store.token), callback, Random(seed))
+        config = SchemathesisConfig.from_dict(_config(store, seed, least))
+        schema = schemathesis.openapi.from_url(f"{store.api}/v1/swagger.json", config=config)
+        findings = Findings.of(schema.raw_schema)
+        with _prepared(known, seed):
+            stream = from_schema(schema).execute()
+            for event in stream:
+                findings.see(event)
+                if time.monotonic() > until:
+                    stream.stop()
+                    return findings, ["it took too long"]
+    return findings, []
+
+
+class _Receiver(BaseHTTPRequestHandler):
+    """Takes whatever a subscription sends, in whatever form."""
+
+    def do_POST(self) -> None:
+        """Take it in."""
+        self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    do_PUT = do_POST  # noqa: N815
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+
+def _config(store: stage.Stage, seed: int, least: int) -> dict[str, Any]:
+    """One request at a time, and nothing that depends on the clock: the seed decides."""
+    return {
+        "seed": seed,
+        "workers": 1,
+        "cache": {"enabled": False},
+        "continue-on-failure": True,
+        "request-timeout": 60,
+        "headers": {"Authorization": f"Bearer {store.token}"},
+        # What follows the definition may still be refused: uuids that lead nowhere, and the like.
+        "checks": {"positive_data_acceptance": {"enabled": False}},
+        "generation": {
+            "max-examples": max(1, round(least * EXAMPLES)),
+            "no-shrink": True,
+            "database": "none",
+        },
+    }
+
+
+@contextmanager
+def _prepared(known: Known, seed: int) -> Iterator[None]:
+    """Good requests name what is there; redirects are answers, and not followed."""
+
+    @schemathesis.hook
+    def before_call(_context: Any, case: Any, kwargs: dict[str, Any]) -> None:
+        kwargs["allow_redirects"] = False
+        if _is_good(case):
+            drawn = f"{seed} {case.path_parameters} {case.query} {case.body}"
+            _name(case, known, Random(drawn))
+
+    try:
+        yield
+    finally:
+        schemathesis.hooks.unregister(before_call)
+
+
+def _is_good(case: schemathesis.Case[Any]) -> bool:
+    """Made to be accepted; sequences bring their own names."""
+    meta = case.meta
+    own = case.method.upper() == case.operation.method.upper()
+    return (
+        own
+        and meta is not None
+        and meta.generation.mode.is_positive
+        and meta.phase.name.value != "stateful"
+    )
+
+
+def _name(case: schemathesis.Case[Any], known: Known, rng: Random) -> None:
+    operation = case.operation.definition.raw["operationId"]
+    naming = fuzz_known.naming(operation, known, rng) if rng.random() < NAMED else None
+    if naming is None:
+        return
+    case.path_parameters = {**case.path_parameters, **naming.path}
+    case.query = {**case.query, **naming.query}
+    if naming.body and isinstance(case.body, Mapping):
+        case.body = {**case.body, **naming.body}
+
+
+def _unwell(store: stage.Stage) -> list[str]:
+    """What the requests did to the store."""
+    died = checking.ended_alone(store, lambda _: 0)
+    health = httpx.get(f"{store.api}/health", trust_env=False, timeout=30.0)
+    lines = (store.home / stage.LOG).read_text(errors="replace").splitlines()
+    errors = [line for line in lines if '"level": "ERROR"' in line]
+    return [
+        *(f"ended by itself and was started again: {name}" for name in died),
+        *([] if health.status_code == 200 else [f"the store is not well: {health.text}"]),
+        *(f"logged: {json.loads(line)}"[: stage.WIDEST] for line in errors[:SHOWN]),
+    ]
+
+
+if __name__ == "__main__":
+    fuzz()

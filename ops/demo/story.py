@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from ops.demo import collecting
 from ops.demo.board import Board
 from ops.demo.bundles import SampleBundle
 from ops.demo.depositing import Deposited, Depositor, new_version
@@ -74,6 +75,7 @@ def tell(story: Story) -> None:
     search(story)
     read_back(story)
     check_out(story)
+    collect(story)
     withdraw(story)
     misbehave(story)
     signatures(story)
@@ -235,6 +237,18 @@ def check_out(story: Story) -> None:
             copied = _hashes(Path(unquote(location.path)))
             wanted = {item.file.name: item.sha256 for item in chosen.placed}
             story.report.expect("what was checked out is what was deposited", copied == wanted)
+
+
+def collect(story: Story) -> None:
+    """Links to some of it, kept by one person in both replicas."""
+    with story.step("collect"):
+        wanted = collecting.links(story.deposited[story.bundles[-1].label])
+        ident, params = collecting.collect(story.service, wanted)
+        found = collecting.shown(story.service, ident, params)
+        story.report.expect(
+            f"a collection of {len(wanted)} links, one given twice, is the same in both replicas",
+            found == [wanted] * len(REPLICAS),
+        )
 
 
 def _finished(service: Service, job_id: str) -> dict[str, Any]:

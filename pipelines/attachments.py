@@ -7,7 +7,7 @@ from typing import Any
 from pipelines import jmes
 from pipelines.limits import ATTACHMENTS_BYTES
 from pipelines.payloads import dump
-from storage.errors import Invalid
+from storage.errors import Invalid, StoreError
 
 log = logging.getLogger(__name__)
 
@@ -49,14 +49,16 @@ def evaluate(
     steps: int = jmes.MAX_STEPS,
     budget: jmes.Budget | None = None,
 ) -> dict[str, Any]:
-    """The value of every attachment, and under `_errors` what went wrong; never raises.
+    """The value of every attachment, and under `_errors` what went wrong.
 
     All of one subscription share the steps: many hostile ones cost no more than one. A budget
-    given instead of them tells what was spent.
+    given instead of them tells what was spent; only what its watch raises is raised.
     """
     try:
         values = _values(attachments, document, budget or jmes.Budget(steps))
         size = len(dump(values).encode())
+    except StoreError:
+        raise
     except Exception as error:
         log.warning("attachments failed: %s: %.300s", type(error).__name__, error)
         return {ERRORS: f"The attachments could not be processed ({type(error).__name__})."}
@@ -78,7 +80,11 @@ def _values(attachments: Attachments, document: Any, budget: jmes.Budget) -> dic
 
 def _value(expression: str, document: Any, budget: jmes.Budget) -> Any:
     """The result, known to be JSON of bearable size."""
-    value = jmes.compiled(expression).search(document, budget)
+    try:
+        compiled = jmes.compiled(expression)
+    except Invalid as error:
+        raise jmes.Failed(error.detail) from error
+    value = compiled.search(document, budget)
     budget.pay_for(value)
     try:
         dump(value)

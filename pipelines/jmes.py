@@ -15,7 +15,7 @@ from jmespath.parser import Parser
 from jmespath.visitor import TreeInterpreter
 
 from pipelines import sharing
-from storage.errors import Invalid
+from storage.errors import Invalid, StoreError
 
 MAX_SOURCE_BYTES = 4 * 1024
 MAX_DEPTH = 64
@@ -23,10 +23,17 @@ MAX_STEPS = 1_000_000
 KEPT_NODES = 100_000
 """Nodes of the compiled expressions that a process keeps, at about 400 bytes each."""
 
+WATCHED = 50_000
+"""Steps after which whoever watches an evaluation is asked whether it may go on."""
+
 _CHARACTERS = 64
 """Characters of a string that count as one element."""
+_WRITTEN = 8
+"""The same where they are written as JSON, which makes up to twelve of one."""
 _CHEAP = frozenset({"length", "type", "not_null", "to_array"})
 """Functions that look at none of their argument's elements."""
+_COMPARING = frozenset({"sort", "min", "max"})
+"""Functions that compare all of them with each other."""
 _EQUAL = frozenset({"eq", "ne"})
 _ORDERED = frozenset({int, float, str})
 """What `<` and its like compare; of anything else they yield null."""
@@ -41,25 +48,44 @@ class Exhausted(Failed):
 
 
 class Budget:
-    """Steps that are left to one evaluation, or to several that share it."""
+    """Steps that are left to one evaluation, or to several that share it.
 
-    def __init__(self, steps: int = MAX_STEPS) -> None:
-        self.left = steps
+    `watch` is called every so many of them; the StoreError that it raises ends the evaluation.
+    """
+
+    def __init__(self, steps: int = MAX_STEPS, watch: Callable[[], None] | None = None) -> None:
+        self._watch = watch
+        self.now = steps if watch is None else min(steps, WATCHED)
+        self._later = steps - self.now
+
+    @property
+    def left(self) -> int:
+        """All that are left; fewer than none when there were not enough."""
+        return self.now + self._later
 
     def pay(self, steps: int) -> None:
         """Take steps off; Failed when there are not enough."""
-        self.left -= steps
+        self.now -= steps
+        if self.now < 0:
+            self._go_on()
+
+    def _go_on(self) -> None:
         if self.left < 0:
             raise Exhausted("The expression takes more steps than allowed.")
+        if self._watch is not None:
+            self._watch()
+        left = self.left
+        self.now = min(left, WATCHED)
+        self._later = left - self.now
 
-    def pay_for(self, value: Any) -> None:
+    def pay_for(self, value: Any, characters: int = _CHARACTERS) -> None:
         """Take off what it costs to walk all of a value, shared parts as often as they occur."""
         waiting = [value]
         while waiting:
             part = waiting.pop()
             self.pay(1)
             if isinstance(part, str):
-                self.pay(len(part) // _CHARACTERS)
+                self.pay(len(part) // characters)
             elif isinstance(part, list):
                 self.pay(len(part))
                 waiting += part
@@ -85,7 +111,7 @@ class Expression:
         interpreter = _Counting(budget or Budget(), shared)
         try:
             return interpreter.visit(self.tree, document)
-        except Failed:
+        except (Failed, StoreError):
             raise
         except RecursionError as error:
             raise Failed("The expression is nested too deep.") from error
@@ -193,8 +219,8 @@ class _Counting(TreeInterpreter):
     def visit(self, node: Any, value: Any, /) -> Any:
         # The hottest lines of matching: one step is paid here, not by a call.
         budget = self._budget
-        budget.left -= 1
-        if budget.left < 0:
+        budget.now -= 1
+        if budget.now < 0:
             budget.pay(0)
         if self._shared is not None and sharing.MARK in node:
             return self._once(node, value, self._shared)
@@ -216,6 +242,8 @@ class _Counting(TreeInterpreter):
         left, right = self.visit(left, value), self.visit(right, value)
         if type(left) is type(right) and isinstance(left, list | dict) and len(left) == len(right):
             self._budget.pay_for(left)
+        elif isinstance(left, str) and isinstance(right, str):
+            self._budget.pay(min(len(left), len(right)) // _CHARACTERS)
         asked = node["value"]
         if asked not in _EQUAL and not (type(left) in _ORDERED and type(right) in _ORDERED):
             return None
@@ -253,20 +281,42 @@ class _CountingFunctions(Functions):
     def call_function(self, function_name: str, resolved_args: Any) -> Any:
         if function_name not in _CHEAP:
             self._budget.pay(sum(map(size, resolved_args)))
-        if function_name in ("to_string", "contains"):
-            self._pay_for_whole(function_name, resolved_args)
+        if function_name == "to_string":
+            self._budget.pay_for(resolved_args, _WRITTEN)
+        elif function_name == "contains":
+            self._pay_for_finding(resolved_args)
         elif function_name == "join":
             self._budget.pay(sum(_joined(resolved_args)) // _CHARACTERS)
+        elif function_name in _COMPARING:
+            self._budget.pay(sum(map(_texts, resolved_args)))
         return super().call_function(function_name, resolved_args)
 
-    def _pay_for_whole(self, name: str, args: list[Any]) -> None:
-        if name == "to_string":
-            self._budget.pay_for(args)
-        elif len(args) == 2 and isinstance(args[0], list) and isinstance(args[1], list | dict):
-            # Compared with every element of its own size.
-            for element in args[0]:
-                if isinstance(element, list | dict) and len(element) == len(args[1]):
-                    self._budget.pay_for(args[1])
+    def _pay_for_finding(self, args: list[Any]) -> None:
+        """What is looked for is compared with every element of its own size."""
+        if len(args) != 2 or not isinstance(args[0], list) or not isinstance(args[1], _SIZED):
+            return
+        for element in args[0]:
+            if type(element) is type(args[1]) and len(element) == len(args[1]):
+                self._budget.pay_for(args[1])
+
+    def _create_key_func(self, expref: Any, allowed_types: Any, function_name: str) -> Any:
+        key_of = super()._create_key_func(  # type: ignore[misc]
+            expref, allowed_types, function_name
+        )
+
+        def paying(element: Any) -> Any:
+            key = key_of(element)
+            self._budget.pay(size(key))
+            return key
+
+        return paying
+
+
+_SIZED = (str, list, dict)
+
+
+def _texts(value: Any) -> int:
+    return sum(map(size, value)) if isinstance(value, list) else 0
 
 
 def size(value: Any) -> int:

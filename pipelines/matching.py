@@ -20,6 +20,7 @@ from storage.catalog import Catalog, Tx, deliveries
 from storage.catalog import subscriptions as rows
 from storage.catalog.deliveries import NewDelivery, delivery_id
 from storage.catalog.subscriptions import ELASTICSEARCH, Subscription, SubscriptionType
+from storage.errors import StoreError
 from storage.model import Event, Replica
 
 log = logging.getLogger(__name__)
@@ -86,17 +87,19 @@ def evaluate(
     elasticsearch ones only about new bundles. Payloads are made one by one, as they are taken.
     """
     seen = Seen({**document, "event_type": event.type})
-    asked = _asked(stored, event, seen, steps)
+    asked = _asked(stored, event, seen, steps, beat)
     accounts = Accounts(steps, len({each.owner for one in asked for each in one.askers}))
     for found in _found(asked, seen, accounts, beat):
-        yield _delivery(found, event, seen, accounts, base_url=base_url)
+        yield _delivery(found, event, seen, accounts, beat, base_url=base_url)
         beat(1)
 
 
-def _asked(stored: Questions, event: Event, seen: Seen, steps: int) -> list[Candidate]:
+def _asked(
+    stored: Questions, event: Event, seen: Seen, steps: int, beat: Callable[[int], None]
+) -> list[Candidate]:
     """The questions that an event may answer with yes, with those of their askers it concerns."""
     asked = []
-    candidates = stored.candidates(seen.document, steps=steps, shared=seen.shared)
+    candidates = stored.candidates(seen.document, steps=steps, shared=seen.shared, beat=beat)
     for question, certain, askers in candidates:
         concerned = tuple([each for each in askers if _concerns(event, each)])
         if concerned:
@@ -134,33 +137,38 @@ def _answered(
 
 
 def _delivery(
-    found: Found, event: Event, seen: Seen, accounts: Accounts, *, base_url: str
+    found: Found,
+    event: Event,
+    seen: Seen,
+    accounts: Accounts,
+    beat: Callable[[int], None],
+    *,
+    base_url: str,
 ) -> NewDelivery:
     subscription, failure = found
     ident = delivery_id(subscription.uuid, event.id)
     if failure is None:
         try:
-            told = _payload(subscription, event, seen, accounts, ident=ident, base_url=base_url)
+            values = _attached(subscription, seen, accounts, beat)
+            told = payload(
+                subscription, event, delivery=ident, base_url=base_url, attachments=values
+            )
             return NewDelivery(ident, subscription.id, dump(told))
+        except StoreError:
+            raise
         except Exception as error:
             failure = type(error).__name__
     log.info("subscription %s on %s: %s", subscription.uuid, event.fqid, failure)
     return NewDelivery(ident, subscription.id, "", failure=f"The query failed: {failure}")
 
 
-def _payload(
-    subscription: Subscription,
-    event: Event,
-    seen: Seen,
-    accounts: Accounts,
-    *,
-    ident: str,
-    base_url: str,
-) -> dict[str, Any]:
-    values = None
-    if subscription.attachments is not None:
-        allowed = min(accounts.steps, accounts.room(subscription.owner))
-        budget = jmes.Budget(allowed)
-        values = attachments.evaluate(subscription.attachments, seen.document, budget=budget)
-        accounts.pay([subscription.owner], min(allowed, allowed - budget.left))
-    return payload(subscription, event, delivery=ident, base_url=base_url, attachments=values)
+def _attached(
+    subscription: Subscription, seen: Seen, accounts: Accounts, beat: Callable[[int], None]
+) -> dict[str, Any] | None:
+    if subscription.attachments is None:
+        return None
+    allowed = min(accounts.steps, accounts.room(subscription.owner))
+    budget = jmes.Budget(allowed, lambda: beat(0))
+    values = attachments.evaluate(subscription.attachments, seen.document, budget=budget)
+    accounts.pay([subscription.owner], min(allowed, allowed - budget.left))
+    return values

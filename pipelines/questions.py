@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from typing import Any, NamedTuple
 
 from pipelines import jmes
@@ -13,16 +14,17 @@ from pipelines.equalities import Index, satisfies
 from pipelines.sharing import Shared, mark
 from pipelines.terms import Look
 from storage.catalog.subscriptions import ELASTICSEARCH, Subscription
-from storage.errors import Invalid, TimedOut
+from storage.errors import Invalid
 from storage.query.analysis import Flat, flatten
 from storage.query.evaluate import compile_query
 from storage.query.grammar import parse_request
-from storage.query.phrases import Allowance
 
 KEPT_NODES = 100_000
 """Nodes of the syntax trees that one set keeps, at about 400 bytes each; what is beyond them is
 compiled whenever it is asked."""
 KEPT_NODES_OF_ONE = 500
+AT_ONCE = 20
+"""Questions that are compiled between two signs of progress."""
 COMPILING = 4
 """Steps that a character costs to compile."""
 VISITS_PER_NODE = 3
@@ -75,10 +77,14 @@ class Candidate(NamedTuple):
 
 
 class Questions:
-    """The stored queries of a set of subscriptions; threads may look while it changes."""
+    """The stored queries of a set of subscriptions; threads may look while it changes.
+
+    Fresh ones are compiled by whoever looks next, a few at a time: ten thousand take seconds.
+    """
 
     def __init__(self, subscriptions: Iterable[Subscription] = ()) -> None:
         self._lock = threading.Lock()
+        self._fresh: dict[int, Subscription] = {}
         self._by_query: dict[tuple[str, str | None], Question] = {}
         self._of: dict[int, Question] = {}
         self._index: Index[Question] = Index()
@@ -86,20 +92,28 @@ class Questions:
         self.change(subscriptions, gone=())
 
     def __len__(self) -> int:
-        return len(self._of)
+        return len(self._of) + len(self._fresh)
 
     def ids(self) -> set[int]:
         """The subscriptions that are in it."""
         with self._lock:
-            return set(self._of)
+            return {*self._of, *self._fresh}
 
     def change(self, fresh: Iterable[Subscription], *, gone: Iterable[int]) -> None:
         """Add subscriptions and remove others; costs what these do, not what there is."""
         with self._lock:
             for ident in gone:
                 self._remove(ident)
-            for subscription in fresh:
-                self._add(subscription)
+            self._fresh.update((subscription.id, subscription) for subscription in fresh)
+
+    def settle(self, beat: Callable[[int], None] = lambda moved: None) -> None:
+        """Compile what is fresh, telling of progress; the lock is free in between."""
+        while self._fresh:
+            with self._lock:
+                for ident in list(islice(self._fresh, AT_ONCE)):
+                    self._add(self._fresh[ident])
+                    del self._fresh[ident]
+            beat(0)
 
     def _add(self, subscription: Subscription) -> None:
         named = subscription.type, subscription.query
@@ -114,6 +128,7 @@ class Questions:
         self._of[subscription.id] = question
 
     def _remove(self, ident: int) -> None:
+        self._fresh.pop(ident, None)
         question = self._of.pop(ident, None)
         if question is None:
             return
@@ -124,7 +139,12 @@ class Questions:
             self._nodes -= question.nodes
 
     def candidates(
-        self, document: Mapping[str, Any], *, steps: int, shared: Shared | None = None
+        self,
+        document: Mapping[str, Any],
+        *,
+        steps: int,
+        shared: Shared | None = None,
+        beat: Callable[[int], None] = lambda moved: None,
     ) -> list[Candidate]:
         """All questions but those that a document is known to answer with no.
 
@@ -133,6 +153,7 @@ class Questions:
         # So that each question decided here takes no more than `steps`, were it asked.
         limit = min(LOOK_STEPS, steps // (2 * VISITS_PER_NODE * MAX_NODES) - 1)
         look = Look(document, limit=limit, of_all=LOOK_STEPS_OF_ALL, shared=shared)
+        self.settle(beat)
         with self._lock:
             if steps < self._visits:
                 return [_candidate(one, certain=False) for one in self._by_query.values()]
@@ -156,23 +177,14 @@ def _compiled(kind: str, query: str | None, *, room: int) -> Question:
             always = Conditions(complete=True)
             return Question(kind, query, lambda seen, budget: True, always)
         return _of_expression(kind, jmes.parse(query), room=room)
-    except (Invalid, ValueError) as error:
+    except (Invalid, ValueError, RecursionError) as error:
         return Question(kind, query, _failing(str(error)))
 
 
 def _of_search(query: str) -> Ask:
     fits = compile_query(parse_request(json.loads(query)))
 
-    def ask(seen: Seen, budget: jmes.Budget) -> bool:
-        allowance = Allowance(budget.left)
-        try:
-            return fits(seen.flat, allowance)
-        except TimedOut as error:
-            raise jmes.Exhausted(error.detail) from error
-        finally:
-            budget.left = allowance.left
-
-    return ask
+    return lambda seen, budget: fits(seen.flat, budget)
 
 
 def _of_expression(kind: str, parsed: jmes.Expression, *, room: int) -> Question:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from pipelines import jmes
 from pipelines.questions import Question, Seen
+from storage.errors import StoreError
 
 OWNER_TIMES, ALL_TIMES = 4, 20
 """How many times the steps of one evaluation an owner's may take on one event, and all."""
@@ -83,7 +84,8 @@ def verdicts(
             if refused:
                 yield from (Verdict(question, one, False, accounts.refusal(one)) for one in refused)
                 owners -= frozenset(refused)
-            answer = _answer(question, owners, seen, accounts, allowance) if owners else []
+            budget = jmes.Budget(allowance, lambda: beat(0))
+            answer = _answer(question, owners, seen, accounts, budget) if owners else []
             if answer is None:
                 waiting[question] = owners
             else:
@@ -93,16 +95,22 @@ def verdicts(
 
 
 def _answer(
-    question: Question, owners: frozenset[str], seen: Seen, accounts: Accounts, allowance: int
+    question: Question,
+    owners: frozenset[str],
+    seen: Seen,
+    accounts: Accounts,
+    budget: jmes.Budget,
 ) -> list[Verdict] | None:
     """What the question's owners are told, or None if it needs a larger allowance."""
-    budget, matches, failure = jmes.Budget(allowance), False, None
+    allowance, matches, failure = budget.left, False, None
     try:
         matches = question.ask(seen, budget)
     except jmes.Exhausted as error:
         if allowance < accounts.steps:
             return None
         failure = str(error)
+    except StoreError:
+        raise
     except Exception as error:
         failure = str(error) if isinstance(error, jmes.Failed) else type(error).__name__
     finally:

@@ -32,7 +32,7 @@ from storage.query.clauses import (
 )
 from storage.query.minimum import required
 from storage.query.patterns import matcher
-from storage.query.phrases import Allowance, in_phrase
+from storage.query.phrases import Allowance, Pays, in_phrase
 
 MAX_TESTS = 1_000_000
 """Words, values and names of one document that one query may look at; patterns and near words cost
@@ -47,14 +47,14 @@ class Matcher(Protocol):
     """Whether a document matches, within steps that are given or else are those of one query."""
 
     def __call__(
-        self, document: Mapping[str, Any] | Flat, allowance: Allowance | None = None
+        self, document: Mapping[str, Any] | Flat, allowance: Pays | None = None
     ) -> bool: ...
 
 
 class _Seen:
     """A document as one query looks at it, and how much more the query may look at."""
 
-    def __init__(self, flat: Flat, allowance: Allowance) -> None:
+    def __init__(self, flat: Flat, allowance: Pays) -> None:
         self.flat, self.pay = flat, allowance.pay
 
 
@@ -68,7 +68,7 @@ def compile_query(clause: Clause) -> Matcher:
     """
     holds = _compiled(clause)
 
-    def matches(document: Mapping[str, Any] | Flat, allowance: Allowance | None = None) -> bool:
+    def matches(document: Mapping[str, Any] | Flat, allowance: Pays | None = None) -> bool:
         flat = document if isinstance(document, Flat) else flatten(document)
         return holds(_Seen(flat, allowance or Allowance(MAX_TESTS)))
 
@@ -178,7 +178,7 @@ def _has(seen: _Seen, field: Field) -> bool:
     seen.pay(1)
     if field.pattern:
         # Every path is compared, and so is whatever is above it.
-        seen.pay(sum(1 + len(path) * path.count(".") // NAME_CHARACTERS for path in flat.paths()))
+        seen.pay(sum(3 + len(path) * path.count(".") // NAME_CHARACTERS for path in flat.paths()))
         fits = name_matcher(field.name)
         return any(fits(name) for path in flat.paths() for name in _names_of(flat, path))
     name = field.name

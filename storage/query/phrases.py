@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 from storage.errors import TimedOut
 
@@ -10,16 +11,22 @@ MAX_STEPS = 1_000_000
 but never enough in a row, would take hours."""
 
 
+class Pays(Protocol):
+    """Whatever steps are taken off from; it raises when there are not enough."""
+
+    def pay(self, steps: int, /) -> None: ...
+
+
 class Allowance:
     """Steps that are left; TimedOut when there are not enough."""
 
     def __init__(self, steps: int) -> None:
-        self.left = steps
+        self._left = steps
 
-    def pay(self, steps: int) -> None:
+    def pay(self, steps: int, /) -> None:
         """Take steps off."""
-        self.left -= steps
-        if self.left < 0:
+        self._left -= steps
+        if self._left < 0:
             raise TimedOut("The query takes more steps on one document than allowed.")
 
 

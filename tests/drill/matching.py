@@ -1,6 +1,7 @@
 """`python -m tests.drill.matching`: the index of equalities against plain evaluation, at large,
 and ten thousand hostile expressions at once."""
 
+import contextlib
 import secrets
 import sys
 import time
@@ -9,8 +10,11 @@ from itertools import pairwise
 
 import click
 
+from pipelines import jmes
 from pipelines.matching import Questions, evaluate
+from pipelines.questions import Seen
 from tests.pipelines.expressions import differences, hostile
+from tests.pipelines.hostile import ES_TEXTS, JMESPATH, document
 from tests.telling import BASE_URL, a_subscription, an_event
 
 DOCUMENTS, EXPRESSIONS = 50, 200
@@ -18,6 +22,8 @@ DOCUMENTS, EXPRESSIONS = 50, 200
 HOSTILE, OWNERS = 10_000, 100
 LONGEST_S, SILENCE_S = 180.0, 10.0
 """Of an event's match; of a step between two renewals of its lease, which lasts 30 s."""
+ALONE_S = 20.0
+"""Processor time of one stored query with all the steps it may take."""
 SHOWN = 25
 
 
@@ -29,7 +35,7 @@ def main(seed: int | None, pairs: int) -> None:
     warnings.simplefilter("ignore", PendingDeprecationWarning)
     seed = secrets.randbelow(10**9) if seed is None else seed
     click.echo(f"seed {seed}")
-    faults = [*_compared(seed, pairs), *_stalled()]
+    faults = [*_compared(seed, pairs), *_alone(), *_stalled()]
     for fault in faults[:SHOWN]:
         click.echo(f"FAULT {fault}")
     sys.exit(1 if faults else 0)
@@ -42,6 +48,21 @@ def _compared(seed: int, pairs: int) -> list[str]:
     took = time.monotonic() - began
     click.echo(f"{pairs} pairs of document and expression, {len(found)} differ ({took:.0f} s)")
     return found
+
+
+def _alone() -> list[str]:
+    """Each way to hold a worker up by itself, on a document made for it."""
+    seen, took = Seen(document()), dict[str, float]()
+    for kind, sources in (("jmespath", JMESPATH), ("elasticsearch", ES_TEXTS)):
+        for n, source in enumerate(sources, 1):
+            questions = Questions([a_subscription(id=n, type=kind, query=source)])
+            (one,) = questions.candidates(seen.document, steps=jmes.MAX_STEPS)
+            began = time.process_time()
+            with contextlib.suppress(jmes.Failed):
+                one.question.ask(seen, jmes.Budget())
+            took[source] = time.process_time() - began
+    click.echo(f"{len(took)} ways to stall a worker: {max(took.values()):.1f} s at the most")
+    return [f"{each:.1f} s for {source}" for source, each in took.items() if each > ALONE_S]
 
 
 def _stalled() -> list[str]:

@@ -9,6 +9,7 @@ from pipelines import jmes
 from pipelines.matching import Questions, evaluate
 from pipelines.questions import KEPT_NODES, KEPT_NODES_OF_ONE, Question, Seen
 from pipelines.spending import ALL_SPENT, FIRST, GROWTH, OWNER_SPENT, Accounts, Verdict, verdicts
+from storage.catalog.subscriptions import Subscription
 from tests.pipelines.expressions import hostile
 from tests.telling import BASE_URL, a_subscription, an_event
 
@@ -134,3 +135,55 @@ def test_what_is_kept_of_expressions_is_bounded() -> None:
     questions.change([], gone=range(1, 700))
     questions.change(asked[-1:], gone=[])
     assert [one.question.nodes > 0 for one in questions.candidates({}, steps=1)] == [True]
+
+
+def es(number: int, owner: str, query: dict[str, Any]) -> Subscription:
+    stored = {"type": "elasticsearch", "query": json.dumps(query)}
+    return a_subscription(id=number, owner=f"{owner}@example.org", **stored)
+
+
+WORDS = {"text": " ".join(f"w{number}" for number in range(2_000))}
+
+
+def heavy(number: int) -> dict[str, Any]:
+    """About 60,000 steps, unlike any other number's."""
+    return {"bool": {"should": [{"wildcard": {"text": f"*x{number}*{n}"}} for n in range(30)]}}
+
+
+def test_an_owner_of_heavy_es_queries_runs_out_alone() -> None:
+    greedy = [es(n, "greedy", heavy(n)) for n in range(1, 13)]
+    modest = [es(n, f"modest{n}", {"match": {"text": f"w{n}"}}) for n in range(50, 60)]
+    same = [es(n, owner, heavy(0)) for n, owner in ((80, "greedy"), (81, "modest81"))]
+    asked = Questions([*greedy, *modest, *same]).candidates(WORDS, steps=STEPS)
+    owners = {one.question: frozenset(each.owner for each in one.askers) for one in asked}
+    accounts = Accounts(STEPS, 12, of_owner=4 * STEPS)
+    found = list(verdicts(owners, Seen(WORDS), accounts, lambda moved: None))
+    failed = [one.owner for one in found if one.failure is not None]
+    assert len(found) == 24
+    assert set(failed) == {"greedy@example.org"}
+    assert 5 < len(failed) < 12
+    assert sum(one.matches for one in found) == len(modest)
+
+
+def test_an_es_query_that_takes_too_many_steps_is_its_own_failure() -> None:
+    asked = [es(1, "a", heavy(1)), es(2, "a", {"match": {"text": "w7"}})]
+    found = list(evaluate(Questions(asked), an_event(), WORDS, base_url=BASE_URL, steps=40_000))
+    assert [(one.subscription_id, "steps" in (one.failure or "")) for one in found] == [
+        (1, True),
+        (2, False),
+    ]
+
+
+def test_es_queries_and_expressions_grow_alike() -> None:
+    left: list[int] = []
+    dear = {"bool": {"should": [heavy(1), heavy(2)]}}
+    (one,) = Questions([es(1, "a", dear)]).candidates(WORDS, steps=STEPS)
+
+    def ask(seen: Seen, budget: jmes.Budget) -> bool:
+        left.append(budget.left)
+        return one.question.ask(seen, budget)
+
+    seen, question = Seen(WORDS), Question("elasticsearch", None, ask)
+    (verdict,) = verdicts({question: frozenset("a")}, seen, Accounts(STEPS, 1), lambda moved: None)
+    assert "steps" in (verdict.failure or "")
+    assert left == [FIRST, FIRST * GROWTH, STEPS]

@@ -142,6 +142,24 @@ def test_time_is_bounded(stores: Stores, drain: Drain) -> None:
 
 
 @pytest.mark.parametrize(
+    "given",
+    [
+        {"jmespath_query": "|".join(["[@,@][]"] * 40)},
+        {"attachments": attaching(a="|".join(["[@,@][]"] * 40))},
+    ],
+)
+def test_time_is_bounded_within_one_evaluation(
+    stores: Stores, drain: Drain, given: dict[str, Any]
+) -> None:
+    mouse(stores, drain)
+    drain()
+    asked = count()
+    run = dry_run(stores, clock=lambda: float(next(asked)), **given)
+    assert run == DryRun((), timed_out=True)
+    assert next(asked) < 14
+
+
+@pytest.mark.parametrize(
     ("given", "code"),
     [
         ({"callback_url": "http://127.0.0.1/"}, "invalid_callback_url"),

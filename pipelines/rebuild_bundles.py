@@ -147,5 +147,7 @@ def _collection_name(found: CollectionRecord) -> str:
 
 def _keep_collections(run: Run, tx: Tx, batch: Sequence[CollectionRecord]) -> None:
     heads.lock(tx, collections.KIND, [one.fqid.uuid for one in batch])
-    for one in batch:
+    purged = purges.among(tx, collections.KIND, [one.fqid for one in batch])
+    # What is being purged is erased from the buckets by its own steps, and wants no row.
+    for one in (one for one in batch if one.fqid not in purged):
         collections.reveal(tx, collection_reconciling.row(tx, one), run.replica)

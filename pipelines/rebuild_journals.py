@@ -75,7 +75,7 @@ def _taken(run: Run, replica: Replica, group: list[Candidate], covered: int, tal
             _left(run, replica, one)
         elif not one.whole or not one.size:
             tally.refuse(str(one.key), "The journal is not whole.")
-        elif _take(run, replica, one, tally):
+        elif _known(run, replica, one, tally) or _take(run, replica, one, tally):
             if first > covered + 1:
                 missing = (
                     f"The numbers {covered + 1} to {first - 1} of {replica} are in no journal."
@@ -83,6 +83,15 @@ def _taken(run: Run, replica: Replica, group: list[Candidate], covered: int, tal
                 tally.refuse(keys.journals(replica), missing)
             covered = one.key.last
     return covered
+
+
+def _known(run: Run, replica: Replica, one: Candidate, tally: Tally) -> bool:
+    with run.stores.catalog.read() as tx:
+        known = rejournalling.known(tx, replica, one.key)
+    if known:
+        tally.known += 1
+        _left(run, replica, one)
+    return known
 
 
 def _left(run: Run, replica: Replica, one: Candidate) -> None:

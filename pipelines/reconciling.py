@@ -87,8 +87,10 @@ def reconcile(stores: Stores) -> list[Merged]:
 def _journals(stores: Stores, replica: Replica) -> Merged:
     """The numbers that events were given after the catalog was copied: none is given again."""
     run = Run(stores, replica, new_uuid(), floor=0)
-    found = rebuild_journals.journalled(run)
-    run.end()
+    try:
+        found = rebuild_journals.journalled(run)
+    finally:
+        run.end()
     return Merged(found.kind, replica, found.known, found.taken, found.refused)
 
 

@@ -28,6 +28,11 @@ def raise_floor(tx: Tx, replica: Replica, number: int) -> None:
         switches.put(tx, FLOOR + replica, str(number))
 
 
+def known(tx: Tx, replica: Replica, key: JournalKey) -> bool:
+    """Whether the catalog has this journal's numbers in as good a one."""
+    return any(_as_good(one, key) for one in journals.current(tx, replica, key.first, key.last))
+
+
 def take(tx: Tx, key: JournalKey, size: int, found: Sequence[Numbered]) -> bool:
     """Have a journal be the one of its numbers, and its events as it tells; False when the catalog
     knows as much already. Damaged when its numbers belong to other events. The caller holds the

@@ -11,6 +11,7 @@ import pytest
 
 from pipelines import (
     collections,
+    epochs,
     files,
     manifests,
     patching,
@@ -402,3 +403,24 @@ def test_what_lacks_bytes_here_comes_from_the_other_bucket(
     do_all(fresh)
     assert manifests.find(fresh, "aws", *filled.seen).fqid == filled.seen
     assert stores.replicas["aws"].head(keys.blob(entry.checksums.sha256)).size == entry.size
+
+
+def test_a_bucket_that_was_replaced_by_an_empty_one_is_filled_and_nobody_is_told(
+    filled: Filled, stores: Stores, drain: Drain, tmp_path: Path
+) -> None:
+    epochs.begin(stores)
+    subscribe(stores)
+    with stores.catalog.write() as tx:
+        tx.exec_driver_sql("UPDATE subscriptions SET created_us = 0")
+        for table in ("files", "bundles", "collections"):
+            tx.exec_driver_sql(f"UPDATE {table} SET published_us = 1")
+    now = replace(stores, replicas={**stores.replicas, "gcp": local(tmp_path, "empty")})
+    assert "was it replaced" in (epochs.begin(now) or "")
+    reconciling.reconcile(now)
+    before = parts(now, "gcp")["visible"]
+    assert any(one.missing for one in sweeps.replication(now) if one.replica == "gcp")
+    do_all(now)
+    assert parts(now, "gcp")["visible"] == before
+    assert now.replicas["gcp"].head(keys.record("bundle", filled.patched))
+    assert {one.missing for one in sweeps.replication(now)} == {0}
+    assert told(now) == 0

@@ -1,0 +1,224 @@
+"""Rebuild, backup, restore and fingerprint as operators type them: on a store's home, and around a
+store of processes that loses its catalog."""
+
+import gzip
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from config import Settings
+from ops.cli import cli
+from ops.demo import samples
+from ops.demo.depositing import Depositor
+from ops.demo.receiver import Inbox, receiving
+from ops.demo.service import Service
+from ops.demo.stage import running
+from ops.procfile import ROOT
+from storage import keys
+from storage.catalog import areas
+from storage.catalog.areas import Area
+from storage.connecting import connect
+from storage.notices import MemoryNotices
+from storage.stores import Stores
+from tests.builders import make_file, new_uuid
+from tests.patience import until
+from tests.pipelines.filled import write
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("STORE_HOME", str(tmp_path))
+    typed("migrate")
+    return tmp_path
+
+
+def typed(*words: str) -> Result:
+    return CliRunner().invoke(cli, words, catch_exceptions=False)
+
+
+def run(*words: str) -> str:
+    result = typed(*words)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def opened(home: Path) -> Stores:
+    return connect(
+        Settings(home=home, secret_key="a secret for tests only"), notices=MemoryNotices()
+    )
+
+
+def lose_catalog(home: Path) -> None:
+    for path in home.glob("catalog.sqlite*"):
+        path.unlink()
+
+
+@pytest.fixture
+def used(home: Path) -> Path:
+    stores = opened(home)
+    write(stores, make_file(stores, b"x", everywhere=True))
+    with stores.catalog.write() as tx:
+        assert areas.add(tx, Area(new_uuid(), "me", "UNLOCKED"))
+    stores.catalog.close()
+    return home
+
+
+def test_a_lost_catalog_comes_back_by_the_steps_of_the_manual(used: Path, tmp_path: Path) -> None:
+    before = run("fingerprint", "--replica", "aws").splitlines()
+    assert "areas\t1" in run("backup", str(tmp_path / "night.backup"))
+    lose_catalog(used)
+    assert "read-only" in run("migrate")
+    shown = run("rebuild", "catalog", "--from", "aws")
+    assert "bundle\t0\t1\t0" in shown
+    assert "read-only until" in shown
+    assert "areas\t1\t1" in run("restore", str(tmp_path / "night.backup"))
+    assert "areas\t1\t0" in run("restore", str(tmp_path / "night.backup"))
+    assert "on: " in run("read-only", "show")
+    run("reconcile")
+    assert run("read-only", "show") == "off\n"
+    after = run("fingerprint", "--replica", "aws").splitlines()
+    assert [line for line in after if "events" not in line] == [
+        line for line in before if "events" not in line
+    ]
+
+
+def test_a_catalog_that_is_not_empty_is_not_rebuilt(used: Path) -> None:
+    result = typed("rebuild", "catalog", "--from", "gcp")
+    assert result.exit_code == 1
+    assert "not empty" in result.output
+
+
+def test_what_was_refused_is_listed_with_the_reason(used: Path) -> None:
+    stores = opened(used)
+    stores.replicas["aws"].put("files/README.txt", b"hello")
+    stores.replicas["aws"].put(keys.tombstone("bundle", new_uuid()), b"hello")
+    stores.catalog.close()
+    lose_catalog(used)
+    run("migrate")
+    shown = run("rebuild", "catalog", "--from", "aws")
+    assert "files/README.txt\tIts name is none that the store gives." in shown
+    assert "is no record" in shown
+
+
+def test_a_backup_never_replaces_a_file(home: Path) -> None:
+    path = home / "kept.backup"
+    path.write_text("mine")
+    result = typed("backup", str(path))
+    assert result.exit_code == 1
+    assert "never replaces" in result.output
+    assert path.read_text() == "mine"
+
+
+def test_a_backup_is_readable_by_its_owner_only_and_leaves_no_draft(home: Path) -> None:
+    run("backup", str(home / "b"))
+    assert (home / "b").stat().st_mode & 0o777 == 0o600
+    assert list(home.glob(".b.*")) == []
+
+
+@pytest.mark.parametrize("data", [b"hello", gzip.compress(b"{}\n")])
+def test_a_file_that_is_no_backup_is_refused(data: bytes, home: Path) -> None:
+    path = home / "wrong"
+    path.write_bytes(data)
+    result = typed("restore", str(path))
+    assert result.exit_code == 1
+    assert "no backup" in result.output
+
+
+def test_a_backup_of_another_store_is_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("backup", str(home / "b"))
+    monkeypatch.setenv("STORE_SECRET_KEY", "another secret than the home's")
+    result = typed("restore", str(home / "b"))
+    assert result.exit_code == 1
+    assert "STORE_SECRET_KEY" in result.output
+
+
+def test_a_catalog_without_tables_is_told_to_be_migrated(home: Path) -> None:
+    run("backup", str(home / "b"))
+    lose_catalog(home)
+    result = typed("restore", str(home / "b"))
+    assert result.exit_code == 1
+    assert "migrate" in result.output
+
+
+def command(home: Path, *words: str) -> str:
+    """As typed into a shell."""
+    done = subprocess.run(
+        [sys.executable, "-m", "ops", *words],
+        cwd=ROOT,
+        env={"PATH": os.environ["PATH"], "STORE_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def subscribe(service: Service, url: str, key: str) -> None:
+    everything: dict[str, Any] = {"es_query": {"query": {"match_all": {}}}}
+    for replica, path, query in (("aws", "/j", {}), ("gcp", "/e", everything)):
+        told = {"callback_url": url + path, "hmac_secret_key": key, **query}
+        service.call("PUT", "/subscriptions", params={"replica": replica}, json=told)
+
+
+@contextmanager
+def playing(home: Path) -> Iterator[Service]:
+    """A store of processes on this home, and an administrator who talks to it."""
+    with running(home, {}) as stage:
+        service = Service.open(stage.api, stage.token)
+        with service.http:
+            yield service
+
+
+def deposit(service: Service, number: int) -> str:
+    depositor = Depositor(service, new_uuid())
+    depositor.open_area()
+    return depositor.deposit(samples.bundles(large_bytes=1000)[number]).fqid
+
+
+def searchable(service: Service, replica: str) -> set[str]:
+    query: dict[str, Any] = {"es_query": {"query": {"match_all": {}}}}
+    answer = service.call("POST", "/search", params={"replica": replica}, json=query).json()
+    return {hit["bundle_fqid"] for hit in answer["results"]}
+
+
+def settled(service: Service, inbox: Inbox, fqid: str) -> None:
+    until(lambda: fqid in searchable(service, "gcp") and fqid in searchable(service, "aws"))
+    until(lambda: {fqid} <= inbox.seen("/j") & inbox.seen("/e"))
+
+
+STEPS = (("migrate",), ("rebuild", "catalog", "--from", "gcp"), ("restore", "FILE"), ("reconcile",))
+
+
+def test_a_store_of_processes_loses_its_catalog_and_works_on(tmp_path: Path) -> None:
+    home, kept = tmp_path / "home", tmp_path / "night.backup"
+    home.mkdir()
+    with receiving(b"a key of the subscriber's") as (url, inbox):
+        with playing(home) as service:
+            subscribe(service, url, inbox.key.decode())
+            first = deposit(service, 0)
+            settled(service, inbox, first)
+            command(home, "rebuild", "index")
+            assert searchable(service, "aws") == {first}
+            command(home, "backup", str(kept))
+            second = deposit(service, 1)
+            settled(service, inbox, second)
+        lose_catalog(home)
+        for words in STEPS:
+            command(home, *(str(kept) if word == "FILE" else word for word in words))
+        with playing(home) as service:
+            third = deposit(service, 2)
+            settled(service, inbox, third)
+            until(lambda: searchable(service, "gcp") == {first, second, third})
+            command(home, "rebuild", "index")
+            assert searchable(service, "gcp") == {first, second, third}
+    assert not inbox.forged()
+    told = sorted((notice.path, notice.fqid) for notice in inbox.notices)
+    assert told == sorted((path, fqid) for path in ("/j", "/e") for fqid in (first, second, third))

@@ -112,14 +112,15 @@ def test_a_collection_that_waits_for_a_link_says_for_which(client, stores) -> No
 def test_what_was_put_aside_is_a_failure_and_stays_the_oldest(client, stores) -> None:
     row = Todo("sync_large", "aws", f"file:{uuid_of(1)}.{VERSION}")
     with stores.catalog.write() as tx:
-        todo.add(tx, [row, Todo("sync", "aws", f"file:{uuid_of(2)}.{VERSION}")])
+        others = [Todo("sync", "aws", f"file:{uuid_of(number)}.{VERSION}") for number in (2, 3)]
+        todo.add(tx, [row, *others])
         tx.execute(text("UPDATE todo SET born_us = born_us - 1000 WHERE step = 'sync_large'"))
         todo.park(tx, todo.claim(tx, row, token="t", lease_s=1, max_claims=5), reason="it broke")
     told = client.get(REPORT).json
     assert [(one["step"], one["parked"]) for one in told["oldest"]] == [("sync_large", True)]
     assert [(one["parked"], one["reason"]) for one in told["failures"]] == [(True, "it broke")]
     assert [(one["step"], one["parked"], one["rows"]) for one in told["backlog"]] == [
-        ("sync", False, 1),
+        ("sync", False, 2),
         ("sync_large", True, 1),
     ]
 

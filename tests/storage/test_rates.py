@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from ops import ports
 from storage.rates import Rate, RedisRates
-from tests.engines.running import free_port
 from tests.redis_server import RedisServer, needed
 
 
@@ -69,7 +69,7 @@ def test_buckets_do_not_stay_for_ever(rates: RedisRates, server: RedisServer) ->
 
 def test_without_redis_nobody_is_counted_and_nobody_waits_twice(tmp_path: Path) -> None:
     now = [0.0]
-    rates = RedisRates(f"redis://127.0.0.1:{free_port()}/0", clock=lambda: now[0])
+    rates = RedisRates(f"redis://127.0.0.1:{ports.free()}/0", clock=lambda: now[0])
     assert rates.take("ada", Rate(1, 1)) is None
     assert rates.take("ada", Rate(1, 1)) is None
     rates.close()

@@ -118,6 +118,7 @@ def test_a_window_cuts_a_journal(client, depositor, stores, happened) -> None:
 def test_what_is_no_window_is_refused(client, query: str, code: str) -> None:
     answer = client.get(f"/v1/events?replica=aws{query}")
     assert (answer.status_code, answer.json["code"]) == (400, code)
+    assert set(answer.json["errors"]) <= {query[1:].partition("=")[0], "from_date"}
 
 
 def test_a_pointer_belongs_to_its_window(client, depositor, happened) -> None:
@@ -178,6 +179,7 @@ def test_a_cursor_of_another_replica_is_refused(client, depositor) -> None:
     cursor = client.get("/v1/events/feed?replica=aws").json["cursor"]
     answer = client.get(f"/v1/events/feed?replica=gcp&after={cursor}")
     assert (answer.status_code, answer.json["code"]) == (400, "illegal_token")
+    assert list(answer.json["errors"]) == ["after"]
 
 
 def subscribe(client: Any, **more: Any) -> str:

@@ -89,6 +89,16 @@ def _listed(numbered: Numbered, place: Place) -> dict[str, Any]:
     }
 
 
+def fits(data: bytes, manifest: bytes) -> bool:
+    """Whether these are the bytes that a manifest was written for."""
+    try:
+        value = orjson.loads(manifest)
+        told = (value["format"], value["size"], value["sha256"])
+    except (KeyError, TypeError, ValueError):
+        return False
+    return bool(told == (FORMAT, len(data), hashlib.sha256(data).hexdigest()))
+
+
 def read_manifest(data: bytes) -> list[Numbered]:
     """The events that a manifest lists; of no bundle that a catalog knows."""
     value = orjson.loads(data)

@@ -1,7 +1,8 @@
 """Scrubbing: stored bytes are read again and held to what the catalog knows of them.
 
-Blobs by their checksums, records by their digest. What is damaged is replaced by the other
-replica's, if that is right; else it is left as it is, for a human.
+Blobs by their checksums, records by their digest, journals by their manifests. What is damaged is
+replaced by the other replica's, if that is right; else it is left as it is, for a human. Journals
+can be made anew.
 """
 
 import hashlib
@@ -11,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 
-from pipelines import copying, placing, readback
+from pipelines import copying, journal_copies, placing, readback
 from pipelines.copying import Beat
 from storage import keys
 from storage.catalog import files as file_rows
@@ -92,7 +93,7 @@ def turn(stores: Stores, budget: int) -> list[Found]:
 
 
 def _objects(stores: Stores, replica: Replica, after: str) -> Iterator[BlobInfo]:
-    for prefix in (keys.BLOBS, *sorted(map(keys.records, keys.KINDS))):
+    for prefix in (keys.BLOBS, *sorted(map(keys.records, keys.KINDS)), keys.JOURNALS):
         if after < prefix + "~":
             yield from stores.replicas[replica].list(prefix, after=max(after, prefix))
 
@@ -104,6 +105,8 @@ def _wrong(stores: Stores, replica: Replica, info: BlobInfo) -> str | None:
         sha256 = keys.parse_blob(info.key)
         if sha256 is not None:
             return _blob(bucket, info, sha256)
+        if info.key.startswith(keys.JOURNALS):
+            return _journal(stores, replica, info.key)
         try:
             _record(info.key, placing.whole(bucket, info.key))
         except Damaged as error:
@@ -121,6 +124,12 @@ def _blob(bucket: BlobStore, info: BlobInfo, sha256: str) -> str | None:
     return None if digest.hexdigest() == sha256 else "its bytes are others than its key says"
 
 
+def _journal(stores: Stores, replica: Replica, key: str) -> str | None:
+    """Looked at with its manifest, once."""
+    found = keys.parse_journal(key)
+    return None if found is None else journal_copies.damage(stores, replica, found)
+
+
 def _record(key: str, data: bytes) -> None:
     found = keys.parse_record(key)
     if found is None:
@@ -134,7 +143,10 @@ def _record(key: str, data: bytes) -> None:
 
 
 def _repaired(stores: Stores, replica: Replica, info: BlobInfo) -> bool:
-    """Replace it by the other replica's, which is looked at first."""
+    """Replace it by the other replica's, which is looked at first; have a journal put back."""
+    if (journal := keys.parse_journal(info.key)) is not None:
+        journal_copies.mend(stores, replica, journal)
+        return True
     for name in REPLICAS:
         if name == replica:
             continue

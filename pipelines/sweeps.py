@@ -7,9 +7,10 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Protocol
 
-from pipelines import purging
+from pipelines import journal_copies, purging
 from pipelines.flow import Step
 from storage import keys
 from storage.catalog import Tx, documents, heads, now_us, purges, todo, uploads, visibility
@@ -88,7 +89,9 @@ def replication(stores: Stores, *, repair: bool = True) -> list[Swept]:
     records = [
         _compare(stores, kind, replica, repair=repair) for kind in KINDS for replica in REPLICAS
     ]
-    return records + [_compare_blobs(stores, replica, repair=repair) for replica in REPLICAS]
+    blobs = [_compare_blobs(stores, replica, repair=repair) for replica in REPLICAS]
+    journals = [_compare_journals(stores, replica, repair=repair) for replica in REPLICAS]
+    return [*records, *blobs, *journals]
 
 
 def _compare(stores: Stores, kind: keys.Kind, replica: Replica, *, repair: bool) -> Swept:
@@ -151,6 +154,20 @@ def _compare_blobs(stores: Stores, replica: Replica, *, repair: bool) -> Swept:
     pairs = differences(_known_blobs(stores, replica), _listed_blobs(stores, replica))
     mend = partial(_bring_blobs, stores, replica) if repair else None
     return _swept("blob", replica, pairs, mend)
+
+
+def _compare_journals(stores: Stores, bucket: Replica, *, repair: bool) -> Swept:
+    """Journals of both replicas, each object with its size; one that only the bucket has is past,
+    or being written."""
+    mend = partial(journal_copies.bring, stores, bucket) if repair else None
+    pairs = chain.from_iterable(
+        differences(
+            journal_copies.known(stores, replica, settled_us=SETTLED_US),
+            journal_copies.listed(stores, bucket, replica),
+        )
+        for replica in REPLICAS
+    )
+    return _swept("journal", bucket, pairs, mend)
 
 
 def _bring_blobs(stores: Stores, replica: Replica, wanted: list[str]) -> None:

@@ -21,6 +21,8 @@ EPOCHS = "epochs/"
 AREAS = "areas/"
 CHECKOUTS = "checkouts/"
 JOURNALS = "journals/"
+MANIFEST = ".json"
+"""What the key of a journal's manifest ends with."""
 
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _VERSION = r"\d{4}-\d\d-\d\dT\d{6}\.\d{6}Z"
@@ -113,7 +115,7 @@ def journal(key: JournalKey) -> str:
 
 def journal_manifest(key: JournalKey) -> str:
     """Where it is said which events a journal has, and where in it."""
-    return f"{key}.json"
+    return f"{key}{MANIFEST}"
 
 
 def epoch(name: str) -> str:

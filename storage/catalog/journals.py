@@ -32,6 +32,8 @@ class Journal:
     tier: int
     state: State
     size: int
+    at_us: int
+    """Since when it is so."""
 
     @property
     def key(self) -> JournalKey:
@@ -62,6 +64,7 @@ def _journal(row: Row[Any]) -> Journal:
         row.tier,
         row.state,
         row.size,
+        row.at_us,
     )
 
 

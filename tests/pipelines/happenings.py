@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from pipelines import events_feed, journals, lines, manifests, placing
+from pipelines import events_feed, journal_copies, journals, lines, manifests, placing
 from pipelines.events_feed import Window
 from pipelines.flow import Step
 from pipelines.journals import GATHER
@@ -48,8 +48,8 @@ def number(stores: Stores) -> None:
 
 JOURNAL_STEPS = {
     Step.JOURNAL: journals.journal,
-    Step.JOURNAL_COPY: journals.copy,
-    Step.JOURNAL_DROP: journals.drop,
+    Step.JOURNAL_COPY: journal_copies.copy,
+    Step.JOURNAL_DROP: journal_copies.drop,
 }
 
 

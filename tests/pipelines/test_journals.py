@@ -10,7 +10,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipelines import events_feed, journals, lines, placing
+from pipelines import (
+    events_feed,
+    journal_copies,
+    journal_drafts,
+    journals,
+    lines,
+    placing,
+    scrubbing,
+    sweeps,
+)
 from pipelines.events_feed import Window
 from pipelines.flow import Step
 from pipelines.formats import us_of, version_at
@@ -24,6 +33,7 @@ from storage.stores import Stores
 from tests.pipelines.happenings import (
     all_events,
     check_buckets,
+    drain,
     gathering,
     happen,
     held,
@@ -81,14 +91,14 @@ def test_a_manifest_is_enough_to_have_the_feed_back(stores: Stores) -> None:
 
 
 def test_small_journals_become_one_and_walks_and_urls_do_not_notice(stores: Stores) -> None:
-    _few(stores, journals.FAN - 1)
+    _few(stores, journal_drafts.FAN - 1)
     found, place = events_feed.streams(stores, "aws", Window(None, None), None, 3)
     old = found[0].journal
     data = placing.whole(stores.replicas["aws"], keys.journal(old.key))
     assert place is not None
     assert place.first == 4
     before = all_events(stores)
-    make_bundle(stores, journals.FAN)
+    make_bundle(stores, journal_drafts.FAN)
     tend(stores)
     with stores.catalog.read() as tx:
         assert len(rows.page(tx, "aws", 1, feeds.END, limit=100)) == 1
@@ -112,7 +122,7 @@ def _few(stores: Stores, count: int) -> None:
 
 
 def test_the_number_of_journals_stays_small(stores: Stores, monkeypatch: Any) -> None:
-    monkeypatch.setattr(journals, "FAN", 3)
+    monkeypatch.setattr(journal_drafts, "FAN", 3)
     _few(stores, 40)
     with stores.catalog.read() as tx:
         assert len(rows.page(tx, "aws", 1, feeds.END, limit=100)) <= 8
@@ -189,7 +199,7 @@ def _let_claims_go(stores: Stores) -> None:
 def test_whoever_dies_at_any_instant_leaves_nothing_that_the_next_one_does_not_meet(
     stores: Stores, monkeypatch: Any, after: bool
 ) -> None:
-    monkeypatch.setattr(journals, "FAN", 3)
+    monkeypatch.setattr(journal_drafts, "FAN", 3)
     for moves in range(1, 60):
         fqid = make_bundle(stores, moves)
         number(stores)
@@ -258,7 +268,7 @@ def test_a_purge_leaves_the_events_and_no_document(stores: Stores) -> None:
 def test_a_purge_reaches_what_was_merged_and_is_not_dropped_yet(
     stores: Stores, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(journals, "FAN", 2)
+    monkeypatch.setattr(journal_drafts, "FAN", 2)
     gone = make_bundle(stores, 1)
     tend(stores)
     make_bundle(stores, 2)
@@ -415,7 +425,7 @@ def _orders(count: int, *, seed: int) -> list[list[str]]:
 def test_gathering_merging_and_purging_may_mix_in_any_order(
     race_stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journals, "FAN", 2)
+    monkeypatch.setattr(journal_drafts, "FAN", 2)
     stores = race_stores
     for seed, order in enumerate(_orders(40, seed=7)):
         kept = make_bundle(stores, seed)
@@ -474,7 +484,7 @@ def test_a_twin_whose_claim_was_lost_records_nothing_and_breaks_nothing(
 def test_a_copy_on_its_way_while_a_bundle_is_purged_does_not_stay(
     race_stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journals, "FAN", 2)
+    monkeypatch.setattr(journal_drafts, "FAN", 2)
     stores = race_stores
     dice = Random(11)
     for seed in range(25):
@@ -496,7 +506,7 @@ def test_a_copy_on_its_way_while_a_bundle_is_purged_does_not_stay(
             stores,
             order,
             {
-                "copy": lambda seen, claim=copy: journals.copy(seen, claim, _still),
+                "copy": lambda seen, claim=copy: journal_copies.copy(seen, claim, _still),
                 "merge": lambda seen, claim=merge: journals.journal(seen, claim, _still),
                 "purge": purge,
             },
@@ -511,3 +521,128 @@ def test_a_copy_on_its_way_while_a_bundle_is_purged_does_not_stay(
         tend(stores)
         assert documents_in(stores, gone) == []
         check_buckets(stores)
+
+
+def _lose(stores: Stores, bucket: Any, *, manifests: bool = False) -> None:
+    """Remove every journal's lines, or manifest, from a bucket."""
+    for key in held(stores, bucket):
+        if (keys.parse_journal_manifest(key) is not None) == manifests:
+            stores.replicas[bucket].delete(key)
+
+
+def _replace(stores: Stores, bucket: Any, key: str, data: bytes) -> None:
+    stores.replicas[bucket].delete(key)
+    stores.replicas[bucket].put(key, data, content_type="application/x-ndjson")
+
+
+def _settled(stores: Stores) -> None:
+    with stores.catalog.write() as tx:
+        tx.exec_driver_sql("UPDATE journals SET at_us = at_us - 600000000")
+
+
+def _swept(stores: Stores) -> dict[Any, int]:
+    """What a sweep misses in each bucket; the workers then do what it asks for."""
+    found = {
+        one.replica: one.missing for one in sweeps.replication(stores) if one.kind == "journal"
+    }
+    drain(stores)
+    return found
+
+
+@pytest.mark.parametrize("bucket", REPLICAS)
+@pytest.mark.parametrize("manifests", [False, True])
+def test_a_journal_that_a_bucket_lost_is_brought_back_from_the_other(
+    stores: Stores, bucket: Any, manifests: bool
+) -> None:
+    _few(stores, 3)
+    before = {key: placing.whole(stores.replicas["aws"], key) for key in held(stores, "aws")}
+    _lose(stores, bucket, manifests=manifests)
+    assert _swept(stores) == {"aws": 0, "gcp": 0}, "what is young is left to its own rows"
+    _settled(stores)
+    assert _swept(stores) == {"aws": 0, "gcp": 0} | {bucket: 3}
+    assert _swept(stores) == {"aws": 0, "gcp": 0}
+    for name in REPLICAS:
+        found = {key: placing.whole(stores.replicas[name], key) for key in held(stores, name)}
+        assert found == before
+    check_buckets(stores)
+
+
+def test_a_dry_sweep_names_what_is_missing_and_brings_nothing(stores: Stores) -> None:
+    _few(stores, 2)
+    _lose(stores, "aws")
+    _settled(stores)
+    (found,) = [
+        one
+        for one in sweeps.replication(stores, repair=False)
+        if (one.kind, one.replica) == ("journal", "aws")
+    ]
+    assert (found.missing, len(found.named)) == (2, 2)
+    drain(stores)
+    assert not [key for key in held(stores, "aws") if keys.parse_journal(key)]
+
+
+def test_a_journal_that_both_buckets_lost_is_made_anew_from_the_events(stores: Stores) -> None:
+    gone = make_bundle(stores, 1)
+    _few(stores, 2)
+    _purge(stores, gone)
+    journals.rewrite(stores, gone, _still)
+    tend(stores)
+    before = walk(stores)
+    for bucket in REPLICAS:
+        for key in held(stores, bucket):
+            stores.replicas[bucket].delete(key)
+    _settled(stores)
+    assert min(_swept(stores).values()) > 0
+    assert walk(stores) == before
+    assert documents_in(stores, gone) == []
+    check_buckets(stores)
+    _settled(stores)
+    assert _swept(stores) == {"aws": 0, "gcp": 0}
+
+
+def test_a_purge_meets_a_journal_that_both_buckets_lost(stores: Stores) -> None:
+    gone = make_bundle(stores, 1)
+    make_bundle(stores, 2)
+    tend(stores)
+    for bucket in REPLICAS:
+        _lose(stores, bucket)
+    _purge(stores, gone)
+    journals.rewrite(stores, gone, _still)
+    tend(stores)
+    assert ids(walk(stores)) == ids(all_events(stores))
+    assert documents_in(stores, gone) == []
+    check_buckets(stores)
+
+
+@pytest.mark.parametrize("bucket", REPLICAS)
+@pytest.mark.parametrize("longer", [False, True])
+def test_a_damaged_journal_is_found_and_replaced(stores: Stores, bucket: Any, longer: bool) -> None:
+    _few(stores, 2)
+    key = next(key for key in held(stores, bucket) if keys.parse_journal(key))
+    right = placing.whole(stores.replicas[bucket], key)
+    _replace(stores, bucket, key, right[:-1] + (b"xx" if longer else b"x"))
+    _settled(stores)
+    if longer:
+        # Its size tells already.
+        assert _swept(stores) == {"aws": 0, "gcp": 0} | {bucket: 1}
+    else:
+        found = scrubbing.verify(stores, bucket, rng=Random(0), repair=True)
+        assert [(one.key, one.repaired) for one in found.damaged] == [(key, True)]
+    assert placing.whole(stores.replicas[bucket], key) == right
+    assert scrubbing.verify(stores, bucket, rng=Random(0)).damaged == ()
+    check_buckets(stores)
+
+
+def test_what_is_damaged_is_merged_from_the_other_bucket(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_drafts, "FAN", 3)
+    _few(stores, 2)
+    key = next(key for key in held(stores, "aws") if keys.parse_journal(key))
+    _replace(stores, "aws", key, b"{}\n" + placing.whole(stores.replicas["aws"], key)[3:])
+    make_bundle(stores, 3)
+    tend(stores)
+    with stores.catalog.read() as tx:
+        assert len(rows.page(tx, "aws", 1, feeds.END, limit=9)) == 1
+    assert ids(walk(stores)) == ids(all_events(stores))
+    check_buckets(stores)

@@ -259,7 +259,7 @@ def test_a_sweep_brings_back_what_a_bucket_lost(own: Stores) -> None:
     for key in whole:
         own.replicas["gcp"].delete(key)
     swept = {(s.kind, s.replica): s.missing for s in sweeps.replication(own)}
-    lost = {"file": 1, "bundle": 1, "blob": 1, "collection": 0}
+    lost = {"file": 1, "bundle": 1, "blob": 1, "collection": 0, "journal": 0}
     assert swept == {
         (kind, replica): count if replica == "gcp" else 0
         for kind, count in lost.items()

@@ -12,6 +12,7 @@ from typing import Any
 from apispec import APISpec
 from apispec.ext.marshmallow import MarshmallowPlugin
 
+from api.examples import UUID, with_examples
 from api.operation import Answer, Operation
 from api.problems import MEDIA_TYPE
 from api.schemas.common import Problem
@@ -44,7 +45,6 @@ TAGS = {
 }
 
 VERSION_PATTERN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{6}\.[0-9]{6}Z$"
-_UUID_EXAMPLE = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
 
 
 def definition(operations: Iterable[Operation], *, server: str, openid_url: str) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def definition(operations: Iterable[Operation], *, server: str, openid_url: str)
         described = {operation.method.lower(): _described(operation)}
         spec.path(path=operation.path, operations=described)
     document: dict[str, Any] = _tidied(spec.to_dict())
-    return document | {"paths": _never_null(document["paths"])}
+    return with_examples(document | {"paths": _never_null(document["paths"])})
 
 
 def _spelled(_converter: Any, field: Any, **_: Any) -> dict[str, str]:
@@ -122,8 +122,8 @@ def _path_parameters(operation: Operation) -> list[dict[str, Any]]:
 
 def _path_schema(name: str) -> dict[str, Any]:
     if name == "filename":
-        return {"type": "string", "example": "sample_1.fastq.gz"}
-    return {"type": "string", "format": "uuid", "example": _UUID_EXAMPLE}
+        return {"type": "string", "example": "sample.json"}
+    return {"type": "string", "format": "uuid", "example": UUID}
 
 
 def _query_parameters(operation: Operation) -> list[dict[str, Any]]:

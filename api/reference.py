@@ -10,12 +10,11 @@ import orjson
 from flask import Flask, Response, g, render_template, request
 
 from api.definition import definition
+from api.examples import example, resolved
 from api.operation import Operation
 from api.services import Services
 from api.urls import external_base
 
-EXAMPLES = {"uuid": "6ba7b810-9dad-11d1-80b4-00c04fd430c8", "boolean": False, "integer": 1}
-"""By format or type, for what brings no example of its own."""
 POLICY = "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'"
 
 
@@ -64,7 +63,7 @@ def grouped(document: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def members(document: Mapping[str, Any], operation: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Name, schema and whether required, of each member of a JSON body."""
-    schema = _resolved(document, _body_schema(operation) or {})
+    schema = resolved(document, _body_schema(operation) or {})
     required = schema.get("required", ())
     return [
         {"name": name, "required": name in required, "schema": part}
@@ -96,32 +95,14 @@ def _options(document: Mapping[str, Any], operation: Mapping[str, Any]) -> Itera
     if body is not None:
         yield "--json " + shlex.quote(json.dumps(example(document, body)))
     elif "requestBody" in operation:
-        yield "--data-binary @sample_1.fastq.gz"
+        yield "-H 'Content-Type: application/json'"
+        yield "--data-binary @sample.json"
 
 
 def _body_schema(operation: Mapping[str, Any]) -> Mapping[str, Any] | None:
     content = operation.get("requestBody", {}).get("content", {})
     schema: Mapping[str, Any] | None = content.get("application/json", {}).get("schema")
     return schema
-
-
-def example(document: Mapping[str, Any], schema: Mapping[str, Any]) -> Any:
-    """A value that the schema accepts: its own example, or the least that it requires."""
-    schema = _resolved(document, schema)
-    if "example" in schema:
-        return schema["example"]
-    if schema.get("type") == "object":
-        parts, required = schema.get("properties", {}), schema.get("required", ())
-        return {name: example(document, parts[name]) for name in parts if name in required}
-    if schema.get("type") == "array":
-        return [example(document, schema["items"])]
-    return EXAMPLES.get(schema.get("format", schema.get("type", "")), "text")
-
-
-def _resolved(document: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    name = schema.get("$ref", "").rpartition("/")[2]
-    found: Mapping[str, Any] = document["components"]["schemas"][name] if name else schema
-    return found
 
 
 def kind(schema: Mapping[str, Any]) -> str:

@@ -111,7 +111,7 @@ class NewFileEntry(Schema):
 
     uuid = Uuid(required=True)
     version = at_version(required=True)
-    name = Text(required=True, metadata={"example": "reads/sample_1.fastq.gz"})
+    name = Text(required=True, metadata={"example": "sample.json"})
     indexed = Truth(required=True, metadata={"description": "True marks a metadata file."})
 
 
@@ -227,7 +227,7 @@ class PatchEntry(Schema):
 
     uuid = Uuid(required=True)
     version = at_version(required=True)
-    name = Text(metadata={"description": "This or `path`.", "example": "reads/sample_1.fastq.gz"})
+    name = Text(metadata={"description": "This or `path`.", "example": "sample.json"})
     path = Text(metadata={"description": "Another word for `name`."})
     indexed = Truth(metadata={"description": "True marks a metadata file; false by default."})
     type = Text(
@@ -303,7 +303,7 @@ class ReasonBody(Body):
 class FileEntry(Shown):
     """A file as a bundle lists it."""
 
-    name = fields.String(required=True, metadata={"example": "reads/sample_1.fastq.gz"})
+    name = fields.String(required=True, metadata={"example": "sample.json"})
     uuid = Uuid(required=True)
     version = Version(required=True)
     content_type = fields.String(required=True, data_key="content-type")

@@ -165,8 +165,20 @@ class ReplayBody(Body):
     """A window of time: `from_date` is in it, `to_date` is not."""
 
     model = ReplayWindow
-    from_date = at_version(load_default=None)
-    to_date = at_version(load_default=None)
+    from_date = at_version(
+        load_default=None,
+        metadata={
+            "description": "The earliest time that is meant; the beginning when it is absent.",
+            "example": "2026-01-01T000000.000000Z",
+        },
+    )
+    to_date = at_version(
+        load_default=None,
+        metadata={
+            "description": "The time before which all is meant; now when it is absent.",
+            "example": "2026-02-01T000000.000000Z",
+        },
+    )
 
 
 class ReplayAnswer(Shown):

@@ -112,7 +112,8 @@ def in_replica(**given: Any) -> Text:
     """The replica that the operation is about; required unless said otherwise."""
     about = {"description": "The replica to use.", "example": "aws"}
     one_of = validate.OneOf(REPLICAS, error="Must be one of: aws, gcp.")
-    return Text(**{"required": True, "validate": one_of, "metadata": about, **given})
+    metadata = about | given.get("metadata", {})
+    return Text(**{"required": True, "validate": one_of, **given, "metadata": metadata})
 
 
 def at_version(**given: Any) -> Version:
@@ -121,7 +122,7 @@ def at_version(**given: Any) -> Version:
         "description": "A version, spelled <YYYY>-<MM>-<DD>T<HHMMSS>.<6 digits>Z.",
         "example": "2026-01-31T235959.000000Z",
     }
-    return Version(**{"metadata": about, **given})
+    return Version(**{**given, "metadata": about | given.get("metadata", {})})
 
 
 def page_size(default: int, least: int = 1, most: int = 500) -> Count:

@@ -66,7 +66,7 @@ class FileBody(Body):
         validate=validate.Length(1, 4096, error="Must have 1 to 4096 characters."),
         metadata={
             "description": "A staged object with its four checksums as metadata.",
-            "example": "s3://staging/sample_1.fastq.gz",
+            "example": "s3://staging/sample.json",
         },
     )
     creator_uid = Whole(required=True, validate=INT64, metadata={"example": 8008})

@@ -53,7 +53,8 @@ class SearchBody(Body):
 
     model = Wanted
     es_query = JsonObject(
-        required=True, metadata={"example": {"query": {"term": {"files.project_json.x": "y"}}}}
+        required=True,
+        metadata={"example": {"query": {"match": {"files.sample_json.organism": "danio"}}}},
     )
 
 

@@ -12,8 +12,8 @@ from flask import Flask
 from openapi_spec_validator import validate
 
 from api.app import create_app
+from api.examples import example
 from api.operations import OPERATIONS
-from api.reference import example
 from api.schemas.loading import load_body
 from auth.access import NEEDS, Need
 from tests.api.builders import VERSION

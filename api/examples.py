@@ -1,0 +1,213 @@
+"""Examples of the definition: one small story, told by every operation.
+
+Somebody deposits `sample.json`, makes a bundle of it, finds it, is told of it. What a schema says
+of its members itself comes first; what is required and says nothing has its example here. Objects
+and lists are made of the examples of their members. A test sends every request and holds every
+example against its schema.
+"""
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+UUID = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
+OTHER = "0f5e9b9a-3c5b-4f0e-9d7b-6a3b3c0f5e11"
+VERSION = "2026-01-31T235959.000000Z"
+SAMPLE = b'{"organism": "Danio rerio"}\n'
+"""The bytes of `sample.json`."""
+
+_NAMED = {"uuid": UUID, "version": VERSION}
+_CHECKSUMS = {
+    "crc32c": "4f1dab61",
+    "s3_etag": "b3ae3fe9abcd78a9edf55a4c782c3f2f",
+    "sha1": "819da0e5c9fc28523d0d4ec4bc08cafb52b50839",
+    "sha256": "567b04600cc779603f2f1c5d2a0e74e7ce0289a660bd93dacd34e4d32afb7059",
+}
+_FILE = {
+    "name": "sample.json",
+    **_NAMED,
+    "content-type": "application/json",
+    "size": len(SAMPLE),
+    "indexed": True,
+    **_CHECKSUMS,
+}
+_LINK = {"type": "file", **_NAMED}
+_QUERY = {"query": {"match": {"files.sample_json.organism": "danio"}}}
+_BUNDLE_URL = f"https://store.example/v1/bundles/{UUID}?version={VERSION}&replica=aws"
+_TOLD = {
+    "transaction_id": OTHER,
+    "subscription_id": UUID,
+    "event_type": "CREATE",
+    "match": {"bundle_uuid": UUID, "bundle_version": VERSION},
+    "jmespath_query": "event_type == 'CREATE'",
+    "bundle_url": _BUNDLE_URL,
+    "event_timestamp": VERSION,
+}
+
+OF_MEMBERS: Mapping[str, Any] = {
+    **_CHECKSUMS,
+    "age_s": 0.8,
+    "at": VERSION,
+    "attempts": 1,
+    "bundle": f"{UUID}.{VERSION}",
+    "bundle_fqid": f"{UUID}.{VERSION}",
+    "bundle_info": _NAMED,
+    "bundle_url": _BUNDLE_URL,
+    "bundle_uuid": UUID,
+    "bundle_version": VERSION,
+    "bundles": 20,
+    "bytes": len(SAMPLE),
+    "bytes_done": len(SAMPLE),
+    "bytes_total": len(SAMPLE),
+    "callback_url": "https://pipeline.example/notify",
+    "checkout_job_id": OTHER,
+    "code": "checksum_mismatch",
+    "content-type": "application/json",
+    "creator_uid": 8008,
+    "cursor": "AQq8oU2f0ZyM5aJv1xkYl3NbIjQyIl0",
+    "deliveries": 0,
+    "description": "What the *first* release is made of.",
+    "detail": "The file's sha256 is not the one that was declared.",
+    "details": {"release": 1},
+    "diverged_total": 0,
+    "encoding": "application/json",
+    "es_query": _QUERY,
+    "event_id": OTHER,
+    "event_type": "CREATE",
+    "events_left": 20,
+    "expression": "files.sample_json[0].organism",
+    "files": 1,
+    "files_total": 1,
+    "form_fields": {},
+    "from_date": VERSION,
+    "has_more": False,
+    "hmac_secret_key": "correct horse battery staple",
+    "id": OTHER,
+    "indexed": True,
+    "journal_id": "00000000000000000001-00000000000000000020",
+    "kind": "bundle",
+    "matches": True,
+    "method": "POST",
+    "more": False,
+    "name": "sample.json",
+    "number": 1,
+    "offset": 0,
+    "oldest_s": 0.8,
+    "owner": "curator@example.org",
+    "page_count": 1,
+    "parked": False,
+    "payload_form_field": "payload",
+    "per_page": 100,
+    "reason": "Too many fields.",
+    "recorded": VERSION,
+    "replay_id": OTHER,
+    "replica": "aws",
+    "request_id": "3f0d2c1b9a8e4f57b6c5d4e3f2a1b0c9",
+    "retried": 3,
+    "rows": 2,
+    "search_score": None,
+    "seconds": 0.012,
+    "seen": VERSION,
+    "shape_descriptor": "unversioned",
+    "since": VERSION,
+    "size": len(SAMPLE),
+    "state": "RUNNING",
+    "status": "SUCCEEDED",
+    "step": "sync",
+    "stream_url": "https://store.example/objects/journal",
+    "subscription_type": "jmespath",
+    "task_id": OTHER,
+    "timeDeleted": VERSION,
+    "timed_out": False,
+    "timestamp": VERSION,
+    "to_date": VERSION,
+    "total_hits": 1,
+    "transaction_id": OTHER,
+    "type": "file",
+    "unindexed_total": 0,
+    "uri": f"https://store.example/v1/area/{UUID}/",
+    "url": f"https://store.example/v1/area/{UUID}/files/sample.json",
+    "uuid": UUID,
+    "version": VERSION,
+    "window_s": 3600,
+}
+"""By the name of a required member …"""
+
+OF_SCHEMAS: Mapping[str, Any] = {
+    "Attachment.type": "jmespath",
+    "Attempt.status": 200,
+    "CheckoutStatus.location": f"file:///srv/store/checkout/{OTHER}/",
+    "CollectionAnswer.name": "Kidney, first release",
+    "DeliveryAnswer.state": "delivered",
+    "EventDocument.files": {"sample_json": [{"organism": "Danio rerio"}]},
+    "EventDocument.manifest": {"creator_uid": 8008, "files": [_FILE]},
+    "Lag.bundles": 20,
+    "Lag.p50_s": 0.4,
+    "Lag.p99_s": 1.9,
+    "PatchBody.add_files": [{**_NAMED, "name": "copies/sample.json", "indexed": False}],
+    "PatchBody.remove_files": [{**_NAMED, "name": "sample.json"}],
+    "PatchCollectionBody.add_contents": [_LINK],
+    "PatchCollectionBody.remove_contents": [{"type": "bundle", **_NAMED}],
+    "Standing.state": "present",
+    "SubscriptionAnswer.jmespath_query": "event_type == 'CREATE'",
+    "SubscriptionAnswer.state": "active",
+    "TriedBundle.payload": _TOLD,
+    "Unindexed.reason": "The document has more fields than one index may have.",
+}
+"""… and of a member of one schema, which need not be required."""
+
+
+def with_examples(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The definition with an example for each member, each JSON body and each JSON answer."""
+    shown = copy.deepcopy(dict(document))
+    for name, schema in shown["components"]["schemas"].items():
+        for member, part in schema.get("properties", {}).items():
+            _tell(part, name, member, required=member in schema.get("required", ()))
+    for verbs in shown["paths"].values():
+        for described in verbs.values():
+            _show(shown, described)
+    return shown
+
+
+def _tell(part: dict[str, Any], schema: str, member: str, *, required: bool) -> None:
+    """Give a member its example, unless it has its own or is made of others."""
+    known = {f"{schema}.{member}": True, member: required and "items" not in part}
+    if "example" in part or "$ref" in part:
+        return
+    for key, applies in known.items():
+        table = OF_SCHEMAS if "." in key else OF_MEMBERS
+        if applies and key in table:
+            part["example"] = copy.deepcopy(table[key])
+            return
+
+
+def _show(document: Mapping[str, Any], described: Mapping[str, Any]) -> None:
+    """Put an example beside the schema of each JSON body of one operation."""
+    bodies = [described.get("requestBody", {})]
+    bodies += [part for status, part in described["responses"].items() if status < "3"]
+    for body in bodies:
+        content = body.get("content", {}).get("application/json")
+        if content is not None:
+            content["example"] = example(document, content["schema"])
+
+
+def example(document: Mapping[str, Any], schema: Mapping[str, Any]) -> Any:
+    """A value that the schema accepts: its own example, or one made of those of its members."""
+    schema = resolved(document, schema)
+    if "example" in schema:
+        return schema["example"]
+    if schema.get("type") == "array":
+        return [example(document, schema["items"])]
+    required = schema.get("required", ())
+    return {
+        name: example(document, part)
+        for name, part in schema.get("properties", {}).items()
+        if name in required or "example" in part
+    }
+
+
+def resolved(document: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The schema that a reference leads to, or the schema itself."""
+    name = schema.get("$ref", "").rpartition("/")[2]
+    found: Mapping[str, Any] = document["components"]["schemas"][name] if name else schema
+    return found

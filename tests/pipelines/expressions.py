@@ -39,7 +39,7 @@ def _value(rng: Random, depth: int) -> Any:
         return rng.choice(SCALARS)
     if kind < 0.75:
         return document(rng, depth + 1)
-    if kind < 0.85:
+    if kind < 0.9:
         return [document(rng, depth + 1) for _ in range(rng.randrange(4))]
     return [_value(rng, depth + 1) for _ in range(rng.randrange(4))]
 
@@ -65,14 +65,18 @@ def _equality(rng: Random) -> str:
 
 def _threshold(rng: Random) -> str:
     """What else an index finds: comparisons and searches, of values, of elements, of results."""
-    top, one, two = path(rng), _member(rng), _member(rng)
-    if rng.random() < 0.4:
+    top, one, two = rng.choice([path, _member])(rng), _member(rng), _member(rng)
+    if rng.random() < 0.3:
         return _asking(rng, top)
-    inner = _asking(rng, rng.choice([one, f"{one}.{two}", "@", "@", "length(@)"]))
+    if rng.random() < 0.2:
+        name = rng.choice(["length", "abs", "keys"])
+        return f"{_asking(rng, f'{name}({top})')} && {_equality(rng)}"
+    inner = _asking(rng, rng.choice([one, f"{one}.{two}", "@", "@", "length(@)", f"abs({one})"]))
     listed = rng.choice(
         ["{0}[?{3}]", "{0}[?{3}]", "{0}[?{3} && {4}]", "{0}[?{3}].{2}", "{0}[?{1}[?{3}]]",
          "{0}[].{1}[?{3}]", "{0}[].{1}[?{3}][]", "{0}[*].{1}[?{3}][]", "{0}.*[?{3}][]", "{0}.*.{1}[?{3}]",
-         "{0}[?{1}][?{3}]", "({0}[?{3}] | [0]).{2}", "{0}[?{3}] | [::0]", "{0}[][][?{3}]", "{0}[*].{2}"]
+         "{0}[?{1}][?{3}]", "({0}[?{3}] | [0]).{2}", "{0}[?{3}] | [::0]", "{0}[][][?{3}]", "{0}[*].{2}",
+         "{0}[].{3}[]", "{0}[?{3}] | [@]", "{0}[?{3}] | [::0]", "{0}[?{3} && {4}]"]
     )  # fmt: skip
     found: str = listed.format(top, one, two, inner, _asking(rng, two))
     if rng.random() < 0.6:

@@ -109,6 +109,8 @@ NO_NUMBER = "array or boolean or null or object or string"
         ("a[].b[?c == 'x']",
          [{("a", "there")},
           {("a", ELEMENT, FLAT, "b", "there"), ("a", ELEMENT, FLAT, "unknown")}]),
+        # A text that does not is an element that is no list: it stays.
+        ("a[].contains(b, 'x')[]", [{("a", "there")}]),
         ("a.*.b", [{("a", "there")}, {("a", MEMBER, "b", "there")}]),
         ("a[?b == 'x'] | [0].c", [{("a", "there")}, {("a", ELEMENT, "b", "x")}]),
         ("a[?b == 'x'] | [::0]", [{("a", "there")}]),

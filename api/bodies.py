@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from typing import IO, Any
 
 import orjson
@@ -18,6 +19,11 @@ from storage.protocols import BLOCK
 
 REPORTED = 20
 """Faults of one kind that an answer names."""
+SHOWN = 1_000
+"""Characters of a pointer that an answer names."""
+PARTS = 6_000_000
+"""Commas and opening brackets of a body: a manifest of the largest size has fewer. Each may become
+a value that takes dozens of times its bytes."""
 _JSON = frozenset({"application/json", "text/json"})
 _CHARSETS = frozenset({"utf-8", "utf8", "us-ascii"})
 
@@ -34,6 +40,7 @@ def read_json(request: Request, *, max_bytes: int, max_depth: int, exact: str | 
         raise TooLarge(f"The body has more than {max_bytes} bytes")
     if not text.strip():
         return {}
+    _check_parts(text)
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError as error:
@@ -85,6 +92,11 @@ def _malformed(detail: str) -> Invalid:
     return Invalid(detail, errors={"": [detail]})
 
 
+def _check_parts(text: bytes) -> None:
+    if len(text) > PARTS and sum(map(text.count, (b",", b"[", b"{"))) > PARTS:
+        raise TooLarge(f"The body has more than {PARTS} parts")
+
+
 def _check_depth(value: Any, max_depth: int) -> None:
     """Level by level, so that only containers are visited and depth costs no stack."""
     level = [value] if isinstance(value, dict | list) else []
@@ -110,6 +122,11 @@ class _Rounded:
     """Where an integer stood that has more than 64 bits."""
 
 
+_Where = tuple[Any, str | int]
+"""The place of a value: that of what holds it, or None, and its name there. Spelled only when it is
+told: thousands of values may lie below one long name."""
+
+
 def _integer(digits: str) -> Any:
     if len(digits) <= 20 and -(2**63) <= int(digits) < 2**64:
         return int(digits)
@@ -121,10 +138,11 @@ def _check_exact(text: bytes, member: str) -> None:
     value = json.loads(text, parse_int=_integer)
     if not isinstance(value, dict):
         return
-    level: list[tuple[str, Any]] = [(f"/{member}", value.get(member))]
+    level: list[tuple[_Where, Any]] = [((None, member), value.get(member))]
     errors: dict[str, list[str]] = {}
     while level:
-        errors |= {where: [ROUNDED] for where, item in level if isinstance(item, _Rounded)}
+        wrong = (where for where, item in level if isinstance(item, _Rounded))
+        errors |= {_pointer(where): [ROUNDED] for where in islice(wrong, REPORTED)}
         level = [inner for where, holder in level for inner in _members(where, holder)]
     if errors:
         where = next(iter(errors))
@@ -132,14 +150,19 @@ def _check_exact(text: bytes, member: str) -> None:
         raise Invalid(f"Bad body member '{where[:200]}': {ROUNDED}", errors=shown)
 
 
-def _members(where: str, holder: Any) -> Iterable[tuple[str, Any]]:
+def _members(where: _Where, holder: Any) -> Iterable[tuple[_Where, Any]]:
     if isinstance(holder, dict):
-        return ((f"{where}/{_step(name)}", item) for name, item in holder.items())
+        return (((where, name), item) for name, item in holder.items())
     if isinstance(holder, list):
-        return ((f"{where}/{place}", item) for place, item in enumerate(holder))
+        return (((where, place), item) for place, item in enumerate(holder))
     return ()
 
 
-def _step(name: str) -> str:
-    """A member's name in a JSON Pointer."""
-    return name.replace("~", "~0").replace("/", "~1")
+def _pointer(where: _Where) -> str:
+    """A JSON Pointer, cut off where it is longer than anybody reads."""
+    steps: list[str] = []
+    step: _Where | None = where
+    while step is not None:
+        step, name = step
+        steps.append(str(name)[:SHOWN].replace("~", "~0").replace("/", "~1"))
+    return "".join(f"/{one}" for one in reversed(steps))[:SHOWN]

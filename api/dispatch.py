@@ -9,17 +9,18 @@ from typing import Any
 
 from flask import Response, g, request
 from werkzeug.datastructures import MultiDict
+from werkzeug.exceptions import RequestEntityTooLarge
 
 from api.bodies import read_json
 from api.conditional import conditional
-from api.operation import Call, Operation
+from api.operation import SMALL_BODY, Call, Operation
 from api.principal import identify
 from api.schemas.loading import MISSING, load_body, load_path, load_query
 from api.services import Services
 from api.throttle import throttle
 from api.urls import external_base
-from auth.access import NEEDS, Need, require
-from storage.errors import Invalid, Unauthorized, Unavailable
+from auth.access import NEEDS, Need, may, require
+from storage.errors import Invalid, TooLarge, Unauthorized, Unavailable
 from storage.model import Principal
 
 READ_ONLY_RETRY_S = 60
@@ -42,7 +43,7 @@ def _call(operation: Operation, services: Services, path: Mapping[str, str]) -> 
     _check_beforehand(operation, services, principal)
     base = external_base(services.settings, request)
     normal = load_path(_named(operation, path))
-    query, body = _loaded(operation, services)
+    query, body = _loaded(operation, services, principal)
     require(principal, operation.name, services.settings)
     return Call(services, request, g.request_id, normal, query, body, principal, base)
 
@@ -79,30 +80,41 @@ def _check_beforehand(
         raise Unavailable(reason, code="read_only", retry_after_s=READ_ONLY_RETRY_S)
 
 
-def _loaded(operation: Operation, services: Services) -> tuple[Any, Any]:
+def _loaded(
+    operation: Operation, services: Services, principal: Principal | None
+) -> tuple[Any, Any]:
     """Query before body, unless the body may stand in for a parameter that the query lacks."""
     if operation.body is None:
         return load_query(operation.query, request.args), None
     args, raw = request.args, None
     if any(name not in args for name in operation.query_from_body):
-        args, raw = _from_body(operation, services)
+        args, raw = _from_body(operation, services, principal)
     query = load_query(operation.query, args)
-    given = _read(operation, services) if raw is None else raw
+    given = _read(operation, services, principal) if raw is None else raw
     return query, load_body(operation.body, _completed(operation, given))
 
 
-def _read(operation: Operation, services: Services) -> Any:
+def _read(operation: Operation, services: Services, principal: Principal | None) -> Any:
     settings = services.settings
     most = min(operation.max_body_bytes or settings.max_body_bytes, settings.max_body_bytes)
-    return read_json(
-        request, max_bytes=most, max_depth=settings.max_json_depth, exact=operation.exact
-    )
+    if not may(principal, operation.name, settings):
+        # What is refused anyway need not be large to be told what else is wrong with it.
+        most = min(most, SMALL_BODY)
+    try:
+        return read_json(
+            request, max_bytes=most, max_depth=settings.max_json_depth, exact=operation.exact
+        )
+    except (TooLarge, RequestEntityTooLarge):
+        require(principal, operation.name, settings)
+        raise
 
 
-def _from_body(operation: Operation, services: Services) -> tuple[MultiDict[str, str], Any]:
+def _from_body(
+    operation: Operation, services: Services, principal: Principal | None
+) -> tuple[MultiDict[str, str], Any]:
     """The query with what only the body names, and the body."""
     try:
-        raw = _read(operation, services)
+        raw = _read(operation, services, principal)
     except Invalid:
         # A parameter that is missing altogether is told before what is wrong with the body.
         load_query(operation.query, request.args)

@@ -99,13 +99,16 @@ NEEDS: Mapping[str, Need] = MappingProxyType(
 
 def require(principal: Principal | None, operation: str, rights: Rights) -> None:
     """Return if the principal may; else Unauthorized without a token, Forbidden with one."""
-    need = NEEDS[operation]
-    if need is Need.OPEN:
+    if may(principal, operation, rights):
         return
-    if principal is None:
-        raise Unauthorized(f"{operation} needs {need.value}")
-    if not _MEETS[need](principal, rights):
-        raise Forbidden(f"{operation} needs {need.value}")
+    refusal = Unauthorized if principal is None else Forbidden
+    raise refusal(f"{operation} needs {NEEDS[operation].value}")
+
+
+def may(principal: Principal | None, operation: str, rights: Rights) -> bool:
+    """Whether the principal may."""
+    need = NEEDS[operation]
+    return need is Need.OPEN or (principal is not None and _MEETS[need](principal, rights))
 
 
 def _may_subscribe(principal: Principal, rights: Rights) -> bool:

@@ -1,10 +1,11 @@
 """From strings and JSON to our dataclasses, and from a schema's complaints to one error."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any, ClassVar
 
-from marshmallow import EXCLUDE, RAISE, Schema, ValidationError, post_load
+from marshmallow import EXCLUDE, RAISE, Schema, ValidationError, post_load, validate
+from marshmallow import fields as kinds
 from werkzeug.datastructures import MultiDict
 
 from api.schemas.fields import Complaint
@@ -12,6 +13,8 @@ from pipelines.formats import uuid_of
 from storage.errors import Invalid
 
 REPORTED = 100
+MAPPED = 1_000
+"""Members of an object whose names are the client's, where each is looked at."""
 MISSING, UNKNOWN = "Missing data for required field.", "Unknown field."
 """marshmallow's own words."""
 
@@ -63,10 +66,38 @@ def load_body(schema: Schema, given: Any) -> Any:
     if not isinstance(given, Mapping):
         raise Invalid("The body must be a JSON object", errors={"": ["Must be an object."]})
     try:
+        _check_lengths(schema, given)
         return schema.load(given)
     except ValidationError as error:
         messages = dict(_flat(error.messages_dict, "/"))
         raise _refusal(messages, "body member") from error
+
+
+def _check_lengths(schema: Schema, given: Mapping[str, Any]) -> None:
+    """What has too many items is refused before any of them is looked at: a complaint about each
+    of a million would cost more than the service has."""
+    for name, item in schema.load_fields.items():
+        value = given.get(item.data_key or name)
+        if isinstance(item, kinds.List) and isinstance(value, list):
+            _check_length(name, value, [one for one in item.validators if _counts(one)])
+        # A plain Dict; its heirs take any object as it is.
+        elif type(item) is kinds.Dict and isinstance(value, Mapping):
+            _check_length(name, value, [_MAPPED])
+
+
+def _counts(validator: Any) -> bool:
+    return isinstance(validator, validate.Length)
+
+
+def _check_length(name: str, value: Any, validators: Iterable[Any]) -> None:
+    try:
+        for one in validators:
+            one(value)
+    except ValidationError as error:
+        raise ValidationError({name: error.messages}) from error
+
+
+_MAPPED = validate.Length(max=MAPPED, error=f"At most {MAPPED} members.")
 
 
 def load_path(given: Mapping[str, str]) -> dict[str, str]:

@@ -1,0 +1,86 @@
+"""Bodies that are small and mean to cost much: refused before anything is made of their parts."""
+
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from api import bodies
+from tests.api.builders import INGEST, READER, VERSION, uuid_of
+
+MB = 1024 * 1024
+UUID = uuid_of(1)
+COLLECTION = f"/v1/collections?uuid={UUID}&version={VERSION}&replica=aws"
+MANY = b"[" + b",".join([b"{}"] * 100_000) + b"]"
+
+
+@contextmanager
+def within(most: int) -> Iterator[None]:
+    """No more memory than this is taken at any time."""
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < most
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "member", "rest"),
+    [
+        ("PATCH", f"/v1/bundles/{UUID}?version={VERSION}&replica=aws", "add_files", b""),
+        ("PATCH", f"/v1/bundles/{UUID}?version={VERSION}&replica=aws", "remove_files", b""),
+        ("PUT", COLLECTION, "contents", b', "name": "", "description": "", "details": {}'),
+        (
+            "PATCH",
+            f"/v1/collections/{UUID}?version={VERSION}&replica=aws",
+            "add_contents",
+            b"",
+        ),
+    ],
+)
+def test_too_many_items_are_refused_before_one_is_looked_at(client, method, path, member, rest):
+    body = b'{"%s": %s%s}' % (member.encode(), MANY, rest)
+    with within(40 * MB):
+        answer = client.open(path, method=method, data=body, headers=READER)
+    assert answer.status_code == 400
+    (faults,) = answer.json["errors"].items()
+    assert faults[0] == f"/{member}"
+    assert faults[1][0].startswith("At most 1000 ")
+
+
+@pytest.mark.parametrize("member", ["form_fields", "attachments"])
+def test_members_with_names_of_the_client_are_counted_too(client, member):
+    many = {str(number): 1 for number in range(1_001)}
+    body = {"callback_url": "https://a.example/", "jmespath_query": "a", member: many}
+    answer = client.post("/v1/subscriptions/dry-run?replica=aws", json=body, headers=READER)
+    assert answer.status_code == 400
+    assert answer.json["errors"] == {f"/{member}": ["At most 1000 members."]}
+
+
+def test_many_values_below_a_long_name_take_no_more_than_they_are(client):
+    long = b"x" * 100_000
+    numbers = b",".join([b"1" * 30] * 10 + [b"0"] * 20_000)
+    details = b'{"%s": [%s]}' % (long, numbers)
+    body = b'{"name": "", "description": "", "contents": [], "details": %s}' % details
+    with within(40 * MB):
+        answer = client.put(COLLECTION, data=body, headers=INGEST)
+    assert answer.status_code == 400
+    assert len(answer.data) < 100_000
+    assert all(len(where) <= bodies.SHOWN for where in answer.json["errors"])
+
+
+def test_a_body_of_more_parts_than_any_manifest_has_is_not_parsed(client):
+    body = b'{"details": [' + b"[]," * (bodies.PARTS // 2) + b"[]]}"
+    with within(3 * len(body)):
+        answer = client.put(COLLECTION, data=body, headers=INGEST)
+    assert answer.status_code == 413
+    assert answer.json["code"] == "too_large"
+
+
+def test_whoever_may_not_write_has_no_large_body_read(client):
+    body = b'{"name": "%s"}' % (b"x" * 20 * MB)
+    with within(12 * MB):
+        answer = client.put(COLLECTION, data=body, headers=READER)
+    assert answer.status_code == 403

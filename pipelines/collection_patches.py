@@ -20,7 +20,7 @@ from storage.catalog import collections as rows
 from storage.catalog.collections import Collection
 from storage.catalog.link_segments import Kept, Run
 from storage.errors import Conflict
-from storage.model import FQID, Link, Replica
+from storage.model import FQID, Link, Replica, Todo
 from storage.stores import Stores
 
 POINTER = "/add_contents/{}"
@@ -86,9 +86,9 @@ def patch(
     if following is None:
         return _again(stores, FQID.parse(before or ""), request_id)
     links.check(stores, patch.replica, owner, patch.add, pointer=POINTER)
-    row, fresh = _reserve(stores, patch, following, repeatable)
-    if not fresh:
-        return _again(stores, row.fqid, request_id)
+    fqid, row = _reserve(stores, patch, following, repeatable)
+    if row is None:
+        return _again(stores, fqid, request_id)
     follow = collections.complete(stores, row, request_id=request_id)
     return Written(row.fqid, created=True, todo=follow)
 
@@ -122,15 +122,16 @@ def _runs(held: Sequence[Kept], patch: Patch) -> list[Run]:
 
 def _reserve(
     stores: Stores, patch: Patch, following: _Next, repeatable: Repeatable | None
-) -> tuple[Collection, bool]:
-    """The new version's row; or that of the same request's, which ran beside this one."""
+) -> tuple[FQID, Collection | None]:
+    """The new version's name and row; without a row that of the same request's, which ran beside
+    this one."""
     owner = following.parent.owner
     content = following.digest
     with stores.catalog.write() as tx:
         heads.lock(tx, KIND, [patch.patched.uuid])
         before = answered(tx, repeatable)
         if before is not None:
-            return _known(tx, FQID.parse(before)), False
+            return FQID.parse(before), None
         collections.visible(tx, patch.replica, *patch.patched, owner)
         links.still_there(tx, patch.replica, owner, patch.add, pointer=POINTER)
         fqid = _free(tx, patch.patched)
@@ -147,14 +148,7 @@ def _reserve(
             event_id=events.event_id("CREATE", patch.replica, fqid),
             runs=following.runs,
         )
-        return rows.reserve(tx, fresh), True
-
-
-def _known(tx: Tx, fqid: FQID) -> Collection:
-    row = rows.by_fqid(tx, fqid)
-    # Collections are not purged: what was answered once is there.
-    assert row is not None
-    return row
+        return fqid, rows.reserve(tx, fresh)
 
 
 def _free(tx: Tx, patched: FQID) -> FQID:
@@ -169,6 +163,9 @@ def _free(tx: Tx, patched: FQID) -> FQID:
 def _again(stores: Stores, fqid: FQID, request_id: str) -> Written:
     """What was answered before, finished if whoever wrote it has died since."""
     with stores.catalog.read() as tx:
-        row = _known(tx, fqid)
-    follow = () if row.published else collections.complete(stores, row, request_id=request_id)
+        row = rows.by_fqid(tx, fqid)
+    follow: tuple[Todo, ...] = ()
+    # It may be purged by now: it was written nevertheless.
+    if row is not None and not row.published:
+        follow = collections.complete(stores, row, request_id=request_id)
     return Written(fqid, created=False, todo=follow)

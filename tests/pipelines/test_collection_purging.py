@@ -21,6 +21,7 @@ from pipelines import (
 from pipelines.collection_patches import Patch
 from pipelines.collections import NewCollection
 from pipelines.limits import SEGMENT_ENTRIES
+from pipelines.repeating import Repeatable
 from storage import keys
 from storage.catalog import Catalog, purges, todo
 from storage.catalog import collections as rows
@@ -149,6 +150,19 @@ def test_a_step_that_dies_anywhere_is_done_again(stores: Stores, drain: Callable
             assert purges.unfinished(tx, limit=9) == []
         place += 1
     assert place > 15
+
+
+def test_a_patch_that_was_answered_is_answered_again_when_its_collection_is_purged(
+    stores: Stores, drain: Callable[[], int]
+) -> None:
+    first = write(stores)
+    patch = Patch(first, "aws", [], [], "another name", None, None)
+    again = Repeatable(OWNER, "key", collection_patches.digest(patch))
+    written = collection_patches.patch(stores, patch, OWNER, repeatable=again)
+    purge(stores, first.uuid)
+    finish(stores, drain)
+    repeated = collection_patches.patch(stores, patch, OWNER, repeatable=again)
+    assert (repeated.fqid, repeated.created, repeated.todo) == (written.fqid, False, ())
 
 
 def step(stores: Stores, row: Todo) -> None:

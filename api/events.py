@@ -1,21 +1,18 @@
 """Events over HTTP: windows of journals, the live feed, one event's document, replays."""
 
-from collections.abc import Iterator
 from typing import Any
 
 from flask import Response
 
-from api import streaming
 from api.bundles import absolute
+from api.errors import answer
 from api.operation import Answer, Call, Operation, operation, reply
 from api.paging import next_url, paged
+from api.replication import SERVED, served_by
 from api.schemas.common import InReplica, InReplicaQuery
 from api.schemas.events import (
     EventDocument,
     EventList,
-    Feed,
-    FollowEvents,
-    FollowEventsQuery,
     ListEvents,
     ListEventsQuery,
     ReadEvent,
@@ -24,17 +21,16 @@ from api.schemas.events import (
     ReplayBody,
     ReplayWindow,
 )
-from pipelines import events_feed, formats, records, replay, subscriptions, topics
-from pipelines.events_feed import Place, Stream, Window
+from pipelines import events_feed, formats, records, replay, subscriptions
+from pipelines.events_feed import Place, Renumbered, Stream, Window
 from pipelines.formats import version_at
 from storage.catalog.feeds import Numbered
 from storage.catalog.replays import Replay
 from storage.catalog.subscriptions import Subscription
 from storage.errors import Invalid
-from storage.model import FQID
+from storage.model import FQID, Replica
 
 TAG = "events"
-NO_STORE = {"Cache-Control": "no-store"}
 
 
 @operation(
@@ -42,7 +38,10 @@ NO_STORE = {"Cache-Control": "no-store"}
     "/events",
     tag=TAG,
     query=ListEventsQuery,
-    answers={200: Answer("The last page.", EventList), 206: Answer("A page.", EventList)},
+    answers={
+        200: Answer("The last page.", EventList, SERVED),
+        206: Answer("A page.", EventList, SERVED),
+    },
     paged="event_streams",
     about="Journals with events of the window, in the order in which they became known. Behind a"
     " `stream_url`, which honours `Range`, lies the document of each event, one a line; `events`"
@@ -53,10 +52,18 @@ def get_events(call: Call[ListEvents, None]) -> Response:
     query = call.query
     window = _window(query.from_date, query.to_date)
     scope = ("get_events", query.replica, query.from_date or "", query.to_date or "")
-    found, further = events_feed.streams(
-        call.stores, query.replica, window, _place(call, scope), query.per_page
-    )
-    response = reply({"event_streams": [_stream(call, one) for one in found]})
+    place = _place(call, scope)
+    try:
+        found, further = events_feed.streams(
+            call.stores, query.replica, window, place, query.per_page
+        )
+    except Renumbered as error:
+        said = f"{error.detail} Begin again, without a token."
+        return answer(400, error.code, said, {"token": [said]})
+    served = [events_feed.serving(call.stores, one.journal) for one in found]
+    shown = [_stream(call, *each) for each in zip(served, found, strict=True)]
+    instead = next((name for name in served if name != query.replica), query.replica)
+    response = reply({"event_streams": shown}, 200, served_by(query.replica, instead))
     return paged(response, "event_streams", _next(call, scope, further) if further else None)
 
 
@@ -70,18 +77,20 @@ def _window(from_date: str | None, to_date: str | None) -> Window:
 def _place(call: Call[ListEvents, None], scope: tuple[str, ...]) -> Place | None:
     if call.query.token is None:
         return None
-    first, until = call.services.cursors.open(scope, call.query.token, parameter="token")
-    return Place(int(first), int(until))
+    position = call.services.cursors.open(scope, call.query.token, parameter="token")
+    numbering, first, until = position
+    return Place(numbering, int(first), int(until))
 
 
 def _next(call: Call[ListEvents, None], scope: tuple[str, ...], place: Place) -> str:
-    pointer = call.services.cursors.seal(scope, [str(place.first), str(place.until)])
+    position = [place.numbering, str(place.first), str(place.until)]
+    pointer = call.services.cursors.seal(scope, position)
     return next_url(call.request, call.base, {"token": pointer})
 
 
-def _stream(call: Call[ListEvents, None], one: Stream) -> dict[str, Any]:
+def _stream(call: Call[ListEvents, None], bucket: Replica, one: Stream) -> dict[str, Any]:
     expires_s = call.services.settings.signed_url_s
-    url = events_feed.stream_url(call.stores, one.journal, expires_s=expires_s)
+    url = events_feed.stream_url(call.stores, bucket, one.journal, expires_s=expires_s)
     return {
         "journal_id": one.journal.key.name,
         "from_date": version_at(one.events[0].seq_us),
@@ -101,75 +110,6 @@ def _journalled(numbered: Numbered) -> dict[str, Any]:
         "offset": numbered.offset,
         "size": numbered.size,
     }
-
-
-@operation(
-    "GET",
-    "/events/feed",
-    tag=TAG,
-    query=FollowEventsQuery,
-    answers={200: Answer("What is new; empty when nothing was in time.", Feed)},
-    errors=(503,),
-    about="Waits for something new, for as long as the header `Prefer: wait=<seconds>` says. With"
-    " `Accept: text/event-stream` a stream of Server-Sent Events: the id of each is the cursor"
-    " after it, and the header `Last-Event-ID` wins over `after`; a stream ends after a while, to"
-    " be asked for again. Every event comes once, in order, whoever is restarted meanwhile.",
-)
-def get_events_feed(call: Call[FollowEvents, None]) -> Response:
-    """Follow what happens."""
-    if call.request.accept_mimetypes.best_match(["application/json", streaming.MIMETYPE]) == (
-        streaming.MIMETYPE
-    ):
-        return _streamed(call)
-    query, after = call.query, _after(call, call.query.after)
-    found = call.services.waiting.until(
-        lambda: events_feed.since(call.stores, query.replica, after, query.per_page),
-        bool,
-        topics=[topics.EVENTS],
-        within_s=call.wait_s(call.services.settings.wait_s),
-    )
-    cursor = _cursor(call, found[-1].seq if found else after)
-    return reply({"events": [_told(call, one) for one in found], "cursor": cursor}, 200, NO_STORE)
-
-
-def _scope(call: Call[FollowEvents, None]) -> tuple[str, ...]:
-    return "get_events_feed", call.query.replica
-
-
-def _cursor(call: Call[FollowEvents, None], seq: int) -> str:
-    return call.services.cursors.seal(_scope(call), [str(seq)])
-
-
-def _after(call: Call[FollowEvents, None], pointer: str | None) -> int:
-    """The number that a cursor stands for."""
-    if pointer is None:
-        return events_feed.newest(call.stores, call.query.replica)
-    if not pointer:
-        return 0
-    return int(call.services.cursors.open(_scope(call), pointer, parameter="after")[0])
-
-
-def _told(call: Call[FollowEvents, None], numbered: Numbered) -> dict[str, Any]:
-    told = events_feed.shown(numbered)
-    asked = f"version={told['bundle_version']}&replica={told['replica']}"
-    return told | {"bundle_url": f"{call.base}/v1/bundles/{told['bundle_uuid']}?{asked}"}
-
-
-def _streamed(call: Call[FollowEvents, None]) -> Response:
-    query, settings = call.query, call.services.settings
-    after = _after(call, call.request.headers.get("Last-Event-ID") or query.after)
-
-    def since(seq: int) -> Iterator[streaming.Message]:
-        for one in events_feed.since(call.stores, query.replica, seq, query.per_page):
-            yield streaming.Message(one.seq, _cursor(call, one.seq), _told(call, one))
-
-    return call.services.streams.respond(
-        since,
-        start=streaming.Message(after, _cursor(call, after), None),
-        topic=topics.EVENTS,
-        life_s=settings.feed_life_s,
-        heartbeat_s=settings.feed_heartbeat_s,
-    )
 
 
 @operation(
@@ -247,7 +187,6 @@ def _replay(one: Replay) -> dict[str, Any]:
 
 OPERATIONS: tuple[Operation, ...] = (
     get_events,
-    get_events_feed,
     get_event,
     replay_subscription,
     get_replay,

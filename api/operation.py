@@ -72,6 +72,11 @@ class Call(Generic[Q, B]):
         """What the request says about waiting."""
         return preference(self.request.headers.get("Prefer"))
 
+    @property
+    def headed(self) -> bool:
+        """Whether only the headers of the answer are asked for."""
+        return self.request.method == "HEAD"
+
     def wait_s(self, default_s: float) -> float:
         """How long this request may wait for work."""
         cap_s = self.services.settings.wait_cap_s

@@ -12,7 +12,7 @@ import orjson
 from pipelines import placing
 from pipelines.formats import new_uuid
 from storage import keys
-from storage.catalog import epochs, heads, switches
+from storage.catalog import epochs, feeds, heads, switches
 from storage.errors import Unavailable
 from storage.model import REPLICAS, Replica
 from storage.stores import Stores
@@ -120,7 +120,10 @@ def _tidy(stores: Stores, newest: str) -> None:
 
 
 def overrule(stores: Stores) -> str:
-    """Begin an epoch that is later than any mark, and let writers in again."""
+    """Begin an epoch that is later than any mark, and let writers in again. Events are numbered
+    anew from here on, and readers of feeds are told so: what the catalog forgot may come again."""
+    with stores.catalog.write() as tx:
+        feeds.renumber(tx, new_uuid())
     last = max(
         (_number(name) for replica in REPLICAS for name in marks(stores, replica)), default=0
     )

@@ -32,11 +32,16 @@ def serving_file(stores: Stores, replica: Replica, located: Located) -> Replica 
     return _standing_in(stores, "file", replica, located.file.fqid) or here
 
 
+def instead_of(stores: Stores, replica: Replica) -> Replica | None:
+    """The other replica while the bucket of this one is down, and its own is not."""
+    instead, down = other(replica), stores.availability.is_down
+    return instead if down(f"bucket.{replica}") and not down(f"bucket.{instead}") else None
+
+
 def _standing_in(stores: Stores, kind: str, replica: Replica, fqid: FQID) -> Replica | None:
     """The other replica when this one is down, and the other is not and has the version."""
-    instead = other(replica)
-    down = stores.availability.is_down
-    if not down(f"bucket.{replica}") or down(f"bucket.{instead}"):
+    instead = instead_of(stores, replica)
+    if instead is None:
         return None
     with stores.catalog.read() as tx:
         found = visibility.find(tx, kind, instead, fqid)

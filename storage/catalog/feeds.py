@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Row, text
 
-from storage.catalog import bulk, events
+from storage.catalog import bulk, events, switches
 from storage.catalog.engine import Tx, sql
 from storage.model import FQID, REPLICAS, Event, EventType, Replica
 
@@ -78,6 +78,29 @@ def purged(tx: Tx, fqids: Collection[FQID]) -> set[FQID]:
     found = tx.execute(text(f"SELECT e.id FROM {source} {one}"), parameters)
     return {ends[ident] for ident in found.scalars()}
 
+
+NUMBERING = "numbering"
+"""Row of `meta`: since which restoration numbers are given as they are; not there until one."""
+
+
+def numbering(tx: Tx) -> str:
+    """The name of the present numbering. Under another one the same numbers may have been given to
+    other events."""
+    return switches.value(tx, NUMBERING) or ""
+
+
+def renumber(tx: Tx, name: str) -> None:
+    """Whatever number is given from now on, another catalog may have given to another event."""
+    switches.put(tx, NUMBERING, name)
+
+
+def time_of(tx: Tx, replica: Replica, seq: int) -> int:
+    """When a number was given; 0 for the place before the first one."""
+    found = tx.execute(_TIME, {"replica": replica, "seq": seq}).scalar_one_or_none()
+    return int(found or 0)
+
+
+_TIME = sql("SELECT seq_us FROM events WHERE replica = :replica AND seq = :seq")
 
 TYPES: tuple[EventType, ...] = ("CREATE", "TOMBSTONE", "DELETE")
 

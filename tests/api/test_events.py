@@ -1,17 +1,23 @@
 """Events over HTTP: windows, streams of bytes behind signed URLs, the live feed, replays."""
 
 import json
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from pipelines import journals
-from pipelines.events_feed import newest
+from api.app import create_app
+from pipelines import epochs, journals
+from pipelines.events_feed import latest
+from storage.availability import Availability
 from storage.catalog import events as rows
+from storage.catalog import switches
 from storage.model import FQID
 from storage.stores import Stores
 from tests.api.builders import ADMIN, INGEST, VERSION, Depositor, uuid_of
+from tests.api.conftest import verify
 
 
 @pytest.fixture
@@ -273,7 +279,7 @@ def test_a_deleted_subscriptions_replay_ends(client, depositor, stores, happened
     client.delete(f"/v1/subscriptions/{mine}?replica=aws", headers=INGEST)
     assert depositor.drain()
     assert depositor.drain() == 0
-    assert newest(stores, "aws") == 1
+    assert latest(stores, "aws").seq == 1
 
 
 def test_the_document_of_an_event_is_that_of_the_bundle(client, depositor) -> None:
@@ -330,3 +336,88 @@ def test_a_replay_that_goes_on_says_how_much_is_left(client, depositor, happened
     assert client.get(path, headers=INGEST).json == expected
     assert client.get(path.replace("aws", "gcp"), headers=INGEST).status_code == 404
     assert client.get(path).status_code == 401
+
+
+def test_a_walk_says_that_the_catalog_was_restored(client, depositor, stores, happened) -> None:
+    for number in (1, 2):
+        depositor.bundle(number)
+        happened()
+    link = client.get("/v1/events?replica=aws").headers["Link"]
+    url = link.partition(">")[0].removeprefix("<")
+    epochs.overrule(stores)
+    refused = client.get(url)
+    assert (refused.status_code, refused.json["code"]) == (400, "illegal_token")
+    assert "restored" in refused.json["detail"]
+    assert list(refused.json["errors"]) == ["token"]
+    assert len(listed(client)) == 2
+
+
+def test_streams_lead_to_the_other_bucket_while_theirs_is_down(
+    settings, stores, chains, client, depositor, happened
+) -> None:
+    depositor.bundle(1)
+    happened()
+    (usual,) = listed(client)
+    parts = Availability({"bucket.aws": lambda: 1 / 0}, start=lambda _work: None)
+    for _ in range(2):
+        parts.failed("bucket.aws")
+    own = replace(stores, availability=parts)
+    lame = create_app(settings, own, chains=chains, verify=verify).test_client()
+    answer = lame.get("/v1/events?replica=aws")
+    (now,) = answer.json["event_streams"]
+    assert answer.headers["X-STORE-SERVED-BY"] == "gcp"
+    assert "/objects/aws/" in usual["stream_url"]
+    assert "/objects/gcp/" in now["stream_url"]
+    assert client.get(now["stream_url"]).data == client.get(usual["stream_url"]).data
+    assert {**now, "stream_url": ""} == {**usual, "stream_url": ""}
+    assert "X-STORE-SERVED-BY" not in lame.get("/v1/events?replica=gcp").headers
+
+
+def test_the_feed_goes_on_behind_a_restored_catalog_and_says_so(
+    client, depositor, stores, happened
+) -> None:
+    first, second = depositor.bundle(1), depositor.bundle(2)
+    happened()
+    cursor = client.get("/v1/events/feed?replica=aws&after=&per_page=2").json["cursor"]
+    with stores.catalog.write() as tx:
+        # As a catalog knows it that is older than the second event.
+        tx.exec_driver_sql("UPDATE events SET seq = NULL, seq_us = NULL WHERE seq > 1")
+        tx.exec_driver_sql("DELETE FROM journals")
+        switches.put(tx, switches.IN_DOUBT, "restored")
+    url = f"/v1/events/feed?replica=aws&after={cursor}&per_page=7"
+    for sent in ({}, {"Accept": "text/event-stream"}):
+        waits = client.get(url, headers=sent)
+        assert (waits.status_code, waits.json["code"]) == (503, "service_unavailable")
+        assert int(waits.headers["Retry-After"]) > 0
+    epochs.overrule(stores)
+    third = depositor.bundle(3)
+    happened()
+    streamed = {"Accept": "text/event-stream", "Last-Event-ID": cursor}
+    for sent in ({}, streamed):
+        refused = client.get(url, headers=sent)
+        assert (refused.status_code, refused.json["code"]) == (400, "illegal_token")
+        assert "event_id" in refused.json["detail"]
+        link = refused.headers["Link"]
+        assert link.endswith('; rel="next"')
+        assert "per_page=7" in link
+        again = client.get(link.partition(">")[0].removeprefix("<"))
+        assert again.status_code == 200
+        told = [one["bundle_uuid"] for one in again.json["events"]]
+        assert set(told) >= {second, third}
+        assert len(told) == len(set(told))
+    assert first not in told or len(told) == 3
+
+
+@pytest.mark.parametrize("accept", ["application/json", "text/event-stream"])
+def test_head_of_the_feed_does_not_wait(settings, stores, chains, accept) -> None:
+    patient = replace(settings, wait_s=30.0, feed_life_s=30.0)
+    client = create_app(patient, stores, chains=chains, verify=verify).test_client()
+    began = time.monotonic()
+    for sent in ({}, {"Prefer": "wait=30"}):
+        headed = client.head("/v1/events/feed?replica=aws", headers={"Accept": accept, **sent})
+        assert (headed.status_code, headed.data) == (200, b"")
+        assert headed.mimetype == accept
+        assert headed.headers["Cache-Control"] == "no-store"
+    assert time.monotonic() - began < 10
+    refused = client.head("/v1/events/feed?replica=aws&after=x", headers={"Accept": accept})
+    assert refused.status_code == 400

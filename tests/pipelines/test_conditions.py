@@ -117,6 +117,10 @@ NO_NUMBER = "array or boolean or null or object or string"
         ("a[?b == 'x'] | [@]", [{("a", "there")}]),
         ("a[?b == 'x'] && c == 'y'",
          [{("a", "there")}, {("a", ELEMENT, "b", "x")}, {("c", "y"), ("a", ELEMENT, "unknown")}]),
+        # What is done with each element may fail as well as what it is chosen by.
+        ("a[?b == 'x'].[d > `1`] && c == 'y'",
+         [{("a", "there")}, {("a", ELEMENT, "b", "x")},
+          {("c", "y"), ("a", ELEMENT, "unknown"), ("a", ELEMENT, "d", NO_TEXT)}]),
         ("a[?b == 'x'] || c == 'y'", [{("a", ELEMENT, "b", "x"), ("c", "y")}]),
     ],
 )  # fmt: skip

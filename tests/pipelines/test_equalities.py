@@ -75,6 +75,7 @@ OF_FILES = [
     "sum(files[].n) > `{}` && length(files[?n > `{}`]) > `3`",
     "files[?n > `3`] && other == 'o{}'",
     "sort_by(files, &name)[0].n == `{}`",
+    "files[?n == `{}`].tags[?contains(@, 'x')] && files[?type(name) == 'string' && n > `{}`]",
 ]
 
 
@@ -82,7 +83,7 @@ OF_FILES = [
 def test_what_is_decided_would_have_had_its_steps(steps: int) -> None:
     asked = subscriptions(form.format(n, n) for form in OF_FILES for n in (-1, 5, 100, 10_000))
     questions = Questions(asked)
-    for size in (0, 1, 3, 10, 30, 60, 2_000):
+    for size in (0, 1, 3, 10, 30, 60, 300, 2_000):
         document = {"files": [FILES[n % 60] for n in range(size)], "other": "o5"}
         seen = document | {"event_type": "CREATE"}
         plain = {each.id: by_us(each.query or "", seen, steps) for each in asked}

@@ -99,7 +99,9 @@ def test_a_purge_is_ordered_and_status_shows_how_far_it_is(home: Path, bundle: F
 
 
 @pytest.mark.parametrize(
-    ("name", "told"), [("nonsense", "UUID"), (f"{new_uuid()}.yesterday", "ersion")]
+    ("name", "told"),
+    [("nonsense", "UUID"), (f"{new_uuid()}.yesterday", "ersion")],
+    ids=["uuid", "version"],
 )
 def test_a_name_that_is_none_is_refused(home: Path, name: str, told: str) -> None:
     refused = typed("purge", name, "--reason", "r")

@@ -122,7 +122,7 @@ def test_a_backup_is_readable_by_its_owner_only_and_leaves_no_draft(home: Path) 
     assert list(home.glob(".b.*")) == []
 
 
-@pytest.mark.parametrize("data", [b"hello", gzip.compress(b"{}\n")])
+@pytest.mark.parametrize("data", [b"hello", gzip.compress(b"{}\n")], ids=["text", "empty"])
 def test_a_file_that_is_no_backup_is_refused(data: bytes, home: Path) -> None:
     path = home / "wrong"
     path.write_bytes(data)

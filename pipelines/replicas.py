@@ -5,6 +5,7 @@ tombstone, stays as it is. When neither serves, the answer is that of the replic
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from pipelines.files import Located
 from storage.catalog import visibility
@@ -52,6 +53,13 @@ def search(
     stores: Stores, replica: Replica, ask: Callable[[SearchIndex], SearchPage]
 ) -> tuple[Replica, SearchPage]:
     """Ask a replica's index, or the other one's while it does not answer; says whose it was."""
+    served, page = _asked(stores, replica, ask)
+    return served, _seen(stores, served, page)
+
+
+def _asked(
+    stores: Stores, replica: Replica, ask: Callable[[SearchIndex], SearchPage]
+) -> tuple[Replica, SearchPage]:
     first, second = replica, other(replica)
     if stores.availability.is_down(f"search.{first}"):
         first, second = second, first
@@ -62,3 +70,12 @@ def search(
         if stores.availability.is_down(f"search.{second}"):
             raise
     return second, ask(stores.search[second])
+
+
+def _seen(stores: Stores, replica: Replica, page: SearchPage) -> SearchPage:
+    """Without what was withdrawn and is not yet so in the index."""
+    named = [FQID(hit.uuid, hit.version) for hit in page.hits]
+    with stores.catalog.read() as tx:
+        seen = visibility.among(tx, "bundle", replica, named)
+    hits = [hit for hit, fqid in zip(page.hits, named, strict=True) if fqid in seen]
+    return replace(page, hits=hits, total=page.total - (len(named) - len(hits)))

@@ -1,7 +1,10 @@
 """What readers see, and which bucket has which record: two narrow tables, ranges of their keys."""
 
+from collections.abc import Collection
+
 from sqlalchemy import delete, select, tuple_
 
+from storage.catalog import bulk
 from storage.catalog.engine import Tx, execute_now, sql
 from storage.catalog.schema import presence, visible
 from storage.model import FQID, REPLICAS, Replica
@@ -46,6 +49,24 @@ def find(tx: Tx, kind: str, replica: Replica, fqid: FQID) -> int | None:
         visible.c.version == fqid.version,
     )
     return tx.execute(query).scalar_one_or_none()
+
+
+def among(tx: Tx, kind: str, replica: Replica, fqids: Collection[FQID]) -> set[FQID]:
+    """Those of these versions that readers of that replica see; one query."""
+    order = sorted(fqids)
+    columns: bulk.Columns = {
+        "uuid": ("text", [fqid.uuid for fqid in order]),
+        "version": ("text", [fqid.version for fqid in order]),
+    }
+    source, parameters = bulk.derived(tx, "wanted", columns)
+    same = (
+        "v.kind = :kind AND v.replica = :replica"
+        " AND v.uuid = wanted.uuid AND v.version = wanted.version"
+    )
+    found = bulk.one_each(tx, "visible", "v", same)
+    statement = sql(f"SELECT v.uuid, v.version FROM {source} {found}")
+    rows = tx.execute(statement, {**parameters, "kind": kind, "replica": replica})
+    return {FQID(row.uuid, row.version) for row in rows}
 
 
 def listing(

@@ -69,6 +69,16 @@ def test_a_pointer_belongs_to_its_query(found) -> None:
     assert found({}, path=path.replace("aws", "gcp")).status_code == 400
 
 
+def test_a_withdrawn_bundle_is_not_found_before_the_index_knows(found, client) -> None:
+    path = f"/v1/bundles/{uuid_of(3)}?replica=gcp"
+    gone = client.delete(path, json={"reason": "x"}, headers={"Authorization": "Bearer ingest"})
+    assert gone.status_code == 200
+    for replica in ("aws", "gcp"):
+        answer = found({}, path=f"/v1/search?replica={replica}").json
+        shown = [one["bundle_fqid"].partition(".")[0] for one in answer["results"]]
+        assert (shown, answer["total_hits"]) == ([uuid_of(2), uuid_of(1)], 2)
+
+
 def test_tombstoned_bundles_vanish(found, client, drain) -> None:
     path = f"/v1/bundles/{uuid_of(2)}?replica=aws"
     client.delete(path, json={"reason": "x"}, headers={"Authorization": "Bearer ingest"})

@@ -84,6 +84,10 @@ def _look_up_by_index(catalog: Catalog) -> None:
             lambda tx: files.lookup(tx, "aws", wanted),
             ("pk_visible on visible", "pk_files on files", "pk_blobs on blobs"),
         ),
+        "hits of a search": (
+            lambda tx: visibility.among(tx, "file", "aws", wanted[:500]),
+            ("pk_visible on visible",),
+        ),
         "links": (
             lambda tx: collections.seen(tx, ["aws"], "o", [("file", key) for key in wanted]),
             ("pk_visible on visible",),

@@ -1,0 +1,212 @@
+"""Every example of the pages for readers: typed, run or loaded as a reader would, or excused here."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from openapi_schema_validator import OAS30Validator
+
+from api.definition import definition
+from api.operation import Operation
+from api.operations import OPERATIONS
+from auth.access import NEEDS, Need
+from ops.demo.stage import Stage, running
+from ops.procfile import ROOT
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+TYPED = ("docs/api.md", "docs/operations.md")
+"""Pages whose shell commands are typed, one block after the other, while a store runs; those of
+README.md are by `tests/ops/test_whole_store.py`."""
+
+EXCUSED: Mapping[str, str] = {
+    # Of README.md
+    "make demo": "makes its own virtual environment; the demonstration has tests of its own",
+    "make run": "makes its own virtual environment; the store it starts is the one of these tests",
+    # Of docs/operations.md
+    'pg_dump --format custom --file catalog.dump "$DATABASE"': "wants a PostgreSQL server",
+    # Of docs/deployment.md, which says itself what of it was never run
+    "cp .env.example .env": "fills a checkout; compose.yaml is held by tests/ops/test_deployment.py",
+    "docker compose up -d --build": "wants Docker",
+    "docker compose exec api python -m ops token": "wants Docker",
+    "cd /srv/store": "wants a machine of its own",
+    "python3.11 -m venv /opt/store": "writes to /opt and downloads",
+    "install -D -m 600 /dev/null /etc/store/environment": "writes to /etc",
+    "useradd --system": "makes a user of the system",
+    "systemd-run --pipe --wait": "wants systemd",
+    "-p EnvironmentFile=/etc/store/environment": "the line before goes on",
+    "systemctl enable --now": "wants systemd",
+}
+"""Lines that no bare machine can run, by their beginnings, and why."""
+
+ELSEWHERE: Mapping[str, str] = {
+    "def follow": "tests/api/test_feed.py",
+    "def by_standard_webhooks": "tests/pipelines/test_signatures.py",
+}
+"""Programs, by what is in them, and the test that runs each."""
+
+INDEXED = """for _ in {1..200}; do
+  if curl -sS -d '{"es_query": {}}' -H "$J" "$API/search?replica=aws" | grep -q "$U"; then break; fi
+  sleep 0.1
+done;"""
+"""What is typed where a reader sleeps for two seconds: a busy machine takes its time to index."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """One fenced block of a page."""
+
+    page: str
+    language: str
+    text: str
+
+    @property
+    def lines(self) -> list[str]:
+        """Its lines without empty ones."""
+        return [line for line in self.text.splitlines() if line.strip()]
+
+
+def examples() -> Iterator[Example]:
+    for page in PAGES:
+        for language, text in FENCE.findall(page.read_text(encoding="utf-8")):
+            yield Example(str(page.relative_to(ROOT)), language, text)
+
+
+def excused(line: str) -> bool:
+    return any(line.strip().startswith(beginning) for beginning in EXCUSED)
+
+
+def typed(page: str) -> str:
+    """All commands of a page, but for those that are excused."""
+    shown = (one for one in examples() if one.page == page and one.language == "sh")
+    return "\n".join(line for one in shown for line in one.lines if not excused(line))
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    with running(tmp_path_factory.mktemp("store"), {}) as found:
+        yield found
+
+
+def run(script: str, stage: Stage, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Type it where the store of these tests is the one that `make run` keeps."""
+    script = script.replace("http://127.0.0.1:8000", stage.api)
+    script = script.replace(".store-home", str(stage.home))
+    script = script.replace("sleep 2;", INDEXED)
+    # A reader sees a refusal; here it ends the script.
+    script = f'curl() {{ command curl --fail-with-body "$@"; }}\n{script}'
+    folders = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=folder,
+        env={
+            "PATH": folders,
+            "PYTHONPATH": str(ROOT),
+            "STORE_HOME": str(stage.home),
+            "STORE_PORT": stage.api.rpartition(":")[2],
+            "NO_PROXY": "127.0.0.1",
+            "no_proxy": "127.0.0.1",
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@pytest.mark.skipif(not shutil.which("curl"), reason="examples are typed with curl")
+def test_the_commands_of_the_page_of_the_api_work_as_they_are_printed(
+    stage: Stage, tmp_path: Path
+) -> None:
+    done = run(typed("docs/api.md"), stage, tmp_path)
+    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr}"
+    assert re.findall(r'"total_hits":(.)', done.stdout) == ["1"], done.stdout[2000:9000]
+
+
+def test_what_is_kept_every_night_is_kept_as_it_is_printed(stage: Stage, tmp_path: Path) -> None:
+    done = run(typed("docs/operations.md"), stage, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert list(tmp_path.glob("store-*.backup"))
+
+
+def test_every_example_is_run_loaded_or_excused() -> None:
+    for one in examples():
+        if one.language == "sh":
+            done = one.page in (*TYPED, "README.md") or all(map(excused, one.lines))
+            assert done, f"{one.page}: {one.text}"
+        elif one.language == "python":
+            assert any(mark in one.text for mark in ELSEWHERE), f"{one.page}: {one.text}"
+        elif one.language == "json":
+            assert any(fits(one) for fits in (_is_a_problem, _is_a_policy)), one.text
+        else:
+            assert one.language in ("", "mermaid"), f"{one.page}: ```{one.language}"
+            assert not re.search(r"^(curl|make|python|\.venv)\b", one.text, re.MULTILINE)
+
+
+def _is_a_problem(one: Example) -> bool:
+    document = definition(OPERATIONS, server="http://localhost/v1", openid_url="http://localhost")
+    return OAS30Validator(document["components"]["schemas"]["Problem"]).is_valid(
+        json.loads(one.text)
+    )
+
+
+def _is_a_policy(one: Example) -> bool:
+    """One of Amazon's."""
+    policy = json.loads(one.text)
+    statements = policy.get("Statement", [])
+    return policy.get("Version") == "2012-10-17" and all(
+        one.keys() == {"Effect", "Action", "Resource"} for one in statements
+    )
+
+
+def test_no_excuse_is_left_over() -> None:
+    lines = [line.strip() for one in examples() for line in one.lines]
+    assert [one for one in EXCUSED if not any(line.startswith(one) for line in lines)] == []
+
+
+@pytest.mark.parametrize(("mark", "test"), ELSEWHERE.items())
+def test_programs_are_run_by_the_tests_that_are_named(mark: str, test: str) -> None:
+    text = (ROOT / test).read_text(encoding="utf-8")
+    assert mark in text
+    assert "exec(" in text
+
+
+def test_the_page_of_the_api_has_every_operation_and_what_it_wants() -> None:
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| `([A-Z]+ /[^`]*)` \|([^|\n]*)\|$", page, re.MULTILINE)
+    shown = {name: (request, wants.strip()) for name, request, wants in rows}
+    assert shown == {
+        one.name: (f"{one.method} {one.path}", WANTED[NEEDS[one.name]]) for one in OPERATIONS
+    }
+
+
+WANTED = {
+    Need.OPEN: "",
+    Need.AUTHENTICATED: "yes",
+    Need.SUBSCRIBE: "of an authorized domain",
+    Need.INGEST: "of those who may ingest",
+}
+
+
+def test_every_operation_is_used_in_the_page_of_the_api() -> None:
+    commands = re.sub(r"\$\{?\w+(:\d:\d})?", "", typed("docs/api.md"))
+    lines = commands.splitlines()
+    assert [one.name for one in OPERATIONS if not any(_uses(line, one) for line in lines)] == [
+        # It is shown in the text: whether there is one depends on how quick the store was.
+        "get_task"
+    ]
+
+
+def _uses(line: str, operation: Operation) -> bool:
+    path = re.sub(r"{\w+}", '[^/?" ]*', operation.path)
+    method = operation.method
+    flag = {"GET": r"curl(?!.* -X )(?!.*--head)", "HEAD": "--head"}.get(method, f"-X {method}")
+    flag = r"curl(?!.* -X )" if operation.name == "post_search" else flag
+    return bool(re.search(flag, line) and re.search(rf"{path}(?=[?\" ]|$)", line))

@@ -55,7 +55,7 @@ check: $(DEV_READY) ## Check format, lint, types and architecture
 	$(BIN)/python -m pytest -p no:randomly tests/test_architecture.py tests/test_docs.py
 
 .PHONY: drill
-drill: $(DEV_READY) ## Kill processes, hurt engines while bundles are deposited (SEED=<n>)
+drill: $(DEV_READY) ## Fuzz the definition, kill processes, hurt engines while bundles are deposited (SEED=<n>)
 	$(BIN)/python -m tests.drill.matching $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m tests.drill.fuzz $(if $(SEED),--seed $(SEED))
 	$(BIN)/python -m tests.drill $(if $(SEED),--seed $(SEED))

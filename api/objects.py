@@ -11,6 +11,8 @@ from typing import BinaryIO
 from flask import Flask, Response, g, request
 
 from api.errors import answer
+from api.services import Services
+from api.throttle import throttle
 from storage.blobs.local import LocalBlobs
 from storage.errors import NotFound
 from storage.protocols import BLOCK, DEFAULT_TYPE
@@ -26,13 +28,15 @@ SAFE = {
 }
 
 
-def register_objects(app: Flask, stores: Stores) -> None:
+def register_objects(app: Flask, services: Services) -> None:
     """Serve the signed URLs of those buckets that are folders."""
-    folders = served(stores)
+    folders = served(services.stores)
 
     @app.get("/v1/objects/<bucket>/<path:key>", endpoint="get_object")
     def get_object(bucket: str, key: str) -> Response:
         g.operation = "get_object"
+        # Whoever has the URL may ask, and is known by nothing but an address.
+        throttle(services.stores.rates, services.settings, request, None)
         if bucket not in folders:
             raise NotFound("There is no such bucket.")
         return _object(folders[bucket], key)

@@ -1,9 +1,10 @@
 """Which engines answer, as far as this process knows: a breaker for each part of the store.
 
-Nobody waits for it. A question is answered from what is known; when that is old, one thread asks
-the engine meanwhile. A part is down after two failures in a row, or while a probe is silent for too
-long, and up again after one success. Parts whose use shows by itself whether they answer need not
-be `watched`: they are asked only after a failure.
+A question is answered from what is known; when that is old, one thread asks the engine, and of all
+requests only the one that found it old waits a moment for the answer. So a store that nobody asked
+anything for a while does not answer from what it knew long ago. A part is down after two failures
+in a row, or while a probe is silent for too long, and up again after one success. Parts whose use
+shows by itself whether they answer need not be `watched`: they are asked only after a failure.
 """
 
 import logging
@@ -21,6 +22,8 @@ DOUBTED_S: Final = 0.5
 """The same once it failed: a second look decides."""
 SILENT_S: Final = 3.0
 """A probe that takes longer is a failure, whatever becomes of it."""
+PATIENCE_S: Final = 0.25
+"""So long whoever has an engine asked waits for its answer."""
 OPENS_AT: Final = 2
 """Failures in a row that make a part down."""
 
@@ -71,7 +74,10 @@ class Availability:
             if ask:
                 part.asked_at = now
         if ask:
-            self._start(lambda: self._ask(name, part))
+            answered = threading.Event()
+            self._start(lambda: self._ask(name, part, answered))
+            # What is used without being watched tells sooner by itself.
+            answered.wait(PATIENCE_S if part.watched else 0)
         with self._lock:
             silent = part.asked_at is not None and now - part.asked_at >= SILENT_S
             return silent or part.failures >= OPENS_AT
@@ -81,17 +87,19 @@ class Availability:
         if name in self._parts:
             self._learn(name, self._parts[name], well=False)
 
-    def _ask(self, name: str, part: _Part) -> None:
+    def _ask(self, name: str, part: _Part, answered: threading.Event) -> None:
+        """Look, and at once look again if that is the first failure."""
         well = False
         try:
-            part.probe()
-            well = True
-        except Exception as error:
-            log.info("%s does not answer: %s", name, error)
+            well = _probed(name, part)
+            if not well and not part.failures:
+                self._learn(name, part, well=False)
+                well = _probed(name, part)
         finally:
             with self._lock:
                 part.asked_at = None
             self._learn(name, part, well=well)
+            answered.set()
 
     def _learn(self, name: str, part: _Part, *, well: bool) -> None:
         with self._lock:
@@ -101,6 +109,15 @@ class Availability:
             down = part.failures >= OPENS_AT
         if down != before:
             log.warning("%s is %s", name, "down" if down else "up again")
+
+
+def _probed(name: str, part: _Part) -> bool:
+    try:
+        part.probe()
+    except Exception as error:
+        log.info("%s does not answer: %s", name, error)
+        return False
+    return True
 
 
 def _is_worth_asking(part: _Part, now: float) -> bool:

@@ -6,8 +6,8 @@ from flask import Flask
 
 from api.authservice.definition import definition
 from api.authservice.views import OPERATIONS, Service, register_views
-from api.errors import register_errors
-from api.problems import new_request_id, number_requests
+from api.conventions import register_conventions, uncounted
+from api.problems import new_request_id
 from auth.keys import KeyFile
 from config.settings import Settings
 
@@ -20,8 +20,9 @@ def create_auth_app(
     keys.read()
     app = Flask(__name__, static_folder=None)
     app.url_map.strict_slashes = False
+    register_conventions(
+        app, origins=settings.cors_origins, request_ids=request_ids, count=uncounted
+    )
     service = Service(settings.auth_url, keys, definition(settings.auth_url, OPERATIONS))
     register_views(app, service)
-    register_errors(app)
-    number_requests(app, request_ids)
     return app

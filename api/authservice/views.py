@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from flask import Flask, Response, jsonify, render_template_string
+from flask import Flask, Response, g, jsonify, render_template_string, request
 
 from api.authservice.definition import Operation
 from api.authservice.schemas import Discovery, Health, KeySet
+from api.conditional import conditional
 from api.errors import RETRY_AFTER_S
 from auth.keys import KeyFile
 from storage.errors import Unavailable
@@ -63,9 +64,19 @@ def register_views(app: Flask, service: Service) -> None:
     for operation in OPERATIONS:
         # Flask takes no dot in the name of an end point.
         name = operation.operation_id.replace(".", "_")
-        view = partial(views[operation.operation_id], service)
+        view = _conditional(operation.operation_id, partial(views[operation.operation_id], service))
         app.add_url_rule(operation.path, name, view, methods=["GET"])
     app.add_url_rule("/", "page", partial(page, service), methods=["GET"])
+
+
+def _conditional(name: str, view: Callable[[], Response]) -> Callable[[], Response]:
+    """The view, for those who have its answer already."""
+
+    def answered() -> Response:
+        g.operation = name
+        return conditional(request, view(), private=False)
+
+    return answered
 
 
 def discovery(service: Service) -> Response:
@@ -113,7 +124,6 @@ def page(service: Service) -> Response:
     """A page for the person who opens the service's address."""
     text = render_template_string(PAGE, issuer=service.issuer, operations=OPERATIONS)
     response = Response(text, content_type="text/html; charset=utf-8")
-    response.headers["X-Content-Type-Options"] = "nosniff"
     response.headers["Content-Security-Policy"] = "default-src 'none'; frame-ancestors 'none'"
     return response
 

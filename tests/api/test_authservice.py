@@ -1,4 +1,6 @@
+import gzip
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -148,3 +150,63 @@ def test_the_page_runs_no_script(client: FlaskClient) -> None:
     assert response.content_type.startswith("text/html")
     assert "default-src 'none'" in response.headers["Content-Security-Policy"]
     assert BASE in response.text
+
+
+def test_head_is_get_without_its_body(client: FlaskClient) -> None:
+    for path in PATHS:
+        got, headed = client.get(path), client.head(path)
+        assert (headed.status_code, headed.data) == (200, b"")
+        assert set(headed.headers.keys()) == set(got.headers.keys())
+        assert headed.headers["Content-Length"] == str(len(got.data))
+
+
+def test_who_has_an_answer_already_is_told_so(client: FlaskClient, settings: Settings) -> None:
+    for path in PATHS[1:]:
+        first = client.get(path)
+        tag = first.headers["ETag"]
+        again = client.get(path, headers={"If-None-Match": tag})
+        assert (again.status_code, again.data) == (304, b"")
+        assert again.headers["Cache-Control"] == first.headers["Cache-Control"]
+    tag = client.get("/.well-known/jwks.json").headers["ETag"]
+    rotate(settings.home, "ES256")
+    fresh = client.get("/.well-known/jwks.json", headers={"If-None-Match": tag})
+    assert fresh.status_code == 200
+
+
+def test_long_answers_are_compressed_for_those_who_take_it(client: FlaskClient) -> None:
+    plain = client.get("/swagger.json")
+    packed = client.get("/swagger.json", headers={"Accept-Encoding": "gzip"})
+    assert packed.headers["Content-Encoding"] == "gzip"
+    assert gzip.decompress(packed.data) == plain.data
+    assert "Accept-Encoding" in plain.headers["Vary"]
+
+
+def test_pages_of_the_origins_that_are_named_are_let_in(settings: Settings) -> None:
+    asked = {"Origin": "https://portal.example"}
+    closed = create_auth_app(settings).test_client()
+    assert "Access-Control-Allow-Origin" not in closed.get("/health", headers=asked).headers
+    own = create_auth_app(replace(settings, cors_origins=("https://portal.example",)))
+    client = own.test_client()
+    for path in (*PATHS, "/absent"):
+        answer = client.get(path, headers=asked)
+        assert answer.headers["Access-Control-Allow-Origin"] == "https://portal.example"
+        assert "X-Request-Id" in answer.headers["Access-Control-Expose-Headers"]
+    preflight = client.options("/health", headers=asked | {"Access-Control-Request-Method": "GET"})
+    assert preflight.status_code == 204
+
+
+def test_every_answer_is_taken_for_what_it_says_it_is(client: FlaskClient) -> None:
+    for path in (*PATHS, "/absent"):
+        assert client.get(path).headers["X-Content-Type-Options"] == "nosniff"
+    asked = client.options("/health")
+    assert (asked.status_code, "GET" in asked.headers["Allow"]) == (200, True)
+
+
+def test_requests_are_logged_without_their_query(
+    client: FlaskClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", logger="api.requests"):
+        client.get("/health?secret=x")
+    (line,) = [one for one in caplog.records if one.name == "api.requests"]
+    assert (vars(line)["path"], vars(line)["status"]) == ("/health", 200)
+    assert "secret" not in str(vars(line))

@@ -1,6 +1,7 @@
 """What holds for every operation: HEAD, tags, gzip, limits, origins, methods, parameters."""
 
 import gzip
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -220,6 +221,55 @@ def test_who_has_an_answer_already_is_told_so(client, depositor) -> None:
         assert other.status_code == first.status_code
 
 
+def test_an_event_and_a_collection_are_told_to_be_the_same_still(client, depositor) -> None:
+    uuid = depositor.bundle(1)
+    link = {"type": "bundle", "uuid": uuid, "version": VERSION}
+    body = {"name": "n", "description": "d", "details": {"a": "b" * LEAST}, "contents": [link]}
+    put = client.put(
+        f"/v1/collections?replica=aws&uuid={uuid_of(2)}&version={VERSION}",
+        json=body,
+        headers=INGEST,
+    )
+    assert put.status_code == 201, put.text
+    depositor.drain()
+    for path, kept in (
+        (f"/v1/events/{uuid}?replica=aws&version={VERSION}", "no-cache"),
+        (f"/v1/collections/{uuid_of(2)}?replica=aws", "private, no-cache"),
+        (f"/v1/collections/{uuid_of(2)}?replica=aws&version={VERSION}", "private, no-cache"),
+        ("/v1/collections?replica=aws", "private, no-cache"),
+    ):
+        first = client.get(path, headers=INGEST)
+        assert (first.status_code, first.headers["Cache-Control"]) == (200, kept)
+        tag = first.headers["ETag"]
+        for method in ("GET", "HEAD"):
+            for sent in ({}, {"Accept-Encoding": "gzip"}):
+                again = client.open(
+                    path, method=method, headers=INGEST | sent | {"If-None-Match": tag}
+                )
+                assert (again.status_code, again.data) == (304, b"")
+                assert again.headers["ETag"] == tag
+                whole = client.open(path, method=method, headers=INGEST | sent)
+                assert (whole.status_code, whole.headers["ETag"]) == (200, tag)
+                long = len(first.data) >= LEAST
+                assert (whole.headers.get("Content-Encoding") == "gzip") == (long and bool(sent))
+                if method == "GET":
+                    data = gzip.decompress(whole.data) if long and sent else whole.data
+                    assert data == first.data
+                else:
+                    assert whole.data == b""
+        other = client.get(path, headers=INGEST | {"If-None-Match": '"x"'})
+        assert other.data == first.data
+    patched = client.patch(
+        f"/v1/collections/{uuid_of(2)}?replica=aws&version={VERSION}",
+        json={"name": "another"},
+        headers=INGEST,
+    )
+    assert patched.status_code == 200, patched.text
+    latest = f"/v1/collections/{uuid_of(2)}?replica=aws"
+    was = client.get(f"{latest}&version={VERSION}", headers=INGEST).headers["ETag"]
+    assert client.get(latest, headers=INGEST | {"If-None-Match": was}).status_code == 200
+
+
 def test_the_latest_version_has_another_tag_once_there_is_a_later_one(client, depositor) -> None:
     uuid = depositor.bundle(1)
     path = f"/v1/bundles/{uuid}?replica=aws"
@@ -393,10 +443,20 @@ def test_who_asks_too_often_is_429_and_told_when_to_come_back(limited) -> None:
     assert limited.get("/health").status_code == 200
 
 
+def test_who_reads_bytes_by_a_url_of_ours_is_counted_by_address(limited, stores) -> None:
+    stores.replicas["aws"].put("blobs/aa/x", b"bytes", content_type="text/plain")
+    url = stores.replicas["aws"].sign("blobs/aa/x", expires_s=60)
+    seen = [limited.get(url) for _ in range(3)]
+    assert [answer.status_code for answer in seen] == [200, 200, 429]
+    assert seen[1].headers["RateLimit-Remaining"] == "0"
+    assert int(seen[2].headers["Retry-After"]) > 0
+
+
 def test_those_without_a_token_are_counted_by_address(limited, counting) -> None:
-    for address in ("192.0.2.1", "spoofed, 192.0.2.1", "192.0.2.2", "2001:db8::1", "2001:db8::2"):
+    given = ("192.0.2.1", "spoofed, 192.0.2.1", "::ffff:192.0.2.1", "192.0.2.2")
+    for address in (*given, "2001:db8::1", "2001:db8::2"):
         limited.get(SEVERAL, headers={"X-Forwarded-For": address})
-    expected = {"a:192.0.2.1": 2, "a:192.0.2.2": 1, "a:2001:db8::/64": 2}
+    expected = {"a:192.0.2.1": 3, "a:192.0.2.2": 1, "a:2001:db8::/64": 2}
     assert counting.taken == expected
 
 
@@ -424,6 +484,79 @@ def test_an_operators_switch_is_seen_while_the_store_runs(settings, stores, chai
         switches.set_read_only(tx, None)
     again = create_app(settings, stores, chains=chains, verify=verify).test_client()
     assert again.put(path, json={}, headers=INGEST).status_code == 400
+
+
+READS_BY_POST = {"post_search", "dry_run_subscription"}
+READING = {"GET", "HEAD"}
+
+
+def asked(client: Any, one: Any, **more: Any) -> Any:
+    """A request to an operation with every parameter it wants, by somebody who may all."""
+    path = re.sub(r"{\w+}", uuid_of(1), one.path)
+    sent: dict[str, Any] = {"query_string": dict(given(one.query).items()), "headers": INGEST}
+    if one.upload:
+        sent["data"] = b"x"
+    elif one.body is not None:
+        sent["json"] = {}
+    return client.open(f"/v1{path}", method=one.method, **sent, **more)
+
+
+@pytest.fixture
+def closed(settings, stores, chains):
+    own = replace(settings, read_only=True)
+    return create_app(own, stores, chains=chains, verify=verify).test_client()
+
+
+@pytest.mark.parametrize("one", OPERATIONS, ids=lambda one: one.name)
+def test_every_operation_that_writes_is_refused_while_read_only(closed, stores, one) -> None:
+    answer = asked(closed, one)
+    if one.method in READING or one.name in READS_BY_POST:
+        assert answer.status_code < 500
+        return
+    assert (answer.status_code, answer.json["code"]) == (503, "read_only")
+    assert int(answer.headers["Retry-After"]) > 0
+
+
+def test_no_route_takes_anything_beside_the_operations(app) -> None:
+    """So that none is forgotten where writes are refused."""
+    routed = {
+        (rule.rule, method)
+        for rule in app.url_map.iter_rules()
+        for method in rule.methods - READING - {"OPTIONS"}
+        if not rule.endpoint.startswith("other methods ")
+    }
+    known = {
+        (f"/v1{re.sub(r'{filename}', '{path:filename}', path)}".translate(ANGLES), one.method)
+        for one in OPERATIONS
+        for path in (one.path, *one.aliases)
+    }
+    assert routed <= known
+
+
+ANGLES = str.maketrans("{}", "<>")
+
+
+class NeverWritten:
+    """A catalog that may be read only."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def write(self, **_more: Any) -> Any:
+        raise AssertionError("a read wrote to the catalog")
+
+
+@pytest.mark.parametrize(
+    "one", [one for one in OPERATIONS if not one.writes], ids=lambda one: one.name
+)
+def test_no_read_writes_to_the_catalog(settings, stores, chains, depositor, one) -> None:
+    depositor.bundle(1)
+    catalog: Any = NeverWritten(stores.catalog)
+    app = create_app(settings, replace(stores, catalog=catalog), chains=chains, verify=verify)
+    assert asked(app.test_client(), one).status_code < 500
 
 
 def test_the_switch_is_looked_at_once_a_second_and_no_more(stores) -> None:

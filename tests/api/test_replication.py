@@ -14,6 +14,7 @@ from pipelines.collections import NewCollection
 from pipelines.flow import Step
 from storage.availability import Availability
 from storage.catalog import documents, events, replication, todo, visibility
+from storage.connecting import connect
 from storage.errors import Unavailable
 from storage.model import FQID, Link, Todo
 from tests.api.builders import INGEST, VERSION, Depositor, uuid_of
@@ -338,6 +339,25 @@ def test_a_bucket_that_goes_away_and_comes_back_is_noticed(client, depositor, st
     until(lambda: client.get(path).headers.get("X-STORE-SERVED-BY") == "gcp")
     hidden.rename(root)
     until(lambda: "X-STORE-SERVED-BY" not in client.get(path).headers)
+
+
+def test_the_first_request_after_a_bucket_died_is_served_by_the_other(
+    settings, stores, chains, client, depositor
+) -> None:
+    """With the store's own probes: by a process that was asked nothing before."""
+    depositor.file(1)
+    uuid = depositor.bundle(2)
+    own = replace(settings, catalog_url=stores.catalog.url)
+    others = [connect(own, notices=stores.notices) for _ in range(2)]
+    root = stores.replicas["aws"].root
+    hidden = root.rename(root.with_name("hidden"))
+    paths = f"/v1/files/{uuid_of(1)}?", f"/v1/bundles/{uuid}?presignedurls=true&"
+    for opened, path in zip(others, paths, strict=True):
+        fresh = create_app(settings, opened, chains=chains, verify=verify).test_client()
+        answer = fresh.get(f"{path}replica=aws")
+        assert answer.headers.get("X-STORE-SERVED-BY") == "gcp"
+        opened.catalog.close()
+    hidden.rename(root)
 
 
 def test_every_member_of_the_report_is_there(client, depositor, stores) -> None:

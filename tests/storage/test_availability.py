@@ -1,8 +1,10 @@
-"""A breaker: nobody waits for it, two failures open it, one success closes it."""
+"""A breaker: nobody waits for it for long, two failures open it, one success closes it."""
 
+import threading
+import time
 from collections.abc import Callable
 
-from storage.availability import DOUBTED_S, FRESH_S, SILENT_S, Availability
+from storage.availability import DOUBTED_S, FRESH_S, PATIENCE_S, SILENT_S, Availability
 
 
 class Engine:
@@ -51,11 +53,13 @@ def test_many_questions_are_one_probe() -> None:
 
 def test_two_failures_in_a_row_make_it_down_and_one_success_up() -> None:
     world = World()
+    world.is_down()
     world.engine.well = False
-    assert not world.is_down()
-    assert not world.is_down(DOUBTED_S / 2)
-    assert world.is_down(DOUBTED_S)
+    assert not world.is_down(FRESH_S / 2)
     assert world.is_down(FRESH_S)
+    assert world.engine.asked == 3, "the first failure is looked into at once"
+    assert world.is_down(FRESH_S)
+    assert world.engine.asked == 4
     world.engine.well = True
     assert world.is_down(FRESH_S / 2)
     assert not world.is_down(FRESH_S)
@@ -97,3 +101,36 @@ def test_a_part_that_is_not_watched_is_probed_only_after_a_failure() -> None:
     assert world.is_down()
     assert not world.is_down(FRESH_S)
     assert world.engine.asked == 1
+
+
+def test_the_one_who_has_it_asked_waits_for_the_answer_and_nobody_else() -> None:
+    world = World()
+    world.engine.well = False
+    assert world.is_down(), "the first request after a long silence knows"
+    slow, asking = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        asking.set()
+        slow.wait(30)
+
+    parts = Availability({"part": hang})
+    began = time.monotonic()
+    assert not parts.is_down("part")
+    assert asking.is_set()
+    assert PATIENCE_S <= time.monotonic() - began < SILENT_S
+    again = time.monotonic()
+    assert not any(parts.is_down("part") for _ in range(100))
+    assert time.monotonic() - again < PATIENCE_S
+    slow.set()
+
+
+def test_a_part_that_fails_once_only_is_up() -> None:
+    engine = Engine()
+    tries = [False, True]
+
+    def probe() -> None:
+        engine.well = tries.pop(0)
+        engine.probe()
+
+    assert not Availability({"part": probe}, start=lambda work: work()).is_down("part")
+    assert engine.asked == 2

@@ -237,6 +237,7 @@ def _when_whole(call: Call[Any, Any], replica: Replica, write: Callable[[], Writ
     tag=TAG,
     query=PatchBundleQuery,
     body=PatchBody,
+    body_optional=True,
     answers={200: Answer("A new version was written.", BundleName)},
     errors=(404, 409),
     about="Writes the version that follows the patched one, which stays as it is. Entries to remove"

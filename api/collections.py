@@ -126,6 +126,7 @@ def _shown(found: Collection, contents: list[Link]) -> dict[str, Any]:
     tag=TAG,
     query=PatchCollectionQuery,
     body=PatchCollectionBody,
+    body_optional=True,
     answers={200: Answer("A new version was written.", CollectionName)},
     errors=(404, 409, 422),
     max_body_bytes=None,

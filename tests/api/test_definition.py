@@ -178,6 +178,15 @@ def test_a_member_that_may_be_null_is_said_to_be_so(document) -> None:
                 assert nullable == bool(field.allow_none), (operation.name, name)
 
 
+def test_a_body_that_may_be_left_out_is_said_to_be_so(client, document) -> None:
+    for path, verb, one in operations(document):
+        if "application/json" not in one.get("requestBody", {}).get("content", {}):
+            continue
+        schema = one["requestBody"]["content"]["application/json"]["schema"]
+        known = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+        assert one["requestBody"]["required"] == bool(known.get("required")), (verb, path)
+
+
 def test_no_default_is_null(document) -> None:
     assert not [item for item in every(document) if item.get("default", ...) is None]
 
@@ -248,3 +257,27 @@ def test_the_definition_is_plain_json(client) -> None:
     assert answer.headers["Content-Type"] == "application/json"
     assert json.loads(answer.data)["info"]["title"]
     assert VERSION in answer.text
+
+
+HEADERS_IN_PROSE = {
+    "Idempotency-Key": {"patch_bundle", "patch_collection", "replay_subscription"},
+    "Prefer": {"put_bundle", "put_file", "get_file", "head_file", "get_events_feed"},
+    "Last-Event-ID": {"get_events_feed"},
+}
+
+
+def test_headers_that_clients_may_send_are_described_in_prose(document) -> None:
+    """Not as parameters: their names are no identifiers, which generated clients trip over."""
+    general = document["info"]["description"]
+    for header in (*HEADERS_IN_PROSE, "If-None-Match", "X-Request-Id", "Accept-Encoding", "Range"):
+        assert f"`{header}" in general
+    told = {
+        header: {
+            one["operationId"]
+            for verbs in document["paths"].values()
+            for one in verbs.values()
+            if f"`{header}" in one.get("description", "")
+        }
+        for header in HEADERS_IN_PROSE
+    }
+    assert told == HEADERS_IN_PROSE

@@ -41,9 +41,9 @@ SETTINGS = {
 NAMED = 0.75
 """The part of the good requests that name what is there."""
 
-EXAMPLES = 1 / 40
-"""Generated requests of each operation, for each request wanted: what the definition's own edges
-come to, thousands, comes first and is not chosen."""
+EXAMPLES = 1 / 30
+"""Generated requests of each operation, for each request wanted. Beside them are what the
+definition's own edges come to, some thousands, and sequences; some operations take few."""
 
 SHOWN = 25
 

@@ -25,10 +25,18 @@ A data store for a research consortium: versioned, immutable files and bundles i
 
 Errors are `application/problem+json` (RFC 9457) with a `code` and the `request_id` that every
 answer has as `X-Request-Id`. Lists come in pages: while more follow, the status is 206 and a
-`Link` header with `rel="next"` holds the URL of the next page. Headers that are understood and not
-listed as parameters: `Prefer: wait=<seconds>` and `Prefer: respond-async` on operations that wait
-for work, `If-None-Match` with the `ETag` of an earlier answer on every read (304 when it is still
-the same), `Accept-Encoding: gzip`, `Range` on content. Who asks too often is 429, and where
+`Link` header with `rel="next"` holds the URL of the next page.
+
+Headers that are understood and not listed as parameters: `Prefer: wait=<seconds>`, or
+`Prefer: respond-async` for no waiting at all, on operations that wait for work;
+`If-None-Match` with the `ETag` of an earlier answer on every read: 304 without a body when it is
+still the same; `Idempotency-Key`, 1 to 255 printable characters that the client makes up, on
+patches and replays: the same request with the same key is answered like the first time and does
+nothing more, another request with it is 409 `already_exists`; `Last-Event-ID` on the live feed as
+a stream; `X-Request-Id` with an id of the client's own; `Accept-Encoding: gzip`; `Range` on
+content.
+
+Who asks too often is 429, and where
 requests are counted `RateLimit-Limit`, `RateLimit-Remaining` and `RateLimit-Reset` say what is
 left. While a replica is down the other one may serve its reads; `X-STORE-SERVED-BY` says so."""
 

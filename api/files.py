@@ -154,7 +154,8 @@ _ELSEWHERE = Answer(
         301: _ELSEWHERE,
     },
     errors=(404, 422),
-    about="The latest verified version when none is named.",
+    about="The latest verified version when none is named. One that is not here yet is waited for:"
+    " `Prefer: wait=<seconds>` or `respond-async` says how long.",
 )
 def get_file(call: Call[ReadFile, None]) -> Response:
     """Read a file: a redirect to its content."""
@@ -198,7 +199,8 @@ def _content(call: Call[ReadFile, None], replica: Replica, file: FileVersion) ->
     query=HeadFileQuery,
     answers={200: Answer("Its metadata.", headers={**HEADERS, **SHOWN}), 301: _ELSEWHERE},
     errors=(404, 422),
-    about="The latest verified version when none is named.",
+    about="The latest verified version when none is named. One that is not here yet is waited for:"
+    " `Prefer: wait=<seconds>` or `respond-async` says how long.",
 )
 def head_file(call: Call[HeadFile, None]) -> Response:
     """Read a file's metadata."""

@@ -33,7 +33,7 @@ _S = 1_000_000
     tag="replication",
     query=NoQuery,
     answers={200: Answer("How it stands.", Replication)},
-    about="Lags are those of bundles that came of late; of what waits, each list has the first.",
+    about="Lags are those of what came of late; of what waits, each list has the first.",
 )
 def get_replication(call: Call[Nothing, None]) -> Response:
     """Ask how replication stands."""
@@ -46,7 +46,7 @@ def shown(report: Report) -> dict[str, Any]:
     return {
         "at": version_at(now),
         "window_s": replication.WINDOW_S,
-        "lag": [_lag(replica, lag) for replica, lag in report.lag.items()],
+        "lag": [_lag(lag) for lag in report.lag],
         "oldest": [_awaited(row, now) for row in report.oldest],
         "backlog": [_backlog(row, now) for row in report.backlog],
         "failures": [_awaited(row, now) for row in report.failures],
@@ -60,10 +60,10 @@ def shown(report: Report) -> dict[str, Any]:
     }
 
 
-def _lag(replica: Replica, lag: Lag) -> dict[str, Any]:
+def _lag(lag: Lag) -> dict[str, Any]:
     found = {"p50_s": lag.p50_us, "p99_s": lag.p99_us}
     known = {name: us / _S for name, us in found.items() if us is not None}
-    return {"replica": replica, "bundles": lag.bundles, **known}
+    return {"kind": lag.kind, "replica": lag.replica, "versions": lag.versions, **known}
 
 
 def _backlog(row: Backlog, now: int) -> dict[str, Any]:

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pipelines.flow import Step
-from storage.catalog import figures, now_us
+from storage.catalog import Tx, figures, now_us
 from storage.catalog import replication as rows
 from storage.catalog.replication import Backlog, Diverged, Waiting
+from storage.keys import KINDS, Kind
 from storage.model import FQID, REPLICAS, Replica
 from storage.stores import Stores
 
@@ -18,8 +19,8 @@ REPLICATING = (*COPYING, Step.BURY, Step.INDEX)
 """Steps that stand between a write and its being the same in every replica."""
 
 WINDOW_S = 3_600
-WINDOW_EVENTS = 1_000
-"""What is recent: at most so long ago, and among so many of the last events of a replica."""
+WINDOW_VERSIONS = 1_000
+"""What is recent: at most so long ago, and among so many of the last that came to a replica."""
 SHOWN = 20
 
 
@@ -52,7 +53,9 @@ def _standing(seen: rows.Seen | None, waiting: Waiting | None) -> Standing:
 class Lag:
     """From publication in the origin to being whole in this replica; None when nothing came."""
 
-    bundles: int
+    kind: Kind
+    replica: Replica
+    versions: int
     p50_us: int | None
     p99_us: int | None
 
@@ -62,7 +65,7 @@ class Report:
     """Replication as a whole, at `now_us`."""
 
     now_us: int
-    lag: dict[Replica, Lag]
+    lag: list[Lag]
     backlog: list[Backlog]
     oldest: list[Waiting]
     failures: list[Waiting]
@@ -76,12 +79,7 @@ def report(stores: Stores) -> Report:
     with stores.catalog.read() as tx:
         return Report(
             now_us=now_us(tx),
-            lag={
-                replica: _lag(
-                    rows.lags(tx, replica, window_us=WINDOW_S * 1_000_000, limit=WINDOW_EVENTS)
-                )
-                for replica in REPLICAS
-            },
+            lag=[_lag(tx, kind, replica) for kind in KINDS for replica in REPLICAS],
             backlog=rows.backlog(tx, REPLICATING),
             oldest=rows.oldest(tx, (*COPYING, Step.BURY)),
             failures=rows.failures(tx, REPLICATING, limit=SHOWN),
@@ -91,10 +89,13 @@ def report(stores: Stores) -> Report:
         )
 
 
-def _lag(ascending: Sequence[int]) -> Lag:
+def _lag(tx: Tx, kind: Kind, replica: Replica) -> Lag:
+    window_us = WINDOW_S * 1_000_000
+    ascending = rows.lags(tx, kind, replica, window_us=window_us, limit=WINDOW_VERSIONS)
     if not ascending:
-        return Lag(0, None, None)
-    return Lag(len(ascending), percentile(ascending, 50), percentile(ascending, 99))
+        return Lag(kind, replica, 0, None, None)
+    p50, p99 = percentile(ascending, 50), percentile(ascending, 99)
+    return Lag(kind, replica, len(ascending), p50, p99)
 
 
 def percentile(ascending: Sequence[int], percent: int) -> int:

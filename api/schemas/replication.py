@@ -5,6 +5,7 @@ from marshmallow import fields, validate
 from api.schemas.common import Shown
 from api.schemas.fields import Flag, Version, in_replica
 from storage.catalog.replication import LOOKED_AT
+from storage.keys import KINDS
 
 MOST = f"At most {LOOKED_AT}: so many are looked at."
 STATES = ("present", "pending", "parked", "diverged")
@@ -34,8 +35,9 @@ class Standings(Shown):
 class Lag(Shown):
     """From publication in the origin to being whole in the other replica, of late."""
 
+    kind = fields.String(required=True, validate=validate.OneOf(KINDS))
     replica = in_replica(required=True, metadata={"description": "The replica that it came to."})
-    bundles = fields.Integer(required=True, metadata={"description": "Bundles that came."})
+    versions = fields.Integer(required=True, metadata={"description": "How many came."})
     p50_s = fields.Float(metadata={"description": "Half of them were not slower."})
     p99_s = fields.Float(metadata={"description": "99 of 100 were not slower."})
 

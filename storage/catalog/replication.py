@@ -41,20 +41,33 @@ class Backlog:
     oldest_us: int
 
 
-def lags(tx: Tx, replica: Replica, *, window_us: int, limit: int) -> list[int]:
-    """Microseconds between the publication of a bundle elsewhere and its being whole here, of those
-    that came of late; ascending."""
+def lags(tx: Tx, kind: str, replica: Replica, *, window_us: int, limit: int) -> list[int]:
+    """Microseconds between the publication of a version elsewhere and its being whole here, of
+    those that came of late; ascending."""
     given = {"replica": replica, "limit": limit, "window": window_us}
-    return sorted(int(lag) for lag in execute_now(tx, _LAGS, given).scalars())
+    return sorted(int(lag) for lag in execute_now(tx, _LAGS[kind], given).scalars())
 
 
-_LAGS = (
+_BY_PRESENCE = (
+    "SELECT p.at_us - t.published_us FROM ("
+    " SELECT id, at_us FROM presence WHERE replica = :replica AND kind = '{kind}'"
+    " AND at_us >= :now - :window ORDER BY at_us DESC LIMIT :limit) AS p"
+    " JOIN {kind}s AS t ON t.id = p.id"
+    " WHERE t.origin <> :replica AND t.published_us IS NOT NULL"
+)
+# Their events are written once and never move.
+_BY_EVENTS = (
     "SELECT e.at_us - b.published_us FROM ("
     " SELECT bundle_id, type, at_us FROM events WHERE replica = :replica AND seq IS NOT NULL"
     " ORDER BY seq DESC LIMIT :limit) AS e"
     " JOIN bundles AS b ON b.id = e.bundle_id"
     " WHERE e.type = 'CREATE' AND b.origin <> :replica AND e.at_us >= :now - :window"
 )
+_LAGS = {
+    "file": _BY_PRESENCE.format(kind="file"),
+    "bundle": _BY_EVENTS,
+    "collection": _BY_PRESENCE.format(kind="collection"),
+}
 
 _OPEN = (
     "SELECT * FROM (SELECT step, replica, ref, born_us, due_us, attempts, parked_us, reason"

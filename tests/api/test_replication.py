@@ -16,7 +16,7 @@ from storage.availability import Availability
 from storage.catalog import documents, events, replication, todo, visibility
 from storage.connecting import connect
 from storage.errors import Unavailable
-from storage.model import FQID, Link, Todo
+from storage.model import FQID, REPLICAS, Link, Todo
 from tests.api.builders import INGEST, VERSION, Depositor, uuid_of
 from tests.api.conftest import verify
 from tests.builders import make_file
@@ -32,7 +32,11 @@ def test_an_empty_store_has_nothing_to_tell(client) -> None:
     answer = client.get(REPORT)
     assert answer.status_code == 200
     told = answer.json
-    assert told["lag"] == [{"replica": "aws", "bundles": 0}, {"replica": "gcp", "bundles": 0}]
+    assert told["lag"] == [
+        {"kind": kind, "replica": replica, "versions": 0}
+        for kind in ("file", "bundle", "collection")
+        for replica in ("aws", "gcp")
+    ]
     for name in ("oldest", "backlog", "failures", "diverged", "unindexed"):
         assert told[name] == []
     assert client.get("/replication").status_code == 200
@@ -60,11 +64,50 @@ def test_lag_is_from_publication_to_presence_in_the_other_replica(
                 ),
                 {"us": seconds * 1_000_000, "uuid": uuid_of(number)},
             )
-    gcp = next(lag for lag in client.get(REPORT).json["lag"] if lag["replica"] == "gcp")
-    assert gcp == {"replica": "gcp", "bundles": 4, "p50_s": 2.0, "p99_s": 100.0}
+    (gcp,) = lags(client, "bundle", "gcp")
+    assert gcp == {
+        "kind": "bundle", "replica": "gcp", "versions": 4, "p50_s": 2.0, "p99_s": 100.0
+    }  # fmt: skip
     with stores.catalog.write() as tx:
         tx.execute(text("UPDATE events SET at_us = at_us - 7200000000"))
-    assert [lag["bundles"] for lag in client.get(REPORT).json["lag"]] == [0, 0]
+    assert [lag["versions"] for lag in lags(client, "bundle")] == [0, 0]
+
+
+def lags(client, kind: str, *replicas: str):
+    """Those of a kind in these replicas, or in all."""
+    told = client.get(REPORT).json["lag"]
+    return [one for one in told if one["kind"] == kind and one["replica"] in (replicas or REPLICAS)]
+
+
+@pytest.mark.parametrize("kind", ["file", "collection"])
+def test_files_and_collections_have_a_lag_too(client, depositor, stores, kind) -> None:
+    for number in range(1, 5):
+        depositor.file(number)
+        link = {"type": "file", "uuid": uuid_of(number), "version": VERSION}
+        put = client.put(
+            f"/v1/collections?replica=aws&uuid={uuid_of(10 + number)}&version={VERSION}",
+            json={"name": "n", "description": "", "details": {}, "contents": [link]},
+            headers=INGEST,
+        )
+        assert put.status_code == 201, put.text
+    depositor.drain()
+    with stores.catalog.write() as tx:
+        for ident, seconds in enumerate((4, 3, 2, 1), start=1):
+            tx.execute(
+                text(
+                    "UPDATE presence SET at_us = :us + (SELECT published_us FROM"
+                    f" {kind}s WHERE {kind}s.id = presence.id)"
+                    " WHERE kind = :kind AND id = :id AND replica = 'gcp'"
+                ),
+                {"us": seconds * 1_000_000, "kind": kind, "id": ident},
+            )
+    assert lags(client, kind) == [
+        {"kind": kind, "replica": "aws", "versions": 0},
+        {"kind": kind, "replica": "gcp", "versions": 4, "p50_s": 2.0, "p99_s": 4.0},
+    ]
+    with stores.catalog.write() as tx:
+        tx.execute(text("UPDATE presence SET at_us = at_us - 7200000000"))
+    assert [one["versions"] for one in lags(client, kind)] == [0, 0]
 
 
 def test_what_has_not_come_is_told_with_its_age_and_reason(client, depositor, stores) -> None:
@@ -153,6 +196,12 @@ def test_the_looks_use_their_indexes(stores) -> None:
     statement, given = replication._looked_at(["sync", "bury"], replication._COUNTED)
     with stores.catalog.read() as tx:
         plan = [row[3] for row in tx.execute(text(f"EXPLAIN QUERY PLAN {statement}"), given)]
+        for kind in ("file", "collection"):
+            lags = replication._LAGS[kind].replace(":now", "9")
+            asked = {"replica": "gcp", "limit": 5, "window": 7}
+            told = [row[3] for row in tx.execute(text(f"EXPLAIN QUERY PLAN {lags}"), asked)]
+            assert any("ix_presence_arrived" in line for line in told), told
+            assert not any(line.startswith("SCAN ") and " p" not in line for line in told), told
     scans = [line for line in plan if line.startswith("SCAN todo")]
     assert all("INDEX" in line for line in scans), plan
     assert sum("ix_todo_due" in line for line in plan) == 2
@@ -378,9 +427,9 @@ def test_every_member_of_the_report_is_there(client, depositor, stores) -> None:
         *("diverged", "diverged_total", "unindexed", "unindexed_total"),
     }
     assert told["window_s"] == 3600
-    assert [one.keys() for one in told["lag"] if one["bundles"]] == [
-        {"replica", "bundles", "p50_s", "p99_s"}
-    ]
+    came = [one for one in told["lag"] if one["versions"]]
+    assert [one["kind"] for one in came] == ["file", "bundle"]
+    assert [one.keys() for one in came] == 2 * [{"kind", "replica", "versions", "p50_s", "p99_s"}]
     for name, members in {
         "oldest": waiting,
         "failures": waiting,

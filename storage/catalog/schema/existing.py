@@ -146,6 +146,7 @@ presence = narrow(
         sqlite_where=text("diverged"),
         postgresql_where=text("diverged"),
     ),
+    Index("ix_presence_arrived", "replica", "kind", "at_us"),
 )
 """Whose record, and all it names, was seen in a replica with the right digest, and when."""
 

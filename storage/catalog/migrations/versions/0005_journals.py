@@ -60,6 +60,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_replays")),
     )
     _index("uq_replays_open", "replays", ["subscription_id"], "finished_us IS NULL", unique=True)
+    op.create_index("ix_presence_arrived", "presence", ["replica", "kind", "at_us"])
 
 
 def _index(name: str, table: str, columns: list[str], where: str, *, unique: bool = False) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from pipelines import field_names
 from pipelines.limits import MAX_INDEXED_FILES
 from pipelines.metadata import Unreadable, parse
 from pipelines.records import entry as shown_entry
@@ -81,9 +82,11 @@ def _files(
     """Parsed files by key, in order, as far as there is room; and what is wrong with the others."""
     files: dict[str, list[Any]] = {}
     errors: list[Error] = []
+    room_for_names = field_names.MAX_TEXT
     for entry, content in contents:
         try:
             value, remarks = _value(entry, content, room)
+            room_for_names -= field_names.text(value, room_for_names)
         except Unreadable as error:
             errors.append({"file": entry.name, "reason": str(error)})
             continue

@@ -269,6 +269,7 @@ def packed(*lines: Any) -> bytes:
         (packed({"format": "store-backup/2"}), "store-backup/1"),
         (packed({"format": backups.FORMAT}), "header"),
     ],
+    ids=["empty", "text", "lines", "list", "later", "bare"],
 )
 def test_what_is_no_backup_is_refused_with_the_reason(
     data: bytes, said: str, stores: Stores

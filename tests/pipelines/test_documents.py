@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pipelines import documents
+from pipelines import documents, field_names
 from pipelines.documents import MAX_FILE_BYTES, assemble, file_key, withholding
 from pipelines.limits import MAX_INDEXED_FILES
 from storage.model import FQID, Checksums, Entry
@@ -116,7 +116,9 @@ def test_what_counts_as_metadata(indexed: bool, content_type: str, expected: boo
         (b"[" * 100_000, "deeper than 100"),
         (b"1" * 5000, "too many digits"),
         (None, "larger than"),
+        (b'{"' + b"a." * 30_000 + b'a": 1}', "names of its fields"),
     ],
+    ids=lambda given: None if isinstance(given, str) else f"{len(given or b'')}",
 )
 def test_what_cannot_be_read_is_reported_and_the_rest_is_kept(
     content: bytes | None, reason: str
@@ -153,6 +155,29 @@ def test_good_json_is_kept_exactly() -> None:
 
 def test_the_deepest_that_is_allowed_is_read() -> None:
     assert assembled({"a.json": b"[" * 100 + b"]" * 100}).errors == ()
+
+
+def test_names_of_fields_fill_a_document_to_its_bound() -> None:
+    # Each file repeats one long name a thousand times: 40 MB of names from 50 kB of JSON.
+    wide = {"x" * 40_000: {str(number): 0 for number in range(1000)}}
+    made = assembled({f"{letter}.json": wide for letter in "abc"} | {"d.json": {"x.y": [{"z": 1}]}})
+    assert [error["file"] for error in made.errors] == ["b.json", "c.json"]
+    assert set(made.document["files"]) == {"a_json", "d_json"}
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        (1, 0),
+        ([1, [2]], 0),
+        ({"ab": 1, "c": None}, 3),
+        ({"a": {"b": 1}}, 4),
+        ({"a.b": 1}, 4),
+        ({"a": [{"b": 1}, {"b": 2}, [{"c": 3}]]}, 7),
+    ],
+)
+def test_each_name_counts_once_whole(value: Any, found: int) -> None:
+    assert field_names.text(value) == found
 
 
 def test_a_file_beyond_its_bound_is_not_parsed() -> None:

@@ -4,7 +4,6 @@ The served definition is what they are made of and what the answers are held aga
 says what counts as a fault.
 """
 
-import json
 import secrets
 import sys
 import time
@@ -174,7 +173,7 @@ def _unwell(store: stage.Stage) -> list[str]:
     return [
         *(f"ended by itself and was started again: {name}" for name in died),
         *([] if health.status_code == 200 else [f"the store is not well: {health.text}"]),
-        *(f"logged: {json.loads(line)}"[: stage.WIDEST] for line in errors[:SHOWN]),
+        *(f"logged: {line}"[: stage.WIDEST] for line in errors[:SHOWN]),
     ]
 
 

@@ -54,6 +54,8 @@ def address(request: Request, proxies: int) -> str:
         parsed = ipaddress.ip_address(seen)
     except ValueError:
         return seen[:100]
+    # A socket for both families shows an IPv4 address within an IPv6 one.
+    parsed = getattr(parsed, "ipv4_mapped", None) or parsed
     if parsed.version == 4:
         return str(parsed)
     return str(ipaddress.ip_network((parsed, NETWORK_BITS), strict=False))

@@ -155,7 +155,10 @@ def _told(data: bytes, kind: str, fqid: FQID) -> Mapping[str, Any]:
     try:
         told = orjson.loads(data)
         named = (told["format"], told["kind"], told["uuid"], told["version"])
-    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+        # A key may spell a day that no calendar has.
+        if fqid.version:
+            us_of(fqid.version)
+    except (ValueError, KeyError, TypeError) as error:
         raise Damaged(f"What lies at {kind} {fqid} is no record.") from error
     if named != (records.FORMAT, kind, *fqid):
         raise Damaged(f"What lies at {kind} {fqid} is the record of something else.")

@@ -21,11 +21,13 @@ EPOCHS = "epochs/"
 AREAS = "areas/"
 CHECKOUTS = "checkouts/"
 JOURNALS = "journals/"
+LAST = 10**18
+"""No event has a greater number; twenty digits may tell of one that no catalog keeps."""
 MANIFEST = ".json"
 """What the key of a journal's manifest ends with."""
 
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-_VERSION = r"\d{4}-\d\d-\d\dT\d{6}\.\d{6}Z"
+_VERSION = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{6}\.[0-9]{6}Z"
 _KIND = r"(?P<kind>file|bundle|collection)s"
 _BLOB = re.compile(r"blobs/(?P<fan>[0-9a-f]{2})/(?P<sha256>[0-9a-f]{64})")
 _RECORD = re.compile(rf"{_KIND}/(?P<fan>..)/(?P<uuid>{_UUID})\.(?P<version>{_VERSION})")
@@ -34,10 +36,10 @@ _MARK = re.compile(
 )
 _JOURNAL = re.compile(
     r"journals/(?P<replica>[a-z]+)/(?P<first>\d{20})-(?P<last>\d{20})"
-    r"(?:\.(?P<generation>[1-9]\d*))?(?P<manifest>\.json)?",
+    r"(?:\.(?P<generation>[1-9]\d{0,17}))?(?P<manifest>\.json)?",
     re.ASCII,
 )
-_EPOCH = re.compile(rf"epochs/(?P<name>\d{{20}}-{_UUID})")
+_EPOCH = re.compile(rf"epochs/(?P<name>[0-9]{{20}}-{_UUID})")
 _AREA = re.compile(rf"areas/(?P<uuid>{_UUID})/(?P<name>.+)", re.DOTALL)
 
 
@@ -185,9 +187,11 @@ def parse_journal_manifest(key: str) -> JournalKey | None:
     return _journal(found) if found and found["manifest"] else None
 
 
-def _journal(found: re.Match[str]) -> JournalKey:
-    first, last, generation = found["first"], found["last"], found["generation"]
-    return JournalKey(found["replica"], int(first), int(last), int(generation or 0))
+def _journal(found: re.Match[str]) -> JournalKey | None:
+    first, last, generation = int(found["first"]), int(found["last"]), found["generation"]
+    if not 0 < first <= last <= LAST:
+        return None
+    return JournalKey(found["replica"], first, last, int(generation or 0))
 
 
 def parse_area_file(key: str) -> tuple[str, str] | None:

@@ -247,6 +247,26 @@ def test_damaged_and_foreign_objects_are_told_and_left(
         files.locate(fresh, "aws", *broken)
 
 
+def test_no_name_in_a_bucket_uses_up_the_numbers_that_are_left(
+    filled: Filled, stores: Stores, fresh: Stores
+) -> None:
+    bucket = stores.replicas["aws"]
+    some = [f"{1:020}-{'9' * 20}", f"{10**17:020}-{10**17:020}", f"{0:020}-{1:020}"]
+    names = [f"{keys.journals('aws')}{one}{end}" for one in some for end in ("", keys.MANIFEST)]
+    names.append(keys.record("file", FQID(new_uuid(), "2026-02-30T000000.000000Z")))
+    for name in names:
+        told = {"uuid": name[9:45], "version": name[46:], "format": "store-record/1"}
+        bucket.put(name, orjson.dumps(told | {"kind": "file"}))
+    done = rebuild(fresh, "aws")
+    assert {name for tally in done.values() for name, _ in tally.named} == set(names)
+    reconciling.reconcile(fresh)
+    write(fresh, make_file(fresh, b"news", everywhere=True))
+    do_all(fresh)
+    tend(fresh)
+    with fresh.catalog.read() as tx:
+        assert feeds.newest(tx, "aws") < 1_000
+
+
 @pytest.mark.parametrize(
     "member", [{"content_type": "x\0y"}, {"size": 2**63}, {"size": True}, {"author": None}]
 )

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from config import Settings
 from ops import tokens
-from ops.rebuilding import opened
+from ops.opening import opened
 from ops.tables import show
 from pipelines import backups, epochs
 from storage.catalog import migrate, switches
@@ -28,11 +28,13 @@ def _key(settings: Settings) -> str:
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.pass_obj
 def backup(settings: Settings, file: Path) -> None:
-    """Write to FILE what no bucket can restore, while the store runs.
+    """Write to FILE what no bucket can restore.
 
-    Subscriptions with their sealed secrets, deliveries and their schedules, attempts, replays,
-    tasks, checkouts, upload areas and answers to repeated requests: one state of the catalog. Keep
-    STORE_SECRET_KEY (or secrets/ of the home) with it: without that its secrets cannot be opened.
+    That is subscriptions with their sealed secrets, deliveries and their schedules, attempts,
+    replays, tasks, checkouts, upload areas and answers to repeated requests: one state of the
+    catalog, while the store runs. Keep STORE_SECRET_KEY (or secrets/ of the home) elsewhere, but
+    keep it: without it those secrets cannot be opened.
+
     An epoch begins afterwards: a copy of the whole catalog that was made before is found out when
     it is restored.
     """
@@ -78,7 +80,7 @@ def _begin_epoch(stores: Stores) -> None:
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
 @click.pass_obj
 def restore(settings: Settings, file: Path) -> None:
-    """Bring back from FILE what the catalog lacks of what `backup` wrote.
+    """Bring back from FILE what the catalog lacks of a `backup`.
 
     Into a catalog that is empty or was rebuilt; run `migrate`, and `rebuild catalog`, before. What
     is there stays as it is, so that restoring again, or after an interruption, adds only what is

@@ -29,7 +29,11 @@ from storage.errors import Unavailable
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.pass_context
 def cli(context: click.Context) -> None:
-    """Operate a store. Settings come from STORE_* variables (docs/operations.md)."""
+    """Operate a store. Settings come from STORE_* variables.
+
+    When something is wrong, `status` says what; docs/operations.md says what to do about it ("What
+    can fail", "When something is lost"). Every command may be interrupted, and given again.
+    """
     try:
         context.obj = load(os.environ)
     except SettingsError as error:
@@ -67,7 +71,11 @@ def _say(width: int, who: str, line: str) -> None:
 @cli.command()
 @click.pass_obj
 def migrate(settings: Settings) -> None:
-    """Bring the catalog's schema up to date; exit code 75 when trying again later may help."""
+    """Bring the catalog's tables up to date; safe to repeat.
+
+    The exit code is 75 when trying again later may help. Says when the store will be read-only,
+    since catalog and buckets do not belong together: see `reconcile`.
+    """
     settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
     try:
         revision = upgrade(Catalog(settings.catalog))
@@ -82,24 +90,26 @@ def migrate(settings: Settings) -> None:
 
 @cli.command()
 @click.option("--email", required=True, help="Whom the token names.")
-@click.option("--groups", default="", help="Groups it claims, separated by commas.")
-@click.option("--hours", default=12.0, type=click.FloatRange(min=0.01), show_default=True)
+@click.option("--groups", default="", help="Groups it claims, by commas; store_admin may all.")
+@click.option(
+    "--hours",
+    default=12.0,
+    type=click.FloatRange(min=0.01),
+    show_default=True,
+    help="How long it is good.",
+)
 @click.pass_obj
 def token(settings: Settings, email: str, groups: str, hours: float) -> None:
-    """Print a bearer token signed with the embedded store's own key."""
+    """Print a bearer token signed with the store's own key."""
     claimed = tuple(part.strip() for part in groups.split(",") if part.strip())
     grant = Grant(email, claimed, int(hours * 3600))
     click.echo(tokens.make(settings, grant, now=time.time(), token_id=str(uuid.uuid4())))
 
 
 @cli.command(name="settings")
-@click.option("--markdown", is_flag=True, help="The defaults, as docs/operations.md has them.")
 @click.pass_obj
-def print_settings(settings: Settings, markdown: bool) -> None:
+def print_settings(settings: Settings) -> None:
     """Print every setting with its present value."""
-    if markdown:
-        click.echo(manual.markdown(), nl=False)
-        return
     show(Console(), "Settings", ("variable", "value", "meaning"), manual.current(settings))
 
 

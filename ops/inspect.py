@@ -1,7 +1,6 @@
 """What an operator looks at and re-drives: processes, health, the backlog, parked rows."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,20 +11,20 @@ from rich.console import Console
 
 from config import Settings
 from ops import home as homes
-from ops import tokens
+from ops.opening import opened
 from ops.tables import show
 from pipelines import sweeps
 from storage.catalog import Catalog, Tx, purges, todo
-from storage.connecting import connect
 from storage.model import REPLICAS, Todo
 
 LISTED = 100
+RETRIED = 1_000_000
 
 
 @click.command()
 @click.pass_obj
 def status(settings: Settings) -> None:
-    """Show the processes, the health, the backlog, purges that go on and what is parked."""
+    """Show processes, health, backlog, purges, parked rows."""
     console = Console()
     show(console, "Processes", ("process", "pid", "starts"), _processes(settings.home))
     show(console, "Health", ("part", "state", "reason"), _health(settings))
@@ -57,16 +56,20 @@ def _purges(tx: Tx) -> list[tuple[str, ...]]:
 @click.option("--dry-run", is_flag=True, help="Show what differs, and change nothing.")
 @click.pass_obj
 def sweep(settings: Settings, dry_run: bool) -> None:
-    """Compare buckets and indexes with the catalog now; what is missing becomes ordinary work."""
-    opened = connect(replace(settings, secret_key=tokens.secret_key(settings)))
-    repair = not dry_run
+    """Compare buckets and indexes with the catalog now.
+
+    What is missing becomes ordinary work, seen in `status`. What is "new or unknown" was written
+    within the last minutes and is left to its own work; if such a count stays, the bucket has what
+    the catalog does not know: see `reconcile`.
+    """
+    stores, repair = opened(settings), not dry_run
     swept = [
-        *sweeps.replication(opened, repair=repair),
-        *sweeps.indexing(opened, repair=repair),
+        *sweeps.replication(stores, repair=repair),
+        *sweeps.indexing(stores, repair=repair),
     ]
     console = Console()
     rows = ((one.kind, one.replica, one.seen, one.missing, one.strange) for one in swept)
-    show(console, "Sweep", ("kind", "replica", "there", "missing", "unknown"), rows)
+    show(console, "Sweep", ("kind", "replica", "there", "missing", "new or unknown"), rows)
     missing = [(one.kind, one.replica, name) for one in swept for name in one.named]
     if missing:
         show(console, "Missing, some of it", ("kind", "replica", "name"), missing)
@@ -74,14 +77,14 @@ def sweep(settings: Settings, dry_run: bool) -> None:
 
 @click.group()
 def parked() -> None:
-    """Rows that were put aside after too many attempts."""
+    """List, or try again, rows put aside after too many attempts."""
 
 
 @parked.command(name="list")
-@click.option("--limit", default=LISTED, show_default=True)
+@click.option("--limit", default=LISTED, show_default=True, help="How many at the most.")
 @click.pass_obj
 def list_parked(settings: Settings, limit: int) -> None:
-    """List them, the latest first."""
+    """List them with their reasons, the latest first."""
     with Catalog(settings.catalog).read() as tx:
         found = todo.parked(tx, limit=limit)
     rows = (
@@ -97,13 +100,10 @@ def list_parked(settings: Settings, limit: int) -> None:
 @click.pass_obj
 def retry(settings: Settings, step: str | None, ref: str | None) -> None:
     """Let the workers try them again; the clock sends the messages."""
-    count = 0
     with Catalog(settings.catalog).write() as tx:
-        found = todo.parked(tx, limit=1_000_000)
-        rows = list(_matching(found, step, ref))
+        rows = list(_matching(todo.parked(tx, limit=RETRIED), step, ref))
         todo.add(tx, rows, sent=False)
-        count = len(rows)
-    click.echo(f"{count} rows are due again")
+    click.echo(f"{len(rows)} rows are due again")
 
 
 def _matching(found: Iterable[todo.Parked], step: str | None, ref: str | None) -> Iterator[Todo]:

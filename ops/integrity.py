@@ -2,33 +2,26 @@
 
 import logging
 import sys
-from dataclasses import replace
 from random import Random
 
 import click
 from rich.console import Console
 
 from config import Settings
-from ops import tokens
+from ops.opening import chosen, opened
 from ops.tables import show
 from pipelines import epochs, reconciling, scrubbing
-from storage.connecting import connect
 from storage.errors import StoreError
 from storage.model import REPLICAS
-from storage.stores import Stores
 
 log = logging.getLogger(__name__)
-
-
-def _opened(settings: Settings) -> Stores:
-    return connect(replace(settings, secret_key=tokens.secret_key(settings)))
 
 
 def begin_epoch(settings: Settings) -> str | None:
     """Begin an epoch before anything is written; why not, when catalog and buckets disagree. A
     bucket that is away must not keep the others from starting: the clock tries again."""
     try:
-        return epochs.begin(_opened(settings))
+        return epochs.begin(opened(settings))
     except StoreError as error:
         log.warning("no epoch begins now: %s", error.detail)
         return None
@@ -38,8 +31,13 @@ def begin_epoch(settings: Settings) -> str | None:
 @click.option("--dry-run", is_flag=True, help="Only say whether they agree.")
 @click.pass_obj
 def reconcile(settings: Settings, dry_run: bool) -> None:
-    """Take in what the buckets hold and a restored catalog lacks; then writes are taken again."""
-    stores = _opened(settings)
+    """Take in what the buckets hold and the catalog lacks.
+
+    After a catalog was restored or rebuilt, or a bucket replaced: writes are taken again once it is
+    through. Nobody is notified of what is taken in. What is wrong is refused and left: the log
+    names it and says why.
+    """
+    stores = opened(settings)
     try:
         reason = epochs.judge(stores)
         click.echo(reason or "Catalog and buckets are of one epoch.")
@@ -60,12 +58,14 @@ def reconcile(settings: Settings, dry_run: bool) -> None:
 @click.option("--repair", is_flag=True, help="Replace what is damaged by the other replica's.")
 @click.pass_obj
 def verify(settings: Settings, replica: str | None, sample: float, repair: bool) -> None:
-    """Read what is stored again and compare its checksums; exit code 1 when damage is left."""
-    stores = _opened(settings)
-    chosen = [name for name in REPLICAS if replica in (None, name)]
+    """Read what is stored again and compare its checksums.
+
+    The exit code is 1 when damage is left. It reads every byte, unless --sample says less.
+    """
+    stores = opened(settings)
     done = [
         scrubbing.verify(stores, name, rng=Random(), share=sample / 100, repair=repair)
-        for name in chosen
+        for name in chosen(replica)
     ]
     console = Console()
     rows = ((one.replica, one.objects, one.size, len(one.damaged)) for one in done)

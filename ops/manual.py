@@ -1,5 +1,6 @@
 """The reference of the settings, made from the settings themselves."""
 
+import re
 import typing
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields
@@ -9,6 +10,8 @@ from config import Settings
 from config.settings import PREFIX
 
 COLUMNS = ("variable", "default", "meaning")
+
+_PASSWORD = re.compile(r"(?<=://)([^/@:]*):[^/@]+@")
 
 
 def rows() -> list[tuple[str, str, str]]:
@@ -29,7 +32,7 @@ def markdown() -> str:
 
 
 def current(settings: Settings) -> list[tuple[str, str, str]]:
-    """Every setting as it is now; a secret only says whether it is set."""
+    """Every setting as it is now; secrets, and passwords in URLs, only say that they are set."""
     return [
         (variable, _hidden(field, _written(getattr(settings, field.name))), about)
         for field, (variable, _, about) in zip(fields(Settings), rows(), strict=True)
@@ -37,7 +40,9 @@ def current(settings: Settings) -> list[tuple[str, str, str]]:
 
 
 def _hidden(field: "Field[Any]", value: str) -> str:
-    return "(set)" if value and field.name in ("secret_key",) else value
+    if value and field.name == "secret_key":
+        return "(set)"
+    return _PASSWORD.sub(r"\1:(set)@", value)
 
 
 def _default(field: "Field[Any]") -> Any:

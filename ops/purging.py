@@ -1,17 +1,15 @@
 """Removing a bundle or a collection for good."""
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import click
 
 from config import Settings
-from ops import tokens
+from ops.opening import opened
 from pipelines import collection_purging, collections, epochs, manifests, purging, tombstones
 from pipelines.formats import uuid_of, version_of
 from storage import keys
 from storage.catalog import purges
-from storage.connecting import connect
 from storage.errors import Conflict, StoreError
 from storage.model import REPLICAS
 from storage.stores import Stores
@@ -22,18 +20,23 @@ from storage.stores import Stores
 @click.option("--reason", required=True, help="Why; written into the markers in every bucket.")
 @click.option("--author", default="operator", show_default=True, help="Who wanted it.")
 @click.option("--dry-run", is_flag=True, help="Show what would go, and change nothing.")
-@click.option("--force", is_flag=True, help="Put it under a tombstone first.")
+@click.option("--force", is_flag=True, help="Put it under a tombstone first, if it is under none.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
 def purge(
     settings: Settings, name: str, reason: str, author: str, dry_run: bool, force: bool, yes: bool
 ) -> None:
-    """Remove a bundle, and what only it names, for good, or a collection with all its versions; it
-    can never be put again."""
-    opened = connect(replace(settings, secret_key=tokens.secret_key(settings)))
+    """Remove a bundle or a collection for good.
+
+    UUID.VERSION is one version of a bundle, UUID all of them, with the files that nothing else
+    names; collection:UUID is a collection with all its versions. It has to be under a tombstone,
+    and can never be put again. Says what would go and asks; given again, it drives on what is
+    unfinished. `status` shows how far it is.
+    """
+    stores = opened(settings)
     try:
         doomed = _parsed(name)
-        extent = _extent(opened, doomed)
+        extent = _extent(stores, doomed)
         _tell(doomed, extent)
         if dry_run:
             return
@@ -41,10 +44,10 @@ def purge(
             raise click.ClickException("It is not under a tombstone: delete it first, or --force.")
         if not yes:
             click.confirm("Remove all this for good?", abort=True)
-        _allow(opened)
+        _allow(stores)
         if force and not extent.buried:
-            _bury(opened, doomed, reason=reason, author=author)
-        _order(opened, doomed, reason=reason, author=author)
+            _bury(stores, doomed, reason=reason, author=author)
+        _order(stores, doomed, reason=reason, author=author)
     except StoreError as error:
         raise click.ClickException(error.detail) from error
 

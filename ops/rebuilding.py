@@ -1,40 +1,28 @@
 """Making again what was lost: the search index from the catalog, the catalog from a bucket."""
 
 import time
-from dataclasses import replace
 
 import click
 from rich.console import Console
 
 from config import Settings
-from ops import tokens
+from ops.opening import chosen, opened
 from ops.tables import show
 from pipelines import rebuilding, reindexing
 from pipelines.formats import new_uuid
 from pipelines.rebuild_reading import Tally
 from pipelines.reindexing import Progress
 from storage.catalog import fingerprint
-from storage.connecting import connect
-from storage.errors import StoreError
+from storage.errors import StoreError, Unavailable
 from storage.model import REPLICAS, Replica
 from storage.stores import Stores
 
 _LOOK_S, _TELL_S, _STILL_S = 0.3, 5.0, 30.0
 
 
-def opened(settings: Settings) -> Stores:
-    """The stores, with the secret that this home keeps."""
-    return connect(replace(settings, secret_key=tokens.secret_key(settings)))
-
-
-def named(replica: str | None) -> list[Replica]:
-    """The replica of that name, or all."""
-    return [name for name in REPLICAS if replica in (None, name)]
-
-
 @click.group()
 def rebuild() -> None:
-    """Make the search index, or a catalog that was lost, again."""
+    """Make a lost search index, or a lost catalog, again."""
 
 
 @rebuild.command(name="index")
@@ -42,7 +30,7 @@ def rebuild() -> None:
 @click.option("--force", is_flag=True, help="Search it although rows are parked; they lack then.")
 @click.pass_obj
 def rebuild_index(settings: Settings, replica: str | None, force: bool) -> None:
-    """Write a new search index from the catalog, and search it once it is whole.
+    """Write a new search index from the catalog, then search it.
 
     The store runs meanwhile: the old index is searched, what arrives goes to both, nobody is
     notified again. Interrupted, run it again: it goes on. Documents that the engine refused are
@@ -50,7 +38,7 @@ def rebuild_index(settings: Settings, replica: str | None, force: bool) -> None:
     """
     stores = opened(settings)
     try:
-        for name in named(replica):
+        for name in chosen(replica):
             generation = reindexing.begin(stores, name)
             click.echo(f"{name}: building {generation}")
             _watched(stores, name, force=force)
@@ -85,8 +73,9 @@ def _watched(stores: Stores, name: Replica, *, force: bool) -> None:
 )
 @click.pass_obj
 def rebuild_catalog(settings: Settings, replica: Replica) -> None:
-    """Fill an empty catalog from one bucket alone; run `migrate` before, `reconcile` after.
+    """Fill an empty catalog from one bucket alone.
 
+    Run `migrate` before, `reconcile` after: docs/operations.md, "When something is lost".
     Files, bundles, collections, tombstones, purges and journalled events are as they were. What is
     damaged or foreign is told and left. Interrupted, run it again: it goes on. Subscriptions,
     deliveries, checkouts and tasks are in no bucket: `restore` brings them back from a backup.
@@ -98,8 +87,10 @@ def rebuild_catalog(settings: Settings, replica: Replica) -> None:
             click.echo(
                 f"{tally.kind}: {tally.taken} taken in, {tally.known} known before", err=True
             )
-    except StoreError as error:
+    except Unavailable as error:
         raise click.ClickException(f"{error.detail} Nothing is lost: run it again.") from error
+    except StoreError as error:
+        raise click.ClickException(error.detail) from error
     console = Console()
     rows = ((one.kind, one.known, one.taken, one.refused) for one in tallies)
     show(console, "Rebuilt", ("kind", "known", "taken in", "refused"), rows)
@@ -113,15 +104,15 @@ def rebuild_catalog(settings: Settings, replica: Replica) -> None:
 @click.option("--replica", type=click.Choice(REPLICAS), help="Only this one.")
 @click.pass_obj
 def print_fingerprint(settings: Settings, replica: str | None) -> None:
-    """Print digests of what the catalog knows of each replica's data.
+    """Print digests of what the catalog knows, to compare two by.
 
-    Two catalogs of the same data print the same, for instance one that was lost and the one that
-    was rebuilt.
+    One for each part of each replica. Two catalogs of the same data print the same, for instance
+    one that was lost and the one that was rebuilt.
     """
     stores = opened(settings)
     rows = []
     try:
-        for name in named(replica):
+        for name in chosen(replica):
             with stores.catalog.read() as tx:
                 rows += [(name, one.name, one.rows, one.sha256) for one in fingerprint.of(tx, name)]
     except StoreError as error:

@@ -10,14 +10,17 @@ REASON = "The store is read-only at the moment."
 
 @click.group(name="read-only")
 def read_only() -> None:
-    """Take no writes for a while; every process knows within seconds."""
+    """Take no writes for a while, or take them again."""
 
 
 @read_only.command()
 @click.option("--reason", default=REASON, show_default=True, help="What writers are told.")
 @click.pass_obj
 def on(settings: Settings, reason: str) -> None:
-    """Refuse every write with 503 `read_only`; reads and work under way go on."""
+    """Refuse every write with 503 `read_only`.
+
+    Every process knows within two seconds. Reads, and work that was accepted before, go on.
+    """
     _throw(settings, reason)
 
 
@@ -36,10 +39,14 @@ def show_read_only(settings: Settings) -> None:
         reason = switches.read_only(tx)
     if settings.read_only:
         reason = "STORE_READ_ONLY is set."
-    click.echo("off" if reason is None else f"on: {reason}")
+    click.echo(_said(reason))
 
 
 def _throw(settings: Settings, reason: str | None) -> None:
     with Catalog(settings.catalog).write() as tx:
         switches.set_read_only(tx, reason)
-    click.echo("off" if reason is None else f"on: {reason}")
+    click.echo(_said(reason))
+
+
+def _said(reason: str | None) -> str:
+    return "off" if reason is None else f"on: {reason}"

@@ -25,7 +25,11 @@ from ops.demo.service import Service
 @click.option("--limit", type=click.IntRange(min=1), help="Deposit only so many bundles.")
 @click.option("--keep", is_flag=True, help="Leave the store's folder behind.")
 def demo(source: Path | None, limit: int | None, keep: bool) -> None:
-    """Start a store, deposit, watch, search, check out, withdraw; say what did not hold."""
+    """Run the main job end to end in a store of its own.
+
+    Starts it, deposits, watches, searches, checks out, collects, withdraws; the exit code says
+    whether everything held.
+    """
     console = Console()
     try:
         bundles = _bundles(source, limit)

@@ -83,6 +83,14 @@ def test_the_status_of_a_store_that_does_not_run_says_so(settings: Settings) -> 
     assert "parked: 0" in shown
 
 
+@pytest.mark.parametrize("words", [[], ["parked"], ["read-only"], ["rebuild"]])
+def test_every_command_is_said_in_a_line_of_a_narrow_terminal(words: list[str]) -> None:
+    shown = CliRunner().invoke(cli, [*words, "--help"], terminal_width=80).output
+    commands = shown.partition("Commands:\n")[2].splitlines()
+    assert commands
+    assert [line for line in commands if not line.endswith(".") or line.endswith("...")] == []
+
+
 def test_an_unknown_setting_stops_every_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STORE_PROT", "8000")
     result = CliRunner().invoke(cli, ["settings"])

@@ -20,3 +20,17 @@ def test_a_secret_is_not_printed() -> None:
     shown = manual.current(Settings(secret_key="do-not-tell-anybody"))
     assert "do-not-tell-anybody" not in str(shown)
     assert ("STORE_SECRET_KEY", "(set)") in [(name, value) for name, value, _ in shown]
+
+
+def test_a_password_in_a_url_is_not_printed() -> None:
+    shown = manual.current(
+        Settings(
+            catalog_url="postgresql+psycopg://store:hidden@db:5432/store",
+            redis_url="rediss://:hidden@queue:6380/0",
+            replica_aws="s3://bucket?endpoint=http://127.0.0.1:7070",
+        )
+    )
+    values = {name: value for name, value, _ in shown}
+    assert values["STORE_CATALOG_URL"] == "postgresql+psycopg://store:(set)@db:5432/store"
+    assert values["STORE_REDIS_URL"] == "rediss://:(set)@queue:6380/0"
+    assert values["STORE_REPLICA_AWS"] == "s3://bucket?endpoint=http://127.0.0.1:7070"

@@ -93,6 +93,7 @@ def test_a_catalog_that_is_not_empty_is_not_rebuilt(used: Path) -> None:
     result = typed("rebuild", "catalog", "--from", "gcp")
     assert result.exit_code == 1
     assert "not empty" in result.output
+    assert "run it again" not in result.output
 
 
 def test_what_was_refused_is_listed_with_the_reason(used: Path) -> None:

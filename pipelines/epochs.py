@@ -108,6 +108,15 @@ def advance(stores: Stores, *, after: int = 0) -> str:
     return coming
 
 
+def _only_a_bucket_is_new(stores: Stores) -> bool:
+    """Whether what marks there are in the buckets are those of the catalog."""
+    with stores.catalog.read() as tx:
+        known = epochs.read(tx)
+    newest = [next(iter(marks(stores, replica)[-1:]), None) for replica in REPLICAS]
+    there = [name for name in newest if name is not None]
+    return 0 < len(there) < len(newest) and all(name in known for name in there)
+
+
 def _number(name: str | None) -> int:
     return 0 if name is None else int(name.partition("-")[0])
 
@@ -120,10 +129,11 @@ def _tidy(stores: Stores, newest: str) -> None:
 
 
 def overrule(stores: Stores) -> str:
-    """Begin an epoch that is later than any mark, and let writers in again. Events are numbered
-    anew from here on, and readers of feeds are told so: what the catalog forgot may come again."""
-    with stores.catalog.write() as tx:
-        feeds.renumber(tx, new_uuid())
+    """Begin an epoch that is later than any mark, and let writers in again. Unless only a bucket
+    was replaced, readers of feeds are told that what the catalog forgot may come again."""
+    if not _only_a_bucket_is_new(stores):
+        with stores.catalog.write() as tx:
+            feeds.renumber(tx, new_uuid())
     last = max(
         (_number(name) for replica in REPLICAS for name in marks(stores, replica)), default=0
     )

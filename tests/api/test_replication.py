@@ -21,6 +21,7 @@ from tests.api.builders import INGEST, VERSION, Depositor, uuid_of
 from tests.api.conftest import verify
 from tests.builders import make_file
 from tests.patience import until
+from workers.actors import STEPS
 from workers.broker import MemoryBroker
 from workers.chains import Chains
 from workers.claims import Working, work
@@ -377,6 +378,44 @@ def test_a_checkout_copies_from_the_replica_that_works(
     assert state["status"] == "SUCCEEDED", state
     shutil.rmtree(root, ignore_errors=True)
     hidden.rename(root)
+
+
+class Away:
+    """A bucket that cannot be reached until it is let back."""
+
+    def __init__(self, inner) -> None:
+        self.inner, self.back = inner, False
+
+    def __getattr__(self, verb: str):
+        if not self.back:
+            raise Unavailable("no route to host")
+        return getattr(self.inner, verb)
+
+
+def test_a_checkout_waits_for_the_bucket_that_it_goes_to(
+    client, depositor: Depositor, stores, chains
+) -> None:
+    """The other replica does not stand in for where somebody computes."""
+    uuid = depositor.bundle(1)
+    job = client.post(f"/v1/bundles/{uuid}/checkout?replica=aws").json["checkout_job_id"]
+    target = Away(stores.checkouts["aws"])
+    lame = replace(stores, checkouts={**stores.checkouts, "aws": target})
+    working = Working(lame, chains, STEPS, 5, Random(0))
+    row = Todo("checkout", "aws", job)
+    path = f"/v1/bundles/checkout/{job}?replica=aws"
+    for _ in range(20):
+        # As often as it takes: an engine that is away is nobody's failure.
+        assert not work(working, row)
+        with stores.catalog.write() as tx:
+            tx.execute(text("UPDATE todo SET due_us = 0"))
+        assert client.get(path).json["status"] == "RUNNING"
+    with stores.catalog.read() as tx:
+        assert todo.count_parked(tx) == 0
+    target.back = True
+    assert work(working, row)
+    told = client.get(path).json
+    assert told["status"] == "SUCCEEDED"
+    assert told["location"].startswith(target.inner.direct_url(""))
 
 
 def test_a_bucket_that_goes_away_and_comes_back_is_noticed(client, depositor, stores) -> None:

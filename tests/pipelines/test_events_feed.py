@@ -215,3 +215,19 @@ def test_journals_are_read_from_the_other_bucket_while_theirs_is_down(stores: St
     stores.replicas["gcp"].delete(keys.journal_manifest(first.journal.key))
     own = lame(stores, "aws")
     assert [events_feed.serving(own, one.journal) for one in found] == ["aws", "gcp"]
+
+
+def test_a_bucket_that_was_replaced_leaves_readers_alone(stores: Stores) -> None:
+    epochs.begin(stores)
+    write(stores, 3)
+    number(stores)
+    seen = events_feed.latest(stores, "aws")
+    for info in list(stores.replicas["gcp"].list(keys.EPOCHS)):
+        stores.replicas["gcp"].delete(info.key)
+    assert epochs.judge(stores) is not None
+    epochs.overrule(stores)
+    assert epochs.judge(stores) is None
+    assert events_feed.since(stores, "aws", seen, 10) == []
+    epochs.overrule(stores)
+    with pytest.raises(Renumbered):
+        events_feed.since(stores, "aws", seen, 10)

@@ -1,7 +1,8 @@
 """Indexing: make a replica's search say what the catalog says of one bundle.
 
-A visible bundle has its document there, any other a stub. The head's change counter orders what is
-written, so a late or doubled run never undoes a later one.
+A visible bundle has its document there, any other a stub, also one that no index is known to have:
+whoever was overtaken or died may have written it. The head's change counter orders what is written,
+so a late or doubled run never undoes a later one.
 """
 
 from typing import Any
@@ -25,7 +26,7 @@ def index(stores: Stores, claim: Claim, beat: Beat) -> tuple[Todo, ...]:
         live = visibility.find(tx, KIND, replica, fqid) is not None
         change = heads.changes(tx, KIND, fqid.uuid)
         before = None if row is None else document_rows.state(tx, replica, row.bundle.id)
-    if row is None or (not live and before is None):
+    if row is None:
         return _nothing(stores, claim)
     ident = row.bundle.id
     if live:

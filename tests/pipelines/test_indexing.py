@@ -1,6 +1,6 @@
 """Indexing: stored queries are asked about a bundle once, when search first finds it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -12,6 +12,7 @@ from pipelines import reindexing, subscriptions, tombstones
 from pipelines.subscriptions import NewSubscription
 from storage.catalog import figures, todo
 from storage.model import FQID, Todo
+from storage.protocols import IndexedDocument, Refusal
 from storage.search.embedded import EmbeddedIndex
 from storage.stores import Stores
 from tests.builders import new_uuid
@@ -32,12 +33,12 @@ def refusing(settings: Settings, stores: Stores) -> Iterator[Stores]:
     narrow.close()
 
 
-def indexed(stores: Stores, fqid: FQID) -> None:
+def indexed(stores: Stores, fqid: FQID, *, well: bool = True) -> None:
     """The step INDEX of a bundle, now."""
     row, chains = Todo("index", "aws", str(fqid)), Silent()
     with stores.catalog.write() as tx:
         todo.add_new(tx, [row])
-    assert work(Working(stores, chains, STEPS, 5, Random(0)), row)  # type: ignore[arg-type]
+    assert work(Working(stores, chains, STEPS, 5, Random(0)), row) is well  # type: ignore[arg-type]
 
 
 def subscribe(stores: Stores, **query: Any) -> None:
@@ -125,3 +126,27 @@ def test_what_no_stored_query_was_asked_about_before_a_schema_changed_is_not_ask
         tx.exec_driver_sql("UPDATE documents SET told = true")
     rebuild(stores, drain)
     assert (found(stores), deliveries(stores)) == ({fqid}, 0)
+
+
+class Overtaken(EmbeddedIndex):
+    """An engine that takes a document while its bundle is buried."""
+
+    meanwhile: Callable[[], object]
+
+    def write(self, documents: Sequence[IndexedDocument]) -> Sequence[Refusal]:
+        refused = super().write(documents)
+        self.meanwhile()
+        return refused
+
+
+def test_what_is_buried_while_it_is_first_indexed_is_hidden_in_the_index_too(
+    settings: Settings, stores: Stores, drain: Drain
+) -> None:
+    fqid = bundle(stores)
+    overtaken = Overtaken(settings.home / "search" / "aws.sqlite")
+    overtaken.meanwhile = lambda: tombstones.bury(stores, "aws", *fqid, reason="x", author=AUTHOR)
+    indexed(replace(stores, search={**stores.search, "aws": overtaken}), fqid, well=False)
+    overtaken.close()
+    assert found(stores) == {fqid}
+    drain()
+    assert found(stores) == set()

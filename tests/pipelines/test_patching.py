@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines import manifests, patching, reservations, tombstones
+from pipelines.formats import us_of, version_at
 from pipelines.limits import SEGMENT_ENTRIES
 from pipelines.manifests import NewBundle, NewEntry, Written
 from pipelines.patching import Patch, Removal
@@ -206,6 +207,18 @@ def test_the_last_moment_there_is_cannot_be_patched(race_stores: Stores, files: 
     manifests.write(race_stores, NewBundle(fqid, "aws", 1, [entry]), AUTHOR)
     with pytest.raises(Conflict, match="no later version"):
         patched(race_stores, fqid)
+
+
+def test_a_patch_comes_after_all_versions_that_were_written_beforehand(
+    race_stores: Stores, files: list[FQID]
+) -> None:
+    first = us_of("2999-12-31T235959.000000Z")
+    uuid, entry = new_uuid(), NewEntry("a", files[0], False)
+    names = [FQID(uuid, version_at(first + place)) for place in range(70)]
+    for name in names:
+        manifests.write(race_stores, NewBundle(name, "aws", 1, [entry]), AUTHOR)
+    made = patched(race_stores, names[0]).fqid
+    assert names[-1].version < made.version < version_at(first + 200)
 
 
 def test_a_reservation_of_a_patch_is_completed_from_its_row(

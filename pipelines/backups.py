@@ -84,6 +84,7 @@ def check(source: BinaryIO, *, key: str) -> Header:
             if header is None:
                 header = _header(line, key)
             elif last is None and line.startswith(b"["):
+                _row(line)
                 count += 1
             elif last is None:
                 last = orjson.loads(line)
@@ -138,12 +139,15 @@ def _row(line: bytes) -> tuple[str, Mapping[str, Any]] | None:
     value = orjson.loads(line)
     if not isinstance(value, list):
         return None
-    table, row = value
-    return table, {name: _plain(one) for name, one in row.items()}
+    try:
+        table, row = value
+        return str(table), {name: _plain(one) for name, one in row.items()}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise Damaged("The backup has a row that is none.") from error
 
 
 def _plain(value: Any) -> Any:
-    return base64.b64decode(value[BYTES]) if isinstance(value, dict) else value
+    return base64.b64decode(value[BYTES], validate=True) if isinstance(value, dict) else value
 
 
 def _brought(stores: Stores, kept: keeping.Kept, rows: Iterator[Mapping[str, Any]]) -> Brought:
@@ -152,7 +156,10 @@ def _brought(stores: Stores, kept: keeping.Kept, rows: Iterator[Mapping[str, Any
         unknown = sorted({name for row in batch for name in row} - kept.columns)
         if unknown:
             raise Conflict(f"The backup's {kept.name} have more than this version's: {unknown}.")
-        with stores.catalog.write() as tx, refilling.trial(tx):
-            added += kept.restore(tx, batch)
+        try:
+            with stores.catalog.write() as tx, refilling.trial(tx):
+                added += kept.restore(tx, batch)
+        except (KeyError, TypeError) as error:
+            raise Damaged(f"A row of the backup's {kept.name} lacks what it must have.") from error
         count += len(batch)
     return Brought(kept.name, count, added)

@@ -1,6 +1,7 @@
 """What no bucket can restore comes back from one file, once, and only into its own store."""
 
 import gzip
+import hashlib
 import io
 from collections.abc import Callable
 from pathlib import Path
@@ -276,6 +277,32 @@ def test_what_is_no_backup_is_refused_with_the_reason(
 ) -> None:
     with pytest.raises(StoreError, match=said):
         restored(stores, data)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        [1],
+        ["areas", 1],
+        [["areas"], 1],
+        ["areas", {"uuid": {"x": 1}}],
+        ["areas", {"uuid": {backups.BYTES: "!"}}],
+        ["areas", {"uuid": 1}],
+        ["subscriptions", {"uuid": "x", "address": "of no endpoint"}],
+        ["tasks", {}],
+    ],
+    ids=str,
+)
+def test_a_whole_file_with_rows_that_are_none_is_refused(
+    row: Any, stores: Stores, spares: Spares, tmp_path: Path
+) -> None:
+    header = orjson.loads(gzip.decompress(saved(stores)).splitlines()[0])
+    told = b"".join(orjson.dumps(line) + b"\n" for line in (header, row))
+    data = packed(header, row, {"rows": 1, "sha256": hashlib.sha256(told).hexdigest()})
+    with lost(stores, spares, tmp_path / "lost") as fresh:
+        with pytest.raises(Damaged):
+            restored(fresh, data)
+        assert kept(fresh.catalog) == []
 
 
 def test_another_secret_is_refused(used: FQID, stores: Stores) -> None:

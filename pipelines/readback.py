@@ -1,9 +1,10 @@
 """Reading records back: from a bucket's bytes to what the catalog keeps, with the digest checked.
 
-The other direction of `records.py`. Damaged is raised for what is no record of its key.
+The other direction of `records.py`. Damaged is raised for what is no record of its key, and for
+values of the wrong kind, of which a digest says nothing.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -12,6 +13,7 @@ import orjson
 
 from pipelines import records
 from pipelines.formats import us_of
+from storage.catalog.files import NewFile
 from storage.catalog.purges import Purge
 from storage.catalog.tombstones import Tombstone
 from storage.errors import Damaged
@@ -73,6 +75,8 @@ def file(key: RecordKey, data: bytes) -> FileRecord:
     told = _told(data, "file", key.fqid)
     with _reading(str(key.fqid)):
         sums = Checksums(told["sha1"], told["sha256"], told["crc32c"], told["s3_etag"])
+        _texts(told["content_type"], sums.sha1, sums.sha256, sums.crc32c, sums.s3_etag)
+        _numbers(told["creator_uid"], told["size"])
         found = FileRecord(
             **_common(told, key.fqid),
             creator_uid=told["creator_uid"],
@@ -84,6 +88,22 @@ def file(key: RecordKey, data: bytes) -> FileRecord:
     return _checked(found, digest)
 
 
+def file_row(found: FileRecord) -> NewFile:
+    """The row that a file's record tells of."""
+    return NewFile(
+        fqid=found.fqid,
+        digest=found.digest,
+        origin=found.origin,
+        creator_uid=found.creator_uid,
+        author=found.author,
+        content_type=found.content_type,
+        size=found.size,
+        checksums=found.checksums,
+        blob_etag=found.checksums.s3_etag,
+        event_id=found.event_id,
+    )
+
+
 def bundle(key: RecordKey, data: bytes) -> BundleRecord:
     """The bundle's record under this key."""
     told = _told(data, "bundle", key.fqid)
@@ -93,13 +113,17 @@ def bundle(key: RecordKey, data: bytes) -> BundleRecord:
             (line["name"], FQID(line["uuid"], line["version"]), line["indexed"])
             for line in manifest["files"]
         )
+        _texts(told["parent"] or "", *(text for name, file, _ in entries for text in (name, *file)))
+        _numbers(manifest["creator_uid"])
+        _flags(indexed for _, _, indexed in entries)
         found = BundleRecord(
             **_common(told, key.fqid),
             creator_uid=manifest["creator_uid"],
             parent=told["parent"],
             entries=entries,
         )
-    return _checked(found, records.bundle_digest(found.creator_uid, entries))
+        digest = records.bundle_digest(found.creator_uid, entries)
+    return _checked(found, digest)
 
 
 def collection(key: RecordKey, data: bytes) -> CollectionRecord:
@@ -111,6 +135,9 @@ def collection(key: RecordKey, data: bytes) -> CollectionRecord:
             for line in told["contents"]
         )
         same = {name: told[name] for name in ("owner", "parent", "name", "description", "details")}
+        _texts(same["owner"], same["parent"] or "", same["name"], same["description"])
+        for link in contents:
+            _texts(link.type, *link.target, link.path or "")
         found = CollectionRecord(**_common(told, key.fqid), **same, contents=contents)
         digest = records.collection_digest(
             found.owner, found.name, found.description, found.details, contents
@@ -125,12 +152,13 @@ def tombstone(key: MarkKey, data: bytes) -> Tombstone:
     with _reading(str(fqid)):
         found = Tombstone(
             id=0,
-            kind=told["of"],
+            kind=_of(key, told),
             uuid=fqid.uuid,
             version=fqid.version,
             reason=told["reason"],
             **_marked(told),
         )
+        _texts(found.reason)
     return _checked(found, records.tombstone_digest(found.kind, *fqid, found.reason))
 
 
@@ -141,13 +169,14 @@ def purge(key: MarkKey, data: bytes) -> Purge:
     with _reading(str(fqid)):
         found = Purge(
             id=0,
-            kind=told["of"],
+            kind=_of(key, told),
             uuid=fqid.uuid,
             version=fqid.version,
             reason=told["reason"],
             finished_us=None,
             **_marked(told),
         )
+        _texts(found.reason)
     return _checked(found, records.purge_digest(found.kind, *fqid, found.reason))
 
 
@@ -170,7 +199,30 @@ def _common(told: Mapping[str, Any], fqid: FQID) -> dict[str, Any]:
     return {"fqid": fqid, **_marked(told)}
 
 
+def _of(key: MarkKey, told: Mapping[str, Any]) -> str:
+    """The kind of what is marked: a marker of a file hides no bundle."""
+    if told["of"] != key.kind:
+        raise Damaged(f"The marker of {key.kind} {key.uuid} is that of another kind.")
+    return key.kind
+
+
+def _texts(*values: object) -> None:
+    if not all(isinstance(value, str) for value in values):
+        raise TypeError("not a text")
+
+
+def _numbers(*values: object) -> None:
+    if not all(type(value) is int and 0 <= value < 2**63 for value in values):
+        raise TypeError("not a number that the catalog keeps")
+
+
+def _flags(values: Iterable[object]) -> None:
+    if not all(isinstance(value, bool) for value in values):
+        raise TypeError("neither true nor false")
+
+
 def _marked(told: Mapping[str, Any]) -> dict[str, Any]:
+    _texts(told["author"], told["event_id"])
     return {
         "digest": told["digest"],
         "origin": next(replica for replica in REPLICAS if replica == told["origin"]),

@@ -11,7 +11,7 @@ from pipelines.flow import Step
 from pipelines.limits import SEGMENT_ENTRIES
 from pipelines.readback import BundleRecord, CollectionRecord
 from pipelines.rebuild_files import fresh
-from pipelines.rebuild_reading import Run, Tally, kept, listed, read, strange
+from pipelines.rebuild_reading import Run, Tally, kept, listed, read
 from storage import keys
 from storage.catalog import (
     Tx,
@@ -26,7 +26,6 @@ from storage.catalog import (
 )
 from storage.catalog import files as file_rows
 from storage.errors import Damaged
-from storage.keys import RecordKey
 from storage.model import FQID, Todo
 
 
@@ -35,19 +34,9 @@ def bundle_records(run: Run) -> Tally:
     tally = Tally("bundle", run.replica)
     for batch in listed(run, keys.records("bundle"), keys.parse_record, tally):
         new = fresh(run, "bundle", batch, tally)
-        found = [record for _, record in read(run, new, _bundle, tally)]
+        found = [record for _, record in read(run, new, readback.bundle, tally)]
         kept(run, found, partial(_keep_bundles, run), _bundle_name, tally)
     return tally
-
-
-def _bundle(key: RecordKey, data: bytes) -> BundleRecord:
-    found = readback.bundle(key, data)
-    texts = [text for name, file, _ in found.entries for text in (name, *file)]
-    texts += [found.author, found.event_id, found.parent or ""]
-    flags = all(isinstance(indexed, bool) for _, _, indexed in found.entries)
-    if not flags or strange(texts, [found.creator_uid]):
-        raise Damaged("The record has a value of the wrong kind.")
-    return found
 
 
 def _bundle_name(found: BundleRecord) -> str:
@@ -125,20 +114,9 @@ def collection_records(run: Run) -> Tally:
     tally = Tally("collection", run.replica)
     for batch in listed(run, keys.records("collection"), keys.parse_record, tally):
         new = fresh(run, "collection", batch, tally)
-        found = [record for _, record in read(run, new, _collection, tally)]
+        found = [record for _, record in read(run, new, readback.collection, tally)]
         kept(run, found, partial(_keep_collections, run), _collection_name, tally)
     return tally
-
-
-def _collection(key: RecordKey, data: bytes) -> CollectionRecord:
-    found = readback.collection(key, data)
-    texts = [found.owner, found.name, found.description, found.author, found.event_id]
-    texts += [found.parent or ""]
-    texts += [text for link in found.contents for text in (link.type, *link.target)]
-    texts += [link.path for link in found.contents if link.path is not None]
-    if strange(texts, []):
-        raise Damaged("The record has a value of the wrong kind.")
-    return found
 
 
 def _collection_name(found: CollectionRecord) -> str:

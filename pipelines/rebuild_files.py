@@ -6,15 +6,14 @@ from functools import partial
 from pipelines import files, readback
 from pipelines.flow import Step
 from pipelines.readback import FileRecord
-from pipelines.rebuild_reading import Found, Run, Tally, kept, listed, read, strange
+from pipelines.rebuild_reading import Found, Run, Tally, kept, listed, read
 from storage import keys
 from storage.catalog import Tx, heads, purges, refilling, restoring, todo, visibility
 from storage.catalog import tombstones as stones
-from storage.catalog.files import NewFile
 from storage.catalog.purges import Purge
 from storage.catalog.tombstones import Tombstone
 from storage.errors import Damaged
-from storage.keys import MarkKey, RecordKey
+from storage.keys import RecordKey
 from storage.model import FQID, Todo
 
 BLOBS = 1_000
@@ -25,16 +24,9 @@ def purge_markers(run: Run) -> Tally:
     """What is purged, or about to be."""
     tally = Tally("purged", run.replica)
     for batch in listed(run, keys.PURGED, keys.parse_purged, tally):
-        found = [record for _, record in read(run, batch, _purge, tally)]
+        found = [record for _, record in read(run, batch, readback.purge, tally)]
         kept(run, found, partial(_keep_purges, run), _name, tally)
     return tally
-
-
-def _purge(key: MarkKey, data: bytes) -> Purge:
-    found = readback.purge(key, data)
-    if found.kind != key.kind or strange([found.reason, found.author, found.event_id], []):
-        raise Damaged("The marker is not that of its key.")
-    return found
 
 
 def _keep_purges(run: Run, tx: Tx, batch: Sequence[Purge]) -> None:
@@ -59,16 +51,9 @@ def tombstones(run: Run) -> Tally:
     """What readers no longer see."""
     tally = Tally("tombstones", run.replica)
     for batch in listed(run, keys.TOMBSTONES, keys.parse_tombstone, tally):
-        found = [record for _, record in read(run, batch, _tombstone, tally)]
+        found = [record for _, record in read(run, batch, readback.tombstone, tally)]
         kept(run, found, partial(_keep_tombstones, run), _name, tally)
     return tally
-
-
-def _tombstone(key: MarkKey, data: bytes) -> Tombstone:
-    found = readback.tombstone(key, data)
-    if found.kind != key.kind or strange([found.reason, found.author, found.event_id], []):
-        raise Damaged("The tombstone is not that of its key.")
-    return found
 
 
 def _keep_tombstones(run: Run, tx: Tx, batch: Sequence[Tombstone]) -> None:
@@ -89,7 +74,8 @@ def file_records(run: Run) -> Tally:
     """Files, with the bytes that they name: nobody sees them before `bytes_there`."""
     tally = Tally("file", run.replica)
     for batch in listed(run, keys.records("file"), keys.parse_record, tally):
-        found = [record for _, record in read(run, fresh(run, "file", batch, tally), _file, tally)]
+        new = fresh(run, "file", batch, tally)
+        found = [record for _, record in read(run, new, readback.file, tally)]
         kept(run, found, partial(_keep_files, run), _file_name, tally)
     return tally
 
@@ -104,44 +90,18 @@ def fresh(
     return [one for one in batch if one.key.fqid not in held]
 
 
-def _file(key: RecordKey, data: bytes) -> FileRecord:
-    found = readback.file(key, data)
-    sums = found.checksums
-    texts = [found.author, found.content_type, found.event_id]
-    texts += [sums.sha1, sums.sha256, sums.crc32c, sums.s3_etag]
-    if strange(texts, [found.creator_uid, found.size]):
-        raise Damaged("The record has a value of the wrong kind.")
-    return found
-
-
 def _file_name(found: FileRecord) -> str:
     return keys.record("file", found.fqid)
 
 
 def _keep_files(run: Run, tx: Tx, batch: Sequence[FileRecord]) -> None:
     heads.lock(tx, files.KIND, [one.fqid.uuid for one in batch])
-    refilling.add_files(tx, [(new_file(one), one.created_us) for one in batch])
+    refilling.add_files(tx, [(readback.file_row(one), one.created_us) for one in batch])
     known = refilling.digests(tx, files.KIND, [one.fqid for one in batch])
     for one in batch:
         if known.get(one.fqid, (0, ""))[1] != one.digest:
             raise Damaged(f"The catalog knows file {one.fqid} with other content.")
     refilling.seen(tx, files.KIND, run.replica, [known[one.fqid][0] for one in batch])
-
-
-def new_file(found: FileRecord) -> NewFile:
-    """The row that its record tells of."""
-    return NewFile(
-        fqid=found.fqid,
-        digest=found.digest,
-        origin=found.origin,
-        creator_uid=found.creator_uid,
-        author=found.author,
-        content_type=found.content_type,
-        size=found.size,
-        checksums=found.checksums,
-        blob_etag=found.checksums.s3_etag,
-        event_id=found.event_id,
-    )
 
 
 def bytes_there(run: Run) -> Tally:

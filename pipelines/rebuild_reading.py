@@ -5,7 +5,7 @@ where it was. Memory holds one batch.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -163,11 +163,3 @@ def kept(
                 tally.taken += 1
             except Damaged as error:
                 tally.refuse(name(record), error.detail)
-
-
-def strange(texts: Iterable[object], numbers: Iterable[object]) -> bool:
-    """Whether any of these is not what it should be: a record's digest says nothing of that."""
-    return not (
-        all(isinstance(one, str) for one in texts)
-        and all(type(one) is int and 0 <= one < 2**63 for one in numbers)
-    )

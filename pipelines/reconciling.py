@@ -209,19 +209,7 @@ def _file_row(tx: Tx, found: FileRecord) -> file_rows.Reserved:
     before = file_rows.by_fqid(tx, found.fqid)
     if before is not None and before.digest != found.digest:
         raise Damaged(f"The catalog knows file {found.fqid} with other content.")
-    new = file_rows.NewFile(
-        fqid=found.fqid,
-        digest=found.digest,
-        origin=found.origin,
-        creator_uid=found.creator_uid,
-        author=found.author,
-        content_type=found.content_type,
-        size=found.size,
-        checksums=found.checksums,
-        blob_etag=found.checksums.s3_etag,
-        event_id=found.event_id,
-    )
-    row = before or file_rows.reserve(tx, new)
+    row = before or file_rows.reserve(tx, readback.file_row(found))
     if before is None:
         restoring.dated(tx, "file", row.file.id, found.created_us)
     file_rows.publish(tx, row.file.fqid)

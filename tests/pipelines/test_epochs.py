@@ -4,14 +4,17 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import orjson
 import pytest
 
 from config.settings import Settings
-from pipelines import epochs, files, manifests, purging, reconciling, tombstones
+from pipelines import epochs, files, manifests, purging, reconciling, records, tombstones
 from pipelines.manifests import NewBundle, NewEntry
 from storage import keys
 from storage.catalog import Catalog, events, switches, todo
+from storage.catalog import tombstones as stones
 from storage.connecting import connect
 from storage.errors import Conflict, Invalid, NotFound
 from storage.model import FQID, REPLICAS
@@ -127,9 +130,9 @@ def test_a_catalog_that_was_copied_back_accepts_no_other_content(
     tombstones.bury(lost, "aws", *buried, reason="wrong", author=AUTHOR)
     stone = keys.tombstone("bundle", *buried)
     with lost.catalog.read() as tx:
-        found = tombstones.tombstones.find(tx, "bundle", *buried)
+        found = stones.find(tx, "bundle", *buried)
     assert found is not None
-    lost.replicas["aws"].put(stone, tombstones.records.of_tombstone(found))
+    lost.replicas["aws"].put(stone, records.of_tombstone(found))
     lost.catalog.close()
 
     restored(home, tmp_path / "backup")
@@ -182,6 +185,36 @@ def test_a_record_that_is_damaged_is_not_taken_in(
         fresh = replace(stores, catalog=Catalog(url))
         done = {(one.kind, one.replica): one for one in reconciling.reconcile(fresh)}
         assert (done["file", "aws"].taken, done["file", "aws"].refused) == (0, 1)
+        fresh.catalog.close()
+
+
+@pytest.mark.parametrize(
+    "member", [{"of": "bundle"}, {"of": None}, {"reason": 5}, {"author": None}, {"event_id": []}]
+)
+def test_a_marker_of_another_kind_or_with_strange_values_is_refused_alone(
+    member: dict[str, object], stores: Stores, elsewhere: Path, spares: Spares
+) -> None:
+    good = make_file(stores, b"x")
+    marker: dict[str, Any] = {
+        "format": records.FORMAT,
+        "kind": "purge",
+        "uuid": good.uuid,
+        "version": good.version,
+        "created": good.version,
+        "event_id": "e",
+        "origin": "aws",
+        "author": AUTHOR,
+        "of": "file",
+        "reason": "r",
+        **member,
+    }
+    marker["digest"] = records.purge_digest(marker["of"], *good, marker["reason"])
+    stores.replicas["aws"].put(keys.purged("file", *good), orjson.dumps(marker))
+    with spares.lend("sqlite", elsewhere) as url:
+        fresh = replace(stores, catalog=Catalog(url))
+        done = {(one.kind, one.replica): one for one in reconciling.reconcile(fresh)}
+        assert (done["purged", "aws"].taken, done["purged", "aws"].refused) == (0, 1)
+        assert done["file", "aws"].taken == 1
         fresh.catalog.close()
 
 

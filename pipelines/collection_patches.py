@@ -11,9 +11,8 @@ import orjson
 
 from pipelines import collections, links, records
 from pipelines.collections import KIND, Written
-from pipelines.formats import us_of, version_at
+from pipelines.formats import later_versions
 from pipelines.limits import SEGMENT_ENTRIES
-from pipelines.patching import LAST_US
 from pipelines.repeating import Repeatable, answered, remember
 from storage.catalog import Tx, events, heads, link_segments, now_us, tombstones
 from storage.catalog import collections as rows
@@ -152,9 +151,9 @@ def _reserve(
 
 
 def _free(tx: Tx, patched: FQID) -> FQID:
-    """The first version from now on, and after the patched one, that nobody has or may not have."""
-    for us in range(max(now_us(tx), us_of(patched.version) + 1), LAST_US + 1):
-        fqid = FQID(patched.uuid, version_at(us))
+    """A version from now on, and after the patched one, that nobody has or may not have."""
+    for version in later_versions(patched.version, now_us=now_us(tx)):
+        fqid = FQID(patched.uuid, version)
         if rows.by_fqid(tx, fqid) is None and not tombstones.over(tx, KIND, *fqid):
             return fqid
     raise Conflict(f"There is no later version than {patched}.", code="collection_already_exists")

@@ -2,7 +2,7 @@
 
 import re
 import uuid as uuids
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
 from storage.errors import Invalid
@@ -68,6 +68,18 @@ def version_at(us: int) -> str:
 def us_of(version: str) -> int:
     """The moment of a good version, in microseconds since 1970."""
     return (datetime.fromisoformat(version) - _EPOCH) // _MICROSECOND
+
+
+LAST_US = us_of("9999-12-31T235959.999999Z")
+
+
+def later_versions(version: str, *, now_us: int) -> Iterator[str]:
+    """Names for what may follow a version: from now on, and after it, ever further apart. Whoever
+    wrote the next thousands beforehand has nobody look at each of them while a head is locked."""
+    us, step = max(now_us, us_of(version) + 1), 1
+    while us <= LAST_US:
+        yield version_at(us)
+        us, step = us + step, 2 * step
 
 
 def new_uuid() -> str:

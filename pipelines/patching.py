@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pipelines import manifests, names, records
-from pipelines.formats import us_of, version_at
+from pipelines.formats import later_versions
 from pipelines.limits import SEGMENT_ENTRIES
 from pipelines.manifests import KIND, NewEntry, Written
 from pipelines.repeating import Repeatable, answered, remember
@@ -17,8 +17,6 @@ from storage.catalog.segments import Kept, Row, Run
 from storage.errors import Conflict, Invalid, NotFound
 from storage.model import FQID, Entry, Replica
 from storage.stores import Stores
-
-LAST_US = us_of("9999-12-31T235959.999999Z")
 
 
 class Removal(NamedTuple):
@@ -203,9 +201,9 @@ def _reserve(
 
 
 def _free(tx: Tx, patched: FQID) -> FQID:
-    """The first version from now on, and after the patched one, that nobody has or may not have."""
-    for us in range(max(now_us(tx), us_of(patched.version) + 1), LAST_US + 1):
-        fqid = FQID(patched.uuid, version_at(us))
+    """A version from now on, and after the patched one, that nobody has or may not have."""
+    for version in later_versions(patched.version, now_us=now_us(tx)):
+        fqid = FQID(patched.uuid, version)
         if not manifests.taken(tx, fqid):
             return fqid
     raise Conflict(f"There is no later version than {patched}.", code="bundle_already_exists")

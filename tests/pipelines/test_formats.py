@@ -2,7 +2,15 @@
 
 import pytest
 
-from pipelines.formats import fqids_of, uuid_of, version_at, version_of
+from pipelines.formats import (
+    LAST_US,
+    fqids_of,
+    later_versions,
+    us_of,
+    uuid_of,
+    version_at,
+    version_of,
+)
 from storage.errors import Invalid
 from storage.model import FQID
 from tests.builders import new_uuid, version
@@ -47,3 +55,12 @@ def test_a_bad_version_is_found_alone_and_among_others(text: str) -> None:
 def test_the_versions_of_moments_are_in_their_order() -> None:
     assert version_at(1_767_225_600_000_001) == "2026-01-01T000000.000001Z"
     assert version_at(999_999) < version_at(1_000_000)
+
+
+def test_names_for_a_later_version_are_few_and_reach_to_the_end_of_time() -> None:
+    start = us_of(version(1))
+    offered = [us_of(one) for one in later_versions(version(1), now_us=start - 5)]
+    assert offered[:4] == [start + 1, start + 2, start + 4, start + 8]
+    assert len(offered) < 64
+    assert next(later_versions(version(1), now_us=start + 9)) == version_at(start + 9)
+    assert list(later_versions(version_at(LAST_US), now_us=start)) == []

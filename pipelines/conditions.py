@@ -89,11 +89,6 @@ def conditions(tree: Node, *, rich: bool = False) -> Conditions:
     return Conditions(kept, complete=found.complete and len(kept) == len(distinct))
 
 
-def is_rich(found: Conditions) -> bool:
-    """Whether what it costs to decide them depends on the document."""
-    return not all(is_plain(key.term) for clause in found.clauses for key in clause)
-
-
 class _Reading:
     """One reading of an expression. A part sees what lies at a path of the document (`at`), None if
     that is no path; a path through lists stands for a part that is evaluated for each element."""

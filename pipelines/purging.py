@@ -8,7 +8,6 @@ FORGET removes the catalog's rows, and condemns the bytes that nothing else refe
 only purged bundles named go the same way, each by itself.
 """
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -31,15 +30,13 @@ from storage.catalog import checkouts as jobs
 from storage.catalog import files as file_rows
 from storage.catalog.purges import Purge
 from storage.errors import Conflict, NotFound, Unavailable
-from storage.model import FQID, REPLICAS, Claim, Replica, Todo
+from storage.model import FQID, REPLICAS, Claim, EventType, Replica, Todo
 from storage.stores import Stores
-
-log = logging.getLogger(__name__)
 
 KIND: keys.Kind = "bundle"
 BATCH = 256
 """Files that are doomed in one unit of work."""
-TOLD = ("CREATE", "TOMBSTONE", "DELETE")
+TOLD: tuple[EventType, ...] = ("CREATE", "TOMBSTONE", "DELETE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +188,7 @@ def erase(stores: Stores, claim: Claim, beat: Beat) -> tuple[Todo, ...]:
 def readers(fqid: FQID) -> list[Todo]:
     """The rows whose work may still want the document of a bundle."""
     told = [
-        Todo(step, replica, events.event_id(kind, replica, fqid))  # type: ignore[arg-type]
+        Todo(step, replica, events.event_id(kind, replica, fqid))
         for step in (Step.MATCH, Step.PERCOLATE)
         for replica in REPLICAS
         for kind in TOLD
@@ -244,11 +241,7 @@ def _forget_bundle(stores: Stores, purge: Purge, claim: Claim, beat: Beat) -> tu
         _doom(stores, purge, idents[start : start + BATCH])
         beat(0)
     follow = journals.rewrite(stores, fqid, beat)
-    told = [
-        events.event_id(kind, replica, fqid)  # type: ignore[arg-type]
-        for kind in TOLD
-        for replica in REPLICAS
-    ]
+    told = [events.event_id(kind, replica, fqid) for kind in TOLD for replica in REPLICAS]
     with stores.catalog.write() as tx:
         heads.lock(tx, KIND, [purge.uuid])
         if row is not None:

@@ -31,7 +31,6 @@ SETTLED_US = 120_000_000
 INDEXED_US = 5_000_000
 """The same of what was recorded only once it could be found: a page of the index may be older than
 the page of the catalog that it is compared with."""
-KINDS = keys.KINDS
 
 
 class Rows(Protocol):
@@ -87,7 +86,9 @@ def replication(stores: Stores, *, repair: bool = True) -> list[Swept]:
     """Compare every bucket's records and blobs with the catalog; with `repair` what is missing is
     enqueued, without it nothing is written."""
     records = [
-        _compare(stores, kind, replica, repair=repair) for kind in KINDS for replica in REPLICAS
+        _compare(stores, kind, replica, repair=repair)
+        for kind in keys.KINDS
+        for replica in REPLICAS
     ]
     blobs = [_compare_blobs(stores, replica, repair=repair) for replica in REPLICAS]
     journals = [_compare_journals(stores, replica, repair=repair) for replica in REPLICAS]
@@ -268,7 +269,7 @@ def reservations(stores: Stores, *, grace_s: float) -> int:
         before = now_us(tx) - int(grace_s * 1e6)
         rows = [
             (kind, fqid)
-            for kind in KINDS
+            for kind in keys.KINDS
             for fqid in ROWS[kind].reserved_before(tx, before, limit=BATCH)
         ]
     if rows:

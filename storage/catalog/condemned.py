@@ -7,12 +7,12 @@ deletion that is going on.
 
 from collections.abc import Sequence
 
-from sqlalchemy import Select, delete, func, select, update
+from sqlalchemy import Select, delete, select, update
 
 from storage.catalog import bulk
 from storage.catalog.engine import Tx, now_us, sql
 from storage.catalog.schema import blob_replicas, blobs, condemned, files, tasks
-from storage.model import REPLICAS, Replica
+from storage.model import Replica
 
 
 def referenced(tx: Tx, sums: Sequence[str]) -> set[str]:
@@ -114,10 +114,3 @@ def deleted(tx: Tx, replica: Replica, sha256: str) -> None:
 
 def _ids(sha256: str) -> Select[tuple[int]]:
     return select(blobs.c.id).where(blobs.c.sha256 == sha256)
-
-
-def count(tx: Tx) -> dict[Replica, int]:
-    """How many wait for the end of their grace in each replica."""
-    rows = tx.execute(select(condemned.c.replica, func.count()).group_by(condemned.c.replica))
-    found = {row[0]: int(row[1]) for row in rows}
-    return {replica: found.get(replica, 0) for replica in REPLICAS}

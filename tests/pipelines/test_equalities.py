@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from pipelines import jmes
-from pipelines.conditions import conditions, is_rich
+from pipelines.conditions import Conditions, conditions
 from pipelines.matching import Questions
+from pipelines.terms import is_plain
 from tests.pipelines.expressions import by_matching, by_us, differences, sources, subscriptions
 from tests.pipelines.test_conditions import read
 
@@ -22,6 +23,11 @@ def test_matching_says_what_the_library_says(seed: int) -> None:
 @pytest.mark.parametrize("steps", [1, 5, 12, 40, 150, 1500])
 def test_whoever_would_exceed_his_steps_still_does(steps: int) -> None:
     assert list(differences(steps, documents=5, expressions=60, steps=steps)) == []
+
+
+def is_rich(found: Conditions) -> bool:
+    """Whether what it costs to decide them depends on the document."""
+    return not all(is_plain(key.term) for clause in found.clauses for key in clause)
 
 
 def test_most_of_what_is_generated_is_indexed_and_some_of_it_matches() -> None:

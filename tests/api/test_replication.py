@@ -93,7 +93,9 @@ def test_files_and_collections_have_a_lag_too(client, depositor, stores, kind) -
         assert put.status_code == 201, put.text
     depositor.drain()
     with stores.catalog.write() as tx:
-        for ident, seconds in enumerate((4, 3, 2, 1), start=1):
+        for number, seconds in enumerate((4, 3, 2, 1), start=1):
+            uuid = uuid_of(number if kind == "file" else 10 + number)
+            ident = visibility.find(tx, kind, "gcp", FQID(uuid, VERSION))
             tx.execute(
                 text(
                     "UPDATE presence SET at_us = :us + (SELECT published_us FROM"

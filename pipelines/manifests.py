@@ -227,7 +227,9 @@ def reveal(tx: Tx, row: bundles.Reserved, replica: Replica, *, done: str) -> tup
     visibility.record_seen(tx, KIND, bundle.id, replica)
     follow = flow.follows(done, KIND, replica, str(bundle.fqid))
     if tombstones.over(tx, KIND, bundle.fqid.uuid, bundle.fqid.version):
-        return tuple(row for row in follow if row.step == flow.Step.SYNC)
+        # Nobody is told, but its record is to be in every bucket, as its tombstone's is.
+        rest = (row for row in follow if row.step == flow.Step.SYNC)
+        return tuple(flow.addressed(row, bundle=bundle.fqid, event="") for row in rest)
     visibility.show(tx, KIND, replica, bundle.fqid, bundle.id)
     change = heads.change(tx, KIND, bundle.fqid.uuid)
     if events.get(tx, events.event_id("CREATE", replica, bundle.fqid)) is not None:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines import manifests, patching, reservations, tombstones
+from pipelines.flow import Step
 from pipelines.formats import us_of, version_at
 from pipelines.limits import SEGMENT_ENTRIES
 from pipelines.manifests import NewBundle, NewEntry, Written
@@ -192,6 +193,25 @@ def test_a_tombstone_beside_a_patch_hides_what_it_names(
     seen = _found(race_stores, fqid.uuid)
     # A patch that began before its parent was buried is a version of its own.
     assert (seen is not None) == (isinstance(end, Written) and not whole)
+
+
+@pytest.mark.parametrize("order", ["aattta", "atttaa", "aaattt"])
+def test_the_record_of_what_was_buried_before_it_was_seen_is_copied_too(
+    race_stores: Stores, files: list[FQID], order: str
+) -> None:
+    fqid = deposit(race_stores, [("a", files[0], False)])
+
+    def bury(stores: Stores) -> str:
+        tombstones.bury(stores, "gcp", fqid.uuid, None, reason="x", author=AUTHOR)
+        return "buried"
+
+    asked = partial(patched, fqid=fqid, add=[("b", files[0], False)])
+    play(race_stores, tuple(order), {"a": asked, "t": bury})
+    with race_stores.catalog.write() as tx:
+        rows = [row for row, _ in todo.due(tx, Step.SYNC, limit=10_000, resend=True)]
+    ours = sorted(row.ref for row in rows if fqid.uuid in row.ref)
+    assert ours
+    assert all(ref.startswith(f"bundle:{fqid.uuid}.") for ref in ours), ours
 
 
 def _found(stores: Stores, uuid: str) -> str | None:

@@ -10,14 +10,20 @@ GOOD = [*PLAIN, ".hidden/file", "two words", "größe.txt", "a" * 4096, "a:b/c~"
 BAD = [
     "",
     "/a",
-    "~/a",
     "a\\b",
     "a\nb",
     "a\x7fb",
     "a//b",
     "a/",
+    ".",
+    "..",
     "./a",
     "a/..",
+    "a/../b",
+    "~/a",
+    "a\x00b",
+    "a\x85b",
+    "a\u2028b",
     "é" * 2049,
     "a" * 4097,
 ]
@@ -43,6 +49,10 @@ def test_the_same_name_twice_is_refused_however_it_is_composed(twins: list[str])
         check_names(["b", *twins])
     assert caught.value.code == "duplicate_filename"
     assert list(caught.value.errors) == ["/files/2/name"]
+
+
+def test_names_that_differ_in_case_or_only_look_alike_stand_beside_each_other() -> None:
+    check_names(["a", "A", "ﬁ", "fi", "É", "é"])
 
 
 def test_a_file_cannot_have_the_name_of_a_folder_near_or_far() -> None:

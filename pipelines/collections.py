@@ -178,20 +178,13 @@ def find(
 
 def visible(tx: Tx, replica: Replica, uuid: str, version: str | None, owner: str) -> Collection:
     """The same in a unit of work."""
-    ident = _visible_id(tx, replica, uuid, version)
+    ident = visibility.chosen(tx, KIND, replica, uuid, version)
     if ident is None:
         named = uuid if version is None else f"{uuid}.{version}"
         raise NotFound(f"There is no collection {named} in replica {replica}.")
     row = collections.by_id(tx, ident)
     check_owner(row.owner, owner)
     return row
-
-
-def _visible_id(tx: Tx, replica: Replica, uuid: str, version: str | None) -> int | None:
-    if version is not None:
-        return visibility.find(tx, KIND, replica, FQID(uuid, version))
-    newest = visibility.latest(tx, KIND, replica, uuid)
-    return None if newest is None else newest[1]
 
 
 def contents_of(stores: Stores, row: Collection) -> list[Link]:

@@ -51,11 +51,10 @@ class Deposit:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The task that takes it in, ours or one that was open; `settled` when it is stored already."""
+    """The task that takes it in, ours or one that was open; none when it is stored already."""
 
     fqid: FQID
     task_id: str | None
-    settled: bool
     todo: tuple[Todo, ...] = ()
 
     @property
@@ -174,7 +173,7 @@ def _settled(tx: Tx, task: TaskRow) -> Accepted | None:
         return None
     if row.digest != task.digest:
         raise Conflict(f"File {task.fqid} exists with other content.", code="file_already_exists")
-    return Accepted(task.fqid, None, settled=True) if row.published else None
+    return Accepted(task.fqid, None) if row.published else None
 
 
 def _joined(tx: Tx, task: TaskRow) -> Accepted | None:
@@ -190,14 +189,14 @@ def _joined(tx: Tx, task: TaskRow) -> Accepted | None:
             retry_after_s=PENDING_RETRY_S,
         )
     follow = tuple(row for row in (_verification(current),) if todo.resume(tx, row))
-    return Accepted(task.fqid, current.id, settled=False, todo=follow)
+    return Accepted(task.fqid, current.id, todo=follow)
 
 
 def _started(tx: Tx, task: TaskRow, request_id: str) -> Accepted:
     tasks.start(tx, task)
     follow = (_verification(task),)
     todo.add(tx, follow, request_id=request_id)
-    return Accepted(task.fqid, task.id, settled=False, todo=follow)
+    return Accepted(task.fqid, task.id, todo=follow)
 
 
 def _verification(task: TaskRow) -> Todo:

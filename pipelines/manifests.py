@@ -249,18 +249,11 @@ def manifest_of(stores: Stores, bundle: BundleVersion) -> bytes:
 def find(stores: Stores, replica: Replica, uuid: str, version: str | None) -> BundleVersion:
     """A visible version, the latest when none is named; NotFound else."""
     with stores.catalog.read() as tx:
-        ident = _visible_id(tx, replica, uuid, version)
+        ident = visibility.chosen(tx, KIND, replica, uuid, version)
         if ident is None:
             named = uuid if version is None else f"{uuid}.{version}"
             raise NotFound(f"There is no bundle {named} in replica {replica}.")
         return bundles.by_id(tx, ident).bundle
-
-
-def _visible_id(tx: Tx, replica: Replica, uuid: str, version: str | None) -> int | None:
-    if version is not None:
-        return visibility.find(tx, KIND, replica, FQID(uuid, version))
-    newest = visibility.latest(tx, KIND, replica, uuid)
-    return None if newest is None else newest[1]
 
 
 def entries(stores: Stores, bundle: BundleVersion, start: int, limit: int) -> list[Entry]:

@@ -167,24 +167,19 @@ def item(link: Link) -> dict[str, str]:
 
 def of_tombstone(row: Tombstone) -> bytes:
     """A tombstone's record."""
-    fqid = FQID(row.uuid, row.version)
-    return _dump(
-        {
-            **_envelope("tombstone", fqid, row.digest, row.created_us, row.event_id),
-            "origin": row.origin,
-            "author": row.author,
-            "of": row.kind,
-            "reason": row.reason,
-        }
-    )
+    return _marker("tombstone", row)
 
 
 def of_purge(row: Purge) -> bytes:
     """A purge marker's record."""
+    return _marker("purge", row)
+
+
+def _marker(kind: str, row: Tombstone | Purge) -> bytes:
     fqid = FQID(row.uuid, row.version)
     return _dump(
         {
-            **_envelope("purge", fqid, row.digest, row.created_us, row.event_id),
+            **_envelope(kind, fqid, row.digest, row.created_us, row.event_id),
             "origin": row.origin,
             "author": row.author,
             "of": row.kind,

@@ -63,7 +63,7 @@ def _let_go(tx: Tx, subscription_id: int, change: str, told: dict[str, object]) 
     return tx.execute(freed, {"id": subscription_id, **told}).rowcount
 
 
-_LOOSE = f"""
+_HOLDERS = f"""
     WITH RECURSIVE held (id) AS (
         SELECT min(subscription_id) FROM deliveries WHERE {_HELD}
         UNION ALL
@@ -71,6 +71,10 @@ _LOOSE = f"""
                 WHERE {_HELD} AND subscription_id > held.id)
         FROM held WHERE held.id IS NOT NULL
     )
+"""
+"""Subscriptions that hold something back, one step of an index each."""
+
+_LOOSE = f"""{_HOLDERS}
     SELECT s.id, s.deleted_us IS NOT NULL AS deleted
     FROM held JOIN subscriptions s ON s.id = held.id
     WHERE s.deleted_us IS NOT NULL OR s.state = 'active' LIMIT :limit
@@ -83,14 +87,7 @@ def loose(tx: Tx, *, limit: int) -> list[Loose]:
     return [Loose(row.id, bool(row.deleted)) for row in rows]
 
 
-_AGED = f"""
-    WITH RECURSIVE held (id) AS (
-        SELECT min(subscription_id) FROM deliveries WHERE {_HELD}
-        UNION ALL
-        SELECT (SELECT min(subscription_id) FROM deliveries
-                WHERE {_HELD} AND subscription_id > held.id)
-        FROM held WHERE held.id IS NOT NULL
-    )
+_AGED = f"""{_HOLDERS}
     SELECT held.id FROM held WHERE (
         SELECT d.created_us FROM deliveries d
         WHERE d.state = 'pending' AND d.due_us >= {HELD_US} AND d.subscription_id = held.id

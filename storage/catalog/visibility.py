@@ -40,6 +40,14 @@ def latest(tx: Tx, kind: str, replica: Replica, uuid: str) -> tuple[str, int] | 
     return None if row is None else (row.version, row.id)
 
 
+def chosen(tx: Tx, kind: str, replica: Replica, uuid: str, version: str | None) -> int | None:
+    """The id of a visible version, the latest when none is named."""
+    if version is not None:
+        return find(tx, kind, replica, FQID(uuid, version))
+    newest = latest(tx, kind, replica, uuid)
+    return None if newest is None else newest[1]
+
+
 def find(tx: Tx, kind: str, replica: Replica, fqid: FQID) -> int | None:
     """The id of a version if readers of that replica see it."""
     query = select(visible.c.id).where(

@@ -137,7 +137,7 @@ def test_the_same_file_again_is_settled_wherever_it_comes_from(small_stores: Sto
     first = deposit(small_stores, stage(small_stores, b"abc"))
     run(small_stores, first)
     again = deposit(small_stores, stage(small_stores, b"abc", name="other"), first.fqid)
-    assert again.settled
+    assert again.task_id is None
     assert again.todo == ()
 
 
@@ -160,7 +160,6 @@ def test_an_open_task_is_joined(small_stores: Stores) -> None:
     first = deposit(small_stores, url)
     second = deposit(small_stores, url, first.fqid)
     assert second.task_id == first.task_id
-    assert not second.settled
 
 
 def test_a_source_that_changes_before_it_is_read_fails(small_stores: Stores) -> None:

@@ -38,9 +38,11 @@ def make(settings, stores, chains) -> Iterator[Make]:
         own = replace(settings, **{"feed_heartbeat_s": 0.1} | more)
         return create_app(own, stores, chains=chains, verify=verify)
 
+    before = set(threading.enumerate())
     yield made
-    # Their readers left; they notice with the next heartbeat.
-    for thread in threading.enumerate():
+    # Their readers left; they notice with the next heartbeat. Not the threads of other servers
+    # in this process, which wait for clients that keep their connections.
+    for thread in set(threading.enumerate()) - before:
         if "process_request_thread" in thread.name:
             thread.join(10)
 

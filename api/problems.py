@@ -1,4 +1,4 @@
-"""What every answer of both services has: a request id, and RFC 9457 bodies for errors.
+"""Problems: the bodies of errors (RFC 9457), and the request id by which an operator finds each.
 
 Statuses of domain errors and the handlers of errors live in `api/errors.py`.
 """

@@ -27,7 +27,7 @@ def upgrade() -> None:
     ):
         op.add_column("subscriptions", column)
     # Who was refused by an engine was told of all the same, until now.
-    told = sa.Column("told", sa.Boolean(), nullable=False, server_default=sa.text("true"))
+    told: sa.Column[bool] = sa.Column("told", sa.Boolean(), nullable=False, server_default=sa.text("true"))
     op.add_column("documents", told)
     op.drop_index("ix_deliveries_latest", table_name="deliveries")
     _index("ix_deliveries_latest", ["subscription_id", "created_us", "id"])

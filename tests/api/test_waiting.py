@@ -1,10 +1,15 @@
 import threading
 import time
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from dataclasses import replace
 
 import pytest
 
+from api.app import create_app
 from api.waiting import Preference, Waiting, preference, seconds
 from storage.notices import MemoryNotices
+from tests.api.builders import Depositor, uuid_of
+from tests.api.conftest import verify
 
 
 @pytest.mark.parametrize(
@@ -89,3 +94,19 @@ def test_beyond_so_many_waiters_the_answer_comes_at_once() -> None:
         assert time.monotonic() - began < 5
     with waiting.slot() as again:
         assert again
+
+
+def test_half_of_a_process_s_threads_may_wait(settings, stores, chains, drain) -> None:
+    app = create_app(replace(settings, api_threads=4), stores, chains=chains, verify=verify)
+    assert Depositor(app.test_client(), drain).put_file(uuid_of(1)).status_code == 202
+
+    def ask() -> int:
+        path, prefer = f"/v1/files/{uuid_of(1)}?replica=aws", {"Prefer": "wait=50"}
+        return app.test_client().get(path, headers=prefer).status_code
+
+    with ThreadPoolExecutor(3) as pool:
+        asked = [pool.submit(ask) for _ in range(3)]
+        answered, waiting = wait(asked, timeout=25, return_when=FIRST_COMPLETED)
+        assert [one.result() for one in answered] == [301]
+        drain()
+        assert [one.result() for one in waiting] == [302, 302]

@@ -5,6 +5,7 @@ streams through us is hashed on its way and completed only if it is as it should
 """
 
 import itertools
+import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from pipelines.checksums import Hashing, mismatches, part_size, parts
 from storage.errors import AlreadyExists, Damaged, NotFound, SourceChanged
 from storage.model import Checksums
 from storage.protocols import DEFAULT_TYPE, BlobInfo, BlobStore, Upload
+
+log = logging.getLogger(__name__)
 
 INLINE = 8 * 1024 * 1024
 """Bytes up to which an object is held in memory."""
@@ -115,6 +118,19 @@ def right(target: BlobStore, info: BlobInfo, checksums: Checksums, beat: Beat) -
     for block in hashing.over(target.read(info.key, pin=info.pin)):
         beat(len(block))
     return not mismatches(checksums, hashing.result())
+
+
+def trusted(blobs: BlobStore, key: str, size: int, sums: Checksums, beat: Beat) -> bool:
+    """Whether bytes that lie there already are right; wrong ones are removed."""
+    try:
+        info = blobs.head(key)
+    except NotFound:
+        return False
+    if info.size == size and right(blobs, info, sums, beat):
+        return True
+    log.error("%s was damaged and is stored anew", blobs.direct_url(key))
+    blobs.delete(key, pin=info.pin)
+    return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,8 @@ from typing import Any
 
 from pipelines import areas, blob_life, checksums, files, flow, formats, records, topics
 from pipelines.checksums import PREFIX, Hashed, Hashing
-from pipelines.copying import INLINE, Beat, fill
+from pipelines.copying import INLINE, Beat, fill, trusted
 from pipelines.limits import PENDING_RETRY_S
-from pipelines.scrubbing import trusted
 from storage import keys
 from storage.catalog import Tx, heads, purges, tasks, todo
 from storage.catalog import files as file_rows

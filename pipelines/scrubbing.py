@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from random import Random
 
 from pipelines import copying, journal_copies, placing, readback
-from pipelines.copying import Beat
 from storage import keys
 from storage.catalog import files as file_rows
 from storage.catalog import switches
@@ -186,16 +185,3 @@ def _replaced(stores: Stores, source: Replica, target: Replica, info: BlobInfo) 
 def _checksums(stores: Stores, sha256: str) -> Checksums | None:
     with stores.catalog.read() as tx:
         return file_rows.checksums_of(tx, sha256)
-
-
-def trusted(blobs: BlobStore, key: str, size: int, sums: Checksums, beat: Beat) -> bool:
-    """Whether bytes that lie there already are right; wrong ones are removed."""
-    try:
-        info = blobs.head(key)
-    except NotFound:
-        return False
-    if info.size == size and copying.right(blobs, info, sums, beat):
-        return True
-    log.error("%s was damaged and is stored anew", blobs.direct_url(key))
-    blobs.delete(key, pin=info.pin)
-    return False

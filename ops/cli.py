@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 
 from auth.issue import Grant
+from auth.keys import rotate
 from config import Settings, SettingsError, load
 from ops import home, manual, ports, procfile, supervisor, tokens
 from ops.backups import backup, restore
@@ -104,6 +105,19 @@ def token(settings: Settings, email: str, groups: str, hours: float) -> None:
     claimed = tuple(part.strip() for part in groups.split(",") if part.strip())
     grant = Grant(email, claimed, int(hours * 3600))
     click.echo(tokens.make(settings, grant, now=time.time(), token_id=str(uuid.uuid4())))
+
+
+@cli.command(name="rotate-key")
+@click.pass_obj
+def rotate_key(settings: Settings) -> None:
+    """Sign new tokens with a new key; the two before it still hold.
+
+    Processes notice at once; bring secrets/signing-keys.json of the home to every other machine
+    that runs `api` or `auth`. If the key in use leaked, run this three times: all tokens that it
+    signed end, admin.token too, which is made anew at the next start once it is removed.
+    """
+    held = len(rotate(settings.home).keys)
+    click.echo(f"New tokens are signed with a new key; {held - 1} before it still hold.")
 
 
 @cli.command(name="settings")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from config import Settings
 from ops import ports
 from ops.cli import cli
 from storage.catalog import Catalog, todo
+from storage.errors import Unauthorized
 from storage.model import Todo
 
 
@@ -35,9 +37,19 @@ def settings(home: Path) -> Settings:
 
 def test_a_token_is_one_that_the_store_accepts(settings: Settings) -> None:
     token = run("token", "--email", "ada@example.org", "--groups", "store_ingest, readers").strip()
-    principal = verifier(settings, clock=lambda: __import__("time").time()).verify(token)
+    principal = verifier(settings, clock=time.time).verify(token)
     assert principal.email == "ada@example.org"
     assert principal.groups == {"store_ingest", "readers"}
+
+
+def test_a_key_that_leaked_is_out_after_three_rotations(settings: Settings) -> None:
+    token = run("token", "--email", "ada@example.org").strip()
+    for _ in range(2):
+        run("rotate-key")
+    assert verifier(settings, clock=time.time).verify(token).email == "ada@example.org"
+    assert "2 before it" in run("rotate-key")
+    with pytest.raises(Unauthorized):
+        verifier(settings, clock=time.time).verify(token)
 
 
 def test_migrating_twice_changes_nothing(settings: Settings) -> None:

@@ -69,6 +69,7 @@ def test_what_nobody_sets_is_as_the_contract_has_it() -> None:
     assert default.checkout_keep_days == 14
     assert default.subscriptions_per_user == 100
     assert default.disable_after_s == 7 * 86_400
+    assert (default.max_claims, default.sequencer_s) == (5, 0.05)
     assert default.port == 8000
     assert default.home.name == ".store-home"
     assert default.checksum_prefixes == ("store-",)

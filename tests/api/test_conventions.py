@@ -452,6 +452,17 @@ def test_who_reads_bytes_by_a_url_of_ours_is_counted_by_address(limited, stores)
     assert int(seen[2].headers["Retry-After"]) > 0
 
 
+def test_each_principal_is_counted_alone_wherever_he_asks_from(limited, counting) -> None:
+    for person, address in (
+        ("ingest", "192.0.2.1"),
+        ("ingest", "192.0.2.2"),
+        ("other", "192.0.2.1"),
+    ):
+        given = {"Authorization": f"Bearer {person}", "X-Forwarded-For": address}
+        assert limited.get(SEVERAL, headers=given).status_code == 200
+    assert counting.taken == {"p:ingest@example.org": 2, "p:other@example.org": 1}
+
+
 def test_those_without_a_token_are_counted_by_address(limited, counting) -> None:
     given = ("192.0.2.1", "spoofed, 192.0.2.1", "::ffff:192.0.2.1", "192.0.2.2")
     for address in (*given, "2001:db8::1", "2001:db8::2"):

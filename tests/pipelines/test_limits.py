@@ -1,6 +1,9 @@
 """The numbers of the contract, written out a second time: other tests take them from the code."""
 
-from pipelines import documents, limits
+import pytest
+
+from pipelines import documents, jmes, limits
+from storage.errors import Invalid
 from storage.query.analysis import MAX_KEYWORD_BYTES
 
 
@@ -20,3 +23,12 @@ def test_the_numbers_are_those_of_the_contract() -> None:
 def test_metadata_are_bounded_as_the_contract_says() -> None:
     assert documents.MAX_FILE_BYTES == 32 * 1_048_576
     assert documents.MAX_DOCUMENT_BYTES == 64 * 1_048_576
+
+
+def test_expressions_are_bounded_as_the_contract_says() -> None:
+    assert (jmes.MAX_SOURCE_BYTES, jmes.MAX_DEPTH, jmes.MAX_STEPS) == (4_096, 64, 1_000_000)
+    jmes.parse("a".ljust(4_096))
+    jmes.parse("!" * 63 + "a")
+    for beyond in ("a".ljust(4_097), "é".ljust(4_096), "!" * 64 + "a"):
+        with pytest.raises(Invalid):
+            jmes.parse(beyond)

@@ -57,3 +57,9 @@ def test_long_segments_are_hashed_with_all_that_follows() -> None:
     assert place(f"x/{long}/y").folders == ("x+",)
     assert place(f"x/{long}/y").name != place(f"x/{long}/z").name
     assert len(place(f"x/{long}/y").name) == 65
+
+
+def test_what_lies_in_folders_already_is_found_where_it_lies() -> None:
+    hashed = "~41d147874a22cc86f8c40b7e4471670eb54af1ed0318ac6ea2ff06e1b2cccb6e"
+    assert place(f"x/{'a' * 200}/b") == Place(("x+", "a" * 200 + "+"), "b")
+    assert place(f"x/{'a' * 201}/b") == Place(("x+",), hashed)

@@ -22,7 +22,7 @@ from api.streaming import Streams
 from api.throttle import register_limits
 from api.waiting import Waiting
 from config.settings import Settings
-from pipelines.subscriptions import SEALING
+from pipelines.notifying.subscriptions import SEALING
 from storage.sealing import Sealer, derive
 from storage.stores import Stores
 

@@ -6,8 +6,8 @@ from api.bodies import blocks
 from api.operation import Answer, Call, Operation, operation, reply
 from api.schemas.areas import AreaCreated, AreaFile
 from api.schemas.common import NoQuery, Nothing
-from pipelines import areas
-from pipelines.areas import Incoming
+from pipelines.depositing import areas
+from pipelines.depositing.areas import Incoming
 from storage import keys
 from storage.model import CHECKSUMS
 from storage.protocols import DEFAULT_TYPE

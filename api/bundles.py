@@ -30,9 +30,11 @@ from api.schemas.bundles import (
     WriteBundleQuery,
 )
 from api.schemas.common import Empty, Versioned, VersionedQuery
-from pipelines import files, manifests, patching, records, replicas, tombstones, topics
-from pipelines.manifests import FilesPending, NewBundle, Written
-from pipelines.patching import Patch
+from pipelines import topics
+from pipelines.depositing import files, manifests, patching, replicas, tombstones
+from pipelines.depositing.manifests import FilesPending, NewBundle, Written
+from pipelines.depositing.patching import Patch
+from pipelines.keeping import records
 from storage.errors import Invalid
 from storage.model import FQID, BundleVersion, Entry, Replica
 

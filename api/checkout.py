@@ -9,8 +9,8 @@ from api.operation import Answer, Call, Operation, operation, reply
 from api.schemas.checkout import Checkout, CheckoutBody, CheckoutStarted, CheckoutStatus
 from api.schemas.common import InReplica, InReplicaQuery, Versioned, VersionedQuery
 from auth.access import CHECKOUT_ELSEWHERE, require
-from pipelines import checkouts
-from pipelines.checkouts import Wanted
+from pipelines.depositing import checkouts
+from pipelines.depositing.checkouts import Wanted
 from storage.catalog.checkouts import Job
 from storage.errors import Forbidden
 

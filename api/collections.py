@@ -23,9 +23,10 @@ from api.schemas.collections import (
     WriteCollectionQuery,
 )
 from api.schemas.common import Empty, InReplica, InReplicaQuery, Versioned, VersionedQuery
-from pipelines import collection_patches, collections, records
-from pipelines.collection_patches import Patch
-from pipelines.collections import NewCollection
+from pipelines.collecting import collection_patches, collections
+from pipelines.collecting.collection_patches import Patch
+from pipelines.collecting.collections import NewCollection
+from pipelines.keeping import records
 from storage.catalog.collections import Collection
 from storage.model import FQID, Link
 

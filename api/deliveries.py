@@ -16,8 +16,9 @@ from api.schemas.subscriptions import (
     ListDeliveriesQuery,
 )
 from api.standing import whose
-from pipelines import formats, standing, subscriptions, topics
+from pipelines import formats, topics
 from pipelines.formats import us_of, version_at
+from pipelines.notifying import standing, subscriptions
 from storage.catalog.deliveries import TEST
 from storage.catalog.delivery_log import Attempt, Delivery, Only, Place
 from storage.catalog.subscriptions import Subscription

@@ -21,9 +21,11 @@ from api.schemas.events import (
     ReplayBody,
     ReplayWindow,
 )
-from pipelines import events_feed, formats, records, replay, subscriptions
-from pipelines.events_feed import Place, Renumbered, Stream, Window
+from pipelines import formats
 from pipelines.formats import version_at
+from pipelines.keeping import records
+from pipelines.notifying import events_feed, replay, subscriptions
+from pipelines.notifying.events_feed import Place, Renumbered, Stream, Window
 from storage.catalog.feeds import Numbered
 from storage.catalog.replays import Replay
 from storage.catalog.subscriptions import Subscription

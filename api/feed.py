@@ -11,8 +11,9 @@ from api.errors import answer
 from api.operation import Answer, Call, Operation, operation, reply
 from api.paging import next_url
 from api.schemas.events import Feed, FollowEvents, FollowEventsQuery
-from pipelines import events_feed, topics
-from pipelines.events_feed import Renumbered, Seen
+from pipelines import topics
+from pipelines.notifying import events_feed
+from pipelines.notifying.events_feed import Renumbered, Seen
 from storage.catalog.feeds import Numbered
 
 NO_STORE = {"Cache-Control": "no-store"}

@@ -21,9 +21,10 @@ from api.schemas.files import (
     WriteFile,
     WriteFileQuery,
 )
-from pipelines import files, ingest, replicas, topics
-from pipelines.files import Located
-from pipelines.ingest import Deposit, Task
+from pipelines import topics
+from pipelines.depositing import files, ingest, replicas
+from pipelines.depositing.files import Located
+from pipelines.depositing.ingest import Deposit, Task
 from pipelines.limits import PENDING_RETRY_S
 from storage.catalog.tasks import TaskRow
 from storage.errors import Conflict, Invalid, Unprocessable

@@ -8,9 +8,9 @@ from flask import Response
 from api.operation import Answer, Call, Operation, operation, reply
 from api.schemas.common import NoQuery, Nothing
 from api.schemas.replication import Replication
-from pipelines import replication
 from pipelines.formats import version_at
-from pipelines.replication import Lag, Report, Standing
+from pipelines.replicating import replication
+from pipelines.replicating.replication import Lag, Report, Standing
 from storage.catalog.replication import Backlog, Diverged, Waiting
 from storage.model import FQID, Replica
 from storage.stores import Stores

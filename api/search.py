@@ -11,7 +11,7 @@ from api.operation import Answer, Call, Operation, operation, reply
 from api.paging import next_url, paged
 from api.replication import SERVED, served_by
 from api.schemas.search import Search, SearchAnswer, SearchBody, SearchQuery, Wanted
-from pipelines import replicas
+from pipelines.depositing import replicas
 from pipelines.limits import PAGE_RAW_MAX, PAGE_SEARCH
 from storage.errors import Invalid, within
 from storage.model import Replica

@@ -10,7 +10,7 @@ from api.readonly import ReadOnly
 from api.streaming import Streams
 from api.waiting import Waiting
 from config.settings import Settings
-from pipelines.subscriptions import Seal
+from pipelines.notifying.subscriptions import Seal
 from storage.model import Principal, Todo
 from storage.stores import Stores
 

@@ -12,10 +12,11 @@ from api.schemas.common import InReplica, InReplicaQuery
 from api.schemas.standing import DryRunAnswer, DryRunBody, DryRunContent, NewSecret, NewSecretBody
 from api.schemas.subscriptions import SubscriptionAnswer
 from api.subscriptions import TAG, shown
-from pipelines import formats, standing, topics, trying
-from pipelines.standing import Whose
-from pipelines.subscriptions import NewSubscription
-from pipelines.trying import Tried
+from pipelines import formats, topics
+from pipelines.notifying import standing, trying
+from pipelines.notifying.standing import Whose
+from pipelines.notifying.subscriptions import NewSubscription
+from pipelines.notifying.trying import Tried
 from storage.errors import Unavailable
 
 AT_ONCE = 4

@@ -16,8 +16,9 @@ from api.schemas.subscriptions import (
     SubscriptionDeleted,
     SubscriptionList,
 )
-from pipelines import formats, subscriptions
-from pipelines.subscriptions import NewSubscription
+from pipelines import formats
+from pipelines.notifying import subscriptions
+from pipelines.notifying.subscriptions import NewSubscription
 from storage.catalog.subscriptions import ELASTICSEARCH, Subscription
 
 TAG = "subscriptions"

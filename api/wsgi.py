@@ -8,7 +8,7 @@ from api.app import create_app
 from auth.tokens import verifier
 from config import logs
 from config.settings import load
-from pipelines import epochs
+from pipelines.recovering import epochs
 from storage.connecting import connect
 from storage.errors import StoreError
 from workers import chains

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import google_crc32c
 
-from pipelines import checksums
+from pipelines.keeping import checksums
 from pipelines.limits import ETAG_CHUNK, MB
 
 Summary = Callable[[list[float]], float]

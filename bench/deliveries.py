@@ -23,7 +23,7 @@ import requests
 from aiohttp import web
 from sqlalchemy import text
 
-from pipelines.delivery import Request, request_for
+from pipelines.notifying.delivery import Request, request_for
 from storage.catalog import (
     Catalog,
     Tx,

@@ -12,7 +12,7 @@ import httpx
 from werkzeug.http import parse_list_header
 
 from bench import rows, stand
-from pipelines import manifests
+from pipelines.depositing import manifests
 from pipelines.limits import PAGE_MAX
 from storage.model import FQID
 from storage.stores import Stores

@@ -12,7 +12,7 @@ from typing import Any
 
 import jmespath
 
-from pipelines.matching import Questions, evaluate
+from pipelines.queries.matching import Questions, evaluate
 from storage.catalog.subscriptions import Subscription
 from storage.model import FQID, Event
 

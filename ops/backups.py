@@ -10,7 +10,7 @@ from config import Settings
 from ops import tokens
 from ops.opening import opened
 from ops.tables import show
-from pipelines import backups, epochs
+from pipelines.recovering import backups, epochs
 from storage.catalog import migrate, switches
 from storage.errors import StoreError, Unavailable
 from storage.sealing import derive

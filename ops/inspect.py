@@ -13,7 +13,7 @@ from config import Settings
 from ops import home as homes
 from ops.opening import opened
 from ops.tables import show
-from pipelines import sweeps
+from pipelines.replicating import sweeps
 from storage.catalog import Catalog, Tx, purges, todo
 from storage.model import REPLICAS, Todo
 

@@ -10,7 +10,8 @@ from rich.console import Console
 from config import Settings
 from ops.opening import chosen, opened
 from ops.tables import show
-from pipelines import epochs, reconciling, scrubbing
+from pipelines.recovering import epochs, reconciling
+from pipelines.replicating import scrubbing
 from storage.errors import StoreError
 from storage.model import REPLICAS
 

@@ -6,8 +6,10 @@ import click
 
 from config import Settings
 from ops.opening import opened
-from pipelines import collection_purging, collections, epochs, manifests, purging, tombstones
+from pipelines.collecting import collection_purging, collections
+from pipelines.depositing import manifests, purging, tombstones
 from pipelines.formats import uuid_of, version_of
+from pipelines.recovering import epochs
 from storage import keys
 from storage.catalog import purges
 from storage.errors import Conflict, StoreError

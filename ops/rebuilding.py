@@ -8,10 +8,10 @@ from rich.console import Console
 from config import Settings
 from ops.opening import chosen, opened
 from ops.tables import show
-from pipelines import rebuilding, reindexing
 from pipelines.formats import new_uuid
-from pipelines.rebuild_reading import Tally
-from pipelines.reindexing import Progress
+from pipelines.recovering import rebuilding, reindexing
+from pipelines.recovering.rebuild_reading import Tally
+from pipelines.recovering.reindexing import Progress
 from storage.catalog import fingerprint
 from storage.errors import StoreError, Unavailable
 from storage.model import REPLICAS, Replica

@@ -6,8 +6,9 @@ from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
-from pipelines import checksums, files, records
-from pipelines.jmes import MAX_STEPS
+from pipelines.depositing import files
+from pipelines.keeping import checksums, records
+from pipelines.queries.jmes import MAX_STEPS
 from storage import keys
 from storage.blobs.local import LocalBlobs
 from storage.blobs.plain import PlainFolder

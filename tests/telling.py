@@ -7,8 +7,8 @@ from uuid import uuid4
 
 from sqlalchemy import text
 
-from pipelines.addresses import parse_callback
 from pipelines.formats import version_at
+from pipelines.notifying.addresses import parse_callback
 from storage.catalog import Catalog, delivery_log, events, now_us, subscriptions
 from storage.catalog import deliveries as rows
 from storage.catalog.deliveries import NewDelivery, delivery_id

@@ -37,6 +37,16 @@ PIPELINES_MAY_TOUCH = (
 )
 """Protocols and errors, never a vendor's module."""
 
+FLOORS = (
+    "keeping queries",
+    "finding",
+    "journalling",
+    "depositing",
+    "collecting notifying",
+    "replicating recovering",
+)
+"""Folders of `pipelines/`, from the ground up; its own modules lie below them."""
+
 LIVES_IN = {
     "boto3": {"storage"},
     "botocore": {"storage"},
@@ -240,6 +250,24 @@ def circle(graph: dict[str, set[str]]) -> list[str] | None:
 def test_a_circle_is_found() -> None:
     assert circle({"a": {"b"}, "b": {"a"}, "c": {"a"}, "d": set()}) == ["a", "b", "c"]
     assert circle({"a": {"b"}, "b": set()}) is None
+
+
+def test_folders_of_pipelines_import_downhill() -> None:
+    floor = {name: at for at, names in enumerate(FLOORS, 1) for name in names.split()}
+    complaints(
+        f"{module}:{item.line} imports {item.module}"
+        for module in modules_of("pipelines")
+        for item in imports(module)
+        if room_of(item.module) == "pipelines"
+        and (own := folder(module.name)) != (other := folder(item.module))
+        and floor.get(other, 0) >= floor.get(own, 0)
+    )
+    assert {folder(module.name) for module in modules_of("pipelines")} == {"", *floor}
+
+
+def folder(name: str) -> str:
+    """The folder of a room that a module is in; "" for the room itself."""
+    return name.split(".")[1] if name.count(".") > 1 else ""
 
 
 def test_no_file_has_a_name_that_says_nothing() -> None:

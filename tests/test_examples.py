@@ -49,7 +49,7 @@ EXCUSED: Mapping[str, str] = {
 
 ELSEWHERE: Mapping[str, str] = {
     "def follow": "tests/api/test_feed.py",
-    "def by_standard_webhooks": "tests/pipelines/test_signatures.py",
+    "def by_standard_webhooks": "tests/pipelines/notifying/test_signatures.py",
 }
 """Programs, by what is in them, and the test that runs each."""
 

@@ -4,20 +4,12 @@ from collections.abc import Callable, Mapping
 
 import dramatiq
 
-from pipelines import (
-    checkouts,
-    indexing,
-    ingest,
-    journal_copies,
-    journals,
-    purging,
-    replay,
-    reservations,
-    sync,
-    telling,
-    tombstones,
-)
+from pipelines.depositing import checkouts, ingest, purging, tombstones
+from pipelines.finding import indexing
 from pipelines.flow import Step
+from pipelines.journalling import journal_copies, journals
+from pipelines.notifying import replay, telling
+from pipelines.replicating import reservations, sync
 from storage.model import Todo
 from workers.broker import Broker
 from workers.claims import StepFunction, Working, work

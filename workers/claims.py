@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from random import Random
 from uuid import uuid4
 
-from pipelines.copying import Beat
 from pipelines.flow import Step
+from pipelines.keeping.copying import Beat
 from storage.catalog import todo
 from storage.errors import Lost, StoreError, Unavailable, Waits
 from storage.model import Claim, Todo

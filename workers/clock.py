@@ -13,18 +13,13 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 import config
 from config.logs import configure
-from pipelines import (
-    blob_life,
-    checkouts,
-    epochs,
-    journals,
-    repeating,
-    replay,
-    scrubbing,
-    standing,
-    sweeps,
-    topics,
-)
+from pipelines import repeating, topics
+from pipelines.depositing import checkouts
+from pipelines.journalling import journals
+from pipelines.keeping import blob_life
+from pipelines.notifying import replay, standing
+from pipelines.recovering import epochs
+from pipelines.replicating import scrubbing, sweeps
 from storage.catalog import events, leases, now_us, switches, todo
 from storage.connecting import connect
 from storage.errors import StoreError

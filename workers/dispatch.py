@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import config
 from config.logs import configure
-from pipelines.subscriptions import SEALING
+from pipelines.notifying.subscriptions import SEALING
 from storage.connecting import connect
 from storage.sealing import Sealer, derive
 from storage.stores import Stores

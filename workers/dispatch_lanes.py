@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from pipelines import pacing
+from pipelines.notifying import pacing
 from storage.catalog.deliveries import Due
 from storage.catalog.endpoints import Endpoint
 

@@ -16,8 +16,16 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol, TypeVar
 
-from pipelines.delivery import Answer, Delivered, Request, Verdict, judge, request_for, result_of
-from pipelines.subscriptions import secret_context
+from pipelines.notifying.delivery import (
+    Answer,
+    Delivered,
+    Request,
+    Verdict,
+    judge,
+    request_for,
+    result_of,
+)
+from pipelines.notifying.subscriptions import secret_context
 from pipelines.topics import DELIVERIES
 from storage.catalog.deliveries import Due, Result
 from storage.errors import StoreError

@@ -21,8 +21,8 @@ from aiohttp.client_proto import ResponseHandler
 from aiohttp.tracing import Trace
 from yarl import URL
 
-from pipelines.addresses import check_address, literal
-from pipelines.delivery import Answer, Request
+from pipelines.notifying.addresses import check_address, literal
+from pipelines.notifying.delivery import Answer, Request
 
 LOOKUPS = 64
 """Threads that look names up: a name server that does not answer holds one for a long time."""

@@ -25,10 +25,10 @@ from api.schemas.fields import (
 )
 from api.schemas.loading import Body, Query
 from api.schemas.replication import Standings, with_replication
+from pipelines.depositing.manifests import NewEntry
+from pipelines.depositing.patching import Removal
 from pipelines.formats import fqids_of, uuid_of, version_of
 from pipelines.limits import PAGE_BUNDLE, PAGE_BUNDLES_ALL, PATCH_MAX
-from pipelines.manifests import NewEntry
-from pipelines.patching import Removal
 from storage.errors import Invalid
 from storage.model import FQID, Replica
 

@@ -15,7 +15,7 @@ import requests
 from dramatiq import Actor, Worker, actor
 from dramatiq.brokers.redis import RedisBroker
 
-from pipelines.delivery import Request
+from pipelines.notifying.delivery import Request
 
 WAYS = ("actor, a session a thread", "actor, no session")
 THREADS = 8

@@ -19,7 +19,8 @@ from bench.real import distance, engines, holding, tools
 from bench.real.holding import Shape
 from bench.stand import Unsent
 from config.settings import Settings
-from pipelines import checkouts, flow
+from pipelines import flow
+from pipelines.depositing import checkouts
 from storage.catalog import Catalog, todo
 from storage.model import FQID, Todo
 from storage.stores import Stores

@@ -17,9 +17,10 @@ from sqlalchemy import text
 
 from bench.rows import version
 from config.settings import Settings
-from pipelines import checksums, files, manifests, records
+from pipelines.depositing import files, manifests
+from pipelines.depositing.manifests import NewBundle, NewEntry, Written
+from pipelines.keeping import checksums, records
 from pipelines.limits import ETAG_CHUNK, MB
-from pipelines.manifests import NewBundle, NewEntry, Written
 from storage import keys
 from storage.blobs.clients import Limits
 from storage.blobs.gcs import open_bucket as open_gcs

@@ -27,10 +27,10 @@ from bench import deliveries, processors
 from bench.real import distance, engines, holding
 from bench.rows import version
 from config.settings import load
-from pipelines import areas, ingest
-from pipelines.areas import Incoming
+from pipelines.depositing import areas, ingest
+from pipelines.depositing.areas import Incoming
+from pipelines.depositing.manifests import NewEntry
 from pipelines.flow import Step
-from pipelines.manifests import NewEntry
 from storage import keys
 from storage.catalog import todo
 from storage.catalog.schema import todo as rows

@@ -32,7 +32,7 @@ _BUSY = """
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """How a receiver fares: see `pipelines.pacing`."""
+    """How a receiver fares: see `pipelines.notifying.pacing`."""
 
     id: int
     failures: int

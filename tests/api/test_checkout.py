@@ -7,7 +7,7 @@ import pytest
 
 from api.app import create_app
 from config.settings import Settings
-from pipelines import checkouts
+from pipelines.depositing import checkouts
 from storage.catalog import todo
 from storage.model import Todo
 from tests.api.builders import READER, VERSION, uuid_of

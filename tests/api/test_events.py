@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from api.app import create_app
-from pipelines import epochs, journals
-from pipelines.events_feed import latest
+from pipelines.journalling import journals
+from pipelines.notifying.events_feed import latest
+from pipelines.recovering import epochs
 from storage.availability import Availability
 from storage.catalog import events as rows
 from storage.catalog import switches

@@ -10,7 +10,7 @@ import pytest
 
 from api.app import create_app
 from api.files import REPLICA_OF
-from pipelines import ingest
+from pipelines.depositing import ingest
 from storage import keys
 from storage.blobs.sources import Sources, SourceSettings
 from storage.catalog import tasks, todo

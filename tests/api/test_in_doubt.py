@@ -3,7 +3,7 @@
 import pytest
 
 from api.app import create_app
-from pipelines import epochs, reconciling
+from pipelines.recovering import epochs, reconciling
 from storage import keys
 from tests.api.builders import INGEST, VERSION, uuid_of
 from tests.api.conftest import verify

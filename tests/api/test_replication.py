@@ -9,9 +9,10 @@ from flask.testing import FlaskClient
 from sqlalchemy import text
 
 from api.app import create_app
-from pipelines import collections, sync
-from pipelines.collections import NewCollection
+from pipelines.collecting import collections
+from pipelines.collecting.collections import NewCollection
 from pipelines.flow import Step
+from pipelines.replicating import sync
 from storage.availability import Availability
 from storage.catalog import documents, events, replication, todo, visibility
 from storage.connecting import connect

@@ -9,8 +9,8 @@ from sqlalchemy import text
 
 from api.app import create_app
 from config.logs import JsonLines, bound
-from pipelines import manifests
-from pipelines.manifests import NewBundle, NewEntry
+from pipelines.depositing import manifests
+from pipelines.depositing.manifests import NewBundle, NewEntry
 from storage.catalog import bundles, documents, leases, todo
 from storage.errors import StoreError, TimedOut, Unavailable
 from storage.model import FQID, Todo

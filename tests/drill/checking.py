@@ -16,7 +16,7 @@ from ops.demo.progress import EVERYTHING
 from ops.demo.service import Service
 from ops.demo.stage import LOG, Stage
 from ops.procfile import read as procfile
-from pipelines import sweeps
+from pipelines.replicating import sweeps
 from storage import keys
 from storage.catalog import bundles, collections, figures, files, todo, visibility
 from storage.model import FQID, REPLICAS

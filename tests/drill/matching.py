@@ -10,9 +10,9 @@ from itertools import pairwise
 
 import click
 
-from pipelines import jmes
-from pipelines.matching import Questions, evaluate
-from pipelines.questions import Seen
+from pipelines.queries import jmes
+from pipelines.queries.matching import Questions, evaluate
+from pipelines.queries.questions import Seen
 from tests.pipelines.expressions import differences, hostile
 from tests.pipelines.hostile import ES_TEXTS, JMESPATH, document
 from tests.telling import BASE_URL, a_subscription, an_event

@@ -8,8 +8,10 @@ from click.testing import CliRunner, Result
 
 from config import Settings
 from ops.cli import cli
-from pipelines import collections, epochs, manifests
-from pipelines.manifests import NewBundle, NewEntry
+from pipelines.collecting import collections
+from pipelines.depositing import manifests
+from pipelines.depositing.manifests import NewBundle, NewEntry
+from pipelines.recovering import epochs
 from storage import keys
 from storage.catalog import Catalog, switches
 from storage.connecting import connect

@@ -11,8 +11,8 @@ from typing import Any
 
 import jmespath
 
-from pipelines import jmes
-from pipelines.matching import Questions, evaluate
+from pipelines.queries import jmes
+from pipelines.queries.matching import Questions, evaluate
 from storage.catalog.subscriptions import Subscription
 from storage.errors import Invalid
 from tests.telling import BASE_URL, a_subscription, an_event

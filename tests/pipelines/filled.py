@@ -6,10 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from pipelines import collections, manifests, patching, purging, tombstones
-from pipelines.collections import NewCollection
-from pipelines.manifests import NewBundle, NewEntry
-from pipelines.patching import Patch
+from pipelines.collecting import collections
+from pipelines.collecting.collections import NewCollection
+from pipelines.depositing import manifests, patching, purging, tombstones
+from pipelines.depositing.manifests import NewBundle, NewEntry
+from pipelines.depositing.patching import Patch
 from storage.catalog import Catalog, fingerprint
 from storage.catalog.fingerprint import Part
 from storage.model import FQID, Link, Replica

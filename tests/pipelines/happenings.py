@@ -8,11 +8,14 @@ from typing import Any
 
 import orjson
 
-from pipelines import events_feed, journal_copies, journals, lines, manifests, placing
-from pipelines.events_feed import Window
+from pipelines.depositing import manifests
+from pipelines.depositing.manifests import NewBundle, NewEntry
 from pipelines.flow import Step
-from pipelines.journals import GATHER
-from pipelines.manifests import NewBundle, NewEntry
+from pipelines.journalling import journal_copies, journals, lines
+from pipelines.journalling.journals import GATHER
+from pipelines.keeping import placing
+from pipelines.notifying import events_feed
+from pipelines.notifying.events_feed import Window
 from storage import keys
 from storage.catalog import bundles, events, feeds, todo
 from storage.model import FQID, REPLICAS, Event, EventType, Replica, Todo

@@ -9,19 +9,13 @@ from typing import Any
 import pytest
 
 from config.settings import Settings
-from pipelines import (
-    areas,
-    checkouts,
-    checksums,
-    ingest,
-    manifests,
-    subscriptions,
-    sweeps,
-    tombstones,
-)
-from pipelines.ingest import Deposit
-from pipelines.manifests import NewBundle, NewEntry
-from pipelines.subscriptions import NewSubscription
+from pipelines.depositing import areas, checkouts, ingest, manifests, tombstones
+from pipelines.depositing.ingest import Deposit
+from pipelines.depositing.manifests import NewBundle, NewEntry
+from pipelines.keeping import checksums
+from pipelines.notifying import subscriptions
+from pipelines.notifying.subscriptions import NewSubscription
+from pipelines.replicating import sweeps
 from storage import keys
 from storage.catalog import deliveries, events, todo
 from storage.catalog.subscriptions import Subscription
@@ -229,7 +223,7 @@ def test_metadata_that_does_not_parse_is_reported_and_the_rest_found(
     stores: Stores, drain: Drain, caplog: pytest.LogCaptureFixture
 ) -> None:
     fqid = bundle(stores, drain, {"good.json": b'{"a": "b"}', "bad.json": b'{"a":'})
-    with caplog.at_level("WARNING", "pipelines.loading"):
+    with caplog.at_level("WARNING", "pipelines.finding.loading"):
         drain()
     assert any(str(fqid) in line and "bad.json" in line for line in caplog.messages)
     assert found(stores, "aws", {"match": {"files.good_json.a": "b"}}) == [str(fqid)]

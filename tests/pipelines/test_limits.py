@@ -2,7 +2,9 @@
 
 import pytest
 
-from pipelines import documents, jmes, limits
+from pipelines import limits
+from pipelines.finding import documents
+from pipelines.queries import jmes
 from storage.errors import Invalid
 from storage.query.analysis import MAX_KEYWORD_BYTES
 

@@ -11,8 +11,10 @@ from functools import partial
 import pytest
 from sqlalchemy import text
 
-from pipelines import flow, manifests, reservations, sweeps, sync, tombstones
-from pipelines.manifests import NewBundle, NewEntry
+from pipelines import flow
+from pipelines.depositing import manifests, tombstones
+from pipelines.depositing.manifests import NewBundle, NewEntry
+from pipelines.replicating import reservations, sweeps, sync
 from storage.catalog import Catalog, deliveries, events, subscriptions, todo, visibility
 from storage.errors import Conflict, Lost, NotFound, StoreError
 from storage.model import FQID, REPLICAS, Event, Todo

@@ -19,7 +19,7 @@ from ops.demo.depositing import new_version
 from ops.demo.receiver import receiving
 from ops.demo.report import Report
 from ops.demo.service import Service
-from pipelines.checksums import compute
+from pipelines.keeping.checksums import compute
 from storage.model import CHECKSUMS
 from tests.patience import until
 from tests.real import engines

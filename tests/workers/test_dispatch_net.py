@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from aiohttp import web
 
-from pipelines.delivery import Answer, Request
+from pipelines.notifying.delivery import Answer, Request
 from tests.workers.receivers import Got, Receiver, hangs, receiving
 from workers.dispatch_net import GuardedResolver, Refused, Sender
 

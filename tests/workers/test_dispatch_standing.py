@@ -10,9 +10,9 @@ from aiohttp import web
 from standardwebhooks import Webhook
 from standardwebhooks.webhooks import WebhookVerificationError
 
-from pipelines import signatures, standing, subscriptions
-from pipelines.standing import Whose
-from pipelines.subscriptions import NewSubscription
+from pipelines.notifying import signatures, standing, subscriptions
+from pipelines.notifying.standing import Whose
+from pipelines.notifying.subscriptions import NewSubscription
 from storage.catalog import Catalog, deliveries
 from storage.catalog import subscriptions as rows
 from storage.catalog.subscriptions import Subscription

@@ -7,8 +7,8 @@ import pytest
 from sqlalchemy import text
 
 from config.settings import Settings
-from pipelines import blob_life
 from pipelines.flow import Step
+from pipelines.keeping import blob_life
 from storage import keys
 from storage.catalog import Catalog, condemned, switches, todo
 from storage.model import Todo

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.documents import descriptor, file_key
+from pipelines.finding.documents import descriptor, file_key
 from storage.query.analysis import flatten
 
 VARIABLE = "STORE_REAL_DATA"

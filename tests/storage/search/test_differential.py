@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pipelines import documents as presenting
-from pipelines import shapes
+from pipelines.finding import documents as presenting
+from pipelines.finding import shapes
 from storage.errors import Invalid
 from storage.protocols import IndexedDocument, SearchIndex
 from storage.query.analysis import Flat, flatten

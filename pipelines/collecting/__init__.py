@@ -1,0 +1,1 @@
+"""Collections of links: written, patched and purged; where links lead."""

@@ -1,0 +1,191 @@
+"""Checkout: a bundle's files, under their names, where somebody computes; copied and verified."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+
+from pipelines import flow, formats, topics
+from pipelines.depositing import manifests, replicas
+from pipelines.keeping import copying
+from pipelines.keeping.copying import Beat
+from storage import keys
+from storage.catalog import bundles, checkouts, todo
+from storage.catalog.checkouts import Job
+from storage.errors import Lost, NotFound, StoreError, Unavailable
+from storage.model import FQID, Claim, Entry, Replica, Todo
+from storage.protocols import BlobStore
+from storage.stores import Stores
+
+log = logging.getLogger(__name__)
+
+BATCH = 256
+"""Entries read, and copies counted, at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to check out; without `destination` into the store's own checkout area."""
+
+    replica: Replica
+    uuid: str
+    version: str | None
+    destination: str | None = None
+    email: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Requested:
+    """The job, and what to send for it."""
+
+    job_id: str
+    todo: tuple[Todo, ...]
+
+
+def request(
+    stores: Stores, wanted: Wanted, requester: str | None, *, request_id: str = ""
+) -> Requested:
+    """Record a job for a visible bundle; NotFound."""
+    bundle = manifests.find(stores, wanted.replica, wanted.uuid, wanted.version)
+    job_id = formats.new_uuid()
+    follow = (Todo(flow.Step.CHECKOUT, wanted.replica, job_id),)
+    with stores.catalog.write() as tx:
+        job = Job(
+            id=job_id,
+            replica=wanted.replica,
+            uuid=bundle.fqid.uuid,
+            version=bundle.fqid.version,
+            bundle_id=bundle.id,
+            destination=wanted.destination,
+            email=wanted.email,
+            requester=requester,
+            state="RUNNING",
+            location=None,
+            cause=None,
+            files=0,
+            files_total=bundle.file_count,
+            bytes=0,
+            bytes_total=bundles.bytes_of(tx, bundle.id),
+            created_us=0,
+            finished_us=None,
+        )
+        checkouts.add(tx, job)
+        todo.add(tx, follow, request_id=request_id)
+    return Requested(job_id, follow)
+
+
+def status(stores: Stores, replica: Replica, job_id: str) -> Job:
+    """How far a job of this replica is; NotFound."""
+    with stores.catalog.read() as tx:
+        job = checkouts.get(tx, job_id)
+    if job is None or job.replica != replica:
+        raise NotFound(f"There is no checkout job {job_id} in replica {replica}.")
+    return job
+
+
+def checkout(stores: Stores, claim: Claim, beat: Beat) -> tuple[Todo, ...]:
+    """Copy every file of a job; run again, it finds what is copied already."""
+    with stores.catalog.read() as tx:
+        job = checkouts.get(tx, claim.todo.ref)
+    if job is None or job.state != "RUNNING":
+        with stores.catalog.write() as tx:
+            todo.finish(tx, claim)
+        return ()
+    location, cause = None, None
+    try:
+        location = _copy_all(stores, job, beat)
+    except (Lost, Unavailable):
+        raise
+    except StoreError as error:
+        cause = error.detail
+        log.warning("checkout %s failed: %s", job.id, cause)
+    return _end(stores, job, claim, location=location, cause=cause)
+
+
+def _end(
+    stores: Stores, job: Job, claim: Claim, *, location: str | None, cause: str | None
+) -> tuple[Todo, ...]:
+    follow = flow.follows("checkout", "job", job.replica, job.id) if job.email else ()
+    state = "SUCCEEDED" if cause is None else "FAILED"
+    with stores.catalog.write() as tx:
+        checkouts.finish(tx, job.id, state=state, location=location, cause=cause)
+        todo.finish(tx, claim)
+        todo.add(tx, follow, request_id=claim.request_id)
+    stores.notices.publish(topics.of_checkout(job.id))
+    return follow
+
+
+def _copy_all(stores: Stores, job: Job, beat: Beat) -> str:
+    """Every file, some at a time; returns where they are."""
+    target = _target(stores, job)
+    fqid = FQID(job.uuid, job.version)
+    source = stores.replicas[replicas.serving(stores, manifests.KIND, job.replica, fqid)]
+    done = size = 0
+    with ThreadPoolExecutor(stores.copy_parallel) as pool:
+        for batch in _batches(stores, job):
+            copy = partial(_copy_one, source, target, job, beat)
+            for entry in pool.map(copy, batch):
+                beat(entry.size)
+                done, size = done + 1, size + entry.size
+            with stores.catalog.write() as tx:
+                checkouts.progress(tx, job.id, files=done, size=size)
+    return target.direct_url(keys.checkout(job.id))
+
+
+def _target(stores: Stores, job: Job) -> BlobStore:
+    if job.destination is None:
+        return stores.checkouts[job.replica]
+    return stores.destination(job.replica, job.destination)
+
+
+def _batches(stores: Stores, job: Job) -> Iterator[Sequence[Entry]]:
+    with stores.catalog.read() as tx:
+        bundle = bundles.by_id(tx, job.bundle_id).bundle
+    for start in range(0, bundle.file_count, BATCH):
+        yield manifests.entries(stores, bundle, start, BATCH)
+
+
+def _copy_one(source: BlobStore, target: BlobStore, job: Job, beat: Beat, entry: Entry) -> Entry:
+    key = keys.checkout_file(job.id, entry.name)
+    copying.copy(
+        source,
+        target,
+        keys.blob(entry.checksums.sha256),
+        key,
+        size=entry.size,
+        checksums=entry.checksums,
+        beat=beat,
+    )
+    return entry
+
+
+def mail(stores: Stores, claim: Claim, _beat: Beat) -> tuple[Todo, ...]:
+    """Tell a job's requester how it ended; at least once."""
+    with stores.catalog.read() as tx:
+        job = checkouts.get(tx, claim.todo.ref)
+    if job is not None and job.email and stores.mail is not None:
+        stores.mail(job.email, *_letter(job))
+    with stores.catalog.write() as tx:
+        todo.finish(tx, claim)
+    return ()
+
+
+def _letter(job: Job) -> tuple[str, str]:
+    name = f"{job.uuid}.{job.version}"
+    if job.state == "SUCCEEDED":
+        return f"Bundle {name} is checked out", f"Bundle {name} lies at {job.location}\n"
+    return f"Checkout of bundle {name} failed", f"Checkout {job.id} failed: {job.cause}\n"
+
+
+def expire(stores: Stores, before_us: int) -> int:
+    """Remove the copies of old jobs from the checkout area; returns how many jobs."""
+    with stores.catalog.read() as tx:
+        jobs = checkouts.kept_before(tx, before_us)
+    for job in jobs:
+        target = stores.checkouts[job.replica]
+        for info in target.list(keys.checkout(job.id)):
+            target.delete(info.key)
+        with stores.catalog.write() as tx:
+            checkouts.expire(tx, job.id)
+    return len(jobs)

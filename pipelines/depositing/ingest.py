@@ -1,0 +1,391 @@
+"""Taking a staged file in: validate and record a task; then verify its bytes and keep them.
+
+Verification reads the source once, keeps the very buffers that it hashed, and lets nothing of a
+file be seen, or left behind, whose checksums are not all as declared.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from pipelines import flow, formats, topics
+from pipelines.depositing import areas, files
+from pipelines.keeping import blob_life, checksums, records
+from pipelines.keeping.checksums import PREFIX, Hashed, Hashing
+from pipelines.keeping.copying import INLINE, Beat, fill, trusted
+from pipelines.limits import PENDING_RETRY_S
+from storage import keys
+from storage.catalog import Tx, heads, purges, tasks, todo
+from storage.catalog import files as file_rows
+from storage.catalog import uploads as upload_rows
+from storage.catalog.tasks import TaskRow
+from storage.errors import (
+    AlreadyExists,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    SourceChanged,
+    StoreError,
+    Unavailable,
+    Unprocessable,
+)
+from storage.model import FQID, REPLICAS, Claim, Replica, Todo
+from storage.protocols import DEFAULT_TYPE, BlobInfo, BlobStore, Source, Upload
+from storage.stores import Stores
+
+MAX_TYPE = 1024
+SOURCE_ATTEMPTS = 4
+"""Verifications that may find the source away; with the step's pauses that is ten minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deposit:
+    """A file as its depositor describes it."""
+
+    fqid: FQID
+    replica: Replica
+    source_url: str
+    creator_uid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The task that takes it in, ours or one that was open; none when it is stored already."""
+
+    fqid: FQID
+    task_id: str | None
+    todo: tuple[Todo, ...] = ()
+
+    @property
+    def ours(self) -> bool:
+        """Whether this deposit began it, and did not join another's."""
+        return bool(self.todo)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """How far a task is: PENDING, RUNNING, SUCCEEDED or FAILED with its cause."""
+
+    id: str
+    fqid: FQID
+    replica: Replica
+    state: str
+    size: int
+    bytes_done: int
+    cause: Mapping[str, Any] | None
+
+
+class SourceAway(StoreError):
+    """The source cannot be reached; tried again a few times, then told to its depositor."""
+
+    code = "source_not_found"
+
+
+class Mismatch(Exception):
+    """The bytes are not what was declared."""
+
+    def __init__(self, cause: Mapping[str, Any]) -> None:
+        super().__init__(str(cause["detail"]))
+        self.cause = cause
+
+
+def deposit(
+    stores: Stores,
+    new: Deposit,
+    author: str,
+    *,
+    prefixes: tuple[str, ...] = (PREFIX,),
+    request_id: str = "",
+) -> Accepted:
+    """Check what can be checked without reading the bytes, and record a task for the rest.
+
+    Invalid (scheme, content type), Forbidden (the store's own buckets), Unprocessable
+    (`source_not_found`, `missing_checksum`, `invalid_checksum`), Conflict (other content, or other
+    content pending).
+    """
+    url = _own_spelling(stores, new.source_url, author)
+    info = stores.sources.open(url).head()
+    task = _described(replace(new, source_url=url), info, author, prefixes)
+    with stores.catalog.write() as tx:
+        heads.lock(tx, files.KIND, [new.fqid.uuid])
+        return _settled(tx, task) or _joined(tx, task) or _started(tx, task, request_id)
+
+
+def _own_spelling(stores: Stores, url: str, author: str) -> str:
+    """The URL as workers know it, whatever host an area was addressed by. Forbidden: neither the
+    store's own buckets nor another owner's area may be read through us."""
+    if stores.sources.own(url):
+        raise Forbidden("The store's own buckets cannot be a source.")
+    key = stores.sources.area_key(url)
+    named = None if key is None else keys.parse_area_file(key)
+    if named is not None and _owner_of(stores, named[0]) != author:
+        raise Forbidden("This area is another owner's.")
+    return url if key is None else stores.areas.direct_url(key)
+
+
+def _owner_of(stores: Stores, area: str) -> str:
+    try:
+        return areas.find(stores, area).owner
+    except NotFound as error:
+        raise Unprocessable(error.detail, code="source_not_found") from error
+
+
+def _described(new: Deposit, info: BlobInfo, author: str, prefixes: tuple[str, ...]) -> TaskRow:
+    declared = checksums.parse_declared(info.metadata, prefixes)
+    content_type = _usable(info.content_type or DEFAULT_TYPE)
+    return TaskRow(
+        id=formats.new_uuid(),
+        fqid=new.fqid,
+        replica=new.replica,
+        state="PENDING",
+        digest=records.file_digest(new.creator_uid, content_type, info.size, declared),
+        source_url=new.source_url,
+        pin=info.pin,
+        size=info.size,
+        content_type=content_type,
+        creator_uid=new.creator_uid,
+        author=author,
+        declared=declared,
+        bytes_done=0,
+        cause=None,
+        created_us=0,
+    )
+
+
+def _usable(content_type: str) -> str:
+    """A content type that can be told in a header: sources of all kinds carry any text at all."""
+    fits = content_type.isascii() and content_type.isprintable()
+    if not fits or len(content_type) > MAX_TYPE:
+        raise Invalid(
+            f"The source's content type is not printable ASCII of at most {MAX_TYPE} characters.",
+            errors={"/source_url": ["Its content type cannot be used."]},
+        )
+    return content_type
+
+
+def _settled(tx: Tx, task: TaskRow) -> Accepted | None:
+    """The version exists: with this content that is success, with other a conflict."""
+    if purges.among(tx, files.KIND, [task.fqid]):
+        raise Conflict(f"File {task.fqid} was purged.", code="file_already_exists")
+    row = file_rows.by_fqid(tx, task.fqid)
+    if row is None:
+        return None
+    if row.digest != task.digest:
+        raise Conflict(f"File {task.fqid} exists with other content.", code="file_already_exists")
+    return Accepted(task.fqid, None) if row.published else None
+
+
+def _joined(tx: Tx, task: TaskRow) -> Accepted | None:
+    """An open task for this content serves both, tried afresh if it was put aside; one for other
+    content forbids this one."""
+    current = tasks.current(tx, task.fqid)
+    if current is None or current.state not in ("PENDING", "RUNNING"):
+        return None
+    if current.digest != task.digest:
+        raise Conflict(
+            f"Other content of file {task.fqid} is being verified.",
+            code="file_pending",
+            retry_after_s=PENDING_RETRY_S,
+        )
+    follow = tuple(row for row in (_verification(current),) if todo.resume(tx, row))
+    return Accepted(task.fqid, current.id, todo=follow)
+
+
+def _started(tx: Tx, task: TaskRow, request_id: str) -> Accepted:
+    tasks.start(tx, task)
+    follow = (_verification(task),)
+    todo.add(tx, follow, request_id=request_id)
+    return Accepted(task.fqid, task.id, todo=follow)
+
+
+def _verification(task: TaskRow) -> Todo:
+    step = flow.Step.VERIFY_LARGE if task.size >= flow.LARGE else flow.Step.VERIFY
+    return Todo(step, task.replica, task.id)
+
+
+def task(stores: Stores, ident: str) -> Task:
+    """A task by id; NotFound."""
+    with stores.catalog.read() as tx:
+        row = tasks.get(tx, ident)
+        if row is None:
+            raise NotFound(f"There is no task {ident}.")
+        state = row.state
+        if state == "PENDING" and todo.claimed(tx, _verification(row)):
+            state = "RUNNING"
+    return Task(row.id, row.fqid, row.replica, state, row.size, row.bytes_done, row.cause)
+
+
+def verify(stores: Stores, claim: Claim, beat: Beat) -> tuple[Todo, ...]:
+    """Take one task's file in, whole or not at all. Running again finds what is done already."""
+    with stores.catalog.read() as tx:
+        row = tasks.get(tx, claim.todo.ref)
+    if row is None or row.state in ("SUCCEEDED", "FAILED"):
+        with stores.catalog.write() as tx:
+            todo.finish(tx, claim)
+        return ()
+    try:
+        hashed = _take_in(stores, row, beat)
+        return _make_visible(stores, row, hashed, claim)
+    except Mismatch as error:
+        _fail(stores, row, error.cause, claim)
+        return ()
+    except SourceAway as error:
+        if claim.attempts < SOURCE_ATTEMPTS:
+            raise
+        _fail(stores, row, _cause(error), claim)
+        return ()
+
+
+def _take_in(stores: Stores, row: TaskRow, beat: Beat) -> Hashed:
+    """The source's bytes in the replica's bucket, with the checksums that they have."""
+    source = stores.sources.open(row.source_url)
+    try:
+        return _kept(stores, row, source, beat)
+    except (SourceChanged, Unprocessable, Forbidden) as error:
+        raise Mismatch(_cause(error)) from error
+
+
+def _cause(error: StoreError) -> dict[str, Any]:
+    return {"code": error.code, "detail": error.detail}
+
+
+def _kept(stores: Stores, row: TaskRow, source: Source, beat: Beat) -> Hashed:
+    blobs, key = stores.replicas[row.replica], keys.blob(row.declared.sha256)
+    blob_life.revive_bytes(stores, row.replica, [row.declared.sha256])
+    if trusted(blobs, key, row.size, row.declared, beat):
+        return _compared(row, checksums.compute(_read(stores, row, source, beat), row.size))
+    if row.size <= INLINE:
+        return _kept_small(row, _read(stores, row, source, beat), blobs, key, beat)
+    return _kept_large(stores, row, source, beat)
+
+
+def _read(stores: Stores, row: TaskRow, source: Source, beat: Beat) -> Iterator[bytes]:
+    """The source's bytes, once. A depositor's bucket that stays away is their failure; an upload
+    area that is away is ours, and is waited for like any other engine."""
+    try:
+        for block in source.read(row.pin):
+            beat(len(block))
+            yield block
+    except Unavailable as error:
+        if stores.sources.area_key(row.source_url) is not None:
+            raise
+        raise SourceAway(error.detail) from error
+
+
+def _compared(row: TaskRow, hashed: Hashed) -> Hashed:
+    wrong = checksums.mismatches(row.declared, hashed)
+    if wrong:
+        field, declared, computed = wrong[0]
+        detail = f"{field} was declared as {declared} but is {computed}."
+        raise Mismatch(
+            {
+                "code": "checksum_mismatch",
+                "detail": detail,
+                "field": field,
+                "declared": declared,
+                "computed": computed,
+            }
+        )
+    return hashed
+
+
+def _kept_small(
+    row: TaskRow, blocks: Iterator[bytes], blobs: BlobStore, key: str, beat: Beat
+) -> Hashed:
+    hashing = Hashing(row.size)
+    data = b"".join(hashing.over(blocks))
+    hashed = _compared(row, hashing.result())
+    try:
+        blobs.put(key, data)
+    except AlreadyExists as taken:
+        _same(blobs, row, key, beat, taken)
+    return hashed
+
+
+def _same(blobs: BlobStore, row: TaskRow, key: str, beat: Beat, taken: AlreadyExists) -> None:
+    """Somebody was faster: with the same bytes, as a rule. Others are removed, and nothing of this
+    verification counts: Unavailable has it done again."""
+    if not trusted(blobs, key, row.size, row.declared, beat):
+        raise Unavailable(f"Other bytes lay under {key}.") from taken
+
+
+def _kept_large(stores: Stores, row: TaskRow, source: Source, beat: Beat) -> Hashed:
+    blobs, key = stores.replicas[row.replica], keys.blob(row.declared.sha256)
+    part_size = checksums.part_size(row.size)
+    upload = blobs.upload(key, part_size=part_size, content_type=DEFAULT_TYPE)
+    with stores.catalog.write() as tx:
+        upload_rows.opened(tx, row.replica, key, upload.token)
+    hashing = Hashing(row.size)
+    try:
+        blocks = hashing.over(_read(stores, row, source, beat))
+        fill(upload, blocks, part_size, stored=partial(_note, stores, row, upload, part_size))
+        hashed = _compared(row, hashing.result())
+        upload.complete()
+    except AlreadyExists as taken:
+        _same(blobs, row, key, beat, taken)
+    except BaseException:
+        upload.abort()
+        raise
+    finally:
+        with stores.catalog.write() as tx:
+            upload_rows.closed(tx, row.replica, key, upload.token)
+    return hashed
+
+
+def _note(stores: Stores, row: TaskRow, upload: Upload, part_size: int, number: int) -> None:
+    """How far it is, and that it goes on."""
+    with stores.catalog.write() as tx:
+        upload_rows.touched(tx, row.replica, keys.blob(row.declared.sha256), upload.token)
+        tasks.progress(tx, row.id, min(number * part_size, row.size))
+
+
+def _make_visible(stores: Stores, row: TaskRow, hashed: Hashed, claim: Claim) -> tuple[Todo, ...]:
+    """Reserve, put the record, publish."""
+    with stores.catalog.write() as tx:
+        heads.lock(tx, files.KIND, [row.fqid.uuid])
+        if purges.among(tx, files.KIND, [row.fqid]):
+            # By a twin whose claim was lost for as long as a purge takes.
+            raise Mismatch(_taken(f"File {row.fqid} was purged."))
+        reserved = file_rows.reserve(tx, _new_file(row, hashed))
+    if reserved.digest != row.digest:
+        raise Mismatch(_taken(f"File {row.fqid} exists with other content."))
+    files.complete(stores, reserved)
+    with stores.catalog.write() as tx:
+        follow = files.publish(tx, reserved)
+        tasks.finish(tx, row.id, state="SUCCEEDED")
+        todo.finish(tx, claim)
+        todo.add(tx, follow, request_id=claim.request_id)
+    stores.notices.publish(topics.of_task(row.id))
+    stores.notices.publish(topics.of_file(row.replica, row.fqid))
+    return follow
+
+
+def _taken(detail: str) -> dict[str, Any]:
+    return {"code": "file_already_exists", "detail": detail}
+
+
+def _new_file(row: TaskRow, hashed: Hashed) -> file_rows.NewFile:
+    return file_rows.NewFile(
+        fqid=row.fqid,
+        digest=row.digest,
+        origin=row.replica,
+        creator_uid=row.creator_uid,
+        author=row.author,
+        content_type=row.content_type,
+        size=hashed.size,
+        checksums=row.declared,
+        blob_etag=hashed.checksums.s3_etag,
+        event_id=row.id,
+    )
+
+
+def _fail(stores: Stores, row: TaskRow, cause: Mapping[str, Any], claim: Claim) -> None:
+    with stores.catalog.write() as tx:
+        tasks.finish(tx, row.id, state="FAILED", cause=cause)
+        todo.finish(tx, claim)
+    stores.notices.publish(topics.of_task(row.id))
+    # A bundle that waits for the file, wherever it does, need not wait any longer.
+    for replica in REPLICAS:
+        stores.notices.publish(topics.of_file(replica, row.fqid))

@@ -1,0 +1,272 @@
+"""Bundles: write a manifest (reserve, put, publish), read it back by page, list what is visible."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from pipelines import flow
+from pipelines.depositing import names, purging
+from pipelines.keeping import placing, records
+from pipelines.limits import PENDING_RETRY_S, SEGMENT_ENTRIES
+from storage import keys
+from storage.catalog import (
+    Tx,
+    bundles,
+    documents,
+    events,
+    files,
+    heads,
+    purges,
+    segments,
+    todo,
+    tombstones,
+    visibility,
+)
+from storage.errors import Conflict, Invalid, NotFound
+from storage.model import FQID, BundleVersion, Entry, Replica, Todo
+from storage.stores import Stores
+
+KIND: keys.Kind = "bundle"
+COME_BACK = "It was seen here before; to be indexed again."
+_NAMED = 20
+"""How many missing files an error names."""
+
+
+class NewEntry(NamedTuple):
+    """One line of a manifest to be written."""
+
+    name: str
+    file: FQID
+    indexed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NewBundle:
+    """A bundle as its depositor describes it."""
+
+    fqid: FQID
+    replica: Replica
+    creator_uid: int
+    entries: Sequence[NewEntry]
+    parent: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A bundle that is visible now; `manifest` is JSON."""
+
+    fqid: FQID
+    manifest: bytes
+    created: bool
+    todo: tuple[Todo, ...]
+
+
+class FilesPending(Conflict):
+    """Files that are still being verified, or are whole in another replica only."""
+
+    code = "file_pending"
+
+    def __init__(self, missing: Sequence[FQID]) -> None:
+        shown = ", ".join(str(fqid) for fqid in missing[:_NAMED])
+        super().__init__(
+            f"{len(missing)} files are not here yet: {shown}", retry_after_s=PENDING_RETRY_S
+        )
+        self.missing = missing
+
+
+def write(stores: Stores, new: NewBundle, author: str, *, request_id: str = "") -> Written:
+    """Make a bundle version visible, once; the same content again is success.
+
+    Conflict (other content, or under a tombstone), Invalid (`file_missing`), FilesPending.
+    """
+    if not new.entries:
+        raise Invalid("A bundle has at least one file.", errors={"/files": ["Must not be empty."]})
+    names.check_names([entry.name for entry in new.entries])
+    lines, rows = look_up(stores, new.replica, new.entries)
+    digest = records.bundle_digest(new.creator_uid, new.entries)
+    row, ours = _reserve(stores, new, digest, author=author, rows=rows)
+    # Who reserved it gave the entries their order; another's record would not be byte-identical.
+    manifest = records.manifest(new.creator_uid, lines) if ours else manifest_of(stores, row.bundle)
+    if row.published:
+        return Written(new.fqid, manifest, created=False, todo=())
+    follow = complete(stores, row, manifest, request_id=request_id)
+    # Of equal writers that race, the one that published it made it.
+    return Written(new.fqid, manifest, created=bool(follow), todo=follow)
+
+
+def look_up(
+    stores: Stores, replica: Replica, new: Sequence[NewEntry], *, pointer: str = "/files/{}"
+) -> tuple[list[dict[str, Any]], list[segments.Row]]:
+    """Every entry with its file's facts, by one query: as the manifest shows it, and as a segment
+    keeps it. Invalid (`file_missing`), FilesPending."""
+    wanted = [entry.file for entry in new]
+    with stores.catalog.read() as tx:
+        found = files.lookup(tx, replica, wanted)
+        if len(found) < len(wanted):
+            _refuse_missing(tx, wanted, {row[0] for row in found}, pointer)
+    lines: list[dict[str, Any]] = [{}] * len(wanted)
+    rows: list[segments.Row] = [(0, "", False)] * len(wanted)
+    for row in found:
+        ordinal, ident = row[:2]
+        entry = new[ordinal]
+        rows[ordinal] = (ident, entry.name, entry.indexed)
+        lines[ordinal] = records.entry_of(entry.name, entry.file, entry.indexed, row[2:])
+    return lines, rows
+
+
+def still_there(
+    tx: Tx, replica: Replica, new: Sequence[NewEntry], *, pointer: str = "/files/{}"
+) -> None:
+    """Called once a reservation names these files, which holds them: Invalid (`file_missing`) when
+    one was purged since it was looked up."""
+    if purges.lately(tx):
+        wanted = [entry.file for entry in new]
+        found = files.lookup(tx, replica, wanted)
+        if len(found) < len(wanted):
+            _refuse_missing(tx, wanted, {row[0] for row in found}, pointer)
+
+
+def _refuse_missing(tx: Tx, wanted: Sequence[FQID], found: set[int], pointer: str) -> None:
+    missing = [place for place in range(len(wanted)) if place not in found]
+    known = files.whereabouts(tx, [wanted[place] for place in missing])
+    absent = [place for place in missing if wanted[place] not in known]
+    if not absent:
+        raise FilesPending([wanted[place] for place in missing])
+    shown = absent[:_NAMED]
+    raise Invalid(
+        f"{len(absent)} files do not exist: " + ", ".join(str(wanted[place]) for place in shown),
+        code="file_missing",
+        errors={pointer.format(place): ["This file does not exist."] for place in shown},
+    )
+
+
+def _reserve(
+    stores: Stores,
+    new: NewBundle,
+    digest: str,
+    *,
+    author: str,
+    rows: Sequence[segments.Row],
+) -> tuple[bundles.Reserved, bool]:
+    """The version's row, and whether it is ours or an equal one's; Conflict when it is taken or
+    buried."""
+    with stores.catalog.write() as tx:
+        heads.lock(tx, KIND, [new.fqid.uuid])
+        if buried := _buried(tx, new.fqid):
+            raise buried
+        row = bundles.by_fqid(tx, new.fqid)
+        if row is None:
+            fresh = bundles.NewBundle(
+                fqid=new.fqid,
+                digest=digest,
+                origin=new.replica,
+                creator_uid=new.creator_uid,
+                author=author,
+                parent=new.parent,
+                event_id=events.event_id("CREATE", new.replica, new.fqid),
+                runs=segments.cut(rows, SEGMENT_ENTRIES),
+            )
+            reserved = bundles.reserve(tx, fresh)
+            still_there(tx, new.replica, new.entries)
+            return reserved, True
+    if row.digest != digest:
+        raise Conflict(
+            f"Bundle {new.fqid} exists with other content.", code="bundle_already_exists"
+        )
+    return row, False
+
+
+def _buried(tx: Tx, fqid: FQID) -> Conflict | None:
+    """What to answer a writer of a version that may no longer be seen."""
+    if tombstones.over(tx, KIND, fqid.uuid, fqid.version) is None:
+        return None
+    return Conflict(f"Bundle {fqid} is under a tombstone.", code="bundle_tombstone_already_exists")
+
+
+def taken(tx: Tx, fqid: FQID) -> bool:
+    """Whether a version exists, or may not any more."""
+    return bundles.by_fqid(tx, fqid) is not None or _buried(tx, fqid) is not None
+
+
+def complete(
+    stores: Stores, row: bundles.Reserved, manifest: bytes, *, request_id: str = ""
+) -> tuple[Todo, ...]:
+    """Put the record of a reserved bundle into its origin's bucket and publish it."""
+    bundle = row.bundle
+    key = keys.record(KIND, bundle.fqid)
+    data = records.of_bundle(row, manifest)
+    blobs = stores.replicas[bundle.origin]
+    if not placing.place(blobs, key, data, content_type=records.CONTENT_TYPE):
+        with stores.catalog.write() as tx:
+            visibility.record_seen(tx, KIND, bundle.id, bundle.origin, diverged=True)
+        raise Conflict(
+            f"{key} holds other content than was reserved.", code="bundle_already_exists"
+        )
+    with stores.catalog.write() as tx:
+        follow = _publish(tx, row, request_id)
+        buried = _buried(tx, bundle.fqid)
+        purged = purges.among(tx, KIND, [bundle.fqid]) if buried else {}
+    purging.withdraw(stores, bundle.origin, KIND, purged)
+    if buried:
+        raise buried
+    return follow
+
+
+def _publish(tx: Tx, row: bundles.Reserved, request_id: str) -> tuple[Todo, ...]:
+    bundle = row.bundle
+    heads.lock(tx, KIND, [bundle.fqid.uuid])
+    if not bundles.publish(tx, bundle.fqid):
+        return ()
+    follow = reveal(tx, row, bundle.origin, done="publish")
+    todo.add(tx, follow, request_id=request_id)
+    return follow
+
+
+def reveal(tx: Tx, row: bundles.Reserved, replica: Replica, *, done: str) -> tuple[Todo, ...]:
+    """A bundle is whole in a replica: readers see it there and its event is recorded, unless it
+    was buried meanwhile. The caller holds its head. Returns what follows; MATCH goes by event."""
+    bundle = row.bundle
+    visibility.record_seen(tx, KIND, bundle.id, replica)
+    follow = flow.follows(done, KIND, replica, str(bundle.fqid))
+    if tombstones.over(tx, KIND, bundle.fqid.uuid, bundle.fqid.version):
+        # Nobody is told, but its record is to be in every bucket, as its tombstone's is.
+        rest = (row for row in follow if row.step == flow.Step.SYNC)
+        return tuple(flow.addressed(row, bundle=bundle.fqid, event="") for row in rest)
+    visibility.show(tx, KIND, replica, bundle.fqid, bundle.id)
+    change = heads.change(tx, KIND, bundle.fqid.uuid)
+    if events.get(tx, events.event_id("CREATE", replica, bundle.fqid)) is not None:
+        # A record that was lost came back, or a catalog: its subscribers were told.
+        documents.taken_in(tx, replica, [bundle.id], change=change, reason=COME_BACK)
+        follow = tuple(row for row in follow if row.step != flow.Step.MATCH)
+    event = events.append(tx, "CREATE", replica, bundle.fqid, bundle.id)
+    return tuple(flow.addressed(row, bundle=bundle.fqid, event=event) for row in follow)
+
+
+def manifest_of(stores: Stores, bundle: BundleVersion) -> bytes:
+    """The manifest as JSON again, from the catalog."""
+    lines = [records.entry(line) for line in entries(stores, bundle, 0, bundle.file_count)]
+    return records.manifest(bundle.creator_uid, lines)
+
+
+def find(stores: Stores, replica: Replica, uuid: str, version: str | None) -> BundleVersion:
+    """A visible version, the latest when none is named; NotFound else."""
+    with stores.catalog.read() as tx:
+        ident = visibility.chosen(tx, KIND, replica, uuid, version)
+        if ident is None:
+            named = uuid if version is None else f"{uuid}.{version}"
+            raise NotFound(f"There is no bundle {named} in replica {replica}.")
+        return bundles.by_id(tx, ident).bundle
+
+
+def entries(stores: Stores, bundle: BundleVersion, start: int, limit: int) -> list[Entry]:
+    """Some entries, in manifest order."""
+    with stores.catalog.read() as tx:
+        return bundles.page(tx, bundle.id, start=start, limit=limit, span=SEGMENT_ENTRIES)
+
+
+def listing(
+    stores: Stores, replica: Replica, prefix: str, after: FQID | None, limit: int
+) -> list[FQID]:
+    """Visible versions by uuid, then version, after a given one."""
+    with stores.catalog.read() as tx:
+        return visibility.listing(tx, KIND, replica, prefix=prefix, after=after, limit=limit)

@@ -1,0 +1,81 @@
+"""Which replica serves a read: the one that was asked for, unless it is down and the other has it.
+
+Nothing is served that readers of the other replica do not see: what is not whole there, or under a
+tombstone, stays as it is. When neither serves, the answer is that of the replica asked for.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from pipelines.depositing.files import Located
+from storage.catalog import visibility
+from storage.errors import Unavailable
+from storage.model import FQID, REPLICAS, Replica
+from storage.protocols import SearchIndex, SearchPage
+from storage.stores import Stores
+
+
+def other(replica: Replica) -> Replica:
+    """The one that stands in."""
+    return next(name for name in REPLICAS if name != replica)
+
+
+def serving(stores: Stores, kind: str, replica: Replica, fqid: FQID) -> Replica:
+    """Whose bytes a version's readers are sent to."""
+    return _standing_in(stores, kind, replica, fqid) or replica
+
+
+def serving_file(stores: Stores, replica: Replica, located: Located) -> Replica | None:
+    """Whose bytes a file's readers are sent to; None while they have to wait for them."""
+    if located.file is None or located.state == "pending":
+        return None
+    here = replica if located.state == "here" else None
+    return _standing_in(stores, "file", replica, located.file.fqid) or here
+
+
+def instead_of(stores: Stores, replica: Replica) -> Replica | None:
+    """The other replica while the bucket of this one is down, and its own is not."""
+    instead, down = other(replica), stores.availability.is_down
+    return instead if down(f"bucket.{replica}") and not down(f"bucket.{instead}") else None
+
+
+def _standing_in(stores: Stores, kind: str, replica: Replica, fqid: FQID) -> Replica | None:
+    """The other replica when this one is down, and the other is not and has the version."""
+    instead = instead_of(stores, replica)
+    if instead is None:
+        return None
+    with stores.catalog.read() as tx:
+        found = visibility.find(tx, kind, instead, fqid)
+    return None if found is None else instead
+
+
+def search(
+    stores: Stores, replica: Replica, ask: Callable[[SearchIndex], SearchPage]
+) -> tuple[Replica, SearchPage]:
+    """Ask a replica's index, or the other one's while it does not answer; says whose it was."""
+    served, page = _asked(stores, replica, ask)
+    return served, _seen(stores, served, page)
+
+
+def _asked(
+    stores: Stores, replica: Replica, ask: Callable[[SearchIndex], SearchPage]
+) -> tuple[Replica, SearchPage]:
+    first, second = replica, other(replica)
+    if stores.availability.is_down(f"search.{first}"):
+        first, second = second, first
+    try:
+        return first, ask(stores.search[first])
+    except Unavailable:
+        stores.availability.failed(f"search.{first}")
+        if stores.availability.is_down(f"search.{second}"):
+            raise
+    return second, ask(stores.search[second])
+
+
+def _seen(stores: Stores, replica: Replica, page: SearchPage) -> SearchPage:
+    """Without what was withdrawn and is not yet so in the index."""
+    named = [FQID(hit.uuid, hit.version) for hit in page.hits]
+    with stores.catalog.read() as tx:
+        seen = visibility.among(tx, "bundle", replica, named)
+    hits = [hit for hit, fqid in zip(page.hits, named, strict=True) if fqid in seen]
+    return replace(page, hits=hits, total=page.total - (len(named) - len(hits)))

@@ -1,0 +1,164 @@
+"""The metadata document of a bundle: its manifest and its parsed metadata files in one object.
+
+Pure: bytes come in, a document and what is wrong with it come out. Nothing is fetched.
+"""
+
+import json
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from pipelines.finding import field_names
+from pipelines.finding.metadata import Unreadable, parse
+from pipelines.keeping.records import entry as shown_entry
+from pipelines.limits import MAX_INDEXED_FILES
+from storage.model import FQID, Entry, EventType
+
+MAX_FILE_BYTES = 32 * 1024 * 1024
+MAX_DOCUMENT_BYTES = 64 * 1024 * 1024
+
+UNVERSIONED = "unversioned"
+"""The descriptor of documents whose metadata name no schema."""
+
+MAX_DESCRIPTOR_BYTES = 1024
+"""It is part of keys in the catalog."""
+
+NUMBER_BEFORE_JSON = re.compile(r"_[0-9]+(?=_json$)")
+SCHEMA_NAME = re.compile(r"[^/?#]+(?=[?#]|$)")
+SCHEMA_VERSION = re.compile(r"/v?([0-9]+(?:\.[0-9]+)*)/")
+
+Error = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """A document, and what could not be made part of it; the document's `errors` says the same."""
+
+    document: dict[str, Any]
+    errors: tuple[Error, ...]
+
+
+def is_metadata(entry: Entry) -> bool:
+    """Whether a file's content belongs into the document."""
+    return entry.indexed and entry.content_type.strip().lower().startswith("application/json")
+
+
+def assemble(
+    fqid: FQID,
+    creator_uid: int,
+    entries: Sequence[Entry],
+    contents: Iterable[tuple[Entry, bytes | None]],
+    *,
+    event_type: EventType = "CREATE",
+) -> Assembled:
+    """The document; `contents` has the metadata files in manifest order, None for one that is
+    too large to be looked at."""
+    manifest = _manifest(creator_uid, entries)
+    files, errors = _files(contents, MAX_DOCUMENT_BYTES - len(dump(manifest)))
+    document: dict[str, Any] = {
+        "event_type": event_type,
+        "bundle_info": {"uuid": fqid.uuid, "version": fqid.version},
+        "uuid": fqid.uuid,
+        "manifest": manifest,
+        "files": files,
+        "shape_descriptor": descriptor(files),
+    }
+    if errors:
+        document["errors"] = errors
+    return Assembled(document, tuple(errors))
+
+
+def _manifest(creator_uid: int, entries: Sequence[Entry]) -> dict[str, Any]:
+    listed = entries if len(entries) <= MAX_INDEXED_FILES else ()
+    return {"creator_uid": creator_uid, "files": [shown_entry(entry) for entry in listed]}
+
+
+def _files(
+    contents: Iterable[tuple[Entry, bytes | None]], room: int
+) -> tuple[dict[str, list[Any]], list[Error]]:
+    """Parsed files by key, in order, as far as there is room; and what is wrong with the others."""
+    files: dict[str, list[Any]] = {}
+    errors: list[Error] = []
+    room_for_names = field_names.MAX_TEXT
+    for entry, content in contents:
+        try:
+            value, remarks = _value(entry, content, room)
+            room_for_names -= field_names.text(value, room_for_names)
+        except Unreadable as error:
+            errors.append({"file": entry.name, "reason": str(error)})
+            continue
+        room -= len(content or b"")
+        files.setdefault(file_key(entry.name), []).append(value)
+        errors.extend({"file": entry.name, "reason": remark} for remark in remarks)
+    return files, errors
+
+
+def _value(entry: Entry, content: bytes | None, room: int) -> tuple[Any, tuple[str, ...]]:
+    if content is None or len(content) > MAX_FILE_BYTES:
+        raise Unreadable(f"larger than {MAX_FILE_BYTES} bytes")
+    if len(content) > room:
+        raise Unreadable(f"the document would be larger than {MAX_DOCUMENT_BYTES} bytes")
+    return parse(content)
+
+
+def file_key(name: str) -> str:
+    """A file's key in the document: dots as underscores, a number before `_json` left out."""
+    return NUMBER_BEFORE_JSON.sub("", name.replace(".", "_"))
+
+
+def descriptor(files: Mapping[str, Sequence[Any]]) -> str:
+    """The schemas that the files say they follow, each with its version, sorted."""
+    found = {schema for values in files.values() for value in values for schema in _schemas(value)}
+    whole = ",".join(sorted(found)).encode(errors="replace")
+    return whole[:MAX_DESCRIPTOR_BYTES].decode(errors="ignore") or UNVERSIONED
+
+
+def _schemas(value: Any) -> list[str]:
+    """`name@version` of one file, or of each object of a list."""
+    if isinstance(value, list):
+        return [schema for each in value if isinstance(each, Mapping) for schema in _schemas(each)]
+    if not isinstance(value, Mapping):
+        return []
+    core = value.get("core")
+    inner = core if isinstance(core, Mapping) else {}
+    url = _text(value.get("describedBy")) or _text(inner.get("schema_url"))
+    version = _text(value.get("schema_version")) or _text(inner.get("schema_version"))
+    return [_schema(url, version)] if url or version else []
+
+
+def _text(value: Any) -> str:
+    return value.strip() if isinstance(value, str) else ""
+
+
+def _schema(url: str, version: str) -> str:
+    named = SCHEMA_NAME.search(url)
+    name = named[0].removesuffix(".json") if named else ""
+    inside = SCHEMA_VERSION.search(url)
+    return f"{name}@{version or (inside[1] if inside else '')}".replace(",", "_")
+
+
+def withholding(document: dict[str, Any], paths: Collection[str]) -> dict[str, Any]:
+    """The document with these paths reported in its `errors`, and so kept but not searchable."""
+    if not paths:
+        return document
+    reason = "another kind of value than in the documents of its shape"
+    reported = [{"path": path, "reason": reason} for path in sorted(paths)]
+    return {**document, "errors": [*document.get("errors", ()), *reported]}
+
+
+def dump(document: Any) -> bytes:
+    """The document as JSON; integers are exact whatever their size."""
+    try:
+        return orjson.dumps(document)
+    except TypeError:
+        # Integers beyond 64 bits, which the quick way does not know.
+        return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def load(data: bytes) -> dict[str, Any]:
+    """The document that `dump` wrote."""
+    loaded: dict[str, Any] = json.loads(data)
+    return loaded

@@ -1,0 +1,68 @@
+"""Loading a bundle's metadata document: its entries from the catalog, its JSON from a bucket.
+
+A document is the same in every replica and for every step, so a worker keeps the latest ones.
+"""
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+from pipelines.finding import documents
+from pipelines.keeping.copying import Beat
+from pipelines.limits import SEGMENT_ENTRIES
+from storage import keys
+from storage.catalog import bundles
+from storage.errors import NotFound
+from storage.model import BundleVersion, Entry, Replica
+from storage.stores import Stores
+
+log = logging.getLogger(__name__)
+
+PAGE = 5_000
+
+
+def document(stores: Stores, replica: Replica, bundle_id: int, beat: Beat) -> dict[str, Any]:
+    """The document of a bundle, as its CREATE event shows it."""
+    with stores.catalog.read() as tx:
+        bundle = bundles.by_id(tx, bundle_id).bundle
+    # By name: an id may be given again once what had it was purged.
+    key = str(bundle.fqid)
+    kept = stores.documents.get(key)
+    if kept is not None:
+        return documents.load(kept)
+    entries = [entry for page in _pages(stores, bundle) for entry in page]
+    made = documents.assemble(
+        bundle.fqid, bundle.creator_uid, entries, _contents(stores, replica, entries, beat)
+    )
+    for error in made.errors:
+        log.warning("document of %s: %s", bundle.fqid, error)
+    stores.documents.put(key, documents.dump(made.document))
+    return made.document
+
+
+def _pages(stores: Stores, bundle: BundleVersion) -> Iterator[list[Entry]]:
+    for start in range(0, bundle.file_count, PAGE):
+        with stores.catalog.read() as tx:
+            yield bundles.page(tx, bundle.id, start=start, limit=PAGE, span=SEGMENT_ENTRIES)
+
+
+def _contents(
+    stores: Stores, replica: Replica, entries: list[Entry], beat: Beat
+) -> Iterator[tuple[Entry, bytes | None]]:
+    """The bytes of each metadata file, None for one that is too large to look at."""
+    for entry in entries:
+        if not documents.is_metadata(entry):
+            continue
+        if entry.size > documents.MAX_FILE_BYTES:
+            yield entry, None
+            continue
+        beat(entry.size)
+        yield entry, b"".join(_blob(stores, replica, entry))
+
+
+def _blob(stores: Stores, replica: Replica, entry: Entry) -> Iterator[bytes]:
+    key = keys.blob(entry.checksums.sha256)
+    try:
+        yield from stores.replicas[replica].read(key)
+    except NotFound as error:
+        raise NotFound(f"{replica} lacks {key} of {entry.name}.") from error

@@ -1,0 +1,1 @@
+"""Journals: the events of a replica as objects in its bucket."""

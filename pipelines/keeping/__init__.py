@@ -1,0 +1,1 @@
+"""Bytes: checksums, copies between buckets, records, and what becomes of a blob."""

@@ -1,0 +1,221 @@
+"""Copying bytes from one bucket to another: inside the engine where it can, else through us.
+
+Either way the copy is right or not there: an engine's copy is compared by checksum afterwards, what
+streams through us is hashed on its way and completed only if it is as it should be.
+"""
+
+import itertools
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from pipelines.keeping.checksums import Hashing, mismatches, part_size, parts
+from storage.errors import AlreadyExists, Damaged, NotFound, SourceChanged
+from storage.model import Checksums
+from storage.protocols import DEFAULT_TYPE, BlobInfo, BlobStore, Upload
+
+log = logging.getLogger(__name__)
+
+INLINE = 8 * 1024 * 1024
+"""Bytes up to which an object is held in memory."""
+
+Beat = Callable[[int], None]
+"""Told how many bytes moved on; renews the claim, raises Lost when it is gone."""
+
+
+class Ledger(Protocol):
+    """Remembers an unfinished copy beyond the death of whoever makes it."""
+
+    def token(self) -> str | None:
+        """What an earlier copy of the same bytes to the same place left."""
+
+    def note(self, token: str) -> None:
+        """The copy can be taken up by this token from now on."""
+
+    def close(self) -> None:
+        """There is nothing to be taken up any more."""
+
+
+def _still(_moved: int) -> None:
+    """For copies that nobody waits for."""
+
+
+def holds(blobs: BlobStore, key: str, size: int) -> bool:
+    """Whether an object of this size is there."""
+    try:
+        return blobs.head(key).size == size
+    except NotFound:
+        return False
+
+
+def copy(
+    source: BlobStore,
+    target: BlobStore,
+    key: str,
+    target_key: str,
+    *,
+    size: int,
+    checksums: Checksums,
+    beat: Beat = _still,
+    ledger: Ledger | None = None,
+) -> None:
+    """Have the bytes of `key` under `target_key` too; what lies there already is checked only.
+
+    SourceChanged when the source's bytes are not as they should be.
+    """
+    step = part_size(size)
+    try:
+        # Trying is as good as looking first, but for what takes its time.
+        if size > step and holds(target, target_key, size):
+            raise AlreadyExists(f"{target_key} is there.")
+        info = target.copy(
+            source,
+            key,
+            target_key,
+            pin=None,
+            part_size=step,
+            size=size,
+            resume=ledger.token() if ledger else None,
+            progress=partial(_moved, beat, ledger),
+        )
+        if info is None:
+            wanted = _Wanted(target_key, size, checksums)
+            info = _through_us(source, key, target, wanted, beat=beat, ledger=ledger)
+    except AlreadyExists:
+        info = target.head(target_key)
+    _check(target, info, size, checksums, beat=beat)
+    if ledger:
+        ledger.close()
+
+
+def _moved(beat: Beat, ledger: Ledger | None, token: str, _bytes: int) -> None:
+    if ledger and token:
+        ledger.note(token)
+    beat(0)
+
+
+def _check(
+    target: BlobStore, info: BlobInfo, size: int, checksums: Checksums, *, beat: Beat
+) -> None:
+    """The copy has the right bytes, or is removed."""
+    if info.size == size and right(target, info, checksums, beat):
+        return
+    target.delete(info.key, pin=info.pin)
+    raise Damaged(f"The copy of {info.key} came out wrong.")
+
+
+def right(target: BlobStore, info: BlobInfo, checksums: Checksums, beat: Beat) -> bool:
+    """By what the engine found while it stored the bytes, else by reading them again."""
+    # Copies are made in the parts of the rule; with some encryptions a tag is no digest at all.
+    if info.etag == checksums.s3_etag:
+        return True
+    if info.crc32c is not None:
+        return info.crc32c == checksums.crc32c
+    hashing = Hashing(info.size)
+    for block in hashing.over(target.read(info.key, pin=info.pin)):
+        beat(len(block))
+    return not mismatches(checksums, hashing.result())
+
+
+def trusted(blobs: BlobStore, key: str, size: int, sums: Checksums, beat: Beat) -> bool:
+    """Whether bytes that lie there already are right; wrong ones are removed."""
+    try:
+        info = blobs.head(key)
+    except NotFound:
+        return False
+    if info.size == size and right(blobs, info, sums, beat):
+        return True
+    log.error("%s was damaged and is stored anew", blobs.direct_url(key))
+    blobs.delete(key, pin=info.pin)
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What is to be there in the end."""
+
+    key: str
+    size: int
+    checksums: Checksums
+
+
+def _through_us(
+    source: BlobStore,
+    key: str,
+    target: BlobStore,
+    wanted: _Wanted,
+    *,
+    beat: Beat,
+    ledger: Ledger | None,
+) -> BlobInfo:
+    """Whole if it is small, else in parts, of which those that a dead worker stored are kept."""
+    if wanted.size > INLINE:
+        return _in_parts(source, key, target, wanted, beat=beat, ledger=ledger)
+    hashing = Hashing(wanted.size)
+    data = b"".join(hashing.over(source.read(key)))
+    _refuse_wrong(wanted.checksums, hashing, key)
+    return target.put(wanted.key, data)
+
+
+def _in_parts(
+    source: BlobStore,
+    key: str,
+    target: BlobStore,
+    wanted: _Wanted,
+    *,
+    beat: Beat,
+    ledger: Ledger | None,
+) -> BlobInfo:
+    step = part_size(wanted.size)
+    upload = _taken_up(target, wanted.key, step, ledger)
+    stored = upload.parts()
+    kept = next(n for n in itertools.count() if stored.get(n + 1) != step)
+    # What a dead worker stored was not hashed by us: the engine's own checksum decides then.
+    hashing = Hashing(wanted.size) if kept == 0 else None
+    blocks = source.read(key, start=kept * step) if kept * step < wanted.size else iter(())
+    hashed = hashing.over(blocks) if hashing else blocks
+    try:
+        told = partial(_moved, beat, ledger, upload.token)
+        fill(upload, hashed, step, first=kept + 1, stored=told)
+        if hashing:
+            _refuse_wrong(wanted.checksums, hashing, key)
+        return upload.complete()
+    except AlreadyExists:
+        raise
+    except BaseException as error:
+        if ledger is None or isinstance(error, SourceChanged):
+            upload.abort()
+        raise
+
+
+def _taken_up(target: BlobStore, key: str, step: int, ledger: Ledger | None) -> Upload:
+    token = ledger.token() if ledger else None
+    if token:
+        with suppress(NotFound):
+            return target.upload(key, part_size=step, content_type=DEFAULT_TYPE, token=token)
+    upload = target.upload(key, part_size=step, content_type=DEFAULT_TYPE)
+    if ledger:
+        ledger.note(upload.token)
+    return upload
+
+
+def fill(
+    upload: Upload,
+    blocks: Iterable[bytes],
+    step: int,
+    *,
+    first: int = 1,
+    stored: Callable[[int], None],
+) -> None:
+    """Store blocks as the parts of an upload from `first` on; `stored` is told each number."""
+    for number, part in enumerate(parts(blocks, step), start=first):
+        upload.part(number, part)
+        stored(number)
+
+
+def _refuse_wrong(checksums: Checksums, hashing: Hashing, key: str) -> None:
+    if mismatches(checksums, hashing.result()):
+        raise SourceChanged(f"The bytes of {key} are damaged.")

@@ -1,0 +1,1 @@
+"""Stored queries: compiled, found by what a document says, asked within their means."""

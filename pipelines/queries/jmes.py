@@ -1,0 +1,333 @@
+"""JMESPath with bounds: the library's own meaning, with every step and produced element counted.
+
+A hundred characters can ask for half a million elements, and shared results for 2^64 once they are
+written out, so that work is paid from a budget before it is done.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from jmespath.exceptions import JMESPathError, JMESPathTypeError
+from jmespath.functions import Functions
+from jmespath.parser import Parser
+from jmespath.visitor import TreeInterpreter
+
+from pipelines.queries import sharing
+from storage.errors import Invalid, StoreError
+
+MAX_SOURCE_BYTES = 4 * 1024
+MAX_DEPTH = 64
+MAX_STEPS = 1_000_000
+KEPT_NODES = 100_000
+"""Nodes of the compiled expressions that a process keeps, at about 400 bytes each."""
+
+WATCHED = 50_000
+"""Steps after which whoever watches an evaluation is asked whether it may go on."""
+
+_CHARACTERS = 64
+"""Characters of a string that count as one element."""
+_WRITTEN = 8
+"""The same where they are written as JSON, which makes up to twelve of one."""
+_CHEAP = frozenset({"length", "type", "not_null", "to_array"})
+"""Functions that look at none of their argument's elements."""
+_COMPARING = frozenset({"sort", "min", "max"})
+"""Functions that compare all of them with each other."""
+_EQUAL = frozenset({"eq", "ne"})
+_ORDERED = frozenset({int, float, str})
+"""What `<` and its like compare; of anything else they yield null."""
+
+
+class Failed(Exception):
+    """An expression could not be evaluated on a document; the text says why, in bounded length."""
+
+
+class Exhausted(Failed):
+    """It took more steps than allowed; nothing is known of what more of them would find."""
+
+
+class Budget:
+    """Steps that are left to one evaluation, or to several that share it.
+
+    `watch` is called every so many of them; the StoreError that it raises ends the evaluation.
+    """
+
+    def __init__(self, steps: int = MAX_STEPS, watch: Callable[[], None] | None = None) -> None:
+        self._watch = watch
+        self.now = steps if watch is None else min(steps, WATCHED)
+        self._later = steps - self.now
+
+    @property
+    def left(self) -> int:
+        """All that are left; fewer than none when there were not enough."""
+        return self.now + self._later
+
+    def pay(self, steps: int) -> None:
+        """Take steps off; Failed when there are not enough."""
+        self.now -= steps
+        if self.now < 0:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        if self.left < 0:
+            raise Exhausted("The expression takes more steps than allowed.")
+        if self._watch is not None:
+            self._watch()
+        left = self.left
+        self.now = min(left, WATCHED)
+        self._later = left - self.now
+
+    def pay_for(self, value: Any, characters: int = _CHARACTERS) -> None:
+        """Take off what it costs to walk all of a value, shared parts as often as they occur."""
+        waiting = [value]
+        while waiting:
+            part = waiting.pop()
+            self.pay(1)
+            if isinstance(part, str):
+                self.pay(len(part) // characters)
+            elif isinstance(part, list):
+                self.pay(len(part))
+                waiting += part
+            elif isinstance(part, dict):
+                self.pay(len(part))
+                waiting += part.values()
+
+
+class Expression:
+    """A compiled expression; may be evaluated by many threads at once."""
+
+    def __init__(self, source: str, tree: Any) -> None:
+        self.source, self.tree = source, tree
+        self.nodes = sum(1 for _ in _walked(tree))
+
+    def search(
+        self, document: Any, budget: Budget | None = None, shared: sharing.Shared | None = None
+    ) -> Any:
+        """What the expression yields; Failed when it cannot be evaluated within the budget.
+
+        `shared` holds what other expressions found in this very document.
+        """
+        interpreter = _Counting(budget or Budget(), shared)
+        try:
+            return interpreter.visit(self.tree, document)
+        except (Failed, StoreError):
+            raise
+        except RecursionError as error:
+            raise Failed("The expression is nested too deep.") from error
+        except Exception as error:
+            raise Failed(_told(error)) from error
+
+    def matches(
+        self, document: Any, budget: Budget | None = None, shared: sharing.Shared | None = None
+    ) -> bool:
+        """Whether the result is not false in JMESPath's sense: null, false and what is empty."""
+        result = self.search(document, budget, shared)
+        return not (result is None or result is False or result in ("", [], {}))
+
+
+class _Parser(Parser):
+    """The library's parser without its store of parsed expressions, whose size nothing bounds."""
+
+    _CACHE: dict[str, Any] = {}  # noqa: RUF012
+    _MAX_SIZE = 0
+
+
+class _Kept:
+    """The expressions compiled last, bounded by their nodes: by memory, not by number."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._nodes = 0
+        self._kept: OrderedDict[str, Expression] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, source: str) -> Expression:
+        """The expression of this text, compiled unless it is kept."""
+        with self._lock:
+            found = self._kept.get(source)
+            if found is not None:
+                self._kept.move_to_end(source)
+                return found
+        return self._keep(parse(source))
+
+    def _keep(self, fresh: Expression) -> Expression:
+        with self._lock:
+            kept = self._kept.setdefault(fresh.source, fresh)
+            if kept is fresh:
+                self._nodes += fresh.nodes
+            while self._nodes > self._limit:
+                _, gone = self._kept.popitem(last=False)
+                self._nodes -= gone.nodes
+        return kept
+
+
+def parse(source: str) -> Expression:
+    """The expression of this text; Invalid (`invalid_jmespath`) says what is wrong with it."""
+    if len(source.encode(errors="replace")) > MAX_SOURCE_BYTES:
+        raise _refused(f"it has more than {MAX_SOURCE_BYTES} bytes")
+    try:
+        tree = _Parser().parse(source).parsed
+    except JMESPathError as error:
+        raise _refused(str(error).partition("\n")[0].rstrip(" :.")) from error
+    except (RecursionError, ValueError, LookupError, TypeError) as error:
+        raise _refused("it cannot be parsed") from error
+    if max(depth for _, depth in _walked(tree)) > MAX_DEPTH:
+        raise _refused(f"it is nested deeper than {MAX_DEPTH}")
+    return Expression(source, tree)
+
+
+_kept = _Kept(KEPT_NODES)
+
+
+def compiled(source: str) -> Expression:
+    """The same, compiled once for as long as it is often used."""
+    return _kept.get(source)
+
+
+def _refused(reason: str) -> Invalid:
+    return Invalid(f"Not a JMESPath expression: {reason[:300]}.", code="invalid_jmespath")
+
+
+def _walked(tree: Any) -> Iterator[tuple[Any, int]]:
+    """Every node of a tree with its depth."""
+    waiting = [(tree, 1)]
+    while waiting:
+        node, depth = waiting.pop()
+        yield node, depth
+        # The children of a slice are its numbers.
+        waiting += [(child, depth + 1) for child in node["children"] if isinstance(child, dict)]
+
+
+def _told(error: Exception) -> str:
+    # The library's own text of a type error quotes the value, of whatever size.
+    if isinstance(error, JMESPathTypeError):
+        wanted = ", ".join(map(str, error.expected_types))
+        return f"{error.function_name}() got {error.actual_type} where it takes {wanted}."
+    return f"{type(error).__name__}: {error}"[:300]
+
+
+class _Counting(TreeInterpreter):
+    """The library's interpreter, paying for every node it visits and every list it makes."""
+
+    def __init__(self, budget: Budget, shared: sharing.Shared | None) -> None:
+        # What the library's own constructor makes anew is most of a short expression's time.
+        self._budget, self._shared = budget, shared
+        self._dict_cls = dict
+        self._functions = _CountingFunctions(budget)
+
+    def visit(self, node: Any, value: Any, /) -> Any:
+        # The hottest lines of matching: one step is paid here, not by a call.
+        budget = self._budget
+        budget.now -= 1
+        if budget.now < 0:
+            budget.pay(0)
+        if self._shared is not None and sharing.MARK in node:
+            return self._once(node, value, self._shared)
+        return _VISITS[node["type"]](self, node, value)
+
+    def _once(self, node: Any, value: Any, shared: sharing.Shared) -> Any:
+        """A part that other expressions may have in common; whoever uses it pays for it."""
+        kept = shared.get(node[sharing.MARK])
+        if kept is not None:
+            self._budget.pay(kept[1])
+            return kept[0]
+        before = self._budget.left
+        result = _VISITS[node["type"]](self, node, value)
+        shared.keep(node[sharing.MARK], result, before - self._budget.left)
+        return result
+
+    def visit_comparator(self, node: Any, value: Any) -> Any:
+        left, right = node["children"]
+        left, right = self.visit(left, value), self.visit(right, value)
+        if type(left) is type(right) and isinstance(left, list | dict) and len(left) == len(right):
+            self._budget.pay_for(left)
+        elif isinstance(left, str) and isinstance(right, str):
+            self._budget.pay(min(len(left), len(right)) // _CHARACTERS)
+        asked = node["value"]
+        if asked not in _EQUAL and not (type(left) in _ORDERED and type(right) in _ORDERED):
+            return None
+        return self.COMPARATOR_FUNC[asked](left, right)
+
+    def visit_flatten(self, node: Any, value: Any) -> Any:
+        base = self.visit(node["children"][0], value)
+        if not isinstance(base, list):
+            return None
+        self._budget.pay(sum(len(part) if isinstance(part, list) else 1 for part in base))
+        merged: list[Any] = []
+        for part in base:
+            merged += part if isinstance(part, list) else [part]
+        return merged
+
+    def visit_slice(self, node: Any, value: Any) -> Any:
+        if isinstance(value, list):
+            self._budget.pay(len(range(*slice(*node["children"]).indices(len(value)))))
+        return super().visit_slice(node, value)
+
+
+_VISITS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    name.removeprefix("visit_"): getattr(_Counting, name)
+    for name in dir(_Counting)
+    if name.startswith("visit_")
+}
+
+
+class _CountingFunctions(Functions):
+    """The library's functions, each paying for its arguments before it looks at them."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+
+    def call_function(self, function_name: str, resolved_args: Any) -> Any:
+        if function_name not in _CHEAP:
+            self._budget.pay(sum(map(size, resolved_args)))
+        if function_name == "to_string":
+            self._budget.pay_for(resolved_args, _WRITTEN)
+        elif function_name == "contains":
+            self._pay_for_finding(resolved_args)
+        elif function_name == "join":
+            self._budget.pay(sum(_joined(resolved_args)) // _CHARACTERS)
+        elif function_name in _COMPARING:
+            self._budget.pay(sum(map(_texts, resolved_args)))
+        return super().call_function(function_name, resolved_args)
+
+    def _pay_for_finding(self, args: list[Any]) -> None:
+        """What is looked for is compared with every element of its own size."""
+        if len(args) != 2 or not isinstance(args[0], list) or not isinstance(args[1], _SIZED):
+            return
+        for element in args[0]:
+            if type(element) is type(args[1]) and len(element) == len(args[1]):
+                self._budget.pay_for(args[1])
+
+    def _create_key_func(self, expref: Any, allowed_types: Any, function_name: str) -> Any:
+        key_of = super()._create_key_func(  # type: ignore[misc]
+            expref, allowed_types, function_name
+        )
+
+        def paying(element: Any) -> Any:
+            key = key_of(element)
+            self._budget.pay(size(key))
+            return key
+
+        return paying
+
+
+_SIZED = (str, list, dict)
+
+
+def _texts(value: Any) -> int:
+    return sum(map(size, value)) if isinstance(value, list) else 0
+
+
+def size(value: Any) -> int:
+    """The steps that it takes to look through a value, but not into its parts."""
+    if isinstance(value, str):
+        return len(value) // _CHARACTERS
+    return len(value) if isinstance(value, list | dict) else 0
+
+
+def _joined(args: list[Any]) -> Iterator[int]:
+    """The lengths of what `join` puts together, glue included."""
+    if len(args) == 2 and isinstance(args[0], str) and isinstance(args[1], list):
+        yield len(args[0]) * len(args[1])
+        yield from (len(part) for part in args[1] if isinstance(part, str))

@@ -1,0 +1,1 @@
+"""What was lost: indices and catalogs made again, backups, epochs."""

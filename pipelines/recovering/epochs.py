@@ -1,0 +1,142 @@
+"""Epochs: marks in every bucket and in the catalog, by which a restored backup is found out.
+
+A new mark is made at every start and by the clock, first announced in the catalog, then put into
+the buckets, then settled. A catalog that is older than the last mark disagrees with the buckets:
+nothing is written, and nothing deleted, until `reconcile` has taken in what the catalog lacks.
+"""
+
+import logging
+
+import orjson
+
+from pipelines.formats import new_uuid
+from pipelines.keeping import placing
+from storage import keys
+from storage.catalog import epochs, feeds, heads, switches
+from storage.errors import Unavailable
+from storage.model import REPLICAS, Replica
+from storage.stores import Stores
+
+log = logging.getLogger(__name__)
+
+_HEAD = ("epoch", "mark")
+
+
+def marks(stores: Stores, replica: Replica) -> list[str]:
+    """The epochs that a bucket has marks of, the last one last."""
+    listed = (keys.parse_epoch(info.key) for info in stores.replicas[replica].list(keys.EPOCHS))
+    return [name for name in listed if name is not None]
+
+
+def disagreement(stores: Stores) -> str | None:
+    """Why the catalog and a bucket are not of one epoch; a bucket that is away says nothing."""
+    found = _disagreement(stores)
+    # A new epoch may have come between the two looks.
+    return found if found is None else _disagreement(stores)
+
+
+def _disagreement(stores: Stores) -> str | None:
+    with stores.catalog.read() as tx:
+        known, data = epochs.read(tx), epochs.holds_data(tx)
+    for replica in REPLICAS:
+        try:
+            reason = _compared(stores, replica, known, data=data)
+        except Unavailable as error:
+            log.warning("the epoch of %s is not known: %s", replica, error.detail)
+            continue
+        if reason is not None:
+            return f"{reason} Run `python -m ops reconcile`."
+    return None
+
+
+def _compared(
+    stores: Stores, replica: Replica, known: tuple[str | None, str | None], *, data: bool
+) -> str | None:
+    seen = next(iter(marks(stores, replica)[-1:]), None)
+    if seen in known and seen is not None:
+        return None
+    if seen is not None:
+        return f"The catalog is of another epoch than bucket {replica}: was it restored?"
+    if known[0] is not None:
+        return f"Bucket {replica} has no mark of an epoch: was it replaced?"
+    if not data and _holds_records(stores, replica):
+        return f"The catalog is empty, and bucket {replica} is not."
+    return None
+
+
+def _holds_records(stores: Stores, replica: Replica) -> bool:
+    bucket = stores.replicas[replica]
+    return any(next(iter(bucket.list(keys.records(kind))), None) for kind in keys.KINDS)
+
+
+def judge(stores: Stores) -> str | None:
+    """Compare, and let every process know: while they disagree the store is read-only."""
+    reason = disagreement(stores)
+    with stores.catalog.read() as tx:
+        before = switches.value(tx, switches.IN_DOUBT)
+    if reason != before:
+        with stores.catalog.write() as tx:
+            switches.put(tx, switches.IN_DOUBT, reason)
+        log.warning("epoch: %s", reason or "catalog and buckets agree again")
+    return reason
+
+
+def begin(stores: Stores) -> str | None:
+    """Compare, and begin a new epoch if they agree; else why they do not."""
+    reason = judge(stores)
+    if reason is None:
+        advance(stores)
+    return reason
+
+
+def advance(stores: Stores, *, after: int = 0) -> str:
+    """Put the next mark everywhere, with a number beyond `after` too; done again after a death."""
+    with stores.catalog.write() as tx:
+        heads.lock(tx, _HEAD[0], [_HEAD[1]])
+        current, coming = epochs.read(tx)
+        if coming is None or _number(coming) <= after:
+            number = max(_number(current), _number(coming), after) + 1
+            coming = f"{number:020d}-{new_uuid()}"
+            epochs.announce(tx, coming)
+    data = orjson.dumps({"format": "store-epoch/1", "epoch": coming})
+    for blobs in stores.replicas.values():
+        placing.place(blobs, keys.epoch(coming), data, content_type="application/json")
+    with stores.catalog.write() as tx:
+        heads.lock(tx, _HEAD[0], [_HEAD[1]])
+        epochs.settle(tx, coming)
+    _tidy(stores, coming)
+    return coming
+
+
+def _only_a_bucket_is_new(stores: Stores) -> bool:
+    """Whether what marks there are in the buckets are those of the catalog."""
+    with stores.catalog.read() as tx:
+        known = epochs.read(tx)
+    newest = [next(iter(marks(stores, replica)[-1:]), None) for replica in REPLICAS]
+    there = [name for name in newest if name is not None]
+    return 0 < len(there) < len(newest) and all(name in known for name in there)
+
+
+def _number(name: str | None) -> int:
+    return 0 if name is None else int(name.partition("-")[0])
+
+
+def _tidy(stores: Stores, newest: str) -> None:
+    for replica in REPLICAS:
+        for name in marks(stores, replica):
+            if name < newest:
+                stores.replicas[replica].delete(keys.epoch(name))
+
+
+def overrule(stores: Stores) -> str:
+    """Begin an epoch that is later than any mark, and let writers in again. Unless only a bucket
+    was replaced, readers of feeds are told that what the catalog forgot may come again."""
+    if not _only_a_bucket_is_new(stores):
+        with stores.catalog.write() as tx:
+            feeds.renumber(tx, new_uuid())
+    last = max(
+        (_number(name) for replica in REPLICAS for name in marks(stores, replica)), default=0
+    )
+    name = advance(stores, after=last)
+    judge(stores)
+    return name

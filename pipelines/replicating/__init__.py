@@ -1,0 +1,1 @@
+"""Both replicas alike: copies, comparisons, the scrub, and the report of them."""

@@ -1,0 +1,187 @@
+"""Making another replica hold it too: blobs, then file records, then the bundle's record.
+
+A half copy is never visible: what a record names is in the bucket, with the right checksum, before
+the record is. Every step may run twice, half, or beside its twin.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from pipelines import flow, topics
+from pipelines.collecting import collections
+from pipelines.depositing import files, manifests, purging
+from pipelines.keeping import blob_life, copying, placing, records
+from pipelines.keeping.copying import Beat
+from pipelines.limits import ETAG_CHUNK
+from pipelines.replicating import collection_sync
+from storage import keys
+from storage.catalog import Tx, bundles, heads, purges, todo, uploads, visibility
+from storage.catalog import files as file_rows
+from storage.errors import Conflict, NotFound
+from storage.model import FQID, REPLICAS, Claim, FileVersion, Replica, Todo
+from storage.protocols import BlobStore
+from storage.stores import Stores
+
+BATCH = 512
+"""Files of one bundle that are looked up, and revealed, at a time."""
+TOUCH_S = 60.0
+"""How often an upload that goes on says so: the sweep of unfinished ones waits for much longer."""
+
+
+def sync(stores: Stores, claim: Claim, beat: Beat) -> tuple[Todo, ...]:
+    """Make one replica hold what another one holds; `<kind>:<fqid>`."""
+    kind, _, name = claim.todo.ref.partition(":")
+    return _SYNC[kind](stores, claim, FQID.parse(name), beat)
+
+
+def _sync_file(stores: Stores, claim: Claim, fqid: FQID, beat: Beat) -> tuple[Todo, ...]:
+    target = flow.replica_of(claim.todo)
+    with stores.catalog.read() as tx:
+        row = file_rows.by_fqid(tx, fqid)
+        purged = purges.among(tx, files.KIND, [fqid])
+        if row is None and not purged:
+            raise NotFound(f"There is no file {fqid}.")
+        known = file_rows.blobs_present(tx, target, [row] if row else [])
+    if row is None or purged:
+        return purging.taken_back(stores, claim, purged)
+    blob_life.revive(stores, target, [row])
+    _copy_file(stores, target, beat, known, row)
+    with stores.catalog.write() as tx:
+        purged = _reveal_files(tx, [row], target)
+        if not purged:
+            todo.finish(tx, claim)
+    stores.notices.publish(topics.of_file(target, fqid))
+    return purging.taken_back(stores, claim, purged) if purged else ()
+
+
+def _copy_file(
+    stores: Stores, target: Replica, beat: Beat, known: Set[int], row: file_rows.Reserved
+) -> None:
+    """A file's blob, unless it is `known` and there, and its record into a bucket; readers do not
+    see it yet."""
+    _copy_blob(stores, row.file, target, beat, known=row.blob_id in known)
+    if not files.put_record(stores, row, target):
+        raise Conflict(f"The record of {row.file.fqid} differs.", code="file_already_exists")
+
+
+def _reveal_files(tx: Tx, rows: Sequence[file_rows.Reserved], target: Replica) -> dict[FQID, bool]:
+    """Let readers see them, but for those that were purged meanwhile, which are returned."""
+    heads.lock(tx, files.KIND, [row.file.fqid.uuid for row in rows])
+    purged = purges.among(tx, files.KIND, [row.file.fqid for row in rows])
+    file_rows.reveal(tx, [row for row in rows if row.file.fqid not in purged], target)
+    return purged
+
+
+def _copy_blob(
+    stores: Stores, file: FileVersion, target: Replica, beat: Beat, *, known: bool
+) -> None:
+    """The file's bytes into a bucket, compared by checksum."""
+    key = keys.blob(file.checksums.sha256)
+    blobs = stores.replicas[target]
+    if known and copying.holds(blobs, key, file.size):
+        return
+    large = file.size > ETAG_CHUNK
+    copying.copy(
+        _other(stores, file, target),
+        blobs,
+        key,
+        key,
+        size=file.size,
+        checksums=file.checksums,
+        beat=beat,
+        ledger=_Unfinished(stores, target, key) if large else None,
+    )
+
+
+class _Unfinished:
+    """The catalog's row of a large copy, so that another worker takes it up where one died."""
+
+    def __init__(self, stores: Stores, target: Replica, key: str) -> None:
+        self._stores, self._target, self._key = stores, target, key
+        self._noted: str | None = None
+        self._touched = -TOUCH_S
+
+    def token(self) -> str | None:
+        """See copying.Ledger."""
+        with self._stores.catalog.read() as tx:
+            self._noted = uploads.latest(tx, self._target, self._key)
+        return self._noted
+
+    def note(self, token: str) -> None:
+        """See copying.Ledger; one write for each new token, and now and then for an old one."""
+        known, now = token == self._noted, time.monotonic()
+        if known and now < self._touched + TOUCH_S:
+            return
+        with self._stores.catalog.write() as tx:
+            (uploads.touched if known else uploads.opened)(tx, self._target, self._key, token)
+        self._noted, self._touched = token, now
+
+    def close(self) -> None:
+        """See copying.Ledger."""
+        if self._noted is not None:
+            with self._stores.catalog.write() as tx:
+                uploads.closed(tx, self._target, self._key, self._noted)
+
+
+def _other(stores: Stores, file: FileVersion, target: Replica) -> BlobStore:
+    """Where to copy from: the origin, unless it is the origin that is to be repaired."""
+    origin = file.origin if file.origin != target else next(r for r in REPLICAS if r != target)
+    return stores.replicas[origin]
+
+
+def _sync_bundle(stores: Stores, claim: Claim, fqid: FQID, beat: Beat) -> tuple[Todo, ...]:
+    target = flow.replica_of(claim.todo)
+    with stores.catalog.read() as tx:
+        row = bundles.by_fqid(tx, fqid)
+        purged = purges.among(tx, manifests.KIND, [fqid])
+        if row is None and not purged:
+            raise NotFound(f"There is no bundle {fqid}.")
+        idents = [] if row is None or purged else bundles.file_ids(tx, row.bundle.id)
+        seen = file_rows.seen_by_id(tx, target, idents)
+    if row is None or purged:
+        return purging.taken_back(stores, claim, purged)
+    _bring_files(stores, sorted(set(idents) - seen), target, beat)
+    data = records.of_bundle(row, manifests.manifest_of(stores, row.bundle))
+    key = keys.record(manifests.KIND, fqid)
+    same = placing.place(stores.replicas[target], key, data, content_type=records.CONTENT_TYPE)
+    with stores.catalog.write() as tx:
+        heads.lock(tx, manifests.KIND, [fqid.uuid])
+        purged = purges.among(tx, manifests.KIND, [fqid])
+        if not purged:
+            follow = _reveal_bundle(tx, row, target, same=same)
+            todo.finish(tx, claim)
+            todo.add(tx, follow, request_id=claim.request_id)
+    return purging.taken_back(stores, claim, purged) if purged else follow
+
+
+def _reveal_bundle(
+    tx: Tx, row: bundles.Reserved, target: Replica, *, same: bool
+) -> tuple[Todo, ...]:
+    if not same:
+        visibility.record_seen(tx, manifests.KIND, row.bundle.id, target, diverged=True)
+        return ()
+    return manifests.reveal(tx, row, target, done="sync")
+
+
+def _bring_files(stores: Stores, idents: Sequence[int], target: Replica, beat: Beat) -> None:
+    """Copy the files that a bundle needs and that have not come on their own yet."""
+    with ThreadPoolExecutor(stores.copy_parallel) as pool:
+        for start in range(0, len(idents), BATCH):
+            with stores.catalog.read() as tx:
+                rows = file_rows.by_ids(tx, idents[start : start + BATCH])
+                known = file_rows.blobs_present(tx, target, rows)
+            blob_life.revive(stores, target, rows)
+            for _ in pool.map(partial(_copy_file, stores, target, beat, known), rows):
+                beat(0)
+            with stores.catalog.write() as tx:
+                purged = _reveal_files(tx, rows, target)
+            purging.withdraw(stores, target, files.KIND, purged)
+
+
+_SYNC: Mapping[str, Callable[[Stores, Claim, FQID, Beat], tuple[Todo, ...]]] = {
+    files.KIND: _sync_file,
+    manifests.KIND: _sync_bundle,
+    collections.KIND: collection_sync.sync,
+}

@@ -1,0 +1,62 @@
+"""Names of files in a bundle, looked at one by one and all at once."""
+
+import pytest
+
+from pipelines.depositing.names import check_names, fault
+from storage.errors import Invalid
+
+PLAIN = ["reads.fastq.gz", "lane_1/reads-2.bam", "_a/B+c=d/e.txt"]
+GOOD = [*PLAIN, ".hidden/file", "two words", "größe.txt", "a" * 4096, "a:b/c~"]
+BAD = [
+    "",
+    "/a",
+    "a\\b",
+    "a\nb",
+    "a\x7fb",
+    "a//b",
+    "a/",
+    ".",
+    "..",
+    "./a",
+    "a/..",
+    "a/../b",
+    "~/a",
+    "a\x00b",
+    "a\x85b",
+    "a\u2028b",
+    "é" * 2049,
+    "a" * 4097,
+]
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_a_good_name_has_no_fault_alone_nor_among_others(name: str) -> None:
+    assert fault(name) is None
+    check_names(["other", name])
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_name_is_found_alone_and_among_plain_ones(name: str) -> None:
+    assert fault(name) is not None
+    with pytest.raises(Invalid) as caught:
+        check_names([*PLAIN, name])
+    assert list(caught.value.errors) == [f"/files/{len(PLAIN)}/name"]
+
+
+@pytest.mark.parametrize("twins", [["a", "a"], ["é", "e\u0301"]])
+def test_the_same_name_twice_is_refused_however_it_is_composed(twins: list[str]) -> None:
+    with pytest.raises(Invalid) as caught:
+        check_names(["b", *twins])
+    assert caught.value.code == "duplicate_filename"
+    assert list(caught.value.errors) == ["/files/2/name"]
+
+
+def test_names_that_differ_in_case_or_only_look_alike_stand_beside_each_other() -> None:
+    check_names(["a", "A", "ﬁ", "fi", "É", "é"])
+
+
+def test_a_file_cannot_have_the_name_of_a_folder_near_or_far() -> None:
+    check_names(["a-b", "a.b/c", "ab/c/d", "ab/c.d"])
+    with pytest.raises(Invalid) as caught:
+        check_names(["a/b/c/d", "a-b", "a/b", "a.b", "a/b.c"])
+    assert list(caught.value.errors) == ["/files/2/name"]

@@ -1,0 +1,304 @@
+"""Purging: what is removed for good is gone from everywhere, and nothing else is."""
+
+from collections.abc import Callable
+
+import pytest
+
+from pipelines import flow
+from pipelines.depositing import checkouts, files, ingest, manifests, patching, purging, tombstones
+from pipelines.depositing.manifests import NewBundle, NewEntry
+from pipelines.keeping import blob_life
+from pipelines.replicating import sync
+from storage import keys
+from storage.catalog import bundles, events, purges, todo
+from storage.catalog import files as file_rows
+from storage.errors import Conflict, Invalid, NotFound
+from storage.model import FQID, REPLICAS, Replica, Todo
+from storage.stores import Stores
+from tests.builders import make_file, new_uuid, version
+from tests.pipelines.purged import finish, play
+
+AUTHOR = "operator@example.org"
+
+
+def write(
+    stores: Stores, *entries: FQID, uuid: str = "", number: int = 0, replica: Replica = "aws"
+) -> FQID:
+    fqid = FQID(uuid or new_uuid(), version(number))
+    named = [NewEntry(f"{place}.txt", file, False) for place, file in enumerate(entries)]
+    manifests.write(stores, NewBundle(fqid, replica, 1, named), AUTHOR)
+    return fqid
+
+
+def bury(stores: Stores, fqid: FQID) -> None:
+    tombstones.bury(stores, "aws", fqid.uuid, fqid.version, reason="r", author=AUTHOR)
+
+
+def purge(stores: Stores, fqid: FQID) -> None:
+    bury(stores, fqid)
+    purging.order(stores, fqid.uuid, fqid.version, reason="consent withdrawn", author=AUTHOR)
+
+
+def listed(stores: Stores, replica: Replica) -> set[str]:
+    return {info.key for info in stores.replicas[replica].list("")}
+
+
+def holds(stores: Stores, key: str) -> set[Replica]:
+    return {replica for replica in REPLICAS if key in listed(stores, replica)}
+
+
+def blob_of(stores: Stores, fqid: FQID) -> str:
+    with stores.catalog.read() as tx:
+        row = file_rows.by_fqid(tx, fqid)
+    assert row is not None
+    return keys.blob(row.file.checksums.sha256)
+
+
+def test_a_purged_bundle_is_gone_from_everywhere_and_so_is_what_only_it_named(
+    stores: Stores, drain: Callable[[], int]
+) -> None:
+    own, shared = make_file(stores, b"its own"), make_file(stores, b"shared")
+    same_bytes = make_file(stores, b"its own")
+    fqid, other = write(stores, own, shared), write(stores, shared, same_bytes)
+    drain()
+    blob, kept = blob_of(stores, own), blob_of(stores, shared)
+    purge(stores, fqid)
+    finish(stores, drain)
+    for replica in REPLICAS:
+        there = listed(stores, replica)
+        assert keys.record("bundle", fqid) not in there
+        assert keys.record("file", own) not in there
+        assert {keys.purged("bundle", *fqid), keys.purged("file", *own)} <= there
+        assert {keys.record("file", shared), keys.record("bundle", other), kept, blob} <= there
+        with pytest.raises(NotFound):
+            manifests.find(stores, replica, *fqid)
+        with pytest.raises(NotFound):
+            files.locate(stores, replica, *own)
+        assert manifests.find(stores, replica, *other).fqid == other
+    with stores.catalog.read() as tx:
+        assert bundles.by_fqid(tx, fqid) is None
+        assert file_rows.by_fqid(tx, own) is None
+        assert purges.unfinished(tx, limit=9) == []
+
+
+def test_bytes_that_nothing_has_any_more_are_deleted_after_their_grace(
+    stores: Stores, drain: Callable[[], int]
+) -> None:
+    own = make_file(stores, b"its own")
+    fqid = write(stores, own)
+    drain()
+    blob = blob_of(stores, own)
+    purge(stores, fqid)
+    finish(stores, drain)
+    assert blob_life.reap(stores, grace_s=3600) == 0
+    assert holds(stores, blob) == set(REPLICAS)
+    assert blob_life.reap(stores, grace_s=-1) == 2
+    assert holds(stores, blob) == set()
+
+
+def test_each_replica_that_saw_it_has_one_delete_event(
+    stores: Stores, drain: Callable[[], int]
+) -> None:
+    fqid = write(stores, make_file(stores, b"x"))
+    drain()
+    purge(stores, fqid)
+    purging.order(stores, *fqid, reason="again", author=AUTHOR)
+    finish(stores, drain)
+    purging.order(stores, *fqid, reason="again", author=AUTHOR)
+    with stores.catalog.read() as tx:
+        for replica in REPLICAS:
+            for kind in ("CREATE", "TOMBSTONE", "DELETE"):
+                event = events.get(tx, events.event_id(kind, replica, fqid))  # type: ignore[arg-type]
+                assert event is not None
+                assert event.bundle_id == 0, "leads to no bundle any more"
+
+
+def test_a_version_that_was_never_seen_in_a_replica_has_no_event_there(stores: Stores) -> None:
+    fqid = write(stores, make_file(stores, b"x"))
+    purge(stores, fqid)
+    with stores.catalog.read() as tx:
+        assert events.get(tx, events.event_id("DELETE", "aws", fqid)) is not None
+        assert events.get(tx, events.event_id("DELETE", "gcp", fqid)) is None
+
+
+def test_only_what_is_under_a_tombstone_is_purged(stores: Stores) -> None:
+    fqid = write(stores, make_file(stores, b"x"))
+    with pytest.raises(Conflict) as alive:
+        purging.order(stores, *fqid, reason="r", author=AUTHOR)
+    assert alive.value.code == "protected"
+    with pytest.raises(NotFound):
+        purging.extent(stores, new_uuid(), None)
+
+
+def test_what_would_go_can_be_asked_first(stores: Stores) -> None:
+    own, shared = make_file(stores, b"own"), make_file(stores, b"shared")
+    fqid = write(stores, own, shared)
+    write(stores, shared)
+    found = purging.extent(stores, *fqid)
+    assert (found.versions, found.files, found.kept, found.buried) == ([fqid], 1, 1, False)
+
+
+def test_no_marker_is_everywhere_before_a_record_goes(stores: Stores) -> None:
+    fqid = write(stores, make_file(stores, b"x"))
+    purge(stores, fqid)
+    row = Todo(flow.Step.MARK, "aws", f"bundle:{fqid}")
+    with stores.catalog.write() as tx:
+        claim = todo.claim(tx, row, token="t", lease_s=60, max_claims=5)
+    assert claim is not None
+    assert purging.mark(stores, claim, lambda _n: None) == ()
+    assert holds(stores, keys.record("bundle", fqid)) == {"aws"}
+
+
+def test_a_purged_version_can_never_be_put_again(stores: Stores, drain: Callable[[], int]) -> None:
+    own, other = make_file(stores, b"own"), make_file(stores, b"other", everywhere=True)
+    fqid = write(stores, own)
+    drain()
+    purge(stores, fqid)
+    finish(stores, drain)
+    with pytest.raises(Conflict):
+        write(stores, other, uuid=fqid.uuid)
+    area = stores.areas
+    sums = {"store-sha1": "0" * 40, "store-sha256": "0" * 64, "store-crc32c": "0" * 8}
+    area.put("areas/x/y", b"", metadata={**sums, "store-s3_etag": "0" * 32})
+    deposit = ingest.Deposit(own, "aws", area.direct_url("areas/x/y"), 1)
+    with pytest.raises(Conflict) as taken:
+        ingest.deposit(stores, deposit, AUTHOR)
+    assert taken.value.code == "file_already_exists"
+
+
+def test_versions_share_segments_and_lose_only_their_own(
+    stores: Stores, drain: Callable[[], int]
+) -> None:
+    first = [make_file(stores, f"{number}".encode()) for number in range(1100)]
+    parent = write(stores, *first)
+    added = make_file(stores, b"added")
+    change = patching.Patch(parent, "aws", [NewEntry("added", added, False)], [])
+    child = patching.patch(stores, change, AUTHOR).fqid
+    drain()
+    purge(stores, parent)
+    finish(stores, drain)
+    bundle = manifests.find(stores, "gcp", *child)
+    entries = manifests.entries(stores, bundle, 0, 2000)
+    assert [entry.file for entry in entries] == [*first, added]
+    purge(stores, child)
+    finish(stores, drain)
+    assert not any(key.startswith(("files/", "bundles/")) for key in listed(stores, "gcp"))
+
+
+def test_bundles_that_shared_a_file_take_it_along_with_the_last_of_them(
+    stores: Stores, drain: Callable[[], int]
+) -> None:
+    shared = make_file(stores, b"shared")
+    both = [write(stores, shared), write(stores, shared)]
+    drain()
+    for fqid in both:
+        purge(stores, fqid)
+    finish(stores, drain)
+    assert holds(stores, keys.record("file", shared)) == set()
+
+
+def test_a_whole_uuid_goes_with_every_version(stores: Stores, drain: Callable[[], int]) -> None:
+    file = make_file(stores, b"x")
+    first = write(stores, file)
+    second = write(stores, file, uuid=first.uuid, number=1)
+    drain()
+    tombstones.bury(stores, "aws", first.uuid, None, reason="r", author=AUTHOR)
+    purging.order(stores, first.uuid, None, reason="r", author=AUTHOR)
+    finish(stores, drain)
+    marks = {keys.purged("bundle", *fqid) for fqid in (first, second)}
+    for replica in REPLICAS:
+        assert {*marks, keys.purged("bundle", first.uuid)} <= listed(stores, replica)
+        assert keys.record("bundle", second) not in listed(stores, replica)
+
+
+def test_copies_in_the_checkout_area_go_too(stores: Stores, drain: Callable[[], int]) -> None:
+    fqid = write(stores, make_file(stores, b"x"))
+    wanted = checkouts.Wanted("aws", *fqid)
+    done = checkouts.request(stores, wanted, None).job_id
+    drain()
+    running = checkouts.request(stores, wanted, None).job_id
+    purge(stores, fqid)
+    with stores.catalog.write() as tx:
+        claim = todo.claim(
+            tx, Todo(flow.Step.CHECKOUT, "aws", running), token="w", lease_s=60, max_claims=5
+        )
+    assert claim is not None
+    finish(stores, drain)
+    assert not list(stores.checkouts["aws"].list(keys.checkout(done)))
+    assert checkouts.status(stores, "aws", running).state == "EXPIRED"
+
+
+def test_a_late_sync_leaves_no_record_behind(stores: Stores, drain: Callable[[], int]) -> None:
+    file = make_file(stores, b"x")
+    fqid = write(stores, file)
+    bury(stores, fqid)
+    rows = [
+        Todo(flow.Step.SYNC, "gcp", f"bundle:{fqid}"),
+        Todo(flow.Step.SYNC, "gcp", f"file:{file}"),
+    ]
+    drain()
+    purge(stores, fqid)
+    finish(stores, drain)
+    for row in rows:
+        kind, _, name = row.ref.partition(":")
+        # As a worker that was paused between its two looks would have left it.
+        stores.replicas["gcp"].put(keys.record(kind, FQID.parse(name)), b"late")  # type: ignore[arg-type]
+        with stores.catalog.write() as tx:
+            todo.add(tx, [row])
+            claim = todo.claim(tx, row, token="t", lease_s=60, max_claims=5)
+        assert claim is not None
+        assert sync.sync(stores, claim, lambda _n: None) == ()
+        with stores.catalog.read() as tx:
+            assert not todo.exists(tx, row)
+    assert not any(key.startswith(("files/", "bundles/")) for key in listed(stores, "gcp"))
+
+
+def test_an_ingest_of_the_same_bytes_revives_them(stores: Stores, drain: Callable[[], int]) -> None:
+    own = make_file(stores, b"its own")
+    fqid = write(stores, own)
+    drain()
+    blob = blob_of(stores, own)
+    purge(stores, fqid)
+    finish(stores, drain)
+    again = make_file(stores, b"its own")
+    write(stores, again)
+    drain()
+    assert blob_life.reap(stores, grace_s=-1) == 0
+    assert holds(stores, blob) == set(REPLICAS)
+    assert files.locate(stores, "gcp", *again).state == "here"
+
+
+def test_a_bundle_of_a_file_that_was_purged_after_its_look_up_is_refused(
+    stores: Stores, drain: Callable[[], int]
+) -> None:
+    own = make_file(stores, b"own", everywhere=True)
+    doomed = write(stores, own)
+    drain()
+    _, rows = manifests.look_up(stores, "aws", [NewEntry("a", own, False)])
+    purge(stores, doomed)
+    finish(stores, drain)
+    new = NewBundle(FQID(new_uuid(), version()), "aws", 1, [NewEntry("a", own, False)])
+    with pytest.raises(Invalid) as missing:
+        manifests._reserve(stores, new, "digest", author=AUTHOR, rows=rows)
+    assert missing.value.code == "file_missing"
+    with stores.catalog.read() as tx:
+        assert bundles.by_fqid(tx, new.fqid) is None
+
+
+def test_a_step_that_dies_anywhere_is_done_again(stores: Stores, drain: Callable[[], int]) -> None:
+    """Every write to a bucket and to the catalog is a place to die."""
+    place, died = 0, True
+    while died:
+        own = make_file(stores, f"own {place}".encode())
+        fqid = write(stores, own)
+        drain()
+        purge(stores, fqid)
+        died = play(stores, place)
+        play(stores, None)
+        for replica in REPLICAS:
+            assert keys.record("bundle", fqid) not in listed(stores, replica)
+            assert keys.record("file", own) not in listed(stores, replica)
+        with stores.catalog.read() as tx:
+            assert purges.unfinished(tx, limit=9) == []
+        place += 1
+    assert place > 20

@@ -1,0 +1,103 @@
+"""Attachments: values, the three forms of `_errors`, and what a subscription may ask for."""
+
+import json
+from typing import Any
+
+import pytest
+
+from pipelines.limits import ATTACHMENTS_BYTES
+from pipelines.queries import attachments
+from storage.errors import Invalid
+
+DOCUMENT = {"bundle_info": {"uuid": "u"}, "text": "ä" * 10, "numbers": [1, 2], "nan": "nan"}
+
+
+def asking(**expressions: str) -> dict[str, dict[str, str]]:
+    return {name: {"type": "jmespath", "expression": text} for name, text in expressions.items()}
+
+
+def size(value: Any) -> int:
+    return len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
+
+
+def test_values_stand_under_the_names_asked_for() -> None:
+    found = attachments.evaluate(
+        asking(one="bundle_info.uuid", two="numbers[0]", none="missing"), DOCUMENT
+    )
+    assert found == {"one": "u", "two": 1, "none": None}
+
+
+def test_no_attachments_are_no_values() -> None:
+    assert attachments.evaluate({}, DOCUMENT) == {}
+
+
+def test_one_that_fails_is_told_beside_the_others() -> None:
+    found = attachments.evaluate(asking(good="text", bad="abs(text)", worse="sum(text)"), DOCUMENT)
+    assert found["good"] == DOCUMENT["text"]
+    assert found.keys() == {"good", "_errors"}
+    assert found["_errors"].keys() == {"bad", "worse"}
+    assert "abs()" in found["_errors"]["bad"]
+
+
+@pytest.mark.parametrize("expression", ["to_number(nan)", "&text", "[@,@]|[@,@]|[@,@]"])
+def test_a_result_that_json_cannot_say_fails_alone(expression: str) -> None:
+    found = attachments.evaluate(
+        asking(good="bundle_info.uuid", bad=expression), DOCUMENT, steps=60
+    )
+    assert found["good"] == "u"
+    assert found["_errors"].keys() == {"bad"}
+
+
+def test_a_general_failure_is_one_text() -> None:
+    broken: Any = {"one": {"type": "jmespath"}}
+    found = attachments.evaluate(broken, DOCUMENT)
+    assert found.keys() == {"_errors"}
+    assert isinstance(found["_errors"], str)
+
+
+@pytest.mark.parametrize("over", [0, 1])
+def test_beyond_128_kib_of_utf8_only_the_size_is_told(over: int) -> None:
+    letters = ATTACHMENTS_BYTES - size({"a": "ä"}) + over
+    document = {"text": "ä" + "x" * letters}
+    found = attachments.evaluate(asking(a="text"), document)
+    if over:
+        assert found.keys() == {"_errors"}
+        assert "too large" in found["_errors"]
+        assert str(ATTACHMENTS_BYTES + 1) in found["_errors"]
+    else:
+        assert found == {"a": document["text"]}
+
+
+def test_the_errors_count_too() -> None:
+    document = {"text": "x" * (ATTACHMENTS_BYTES - size({"a": ""}))}
+    assert attachments.evaluate(asking(a="text"), document) == {"a": document["text"]}
+    assert attachments.evaluate(asking(a="text", b="abs(text)"), document).keys() == {"_errors"}
+
+
+def test_all_of_a_subscription_share_their_steps() -> None:
+    many = asking(**{f"a{n}": "numbers[*]" for n in range(50)})
+    found = attachments.evaluate(many, DOCUMENT, steps=100)
+    assert 0 < len(found["_errors"]) < 50
+
+
+@pytest.mark.parametrize("name", ["_errors", "_", "_x"])
+def test_names_must_not_start_with_an_underscore(name: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        attachments.check({name: {"type": "jmespath", "expression": "a"}})
+    assert refused.value.code == "invalid_attachment_name"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"type": "xpath", "expression": "a"},
+        {"expression": "a"},
+        {"type": "jmespath", "expression": "a["},
+        {"type": "jmespath"},
+    ],
+)
+def test_type_and_expression_must_be_usable(given: dict[str, str]) -> None:
+    with pytest.raises(Invalid) as refused:
+        attachments.check({"fine": {"type": "jmespath", "expression": "a"}, "bad": given})
+    assert refused.value.code == "invalid_attachment_expression"
+    assert list(refused.value.errors) == ["/attachments/bad"]

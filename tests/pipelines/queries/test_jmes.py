@@ -1,0 +1,187 @@
+"""JMESPath with bounds: the library's meaning exactly, and no more work than allowed."""
+
+import time
+from typing import Any
+
+import jmespath
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.queries import jmes
+from storage.errors import Invalid
+
+DOCUMENT: dict[str, Any] = {
+    "event_type": "CREATE",
+    "bundle_info": {"uuid": "u", "version": "2026"},
+    "manifest": {"files": [{"name": f"f{n}", "size": n, "indexed": n % 2 == 0} for n in range(5)]},
+    "files": {"project_json": [{"tags": [["a", "b"], ["c"], "d"], "none": None}], "empty": []},
+    "numbers": [3, 1, 2],
+    "deep": {"a": {"x": 1}, "b": {"x": 2}, "c": 3},
+}
+
+EXPRESSIONS = [
+    "event_type == 'CREATE'",
+    "event_type != 'CREATE' || bundle_info.version > '2025'",
+    "manifest.files[?size > `2`].name | [0]",
+    "manifest.files[?indexed].{n: name, s: size}",
+    "files.project_json[0].tags[]",
+    "files.project_json[].tags[][]",
+    "files.*[].none",
+    "deep.*.x",
+    "numbers[::-1]",
+    "numbers[1:3]",
+    "numbers[9]",
+    "!files.empty",
+    "missing.path[*].x",
+    "length(manifest.files)",
+    "sort(numbers)",
+    "sort_by(manifest.files, &size)[-1].name",
+    "max_by(manifest.files, &size).name",
+    "min_by(manifest.files, &size).name",
+    "map(&name, manifest.files)",
+    "join('-', manifest.files[].name)",
+    "to_string(@)",
+    "to_number('12')",
+    "contains(numbers, `3`)",
+    "contains(files.project_json[0].tags, ['c'])",
+    "contains(event_type, 'REA')",
+    "files.project_json[0].tags[1] == ['c']",
+    "deep.a == {x: `1`}",
+    "merge(deep, bundle_info)",
+    "keys(deep)",
+    "values(bundle_info)",
+    "reverse(numbers)",
+    "sum(numbers)",
+    "avg(numbers)",
+    "type(files)",
+    "not_null(missing, event_type)",
+    "to_array(event_type)",
+    "starts_with(event_type, 'C') && ends_with(event_type, 'E')",
+    "[event_type, numbers[0]]",
+    "numbers[?@ > `1`]",
+    "`0` && `1`",
+    "@",
+]
+
+
+@pytest.mark.parametrize("source", EXPRESSIONS)
+def test_the_result_is_the_librarys(source: str) -> None:
+    assert jmes.compiled(source).search(DOCUMENT) == jmespath.search(source, DOCUMENT)
+
+
+@pytest.mark.parametrize(
+    "source", ["abs('x')", "length(`1`)", "event_type < `1`", "nothing_known(@)", "numbers[::0]"]
+)
+def test_where_the_library_fails_so_does_it(source: str) -> None:
+    with pytest.raises(jmes.Failed):
+        jmes.compiled(source).search(DOCUMENT)
+    with pytest.raises(Exception):  # noqa: B017, PT011
+        jmespath.search(source, DOCUMENT)
+
+
+json = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.text("ab", max_size=2),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3)
+    ),
+    max_leaves=12,
+)
+sources = st.recursive(
+    st.sampled_from(["a", "b", "@", "c[0]", "a[*]", "b[]", "*", "`1`", "'a'", "[::2]"]),
+    lambda inner: st.builds(
+        lambda left, form, right: form.format(left, right),
+        inner,
+        st.sampled_from(
+            ["{0}.b", "{0} | {1}", "{0} || {1}", "{0} && {1}", "!{0}", "{0} == {1}", "{0} < {1}", "({0})[?{1}]",
+             "({0})[]", "[{0}, {1}]", "{{a: {0}, b: {1}}}", "length({0})", "to_string({0})", "contains({0}, {1})",
+             "sort({0})", "keys({0})", "map(&{0}, {1})", "join('', {0})", "type({0})", "merge({0}, {1})"]
+        ),
+        inner,
+    ),
+    max_leaves=5,
+)  # fmt: skip
+
+
+@given(source=sources, document=json)
+def test_every_expression_means_what_the_library_means(source: str, document: Any) -> None:
+    try:
+        expected = ("result", jmespath.search(source, document))
+    except Exception:
+        expected = ("failed", None)
+    try:
+        found = ("result", jmes.compiled(source).search(document))
+    except (jmes.Failed, Invalid):
+        found = ("failed", None)
+    assert found == expected
+
+
+@pytest.mark.parametrize("source", ["null", "`false`", "''", "`[]`", "`{}`", "missing"])
+def test_what_is_false_does_not_match(source: str) -> None:
+    assert not jmes.compiled(source).matches(DOCUMENT)
+
+
+@pytest.mark.parametrize("source", ["`0`", "`true`", "'x'", "`[null]`", "deep", "`0.0`"])
+def test_everything_else_matches(source: str) -> None:
+    assert jmes.compiled(source).matches(DOCUMENT)
+
+
+HOSTILE = [
+    "|".join(["[@,@]"] * 32) + "|to_string(@)",
+    "|".join(["[@,@][]"] * 32),
+    "|".join(["[@,@]"] * 15) + "|{a: @, b: @} | [a, b] | @[0] == @[1] && " + "to_string(@)",
+    "to_string(@)|" + "|".join(["join('', [@,@])"] * 31),
+    "|".join(["[@,@]"] * 20) + "|[]" * 20,
+    "|".join(["[@,@]"] * 25) + "|contains([@], [@[0], @[1]])",
+    "|".join(["[@,@]"] * 30) + "|@[0] == [@[0][0], @[0][1]]",
+]
+
+
+@pytest.mark.parametrize("source", HOSTILE)
+def test_hostile_expressions_end_soon(source: str) -> None:
+    began = time.thread_time()
+    with pytest.raises(jmes.Failed, match="steps"):
+        jmes.compiled(source).search({"a": "x" * 1000}, jmes.Budget(100_000))
+    assert time.thread_time() - began < 5
+
+
+def test_several_evaluations_may_share_a_budget() -> None:
+    expression = jmes.compiled("manifest.files[*].name")
+    alone = jmes.Budget(1000)
+    expression.search(DOCUMENT, alone)
+    shared = jmes.Budget(2 * (1000 - alone.left) - 1)
+    expression.search(DOCUMENT, shared)
+    with pytest.raises(jmes.Failed):
+        expression.search(DOCUMENT, shared)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "",
+        "a[",
+        "a.",
+        "a b",
+        "(" * 3000,
+        "`x",
+        "a" * 5000,
+        "!" * 100 + "a",
+        "|".join("a" * 100),
+        "'" + "ä" * 2100 + "'",
+    ],
+)
+def test_what_is_no_bounded_expression_is_refused(source: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        jmes.compiled(source)
+    assert refused.value.code == "invalid_jmespath"
+    assert len(refused.value.detail) < 400
+
+
+def test_an_error_never_quotes_a_large_value() -> None:
+    with pytest.raises(jmes.Failed) as failed:
+        jmes.compiled("abs(@)").search({"a": "x" * 1_000_000})
+    assert len(str(failed.value)) < 400
+
+
+def test_an_expression_is_compiled_once() -> None:
+    assert jmes.compiled("a.b.c") is jmes.compiled("a.b.c")

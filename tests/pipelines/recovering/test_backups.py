@@ -1,0 +1,331 @@
+"""What no bucket can restore comes back from one file, once, and only into its own store."""
+
+import gzip
+import hashlib
+import io
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import orjson
+import pytest
+
+from pipelines.depositing import areas, checkouts, ingest, tombstones
+from pipelines.depositing.checkouts import Wanted
+from pipelines.depositing.ingest import Deposit
+from pipelines.flow import Step
+from pipelines.keeping import checksums
+from pipelines.notifying import replay, subscriptions
+from pipelines.notifying.events_feed import Window
+from pipelines.notifying.subscriptions import SEALING, NewSubscription, secret_context
+from pipelines.recovering import backups, rebuilding, reconciling
+from pipelines.recovering.backups import Brought
+from storage import keys
+from storage.catalog import Catalog, answers, deliveries, keeping, todo
+from storage.catalog import areas as area_rows
+from storage.catalog import subscriptions as rows
+from storage.catalog.answers import Given
+from storage.catalog.areas import Area
+from storage.catalog.deliveries import Result
+from storage.errors import Conflict, Damaged, StoreError
+from storage.model import CHECKSUMS, FQID, Todo
+from storage.sealing import Sealer, derive
+from storage.stores import Stores
+from tests.builders import SECRET, make_file, new_uuid, version
+from tests.catalogs import ENGINES, Spares
+from tests.pipelines.filled import AUTHOR, lost, write
+from tests.pipelines.happenings import Silent, tend
+from workers.actors import STEPS
+from workers.claims import Working, work
+
+KEY = "aabb"
+Drain = Callable[[], int]
+SEALER = Sealer(derive(SECRET.encode(), SEALING))
+
+
+def subscribe(stores: Stores, **given: Any) -> rows.Subscription:
+    new = NewSubscription("https://receiver.example/hook", "aws", **given)
+    return subscriptions.create(
+        stores,
+        new,
+        "me@example.org",
+        uuid=new_uuid(),
+        seal=SEALER.seal,
+        limit=9,
+        allow_private=True,
+    )
+
+
+def saved(stores: Stores) -> bytes:
+    target = io.BytesIO()
+    backups.write(stores, target, key=KEY)
+    return target.getvalue()
+
+
+def restored(stores: Stores, data: bytes, *, key: str = KEY) -> dict[str, Brought]:
+    found = backups.restore(stores, lambda: io.BytesIO(data), key=key)
+    return {one.table: one for one in found}
+
+
+def kept(catalog: Catalog) -> list[tuple[str, dict[str, Any]]]:
+    with catalog.read() as tx:
+        return list(keeping.read(tx))
+
+
+def staged(stores: Stores, content: bytes) -> str:
+    """A file that waits to be verified; its task."""
+    area = new_uuid()
+    areas.create(stores, area, AUTHOR)
+    hashed = checksums.compute([content], len(content)).checksums
+    metadata = {f"store-{name}": getattr(hashed, name) for name in CHECKSUMS}
+    key = keys.area_file(area, "a.txt")
+    stores.areas.put(key, content, metadata=metadata)
+    new = Deposit(FQID(new_uuid(), version()), "aws", stores.areas.direct_url(key), 1)
+    task = ingest.deposit(stores, new, AUTHOR).task_id
+    assert task is not None
+    return task
+
+
+@pytest.fixture
+def used(stores: Stores, drain: Drain) -> FQID:
+    """Every table has something; a bundle of which somebody is to be told."""
+    signed = subscribe(stores, hmac_secret_key="a secret of theirs", hmac_key_id="k")
+    attached = {"n": {"type": "jmespath", "expression": "bundle_info.uuid"}}
+    subscribe(stores, jmespath_query="event_type=='CREATE'", attachments=attached)
+    with stores.catalog.write() as tx:
+        rows.rotate(tx, signed, secret=SEALER.seal(b"next", b"c"), key_id="k2", until_us=2**52)
+    fqid = write(stores, make_file(stores, b"x", everywhere=True))
+    staged(stores, b"done")
+    drain()
+    checkouts.request(stores, Wanted("aws", *fqid, email="me@example.org"), "me", request_id="r1")
+    staged(stores, b"open")
+    with stores.catalog.write() as tx:
+        ident = tx.exec_driver_sql("SELECT min(id) FROM deliveries").scalar_one()
+        deliveries.close(tx, [Result(ident, 5, 0.5, 503, None, "no", "pending", 2**50, None)])
+        answers.add(tx, "me", "k", Given("d", "{}"))
+    replay.request(stores, signed, Window(None, None), ident=new_uuid(), repeatable=None)
+    with stores.catalog.write() as tx:
+        rows.halt(tx, signed.id)
+    return fqid
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_row_is_there_again_in_a_catalog_of_either_engine(
+    engine: str, used: FQID, stores: Stores, spares: Spares, tmp_path: Path
+) -> None:
+    data, before = saved(stores), kept(stores.catalog)
+    assert {table for table, _ in before} == {one.name for one in keeping.TABLES}
+    with lost(stores, spares, tmp_path / "lost", engine=engine) as fresh:
+        done = restored(fresh, data)
+        assert sum(one.added for one in done.values()) == len(before)
+        assert kept(fresh.catalog) == before
+        again = restored(fresh, data)
+        assert {one.added for one in again.values()} == {0}
+        assert kept(fresh.catalog) == before
+    assert used
+
+
+def test_work_that_was_waiting_goes_on_and_none_is_done_twice(
+    used: FQID, stores: Stores, spares: Spares, tmp_path: Path
+) -> None:
+    data = saved(stores)
+    with lost(stores, spares, tmp_path / "lost") as fresh:
+        rebuilding_of(fresh)
+        restored(fresh, data)
+        with fresh.catalog.read() as tx:
+            steps = {step for step, _ in todo.backlog(tx)}
+        assert {"verify", "checkout", "replay"} <= steps
+        do_all(fresh)
+        restored(fresh, data)
+        with fresh.catalog.read() as tx:
+            assert todo.backlog(tx) == {}
+            states = tx.exec_driver_sql("SELECT state FROM tasks").scalars().all()
+            assert tx.exec_driver_sql("SELECT state FROM checkouts").scalar_one() == "SUCCEEDED"
+        assert states == ["SUCCEEDED", "SUCCEEDED"]
+    assert used
+
+
+def rebuilding_of(stores: Stores) -> None:
+    list(rebuilding.catalog(stores, "aws", token=new_uuid()))
+    reconciling.reconcile(stores)
+
+
+def do_all(stores: Stores) -> None:
+    chains: Any = Silent()
+    working = Working(stores, chains, STEPS, 5, Random(0))
+    while rows_due := _due(stores):
+        for row in rows_due:
+            work(working, row)
+
+
+def _due(stores: Stores) -> list[Todo]:
+    with stores.catalog.write() as tx:
+        return [row for step in Step for row, _ in todo.due(tx, step, limit=100, resend=True)]
+
+
+def test_secrets_open_again_and_schedules_are_kept(
+    stores: Stores, drain: Drain, spares: Spares, tmp_path: Path
+) -> None:
+    made = subscribe(stores, hmac_secret_key="a secret of theirs")
+    write(stores, make_file(stores, b"x", everywhere=True))
+    drain()
+    with stores.catalog.write() as tx:
+        tx.exec_driver_sql("UPDATE deliveries SET due_us = 77, attempts = 3")
+    with lost(stores, spares, tmp_path / "lost") as fresh:
+        restored(fresh, saved(stores))
+        with fresh.catalog.read() as tx:
+            found = rows.find(tx, made.uuid)
+            assert found is not None
+            assert found.hmac_secret is not None
+            plain = SEALER.open(bytes(found.hmac_secret), secret_context(made.uuid))
+            due = deliveries.due(tx, found.endpoint_id, limit=9)
+        assert plain == b"a secret of theirs"
+        assert [one.attempts for one in due] == [3]
+
+
+def test_news_of_what_has_ended_since_are_superseded(
+    used: FQID, stores: Stores, drain: Drain, spares: Spares, tmp_path: Path
+) -> None:
+    data = saved(stores)
+    tombstones.bury(stores, "aws", *used, reason="r", author=AUTHOR)
+    drain()
+    tend(stores)
+    with lost(stores, spares, tmp_path / "lost") as fresh:
+        rebuilding_of(fresh)
+        restored(fresh, data)
+        with fresh.catalog.read() as tx:
+            found = tx.exec_driver_sql("SELECT state FROM deliveries").scalars().all()
+        assert found == ["superseded", "superseded"]
+
+
+def test_stored_queries_that_came_back_are_asked(
+    stores: Stores, spares: Spares, tmp_path: Path
+) -> None:
+    subscribe(stores)
+    with lost(stores, spares, tmp_path / "lost") as fresh:
+        write(fresh, make_file(fresh, b"before", everywhere=True))
+        do_all(fresh)
+        restored(fresh, saved(stores))
+        write(fresh, make_file(fresh, b"after", everywhere=True))
+        do_all(fresh)
+        with fresh.catalog.read() as tx:
+            assert tx.exec_driver_sql("SELECT count(*) FROM deliveries").scalar_one() == 1
+
+
+def test_a_task_of_what_was_purged_does_not_come_back(
+    used: FQID, stores: Stores, spares: Spares, tmp_path: Path
+) -> None:
+    data = saved(stores)
+    with lost(stores, spares, tmp_path / "lost") as fresh:
+        with stores.catalog.read() as tx:
+            uuid, at = tx.exec_driver_sql("SELECT uuid, version FROM tasks LIMIT 1").one()
+        with fresh.catalog.write() as tx:
+            tx.exec_driver_sql(
+                "INSERT INTO purges (kind, uuid, version, reason, author, origin, digest,"
+                f" event_id, created_us) VALUES ('file', '{uuid}', '{at}', '', '', 'aws', '', '',"
+                " 1)"
+            )
+        done = restored(fresh, data)
+        assert (done["tasks"].rows, done["tasks"].added) == (2, 1)
+    assert used
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_damaged_file_changes_nothing(
+    seed: int, used: FQID, stores: Stores, spares: Spares, tmp_path: Path
+) -> None:
+    rng, data = Random(seed), bytearray(saved(stores))
+    if seed % 2:
+        data = data[: rng.randrange(len(data))]
+    else:
+        # Not the header's time and system, which say nothing.
+        data[rng.randrange(10, len(data))] ^= 1 << rng.randrange(8)
+    with lost(stores, spares, tmp_path / "lost") as fresh:
+        with pytest.raises(Damaged):
+            restored(fresh, bytes(data))
+        assert kept(fresh.catalog) == []
+    assert used
+
+
+def packed(*lines: Any) -> bytes:
+    return gzip.compress(b"".join(orjson.dumps(line) + b"\n" for line in lines))
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"", "checksum"),
+        (b"hello", "no backup"),
+        (gzip.compress(b"hello\n"), "no backup"),
+        (packed([1, 2]), "no backup"),
+        (packed({"format": "store-backup/2"}), "store-backup/1"),
+        (packed({"format": backups.FORMAT}), "header"),
+    ],
+    ids=["empty", "text", "lines", "list", "later", "bare"],
+)
+def test_what_is_no_backup_is_refused_with_the_reason(
+    data: bytes, said: str, stores: Stores
+) -> None:
+    with pytest.raises(StoreError, match=said):
+        restored(stores, data)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        [1],
+        ["areas", 1],
+        [["areas"], 1],
+        ["areas", {"uuid": {"x": 1}}],
+        ["areas", {"uuid": {backups.BYTES: "!"}}],
+        ["areas", {"uuid": 1}],
+        ["subscriptions", {"uuid": "x", "address": "of no endpoint"}],
+        ["tasks", {}],
+    ],
+    ids=str,
+)
+def test_a_whole_file_with_rows_that_are_none_is_refused(
+    row: Any, stores: Stores, spares: Spares, tmp_path: Path
+) -> None:
+    header = orjson.loads(gzip.decompress(saved(stores)).splitlines()[0])
+    told = b"".join(orjson.dumps(line) + b"\n" for line in (header, row))
+    data = packed(header, row, {"rows": 1, "sha256": hashlib.sha256(told).hexdigest()})
+    with lost(stores, spares, tmp_path / "lost") as fresh:
+        with pytest.raises(Damaged):
+            restored(fresh, data)
+        assert kept(fresh.catalog) == []
+
+
+def test_another_secret_is_refused(used: FQID, stores: Stores) -> None:
+    with pytest.raises(Conflict, match="STORE_SECRET_KEY"):
+        restored(stores, saved(stores), key="ccdd")
+    assert used
+
+
+def test_what_a_later_version_wrote_is_refused(used: FQID, stores: Stores) -> None:
+    lines = [orjson.loads(line) for line in gzip.decompress(saved(stores)).splitlines()]
+    later = {**lines[0], "revision": "9999"}
+    with pytest.raises(Conflict, match="later version"):
+        restored(stores, packed(later, *lines[1:]))
+    assert used
+
+
+def test_a_backup_is_one_state_of_the_catalog(used: FQID, stores: Stores) -> None:
+    class Meddling(io.BytesIO):
+        """Somebody makes an area and is answered, at once, whenever a bit of the file is written;
+        one is the first table of the file, the other a later one."""
+
+        def write(self, data: Any) -> int:
+            with stores.catalog.write() as tx:
+                assert area_rows.add(tx, Area(new_uuid(), "late", "UNLOCKED"))
+                assert answers.add(tx, "late", new_uuid(), Given("d", "{}"))
+            return super().write(data)
+
+    before = kept(stores.catalog)
+    target = Meddling()
+    counts = backups.write(stores, target, key=KEY)
+    late = {name: counts[name] - [table for table, _ in before].count(name) for name in counts}
+    assert late["areas"] == late["answers"]
+    assert {late[name] for name in counts if name not in ("areas", "answers")} == {0}
+    assert used

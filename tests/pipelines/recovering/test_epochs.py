@@ -1,0 +1,240 @@
+"""A catalog that is older than the buckets is found out, and takes in what it lacks."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from config.settings import Settings
+from pipelines.depositing import files, manifests, purging, tombstones
+from pipelines.depositing.manifests import NewBundle, NewEntry
+from pipelines.keeping import records
+from pipelines.recovering import epochs, reconciling
+from storage import keys
+from storage.catalog import Catalog, events, switches, todo
+from storage.catalog import tombstones as stones
+from storage.connecting import connect
+from storage.errors import Conflict, Invalid, NotFound
+from storage.model import FQID, REPLICAS
+from storage.notices import MemoryNotices
+from storage.stores import Stores
+from tests.builders import make_file, new_uuid, version
+from tests.catalogs import Spares
+from tests.pipelines.purged import finish
+
+AUTHOR = "writer@example.org"
+
+
+def write(stores: Stores, *entries: FQID, fqid: FQID | None = None) -> FQID:
+    fqid = fqid or FQID(new_uuid(), version())
+    named = [NewEntry(f"{place}.txt", file, False) for place, file in enumerate(entries)]
+    manifests.write(stores, NewBundle(fqid, "aws", 1, named), AUTHOR)
+    return fqid
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Path:
+    """Where another catalog lies."""
+    path = tmp_path / "elsewhere"
+    path.mkdir()
+    return path
+
+
+def told(stores: Stores) -> str | None:
+    with stores.catalog.read() as tx:
+        return switches.read_only(tx)
+
+
+def test_a_new_store_begins_its_first_epoch_and_another_with_every_start(stores: Stores) -> None:
+    assert epochs.begin(stores) is None
+    first = epochs.marks(stores, "aws")
+    assert len(first) == 1
+    assert epochs.begin(stores) is None
+    assert epochs.marks(stores, "aws") == epochs.marks(stores, "gcp")
+    assert epochs.marks(stores, "aws")[0] > first[0]
+
+
+def test_a_death_between_two_marks_is_no_disagreement(stores: Stores) -> None:
+    epochs.begin(stores)
+    gcp = stores.replicas["gcp"]
+
+    class Dead:
+        def __getattr__(self, verb: str) -> object:
+            if verb == "put":
+                raise KeyboardInterrupt
+            return getattr(gcp, verb)
+
+    with pytest.raises(KeyboardInterrupt):
+        epochs.advance(replace(stores, replicas={**stores.replicas, "gcp": Dead()}))  # type: ignore[dict-item]
+    assert epochs.marks(stores, "aws") != epochs.marks(stores, "gcp")
+    assert epochs.begin(stores) is None
+    assert epochs.marks(stores, "aws")[-1] == epochs.marks(stores, "gcp")[-1]
+
+
+def test_an_emptied_bucket_and_a_lost_catalog_are_found_out(
+    stores: Stores, settings: Settings, elsewhere: Path, spares: Spares
+) -> None:
+    make_file(stores, b"x")
+    with spares.lend("sqlite", elsewhere) as url:
+        fresh = replace(stores, catalog=Catalog(url))
+        assert "is empty" in (epochs.judge(fresh) or "")
+        epochs.begin(stores)
+        assert "another epoch" in (epochs.judge(fresh) or "")
+        fresh.catalog.close()
+    for name in epochs.marks(stores, "gcp"):
+        stores.replicas["gcp"].delete(keys.epoch(name))
+    assert "no mark" in (epochs.judge(stores) or "")
+
+
+@pytest.fixture
+def home(settings: Settings, tmp_path: Path, spares: Spares) -> Settings:
+    """Settings of a store whose catalog is one file."""
+    with spares.lend("sqlite", tmp_path) as url:
+        return replace(settings, catalog_url=url)
+
+
+def opened(settings: Settings) -> Stores:
+    return connect(settings, notices=MemoryNotices())
+
+
+def copied(settings: Settings, to: Path) -> None:
+    """The catalog as an operator copies it, while nothing runs."""
+    with Catalog(settings.catalog_url)._engine.connect() as connection:
+        connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+    shutil.copy(settings.catalog_url.removeprefix("sqlite:///"), to)
+
+
+def restored(settings: Settings, copy: Path) -> None:
+    path = Path(settings.catalog_url.removeprefix("sqlite:///"))
+    for name in (f"{path.name}-wal", f"{path.name}-shm"):
+        path.with_name(name).unlink(missing_ok=True)
+    shutil.copy(copy, path)
+
+
+def test_a_catalog_that_was_copied_back_accepts_no_other_content(
+    home: Settings, tmp_path: Path
+) -> None:
+    before = opened(home)
+    epochs.begin(before)
+    early = make_file(before, b"early", everywhere=True)
+    first = write(before, early)
+    before.catalog.close()
+    copied(home, tmp_path / "backup")
+
+    lost = opened(home)
+    epochs.begin(lost)  # Every start does.
+    late = make_file(lost, b"late", everywhere=True)
+    acknowledged, buried = write(lost, late, early), write(lost, early)
+    tombstones.bury(lost, "aws", *buried, reason="wrong", author=AUTHOR)
+    stone = keys.tombstone("bundle", *buried)
+    with lost.catalog.read() as tx:
+        found = stones.find(tx, "bundle", *buried)
+    assert found is not None
+    lost.replicas["aws"].put(stone, records.of_tombstone(found))
+    lost.catalog.close()
+
+    restored(home, tmp_path / "backup")
+    again = opened(home)
+    assert epochs.begin(again) is not None
+    assert "reconcile" in (told(again) or "")
+    done = {(one.kind, one.replica): one for one in reconciling.reconcile(again)}
+    assert done["file", "aws"].taken == 1
+    assert done["bundle", "aws"].taken == 2
+    assert all(one.refused == 0 for one in done.values())
+    assert told(again) is None
+    assert manifests.find(again, "aws", *acknowledged).file_count == 2
+    assert manifests.find(again, "aws", *first).fqid == first
+    assert files.locate(again, "gcp", *late).state == "here"
+    with pytest.raises(NotFound):
+        manifests.find(again, "aws", *buried)
+    with pytest.raises(Conflict):
+        write(again, early, fqid=acknowledged)
+    with pytest.raises(Conflict):
+        write(again, early, late, fqid=buried)
+    assert all(one.taken == 0 for one in reconciling.reconcile(again))
+    again.catalog.close()
+
+
+def test_nobody_is_told_twice_of_what_was_taken_in(
+    stores: Stores, drain: Callable[[], int], elsewhere: Path, spares: Spares
+) -> None:
+    fqid = write(stores, make_file(stores, b"x"))
+    drain()
+    with spares.lend("sqlite", elsewhere) as url:
+        fresh = replace(stores, catalog=Catalog(url))
+        reconciling.reconcile(fresh)
+        with fresh.catalog.read() as tx:
+            backlog = todo.backlog(tx)
+            for replica in REPLICAS:
+                assert events.get(tx, events.event_id("CREATE", replica, fqid)) is not None
+        assert {step for step, _ in backlog} == {"index"}
+        fresh.catalog.close()
+
+
+def test_a_record_that_is_damaged_is_not_taken_in(
+    stores: Stores, elsewhere: Path, spares: Spares
+) -> None:
+    fqid = make_file(stores, b"x")
+    key = keys.record("file", fqid)
+    data = b"".join(stores.replicas["aws"].read(key))
+    stores.replicas["aws"].delete(key)
+    stores.replicas["aws"].put(key, data.replace(b'"size":1', b'"size":2'))
+    with spares.lend("sqlite", elsewhere) as url:
+        fresh = replace(stores, catalog=Catalog(url))
+        done = {(one.kind, one.replica): one for one in reconciling.reconcile(fresh)}
+        assert (done["file", "aws"].taken, done["file", "aws"].refused) == (0, 1)
+        fresh.catalog.close()
+
+
+@pytest.mark.parametrize(
+    "member", [{"of": "bundle"}, {"of": None}, {"reason": 5}, {"author": None}, {"event_id": []}]
+)
+def test_a_marker_of_another_kind_or_with_strange_values_is_refused_alone(
+    member: dict[str, object], stores: Stores, elsewhere: Path, spares: Spares
+) -> None:
+    good = make_file(stores, b"x")
+    marker: dict[str, Any] = {
+        "format": records.FORMAT,
+        "kind": "purge",
+        "uuid": good.uuid,
+        "version": good.version,
+        "created": good.version,
+        "event_id": "e",
+        "origin": "aws",
+        "author": AUTHOR,
+        "of": "file",
+        "reason": "r",
+        **member,
+    }
+    marker["digest"] = records.purge_digest(marker["of"], *good, marker["reason"])
+    stores.replicas["aws"].put(keys.purged("file", *good), orjson.dumps(marker))
+    with spares.lend("sqlite", elsewhere) as url:
+        fresh = replace(stores, catalog=Catalog(url))
+        done = {(one.kind, one.replica): one for one in reconciling.reconcile(fresh)}
+        assert (done["purged", "aws"].taken, done["purged", "aws"].refused) == (0, 1)
+        assert done["file", "aws"].taken == 1
+        fresh.catalog.close()
+
+
+def test_what_was_purged_stays_purged_for_a_catalog_that_forgot(
+    stores: Stores, drain: Callable[[], int], elsewhere: Path, spares: Spares
+) -> None:
+    own = make_file(stores, b"own")
+    fqid = write(stores, own)
+    drain()
+    tombstones.bury(stores, "aws", *fqid, reason="r", author=AUTHOR)
+    purging.order(stores, *fqid, reason="r", author=AUTHOR)
+    finish(stores, drain)
+    with spares.lend("sqlite", elsewhere) as url:
+        fresh = replace(stores, catalog=Catalog(url))
+        reconciling.reconcile(fresh)
+        other = make_file(fresh, b"other")
+        with pytest.raises(Conflict):
+            write(fresh, other, fqid=fqid)
+        with pytest.raises(Invalid):
+            write(fresh, own)
+        fresh.catalog.close()

@@ -24,7 +24,7 @@ from storage.errors import SourceChanged, StoreError, Unprocessable
 from storage.model import CHECKSUMS, Checksums
 
 MB = 1024 * 1024
-VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "etags.json").read_text())
+VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "etags.json").read_text())
 FILES: list[dict[str, Any]] = VECTORS["files"]
 
 

@@ -95,7 +95,7 @@ def test_known_answers_of_another_implementation() -> None:
 
 def documented() -> dict[str, Any]:
     """What the page for subscribers has them run."""
-    page = Path(__file__).parents[2] / "docs" / "api.md"
+    page = Path(__file__).parents[3] / "docs" / "api.md"
     shown = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     (block,) = (each for each in shown if "def by_standard_webhooks" in each)
     names: dict[str, Any] = {}

@@ -298,9 +298,11 @@ def cancel(tx: Tx, subscription_id: int, endpoint_id: int) -> int:
     """Cancel a bounded number of a deleted subscription's deliveries; returns how many."""
     cancelled = text(
         "UPDATE deliveries SET state = 'cancelled', finished_us = :now, reason = :reason"
-        " WHERE id IN (SELECT id FROM deliveries WHERE state = 'pending'"
+        " WHERE id IN ("
+        "WITH first AS MATERIALIZED (SELECT id FROM deliveries WHERE state = 'pending'"
         " AND endpoint_id = :endpoint_id AND subscription_id = :subscription_id"
         f" ORDER BY id LIMIT :limit{for_update(tx)})"
+        " SELECT id FROM first)"
     )
     which = {"endpoint_id": endpoint_id, "subscription_id": subscription_id, "limit": CANCELLED}
     told = {"now": now_us(tx), "reason": DELETED}

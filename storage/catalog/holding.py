@@ -55,10 +55,14 @@ def cancel(tx: Tx, subscription_id: int) -> int:
     return _let_go(tx, subscription_id, ended, {"now": now_us(tx), "reason": deliveries.DELETED})
 
 
+# Rows that are bounded and locked are a materialised table: PostgreSQL may look for the first ones
+# anew after each row that it changed, and so let all of them go.
 def _let_go(tx: Tx, subscription_id: int, change: str, told: dict[str, object]) -> int:
     freed = sql(
-        f"UPDATE deliveries SET {change} WHERE id IN (SELECT id FROM deliveries WHERE {_HELD}"
+        f"UPDATE deliveries SET {change} WHERE id IN ("
+        f"WITH first AS MATERIALIZED (SELECT id FROM deliveries WHERE {_HELD}"
         f" AND subscription_id = :id ORDER BY id LIMIT {AT_ONCE}{deliveries.for_update(tx)})"
+        " SELECT id FROM first)"
     )
     return tx.execute(freed, {"id": subscription_id, **told}).rowcount
 
@@ -109,10 +113,10 @@ def abandon(tx: Tx, subscription_id: int, before_us: int) -> int:
     """Cancel a bounded number of what was recorded before then and is still held back."""
     ended = sql(
         "UPDATE deliveries SET state = 'cancelled', finished_us = :now, reason = :reason"
-        " WHERE id IN (SELECT id FROM (SELECT id, created_us FROM deliveries"
-        f" WHERE {_HELD} AND subscription_id = :id"
-        f" ORDER BY id LIMIT {AT_ONCE}{deliveries.for_update(tx)}) AS oldest"
-        " WHERE oldest.created_us < :before)"
+        " WHERE id IN ("
+        f"WITH oldest AS MATERIALIZED (SELECT id, created_us FROM deliveries WHERE {_HELD}"
+        f" AND subscription_id = :id ORDER BY id LIMIT {AT_ONCE}{deliveries.for_update(tx)})"
+        " SELECT id FROM oldest WHERE created_us < :before)"
     )
     asked = {"id": subscription_id, "before": before_us, "now": now_us(tx), "reason": TOO_LONG}
     return tx.execute(ended, asked).rowcount

@@ -163,10 +163,12 @@ def due(tx: Tx, step: str, *, limit: int, resend: bool) -> list[tuple[Todo, str]
 
 
 _SEND = (
-    "UPDATE todo SET sent_us = :now FROM (SELECT step, replica, ref FROM todo"
+    "UPDATE todo SET sent_us = :now FROM ("
+    "WITH first AS MATERIALIZED (SELECT step, replica, ref FROM todo"
     " WHERE step = :step AND parked_us IS NULL AND due_us <= :now"
     " AND (sent_us IS NULL OR sent_us <= :now - :age)"
-    " ORDER BY due_us LIMIT :limit{skipping}) AS out"
+    " ORDER BY due_us LIMIT :limit{skipping})"
+    " SELECT step, replica, ref FROM first) AS out"
     " WHERE todo.step = out.step AND todo.replica = out.replica AND todo.ref = out.ref"
     " RETURNING todo.replica, todo.ref, todo.request_id, todo.due_us"
 )

@@ -129,7 +129,11 @@ class Unavailable(StoreError):
 
 class Waits(Unavailable):
     """Waits for other work of ours, not for an engine: to be looked at again after
-    `retry_after_s`."""
+    `retry_after_s`, or as soon as the work on `until`, a to-do row's reference, wakes it."""
+
+    def __init__(self, detail: str, *, retry_after_s: int, until: str | None = None) -> None:
+        super().__init__(detail, retry_after_s=retry_after_s)
+        self.until = until
 
 
 class Damaged(StoreError):

@@ -72,19 +72,17 @@ def _attempt(working: Working, claim: Claim, step: Step, lease_s: float) -> str:
         follow = working.steps[step](working.stores, claim, _beat(working.stores, claim, lease_s))
     except Lost:
         return "lost"
+    except Waits as error:
+        delay = (error.retry_after_s or 1) * working.rng.uniform(0.8, 1.2)
+        _give_back(working, claim, delay, error.detail, counted=False, until=error.until)
+        return "away"
     except Unavailable as error:
-        _give_back(working, claim, _pause_s(working, error), error.detail, counted=False)
+        _give_back(working, claim, working.rng.uniform(*AWAY_S), error.detail, counted=False)
         return "away"
     except Exception as error:
         return _failed(working, claim, step, error)
     working.chains.send(follow, claim.request_id)
     return "done"
-
-
-def _pause_s(working: Working, error: Unavailable) -> float:
-    if isinstance(error, Waits):
-        return (error.retry_after_s or 1) * working.rng.uniform(0.8, 1.2)
-    return working.rng.uniform(*AWAY_S)
 
 
 def _failed(working: Working, claim: Claim, step: Step, error: Exception) -> str:
@@ -112,12 +110,18 @@ def _put_aside(working: Working, claim: Claim, reason: str) -> str:
 
 
 def _give_back(
-    working: Working, claim: Claim, delay_s: float, reason: str, *, counted: bool
+    working: Working,
+    claim: Claim,
+    delay_s: float,
+    reason: str,
+    *,
+    counted: bool,
+    until: str | None = None,
 ) -> None:
     """Postpone; if even that cannot be written, the lease runs out by itself."""
     try:
         with working.stores.catalog.write() as tx:
-            todo.postpone(tx, claim, delay_s=delay_s, reason=reason, counted=counted)
+            todo.postpone(tx, claim, delay_s=delay_s, reason=reason, counted=counted, until=until)
     except Unavailable as error:
         log.warning("%s not given back: %s", claim.todo, error.detail)
 

@@ -47,7 +47,8 @@ def sync(stores: Stores, claim: Claim, fqid: FQID, _beat: Beat) -> tuple[Todo, .
         if not purged:
             _reveal(tx, row, target, same=same)
             todo.finish(tx, claim)
-    return purging.taken_back(stores, claim, purged) if purged else ()
+            woken = todo.wake(tx, claim.todo.step, target, claim.todo.ref)
+    return purging.taken_back(stores, claim, purged) if purged else woken
 
 
 def _reveal(tx: Tx, row: Collection, target: Replica, *, same: bool) -> None:
@@ -84,7 +85,17 @@ def _waiting(tx: Tx, claim: Claim, here: Replica, coming: set[Target]) -> Waits:
     return Waits(
         f"{len(coming)} of its links lead to what {here} has not yet: {told[0][1]}",
         retry_after_s=int(min(max(waited_s * AGAIN, 1), AGAIN_CAP_S)),
+        until=_last(coming),
     )
+
+
+def _last(coming: set[Target]) -> str | None:
+    """The collection among them that is likely to come last: it wakes what waits for it, so that a
+    chain of any length comes at one go. Files and bundles wait for nothing, and come soon."""
+    linked = [fqid for kind, fqid in coming if kind == KIND]
+    if not linked:
+        return None
+    return f"{KIND}:{max(linked, key=lambda fqid: fqid.version)}"
 
 
 def _told(tx: Tx, one: Target, here: Replica) -> tuple[bool, str]:

@@ -21,6 +21,9 @@ from storage.model import Claim, Todo
 RESEND_US = 5_000_000
 """Age of a message that is presumed lost when its queue runs low."""
 
+WOKEN = 1_000
+"""Rows that are woken at once by what they waited for."""
+
 
 @dataclass(frozen=True, slots=True)
 class Parked:
@@ -53,7 +56,8 @@ _ADD = (
     " SELECT step, replica, ref, :now, :now, CASE WHEN CAST(:sent AS boolean) THEN :now END, 0,"
     " :request_id FROM {source} WHERE true ORDER BY step, replica, ref"
     " ON CONFLICT (step, replica, ref) DO UPDATE SET due_us = excluded.due_us,"
-    " sent_us = excluded.sent_us, attempts = 0, token = NULL, parked_us = NULL, reason = NULL"
+    " sent_us = excluded.sent_us, attempts = 0, token = NULL, parked_us = NULL, reason = NULL,"
+    " waits_for = NULL"
 )
 _ADD_NEW = (
     "INSERT INTO todo (step, replica, ref, born_us, due_us, attempts, request_id)"
@@ -129,14 +133,42 @@ def finish(tx: Tx, held: Claim) -> None:
         raise Lost("The claim was lost.")
 
 
-def postpone(tx: Tx, held: Claim, *, delay_s: float, reason: str, counted: bool = True) -> None:
-    """Give the row back, to be tried again after a while; not an error when it was lost."""
+def postpone(
+    tx: Tx,
+    held: Claim,
+    *,
+    delay_s: float,
+    reason: str,
+    counted: bool = True,
+    until: str | None = None,
+) -> None:
+    """Give the row back, to be tried again after a while, or when what it waits for is done
+    (`until`, the reference of another row); not an error when it was lost."""
     ours = _is(held.todo) & (todo.c.token == held.token)
     due = now_us(tx) + int(delay_s * 1e6)
-    values = {"token": None, "due_us": due, "sent_us": None, "reason": reason}
+    values = {"token": None, "due_us": due, "sent_us": None, "reason": reason, "waits_for": until}
     if not counted:
         values["attempts"] = held.attempts - 1
     tx.execute(update(todo).where(ours).values(**values))
+
+
+def wake(tx: Tx, step: str, replica: str, ref: str) -> tuple[Todo, ...]:
+    """Rows of a step that waited for `ref` in a replica, due now, for the caller to send; beyond
+    WOKEN of them the others wait for their own time."""
+    statement = _WAKE.format(skipping="" if tx.dialect.name == "sqlite" else _SKIPPING)
+    given = {"step": step, "replica": replica, "awaited": ref, "limit": WOKEN}
+    return tuple(Todo(step, replica, row.ref) for row in execute_now(tx, statement, given))
+
+
+_WAKE = (
+    "UPDATE todo SET due_us = :now, sent_us = :now, waits_for = NULL FROM ("
+    "WITH those AS MATERIALIZED (SELECT step, replica, ref FROM todo"
+    " WHERE waits_for = :awaited AND step = :step AND replica = :replica"
+    " AND parked_us IS NULL AND token IS NULL LIMIT :limit{skipping})"
+    " SELECT step, replica, ref FROM those) AS out"
+    " WHERE todo.step = out.step AND todo.replica = out.replica AND todo.ref = out.ref"
+    " RETURNING todo.ref"
+)
 
 
 def park(tx: Tx, held: Claim, *, reason: str) -> None:

@@ -28,6 +28,13 @@ todo = Table(
     Column("parked_us", BigInteger),
     Column("reason", Text),
     Column("request_id", Text, nullable=False, server_default=""),
+    Column("waits_for", Key),
+    Index(
+        "ix_todo_waits_for",
+        "waits_for",
+        sqlite_where=text("waits_for IS NOT NULL"),
+        postgresql_where=text("waits_for IS NOT NULL"),
+    ),
     Index(
         "ix_todo_due",
         "step",
@@ -45,7 +52,8 @@ todo = Table(
     # Rows live for seconds: room to update them in place, and a vacuum that keeps up with them.
     postgresql_with={"fillfactor": 50, "autovacuum_vacuum_scale_factor": 0.01},
 )
-"""The durable queue. A claim sets `token` and moves `due_us` to the end of its lease."""
+"""The durable queue. A claim sets `token` and moves `due_us` to the end of its lease. A row that
+waits for the work on another one has its reference in `waits_for`, and is woken with it."""
 
 tasks = Table(
     "tasks",

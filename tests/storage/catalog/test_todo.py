@@ -146,3 +146,33 @@ def test_claimed_says_who_works(catalog: Catalog) -> None:
     take(catalog)
     with catalog.read() as tx:
         assert todo.claimed(tx, ROW)
+
+
+def test_what_waits_for_another_row_is_woken_with_it(catalog: Catalog) -> None:
+    """Only in its replica, and only while nobody works on it."""
+    other, parked = Todo("index", "gcp", "b.1"), Todo("index", "aws", "b.2")
+    put(catalog, ROW, other, parked)
+    for row in (ROW, other, parked):
+        with catalog.write() as tx:
+            held = todo.claim(tx, row, token="t", lease_s=30, max_claims=3)
+            assert held is not None
+            todo.postpone(tx, held, delay_s=600, reason="not yet", until="b.0")
+    with catalog.write() as tx:
+        tx.exec_driver_sql("UPDATE todo SET parked_us = 1 WHERE ref = 'b.2'")
+        assert todo.wake(tx, "index", "aws", "b.3") == ()
+        assert todo.wake(tx, "index", "aws", "b.0") == (ROW,)
+        assert todo.wake(tx, "index", "aws", "b.0") == ()
+    assert take(catalog) is not None
+
+
+def test_nobody_wakes_what_is_being_worked_on(catalog: Catalog) -> None:
+    put(catalog)
+    held = take(catalog)
+    assert held is not None
+    with catalog.write() as tx:
+        todo.postpone(tx, held, delay_s=0, reason="not yet", until="b.0")
+    again = take(catalog, token="u")
+    assert again is not None
+    with catalog.write() as tx:
+        assert todo.wake(tx, "index", "aws", "b.0") == ()
+        todo.finish(tx, again)

@@ -11,6 +11,7 @@ depends_on = None
 Key = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 Id = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 RESERVED = sa.text("published_us IS NULL")
+WAITING = sa.text("waits_for IS NOT NULL")
 
 
 def upgrade() -> None:
@@ -70,4 +71,12 @@ def upgrade() -> None:
         sa.Column("version", Key, nullable=False),
         sa.PrimaryKeyConstraint("owner", "uuid", "version", name=op.f("pk_owned")),
         sqlite_with_rowid=False,
+    )
+    op.add_column("todo", sa.Column("waits_for", Key, nullable=True))
+    op.create_index(
+        "ix_todo_waits_for",
+        "todo",
+        ["waits_for"],
+        sqlite_where=WAITING,
+        postgresql_where=WAITING,
     )

@@ -1,0 +1,1 @@
+"""Users, groups and roles: what each call of the authorization service does."""

@@ -1,0 +1,1 @@
+"""Who is at the browser: local passwords and upstream providers."""

@@ -1,0 +1,1 @@
+"""The OpenID provider: codes, tokens, clients, keys."""

@@ -1,0 +1,10 @@
+"""OpenID: clients, codes, refresh tokens, device codes"""
+
+revision = "0010"
+down_revision = "0009"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    pass

@@ -1,0 +1,10 @@
+"""service accounts: registered keys"""
+
+revision = "0012"
+down_revision = "0011"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    pass

@@ -25,6 +25,7 @@ from storage.catalog.schema.existing import (
     visible,
 )
 from storage.catalog.schema.journalling import journals, replays
+from storage.catalog.schema.logins import passwords, rates, sessions, tries, upstream_logins
 from storage.catalog.schema.purging import condemned, purge_replicas, purges
 from storage.catalog.schema.searching import documents, shapes
 from storage.catalog.schema.telling import attempts, deliveries, endpoints, events, subscriptions
@@ -55,16 +56,21 @@ __all__ = [
     "meta",
     "metadata",
     "owned",
+    "passwords",
     "presence",
     "purge_replicas",
     "purges",
+    "rates",
     "replays",
     "segments",
+    "sessions",
     "shapes",
     "subscriptions",
     "tasks",
     "todo",
     "tombstones",
+    "tries",
     "uploads",
+    "upstream_logins",
     "visible",
 ]

@@ -1,0 +1,92 @@
+from dataclasses import replace
+
+from auth.login import sessions
+from auth.login.sessions import Lifetimes
+from storage.catalog import Catalog, logins
+
+NOW = 1_700_000_000.0
+LIFETIMES = Lifetimes(whole_s=43_200, idle_s=3_600)
+
+
+def begun(catalog: Catalog, email: str = "ada@example.org") -> str:
+    with catalog.write() as tx:
+        return sessions.begin(tx, email, "local", now=NOW, lifetimes=LIFETIMES)[0]
+
+
+def test_a_session_is_found_by_its_cookie_alone(catalog: Catalog) -> None:
+    cookie = begun(catalog)
+    found = sessions.current(catalog, cookie, NOW + 1)
+    assert found is not None
+    assert (found.email, found.provider, found.at_s) == ("ada@example.org", "local", NOW)
+    for other in (None, "", found.id, cookie + "x", cookie[:-1], "\ud800", found.csrf):
+        assert sessions.current(catalog, other, NOW + 1) is None
+
+
+def test_every_login_makes_another_session(catalog: Catalog) -> None:
+    first, second = begun(catalog), begun(catalog)
+    one, other = (sessions.current(catalog, cookie, NOW) for cookie in (first, second))
+    assert one is not None
+    assert other is not None
+    assert len({first, second, one.id, other.id, one.csrf, other.csrf}) == 6
+
+
+def test_what_the_catalog_holds_opens_no_session(catalog: Catalog) -> None:
+    cookie = begun(catalog)
+    found = sessions.current(catalog, cookie, NOW)
+    assert found is not None
+    with catalog.read() as tx:
+        row = logins.session(tx, found.id)
+    assert row is not None
+    assert cookie not in str(row)
+    assert found.csrf not in str(row)
+
+
+def test_an_idle_session_ends_and_a_used_one_does_not(catalog: Catalog) -> None:
+    idle, used = begun(catalog), begun(catalog)
+    for step in range(1, 5):
+        assert sessions.current(catalog, used, NOW + step * 1_800)
+    assert sessions.current(catalog, idle, NOW + 3_601) is None
+    assert sessions.current(catalog, used, NOW + 4 * 1_800 + 3_599)
+
+
+def test_a_session_that_is_always_used_ends_all_the_same(catalog: Catalog) -> None:
+    cookie = begun(catalog)
+    for step in range(1, 24):
+        assert sessions.current(catalog, cookie, NOW + step * 1_800)
+    assert sessions.current(catalog, cookie, NOW + 43_200) is None
+
+
+def test_an_ended_session_is_ended_everywhere(catalog: Catalog) -> None:
+    mine, other, stranger = begun(catalog), begun(catalog), begun(catalog, "bob@example.org")
+    with catalog.write() as tx:
+        assert sessions.end(tx, mine)
+        assert not sessions.end(tx, mine)
+        assert not sessions.end(tx, None)
+    assert sessions.current(catalog, mine, NOW) is None
+    with catalog.write() as tx:
+        assert logins.end_sessions(tx, "ada@example.org") == 1
+    assert sessions.current(catalog, other, NOW) is None
+    assert sessions.current(catalog, stranger, NOW)
+
+
+def test_sessions_that_ended_are_forgotten_by_those_that_begin(catalog: Catalog) -> None:
+    cookie = begun(catalog)
+    found = sessions.current(catalog, cookie, NOW)
+    assert found is not None
+    with catalog.write() as tx:
+        sessions.begin(tx, "b@example.org", "local", now=NOW + 43_201, lifetimes=LIFETIMES)
+    with catalog.read() as tx:
+        assert logins.session(tx, found.id) is None
+
+
+def test_cookies_of_https_are_bound_to_their_host() -> None:
+    assert sessions.cookie_name("https://auth.example") == "__Host-store-session"
+    assert sessions.cookie_name("http://127.0.0.1:8001") == "store-session"
+
+
+def test_an_ended_row_is_not_live() -> None:
+    row = logins.SessionRow("1", "a@b", "local", 0, 0, 10, 100)
+    assert row.live(9)
+    assert not row.live(10)
+    assert replace(row, seen_us=95).live(99)
+    assert not replace(row, seen_us=95).live(100)

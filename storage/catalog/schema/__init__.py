@@ -26,6 +26,13 @@ from storage.catalog.schema.existing import (
 )
 from storage.catalog.schema.journalling import journals, replays
 from storage.catalog.schema.logins import passwords, rates, sessions, tries, upstream_logins
+from storage.catalog.schema.openid import (
+    clients,
+    consents,
+    device_codes,
+    grants,
+    refresh_tokens,
+)
 from storage.catalog.schema.purging import condemned, purge_replicas, purges
 from storage.catalog.schema.searching import documents, shapes
 from storage.catalog.schema.telling import attempts, deliveries, endpoints, events, subscriptions
@@ -40,15 +47,19 @@ __all__ = [
     "bundle_segments",
     "bundles",
     "checkouts",
+    "clients",
     "collection_segments",
     "collections",
     "condemned",
+    "consents",
     "deliveries",
+    "device_codes",
     "documents",
     "endpoints",
     "entries",
     "events",
     "files",
+    "grants",
     "heads",
     "journals",
     "leases",
@@ -60,6 +71,7 @@ __all__ = [
     "presence",
     "purge_replicas",
     "purges",
+    "refresh_tokens",
     "rates",
     "replays",
     "segments",

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from config.providers import PROVIDER_MEMBERS, Provider, parse_providers
+
 PREFIX = "STORE_"
 FOREIGN = frozenset({"STORE_REAL_DATA"})
 FOREIGN_PREFIX = "STORE_TEST_"
@@ -118,6 +120,42 @@ class Settings:
     authorized_domains: tuple[str, ...] = _setting(
         (), "e-mail domains that may subscribe; empty: any"
     )
+
+    # Logins at the authorization service
+    local_logins: bool = _setting(True, "users of `ops users` may log in with a password")
+    providers: Mapping[str, Provider] = field(
+        default_factory=dict,
+        metadata={"about": f"other providers to log in with: name to {PROVIDER_MEMBERS}, as JSON"},
+    )
+    provider_secrets: Mapping[str, str] = field(
+        default_factory=dict,
+        metadata={
+            "about": "names of providers to client secrets; else <home>/secrets/provider-<name>"
+        },
+    )
+    provider_timeout_s: float = _setting(10.0, "time limit of one answer of a provider, seconds")
+    default_client: str = _setting(
+        "", "client whose page a log-out ends at when it names none; empty: our own page"
+    )
+    login_s: int = _setting(900, "how long a login that was begun may take, seconds")
+    session_s: int = _setting(43_200, "longest life of a browser's session, seconds")
+    session_idle_s: int = _setting(3_600, "how long a session may lie idle, seconds")
+    password_min: int = _setting(12, "least characters of a password")
+    password_memory_kib: int = _setting(65_536, "memory that hashing one password takes, KiB")
+    password_passes: int = _setting(3, "passes over that memory")
+    password_lanes: int = _setting(4, "lanes of one pass")
+    passwords_at_once: int = _setting(2, "passwords that one process hashes at once")
+    lockout_after: int = _setting(5, "failed logins of an account before each next one waits")
+    lockout_address_after: int = _setting(50, "the same of one address")
+    lockout_cap_s: int = _setting(900, "longest such wait; it begins at 1 and doubles, seconds")
+    login_rate_per_minute: int = _setting(
+        60, "requests to login pages a minute of one address; 0: any number"
+    )
+    login_rate_burst: int = _setting(60, "the same at once")
+    token_rate_per_minute: int = _setting(
+        240, "requests for tokens a minute of one address; 0: any number"
+    )
+    token_rate_burst: int = _setting(120, "the same at once")
 
     # Sources and destinations
     staging_roots: tuple[str, ...] = _setting((), "folders that file:// sources may come from")
@@ -244,6 +282,8 @@ def _parse(annotation: Any, raw: str) -> Any:
     origin = typing.get_origin(annotation)
     if origin is tuple:
         return _tuple_of(typing.get_args(annotation)[0], raw)
+    if origin is not None and Provider in typing.get_args(annotation):
+        return parse_providers(raw)
     if origin is not None:
         return _mapping(raw)
     return _boolean(raw) if annotation is bool else annotation(raw)

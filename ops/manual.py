@@ -1,15 +1,17 @@
 """The reference of the settings, made from the settings themselves."""
 
+import json
 import re
 import typing
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field, asdict, fields
 from typing import Any
 
 from config import Settings
 from config.settings import PREFIX
 
 COLUMNS = ("variable", "default", "meaning")
+SECRET = ("secret_key", "provider_secrets")
 
 _PASSWORD = re.compile(r"(?<=://)([^/@:]*):[^/@]+@")
 
@@ -40,7 +42,7 @@ def current(settings: Settings) -> list[tuple[str, str, str]]:
 
 
 def _hidden(field: "Field[Any]", value: str) -> str:
-    if value and field.name == "secret_key":
+    if value and field.name in SECRET:
         return "(set)"
     return _PASSWORD.sub(r"\1:(set)@", value)
 
@@ -58,5 +60,5 @@ def _written(value: Any) -> str:
     if isinstance(value, tuple):
         return ",".join(_written(item) for item in value)
     if isinstance(value, Mapping):
-        return str(dict(value)) if value else ""
+        return json.dumps(value, default=asdict) if value else ""
     return str(value)

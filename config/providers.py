@@ -1,0 +1,64 @@
+"""Providers of identities other than our own, as an operator names them in STORE_PROVIDERS."""
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+PROVIDER_MEMBERS = "`{issuer, client_id, title?, domains?, scopes?}`"
+RESERVED = ("local",)
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
+
+
+@dataclass(frozen=True)
+class Provider:
+    """An OpenID issuer that users may log in with; `domains`: of whose e-mail, empty: of any."""
+
+    issuer: str
+    client_id: str
+    title: str = ""
+    domains: tuple[str, ...] = ()
+    scopes: tuple[str, ...] = ("openid", "email")
+
+
+def parse_providers(raw: str) -> dict[str, Provider]:
+    """The providers by name; ValueError says what is wrong, and of which."""
+    value = json.loads(raw)
+    if not isinstance(value, dict):
+        raise ValueError("not a JSON object")
+    return {name: _provider(name, item) for name, item in value.items()}
+
+
+def _provider(name: str, item: object) -> Provider:
+    if not _NAME.fullmatch(name) or name in RESERVED:
+        raise ValueError(f"{name!r} is not a name of a provider")
+    if not isinstance(item, dict) or not {"issuer", "client_id"} <= item.keys():
+        raise ValueError(f"{name} wants {PROVIDER_MEMBERS}")
+    unknown = item.keys() - {"issuer", "client_id", "title", "domains", "scopes"}
+    if unknown:
+        raise ValueError(f"{name} has an unknown member {min(unknown)!r}")
+    provider = Provider(**{key: _member(name, key, value) for key, value in item.items()})
+    _check_issuer(name, provider.issuer)
+    if "openid" not in provider.scopes:
+        raise ValueError(f"{name} wants the scope openid")
+    return provider
+
+
+def _member(name: str, key: str, value: object) -> Any:
+    if key in ("domains", "scopes"):
+        if not isinstance(value, list) or not all(isinstance(part, str) for part in value):
+            raise ValueError(f"{name}: {key} is not a list of texts")
+        return tuple(part.lower() if key == "domains" else part for part in value)
+    if not isinstance(value, str) or not (value or key == "title"):
+        raise ValueError(f"{name}: {key} is not a text")
+    return value
+
+
+def _check_issuer(name: str, issuer: str) -> None:
+    """OpenID Connect Discovery 1.0, section 3: no query, no fragment."""
+    parts = urlsplit(issuer)
+    plain = parts.scheme in ("http", "https") and parts.hostname and "@" not in parts.netloc
+    if not plain or parts.query or parts.fragment:
+        raise ValueError(f"{name}: its issuer is not an http(s) URL")

@@ -1,0 +1,82 @@
+"""One clause of a condition: an operator, a key of the request, what the policy wants of it."""
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from auth.policies.operators import OPERATORS, Prepared, Scalar, Test
+from auth.policies.patterns import Value
+
+Quantifier = Literal["any", "all"]
+PREFIXES: Mapping[str, Quantifier] = {"ForAnyValue:": "any", "ForAllValues:": "all"}
+IF_EXISTS = "IfExists"
+NULL = "Null"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """An operator as it is written: `ForAnyValue:StringLikeIfExists`."""
+
+    name: str
+    quantifier: Quantifier | None
+    if_exists: bool
+
+    @property
+    def negated(self) -> bool:
+        """Whether it asks that nothing matches."""
+        return OPERATORS[self.name].negated
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """What one key is asked, for whoever it may be."""
+
+    asked: Asked
+    key: str
+    wanted: tuple[Prepared, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """The same for one principal."""
+
+    asked: Asked
+    key: str
+    tests: tuple[Test, ...]
+
+    def holds(self, found: tuple[Scalar, ...]) -> bool:
+        """Whether the values of the key, none when it is absent, are as the policy wants."""
+        asked = self.asked
+        if asked.name == NULL:
+            return self._matches(not found)
+        if not found:
+            return asked.if_exists or asked.quantifier == "all" or self._holds_absent()
+        if asked.quantifier == "all":
+            return all(self._matches(value) != asked.negated for value in found)
+        if asked.quantifier == "any":
+            return any(self._matches(value) != asked.negated for value in found)
+        return any(map(self._matches, found)) != asked.negated
+
+    def _holds_absent(self) -> bool:
+        """Nothing is unlike anything, but is not one value that is unlike."""
+        return self.asked.negated and self.asked.quantifier is None
+
+    def _matches(self, value: Scalar) -> bool:
+        return any(test(value) for test in self.tests)
+
+
+def asked(written: str) -> Asked | None:
+    """The operator that this spells; None if it is none."""
+    prefix = next((prefix for prefix in PREFIXES if written.startswith(prefix)), "")
+    bare = written.removeprefix(prefix)
+    name = bare.removesuffix(IF_EXISTS)
+    if name not in OPERATORS or (name == NULL and written != NULL):
+        return None
+    return Asked(name, PREFIXES.get(prefix), name != bare)
+
+
+def question(clause: Clause, variables: Mapping[str, Value]) -> tuple[Question, bool]:
+    """The clause for one principal, and whether the principal has every value that it wants."""
+    tests = [tuple(prepared(variables)) for prepared in clause.wanted]
+    return Question(clause.asked, clause.key, tuple(itertools.chain(*tests))), all(tests)

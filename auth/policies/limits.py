@@ -1,0 +1,27 @@
+"""Caps on policies, and the words that they are made of."""
+
+MAX_BYTES = 10 * 1024
+"""Interface 5: of a document, written without white space."""
+MAX_DEPTH = 8
+"""Of nesting; a document that means something has five levels."""
+MAX_STATEMENTS = 100
+MAX_STARS = 20
+"""Of one pattern."""
+MAX_ITEMS = 200
+"""Actions, resources, or values of a key, in one list."""
+MAX_FAULTS = 50
+"""Told of one document."""
+MAX_GLOBS = 100_000
+"""Patterns of one principal, once the values of variables are put in."""
+MAX_TABLES = 1024
+"""Actions of one principal whose statements are remembered."""
+
+VERSIONS = ("2012-10-17", "2008-10-17")
+"""The older one knows no variables."""
+
+USER_EMAIL = "store:user_email"
+GROUPS = "store:groups"
+ROLES = "store:roles"
+VARIABLES = (USER_EMAIL, GROUPS, ROLES)
+LISTS = frozenset({GROUPS, ROLES})
+"""Variables that have many values: a pattern matches if it does with one of them."""

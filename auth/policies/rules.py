@@ -1,0 +1,67 @@
+"""Statements made ready for one principal: variables put in, patterns compiled."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from auth.policies.conditions import Question, question
+from auth.policies.globs import Glob, glob
+from auth.policies.model import Decision, Holding
+from auth.policies.patterns import Value, values
+from auth.policies.statements import Statement
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One statement for one principal."""
+
+    decision: Decision
+    """What is answered when it applies."""
+    actions: tuple[Glob, ...]
+    other_actions: bool
+    resources: tuple[Glob, ...]
+    other_resources: bool
+    questions: tuple[Question, ...]
+
+    def names_action(self, action: str) -> bool:
+        """Whether it speaks of this action, in lower case."""
+        return any(each.matches(action) for each in self.actions) != self.other_actions
+
+    def names(self, resource: str) -> bool:
+        """Whether it speaks of this resource."""
+        return any(each.matches(resource) for each in self.resources) != self.other_resources
+
+    def holds(self, context: Mapping[str, Value]) -> bool:
+        """Whether its condition does, if it has one."""
+        return all(each.holds(values(context.get(each.key))) for each in self.questions)
+
+
+def rules(holding: Holding, variables: Mapping[str, Value]) -> Iterator[Rule]:
+    """The statements of a policy, but for those that can never apply to this principal."""
+    for statement in holding.policy.statements:
+        rule = _rule(statement, holding.source, variables)
+        if rule is not None:
+            yield rule
+
+
+def _rule(statement: Statement, source: str, variables: Mapping[str, Value]) -> Rule | None:
+    resolved = [tuple(each.resolve(variables)) for each in statement.resources]
+    asked = [question(clause, variables) for clause in statement.clauses]
+    # "All but the one of ${…}" would be all for whoever has no such value: nothing is allowed then.
+    unsure = (statement.other_resources and not all(resolved)) or any(
+        question.asked.negated and not whole for question, whole in asked
+    )
+    if statement.allows and unsure:
+        return None
+    return Rule(
+        decision=Decision(
+            allowed=statement.allows,
+            reason="allow" if statement.allows else "explicit_deny",
+            source=source,
+            statement=statement.name,
+        ),
+        actions=statement.actions,
+        other_actions=statement.other_actions,
+        resources=tuple(glob(tokens) for some in resolved for tokens in some),
+        other_resources=statement.other_resources,
+        questions=tuple(question for question, _ in asked),
+    )

@@ -121,6 +121,22 @@ class Settings:
         (), "e-mail domains that may subscribe; empty: any"
     )
 
+    # Tokens that the authorization service gives to applications
+    web_redirect_uris: tuple[str, ...] = _setting(
+        (), "where people come back to the store's own web pages, client store-web"
+    )
+    code_s: int = _setting(60, "life of an authorization code, seconds")
+    access_token_s: int = _setting(3_600, "life of an access token, seconds")
+    refresh_idle_s: int = _setting(2_592_000, "how long a refresh token may lie unused, seconds")
+    grant_s: int = _setting(
+        31_536_000, "how long refresh tokens may follow one another after one login, seconds"
+    )
+    refresh_grace_s: int = _setting(
+        10, "how long a used refresh token gives its successor again, seconds; 0: never"
+    )
+    device_code_s: int = _setting(600, "how long a device waits for its code's person, seconds")
+    device_poll_s: int = _setting(5, "least time between two questions of a device, seconds")
+
     # Logins at the authorization service
     local_logins: bool = _setting(True, "users of `ops users` may log in with a password")
     providers: Mapping[str, Provider] = field(

@@ -5,19 +5,20 @@ anything but verbs under a path item, over siblings of `$ref`, over `anyOf` on a
 recursive bodies; a test holds that none of these appears.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
 from apispec import APISpec
 from apispec.ext.marshmallow import MarshmallowPlugin
 
-from api.examples import UUID, with_examples
+from api.examples import STORY, UUID, Examples, with_examples
+from api.guard import wants
 from api.operation import Answer, Operation
 from api.problems import MEDIA_TYPE
 from api.schemas.common import Problem
 from api.schemas.fields import Uuid, Version, Whole
-from auth.access import NEEDS, Need
 
 TITLE = "Data store"
 ABOUT = """\
@@ -52,19 +53,48 @@ TAGS = {
     "areas": "Staging of files for those without a bucket of their own.",
 }
 
+
+@dataclass(frozen=True)
+class About:
+    """What the definition of one application says besides its operations."""
+
+    title: str
+    about: str
+    tags: Mapping[str, str]
+    wants: Callable[[str], str | None]
+    """What an operation asks of its caller; None when it is open."""
+    examples: Examples
+    either: tuple[str, ...] = ()
+    """Operations that know their caller by a token, and take none as well."""
+    ids: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Schemas of parameters of the path that are no uuids."""
+
+
+STORE = About(
+    title=TITLE,
+    about=ABOUT,
+    tags=TAGS,
+    wants=wants,
+    examples=STORY,
+    either=("get_subscriptions",),
+    ids={"filename": {"type": "string", "example": "sample.json"}},
+)
+
 VERSION_PATTERN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{6}\.[0-9]{6}Z$"
 
 
-def definition(operations: Iterable[Operation], *, server: str, openid_url: str) -> dict[str, Any]:
-    """The whole document; `server` is the base with `/v1`."""
+def definition(
+    operations: Iterable[Operation], *, server: str, openid_url: str, about: About = STORE
+) -> dict[str, Any]:
+    """The whole document; `server` is the base that the operations' paths are put behind."""
     marshmallow = MarshmallowPlugin(schema_name_resolver=_name)
     spec = APISpec(
-        title=TITLE,
+        title=about.title,
         version="1",
         openapi_version="3.0.3",
-        info={"description": ABOUT},
+        info={"description": about.about},
         servers=[{"url": server}],
-        tags=[{"name": name, "description": about} for name, about in TAGS.items()],
+        tags=[{"name": name, "description": said} for name, said in about.tags.items()],
         plugins=[marshmallow],
     )
     # Types are known to the plugin's converter, which exists once the document does.
@@ -74,10 +104,11 @@ def definition(operations: Iterable[Operation], *, server: str, openid_url: str)
     for name, scheme in _security_schemes(openid_url).items():
         spec.components.security_scheme(name, scheme)
     for operation in operations:
-        described = {operation.method.lower(): _described(operation)}
+        described = {operation.method.lower(): _described(operation, about)}
         spec.path(path=operation.path, operations=described)
     document: dict[str, Any] = _tidied(spec.to_dict())
-    return with_examples(document | {"paths": _never_null(document["paths"])})
+    shown = document | {"paths": _never_null(document["paths"])}
+    return with_examples(shown, about.examples)
 
 
 def _spelled(_converter: Any, field: Any, **_: Any) -> dict[str, str]:
@@ -97,41 +128,36 @@ def _security_schemes(openid_url: str) -> dict[str, dict[str, str]]:
     }
 
 
-def _described(operation: Operation) -> dict[str, Any]:
+def _described(operation: Operation, about: About) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "operationId": operation.name,
         "tags": [operation.tag],
         "summary": operation.summary,
-        "parameters": [*_path_parameters(operation), *_query_parameters(operation)],
-        "responses": _responses(operation),
+        "parameters": [*_path_parameters(operation, about), *_query_parameters(operation)],
+        "responses": _responses(operation, wanted=about.wants(operation.name)),
     }
     if operation.about:
         shown["description"] = operation.about
     if body := _body(operation):
         shown["requestBody"] = body
-    if security := _security(operation):
+    if security := _security(operation, about):
         shown["security"] = security
     return shown
 
 
-def _security(operation: Operation) -> list[dict[str, list[str]]]:
+def _security(operation: Operation, about: About) -> list[dict[str, list[str]]]:
     """Nothing for open operations; a list that knows its caller takes a token or none."""
-    if operation.name == "get_subscriptions":
+    if operation.name in about.either:
         return [{"bearer": []}, {}]
-    return [] if NEEDS[operation.name] is Need.OPEN else [{"bearer": []}]
+    return [] if about.wants(operation.name) is None else [{"bearer": []}]
 
 
-def _path_parameters(operation: Operation) -> list[dict[str, Any]]:
+def _path_parameters(operation: Operation, about: About) -> list[dict[str, Any]]:
+    uuid = {"type": "string", "format": "uuid", "example": UUID}
     return [
-        {"name": name, "in": "path", "required": True, "schema": _path_schema(name)}
+        {"name": name, "in": "path", "required": True, "schema": dict(about.ids.get(name, uuid))}
         for name in operation.path_parameters
     ]
-
-
-def _path_schema(name: str) -> dict[str, Any]:
-    if name == "filename":
-        return {"type": "string", "example": "sample.json"}
-    return {"type": "string", "format": "uuid", "example": UUID}
 
 
 def _query_parameters(operation: Operation) -> list[dict[str, Any]]:
@@ -151,20 +177,24 @@ def _body(operation: Operation) -> dict[str, Any] | None:
     return {"required": not operation.body_optional, "content": content}
 
 
-def _responses(operation: Operation) -> dict[str, Any]:
+def _responses(operation: Operation, *, wanted: str | None) -> dict[str, Any]:
     found = {str(status): _response(answer) for status, answer in operation.answers.items()}
     if operation.paged:
         link = _headers({"Link": 'The next page, rel="next".'})
         found["206"]["headers"] = {**found["206"].get("headers", {}), **link}
-    for status in sorted({400, *_refusals(operation), *operation.errors}):
+    for status in sorted({400, *_refusals(operation, wanted=wanted), *operation.errors}):
         found[str(status)] = _problem(HTTPStatus(status).phrase)
     return {**found, "default": _problem("Any other error.")}
 
 
-def _refusals(operation: Operation) -> tuple[int, ...]:
+def _refusals(operation: Operation, *, wanted: str | None) -> tuple[int, ...]:
     """What is refused before the view is asked; a bad token also where none is wanted."""
-    rights = () if NEEDS[operation.name] is Need.OPEN else (403,)
-    return (401, *rights, *(() if operation.body is None else (413, 415)))
+    token = (401,) if operation.identified else ()
+    return (
+        *token,
+        *(() if wanted is None else (403,)),
+        *(() if operation.body is None else (413, 415)),
+    )
 
 
 def _response(answer: Answer) -> dict[str, Any]:

@@ -11,41 +11,46 @@ from flask import Response, g, request
 from werkzeug.datastructures import MultiDict
 from werkzeug.exceptions import RequestEntityTooLarge
 
+from api.asking import Asked, Services
 from api.bodies import read_json
 from api.conditional import conditional
-from api.operation import SMALL_BODY, Call, Operation
+from api.operation import SMALL_BODY, Operation
 from api.principal import identify
 from api.schemas.loading import MISSING, load_body, load_path, load_query
-from api.services import Services
 from api.throttle import throttle
-from api.urls import external_base
-from auth.access import NEEDS, Need, may, require
 from storage.errors import Invalid, TooLarge, Unauthorized, Unavailable
 from storage.model import Principal
 
 READ_ONLY_RETRY_S = 60
 
+Calls = Callable[..., Asked[Any, Any, Any]]
+"""Makes an application's own call of what a request holds."""
 
-def endpoint(operation: Operation, services: Services) -> Callable[..., Response]:
-    """The Flask view of an operation."""
+
+def endpoint(operation: Operation, services: Services, calls: Calls) -> Callable[..., Response]:
+    """The Flask view of an operation, whose own view gets one of these calls."""
+    private = services.guard.wants(operation.name) is not None
 
     def view(**path: str) -> Response:
         g.operation = operation.name
-        answered = operation.view(_call(operation, services, path))
-        return conditional(request, answered, private=NEEDS[operation.name] is not Need.OPEN)
+        answered = operation.view(_call(operation, services, calls, path))
+        return conditional(request, answered, private=private)
 
     return view
 
 
-def _call(operation: Operation, services: Services, path: Mapping[str, str]) -> Call[Any, Any]:
-    principal = _counted(services)
+def _call(
+    operation: Operation, services: Services, calls: Calls, path: Mapping[str, str]
+) -> Asked[Any, Any, Any]:
+    principal = _counted(operation, services)
     g.principal = principal.email if principal else None
     _check_beforehand(operation, services, principal)
-    base = external_base(services.settings, request)
+    base = services.base(request)
     normal = load_path(_named(operation, path))
     query, body = _loaded(operation, services, principal)
-    require(principal, operation.name, services.settings)
-    return Call(services, request, g.request_id, normal, query, body, principal, base)
+    call = calls(services, request, g.request_id, normal, query, body, principal, base)
+    services.guard.require(operation.name, call)
+    return call
 
 
 def _named(operation: Operation, path: Mapping[str, str]) -> Mapping[str, str]:
@@ -58,24 +63,35 @@ def _named(operation: Operation, path: Mapping[str, str]) -> Mapping[str, str]:
     return {**path, **{name: request.args[name] for name in missing}}
 
 
-def _counted(services: Services) -> Principal | None:
+def _counted(operation: Operation, services: Services) -> Principal | None:
     """Who asks, unless too often; whose token is bad is counted by address."""
-    rates, settings = services.stores.rates, services.settings
     try:
-        principal = identify(services.verify, request.headers.get("Authorization"))
+        principal = _identified(operation, services)
     except Unauthorized:
-        throttle(rates, settings, request, None)
+        _count(operation, services, None)
         raise
-    throttle(rates, settings, request, principal)
+    _count(operation, services, principal)
     return principal
+
+
+def _identified(operation: Operation, services: Services) -> Principal | None:
+    if not operation.identified:
+        return None
+    return identify(services.verify, request.headers.get("Authorization"))
+
+
+def _count(operation: Operation, services: Services, principal: Principal | None) -> None:
+    if operation.counted:
+        throttle(services.rates, services.settings, request, principal)
 
 
 def _check_beforehand(
     operation: Operation, services: Services, principal: Principal | None
 ) -> None:
     """What is refused whatever the request says, before a byte of its body is read."""
-    if principal is None and NEEDS[operation.name] is not Need.OPEN:
-        raise Unauthorized(f"{operation.name} needs {NEEDS[operation.name].value}")
+    wanted = services.guard.wants(operation.name)
+    if principal is None and wanted is not None:
+        raise Unauthorized(f"{operation.name} needs {wanted}")
     if operation.writes and (reason := services.read_only.reason()):
         raise Unavailable(reason, code="read_only", retry_after_s=READ_ONLY_RETRY_S)
 
@@ -97,7 +113,7 @@ def _loaded(
 def _read(operation: Operation, services: Services, principal: Principal | None) -> Any:
     settings = services.settings
     most = min(operation.max_body_bytes or settings.max_body_bytes, settings.max_body_bytes)
-    if not may(principal, operation.name, settings):
+    if not services.guard.may(principal, operation.name):
         # What is refused anyway need not be large to be told what else is wrong with it.
         most = min(most, SMALL_BODY)
     try:
@@ -105,7 +121,7 @@ def _read(operation: Operation, services: Services, principal: Principal | None)
             request, max_bytes=most, max_depth=settings.max_json_depth, exact=operation.exact
         )
     except (TooLarge, RequestEntityTooLarge):
-        require(principal, operation.name, settings)
+        services.guard.refuse(principal, operation.name)
         raise
 
 

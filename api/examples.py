@@ -8,6 +8,7 @@ example against its schema.
 
 import copy
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 UUID = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
@@ -158,28 +159,35 @@ OF_SCHEMAS: Mapping[str, Any] = {
 """… and of a member of one schema, which need not be required."""
 
 
-def with_examples(document: Mapping[str, Any]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Examples:
+    """One story: examples by the name of a required member, and by `<schema>.<member>`."""
+
+    members: Mapping[str, Any]
+    schemas: Mapping[str, Any]
+
+
+STORY = Examples(OF_MEMBERS, OF_SCHEMAS)
+
+
+def with_examples(document: Mapping[str, Any], story: Examples = STORY) -> dict[str, Any]:
     """The definition with an example for each member, each JSON body and each JSON answer."""
     shown = copy.deepcopy(dict(document))
     for name, schema in shown["components"]["schemas"].items():
         for member, part in schema.get("properties", {}).items():
-            _tell(part, name, member, required=member in schema.get("required", ()))
+            _tell(part, f"{name}.{member}", story.schemas)
+            if member in schema.get("required", ()) and "items" not in part:
+                _tell(part, member, story.members)
     for verbs in shown["paths"].values():
         for described in verbs.values():
             _show(shown, described)
     return shown
 
 
-def _tell(part: dict[str, Any], schema: str, member: str, *, required: bool) -> None:
+def _tell(part: dict[str, Any], key: str, table: Mapping[str, Any]) -> None:
     """Give a member its example, unless it has its own or is made of others."""
-    known = {f"{schema}.{member}": True, member: required and "items" not in part}
-    if "example" in part or "$ref" in part:
-        return
-    for key, applies in known.items():
-        table = OF_SCHEMAS if "." in key else OF_MEMBERS
-        if applies and key in table:
-            part["example"] = copy.deepcopy(table[key])
-            return
+    if "example" not in part and "$ref" not in part and key in table:
+        part["example"] = copy.deepcopy(table[key])
 
 
 def _show(document: Mapping[str, Any], described: Mapping[str, Any]) -> None:

@@ -1,4 +1,5 @@
 """An operation as its view declares it: one decorator holds all that the definition says of it.
+The operations of both applications are declared so.
 
 The decorated function becomes an `Operation`; its name is the operation's name in the
 specification, its docstring the summary.
@@ -7,21 +8,21 @@ specification, its docstring the summary.
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import orjson
-from flask import Request, Response
+from flask import Response
 from marshmallow import Schema
 
+from api.asking import Asked, B, Q
 from api.schemas.common import NoQuery
 from api.services import Services
 from api.waiting import Preference, preference, seconds
 from pipelines.repeating import Repeatable
-from storage.errors import Invalid, Unauthorized
-from storage.model import Principal
+from storage.errors import Invalid
 from storage.stores import Stores
 
-UNWRITING = ("post_search", "dry_run_subscription")
+UNWRITING = ("post_search", "dry_run_subscription", "post_v1_policies_evaluate")
 """Operations that are no reads by their method, and yet change nothing."""
 SMALL_BODY = 1024 * 1024
 """Bytes that are plenty for every body but a manifest. Open operations read theirs from anybody,
@@ -32,23 +33,10 @@ PATH_PARAMETER = re.compile(r"{(\w+)}")
 MAX_KEY = 255
 """Characters of an Idempotency-Key."""
 
-Q = TypeVar("Q")
-B = TypeVar("B")
-
 
 @dataclass(frozen=True)
-class Call(Generic[Q, B]):
-    """One request, loaded and authorized."""
-
-    services: Services
-    request: Request
-    request_id: str
-    path: Mapping[str, str]
-    query: Q
-    body: B
-    principal: Principal | None
-    base: str
-    """Base of absolute URLs, without `/v1`."""
+class Call(Asked[Services, Q, B]):
+    """One request to the storage API, loaded and authorized."""
 
     @property
     def stores(self) -> Stores:
@@ -61,21 +49,9 @@ class Call(Generic[Q, B]):
         return self.path["uuid"]
 
     @property
-    def who(self) -> Principal:
-        """The caller, of operations that want one."""
-        if self.principal is None:
-            raise Unauthorized("This needs a token")
-        return self.principal
-
-    @property
     def prefer(self) -> Preference:
         """What the request says about waiting."""
         return preference(self.request.headers.get("Prefer"))
-
-    @property
-    def headed(self) -> bool:
-        """Whether only the headers of the answer are asked for."""
-        return self.request.method == "HEAD"
 
     def wait_s(self, default_s: float) -> float:
         """How long this request may wait for work."""
@@ -97,7 +73,8 @@ class Call(Generic[Q, B]):
         self.services.chains.send(todo, self.request_id)
 
 
-View = Callable[[Call[Any, Any]], Response]
+View = Callable[[Any], Response]
+"""From an application's own `Call` to the answer."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +116,12 @@ class Operation:
     """Body members that are taken from the query when the body has none."""
     exact: str | None = None
     """A body member that is given back as it came: no number in it is rounded."""
+    identified: bool = True
+    """Whether the `Authorization` header is a bearer token; else the view alone looks at it."""
+    counted: bool = True
+    """Whether its requests count against the sender's rate."""
+    while_read_only: bool = False
+    """Whether it is served while the store is read-only, though it changes something."""
 
     @property
     def path_parameters(self) -> list[str]:
@@ -148,7 +131,9 @@ class Operation:
     @property
     def writes(self) -> bool:
         """Whether it changes anything, and so is refused while the store is read-only."""
-        return self.method not in ("GET", "HEAD") and self.name not in UNWRITING
+        if self.while_read_only or self.name in UNWRITING:
+            return False
+        return self.method not in ("GET", "HEAD")
 
 
 def operation(
@@ -159,13 +144,15 @@ def operation(
     answers: Mapping[int, Answer],
     query: type[Schema] = NoQuery,
     body: type[Schema] | None = None,
+    name: str = "",
     **more: Any,
 ) -> Callable[[View], Operation]:
-    """Declare the decorated view; `more` are further members of `Operation`."""
+    """Declare the decorated view; `more` are further members of `Operation`. Only a name that is
+    none in Python is given."""
 
     def declare(view: View) -> Operation:
         return Operation(
-            name=getattr(view, "__name__", ""),
+            name=name or getattr(view, "__name__", ""),
             method=method,
             path=path,
             tag=tag,

@@ -1,21 +1,25 @@
 """What the views of one application share; made once by `create_app`, nothing else holds state."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+from flask import Request
+
+from api.asking import Guard, Verify
 from api.metrics import Metrics
 from api.paging import Cursors
 from api.readonly import ReadOnly
 from api.streaming import Streams
+from api.urls import external_base
 from api.waiting import Waiting
 from config.settings import Settings
 from pipelines.notifying.subscriptions import Seal
-from storage.model import Principal, Todo
+from storage.model import Todo
+from storage.rates import Rates
 from storage.stores import Stores
 
-Verify = Callable[[str], Principal]
-"""Who a bearer token names, or Unauthorized."""
+__all__ = ["Chains", "Services", "Verify"]
 
 
 class Chains(Protocol):
@@ -42,3 +46,13 @@ class Services:
     chains: Chains
     metrics: Metrics
     read_only: ReadOnly
+    guard: Guard
+
+    @property
+    def rates(self) -> Rates | None:
+        """Counts requests; None where their number is not limited."""
+        return self.stores.rates
+
+    def base(self, request: Request) -> str:
+        """Base of absolute URLs: what is configured, else what the request says of itself."""
+        return external_base(self.settings, request)

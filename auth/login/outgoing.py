@@ -1,0 +1,184 @@
+"""Requests to providers: to checked addresses only, following nothing, bounded in time and size.
+
+A name is looked up once, each of its addresses is asked about, and what is connected to are the
+very addresses that were asked about, under the original name. No proxy of the environment is used.
+"""
+
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpcore
+import orjson
+
+from storage.errors import Unavailable
+
+MAX_BYTES = 256 * 1024
+
+Refusal = Callable[[str], str | None]
+"""Why nothing may be sent to an address, or None."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a provider answered."""
+
+    status: int
+    body: bytes
+
+    @property
+    def status_code(self) -> int:
+        """As HTTP clients call it."""
+        return self.status
+
+    def json(self) -> Any:
+        """The body; ValueError when it is no JSON."""
+        return orjson.loads(self.body)
+
+    def object(self) -> Mapping[str, Any]:
+        """The JSON object of a good answer; Unavailable for anything else."""
+        try:
+            found = self.json()
+        except ValueError:
+            found = None
+        if self.status != 200 or not isinstance(found, dict):
+            raise Unavailable(f"A provider answered {self.status}, or no JSON object")
+        return found
+
+
+@dataclass(frozen=True)
+class Outgoing:
+    """How providers are reached: which addresses are refused, and how long an answer may take."""
+
+    refusal: Refusal
+    timeout_s: float = 10.0
+    trust: ssl.SSLContext = field(default_factory=ssl.create_default_context)
+
+    def request(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes = b""
+    ) -> Answer:
+        """One request, one answer; Unavailable when there is none that can be used."""
+        sent: dict[bytes | str, bytes | str] = {
+            "Accept": "application/json",
+            "Accept-Encoding": "identity",
+            **headers,
+        }
+        deadline = time.monotonic() + self.timeout_s
+        timeouts = dict.fromkeys(("connect", "read", "write", "pool"), self.timeout_s)
+        with (
+            _translated(url),
+            httpcore.ConnectionPool(
+                self.trust, network_backend=_Guarded(self.refusal, deadline), retries=0
+            ) as pool,
+            pool.stream(
+                method, url, headers=sent, content=body, extensions={"timeout": timeouts}
+            ) as answer,
+        ):
+            return Answer(answer.status, _bounded(answer.iter_stream()))
+
+
+class Refused(OSError):
+    """An address that nothing may be sent to."""
+
+
+class _Guarded(httpcore.NetworkBackend):
+    """Connects to checked addresses until a deadline."""
+
+    def __init__(self, refusal: Refusal, deadline: float) -> None:
+        self._refusal = refusal
+        self._deadline = deadline
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore.NetworkStream:
+        """To the first address of the name that answers, if none of them is refused."""
+        failed: Exception = OSError("no address")
+        for address in self._checked(host, port):
+            left_s = _left(self._deadline, timeout)
+            try:
+                made = httpcore.SyncBackend().connect_tcp(address, port, left_s)
+            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+                failed = error
+                continue
+            return _Bounded(made, self._deadline)
+        raise failed
+
+    def _checked(self, host: str, port: int) -> list[str]:
+        rows = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        found = list(dict.fromkeys(str(address[0]) for *_, address in rows))
+        for address in found:
+            if reason := self._refusal(address):
+                raise Refused(f"The name leads to a {reason} address")
+        return found
+
+
+class _Bounded(httpcore.NetworkStream):
+    """A connection whose every read ends by the deadline: a drip of bytes is no way around it."""
+
+    def __init__(self, stream: httpcore.NetworkStream, deadline: float) -> None:
+        self._stream = stream
+        self._deadline = deadline
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        return self._stream.read(max_bytes, _left(self._deadline, timeout))
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self._stream.write(buffer, _left(self._deadline, timeout))
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,
+    ) -> httpcore.NetworkStream:
+        left_s = _left(self._deadline, timeout)
+        made = self._stream.start_tls(ssl_context, server_hostname, left_s)
+        return _Bounded(made, self._deadline)
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
+
+
+def _left(deadline: float, timeout: float | None) -> float:
+    left_s = deadline - time.monotonic()
+    if left_s <= 0:
+        raise httpcore.ReadTimeout("too slow")
+    return left_s if timeout is None else min(left_s, timeout)
+
+
+def _bounded(chunks: Iterable[bytes]) -> bytes:
+    body = bytearray()
+    for chunk in chunks:
+        body += chunk
+        if len(body) > MAX_BYTES:
+            raise ValueError("too large")
+    return bytes(body)
+
+
+@contextmanager
+def _translated(url: str) -> Iterator[None]:
+    """No URL with its query is told: a callback's may hold a code."""
+    try:
+        yield
+    except (
+        httpcore.NetworkError,
+        httpcore.ProtocolError,
+        httpcore.TimeoutException,
+        httpcore.UnsupportedProtocol,
+        OSError,
+        ValueError,
+    ) as error:
+        where = url.partition("?")[0]
+        raise Unavailable(f"{where} cannot be read: {type(error).__name__}") from error

@@ -1,0 +1,44 @@
+"""Small values that travel by a browser and back: nobody else reads, makes or changes them.
+
+Each is sealed for one purpose, and has an end.
+"""
+
+import base64
+import binascii
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import orjson
+
+from storage.errors import Unavailable
+from storage.sealing import Sealer, derive
+
+MAX_SEALED = 8192
+
+
+@dataclass(frozen=True)
+class Seals:
+    """Seals with a key made from the store's secret."""
+
+    sealer: Sealer
+
+    @classmethod
+    def of(cls, secret: bytes) -> "Seals":
+        """Those of the store with this secret."""
+        return cls(Sealer(derive(secret, b"logins")))
+
+    def seal(self, purpose: str, values: Sequence[str], *, ends: float) -> str:
+        """The values as text for a URL, a form or a cookie."""
+        plain = orjson.dumps([ends, *values])
+        return base64.urlsafe_b64encode(self.sealer.seal(plain, purpose.encode())).decode()
+
+    def open(self, purpose: str, sealed: str | None, *, now: float) -> list[str] | None:
+        """The values; None for what we did not seal for this purpose, or what is over."""
+        if not sealed or len(sealed) > MAX_SEALED or not sealed.isascii():
+            return None
+        try:
+            raw = base64.b64decode(sealed, altchars=b"-_", validate=True)
+            ends, *values = orjson.loads(self.sealer.open(raw, purpose.encode()))
+        except (binascii.Error, ValueError, Unavailable):
+            return None
+        return list(values) if now < ends else None

@@ -1,0 +1,97 @@
+"""Failed logins in a row, and how often somebody may ask: counted here, so that all processes
+agree. Times are the caller's, in microseconds.
+"""
+
+from dataclasses import dataclass
+
+from storage.catalog.engine import Tx, sql
+
+FORGOTTEN = 200
+"""Rows that one statement forgets: whoever adds one takes old ones away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tries:
+    """Who failed how often in a row, and until when the next try has to wait."""
+
+    who: str
+    failures: int
+    last_us: int
+    until_us: int
+
+
+_COUNT = sql(
+    "INSERT INTO tries (who, failures, last_us, until_us) VALUES (:who, 1, :now, 0)"
+    " ON CONFLICT (who) DO UPDATE SET last_us = excluded.last_us, failures ="
+    " CASE WHEN tries.last_us < :forgotten THEN 1 ELSE tries.failures + 1 END"
+    " WHERE tries.until_us <= excluded.last_us RETURNING failures"
+)
+
+
+def count(tx: Tx, who: str, *, now_us: int, forgotten_us: int) -> int | None:
+    """One failure more, unless there is waiting to be done: how many there are now, else None.
+
+    The row stays locked: of tries that come together each counts before the next one is let in.
+    """
+    values = {"who": who, "now": now_us, "forgotten": forgotten_us}
+    row = tx.execute(_COUNT, values).first()
+    return None if row is None else int(row.failures)
+
+
+def postpone(tx: Tx, who: str, until_us: int) -> None:
+    """The next try has to wait until then."""
+    query = sql("UPDATE tries SET until_us = :until WHERE who = :who")
+    tx.execute(query, {"who": who, "until": until_us})
+
+
+def uncount(tx: Tx, who: str, *, counted: int) -> None:
+    """What was counted was no failure; others that came meanwhile stay counted."""
+    query = sql(
+        "UPDATE tries SET failures = failures - 1,"
+        " until_us = CASE WHEN failures = :counted THEN 0 ELSE until_us END WHERE who = :who"
+    )
+    tx.execute(query, {"who": who, "counted": counted})
+
+
+def forgive(tx: Tx, who: str) -> bool:
+    """Nothing is held against them any more; False when nothing was."""
+    return bool(tx.execute(sql("DELETE FROM tries WHERE who = :who"), {"who": who}).rowcount)
+
+
+def forget(tx: Tx, before_us: int) -> None:
+    """Forget some of those whose last failure was before."""
+    old = f"SELECT who FROM tries WHERE last_us < :before ORDER BY last_us LIMIT {FORGOTTEN}"
+    tx.execute(sql(f"DELETE FROM tries WHERE who IN ({old})"), {"before": before_us})
+
+
+_TRIES = sql("SELECT who, failures, last_us, until_us FROM tries WHERE who = :who")
+
+
+def find(tx: Tx, who: str) -> Tries | None:
+    """What is held against somebody."""
+    row = tx.execute(_TRIES, {"who": who}).first()
+    return None if row is None else Tries(**row._mapping)
+
+
+_TAKE = sql(
+    "INSERT INTO rates (who, full_us) VALUES (:who, :now + :step)"
+    " ON CONFLICT (who) DO UPDATE SET full_us ="
+    " CASE WHEN rates.full_us < :now THEN :now ELSE rates.full_us END + :step"
+    " WHERE rates.full_us <= :latest"
+)
+
+
+def take(tx: Tx, who: str, *, now_us: int, step_us: int, burst: int) -> int:
+    """Take one of `burst`, each of which is back after `step_us`: 0, else how long to wait."""
+    latest = now_us + (burst - 1) * step_us
+    values = {"who": who, "now": now_us, "step": step_us, "latest": latest}
+    if tx.execute(_TAKE, values).rowcount:
+        return 0
+    full = tx.execute(sql("SELECT full_us FROM rates WHERE who = :who"), {"who": who}).scalar()
+    return max(1, int(full or 0) - latest)
+
+
+def forget_rates(tx: Tx, before_us: int) -> None:
+    """Forget some of those that have their whole allowance."""
+    old = f"SELECT who FROM rates WHERE full_us < :before ORDER BY full_us LIMIT {FORGOTTEN}"
+    tx.execute(sql(f"DELETE FROM rates WHERE who IN ({old})"), {"before": before_us})

@@ -3,8 +3,12 @@
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+from auth.policies.index import Table
+from auth.policies.limits import MAX_TABLES, MAX_VALUES
 from auth.policies.model import Decision, Holding, Value
-from auth.policies.rules import Rule, rules
+from auth.policies.patterns import values
+from auth.policies.rules import rules
+from storage.errors import Forbidden
 
 IMPLICIT_DENY = Decision(allowed=False, reason="implicit_deny")
 NOTHING: Mapping[str, Value] = MappingProxyType({})
@@ -15,19 +19,37 @@ class Compiled:
 
     def __init__(self, holdings: Sequence[Holding], variables: Mapping[str, Value]) -> None:
         self._variables = {name.lower(): value for name, value in variables.items()}
+        if any(len(values(value)) > MAX_VALUES for value in variables.values()):
+            raise Forbidden(f"Nobody with more than {MAX_VALUES} groups or roles can be judged")
         made = [rule for holding in holdings for rule in rules(holding, self._variables)]
+        # Whatever denies comes first, so that the first rule that applies is the answer.
         self._rules = sorted(made, key=lambda rule: rule.decision.allowed)
+        # Threads may make a table twice, which is as good as once.
+        self._tables: dict[str, Table] = {}
+        self._alike: dict[tuple[int, ...], Table] = {}
 
     def decide(
         self, action: str, resource: str, context: Mapping[str, Value] = NOTHING
     ) -> Decision:
-        """Whether the principal may, and why."""
-        found = (rule for rule in self._rules if self._applies(rule, action, resource, context))
-        rule = next(found, None)
-        return IMPLICIT_DENY if rule is None else rule.decision
+        """Whether the principal may, and why; what is known of the principal beats the context."""
+        table = self._tables.get(action) or self._table(action)
+        for entry in table.candidates(resource):
+            if entry.names(resource):
+                rule = entry.rule
+                if not rule.questions or rule.holds(self._given(context)):
+                    return rule.decision
+        return IMPLICIT_DENY
 
-    def _applies(
-        self, rule: Rule, action: str, resource: str, context: Mapping[str, Value]
-    ) -> bool:
-        given = {name.lower(): value for name, value in context.items()} | self._variables
-        return rule.names_action(action.lower()) and rule.names(resource) and rule.holds(given)
+    def _given(self, context: Mapping[str, Value]) -> dict[str, Value]:
+        return {name.lower(): value for name, value in context.items()} | self._variables
+
+    def _table(self, action: str) -> Table:
+        # Only ASCII has the case that does not count: the Kelvin sign is no K.
+        name = action.lower() if action.isascii() else action
+        named = tuple(at for at, rule in enumerate(self._rules) if rule.names_action(name))
+        table = self._alike.get(named)
+        if table is None:
+            table = Table([(at, self._rules[at]) for at in named])
+        if len(self._tables) < MAX_TABLES:
+            self._alike[named] = self._tables[action] = table
+        return table

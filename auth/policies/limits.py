@@ -11,8 +11,8 @@ MAX_ITEMS = 200
 """Actions, resources, or values of a key, in one list."""
 MAX_FAULTS = 50
 """Told of one document."""
-MAX_GLOBS = 100_000
-"""Patterns of one principal, once the values of variables are put in."""
+MAX_VALUES = 1_000
+"""Of one variable: each pattern that names it becomes so many."""
 MAX_TABLES = 1024
 """Actions of one principal whose statements are remembered."""
 

@@ -21,6 +21,7 @@ class Rule:
     resources: tuple[Glob, ...]
     other_resources: bool
     questions: tuple[Question, ...]
+    """Of the request; those of the principal are answered already."""
 
     def names_action(self, action: str) -> bool:
         """Whether it speaks of this action, in lower case."""
@@ -48,9 +49,12 @@ def _rule(statement: Statement, source: str, variables: Mapping[str, Value]) -> 
     asked = [question(clause, variables) for clause in statement.clauses]
     # "All but the one of ${…}" would be all for whoever has no such value: nothing is allowed then.
     unsure = (statement.other_resources and not all(resolved)) or any(
-        question.asked.negated and not whole for question, whole in asked
+        each.asked.negated and not whole for each, whole in asked
     )
+    known = [each for each, _ in asked if each.key in variables]
     if statement.allows and unsure:
+        return None
+    if not all(each.holds(values(variables[each.key])) for each in known):
         return None
     return Rule(
         decision=Decision(
@@ -63,5 +67,5 @@ def _rule(statement: Statement, source: str, variables: Mapping[str, Value]) -> 
         other_actions=statement.other_actions,
         resources=tuple(glob(tokens) for some in resolved for tokens in some),
         other_resources=statement.other_resources,
-        questions=tuple(question for question, _ in asked),
+        questions=tuple(each for each, _ in asked if each.key not in variables),
     )

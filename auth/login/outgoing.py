@@ -62,11 +62,8 @@ class Outgoing:
         self, method: str, url: str, headers: Mapping[str, str], body: bytes = b""
     ) -> Answer:
         """One request, one answer; Unavailable when there is none that can be used."""
-        sent: dict[bytes | str, bytes | str] = {
-            "Accept": "application/json",
-            "Accept-Encoding": "identity",
-            **headers,
-        }
+        given = {"Accept": "application/json", "Accept-Encoding": "identity", **headers}
+        sent: list[tuple[bytes | str, bytes | str]] = [*given.items()]
         deadline = time.monotonic() + self.timeout_s
         timeouts = dict.fromkeys(("connect", "read", "write", "pool"), self.timeout_s)
         with (

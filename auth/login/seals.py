@@ -5,8 +5,10 @@ Each is sealed for one purpose, and has an end.
 
 import base64
 import binascii
+import hashlib
+import hmac
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import orjson
 
@@ -18,14 +20,15 @@ MAX_SEALED = 8192
 
 @dataclass(frozen=True)
 class Seals:
-    """Seals with a key made from the store's secret."""
+    """Seals with keys made from the store's secret."""
 
     sealer: Sealer
+    key: bytes = field(repr=False)
 
     @classmethod
     def of(cls, secret: bytes) -> "Seals":
         """Those of the store with this secret."""
-        return cls(Sealer(derive(secret, b"logins")))
+        return cls(Sealer(derive(secret, b"logins")), derive(secret, b"values of logins"))
 
     def seal(self, purpose: str, values: Sequence[str], *, ends: float) -> str:
         """The values as text for a URL, a form or a cookie."""
@@ -42,3 +45,8 @@ class Seals:
         except (binascii.Error, ValueError, Unavailable):
             return None
         return list(values) if now < ends else None
+
+    def derived(self, purpose: str, text: str) -> str:
+        """A value that only we can make of the text, always the same; 43 characters of a URL."""
+        made = hmac.new(self.key, f"{purpose}\n{text}".encode(), hashlib.sha256).digest()
+        return base64.urlsafe_b64encode(made).decode().rstrip("=")

@@ -70,3 +70,95 @@ def end_sessions(tx: Tx, email: str) -> int:
 def _forget(tx: Tx, table: str, key: str, before_us: int) -> None:
     old = f"SELECT {key} FROM {table} WHERE ends_us < :before ORDER BY ends_us LIMIT {FORGOTTEN}"
     tx.execute(sql(f"DELETE FROM {table} WHERE {key} IN ({old})"), {"before": before_us})
+
+
+@dataclass(frozen=True, slots=True)
+class PasswordRow:
+    """A user of the local provider."""
+
+    email: str
+    hash: str
+    created_us: int
+    changed_us: int
+
+
+_PASSWORDS = "SELECT email, hash, created_us, changed_us FROM passwords"
+
+
+def password(tx: Tx, email: str) -> PasswordRow | None:
+    """The user's password, hashed; None of who has none."""
+    row = tx.execute(sql(f"{_PASSWORDS} WHERE email = :email"), {"email": email}).first()
+    return None if row is None else PasswordRow(**row._mapping)
+
+
+def passwords(tx: Tx) -> list[PasswordRow]:
+    """All of them, by e-mail address."""
+    return [PasswordRow(**row._mapping) for row in tx.execute(sql(f"{_PASSWORDS} ORDER BY email"))]
+
+
+def add_password(tx: Tx, row: PasswordRow) -> bool:
+    """A new user; False when there is one of that address."""
+    added = tx.execute(
+        sql(
+            "INSERT INTO passwords (email, hash, created_us, changed_us)"
+            " VALUES (:email, :hash, :created_us, :changed_us) ON CONFLICT DO NOTHING"
+        ),
+        {name: getattr(row, name) for name in PasswordRow.__slots__},
+    )
+    return bool(added.rowcount)
+
+
+def change_password(tx: Tx, email: str, hashed: str, now_us: int) -> bool:
+    """Another password, which ends every session of the user; False when there is no such user."""
+    query = sql("UPDATE passwords SET hash = :hash, changed_us = :now WHERE email = :email")
+    changed = tx.execute(query, {"email": email, "hash": hashed, "now": now_us}).rowcount
+    end_sessions(tx, email)
+    return bool(changed)
+
+
+def rehash(tx: Tx, email: str, *, before: str, after: str) -> None:
+    """The same password, hashed anew; nothing when it was changed meanwhile."""
+    query = sql("UPDATE passwords SET hash = :after WHERE email = :email AND hash = :before")
+    tx.execute(query, {"email": email, "before": before, "after": after})
+
+
+def remove_password(tx: Tx, email: str) -> bool:
+    """The user logs in with it no more; False when there is no such user."""
+    end_sessions(tx, email)
+    query = sql("DELETE FROM passwords WHERE email = :email")
+    return bool(tx.execute(query, {"email": email}).rowcount)
+
+
+@dataclass(frozen=True, slots=True)
+class Away:
+    """Who was sent to a provider: which, from which browser, and where to go afterwards."""
+
+    id: str
+    provider: str
+    browser: str
+    target: str
+
+
+def send_away(tx: Tx, away: Away, *, now_us: int, ends_us: int) -> None:
+    """Remember it until it is over; those that never came back are forgotten."""
+    _forget(tx, "upstream_logins", "id", now_us)
+    tx.execute(
+        sql(
+            "INSERT INTO upstream_logins (id, provider, browser, target, ends_us)"
+            " VALUES (:id, :provider, :browser, :target, :ends)"
+        ),
+        {**{name: getattr(away, name) for name in Away.__slots__}, "ends": ends_us},
+    )
+
+
+_TAKE_BACK = sql(
+    "DELETE FROM upstream_logins WHERE id = :id AND provider = :provider AND browser = :browser"
+    " AND ends_us > :now RETURNING target"
+)
+
+
+def take_back(tx: Tx, away_id: str, provider: str, browser: str, *, now_us: int) -> str | None:
+    """Where to go on to; None unless this browser was sent there, for the first time and lately."""
+    asked = {"id": away_id, "provider": provider, "browser": browser, "now": now_us}
+    row = tx.execute(_TAKE_BACK, asked).first()
+    return None if row is None else str(row.target)

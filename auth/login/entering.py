@@ -1,0 +1,32 @@
+"""The moment that somebody is known: a user record, a session, a line in the audit log."""
+
+from dataclasses import dataclass
+
+from auth.login import sessions
+from auth.login.recording import admit, note
+from auth.login.sessions import Lifetimes, Session
+from storage.catalog import Catalog
+
+
+@dataclass(frozen=True)
+class Known:
+    """Who logged in, by which provider, when; `former` is the cookie that the browser brought."""
+
+    email: str
+    provider: str
+    at: float
+    request_id: str
+    former: str | None = None
+
+
+def enter(catalog: Catalog, known: Known, lifetimes: Lifetimes) -> tuple[str, Session]:
+    """A new session and what its cookie holds; Forbidden when the user is disabled.
+
+    Whatever session the browser brought ends: nobody goes on with an id from before the login.
+    """
+    with catalog.write() as tx:
+        admit(tx, known.email)
+        sessions.end(tx, known.former)
+        made = sessions.begin(tx, known.email, known.provider, now=known.at, lifetimes=lifetimes)
+        note(tx, known.email, "login", known.provider, known.request_id)
+    return made

@@ -1,0 +1,76 @@
+"""The local provider: logging in with an e-mail address and a password."""
+
+from dataclasses import dataclass
+
+from auth.login import lockout
+from auth.login.identity import identity
+from auth.login.lockout import Patience
+from auth.login.passwords import Checked, Passwords
+from auth.login.recording import note
+from storage.catalog import Catalog, logins
+from storage.errors import TooMany, Unauthorized
+
+NAME = "local"
+"""The provider's, as sessions and addresses have it."""
+WRONG = "The e-mail address or the password is not right."
+
+
+@dataclass(frozen=True)
+class Local:
+    """What a password is checked with."""
+
+    catalog: Catalog
+    passwords: Passwords
+    patience: Patience
+
+
+@dataclass(frozen=True)
+class Try:
+    """Somebody's try: from which address, and from which browser if that is known."""
+
+    email: str
+    address: str
+    browser: str | None
+    at: float
+    request_id: str
+
+
+def check(local: Local, tried: Try, password: str) -> str:
+    """The user's identity; Unauthorized, the same for every reason, or TooMany when it is not yet
+    the time for another try."""
+    email = identity(tried.email) or ""
+    counted = _entered(local, tried, email)
+    with local.catalog.read() as tx:
+        row = logins.password(tx, email)
+    found = local.passwords.check(row.hash if row else None, password)
+    if row is None or not found.right:
+        _failed(local, tried, email)
+        raise Unauthorized(WRONG)
+    _passed(local, counted, row, found)
+    return email
+
+
+def _entered(local: Local, tried: Try, email: str) -> lockout.Counted:
+    # A browser that this user logged in with is not shut out by what strangers try.
+    mine = lockout.browser(tried.browser) if tried.browser else lockout.account(email)
+    try:
+        whose = (mine, lockout.address(tried.address))
+        return lockout.enter(local.catalog, whose, local.patience, tried.at)
+    except TooMany:
+        with local.catalog.write(durable=False) as tx:
+            note(tx, email, "login_refused", tried.address, tried.request_id)
+        raise
+
+
+def _failed(local: Local, tried: Try, email: str) -> None:
+    with local.catalog.write(durable=False) as tx:
+        note(tx, email, "login_failed", tried.address, tried.request_id)
+
+
+def _passed(
+    local: Local, counted: lockout.Counted, row: logins.PasswordRow, found: Checked
+) -> None:
+    with local.catalog.write(durable=False) as tx:
+        lockout.passed(tx, counted)
+        if found.renewed:
+            logins.rehash(tx, row.email, before=row.hash, after=found.renewed)

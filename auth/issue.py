@@ -1,7 +1,8 @@
 """Tokens that the service signs itself."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from joserfc import jwt
 
@@ -39,5 +40,11 @@ def issue(
         "exp": int(now) + grant.lifetime_s,
         "jti": token_id,
     }
-    header = {"alg": algorithm_of(keys.signing), "kid": keys.signing.kid}
-    return jwt.encode(header, claims, keys.signing, algorithms=[header["alg"] or ""])
+    return sign(keys, claims)
+
+
+def sign(keys: SigningKeys, claims: Mapping[str, Any], *, kind: str = "JWT") -> str:
+    """Claims as a JWT of the newest key; `kind` says in its header what it is."""
+    algorithm = algorithm_of(keys.signing)
+    header = {"typ": kind, "alg": algorithm, "kid": keys.signing.kid}
+    return jwt.encode(header, dict(claims), keys.signing, algorithms=[algorithm])

@@ -1,0 +1,37 @@
+"""What a browser carries from one page of ours to the next: sealed, so that it can be neither read
+nor made, and good for a while and for one purpose only.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from auth.openid.digests import encoded
+from storage.errors import Unavailable
+from storage.sealing import Sealer
+
+CONTINUE, CONSENT, DEVICE = b"continue", b"consent", b"device"
+"""An authorization request on its way through a login; one that a person is asked about; a device
+that a person is asked about."""
+LIFE_S = 3_600
+MAX_CARRIED = 16 * 1024
+
+
+def seal(sealer: Sealer, purpose: bytes, what: Mapping[str, Any], now: float) -> str:
+    """What the browser is given."""
+    plain = json.dumps({**what, "at": now}, separators=(",", ":")).encode()
+    return encoded(sealer.seal(plain, purpose))
+
+
+def opened(sealer: Sealer, purpose: bytes, carried: str, now: float) -> dict[str, Any] | None:
+    """What the browser was given, with `at`; None when it was not, or too long ago."""
+    if len(carried) > MAX_CARRIED:
+        return None
+    try:
+        raw = base64.urlsafe_b64decode(carried + "=" * (-len(carried) % 4))
+        what: dict[str, Any] = json.loads(sealer.open(raw, purpose))
+    except (Unavailable, binascii.Error, ValueError):
+        return None
+    return what if 0 <= now - what["at"] <= LIFE_S else None

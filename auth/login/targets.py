@@ -13,7 +13,7 @@ from storage.errors import Invalid
 
 MAX_STATE = 2048
 LIFE_S = 86_400
-OWN_PAGES = ("/", "/oauth/authorize", "/oauth/device", "/login/account")
+OWN_PAGES = ("/", "/oauth/authorize", "/device", "/login/account")
 """Pages of ours that a login may lead to."""
 CONTINUE = "continue"
 """A sealed value of the authorization request's own, which goes back there as it came."""

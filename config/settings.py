@@ -117,6 +117,12 @@ class Settings:
         ("store_ingest", "store_admin"), "groups that may write files, bundles and areas"
     )
     admin_groups: tuple[str, ...] = _setting(("store_admin",), "groups that operate the store")
+    administrators: tuple[str, ...] = _setting(
+        (), "e-mail addresses that may do everything, whatever the records say"
+    )
+    decisions_kept: int = _setting(
+        1000, "principals whose rights one process remembers until a record changes"
+    )
     authorized_domains: tuple[str, ...] = _setting(
         (), "e-mail domains that may subscribe; empty: any"
     )

@@ -34,8 +34,7 @@ PROBED = "probe/"
 
 def connect(settings: Settings, *, notices: Notices | None = None) -> Stores:
     """Open every store; call it after forking. SettingsError for what cannot be opened so."""
-    if len(settings.secret_key) < MIN_SECRET:
-        raise SettingsError(f"STORE_SECRET_KEY must have at least {MIN_SECRET} characters")
+    _check_secret(settings)
     home = settings.home.absolute()
     home.mkdir(parents=True, exist_ok=True)
     areas = _bucket(settings, "areas", settings.areas_url or (home / "areas").as_uri())
@@ -49,7 +48,7 @@ def connect(settings: Settings, *, notices: Notices | None = None) -> Stores:
         checkouts={
             replica: _checkouts(settings, replica, replicas[replica]) for replica in REPLICAS
         },
-        catalog=_catalog(settings),
+        catalog=open_catalog(settings),
         search=search,
         notices=notices or RedisNotices(settings.redis_url),
         sources=_sources(settings, replicas, areas),
@@ -60,7 +59,7 @@ def connect(settings: Settings, *, notices: Notices | None = None) -> Stores:
         copy_parallel=settings.copy_parallel,
         mail=_mailer(settings),
         availability=_availability(replicas, search),
-        rates=_rates(settings),
+        rates=open_rates(settings),
     )
 
 
@@ -80,12 +79,20 @@ def _looked_into(blobs: BlobStore) -> None:
     next(iter(blobs.list(PROBED)), None)
 
 
-def _rates(settings: Settings) -> RedisRates | None:
+def open_rates(settings: Settings) -> RedisRates | None:
+    """What counts requests; None where their number is not limited."""
     limited = settings.rate_per_minute or settings.rate_anonymous_per_minute
     return RedisRates(settings.redis_url) if limited else None
 
 
-def _catalog(settings: Settings) -> Catalog:
+def _check_secret(settings: Settings) -> None:
+    if len(settings.secret_key) < MIN_SECRET:
+        raise SettingsError(f"STORE_SECRET_KEY must have at least {MIN_SECRET} characters")
+
+
+def open_catalog(settings: Settings) -> Catalog:
+    """The catalog alone; SettingsError without a secret to make keys from."""
+    _check_secret(settings)
     return Catalog(
         settings.catalog,
         connections=settings.catalog_connections,

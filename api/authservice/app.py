@@ -1,28 +1,70 @@
-"""Composition of the authorization service: its views, its definition, its errors."""
+"""Composition of the authorization service: its operations, its definition, its pages."""
 
+import time
 from collections.abc import Callable
+from functools import partial
 
 from flask import Flask
 
-from api.authservice.definition import definition
-from api.authservice.views import OPERATIONS, Service, register_views
+from api.asking import Verify
+from api.authservice.definition import SERVICE
+from api.authservice.guard import AuthGuard
+from api.authservice.operations import OPERATIONS
+from api.authservice.service import DISCOVERY, register_page
+from api.authservice.services import AuthServices, Call
 from api.conventions import register_conventions, uncounted
+from api.definition import definition
+from api.dispatch import endpoint
+from api.paging import Cursors
 from api.problems import new_request_id
+from api.readonly import ReadOnly
+from api.routing import register_operations
+from api.throttle import register_limits
+from auth.accounts.decisions import Decisions
 from auth.keys import KeyFile
 from config.settings import Settings
+from storage.catalog import Catalog
+from storage.rates import Rates
+from storage.sealing import derive
 
 
 def create_auth_app(
-    settings: Settings, *, request_ids: Callable[[], str] = new_request_id
+    settings: Settings,
+    catalog: Catalog,
+    *,
+    verify: Verify,
+    rates: Rates | None = None,
+    clock: Callable[[], float] = time.time,
+    request_ids: Callable[[], str] = new_request_id,
 ) -> Flask:
     """The application; its signing keys are made here if this home has none yet."""
     keys = KeyFile(settings.home)
     keys.read()
+    decisions = Decisions(catalog, settings)
+    services = AuthServices(
+        settings=settings,
+        catalog=catalog,
+        keys=keys,
+        cursors=Cursors(derive(settings.secret_key.encode(), b"page pointers")),
+        decisions=decisions,
+        verify=verify,
+        rates=rates,
+        read_only=ReadOnly(catalog, always=settings.read_only),
+        guard=AuthGuard(decisions, settings.deployment),
+        clock=clock,
+        definition=definition(
+            OPERATIONS,
+            server=settings.auth_url,
+            openid_url=settings.auth_url + DISCOVERY,
+            about=SERVICE,
+        ),
+    )
     app = Flask(__name__, static_folder=None)
     app.url_map.strict_slashes = False
     register_conventions(
         app, origins=settings.cors_origins, request_ids=request_ids, count=uncounted
     )
-    service = Service(settings.auth_url, keys, definition(settings.auth_url, OPERATIONS))
-    register_views(app, service)
+    register_limits(app)
+    register_operations(app, OPERATIONS, partial(endpoint, services=services, calls=Call))
+    register_page(app, services)
     return app

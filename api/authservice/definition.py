@@ -1,57 +1,48 @@
-"""The authorization service's own definition, OpenAPI 3.0, made from its table of operations."""
+"""What the authorization service's own definition says besides its operations."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from api.authservice.guard import wants
+from api.definition import About
+from api.examples import Examples
 
-from apispec import APISpec
-from apispec.ext.marshmallow import MarshmallowPlugin
-from marshmallow import Schema
+ABOUT = """\
+Knows who uses the data store: users, their groups, roles and policies; logs them in, and signs the
+bearer tokens that the store takes.
 
-from api.authservice.schemas import Problem
-from api.problems import MEDIA_TYPE
+Errors are `application/problem+json` (RFC 9457), but those of the OAuth end points, which are as
+RFC 6749 has them. Lists come in pages: while more follow, the status is 206 and a `Link` header
+with `rel="next"` holds the URL of the next page. Every answer has an `X-Request-Id`."""
 
-ABOUT = "Discovery and public keys of the service that signs the store's bearer tokens."
+TAGS = {
+    "service": "What this service is, and whether it works.",
+    "openid": "Logging in, and tokens for applications.",
+    "users": "People, by their e-mail addresses.",
+    "groups": "People taken together.",
+    "roles": "Policies with a name, for users and groups.",
+    "policies": "What somebody may do, and why.",
+    "audit": "Who changed what.",
+}
 
+_ID = {"type": "string", "pattern": "^[0-9a-zA-Z.@_$,=-]{1,128}$"}
 
-@dataclass(frozen=True)
-class Operation:
-    """One operation: its name in the specification, its path, what it answers with."""
+EXAMPLES = Examples(
+    members={
+        "status": "ok",
+        "reason": "works",
+        "code": "not_found",
+        "request_id": "3f0d2c1b9a8e4f57b6c5d4e3f2a1b0c9",
+    },
+    schemas={},
+)
 
-    operation_id: str
-    path: str
-    summary: str
-    answer: type[Schema] | None = None
-    others: Mapping[int, str] = field(default_factory=dict)
-
-
-def definition(base_url: str, operations: Iterable[Operation]) -> dict[str, Any]:
-    """The whole document; the same operations make the same document."""
-    spec = APISpec(
-        title="Authorization service of the data store",
-        version="1",
-        openapi_version="3.0.3",
-        info={"description": ABOUT},
-        servers=[{"url": base_url.rstrip("/")}],
-        plugins=[MarshmallowPlugin()],
-    )
-    for operation in operations:
-        spec.path(path=operation.path, operations={"get": _described(operation)})
-    document: dict[str, Any] = spec.to_dict()
-    return document
-
-
-def _described(operation: Operation) -> dict[str, Any]:
-    schema = operation.answer or {"type": "object"}
-    responses: dict[str, Any] = {
-        "200": {"description": "OK", "content": {"application/json": {"schema": schema}}},
-        "default": {"description": "Error", "content": {MEDIA_TYPE: {"schema": Problem}}},
-    }
-    for status, description in operation.others.items():
-        content = {"application/json": {"schema": schema}}
-        responses[str(status)] = {"description": description, "content": content}
-    return {
-        "operationId": operation.operation_id,
-        "summary": operation.summary,
-        "responses": responses,
-    }
+SERVICE = About(
+    title="Authorization service of the data store",
+    about=ABOUT,
+    tags=TAGS,
+    wants=wants,
+    examples=EXAMPLES,
+    ids={
+        "user_id": {**_ID, "example": "ada@example.org"},
+        "group_id": {**_ID, "example": "curators"},
+        "role_id": {**_ID, "example": "reviewer"},
+    },
+)

@@ -1,12 +1,20 @@
 """Where a WSGI server starts the authorization service; acts at import, as servers want it."""
 
 import os
+import time
 
 from api.authservice.app import create_auth_app
+from auth.tokens import verifier
 from config import logs
 from config.settings import load
+from storage.connecting import open_catalog, open_rates
 
 _settings = load(os.environ)
 logs.configure(_settings.log_level, "auth")
 
-application = create_auth_app(_settings)
+application = create_auth_app(
+    _settings,
+    open_catalog(_settings),
+    verify=verifier(_settings, time.time).verify,
+    rates=open_rates(_settings),
+)

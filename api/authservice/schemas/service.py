@@ -1,16 +1,11 @@
-"""What the authorization service answers, as schemas; its definition is generated from them."""
+"""What the authorization service says of itself, as schemas."""
 
-from marshmallow import EXCLUDE, Schema, fields, validate
+from marshmallow import fields, validate
 
-
-class Answer(Schema):
-    """A body that may gain members: the definition does not promise that there are no others."""
-
-    class Meta:
-        unknown = EXCLUDE
+from api.schemas.common import Shown
 
 
-class Discovery(Answer):
+class Discovery(Shown):
     """OpenID Connect Discovery 1.0, section 3: only what this service does."""
 
     issuer = fields.Url(required=True, require_tld=False)
@@ -20,7 +15,7 @@ class Discovery(Answer):
     claims_supported = fields.List(fields.String(), required=True)
 
 
-class PublicKey(Answer):
+class PublicKey(Shown):
     """RFC 7517: one public key; `n` and `e` of an RSA key, `crv`, `x` and `y` of a curve's."""
 
     kty = fields.String(required=True)
@@ -34,32 +29,34 @@ class PublicKey(Answer):
     y = fields.String()
 
 
-class KeySet(Answer):
+class KeySet(Shown):
     """RFC 7517, section 5."""
 
     keys = fields.List(fields.Nested(PublicKey), required=True)
 
 
-class Part(Answer):
+class Part(Shown):
     """One part of the service: its state and the reason for it."""
 
     status = fields.String(required=True, validate=validate.OneOf(["ok", "failed"]))
     reason = fields.String(required=True)
 
 
-class Health(Answer):
+class Health(Shown):
     """Whether every part of the service works, as the store says it of its own."""
 
     status = fields.String(required=True, validate=validate.OneOf(["ok", "failed"]))
     parts = fields.Dict(keys=fields.String(), values=fields.Nested(Part), required=True)
 
 
-class Problem(Answer):
-    """RFC 9457."""
+class Definition(Shown):
+    """OpenAPI's own schema says what is in it."""
 
-    type = fields.String(required=True)
-    title = fields.String(required=True)
-    status = fields.Integer(required=True)
-    code = fields.String(required=True)
-    detail = fields.String(required=True)
-    request_id = fields.String(required=True)
+
+class Echo(Shown):
+    """A request as it arrived; what is masked reads `***`."""
+
+    method = fields.String(required=True)
+    path = fields.String(required=True)
+    query = fields.Dict(keys=fields.String(), values=fields.List(fields.String()), required=True)
+    headers = fields.Dict(keys=fields.String(), values=fields.String(), required=True)

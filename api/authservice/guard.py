@@ -1,0 +1,52 @@
+"""Who may do what in the authorization service: as the policies say, asked for each request."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from api.asking import Asked
+from auth.accounts.actions import ACTIONS, KNOWN, OPEN, resources
+from auth.accounts.decisions import Decisions
+from storage.errors import Forbidden
+from storage.model import Principal
+
+
+def wants(operation: str) -> str | None:
+    """What an operation asks of its caller; None when it is open."""
+    if operation in OPEN:
+        return None
+    return "a token" if operation in KNOWN else f"a token that is allowed {ACTIONS[operation].name}"
+
+
+@dataclass(frozen=True)
+class AuthGuard:
+    """See `api.asking.Guard`."""
+
+    decisions: Decisions
+    deployment: str
+
+    def wants(self, operation: str) -> str | None:
+        """What it asks of its caller."""
+        return wants(operation)
+
+    def may(self, _principal: Principal | None, _operation: str) -> bool:
+        """No body here is large."""
+        return True
+
+    def refuse(self, _principal: Principal | None, _operation: str) -> None:
+        """Nobody is refused before the body is known: it may name whom it is about."""
+
+    def require(self, operation: str, call: Asked[Any, Any, Any]) -> None:
+        """Return if the policies of the caller allow it on all that the request names."""
+        action = ACTIONS.get(operation)
+        if action is None:
+            return
+        # The path comes last: nothing in a body may stand for what it names.
+        named = {**_members(call.query), **_members(call.body), **call.path}
+        arns = resources(action, self.deployment, named)
+        verdict = self.decisions.decide(call.who, [action.name], arns)
+        if not verdict.allowed:
+            raise Forbidden(f"{action.name} is not allowed to you here ({verdict.reason})")
+
+
+def _members(loaded: object) -> dict[str, object]:
+    return {} if loaded is None else dict(vars(loaded))

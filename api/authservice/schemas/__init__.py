@@ -1,0 +1,1 @@
+"""What requests to the authorization service hold, and what it answers, as schemas."""

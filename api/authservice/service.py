@@ -1,0 +1,150 @@
+"""What the authorization service says of itself; every address in it comes from the settings."""
+
+import html
+
+from flask import Flask, Response, g
+
+from api.authservice.schemas.service import Definition, Discovery, Echo, Health, KeySet
+from api.authservice.services import AuthServices, Call
+from api.errors import RETRY_AFTER_S
+from api.operation import Answer, operation, reply
+from auth.keys import KeyFile
+from storage.errors import StoreError
+
+TAG = "service"
+DISCOVERY = "/.well-known/openid-configuration"
+KEYS = "/.well-known/jwks.json"
+KEYS_AGE_S = 300
+"""How long others may keep our keys; a key they do not know makes them ask again anyway."""
+MASKED = frozenset({"authorization", "cookie", "proxy-authorization"})
+MASK = "***"
+
+PAGE = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Authorization service</title>
+<h1>Authorization service</h1>
+<p>Knows the users of the data store and signs their tokens. Issuer: <code>{issuer}</code></p>
+<ul>
+{items}
+</ul>
+</html>
+"""
+
+
+@operation(
+    "GET",
+    DISCOVERY,
+    tag=TAG,
+    answers={200: Answer("OK", Discovery)},
+    errors=(503,),
+    identified=False,
+    counted=False,
+)
+def get_openid_configuration(call: Call[None, None]) -> Response:
+    """What this service is and does."""
+    base = call.base
+    document = {
+        "issuer": base,
+        "jwks_uri": base + KEYS,
+        "subject_types_supported": ["public"],
+        "id_token_signing_alg_values_supported": list(call.services.keys.read().algorithms),
+        "claims_supported": ["iss", "sub", "aud", "exp", "iat", "email", "groups", "scope"],
+    }
+    return _cached(Discovery().dump(document))
+
+
+@operation(
+    "GET",
+    KEYS,
+    name="get_jwks.json",
+    tag=TAG,
+    answers={200: Answer("OK", KeySet)},
+    errors=(503,),
+    identified=False,
+    counted=False,
+)
+def get_keys(call: Call[None, None]) -> Response:
+    """The public keys that verify its tokens."""
+    return _cached(KeySet().dump(call.services.keys.read().jwks()))
+
+
+@operation(
+    "GET",
+    "/health",
+    tag=TAG,
+    answers={200: Answer("All of it works.", Health), 503: Answer("A part does not work.", Health)},
+    identified=False,
+    counted=False,
+)
+def get_health(call: Call[None, None]) -> Response:
+    """Whether every part works."""
+    parts = {"keys": _keys_part(call.services.keys), "catalog": _catalog_part(call.services)}
+    failed = any(part["status"] != "ok" for part in parts.values())
+    value = Health().dump({"status": "failed" if failed else "ok", "parts": parts})
+    retry = {"Retry-After": str(RETRY_AFTER_S[503])}
+    return reply(value, 503 if failed else 200, retry if failed else {})
+
+
+def _keys_part(keys: KeyFile) -> dict[str, str]:
+    try:
+        count = len(keys.read().keys)
+    except StoreError as error:
+        return {"status": "failed", "reason": error.detail}
+    return {"status": "ok", "reason": f"{count} can verify, the newest signs"}
+
+
+def _catalog_part(services: AuthServices) -> dict[str, str]:
+    try:
+        return {"status": "ok", "reason": services.catalog.ping()}
+    except StoreError as error:
+        return {"status": "failed", "reason": error.detail}
+
+
+@operation(
+    "GET",
+    "/swagger.json",
+    tag=TAG,
+    answers={200: Answer("OK", Definition)},
+    identified=False,
+    counted=False,
+)
+def get_definition(call: Call[None, None]) -> Response:
+    """This definition."""
+    return reply(call.services.definition)
+
+
+@operation("GET", "/echo", tag=TAG, answers={200: Answer("OK", Echo)}, identified=False)
+def get_echo(call: Call[None, None]) -> Response:
+    """Your request as it arrived, without the secrets in it."""
+    request = call.request
+    headers = {
+        name: MASK if name.lower() in MASKED else value for name, value in request.headers.items()
+    }
+    query = {name: request.args.getlist(name) for name in request.args}
+    shown = {"method": request.method, "path": request.path, "query": query, "headers": headers}
+    return reply(shown, headers={"Cache-Control": "no-store"})
+
+
+OPERATIONS = (get_openid_configuration, get_keys, get_health, get_definition, get_echo)
+
+
+def register_page(app: Flask, services: AuthServices) -> None:
+    """A page for the person who opens the service's address."""
+    shown = [one for one in OPERATIONS if one.name != "get_echo"]
+    items = "\n".join(
+        f'<li><a href="{one.path}">{one.path}</a>: {html.escape(one.summary)}</li>' for one in shown
+    )
+    text = PAGE.format(issuer=html.escape(services.settings.auth_url), items=items)
+
+    @app.get("/")
+    def page() -> Response:
+        g.operation = "page"
+        response = Response(text, content_type="text/html; charset=utf-8")
+        response.headers["Content-Security-Policy"] = "default-src 'none'; frame-ancestors 'none'"
+        return response
+
+
+def _cached(value: object) -> Response:
+    return reply(value, headers={"Cache-Control": f"public, max-age={KEYS_AGE_S}"})

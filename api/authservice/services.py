@@ -1,0 +1,47 @@
+"""What the views of the authorization service share, and the call that each of them gets."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from flask import Request
+
+from api.asking import Asked, B, Guard, Q, Verify
+from api.paging import Cursors
+from api.readonly import ReadOnly
+from auth.accounts.decisions import Decisions
+from auth.keys import KeyFile
+from config.settings import Settings
+from storage.catalog import Catalog
+from storage.rates import Rates
+
+
+@dataclass(frozen=True)
+class AuthServices:
+    """Settings, the catalog, and the few things built from them; `clock` tells seconds."""
+
+    settings: Settings
+    catalog: Catalog
+    keys: KeyFile
+    cursors: Cursors
+    decisions: Decisions
+    verify: Verify
+    rates: Rates | None
+    read_only: ReadOnly
+    guard: Guard
+    clock: Callable[[], float]
+    definition: Mapping[str, Any]
+
+    def base(self, _request: Request) -> str:
+        """Base of absolute URLs: every address comes from the settings."""
+        return self.settings.auth_url
+
+
+@dataclass(frozen=True)
+class Call(Asked[AuthServices, Q, B]):
+    """One request to the authorization service, loaded and authorized."""
+
+    @property
+    def catalog(self) -> Catalog:
+        """Where the records are."""
+        return self.services.catalog

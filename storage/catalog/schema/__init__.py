@@ -3,6 +3,7 @@
 Text keys compare by byte (listings are in byte order), so PostgreSQL gets COLLATE "C".
 """
 
+from storage.catalog.schema.accounts import accounts, audit, memberships
 from storage.catalog.schema.base import metadata
 from storage.catalog.schema.collecting import (
     collection_segments,
@@ -39,9 +40,11 @@ from storage.catalog.schema.telling import attempts, deliveries, endpoints, even
 from storage.catalog.schema.working import answers, areas, checkouts, leases, meta, tasks, todo
 
 __all__ = [
+    "accounts",
     "answers",
     "areas",
     "attempts",
+    "audit",
     "blob_replicas",
     "blobs",
     "bundle_segments",
@@ -64,6 +67,7 @@ __all__ = [
     "journals",
     "leases",
     "link_segments",
+    "memberships",
     "meta",
     "metadata",
     "owned",

@@ -1,0 +1,67 @@
+"""The audit log: who changed what of that which decides who may do what. Rows are only added, in
+the unit of work of the change, by whoever holds what is changed.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from storage.catalog.engine import Tx, execute_now, sql
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change about to be recorded: `what` was done to `target`, spelled `<kind>/<id>`; `before`
+    and `after` are JSON, None for what was or is not there."""
+
+    who: str
+    what: str
+    target: str
+    before: str | None
+    after: str | None
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded(Change):
+    """One that was."""
+
+    id: int
+    at_us: int
+
+
+_ADD = (
+    "INSERT INTO audit (at_us, who, what, target, before, after, request_id)"
+    " VALUES (:now, :who, :what, :target, :before, :after, :request_id)"
+)
+
+
+def add(tx: Tx, change: Change) -> None:
+    """Record a change."""
+    given = {name: getattr(change, name) for name in Change.__slots__}
+    execute_now(tx, _ADD, given).close()
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Whose changes, of which kind, since when; None is any."""
+
+    who: str | None = None
+    what: str | None = None
+    since_us: int | None = None
+
+
+_CONDITIONS = {"who": "who = :who", "what": "what = :what", "since_us": "at_us >= :since_us"}
+
+
+def listing(tx: Tx, wanted: Filter, *, before_id: int | None, limit: int) -> list[Recorded]:
+    """Changes before a given one, the newest first."""
+    given: dict[str, Any] = {name: getattr(wanted, name) for name in _CONDITIONS}
+    conditions = [said for name, said in _CONDITIONS.items() if given[name] is not None]
+    conditions += ["id < :before_id"] if before_id is not None else []
+    where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+    query = f"SELECT * FROM audit {where} ORDER BY id DESC LIMIT :limit"
+    named = {name: value for name, value in given.items() if value is not None}
+    if before_id is not None:
+        named["before_id"] = before_id
+    rows = tx.execute(sql(query), {**named, "limit": limit})
+    return [Recorded(**row._mapping) for row in rows]

@@ -16,7 +16,7 @@ from contextlib import redirect_stdout
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import checksums, deliveries, latency, listing, load, manifests, matching
+from bench import checksums, deliveries, latency, listing, load, manifests, matching, policies
 from bench.real import callbacks, copies, engines, listings, scaling
 from bench.real import latency as real_latency
 
@@ -35,6 +35,7 @@ EMBEDDED: Benches = {
     "listing": (listing.main, "aim: the same at every size"),
     "deliveries": (deliveries.main, "aim: as many as the processor can sign and send"),
     "matching": (matching.main, "aim: 10 times at 1,000 and 50 times at 10,000 subscriptions"),
+    "policies": (policies.main, "aim: 50,000 a second"),
     "latency": (latency.main, "aim: below a second at 20 bundles a second"),
     "load": (load.main, "aim: none; shows where the processor's time goes"),
 }

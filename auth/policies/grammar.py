@@ -73,6 +73,8 @@ def _is_small(document: object) -> bool:
 
 def _policy(document: object, place: Place) -> Iterator[Statement]:
     given = members(document, place)
+    if not isinstance(document, dict):
+        return
     _known(given, MEMBERS, place)
     version = given.get("Version", VERSIONS[0])
     if version not in VERSIONS:

@@ -1,0 +1,89 @@
+import time
+
+import pytest
+
+from auth.policies.globs import Glob, Wild, glob
+from auth.policies.patterns import Fault, read
+
+
+def pattern(text: str) -> Glob:
+    return glob(read(text, wild=True, variables=True).plain)
+
+
+@pytest.mark.parametrize(
+    ("written", "matching", "others"),
+    [
+        ("abc", ["abc"], ["", "ab", "abcd", "ABC", "xabc"]),
+        ("", [""], ["a"]),
+        ("*", ["", "a", "a/b:c\n"], []),
+        ("a*", ["a", "abc", "a*"], ["", "ba"]),
+        ("*a", ["a", "cba"], ["", "ab"]),
+        ("a*b", ["ab", "axb", "aabb", "a/:b"], ["a", "b", "abx", "xab"]),
+        ("a*a", ["aa", "aba"], ["a", ""]),
+        ("ab*ba", ["abba", "abxba"], ["aba"]),
+        ("**", ["", "x"], []),
+        ("a**b", ["ab", "axb"], ["a"]),
+        ("?", ["a", "*", "é"], ["", "ab"]),
+        ("a?c", ["abc", "a?c"], ["ac", "abbc"]),
+        ("*?", ["a", "ab"], [""]),
+        ("?*?", ["ab", "abc"], ["a", ""]),
+        ("*a?c*", ["abc", "xxaacc", "aaac"], ["ac", "acb", "aab"]),
+        ("*ab*ab*", ["abab", "xabxabx"], ["ab", "aab", "abb"]),
+        ("*a?b*b?a*", ["axbbxa", "aabbbba"], ["axbxa"]),
+        ("a${*}b", ["a*b"], ["axb", "ab"]),
+        ("a${?}", ["a?"], ["ab"]),
+        ("${$}{x}", ["${x}"], ["x"]),
+        ("$", ["$"], [""]),
+        ("[ab].+(c)", ["[ab].+(c)"], ["a.c"]),
+    ],
+)
+def test_patterns_mean(written: str, matching: list[str], others: list[str]) -> None:
+    made = pattern(written)
+    assert [text for text in matching if not made.matches(text)] == []
+    assert [text for text in others if made.matches(text)] == []
+
+
+def test_text_in_tokens_is_literal_whatever_it_holds() -> None:
+    made = glob(("user/", "*?${x}", Wild.ANY))
+    assert made.matches("user/*?${x}!")
+    assert not made.matches("user/abcde")
+
+
+@pytest.mark.parametrize(
+    "written", ["${", "a${b", "${store:user_email", "${}", "${other}", "${*x}"]
+)
+def test_an_unknown_or_open_variable_is_a_fault(written: str) -> None:
+    with pytest.raises(Fault):
+        read(written, wild=True, variables=True)
+
+
+def test_stars_are_counted() -> None:
+    assert read("*" * 20, wild=True, variables=True)
+    with pytest.raises(Fault, match="more than 20"):
+        read("*" * 21, wild=True, variables=True)
+
+
+@pytest.mark.parametrize("run", ["a" * 15 + "b", "a" * 300 + "b", "a?" * 7 + "b", "?a" * 7 + "b"])
+@pytest.mark.parametrize("text", ["a" * 4_000, ("a" * 332 + "b") * 12, "ab" * 2_000])
+def test_twelve_stars_on_four_thousand_characters_take_less_than_a_millisecond(
+    run: str, text: str
+) -> None:
+    made = pattern("*".join(["", *[run] * 11, ""]))
+    assert best_of(lambda: made.matches(text)) < 0.001
+
+
+def test_time_grows_with_the_text_and_not_faster() -> None:
+    made = pattern("*".join(["", *["a?a?ab"] * 11, ""]))
+    short, long = ("a" * size for size in (20_000, 200_000))
+    assert best_of(lambda: made.matches(long)) < 30 * best_of(lambda: made.matches(short))
+
+
+def best_of(act: object, rounds: int = 15) -> float:
+    """Processor time of the fastest round: others may be busy on this machine."""
+    assert callable(act)
+    times = []
+    for _ in range(rounds):
+        began = time.thread_time()
+        act()
+        times.append(time.thread_time() - began)
+    return min(times)

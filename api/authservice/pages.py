@@ -43,7 +43,7 @@ def policy(form_action: str = "'self'") -> str:
 
 
 def guarded(response: Response) -> Response:
-    """What is about one person is kept by nobody, framed by nobody and tells nobody where it was."""
+    """What is about one person: kept by nobody, framed by nobody, telling nobody where it was."""
     response.headers["Cache-Control"] = "no-store"
     response.headers["Referrer-Policy"] = "no-referrer"
     response.headers["X-Frame-Options"] = "DENY"

@@ -7,6 +7,7 @@ from typing import Any
 from flask import Request
 
 from api.asking import Asked, B, Guard, Q, Verify
+from api.authservice.logins import Logins
 from api.paging import Cursors
 from api.readonly import ReadOnly
 from auth.accounts.decisions import Decisions
@@ -30,6 +31,7 @@ class AuthServices:
     read_only: ReadOnly
     guard: Guard
     clock: Callable[[], float]
+    logins: Logins
     definition: Mapping[str, Any]
 
     def base(self, _request: Request) -> str:

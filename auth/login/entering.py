@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from auth.login import sessions
-from auth.login.recording import admit, note
+from auth.login.admitting import admit
+from auth.login.recording import note
 from auth.login.sessions import Lifetimes, Session
 from storage.catalog import Catalog
 

@@ -50,6 +50,16 @@ def check(local: Local, tried: Try, password: str) -> str:
     return email
 
 
+def change(local: Local, tried: Try, password: str, new: str) -> None:
+    """Another password for who knows the one so far; every session of theirs ends. Unauthorized,
+    TooMany, or Invalid when the new one may not be one."""
+    email = check(local, tried, password)
+    hashed = local.passwords.hash(new)
+    with local.catalog.write() as tx:
+        logins.change_password(tx, email, hashed, int(tried.at * 1e6))
+        note(tx, email, "password_changed", tried.address, tried.request_id)
+
+
 def _entered(local: Local, tried: Try, email: str) -> lockout.Counted:
     # A browser that this user logged in with is not shut out by what strangers try.
     mine = lockout.browser(tried.browser) if tried.browser else lockout.account(email)

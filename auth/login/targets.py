@@ -4,6 +4,7 @@ A target travels through the login's pages as a text that was sealed: by us, or 
 that sent the browser here and takes it back.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import urlencode, urlsplit
@@ -20,6 +21,7 @@ CONTINUE = "continue"
 AUTHORIZE = "/oauth/authorize"
 
 _SEALED, _CONTINUED = "t.", "c."
+_CARRIED = re.compile(rf"{AUTHORIZE}\?{CONTINUE}=([A-Za-z0-9_.=~-]+)")
 
 
 @dataclass(frozen=True)
@@ -40,12 +42,12 @@ class Targets:
         if state is not None and len(state) > MAX_STATE:
             told = f"It has more than {MAX_STATE} characters."
             raise Invalid(f"state: {told}", errors={"state": [told]})
+        carried = _CARRIED.fullmatch((own or "").removeprefix(self.base_url))
+        if carried and state is None:
+            # Sealed already: it travels as it is, which keeps addresses short.
+            return _CONTINUED + carried[1]
         url = with_state(own or redirect_uri, state)
         return _SEALED + self.seals.seal("target", [url], ends=now + LIFE_S)
-
-    def continued(self, sealed: str) -> str:
-        """The target that the authorization request is, which vouches for it itself."""
-        return _CONTINUED + sealed
 
     def home(self, *, now: float) -> str:
         """Our own page, for who came from nowhere."""

@@ -66,13 +66,15 @@ class Provider:
         self._held: tuple[float, Mapping[str, Any]] | None = None
         self._ring = KeyRing(self._keys, clock, ages)
 
-    def url(self, login: Login) -> str:
-        """Where the browser goes to log in: code flow, PKCE S256, state and nonce."""
+    def url(self, login: Login, *, again: bool = False) -> str:
+        """Where the browser goes to log in: code flow, PKCE S256, state and nonce; `again`: though
+        the provider knows already who is there."""
         url, _ = self._client(login).create_authorization_url(
             self._metadata()["authorization_endpoint"],
             state=login.state,
             code_verifier=login.verifier,
             nonce=login.nonce,
+            **({"prompt": "login"} if again else {}),
         )
         return str(url)
 

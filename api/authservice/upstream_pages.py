@@ -1,0 +1,120 @@
+"""To a provider and back: what a browser brings is believed once, and only of the browser that was
+sent.
+"""
+
+import logging
+import secrets
+
+from flask import Flask, Response, g, request
+
+from api.authservice.login_pages import OVER, UPSTREAM, add_page, failed, is_again, message
+from api.authservice.logins import Logins, digest
+from api.authservice.pages import go
+from api.throttle import address
+from auth.login.entering import Known, enter
+from auth.login.recording import note
+from auth.login.upstream import Login, Provider
+from storage.catalog import logins as rows
+from storage.errors import Forbidden, Invalid, NotFound, StoreError, Unavailable
+
+log = logging.getLogger(__name__)
+
+CALLBACK = "/login/callback"
+REFUSED = "{title} did not log you in. You can try again, or log in another way."
+UNUSABLE = "What {title} answered cannot be used here. You can try again."
+AWAY = "{title} cannot be reached. You can try again, or log in another way."
+
+
+def register_upstream_pages(app: Flask, logins: Logins) -> None:
+    """The pages of logging in elsewhere."""
+    add_page(app, logins, f"{UPSTREAM}/<name>", send_away, "GET")
+    add_page(app, logins, f"{CALLBACK}/<name>", come_back, "GET")
+
+
+def send_away(logins: Logins, name: str) -> Response:
+    """To the provider, with a state that only this browser may bring back, once."""
+    provider, now = _provider(logins, name), logins.clock()
+    target = request.args.get("next", "")
+    if logins.targets.url(target, now=now) is None:
+        raise Invalid(OVER)
+    one, browser = secrets.token_urlsafe(24), logins.browser(request)
+    ends = now + logins.settings.login_s
+    away = rows.Away(digest(one), name, digest(browser), target)
+    state = logins.seals.seal("state", [one], ends=ends)
+    try:
+        url = provider.url(_login(logins, name, one, state), again=is_again(request))
+    except StoreError as error:
+        return _told(error, provider)
+    with logins.catalog.write(durable=False) as tx:
+        rows.send_away(tx, away, now_us=int(now * 1e6), ends_us=int(ends * 1e6))
+    return logins.bind(go(url), browser)
+
+
+def come_back(logins: Logins, name: str) -> Response:
+    """From the provider: the state is taken, the code exchanged, and somebody is known."""
+    provider = _provider(logins, name)
+    one, target = _taken(logins, name)
+    url = logins.targets.url(target, now=logins.clock())
+    if url is None:
+        raise Invalid(OVER)
+    code = request.args.get("code")
+    try:
+        provider.check_issuer(request.args.get("iss"))
+        if code is None or "error" in request.args:
+            return message(REFUSED.format(title=provider.upstream.title), status=403)
+        email = provider.email(_login(logins, name, one, ""), code)
+        cookie = _entered(logins, email, name)
+    except StoreError as error:
+        _record(logins, name)
+        return _told(error, provider)
+    return logins.logged_in(go(url, 303), cookie)
+
+
+def _taken(logins: Logins, name: str) -> tuple[str, str]:
+    now = logins.clock()
+    opened = logins.seals.open("state", request.args.get("state"), now=now)
+    if opened is None:
+        raise Invalid(OVER)
+    browser = digest(logins.browser(request))
+    with logins.catalog.write(durable=False) as tx:
+        target = rows.take_back(tx, digest(opened[0]), name, browser, now_us=int(now * 1e6))
+    if target is None:
+        raise Invalid(OVER)
+    return opened[0], target
+
+
+def _entered(logins: Logins, email: str, name: str) -> str:
+    known = Known(email, name, logins.clock(), g.request_id, logins.cookie(request))
+    cookie, _ = enter(logins.catalog, known, logins.lifetimes)
+    return cookie
+
+
+def _record(logins: Logins, name: str) -> None:
+    seen = address(request, logins.settings.proxies)
+    with logins.catalog.write(durable=False) as tx:
+        note(tx, "", "login_failed", f"{name} {seen}", g.request_id)
+
+
+def _told(error: StoreError, provider: Provider) -> Response:
+    """What the person can do something about; the rest is for the log."""
+    log.warning("login by %s: %s", provider.upstream.name, error.detail)
+    if isinstance(error, Forbidden):
+        return failed(error)
+    text = AWAY if isinstance(error, Unavailable) else UNUSABLE
+    return failed(error, text.format(title=provider.upstream.title))
+
+
+def _login(logins: Logins, name: str, one: str, state: str) -> Login:
+    """Nonce and verifier are made of the state's own secret, and are kept nowhere."""
+    return Login(
+        callback=f"{logins.settings.auth_url}{CALLBACK}/{name}",
+        state=state,
+        nonce=logins.seals.derived("nonce", one),
+        verifier=logins.seals.derived("verifier", one),
+    )
+
+
+def _provider(logins: Logins, name: str) -> Provider:
+    if name not in logins.providers:
+        raise NotFound("There is no such provider here.")
+    return logins.providers[name]

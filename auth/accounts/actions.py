@@ -23,6 +23,7 @@ OPEN: frozenset[str] = frozenset(
         "get_oauth_authorize",
         "post_oauth_revoke",
         "post_oauth_token",
+        "post_oauth_authorize",
         "post_oauth_device",
     }
 )

@@ -1,13 +1,19 @@
 """Deciding what a principal may do, remembered for as long as no record changes."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
+from auth.accounts.effective import Effective, effective, policy_version
 from auth.accounts.rights import Rights
 from auth.policies.evaluator import NOTHING
-from auth.policies.model import Decision, Value
+from auth.policies.model import Decision, Reason, Value
 from storage.catalog import Catalog
 from storage.model import Principal
+
+DISABLED = Decision(allowed=False, reason="disabled")
+WORST: tuple[Reason, ...] = ("disabled", "explicit_deny", "implicit_deny", "allow")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,16 +30,23 @@ class Verdict:
     """Whether all of it is allowed; `reason` is the worst of all."""
 
     allowed: bool
-    reason: str
+    reason: Reason
     results: tuple[Judged, ...]
 
 
+Key = tuple[str, frozenset[str]]
+"""Somebody and the groups that their token claims."""
+
+
+@dataclass
 class Decisions:
     """Decides for many threads; what was compiled is kept for one version of the records."""
 
-    def __init__(self, catalog: Catalog, rights: Rights) -> None:
-        self._catalog = catalog
-        self._rights = rights
+    catalog: Catalog
+    rights: Rights
+    _kept: OrderedDict[Key, Effective] = field(default_factory=OrderedDict, init=False)
+    _version: int = field(default=-1, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def decide(
         self,
@@ -42,5 +55,64 @@ class Decisions:
         resources: Sequence[str],
         context: Mapping[str, Value] = NOTHING,
     ) -> Verdict:
-        """Every action on every resource, all of which must be allowed."""
-        raise NotImplementedError
+        """Every action on every resource, all of which must be allowed; Forbidden for somebody of
+        more groups than can be judged."""
+        return judged(self.of(principal), actions, resources, context)
+
+    def of(self, principal: Principal) -> Effective:
+        """What holds for somebody now: one probe, and one query more after each change."""
+        key = (principal.email, principal.groups)
+        with self.catalog.read() as tx:
+            version = policy_version(tx)
+            found = self._remembered(key, version)
+            if found is None:
+                found = effective(tx, principal.email, principal.groups, self.rights)
+                self._remember(key, version, found)
+        return found
+
+    def _remembered(self, key: Key, version: int) -> Effective | None:
+        with self._lock:
+            if version != self._version or key not in self._kept:
+                return None
+            self._kept.move_to_end(key)
+            return self._kept[key]
+
+    def _remember(self, key: Key, version: int, found: Effective) -> None:
+        with self._lock:
+            # A slow reader of a former state throws nothing away that is newer. A restored catalog
+            # may have counted less far; its processes are started afresh.
+            if version < self._version:
+                return
+            if version > self._version:
+                self._kept.clear()
+                self._version = version
+            self._kept[key] = found
+            while len(self._kept) > self.rights.decisions_kept:
+                self._kept.popitem(last=False)
+
+
+def judged(
+    found: Effective,
+    actions: Sequence[str],
+    resources: Sequence[str],
+    context: Mapping[str, Value] = NOTHING,
+) -> Verdict:
+    """What a principal's policies say of every action on every resource."""
+    decide = found.compiled.decide if found.enabled else _disabled
+    results = tuple(
+        Judged(action, resource, decide(action, resource, context))
+        for action in actions
+        for resource in resources
+    )
+    reason = _worst(one.decision.reason for one in results)
+    return Verdict(bool(results) and reason == "allow", reason, results)
+
+
+def _disabled(_action: str, _resource: str, _context: Mapping[str, Value]) -> Decision:
+    return DISABLED
+
+
+def _worst(reasons: Iterable[Reason]) -> Reason:
+    """Of nothing that was asked nothing is allowed."""
+    found = set(reasons)
+    return next((reason for reason in WORST if reason in found), "implicit_deny")

@@ -111,6 +111,9 @@ class Settings:
     token_algorithms: tuple[str, ...] = _setting(
         ("RS256", "ES256"), "accepted signature algorithms"
     )
+    service_token_s: int = _setting(
+        3600, "longest life of a token that a service account signs, seconds"
+    )
     keys_refresh_s: int = _setting(3600, "age at which cached keys are fetched again, seconds")
     keys_cooldown_s: int = _setting(30, "least time between two fetches of keys, seconds")
     ingest_groups: tuple[str, ...] = _setting(

@@ -36,6 +36,7 @@ from storage.catalog.schema.openid import (
 )
 from storage.catalog.schema.purging import condemned, purge_replicas, purges
 from storage.catalog.schema.searching import documents, shapes
+from storage.catalog.schema.service_accounts import service_keys
 from storage.catalog.schema.telling import attempts, deliveries, endpoints, events, subscriptions
 from storage.catalog.schema.working import answers, areas, checkouts, leases, meta, tasks, todo
 
@@ -79,6 +80,7 @@ __all__ = [
     "refresh_tokens",
     "replays",
     "segments",
+    "service_keys",
     "sessions",
     "shapes",
     "subscriptions",

@@ -5,6 +5,7 @@ import os
 import time
 
 from api.app import create_app
+from auth.service_accounts import ServiceAccounts
 from auth.tokens import verifier
 from config import logs
 from config.settings import load
@@ -24,9 +25,10 @@ try:
 except StoreError as error:
     logging.getLogger(__name__).warning("the epoch is not known: %s", error.detail)
 
+_accounts = ServiceAccounts(_stores.catalog, lifetime_s=_settings.service_token_s)
 application = create_app(
     _settings,
     _stores,
     chains=chains.connect(_settings.redis_url, _stores.notices),
-    verify=verifier(_settings, time.time).verify,
+    verify=verifier(_settings, time.time, accounts=_accounts).verify,
 )

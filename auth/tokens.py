@@ -1,6 +1,7 @@
 """Bearer tokens: from an Authorization header to a principal."""
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -43,6 +44,16 @@ class TokenSettings(Protocol):
     def keys_cooldown_s(self) -> int: ...
 
 
+class SelfSigned(Protocol):
+    """Accounts that sign their own tokens: each is an issuer of its own."""
+
+    def find(self, email: str, kid: str) -> PublicKey | None:
+        """The account's key; None when there is no such account, or key, now."""
+
+    def check(self, algorithm: str, claims: Mapping[str, Any]) -> None:
+        """Unauthorized unless verified claims are as such accounts must make them."""
+
+
 class _Registry(JWSRegistry):
     # Issuers may put a certificate chain into the header; the token as a whole is bounded.
     max_header_length = 16 * 1024
@@ -60,12 +71,14 @@ class Verifier:
         algorithms: Collection[str],
         clock: Callable[[], float],
         leeway_s: float = LEEWAY_S,
+        accounts: SelfSigned | None = None,
     ) -> None:
         if not algorithms or not ALGORITHMS.issuperset(algorithms):
             raise Invalid(
                 "STORE_TOKEN_ALGORITHMS names an algorithm that tokens cannot be signed with"
             )
         self._rings = dict(rings)
+        self._accounts = accounts
         self._audiences = frozenset(audiences)
         self._algorithms = frozenset(algorithms)
         self._clock = clock
@@ -77,14 +90,26 @@ class Verifier:
         unverified = read(token)
         if unverified.algorithm not in self._algorithms:
             raise Unauthorized("The token's algorithm is not accepted")
-        self._check_signature(token, self._key(unverified))
-        return judge(unverified.claims, self._audiences, self._clock(), self._leeway_s)
-
-    def _key(self, unverified: Unverified) -> PublicKey:
         ring = self._rings.get(unverified.issuer)
         if ring is None:
-            raise Unauthorized("The token's issuer is not accepted")
-        return ring.find(unverified.key_id)
+            return self._self_signed(token, unverified)
+        self._check_signature(token, ring.find(unverified.key_id))
+        return self._judged(unverified)
+
+    def _judged(self, unverified: Unverified) -> Principal:
+        return judge(unverified.claims, self._audiences, self._clock(), self._leeway_s)
+
+    def _self_signed(self, token: str, unverified: Unverified) -> Principal:
+        """Whom a service account's token names: itself, and no group that it claims."""
+        if self._accounts is None:
+            raise _foreign()
+        key = self._accounts.find(unverified.issuer, unverified.key_id)
+        if key is None:
+            raise _foreign()
+        self._check_signature(token, key)
+        principal = self._judged(unverified)
+        self._accounts.check(unverified.algorithm, unverified.claims)
+        return replace(principal, email=unverified.issuer, groups=frozenset())
 
     def _check_signature(self, token: str, key: PublicKey) -> None:
         # The one key is passed, never a set: members of the header cannot choose another.
@@ -92,6 +117,10 @@ class Verifier:
             deserialize_compact(token, key, registry=self._registry)
         except (JoseError, ValueError, TypeError, RecursionError) as error:
             raise Unauthorized("The token's signature does not verify") from error
+
+
+def _foreign() -> Unauthorized:
+    return Unauthorized("The token's issuer is not accepted")
 
 
 def bearer(authorization: str | None) -> str | None:
@@ -108,6 +137,8 @@ def verifier(
     settings: TokenSettings,
     clock: Callable[[], float],
     fetch: Callable[[str], Mapping[str, Any]] = fetch_json,
+    *,
+    accounts: SelfSigned | None = None,
 ) -> Verifier:
     """The verifier that the settings describe; our own keys are read from their file."""
     accepted = settings.issuers or {settings.auth_url: ""}
@@ -116,6 +147,7 @@ def verifier(
         audiences=settings.audiences,
         algorithms=settings.token_algorithms,
         clock=clock,
+        accounts=accounts,
     )
 
 

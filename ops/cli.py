@@ -20,8 +20,10 @@ from ops.inspect import parked, status, sweep
 from ops.integrity import begin_epoch, reconcile, verify
 from ops.purging import purge
 from ops.rebuilding import print_fingerprint, rebuild
+from ops.service_accounts import service_accounts
 from ops.switches import read_only
 from ops.tables import show
+from ops.users import users
 from storage.catalog import Catalog
 from storage.catalog.migrate import upgrade
 from storage.errors import Unavailable
@@ -133,6 +135,7 @@ for command in (
     sweep,
     parked,
     read_only,
+    service_accounts,
     purge,
     reconcile,
     verify,
@@ -140,5 +143,6 @@ for command in (
     print_fingerprint,
     backup,
     restore,
+    users,
 ):
     cli.add_command(command)

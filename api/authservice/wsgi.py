@@ -4,6 +4,7 @@ import os
 import time
 
 from api.authservice.app import create_auth_app
+from auth.service_accounts import ServiceAccounts
 from auth.tokens import verifier
 from config import logs
 from config.settings import load
@@ -12,9 +13,12 @@ from storage.connecting import open_catalog, open_rates
 _settings = load(os.environ)
 logs.configure(_settings.log_level, "auth")
 
+_catalog = open_catalog(_settings)
+_accounts = ServiceAccounts(_catalog, lifetime_s=_settings.service_token_s)
+
 application = create_auth_app(
     _settings,
-    open_catalog(_settings),
-    verify=verifier(_settings, time.time).verify,
+    _catalog,
+    verify=verifier(_settings, time.time, accounts=_accounts).verify,
     rates=open_rates(_settings),
 )

@@ -1,0 +1,135 @@
+"""Accounts of programs, which sign their own tokens with a key that is registered here."""
+
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from auth import service_accounts as accounts
+from auth.accounts.changing import By
+from auth.accounts.names import MAILED, is_user_id
+from auth.service_keys import Registered, credentials, key_of, public_key
+from config import Settings
+from ops.tables import show
+from storage.catalog import Catalog
+from storage.catalog import service_accounts as listed
+from storage.errors import StoreError
+
+OPERATOR = "operator"
+"""Whose changes these are in the audit log: whoever may run commands here."""
+
+_readable = click.Path(exists=True, dir_okay=False, path_type=Path)
+_new = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.group(name="service-accounts")
+def service_accounts() -> None:
+    """Let programs sign their own tokens, or no longer.
+
+    Such a token is good only as long as its key is on this list. What an account may do is in the
+    records of users, as for everybody: give it groups and roles there.
+    """
+
+
+@service_accounts.command()
+@click.argument("email")
+@click.option("--key", type=_readable, help="A public key: PEM, or JWK.")
+@click.option("--credentials", "held", type=_readable, help="A credentials file that exists.")
+@click.option("--make", type=_new, help="Make a key, and a credentials file here, mode 0600.")
+@click.option("--kid", default="", help="Name of a key of --key, if its file has none.")
+@click.pass_obj
+def add(
+    settings: Settings, email: str, key: Path | None, held: Path | None, make: Path | None, kid: str
+) -> None:
+    """Allow an account, or another of its keys; RSA, 2,048 bits at least.
+
+    With --make, CLOUD_APPLICATION_CREDENTIALS of the program names the new file. Only the public
+    half is kept here.
+    """
+    if [key, held, make].count(None) != 2:
+        raise click.UsageError("Give one of --key, --credentials, --make.")
+    if not is_user_id(email):
+        raise click.BadParameter(MAILED, param_hint="EMAIL")
+    with _told():
+        if make is not None:
+            registered = _made(settings, email, make)
+        elif held is not None:
+            registered = _add(settings, email, key_of(_text(held), email=email))
+        else:
+            registered = _add(settings, email, public_key(_text(key or Path()), kid=kid))
+    click.echo(f"{email} may sign with key {registered.kid}.")
+
+
+@service_accounts.command()
+@click.argument("email")
+@click.option("--kid", default=None, help="Only this key; else the account with all of its keys.")
+@click.pass_obj
+def remove(settings: Settings, email: str, kid: str | None) -> None:
+    """Take an account, or one of its keys, from the list: its next request fails."""
+    with _told(), Catalog(settings.catalog).write() as tx:
+        gone = accounts.remove(tx, email, kid, by=_by("remove_service_key"))
+        left = len(listed.keys(tx, email))
+    click.echo(f"{email}: {len(gone)} removed, {left} left.")
+
+
+@service_accounts.command(name="list")
+@click.pass_obj
+def list_service_accounts(settings: Settings) -> None:
+    """Show every account with its keys."""
+    with _told(), Catalog(settings.catalog).read() as tx:
+        keys = listed.keys(tx)
+    rows = [(key.email, key.kid, _time(key.created_us)) for key in keys]
+    show(Console(), "Service accounts", ("account", "key", "since"), rows)
+
+
+def _made(settings: Settings, email: str, path: Path) -> Registered:
+    """The file is there, whole, before its key is any good."""
+    text, registered = credentials(
+        email, audience=settings.audiences[0], token_uri=f"{settings.auth_url}/oauth/token"
+    )
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        with open(os.open(path, flags, 0o600), "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise click.ClickException(f"{path} cannot be made: {error.strerror}") from error
+    try:
+        return _add(settings, email, registered)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def _add(settings: Settings, email: str, registered: Registered) -> Registered:
+    with Catalog(settings.catalog).write() as tx:
+        accounts.add(tx, email, registered, by=_by("add_service_key"))
+    return registered
+
+
+def _by(what: str) -> By:
+    return By(OPERATOR, what, str(uuid.uuid4()))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.ClickException(f"{path} cannot be read") from error
+
+
+def _time(us: int) -> str:
+    return datetime.fromtimestamp(us / 1e6, UTC).isoformat(timespec="seconds")
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """What the store refuses is said in its own words."""
+    try:
+        yield
+    except StoreError as error:
+        raise click.ClickException(error.detail) from error

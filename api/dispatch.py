@@ -90,7 +90,7 @@ def _check_beforehand(
 ) -> None:
     """What is refused whatever the request says, before a byte of its body is read."""
     wanted = services.guard.wants(operation.name)
-    if principal is None and wanted is not None:
+    if operation.identified and principal is None and wanted is not None:
         raise Unauthorized(f"{operation.name} needs {wanted}")
     if operation.writes and (reason := services.read_only.reason()):
         raise Unavailable(reason, code="read_only", retry_after_s=READ_ONLY_RETRY_S)

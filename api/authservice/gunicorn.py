@@ -16,3 +16,5 @@ keepalive = 5
 accesslog = None
 # By default it would lie in the operator's home folder and be shared with the API's server.
 control_socket_disable = True
+# An authorization request goes through a login as one parameter of it.
+limit_request_line = 8190

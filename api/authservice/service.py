@@ -4,7 +4,8 @@ import html
 
 from flask import Flask, Response, g
 
-from api.authservice.schemas.service import Definition, Discovery, Echo, Health, KeySet
+from api.authservice.openid import get_keys, get_openid_configuration
+from api.authservice.schemas.service import Definition, Echo, Health
 from api.authservice.services import AuthServices, Call
 from api.errors import RETRY_AFTER_S
 from api.operation import Answer, operation, reply
@@ -12,10 +13,6 @@ from auth.keys import KeyFile
 from storage.errors import StoreError
 
 TAG = "service"
-DISCOVERY = "/.well-known/openid-configuration"
-KEYS = "/.well-known/jwks.json"
-KEYS_AGE_S = 300
-"""How long others may keep our keys; a key they do not know makes them ask again anyway."""
 MASKED = frozenset({"authorization", "cookie", "proxy-authorization"})
 MASK = "***"
 
@@ -31,43 +28,6 @@ PAGE = """<!doctype html>
 </ul>
 </html>
 """
-
-
-@operation(
-    "GET",
-    DISCOVERY,
-    tag=TAG,
-    answers={200: Answer("OK", Discovery)},
-    errors=(503,),
-    identified=False,
-    counted=False,
-)
-def get_openid_configuration(call: Call[None, None]) -> Response:
-    """What this service is and does."""
-    base = call.base
-    document = {
-        "issuer": base,
-        "jwks_uri": base + KEYS,
-        "subject_types_supported": ["public"],
-        "id_token_signing_alg_values_supported": list(call.services.keys.read().algorithms),
-        "claims_supported": ["iss", "sub", "aud", "exp", "iat", "email", "groups", "scope"],
-    }
-    return _cached(Discovery().dump(document))
-
-
-@operation(
-    "GET",
-    KEYS,
-    name="get_jwks.json",
-    tag=TAG,
-    answers={200: Answer("OK", KeySet)},
-    errors=(503,),
-    identified=False,
-    counted=False,
-)
-def get_keys(call: Call[None, None]) -> Response:
-    """The public keys that verify its tokens."""
-    return _cached(KeySet().dump(call.services.keys.read().jwks()))
 
 
 @operation(
@@ -127,12 +87,12 @@ def get_echo(call: Call[None, None]) -> Response:
     return reply(shown, headers={"Cache-Control": "no-store"})
 
 
-OPERATIONS = (get_openid_configuration, get_keys, get_health, get_definition, get_echo)
+OPERATIONS = (get_health, get_definition, get_echo)
 
 
 def register_page(app: Flask, services: AuthServices) -> None:
     """A page for the person who opens the service's address."""
-    shown = [one for one in OPERATIONS if one.name != "get_echo"]
+    shown = (get_openid_configuration, get_keys, get_health, get_definition)
     items = "\n".join(
         f'<li><a href="{one.path}">{one.path}</a>: {html.escape(one.summary)}</li>' for one in shown
     )
@@ -144,7 +104,3 @@ def register_page(app: Flask, services: AuthServices) -> None:
         response = Response(text, content_type="text/html; charset=utf-8")
         response.headers["Content-Security-Policy"] = "default-src 'none'; frame-ancestors 'none'"
         return response
-
-
-def _cached(value: object) -> Response:
-    return reply(value, headers={"Cache-Control": f"public, max-age={KEYS_AGE_S}"})

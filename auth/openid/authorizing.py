@@ -27,6 +27,13 @@ _CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+( [\x21\x23-\x5b\x5d-\x7e]+)*")
 _PROMPTS = frozenset({"none", "login", "consent", "select_account"})
 _UNSUPPORTED = ("request", "request_uri", "registration")
+PARAMETERS = frozenset(
+    {
+        *("response_type", "response_mode", "client_id", "redirect_uri", "scope", "state", "nonce"),
+        *("code_challenge", "code_challenge_method", "prompt", "max_age", *_UNSUPPORTED),
+    }
+)
+"""Those that mean something here."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,116 @@
+"""What the OpenID provider answers, as schemas; and what it is asked, as the definition shows it.
+
+Requests are judged by `auth.openid`, whose refusals are OAuth's: these schemas refuse nothing.
+"""
+
+from marshmallow import EXCLUDE, Schema, fields
+
+from api.schemas.common import Shown
+
+
+class Discovery(Shown):
+    """OpenID Connect Discovery 1.0, section 3: only what this service does."""
+
+    issuer = fields.Url(required=True, require_tld=False)
+    authorization_endpoint = fields.Url(required=True, require_tld=False)
+    token_endpoint = fields.Url(required=True, require_tld=False)
+    userinfo_endpoint = fields.Url(required=True, require_tld=False)
+    jwks_uri = fields.Url(required=True, require_tld=False)
+    revocation_endpoint = fields.Url(required=True, require_tld=False)
+    device_authorization_endpoint = fields.Url(required=True, require_tld=False)
+    scopes_supported = fields.List(fields.String(), required=True)
+    response_types_supported = fields.List(fields.String(), required=True)
+    response_modes_supported = fields.List(fields.String(), required=True)
+    grant_types_supported = fields.List(fields.String(), required=True)
+    subject_types_supported = fields.List(fields.String(), required=True)
+    id_token_signing_alg_values_supported = fields.List(fields.String(), required=True)
+    token_endpoint_auth_methods_supported = fields.List(fields.String(), required=True)
+    revocation_endpoint_auth_methods_supported = fields.List(fields.String(), required=True)
+    code_challenge_methods_supported = fields.List(fields.String(), required=True)
+    prompt_values_supported = fields.List(fields.String(), required=True)
+    claim_types_supported = fields.List(fields.String(), required=True)
+    claims_supported = fields.List(fields.String(), required=True)
+    authorization_response_iss_parameter_supported = fields.Boolean(required=True)
+    claims_parameter_supported = fields.Boolean(required=True)
+    request_parameter_supported = fields.Boolean(required=True)
+    request_uri_parameter_supported = fields.Boolean(required=True)
+
+
+class PublicKey(Shown):
+    """RFC 7517: one public key; `n` and `e` of an RSA key, `crv`, `x` and `y` of a curve's."""
+
+    kty = fields.String(required=True)
+    kid = fields.String(required=True)
+    use = fields.String(required=True)
+    alg = fields.String(required=True)
+    n = fields.String()
+    e = fields.String()
+    crv = fields.String()
+    x = fields.String()
+    y = fields.String()
+
+
+class KeySet(Shown):
+    """RFC 7517, section 5."""
+
+    keys = fields.List(fields.Nested(PublicKey), required=True)
+
+
+class AuthorizeQuery(Schema):
+    """RFC 6749, 4.1.1; OpenID Connect Core, 3.1.2.1; RFC 7636, 4.3."""
+
+    class Meta:
+        unknown = EXCLUDE
+
+    response_type = fields.String(metadata={"description": "`code`"})
+    client_id = fields.String(metadata={"description": "Empty: the store's web pages."})
+    redirect_uri = fields.String(
+        metadata={"description": "One that the client registered; empty: its only one."}
+    )
+    scope = fields.String(metadata={"description": "Words with a space between them."})
+    state = fields.String(metadata={"description": "Is given back with the answer."})
+    nonce = fields.String(metadata={"description": "Is given back in the id token."})
+    code_challenge = fields.String(metadata={"description": "Of a client without a secret."})
+    code_challenge_method = fields.String(metadata={"description": "`S256`"})
+    prompt = fields.String(metadata={"description": "`none`, `login`, `consent`"})
+    max_age = fields.String(metadata={"description": "Seconds since the person logged in."})
+
+
+class Tokens(Shown):
+    """RFC 6749, 5.1."""
+
+    access_token = fields.String(required=True)
+    token_type = fields.String(required=True)
+    expires_in = fields.Integer(required=True)
+    refresh_token = fields.String(required=True)
+    scope = fields.String(required=True)
+    id_token = fields.String()
+
+
+class Device(Shown):
+    """RFC 8628, 3.2."""
+
+    device_code = fields.String(required=True)
+    user_code = fields.String(required=True)
+    verification_uri = fields.String(required=True)
+    verification_uri_complete = fields.String(required=True)
+    expires_in = fields.Integer(required=True)
+    interval = fields.Integer(required=True)
+
+
+class UserInfo(Shown):
+    """OpenID Connect Core, 5.3.2."""
+
+    sub = fields.String(required=True)
+    email = fields.String()
+    email_verified = fields.Boolean()
+    name = fields.String()
+    preferred_username = fields.String()
+    groups = fields.List(fields.String())
+
+
+class Refusal(Shown):
+    """RFC 6749, 5.2."""
+
+    error = fields.String(required=True)
+    error_description = fields.String(required=True)

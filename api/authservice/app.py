@@ -7,10 +7,14 @@ from functools import partial
 from flask import Flask
 
 from api.asking import Verify
+from api.authservice.authorize import register_consent
 from api.authservice.definition import SERVICE
+from api.authservice.device import register_device
 from api.authservice.guard import AuthGuard
+from api.authservice.login import register_logins
+from api.authservice.logins import open_logins
 from api.authservice.operations import OPERATIONS
-from api.authservice.service import DISCOVERY, register_page
+from api.authservice.service import register_page
 from api.authservice.services import AuthServices, Call
 from api.conventions import register_conventions, uncounted
 from api.definition import definition
@@ -22,6 +26,7 @@ from api.routing import register_operations
 from api.throttle import register_limits
 from auth.accounts.decisions import Decisions
 from auth.keys import KeyFile
+from auth.openid.discovery import CONFIGURATION
 from config.settings import Settings
 from storage.catalog import Catalog
 from storage.rates import Rates
@@ -52,10 +57,11 @@ def create_auth_app(
         read_only=ReadOnly(catalog, always=settings.read_only),
         guard=AuthGuard(decisions, settings.deployment),
         clock=clock,
+        logins=open_logins(settings, catalog, clock),
         definition=definition(
             OPERATIONS,
             server=settings.auth_url,
-            openid_url=settings.auth_url + DISCOVERY,
+            openid_url=settings.auth_url + CONFIGURATION,
             about=SERVICE,
         ),
     )
@@ -67,4 +73,7 @@ def create_auth_app(
     register_limits(app)
     register_operations(app, OPERATIONS, partial(endpoint, services=services, calls=Call))
     register_page(app, services)
+    register_consent(app, services)
+    register_device(app, services)
+    register_logins(app, services.logins)
     return app

@@ -91,7 +91,7 @@ def _end(logins: Logins) -> Session | None:
     if found is not None:
         with logins.catalog.write() as tx:
             sessions.end(tx, logins.cookie(request))
-            note(tx, found.email, "logout", found.provider, g.request_id)
+            note(tx, found.email, "logout", found.email, g.request_id, provider=found.provider)
     return found
 
 

@@ -15,9 +15,9 @@ from api.authservice.pages import Cookies
 from auth.keyring import Ages
 from auth.login import sessions
 from auth.login.local import Local
-from auth.login.lockout import Patience
+from auth.login.lockout import patience
 from auth.login.outgoing import Outgoing
-from auth.login.passwords import Costs, Passwords
+from auth.login.passwords import Passwords, costs
 from auth.login.seals import Seals
 from auth.login.sessions import COOKIE, Lifetimes, Session
 from auth.login.targets import Targets
@@ -131,26 +131,11 @@ def open_logins(settings: Settings, catalog: Catalog, clock: Callable[[], float]
         clock=clock,
         seals=seals,
         targets=Targets(settings.auth_url, seals, partial(_registered, settings, catalog)),
-        local=Local(catalog, Passwords(costs(settings)), _patience(settings)),
+        local=Local(catalog, Passwords(costs(settings)), patience(settings)),
         providers=_providers(settings, clock),
         cookies=Cookies(settings.auth_url),
         lifetimes=Lifetimes(settings.session_s, settings.session_idle_s),
     )
-
-
-def costs(settings: Settings) -> Costs:
-    """What a password's hash takes."""
-    return Costs(
-        memory_kib=settings.password_memory_kib,
-        passes=settings.password_passes,
-        lanes=settings.password_lanes,
-        at_once=settings.passwords_at_once,
-        least=settings.password_min,
-    )
-
-
-def _patience(settings: Settings) -> Patience:
-    return Patience(settings.lockout_after, settings.lockout_address_after, settings.lockout_cap_s)
 
 
 def _registered(settings: Settings, catalog: Catalog, uri: str) -> bool:

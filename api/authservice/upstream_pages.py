@@ -92,7 +92,7 @@ def _entered(logins: Logins, email: str, name: str) -> str:
 def _record(logins: Logins, name: str) -> None:
     seen = address(request, logins.settings.proxies)
     with logins.catalog.write(durable=False) as tx:
-        note(tx, "", "login_failed", f"{name} {seen}", g.request_id)
+        note(tx, "", "login_failed", "", g.request_id, address=seen, provider=name)
 
 
 def _told(error: StoreError, provider: Provider) -> Response:

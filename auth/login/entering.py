@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from auth.accounts.effective import first_login
 from auth.login import sessions
-from auth.login.admitting import admit
 from auth.login.recording import note
 from auth.login.sessions import Lifetimes, Session
 from storage.catalog import Catalog
@@ -26,8 +26,8 @@ def enter(catalog: Catalog, known: Known, lifetimes: Lifetimes) -> tuple[str, Se
     Whatever session the browser brought ends: nobody goes on with an id from before the login.
     """
     with catalog.write() as tx:
-        admit(tx, known.email)
+        first_login(tx, known.email, known.request_id)
         sessions.end(tx, known.former)
         made = sessions.begin(tx, known.email, known.provider, now=known.at, lifetimes=lifetimes)
-        note(tx, known.email, "login", known.provider, known.request_id)
+        note(tx, known.email, "login", known.email, known.request_id, provider=known.provider)
     return made

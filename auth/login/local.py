@@ -8,7 +8,7 @@ from auth.login.lockout import Patience
 from auth.login.passwords import Checked, Passwords
 from auth.login.recording import note
 from storage.catalog import Catalog, logins
-from storage.errors import TooMany, Unauthorized
+from storage.errors import Unauthorized
 
 NAME = "local"
 """The provider's, as sessions and addresses have it."""
@@ -39,12 +39,15 @@ def check(local: Local, tried: Try, password: str) -> str:
     """The user's identity; Unauthorized, the same for every reason, or TooMany when it is not yet
     the time for another try."""
     email = identity(tried.email) or ""
-    counted = _entered(local, tried, email)
+    # A browser that this user logged in with is not shut out by what strangers try.
+    mine = lockout.browser(tried.browser) if tried.browser else lockout.account(email)
+    whose = (mine, lockout.address(tried.address))
+    counted = lockout.enter(local.catalog, whose, local.patience, tried.at)
     with local.catalog.read() as tx:
         row = logins.password(tx, email)
     found = local.passwords.check(row.hash if row else None, password)
     if row is None or not found.right:
-        _failed(local, tried, email)
+        _failed(local, tried, email, counted)
         raise Unauthorized(WRONG)
     _passed(local, counted, row, found)
     return email
@@ -57,24 +60,14 @@ def change(local: Local, tried: Try, password: str, new: str) -> None:
     hashed = local.passwords.hash(new)
     with local.catalog.write() as tx:
         logins.change_password(tx, email, hashed, int(tried.at * 1e6))
-        note(tx, email, "password_changed", tried.address, tried.request_id)
+        note(tx, email, "password_changed", email, tried.request_id, address=tried.address)
 
 
-def _entered(local: Local, tried: Try, email: str) -> lockout.Counted:
-    # A browser that this user logged in with is not shut out by what strangers try.
-    mine = lockout.browser(tried.browser) if tried.browser else lockout.account(email)
-    try:
-        whose = (mine, lockout.address(tried.address))
-        return lockout.enter(local.catalog, whose, local.patience, tried.at)
-    except TooMany:
-        with local.catalog.write(durable=False) as tx:
-            note(tx, email, "login_refused", tried.address, tried.request_id)
-        raise
-
-
-def _failed(local: Local, tried: Try, email: str) -> None:
+def _failed(local: Local, tried: Try, email: str, counted: lockout.Counted) -> None:
     with local.catalog.write(durable=False) as tx:
-        note(tx, email, "login_failed", tried.address, tried.request_id)
+        note(tx, "", "login_failed", email, tried.request_id, address=tried.address, provider=NAME)
+        for who, wait_s in lockout.waits(counted, local.patience).items():
+            note(tx, "", "locked_out", email, tried.request_id, locked=who, wait_s=wait_s)
 
 
 def _passed(

@@ -9,6 +9,7 @@ from elsewhere does not lock its owner out.
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from storage.catalog import Catalog, Tx, tries
 from storage.errors import TooMany
@@ -24,6 +25,22 @@ class Patience:
     account: int = 5
     address: int = 50
     cap_s: int = 900
+
+
+class PatienceSettings(Protocol):
+    """The part of Settings that says who has to wait."""
+
+    @property
+    def lockout_after(self) -> int: ...
+    @property
+    def lockout_address_after(self) -> int: ...
+    @property
+    def lockout_cap_s(self) -> int: ...
+
+
+def patience(settings: PatienceSettings) -> Patience:
+    """As the settings have it."""
+    return Patience(settings.lockout_after, settings.lockout_address_after, settings.lockout_cap_s)
 
 
 @dataclass(frozen=True)
@@ -66,6 +83,12 @@ def passed(tx: Tx, counted: Counted) -> None:
             tries.forgive(tx, who)
 
 
+def waits(counted: Counted, patience: Patience) -> dict[str, int]:
+    """Who has to wait now, and for how many seconds, should it have been a failure."""
+    found = {who: _wait_s(who, failures, patience) for who, failures in counted.failures.items()}
+    return {who: wait_s for who, wait_s in found.items() if wait_s}
+
+
 def delay_s(failures: int, after: int, cap_s: int) -> int:
     """How long the next try waits after so many failures in a row."""
     if failures < after:
@@ -80,7 +103,11 @@ def _counted(tx: Tx, who: str, patience: Patience, now_us: int) -> int:
         held = tries.find(tx, who)
         left_us = held.until_us - now_us if held else 0
         raise TooMany("Too many failed logins.", retry_after_s=max(1, math.ceil(left_us / 1e6)))
-    after = patience.address if who.startswith("address:") else patience.account
-    wait_s = delay_s(failures, after, patience.cap_s)
+    wait_s = _wait_s(who, failures, patience)
     tries.postpone(tx, who, now_us + wait_s * 1_000_000 if wait_s else 0)
     return failures
+
+
+def _wait_s(who: str, failures: int, patience: Patience) -> int:
+    after = patience.address if who.startswith("address:") else patience.account
+    return delay_s(failures, after, patience.cap_s)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
@@ -19,19 +20,45 @@ from storage.errors import Invalid, Unavailable
 
 MAX_BYTES = 1024
 """Of a password: more is no safer, and hashing it costs."""
-PATIENCE_S = 10.0
-"""How long a login waits until others have been hashed."""
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What a hash takes, how many are made at once, how short a password may be."""
+    """What a hash takes, how many are made at once, how short a password may be, and how long a
+    login waits until others have been hashed."""
 
     memory_kib: int = 65_536
     passes: int = 3
     lanes: int = 4
     at_once: int = 2
     least: int = 12
+    patience_s: float = 10.0
+
+
+class CostSettings(Protocol):
+    """The part of Settings that says what a hash takes."""
+
+    @property
+    def password_memory_kib(self) -> int: ...
+    @property
+    def password_passes(self) -> int: ...
+    @property
+    def password_lanes(self) -> int: ...
+    @property
+    def passwords_at_once(self) -> int: ...
+    @property
+    def password_min(self) -> int: ...
+
+
+def costs(settings: CostSettings) -> Costs:
+    """As the settings have them."""
+    return Costs(
+        memory_kib=settings.password_memory_kib,
+        passes=settings.password_passes,
+        lanes=settings.password_lanes,
+        at_once=settings.passwords_at_once,
+        least=settings.password_min,
+    )
 
 
 @dataclass(frozen=True)
@@ -47,6 +74,7 @@ class Passwords:
 
     def __init__(self, costs: Costs) -> None:
         self._least = costs.least
+        self._patience_s = costs.patience_s
         self._hasher = PasswordHasher(costs.passes, costs.memory_kib, costs.lanes)
         self._turns = threading.BoundedSemaphore(costs.at_once)
 
@@ -89,7 +117,7 @@ class Passwords:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        if not self._turns.acquire(timeout=PATIENCE_S):
+        if not self._turns.acquire(timeout=self._patience_s):
             raise Unavailable("Too many are logging in.", retry_after_s=2)
         try:
             yield

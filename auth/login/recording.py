@@ -1,13 +1,9 @@
-"""What logins tell the audit log."""
+"""What logins tell the audit log: who, by what and from where; never a password."""
 
-import json
-
-from storage.catalog import audit
-from storage.catalog.audit import Change
+from auth.accounts.changing import By, record
 from storage.catalog.engine import Tx
 
 
-def note(tx: Tx, email: str, what: str, after: str, request_id: str, *, who: str = "") -> None:
-    """Somebody, by default the user, did this to a login; `after`: by what, or from where."""
-    target = f"user/{email}"
-    audit.add(tx, Change(who or email, what, target, None, json.dumps(after), request_id))
+def note(tx: Tx, who: str, what: str, email: str, request_id: str, **after: str | int) -> None:
+    """Somebody did this to the login of a user; `who` is empty while that is not known."""
+    record(tx, By(who, what, request_id), f"user/{email}", before=None, after=after)

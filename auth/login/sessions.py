@@ -8,6 +8,7 @@ import hashlib
 import secrets
 from dataclasses import dataclass
 
+from auth.accounts.effective import is_enabled
 from storage.catalog import Catalog, logins
 from storage.catalog.engine import Tx
 
@@ -72,7 +73,13 @@ def current(catalog: Catalog, cookie: str | None, now: float) -> Session | None:
     now_us = int(now * 1e6)
     with catalog.read() as tx:
         row = logins.session(tx, _digest(cookie))
+        enabled = row is None or is_enabled(tx, row.email)
     if row is None or not row.live(now_us):
+        return None
+    if not enabled:
+        # Enabling the user again is no reason for an old login to hold again.
+        with catalog.write() as tx:
+            logins.end_sessions(tx, row.email)
         return None
     if now_us - row.seen_us >= SEEN_US:
         with catalog.write(durable=False) as tx:

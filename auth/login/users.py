@@ -1,0 +1,119 @@
+"""Users of the local provider, as an operator makes and changes them."""
+
+from dataclasses import dataclass
+
+from auth.accounts import records
+from auth.accounts.changing import By
+from auth.accounts.effective import first_login, is_enabled
+from auth.login import lockout
+from auth.login.identity import identity
+from auth.login.passwords import Passwords
+from auth.login.recording import note
+from storage.catalog import Catalog, logins, tries
+from storage.catalog.logins import PasswordRow
+from storage.errors import Conflict, Invalid, NotFound
+
+WHO = "operator"
+"""Who does it, in the audit log: whoever may run the commands of this machine."""
+
+
+@dataclass(frozen=True)
+class User:
+    """A user with a password; `failures` in a row, `until_us`: when the next try may be."""
+
+    email: str
+    enabled: bool
+    created_us: int
+    changed_us: int
+    failures: int
+    until_us: int
+
+
+def add(catalog: Catalog, passwords: Passwords, email: str, password: str, *, now: float) -> None:
+    """A new user, with a record; Invalid, or Conflict when there is a password already."""
+    name, now_us = named(email), int(now * 1e6)
+    row = PasswordRow(name, passwords.hash(password), now_us, now_us)
+    with catalog.write() as tx:
+        first_login(tx, name)
+        if not logins.add_password(tx, row):
+            raise Conflict(f"{name} has a password already; `passwd` changes it.")
+        note(tx, WHO, "password_added", name, "")
+
+
+def change(catalog: Catalog, passwords: Passwords, email: str, password: str, now: float) -> None:
+    """Another password, which ends all sessions and waits of the user; NotFound without one."""
+    name, hashed = named(email), passwords.hash(password)
+    with catalog.write() as tx:
+        if not logins.change_password(tx, name, hashed, int(now * 1e6)):
+            raise _absent(name)
+        tries.forgive(tx, lockout.account(name))
+        note(tx, WHO, "password_changed", name, "")
+
+
+def remove(catalog: Catalog, email: str) -> None:
+    """Take the password away and end all sessions; the user's record stays. NotFound."""
+    name = named(email)
+    with catalog.write() as tx:
+        if not logins.remove_password(tx, name):
+            raise _absent(name)
+        note(tx, WHO, "password_removed", name, "")
+
+
+def put_status(catalog: Catalog, email: str, *, enabled: bool) -> bool:
+    """Let a user in, or shut one out whatever the provider; False when it was so before."""
+    name = named(email)
+    by = By(WHO, "enable_user" if enabled else "disable_user")
+    changed = records.set_status(catalog, name, "enabled" if enabled else "disabled", by)
+    if not enabled:
+        with catalog.write() as tx:
+            logins.end_sessions(tx, name)
+    return changed
+
+
+def unlock(catalog: Catalog, email: str) -> bool:
+    """Nobody has to wait any more to log in as this user; False when nobody had to."""
+    name = named(email)
+    with catalog.write() as tx:
+        forgiven = tries.forgive(tx, lockout.account(name))
+        if forgiven:
+            note(tx, WHO, "unlocked", name, "")
+    return forgiven
+
+
+def unlock_address(catalog: Catalog, address: str) -> bool:
+    """The same of who comes from an address."""
+    with catalog.write() as tx:
+        return tries.forgive(tx, lockout.address(address))
+
+
+def listing(catalog: Catalog) -> list[User]:
+    """All users that have a password, by e-mail address."""
+    with catalog.read() as tx:
+        rows = logins.passwords(tx)
+        held = {row.email: tries.find(tx, lockout.account(row.email)) for row in rows}
+        enabled = {row.email: is_enabled(tx, row.email) for row in rows}
+    return [
+        User(
+            email=row.email,
+            enabled=enabled[row.email],
+            created_us=row.created_us,
+            changed_us=row.changed_us,
+            failures=found.failures if (found := held[row.email]) else 0,
+            until_us=found.until_us if found else 0,
+        )
+        for row in rows
+    ]
+
+
+def named(email: str) -> str:
+    """The identity that an e-mail address is here; Invalid for what is none."""
+    name = identity(email)
+    if name is None:
+        raise Invalid(
+            "Not an e-mail address that a user can have: letters, digits and . @ _ - $ , ="
+        )
+    return name
+
+
+def _absent(name: str) -> NotFound:
+    return NotFound(f"{name} has no password; `ops users add` gives one.")

@@ -28,7 +28,7 @@ def test_a_request_is_read(provider: Provider) -> None:
     assert found.client.id == "store-cli"
     assert (found.state, found.nonce, found.redirect_uri) == ("the state", "the nonce", CLI_URI)
     assert found.scopes == ("openid", "offline_access")
-    assert (found.max_age_s, found.prompts) == (60, {"login"})
+    assert (found.max_age_s, found.prompts) == (60, frozenset({"login"}))
     assert read(provider, scope=None).scopes == ("openid", "email", "groups")
 
 

@@ -24,13 +24,17 @@ def refused(act: Any, *given: Any, **more: Any) -> str:
     return caught.value.error
 
 
+def public_keys(provider: Provider) -> KeySet:
+    return KeySet(list(provider.keys.read().keys))
+
+
 def claims(provider: Provider, token: str) -> dict[str, Any]:
-    keys = KeySet.import_key_set(provider.keys.read().jwks())
+    keys = public_keys(provider)
     return jwt.decode(token, keys, algorithms=["RS256"]).claims
 
 
 def header(provider: Provider, token: str) -> dict[str, Any]:
-    keys = KeySet.import_key_set(provider.keys.read().jwks())
+    keys = public_keys(provider)
     return jwt.decode(token, keys, algorithms=["RS256"]).header
 
 
@@ -117,8 +121,7 @@ def test_a_verifier_without_a_challenge_is_a_challenge_that_was_taken_away(
 ) -> None:
     added(provider, "portal", "https://portal.example/back")
     wanted = {"client_id": "portal", "redirect_uri": "https://portal.example/back"}
-    bare = {"code_challenge": None, "code_challenge_method": None}
-    code = code_for(provider, **wanted, **bare)
+    code = code_for(provider, **wanted, code_challenge=None, code_challenge_method=None)
     there = {"redirect_uri": "https://portal.example/back"}
     assert refused(redeem, provider, code, "portal", **there) == "invalid_grant"
     assert redeem(provider, code, "portal", **there, code_verifier=None)

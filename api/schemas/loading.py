@@ -9,12 +9,15 @@ from marshmallow import fields as kinds
 from werkzeug.datastructures import MultiDict
 
 from api.schemas.fields import Complaint
+from auth.accounts.names import id_of
 from pipelines.formats import uuid_of
 from storage.errors import Invalid
 
 REPORTED = 100
 MAPPED = 1_000
 """Members of an object whose names are the client's, where each is looked at."""
+ACCOUNTS = frozenset({"user_id", "group_id", "role_id"})
+"""Parameters of the path that are ids of accounts."""
 MISSING, UNKNOWN = "Missing data for required field.", "Unknown field."
 """marshmallow's own words."""
 
@@ -101,14 +104,18 @@ _MAPPED = validate.Length(max=MAPPED, error=f"At most {MAPPED} members.")
 
 
 def load_path(given: Mapping[str, str]) -> dict[str, str]:
-    """The parameters of the path: all but a file's name are uuids, in any case."""
+    """The parameters of the path: all but a file's name and the ids of accounts are uuids, in any
+    case."""
     if "\ufffd" in given.get("filename", ""):
         # What the server puts in the place of bytes that are no UTF-8.
         raise Invalid("The file's name is not UTF-8", errors={"filename": ["Not UTF-8."]})
-    return {
-        name: text if name == "filename" else uuid_of(text, where=name)
-        for name, text in given.items()
-    }
+    return {name: _of_path(name, text) for name, text in given.items()}
+
+
+def _of_path(name: str, text: str) -> str:
+    if name == "filename":
+        return text
+    return id_of(text, where=name) if name in ACCOUNTS else uuid_of(text, where=name)
 
 
 def _refusal(messages: dict[str, list[str]], what: str) -> Invalid:

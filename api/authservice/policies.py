@@ -1,0 +1,47 @@
+"""What somebody may do, and why: evaluating policies without doing anything."""
+
+from typing import Any
+
+from flask import Response
+
+from api.authservice.schemas.policies import Evaluation, EvaluationBody, EvaluationQuestion
+from api.authservice.services import Call
+from api.operation import Answer, operation, reply
+from auth.accounts.decisions import Judged
+from storage.model import Principal
+
+TAG = "policies"
+
+
+@operation(
+    "POST",
+    "/v1/policies/evaluate",
+    tag=TAG,
+    body=EvaluationBody,
+    answers={200: Answer("What the policies say.", Evaluation)},
+    about="Every action on every resource; the result is true if all of them are allowed. A user"
+    " who is disabled is allowed nothing. Nothing is recorded.",
+)
+def post_v1_policies_evaluate(call: Call[None, EvaluationQuestion]) -> Response:
+    """Say what a principal may do, and why."""
+    asked = call.body
+    principal = Principal(asked.principal, frozenset(asked.groups))
+    decisions = call.services.decisions
+    verdict = decisions.decide(principal, asked.action, asked.resource, asked.context)
+    results = [_shown(one) for one in verdict.results]
+    answer = {"result": verdict.allowed, "reason": verdict.reason, "evaluation_results": results}
+    return reply(answer, headers={"Cache-Control": "no-store"})
+
+
+def _shown(judged: Judged) -> dict[str, Any]:
+    return {
+        "action": judged.action,
+        "resource": judged.resource,
+        "result": judged.decision.allowed,
+        "reason": judged.decision.reason,
+        "source": judged.decision.source,
+        "statement": judged.decision.statement,
+    }
+
+
+OPERATIONS = (post_v1_policies_evaluate,)

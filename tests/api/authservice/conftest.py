@@ -1,0 +1,50 @@
+"""The authorization service on a catalog of its own; tokens are names, as at the store."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
+
+import pytest
+from flask.testing import FlaskClient
+
+from api.authservice import create_auth_app
+from config.settings import Settings
+from storage.catalog import Catalog
+from tests.api.authservice.builders import Admin, verify
+
+BASE = "https://auth.example"
+
+
+@pytest.fixture
+def auth_settings(settings: Settings) -> Settings:
+    """One administrator is named; the groups of a token's are those of the defaults."""
+    return replace(settings, auth_external_url=BASE, administrators=("named@example.org",))
+
+
+@pytest.fixture
+def started(auth_settings: Settings, catalog: Catalog) -> Callable[[], FlaskClient]:
+    """Starts one more process of the service on the same catalog."""
+    numbers = count(1)
+
+    def start() -> FlaskClient:
+        app = create_auth_app(
+            auth_settings,
+            catalog,
+            verify=verify,
+            request_ids=lambda: f"request-{next(numbers)}",
+        )
+        return app.test_client()
+
+    return start
+
+
+@pytest.fixture
+def client(started: Callable[[], FlaskClient]) -> FlaskClient:
+    """A client of the service."""
+    return started()
+
+
+@pytest.fixture
+def admin(client: FlaskClient) -> Admin:
+    """Somebody who may do everything."""
+    return Admin(client)

@@ -1,0 +1,78 @@
+"""The authorization service with a person at a browser; tests move its clock."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from flask import Flask
+
+from api.authservice import create_auth_app
+from auth.keys import KeyFile, signing_keys
+from auth.openid.clients import NewClient, add
+from auth.tokens import verifier
+from config.settings import Settings
+from storage.catalog import Catalog
+from tests.api.authservice.openid.builders import BASE, Browser
+from tests.auth.builders import NOW, Clock
+
+
+@pytest.fixture(scope="session")
+def key_file(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Made once: an RSA key takes its time."""
+    home = tmp_path_factory.mktemp("keys")
+    signing_keys(home)
+    return (home / "secrets" / "signing-keys.json").read_text()
+
+
+@pytest.fixture
+def settings(tmp_path: Path, key_file: str) -> Settings:
+    (tmp_path / "secrets").mkdir(mode=0o700)
+    (tmp_path / "secrets" / "signing-keys.json").write_text(key_file)
+    return Settings(
+        home=tmp_path,
+        auth_external_url=BASE,
+        secret_key="a secret for tests only",
+        web_redirect_uris=("https://store.example/back",),
+        token_rate_per_minute=0,
+        login_rate_per_minute=0,
+    )
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock(NOW)
+
+
+@pytest.fixture
+def app(settings: Settings, catalog: Catalog, clock: Clock) -> Flask:
+    accepted = verifier(settings, clock).verify
+    return create_auth_app(settings, catalog, verify=accepted, clock=clock)
+
+
+@pytest.fixture
+def keys(settings: Settings) -> KeyFile:
+    return KeyFile(settings.home)
+
+
+@pytest.fixture
+def browser(app: Flask, catalog: Catalog, clock: Clock) -> Browser:
+    """Nobody is logged in yet."""
+    return Browser(app.test_client(), catalog, clock)
+
+
+@pytest.fixture
+def portal(catalog: Catalog) -> str:
+    """The secret of a client that an operator added."""
+    new = NewClient("portal", "Portal", ("https://portal.example/back",), public=False)
+    with catalog.write() as tx:
+        return add(tx, new, 1) or ""
+
+
+@pytest.fixture
+def disable(catalog: Catalog) -> Callable[[str], None]:
+    """An operator disables somebody."""
+
+    def act(email: str) -> None:
+        raise NotImplementedError
+
+    return act

@@ -2,12 +2,13 @@
 
 import json
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from cryptography.exceptions import UnsupportedAlgorithm
-from joserfc.errors import JoseError
+from joserfc.errors import JoseError, SecurityWarning
 from joserfc.jwk import RSAKey
 
 from storage.errors import Invalid
@@ -87,7 +88,10 @@ def _object(text: str) -> Mapping[str, Any]:
 
 def _rsa(given: str | Mapping[str, Any]) -> RSAKey:
     try:
-        return RSAKey.import_key(given if isinstance(given, str) else dict(given))
+        with warnings.catch_warnings():
+            # Of weak keys, which are refused below.
+            warnings.simplefilter("ignore", SecurityWarning)
+            return RSAKey.import_key(given if isinstance(given, str) else dict(given))
     except (JoseError, UnsupportedAlgorithm, ValueError, TypeError, LookupError) as error:
         raise Invalid("This is no RSA key that can be used") from error
 

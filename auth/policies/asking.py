@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from auth.policies.conditions import Asked, Clause, asked
+from auth.policies.conditions import Asked, Condition, asked
 from auth.policies.faults import Place, members, one_or_many
 from auth.policies.operators import OPERATORS, Prepared
 from auth.policies.patterns import Fault
@@ -11,7 +11,7 @@ from auth.policies.patterns import Fault
 _KEY = re.compile(r"[A-Za-z0-9_.-]{1,64}:[A-Za-z0-9_.@/+=-]{1,128}")
 
 
-def clauses(given: object, place: Place) -> Iterator[Clause]:
+def conditions(given: object, place: Place) -> Iterator[Condition]:
     """What each key is asked; all of it must hold."""
     for written, keys in members(given, place).items():
         at = place.under(written)
@@ -20,14 +20,14 @@ def clauses(given: object, place: Place) -> Iterator[Clause]:
             at.wrong(f"is no operator; there are {', '.join(OPERATORS)}")
             continue
         for key, wanted in members(keys, at).items():
-            yield _clause(found, key, wanted, at.under(key))
+            yield _condition(found, key, wanted, at.under(key))
 
 
-def _clause(found: Asked, key: str, wanted: object, place: Place) -> Clause:
+def _condition(found: Asked, key: str, wanted: object, place: Place) -> Condition:
     if not _KEY.fullmatch(key):
         place.wrong("is no key; keys are spelled `store:user_email`")
     prepared = (_wanted(found, value, at) for value, at in one_or_many(wanted, place))
-    return Clause(found, key.lower(), tuple(each for each in prepared if each is not None))
+    return Condition(found, key.lower(), tuple(each for each in prepared if each is not None))
 
 
 def _wanted(found: Asked, value: object, place: Place) -> Prepared | None:

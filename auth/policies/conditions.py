@@ -1,4 +1,4 @@
-"""One clause of a condition: an operator, a key of the request, what the policy wants of it."""
+"""Conditions of a statement: an operator, a key of the request, what the policy wants of it."""
 
 import itertools
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Clause:
+class Condition:
     """What one key is asked, for whoever it may be."""
 
     asked: Asked
@@ -38,7 +38,7 @@ class Clause:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class Requirement:
     """The same for one principal."""
 
     asked: Asked
@@ -76,7 +76,7 @@ def asked(written: str) -> Asked | None:
     return Asked(name, PREFIXES.get(prefix), name != bare)
 
 
-def question(clause: Clause, variables: Mapping[str, Value]) -> tuple[Question, bool]:
-    """The clause for one principal, and whether the principal has every value that it wants."""
-    tests = [tuple(prepared(variables)) for prepared in clause.wanted]
-    return Question(clause.asked, clause.key, tuple(itertools.chain(*tests))), all(tests)
+def requirement(condition: Condition, variables: Mapping[str, Value]) -> tuple[Requirement, bool]:
+    """The condition for one principal, and whether the principal has every value that it wants."""
+    tests = [tuple(prepared(variables)) for prepared in condition.wanted]
+    return Requirement(condition.asked, condition.key, tuple(itertools.chain(*tests))), all(tests)

@@ -36,7 +36,7 @@ class Compiled:
         for entry in table.candidates(resource):
             if entry.names(resource):
                 rule = entry.rule
-                if not rule.questions or rule.holds(self._given(context)):
+                if not rule.requirements or rule.holds(self._given(context)):
                     return rule.decision
         return IMPLICIT_DENY
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from auth.policies.asking import clauses
+from auth.policies.asking import conditions
 from auth.policies.faults import Faults, Place, members, one_or_many
 from auth.policies.globs import Glob, glob
 from auth.policies.limits import MAX_BYTES, MAX_DEPTH, MAX_STATEMENTS, VERSIONS
@@ -131,7 +131,7 @@ def _statement(given: Mapping[str, Any], place: Place, *, name: str) -> Statemen
         other_actions="NotAction" in given,
         resources=tuple(_resource(text, at) for text, at in _listed(given, "Resource", place)),
         other_resources="NotResource" in given,
-        clauses=tuple(clauses(given.get("Condition", {}), place.under("Condition"))),
+        conditions=tuple(conditions(given.get("Condition", {}), place.under("Condition"))),
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from auth.policies.conditions import Question, question
+from auth.policies.conditions import Requirement, requirement
 from auth.policies.globs import Glob, glob
 from auth.policies.model import Decision, Holding
 from auth.policies.patterns import Value, values
@@ -20,7 +20,7 @@ class Rule:
     other_actions: bool
     resources: tuple[Glob, ...]
     other_resources: bool
-    questions: tuple[Question, ...]
+    requirements: tuple[Requirement, ...]
     """Of the request; those of the principal are answered already."""
 
     def names_action(self, action: str) -> bool:
@@ -33,7 +33,7 @@ class Rule:
 
     def holds(self, context: Mapping[str, Value]) -> bool:
         """Whether its condition does, if it has one."""
-        return all(each.holds(values(context.get(each.key))) for each in self.questions)
+        return all(each.holds(values(context.get(each.key))) for each in self.requirements)
 
 
 def rules(holding: Holding, variables: Mapping[str, Value]) -> Iterator[Rule]:
@@ -46,7 +46,7 @@ def rules(holding: Holding, variables: Mapping[str, Value]) -> Iterator[Rule]:
 
 def _rule(statement: Statement, source: str, variables: Mapping[str, Value]) -> Rule | None:
     resolved = [tuple(each.resolve(variables)) for each in statement.resources]
-    asked = [question(clause, variables) for clause in statement.clauses]
+    asked = [requirement(condition, variables) for condition in statement.conditions]
     # "All but the one of ${…}" would be all for whoever has no such value: nothing is allowed then.
     unsure = (statement.other_resources and not all(resolved)) or any(
         each.asked.negated and not whole for each, whole in asked
@@ -67,5 +67,5 @@ def _rule(statement: Statement, source: str, variables: Mapping[str, Value]) -> 
         other_actions=statement.other_actions,
         resources=tuple(glob(tokens) for some in resolved for tokens in some),
         other_resources=statement.other_resources,
-        questions=tuple(each for each, _ in asked if each.key not in variables),
+        requirements=tuple(each for each, _ in asked if each.key not in variables),
     )

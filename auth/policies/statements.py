@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from auth.policies.conditions import Clause
+from auth.policies.conditions import Condition
 from auth.policies.globs import Glob
 from auth.policies.patterns import Pattern
 
@@ -20,7 +20,7 @@ class Statement:
     other_actions: bool
     resources: tuple[Pattern, ...]
     other_resources: bool
-    clauses: tuple[Clause, ...]
+    conditions: tuple[Condition, ...]
 
 
 @dataclass(frozen=True, slots=True)

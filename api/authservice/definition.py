@@ -24,12 +24,56 @@ TAGS = {
 
 _ID = {"type": "string", "pattern": "^[0-9a-zA-Z.@_$,=-]{1,128}$"}
 
+_BASE = "https://auth.example"
+_MOMENT = "2026-01-31T235959.000000Z"
+_THING = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
+
 EXAMPLES = Examples(
     members={
-        "status": "ok",
-        "reason": "works",
+        "access_token": "eyJhbGciOiJSUzI1NiIsImtpZCI6IjEifQ.e30.c2lnbmF0dXJl",
+        "alg": "RS256",
+        "arn": f"arn:store:local:*:collections/{_THING}",
+        "at": _MOMENT,
+        "authorization_endpoint": f"{_BASE}/oauth/authorize",
+        "authorization_response_iss_parameter_supported": True,
+        "claims_parameter_supported": False,
         "code": "not_found",
+        "created": _MOMENT,
+        "detail": "There is no user grace@example.org.",
+        "device_authorization_endpoint": f"{_BASE}/oauth/device_authorization",
+        "device_code": "GmRhmhcxhwAzkoEqiMEg_DnyEysNkuNhszIySk9eS",
+        "expires_in": 3600,
+        "group_id": "curators",
+        "headers": {"Host": "auth.example", "Authorization": "***"},
+        "interval": 5,
+        "issuer": _BASE,
+        "jwks_uri": f"{_BASE}/.well-known/jwks.json",
+        "kid": "1",
+        "kty": "RSA",
+        "method": "GET",
+        "parts": {"keys": {"status": "ok", "reason": "1 can verify, the newest signs"}},
+        "path": "/echo",
+        "query": {"colour": ["green"]},
+        "reason": "works",
+        "refresh_token": "tGzv3JOkF0XG5Qx2TlKWIA",
         "request_id": "3f0d2c1b9a8e4f57b6c5d4e3f2a1b0c9",
+        "request_parameter_supported": False,
+        "request_uri_parameter_supported": False,
+        "revocation_endpoint": f"{_BASE}/oauth/revoke",
+        "role_id": "reviewer",
+        "scope": "openid email",
+        "status": "ok",
+        "sub": "ada@example.org",
+        "token_endpoint": f"{_BASE}/oauth/token",
+        "token_type": "Bearer",
+        "updated": _MOMENT,
+        "use": "sig",
+        "user_code": "BCDF-GHJK",
+        "user_id": "ada@example.org",
+        "userinfo_endpoint": f"{_BASE}/oauth/userinfo",
+        "uuid": _THING,
+        "verification_uri": f"{_BASE}/device",
+        "verification_uri_complete": f"{_BASE}/device?user_code=BCDF-GHJK",
     },
     schemas={},
 )

@@ -11,7 +11,7 @@ from auth.keys import KeyFile, signing_keys
 from auth.openid.clients import NewClient, add
 from auth.tokens import verifier
 from config.settings import Settings
-from storage.catalog import Catalog
+from storage.catalog import Catalog, accounts
 from tests.api.authservice.openid.builders import BASE, Browser
 from tests.auth.builders import NOW, Clock
 
@@ -57,7 +57,7 @@ def keys(settings: Settings) -> KeyFile:
 @pytest.fixture
 def browser(app: Flask, catalog: Catalog, clock: Clock) -> Browser:
     """Nobody is logged in yet."""
-    return Browser(app.test_client(), catalog, clock)
+    return Browser(app.test_client(use_cookies=False), catalog, clock)
 
 
 @pytest.fixture
@@ -73,6 +73,11 @@ def disable(catalog: Catalog) -> Callable[[str], None]:
     """An operator disables somebody."""
 
     def act(email: str) -> None:
-        raise NotImplementedError
+        name = accounts.Name("user", email)
+        with catalog.write() as tx:
+            accounts.hold(tx)
+            if accounts.find(tx, name) is None:
+                accounts.add(tx, name, None)
+            accounts.set_status(tx, name, "disabled")
 
     return act

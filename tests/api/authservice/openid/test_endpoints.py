@@ -1,0 +1,284 @@
+import base64
+import json
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from api.authservice.oauth import MAX_BODY
+from auth.keys import KeyFile, rotate
+from config.settings import Settings
+from tests.api.authservice.openid.builders import ADA, BASE, Browser, of_portal, query
+from tests.auth.builders import Clock
+
+
+def error_of(response: Any) -> tuple[int, str]:
+    assert response.content_type == "application/json"
+    assert response.headers["Cache-Control"] == "no-store"
+    assert (response.json or {}).keys() == {"error", "error_description"}
+    return response.status_code, response.json["error"]
+
+
+def test_discovery_tells_of_what_works(browser: Browser) -> None:
+    found = browser.get("/.well-known/openid-configuration").json or {}
+    assert found["issuer"] == BASE
+    assert found["response_types_supported"] == ["code"]
+    assert found["code_challenge_methods_supported"] == ["S256"]
+    assert found["authorization_response_iss_parameter_supported"] is True
+    assert found["request_uri_parameter_supported"] is False
+    required = {
+        "issuer",
+        "authorization_endpoint",
+        "token_endpoint",
+        "jwks_uri",
+        "response_types_supported",
+        "subject_types_supported",
+        "id_token_signing_alg_values_supported",
+    }
+    assert required <= found.keys()
+    assert browser.get("/.well-known/oauth-authorization-server").json == found
+
+
+def test_every_end_point_of_discovery_is_there(browser: Browser) -> None:
+    found = browser.get("/.well-known/openid-configuration").json or {}
+    for name, address in found.items():
+        if name.endswith("_endpoint") or name == "jwks_uri":
+            assert address.startswith(BASE + "/")
+            path = address.removeprefix(BASE)
+            assert {browser.get(path).status_code, browser.post(path, {}).status_code} & {
+                200,
+                303,
+                400,
+                401,
+            }
+
+
+def test_every_grant_of_discovery_is_understood(browser: Browser) -> None:
+    found = browser.get("/.well-known/openid-configuration").json or {}
+    for grant_type in found["grant_types_supported"]:
+        answer = browser.token({"grant_type": grant_type, "client_id": "store-cli"})
+        assert error_of(answer) == (400, "invalid_request")
+    for grant_type in ("password", "client_credentials", "implicit"):
+        answer = browser.token({"grant_type": grant_type, "client_id": "store-cli"})
+        assert error_of(answer) == (400, "unsupported_grant_type")
+
+
+def test_tokens_are_kept_by_nobody(browser: Browser) -> None:
+    browser.log_in()
+    response = browser.redeem(query(browser.authorize())["code"])
+    assert response.status_code == 200
+    assert response.headers["Cache-Control"] == "no-store"
+    assert response.headers["Pragma"] == "no-cache"
+    assert response.content_type == "application/json"
+
+
+def test_a_body_may_be_json_and_may_say_more(browser: Browser) -> None:
+    browser.log_in()
+    tokens = browser.tokens()
+    form = {
+        "grant_type": "refresh_token",
+        "client_id": "store-cli",
+        "refresh_token": tokens["refresh_token"],
+        "unknown": {"deep": [1, None]},
+        "scope": None,
+        "code": "",
+    }
+    response = browser.client.post("/oauth/token", base_url=BASE, json=form)
+    assert response.status_code == 200
+    repeated = {"client_id": "store-cli", "unknown": ["a", "b"], "grant_type": "refresh_token"}
+    assert error_of(browser.token(repeated)) == (400, "invalid_request")
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (b"{", "application/json"),
+        (b"[]", "application/json"),
+        (b'{"grant_type": 5}', "application/json"),
+        (b'{"grant_type": ["a"]}', "application/json"),
+        (b"[" * 1000, "application/json"),
+        (b"grant_type=a&grant_type=b", "application/x-www-form-urlencoded"),
+        (b"grant_type=%ff", "application/x-www-form-urlencoded"),
+        (b"\xff", "application/x-www-form-urlencoded"),
+        (b"&".join(b"a=b" for _ in range(200)), "application/x-www-form-urlencoded"),
+        (b"a", "multipart/form-data; boundary=x"),
+        (b"a", "text/plain"),
+        (b"", ""),
+    ],
+)
+@pytest.mark.parametrize("path", ["/oauth/token", "/oauth/revoke", "/oauth/device_authorization"])
+def test_a_body_that_cannot_be_read_is_refused_as_oauth_does(
+    browser: Browser, path: str, body: bytes, kind: str
+) -> None:
+    response = browser.client.post(path, base_url=BASE, data=body, content_type=kind)
+    assert error_of(response)[1] in ("invalid_request", "invalid_client")
+    assert response.status_code in (400, 401, 413, 415)
+
+
+@pytest.mark.parametrize("kind", ["application/json", "application/x-www-form-urlencoded"])
+def test_a_body_that_is_too_large_is_not_read(browser: Browser, kind: str) -> None:
+    body = b'"' + b"a" * MAX_BODY + b'"'
+    response = browser.client.post("/oauth/token", base_url=BASE, data=body, content_type=kind)
+    assert error_of(response) == (413, "invalid_request")
+
+
+def basic(name: str, secret: str) -> dict[str, str]:
+    return {"Authorization": "Basic " + base64.b64encode(f"{name}:{secret}".encode()).decode()}
+
+
+def test_a_client_that_is_not_proven_is_told_how(browser: Browser, portal: str) -> None:
+    form = {"grant_type": "refresh_token", "refresh_token": "x"}
+    for headers in ({}, basic("portal", "wrong"), basic("nobody", portal)):
+        response = browser.token(form, headers=headers)
+        assert error_of(response) == (401, "invalid_client")
+        assert response.headers["WWW-Authenticate"].startswith("Basic ")
+    assert error_of(browser.token(form, headers=basic("portal", portal))) == (400, "invalid_grant")
+
+
+def test_what_is_in_the_query_is_not_read(browser: Browser) -> None:
+    response = browser.client.post(
+        "/oauth/token?grant_type=refresh_token&refresh_token=x&client_id=store-cli", base_url=BASE
+    )
+    assert error_of(response)[0] in (400, 401)
+
+
+def test_a_code_used_twice_ends_what_it_gave(browser: Browser) -> None:
+    browser.log_in()
+    code = query(browser.authorize())["code"]
+    tokens = browser.redeem(code).json or {}
+    assert error_of(browser.redeem(code)) == (400, "invalid_grant")
+    assert info(browser, tokens["access_token"]).status_code == 401
+
+
+def info(browser: Browser, token: str, method: str = "GET") -> Any:
+    headers = {"Authorization": f"Bearer {token}"}
+    return browser.client.open("/oauth/userinfo", method=method, base_url=BASE, headers=headers)
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_token_tells_whose_it_is(browser: Browser, method: str) -> None:
+    browser.log_in()
+    response = info(browser, browser.tokens()["access_token"], method)
+    assert response.status_code == 200
+    assert response.headers["Cache-Control"] == "no-store"
+    assert response.json == {
+        "sub": ADA,
+        "email": ADA,
+        "email_verified": True,
+        "groups": ["user_default"],
+    }
+
+
+def test_a_token_may_be_in_a_form_and_not_in_the_query(browser: Browser) -> None:
+    browser.log_in()
+    token = browser.tokens()["access_token"]
+    assert browser.post("/oauth/userinfo", {"access_token": token}).status_code == 200
+    assert browser.get(f"/oauth/userinfo?access_token={token}").status_code == 401
+    twice = browser.client.post(
+        "/oauth/userinfo",
+        base_url=BASE,
+        data={"access_token": token},
+        headers={"Authorization": f"Bearer {token}"},
+    )
+    assert error_of(twice) == (400, "invalid_request")
+
+
+def test_who_brings_no_good_token_is_told_what_is_wrong(browser: Browser, clock: Clock) -> None:
+    bare = browser.get("/oauth/userinfo")
+    assert (bare.status_code, bare.headers["WWW-Authenticate"]) == (401, "Bearer")
+    browser.log_in()
+    token = browser.tokens()["access_token"]
+    id_token = browser.tokens()["id_token"]
+    clock.now += 3600 + 31
+    for bad in (token, id_token, "x", token + "x"):
+        response = info(browser, bad)
+        assert error_of(response) == (401, "invalid_token")
+        assert 'error="invalid_token"' in response.headers["WWW-Authenticate"]
+    other = {"Authorization": "Basic eDp5"}
+    refused = browser.client.get("/oauth/userinfo", base_url=BASE, headers=other)
+    assert error_of(refused) == (401, "invalid_token")
+
+
+def test_a_token_for_something_else_is_not_enough(browser: Browser) -> None:
+    browser.log_in()
+    response = info(browser, browser.tokens(scope="groups")["access_token"])
+    assert error_of(response) == (403, "insufficient_scope")
+
+
+def test_a_disabled_persons_tokens_end_at_once(
+    browser: Browser, disable: Callable[[str], None]
+) -> None:
+    browser.log_in()
+    tokens = browser.tokens()
+    disable(ADA)
+    assert info(browser, tokens["access_token"]).status_code == 401
+    form = {
+        "grant_type": "refresh_token",
+        "client_id": "store-cli",
+        "refresh_token": tokens["refresh_token"],
+    }
+    assert error_of(browser.token(form)) == (400, "invalid_grant")
+
+
+def test_a_token_is_given_back(browser: Browser) -> None:
+    browser.log_in()
+    tokens = browser.tokens()
+    form = {"token": tokens["refresh_token"], "client_id": "store-cli"}
+    response = browser.post("/oauth/revoke", form)
+    assert (response.status_code, response.json) == (200, {})
+    assert info(browser, tokens["access_token"]).status_code == 401
+    assert browser.post("/oauth/revoke", form).status_code == 200
+    assert browser.post("/oauth/revoke", {**form, "token": "never one"}).status_code == 200
+    assert error_of(browser.post("/oauth/revoke", {"token": "x"})) == (401, "invalid_client")
+
+
+def test_the_store_takes_the_token(browser: Browser, settings: Settings, clock: Clock) -> None:
+    # `app` verifies as the store does: an operation that wants a token lets it in.
+    browser.log_in()
+    token = browser.tokens()["access_token"]
+    headers = {"Authorization": f"Bearer {token}"}
+    answer = browser.client.get("/v1/users", base_url=BASE, headers=headers)
+    assert answer.status_code == 403
+
+
+def test_tokens_of_a_retired_key_hold_until_they_expire(
+    browser: Browser, settings: Settings, keys: KeyFile, clock: Clock
+) -> None:
+    browser.log_in()
+    token = browser.tokens()["access_token"]
+    for _ in range(4):
+        rotate(settings.home, "ES256", now=clock.now)
+        clock.now += 600
+    assert info(browser, token).status_code == 200
+    found = browser.get("/.well-known/jwks.json").json or {}
+    assert len(found["keys"]) == 5
+    assert browser.tokens()["id_token"].split(".")[0] != token.split(".")[0]
+
+
+def test_nothing_secret_is_logged(
+    browser: Browser, portal: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG):
+        browser.log_in()
+        code = query(browser.authorize())["code"]
+        tokens = browser.redeem(code).json or {}
+        browser.redeem(code)
+        browser.token({"refresh_token": tokens["refresh_token"]}, headers=basic("portal", portal))
+        info(browser, tokens["access_token"])
+        browser.authorize(**of_portal())
+    said = caplog.text + json.dumps([str(vars(one)) for one in caplog.records])
+    for secret in (code, portal, browser.cookie, *tokens.values()):
+        assert not isinstance(secret, str) or len(secret) < 20 or secret not in said
+
+
+def test_other_origins_read_tokens_only_when_they_are_let_in(browser: Browser) -> None:
+    response = browser.token({}, headers={"Origin": "https://evil.example"})
+    assert "Access-Control-Allow-Origin" not in response.headers
+
+
+def test_another_method_is_405(browser: Browser) -> None:
+    for path in ("/oauth/token", "/oauth/revoke", "/oauth/device_authorization"):
+        response = browser.get(path)
+        assert response.status_code == 405
+        assert "POST" in response.headers["Allow"]

@@ -1,0 +1,137 @@
+"""Changes that meet: each is whole, and together they leave what some order of them would."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from threading import Barrier
+
+import pytest
+
+from auth.accounts import limits, records
+from auth.accounts.effective import first_login, policy_version
+from storage.catalog import Catalog, accounts, audit
+from storage.catalog.accounts import Name
+from storage.catalog.audit import Filter
+from storage.errors import Conflict, NotAcceptable, NotFound, StoreError
+from tests.auth.accounts.builders import BY, People, a_policy
+
+ROUNDS = 15
+EVERY = 10**6
+
+
+def together(*acts: Callable[[], object]) -> list[object]:
+    """What each of them gives, or the error it ends in, run at once."""
+    barrier = Barrier(len(acts))
+
+    def run(act: Callable[[], object]) -> object:
+        barrier.wait()
+        try:
+            return act()
+        except StoreError as error:
+            return type(error)
+
+    with ThreadPoolExecutor(len(acts)) as pool:
+        return list(pool.map(run, acts))
+
+
+def held(catalog: Catalog, name: Name, kind: accounts.Kind) -> list[str]:
+    with catalog.read() as tx:
+        return accounts.held(tx, name, kind, after="", limit=EVERY)
+
+
+def test_of_two_that_make_the_same_one_does(catalog: Catalog, people: People) -> None:
+    for number in range(ROUNDS):
+        name = f"group{number}"
+        made = together(*[partial(people.group, name)] * 4)
+        assert sorted(map(str, made)) == sorted(map(str, [name, *[Conflict] * 3]))
+
+
+def test_of_two_that_add_the_same_one_changes_something(catalog: Catalog, people: People) -> None:
+    people.user("ada@example.org")
+    for number in range(ROUNDS):
+        name = people.group(f"group{number}")
+        add = [partial(people.groups, "ada@example.org", name)] * 4
+        assert sorted(map(bool, together(*add))) == [False, False, False, True]
+
+
+def test_nobody_is_left_in_a_group_that_was_deleted(catalog: Catalog, people: People) -> None:
+    people.user("ada@example.org")
+    people.role("does")
+    for number in range(ROUNDS):
+        group = Name("group", people.group(f"group{number}"))
+        results = together(
+            partial(people.groups, "ada@example.org", group.id),
+            partial(people.users, group.id, "ada@example.org"),
+            partial(people.roles, group, "does"),
+            partial(records.delete, catalog, group, BY),
+        )
+        assert set(results) <= {True, False, NotFound, None}
+        assert held(catalog, Name("user", "ada@example.org"), "group") == ["user_default"]
+        assert held(catalog, group, "role") == []
+
+
+def test_of_two_deletions_one_finds_it_and_what_was_made_anew_is_empty(
+    catalog: Catalog, people: People
+) -> None:
+    people.role("does")
+    for _ in range(ROUNDS):
+        group = Name("group", people.group("phoenix", roles=["does"]))
+        ended = together(*[partial(records.delete, catalog, group, BY)] * 3)
+        assert sorted(map(str, ended)) == sorted(map(str, [None, NotFound, NotFound]))
+        people.group("phoenix")
+        assert held(catalog, group, "role") == []
+        records.delete(catalog, group, BY)
+
+
+def test_no_race_gets_anybody_beyond_the_limit(catalog: Catalog, people: People) -> None:
+    user = Name("user", people.user("ada@example.org"))
+    roles = [people.role(f"role{number:03}") for number in range(limits.ROLES_EACH + 6)]
+    assert people.roles(user, *roles[: limits.ROLES_EACH - 1])
+    late = [partial(people.roles, user, role) for role in roles[-6:]]
+    results = together(*late)
+    assert sorted(map(str, results)) == sorted(map(str, [True, *[NotAcceptable] * 5]))
+    assert len(held(catalog, user, "role")) == limits.ROLES_EACH
+
+
+def test_first_logins_at_once_make_one_record(catalog: Catalog) -> None:
+    def log_in() -> None:
+        with catalog.write() as tx:
+            first_login(tx, "ada@example.org")
+
+    for _ in range(ROUNDS):
+        assert together(*[log_in] * 4) == [None] * 4
+    with catalog.read() as tx:
+        assert accounts.listing(tx, "user", after="", limit=9) == ["ada@example.org"]
+        assert len(audit.listing(tx, Filter(), before_id=None, limit=9)) == 1
+
+
+def test_every_change_is_counted_and_logged_whatever_else_happens(
+    catalog: Catalog, people: People
+) -> None:
+    people.role("does")
+
+    def change(number: int) -> None:
+        name = Name("user", people.user(f"user{number}@example.org"))
+        records.set_policy(catalog, name, a_policy("store:Do"), BY)
+        people.roles(name, "does")
+
+    together(*[partial(change, number) for number in range(8)])
+    with catalog.read() as tx:
+        logged = audit.listing(tx, Filter(), before_id=None, limit=EVERY)
+        assert policy_version(tx) == len(logged) == 1 + 8 * 3
+    assert [one.id for one in logged] == sorted((one.id for one in logged), reverse=True)
+
+
+@pytest.mark.parametrize("kind", ["user", "group"])
+def test_a_role_that_is_deleted_meanwhile_is_nobody_s(
+    catalog: Catalog, people: People, kind: accounts.Kind
+) -> None:
+    make = people.user if kind == "user" else people.group
+    holder = Name(kind, make("a@b"))
+    for number in range(ROUNDS):
+        role = Name("role", people.role(f"role{number}"))
+        together(
+            partial(people.roles, holder, role.id),
+            partial(records.delete, catalog, role, BY),
+        )
+        assert held(catalog, holder, "role") == []

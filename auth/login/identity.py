@@ -59,7 +59,8 @@ def _seconds(value: object) -> float:
 
 def email_of(claims: Mapping[str, Any], domains: Collection[str]) -> str:
     """The identity: an e-mail address that the provider verified, of a domain it may speak for."""
-    if claims.get("email_verified") not in (True, "true"):
+    # Some providers spell it as a text; 1 is neither.
+    if claims.get("email_verified") is not True and claims.get("email_verified") != "true":
         raise Forbidden("The provider has not verified your e-mail address.")
     email = identity(claims.get("email"))
     if email is None:

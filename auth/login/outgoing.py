@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import httpcore
 import orjson
@@ -39,15 +39,19 @@ class Answer:
         """The body; ValueError when it is no JSON."""
         return orjson.loads(self.body)
 
+    def raise_for_status(self) -> NoReturn:
+        """What HTTP clients do with an answer that cannot be used, whatever its status."""
+        raise Unavailable(f"A provider answered {self.status}, or no JSON object")
+
     def object(self) -> Mapping[str, Any]:
         """The JSON object of a good answer; Unavailable for anything else."""
         try:
             found = self.json()
         except ValueError:
             found = None
-        if self.status != 200 or not isinstance(found, dict):
-            raise Unavailable(f"A provider answered {self.status}, or no JSON object")
-        return found
+        if self.status == 200 and isinstance(found, dict):
+            return found
+        return self.raise_for_status()
 
 
 @dataclass(frozen=True)

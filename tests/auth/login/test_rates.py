@@ -1,4 +1,3 @@
-
 from auth.login.rates import limit
 from storage.catalog import Catalog
 from storage.errors import TooMany

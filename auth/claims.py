@@ -32,8 +32,9 @@ class Unverified:
     claims: Mapping[str, Any]
 
 
-def read(token: str) -> Unverified:
-    """A compact JWS in its parts; Unauthorized when it is not one that names its key."""
+def read(token: str, *, unnamed: str | None = None) -> Unverified:
+    """A compact JWS in its parts; Unauthorized when it is not one that names its key, for which
+    `unnamed` may stand."""
     if len(token) > MAX_TOKEN:
         raise Unauthorized("The token is too large")
     parts = _COMPACT.fullmatch(token)
@@ -44,7 +45,7 @@ def read(token: str) -> Unverified:
         raise Unauthorized("The token uses an extension that is not supported")
     return Unverified(
         algorithm=_text(header, "alg"),
-        key_id=_text(header, "kid"),
+        key_id=_text(header, "kid") if unnamed is None or "kid" in header else unnamed,
         issuer=_text(claims, "iss"),
         claims=claims,
     )

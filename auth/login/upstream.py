@@ -28,6 +28,9 @@ WELL_KNOWN = "/.well-known/openid-configuration"
 ENDPOINTS = ("authorization_endpoint", "token_endpoint", "jwks_uri")
 ALGORITHMS = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384"})
 
+ONLY = "(the only key)"
+"""Stands for the name of a key: tokens need not name it where a provider has but one."""
+
 
 @dataclass(frozen=True)
 class Upstream:
@@ -145,7 +148,7 @@ class Provider:
     def _verified(self, token: object) -> Mapping[str, Any]:
         if not isinstance(token, str):
             raise Unauthorized("The provider sent no ID token")
-        unverified = read(token)
+        unverified = read(token, unnamed=ONLY)
         if unverified.algorithm not in ALGORITHMS:
             raise Unauthorized("The token's algorithm is not accepted")
         key = self._ring.find(unverified.key_id)
@@ -168,7 +171,11 @@ class Provider:
         return {name: found[name] for name in ("email", "email_verified") if name in found}
 
     def _keys(self) -> Mapping[str, Any]:
-        return self._outgoing.request("GET", self._metadata()["jwks_uri"], {}).object()
+        found = self._outgoing.request("GET", self._metadata()["jwks_uri"], {}).object()
+        keys = found.get("keys")
+        if isinstance(keys, list) and len(keys) == 1 and isinstance(keys[0], dict):
+            return {"keys": [*keys, {**keys[0], "kid": ONLY}]}
+        return found
 
     def _metadata(self) -> Mapping[str, Any]:
         """The provider's metadata; old ones while it does not answer."""

@@ -268,6 +268,19 @@ def test_a_token_signed_by_another_key_is_not_believed(
     assert "/evil" not in issuer.paths()
 
 
+def test_a_token_need_not_name_the_only_key(
+    provider: Provider, make: Make, issuer: Issuer, curve: ECKey
+) -> None:
+    issuer.header = {"kid": None}
+    assert provider.email(LOGIN, "code")
+    published = {**issuer.key.as_dict(private=False)}
+    issuer.jwks = {"keys": [{name: published[name] for name in ("kty", "n", "e")}]}
+    assert make().email(LOGIN, "code")
+    issuer.jwks = {"keys": [published, curve.as_dict(private=False)]}
+    with pytest.raises(Unauthorized):
+        make().email(LOGIN, "code")
+
+
 @pytest.mark.parametrize("token", ["", "x", "a.b.c", "a.b", "." * 5, "é.é.é", "x" * 100_000])
 def test_what_is_no_token_is_none(provider: Provider, issuer: Issuer, token: str) -> None:
     issuer.token = token

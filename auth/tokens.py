@@ -31,6 +31,8 @@ class TokenSettings(Protocol):
     @property
     def home(self) -> Path: ...
     @property
+    def secret_key(self) -> str: ...
+    @property
     def auth_url(self) -> str: ...
     @property
     def issuers(self) -> Mapping[str, str]: ...
@@ -159,7 +161,7 @@ def _ring(
 ) -> KeyRing:
     if issuer == settings.auth_url:
         ages = Ages(settings.keys_refresh_s, OWN_COOLDOWN_S)
-        own = KeyFile(settings.home)
+        own = KeyFile(settings.home, settings.secret_key)
         return KeyRing(lambda: own.read().jwks(), clock, ages)
     address = settings.issuers[issuer]
     if not address.startswith(("https://", "http://")):

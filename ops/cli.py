@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 
 from auth.issue import Grant
-from auth.keys import rotate
+from auth.keys import Algorithm, rotate
 from config import Settings, SettingsError, load
 from ops import home, manual, ports, procfile, supervisor, tokens
 from ops.backups import backup, restore
@@ -110,16 +110,33 @@ def token(settings: Settings, email: str, groups: str, hours: float) -> None:
 
 
 @cli.command(name="rotate-key")
+@click.option("--leaked", is_flag=True, help="Whatever was signed so far ends at once.")
+@click.option(
+    "--algorithm",
+    type=click.Choice(["RS256", "ES256"]),
+    default="RS256",
+    show_default=True,
+    help="What the new key signs with.",
+)
 @click.pass_obj
-def rotate_key(settings: Settings) -> None:
-    """Sign new tokens with a new key; the two before it still hold.
+def rotate_key(settings: Settings, leaked: bool, algorithm: Algorithm) -> None:
+    """Sign new tokens with a new key; old ones hold.
 
-    Processes notice at once; bring secrets/signing-keys.json of the home to every other machine
-    that runs `api` or `auth`. If the key in use leaked, run this three times: all tokens that it
-    signed end, admin.token too, which is made anew at the next start once it is removed.
+    A key before it goes at a rotation after the last of its tokens has ended. Processes notice at
+    once; bring secrets/signing-keys.json of the home to every other machine that runs `api` or
+    `auth`. If a key leaked, give --leaked: all tokens end, admin.token too, which is made anew at
+    the next start once it is removed.
     """
-    held = len(rotate(settings.home).keys)
-    click.echo(f"New tokens are signed with a new key; {held - 1} before it still hold.")
+    keys = rotate(
+        settings.home,
+        algorithm,
+        now=time.time(),
+        life_s=settings.access_token_s,
+        given=settings.secret_key,
+        drop=leaked,
+    )
+    held = len(keys.keys) - 1
+    click.echo(f"New tokens are signed with a new key; {held} before it still hold.")
 
 
 @cli.command(name="settings")

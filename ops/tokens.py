@@ -6,7 +6,7 @@ from pathlib import Path
 
 from auth.claims import read
 from auth.issue import Grant, issue
-from auth.keys import KeyFile, secret
+from auth.keys import secret, signing_until
 from config import Settings
 from ops import home as homes
 from storage.errors import Unauthorized
@@ -17,7 +17,7 @@ ADMIN_LIFETIME_S = 365 * 86_400
 def make(settings: Settings, grant: Grant, *, now: float, token_id: str) -> str:
     """A token that this deployment accepts."""
     return issue(
-        KeyFile(settings.home).read(),
+        signing_until(settings.home, now + grant.lifetime_s, settings.secret_key),
         grant,
         issuer=settings.auth_url,
         audience=settings.audiences,

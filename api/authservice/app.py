@@ -25,7 +25,7 @@ from api.readonly import ReadOnly
 from api.routing import register_operations
 from api.throttle import register_limits
 from auth.accounts.decisions import Decisions
-from auth.keys import KeyFile
+from auth.keys import KeyFile, seal_keys
 from auth.openid.discovery import CONFIGURATION
 from config.settings import Settings
 from storage.catalog import Catalog
@@ -43,7 +43,8 @@ def create_auth_app(
     request_ids: Callable[[], str] = new_request_id,
 ) -> Flask:
     """The application; its signing keys are made here if this home has none yet."""
-    keys = KeyFile(settings.home)
+    seal_keys(settings.home, settings.secret_key)
+    keys = KeyFile(settings.home, settings.secret_key)
     keys.read()
     decisions = Decisions(catalog, settings)
     services = AuthServices(

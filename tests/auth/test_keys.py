@@ -7,9 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from auth.keys import KeyFile, SigningKeys, rotate, secret, signing_keys
+from auth.keys import (
+    MARGIN_S,
+    KeyFile,
+    SigningKeys,
+    rotate,
+    seal_keys,
+    secret,
+    signing_keys,
+    signing_until,
+)
 from storage.errors import Invalid, Unavailable
-from tests.auth.builders import segment
+from tests.auth.builders import NOW, segment
 
 
 def mode(path: Path) -> int:
@@ -57,27 +66,94 @@ def test_the_key_id_is_the_thumbprint_of_rfc_7638(tmp_path: Path) -> None:
 
 
 def test_what_is_published_holds_nothing_private(tmp_path: Path) -> None:
-    rotate(tmp_path, "ES256")
+    rotate(tmp_path, "ES256", now=NOW, life_s=60)
     curve, rsa = signing_keys(tmp_path).jwks()["keys"]
     assert curve.keys() == {"kty", "crv", "x", "y", "kid", "use", "alg"}
     assert rsa.keys() == {"kty", "n", "e", "kid", "use", "alg"}
     assert (curve["alg"], rsa["alg"]) == ("ES256", "RS256")
 
 
-def test_a_rotation_signs_anew_and_keeps_the_newest_retired_keys(tmp_path: Path) -> None:
-    first = key_ids(signing_keys(tmp_path))[0]
-    second = key_ids(rotate(tmp_path, "ES256"))[0]
-    third = rotate(tmp_path, "ES256", keep=1)
-    assert key_ids(third)[1:] == [second]
-    assert first not in key_ids(third)
-    assert key_ids(signing_keys(tmp_path)) == key_ids(third)
+def test_a_rotation_signs_anew_and_keeps_the_keys_of_tokens_that_live(tmp_path: Path) -> None:
+    first = key_ids(signing_keys(tmp_path))
+    second = key_ids(rotate(tmp_path, "ES256", now=NOW, life_s=3600))
+    assert second[1:] == first
+    # However often: the first key's tokens live for an hour.
+    for number in range(1, 6):
+        keys = key_ids(rotate(tmp_path, "ES256", now=NOW + number, life_s=3600))
+    assert keys[-1:] == first
+    later = NOW + 3600 + MARGIN_S
+    assert first[0] not in key_ids(rotate(tmp_path, "ES256", now=later, life_s=3600))
+    assert first[0] not in key_ids(signing_keys(tmp_path))
     assert mode(tmp_path / "secrets" / "signing-keys.json") == 0o600
+
+
+def test_a_key_that_signed_a_long_lived_token_is_kept_as_long(tmp_path: Path) -> None:
+    first = key_ids(signing_until(tmp_path, NOW + 10_000_000))
+    assert key_ids(signing_until(tmp_path, NOW + 5)) == first
+    rotate(tmp_path, "ES256", now=NOW, life_s=60)
+    keys = rotate(tmp_path, "ES256", now=NOW + 10_000_000, life_s=60)
+    assert key_ids(keys)[-1:] == first
+    gone = rotate(tmp_path, "ES256", now=NOW + 10_000_000 + MARGIN_S, life_s=60)
+    assert first[0] not in key_ids(gone)
+
+
+def test_a_key_of_which_nothing_is_known_is_kept_for_a_year(tmp_path: Path) -> None:
+    first = key_ids(signing_keys(tmp_path))
+    path = tmp_path / "secrets" / "signing-keys.json"
+    path.write_text(json.dumps({"keys": json.loads(path.read_text())["keys"]}))
+    signing_until(tmp_path, NOW + 5)
+    rotate(tmp_path, "ES256", now=NOW, life_s=60)
+    keys = rotate(tmp_path, "ES256", now=NOW + 365 * 86_400, life_s=60)
+    assert key_ids(keys)[-1:] == first
+
+
+def test_after_a_leak_no_key_but_the_new_one_is_left(tmp_path: Path) -> None:
+    first = key_ids(signing_keys(tmp_path))
+    keys = key_ids(rotate(tmp_path, now=NOW, life_s=3600, drop=True))
+    assert len(keys) == 1
+    assert keys != first
+
+
+GIVEN = "a secret that an operator gave"
+
+
+def test_keys_are_sealed_with_a_secret_that_does_not_lie_beside_them(tmp_path: Path) -> None:
+    keys = signing_keys(tmp_path, GIVEN)
+    text = (tmp_path / "secrets" / "signing-keys.json").read_text()
+    assert json.loads(text).keys() == {"sealed"}
+    assert key_ids(KeyFile(tmp_path, GIVEN).read()) == key_ids(keys)
+    rotated = rotate(tmp_path, "ES256", now=NOW, life_s=60, given=GIVEN)
+    assert key_ids(signing_keys(tmp_path, GIVEN)) == key_ids(rotated)
+    for other in ("", "another operator's secret"):
+        with pytest.raises(Unavailable):
+            signing_keys(tmp_path, other)
+
+
+def test_keys_that_lay_open_are_sealed_once_there_is_a_secret(tmp_path: Path) -> None:
+    keys = signing_keys(tmp_path)
+    path = tmp_path / "secrets" / "signing-keys.json"
+    assert not seal_keys(tmp_path, "")
+    assert not seal_keys(tmp_path, secret(tmp_path).decode())
+    assert "sealed" not in path.read_text()
+    assert seal_keys(tmp_path, GIVEN)
+    assert not seal_keys(tmp_path, GIVEN)
+    assert key_ids(signing_keys(tmp_path, GIVEN)) == key_ids(keys)
+    assert "kty" not in path.read_text()
+    assert mode(path) == 0o600
+
+
+def test_a_secret_that_was_moved_into_the_setting_opens_what_it_sealed(tmp_path: Path) -> None:
+    kept = secret(tmp_path).decode()
+    (tmp_path / "secrets" / "store").unlink()
+    keys = signing_keys(tmp_path, kept)
+    (tmp_path / "secrets" / "store").write_text(kept)
+    assert key_ids(signing_keys(tmp_path)) == key_ids(keys)
 
 
 def test_rotations_at_the_same_time_lose_no_key(tmp_path: Path) -> None:
     signing_keys(tmp_path)
     threads = [
-        threading.Thread(target=rotate, args=(tmp_path, "ES256"), kwargs={"keep": 20})
+        threading.Thread(target=rotate, args=(tmp_path, "ES256"), kwargs={"now": NOW, "life_s": 60})
         for _ in range(8)
     ]
     for thread in threads:
@@ -91,7 +167,7 @@ def test_a_key_file_is_read_again_when_it_changed(tmp_path: Path) -> None:
     file = KeyFile(tmp_path)
     first = file.read()
     assert file.read().keys[0].kid == first.keys[0].kid
-    rotated = rotate(tmp_path, "ES256")
+    rotated = rotate(tmp_path, "ES256", now=NOW, life_s=60)
     assert key_ids(file.read()) == key_ids(rotated)
     assert file.read() is file.read()
 
@@ -106,6 +182,9 @@ def test_a_key_file_is_read_again_when_it_changed(tmp_path: Path) -> None:
         '{"keys": [{}]}',
         '{"keys": []}',
         '{"keys": [5]}',
+        '{"keys": [{}], "until": 5}',
+        '{"sealed": "AAAA"}',
+        '{"sealed": 5}',
         '{"keys": [{"kty": "oct", "k": "YSBzeW1tZXRyaWMga2V5IG9mIDMyIGJ5dGVzISEhISE"}]}',
     ],
 )

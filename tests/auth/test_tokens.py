@@ -258,7 +258,7 @@ def test_a_rotation_is_noticed_and_old_tokens_still_hold(tmp_path: Path, clock: 
     verifier = verifier_from(settings, clock, never)
     old = own_token(signing_keys(tmp_path), settings)
     assert verifier.verify(old) == ADA
-    new = own_token(rotate(tmp_path, "ES256"), settings)
+    new = own_token(rotate(tmp_path, "ES256", now=0, life_s=60), settings)
     clock.now += 2
     assert verifier.verify(new) == ADA
     assert verifier.verify(old) == ADA

@@ -248,7 +248,7 @@ def test_tokens_of_a_retired_key_hold_until_they_expire(
     browser.log_in()
     token = browser.tokens()["access_token"]
     for _ in range(4):
-        rotate(settings.home, "ES256", now=clock.now)
+        rotate(settings.home, "ES256", now=clock.now, life_s=3600, given=settings.secret_key)
         clock.now += 600
     assert info(browser, token).status_code == 200
     found = browser.get("/.well-known/jwks.json").json or {}

@@ -15,6 +15,7 @@ from auth.keys import Algorithm, rotate
 from config import Settings, SettingsError, load
 from ops import home, manual, ports, procfile, supervisor, tokens
 from ops.backups import backup, restore
+from ops.clients import clients
 from ops.demo.cli import demo
 from ops.inspect import parked, status, sweep
 from ops.integrity import begin_epoch, reconcile, verify
@@ -148,6 +149,7 @@ def print_settings(settings: Settings) -> None:
 
 for command in (
     demo,
+    clients,
     status,
     sweep,
     parked,

@@ -77,7 +77,7 @@ def sweep(settings: Settings, dry_run: bool) -> None:
 
 @click.group()
 def parked() -> None:
-    """List, or try again, rows put aside after too many attempts."""
+    """List, or try again, rows that were put aside."""
 
 
 @parked.command(name="list")

@@ -104,7 +104,7 @@ def rebuild_catalog(settings: Settings, replica: Replica) -> None:
 @click.option("--replica", type=click.Choice(REPLICAS), help="Only this one.")
 @click.pass_obj
 def print_fingerprint(settings: Settings, replica: str | None) -> None:
-    """Print digests of what the catalog knows, to compare two by.
+    """Print digests of what the catalog knows.
 
     One for each part of each replica. Two catalogs of the same data print the same, for instance
     one that was lost and the one that was rebuilt.

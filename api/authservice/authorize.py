@@ -170,7 +170,7 @@ def _grant(provider: Provider, wanted: Request, session: Session, *, agreed: boo
             person = granting.person_of(session)
             code = granting.grant_code(tx, provider, wanted, person, str(uuid4()))
             if agreed:
-                granting.agree(tx, provider, wanted, session.email)
+                granting.agree(tx, provider, wanted, session.email, g.request_id)
     except Forbidden as error:
         raise authorizing.denied(wanted, "The person may not use this service.") from error
     return go(authorizing.answer_with_code(provider, wanted, code), 303 if agreed else 302)

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from auth.accounts.changing import By, record
 from auth.openid.digests import digest, is_secret, new_secret
 from auth.openid.redirects import check_redirect_uri, is_registered
 from storage.catalog import clients as rows
@@ -20,6 +21,8 @@ CLI_REDIRECTS = tuple(
     f"http://{host}{path}" for host in ("127.0.0.1", "[::1]") for path in ("", "/", "/callback")
 )
 """On any port, which the command-line client takes as it finds one."""
+OPERATOR = "operator"
+"""Whose changes these are in the audit log: whoever may run commands here."""
 MAX_NAME = 100
 MAX_REDIRECTS = 20
 
@@ -94,14 +97,18 @@ def add(tx: Tx, new: NewClient, now_us: int, *, taken: Iterable[str] = ()) -> st
     # An id token is for a client: it would pass for an access token if an audience had its name.
     if new.id in {CLI, WEB, *taken} or not rows.add(tx, row):
         raise Conflict(f"The id {new.id} is taken.")
+    record(tx, By(OPERATOR, "add_client"), f"client/{new.id}", before=None, after=_said(row))
     return secret
 
 
 def remove(tx: Tx, client_id: str, now_us: int) -> None:
     """Remove it with all that it was granted; NotFound when an operator added none such."""
-    if not rows.remove(tx, client_id):
+    row = rows.find(tx, client_id)
+    if row is None or not rows.remove(tx, client_id):
         raise NotFound("No operator added a client of that id.")
     grants.revoke_of(tx, now_us, client=client_id)
+    by = By(OPERATOR, "remove_client")
+    record(tx, by, f"client/{client_id}", before=_said(row), after=None)
 
 
 def _check(new: NewClient) -> None:
@@ -113,6 +120,16 @@ def _check(new: NewClient) -> None:
         raise Invalid(f"A client has at most {MAX_REDIRECTS} redirect URIs.")
     for uri in new.redirect_uris:
         check_redirect_uri(uri, native=new.public)
+
+
+def _said(row: rows.ClientRow) -> dict[str, object]:
+    """What the audit log tells of it."""
+    return {
+        "name": row.name,
+        "public": row.secret is None,
+        "first_party": row.first_party,
+        "redirect_uris": list(row.redirect_uris),
+    }
 
 
 def _client(row: rows.ClientRow) -> Client:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from auth.accounts.changing import By, record
 from auth.login.sessions import Session
 from auth.openid.authorizing import Request
 from auth.openid.digests import digest, new_secret
@@ -48,6 +49,15 @@ def grant_code(tx: Tx, provider: Provider, request: Request, person: Person, gra
     return code
 
 
-def agree(tx: Tx, provider: Provider, request: Request, email: str) -> None:
+def agree(tx: Tx, provider: Provider, request: Request, email: str, request_id: str) -> None:
     """Remember what the person let this client have."""
-    grants.agree(tx, email, request.client.id, frozenset(request.scopes), provider.now_us())
+    scopes, client_id = frozenset(request.scopes), request.client.id
+    before = sorted(grants.agreed(tx, email, client_id))
+    grants.agree(tx, email, client_id, scopes, provider.now_us())
+    record(
+        tx,
+        By(email, "consent", request_id),
+        f"client/{client_id}",
+        before={"scope": before} if before else None,
+        after={"scope": sorted(scopes.union(before))},
+    )

@@ -127,9 +127,13 @@ def _day(at_us: int) -> str:
 
 def _password() -> str:
     """Typed twice at a terminal, else the first line of standard input."""
-    if sys.stdin.isatty():
+    if _at_terminal():
         return str(click.prompt("Password", hide_input=True, confirmation_prompt=True))
     return sys.stdin.readline().rstrip("\r\n")
+
+
+def _at_terminal() -> bool:
+    return sys.stdin.isatty()
 
 
 @contextmanager

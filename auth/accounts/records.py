@@ -11,7 +11,7 @@ from auth.accounts.documents import same
 from auth.accounts.limits import AUDITED_NAMES
 from auth.accounts.memberships import check_room, require_named
 from auth.policies.model import Policy
-from storage.catalog import Catalog, accounts
+from storage.catalog import Catalog, accounts, logins
 from storage.catalog.accounts import Account, Kind, Membership, Name, Status
 from storage.catalog.engine import Tx
 from storage.errors import Conflict
@@ -82,6 +82,9 @@ def set_status(catalog: Catalog, user_id: str, status: Status, by: By) -> bool:
         if found.status == status:
             return False
         accounts.set_status(tx, name, status)
+        if status == "disabled":
+            # Who is enabled again logs in again.
+            logins.end_sessions(tx, user_id)
         note(tx, by, name, before={"status": found.status}, after={"status": status})
     return True
 

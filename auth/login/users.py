@@ -63,11 +63,7 @@ def put_status(catalog: Catalog, email: str, *, enabled: bool) -> bool:
     """Let a user in, or shut one out whatever the provider; False when it was so before."""
     name = named(email)
     by = By(WHO, "enable_user" if enabled else "disable_user")
-    changed = records.set_status(catalog, name, "enabled" if enabled else "disabled", by)
-    if not enabled:
-        with catalog.write() as tx:
-            logins.end_sessions(tx, name)
-    return changed
+    return records.set_status(catalog, name, "enabled" if enabled else "disabled", by)
 
 
 def unlock(catalog: Catalog, email: str) -> bool:

@@ -1,5 +1,6 @@
 """The authorization service with one user, one client, cheap hashes and a clock that tests move."""
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from flask import Flask
 
 from api.authservice import create_auth_app
+from auth.keys import SIGNING_FILE, signing_keys
 from auth.login import users
 from auth.login.passwords import Passwords, costs
 from auth.openid import clients
@@ -34,8 +36,18 @@ def clock() -> Clock:
     return Clock()
 
 
+@pytest.fixture(scope="session")
+def signing_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Keys made once: that takes longer than most of these tests."""
+    home = tmp_path_factory.mktemp("keys")
+    signing_keys(home)
+    return home / "secrets" / SIGNING_FILE
+
+
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
+def settings(tmp_path: Path, signing_file: Path) -> Settings:
+    (tmp_path / "secrets").mkdir(mode=0o700)
+    shutil.copy2(signing_file, tmp_path / "secrets")
     return Settings(
         home=tmp_path,
         auth_external_url=BASE,

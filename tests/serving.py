@@ -1,7 +1,7 @@
 """A local HTTP server for the length of a block."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -35,3 +35,22 @@ def serving_app(app: Flask) -> Iterator[str]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+@contextmanager
+def serving_late() -> Iterator[tuple[str, Callable[[Flask], None]]]:
+    """A base URL, and what puts an application there that has to know it before it is made."""
+    server = make_server("127.0.0.1", 0, Flask("nothing yet"), threaded=True)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+
+    def put(app: Flask) -> None:
+        server.app = app
+        thread.start()
+
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", put
+    finally:
+        if thread.ident is not None:
+            server.shutdown()
+            thread.join()
+        server.server_close()

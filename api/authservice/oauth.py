@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl
 from flask import Request, Response
 from werkzeug.exceptions import HTTPException
 
+from api.authservice.limits import limit_tokens
 from api.authservice.services import AuthServices, Call
 from api.bodies import read_json
 from api.errors import status_of, with_retry_after
@@ -48,13 +49,15 @@ def provider_of(services: AuthServices) -> Provider:
 
 
 def oauth(*, challenge: str = "Basic") -> Callable[[OAuthView], OAuthView]:
-    """Have a view's refusals answered as RFC 6749, 5.2 has them; `challenge` is what a 401 asks
-    for."""
+    """Count a view's requests, and have its refusals answered as RFC 6749, 5.2 has them;
+    `challenge` is what a 401 asks for."""
 
     def answered(view: OAuthView) -> OAuthView:
         @wraps(view)
         def refusing(call: Call[Any, Any]) -> Response:
+            services = call.services
             try:
+                limit_tokens(services.catalog, services.settings, call.request, services.clock())
                 return view(call)
             except OAuthError as error:
                 return _refused(error, challenge)

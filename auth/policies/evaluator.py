@@ -18,10 +18,10 @@ class Compiled:
     """What one principal may do, made ready to be asked often and by many threads."""
 
     def __init__(self, holdings: Sequence[Holding], variables: Mapping[str, Value]) -> None:
-        self._variables = {name.lower(): value for name, value in variables.items()}
-        if any(len(values(value)) > MAX_VALUES for value in variables.values()):
+        known = _lowered(variables)
+        if any(len(values(value)) > MAX_VALUES for value in known.values()):
             raise Forbidden(f"Nobody with more than {MAX_VALUES} groups or roles can be judged")
-        made = [rule for holding in holdings for rule in rules(holding, self._variables)]
+        made = [rule for holding in holdings for rule in rules(holding, known)]
         # Whatever denies comes first, so that the first rule that applies is the answer.
         self._rules = sorted(made, key=lambda rule: rule.decision.allowed)
         # Threads may make a table twice, which is as good as once.
@@ -36,12 +36,10 @@ class Compiled:
         for entry in table.candidates(resource):
             if entry.names(resource):
                 rule = entry.rule
-                if not rule.requirements or rule.holds(self._given(context)):
+                # What is known of the principal was settled when the rule was made.
+                if not rule.requirements or rule.holds(_lowered(context)):
                     return rule.decision
         return IMPLICIT_DENY
-
-    def _given(self, context: Mapping[str, Value]) -> dict[str, Value]:
-        return {name.lower(): value for name, value in context.items()} | self._variables
 
     def _table(self, action: str) -> Table:
         # Only ASCII has the case that does not count: the Kelvin sign is no K.
@@ -53,3 +51,7 @@ class Compiled:
         if len(self._tables) < MAX_TABLES:
             self._alike[named] = self._tables[action] = table
         return table
+
+
+def _lowered(context: Mapping[str, Value]) -> dict[str, Value]:
+    return {name.lower(): value for name, value in context.items()}

@@ -180,6 +180,10 @@ def test_one_deny_of_many_policies_is_found() -> None:
     assert asked.decide("store:GetFile", "arn:store:local:aws:bundles/7-7").allowed
     denied = asked.decide("store:GetFile", "arn:store:local:aws:bundles/7-7xy")
     assert denied == Decision(False, "explicit_deny", "role r10", "/Statement/0")
+    asked = compiled(document(statement()), *many, document(statement("Deny", Resource="*s/7-7x")))
+    for resource in ("arn:store:local:aws:bundles/7-7x", "bundles/7-7x"):
+        assert asked.decide("store:GetFile", resource).reason == "explicit_deny"
+        assert asked.decide("store:GetFile", f"{resource}y").source == "role r0"
 
 
 def test_ten_policies_of_thirty_statements_decide_many_thousand_times_a_second() -> None:

@@ -59,6 +59,15 @@ class Decisions:
         more groups than can be judged."""
         return judged(self.of(principal), actions, resources, context)
 
+    def might(self, principal: Principal, action: str) -> bool:
+        """Whether there is anything at all that the action is allowed on."""
+        found = self.of(principal)
+        return found.enabled and found.compiled.might(action)
+
+    def enabled(self, principal: Principal) -> bool:
+        """Whether the principal may do anything at all."""
+        return self.of(principal).enabled
+
     def of(self, principal: Principal) -> Effective:
         """What holds for somebody now: one probe, and one query more after each change."""
         key = (principal.email, principal.groups)

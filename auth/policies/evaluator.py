@@ -41,9 +41,13 @@ class Compiled:
                     return rule.decision
         return IMPLICIT_DENY
 
+    def might(self, action: str) -> bool:
+        """Whether any statement allows the action, on whatever and whatever else it asks."""
+        name = _folded(action)
+        return any(rule.decision.allowed and rule.names_action(name) for rule in self._rules)
+
     def _table(self, action: str) -> Table:
-        # Only ASCII has the case that does not count: the Kelvin sign is no K.
-        name = action.lower() if action.isascii() else action
+        name = _folded(action)
         named = tuple(at for at, rule in enumerate(self._rules) if rule.names_action(name))
         table = self._alike.get(named)
         if table is None:
@@ -51,6 +55,11 @@ class Compiled:
         if len(self._tables) < MAX_TABLES:
             self._alike[named] = self._tables[action] = table
         return table
+
+
+def _folded(action: str) -> str:
+    # Only ASCII has the case that does not count: the Kelvin sign is no K.
+    return action.lower() if action.isascii() else action
 
 
 def _lowered(context: Mapping[str, Value]) -> dict[str, Value]:

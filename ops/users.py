@@ -32,9 +32,8 @@ def users() -> None:
 @click.pass_obj
 def add(settings: Settings, email: str) -> None:
     """Add a user; the password is asked for, or read from standard input."""
-    with _told():
-        name = accounts.named(email)
-        catalog, passwords = Catalog(settings.catalog), Passwords(costs(settings))
+    with _catalog(settings) as catalog:
+        name, passwords = accounts.named(email), Passwords(costs(settings))
         accounts.add(catalog, passwords, name, _password(), now=time.time())
     click.echo(f"{name} may log in.")
 
@@ -43,8 +42,8 @@ def add(settings: Settings, email: str) -> None:
 @click.pass_obj
 def listing(settings: Settings) -> None:
     """Show every user, and who has to wait."""
-    with _told():
-        found = accounts.listing(Catalog(settings.catalog))
+    with _catalog(settings) as catalog:
+        found = accounts.listing(catalog)
     columns = ("user", "status", "password of", "failed", "waits until")
     show(Console(), "Users", columns, [_row(user) for user in found])
 
@@ -54,9 +53,8 @@ def listing(settings: Settings) -> None:
 @click.pass_obj
 def passwd(settings: Settings, email: str) -> None:
     """Change a password; every login with the one so far ends."""
-    with _told():
-        name = accounts.named(email)
-        catalog, passwords = Catalog(settings.catalog), Passwords(costs(settings))
+    with _catalog(settings) as catalog:
+        name, passwords = accounts.named(email), Passwords(costs(settings))
         accounts.change(catalog, passwords, name, _password(), time.time())
     click.echo(f"The password of {name} is changed, and their logins have ended.")
 
@@ -66,8 +64,8 @@ def passwd(settings: Settings, email: str) -> None:
 @click.pass_obj
 def enable(settings: Settings, email: str) -> None:
     """Let a user in again."""
-    with _told():
-        changed = accounts.put_status(Catalog(settings.catalog), email, enabled=True)
+    with _catalog(settings) as catalog:
+        changed = accounts.put_status(catalog, email, enabled=True)
     click.echo("Enabled." if changed else "Was enabled before.")
 
 
@@ -76,8 +74,8 @@ def enable(settings: Settings, email: str) -> None:
 @click.pass_obj
 def disable(settings: Settings, email: str) -> None:
     """Shut a user out at once, whatever they logged in with."""
-    with _told():
-        changed = accounts.put_status(Catalog(settings.catalog), email, enabled=False)
+    with _catalog(settings) as catalog:
+        changed = accounts.put_status(catalog, email, enabled=False)
     click.echo("Disabled." if changed else "Was disabled before.")
 
 
@@ -86,8 +84,8 @@ def disable(settings: Settings, email: str) -> None:
 @click.pass_obj
 def remove(settings: Settings, email: str) -> None:
     """Take a user's password away; record and belongings stay."""
-    with _told():
-        accounts.remove(Catalog(settings.catalog), email)
+    with _catalog(settings) as catalog:
+        accounts.remove(catalog, email)
     click.echo("Removed. Who can log in elsewhere by that e-mail address still may: see `disable`.")
 
 
@@ -99,8 +97,7 @@ def unlock(settings: Settings, email: str | None, address: str | None) -> None:
     """Forget failed logins: nobody has to wait any more."""
     if (email is None) == (address is None):
         raise click.UsageError("Name a user, or an address.")
-    with _told():
-        catalog = Catalog(settings.catalog)
+    with _catalog(settings) as catalog:
         if address is not None:
             forgiven = accounts.unlock_address(catalog, address)
         else:
@@ -137,8 +134,12 @@ def _at_terminal() -> bool:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _catalog(settings: Settings) -> Iterator[Catalog]:
+    """Open as long as the block; what goes wrong is told in one line."""
+    catalog = Catalog(settings.catalog)
     try:
-        yield
+        yield catalog
     except StoreError as error:
         raise click.ClickException(error.detail) from error
+    finally:
+        catalog.close()

@@ -14,11 +14,11 @@ from apispec import APISpec
 from apispec.ext.marshmallow import MarshmallowPlugin
 
 from api.examples import STORY, UUID, Examples, with_examples
-from api.guard import wants
 from api.operation import Answer, Operation
 from api.problems import MEDIA_TYPE
 from api.schemas.common import Problem
 from api.schemas.fields import Uuid, Version, Whole
+from auth.access import wants
 
 TITLE = "Data store"
 ABOUT = """\
@@ -171,6 +171,9 @@ def _body(operation: Operation) -> dict[str, Any] | None:
         }
         # A file without bytes is a file, and has a body that nobody can tell from none.
         return {"required": False, "content": content}
+    if operation.form is not None:
+        kinds = ("application/x-www-form-urlencoded", "application/json")
+        return {"required": True, "content": {kind: {"schema": operation.form} for kind in kinds}}
     if operation.body is None:
         return None
     content = {"application/json": {"schema": type(operation.body)}}
@@ -183,7 +186,7 @@ def _responses(operation: Operation, *, wanted: str | None) -> dict[str, Any]:
         link = _headers({"Link": 'The next page, rel="next".'})
         found["206"]["headers"] = {**found["206"].get("headers", {}), **link}
     for status in sorted({400, *_refusals(operation, wanted=wanted), *operation.errors}):
-        found[str(status)] = _problem(HTTPStatus(status).phrase)
+        found.setdefault(str(status), _problem(HTTPStatus(status).phrase))
     return {**found, "default": _problem("Any other error.")}
 
 

@@ -103,6 +103,8 @@ class Operation:
     errors: tuple[int, ...] = ()
     paged: str = ""
     """Name of the member that holds a page's items."""
+    form: type[Schema] | None = None
+    """The body is a form or JSON, read by the view."""
     upload: bool = False
     """The body is bytes, streamed by the view."""
     body_optional: bool = False

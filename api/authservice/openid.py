@@ -7,7 +7,17 @@ from typing import Any
 from flask import Request, Response
 
 from api.authservice.oauth import FORM, form_of, oauth, provider_of, told
-from api.authservice.schemas.openid import Device, Discovery, KeySet, Tokens, UserInfo
+from api.authservice.schemas.openid import (
+    Device,
+    DeviceForm,
+    Discovery,
+    KeySet,
+    Refusal,
+    RevokeForm,
+    TokenForm,
+    Tokens,
+    UserInfo,
+)
 from api.authservice.services import Call
 from api.operation import Answer, operation, reply
 from auth.openid import devices, discovery, revoking
@@ -22,10 +32,19 @@ KEYS_AGE_S = 300
 BODIES = (
     "The body is a form (`application/x-www-form-urlencoded`) or JSON; members that are not known"
     " are ignored. The client proves itself by HTTP Basic or `client_id` and `client_secret`, a"
-    " public one by `client_id`. Errors are as RFC 6749, 5.2 has them. Members: "
+    " public one by `client_id`."
 )
 QUIET: dict[str, Any] = {"tag": TAG, "identified": False, "counted": False}
 """Keys are read by whoever verifies a token; what tokens cost is limited in its own way."""
+REFUSALS = {
+    400: Answer("Refused, for this reason.", Refusal),
+    401: Answer("The client is not known, or not proven.", Refusal),
+}
+WANTED = {
+    400: Answer("The request is wrong.", Refusal),
+    401: Answer("There is no token, or none that is good.", Refusal),
+    403: Answer("The token is for something else.", Refusal),
+}
 
 
 @operation(
@@ -57,9 +76,9 @@ def get_keys(call: Call[None, None]) -> Response:
 @operation(
     "POST",
     "/oauth/token",
-    about=BODIES + "`grant_type`, and as it wants `code`, `redirect_uri`, `code_verifier`,"
-    " `refresh_token`, `device_code`, `scope`.",
-    answers={200: Answer("The tokens.", Tokens)},
+    about=BODIES,
+    answers={200: Answer("The tokens.", Tokens), **REFUSALS},
+    form=TokenForm,
     while_read_only=True,
     **QUIET,
 )
@@ -74,8 +93,9 @@ def post_oauth_token(call: Call[None, None]) -> Response:
 @operation(
     "POST",
     "/oauth/revoke",
-    about=BODIES + "`token`, an access or refresh token: all tokens of the same login end.",
-    answers={200: Answer("The token is good for nothing, whatever it was.")},
+    about=BODIES + " `token` is an access or a refresh token: all tokens of the same login end.",
+    answers={200: Answer("The token is good for nothing, whatever it was."), **REFUSALS},
+    form=RevokeForm,
     while_read_only=True,
     **QUIET,
 )
@@ -91,8 +111,12 @@ def post_oauth_revoke(call: Call[None, None]) -> Response:
 @operation(
     "POST",
     "/oauth/device_authorization",
-    about=BODIES + "`scope`.",
-    answers={200: Answer("What the device shows, and what it asks for tokens with.", Device)},
+    about=BODIES,
+    answers={
+        200: Answer("What the device shows, and what it asks for tokens with.", Device),
+        **REFUSALS,
+    },
+    form=DeviceForm,
     while_read_only=True,
     **QUIET,
 )
@@ -104,7 +128,7 @@ def post_oauth_device(call: Call[None, None]) -> Response:
     return told(devices.begin(provider, client, form))
 
 
-@operation("GET", "/oauth/userinfo", answers={200: Answer("OK", UserInfo)}, **QUIET)
+@operation("GET", "/oauth/userinfo", answers={200: Answer("OK", UserInfo), **WANTED}, **QUIET)
 @oauth(challenge="Bearer")
 def get_oauth_userinfo(call: Call[None, None]) -> Response:
     """Whom the access token is of, as far as its scopes let it be known."""
@@ -112,7 +136,11 @@ def get_oauth_userinfo(call: Call[None, None]) -> Response:
 
 
 @operation(
-    "POST", "/oauth/userinfo", answers={200: Answer("OK", UserInfo)}, while_read_only=True, **QUIET
+    "POST",
+    "/oauth/userinfo",
+    answers={200: Answer("OK", UserInfo), **WANTED},
+    while_read_only=True,
+    **QUIET,
 )
 @oauth(challenge="Bearer")
 def post_oauth_userinfo(call: Call[None, None]) -> Response:

@@ -25,6 +25,7 @@ def document(provider: Provider) -> dict[str, Any]:
         "jwks_uri": base + KEYS,
         "revocation_endpoint": f"{base}/oauth/revoke",
         "device_authorization_endpoint": f"{base}/oauth/device_authorization",
+        "end_session_endpoint": f"{base}/logout",
         "scopes_supported": list(SCOPES),
         "response_types_supported": ["code"],
         "response_modes_supported": ["query"],

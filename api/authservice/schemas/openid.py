@@ -18,6 +18,7 @@ class Discovery(Shown):
     jwks_uri = fields.Url(required=True, require_tld=False)
     revocation_endpoint = fields.Url(required=True, require_tld=False)
     device_authorization_endpoint = fields.Url(required=True, require_tld=False)
+    end_session_endpoint = fields.Url(required=True, require_tld=False)
     scopes_supported = fields.List(fields.String(), required=True)
     response_types_supported = fields.List(fields.String(), required=True)
     response_modes_supported = fields.List(fields.String(), required=True)
@@ -74,6 +75,41 @@ class AuthorizeQuery(Schema):
     code_challenge_method = fields.String(metadata={"description": "`S256`"})
     prompt = fields.String(metadata={"description": "`none`, `login`, `consent`"})
     max_age = fields.String(metadata={"description": "Seconds since the person logged in."})
+
+
+class Proof(Schema):
+    """How a client proves itself where it does not by HTTP Basic (RFC 6749, 2.3.1)."""
+
+    class Meta:
+        unknown = EXCLUDE
+
+    client_id = fields.String(metadata={"description": "Of a client without a secret, too."})
+    client_secret = fields.String()
+
+
+class TokenForm(Proof):
+    """RFC 6749, 4.1.3 and 6; RFC 7636, 4.5; RFC 8628, 3.4."""
+
+    grant_type = fields.String(required=True, metadata={"example": "refresh_token"})
+    code = fields.String()
+    redirect_uri = fields.String(metadata={"description": "The one that the code was asked with."})
+    code_verifier = fields.String()
+    refresh_token = fields.String()
+    device_code = fields.String()
+    scope = fields.String(metadata={"description": "Less than was granted."})
+
+
+class RevokeForm(Proof):
+    """RFC 7009, 2.1."""
+
+    token = fields.String(required=True, metadata={"example": "x8Hn0sJ2"})
+    token_type_hint = fields.String()
+
+
+class DeviceForm(Proof):
+    """RFC 8628, 3.1."""
+
+    scope = fields.String(metadata={"description": "Words with a space between them."})
 
 
 class Tokens(Shown):

@@ -45,7 +45,7 @@ class Admin:
     def call(self, method: str, path: str, body: Any = None, **query: str) -> Any:
         """The answer to one request."""
         return self.client.open(
-            path, method=method, json=body, query_string=query, headers=bearer(self.token)
+            path, method=method, json=body, query_string=query or None, headers=bearer(self.token)
         )
 
     def get(self, path: str, **query: str) -> Any:
@@ -74,12 +74,12 @@ class Admin:
     def walk(self, path: str, key: str, **query: str) -> Iterator[Any]:
         """Every item of a list, page by page."""
         answer = self.get(path, **query)
-        yield from answer.json[key]
+        yield from (answer.json or {})[key]
         while answer.status_code == 206:
             following = answer.headers["Link"].partition(">")[0].removeprefix("<")
             address = following.removeprefix("https://auth.example")
             answer = self.client.get(address, headers=bearer(self.token))
-            yield from answer.json[key]
+            yield from (answer.json or {})[key]
         assert answer.status_code == 200, answer.text
 
     def all(self, path: str, key: str, **query: str) -> list[Any]:

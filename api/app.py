@@ -23,6 +23,8 @@ from api.services import Chains, Services, Verify
 from api.streaming import Streams
 from api.throttle import register_limits
 from api.waiting import Waiting
+from auth.access import Access
+from auth.accounts.decisions import Decisions
 from config.settings import Settings
 from pipelines.notifying.subscriptions import SEALING
 from storage.sealing import Sealer, derive
@@ -41,6 +43,7 @@ def create_app(
 ) -> Flask:
     """The application on open stores."""
     secret = settings.secret_key.encode()
+    access = Access(Decisions(stores.catalog, settings), settings)
     services = Services(
         settings=settings,
         stores=stores,
@@ -52,7 +55,8 @@ def create_app(
         chains=chains,
         metrics=Metrics(several_processes=settings.api_processes > 1),
         read_only=ReadOnly(stores.catalog, always=settings.read_only),
-        guard=StoreGuard(settings),
+        access=access,
+        guard=StoreGuard(access, stores.catalog),
     )
     app = Flask(__name__, static_folder=None)
     register_conventions(

@@ -60,8 +60,9 @@ class Guard(Protocol):
     def may(self, principal: Principal | None, operation: str) -> bool:
         """Whether it is worth reading a large body: False only when `require` would refuse."""
 
-    def require(self, operation: str, call: Asked[Any, Any, Any]) -> None:
-        """Return if the caller may; else Unauthorized without a token, Forbidden with one."""
+    def require(self, operation: str, call: Asked[Any, Any, Any]) -> Asked[Any, Any, Any]:
+        """The call as it was judged, if the caller may; else Unauthorized without a token,
+        Forbidden with one."""
 
     def refuse(self, principal: Principal | None, operation: str) -> None:
         """Refuse whom `may` does not let, before the body is known."""

@@ -5,10 +5,11 @@ from typing import Any
 
 from flask import Response
 
+from api.guard import named
 from api.operation import Answer, Call, Operation, operation, reply
 from api.schemas.checkout import Checkout, CheckoutBody, CheckoutStarted, CheckoutStatus
 from api.schemas.common import InReplica, InReplicaQuery, Versioned, VersionedQuery
-from auth.access import CHECKOUT_ELSEWHERE, require
+from auth.access import CHECKOUT_ELSEWHERE
 from pipelines.depositing import checkouts
 from pipelines.depositing.checkouts import Wanted
 from storage.catalog.checkouts import Job
@@ -46,7 +47,7 @@ def post_bundles_checkout(call: Call[Versioned, Checkout]) -> Response:
 def _check_destination(call: Call[Versioned, Checkout], destination: str) -> None:
     """A bucket of one's own wants a token and the operator's consent."""
     settings = call.services.settings
-    require(call.principal, CHECKOUT_ELSEWHERE, settings)
+    call.services.access.require(call.principal, CHECKOUT_ELSEWHERE, named(call))
     allowed = any(fnmatchcase(destination, name) for name in settings.checkout_destinations)
     scheme = call.stores.replicas[call.query.replica].direct_url("").partition(":")[0]
     own = call.stores.sources.own(f"{scheme}://{destination}/x")

@@ -49,8 +49,7 @@ def _call(
     normal = load_path(_named(operation, path))
     query, body = _loaded(operation, services, principal)
     call = calls(services, request, g.request_id, normal, query, body, principal, base)
-    services.guard.require(operation.name, call)
-    return call
+    return services.guard.require(operation.name, call)
 
 
 def _named(operation: Operation, path: Mapping[str, str]) -> Mapping[str, str]:

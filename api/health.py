@@ -17,7 +17,6 @@ from api.metrics import CONTENT_TYPE, Sample
 from api.operation import reply
 from api.principal import identify
 from api.services import Services
-from auth.access import require
 from storage.catalog import figures, leases, todo, visibility
 from storage.errors import NotFound, StoreError
 from storage.protocols import BlobStore, SearchIndex
@@ -47,7 +46,7 @@ def register_service(app: Flask, services: Services) -> None:
         g.operation = "get_metrics"
         if not on_ops_port(services.settings.ops_port):
             principal = identify(services.verify, request.headers.get("Authorization"))
-            require(principal, "get_metrics", services.settings)
+            services.access.require(principal, "get_metrics", {})
         page = services.metrics.page(lambda: samples(services.stores))
         return Response(page, content_type=CONTENT_TYPE)
 

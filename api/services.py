@@ -13,6 +13,7 @@ from api.readonly import ReadOnly
 from api.streaming import Streams
 from api.urls import external_base
 from api.waiting import Waiting
+from auth.access import Access
 from config.settings import Settings
 from pipelines.notifying.subscriptions import Seal
 from storage.model import Todo
@@ -46,6 +47,7 @@ class Services:
     chains: Chains
     metrics: Metrics
     read_only: ReadOnly
+    access: Access
     guard: Guard
 
     @property

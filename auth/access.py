@@ -1,134 +1,215 @@
-"""Which operation needs what, by group claims; the policy evaluator will answer the same question.
+"""What each operation of the store asks of its caller: an action on a resource, for policies.
 
 What an owner alone may do with what is theirs is decided where the owner is known, in pipelines.
 """
 
-from collections.abc import Callable, Mapping
-from enum import Enum
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from string import Formatter
 from types import MappingProxyType
 from typing import Protocol
 
-from storage.errors import Forbidden, Unauthorized
+from auth.accounts.decisions import Verdict
+from storage.errors import Forbidden, Invalid, Unauthorized
 from storage.model import Principal
 
-
-class Need(Enum):
-    """What an operation asks of the one who calls it."""
-
-    OPEN = "nothing"
-    AUTHENTICATED = "a token"
-    SUBSCRIBE = "a token with an e-mail address of an authorized domain"
-    INGEST = "a token of a group that may ingest"
-    ADMIN = "a token of a group that operates the store"
-
-
-class Rights(Protocol):
-    """The part of Settings that gives groups and domains their rights."""
-
-    @property
-    def ingest_groups(self) -> tuple[str, ...]: ...
-    @property
-    def admin_groups(self) -> tuple[str, ...]: ...
-    @property
-    def authorized_domains(self) -> tuple[str, ...]: ...
-
-
-CHECKOUT_ELSEWHERE = "post_bundles_checkout.destination"
+CHECKOUT_ELSEWHERE = "post_bundles_checkout_elsewhere"
 """Asked in addition when a checkout names a `destination` of its own."""
 
-NEEDS: Mapping[str, Need] = MappingProxyType(
+RESOURCES: Mapping[str, str] = MappingProxyType(
     {
-        # Specification, Authentication 3: reads, search, checkout, subscription listing are open
-        "get_bundles_all": Need.OPEN,
-        "get_bundle": Need.OPEN,
-        "post_bundles_checkout": Need.OPEN,
-        CHECKOUT_ELSEWHERE: Need.AUTHENTICATED,
-        "get_bundles_checkout": Need.OPEN,
-        "get_file": Need.OPEN,
-        "head_file": Need.OPEN,
-        "get_task": Need.OPEN,
-        "post_search": Need.OPEN,
-        "get_events": Need.OPEN,
-        "get_event": Need.OPEN,
-        "get_events_feed": Need.OPEN,
-        "get_subscriptions": Need.OPEN,
-        # ... writes of bundles and files and all collection operations are not
-        "put_bundle": Need.INGEST,
-        "patch_bundle": Need.INGEST,
-        "delete_bundle": Need.INGEST,
-        "put_file": Need.INGEST,
-        "get_collections": Need.INGEST,
-        "put_collection": Need.INGEST,
-        "get_collection": Need.INGEST,
-        "patch_collection": Need.INGEST,
-        "delete_collection": Need.INGEST,
-        # ... subscriptions are owned by who made them; making one takes an authorized domain (1)
-        "put_subscription": Need.SUBSCRIBE,
-        "get_subscription": Need.AUTHENTICATED,
-        "delete_subscription": Need.AUTHENTICATED,
-        "get_deliveries": Need.AUTHENTICATED,
-        "retry_delivery": Need.AUTHENTICATED,
-        "test_subscription": Need.AUTHENTICATED,
-        "replay_subscription": Need.AUTHENTICATED,
-        "get_replay": Need.AUTHENTICATED,
-        "retry_deliveries": Need.AUTHENTICATED,
-        "put_subscription_secret": Need.AUTHENTICATED,
-        "pause_subscription": Need.AUTHENTICATED,
-        "resume_subscription": Need.AUTHENTICATED,
-        "dry_run_subscription": Need.SUBSCRIBE,
-        # Upload areas
-        "post_area": Need.INGEST,
-        "head_area": Need.INGEST,
-        "get_area": Need.INGEST,
-        "patch_area": Need.INGEST,
-        "delete_area": Need.INGEST,
-        "put_area_file": Need.INGEST,
-        "post_area_file": Need.INGEST,
-        "post_area_credentials": Need.INGEST,
-        "get_area_checksum": Need.INGEST,
-        "get_area_checksums": Need.INGEST,
-        "get_area_validate": Need.INGEST,
-        "get_area_validations": Need.INGEST,
-        # The service itself
-        "get_health": Need.OPEN,
-        "get_replication": Need.OPEN,
-        "get_metrics": Need.ADMIN,
+        "get_bundles_all": "bundles/*",
+        "get_bundle": "bundles/{uuid}.{version}",
+        "put_bundle": "bundles/{uuid}.{version}",
+        "patch_bundle": "bundles/{uuid}.{version}",
+        "delete_bundle": "bundles/{uuid}.{version}",
+        "post_bundles_checkout": "bundles/{uuid}.{version}",
+        CHECKOUT_ELSEWHERE: "bundles/{uuid}.{version}",
+        "get_bundles_checkout": "checkouts/{checkout_job_id}",
+        "put_file": "files/{uuid}.{version}",
+        "get_file": "files/{uuid}.{version}",
+        "head_file": "files/{uuid}.{version}",
+        "get_task": "tasks/{task_id}",
+        "get_collections": "collections/*",
+        "put_collection": "collections/{uuid}.{version}",
+        "get_collection": "collections/{uuid}.{version}",
+        "patch_collection": "collections/{uuid}.{version}",
+        "delete_collection": "collections/{uuid}.{version}",
+        "post_search": "bundles/*",
+        "get_events": "events/*",
+        "get_event": "events/{uuid}",
+        "get_events_feed": "events/*",
+        "get_subscriptions": "subscriptions/*",
+        "put_subscription": "subscriptions/*",
+        "dry_run_subscription": "subscriptions/*",
+        "get_subscription": "subscriptions/{uuid}",
+        "delete_subscription": "subscriptions/{uuid}",
+        "get_deliveries": "subscriptions/{uuid}",
+        "retry_delivery": "subscriptions/{uuid}",
+        "retry_deliveries": "subscriptions/{uuid}",
+        "test_subscription": "subscriptions/{uuid}",
+        "replay_subscription": "subscriptions/{uuid}",
+        "get_replay": "subscriptions/{uuid}",
+        "put_subscription_secret": "subscriptions/{uuid}",
+        "pause_subscription": "subscriptions/{uuid}",
+        "resume_subscription": "subscriptions/{uuid}",
+        "post_area": "areas/{uuid}",
+        "head_area": "areas/{uuid}",
+        "get_area": "areas/{uuid}",
+        "patch_area": "areas/{uuid}",
+        "delete_area": "areas/{uuid}",
+        "put_area_file": "areas/{uuid}",
+        "post_area_file": "areas/{uuid}",
+        "post_area_credentials": "areas/{uuid}",
+        "get_area_checksum": "areas/{uuid}",
+        "get_area_checksums": "areas/{uuid}",
+        "get_area_validate": "areas/{uuid}",
+        "get_area_validations": "areas/{uuid}",
+        "get_health": "service/health",
+        "get_replication": "service/replication",
+        "get_metrics": "service/metrics",
     }
 )
+"""What each operation is on. A name in braces stands for what the request names so, `*` for what it
+does not name."""
+
+OPEN: frozenset[str] = frozenset(
+    {
+        # Specification, Authentication 3: reads, search, checkout, subscription listing are open
+        *("get_bundles_all", "get_bundle", "get_file", "head_file", "get_task"),
+        *("post_bundles_checkout", "get_bundles_checkout", "post_search"),
+        *("get_events", "get_event", "get_events_feed", "get_subscriptions"),
+        # The service itself
+        *("get_health", "get_replication"),
+    }
+)
+"""What takes no token and is not judged, unless the settings close it."""
+NEVER_CLOSED: frozenset[str] = frozenset({"get_health"})
+"""Whatever watches the store has no token."""
+
+SUBSCRIBING: frozenset[str] = frozenset({"put_subscription", "dry_run_subscription"})
+"""What takes an identity of an authorized domain, too (specification, Authentication 1)."""
+
+OF_A_VERSION: Mapping[str, str] = MappingProxyType(
+    {
+        "get_bundle": "bundle",
+        "post_bundles_checkout": "bundle",
+        CHECKOUT_ELSEWHERE: "bundle",
+        "get_file": "file",
+        "head_file": "file",
+        "get_collection": "collection",
+    }
+)
+"""Reads of the latest version when none is named: judged on the version that is read."""
 
 
-def require(principal: Principal | None, operation: str, rights: Rights) -> None:
-    """Return if the principal may; else Unauthorized without a token, Forbidden with one."""
-    if may(principal, operation, rights):
-        return
-    refusal = Unauthorized if principal is None else Forbidden
-    raise refusal(f"{operation} needs {NEEDS[operation].value}")
+class StoreRights(Protocol):
+    """The part of Settings that says what is asked for at all."""
+
+    @property
+    def deployment(self) -> str: ...
+    @property
+    def authorized_domains(self) -> tuple[str, ...]: ...
+    @property
+    def closed_operations(self) -> tuple[str, ...]: ...
 
 
-def may(principal: Principal | None, operation: str, rights: Rights) -> bool:
-    """Whether the principal may."""
-    need = NEEDS[operation]
-    return need is Need.OPEN or (principal is not None and _MEETS[need](principal, rights))
+class Deciding(Protocol):
+    """Says what the policies say, here or elsewhere."""
+
+    def decide(
+        self, principal: Principal, actions: Sequence[str], resources: Sequence[str]
+    ) -> Verdict:
+        """Every action on every resource, all of which must be allowed."""
+
+    def might(self, principal: Principal, action: str) -> bool:
+        """Whether there is anything that the action is allowed on; True when that is not known."""
+
+    def enabled(self, principal: Principal) -> bool:
+        """Whether the principal may do anything at all."""
 
 
-def _may_subscribe(principal: Principal, rights: Rights) -> bool:
-    """Whether the e-mail's domain is on the list; an empty list admits any identity."""
-    _, at, domain = principal.email.rpartition("@")
-    authorized = {name.lower() for name in rights.authorized_domains}
-    return not authorized or (bool(at) and domain.lower() in authorized)
+def action(operation: str) -> str:
+    """The action of an operation: `store:PutBundle` of `put_bundle`."""
+    return "store:" + "".join(word.capitalize() for word in operation.split("_"))
 
 
-def _may_ingest(principal: Principal, rights: Rights) -> bool:
-    return not principal.groups.isdisjoint(rights.ingest_groups)
+def arn(operation: str, deployment: str, named: Mapping[str, str]) -> str:
+    """What an operation is on, with all that a request names."""
+    template = RESOURCES[operation]
+    fields = [field for _, field, _, _ in Formatter().parse(template) if field]
+    resource = template.format_map({field: named.get(field) or "*" for field in fields})
+    return f"arn:store:{deployment}:{named.get('replica') or '*'}:{resource}"
 
 
-def _may_operate(principal: Principal, rights: Rights) -> bool:
-    return not principal.groups.isdisjoint(rights.admin_groups)
+def wants(operation: str, unasked: Collection[str] = OPEN) -> str | None:
+    """What an operation asks of its caller, in words; None when it is asked of nobody."""
+    if operation in unasked:
+        return None
+    more = " and is of an authorized domain" if operation in SUBSCRIBING else ""
+    return f"a token that is allowed {action(operation)}{more}"
 
 
-_MEETS: Mapping[Need, Callable[[Principal, Rights], bool]] = {
-    Need.AUTHENTICATED: lambda principal, rights: True,
-    Need.SUBSCRIBE: _may_subscribe,
-    Need.INGEST: _may_ingest,
-    Need.ADMIN: _may_operate,
-}
+def closed(names: Collection[str]) -> frozenset[str]:
+    """The open operations that want a token all the same; `*` names them all."""
+    if "*" in names:
+        return OPEN - NEVER_CLOSED
+    unknown = sorted(set(names) - (OPEN - NEVER_CLOSED))
+    if unknown:
+        raise Invalid(f"STORE_CLOSED_OPERATIONS names what is not an open operation: {unknown[0]}")
+    return frozenset(names)
+
+
+@dataclass(frozen=True)
+class Access:
+    """Who may do what in the store."""
+
+    deciding: Deciding
+    rights: StoreRights
+
+    @cached_property
+    def open(self) -> frozenset[str]:
+        """What takes no token; Invalid when the settings close what is not open."""
+        return OPEN - closed(self.rights.closed_operations)
+
+    def wants(self, operation: str) -> str | None:
+        """What it asks of its caller, in words; None when it is open."""
+        return wants(operation, self.open)
+
+    def may(self, principal: Principal | None, operation: str) -> bool:
+        """False only where `require` refuses whatever the request names."""
+        if principal is None or operation in self.open:
+            return operation in self.open
+        return self._of_domain(principal, operation) and self.deciding.might(
+            principal, action(operation)
+        )
+
+    def require(
+        self, principal: Principal | None, operation: str, named: Mapping[str, str]
+    ) -> None:
+        """Return if the principal may; Unauthorized without a token where one is wanted, else
+        Forbidden. What a principal who is disabled shows is refused everywhere."""
+        if principal is None:
+            if operation not in self.open:
+                raise Unauthorized(f"{operation} needs {self.wants(operation)}")
+        elif operation not in self.open:
+            self._judge(principal, operation, named)
+        elif not self.deciding.enabled(principal):
+            raise Forbidden("This user is disabled.")
+
+    def _judge(self, principal: Principal, operation: str, named: Mapping[str, str]) -> None:
+        asked, on = action(operation), arn(operation, self.rights.deployment, named)
+        verdict = self.deciding.decide(principal, [asked], [on])
+        if not verdict.allowed:
+            raise Forbidden(f"{asked} is not allowed to you here ({verdict.reason})")
+        if not self._of_domain(principal, operation):
+            raise Forbidden(f"{operation} needs {self.wants(operation)}")
+
+    def _of_domain(self, principal: Principal, operation: str) -> bool:
+        """Whether the e-mail's domain is on the list; an empty list admits any identity."""
+        authorized = {name.lower() for name in self.rights.authorized_domains}
+        if operation not in SUBSCRIBING or not authorized:
+            return True
+        _, at, domain = principal.email.rpartition("@")
+        return bool(at) and domain.lower() in authorized

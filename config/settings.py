@@ -129,6 +129,9 @@ class Settings:
     authorized_domains: tuple[str, ...] = _setting(
         (), "e-mail domains that may subscribe; empty: any"
     )
+    closed_operations: tuple[str, ...] = _setting(
+        (), "open operations, by name, that want a token and are judged; *: all but get_health"
+    )
 
     # Tokens that the authorization service gives to applications
     web_redirect_uris: tuple[str, ...] = _setting(

@@ -35,17 +35,18 @@ class AuthGuard:
     def refuse(self, _principal: Principal | None, _operation: str) -> None:
         """Nobody is refused before the body is known: it may name whom it is about."""
 
-    def require(self, operation: str, call: Asked[Any, Any, Any]) -> None:
-        """Return if the policies of the caller allow it on all that the request names."""
+    def require(self, operation: str, call: Asked[Any, Any, Any]) -> Asked[Any, Any, Any]:
+        """The call, if the policies of the caller allow it on all that the request names."""
         action = ACTIONS.get(operation)
         if action is None:
-            return
+            return call
         # The path comes last: nothing in a body may stand for what it names.
         named = {**_members(call.query), **_members(call.body), **call.path}
         arns = resources(action, self.deployment, named)
         verdict = self.decisions.decide(call.who, [action.name], arns)
         if not verdict.allowed:
             raise Forbidden(f"{action.name} is not allowed to you here ({verdict.reason})")
+        return call
 
 
 def _members(loaded: object) -> dict[str, object]:

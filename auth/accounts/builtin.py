@@ -19,6 +19,7 @@ OWN = "${store:user_email}"
 
 READS = (
     *("GetBundlesAll", "GetBundle", "PostBundlesCheckout", "GetBundlesCheckout"),
+    "PostBundlesCheckoutElsewhere",
     *("GetFile", "HeadFile", "GetTask", "PostSearch"),
     *("GetEvents", "GetEvent", "GetEventsFeed", "GetReplication"),
 )

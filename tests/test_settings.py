@@ -1,12 +1,14 @@
 """Every setting does something, and what it cannot do stops the start."""
 
 import ast
+import json
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+from config.providers import Provider
 from config.settings import Settings, SettingsError, load
 from storage.connecting import connect
 
@@ -77,3 +79,41 @@ def test_what_nobody_sets_is_as_the_contract_has_it() -> None:
     assert default.rate_per_minute == default.rate_anonymous_per_minute == 0
     assert default.allow_private_callbacks is True
     assert default.direct_file_urls is default.read_only is False
+
+
+PROVIDER = {"issuer": "https://idp.example", "client_id": "store"}
+
+
+def test_providers_are_named_with_what_they_need() -> None:
+    given = {"idp": {**PROVIDER, "title": "The institute", "domains": ["Example.org"]}}
+    secrets = json.dumps({"idp": "s3cret"})
+    settings = load({"STORE_PROVIDERS": json.dumps(given), "STORE_PROVIDER_SECRETS": secrets})
+    assert settings.providers == {
+        "idp": Provider("https://idp.example", "store", "The institute", ("example.org",))
+    }
+    assert settings.provider_secrets["idp"] == "s3cret"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [],
+        {"idp": {}},
+        {"idp": "https://idp.example"},
+        {"idp": {"issuer": "https://idp.example"}},
+        {"local": PROVIDER},
+        {"../idp": PROVIDER},
+        {"": PROVIDER},
+        {"idp": {**PROVIDER, "secret": "x"}},
+        {"idp": {**PROVIDER, "client_id": ""}},
+        {"idp": {**PROVIDER, "domains": "example.org"}},
+        {"idp": {**PROVIDER, "scopes": ["email"]}},
+        {"idp": {**PROVIDER, "issuer": "ftp://idp.example"}},
+        {"idp": {**PROVIDER, "issuer": "https://idp.example?x=1"}},
+        {"idp": {**PROVIDER, "issuer": "https://a:b@idp.example"}},
+        {"idp": {**PROVIDER, "issuer": "https://"}},
+    ],
+)
+def test_a_provider_that_cannot_be_one_stops_the_start(given: object) -> None:
+    with pytest.raises(SettingsError, match="STORE_PROVIDERS"):
+        load({"STORE_PROVIDERS": json.dumps(given)})

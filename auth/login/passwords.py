@@ -8,7 +8,7 @@ import secrets
 import threading
 import unicodedata
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -77,6 +77,8 @@ class Passwords:
         self._patience_s = costs.patience_s
         self._hasher = PasswordHasher(costs.passes, costs.memory_kib, costs.lanes)
         self._turns = threading.BoundedSemaphore(costs.at_once)
+        # Whoever waits holds a thread that others need: as many may as are served.
+        self._places = threading.BoundedSemaphore(2 * costs.at_once)
 
     def hash(self, password: str) -> str:
         """The hash of a new password; Invalid when it may not be one."""
@@ -117,12 +119,12 @@ class Passwords:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        if not self._turns.acquire(timeout=self._patience_s):
-            raise Unavailable("Too many are logging in.", retry_after_s=2)
-        try:
+        with ExitStack() as held:
+            for gate, wait_s in ((self._places, 0.0), (self._turns, self._patience_s)):
+                if not gate.acquire(timeout=wait_s):
+                    raise Unavailable("Too many are logging in.", retry_after_s=2)
+                held.callback(gate.release)
             yield
-        finally:
-            self._turns.release()
 
 
 def _normal(password: str) -> bytes:

@@ -101,3 +101,19 @@ def test_no_more_are_hashed_at_once_than_there_is_memory_for() -> None:
         leave.set()
         other.join()
     assert made.check(stored, RIGHT).right
+
+
+def test_no_more_wait_for_their_turn_than_are_served() -> None:
+    made = Passwords(replace(CHEAP, at_once=1, patience_s=30))
+    made.check(None, "")
+    began = time.monotonic()
+    with made._turn():
+        waiting = threading.Thread(target=made.check, args=(None, RIGHT))
+        waiting.start()
+        while made._places._value:
+            time.sleep(0.001)
+        with pytest.raises(Unavailable):
+            made.check(None, RIGHT)
+    waiting.join()
+    assert time.monotonic() - began < 20
+    assert made.check(made.hash(RIGHT), RIGHT).right

@@ -1,5 +1,6 @@
 """Each operator, after the published rules: present, absent, many, and the contrary."""
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -50,6 +51,7 @@ def holds(operator: str, wanted: Any, found: Any = None, key: str = KEY) -> bool
         ("IpAddress", "192.0.2.7", ["192.0.2.7"], ["192.0.2.8", "192.0.2.7/32"]),
         ("IpAddress", ["10.0.0.0/8", "2001:db8::/32"], ["10.9.9.9", "2001:db8::1"], ["2002::1"]),
         ("ArnLike", "arn:a:*:c:d:e*", ["arn:a:b:c:d:ef:g", "arn:a::c:d:e"], ["arn:a:b:b:c:d:e"]),
+        ("ArnLike", "arn:a:*:c:d:e:*:g", ["arn:a:b:c:d:e:x:y:g"], ["arn:a:b:c:d:e:g"]),
         ("ArnEquals", "arn:a:*:c:d:e", ["arn:a:b:c:d:e"], ["arn:a:b:x:c:d:e", "arn:a:b:c:d"]),
         (
             "ArnLike",
@@ -64,6 +66,18 @@ def holds(operator: str, wanted: Any, found: Any = None, key: str = KEY) -> bool
 def test_values_match(operator: str, wanted: Any, matching: list[Any], others: list[Any]) -> None:
     assert [found for found in matching if not holds(operator, wanted, found)] == []
     assert [found for found in others if holds(operator, wanted, found)] == []
+
+
+def test_a_time_without_a_zone_is_utc_wherever_the_machine_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TZ", "XST-9")
+    time.tzset()
+    try:
+        assert holds("DateEquals", 0, "1970-01-01T00:00:00")
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 CONTRARIES = {

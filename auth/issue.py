@@ -8,6 +8,9 @@ from joserfc import jwt
 
 from auth.keys import SigningKeys, algorithm_of
 
+GROUPS_BY, OPERATOR = "groups_by", "operator"
+"""A claim, and what it says where the groups of a token are not those of the records."""
+
 
 @dataclass(frozen=True)
 class Grant:
@@ -28,13 +31,14 @@ def issue(
     now: float,
     token_id: str,
 ) -> str:
-    """A bearer token, signed with the newest key."""
+    """A bearer token, signed with the newest key, whose groups count: an operator chose them."""
     claims = {
         "iss": issuer,
         "sub": grant.email,
         "aud": list(audience),
         "email": grant.email,
         "groups": list(grant.groups),
+        GROUPS_BY: OPERATOR,
         "scope": " ".join(grant.scope),
         "iat": int(now),
         "exp": int(now) + grant.lifetime_s,

@@ -10,6 +10,7 @@ from joserfc.errors import JoseError
 from joserfc.jws import JWSRegistry, deserialize_compact
 
 from auth.claims import Unverified, judge, read
+from auth.issue import GROUPS_BY, OPERATOR
 from auth.keyring import Ages, Fetch, KeyRing, PublicKey, fetch_json
 from auth.keys import KeyFile
 from storage.errors import Invalid, Unauthorized
@@ -74,6 +75,7 @@ class Verifier:
         clock: Callable[[], float],
         leeway_s: float = LEEWAY_S,
         accounts: SelfSigned | None = None,
+        own: str = "",
     ) -> None:
         if not algorithms or not ALGORITHMS.issuperset(algorithms):
             raise Invalid(
@@ -81,6 +83,7 @@ class Verifier:
             )
         self._rings = dict(rings)
         self._accounts = accounts
+        self._own = own
         self._audiences = frozenset(audiences)
         self._algorithms = frozenset(algorithms)
         self._clock = clock
@@ -96,7 +99,14 @@ class Verifier:
         if ring is None:
             return self._self_signed(token, unverified)
         self._check_signature(token, ring.find(unverified.key_id))
-        return self._judged(unverified)
+        principal = self._judged(unverified)
+        return principal if self._may_claim(unverified) else replace(principal, groups=frozenset())
+
+    def _may_claim(self, unverified: Unverified) -> bool:
+        """Whether the groups of a token count. Those that our own service wrote down at a login are
+        information: the records decide, so that a group somebody was removed from counts no more;
+        and nobody gets a right by what they call a group."""
+        return unverified.issuer != self._own or unverified.claims.get(GROUPS_BY) == OPERATOR
 
     def _judged(self, unverified: Unverified) -> Principal:
         return judge(unverified.claims, self._audiences, self._clock(), self._leeway_s)
@@ -150,6 +160,7 @@ def verifier(
         algorithms=settings.token_algorithms,
         clock=clock,
         accounts=accounts,
+        own=settings.auth_url,
     )
 
 

@@ -5,7 +5,7 @@ import uuid
 from pathlib import Path
 
 from auth.claims import read
-from auth.issue import Grant, issue
+from auth.issue import GROUPS_BY, OPERATOR, Grant, issue
 from auth.keys import secret, signing_until
 from config import Settings
 from ops import home as homes
@@ -48,8 +48,10 @@ def keep_administrators(settings: Settings) -> Path:
 
 
 def _fits(path: Path, issuer: str) -> bool:
-    """A token names the address that issued it, so one of another port is of no use."""
+    """A token names the address that issued it, so one of another port is of no use; nor is one of
+    a release that did not say who chose its groups."""
     try:
-        return read(path.read_text().strip()).issuer == issuer
+        found = read(path.read_text().strip())
+        return found.issuer == issuer and found.claims.get(GROUPS_BY) == OPERATOR
     except (OSError, Unauthorized):
         return False

@@ -316,3 +316,20 @@ def test_verifying_is_cheap_once_the_keys_are_known(
         verifier.verify(token)
     assert time.thread_time() - start < 2
     assert issuer.asked == 1
+
+
+def test_groups_of_our_own_service_count_only_if_an_operator_chose_them(
+    curve: ECKey, issuer: Issuer, clock: Clock
+) -> None:
+    ours = verifier_of(issuer, clock, own=ISSUER)
+    named = {"email": "ada@example.org", "groups": ["store_admin"]}
+    assert ours.verify(signed(curve, claims(**named))).groups == frozenset()
+    for wrong in ("operators", "", ["operator"], True):
+        assert ours.verify(signed(curve, claims(**named, groups_by=wrong))).groups == frozenset()
+    chosen = ours.verify(signed(curve, claims(**named, groups_by="operator")))
+    assert chosen.groups == {"store_admin"}
+
+
+def test_groups_of_a_foreign_issuer_count(curve: ECKey, issuer: Issuer, clock: Clock) -> None:
+    theirs = verifier_of(issuer, clock, own="https://ours.example")
+    assert theirs.verify(signed(curve, claims(groups=["team"]))).groups == {"team"}

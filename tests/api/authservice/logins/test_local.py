@@ -1,3 +1,5 @@
+import base64
+import hashlib
 import json
 import re
 from html.parser import HTMLParser
@@ -493,3 +495,10 @@ def test_a_large_form_is_refused(browser: Browser) -> None:
     page = browser.form()
     answer = browser.send(page, email=ADA, password="x" * 100_000)
     assert answer.status_code == 413
+
+
+def test_the_style_of_a_page_is_the_one_that_its_policy_lets_in(browser: Browser) -> None:
+    page = browser.form()
+    style = page.text.partition("<style>")[2].partition("</style>")[0]
+    made = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    assert f"'sha256-{made}'" in page.headers["Content-Security-Policy"]

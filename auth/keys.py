@@ -113,11 +113,12 @@ def rotate(
     drop: bool = False,
 ) -> SigningKeys:
     """Sign with a new key from now on. Those before verify until the last token that each signed
-    has ended, where an application's lives `life_s`; or, with `drop`, not at all."""
+    has ended, where an application's lives `life_s`; or, with `drop`, not at all, even if their
+    file cannot be read."""
     with locked(private_folder(home)):
-        held = signing_keys(home, given)
-        made = _alone(_generate(algorithm))
-        keys = made if drop else _joined(made, _retired(held, now, life_s), now)
+        keys = _alone(_generate(algorithm))
+        if not drop:
+            keys = _joined(keys, _retired(signing_keys(home, given), now, life_s), now)
         _keep(home, keys, given)
     return keys
 

@@ -127,6 +127,11 @@ def test_keys_are_sealed_with_a_secret_that_does_not_lie_beside_them(tmp_path: P
     for other in ("", "another operator's secret"):
         with pytest.raises(Unavailable):
             signing_keys(tmp_path, other)
+        with pytest.raises(Unavailable):
+            rotate(tmp_path, now=NOW, life_s=60, given=other)
+    # Whoever changed the secret begins anew.
+    rotate(tmp_path, "ES256", now=NOW, life_s=60, given="another operator's secret", drop=True)
+    assert len(signing_keys(tmp_path, "another operator's secret").keys) == 1
 
 
 def test_keys_that_lay_open_are_sealed_once_there_is_a_secret(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ the unit of work of the change, by whoever holds what is changed.
 
 from dataclasses import dataclass
 from typing import Any
+from uuid import uuid4
 
 from storage.catalog.engine import Tx, execute_now, sql
 
@@ -26,19 +27,20 @@ class Recorded(Change):
     """One that was."""
 
     id: int
+    uuid: str
     at_us: int
 
 
 _ADD = (
-    "INSERT INTO audit (at_us, who, what, target, before, after, request_id)"
-    " VALUES (:now, :who, :what, :target, :before, :after, :request_id)"
+    "INSERT INTO audit (uuid, at_us, who, what, target, before, after, request_id)"
+    " VALUES (:uuid, :now, :who, :what, :target, :before, :after, :request_id)"
 )
 
 
 def add(tx: Tx, change: Change) -> None:
     """Record a change."""
     given = {name: getattr(change, name) for name in Change.__slots__}
-    execute_now(tx, _ADD, given).close()
+    execute_now(tx, _ADD, {**given, "uuid": str(uuid4())}).close()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
 """What no bucket can restore, as plain rows: subscriptions and deliveries, tasks, checkouts, areas,
-answers, replays.
+answers, replays; who uses the store, what they may do, and who changed that.
 
 Rows name others by what outlives a catalog (uuids, addresses), never by its own ids, and come back
 as they were where they are not there yet; what waits to be done comes back with them.
@@ -12,17 +12,24 @@ from typing import Any
 from sqlalchemy import Column, Select, Table, and_, select
 
 from storage.catalog import deliveries as delivery_rows
-from storage.catalog import events, purges, refilling, rejournalling, todo
+from storage.catalog import events, keeping_accounts, purges, refilling, rejournalling, todo
 from storage.catalog import subscriptions as subscription_rows
 from storage.catalog.engine import Tx, now_us
 from storage.catalog.schema import (
+    accounts,
     answers,
     areas,
     attempts,
+    audit,
     checkouts,
+    clients,
+    consents,
     deliveries,
     endpoints,
+    memberships,
+    passwords,
     replays,
+    service_keys,
     subscriptions,
     tasks,
 )
@@ -204,6 +211,33 @@ _SUBSCRIPTION = subscriptions.c.uuid.label("subscription")
 
 TABLES: tuple[Kept, ...] = (
     # In this order: rows come after those that they name.
+    Kept(
+        "accounts",
+        select(*_plain(accounts, "id"))
+        .where(~accounts.c.built_in)
+        .order_by(accounts.c.kind, accounts.c.id),
+        keeping_accounts.restorer(accounts),
+    ),
+    Kept(
+        "memberships",
+        select(*_plain(memberships))
+        .where(~memberships.c.built_in)
+        .order_by(*memberships.primary_key.columns),
+        keeping_accounts.restorer(memberships),
+    ),
+    Kept("audit", select(*_plain(audit)).order_by(audit.c.id), _simple(audit)),
+    Kept("passwords", select(*_plain(passwords)).order_by(passwords.c.email), _simple(passwords)),
+    Kept("clients", select(*_plain(clients, "id")).order_by(clients.c.id), _simple(clients)),
+    Kept(
+        "consents",
+        select(*_plain(consents)).order_by(consents.c.email, consents.c.client),
+        _simple(consents),
+    ),
+    Kept(
+        "service_keys",
+        select(*_plain(service_keys)).order_by(service_keys.c.email, service_keys.c.kid),
+        _simple(service_keys),
+    ),
     Kept("areas", select(*_plain(areas)).order_by(areas.c.uuid), _simple(areas)),
     Kept(
         "answers",

@@ -33,6 +33,7 @@ audit = Table(
     "audit",
     metadata,
     Column("id", Id, primary_key=True),
+    Column("uuid", Key, nullable=False, unique=True),
     Column("at_us", BigInteger, nullable=False),
     Column("who", Key, nullable=False),
     Column("what", Key, nullable=False),
@@ -45,4 +46,5 @@ audit = Table(
     Index("ix_audit_at_us", "at_us"),
 )
 """Every change of the tables above and of whatever else decides who may do what; `before` and
-`after` are JSON. Rows are only ever added, in the order of their ids."""
+`after` are JSON. Rows are only ever added, in the order of their ids; a backup knows them by their
+`uuid`."""

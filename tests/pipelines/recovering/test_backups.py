@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 import pytest
+from sqlalchemy import Table
 
 from pipelines.depositing import areas, checkouts, ingest, tombstones
 from pipelines.depositing.checkouts import Wanted
@@ -22,11 +23,13 @@ from pipelines.notifying.subscriptions import SEALING, NewSubscription, secret_c
 from pipelines.recovering import backups, rebuilding, reconciling
 from pipelines.recovering.backups import Brought
 from storage import keys
-from storage.catalog import Catalog, answers, deliveries, keeping, todo
+from storage.catalog import Catalog, Tx, accounts, answers, audit, deliveries, keeping, schema, todo
 from storage.catalog import areas as area_rows
 from storage.catalog import subscriptions as rows
+from storage.catalog.accounts import Membership, Name
 from storage.catalog.answers import Given
 from storage.catalog.areas import Area
+from storage.catalog.audit import Change
 from storage.catalog.deliveries import Result
 from storage.errors import Conflict, Damaged, StoreError
 from storage.model import CHECKSUMS, FQID, Todo
@@ -107,7 +110,41 @@ def used(stores: Stores, drain: Drain) -> FQID:
     replay.request(stores, signed, Window(None, None), ident=new_uuid(), repeatable=None)
     with stores.catalog.write() as tx:
         rows.halt(tx, signed.id)
+    with stores.catalog.write() as tx:
+        identities(tx)
     return fqid
+
+
+def identities(tx: Tx) -> None:
+    """Somebody with all that anybody may have."""
+    user, group = Name("user", "me@example.org"), Name("group", "team")
+    accounts.hold(tx)
+    for name in (user, group):
+        accounts.add(tx, name, "{}")
+    accounts.join(tx, [Membership(user, group)])
+    accounts.changed(tx)
+    audit.add(tx, Change("me", "w", "user/me@example.org", None, "{}", "r1"))
+    made: list[tuple[Table, dict[str, Any]]] = [
+        (schema.passwords, {"email": "me@example.org", "hash": "h", "changed_us": 1}),
+        (schema.clients, {"id": "c", "name": "C", "redirect_uris": "[]", "first_party": False}),
+        (schema.consents, {"email": "me@example.org", "client": "c", "scope": "s", "at_us": 1}),
+        (schema.service_keys, {"email": "robot@example.org", "kid": "1", "jwk": "{}"}),
+    ]
+    for table, row in made:
+        times = {"created_us": 1} if "created_us" in table.columns else {}
+        tx.execute(table.insert().values(**row, **times))
+
+
+def test_what_comes_back_of_accounts_is_decided_anew(
+    used: FQID, stores: Stores, spares: Spares, tmp_path: Path
+) -> None:
+    data = saved(stores)
+    with lost(stores, spares, tmp_path / "lost") as fresh:
+        for counted in (2, 2):
+            restored(fresh, data)
+            with fresh.catalog.read() as tx:
+                assert accounts.version(tx) == counted
+    assert used
 
 
 @pytest.mark.parametrize("engine", ENGINES)

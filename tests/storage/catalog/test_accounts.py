@@ -112,8 +112,8 @@ FILL = (
     "INSERT INTO memberships (member_kind, member, kind, name)"
     " SELECT 'group', 'group' || n, 'role', 'role' || (n + k) % 500"
     " FROM generate_series(1, 500) AS n, generate_series(1, 3) AS k",
-    "INSERT INTO audit (at_us, who, what, target, request_id)"
-    " SELECT n, 'who' || n % 100, 'what' || n % 20, 'user/x', 'r'"
+    "INSERT INTO audit (uuid, at_us, who, what, target, request_id)"
+    " SELECT CAST(n AS text), n, 'who' || n % 100, 'what' || n % 20, 'user/x', 'r'"
     " FROM generate_series(1, 20000) AS n",
     "ANALYZE accounts, memberships, audit",
 )

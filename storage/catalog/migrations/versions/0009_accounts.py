@@ -53,6 +53,7 @@ def upgrade() -> None:
     op.create_table(
         "audit",
         sa.Column("id", Id, nullable=False),
+        sa.Column("uuid", Key, nullable=False),
         sa.Column("at_us", sa.BigInteger(), nullable=False),
         sa.Column("who", Key, nullable=False),
         sa.Column("what", Key, nullable=False),
@@ -61,6 +62,7 @@ def upgrade() -> None:
         sa.Column("after", sa.Text(), nullable=True),
         sa.Column("request_id", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_audit")),
+        sa.UniqueConstraint("uuid", name=op.f("uq_audit_uuid")),
     )
     op.create_index("ix_audit_who", "audit", ["who", "id"])
     op.create_index("ix_audit_what", "audit", ["what", "id"])

@@ -25,7 +25,7 @@ from ops.procfile import ROOT
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
-TYPED = ("docs/api.md", "docs/operations.md")
+TYPED = ("docs/api.md", "docs/operations.md", "docs/authorization.md")
 """Pages whose shell commands are typed, one block after the other, while a store runs; those of
 README.md are by `tests/ops/test_whole_store.py`."""
 
@@ -101,6 +101,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 def run(script: str, stage: Stage, folder: Path) -> subprocess.CompletedProcess[str]:
     """Type it where the store of these tests is the one that `make run` keeps."""
     script = script.replace("http://127.0.0.1:8000", stage.api)
+    script = script.replace("http://127.0.0.1:8001", stage.auth)
     script = script.replace(".store-home", str(stage.home))
     script = script.replace("sleep 2;", INDEXED)
     # A reader sees a refusal; here it ends the script.
@@ -136,6 +137,17 @@ def test_what_is_kept_every_night_is_kept_as_it_is_printed(stage: Stage, tmp_pat
     done = run(typed("docs/operations.md"), stage, tmp_path)
     assert done.returncode == 0, done.stderr
     assert list(tmp_path.glob("store-*.backup"))
+
+
+@pytest.mark.skipif(not shutil.which("curl"), reason="examples are typed with curl")
+def test_the_commands_of_the_page_of_rights_work_as_they_are_printed(
+    stage: Stage, tmp_path: Path
+) -> None:
+    done = run(typed("docs/authorization.md"), stage, tmp_path)
+    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr}"
+    assert '"result":true' in done.stdout
+    assert '"source":"group curators, role depositor"' in done.stdout
+    assert '"what":"put_v1_user"' in done.stdout
 
 
 def test_every_example_is_run_loaded_or_excused() -> None:

@@ -56,7 +56,7 @@ def create_app(
         metrics=Metrics(several_processes=settings.api_processes > 1),
         read_only=ReadOnly(stores.catalog, always=settings.read_only),
         access=access,
-        guard=StoreGuard(access, stores.catalog),
+        guard=StoreGuard(access, stores.catalog, stores.sources),
     )
     app = Flask(__name__, static_folder=None)
     register_conventions(

@@ -5,7 +5,6 @@ from typing import Any
 
 from flask import Response
 
-from api.guard import named
 from api.operation import Answer, Call, Operation, operation, reply
 from api.schemas.checkout import Checkout, CheckoutBody, CheckoutStarted, CheckoutStatus
 from api.schemas.common import InReplica, InReplicaQuery, Versioned, VersionedQuery
@@ -35,24 +34,27 @@ EXPIRED = "The copies were kept for as long as the store keeps them, and are gon
 def post_bundles_checkout(call: Call[Versioned, Checkout]) -> Response:
     """Check a bundle out."""
     body = call.body
+    version = call.query.version
     if body.destination is not None:
-        _check_destination(call, body.destination)
-    wanted = Wanted(call.query.replica, call.uuid, call.query.version, body.destination, body.email)
+        version = _elsewhere(call, body.destination)
+    wanted = Wanted(call.query.replica, call.uuid, version, body.destination, body.email)
     requester = call.principal.email if call.principal else None
     requested = checkouts.request(call.stores, wanted, requester, request_id=call.request_id)
     call.send(requested.todo)
     return reply({"checkout_job_id": requested.job_id})
 
 
-def _check_destination(call: Call[Versioned, Checkout], destination: str) -> None:
-    """A bucket of one's own wants a token and the operator's consent."""
-    settings = call.services.settings
-    call.services.access.require(call.principal, CHECKOUT_ELSEWHERE, named(call))
+def _elsewhere(call: Call[Versioned, Checkout], destination: str) -> str | None:
+    """The version that was judged: a bucket of one's own wants a token and the operator's
+    consent."""
+    settings, guard = call.services.settings, call.services.guard
+    judged: str | None = guard.require(CHECKOUT_ELSEWHERE, call).query.version
     allowed = any(fnmatchcase(destination, name) for name in settings.checkout_destinations)
     scheme = call.stores.replicas[call.query.replica].direct_url("").partition(":")[0]
     own = call.stores.sources.own(f"{scheme}://{destination}/x")
     if own or not allowed:
         raise Forbidden(f"Checkouts may not go to {destination}.")
+    return judged
 
 
 @operation(

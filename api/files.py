@@ -21,20 +21,17 @@ from api.schemas.files import (
     WriteFile,
     WriteFileQuery,
 )
+from api.settling import replica_of
 from pipelines import topics
 from pipelines.depositing import files, ingest, replicas
 from pipelines.depositing.files import Located
 from pipelines.depositing.ingest import Deposit, Task
 from pipelines.limits import PENDING_RETRY_S
 from storage.catalog.tasks import TaskRow
-from storage.errors import Conflict, Invalid, Unprocessable
+from storage.errors import Conflict, Unprocessable
 from storage.model import FQID, Checksums, FileVersion, Replica
 
 TAG = "files"
-REPLICA_OF: dict[str, Replica] = {"s3": "aws", "gs": "gcp", "file": "aws"}
-"""Where a file goes whose writer names no replica, by the scheme of its source …"""
-AREA_REPLICA: Replica = "aws"
-"""… and out of an upload area, whatever it is addressed by."""
 
 
 @operation(
@@ -71,27 +68,13 @@ def put_file(call: Call[WriteFile, FileSource]) -> Response:
 
 def _deposited(call: Call[WriteFile, FileSource], fqid: FQID) -> ingest.Accepted:
     body = call.body
-    replica = call.query.replica or _replica_of(call)
+    replica = call.query.replica or replica_of(body.source_url, call.stores.sources)
     return ingest.deposit(
         call.stores,
         Deposit(fqid, replica, body.source_url, body.creator_uid),
         call.who.email,
         prefixes=call.services.settings.checksum_prefixes,
         request_id=call.request_id,
-    )
-
-
-def _replica_of(call: Call[WriteFile, FileSource]) -> Replica:
-    """The replica that the source's scheme stands for."""
-    url = call.body.source_url
-    scheme = url.partition(":")[0].lower()
-    if scheme in REPLICA_OF:
-        return REPLICA_OF[scheme]
-    if call.stores.sources.area_key(url) is not None:
-        return AREA_REPLICA
-    errors = {"/source_url": ["Must begin with s3://, gs:// or file://."]}
-    raise Invalid(
-        "Sources of this scheme are not read", code="unknown_source_schema", errors=errors
     )
 
 

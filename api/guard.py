@@ -1,13 +1,16 @@
 """Who may do what in the storage API: as the policies say, for each request that is not open."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from api.asking import Asked
+from api.settling import with_replica, with_version
 from auth.access import OF_A_VERSION, Access
-from storage.catalog import Catalog, visibility
-from storage.model import REPLICAS, Principal
+from storage.catalog import Catalog
+from storage.errors import NotFound
+from storage.model import Principal
+from storage.protocols import Sources
 
 
 @dataclass(frozen=True)
@@ -16,6 +19,7 @@ class StoreGuard:
 
     access: Access
     catalog: Catalog
+    sources: Sources
 
     def wants(self, operation: str) -> str | None:
         """What it asks of its caller."""
@@ -26,27 +30,23 @@ class StoreGuard:
         return self.access.may(principal, operation)
 
     def require(self, operation: str, call: Asked[Any, Any, Any]) -> Asked[Any, Any, Any]:
-        """The call, if its caller may; of a read that names no version with the one it was judged
-        on, so that it is that one which is read."""
-        if operation in OF_A_VERSION and operation not in self.access.open:
-            call = self._resolved(operation, call)
-        self.access.require(call.principal, operation, named(call))
-        return call
+        """The call, if its caller may; what it leaves open as it was judged, so that it is that
+        which is done."""
+        kind = OF_A_VERSION.get(operation)
+        settled: Asked[Any, Any, Any] | None = call
+        if kind is not None and operation not in self.access.open:
+            settled = with_version(call, self.catalog, kind)
+        elif operation == "put_file":
+            settled = with_replica(call, self.sources)
+        self.access.require(call.principal, operation, named(settled or call))
+        if settled is None:
+            # What comes to be in between was not judged.
+            raise NotFound(f"There is no {kind} {call.path['uuid']}.")
+        return settled
 
     def refuse(self, principal: Principal | None, operation: str) -> None:
         """Refuse who may not."""
         self.access.require(principal, operation, {})
-
-    def _resolved(self, operation: str, call: Asked[Any, Any, Any]) -> Asked[Any, Any, Any]:
-        if call.query.version is not None:
-            return call
-        uuid, kind = call.path["uuid"], OF_A_VERSION[operation]
-        found: tuple[str, int] | None = None
-        with self.catalog.read() as tx:
-            # What one replica lacks may be answered by the other one.
-            for replica in sorted(REPLICAS, key=lambda each: each != call.query.replica):
-                found = found or visibility.latest(tx, kind, replica, uuid)
-        return call if found is None else replace(call, query=replace(call.query, version=found[0]))
 
 
 def named(call: Asked[Any, Any, Any]) -> Mapping[str, str]:

@@ -9,7 +9,7 @@ import crcmod.predefined
 import pytest
 
 from api.app import create_app
-from api.files import REPLICA_OF
+from api.settling import REPLICA_OF
 from pipelines.depositing import ingest
 from storage import keys
 from storage.blobs.sources import Sources, SourceSettings

@@ -4,7 +4,12 @@ from typing import Any
 
 from flask import Response
 
-from api.authservice.schemas.policies import Evaluation, EvaluationBody, EvaluationQuestion
+from api.authservice.schemas.policies import (
+    Evaluation,
+    EvaluationBody,
+    EvaluationQuestion,
+    PolicyVersion,
+)
 from api.authservice.services import Call
 from api.operation import Answer, operation, reply
 from auth.accounts.decisions import Judged
@@ -27,9 +32,13 @@ def post_v1_policies_evaluate(call: Call[None, EvaluationQuestion]) -> Response:
     asked = call.body
     principal = Principal(asked.principal, frozenset(asked.groups))
     decisions = call.services.decisions
-    verdict = decisions.decide(principal, asked.action, asked.resource, asked.context)
-    results = [_shown(one) for one in verdict.results]
-    answer = {"result": verdict.allowed, "reason": verdict.reason, "evaluation_results": results}
+    verdict, version = decisions.evaluate(principal, asked.action, asked.resource, asked.context)
+    answer = {
+        "result": verdict.allowed,
+        "reason": verdict.reason,
+        "evaluation_results": [_shown(one) for one in verdict.results],
+        "policy_version": version,
+    }
     return reply(answer, headers={"Cache-Control": "no-store"})
 
 
@@ -44,4 +53,18 @@ def _shown(judged: Judged) -> dict[str, Any]:
     }
 
 
-OPERATIONS = (post_v1_policies_evaluate,)
+@operation(
+    "GET",
+    "/v1/policies/version",
+    tag=TAG,
+    answers={200: Answer("The version of policies.", PolicyVersion)},
+    about="Whoever keeps decisions keeps them for one version. It changes with every change of a"
+    " user, a group, a role or a setting that decides, and never comes back.",
+    counted=False,
+)
+def get_v1_policies_version(call: Call[None, None]) -> Response:
+    """Which policies are in force."""
+    return reply(PolicyVersion().dump({"policy_version": call.services.decisions.version()}))
+
+
+OPERATIONS = (post_v1_policies_evaluate, get_v1_policies_version)

@@ -29,7 +29,9 @@ OPEN: frozenset[str] = frozenset(
 )
 """Operations that take no token."""
 
-KNOWN: frozenset[str] = frozenset({"get_oauth_userinfo", "post_oauth_userinfo"})
+KNOWN: frozenset[str] = frozenset(
+    {"get_oauth_userinfo", "post_oauth_userinfo", "get_v1_policies_version"}
+)
 """Operations that want a token of anybody's."""
 
 

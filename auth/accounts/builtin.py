@@ -58,6 +58,11 @@ def policy(kind: Kind, name: str, deployment: str) -> Policy | None:
     return parse({"Version": "2012-10-17", "Statement": _ROLES[name](deployment)})
 
 
+def documents(deployment: str) -> Mapping[str, Any]:
+    """The statements of all built-in roles of this deployment."""
+    return {name: statements(deployment) for name, statements in _ROLES.items()}
+
+
 def _allow(sid: str, actions: list[str], resources: list[str]) -> dict[str, Any]:
     return {"Sid": sid, "Effect": "Allow", "Action": actions, "Resource": resources}
 

@@ -4,9 +4,10 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from auth.accounts.effective import Effective, effective, policy_version
-from auth.accounts.rights import Rights
+from auth.accounts.rights import Rights, settled
 from auth.policies.evaluator import NOTHING
 from auth.policies.model import Decision, Reason, Value
 from storage.catalog import Catalog
@@ -59,6 +60,22 @@ class Decisions:
         more groups than can be judged."""
         return judged(self.of(principal), actions, resources, context)
 
+    def evaluate(
+        self,
+        principal: Principal,
+        actions: Sequence[str],
+        resources: Sequence[str],
+        context: Mapping[str, Value],
+    ) -> tuple[Verdict, str]:
+        """The same, and the version of policies that it was decided by."""
+        found, count = self._at(principal)
+        return judged(found, actions, resources, context), self._named(count)
+
+    def version(self) -> str:
+        """The version of policies: as long as it is the same, so is every decision."""
+        with self.catalog.read() as tx:
+            return self._named(policy_version(tx))
+
     def might(self, principal: Principal, action: str) -> bool:
         """Whether there is anything at all that the action is allowed on."""
         found = self.of(principal)
@@ -70,6 +87,9 @@ class Decisions:
 
     def of(self, principal: Principal) -> Effective:
         """What holds for somebody now: one probe, and one query more after each change."""
+        return self._at(principal)[0]
+
+    def _at(self, principal: Principal) -> tuple[Effective, int]:
         key = (principal.email, principal.groups)
         with self.catalog.read() as tx:
             version = policy_version(tx)
@@ -77,7 +97,14 @@ class Decisions:
             if found is None:
                 found = effective(tx, principal.email, principal.groups, self.rights)
                 self._remember(key, version, found)
-        return found
+        return found, version
+
+    def _named(self, count: int) -> str:
+        return f"{count}-{self._settled}"
+
+    @cached_property
+    def _settled(self) -> str:
+        return settled(self.rights)
 
     def _remembered(self, key: Key, version: int) -> Effective | None:
         with self._lock:
@@ -113,6 +140,11 @@ def judged(
         for action in actions
         for resource in resources
     )
+    return verdict(results)
+
+
+def verdict(results: tuple[Judged, ...]) -> Verdict:
+    """What single answers come to: all of them must allow."""
     reason = _worst(one.decision.reason for one in results)
     return Verdict(bool(results) and reason == "allow", reason, results)
 

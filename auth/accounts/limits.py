@@ -15,6 +15,8 @@ ASKED_EACH = 100
 """Actions, and resources, of one evaluation …"""
 ASKED_AT_ONCE = 1_000
 """… and both multiplied."""
+ASKED_GROUPS = 1_000
+"""Groups that a token claims: more than one of its size can name in e-mail addresses."""
 CONTEXT_KEYS = 50
 """Of one evaluation …"""
 CONTEXT_VALUES = 100

@@ -66,11 +66,11 @@ def hold(tx: Tx) -> None:
 
 def changed(tx: Tx) -> int:
     """Count one more change of what is held."""
-    return heads.change(tx, HEAD, ALL)
+    return heads.change_by_clock(tx, HEAD, ALL)
 
 
 def version(tx: Tx) -> int:
-    """How often any record was changed."""
+    """A number that is greater after every change of a record, and never comes back."""
     return heads.changes(tx, HEAD, ALL)
 
 

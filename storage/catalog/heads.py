@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from sqlalchemy import select, tuple_
 
 from storage.catalog import bulk
-from storage.catalog.engine import Tx, sql
+from storage.catalog.engine import Tx, execute_now, sql
 from storage.catalog.schema import heads
 
 _CREATE = sql(
@@ -15,6 +15,10 @@ _CREATE = sql(
 _HOLD = sql("SELECT id FROM heads WHERE kind = :kind AND uuid = :uuid FOR UPDATE")
 _CHANGE = sql(
     "UPDATE heads SET changes = changes + 1 WHERE kind = :kind AND uuid = :uuid RETURNING changes"
+)
+_CHANGE_BY_CLOCK = (
+    "UPDATE heads SET changes = CASE WHEN changes < :now THEN :now ELSE changes + 1 END"
+    " WHERE kind = :kind AND uuid = :uuid RETURNING changes"
 )
 
 
@@ -54,6 +58,13 @@ def _lock_many(tx: Tx, kind: str, uuids: Sequence[str]) -> None:
 def change(tx: Tx, kind: str, uuid: str) -> int:
     """Count one more change of a locked head and return the count."""
     return int(tx.execute(_CHANGE, {"kind": kind, "uuid": uuid}).scalar_one())
+
+
+def change_by_clock(tx: Tx, kind: str, uuid: str) -> int:
+    """The same by a count that is the time, so that a catalog which came back from a backup never
+    counts to where it was before."""
+    found = execute_now(tx, _CHANGE_BY_CLOCK, {"kind": kind, "uuid": uuid})
+    return int(found.scalar_one())
 
 
 def changes(tx: Tx, kind: str, uuid: str) -> int:

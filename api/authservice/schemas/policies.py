@@ -13,6 +13,7 @@ from api.schemas.loading import Body
 from auth.accounts.limits import (
     ASKED_AT_ONCE,
     ASKED_EACH,
+    ASKED_GROUPS,
     ASKED_LENGTH,
     CONTEXT_KEYS,
     CONTEXT_VALUES,
@@ -90,7 +91,7 @@ class EvaluationBody(Body):
     groups = fields.List(
         Text(validate=validate.Length(1, 512)),
         load_default=list,
-        validate=validate.Length(max=ASKED_EACH, error=f"At most {ASKED_EACH}."),
+        validate=validate.Length(max=ASKED_GROUPS, error=f"At most {ASKED_GROUPS}."),
         metadata={"description": "Groups that a token claims besides those of the records."},
     )
     context = Context(
@@ -133,9 +134,24 @@ class EvaluationResult(Shown):
     )
 
 
+def _version() -> Text:
+    about = "As long as it is the same, so is every decision; nothing else can be read from it."
+    return Text(
+        required=True,
+        metadata={"description": about, "example": "1767225599000000-0f1e2d3c4b5a6978"},
+    )
+
+
+class PolicyVersion(Shown):
+    """Which policies are in force."""
+
+    policy_version = _version()
+
+
 class Evaluation(Shown):
     """Whether all of it is allowed, and the worst reason."""
 
     result = fields.Boolean(required=True, metadata={"example": True})
     reason = _reason()
     evaluation_results = fields.List(fields.Nested(EvaluationResult), required=True)
+    policy_version = _version()

@@ -27,7 +27,9 @@ def test_the_answer_says_which_statement_of_whose_policy(admin: Admin) -> None:
     admin.role("does", policy=document)
     admin.group("team", roles=["does"])
     admin.user(ADA, groups=["team"])
-    assert evaluated(admin) == {
+    found = evaluated(admin)
+    assert found.pop("policy_version")
+    assert found == {
         "result": True,
         "reason": "allow",
         "evaluation_results": [
@@ -114,7 +116,8 @@ def test_conditions_see_the_context_but_never_another_principal(admin: Admin) ->
         {"principal": None},
         {"principal": "x" * 255},
         {"principal": ["a@b"]},
-        {"groups": ["x"] * 101},
+        {"groups": ["x"] * 1001},
+        {"groups": ["x" * 513]},
         {"context": []},
         {"context": {"no-prefix": 1}},
         {"context": {"store:x": {"deep": 1}}},
@@ -141,3 +144,40 @@ def test_a_question_of_the_largest_size_is_answered_at_once(admin: Admin) -> Non
     resources = ["arn:store:local:aws:" + "abcde" * 400 for _ in range(10)]
     found = evaluated(admin, action=[f"store:A{n}" for n in range(100)], resource=resources)
     assert (found["result"], len(found["evaluation_results"])) == (False, 1_000)
+
+
+def test_the_version_of_policies_changes_with_every_change_and_with_nothing_else(
+    admin: Admin,
+) -> None:
+    def version() -> str:
+        answer = admin.get("/v1/policies/version")
+        assert answer.status_code == 200
+        assert evaluated(admin)["policy_version"] == answer.json["policy_version"]
+        return str(answer.json["policy_version"])
+
+    seen = [version()]
+    for change in (
+        lambda: admin.user(ADA),
+        lambda: admin.role("does"),
+        lambda: admin.group("team", roles=["does"]),
+        lambda: admin.put(of_user(ADA, "/groups"), {"groups": ["team"]}, action="add"),
+        lambda: admin.put(of_user(ADA, "/policy"), {"policy": policy("a:B")}),
+        lambda: admin.put(of_user(ADA), status="disabled"),
+        lambda: admin.call("DELETE", "/v1/group/team"),
+    ):
+        change()
+        assert version() == version()
+        seen.append(version())
+    admin.put(of_user(ADA), status="disabled")
+    assert version() == seen[-1]
+    assert len(set(seen)) == len(seen)
+
+
+def test_the_version_has_a_tag_and_is_told_to_everybody_with_a_token(admin: Admin) -> None:
+    eve = Admin(admin.client, "eve@example.org")
+    tag = eve.get("/v1/policies/version").headers["ETag"]
+    headers = {"Authorization": "Bearer eve@example.org", "If-None-Match": tag}
+    assert admin.client.get("/v1/policies/version", headers=headers).status_code == 304
+    admin.user(ADA)
+    assert admin.client.get("/v1/policies/version", headers=headers).status_code == 200
+    assert admin.client.get("/v1/policies/version").status_code == 401

@@ -8,6 +8,7 @@ from auth.accounts.effective import policy_version
 from auth.accounts.memberships import Edit
 from storage.catalog import Catalog
 from storage.catalog.accounts import Name
+from storage.catalog.engine import sql
 from storage.model import Principal
 from tests.auth.accounts.builders import BY, Given, People, a_policy
 
@@ -131,3 +132,31 @@ def test_a_catalog_that_counted_less_far_is_believed(catalog: Catalog, people: P
     assert not may(decisions)
     records.set_policy(catalog, Name("user", ADA.email), a_policy("store:Do"), BY)
     assert may(decisions)
+
+
+def test_a_version_of_policies_never_comes_back(catalog: Catalog, people: People) -> None:
+    people.user(ADA.email)
+    decisions = Decisions(catalog, Given())
+    before, counted = decisions.version(), version(catalog)
+    people.role("lost")
+    lost = version(catalog)
+    with catalog.write() as tx:
+        # As a backup that was made before that change brings it back.
+        tx.execute(sql("UPDATE heads SET changes = :it WHERE kind = 'accounts'"), {"it": counted})
+    assert decisions.version() == before
+    people.role("another")
+    assert version(catalog) > lost
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Given(administrators=("root@example.org",)),
+        Given(ingest_groups=("others",)),
+        Given(admin_groups=("others",)),
+        Given(deployment="elsewhere"),
+    ],
+)
+def test_what_the_settings_decide_is_part_of_the_version(catalog: Catalog, other: Given) -> None:
+    same, also = Decisions(catalog, Given()), Decisions(catalog, Given(decisions_kept=7))
+    assert same.version() == also.version() != Decisions(catalog, other).version()

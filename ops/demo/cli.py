@@ -27,8 +27,8 @@ from ops.demo.service import Service
 def demo(source: Path | None, limit: int | None, keep: bool) -> None:
     """Run the main job end to end in a store of its own.
 
-    Starts it, deposits, watches, searches, checks out, collects, withdraws; the exit code says
-    whether everything held.
+    Starts it, deposits, watches, searches, checks out, collects, withdraws, logs people in; the
+    exit code says whether everything held.
     """
     console = Console()
     try:
@@ -88,7 +88,7 @@ def _play(
     ):
         report.took("start", store.started_in_s)
         service = Service.open(store.api, store.token)
-        story.tell(story.begin(service, receiver, bundles, board, report))
+        story.tell(story.begin(store, service, receiver, bundles, board, report))
         failed = "" if report.good else store.complaints()
     if failed:
         click.echo(f"\nThe end of the store's log:\n{failed}")

@@ -28,6 +28,10 @@ class StoreFailed(Exception):
     """The store did not start; the text ends with the last lines of its log."""
 
 
+class OperatorFailed(Exception):
+    """A command ended otherwise than well; the text is what it said."""
+
+
 @dataclass(frozen=True)
 class Stage:
     """A running store."""
@@ -37,6 +41,22 @@ class Stage:
     auth: str
     token: str
     started_in_s: float
+    environ: Mapping[str, str]
+
+    def operate(self, *words: str, typed: str = "") -> str:
+        """What an operator's command says, who types this; OperatorFailed."""
+        done = subprocess.run(
+            (sys.executable, "-m", "ops", *words),
+            cwd=ROOT,
+            env=dict(self.environ),
+            input=typed,
+            capture_output=True,
+            text=True,
+            timeout=READY_S,
+        )
+        if done.returncode != 0:
+            raise OperatorFailed(f"ops {' '.join(words)}: {done.stderr[-WIDEST:]}")
+        return done.stdout
 
     def processes(self) -> dict[str, Any]:
         """Who runs now, as the supervisor says."""
@@ -66,24 +86,30 @@ def temporary_home(*, keep: bool = False) -> Iterator[Path]:
 def running(home: Path, settings: Mapping[str, str]) -> Iterator[Stage]:
     """A store on this home until the block is left; StoreFailed when it does not start."""
     began = time.monotonic()
-    process = _started(home, settings)
+    environ = _environ(home, settings)
+    process = _started(home, environ)
     try:
         address = _ready(home, process)
         token = (home / homes.ADMIN_TOKEN).read_text().strip()
-        yield Stage(home, address["api"], address["auth"], token, time.monotonic() - began)
+        took_s = time.monotonic() - began
+        yield Stage(home, address["api"], address["auth"], token, took_s, environ)
     finally:
         _stop(process)
 
 
-def _started(home: Path, settings: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+def _environ(home: Path, settings: Mapping[str, str]) -> dict[str, str]:
     # What the operator set for a real store must not reach this one.
     inherited = {key: raw for key, raw in os.environ.items() if not key.startswith("STORE_")}
     own = {"STORE_HOME": str(home), "STORE_PORT": str(ports.free_pair())}
+    return {**inherited, **own, **settings}
+
+
+def _started(home: Path, environ: Mapping[str, str]) -> "subprocess.Popen[bytes]":
     with (home / LOG).open("ab") as log:
         return subprocess.Popen(
             leashed((sys.executable, "-m", "ops", "run")),
             cwd=ROOT,
-            env={**inherited, **own, **settings},
+            env=dict(environ),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from ops.demo import collecting
+from ops.demo import collecting, people
 from ops.demo.board import Board
 from ops.demo.bundles import SampleBundle
 from ops.demo.depositing import Deposited, Depositor, new_version
@@ -27,6 +27,7 @@ from ops.demo.questions import Question, questions
 from ops.demo.receiver import Inbox
 from ops.demo.report import Report
 from ops.demo.service import Service
+from ops.demo.stage import Stage
 
 STALL_S = 90.0
 """Nothing moved for so long: it will not any more."""
@@ -40,6 +41,7 @@ REASON = "Withdrawn at the donor's request."
 class Story:
     """What the steps share."""
 
+    store: Stage
     service: Service
     inbox: Inbox
     callbacks: str
@@ -78,10 +80,12 @@ def tell(story: Story) -> None:
     collect(story)
     withdraw(story)
     misbehave(story)
+    log_in(story)
     signatures(story)
 
 
 def begin(
+    store: Stage,
     service: Service,
     receiver: tuple[str, Inbox],
     bundles: tuple[SampleBundle, ...],
@@ -91,7 +95,8 @@ def begin(
     """A story that has not begun."""
     url, inbox = receiver
     key = inbox.key.decode()
-    return Story(service, inbox, url, key, bundles, board, report, questions(bundles))
+    asked = questions(bundles)
+    return Story(store, service, inbox, url, key, bundles, board, report, asked)
 
 
 def new_key() -> bytes:
@@ -353,6 +358,19 @@ def _forged(story: Story) -> str:
     token = str(story.service.http.headers["Authorization"]).partition(" ")[2]
     head, _, signature = token.rpartition(".")
     return f"{head}.{signature[::-1]}"
+
+
+# People ---------------------------------------------------------------------------------------
+
+
+def log_in(story: Story) -> None:
+    """Two people log in: one may read, the other write until somebody says no."""
+    with story.step("log in"):
+        entry = _entry(story.deposited[story.bundles[0].label])
+        people.tell(story.store, story.service, entry, story.report)
+
+
+# In the end -----------------------------------------------------------------------------------
 
 
 def signatures(story: Story) -> None:

@@ -66,7 +66,9 @@ def running(
 def test_the_whole_tour_holds(running: Running) -> None:
     report = Report()
     with receiving(story.new_key()) as receiver, Board(Console(quiet=True)).shown() as board:
-        told = story.begin(running.service, receiver, samples.bundles(), board, report)
+        told = story.begin(
+            running.store, running.service, receiver, samples.bundles(), board, report
+        )
         story.tell(told)
     assert report.good, ([item.sentence for item in report.failed], running.store.complaints())
 

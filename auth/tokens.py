@@ -57,6 +57,13 @@ class SelfSigned(Protocol):
         """Unauthorized unless verified claims are as such accounts must make them."""
 
 
+class Granted(Protocol):
+    """The logins that our own service's access tokens came of."""
+
+    def stands(self, grant_id: str) -> bool:
+        """Whether its tokens are still good."""
+
+
 class _Registry(JWSRegistry):
     # Issuers may put a certificate chain into the header; the token as a whole is bounded.
     max_header_length = 16 * 1024
@@ -75,6 +82,7 @@ class Verifier:
         clock: Callable[[], float],
         leeway_s: float = LEEWAY_S,
         accounts: SelfSigned | None = None,
+        grants: Granted | None = None,
         own: str = "",
     ) -> None:
         if not algorithms or not ALGORITHMS.issuperset(algorithms):
@@ -83,6 +91,7 @@ class Verifier:
             )
         self._rings = dict(rings)
         self._accounts = accounts
+        self._grants = grants
         self._own = own
         self._audiences = frozenset(audiences)
         self._algorithms = frozenset(algorithms)
@@ -100,6 +109,7 @@ class Verifier:
             return self._self_signed(token, unverified)
         self._check_signature(token, ring.find(unverified.key_id))
         principal = self._judged(unverified)
+        self._check_grant(unverified)
         return principal if self._may_claim(unverified) else replace(principal, groups=frozenset())
 
     def _may_claim(self, unverified: Unverified) -> bool:
@@ -107,6 +117,15 @@ class Verifier:
         information: the records decide, so that a group somebody was removed from counts no more;
         and nobody gets a right by what they call a group."""
         return unverified.issuer != self._own or unverified.claims.get(GROUPS_BY) == OPERATOR
+
+    def _check_grant(self, unverified: Unverified) -> None:
+        """Refuse what came of a login that was revoked. What an operator signed came of none, and
+        what others call a grant is theirs."""
+        grant = unverified.claims.get("grant")
+        if self._grants is None or grant is None or unverified.issuer != self._own:
+            return
+        if not isinstance(grant, str) or not self._grants.stands(grant):
+            raise Unauthorized("The token was taken back")
 
     def _judged(self, unverified: Unverified) -> Principal:
         return judge(unverified.claims, self._audiences, self._clock(), self._leeway_s)
@@ -151,6 +170,7 @@ def verifier(
     fetch: Callable[[str], Mapping[str, Any]] = fetch_json,
     *,
     accounts: SelfSigned | None = None,
+    grants: Granted | None = None,
 ) -> Verifier:
     """The verifier that the settings describe; our own keys are read from their file."""
     accepted = settings.issuers or {settings.auth_url: ""}
@@ -160,6 +180,7 @@ def verifier(
         algorithms=settings.token_algorithms,
         clock=clock,
         accounts=accounts,
+        grants=grants,
         own=settings.auth_url,
     )
 

@@ -4,6 +4,7 @@ import os
 import time
 
 from api.authservice.app import create_auth_app
+from auth.grants import Grants
 from auth.service_accounts import ServiceAccounts
 from auth.tokens import verifier
 from config import logs
@@ -15,10 +16,11 @@ logs.configure(_settings.log_level, "auth")
 
 _catalog = open_catalog(_settings)
 _accounts = ServiceAccounts(_catalog, lifetime_s=_settings.service_token_s)
+_grants = Grants(_catalog, time.time)
 
 application = create_auth_app(
     _settings,
     _catalog,
-    verify=verifier(_settings, time.time, accounts=_accounts).verify,
+    verify=verifier(_settings, time.time, accounts=_accounts, grants=_grants).verify,
     rates=open_rates(_settings),
 )

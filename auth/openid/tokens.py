@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from auth.grants import Grants
 from auth.issue import sign
 from auth.openid.digests import half_digest
 from auth.openid.provider import Provider
-from storage.catalog import grants
 from storage.catalog.grants import GrantRow
 
 ACCESS_TYPE = "at+jwt"
@@ -46,9 +46,7 @@ def still_granted(provider: Provider, claims: Mapping[str, Any]) -> bool:
     grant_id = claims.get("grant")
     if grant_id is None:
         return True
-    with provider.catalog.read() as tx:
-        grant = grants.find(tx, str(grant_id))
-    return grant is not None and grant.stands(provider.now_us())
+    return Grants(provider.catalog, provider.clock).stands(str(grant_id))
 
 
 def person_claims(email: str, groups: tuple[str, ...], scopes: frozenset[str]) -> dict[str, Any]:

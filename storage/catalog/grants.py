@@ -66,6 +66,14 @@ def find(tx: Tx, grant_id: str) -> GrantRow | None:
     return None if row is None else GrantRow(**row._mapping)
 
 
+_STANDS = sql("SELECT 1 FROM grants WHERE id = :id AND revoked_us IS NULL AND ends_us > :now")
+
+
+def stands(tx: Tx, grant_id: str, now_us: int) -> bool:
+    """Whether the tokens that a grant gave are good; one that is forgotten gave none that are."""
+    return tx.execute(_STANDS, {"id": grant_id, "now": now_us}).first() is not None
+
+
 def hold_by_code(tx: Tx, code: str) -> GrantRow | None:
     """The grant that a code is of, redeemed or not, held until the unit of work ends."""
     return _held(tx, "grants AS g WHERE g.code = :key", code)

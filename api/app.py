@@ -24,7 +24,7 @@ from api.streaming import Streams
 from api.throttle import register_limits
 from api.waiting import Waiting
 from auth.access import Access
-from auth.accounts.decisions import Decisions
+from auth.elsewhere import deciding
 from config.settings import Settings
 from pipelines.notifying.subscriptions import SEALING
 from storage.sealing import Sealer, derive
@@ -43,7 +43,7 @@ def create_app(
 ) -> Flask:
     """The application on open stores."""
     secret = settings.secret_key.encode()
-    access = Access(Decisions(stores.catalog, settings), settings)
+    access = Access(deciding(settings, stores.catalog), settings)
     services = Services(
         settings=settings,
         stores=stores,

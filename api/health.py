@@ -17,6 +17,7 @@ from api.metrics import CONTENT_TYPE, Sample
 from api.operation import reply
 from api.principal import identify
 from api.services import Services
+from auth.elsewhere import Elsewhere
 from storage.catalog import figures, leases, todo, visibility
 from storage.errors import NotFound, StoreError
 from storage.protocols import BlobStore, SearchIndex
@@ -84,6 +85,8 @@ def checks(services: Services) -> dict[str, Check]:
         found[f"bucket.{replica}"] = partial(_bucket, blobs)
     for replica, index in stores.search.items():
         found[f"search.{replica}"] = partial(_search, index)
+    if isinstance(deciding := services.access.deciding, Elsewhere):
+        found["policies"] = lambda: _ok(deciding.ping())
     return found
 
 

@@ -5,6 +5,7 @@ import os
 import time
 
 from api.app import create_app
+from auth.grants import Grants
 from auth.service_accounts import ServiceAccounts
 from auth.tokens import verifier
 from config import logs
@@ -26,9 +27,11 @@ except StoreError as error:
     logging.getLogger(__name__).warning("the epoch is not known: %s", error.detail)
 
 _accounts = ServiceAccounts(_stores.catalog, lifetime_s=_settings.service_token_s)
+# Of a store that is apart from it, the logins are the authorization service's alone.
+_grants = None if _settings.policies_url else Grants(_stores.catalog, time.time)
 application = create_app(
     _settings,
     _stores,
     chains=chains.connect(_settings.redis_url, _stores.notices),
-    verify=verifier(_settings, time.time, accounts=_accounts).verify,
+    verify=verifier(_settings, time.time, accounts=_accounts, grants=_grants).verify,
 )

@@ -4,7 +4,7 @@ import json
 import re
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -39,6 +39,26 @@ def public_key(text: str, *, kid: str = "") -> Registered:
     if key.is_private:
         raise Invalid("This is a private key: keep it where it is used, and give its public half")
     return _registered(key, kid or named)
+
+
+@dataclass(frozen=True)
+class Account:
+    """What a credentials file lets its holder sign as."""
+
+    email: str
+    audience: str
+    kid: str
+    key: RSAKey = field(repr=False)
+
+
+def account_of(credentials: str) -> Account:
+    """The account of a credentials file, with its private key; Invalid when it cannot sign."""
+    given = _object(credentials)
+    email, audience = given.get("client_email"), given.get("audience")
+    if not (isinstance(email, str) and email and isinstance(audience, str) and audience):
+        raise Invalid("The credentials file names no account, or no audience")
+    public = key_of(credentials, email=email)
+    return Account(email, audience, public.kid, _rsa(given["private_key"]))
 
 
 def key_of(credentials: str, *, email: str) -> Registered:

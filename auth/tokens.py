@@ -36,6 +36,8 @@ class TokenSettings(Protocol):
     @property
     def auth_url(self) -> str: ...
     @property
+    def policies_url(self) -> str: ...
+    @property
     def issuers(self) -> Mapping[str, str]: ...
     @property
     def audiences(self) -> tuple[str, ...]: ...
@@ -191,7 +193,8 @@ def _ring(
     clock: Callable[[], float],
     fetch: Callable[[str], Mapping[str, Any]],
 ) -> KeyRing:
-    if issuer == settings.auth_url:
+    # A store that is apart from its authorization service has none of its keys.
+    if issuer == settings.auth_url and not settings.policies_url:
         ages = Ages(settings.keys_refresh_s, OWN_COOLDOWN_S)
         own = KeyFile(settings.home, settings.secret_key)
         return KeyRing(lambda: own.read().jwks(), clock, ages)

@@ -133,6 +133,19 @@ class Settings:
         (), "open operations, by name, that want a token and are judged; *: all but get_health"
     )
 
+    # A store that is apart from its authorization service
+    policies_url: str = _setting(
+        "", "base URL of the service that decides; empty: in process, by the catalog's records"
+    )
+    policies_credentials: str = _setting(
+        "", "credentials file of the service account that this store asks it as"
+    )
+    policies_check_ms: int = _setting(
+        0, "how old the version of policies may be that a decision is kept for; 0: asked each time"
+    )
+    policies_timeout_s: float = _setting(2.0, "time limit of one answer of that service, seconds")
+    policies_kept: int = _setting(10_000, "decisions of that service that one process remembers")
+
     # Tokens that the authorization service gives to applications
     web_redirect_uris: tuple[str, ...] = _setting(
         (), "where people come back to the store's own web pages, client store-web"

@@ -83,6 +83,11 @@ def chains() -> Outbox:
 @pytest.fixture
 def drain(stores: Stores, chains: Outbox) -> Callable[[], int]:
     """Do every row that is due, and what follows from it, until none is left."""
+    return draining(stores, chains)
+
+
+def draining(stores: Stores, chains: Outbox) -> Callable[[], int]:
+    """The same for stores that last longer than a test."""
     working = Working(stores, chains, STEPS, 5, Random(0))
 
     def due() -> list[Todo]:

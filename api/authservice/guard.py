@@ -39,6 +39,8 @@ class AuthGuard:
         """The call, if the policies of the caller allow it on all that the request names."""
         action = ACTIONS.get(operation)
         if action is None:
+            if call.principal is not None and not self.decisions.enabled(call.principal):
+                raise Forbidden("This user is disabled.")
             return call
         # The path comes last: nothing in a body may stand for what it names.
         named = {**_members(call.query), **_members(call.body), **call.path}

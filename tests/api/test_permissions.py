@@ -1,0 +1,103 @@
+"""Who is answered what, by both applications, with real tokens: the table, row by row; and what a
+policy, a role, a group or a status changes while a token lives.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from flask.testing import FlaskClient
+
+from api.authservice.operations import OPERATIONS as OF_AUTH
+from api.operations import OPERATIONS as OF_STORE
+from auth.access import CHECKOUT_ELSEWHERE, NEVER_CLOSED, OPEN
+from auth.permissions import ROLES, least_role
+from config.settings import Settings
+from storage.connecting import connect
+from storage.notices import MemoryNotices
+from tests.api.matrix import AUTH as AUTH_URL
+from tests.api.matrix import World, furnished, peopled
+from tests.catalogs import ENGINES, Spares
+from tests.conftest import Outbox
+from tests.permissions_table import AUTH, AUTH_BESIDE, STORE, STORE_BESIDE, Row
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def world(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, spares: Spares
+) -> Iterator[World]:
+    """One store for all of these tests: none of them changes what another one asks for."""
+    folder: Path = tmp_path_factory.mktemp("world")
+    with spares.lend(request.param, folder) as url:
+        settings = Settings(
+            home=folder / "home",
+            catalog_url=url,
+            auth_external_url=AUTH_URL,
+            secret_key="a secret for tests only",
+            wait_s=0.0,
+            checkout_destinations=("lab-*",),
+            login_rate_per_minute=0,
+            token_rate_per_minute=0,
+        )
+        stores = connect(settings, notices=MemoryNotices())
+        yield furnished(peopled(World(settings, stores, Outbox())))
+        stores.catalog.close()
+
+
+def named(row: Row) -> str:
+    return f"{row.operation}-{row.path.partition('?')[0]}"
+
+
+@pytest.mark.parametrize("row", STORE, ids=named)
+def test_the_store_answers_each_caller_as_the_table_says(world: World, row: Row) -> None:
+    assert answered(world, world.store, row) == row.expected
+
+
+@pytest.mark.parametrize("row", AUTH, ids=named)
+def test_the_authorization_service_answers_each_caller_as_the_table_says(
+    world: World, row: Row
+) -> None:
+    assert answered(world, world.auth, row) == row.expected
+
+
+@pytest.mark.parametrize("row", [row for row in STORE if row.operation in OPEN], ids=named)
+def test_what_is_closed_is_answered_to_nobody_without_a_token(world: World, row: Row) -> None:
+    closed = {} if row.operation in NEVER_CLOSED else {"nobody": 401}
+    assert answered(world, world.closed, row) == row.expected | closed
+
+
+def answered(world: World, client: FlaskClient, row: Row) -> dict[str, int]:
+    return {caller: world.status(client, row, caller) for caller in row.expected}
+
+
+def test_the_table_has_every_operation() -> None:
+    beside = {"get_health", "get_metrics", CHECKOUT_ELSEWHERE}
+    assert {row.operation for row in STORE} == {one.name for one in OF_STORE} | beside
+    assert {row.operation for row in AUTH} == {one.name for one in OF_AUTH}
+
+
+def test_what_a_table_row_says_of_roles_is_what_their_policies_say() -> None:
+    for row in STORE:
+        role = least_role(row.operation)
+        enough = ROLES[ROLES.index(role) if role else 0 :]
+        for caller, has in zip(("reader", "ingester", "admin"), ROLES, strict=True):
+            let = row.expected[caller] not in (401, 403)
+            assert let == (has in enough) or (row.owner and not let), row
+
+
+@pytest.mark.parametrize(
+    ("which", "rows", "beside"), [("store", STORE, STORE_BESIDE), ("auth", AUTH, AUTH_BESIDE)]
+)
+def test_no_way_into_an_application_is_forgotten(
+    world: World, which: str, rows: Sequence[Row], beside: Mapping[str, str]
+) -> None:
+    operations = {row.operation.replace(".", "_") for row in rows}
+    asked = {row.path.partition("?")[0] for row in rows}
+    client: FlaskClient = getattr(world, which)
+    ways = {
+        rule.rule
+        for rule in client.application.url_map.iter_rules()
+        if rule.endpoint.partition(" ")[0] not in operations
+        and not rule.endpoint.startswith("other methods ")
+    }
+    assert ways - asked == beside.keys()

@@ -17,6 +17,7 @@ from storage.errors import Forbidden, Invalid, TooMany, Unauthorized
 ACCOUNT, PASSWORD = "/login/account", "/login/password"
 CHANGED = "Your password is changed, and every other login of yours has ended."
 UNLIKE = "The new password was not the same both times."
+WRONG = "The password so far is not right."
 
 
 def register_account_pages(app: Flask, logins: Logins) -> None:
@@ -41,7 +42,7 @@ def change_password(logins: Logins) -> Response:
     if not same(request.form.get("csrf", ""), found.csrf) or from_elsewhere(request):
         return _shown(logins, found, error=STALE, status=403)
     if request.form.get("new") != request.form.get("again"):
-        return _shown(logins, found, error=UNLIKE, status=400)
+        return _shown(logins, found, error=UNLIKE, fault="again", status=400)
     try:
         return _changed(logins, found)
     except TooMany as error:
@@ -50,9 +51,9 @@ def change_password(logins: Logins) -> Response:
         shown.headers["Retry-After"] = str(error.retry_after_s)
         return shown
     except Unauthorized:
-        return _shown(logins, found, error="The password so far is not right.", status=403)
+        return _shown(logins, found, error=WRONG, fault="password", status=403)
     except Invalid as error:
-        return _shown(logins, found, error=error.detail, status=400)
+        return _shown(logins, found, error=error.detail, fault="new", status=400)
     except Forbidden:
         return _shown(logins, found, error=DISABLED, status=403)
 
@@ -74,8 +75,15 @@ def _changed(logins: Logins, found: Session) -> Response:
 
 
 def _shown(
-    logins: Logins, found: Session, *, done: str = "", error: str = "", status: int = 200
+    logins: Logins,
+    found: Session,
+    *,
+    done: str = "",
+    error: str = "",
+    fault: str = "",
+    status: int = 200,
 ) -> Response:
+    """The page; `fault` names the field that an error is about."""
     is_local = found.provider == local.NAME
     provider = logins.providers.get(found.provider)
     return page(
@@ -92,4 +100,5 @@ def _shown(
         csrf=found.csrf,
         done=done,
         error=error,
+        fault=fault,
     )

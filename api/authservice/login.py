@@ -2,7 +2,7 @@
 
 from flask import Flask, Response, g, request
 
-from api.authservice.account_pages import register_account_pages
+from api.authservice.account_pages import ACCOUNT, register_account_pages
 from api.authservice.limits import limit_logins
 from api.authservice.login_pages import (
     add_page,
@@ -83,7 +83,7 @@ def register_logins(app: Flask, logins: Logins) -> None:
 def left(logins: Logins) -> Response:
     """Back from the provider, which ended its session: on to where the log-out was to lead."""
     opened = logins.seals.open("leaving", request.args.get("state"), now=logins.clock())
-    return go(opened[0]) if opened and opened[0] else message(OUT, title="Logged out")
+    return go(opened[0]) if opened and opened[0] else _out(logins)
 
 
 def _end(logins: Logins) -> Session | None:
@@ -102,7 +102,12 @@ def _leave(logins: Logins, ended: Session | None, onward: str) -> Response:
         state = logins.seals.seal("leaving", [onward], ends=logins.clock() + LEAVING_S)
         if url := provider.logout_url(back, state):
             return go(url)
-    return go(onward) if onward else message(OUT, title="Logged out")
+    return go(onward) if onward else _out(logins)
+
+
+def _out(logins: Logins) -> Response:
+    again = logins.settings.auth_url + ACCOUNT
+    return message(OUT, title="Logged out", href=again, way="Log in again")
 
 
 def _onward(logins: Logins, query: Logout) -> str:

@@ -1,10 +1,11 @@
 """What the authorization service says of itself; every address in it comes from the settings."""
 
-import html
-
 from flask import Flask, Response, g
 
+from api.authservice.account_pages import ACCOUNT
+from api.authservice.device import PATH as DEVICE
 from api.authservice.openid import get_keys, get_openid_configuration
+from api.authservice.pages import page
 from api.authservice.schemas.service import Definition, Echo, Health
 from api.authservice.services import AuthServices, Call
 from api.errors import RETRY_AFTER_S
@@ -15,19 +16,6 @@ from storage.errors import StoreError
 TAG = "service"
 MASKED = frozenset({"authorization", "cookie", "proxy-authorization"})
 MASK = "***"
-
-PAGE = """<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Authorization service</title>
-<h1>Authorization service</h1>
-<p>Knows the users of the data store and signs their tokens. Issuer: <code>{issuer}</code></p>
-<ul>
-{items}
-</ul>
-</html>
-"""
 
 
 @operation(
@@ -93,14 +81,16 @@ OPERATIONS = (get_health, get_definition, get_echo)
 def register_page(app: Flask, services: AuthServices) -> None:
     """A page for the person who opens the service's address."""
     shown = (get_openid_configuration, get_keys, get_health, get_definition)
-    items = "\n".join(
-        f'<li><a href="{one.path}">{one.path}</a>: {html.escape(one.summary)}</li>' for one in shown
-    )
-    text = PAGE.format(issuer=html.escape(services.settings.auth_url), items=items)
 
     @app.get("/")
-    def page() -> Response:
+    def front() -> Response:
         g.operation = "page"
-        response = Response(text, content_type="text/html; charset=utf-8")
-        response.headers["Content-Security-Policy"] = "default-src 'none'; frame-ancestors 'none'"
-        return response
+        issuer = services.settings.auth_url
+        return page(
+            "front.html",
+            "Authorization service",
+            issuer=issuer,
+            items=shown,
+            account=issuer + ACCOUNT,
+            device=issuer + DEVICE,
+        )

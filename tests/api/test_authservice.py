@@ -158,7 +158,7 @@ def test_the_page_runs_no_script(client: FlaskClient) -> None:
     response = client.get("/")
     assert response.content_type.startswith("text/html")
     assert "default-src 'none'" in response.headers["Content-Security-Policy"]
-    assert BASE in response.text
+    assert f'href="{BASE}/login/account"' in response.text
 
 
 def test_head_is_get_without_its_body(client: FlaskClient) -> None:

@@ -6,6 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 from flask import Flask
+from werkzeug.test import TestResponse
 
 from auth.login import sessions, users
 from auth.login.passwords import Passwords, costs
@@ -317,28 +318,38 @@ def test_somebody_changes_their_own_password(app: Flask, browser: Browser) -> No
     assert other.log_in(password=new).status_code == 303
 
 
+LONG = "a new and long one"
+
+
 @pytest.mark.parametrize(
-    ("typed", "status"),
+    ("typed", "status", "beside"),
     [
-        ({"password": "wrong", "new": "a new and long one", "again": "a new and long one"}, 403),
-        ({"password": RIGHT, "new": "a new and long one", "again": "another"}, 400),
-        ({"password": RIGHT, "new": "short", "again": "short"}, 400),
-        (
-            {"password": RIGHT, "new": "a new and long one", "again": "a new and long one"}
-            | {"csrf": "x"},
-            403,
-        ),
+        ({"password": "wrong", "new": LONG, "again": LONG}, 403, ["password"]),
+        ({"password": RIGHT, "new": LONG, "again": "another"}, 400, ["again"]),
+        ({"password": RIGHT, "new": "short", "again": "short"}, 400, ["new"]),
+        ({"password": RIGHT, "new": LONG, "again": LONG, "csrf": "x"}, 403, []),
     ],
 )
-def test_a_password_is_not_changed_otherwise(
-    browser: Browser, typed: dict[str, str], status: int
+def test_a_password_is_not_changed_otherwise_and_the_page_says_at_which_field(
+    browser: Browser, typed: dict[str, str], status: int, beside: list[str]
 ) -> None:
     browser.log_in()
     answer = browser.send(browser.get("/login/account"), **typed)
     assert answer.status_code == status
+    assert faulty(answer) == beside
+    assert answer.text.count('role="alert"') == 1
     assert browser.get("/login/account").status_code == 200
     browser.get("/logout")
     assert browser.log_in().status_code == 303
+
+
+def faulty(page: TestResponse) -> list[str]:
+    """The fields that are wrong, each with what is wrong right behind it."""
+    found = re.findall(
+        r'<input id="(\w+)"[^>]*aria-invalid[^>]*"error"[^>]*>\s*<p [^>]*"error"', page.text
+    )
+    assert found == re.findall(r'<input id="(\w+)"[^>]*aria-invalid', page.text)
+    return found
 
 
 def test_who_logs_out_is_out_everywhere(browser: Browser, catalog: Catalog) -> None:
@@ -346,6 +357,7 @@ def test_who_logs_out_is_out_everywhere(browser: Browser, catalog: Catalog) -> N
     cookie = browser.cookie("store-session") or ""
     answer = browser.get("/logout")
     assert (answer.status_code, "logged out" in answer.text) == (200, True)
+    assert links(answer) == [f"{BASE}/login/account"]
     assert not browser.cookie("store-session")
     assert sessions.current(catalog, cookie, NOW) is None
     assert browser.get("/logout").status_code == 200

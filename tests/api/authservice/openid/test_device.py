@@ -1,3 +1,4 @@
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -73,6 +74,9 @@ def test_guessing_codes_is_stopped(browser: Browser, clock: Clock) -> None:
     for _ in range(5):
         wrong = entered(browser, "BCDF-GHJK")
         assert (wrong.status_code, "No device waits" in wrong.text) == (400, True)
+        assert re.search(
+            r'<input id="user_code"[^>]*"error"[^>]*>\s*<p [^>]*id="error"', wrong.text
+        )
     stopped = entered(browser, device["user_code"])
     assert stopped.status_code == 429
     assert int(stopped.headers["Retry-After"]) >= 1

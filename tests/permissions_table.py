@@ -1,7 +1,7 @@
 """Who is answered what: a row for each operation of both applications, and some for what is its
-owner's. `tests/api/test_permissions.py` asks every one of them; `docs/permissions.md` shows them.
+owner's. `tests/api/permissions/test_table.py` asks every one of them; `docs/permissions.md` shows them.
 
-In a request `<word>` stands for something that is there (`tests/api/matrix.py` makes it), and
+In a request `<word>` stands for something that is there (`tests/api/permissions/world.py` makes it), and
 `<fresh>` for a uuid that is new each time.
 """
 
@@ -187,7 +187,6 @@ STORE_BESIDE: Mapping[str, str] = {
 
 AUTH_BESIDE: Mapping[str, str] = {
     "/": "a page that says what this is",
-    "/.well-known/oauth-authorization-server": "another name of discovery",
     "/device": "a page for whoever has a session; forms are of that session",
     "/device/confirm": "the same",
     "/oauth/consent": "the same",

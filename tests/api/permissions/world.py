@@ -63,6 +63,9 @@ class World:
             self.settings, self.stores.catalog, verify=self._verify, clock=lambda: NOW
         ).test_client(use_cookies=False)
         self.store = self.opened()
+        # Where what is asked for comes from; tokens are names there.
+        built = create_app(self.settings, self.stores, chains=self.chains, verify=verify)
+        self.depositor = Depositor(built.test_client(), self.drain)
         self.closed = self.opened(closed_operations=("*",))
 
     def opened(self, **changed: Any) -> FlaskClient:
@@ -114,6 +117,14 @@ class World:
         self.admin("POST", "/v1/user", {"user_id": email, "policy": policy, **more})
         self.tokens[email] = self.token(email)
         return email
+
+    def staged(self, caller: str) -> str:
+        """A file in an upload area of the caller's own, as a source."""
+        area = f"/v1/area/{self.fresh()}"
+        for method, path in (("POST", area), ("PUT", f"{area}/files/s.txt")):
+            answer = self.store.open(path, method=method, data=b"s", headers=self.shown(caller))
+            assert answer.status_code == 201, answer.text
+        return str((answer.json or {})["url"])
 
     def token(self, email: str, *groups: str, **changed: Any) -> str:
         """A token of an operator's."""
@@ -190,15 +201,13 @@ def _robots(world: World) -> str:
 def furnished(world: World) -> World:
     """With what the requests name; the deposits are the ingester's, the subscriptions the
     reader's."""
-    app = create_app(world.settings, world.stores, chains=world.chains, verify=verify)
-    client = app.test_client()
-    depositor = Depositor(client, world.drain)
+    depositor, client = world.depositor, world.depositor.client
     world.things |= {"version": VERSION, "area": AREA, "entry": depositor.file(0x20)}
     for number, name in enumerate(("bundle", "patched", "buried", "doomed"), start=1):
         world.things[name] = depositor.bundle(number)
     world.things |= {"file": uuid_of(0x20), "source": depositor.stage(b"staged", "s.txt")}
     world.things["own_source"] = {
-        caller: _staged(world, caller) for caller in ("ingester", "other", "robot", "admin")
+        caller: world.staged(caller) for caller in ("ingester", "other", "robot", "admin")
     }
     world.things["task"] = depositor.put_file(uuid_of(0x21), b"later").json["task_id"]
     world.drain()
@@ -211,15 +220,6 @@ def furnished(world: World) -> World:
     _subscribe(world, client)
     world.drain()
     return world
-
-
-def _staged(world: World, caller: str) -> str:
-    """A file in an upload area of the caller's own, as a source."""
-    area = f"/v1/area/{world.fresh()}"
-    for method, path in (("POST", area), ("PUT", f"{area}/files/s.txt")):
-        answer = world.store.open(path, method=method, data=b"s", headers=world.shown(caller))
-        assert answer.status_code == 201, answer.text
-    return str((answer.json or {})["url"])
 
 
 def _subscribe(world: World, client: FlaskClient) -> None:

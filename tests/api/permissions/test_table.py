@@ -1,9 +1,6 @@
-"""Who is answered what, by both applications, with real tokens: the table, row by row; and what a
-policy, a role, a group or a status changes while a token lives.
-"""
+"""Who is answered what, by both applications, with real tokens: the table, row by row."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
 import pytest
 from flask.testing import FlaskClient
@@ -12,36 +9,8 @@ from api.authservice.operations import OPERATIONS as OF_AUTH
 from api.operations import OPERATIONS as OF_STORE
 from auth.access import CHECKOUT_ELSEWHERE, NEVER_CLOSED, OPEN
 from auth.permissions import ROLES, least_role
-from config.settings import Settings
-from storage.connecting import connect
-from storage.notices import MemoryNotices
-from tests.api.matrix import AUTH as AUTH_URL
-from tests.api.matrix import World, furnished, peopled
-from tests.catalogs import ENGINES, Spares
-from tests.conftest import Outbox
+from tests.api.permissions.world import World
 from tests.permissions_table import AUTH, AUTH_BESIDE, STORE, STORE_BESIDE, Row
-
-
-@pytest.fixture(scope="module", params=ENGINES)
-def world(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, spares: Spares
-) -> Iterator[World]:
-    """One store for all of these tests: none of them changes what another one asks for."""
-    folder: Path = tmp_path_factory.mktemp("world")
-    with spares.lend(request.param, folder) as url:
-        settings = Settings(
-            home=folder / "home",
-            catalog_url=url,
-            auth_external_url=AUTH_URL,
-            secret_key="a secret for tests only",
-            wait_s=0.0,
-            checkout_destinations=("lab-*",),
-            login_rate_per_minute=0,
-            token_rate_per_minute=0,
-        )
-        stores = connect(settings, notices=MemoryNotices())
-        yield furnished(peopled(World(settings, stores, Outbox())))
-        stores.catalog.close()
 
 
 def named(row: Row) -> str:

@@ -100,20 +100,24 @@ def is_enabled(tx: Tx, email: str) -> bool:
 def first_login(tx: Tx, email: str, request_id: str = "") -> None:
     """Make the user's record if there is none; Forbidden when it is disabled, or for an identity
     that no record may go by."""
+    admit(tx, email, By(who=email, what="first_login", request_id=request_id))
+
+
+def admit(tx: Tx, email: str, by: By) -> None:
+    """The same, for whoever lets the user in."""
     name = Name("user", email)
     found = accounts.find(tx, name)
     if found is None:
         accounts.hold(tx)
-        found = accounts.find(tx, name) or _made(tx, name, request_id)
+        found = accounts.find(tx, name) or _made(tx, name, by)
     if found.status != "enabled":
         raise Forbidden("This user is disabled.")
 
 
-def _made(tx: Tx, name: Name, request_id: str) -> Account:
+def _made(tx: Tx, name: Name, by: By) -> Account:
     if not is_user_id(name.id):
         raise Forbidden("Nobody can log in by this identity: it is no e-mail address of a user.")
     made = accounts.add(tx, name, None)
     accounts.join(tx, [Membership(name, builtin.EVERYBODY)])
-    by = By(who=name.id, what="first_login", request_id=request_id)
     note(tx, by, name, before=None, after={"groups": [builtin.USER_DEFAULT]})
     return made

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from auth.accounts import records
 from auth.accounts.changing import By
-from auth.accounts.effective import first_login, is_enabled
+from auth.accounts.effective import admit, is_enabled
 from auth.login import lockout
 from auth.login.identity import identity
 from auth.login.passwords import Passwords
@@ -34,7 +34,7 @@ def add(catalog: Catalog, passwords: Passwords, email: str, password: str, *, no
     name, now_us = named(email), int(now * 1e6)
     row = PasswordRow(name, passwords.hash(password), now_us, now_us)
     with catalog.write() as tx:
-        first_login(tx, name)
+        admit(tx, name, By(WHO, "add_user"))
         if not logins.add_password(tx, row):
             raise Conflict(f"{name} has a password already; `passwd` changes it.")
         note(tx, WHO, "password_added", name, "")

@@ -464,10 +464,11 @@ def test_the_audit_log_tells_of_logins_and_of_no_password(
         kept = tx.exec_driver_sql("SELECT hash FROM passwords").scalars().all()
     done = [one.what for one in reversed(found) if one.target == f"user/{ADA}"]
     assert done == [
-        *("first_login", "password_added"),
+        *("add_user", "password_added"),
         *["login_failed"] * 5,
         *("locked_out", "login", "logout", "password_changed"),
     ]
+    assert {one.who for one in found if one.what in ("add_user", "password_added")} == {"operator"}
     locked = next(one for one in found if one.what == "locked_out")
     assert json.loads(locked.after or "") == {"locked": f"account:{ADA}", "wait_s": 1}
     told = str(found)

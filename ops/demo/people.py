@@ -68,10 +68,10 @@ class _People:
         return tokens
 
     def _expect_rights(self, reader: Tokens, ingester: Tokens) -> None:
-        own, refused = self._subscriptions(reader), self._write(reader)
-        got = own.status_code, own.json().get("subscriptions"), refused.status_code, _code(refused)
-        sentence = "the reader has a list of subscriptions, and may not write: 403 forbidden"
-        self.report.expect(sentence, got == (200, [], 403, "forbidden"))
+        tried, refused = self._try_out(reader), self._write(reader)
+        got = tried.status_code, refused.status_code, _code(refused)
+        sentence = "the reader may try out a subscription, and not write: 403 forbidden"
+        self.report.expect(sentence, got == (200, 403, "forbidden"))
         written = self._write(ingester).status_code
         self.report.expect("the ingester writes a bundle: 201", written == 201)
 
@@ -94,9 +94,9 @@ class _People:
         told = self.application.http.get(
             self.application.found["userinfo_endpoint"], headers=bearer(tokens)
         )
-        got = told.status_code, self._refreshed(tokens)
-        sentence = "a login that is given back gives no tokens: 400 invalid_grant"
-        self.report.expect(sentence, got == (401, "400 invalid_grant"))
+        got = told.status_code, self._try_out(tokens).status_code, self._refreshed(tokens)
+        sentence = "a login that is given back is good for nothing: 401, 400 invalid_grant"
+        self.report.expect(sentence, got == (401, 401, "400 invalid_grant"))
 
     def _refreshed(self, tokens: Tokens) -> str:
         """Why there are no further tokens; nothing when there are."""
@@ -106,9 +106,18 @@ class _People:
             return str(error)
         return ""
 
-    def _subscriptions(self, tokens: Tokens) -> httpx.Response:
-        params = {"replica": "aws"}
-        return self.store.try_once("GET", "/subscriptions", params=params, headers=bearer(tokens))
+    def _try_out(self, tokens: Tokens) -> httpx.Response:
+        return self.store.try_once(
+            "POST",
+            "/subscriptions/dry-run",
+            params={"replica": "aws"},
+            json={
+                "callback_url": str(self.store.http.base_url),
+                "jmespath_query": "manifest",
+                "bundles": 1,
+            },
+            headers=bearer(tokens),
+        )
 
     def _write(self, tokens: Tokens) -> httpx.Response:
         return self.store.try_once(

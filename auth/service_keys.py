@@ -57,8 +57,9 @@ def account_of(credentials: str) -> Account:
     email, audience = given.get("client_email"), given.get("audience")
     if not (isinstance(email, str) and email and isinstance(audience, str) and audience):
         raise Invalid("The credentials file names no account, or no audience")
-    public = key_of(credentials, email=email)
-    return Account(email, audience, public.kid, _rsa(given["private_key"]))
+    key = _private(given)
+    registered = _registered(key, str(given.get("private_key_id") or ""))
+    return Account(email, audience, registered.kid, key)
 
 
 def key_of(credentials: str, *, email: str) -> Registered:
@@ -66,10 +67,7 @@ def key_of(credentials: str, *, email: str) -> Registered:
     given = _object(credentials)
     if given.get("client_email") != email:
         raise Invalid("The credentials file is another account's")
-    private = given.get("private_key")
-    if not isinstance(private, str) or "PRIVATE KEY-----" not in private:
-        raise Invalid("The credentials file holds no private key")
-    return _registered(_rsa(private), str(given.get("private_key_id") or ""))
+    return _registered(_private(given), str(given.get("private_key_id") or ""))
 
 
 def credentials(email: str, *, audience: str, token_uri: str) -> tuple[str, Registered]:
@@ -85,6 +83,14 @@ def credentials(email: str, *, audience: str, token_uri: str) -> tuple[str, Regi
         "token_uri": token_uri,
     }
     return json.dumps(given, indent=2) + "\n", registered
+
+
+def _private(given: Mapping[str, Any]) -> RSAKey:
+    """The key of a credentials file."""
+    private = given.get("private_key")
+    if not isinstance(private, str) or "PRIVATE KEY-----" not in private:
+        raise Invalid("The credentials file holds no private key")
+    return _rsa(private)
 
 
 def _imported(text: str) -> tuple[RSAKey, str]:

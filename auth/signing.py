@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from joserfc import jwt
@@ -20,6 +21,12 @@ RENEWED_S = 60
 class _Signed:
     token: str
     ends_s: float
+
+
+@lru_cache(maxsize=1)
+def _account(text: str) -> Account:
+    """To make a key ready takes longer than to sign with it."""
+    return account_of(text)
 
 
 class OwnTokens:
@@ -62,7 +69,7 @@ class OwnTokens:
 
     def _account(self) -> Account:
         try:
-            return account_of(self._path.read_text(encoding="utf-8"))
+            return _account(self._path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, Invalid) as error:
             why = error.detail if isinstance(error, Invalid) else "The file cannot be read"
             raise Unavailable(f"This store cannot sign for itself: {why}") from error

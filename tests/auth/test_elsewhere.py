@@ -1,0 +1,287 @@
+"""Decisions that are made elsewhere: what is remembered, for how long, and what is never believed."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from auth.accounts.decisions import Decisions, Judged, Verdict, verdict
+from auth.elsewhere import ANY_ACTION, Elsewhere, Kept, deciding
+from auth.policies.model import Decision, Reason
+from config.settings import Settings
+from storage.catalog import Catalog
+from storage.errors import Invalid, Unavailable
+from storage.model import Principal
+from tests.auth.builders import Clock
+from tests.auth.services import credentials_file
+
+T = TypeVar("T")
+ADA = Principal("ada@example.org", frozenset())
+DO = ["store:Do"]
+ON = ["arn:x"]
+
+
+def said(actions: Sequence[str], resources: Sequence[str], reason: Reason) -> Verdict:
+    decision = Decision(reason == "allow", reason)
+    return verdict(tuple(Judged(a, r, decision) for a in actions for r in resources))
+
+
+@dataclass
+class Fake:
+    """A service that counts what it is asked, and lets a test in between."""
+
+    at: str = "1"
+    reason: Reason = "allow"
+    away: bool = False
+    asked: list[str] = field(default_factory=list)
+    before: Callable[[], None] = field(default=lambda: None)
+    after: Callable[[], None] = field(default=lambda: None)
+
+    def version(self) -> str:
+        return self._told("version", self.at)
+
+    def evaluate(
+        self, principal: Principal, actions: Sequence[str], resources: Sequence[str]
+    ) -> tuple[Verdict, str]:
+        return self._told("evaluate", (said(actions, resources, self.reason), self.at))
+
+    def _told(self, what: str, answer: T) -> T:
+        self.asked.append(what)
+        if self.away:
+            raise Unavailable("The authorization service does not answer")
+        self.after()
+        return answer
+
+
+@pytest.fixture
+def service() -> Fake:
+    return Fake()
+
+
+@pytest.fixture
+def elsewhere(service: Fake) -> Elsewhere:
+    return Elsewhere(service, Kept(100))
+
+
+def may(elsewhere: Elsewhere, who: Principal = ADA, on: str = "arn:x") -> bool:
+    return elsewhere.decide(who, DO, [on]).allowed
+
+
+def test_every_question_is_one_call_and_what_is_known_is_asked_for_its_version_only(
+    elsewhere: Elsewhere, service: Fake
+) -> None:
+    assert [may(elsewhere), may(elsewhere), may(elsewhere, on="arn:y")] == [True] * 3
+    assert service.asked == ["evaluate", "version", "evaluate"]
+
+
+def test_a_change_counts_from_the_next_question_on(elsewhere: Elsewhere, service: Fake) -> None:
+    assert may(elsewhere)
+    service.at, service.reason = "2", "explicit_deny"
+    assert not may(elsewhere)
+    assert service.asked == ["evaluate", "version", "evaluate"]
+    service.at, service.reason = "3", "disabled"
+    assert not may(elsewhere)
+    assert not elsewhere.enabled(ADA)
+    service.at, service.reason = "4", "allow"
+    assert elsewhere.enabled(ADA)
+    assert may(elsewhere)
+
+
+def test_a_version_that_went_back_is_another_one(elsewhere: Elsewhere, service: Fake) -> None:
+    service.at = "9"
+    assert may(elsewhere)
+    service.at, service.reason = "7", "implicit_deny"
+    assert not may(elsewhere)
+    service.at, service.reason = "9", "explicit_deny"
+    # Nothing of the former nine is left.
+    assert elsewhere.decide(ADA, DO, ON).reason == "explicit_deny"
+
+
+def test_a_decision_of_an_older_version_is_never_stored_under_a_newer_one(
+    elsewhere: Elsewhere, service: Fake
+) -> None:
+    others = Elsewhere(service, elsewhere.kept)
+
+    def somebody_is_faster() -> None:
+        service.after = lambda: None
+        service.at, service.reason = "2", "explicit_deny"
+        others.decide(ADA, DO, ["arn:other"])
+
+    service.after = somebody_is_faster
+    # This answer was on its way while the records changed: it holds for this request alone.
+    assert may(elsewhere)
+    assert not may(elsewhere)
+    assert service.asked[-1] == "evaluate"
+
+
+def test_an_answer_that_was_asked_for_earlier_does_not_turn_back_what_is_known(
+    service: Fake,
+) -> None:
+    kept = Kept(10)
+    kept.learn("2", 5.0)
+    kept.learn("1", 4.0)
+    assert (kept.recent(4.9), kept.recent(5.0)) == ("2", None)
+    kept.learn("3", 6.0)
+    assert kept.recent(5.5) == "3"
+
+
+def test_who_asks_is_part_of_what_is_remembered(elsewhere: Elsewhere, service: Fake) -> None:
+    assert may(elsewhere)
+    service.reason = "implicit_deny"
+    assert not may(elsewhere, Principal("eve@example.org", frozenset()))
+    assert not may(elsewhere, Principal(ADA.email, frozenset({"team"})))
+    assert not elsewhere.decide(ADA, ["store:Other"], ON).allowed
+    assert may(elsewhere)
+
+
+def test_no_more_is_remembered_than_the_setting_allows(service: Fake) -> None:
+    kept = Kept(3)
+    elsewhere = Elsewhere(service, kept)
+    for number in range(10):
+        may(elsewhere, on=f"arn:{number}")
+    assert len(kept._held) == 3
+    service.asked.clear()
+    may(elsewhere, on="arn:9")
+    may(elsewhere, on="arn:0")
+    assert service.asked == ["version", "evaluate"]
+
+
+def test_an_operator_may_allow_versions_to_be_old_and_no_older(service: Fake) -> None:
+    clock = Clock(100.0)
+    elsewhere = Elsewhere(service, Kept(100), 2.0, clock)
+    assert may(elsewhere)
+    service.at, service.reason = "2", "disabled"
+    clock.now += 1.9
+    assert may(elsewhere)
+    assert service.asked == ["evaluate"]
+    clock.now += 0.2
+    assert not may(elsewhere)
+    assert service.asked == ["evaluate", "version", "evaluate"]
+
+
+def test_the_age_of_a_version_counts_from_when_it_was_asked_for(service: Fake) -> None:
+    clock = Clock(100.0)
+    elsewhere = Elsewhere(service, Kept(100), 2.0, clock)
+
+    def slowly() -> None:
+        clock.now += 1.5
+
+    service.after = slowly
+    assert may(elsewhere)
+    clock.now += 1.0
+    may(elsewhere)
+    assert service.asked == ["evaluate", "version"]
+
+
+def test_a_service_that_is_away_lets_nobody_in_whatever_is_remembered(
+    elsewhere: Elsewhere, service: Fake
+) -> None:
+    assert may(elsewhere)
+    service.away = True
+    for ask in (may, Elsewhere.ping):
+        with pytest.raises(Unavailable):
+            ask(elsewhere)
+    with pytest.raises(Unavailable):
+        elsewhere.enabled(ADA)
+    service.away = False
+    assert may(elsewhere)
+
+
+def test_all_of_several_must_be_allowed_and_nothing_is_none(
+    elsewhere: Elsewhere, service: Fake
+) -> None:
+    assert elsewhere.decide(ADA, ["a:B", "a:C"], ["x:1", "x:2"]).allowed
+    assert len(elsewhere.decide(ADA, ["a:B"], ["x:2"]).results) == 1
+    assert service.asked == ["evaluate", "version"]
+    assert not elsewhere.decide(ADA, [], ON).allowed
+
+
+def test_what_might_be_is_not_asked(elsewhere: Elsewhere, service: Fake) -> None:
+    assert elsewhere.might(ADA, ANY_ACTION)
+    assert service.asked == []
+
+
+@dataclass
+class Changing:
+    """A service whose every answer says by which version it was made."""
+
+    reached: int = 1
+
+    def version(self) -> str:
+        return str(self.reached)
+
+    def evaluate(
+        self, principal: Principal, actions: Sequence[str], resources: Sequence[str]
+    ) -> tuple[Verdict, str]:
+        at = str(self.reached)
+        found = Decision(True, "allow", source=at)
+        return verdict((Judged(actions[0], resources[0], found),)), at
+
+
+def test_many_threads_never_see_a_decision_of_a_version_that_was_over_before_they_asked() -> None:
+    changing, wrong = Changing(), []
+    elsewhere = Elsewhere(changing, Kept(5))
+
+    def ask(number: int) -> None:
+        for turn in range(300):
+            before = changing.reached
+            (one,) = elsewhere.decide(ADA, DO, [f"arn:{(number + turn) % 4}"]).results
+            if int(one.decision.source or 0) < before:
+                wrong.append(f"{one.decision.source} after {before}")
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        changing.reached += 1
+        time.sleep(0.001)
+    assert wrong == []
+
+
+SERVICE = "https://auth.example"
+
+
+@pytest.fixture
+def apart(tmp_path: Path) -> Settings:
+    """A store that is apart, as its operator has to say it."""
+    return Settings(
+        home=tmp_path,
+        auth_external_url=SERVICE,
+        issuers={SERVICE: f"{SERVICE}/.well-known/jwks.json"},
+        policies_url="http://10.0.0.7:8001/",
+        policies_credentials=str(credentials_file(tmp_path)),
+    )
+
+
+def test_the_settings_say_who_decides(apart: Settings, catalog: Catalog) -> None:
+    assert isinstance(deciding(Settings(), catalog), Decisions)
+    assert isinstance(deciding(apart, catalog), Elsewhere)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"policies_url": "auth.example"},
+        {"policies_url": "ftp://auth.example"},
+        {"policies_url": "https://"},
+        {"policies_url": "https://auth.example?x=1"},
+        {"policies_url": "https://user:pw@auth.example"},
+        {"policies_url": "https://auth.example:99999"},
+        {"policies_credentials": ""},
+        {"policies_credentials": "/nowhere/store.json"},
+        {"issuers": {}},
+        {"issuers": {"https://other.example": "https://other.example/keys"}},
+        {"auth_external_url": ""},
+        {"auth_external_url": "https://AUTH.example"},
+    ],
+    ids=str,
+)
+def test_what_cannot_work_stops_the_start(
+    apart: Settings, catalog: Catalog, changed: dict[str, object]
+) -> None:
+    with pytest.raises(Invalid):
+        deciding(replace(apart, **changed), catalog)  # type: ignore[arg-type]

@@ -7,9 +7,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 from openapi_schema_validator import OAS30Validator
 
@@ -19,6 +22,7 @@ from api.operations import OPERATIONS
 from auth.access import SUBSCRIBING
 from auth.permissions import least_role
 from auth.policies.model import parse
+from ops.demo.browser import Browser
 from ops.demo.stage import Stage, running
 from ops.procfile import ROOT
 
@@ -51,6 +55,7 @@ EXCUSED: Mapping[str, str] = {
 
 ELSEWHERE: Mapping[str, str] = {
     "def follow": "tests/api/test_feed.py",
+    "def log_in": "tests/test_examples.py",
     "def by_standard_webhooks": "tests/pipelines/notifying/test_signatures.py",
 }
 """Programs, by what is in them, and the test that runs each."""
@@ -145,9 +150,39 @@ def test_the_commands_of_the_page_of_rights_work_as_they_are_printed(
 ) -> None:
     done = run(typed("docs/authorization.md"), stage, tmp_path)
     assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr}"
-    assert '"result":true' in done.stdout
-    assert '"source":"group curators, role depositor"' in done.stdout
-    assert '"what":"put_v1_user"' in done.stdout
+    assert "ada@example.org may log in." in done.stdout
+    for told in (
+        '"source":"role store_ingest"',
+        '"source":"group curators, role depositor"',
+        '"reason":"implicit_deny"',
+        '"what":"put_v1_user"',
+        '"user_code":"',
+        "Its secret, which is shown only now",
+    ):
+        assert told in done.stdout, f"{told}: {done.stdout}"
+    assert (tmp_path / "robot.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_an_application_logs_a_person_in_as_it_is_printed(stage: Stage) -> None:
+    email, password = "grace@example.com", "correct horse battery"
+    stage.operate("users", "add", email, typed=password)
+    named: dict[str, Any] = {}
+    browser = Browser()
+    (program,) = (one.text for one in examples() if "def log_in" in one.text)
+    exec(compile(program, "authorization.md", "exec"), named)
+
+    def shown(url: str) -> None:
+        browser.send(browser.open(url), email=email, password=password)
+
+    with ThreadPoolExecutor(1) as person:
+        tokens = named["log_in"](stage.auth, lambda url: person.submit(shown, url))
+    browser.close()
+    told = httpx.get(
+        f"{stage.auth}/oauth/userinfo",
+        headers={"Authorization": f"Bearer {tokens['access_token']}"},
+        trust_env=False,
+    )
+    assert told.json()["email"] == email
 
 
 def test_every_example_is_run_loaded_or_excused() -> None:

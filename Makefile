@@ -71,7 +71,7 @@ bench-real: $(DEV_READY) ## Measure on the real engines, beside what one would u
 		--only opensearch -- $(BIN)/python -m bench real
 
 .PHONY: docs
-docs: $(DEV_READY) ## Write the tables of docs/operations.md from the code
+docs: $(DEV_READY) ## Write the tables of the documents from the code
 	$(BIN)/python -m tests.reference
 
 .PHONY: migration

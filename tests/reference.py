@@ -1,20 +1,35 @@
-"""The tables of docs/operations.md that are written from the code: `make docs`."""
+"""The tables of the documents that are written from the code: `make docs`."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from api.authservice.operations import OPERATIONS as OF_AUTH
+from api.operations import OPERATIONS as OF_STORE
+from auth.access import CHECKOUT_ELSEWHERE, OPEN, RESOURCES, action
+from auth.accounts.actions import ACTIONS, KNOWN
+from auth.permissions import least_role, least_role_over_accounts
 from ops import manual, procfile
+from tests.permissions_table import AUTH, BAD, CALLERS, STORE, Row
 from workers.queues import PROMISES, QUEUES, steps_of
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "operations.md"
+PAGES = (ROOT / "docs" / "operations.md", ROOT / "docs" / "permissions.md")
 BLOCK = re.compile(r"(<!-- begin (\w+)[^>]*-->\n)(.*?)(<!-- end \2 -->)", re.DOTALL)
 
 
 def tables() -> Mapping[str, str]:
     """Every table by the name it has in the page."""
-    return {"settings": manual.markdown(), "queues": queues(), "processes": processes()}
+    return {
+        "settings": manual.markdown(),
+        "queues": queues(),
+        "processes": processes(),
+        "of_the_store": of_the_store(),
+        "of_accounts": of_accounts(),
+        "callers": callers(),
+        "answers_of_the_store": answers(STORE),
+        "answers_of_accounts": answers(AUTH),
+    }
 
 
 def queues() -> str:
@@ -34,11 +49,73 @@ def processes() -> str:
     return "\n".join(lines) + "\n"
 
 
+def of_the_store() -> str:
+    """What each operation of the store asks of its caller."""
+    known = {one.name: f"{one.method} /v1{one.path}" for one in OF_STORE}
+    known |= {"get_health": "GET /health", "get_metrics": "GET /metrics"}
+    known |= {CHECKOUT_ELSEWHERE: "the same, with a `destination`"}
+    lines = [
+        "| operation | request | action | resource | least role | its owner alone |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name in sorted(known, key=[*RESOURCES].index):
+        shown = known[name] if name == CHECKOUT_ELSEWHERE else f"`{known[name]}`"
+        role = "open" if name in OPEN else f"`{least_role(name)}`"
+        asked = f"`{action(name)}` | `{RESOURCES[name]}` | {role}"
+        lines.append(f"| `{name}` | {shown} | {asked} | {_owner(name, STORE)} |")
+    return "\n".join(lines) + "\n"
+
+
+def of_accounts() -> str:
+    """What each operation of the authorization service asks of its caller."""
+    lines = [
+        "| operation | request | action | resources | least role |",
+        "|---|---|---|---|---|",
+    ]
+    for one in OF_AUTH:
+        asked, role = ACTIONS.get(one.name), least_role_over_accounts(one.name)
+        if asked is None:
+            wanted = "– | – | " + ("any token" if one.name in KNOWN else "open")
+        else:
+            of_whom = _owner(one.name, AUTH)
+            resources = ", ".join(f"`{each}`" for each in asked.resources)
+            wanted = f"`{asked.name}` | {resources} | `{role}`{of_whom and f': {of_whom}'}"
+        lines.append(f"| `{one.name}` | `{one.method} {one.path}` | {wanted} |")
+    return "\n".join(lines) + "\n"
+
+
+def _owner(operation: str, rows: Iterable[Row]) -> str:
+    said = (row.owner for row in rows if row.operation == operation and row.owner)
+    return " ".join(dict.fromkeys(said))
+
+
+def callers() -> str:
+    """Who they are."""
+    bad = "; ".join(f"{name}: {about}" for name, about in BAD.items())
+    lines = [f"| `{name}` | {about} |" for name, about in CALLERS.items()]
+    return (
+        "\n".join(["| caller | who it is |", "|---|---|", *lines])
+        + f"\n\nTokens that are no good: {bad}.\n"
+    )
+
+
+def answers(rows: Iterable[Row]) -> str:
+    """Which status each caller gets."""
+    named = ("operation", "request", *CALLERS)
+    lines = [f"| {' | '.join(named)} |", "|---" * len(named) + "|"]
+    for row in rows:
+        path = re.sub("<([a-z_]+)>", r"{\1}", row.path.partition("&scope")[0])
+        shown = (f"`{row.operation}`", f"`{row.method} {path}`", *row.statuses.split())
+        lines.append(f"| {' | '.join(shown)} |")
+    return "\n".join(lines) + "\n"
+
+
 def written(text: str) -> str:
-    """The page with every table as the code would write it."""
+    """A page with every table as the code would write it."""
     found = tables()
     return BLOCK.sub(lambda block: block[1] + found[block[2]] + block[4], text)
 
 
 if __name__ == "__main__":
-    PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for page in PAGES:
+        page.write_text(written(page.read_text(encoding="utf-8")), encoding="utf-8")

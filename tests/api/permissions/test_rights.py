@@ -1,10 +1,13 @@
 """What policies, roles, groups and statuses change, while a token lives: from the next request on."""
 
+import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
+from ops.procfile import ROOT
 from tests.api.builders import INGEST, VERSION
 from tests.api.permissions.world import LATER, PEOPLE, World
 
@@ -272,3 +275,27 @@ def test_what_a_request_does_not_name_is_a_star_for_a_policy(world: World, versi
     assert world.ask(world.store, any_of_it, "DELETE", late, json=body) == 403
     assert world.ask(world.store, one, "DELETE", late, json=body) == 403
     assert world.ask(world.store, one, "DELETE", path, json=body) == 200
+
+
+def test_the_policy_of_the_page_of_permissions_does_what_is_said_of_it(world: World) -> None:
+    page = (ROOT / "docs" / "permissions.md").read_text(encoding="utf-8")
+    (printed,) = re.findall(r"^```json\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    email = world.person(policy=json.loads(printed))
+    (uuid,) = set(re.findall(r"bundles/([0-9a-f-]{36})\.", printed))
+
+    def status(method: str, path: str, body: Any = None) -> int:
+        return world.ask(world.closed, email, method, f"/v1/{path}", json=body)
+
+    source = {"source_url": world.staged(email), "creator_uid": 7}
+    for replica, filed, bundled in (("gcp", 403, 403), ("aws", 202, 201)):
+        file = f"files/{world.fresh()}?version={VERSION}&replica={replica}"
+        assert status("PUT", file, source) == filed
+        body = {"creator_uid": 7, "files": [world.things["entry"]]}
+        for version in (VERSION, LATER):
+            bundle = f"bundles/{uuid}?version={version}&replica={replica}"
+            assert status("PUT", bundle, body) == bundled
+    at = f"bundles/{uuid}?replica=aws"
+    assert status("GET", at) == status("GET", f"{at}&version={LATER}") == 403
+    assert status("POST", at.replace("?", "/checkout?")) == 403
+    assert status("GET", f"{at}&version={VERSION}") == 200
+    assert status("DELETE", at, {"reason": "r"}) == status("GET", "collections") == 403

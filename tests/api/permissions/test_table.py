@@ -8,7 +8,8 @@ from flask.testing import FlaskClient
 from api.authservice.operations import OPERATIONS as OF_AUTH
 from api.operations import OPERATIONS as OF_STORE
 from auth.access import CHECKOUT_ELSEWHERE, NEVER_CLOSED, OPEN
-from auth.permissions import ROLES, least_role
+from auth.accounts.actions import ACTIONS
+from auth.permissions import ROLES, least_role, least_role_over_accounts
 from tests.api.permissions.world import World
 from tests.permissions_table import AUTH, AUTH_BESIDE, STORE, STORE_BESIDE, Row
 
@@ -45,9 +46,11 @@ def test_the_table_has_every_operation() -> None:
     assert {row.operation for row in AUTH} == {one.name for one in OF_AUTH}
 
 
-def test_what_a_table_row_says_of_roles_is_what_their_policies_say() -> None:
-    for row in STORE:
-        role = least_role(row.operation)
+def test_what_the_table_says_of_roles_is_what_their_policies_say() -> None:
+    least = [(row, least_role(row.operation)) for row in STORE]
+    judged = [row for row in AUTH if row.operation in ACTIONS]
+    least += [(row, least_role_over_accounts(row.operation)) for row in judged]
+    for row, role in least:
         enough = ROLES[ROLES.index(role) if role else 0 :]
         for caller, has in zip(("reader", "ingester", "admin"), ROLES, strict=True):
             let = row.expected[caller] not in (401, 403)

@@ -58,7 +58,7 @@ def resolved(words: list[str]) -> bool:
     command: click.Command = cli
     for word in words:
         if not isinstance(command, click.Group):
-            return False
+            return any(isinstance(one, click.Argument) for one in command.params)
         found = command.commands.get(word)
         if found is None:
             return False

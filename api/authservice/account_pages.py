@@ -7,7 +7,7 @@ from flask import Flask, Response, g, request
 
 from api.authservice.login_pages import DISABLED, STALE, add_page
 from api.authservice.logins import Logins, from_elsewhere, same
-from api.authservice.pages import go, page
+from api.authservice.pages import go, lasting, page
 from api.throttle import address
 from auth.login import local
 from auth.login.entering import Known, enter
@@ -46,7 +46,7 @@ def change_password(logins: Logins) -> Response:
     try:
         return _changed(logins, found)
     except TooMany as error:
-        told = f"Too many tries have failed. Try again in {error.retry_after_s} seconds."
+        told = f"Too many tries have failed. Try again in {lasting(error.retry_after_s)}."
         shown = _shown(logins, found, error=told, status=429)
         shown.headers["Retry-After"] = str(error.retry_after_s)
         return shown

@@ -8,7 +8,7 @@ from flask import Flask, Request, Response, g, request
 
 from api.authservice.limits import limit_logins
 from api.authservice.logins import Logins
-from api.authservice.pages import ANYWHERE, go, page
+from api.authservice.pages import ANYWHERE, go, lasting, page
 from api.errors import status_of, with_retry_after
 from api.throttle import address
 from auth.login import local
@@ -50,10 +50,10 @@ def add_page(
     app.add_url_rule(path, name, shown, methods=[method])
 
 
-def failed(error: StoreError, text: str = "") -> Response:
+def failed(error: StoreError, text: str = "", **more: Any) -> Response:
     """A page that says what went wrong."""
     status = status_of(error)
-    answer = message(text or error.detail, status=403 if status == 401 else status)
+    answer = message(text or error.detail, status=403 if status == 401 else status, **more)
     return with_retry_after(answer, error.code, error.retry_after_s)
 
 
@@ -72,6 +72,12 @@ def first_page(logins: Logins, target: str, *, again: bool) -> str:
     if len(ways) == 1 and known is None:
         return ways[0]["href"]
     return logins.settings.auth_url + _page_of(SELECT, target, again=again)
+
+
+def once_more(logins: Logins, target: str) -> dict[str, str]:
+    """A page's way back to the choice, where somebody has to prove anew who they are."""
+    href = logins.settings.auth_url + _page_of(SELECT, target, again=True)
+    return {"href": href, "way": "Choose how to log in"}
 
 
 def select(logins: Logins) -> Response:
@@ -104,7 +110,7 @@ def log_in(logins: Logins) -> Response:
     try:
         return _entered(logins, email, url)
     except TooMany as error:
-        told = f"Too many logins have failed. Try again in {error.retry_after_s} seconds."
+        told = f"Too many logins have failed. Try again in {lasting(error.retry_after_s)}."
         return with_retry_after(
             _form(logins, target, email=email, error=told, status=429),
             error.code,

@@ -57,6 +57,14 @@ def go(url: str, status: int = 302) -> Response:
     return guarded(Response(b"", status, headers={"Location": url}, mimetype="text/plain"))
 
 
+def lasting(seconds: int | None) -> str:
+    """How long somebody waits, as people say it."""
+    whole = seconds or 1
+    if whole > 90:
+        return f"{-(-whole // 60)} minutes"
+    return "a second" if whole == 1 else f"{whole} seconds"
+
+
 @dataclass(frozen=True)
 class Cookies:
     """Sets and clears the cookies of one service."""

@@ -7,7 +7,15 @@ import secrets
 
 from flask import Flask, Response, g, request
 
-from api.authservice.login_pages import OVER, UPSTREAM, add_page, failed, is_again, message
+from api.authservice.login_pages import (
+    OVER,
+    UPSTREAM,
+    add_page,
+    failed,
+    is_again,
+    message,
+    once_more,
+)
 from api.authservice.logins import Logins, digest
 from api.authservice.pages import go
 from api.throttle import address
@@ -44,7 +52,7 @@ def send_away(logins: Logins, name: str) -> Response:
     try:
         url = provider.url(_login(logins, name, one, state), again=is_again(request))
     except StoreError as error:
-        return _told(error, provider)
+        return _told(logins, error, provider, target)
     with logins.catalog.write(durable=False) as tx:
         rows.send_away(tx, away, now_us=int(now * 1e6), ends_us=int(ends * 1e6))
     return logins.bind(go(url), browser)
@@ -61,12 +69,13 @@ def come_back(logins: Logins, name: str) -> Response:
     try:
         provider.check_issuer(request.args.get("iss"))
         if code is None or "error" in request.args:
-            return message(REFUSED.format(title=provider.upstream.title), status=403)
+            refused = REFUSED.format(title=provider.upstream.title)
+            return message(refused, status=403, **once_more(logins, target))
         email = provider.email(_login(logins, name, one, ""), code)
         cookie = _entered(logins, email, name)
     except StoreError as error:
         _record(logins, name)
-        return _told(error, provider)
+        return _told(logins, error, provider, target)
     return logins.logged_in(go(url, 303), cookie)
 
 
@@ -95,13 +104,14 @@ def _record(logins: Logins, name: str) -> None:
         note(tx, "", "login_failed", "", g.request_id, address=seen, provider=name)
 
 
-def _told(error: StoreError, provider: Provider) -> Response:
+def _told(logins: Logins, error: StoreError, provider: Provider, target: str) -> Response:
     """What the person can do something about; the rest is for the log."""
     log.warning("login by %s: %s", provider.upstream.name, error.detail)
+    again = once_more(logins, target)
     if isinstance(error, Forbidden):
-        return failed(error)
+        return failed(error, **again)
     text = AWAY if isinstance(error, Unavailable) else UNUSABLE
-    return failed(error, text.format(title=provider.upstream.title))
+    return failed(error, text.format(title=provider.upstream.title), **again)
 
 
 def _login(logins: Logins, name: str, one: str, state: str) -> Login:

@@ -8,7 +8,7 @@ from urllib.parse import urlencode, urlsplit
 
 from flask import Request, Response
 
-from api.authservice.pages import go, page
+from api.authservice.pages import go, lasting, page
 from api.authservice.services import AuthServices
 from auth.login import sessions
 from auth.login.sessions import Session
@@ -69,7 +69,7 @@ def shown(error: Shown) -> Response:
 
 def too_many(error: TooMany) -> Response:
     """A page that says when to try again."""
-    text = f"Too many tries. Try again in {error.retry_after_s} seconds."
+    text = f"Too many tries. Try again in {lasting(error.retry_after_s)}."
     response = page("message.html", "Not now", status=429, bad=True, text=text)
     response.headers["Retry-After"] = str(error.retry_after_s or 1)
     return response

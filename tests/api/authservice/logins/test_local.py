@@ -221,6 +221,7 @@ def test_failures_make_wait_and_a_right_password_is_let_in_after_that(
     refused = browser.log_in()
     assert refused.status_code == 429
     assert int(refused.headers["Retry-After"]) == 1
+    assert "Try again in a second." in refused.text
     elsewhere = browser_of(app)
     elsewhere.address = "198.51.100.9"
     assert elsewhere.log_in().status_code == 429

@@ -196,6 +196,12 @@ def test_a_provider_that_refuses_is_told_of_without_its_words(browser: Browser) 
     assert answer.status_code == 403
     assert "The institute did not log you in" in answer.text
     assert "0900" not in answer.text
+    (again,) = links(answer)
+    shown = browser.get(again)
+    assert (shown.status_code, "The institute" in shown.text) == (200, True)
+    # The provider asks who it is once more, else it would name the same person again.
+    (there,) = [link for link in links(shown) if "/login/upstream/" in link]
+    assert query(browser.get(there).headers["Location"])["prompt"] == "login"
 
 
 def test_a_provider_that_is_away_is_told_of(browser: Browser, issuer: Issuer) -> None:
@@ -205,6 +211,7 @@ def test_a_provider_that_is_away_is_told_of(browser: Browser, issuer: Issuer) ->
     assert (answer.status_code, "cannot be reached" in answer.text) == (503, True)
     assert int(answer.headers["Retry-After"]) > 0
     assert issuer.url not in answer.text
+    assert "/login/select?next=" in links(answer)[0]
     assert browser.get("/login/upstream/nobody?next=x").status_code == 404
 
 

@@ -8,6 +8,7 @@ questions, so the deadline is the asking thread's, and each of its reads looks t
 import ssl
 import threading
 import time
+import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -55,6 +56,8 @@ class Connections:
             retries=0,
             network_backend=_Backend(self._deadline),
         )
+        # Whoever forgets it gives its connections back.
+        self.close = weakref.finalize(self, self._pool.close)
 
     def ask(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes, *, most: int
@@ -78,10 +81,6 @@ class Connections:
             said = {name.lower(): value for name, value in answer.headers}
             retry_after = said.get(b"retry-after", b"").decode("ascii", "replace")
             return Answer(answer.status, _bounded(answer.iter_stream(), most), retry_after)
-
-    def close(self) -> None:
-        """Give every connection back."""
-        self._pool.close()
 
 
 class _Deadline(threading.local):

@@ -1,0 +1,343 @@
+"""A store with a catalog of its own, whose authorization service is elsewhere: on a real connection,
+with records that only the service has."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flask import Flask, request
+from flask.testing import FlaskClient
+from werkzeug.test import TestResponse
+
+from api.app import create_app
+from api.authservice import create_auth_app
+from auth import service_accounts
+from auth.accounts.changing import By
+from auth.grants import Grants
+from auth.issue import Grant, issue, sign
+from auth.keys import KeyFile
+from auth.service_accounts import ServiceAccounts
+from auth.service_keys import key_of
+from auth.tokens import verifier
+from config.settings import Settings
+from storage.catalog import Catalog
+from storage.catalog.engine import sql
+from storage.stores import Stores
+from tests.api.authservice.builders import of_user, policy
+from tests.api.builders import VERSION, uuid_of
+from tests.auth.accounts.builders import People, a_policy
+from tests.auth.services import STORE, Script, credentials_file, handler, saying
+from tests.catalogs import Spares
+from tests.conftest import Outbox
+from tests.serving import serving, serving_late
+
+ADA = "ada@example.org"
+OPEN = f"/v1/bundles/{uuid_of(1)}?replica=aws&version={VERSION}"
+ASKING = policy("auth:PostPoliciesEvaluate", "arn:auth:*:*:user/*")
+EVALUATE, ASK_VERSION = "/v1/policies/evaluate", "/v1/policies/version"
+
+
+@dataclass
+class Service:
+    """The authorization service: its records, its keys, and what it was asked."""
+
+    url: str
+    settings: Settings
+    catalog: Catalog
+    client: FlaskClient
+    stop: Callable[[], None]
+    asked: list[str] = field(default_factory=list)
+
+    def operator(self, email: str = "root@example.org", *groups: str) -> str:
+        """A token that an operator of the service signed."""
+        return issue(
+            KeyFile(self.settings.home, self.settings.secret_key).read(),
+            Grant(email, groups, 600),
+            issuer=self.url,
+            audience=["store"],
+            now=time.time(),
+            token_id="t",
+        )
+
+    def person(self, *groups: str) -> str:
+        """A token as a login gives it to Ada."""
+        now = int(time.time())
+        own = {"iss": self.url, "sub": ADA, "email": ADA, "aud": ["store"], "grant": "g"}
+        claims = {**own, "iat": now, "exp": now + 600, "groups": list(groups)}
+        return sign(KeyFile(self.settings.home, self.settings.secret_key).read(), claims)
+
+    def call(self, method: str, path: str, body: Any = None, **query: str) -> None:
+        """What an administrator does there."""
+        headers = {"Authorization": f"Bearer {self.operator()}"}
+        answer = self.client.open(
+            path, method=method, json=body, query_string=query or None, headers=headers
+        )
+        assert answer.status_code in (200, 201), answer.text
+
+
+@pytest.fixture
+def service_catalog(spares: Spares, tmp_path: Path) -> Iterator[Catalog]:
+    """The service's own records."""
+    folder = tmp_path / "service"
+    folder.mkdir()
+    with spares.lend("sqlite", folder) as url:
+        opened = Catalog(url)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def service(service_catalog: Catalog, tmp_path: Path) -> Iterator[Service]:
+    with ExitStack() as running:
+        url, put = running.enter_context(serving_late())
+        settings = Settings(
+            home=tmp_path / "service",
+            auth_external_url=url,
+            secret_key="the secret of the service for tests",
+            administrators=("root@example.org",),
+        )
+        app = _service_app(settings, service_catalog)
+        client = app.test_client()
+        made = Service(url, settings, service_catalog, client, running.close)
+        app.before_request(lambda: made.asked.append(request.path))
+        put(app)
+        _register(made, credentials_file(tmp_path))
+        yield made
+
+
+def _service_app(settings: Settings, catalog: Catalog) -> Flask:
+    accounts = ServiceAccounts(catalog, lifetime_s=600)
+    grants = Grants(catalog, time.time)
+    verify = verifier(settings, time.time, accounts=accounts, grants=grants).verify
+    return create_auth_app(settings, catalog, verify=verify)
+
+
+def _register(service: Service, file: Path) -> None:
+    """As an operator of the service does it."""
+    with service.catalog.write() as tx:
+        key = key_of(file.read_text(), email=STORE)
+        service_accounts.add(tx, STORE, key, by=By("operator", "test"))
+    service.call("POST", "/v1/user", {"user_id": STORE, "policy": ASKING})
+    service.call("POST", "/v1/user", {"user_id": ADA})
+    service.asked.clear()
+
+
+@dataclass
+class Store:
+    """The store, as somebody sees it who has a token."""
+
+    client: FlaskClient
+
+    def write(self, token: str | None, number: int = 1) -> TestResponse:
+        """Ask for something that is judged."""
+        return self._sent("POST", f"/v1/area/{uuid_of(number)}", token)
+
+    def read(self, token: str | None) -> TestResponse:
+        """Ask for something that is open."""
+        return self._sent("GET", OPEN, token)
+
+    def _sent(self, method: str, path: str, token: str | None) -> TestResponse:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        return self.client.open(path, method=method, headers=headers)
+
+
+Started = Callable[..., Store]
+
+
+@pytest.fixture
+def start(settings: Settings, stores: Stores, chains: Outbox, tmp_path: Path) -> Started:
+    """Starts a store whose authorization service is at that address."""
+
+    def started(issuer: str, **changed: Any) -> Store:
+        apart = replace(
+            settings,
+            auth_external_url=issuer,
+            issuers={issuer: f"{issuer}/.well-known/jwks.json"},
+            **{"policies_url": issuer, "policies_timeout_s": 5.0, **changed},
+            policies_credentials=str(credentials_file(tmp_path)),
+        )
+        verify = verifier(apart, time.time).verify
+        return Store(create_app(apart, stores, chains=chains, verify=verify).test_client())
+
+    return started
+
+
+@pytest.fixture
+def store(start: Started, service: Service) -> Store:
+    return start(service.url)
+
+
+def ingester(service: Service, action: str = "add") -> None:
+    service.call("PUT", of_user(ADA, "/roles"), {"roles": ["store_ingest"]}, action=action)
+
+
+def test_the_services_records_decide_and_a_change_counts_from_the_next_request_on(
+    store: Store, service: Service
+) -> None:
+    ada = service.person()
+    refused = store.write(ada)
+    assert (refused.status_code, (refused.json or {})["code"]) == (403, "forbidden")
+    ingester(service)
+    assert [store.write(ada).status_code for _ in range(2)] == [201, 200]
+    ingester(service, "remove")
+    assert store.write(ada).status_code == 403
+
+
+def test_a_disabled_users_next_request_fails_whatever_is_remembered(
+    store: Store, service: Service
+) -> None:
+    ada = service.person()
+    ingester(service)
+    assert [store.write(ada).status_code for _ in range(3)] == [201, 200, 200]
+    assert store.read(ada).status_code == 404
+    service.call("PUT", of_user(ADA), status="disabled")
+    assert store.write(ada).status_code == 403
+    assert store.read(ada).status_code == 403
+    assert store.read(None).status_code == 404
+    service.call("PUT", of_user(ADA), status="enabled")
+    assert store.write(ada).status_code == 200
+
+
+def test_what_is_remembered_costs_one_look_at_the_version(store: Store, service: Service) -> None:
+    ada = service.person()
+    ingester(service)
+    store.write(ada)
+    service.asked.clear()
+    assert [store.write(ada).status_code for _ in range(3)] == [200] * 3
+    assert service.asked == [ASK_VERSION] * 3
+    service.asked.clear()
+    assert store.write(ada, 2).status_code == 201
+    assert service.asked == [EVALUATE]
+    service.asked.clear()
+    assert store.read(None).status_code == 404
+    assert service.asked == []
+
+
+def test_an_operator_may_let_versions_be_old(start: Started, service: Service) -> None:
+    store = start(service.url, policies_check_ms=600_000)
+    ada = service.person()
+    ingester(service)
+    store.write(ada)
+    ingester(service, "remove")
+    service.asked.clear()
+    assert [store.write(ada).status_code for _ in range(3)] == [200] * 3
+    assert service.asked == []
+    # What has to be asked anyway tells of the change.
+    assert store.write(ada, 2).status_code == 403
+    assert store.write(ada).status_code == 403
+
+
+def test_groups_in_a_logins_token_are_information_and_an_operators_count(
+    store: Store, service: Service
+) -> None:
+    assert store.write(service.person("store_admin", "store_ingest")).status_code == 403
+    assert store.write(service.operator(ADA)).status_code == 403
+    assert store.write(service.operator(ADA, "store_ingest")).status_code == 201
+
+
+def test_policies_name_resources_of_the_store(store: Store, service: Service) -> None:
+    only = policy("store:PostArea", f"arn:store:local:*:areas/{uuid_of(1)}")
+    service.call("PUT", of_user(ADA, "/policy"), {"policy": only})
+    ada = service.person()
+    assert [store.write(ada, number).status_code for number in (1, 2)] == [201, 403]
+
+
+def test_the_stores_own_catalog_decides_nothing(
+    store: Store, service: Service, stores: Stores
+) -> None:
+    People(stores.catalog).user(ADA, policy=a_policy("store:*"))
+    assert store.write(service.person()).status_code == 403
+
+
+def test_a_service_that_is_away_is_503_for_what_is_judged_and_nothing_else(
+    store: Store, service: Service
+) -> None:
+    ada = service.person()
+    ingester(service)
+    assert store.write(ada).status_code == 201
+    assert "policies" in (store.client.get("/health").json or {})["parts"]
+    service.stop()
+    # The keys are cached still; what was decided is remembered, and counts for nothing.
+    for answer in (store.write(ada), store.write(ada, 2), store.read(ada)):
+        assert (answer.status_code, answer.headers["Retry-After"]) == (503, "2")
+        assert (answer.json or {})["code"] == "service_unavailable"
+        assert ada not in answer.text
+    assert store.read(None).status_code == 404
+    assert store.write(None).status_code == 401
+    health = store.client.get("/health")
+    assert health.status_code == 503
+    assert (health.json or {})["parts"]["policies"]["status"] == "failed"
+
+
+def test_a_service_that_was_restored_decides_by_what_it_has_now(
+    store: Store, service: Service
+) -> None:
+    ada = service.person()
+    assert store.write(ada).status_code == 403
+    with service.catalog.read() as tx:
+        counted = tx.execute(sql("SELECT changes FROM heads WHERE kind = 'accounts'")).scalar()
+    ingester(service)
+    assert store.write(ada).status_code == 201
+    with service.catalog.write() as tx:
+        tx.execute(sql("DELETE FROM memberships WHERE name = 'store_ingest'"))
+        tx.execute(sql("UPDATE heads SET changes = :it WHERE kind = 'accounts'"), {"it": counted})
+    assert store.write(ada).status_code == 403
+    service.call("POST", "/v1/role", {"role_id": "another", "policy": policy()})
+    assert store.write(ada).status_code == 403
+    assert store.write(ada, 2).status_code == 403
+
+
+def test_a_store_whose_account_may_not_ask_lets_nobody_in(store: Store, service: Service) -> None:
+    ada = service.person()
+    ingester(service)
+    assert store.write(ada).status_code == 201
+    service.call("PUT", of_user(STORE, "/policy"), {"policy": None})
+    answer = store.write(ada, 2)
+    assert (answer.status_code, "403" in answer.text) == (503, True)
+    with service.catalog.write() as tx:
+        service_accounts.remove(tx, STORE, None, by=By("operator", "test"))
+    answer = store.write(ada)
+    assert (answer.status_code, "401" in answer.text) == (503, True)
+    assert store.read(None).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        Script(status=500),
+        Script(status=302, headers={"Location": "https://elsewhere.example/"}),
+        Script(body=lambda _: b'{"result": true}'),
+        Script(body=lambda _: b'{"result": true, "reason": "allow", "policy_version": "1"}'),
+        Script(body=lambda _: b" " * 1_000_000),
+        Script(act=saying(b"yes\r\n\r\n")),
+    ],
+    ids=["broken", "redirecting", "short", "without results", "huge", "no HTTP"],
+)
+def test_whatever_a_service_answers_that_is_no_answer_nobody_is_let_in(
+    start: Started, service: Service, script: Script
+) -> None:
+    with serving(handler(script)) as url:
+        store = start(service.url, policies_url=url)
+        answer = store.write(service.operator())
+        assert (answer.status_code, int(answer.headers["Retry-After"])) == (503, 2)
+        assert store.read(None).status_code == 404
+
+
+def test_another_issuers_keys_never_stand_in_for_the_services(
+    start: Started, service: Service, settings: Settings
+) -> None:
+    # The store's own home has signing keys, too: nothing that they sign is taken.
+    store = start(service.url)
+    forged = issue(
+        KeyFile(settings.home, settings.secret_key).read(),
+        Grant("root@example.org", ("store_admin",), 600),
+        issuer=service.url,
+        audience=["store"],
+        now=time.time(),
+        token_id="t",
+    )
+    assert store.write(forged).status_code == 401

@@ -136,3 +136,26 @@ def test_actions_and_resources_are_spelled_as_policies_spell_them() -> None:
     assert arn("put_bundle", "here", named) == "arn:store:here:gcp:bundles/u.v"
     assert arn("delete_bundle", "here", {"uuid": "u"}) == "arn:store:here:*:bundles/u.*"
     assert arn("get_bundles_all", "here", named) == "arn:store:here:gcp:bundles/*"
+
+
+def test_an_operation_that_nobody_lists_is_not_open(catalog: Catalog) -> None:
+    with pytest.raises(Unauthorized):
+        access(catalog).require(None, "get_what_is_new", {})
+
+
+def test_a_scope_gives_no_right(catalog: Catalog) -> None:
+    scoped = Principal(
+        "ada@example.org", frozenset(), frozenset({"store_admin", "store:PutBundle"})
+    )
+    with pytest.raises(Forbidden):
+        access(catalog).require(scoped, "put_bundle", {})
+
+
+def test_without_groups_in_the_settings_no_group_that_is_claimed_gives_a_right(
+    catalog: Catalog,
+) -> None:
+    for principal in (INGESTER, ADMIN):
+        with pytest.raises(Forbidden):
+            access(catalog, Settings(ingest_groups=(), admin_groups=())).require(
+                principal, "put_bundle", {}
+            )

@@ -204,6 +204,8 @@ def _response(answer: Answer) -> dict[str, Any]:
     shown: dict[str, Any] = {"description": answer.about}
     if answer.schema is not None:
         shown["content"] = {"application/json": {"schema": answer.schema}}
+    if answer.page:
+        shown["content"] = {"text/html": {"schema": {"type": "string"}}}
     if answer.headers:
         shown["headers"] = _headers(answer.headers)
     return shown
@@ -232,9 +234,10 @@ def _tidied(value: Any) -> Any:
 
 
 def _never_null(value: Any) -> Any:
-    """Without `nullable`, which says nothing of the parameters of a path or a query."""
+    """Without `nullable`, and null among the values: neither says anything of the parameters of a
+    path or a query."""
     if isinstance(value, list):
-        return [_never_null(item) for item in value]
+        return [_never_null(item) for item in value if item is not None]
     if not isinstance(value, dict):
         return value
     return {key: _never_null(item) for key, item in value.items() if key != "nullable"}

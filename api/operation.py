@@ -84,6 +84,8 @@ class Answer:
     about: str
     schema: type[Schema] | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    page: bool = False
+    """Whether its body is a page for a person."""
 
 
 @dataclass(frozen=True)

@@ -35,9 +35,9 @@ from storage.errors import Forbidden, TooMany
 PATH = "/oauth/authorize"
 CONSENT = "/oauth/consent"
 OVER = "This took too long. Go back to the application and begin again."
-ANSWERS = {
-    302: Answer("To the client with a code or a refusal, or to the login and back here."),
-    200: Answer("A page that asks the person."),
+SHOWN = {
+    400: Answer("A page that tells the person what is wrong.", page=True),
+    429: Answer("A page that tells the person when to try again.", page=True),
 }
 
 
@@ -53,7 +53,8 @@ def at_browser(view: Callable[..., Response]) -> Callable[..., Response]:
         except Shown as error:
             return shown(error)
         except SentBack as error:
-            return go(authorizing.answer_with_error(provider, error), 303)
+            status = 302 if request.method == "GET" else 303
+            return go(authorizing.answer_with_error(provider, error), status)
         except TooMany as error:
             return too_many(error)
 
@@ -64,7 +65,11 @@ def at_browser(view: Callable[..., Response]) -> Callable[..., Response]:
     "GET",
     PATH,
     tag="openid",
-    answers=ANSWERS,
+    answers={
+        200: Answer("A page that asks the person.", page=True),
+        302: Answer("To the client with a code or a refusal, or to the login and back here."),
+        **SHOWN,
+    },
     query=AuthorizeQuery,
     identified=False,
     counted=False,
@@ -78,7 +83,8 @@ def get_oauth_authorize(call: Call[Any, None]) -> Response:
     "POST",
     PATH,
     tag="openid",
-    answers=ANSWERS,
+    answers={303: Answer("To the same request as a link."), **SHOWN},
+    errors=(413,),
     identified=False,
     counted=False,
     while_read_only=True,

@@ -27,6 +27,7 @@ from auth.openid.presenting import userinfo, verified_by
 from auth.openid.proving import proven
 
 TAG = "openid"
+READ = (FORM, "application/json")
 KEYS_AGE_S = 300
 """How long others may keep our keys; a key they do not know makes them ask again anyway."""
 BODIES = (
@@ -36,14 +37,25 @@ BODIES = (
 )
 QUIET: dict[str, Any] = {"tag": TAG, "identified": False, "counted": False}
 """Keys are read by whoever verifies a token; what tokens cost is limited in its own way."""
+LATER = {
+    429: Answer("Too many requests of one address.", Refusal),
+    503: Answer("Not now.", Refusal),
+}
+UNREADABLE = {
+    413: Answer("The body is too large.", Refusal),
+    415: Answer("The body is neither a form nor JSON.", Refusal),
+}
 REFUSALS = {
     400: Answer("Refused, for this reason.", Refusal),
     401: Answer("The client is not known, or not proven.", Refusal),
+    **UNREADABLE,
+    **LATER,
 }
 WANTED = {
     400: Answer("The request is wrong.", Refusal),
     401: Answer("There is no token, or none that is good.", Refusal),
     403: Answer("The token is for something else.", Refusal),
+    **LATER,
 }
 
 
@@ -138,15 +150,15 @@ def get_oauth_userinfo(call: Call[None, None]) -> Response:
 @operation(
     "POST",
     "/oauth/userinfo",
-    answers={200: Answer("OK", UserInfo), **WANTED},
+    answers={200: Answer("OK", UserInfo), **WANTED, **UNREADABLE},
     while_read_only=True,
     **QUIET,
 )
 @oauth(challenge="Bearer")
 def post_oauth_userinfo(call: Call[None, None]) -> Response:
-    """The same; the token may be `access_token` of a form instead of in the header."""
+    """The same; the token may be `access_token` of a body instead of in the header."""
     token = _bearer(call.request)
-    if call.request.mimetype == FORM and (given := form_of(call.request).get("access_token")):
+    if call.request.mimetype in READ and (given := form_of(call.request).get("access_token")):
         if token is not None:
             raise invalid_request("The token is given in two places.")
         token = given

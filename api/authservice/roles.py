@@ -91,6 +91,7 @@ def delete_v1_role(call: Call[None, None]) -> Response:
     "/v1/role/{role_id}/policy",
     tag=TAG,
     body=RolePolicyBody,
+    body_optional=True,
     answers={200: Answer("It is so.", Changed)},
     errors=(404, 409),
 )

@@ -187,6 +187,11 @@ def test_a_body_that_may_be_left_out_is_said_to_be_so(client, document) -> None:
         assert one["requestBody"]["required"] == bool(known.get("required")), (verb, path)
 
 
+def test_no_parameter_is_said_to_be_null(document) -> None:
+    schemas = [one["schema"] for _, _, item in operations(document) for one in item["parameters"]]
+    assert [one for one in schemas if one.get("nullable") or None in one.get("enum", ())] == []
+
+
 def test_no_default_is_null(document) -> None:
     assert not [item for item in every(document) if item.get("default", ...) is None]
 

@@ -1,14 +1,17 @@
-"""`python -m tests.drill.fuzz`: thousands of generated requests, good and bad, to a whole store.
+"""`python -m tests.drill.fuzz`: thousands of generated requests, good and bad, to a whole store and
+to its authorization service.
 
-The served definition is what they are made of and what the answers are held against. Decision 0024
-says what counts as a fault.
+The served definitions are what they are made of and what the answers are held against. Decision
+0024 says what counts as a fault.
 """
 
 import secrets
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from http.server import BaseHTTPRequestHandler
 from random import Random
 from typing import Any
@@ -21,9 +24,9 @@ from schemathesis.engine import from_schema
 
 from ops.demo import stage
 from ops.demo.service import Service
-from tests.drill import checking, fuzz_known
+from tests.drill import checking, fuzz_accounts, fuzz_known
 from tests.drill.fuzz_findings import Findings
-from tests.drill.fuzz_known import Known
+from tests.drill.fuzz_known import Naming
 from tests.serving import serving
 
 SETTINGS = {
@@ -31,6 +34,9 @@ SETTINGS = {
     "STORE_WAIT_S": "0.3",
     "STORE_PENDING_WAIT_S": "0.3",
     "STORE_DELIVERY_DELAYS_S": "0,1,2,5,10,30,60",
+    # Whoever asks for tokens so often would have to wait.
+    "STORE_TOKEN_RATE_PER_MINUTE": "0",
+    "STORE_LOGIN_RATE_PER_MINUTE": "0",
     # Clouds are asked on this machine, where there are none, and nowhere else.
     "AWS_ENDPOINT_URL_S3": "http://127.0.0.1:9",
     "AWS_ACCESS_KEY_ID": "nobody",
@@ -45,6 +51,17 @@ EXAMPLES = 1 / 30
 definition's own edges come to, some thousands, and sequences; some operations take few."""
 
 SHOWN = 25
+OF_ACCOUNTS = 0.3
+"""Requests to the authorization service, for each to the store."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """An application by its definition, what good requests to it name, how many there should be."""
+
+    definition: str
+    naming: Callable[[str, Random], Naming | None]
+    least: int
 
 
 @click.command()
@@ -60,33 +77,65 @@ def fuzz(seed: int | None, least: int, minutes: float, keep: bool) -> None:
     with stage.temporary_home(keep=keep) as home, stage.running(home, SETTINGS) as store:
         if keep:
             click.echo(f"fuzz: {home}")
-        findings, late = _run(store, seed, least, began + 60 * minutes)
-        faults = [*findings.faults(least), *late, *_unwell(store)]
-    click.echo(findings.table())
+        found, late = _run(store, seed, least, began + 60 * minutes)
+        faults = [
+            *(fault for target, findings in found for fault in findings.faults(target.least)),
+            *late,
+            *_unwell(store),
+        ]
+    for _, findings in found:
+        click.echo(findings.table())
     for fault in faults[:SHOWN]:
         click.echo(f"fuzz: FAIL {fault}")
     click.echo(
         f"fuzz: {'failed' if faults else 'held'} after {time.monotonic() - began:.0f} s"
-        f" ({findings.requests} requests, seed {seed}, {len(faults)} faults)"
+        f" ({sum(findings.requests for _, findings in found)} requests, seed {seed}, {len(faults)} faults)"
     )
     sys.exit(1 if faults else 0)
 
 
-def _run(store: stage.Stage, seed: int, least: int, until: float) -> tuple[Findings, list[str]]:
-    """What was found, and whether time was too short for all of it."""
+Found = list[tuple[Target, Findings]]
+
+
+def _run(store: stage.Stage, seed: int, least: int, until: float) -> tuple[Found, list[str]]:
+    """What was found at each application, and whether time was too short for all of it."""
+    found: Found = []
     with serving(_Receiver) as callback:
-        known = fuzz_known.deposit(Service.open(store.api, store.token), callback, Random(seed))
-        config = SchemathesisConfig.from_dict(_config(store, seed, least))
-        schema = schemathesis.openapi.from_url(f"{store.api}/v1/swagger.json", config=config)
-        findings = Findings.of(schema.raw_schema)
-        with _prepared(known, seed):
-            stream = from_schema(schema).execute()
-            for event in stream:
-                findings.see(event)
-                if time.monotonic() > until:
-                    stream.stop()
-                    return findings, ["it took too long"]
-    return findings, []
+        for target in _targets(store, callback, seed, least):
+            findings, late = _fuzzed(target, store.token, seed, until)
+            found.append((target, findings))
+            if late:
+                return found, [f"it took too long: {target.definition}"]
+    return found, []
+
+
+def _targets(store: stage.Stage, callback: str, seed: int, least: int) -> list[Target]:
+    """The store, and then its authorization service, each with something in it."""
+    known = fuzz_known.deposit(Service.open(store.api, store.token), callback, Random(seed))
+    accounts = fuzz_accounts.enrol(store)
+    return [
+        Target(f"{store.api}/v1/swagger.json", partial(fuzz_known.naming, known), least),
+        Target(
+            f"{store.auth}/swagger.json",
+            partial(fuzz_accounts.naming, accounts),
+            round(least * OF_ACCOUNTS),
+        ),
+    ]
+
+
+def _fuzzed(target: Target, token: str, seed: int, until: float) -> tuple[Findings, bool]:
+    document = httpx.get(target.definition, trust_env=False, timeout=30.0).raise_for_status().json()
+    config = SchemathesisConfig.from_dict(_config(document, token, seed, target.least))
+    schema = schemathesis.openapi.from_dict(document, config=config)
+    findings = Findings.of(schema.raw_schema)
+    with _prepared(target, seed):
+        stream = from_schema(schema).execute()
+        for event in stream:
+            findings.see(event)
+            if time.monotonic() > until:
+                stream.stop()
+                return findings, True
+    return findings, False
 
 
 class _Receiver(BaseHTTPRequestHandler):
@@ -105,15 +154,18 @@ class _Receiver(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-def _config(store: stage.Stage, seed: int, least: int) -> dict[str, Any]:
+def _config(document: Mapping[str, Any], token: str, seed: int, least: int) -> dict[str, Any]:
     """One request at a time, and nothing that depends on the clock: the seed decides."""
+    bearer = {"Authorization": f"Bearer {token}"}
     return {
+        "base-url": document["servers"][0]["url"],
         "seed": seed,
         "workers": 1,
         "cache": {"enabled": False},
         "continue-on-failure": True,
         "request-timeout": 60,
-        "headers": {"Authorization": f"Bearer {store.token}"},
+        # Where a client proves itself the header is for that.
+        "operations": [{"include-name": label, "headers": bearer} for label in _asked(document)],
         # What follows the definition may still be refused: uuids that lead nowhere, and the like.
         "checks": {"positive_data_acceptance": {"enabled": False}},
         "generation": {
@@ -124,8 +176,16 @@ def _config(store: stage.Stage, seed: int, least: int) -> dict[str, Any]:
     }
 
 
+def _asked(document: Mapping[str, Any]) -> Iterator[str]:
+    """Operations that take a token: all but those of OAuth that ask for none."""
+    for path, verbs in document["paths"].items():
+        for verb, operation in verbs.items():
+            if "security" in operation or not path.startswith("/oauth/"):
+                yield f"{verb.upper()} {path}"
+
+
 @contextmanager
-def _prepared(known: Known, seed: int) -> Iterator[None]:
+def _prepared(target: Target, seed: int) -> Iterator[None]:
     """Good requests name what is there; redirects are answers, and not followed."""
 
     @schemathesis.hook
@@ -133,7 +193,7 @@ def _prepared(known: Known, seed: int) -> Iterator[None]:
         kwargs["allow_redirects"] = False
         if _is_good(case):
             drawn = f"{seed} {case.path_parameters} {case.query} {case.body}"
-            _name(case, known, Random(drawn))
+            _name(case, target, Random(drawn))
 
     try:
         yield
@@ -153,9 +213,9 @@ def _is_good(case: schemathesis.Case[Any]) -> bool:
     )
 
 
-def _name(case: schemathesis.Case[Any], known: Known, rng: Random) -> None:
+def _name(case: schemathesis.Case[Any], target: Target, rng: Random) -> None:
     operation = case.operation.definition.raw["operationId"]
-    naming = fuzz_known.naming(operation, known, rng) if rng.random() < NAMED else None
+    naming = target.naming(operation, rng) if rng.random() < NAMED else None
     if naming is None:
         return
     case.path_parameters = {**case.path_parameters, **naming.path}

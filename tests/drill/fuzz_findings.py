@@ -14,6 +14,9 @@ CLASSES = (2, 3, 4, 5)
 SHOWN = 1_500
 """Characters that are shown of one request."""
 
+UNHEARD = 414
+"""An address of more than 8 KiB is refused by the HTTP server, before an application has it."""
+
 ALIASED = "/collections"
 """Where `PATCH` is answered, too, and is not in the definition, as the contract has it."""
 
@@ -64,6 +67,7 @@ class Findings:
                 self._add("all", "error", repr(event.exception))
 
     def _scenario(self, recorder: ScenarioRecorder) -> None:
+        unheard: set[str] = set()
         for ident, interaction in recorder.interactions.items():
             case = recorder.cases[ident].value
             label, asked = case.operation.label, interaction.request
@@ -72,12 +76,15 @@ class Findings:
             if response is None:
                 self._add(label, "no answer", sample)
                 continue
+            if response.status_code == UNHEARD:
+                unheard.add(ident)
+                continue
             own = case.method.upper() == case.operation.method.upper()
             told = "retry-after" in response.headers
             sample = f"{sample[:SHOWN]}\n{response.content[:SHOWN]!r}"
             self.answered(label, response.status_code, sample, own=own, retry_after=told)
-        for ident, checks in recorder.checks.items():
-            operation = recorder.cases[ident].value.operation
+        for ident in recorder.checks.keys() - unheard:
+            checks, operation = recorder.checks[ident], recorder.cases[ident].value.operation
             for check in checks:
                 if check.failure_info is not None:
                     how, failure = check.failure_info.code_sample, check.failure_info.failure

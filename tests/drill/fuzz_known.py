@@ -179,7 +179,7 @@ class Naming:
     body: Mapping[str, Any] = field(default_factory=dict)
 
 
-def naming(operation: str, known: Known, rng: Random) -> Naming | None:
+def naming(known: Known, operation: str, rng: Random) -> Naming | None:
     """What a request to this operation may name; None where it names nothing."""
     maker = _NAMINGS.get(operation)
     return None if maker is None else maker(known, rng)

@@ -91,6 +91,30 @@ def test_names_of_parameters_are_identifiers(document: dict[str, Any]) -> None:
     assert all(re.fullmatch(r"[a-z][a-z_]*", name) for name in names)
 
 
+def test_no_parameter_may_be_null(document: dict[str, Any]) -> None:
+    schemas = [one["schema"] for _, _, item in described(document) for one in item["parameters"]]
+    assert any("enum" in schema for schema in schemas)
+    assert [one for one in schemas if one.get("nullable") or None in one.get("enum", ())] == []
+
+
+def test_a_body_is_wanted_where_a_member_is(document: dict[str, Any]) -> None:
+    """Spec: `groups`, `roles`, `users` and `policy` of changes may be left out."""
+    schemas = document["components"]["schemas"]
+    for _, _, one in described(document):
+        body = one.get("requestBody", {"content": {}})
+        if "application/x-www-form-urlencoded" not in body["content"] and body["content"]:
+            name = body["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+            assert body["required"] == bool(schemas[name].get("required")), one["operationId"]
+
+
+def test_whoever_is_answered_with_a_page_is_told_so(document: dict[str, Any]) -> None:
+    answers = document["paths"]["/oauth/authorize"]["get"]["responses"]
+    pages = {status for status, one in answers.items() if "text/html" in one.get("content", {})}
+    assert pages == {"200", "400", "429"}
+    assert "302" in answers
+    assert "303" in document["paths"]["/oauth/authorize"]["post"]["responses"]
+
+
 def test_every_example_fits_its_schema(document: dict[str, Any]) -> None:
     parts = document["components"]
     for name, schema in parts["schemas"].items():

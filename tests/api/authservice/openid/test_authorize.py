@@ -87,7 +87,7 @@ def test_what_is_wrong_before_the_address_is_known_is_shown(
 
 def test_what_is_wrong_after_that_is_brought_to_the_client(browser: Browser) -> None:
     response = browser.authorize(code_challenge_method="plain")
-    assert response.status_code == 303
+    assert response.status_code == 302
     told = query(response)
     assert told.pop("error_description")
     assert told == {"error": "invalid_request", "state": "the state", "iss": BASE}

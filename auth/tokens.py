@@ -23,7 +23,8 @@ ALGORITHMS = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"}) |
 
 LEEWAY_S = 30.0
 OWN_COOLDOWN_S = 1.0
-"""Our own keys are a small file, so a rotation need not wait for the cool-down of foreign ones."""
+"""Our own keys are a small file, so neither a rotation nor the end of a key that leaked need wait
+for the ages of foreign ones."""
 
 
 class TokenSettings(Protocol):
@@ -195,7 +196,7 @@ def _ring(
 ) -> KeyRing:
     # A store that is apart from its authorization service has none of its keys.
     if issuer == settings.auth_url and not settings.policies_url:
-        ages = Ages(settings.keys_refresh_s, OWN_COOLDOWN_S)
+        ages = Ages(OWN_COOLDOWN_S, OWN_COOLDOWN_S)
         own = KeyFile(settings.home, settings.secret_key)
         return KeyRing(lambda: own.read().jwks(), clock, ages)
     address = settings.issuers[issuer]

@@ -9,7 +9,8 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event
@@ -17,6 +18,9 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.pool import QueuePool
 
 from storage.catalog.kinds import DURABLE, KIND, PASSING, Limits
+
+OTHERS = 0o007
+"""The bits of a file's mode that are for everybody."""
 
 # Codes of SQLite: busy, locked, read-only, I/O error, full, cannot open.
 _PASSING = frozenset({5, 6, 8, 10, 13, 14})
@@ -44,6 +48,7 @@ def engine(url: str, limits: Limits) -> Engine:
         pool_timeout=limits.wait_s,
         hide_parameters=True,
     )
+    event.listen(made, "do_connect", partial(_keep_private, made.url.database or ""), once=True)
     event.listen(made, "connect", _prepare)
     event.listen(made, "begin", _begin)
     return made
@@ -73,6 +78,21 @@ class Turns:
                 yield
             finally:
                 os.close(handle)
+
+
+def _keep_private(database: str, *_: Any) -> None:
+    """Hashes of passwords are in it: it is nobody else's to read. SQLite gives the files beside it
+    the same mode."""
+    if not database or database.startswith((":memory:", "file:")):
+        return
+    with suppress(OSError):
+        os.close(os.open(database, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    for path in (database, f"{database}-wal", f"{database}-shm"):
+        # A group may be an operator's choice, others are nobody's.
+        with suppress(OSError):
+            mode = os.stat(path).st_mode & 0o777
+            if mode & OTHERS:
+                os.chmod(path, mode & ~OTHERS)
 
 
 def _prepare(connection: sqlite3.Connection, _record: Any) -> None:

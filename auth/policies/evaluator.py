@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from auth.policies.index import Table
-from auth.policies.limits import MAX_TABLES, MAX_VALUES
+from auth.policies.limits import MAX_PATTERNS, MAX_TABLES, MAX_VALUES
 from auth.policies.model import Decision, Holding, Value
 from auth.policies.patterns import values
-from auth.policies.rules import rules
+from auth.policies.rules import Rule, rules
 from storage.errors import Forbidden
 
 IMPLICIT_DENY = Decision(allowed=False, reason="implicit_deny")
@@ -21,7 +21,7 @@ class Compiled:
         known = _lowered(variables)
         if any(len(values(value)) > MAX_VALUES for value in known.values()):
             raise Forbidden(f"Nobody with more than {MAX_VALUES} groups or roles can be judged")
-        made = [rule for holding in holdings for rule in rules(holding, known)]
+        made = _made(holdings, known)
         # Whatever denies comes first, so that the first rule that applies is the answer.
         self._rules = sorted(made, key=lambda rule: rule.decision.allowed)
         # Threads may make a table twice, which is as good as once.
@@ -55,6 +55,18 @@ class Compiled:
         if len(self._tables) < MAX_TABLES:
             self._alike[named] = self._tables[action] = table
         return table
+
+
+def _made(holdings: Sequence[Holding], variables: Mapping[str, Value]) -> list[Rule]:
+    made: list[Rule] = []
+    room = MAX_PATTERNS
+    for holding in holdings:
+        for rule in rules(holding, variables):
+            made.append(rule)
+            room -= rule.size
+            if room < 0:
+                raise Forbidden(f"Nobody with more than {MAX_PATTERNS} patterns can be judged")
+    return made
 
 
 def _folded(action: str) -> str:

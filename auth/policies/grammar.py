@@ -8,7 +8,14 @@ from typing import Any
 from auth.policies.asking import conditions
 from auth.policies.faults import Faults, Place, members, one_or_many
 from auth.policies.globs import Glob, glob
-from auth.policies.limits import MAX_BYTES, MAX_DEPTH, MAX_STATEMENTS, VERSIONS
+from auth.policies.limits import (
+    LISTS,
+    MAX_BYTES,
+    MAX_DEPTH,
+    MAX_LISTS,
+    MAX_STATEMENTS,
+    VERSIONS,
+)
 from auth.policies.patterns import Fault, Pattern, read
 from auth.policies.statements import Policy, Statement
 from storage.errors import Invalid
@@ -24,6 +31,7 @@ MAX_ID = 512
 
 _SID = re.compile(r"[A-Za-z0-9_.-]{0,128}")
 _ACTION = re.compile(r"\*|[a-z0-9*?_-]{1,64}:[a-z0-9*?_-]{1,128}", re.ASCII | re.IGNORECASE)
+_MANY = re.compile(rf"\$\{{\s*(?:{'|'.join(sorted(LISTS))})", re.IGNORECASE)
 _RESOURCE = re.compile(r"[*?$].*|[^:]+:.*")
 
 
@@ -53,6 +61,8 @@ def _text(document: object, place: Place) -> str:
         return ""
     if size > MAX_BYTES:
         place.wrong(f"has {size} bytes; {MAX_BYTES} are allowed")
+    if len(_MANY.findall(text)) > MAX_LISTS:
+        place.wrong(f"names a variable of many values in more than {MAX_LISTS} places")
     return text if size <= MAX_BYTES else ""
 
 

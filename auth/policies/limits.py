@@ -13,6 +13,10 @@ MAX_FAULTS = 50
 """Told of one document."""
 MAX_VALUES = 1_000
 """Of one variable: each pattern that names it becomes so many."""
+MAX_LISTS = 20
+"""Places in one document that name a variable of many values: each becomes as many patterns."""
+MAX_PATTERNS = 50_000
+"""Of one principal, with all values put in: a hundred documents full of them."""
 MAX_TABLES = 1024
 """Actions of one principal whose statements are remembered."""
 

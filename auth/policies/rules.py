@@ -23,6 +23,11 @@ class Rule:
     requirements: tuple[Requirement, ...]
     """Of the request; those of the principal are answered already."""
 
+    @property
+    def size(self) -> int:
+        """How many patterns it has."""
+        return len(self.resources) + sum(len(each.tests) for each in self.requirements)
+
     def names_action(self, action: str) -> bool:
         """Whether it speaks of this action, in lower case."""
         return any(each.matches(action) for each in self.actions) != self.other_actions

@@ -83,8 +83,8 @@ def set_status(catalog: Catalog, user_id: str, status: Status, by: By) -> bool:
             return False
         accounts.set_status(tx, name, status)
         if status == "disabled":
-            # Who is enabled again logs in again.
-            logins.end_sessions(tx, user_id)
+            # Who is enabled again logs in again, and so do their applications.
+            logins.end_all(tx, user_id)
         note(tx, by, name, before={"status": found.status}, after={"status": status})
     return True
 

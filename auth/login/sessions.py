@@ -79,7 +79,7 @@ def current(catalog: Catalog, cookie: str | None, now: float) -> Session | None:
     if not enabled:
         # Enabling the user again is no reason for an old login to hold again.
         with catalog.write() as tx:
-            logins.end_sessions(tx, row.email)
+            logins.end_all(tx, row.email)
         return None
     if now_us - row.seen_us >= SEEN_US:
         with catalog.write(durable=False) as tx:

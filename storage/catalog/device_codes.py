@@ -81,6 +81,11 @@ def remove(tx: Tx, device_code: str) -> None:
     tx.execute(sql("DELETE FROM device_codes WHERE id = :id"), {"id": device_code})
 
 
+def remove_of(tx: Tx, email: str) -> None:
+    """Devices that this person decided about have nothing to wait for."""
+    tx.execute(sql("DELETE FROM device_codes WHERE email = :email"), {"email": email})
+
+
 def _forget(tx: Tx, before_us: int) -> None:
     # Two who forget at once would wait for each other.
     others = "" if tx.dialect.name == "sqlite" else " FOR UPDATE SKIP LOCKED"

@@ -4,6 +4,7 @@ cannot be anybody at a browser. Times are the caller's, in microseconds.
 
 from dataclasses import dataclass
 
+from storage.catalog import device_codes, engine, grants
 from storage.catalog.engine import Tx, sql
 
 FORGOTTEN = 200
@@ -67,6 +68,14 @@ def end_sessions(tx: Tx, email: str) -> int:
     return tx.execute(sql("DELETE FROM sessions WHERE email = :email"), {"email": email}).rowcount
 
 
+def end_all(tx: Tx, email: str) -> None:
+    """End all that a user's logins gave: sessions, what applications were granted, and devices that
+    were let in and have not come for their tokens yet."""
+    end_sessions(tx, email)
+    device_codes.remove_of(tx, email)
+    grants.revoke_of(tx, engine.now_us(tx), email=email)
+
+
 def _forget(tx: Tx, table: str, key: str, before_us: int) -> None:
     old = f"SELECT {key} FROM {table} WHERE ends_us < :before ORDER BY ends_us LIMIT {FORGOTTEN}"
     tx.execute(sql(f"DELETE FROM {table} WHERE {key} IN ({old})"), {"before": before_us})
@@ -109,10 +118,10 @@ def add_password(tx: Tx, row: PasswordRow) -> bool:
 
 
 def change_password(tx: Tx, email: str, hashed: str, now_us: int) -> bool:
-    """Another password, which ends every session of the user; False when there is no such user."""
+    """Another password, which ends every login of the user; False when there is no such user."""
     query = sql("UPDATE passwords SET hash = :hash, changed_us = :now WHERE email = :email")
     changed = tx.execute(query, {"email": email, "hash": hashed, "now": now_us}).rowcount
-    end_sessions(tx, email)
+    end_all(tx, email)
     return bool(changed)
 
 
@@ -124,7 +133,7 @@ def rehash(tx: Tx, email: str, *, before: str, after: str) -> None:
 
 def remove_password(tx: Tx, email: str) -> bool:
     """The user logs in with it no more; False when there is no such user."""
-    end_sessions(tx, email)
+    end_all(tx, email)
     query = sql("DELETE FROM passwords WHERE email = :email")
     return bool(tx.execute(query, {"email": email}).rowcount)
 

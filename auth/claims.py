@@ -81,7 +81,8 @@ def _check_time(claims: Mapping[str, Any], now: float, leeway_s: float) -> None:
 def _identity(claims: Mapping[str, Any]) -> str:
     """`email`, else `sub`; an address that its issuer has not verified names nobody."""
     claim = "sub" if claims.get("email") is None else "email"
-    if claim == "email" and claims.get("email_verified") in (False, "false"):
+    # What is not said is not denied; what is said and is not yes denies.
+    if claim == "email" and claims.get("email_verified") not in (None, True, "true"):
         raise Unauthorized("The token's e-mail address is not verified")
     identity = _text(claims, claim)
     if len(identity) > MAX_IDENTITY or " " in identity:

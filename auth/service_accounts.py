@@ -17,6 +17,7 @@ from auth.service_keys import ALGORITHM, Registered
 from storage.catalog import Catalog, service_accounts
 from storage.catalog.engine import Tx
 from storage.errors import Conflict, Invalid, NotFound, Unauthorized
+from storage.model import one_spelling
 
 MAX_KEYS = 10
 """Of one account: two while one follows the other, a few more for machines of their own."""
@@ -34,7 +35,7 @@ class ServiceAccounts:
         if not is_user_id(email):
             return None
         with self._catalog.read() as tx:
-            jwk = service_accounts.usable(tx, email, kid)
+            jwk = service_accounts.usable(tx, one_spelling(email), kid)
         return None if jwk is None else _key(jwk)
 
     def check(self, algorithm: str, claims: Mapping[str, Any]) -> None:
@@ -56,6 +57,7 @@ def _key(jwk: str) -> RSAKey:
 
 def add(tx: Tx, email: str, key: Registered, *, by: By) -> None:
     """Allow an account, or one more of its keys; the same key again changes nothing."""
+    email = one_spelling(email)
     if not is_user_id(email):
         raise Invalid("An account is named by an e-mail address of at most 128 characters")
     held = {each.kid: each.jwk for each in service_accounts.keys(tx, email)}
@@ -72,6 +74,7 @@ def add(tx: Tx, email: str, key: Registered, *, by: By) -> None:
 
 def remove(tx: Tx, email: str, kid: str | None, *, by: By) -> list[str]:
     """Take one key, or the account with all of its keys, from the list; NotFound if not on it."""
+    email = one_spelling(email)
     gone = service_accounts.remove(tx, email, kid)
     if not gone:
         raise NotFound(f"{email} has no key {kid}" if kid else f"{email} is no service account")

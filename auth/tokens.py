@@ -21,6 +21,8 @@ ALGORITHMS = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"}) |
 )
 """All that settings may allow. Nothing symmetric: a public key must never serve as a password."""
 
+ID_TOKENS_ALONE = "at_hash"
+"""A claim that each of our ID tokens has, and no other token."""
 LEEWAY_S = 30.0
 OWN_COOLDOWN_S = 1.0
 """Our own keys are a small file, so neither a rotation nor the end of a key that leaked need wait
@@ -112,6 +114,7 @@ class Verifier:
             return self._self_signed(token, unverified)
         self._check_signature(token, ring.find(unverified.key_id))
         principal = self._judged(unverified)
+        self._check_kind(unverified)
         self._check_grant(unverified)
         return principal if self._may_claim(unverified) else replace(principal, groups=frozenset())
 
@@ -120,6 +123,11 @@ class Verifier:
         information: the records decide, so that a group somebody was removed from counts no more;
         and nobody gets a right by what they call a group."""
         return unverified.issuer != self._own or unverified.claims.get(GROUPS_BY) == OPERATOR
+
+    def _check_kind(self, unverified: Unverified) -> None:
+        """Refuse our own ID tokens: they are for clients, whatever audiences an operator names."""
+        if unverified.issuer == self._own and ID_TOKENS_ALONE in unverified.claims:
+            raise Unauthorized("The token is an ID token")
 
     def _check_grant(self, unverified: Unverified) -> None:
         """Refuse what came of a login that was revoked. What an operator signed came of none, and

@@ -19,6 +19,7 @@ from ops.tables import show
 from storage.catalog import Catalog
 from storage.catalog import service_accounts as listed
 from storage.errors import StoreError
+from storage.model import one_spelling
 
 OPERATOR = "operator"
 """Whose changes these are in the audit log: whoever may run commands here."""
@@ -73,7 +74,7 @@ def remove(settings: Settings, email: str, kid: str | None) -> None:
     """Take an account, or one of its keys, from the list: its next request fails."""
     with _told(), Catalog(settings.catalog).write() as tx:
         gone = accounts.remove(tx, email, kid, by=_by("remove_service_key"))
-        left = len(listed.keys(tx, email))
+        left = len(listed.keys(tx, one_spelling(email)))
     click.echo(f"{email}: {len(gone)} removed, {left} left.")
 
 

@@ -1,5 +1,6 @@
 """The nouns that every room shares, as frozen dataclasses; no behaviour beyond spelling."""
 
+import string
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -86,13 +87,27 @@ class Link(NamedTuple):
     path: str | None = None
 
 
+# Only ASCII has the case that does not count: the Kelvin sign is no k.
+_SMALL = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
+
+
+def one_spelling(identity: str) -> str:
+    """An identity as it is kept and compared: an e-mail address in small letters."""
+    return identity.translate(_SMALL) if "@" in identity else identity
+
+
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks, as the verified token says; `None` stands for nobody wherever this is optional."""
+    """Who asks, as the verified token says, in the one spelling of that identity; `None` stands for
+    nobody wherever this is optional."""
 
     email: str
     groups: frozenset[str]
     scopes: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        # Whoever disables somebody disables them however an issuer spells them.
+        object.__setattr__(self, "email", one_spelling(self.email))
 
 
 class Todo(NamedTuple):

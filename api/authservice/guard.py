@@ -1,10 +1,20 @@
 """Who may do what in the authorization service: as the policies say, asked for each request."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from api.asking import Asked
-from auth.accounts.actions import ACTIONS, KNOWN, OPEN, resources
+from auth.accounts.actions import (
+    ACTIONS,
+    EVALUATE,
+    KNOWN,
+    OPEN,
+    WITH_GROUPS,
+    WITH_POLICY,
+    Action,
+    resources,
+)
 from auth.accounts.decisions import Decisions
 from storage.errors import Forbidden
 from storage.model import Principal
@@ -44,11 +54,27 @@ class AuthGuard:
             return call
         # The path comes last: nothing in a body may stand for what it names.
         named = {**_members(call.query), **_members(call.body), **call.path}
+        self._judge(call.who, action, named)
+        besides = _besides(operation, named, call.who)
+        if besides is not None:
+            self._judge(call.who, besides, named)
+        return call
+
+    def _judge(self, who: Principal, action: Action, named: Mapping[str, object]) -> None:
         arns = resources(action, self.deployment, named)
-        verdict = self.decisions.decide(call.who, [action.name], arns)
+        verdict = self.decisions.decide(who, [action.name], arns)
         if not verdict.allowed:
             raise Forbidden(f"{action.name} is not allowed to you here ({verdict.reason})")
-        return call
+
+
+def _besides(operation: str, named: Mapping[str, object], who: Principal) -> Action | None:
+    """What is asked as well, because of what the request names."""
+    if operation in WITH_POLICY and named["policy"] is not None:
+        return WITH_POLICY[operation]
+    groups = named.get("groups")
+    if operation == EVALUATE and isinstance(groups, list) and not who.groups.issuperset(groups):
+        return WITH_GROUPS
+    return None
 
 
 def _members(loaded: object) -> dict[str, object]:

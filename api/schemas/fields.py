@@ -8,7 +8,7 @@ from marshmallow import ValidationError, fields, validate
 
 from pipelines.formats import uuid_of, version_of
 from storage.errors import Invalid
-from storage.model import REPLICAS
+from storage.model import REPLICAS, one_spelling
 
 INT64 = validate.Range(min=-(2**63), max=2**63 - 1, error="Must fit into 64 bits.")
 _DIGITS = re.compile(r"[0-9]{1,18}", re.ASCII)
@@ -32,6 +32,13 @@ class Text(fields.String):
         if not isinstance(value, str) or "\x00" in text:
             raise ValidationError("Not a valid string.")
         return text
+
+
+class Identity(Text):
+    """An e-mail address in any case, in small letters from here on; other text as it is."""
+
+    def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> str:
+        return one_spelling(super()._deserialize(value, attr, data, **kwargs))
 
 
 class Uuid(Text):

@@ -1,10 +1,11 @@
 """Ids of users, groups and roles in requests, and policies."""
 
+from collections.abc import Callable
 from typing import Any
 
 from marshmallow import ValidationError, fields, validate
 
-from api.schemas.fields import Spelled, Text
+from api.schemas.fields import Identity, Spelled, Text
 from auth.accounts.limits import NAMED_AT_ONCE
 from auth.accounts.names import MAILED, PATTERN, SPELLED, is_user_id
 from auth.policies.model import Policy, parse
@@ -28,13 +29,26 @@ def user_id(**given: Any) -> Text:
     """What a new user may be called."""
     spelled = Spelled(PATTERN, error=f"{SPELLED}.")
     about = {"example": "grace@example.org", "description": "The user's e-mail address."}
-    return Text(validate=[spelled, _mailed], metadata=about, **given)
+    return Identity(validate=[spelled, _mailed], metadata=about, **given)
 
 
-def account_ids(example: str, about: str) -> fields.List[str]:
+def _user_id(example: str) -> Text:
+    """What a user may be called who is there."""
+    spelled = Spelled(PATTERN, error=f"{SPELLED}.")
+    return Identity(validate=spelled, metadata={"example": example})
+
+
+def user_ids(example: str, about: str) -> fields.List[str]:
+    """Some users; none when nothing is said."""
+    return account_ids(example, about, _user_id)
+
+
+def account_ids(
+    example: str, about: str, one: Callable[..., Text] = account_id
+) -> fields.List[str]:
     """Some records; none when nothing is said."""
     return fields.List(
-        account_id(example),
+        one(example),
         load_default=list,
         validate=validate.Length(max=NAMED_AT_ONCE, error=f"At most {NAMED_AT_ONCE}."),
         metadata={"description": about, "example": [example]},

@@ -12,11 +12,13 @@ from api.schemas.fields import Complaint
 from auth.accounts.names import id_of
 from pipelines.formats import uuid_of
 from storage.errors import Invalid
+from storage.model import one_spelling
 
 REPORTED = 100
 MAPPED = 1_000
 """Members of an object whose names are the client's, where each is looked at."""
-ACCOUNTS = frozenset({"user_id", "group_id", "role_id"})
+USER = "user_id"
+ACCOUNTS = frozenset({USER, "group_id", "role_id"})
 """Parameters of the path that are ids of accounts."""
 MISSING, UNKNOWN = "Missing data for required field.", "Unknown field."
 """marshmallow's own words."""
@@ -115,7 +117,10 @@ def load_path(given: Mapping[str, str]) -> dict[str, str]:
 def _of_path(name: str, text: str) -> str:
     if name == "filename":
         return text
-    return id_of(text, where=name) if name in ACCOUNTS else uuid_of(text, where=name)
+    if name not in ACCOUNTS:
+        return uuid_of(text, where=name)
+    found = id_of(text, where=name)
+    return one_spelling(found) if name == USER else found
 
 
 def _refusal(messages: dict[str, list[str]], what: str) -> Invalid:

@@ -81,6 +81,19 @@ ACTIONS: Mapping[str, Action] = MappingProxyType(
     )
 )
 
+WITH_POLICY: Mapping[str, Action] = MappingProxyType(
+    {
+        "post_v1_user": ACTIONS["put_v1_user_policy"],
+        "post_v1_group": ACTIONS["put_v1_group_policy"],
+    }
+)
+"""What is asked besides of who makes a record with a policy: a right to make users must not be one
+to make somebody who may do everything."""
+EVALUATE = "post_v1_policies_evaluate"
+WITH_GROUPS = Action(ACTIONS[EVALUATE].name, ("user/*",))
+"""What is asked besides of who evaluates with groups that their token does not claim: all may ask
+about themselves, which must not tell everybody what each group may."""
+
 
 def resources(action: Action, deployment: str, named: Mapping[str, object]) -> list[str]:
     """The resources of one request as ARNs, each once."""

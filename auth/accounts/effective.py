@@ -17,6 +17,7 @@ from storage.catalog import accounts
 from storage.catalog.accounts import Account, Held, Membership, Name
 from storage.catalog.engine import Tx
 from storage.errors import Forbidden
+from storage.model import one_spelling
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,9 @@ def _of_settings(email: str, claimed: Collection[str], rights: Rights) -> Iterat
     yield builtin.USER_DEFAULT
     if not set(claimed).isdisjoint(rights.ingest_groups):
         yield builtin.STORE_INGEST
-    if email in rights.administrators or not set(claimed).isdisjoint(rights.admin_groups):
+    if email in map(one_spelling, rights.administrators) or not set(claimed).isdisjoint(
+        rights.admin_groups
+    ):
         yield builtin.STORE_ADMIN
 
 

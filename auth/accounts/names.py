@@ -23,7 +23,7 @@ def is_user_id(text: str) -> bool:
 
 
 def id_of(text: str, *, where: str) -> str:
-    """The id as it came; Invalid for what can be none. Case counts, as it does in tokens."""
+    """The id as it came; Invalid for what can be none."""
     if not is_id(text):
         raise Invalid(f"Bad {where}: {SPELLED}", errors={where: [SPELLED]})
     return text

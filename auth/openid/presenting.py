@@ -10,6 +10,7 @@ from auth.openid.provider import Provider
 from auth.openid.tokens import person_claims, still_granted
 from auth.tokens import OWN_COOLDOWN_S, Verifier
 from storage.errors import Unauthorized
+from storage.model import one_spelling
 
 Verified = Callable[[str], Mapping[str, Any]]
 """The claims of a token of ours, or Unauthorized."""
@@ -29,6 +30,7 @@ def verified_by(provider: Provider) -> Verified:
         audiences=provider.settings.audiences,
         algorithms=ALGORITHMS,
         clock=provider.clock,
+        own=provider.issuer,
     )
 
     def verified(token: str) -> Mapping[str, Any]:
@@ -48,7 +50,7 @@ def userinfo(provider: Provider, verified: Verified, token: str) -> dict[str, An
     scopes = _scopes(claims)
     if "openid" not in scopes:
         raise OAuthError("insufficient_scope", "The token is not for openid.", status=403)
-    email = str(claims.get("email") or claims["sub"])
+    email = one_spelling(str(claims.get("email") or claims["sub"]))
     with provider.catalog.read() as tx:
         enabled = provider.people.is_enabled(tx, email)
         groups = provider.people.groups(tx, email)

@@ -13,13 +13,16 @@ from joserfc import jws
 from joserfc.jwk import ECKey, RSAKey
 
 from auth import service_accounts
+from auth.accounts import records
 from auth.accounts.changing import By
+from auth.accounts.records import New
 from auth.keyring import KeyRing
 from auth.service_accounts import MAX_KEYS, ServiceAccounts
 from auth.service_keys import credentials, public_key
 from auth.tokens import Verifier
 from storage.catalog import Catalog, audit
 from storage.catalog import service_accounts as listed
+from storage.catalog.accounts import Name
 from storage.catalog.engine import sql
 from storage.errors import Conflict, Invalid, NotFound, Unauthorized
 from storage.model import Principal
@@ -285,3 +288,17 @@ def test_what_is_not_on_the_list_cannot_be_removed(catalog: Catalog, robot: RSAK
 def test_an_account_is_named_by_an_address(catalog: Catalog, rsa: RSAKey, email: str) -> None:
     with pytest.raises(Invalid):
         allow(catalog, rsa, email)
+
+
+def test_an_account_is_one_in_whatever_case_of_letters(
+    catalog: Catalog, verify: Verifier, rsa: RSAKey
+) -> None:
+    shouted = ROBOT.upper()
+    allow(catalog, rsa, shouted)
+    token = signed(rsa, claims(iss=shouted, sub=shouted, email=shouted))
+    assert verify.verify(token).email == ROBOT
+    records.create(catalog, New(Name("user", ROBOT)), BY)
+    records.set_status(catalog, ROBOT, "disabled", BY)
+    assert "issuer" in refused(verify, token)
+    with catalog.write() as tx:
+        assert service_accounts.remove(tx, ROBOT, None, by=BY)

@@ -333,3 +333,20 @@ def test_groups_of_our_own_service_count_only_if_an_operator_chose_them(
 def test_groups_of_a_foreign_issuer_count(curve: ECKey, issuer: Issuer, clock: Clock) -> None:
     theirs = verifier_of(issuer, clock, own="https://ours.example")
     assert theirs.verify(signed(curve, claims(groups=["team"]))).groups == {"team"}
+
+
+def test_an_address_is_one_identity_in_whatever_case(verifier: Verifier, curve: ECKey) -> None:
+    assert verifier.verify(signed(curve, claims(email="Ada@Example.ORG"))) == ADA
+    # Only of ASCII: the Kelvin sign is not somebody else's k. What is no address stays as it is.
+    kelvin = verifier.verify(signed(curve, claims(email="\u212aim@example.org")))
+    assert kelvin.email == "\u212aim@example.org"
+    opaque = verifier.verify(signed(curve, claims(email=None, sub="auth0|AbC")))
+    assert opaque.email == "auth0|AbC"
+
+
+@pytest.mark.parametrize("said", [False, "false", "False", "no", 0, [], {}])
+def test_an_address_is_believed_only_if_nothing_speaks_against_it(
+    verifier: Verifier, curve: ECKey, said: object
+) -> None:
+    token = signed(curve, {**claims(), "email_verified": said})
+    assert "verified" in refused(verifier, token)

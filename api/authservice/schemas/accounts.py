@@ -7,7 +7,7 @@ from marshmallow import fields, validate
 
 from api.schemas.common import Shown
 from api.schemas.fields import JsonObject, Text, page_pointer, page_size
-from api.schemas.ids import Document, account_id, account_ids, user_id
+from api.schemas.ids import Document, account_id, account_ids, user_id, user_ids
 from api.schemas.loading import Body, Query
 from auth.accounts.memberships import Action
 from auth.policies.model import Policy
@@ -215,7 +215,7 @@ class UsersBody(Body):
     """Users to be added or removed."""
 
     model = Users
-    users = account_ids("ada@example.org", "Ids of users.")
+    users = user_ids("ada@example.org", "Ids of users.")
 
 
 @dataclass(frozen=True)

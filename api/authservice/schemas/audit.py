@@ -6,12 +6,12 @@ from marshmallow import fields, validate
 
 from api.authservice.schemas.accounts import Listed, ListQuery
 from api.schemas.common import Shown
-from api.schemas.fields import JsonObject, Text, at_version
+from api.schemas.fields import Identity, JsonObject, Text, at_version
 
 
-def _filter(about: str) -> Text:
+def _filter(about: str, kind: type[Text] = Text) -> Text:
     short = validate.Length(1, 254, error="Must have 1 to 254 characters.")
-    return Text(load_default=None, validate=short, metadata={"description": about})
+    return kind(load_default=None, validate=short, metadata={"description": about})
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class AuditQuery(ListQuery):
     """Parameters of the audit log."""
 
     model = AuditAsked
-    who = _filter("Only changes by this principal.")
+    who = _filter("Only changes by this principal.", Identity)
     what = _filter("Only changes by this operation, for example put_v1_user.")
     since = at_version(
         load_default=None, metadata={"description": "Only changes at or after this moment."}

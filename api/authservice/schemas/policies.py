@@ -8,7 +8,7 @@ from typing import Any, get_args
 from marshmallow import ValidationError, fields, validate, validates_schema
 
 from api.schemas.common import Shown
-from api.schemas.fields import Text
+from api.schemas.fields import Identity, Text
 from api.schemas.loading import Body
 from auth.accounts.limits import (
     ASKED_AT_ONCE,
@@ -81,7 +81,7 @@ class EvaluationBody(Body):
     """May this principal do all of this on all of that?"""
 
     model = EvaluationQuestion
-    principal = Text(
+    principal = Identity(
         required=True,
         validate=validate.Length(1, MAX_PRINCIPAL, error=f"1 to {MAX_PRINCIPAL} characters."),
         metadata={"example": "ada@example.org"},

@@ -321,3 +321,39 @@ def test_reads_have_tags_that_change_with_the_record(admin: Admin) -> None:
     admin.put(of_user(ADA), status="disabled")
     assert admin.client.get(of_user(ADA), headers=headers).status_code == 200
     assert admin.client.head(of_user(ADA), headers=bearer(admin.token)).data == b""
+
+
+def test_a_user_is_one_in_whatever_case_of_letters(admin: Admin) -> None:
+    admin.user("Ada@Example.org")
+    assert admin.all("/v1/users", "users") == ["ada@example.org"]
+    again = admin.call("POST", "/v1/user", {"user_id": "ADA@example.org"})
+    assert again.status_code == 409
+    admin.group("Team")
+    added = admin.put("/v1/group/Team/users", {"users": ["ADA@EXAMPLE.ORG"]}, action="add")
+    assert added.json == {
+        "group_id": "Team",
+        "action": "add",
+        "users": ["ada@example.org"],
+        "changed": True,
+    }
+    # Groups and roles are not people: their case counts.
+    assert admin.get("/v1/group/team").status_code == 404
+    assert admin.get("/v1/user/aDA@example.org").json["user_id"] == "ada@example.org"
+
+
+def test_disabling_somebody_disables_every_spelling_of_them(admin: Admin) -> None:
+    admin.user("ada@example.org", policy=policy("*"))
+    shouting = Admin(admin.client, "ADA@Example.ORG")
+    assert shouting.get("/v1/users").status_code == 200
+    assert admin.put("/v1/user/Ada@example.org", status="disabled").json["changed"]
+    assert shouting.get("/v1/users").status_code == 403
+    assert not admin.may("Ada@Example.Org")
+
+
+def test_a_named_administrator_is_one_in_whatever_case(admin: Admin) -> None:
+    named = Admin(admin.client, "Named@Example.org")
+    assert named.get("/v1/audit").status_code == 200
+    assert named.user("bob@example.org")
+    assert admin.get("/v1/audit", who="NAMED@example.org").json["audit"][0]["who"] == (
+        "named@example.org"
+    )

@@ -154,3 +154,33 @@ def test_resources_are_what_the_request_names() -> None:
     assert resources(ACTIONS["get_v1_users"], "prod", {}) == [f"{lead}user/*"]
     braces = {"user_id": "{groups}", "groups": [], "roles": []}
     assert resources(action, "prod", braces) == [f"{lead}user/{{groups}}"]
+
+
+def test_who_may_make_users_makes_nobody_who_may_more(filled: Admin) -> None:
+    statement = {
+        "Effect": "Allow",
+        "Action": ["auth:PostUser", "auth:PostGroup"],
+        "Resource": ["arn:auth:*:*:user/*", "arn:auth:*:*:group/*"],
+    }
+    desk = filled.user("desk@example.org", policy={**policy(), "Statement": [statement]})
+    helper = Admin(filled.client, desk)
+    everything = policy("*")
+    for kind, name in (("user", "desk.two@example.org"), ("group", "friends")):
+        body = {f"{kind}_id": name, "policy": everything}
+        refused = helper.call("POST", f"/v1/{kind}", body)
+        assert refused.status_code == 403, kind
+        assert f"Put{kind.title()}Policy" in refused.json["detail"]
+        assert filled.get(f"/v1/{kind}/{name}").status_code == 404
+        assert helper.call("POST", f"/v1/{kind}", {f"{kind}_id": name}).status_code == 201
+
+
+def test_nobody_learns_what_a_group_may_by_evaluating_themselves_in_it(filled: Admin) -> None:
+    filled.group("secret", policy=policy("store:PutBundle"))
+    asked = {"principal": ADA, "action": ["store:PutBundle"], "resource": ["a:b"]}
+    inside = {**asked, "groups": ["secret"]}
+    path = "/v1/policies/evaluate"
+    assert Admin(filled.client, ADA).call("POST", path, asked).status_code == 200
+    assert Admin(filled.client, ADA).call("POST", path, inside).status_code == 403
+    # Who claims the group may ask, and so may who may ask about everybody.
+    assert Admin(filled.client, f"{ADA}+secret").call("POST", path, inside).json["result"]
+    assert filled.call("POST", path, inside).json["result"]

@@ -87,7 +87,8 @@ def test_what_the_settings_say_of_claimed_groups_and_administrators(decisions: D
     assert not decided(decisions, EVERYTHING, "store_ingest").allowed
     assert decided(decisions, EVERYTHING, "store_admin").source == "role store_admin"
     assert decided(decisions, EVERYTHING, who="root@example.org").allowed
-    assert not decided(decisions, EVERYTHING, who="Root@example.org").allowed
+    assert decided(decisions, EVERYTHING, who="Root@Example.org").allowed
+    assert not decided(decisions, EVERYTHING, who="root@example.orgs").allowed
 
 
 def test_a_group_of_the_records_gives_no_right_by_its_name(

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -106,3 +107,13 @@ def test_nobody_gives_back_what_another_client_has(provider: Provider, kind: str
         revoke(provider, "other", token=tokens[kind])
     assert caught.value.error == "unauthorized_client"
     assert told(provider, tokens["access_token"])
+
+
+def test_an_id_token_is_no_access_token_even_if_its_client_is_an_audience(
+    having: Callable[..., Provider],
+) -> None:
+    named = having(audiences=("store", "store-cli"))
+    tokens = redeem(named, code_for(named))
+    assert userinfo(named, verified_by(named), tokens["access_token"])["sub"] == ADA
+    with pytest.raises(OAuthError, match="ID token"):
+        userinfo(named, verified_by(named), tokens["id_token"])

@@ -2,6 +2,7 @@
 
 import ipaddress
 import math
+import re
 
 from flask import Flask, Request, Response, g
 
@@ -10,6 +11,7 @@ from storage.errors import TooMany
 from storage.model import Principal
 from storage.rates import Rate, Rates
 
+_WITH_PORT = re.compile(r"([0-9.]+):[0-9]+|\[([0-9a-fA-F:.]+)\](?::[0-9]+)?")
 NETWORK_BITS = 64
 """Of an IPv6 address: what one customer has is one address."""
 
@@ -51,7 +53,7 @@ def address(request: Request, proxies: int) -> str:
         hops = [hop.strip() for hop in request.headers.get("X-Forwarded-For", "").split(",")]
         seen = hops[-proxies] if len(hops) >= proxies else seen
     try:
-        parsed = ipaddress.ip_address(seen)
+        parsed = ipaddress.ip_address(_without_port(seen))
     except ValueError:
         return seen[:100]
     # A socket for both families shows an IPv4 address within an IPv6 one.
@@ -59,6 +61,12 @@ def address(request: Request, proxies: int) -> str:
     if parsed.version == 4:
         return str(parsed)
     return str(ipaddress.ip_network((parsed, NETWORK_BITS), strict=False))
+
+
+def _without_port(seen: str) -> str:
+    """Some proxies tell the port, too: whoever connects anew is not somebody else."""
+    found = _WITH_PORT.fullmatch(seen)
+    return (found[1] or found[2]) if found else seen
 
 
 def register_limits(app: Flask) -> None:

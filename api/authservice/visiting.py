@@ -19,9 +19,12 @@ MEANINGS = {
     "openid": "know who you are, by your e-mail address",
     "profile": "know your name",
     "groups": "know the groups that you are in",
-    "offline_access": "go on doing so while you are away, until you or an operator end it",
 }
-ALWAYS = "read and change in the data store whatever you may"
+ALWAYS = (
+    "do in the data store whatever you may, with users and their rights, too",
+    "go on doing so while you are away, until you or an operator end it",
+)
+"""An access token is its person's, whatever its scopes are, and a refresh token comes with it."""
 MAX_FORM = 64 * 1024
 FIELDS = 20
 
@@ -51,7 +54,7 @@ def is_of(session: Session, form: dict[str, str]) -> bool:
 
 def meanings(scopes: Iterable[str]) -> list[str]:
     """What somebody allows with these, in words."""
-    return [ALWAYS, *(MEANINGS[scope] for scope in scopes if scope in MEANINGS)]
+    return [*ALWAYS, *(MEANINGS[scope] for scope in scopes if scope in MEANINGS)]
 
 
 def place(url: str) -> str:

@@ -465,9 +465,11 @@ def test_each_principal_is_counted_alone_wherever_he_asks_from(limited, counting
 
 def test_those_without_a_token_are_counted_by_address(limited, counting) -> None:
     given = ("192.0.2.1", "spoofed, 192.0.2.1", "::ffff:192.0.2.1", "192.0.2.2")
-    for address in (*given, "2001:db8::1", "2001:db8::2"):
+    # Some proxies tell the port, too.
+    ported = ("192.0.2.1:40001", "192.0.2.1:40002", "[2001:db8::3]:40003")
+    for address in (*given, *ported, "2001:db8::1", "2001:db8::2"):
         limited.get(SEVERAL, headers={"X-Forwarded-For": address})
-    expected = {"a:192.0.2.1": 3, "a:192.0.2.2": 1, "a:2001:db8::/64": 2}
+    expected = {"a:192.0.2.1": 5, "a:192.0.2.2": 1, "a:2001:db8::/64": 3}
     assert counting.taken == expected
 
 

@@ -167,6 +167,9 @@ def test_another_client_asks_once_and_is_remembered(browser: Browser, portal: st
     assert "Portal" in page.text
     assert ADA in page.text
     assert "portal.example" in page.text
+    # Whatever the scopes are, its tokens may all of it, and are renewed.
+    for said in ("whatever you may, with users and their rights", "while you are away"):
+        assert said in page.text
     response = browser.post("/oauth/consent", {**form, "decision": "allow"})
     assert response.status_code == 303
     assert response.headers["Location"].startswith("https://portal.example/back?code=")

@@ -15,6 +15,7 @@ from marshmallow import Schema
 
 from api.schemas.common import NoQuery
 from api.services import Services
+from api.throttle import client
 from api.waiting import Preference, preference, seconds
 from pipelines.repeating import Repeatable
 from storage.errors import Invalid, Unauthorized
@@ -66,6 +67,11 @@ class Call(Generic[Q, B]):
         if self.principal is None:
             raise Unauthorized("This needs a token")
         return self.principal
+
+    @property
+    def client(self) -> str:
+        """Whose limits count for this request."""
+        return client(self.request, self.services.settings.proxies, self.principal)
 
     @property
     def prefer(self) -> Preference:

@@ -66,7 +66,8 @@ def test_a_pointer_belongs_to_its_query(found) -> None:
     path = link.partition(">")[0].removeprefix("<http://localhost")
     other = found({"query": {"match_all": {}}}, path=path)
     assert (other.status_code, other.json["code"]) == (400, "illegal_token")
-    assert found({}, path=path.replace("aws", "gcp")).status_code == 400
+    elsewhere = found({}, path=path.replace("aws", "gcp"))
+    assert (elsewhere.status_code, elsewhere.json["code"]) == (400, "illegal_token")
 
 
 def test_a_withdrawn_bundle_is_not_found_before_the_index_knows(found, client) -> None:
@@ -181,10 +182,8 @@ def test_a_pointer_that_was_tampered_with_is_refused(found) -> None:
     for bad in (flipped, pointer[:-4], "", "x", pointer + "A"):
         answer = found({}, path=f"{base}search_after={bad}")
         assert (answer.status_code, answer.json["code"]) == (400, "illegal_token"), bad
-    assert (
-        found({}, path=path.replace("per_page=2", "output_format=raw&per_page=2")).status_code
-        == 400
-    )
+    raw = found({}, path=path.replace("per_page=2", "output_format=raw&per_page=2"))
+    assert (raw.status_code, raw.json["code"]) == (400, "illegal_token")
     assert found({}, path=path.replace("per_page=2", "per_page=1")).status_code == 200
 
 

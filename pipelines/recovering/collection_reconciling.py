@@ -10,7 +10,7 @@ from pipelines.keeping.readback import CollectionRecord
 from pipelines.limits import SEGMENT_ENTRIES
 from pipelines.recovering import asking
 from storage import keys
-from storage.catalog import Tx, alike, heads, link_segments, purges, restoring, todo
+from storage.catalog import Tx, alike, heads, link_segments, purges, restoring, todo, versions
 from storage.catalog import collections as rows
 from storage.catalog.collections import Collection
 from storage.errors import Damaged
@@ -44,7 +44,7 @@ def row(tx: Tx, found: CollectionRecord) -> Collection:
     kept = before or rows.reserve(tx, _new(tx, found))
     if before is None:
         restoring.dated(tx, KIND, kept.id, found.created_us)
-    rows.publish(tx, kept.fqid)
+    versions.publish(tx, KIND, kept.fqid)
     return kept
 
 

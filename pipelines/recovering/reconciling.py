@@ -34,6 +34,7 @@ from storage.catalog import (
     switches,
     todo,
     tombstones,
+    versions,
     visibility,
 )
 from storage.catalog import epochs as epoch_rows
@@ -214,7 +215,7 @@ def _file_row(tx: Tx, found: FileRecord) -> file_rows.Reserved:
     row = before or file_rows.reserve(tx, readback.file_row(found))
     if before is None:
         restoring.dated(tx, "file", row.file.id, found.created_us)
-    file_rows.publish(tx, row.file.fqid)
+    versions.publish(tx, files.KIND, row.file.fqid)
     return row
 
 
@@ -242,7 +243,7 @@ def _bundle_row(tx: Tx, found: BundleRecord) -> bundles.Reserved:
     row = before or bundles.reserve(tx, _new_bundle(tx, found))
     if before is None:
         restoring.dated(tx, "bundle", row.bundle.id, found.created_us)
-    bundles.publish(tx, row.bundle.fqid)
+    versions.publish(tx, manifests.KIND, row.bundle.fqid)
     return row
 
 

@@ -80,6 +80,22 @@ def test_a_withdrawn_bundle_is_not_found_before_the_index_knows(found, client) -
         assert (shown, answer["total_hits"]) == ([uuid_of(2), uuid_of(1)], 2)
 
 
+@pytest.mark.parametrize("withdrawn", [1, 2, 3])
+def test_a_page_is_full_and_none_is_empty_before_the_index_knows(
+    found, client, withdrawn: int
+) -> None:
+    path = f"/v1/bundles/{uuid_of(withdrawn)}?replica=aws"
+    client.delete(path, json={"reason": "x"}, headers={"Authorization": "Bearer ingest"})
+    page = found({}, path="/v1/search?replica=aws&per_page=1")
+    seen = [page]
+    while "Link" in page.headers:
+        page = found({}, path=path_of(page))
+        seen.append(page)
+    assert [(one.status_code, len(one.json["results"])) for one in seen] == [(206, 1), (200, 1)]
+    shown = [one.json["results"][0]["bundle_fqid"].partition(".")[0] for one in seen]
+    assert shown == [uuid_of(left) for left in (3, 2, 1) if left != withdrawn]
+
+
 def test_tombstoned_bundles_vanish(found, client, drain) -> None:
     path = f"/v1/bundles/{uuid_of(2)}?replica=aws"
     client.delete(path, json={"reason": "x"}, headers={"Authorization": "Bearer ingest"})

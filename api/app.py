@@ -20,6 +20,7 @@ from api.reference import register_reference
 from api.replication import get_replication
 from api.routing import register_operations
 from api.services import Chains, Services, Verify
+from api.slots import Slots
 from api.streaming import Streams
 from api.throttle import register_limits
 from api.waiting import Waiting
@@ -48,8 +49,8 @@ def create_app(
         settings=settings,
         stores=stores,
         cursors=Cursors(derive(secret, b"page pointers")),
-        waiting=Waiting(stores.notices, settings.api_threads // 2),
-        streams=Streams(stores.notices, min(settings.feed_streams, settings.api_threads // 4)),
+        waiting=Waiting(stores.notices, _waits(settings)),
+        streams=Streams(stores.notices, _streams(settings)),
         verify=verify,
         seal=Sealer(derive(secret, SEALING)).seal,
         chains=chains,
@@ -73,3 +74,12 @@ def create_app(
     register_objects(app, services)
     register_reference(app, services, OPERATIONS)
     return app
+
+
+def _waits(settings: Settings) -> Slots:
+    return Slots("waiting requests", settings.api_threads // 2, settings.client_waits)
+
+
+def _streams(settings: Settings) -> Slots:
+    most = min(settings.feed_streams, settings.api_threads // 4)
+    return Slots("streams", most, settings.client_streams)

@@ -225,6 +225,7 @@ def _when_whole(call: Call[Any, Any], replica: Replica, write: Callable[[], Writ
         seen = call.services.waiting.until(
             attempt,
             lambda now: isinstance(now, Written),
+            client=call.client,
             topics=heard,
             within_s=within_s,
         )

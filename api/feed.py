@@ -47,8 +47,10 @@ def _waited(call: Call[FollowEvents, None]) -> Response:
     found = call.services.waiting.until(
         lambda: events_feed.since(call.stores, query.replica, seen, query.per_page),
         bool,
+        client=call.client,
         topics=[topics.EVENTS],
         within_s=0 if call.headed else call.wait_s(call.services.settings.wait_s),
+        repeated=True,
     )
     last = _told_of(seen, found[-1]) if found else seen
     told = {"events": [_told(call, one) for one in found], "cursor": _cursor(call, last)}
@@ -115,6 +117,7 @@ def _streamed(call: Call[FollowEvents, None]) -> Response:
 
     return call.services.streams.respond(
         since,
+        client=call.client,
         start=streaming.Message(begun.seq, _cursor(call, begun), None),
         topic=topics.EVENTS,
         life_s=settings.feed_life_s,

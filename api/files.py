@@ -83,6 +83,7 @@ def _watched(call: Call[WriteFile, FileSource], task_id: str) -> Task:
     return call.services.waiting.until(
         lambda: ingest.task(call.stores, task_id),
         lambda task: task.state in ("SUCCEEDED", "FAILED"),
+        client=call.client,
         topics=[topics.of_task(task_id)],
         within_s=call.wait_s(call.services.settings.wait_s),
     )
@@ -206,6 +207,7 @@ def _located(call: Call[Any, Any], replica: Replica, version: str | None) -> Loc
     return call.services.waiting.until(
         lambda: files.locate(call.stores, replica, call.uuid, version),
         lambda now: now.state == "here",
+        client=call.client,
         topics=heard,
         within_s=call.wait_s(call.services.settings.wait_s),
     )

@@ -1,7 +1,7 @@
 """The bytes of a folder bucket, to whoever holds a signed URL: ranges, sendfile, no scripts.
 
 A depositor's file may be HTML. It is served from our origin, so the browser is told to sandbox it,
-not to guess its type, and to save it unless the URL was signed for something else.
+not to guess its type, and to save it, whatever the URL was signed for.
 """
 
 import re
@@ -19,6 +19,8 @@ from storage.protocols import BLOCK, DEFAULT_TYPE
 from storage.stores import Stores
 
 _RANGE = re.compile(r"bytes=(?P<first>[0-9]{0,18})-(?P<last>[0-9]{0,18})", re.ASCII)
+
+_KINDS = ("attachment", "inline")
 
 SAFE = {
     "X-Content-Type-Options": "nosniff",
@@ -54,7 +56,7 @@ def _object(blobs: LocalBlobs, key: str) -> Response:
     headers = {
         **SAFE,
         "Content-Type": grant.content_type or info.content_type or DEFAULT_TYPE,
-        "Content-Disposition": grant.disposition or "attachment",
+        "Content-Disposition": attached(grant.disposition),
     }
     span = byte_range(request.headers.get("Range"), size)
     if span is None:
@@ -65,6 +67,15 @@ def _object(blobs: LocalBlobs, key: str) -> Response:
     if length < size:
         headers["Content-Range"] = f"bytes {start}-{start + length - 1}/{size}"
     return _streamed(file, start, length, status=206 if length < size else 200, headers=headers)
+
+
+def attached(asked: str | None) -> str:
+    """The disposition that was asked for, as an attachment: only its parameters, above all the
+    file's name, are the asker's to choose."""
+    kind, semicolon, parameters = (asked or "").partition(";")
+    kind = kind.strip().lower()
+    # Of what is neither, nobody knows what a browser makes of it.
+    return f"attachment{semicolon}{parameters}" if kind in _KINDS else "attachment"
 
 
 def byte_range(header: str | None, size: int) -> tuple[int, int] | None:

@@ -17,6 +17,7 @@ from marshmallow import Schema
 from api.asking import Asked, B, Q
 from api.schemas.common import NoQuery
 from api.services import Services
+from api.throttle import client
 from api.waiting import Preference, preference, seconds
 from pipelines.repeating import Repeatable
 from storage.errors import Invalid
@@ -47,6 +48,11 @@ class Call(Asked[Services, Q, B]):
     def uuid(self) -> str:
         """The uuid in the path."""
         return self.path["uuid"]
+
+    @property
+    def client(self) -> str:
+        """Whose limits count for this request."""
+        return client(self.request, self.services.settings.proxies, self.principal)
 
     @property
     def prefer(self) -> Preference:

@@ -1,6 +1,7 @@
 """Search over HTTP."""
 
 import hashlib
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
@@ -12,10 +13,11 @@ from api.paging import next_url, paged
 from api.replication import SERVED, served_by
 from api.schemas.search import Search, SearchAnswer, SearchBody, SearchQuery, Wanted
 from pipelines.depositing import replicas
-from pipelines.limits import PAGE_RAW_MAX, PAGE_SEARCH
+from pipelines.limits import PAGE_MAX, PAGE_RAW_MAX, PAGE_SEARCH
 from storage.errors import Invalid, within
 from storage.model import Replica
-from storage.protocols import Hit, SearchPage
+from storage.protocols import Hit, SearchIndex, SearchPage
+from storage.query.clauses import Clause
 from storage.query.grammar import parse_request
 
 
@@ -39,14 +41,20 @@ def post_search(call: Call[Search, Wanted]) -> Response:
         clause = parse_request(call.body.es_query)
     raw, size = call.query.output_format == "raw", _page_size(call.query)
     scope = _scope(call)
-    after = _after(call, scope)
     served, page = replicas.search(
         call.stores,
         call.query.replica,
-        lambda index: index.search(clause, size=size, after=after, raw=raw),
+        partial(_search, clause=clause, raw=raw),
+        replicas.Wanted(size, PAGE_RAW_MAX if raw else PAGE_MAX, _after(call, scope)),
     )
     response = reply(_answer(call, served, page), headers=served_by(call.query.replica, served))
     return paged(response, "results", _next(call, scope, page.after) if page.after else None)
+
+
+def _search(
+    index: SearchIndex, *, size: int, after: str | None, clause: Clause, raw: bool
+) -> SearchPage:
+    return index.search(clause, size=size, after=after, raw=raw)
 
 
 def _page_size(query: Search) -> int:

@@ -5,16 +5,16 @@ client comes again with the id of the last message it saw, and misses none.
 """
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
 from flask import Response
 
-from storage.errors import StoreError, Unavailable
+from api.slots import Slots
+from storage.errors import StoreError
 from storage.protocols import Notices
 
 log = logging.getLogger(__name__)
@@ -24,7 +24,6 @@ RETRY_MS = 1_000
 """After which a client comes again."""
 LOOK_S = 2.0
 """Notices may be lost: so often a stream looks by itself."""
-BUSY_RETRY_S = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,25 +49,26 @@ class Streams:
     """The right to stream, shared by the threads of one process."""
 
     notices: Notices
-    slots: int
+    slots: Slots
     clock: Callable[[], float] = time.monotonic
-    _free: threading.BoundedSemaphore = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_free", threading.BoundedSemaphore(max(1, self.slots)))
 
     def respond(
-        self, since: Since, *, start: Message, topic: str, life_s: float, heartbeat_s: float
+        self,
+        since: Since,
+        *,
+        client: str,
+        start: Message,
+        topic: str,
+        life_s: float,
+        heartbeat_s: float,
     ) -> Response:
-        """The stream of what follows `start`; Unavailable while there are as many as may be."""
-        if not self._free.acquire(blocking=False):
-            raise Unavailable(
-                "There are as many streams as this server has.", retry_after_s=BUSY_RETRY_S
-            )
+        """The stream of what follows `start`; TooMany or Unavailable while there are as many as
+        may be of this client, or of all."""
+        release = self.slots.take(client)
         body = self._body(since, start, topic, life_s, heartbeat_s)
         response = Response(body, mimetype=MIMETYPE)
         # Even if nobody ever takes the first byte of the body.
-        response.call_on_close(self._free.release)
+        response.call_on_close(release)
         response.headers["Cache-Control"] = "no-store"
         response.headers["X-Accel-Buffering"] = "no"
         return response

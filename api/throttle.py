@@ -23,8 +23,7 @@ def throttle(
     rate = _rate(settings, principal)
     if rates is None or rate is None:
         return
-    who = f"p:{principal.email}" if principal else f"a:{address(request, settings.proxies)}"
-    taken = rates.take(who, rate)
+    taken = rates.take(client(request, settings.proxies, principal), rate)
     if taken is None:
         return
     g.rate = {
@@ -35,6 +34,11 @@ def throttle(
     if not taken.allowed:
         said = f"More than {rate.per_minute} requests a minute, and {rate.burst} at once."
         raise TooMany(said, retry_after_s=max(1, math.ceil(taken.next_s)))
+
+
+def client(request: Request, proxies: int, principal: Principal | None) -> str:
+    """Whom limits are for: a principal, or an address without one."""
+    return f"p:{principal.email}" if principal else f"a:{address(request, proxies)}"
 
 
 def _rate(settings: Settings, principal: Principal | None) -> Rate | None:

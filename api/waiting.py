@@ -1,18 +1,19 @@
 """Waiting for workers inside a request: on a notice, in bounded number, never by polling.
 
 A waiting request is subscribed before it reads, so that no notice falls between. At most half of a
-process's threads may wait; whoever comes beyond that is answered at once with what is known.
+process's threads may wait, and one client on some of those; whoever comes beyond that is answered
+at once with what is known, unless nothing is and it is told to come again.
 """
 
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from werkzeug.http import parse_dict_header
 
+from api.slots import Slots
+from storage.errors import TooMany, Unavailable
 from storage.protocols import Notices
 
 T = TypeVar("T")
@@ -50,38 +51,39 @@ class Waiting:
     """The right to wait, shared by the threads of one process."""
 
     notices: Notices
-    slots: int
+    slots: Slots
     clock: Callable[[], float] = time.monotonic
-    _free: threading.BoundedSemaphore = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_free", threading.BoundedSemaphore(max(1, self.slots)))
-
-    @contextmanager
-    def slot(self) -> Iterator[bool]:
-        """True for as long as this request may wait, False when too many do already."""
-        taken = self._free.acquire(blocking=False)
-        try:
-            yield taken
-        finally:
-            if taken:
-                self._free.release()
 
     def until(
         self,
         read: Callable[[], T],
         done: Callable[[T], bool],
         *,
+        client: str,
         topics: Sequence[str],
         within_s: float,
+        repeated: bool = False,
     ) -> T:
-        """What `read` says once `done`, or when the time is over."""
-        with self.slot() as may_wait:
-            if not may_wait or within_s <= 0:
-                return read()
+        """What `read` says once `done`, or when the time is over, or at once when too many wait.
+
+        Who asks again and again (`repeated`) would then do so without a pause: when there is
+        nothing to tell it is TooMany or Unavailable, which say when to come again.
+        """
+        if within_s <= 0:
+            return read()
+        try:
+            release = self.slots.take(client)
+        except (TooMany, Unavailable):
+            seen = read()
+            if repeated and not done(seen):
+                raise
+            return seen
+        try:
             with self.notices.listen(*topics) as listening:
                 end = self.clock() + within_s
                 return self._watch(read, done, listening.wait, end)
+        finally:
+            release()
 
     def _watch(
         self,

@@ -81,6 +81,10 @@ class Settings:
     wait_cap_s: float = _setting(60.0, "longest wait that `Prefer: wait` may ask for, seconds")
     pending_wait_s: float = _setting(15.0, "how long a bundle waits for its pending files, seconds")
     feed_streams: int = _setting(8, "live feeds that one API process streams at once")
+    client_streams: int = _setting(4, "how many of those one client may have; 0: all")
+    client_waits: int = _setting(
+        8, "requests of one client that may wait in one API process; 0: as many as may at all"
+    )
     feed_life_s: float = _setting(60.0, "longest life of one such stream, seconds")
     feed_heartbeat_s: float = _setting(15.0, "longest silence on one, seconds")
     signed_url_s: int = _setting(3600, "life of a presigned URL, seconds")

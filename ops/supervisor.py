@@ -57,6 +57,7 @@ class Supervisor:
     environ: Mapping[str, str]
     say: Say
     prepare: tuple[str, ...] = MIGRATE
+    grace_s: float = GRACE_S
     _members: dict[str, Member] = field(default_factory=dict)
     _keepers: dict[str, "asyncio.Task[None]"] = field(default_factory=dict)
     _stopping: asyncio.Event = field(default_factory=asyncio.Event)
@@ -123,8 +124,7 @@ class Supervisor:
             code = await self._run_once(member)
             if self._stopping.is_set():
                 return
-            steady = time.monotonic() - began >= STEADY_S
-            delay_s = FIRST_DELAY_S if steady else min(delay_s * 2, LONGEST_DELAY_S)
+            delay_s = next_delay_s(delay_s, lived_s=time.monotonic() - began)
             self.say("store", f"{name} ended ({_reason(code)}), again in {delay_s:.1f} s")
             await self._pause(delay_s)
 
@@ -205,7 +205,7 @@ class Supervisor:
         self.say("store", "stopped")
 
     async def _end(self, names: list[str]) -> None:
-        for number, limit_s in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, None)):
+        for number, limit_s in ((signal.SIGTERM, self.grace_s), (signal.SIGKILL, None)):
             waiting = [self._keepers[name] for name in names if not self._keepers[name].done()]
             if not waiting:
                 return
@@ -220,6 +220,11 @@ class Supervisor:
 
     def _tell_all(self, number: signal.Signals) -> None:
         self._tell(list(self._members), number)
+
+
+def next_delay_s(before_s: float, *, lived_s: float) -> float:
+    """The pause before what died is started again, by the one before it and how long it lived."""
+    return FIRST_DELAY_S if lived_s >= STEADY_S else min(before_s * 2, LONGEST_DELAY_S)
 
 
 def _listens(host: str, port: int) -> bool:
@@ -263,6 +268,7 @@ def run(
     environ: Mapping[str, str],
     say: Say,
     prepare: tuple[str, ...] = MIGRATE,
+    grace_s: float = GRACE_S,
 ) -> None:
     """Run the store until it is told to stop; StartFailed, Taken or PortTaken when it cannot."""
     with homes.locked(settings.home):
@@ -270,5 +276,6 @@ def run(
         # Left by one that was killed: it must not speak for us.
         for name in (homes.READY, homes.PROCESSES):
             homes.remove(settings.home, name)
-        supervisor = Supervisor(settings, lines, environment(settings, environ), say, prepare)
+        given = environment(settings, environ)
+        supervisor = Supervisor(settings, lines, given, say, prepare, grace_s)
         asyncio.run(supervisor.run())

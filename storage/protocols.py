@@ -219,6 +219,8 @@ class Hit:
     score: float | None
     document: bytes | None
     """The verbatim document as JSON, when it was asked for."""
+    place: str
+    """What to pass on as `after` for what comes behind it."""
 
 
 @dataclass(frozen=True, slots=True)

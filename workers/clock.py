@@ -19,7 +19,7 @@ from pipelines.journalling import journals
 from pipelines.keeping import blob_life
 from pipelines.notifying import replay, standing
 from pipelines.recovering import epochs
-from pipelines.replicating import scrubbing, sweeps
+from pipelines.replicating import leftovers, scrubbing, sweeps
 from storage.catalog import events, leases, now_us, switches, todo
 from storage.connecting import connect
 from storage.errors import StoreError
@@ -119,7 +119,7 @@ class Clock:
 
     def complete(self) -> None:
         """Have reservations completed whose writer died."""
-        sweeps.reservations(self._stores, grace_s=self._settings.reservation_grace_s)
+        leftovers.reservations(self._stores, grace_s=self._settings.reservation_grace_s)
 
     def sweep(self) -> None:
         """Compare buckets and catalog."""
@@ -161,8 +161,8 @@ class Clock:
 
     def tidy(self) -> None:
         """Clean up what is too old."""
-        sweeps.unfinished_uploads(self._stores, older_than_s=UPLOAD_AGE_S)
-        sweeps.temporaries(self._stores, older_than_s=UPLOAD_AGE_S, now=time.time())
+        leftovers.unfinished_uploads(self._stores, older_than_s=UPLOAD_AGE_S)
+        leftovers.temporaries(self._stores, older_than_s=UPLOAD_AGE_S, now=time.time())
         with self._stores.catalog.read() as tx:
             now = now_us(tx)
         checkouts.expire(self._stores, now - self._settings.checkout_keep_days * _DAY_US)

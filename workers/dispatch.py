@@ -30,15 +30,20 @@ def rules_of(settings: config.Settings) -> Rules:
     )
 
 
-async def dispatch(
-    stores: Stores, settings: config.Settings, *, unseal: Unseal, stop: asyncio.Event
-) -> None:
-    """Deliver what the catalog holds until told to stop."""
-    sender = Sender(
+def sender_of(settings: config.Settings) -> Sender:
+    """What sends, as patient as the operator wants it; to be built inside the event loop."""
+    return Sender(
         timeout_s=settings.delivery_timeout_s,
         allow_private=settings.allow_private_callbacks,
         body_bytes=settings.delivery_body_bytes,
     )
+
+
+async def dispatch(
+    stores: Stores, settings: config.Settings, *, unseal: Unseal, stop: asyncio.Event
+) -> None:
+    """Deliver what the catalog holds until told to stop."""
+    sender = sender_of(settings)
     rules = rules_of(settings)
     ledger = Ledger(
         stores.catalog,

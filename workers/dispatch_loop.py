@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 GAP_S = 0.02
 """Least time between the beginnings of two turns."""
-UNRECORDED_S = 0.25
+UNRECORDED_S = 0.1
 """Nothing more is sent while a result has waited so long: a dispatcher that dies sends again what
 it did not record, and a catalog that is slow or away must not make that more."""
 CLAIMS, FETCHES = 128, 64

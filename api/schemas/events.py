@@ -10,6 +10,7 @@ from api.schemas.fields import (
     JsonObject,
     Text,
     Uuid,
+    Version,
     at_version,
     in_replica,
     page_pointer,
@@ -20,6 +21,18 @@ from pipelines.limits import PAGE_EVENTS, PAGE_EVENTS_MAX, PAGE_FEED
 from storage.model import EventType, Replica
 
 TYPES: tuple[EventType, ...] = get_args(EventType)
+
+
+def _from_date() -> Version:
+    about = "The earliest time that is meant; the beginning when it is absent."
+    told = {"description": about, "example": "2026-01-01T000000.000000Z"}
+    return at_version(load_default=None, metadata=told)
+
+
+def _to_date() -> Version:
+    about = "The time before which all is meant; now when it is absent."
+    told = {"description": about, "example": "2026-02-01T000000.000000Z"}
+    return at_version(load_default=None, metadata=told)
 
 
 @dataclass(frozen=True)
@@ -38,20 +51,8 @@ class ListEventsQuery(Query):
 
     model = ListEvents
     replica = in_replica()
-    from_date = at_version(
-        load_default=None,
-        metadata={
-            "description": "The earliest time that is meant; the beginning when it is absent.",
-            "example": "2026-01-01T000000.000000Z",
-        },
-    )
-    to_date = at_version(
-        load_default=None,
-        metadata={
-            "description": "The time before which all is meant; now when it is absent.",
-            "example": "2026-02-01T000000.000000Z",
-        },
-    )
+    from_date = _from_date()
+    to_date = _to_date()
     per_page = page_size(PAGE_EVENTS, most=PAGE_EVENTS_MAX)
     token = page_pointer()
 
@@ -165,20 +166,8 @@ class ReplayBody(Body):
     """A window of time: `from_date` is in it, `to_date` is not."""
 
     model = ReplayWindow
-    from_date = at_version(
-        load_default=None,
-        metadata={
-            "description": "The earliest time that is meant; the beginning when it is absent.",
-            "example": "2026-01-01T000000.000000Z",
-        },
-    )
-    to_date = at_version(
-        load_default=None,
-        metadata={
-            "description": "The time before which all is meant; now when it is absent.",
-            "example": "2026-02-01T000000.000000Z",
-        },
-    )
+    from_date = _from_date()
+    to_date = _to_date()
 
 
 class ReplayAnswer(Shown):

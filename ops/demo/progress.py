@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from ops.demo.service import Service
 
@@ -91,8 +92,18 @@ def look(progress: Progress, service: Service, notified: Notified) -> None:
     progress.mark(NOTIFIED, notified())
 
 
+class Moving(Protocol):
+    """Something on its way."""
+
+    def total(self) -> int:
+        """A number that grows as long as anything happens."""
+
+    def complete(self) -> bool:
+        """Whether all of it is where it should be."""
+
+
 def watch(
-    progress: Progress,
+    moving: Moving,
     look_once: Callable[[], None],
     *,
     shown: Callable[[], None],
@@ -105,10 +116,10 @@ def watch(
         began = time.monotonic()
         look_once()
         shown()
-        if progress.complete():
+        if moving.complete():
             return True
-        if progress.total() != before:
-            moved_at, before = began, progress.total()
+        if moving.total() != before:
+            moved_at, before = began, moving.total()
         if stop() or began - moved_at > stall_s:
             return False
         # A look over many bundles costs the store something: it may take a fifth of the time.

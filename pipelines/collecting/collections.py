@@ -19,6 +19,7 @@ from storage.catalog import (
     purges,
     todo,
     tombstones,
+    versions,
     visibility,
 )
 from storage.catalog.collections import Collection
@@ -152,7 +153,7 @@ def record_of(stores: Stores, row: Collection) -> bytes:
 
 def _publish(tx: Tx, row: Collection, request_id: str) -> tuple[Todo, ...]:
     heads.lock(tx, KIND, [row.fqid.uuid])
-    if not collections.publish(tx, row.fqid):
+    if not versions.publish(tx, KIND, row.fqid):
         return ()
     reveal(tx, row, row.origin)
     follow = flow.follows("publish", KIND, row.origin, f"{KIND}:{row.fqid}")
@@ -212,7 +213,7 @@ def delete(
     with stores.catalog.write() as tx:
         heads.lock(tx, KIND, [uuid])
         check_owner(collections.owner_of(tx, uuid), owner)
-        if not collections.exists(tx, uuid) or tombstones.find(tx, KIND, uuid, ""):
+        if not versions.exists(tx, KIND, uuid) or tombstones.find(tx, KIND, uuid, ""):
             raise NotFound(f"There is no collection {uuid}.")
         tombstones.add(tx, _stone(replica, uuid, owner))
         hide(tx, uuid)

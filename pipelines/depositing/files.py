@@ -6,7 +6,7 @@ from typing import Literal
 from pipelines import flow
 from pipelines.keeping import placing, records
 from storage import keys
-from storage.catalog import Tx, files, heads, purges, tasks, visibility
+from storage.catalog import Tx, files, heads, purges, tasks, versions, visibility
 from storage.catalog.tasks import TaskRow
 from storage.errors import Conflict, NotFound, Unprocessable
 from storage.model import FQID, Entry, FileVersion, Replica, Todo
@@ -119,7 +119,7 @@ def put_record(stores: Stores, row: files.Reserved, replica: Replica) -> bool:
 def publish(tx: Tx, row: files.Reserved) -> tuple[Todo, ...]:
     """Let readers of the origin see a file whose record is in its bucket; returns what follows."""
     heads.lock(tx, KIND, [row.file.fqid.uuid])
-    if not files.publish(tx, row.file.fqid):
+    if not versions.publish(tx, KIND, row.file.fqid):
         return ()
     files.reveal(tx, [row], row.file.origin)
     step = flow.Step.SYNC_LARGE if row.file.size >= flow.LARGE else flow.Step.SYNC

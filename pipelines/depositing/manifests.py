@@ -20,6 +20,7 @@ from storage.catalog import (
     segments,
     todo,
     tombstones,
+    versions,
     visibility,
 )
 from storage.errors import Conflict, Invalid, NotFound
@@ -215,7 +216,7 @@ def complete(
 def _publish(tx: Tx, row: bundles.Reserved, request_id: str) -> tuple[Todo, ...]:
     bundle = row.bundle
     heads.lock(tx, KIND, [bundle.fqid.uuid])
-    if not bundles.publish(tx, bundle.fqid):
+    if not versions.publish(tx, KIND, bundle.fqid):
         return ()
     follow = reveal(tx, row, bundle.origin, done="publish")
     todo.add(tx, follow, request_id=request_id)

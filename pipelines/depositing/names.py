@@ -41,8 +41,10 @@ def check_names(names: Sequence[str], *, pointer: Pointer = _in_files) -> None:
     if faults:
         shown = dict(list(faults.items())[:_REPORTED])
         raise Invalid(f"{len(faults)} file names cannot be used.", errors=shown)
-    _check_unique(names, pointer)
-    _check_nesting(names, pointer)
+    # As some file systems see them; what is kept and answered is the name as it was given.
+    plain = [unicodedata.normalize("NFC", name) for name in names]
+    _check_unique(plain, pointer)
+    _check_nesting(plain, pointer)
 
 
 def _all_plain(names: Sequence[str]) -> bool:
@@ -60,8 +62,7 @@ def _faults(names: Sequence[str], pointer: Pointer) -> dict[str, list[str]]:
     }
 
 
-def _check_unique(names: Sequence[str], pointer: Pointer) -> None:
-    plain = [unicodedata.normalize("NFC", name) for name in names]
+def _check_unique(plain: Sequence[str], pointer: Pointer) -> None:
     if len(set(plain)) == len(plain):
         return
     first: dict[str, int] = {}
@@ -73,16 +74,16 @@ def _check_unique(names: Sequence[str], pointer: Pointer) -> None:
     raise Invalid("File names must be unique.", code="duplicate_filename", errors=shown)
 
 
-def _check_nesting(names: Sequence[str], pointer: Pointer) -> None:
+def _check_nesting(plain: Sequence[str], pointer: Pointer) -> None:
     """A name that is another's folder could never be laid out beside it."""
     # In this order a folder is followed by what lies in it: no good name has a NUL.
-    ordered = sorted(names, key=lambda name: name.replace("/", "\0"))
+    ordered = sorted(plain, key=lambda name: name.replace("/", "\0"))
     folders = {name for name, after in pairwise(ordered) if after.startswith(name + "/")}
     if not folders:
         return
     clashes = {
         pointer(place): ["Another entry has this name as its folder."]
-        for place, name in enumerate(names)
+        for place, name in enumerate(plain)
         if name in folders
     }
     shown = dict(list(clashes.items())[:_REPORTED])

@@ -4,14 +4,14 @@ Nothing is served that readers of the other replica do not see: what is not whol
 tombstone, stays as it is. When neither serves, the answer is that of the replica asked for.
 """
 
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 from pipelines.depositing.files import Located
 from storage.catalog import visibility
-from storage.errors import Unavailable
+from storage.errors import TimedOut, Unavailable
 from storage.model import FQID, REPLICAS, Replica
-from storage.protocols import SearchIndex, SearchPage
+from storage.protocols import Hit, SearchIndex, SearchPage
 from storage.stores import Stores
 
 
@@ -49,27 +49,62 @@ def _standing_in(stores: Stores, kind: str, replica: Replica, fqid: FQID) -> Rep
     return None if found is None else instead
 
 
+ROUNDS = 4
+"""Further looks for one page, where an index has much that was withdrawn."""
+
+
+class Ask(Protocol):
+    """One search, of so many hits from a place on."""
+
+    def __call__(self, index: SearchIndex, *, size: int, after: str | None) -> SearchPage:
+        """What the index holds, withdrawn or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A page of `size` hits behind `after`; one look brings at most `most`."""
+
+    size: int
+    most: int
+    after: str | None = None
+
+
 def search(
-    stores: Stores, replica: Replica, ask: Callable[[SearchIndex], SearchPage]
+    stores: Stores, replica: Replica, ask: Ask, wanted: Wanted
 ) -> tuple[Replica, SearchPage]:
-    """Ask a replica's index, or the other one's while it does not answer; says whose it was."""
-    served, page = _asked(stores, replica, ask)
-    return served, _seen(stores, served, page)
+    """Ask a replica's index, or the other one's while it does not answer; says whose it was.
+
+    Without what was withdrawn and is not yet so in the index: its places are filled from behind,
+    and a page is the last one if nothing follows that is to be seen.
+    """
+    # One more than the page has, so that nobody is sent on to an empty page.
+    served, first = _asked(stores, replica, ask, wanted.size + 1, wanted.after)
+    page = _seen(stores, served, first)
+    for _ in range(ROUNDS):
+        if page.after is None or len(page.hits) > wanted.size:
+            break
+        try:
+            more = ask(stores.search[served], size=wanted.most, after=page.after)
+        except (Unavailable, TimedOut):
+            # What was found is shown; the walk goes on behind what was looked at.
+            break
+        page = _joined(page, more, _seen(stores, served, more))
+    return served, _cut(page, wanted.size)
 
 
 def _asked(
-    stores: Stores, replica: Replica, ask: Callable[[SearchIndex], SearchPage]
+    stores: Stores, replica: Replica, ask: Ask, size: int, after: str | None
 ) -> tuple[Replica, SearchPage]:
     first, second = replica, other(replica)
     if stores.availability.is_down(f"search.{first}"):
         first, second = second, first
     try:
-        return first, ask(stores.search[first])
+        return first, ask(stores.search[first], size=size, after=after)
     except Unavailable:
         stores.availability.failed(f"search.{first}")
         if stores.availability.is_down(f"search.{second}"):
             raise
-    return second, ask(stores.search[second])
+    return second, ask(stores.search[second], size=size, after=after)
 
 
 def _seen(stores: Stores, replica: Replica, page: SearchPage) -> SearchPage:
@@ -79,3 +114,15 @@ def _seen(stores: Stores, replica: Replica, page: SearchPage) -> SearchPage:
         seen = visibility.among(tx, "bundle", replica, named)
     hits = [hit for hit, fqid in zip(page.hits, named, strict=True) if fqid in seen]
     return replace(page, hits=hits, total=page.total - (len(named) - len(hits)))
+
+
+def _joined(page: SearchPage, more: SearchPage, seen: SearchPage) -> SearchPage:
+    hits: list[Hit] = [*page.hits, *seen.hits]
+    return SearchPage(hits, page.total - (len(more.hits) - len(seen.hits)), seen.after)
+
+
+def _cut(page: SearchPage, size: int) -> SearchPage:
+    """No more than a page; what is cut off is where the next one begins."""
+    if len(page.hits) <= size:
+        return page
+    return replace(page, hits=page.hits[:size], after=page.hits[size - 1].place)

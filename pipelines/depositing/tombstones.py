@@ -4,7 +4,7 @@ from pipelines import flow
 from pipelines.keeping import placing, records
 from pipelines.keeping.copying import Beat
 from storage import keys
-from storage.catalog import Tx, bundles, events, heads, todo, tombstones, visibility
+from storage.catalog import Tx, bundles, events, heads, todo, tombstones, versions, visibility
 from storage.catalog.tombstones import Tombstone
 from storage.errors import Conflict, NotFound
 from storage.model import FQID, REPLICAS, Claim, Replica, Todo
@@ -41,7 +41,7 @@ def bury(
 
 def _ever_existed(tx: Tx, uuid: str, version: str | None) -> bool:
     if version is None:
-        return bundles.exists(tx, uuid)
+        return versions.exists(tx, KIND, uuid)
     row = bundles.by_fqid(tx, FQID(uuid, version))
     return row is not None and row.published
 

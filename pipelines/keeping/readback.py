@@ -147,37 +147,26 @@ def collection(key: RecordKey, data: bytes) -> CollectionRecord:
 
 def tombstone(key: MarkKey, data: bytes) -> Tombstone:
     """The tombstone's record under this key."""
-    fqid = FQID(key.uuid, key.version or "")
-    told = _told(data, "tombstone", fqid)
-    with _reading(str(fqid)):
-        found = Tombstone(
-            id=0,
-            kind=_of(key, told),
-            uuid=fqid.uuid,
-            version=fqid.version,
-            reason=told["reason"],
-            **_marked(told),
-        )
-        _texts(found.reason)
-    return _checked(found, records.tombstone_digest(found.kind, *fqid, found.reason))
+    found = Tombstone(**_mark(key, data, "tombstone"))
+    digest = records.tombstone_digest(found.kind, found.uuid, found.version, found.reason)
+    return _checked(found, digest)
 
 
 def purge(key: MarkKey, data: bytes) -> Purge:
     """The purge marker's record under this key."""
+    found = Purge(**_mark(key, data, "purge"), finished_us=None)
+    digest = records.purge_digest(found.kind, found.uuid, found.version, found.reason)
+    return _checked(found, digest)
+
+
+def _mark(key: MarkKey, data: bytes, kind: str) -> dict[str, Any]:
+    """What markers of every kind say."""
     fqid = FQID(key.uuid, key.version or "")
-    told = _told(data, "purge", fqid)
+    told = _told(data, kind, fqid)
     with _reading(str(fqid)):
-        found = Purge(
-            id=0,
-            kind=_of(key, told),
-            uuid=fqid.uuid,
-            version=fqid.version,
-            reason=told["reason"],
-            finished_us=None,
-            **_marked(told),
-        )
-        _texts(found.reason)
-    return _checked(found, records.purge_digest(found.kind, *fqid, found.reason))
+        _texts(told["reason"])
+        found = {"kind": _of(key, told), "reason": told["reason"], **_marked(told)}
+    return {"id": 0, **fqid._asdict(), **found}
 
 
 def _told(data: bytes, kind: str, fqid: FQID) -> Mapping[str, Any]:

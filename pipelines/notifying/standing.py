@@ -129,8 +129,8 @@ class Keeping:
 
 
 def expire(stores: Stores, keep: Keeping) -> int:
-    """Forget deliveries that are kept no longer, what deleted subscriptions leave, and secrets that
-    sign no more; returns how many deliveries."""
+    """Forget deliveries that are kept no longer, what deleted subscriptions leave, their endpoints
+    too, and secrets that sign no more; returns how many deliveries."""
     with stores.catalog.write() as tx:
         rows.forget_previous(tx)
         now = now_us(tx)
@@ -140,7 +140,18 @@ def expire(stores: Stores, keep: Keeping) -> int:
         gone += _expire_undelivered(stores, now - int(keep.undelivered_s * 1e6))
     with stores.catalog.read() as tx:
         deleted = rows.deleted_before(tx, ended_us, limit=STATEMENTS)
-    return gone + sum(_forget(stores, ident) for ident in deleted)
+    gone += sum(_forget(stores, ident) for ident in deleted)
+    _forget_endpoints(stores)
+    return gone
+
+
+def _forget_endpoints(stores: Stores) -> None:
+    """What was learnt of receivers that nobody names any more."""
+    with stores.catalog.read() as tx:
+        unnamed = endpoints.unnamed(tx, limit=AT_ONCE)
+    if unnamed:
+        with stores.catalog.write() as tx:
+            endpoints.forget(tx, unnamed)
 
 
 def _expire_undelivered(stores: Stores, before_us: int) -> int:

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from pipelines.collecting import collections
 from pipelines.collecting.collections import KIND
 from pipelines.flow import Step
-from pipelines.keeping import placing, readback, records
+from pipelines.keeping import readback, records
 from pipelines.keeping.readback import CollectionRecord
 from pipelines.limits import SEGMENT_ENTRIES
+from pipelines.recovering import asking
 from storage import keys
-from storage.catalog import Tx, alike, heads, link_segments, purges, restoring, todo
+from storage.catalog import Tx, alike, heads, link_segments, purges, restoring, todo, versions
 from storage.catalog import collections as rows
 from storage.catalog.collections import Collection
 from storage.errors import Damaged
@@ -22,10 +23,8 @@ def take(stores: Stores, replica: Replica, key: RecordKey) -> None:
     """Take one record in: its owner sees it in this replica, unless it is buried. A record is put
     only once all that it links to is in the bucket."""
     record = keys.record(KIND, key.fqid)
-    found = readback.collection(key, placing.whole(stores.replicas[replica], record))
-    lacking = [
-        name for name, bucket in stores.replicas.items() if not placing.there(bucket, record)
-    ]
+    found = readback.collection(key, asking.whole(stores, replica, record))
+    lacking = asking.lacking(stores, record)
     with stores.catalog.write() as tx:
         heads.lock(tx, KIND, [key.fqid.uuid])
         collections.reveal(tx, row(tx, found), replica)
@@ -45,7 +44,7 @@ def row(tx: Tx, found: CollectionRecord) -> Collection:
     kept = before or rows.reserve(tx, _new(tx, found))
     if before is None:
         restoring.dated(tx, KIND, kept.id, found.created_us)
-    rows.publish(tx, kept.fqid)
+    versions.publish(tx, KIND, kept.fqid)
     return kept
 
 

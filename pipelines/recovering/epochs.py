@@ -11,21 +11,35 @@ import orjson
 
 from pipelines.formats import new_uuid
 from pipelines.keeping import placing
+from pipelines.recovering import asking
 from storage import keys
 from storage.catalog import epochs, feeds, heads, switches
-from storage.errors import Unavailable
+from storage.errors import Damaged, Unavailable
 from storage.model import REPLICAS, Replica
 from storage.stores import Stores
 
 log = logging.getLogger(__name__)
 
+BELIEVED = 10**15
+"""No store came to this number of epochs. One name in a bucket must not use the numbers up that are
+left."""
 _HEAD = ("epoch", "mark")
 
 
 def marks(stores: Stores, replica: Replica) -> list[str]:
-    """The epochs that a bucket has marks of, the last one last."""
-    listed = (keys.parse_epoch(info.key) for info in stores.replicas[replica].list(keys.EPOCHS))
-    return [name for name in listed if name is not None]
+    """The epochs that a bucket has marks of, the last one last; Damaged when one of them has a
+    number that no store gives: nothing is begun after it."""
+    with stores.catalog.read() as tx:
+        own = max(_number(name) for name in epochs.read(tx))
+    listed = (keys.parse_epoch(info.key) for info in asking.listed(stores, replica, keys.EPOCHS))
+    found = [name for name in listed if name is not None]
+    for name in found:
+        if not 0 < _number(name) <= max(own, BELIEVED):
+            raise Damaged(
+                f"Bucket {replica} has a mark of an epoch that no store comes to,"
+                f" {keys.epoch(name)}: see who put it there, and remove it."
+            )
+    return found
 
 
 def disagreement(stores: Stores) -> str | None:
@@ -44,6 +58,8 @@ def _disagreement(stores: Stores) -> str | None:
         except Unavailable as error:
             log.warning("the epoch of %s is not known: %s", replica, error.detail)
             continue
+        except Damaged as error:
+            return error.detail
         if reason is not None:
             return f"{reason} Run `python -m ops reconcile`."
     return None
@@ -99,8 +115,9 @@ def advance(stores: Stores, *, after: int = 0) -> str:
             coming = f"{number:020d}-{new_uuid()}"
             epochs.announce(tx, coming)
     data = orjson.dumps({"format": "store-epoch/1", "epoch": coming})
-    for blobs in stores.replicas.values():
-        placing.place(blobs, keys.epoch(coming), data, content_type="application/json")
+    for replica, blobs in stores.replicas.items():
+        with asking.bucket(replica):
+            placing.place(blobs, keys.epoch(coming), data, content_type="application/json")
     with stores.catalog.write() as tx:
         heads.lock(tx, _HEAD[0], [_HEAD[1]])
         epochs.settle(tx, coming)

@@ -26,6 +26,7 @@ from storage.catalog import (
     restoring,
     segments,
     todo,
+    versions,
 )
 from storage.catalog import files as file_rows
 from storage.errors import Damaged
@@ -78,7 +79,7 @@ def _bundle_row(tx: Tx, one: BundleRecord, files: dict[FQID, int], *, purged: bo
     row = before or bundles.reserve(tx, _new_bundle(tx, one, files, purged=purged))
     if before is None:
         restoring.dated(tx, "bundle", row.bundle.id, one.created_us)
-    bundles.publish(tx, row.bundle.fqid)
+    versions.publish(tx, manifests.KIND, row.bundle.fqid)
     return row.bundle.id
 
 

@@ -13,7 +13,6 @@ from pipelines.recovering.rebuild_reading import Run, Tally
 from pipelines.recovering.reconciling import TAKEN_IN
 from storage.catalog import (
     Tx,
-    bundles,
     documents,
     events,
     heads,
@@ -22,6 +21,7 @@ from storage.catalog import (
     rejournalling,
     restoring,
     todo,
+    versions,
 )
 from storage.catalog.purges import Purge
 from storage.catalog.tombstones import Tombstone
@@ -53,7 +53,7 @@ def _bundles(run: Run, tally: Tally) -> None:
 
 def _page(run: Run, after: FQID) -> list[FQID]:
     with run.stores.catalog.read() as tx:
-        return bundles.published_after(tx, after, before_us=LATER, limit=PAGE)
+        return versions.published_after(tx, manifests.KIND, after, before_us=LATER, limit=PAGE)
 
 
 def _missing(run: Run, tx: Tx, page: Sequence[FQID]) -> list[Event]:

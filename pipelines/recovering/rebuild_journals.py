@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from pipelines.journalling import lines
-from pipelines.keeping import placing
+from pipelines.recovering import asking
 from pipelines.recovering.rebuild_reading import Run, Tally
 from storage import keys
 from storage.catalog import events, journals, refilling, rejournalling
@@ -62,7 +62,7 @@ def _groups(run: Run, replica: Replica, tally: Tally) -> Iterator[list[Candidate
 
 def _listed(run: Run, replica: Replica, tally: Tally) -> Iterator[tuple[JournalKey, bool, int]]:
     """(journal, whether this is its manifest, size of the object)."""
-    for info in run.bucket.list(keys.journals(replica)):
+    for info in asking.listed(run.stores, run.replica, keys.journals(replica)):
         key, manifest = keys.parse_journal(info.key), keys.parse_journal_manifest(info.key)
         known = key or manifest
         if known is None or known.last > BELIEVED:
@@ -123,7 +123,7 @@ def _take(run: Run, replica: Replica, one: Candidate, tally: Tally) -> bool:
 
 def _events(run: Run, one: Candidate) -> list[Numbered]:
     """What a manifest lists, held to its key and to the size of the lines beside it."""
-    data = placing.whole(run.bucket, keys.journal_manifest(one.key))
+    data = asking.whole(run.stores, run.replica, keys.journal_manifest(one.key))
     try:
         found = lines.read_manifest(data)
         good = _fits(one, found)

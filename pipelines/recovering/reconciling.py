@@ -1,7 +1,8 @@
 """Reconciling: a catalog that is older than the buckets takes in what their records tell.
 
 Nothing is notified: what a bucket has, its subscribers were told of before the catalog was lost.
-Running again, or after a death, finds what was taken in already.
+Running again, or after a death, finds what was taken in already. With a bucket away it ends, and
+the store stays in doubt: what that bucket holds is not known.
 """
 
 import logging
@@ -15,10 +16,10 @@ from pipelines.collecting import collections
 from pipelines.depositing import files, manifests, purging
 from pipelines.flow import Step
 from pipelines.formats import new_uuid
-from pipelines.keeping import copying, placing, readback
+from pipelines.keeping import copying, readback
 from pipelines.keeping.readback import BundleRecord, FileRecord
 from pipelines.limits import SEGMENT_ENTRIES
-from pipelines.recovering import collection_reconciling, epochs, rebuild_journals
+from pipelines.recovering import asking, collection_reconciling, epochs, rebuild_journals
 from pipelines.recovering.rebuild_reading import Run
 from storage import keys
 from storage.catalog import (
@@ -33,13 +34,14 @@ from storage.catalog import (
     switches,
     todo,
     tombstones,
+    versions,
     visibility,
 )
 from storage.catalog import epochs as epoch_rows
 from storage.catalog import files as file_rows
 from storage.catalog.purges import Purge
 from storage.catalog.tombstones import Tombstone
-from storage.errors import Damaged, StoreError
+from storage.errors import Damaged, StoreError, TimedOut, Unavailable
 from storage.keys import MarkKey, RecordKey
 from storage.model import REPLICAS, Replica, Todo
 from storage.stores import Stores
@@ -63,7 +65,10 @@ class Merged:
 
 
 def reconcile(stores: Stores) -> list[Merged]:
-    """Merge both buckets' listings into the catalog, and begin an epoch of its own."""
+    """Merge both buckets' listings into the catalog, and begin an epoch of its own. Unavailable,
+    by the bucket's name, when one does not answer; Damaged when one has a mark that nobody gave."""
+    for replica in REPLICAS:
+        epochs.marks(stores, replica)
     done = [
         *(_marks(stores, replica, keys.PURGED, _purge) for replica in REPLICAS),
         *(_marks(stores, replica, keys.TOMBSTONES, _tombstone) for replica in REPLICAS),
@@ -89,7 +94,7 @@ def _journals(stores: Stores, replica: Replica) -> Merged:
 def _records(stores: Stores, kind: keys.Kind, replica: Replica) -> Merged:
     known, ends = 0, {True: 0, False: 0}
     take = _TAKE[kind]
-    listed = stores.replicas[replica].list(keys.records(kind))
+    listed = asking.listed(stores, replica, keys.records(kind))
     for batch in _batches(keys.parse_record(info.key) for info in listed):
         with stores.catalog.read() as tx:
             held = restoring.held(tx, kind, replica, [key.fqid for key in batch])
@@ -108,7 +113,7 @@ def _marks(
 ) -> Merged:
     known, ends = 0, {True: 0, False: 0}
     parse = keys.parse_purged if prefix == keys.PURGED else keys.parse_tombstone
-    listed = stores.replicas[replica].list(prefix)
+    listed = asking.listed(stores, replica, prefix)
     for batch in _batches(parse(info.key) for info in listed):
         for key in batch:
             with stores.catalog.read() as tx:
@@ -130,6 +135,9 @@ def _taken(take: Callable[[], None], name: str) -> bool:
     """False, and told, for a record that is not to be believed: it stays for a human to see."""
     try:
         take()
+    except (Unavailable, TimedOut):
+        # That says nothing of the record.
+        raise
     except StoreError as error:
         log.warning("%s is not taken in: %s", name, error.detail)
         return False
@@ -138,7 +146,7 @@ def _taken(take: Callable[[], None], name: str) -> bool:
 
 def _purge(stores: Stores, replica: Replica, key: MarkKey) -> None:
     object_key = keys.purged(key.kind, key.uuid, key.version)
-    found = readback.purge(key, placing.whole(stores.replicas[replica], object_key))
+    found = readback.purge(key, asking.whole(stores, replica, object_key))
     with stores.catalog.write() as tx:
         heads.lock(tx, key.kind, [key.uuid])
         row = purges.add(tx, found)
@@ -155,7 +163,7 @@ def _gone(tx: Tx, found: Purge) -> None:
 
 def _tombstone(stores: Stores, replica: Replica, key: MarkKey) -> None:
     object_key = keys.tombstone(key.kind, key.uuid, key.version)
-    found = readback.tombstone(key, placing.whole(stores.replicas[replica], object_key))
+    found = readback.tombstone(key, asking.whole(stores, replica, object_key))
     with stores.catalog.write() as tx:
         heads.lock(tx, key.kind, [key.uuid])
         stone = tombstones.add(tx, found)
@@ -181,10 +189,12 @@ def _hidden(tx: Tx, stone: Tombstone) -> set[Todo]:
 
 
 def _file(stores: Stores, replica: Replica, key: RecordKey) -> None:
-    bucket = stores.replicas[replica]
-    found = readback.file(key, placing.whole(bucket, keys.record(key.kind, key.fqid)))
-    whole = copying.holds(bucket, keys.blob(found.checksums.sha256), found.size)
-    lacking = [*_lacking(stores, key), *([] if whole else [replica])]
+    record = keys.record(key.kind, key.fqid)
+    found = readback.file(key, asking.whole(stores, replica, record))
+    with asking.bucket(replica):
+        blob = keys.blob(found.checksums.sha256)
+        whole = copying.holds(stores.replicas[replica], blob, found.size)
+    lacking = [*asking.lacking(stores, record), *([] if whole else [replica])]
     with stores.catalog.write() as tx:
         heads.lock(tx, files.KIND, [key.fqid.uuid])
         purged = purges.among(tx, files.KIND, [key.fqid])
@@ -194,7 +204,8 @@ def _file(stores: Stores, replica: Replica, key: RecordKey) -> None:
                 file_rows.reveal(tx, [row], replica)
             ref = f"{files.KIND}:{key.fqid}"
             todo.add_new(tx, [Todo(Step.SYNC, name, ref) for name in lacking])
-    purging.withdraw(stores, replica, files.KIND, purged)
+    with asking.bucket(replica):
+        purging.withdraw(stores, replica, files.KIND, purged)
 
 
 def _file_row(tx: Tx, found: FileRecord) -> file_rows.Reserved:
@@ -204,15 +215,15 @@ def _file_row(tx: Tx, found: FileRecord) -> file_rows.Reserved:
     row = before or file_rows.reserve(tx, readback.file_row(found))
     if before is None:
         restoring.dated(tx, "file", row.file.id, found.created_us)
-    file_rows.publish(tx, row.file.fqid)
+    versions.publish(tx, files.KIND, row.file.fqid)
     return row
 
 
 def _bundle(stores: Stores, replica: Replica, key: RecordKey) -> None:
-    bucket = stores.replicas[replica]
-    found = readback.bundle(key, placing.whole(bucket, keys.record(key.kind, key.fqid)))
+    record = keys.record(key.kind, key.fqid)
+    found = readback.bundle(key, asking.whole(stores, replica, record))
     ref = f"{manifests.KIND}:{key.fqid}"
-    lacking = _lacking(stores, key)
+    lacking = asking.lacking(stores, record)
     with stores.catalog.write() as tx:
         heads.lock(tx, manifests.KIND, [key.fqid.uuid])
         purged = purges.among(tx, manifests.KIND, [key.fqid])
@@ -221,13 +232,8 @@ def _bundle(stores: Stores, replica: Replica, key: RecordKey) -> None:
             # What would make it visible as something new, and tell of it.
             todo.remove(tx, Todo(Step.SYNC, replica, ref))
             todo.add_new(tx, _seen(tx, row, replica, lacking))
-    purging.withdraw(stores, replica, manifests.KIND, purged)
-
-
-def _lacking(stores: Stores, key: RecordKey) -> list[Replica]:
-    """Replicas whose bucket has no record: their subscribers were never told of it either."""
-    record = keys.record(key.kind, key.fqid)
-    return [name for name, bucket in stores.replicas.items() if not placing.there(bucket, record)]
+    with asking.bucket(replica):
+        purging.withdraw(stores, replica, manifests.KIND, purged)
 
 
 def _bundle_row(tx: Tx, found: BundleRecord) -> bundles.Reserved:
@@ -237,7 +243,7 @@ def _bundle_row(tx: Tx, found: BundleRecord) -> bundles.Reserved:
     row = before or bundles.reserve(tx, _new_bundle(tx, found))
     if before is None:
         restoring.dated(tx, "bundle", row.bundle.id, found.created_us)
-    bundles.publish(tx, row.bundle.fqid)
+    versions.publish(tx, manifests.KIND, row.bundle.fqid)
     return row
 
 

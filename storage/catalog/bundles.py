@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, select, tuple_
+from sqlalchemy import Row, select
 
 from storage.catalog import segments
 from storage.catalog.engine import Tx, execute_now, sql
@@ -68,12 +68,6 @@ def by_fqid(tx: Tx, fqid: FQID) -> Reserved | None:
     return None if row is None else _reserved(row)
 
 
-def exists(tx: Tx, uuid: str) -> bool:
-    """Whether any published version of a uuid was ever there."""
-    query = select(bundles.c.id).where(bundles.c.uuid == uuid, bundles.c.published_us.is_not(None))
-    return tx.execute(query.limit(1)).first() is not None
-
-
 _RESERVE = (
     "INSERT INTO bundles (uuid, version, digest, origin, creator_uid, author, parent, file_count,"
     " event_id, created_us) VALUES (:uuid, :version, :digest, :origin, :creator_uid, :author,"
@@ -101,26 +95,6 @@ def reserve(tx: Tx, new: NewBundle) -> Reserved:
     reserved = _reserved(row.one())
     segments.write(tx, reserved.bundle.id, new.runs)
     return reserved
-
-
-_PUBLISH = (
-    "UPDATE bundles SET published_us = :now"
-    " WHERE uuid = :uuid AND version = :version AND published_us IS NULL"
-)
-
-
-def publish(tx: Tx, fqid: FQID) -> bool:
-    """Mark a reserved row published; False when it was before, or was purged. By name: an id may
-    be another's by then."""
-    return bool(execute_now(tx, _PUBLISH, fqid._asdict()).rowcount)
-
-
-def reserved_before(tx: Tx, us: int, *, limit: int) -> list[FQID]:
-    """Reservations whose writer should have finished by now."""
-    query = select(bundles.c.uuid, bundles.c.version).where(
-        bundles.c.published_us.is_(None), bundles.c.created_us < us
-    )
-    return [FQID(*row) for row in tx.execute(query.order_by(bundles.c.created_us).limit(limit))]
 
 
 def page(tx: Tx, bundle_id: int, *, start: int, limit: int, span: int) -> list[Entry]:
@@ -205,21 +179,3 @@ def bytes_of(tx: Tx, bundle_id: int) -> int:
         {"id": bundle_id},
     )
     return int(row.scalar_one())
-
-
-def published_id(tx: Tx, fqid: FQID) -> int | None:
-    """The id of a published version, seen by readers or not."""
-    query = select(bundles.c.id).where(
-        bundles.c.uuid == fqid.uuid, bundles.c.version == fqid.version
-    )
-    return tx.execute(query.where(bundles.c.published_us.is_not(None))).scalar_one_or_none()
-
-
-def published_after(tx: Tx, after: FQID, *, before_us: int, limit: int) -> list[FQID]:
-    """Versions published before a moment, by uuid, then version, after a given one."""
-    place = tuple_(bundles.c.uuid, bundles.c.version)
-    query = select(bundles.c.uuid, bundles.c.version).where(
-        bundles.c.published_us < before_us, place > (after.uuid, after.version)
-    )
-    rows = tx.execute(query.order_by(bundles.c.uuid, bundles.c.version).limit(limit))
-    return [FQID(row[0], row[1]) for row in rows]

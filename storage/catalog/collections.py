@@ -87,13 +87,6 @@ def owner_of(tx: Tx, uuid: str) -> str | None:
     return tx.execute(query.limit(1)).scalar_one_or_none()
 
 
-def exists(tx: Tx, uuid: str) -> bool:
-    """Whether any published version of a uuid was ever there."""
-    query = select(collections.c.id).where(collections.c.uuid == uuid)
-    published = query.where(collections.c.published_us.is_not(None))
-    return tx.execute(published.limit(1)).first() is not None
-
-
 _RESERVE = (
     "INSERT INTO collections (uuid, version, digest, origin, owner, parent, name, description,"
     " details, event_id, created_us) VALUES (:uuid, :version, :digest, :origin, :owner, :parent,"
@@ -122,43 +115,6 @@ def reserve(tx: Tx, new: NewCollection) -> Collection:
     reserved = _collection(row.one())
     link_segments.write(tx, reserved.id, new.runs)
     return reserved
-
-
-_PUBLISH = (
-    "UPDATE collections SET published_us = :now"
-    " WHERE uuid = :uuid AND version = :version AND published_us IS NULL"
-)
-
-
-def publish(tx: Tx, fqid: FQID) -> bool:
-    """Mark a reserved row published; False when it was before, or was purged. By name: an id may
-    be another's by then."""
-    return bool(execute_now(tx, _PUBLISH, fqid._asdict()).rowcount)
-
-
-def reserved_before(tx: Tx, us: int, *, limit: int) -> list[FQID]:
-    """Reservations whose writer should have finished by now."""
-    query = select(collections.c.uuid, collections.c.version).where(
-        collections.c.published_us.is_(None), collections.c.created_us < us
-    )
-    rows = tx.execute(query.order_by(collections.c.created_us).limit(limit))
-    return [FQID(*row) for row in rows]
-
-
-def published_id(tx: Tx, fqid: FQID) -> int | None:
-    """The id of a published version, seen by readers or not."""
-    row = by_fqid(tx, fqid)
-    return None if row is None or not row.published else row.id
-
-
-def published_after(tx: Tx, after: FQID, *, before_us: int, limit: int) -> list[FQID]:
-    """Versions published before a moment, by uuid, then version, after a given one."""
-    place = tuple_(collections.c.uuid, collections.c.version)
-    query = select(collections.c.uuid, collections.c.version).where(
-        collections.c.published_us < before_us, place > (after.uuid, after.version)
-    )
-    rows = tx.execute(query.order_by(collections.c.uuid, collections.c.version).limit(limit))
-    return [FQID(row[0], row[1]) for row in rows]
 
 
 def own(tx: Tx, owner: str, fqid: FQID) -> None:

@@ -7,7 +7,7 @@ their pace; those of one that died are free again when the lease has run out.
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from sqlalchemy import select, text
+from sqlalchemy import delete, select, text
 
 from storage.catalog import bulk
 from storage.catalog.engine import Tx, now_us
@@ -41,11 +41,39 @@ class Endpoint:
 
 
 def known(tx: Tx, address: str) -> int:
-    """The id of the endpoint at this address, made when it is new."""
+    """The id of the endpoint at this address, made when it is new; it stays until the end of the
+    transaction, which gives it a subscription."""
     made = text("INSERT INTO endpoints (address) VALUES (:address) ON CONFLICT DO NOTHING")
-    tx.execute(made, {"address": address})
     query = select(endpoints.c.id).where(endpoints.c.address == address)
-    return int(tx.execute(query).scalar_one())
+    held = query.with_for_update(read=True, key_share=True)
+    while True:
+        tx.execute(made, {"address": address})
+        # None when it was being forgotten just then.
+        found = tx.execute(held).scalar()
+        if found is not None:
+            return int(found)
+
+
+_UNNAMED = "id NOT IN (SELECT endpoint_id FROM subscriptions)"
+
+
+def unnamed(tx: Tx, *, limit: int) -> list[int]:
+    """Endpoints of which no subscription is left, not even a deleted one."""
+    query = text(f"SELECT id FROM endpoints WHERE {_UNNAMED} ORDER BY id LIMIT :limit")
+    return list(tx.execute(query, {"limit": limit}).scalars())
+
+
+def forget(tx: Tx, ids: Collection[int]) -> int:
+    """Remove those of the endpoints that still have no subscription, and that nobody holds; returns
+    how many."""
+    if not ids:
+        return 0
+    free = select(endpoints.c.id).where(endpoints.c.id.in_(ids), endpoints.c.lease_us < now_us(tx))
+    held = free.order_by(endpoints.c.id).with_for_update(skip_locked=True)
+    ours = tx.execute(held).scalars().all()
+    # Looked at anew: until they were held, another subscription could have been made.
+    gone = delete(endpoints).where(endpoints.c.id.in_(ours), text(f"endpoints.{_UNNAMED}"))
+    return tx.execute(gone).rowcount
 
 
 def waiting(tx: Tx, *, limit: int) -> list[int]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from sqlalchemy import Row, Select, select, tuple_
+from sqlalchemy import Row, Select, select
 
 from storage.catalog import bulk, purges
 from storage.catalog.engine import Tx, execute_now, sql
@@ -165,18 +165,6 @@ def _blob(tx: Tx, new: NewFile) -> int:
     return int(tx.execute(query).scalar_one())
 
 
-_PUBLISH = (
-    "UPDATE files SET published_us = :now"
-    " WHERE uuid = :uuid AND version = :version AND published_us IS NULL"
-)
-
-
-def publish(tx: Tx, fqid: FQID) -> bool:
-    """Mark a reserved row published; False when it was before, or was purged. By name: an id may
-    be another's by then."""
-    return bool(execute_now(tx, _PUBLISH, fqid._asdict()).rowcount)
-
-
 def reveal(tx: Tx, rows: Sequence[Reserved], replica: Replica) -> None:
     """These files are whole in a bucket, bytes and record: readers see them there, and a condemned
     blob of theirs is revived. The caller holds their heads."""
@@ -205,14 +193,6 @@ _REVEAL = (
     " SELECT 'file', :replica, uuid, version, id FROM {source} WHERE true ORDER BY uuid, version"
     " ON CONFLICT DO NOTHING",
 )
-
-
-def reserved_before(tx: Tx, us: int, *, limit: int) -> list[FQID]:
-    """Reservations whose writer should have finished by now."""
-    query = select(files.c.uuid, files.c.version).where(
-        files.c.published_us.is_(None), files.c.created_us < us
-    )
-    return [FQID(*row) for row in tx.execute(query.order_by(files.c.created_us).limit(limit))]
 
 
 def blobs_present(tx: Tx, replica: Replica, rows: Sequence[Reserved]) -> set[int]:
@@ -303,22 +283,6 @@ def seen_by_id(tx: Tx, replica: Replica, idents: Sequence[int]) -> set[int]:
     statement = f"SELECT wanted.id FROM {source} {file} {seen}"
     rows = tx.execute(sql(statement), {**parameters, "replica": replica})
     return set(rows.scalars())
-
-
-def published_id(tx: Tx, fqid: FQID) -> int | None:
-    """The id of a published version, seen by readers or not."""
-    query = select(files.c.id).where(files.c.uuid == fqid.uuid, files.c.version == fqid.version)
-    return tx.execute(query.where(files.c.published_us.is_not(None))).scalar_one_or_none()
-
-
-def published_after(tx: Tx, after: FQID, *, before_us: int, limit: int) -> list[FQID]:
-    """Versions published before a moment, by uuid, then version, after a given one."""
-    place = tuple_(files.c.uuid, files.c.version)
-    query = select(files.c.uuid, files.c.version).where(
-        files.c.published_us < before_us, place > (after.uuid, after.version)
-    )
-    rows = tx.execute(query.order_by(files.c.uuid, files.c.version).limit(limit))
-    return [FQID(row[0], row[1]) for row in rows]
 
 
 def blobs_after(tx: Tx, replica: Replica, after: str, *, before_us: int, limit: int) -> list[str]:

@@ -70,11 +70,11 @@ class EmbeddedIndex:
             else:
                 rows = _walked_page(connection, start, size + 1, filtered)
             hits = [
-                Hit(uuid, version, None, _body(connection, number) if raw else None)
+                _hit(connection, number, uuid, version, raw=raw)
                 for number, uuid, version in rows[:size]
             ]
         more = len(rows) > size and bool(hits)
-        return SearchPage(hits, total, pointer(hits[-1].version, hits[-1].uuid) if more else None)
+        return SearchPage(hits, total, hits[-1].place if more else None)
 
     def get(self, uuid: str, version: str) -> bytes | None:
         """The verbatim live document, or None."""
@@ -207,6 +207,11 @@ def _walked_page(
         f" WHERE {AFTER} {filtered} ORDER BY d.version DESC, d.uuid LIMIT ?",
         (version, version, uuid, size),
     ).fetchall()
+
+
+def _hit(connection: sqlite3.Connection, number: int, uuid: str, version: str, *, raw: bool) -> Hit:
+    body = _body(connection, number) if raw else None
+    return Hit(uuid, version, None, body, pointer(version, uuid))
 
 
 def _body(connection: sqlite3.Connection, number: int) -> bytes:

@@ -18,7 +18,7 @@ from storage.search.opensearch_documents import Prepared, prepare, settings, stu
 from storage.search.opensearch_generations import GenerationIndices, Generations, not_building
 from storage.search.opensearch_queries import live
 from storage.search.opensearch_searching import BY_UUID, NEWEST, Page, ask, hit
-from storage.search.pointers import place, pointer
+from storage.search.pointers import place
 from storage.search.verbatim import RefusedError
 
 DEFAULT_PREFIX = "store"
@@ -118,8 +118,7 @@ class OpenSearchIndex:
         found = answer["hits"]
         hits = [hit(each) for each in found[:size]]
         more = len(found) > size and bool(hits)
-        behind = pointer(hits[-1].version, hits[-1].uuid) if more else None
-        return SearchPage(hits, int(answer["total"]["value"]), behind)
+        return SearchPage(hits, int(answer["total"]["value"]), hits[-1].place if more else None)
 
     def get(self, uuid: str, version: str) -> bytes | None:
         """The verbatim live document, or None."""

@@ -9,6 +9,7 @@ from storage.protocols import Hit
 from storage.search.opensearch_client import Answer, Engine
 from storage.search.opensearch_combined import Dsl
 from storage.search.opensearch_documents import raw
+from storage.search.pointers import pointer
 
 NEWEST = ({"version": "desc"}, {"uuid": "asc"})
 BY_UUID = ({"uuid": "asc"}, {"version": "asc"})
@@ -64,4 +65,4 @@ def hit(found: Mapping[str, Any]) -> Hit:
     """One of the engine's hits, newest first, in our words."""
     version, uuid = found["sort"]
     document = raw(found["_source"]) if "_source" in found else None
-    return Hit(uuid, version, None, document)
+    return Hit(uuid, version, None, document, pointer(version, uuid))

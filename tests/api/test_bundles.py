@@ -228,6 +228,19 @@ def test_direct_urls_are_those_of_the_bucket_where_they_are_allowed(
         assert file["url"].startswith("file:///")
 
 
+def test_pending_files_are_waited_for_by_a_setting_of_their_own(
+    depositor, settings, stores, chains
+) -> None:
+    own = replace(settings, wait_s=0.0, pending_wait_s=20.0)
+    client = create_app(own, stores, chains=chains, verify=verify).test_client()
+    depositor.put_file(uuid_of(1))
+    entry = {"uuid": uuid_of(1), "version": VERSION, "name": "a", "indexed": False}
+    later = threading.Timer(0.2, depositor.drain)
+    later.start()
+    assert Depositor(client, depositor.drain).put_bundle(uuid_of(9), [entry]).status_code == 201
+    later.join()
+
+
 def test_files_of_the_other_replica_only_are_waited_for(depositor, stores, drain) -> None:
     entry = depositor.file(1)
     lose_sight(stores, f"{uuid_of(1)}.{VERSION}")

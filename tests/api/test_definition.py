@@ -138,6 +138,19 @@ def test_no_schema_contains_itself(document) -> None:
         walk(name, ())
 
 
+def test_what_is_only_answered_for_old_clients_is_not_in_it(document) -> None:
+    described = {one["operationId"]: one for _, _, one in operations(document)}
+    (body,) = described["put_subscription"]["requestBody"]["content"].values()
+    named = body["schema"].get("$ref", "").rpartition("/")[2]
+    schema = document["components"]["schemas"][named] if named else body["schema"]
+    assert "callback_url" in schema["properties"]
+    assert "replica" not in schema["properties"]
+    for operation, member in (("delete_bundle", "reason"), ("patch_collection", "uuid")):
+        asked = {one["name"] for one in described[operation]["parameters"] if one["in"] == "query"}
+        assert "replica" in asked
+        assert member not in asked
+
+
 def test_security_stands_only_where_a_token_is_wanted(document) -> None:
     for _, _, one in operations(document):
         name = one["operationId"]

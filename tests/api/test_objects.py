@@ -1,6 +1,6 @@
 import pytest
 
-from api.objects import byte_range
+from api.objects import attached, byte_range
 from storage.model import REPLICAS
 
 DATA = bytes(range(256)) * 40
@@ -106,3 +106,37 @@ def test_a_server_with_means_of_its_own_is_handed_the_file(client, url) -> None:
     )
     assert answer.data == b"\x01\x02\x03"
     assert len(handed) == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (None, "attachment"),
+        ("", "attachment"),
+        ("attachment", "attachment"),
+        ('ATTACHMENT; filename="a b"', 'attachment; filename="a b"'),
+        (
+            "attachment; filename=a; filename*=UTF-8''a",
+            "attachment; filename=a; filename*=UTF-8''a",
+        ),
+        ("inline", "attachment"),
+        (" InLine ; filename=a.html", "attachment; filename=a.html"),
+        ("; filename=a.html", "attachment"),
+        ("inline, attachment", "attachment"),
+        ("attachment, inline; filename=a", "attachment"),
+        ('"inline"', "attachment"),
+        ("shown", "attachment"),
+    ],
+)
+def test_whatever_was_asked_for_is_an_attachment_under_the_name_asked_for(asked, told) -> None:
+    assert attached(asked) == told
+
+
+def test_a_url_that_was_signed_for_inline_serves_an_attachment(client, stores) -> None:
+    aws = stores.replicas["aws"]
+    aws.put(KEY, b"<script>", content_type="text/html")
+    url = aws.sign(KEY, expires_s=60, content_type="text/html", disposition="inline; filename=a")
+    answer = client.get(url)
+    assert (answer.status_code, answer.data) == (200, b"<script>")
+    assert answer.headers["Content-Disposition"] == "attachment; filename=a"
+    assert client.head(url).headers["Content-Disposition"] == "attachment; filename=a"

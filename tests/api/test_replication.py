@@ -75,6 +75,33 @@ def test_lag_is_from_publication_to_presence_in_the_other_replica(
     assert [lag["versions"] for lag in lags(client, "bundle")] == [0, 0]
 
 
+def test_the_slowest_of_many_is_not_what_99_of_100_were_faster_than(
+    client, depositor, stores
+) -> None:
+    depositor.bundle(1)
+    number_events(stores)
+    with stores.catalog.write() as tx:
+        tx.execute(
+            text(
+                "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 199)"
+                " INSERT INTO events (id, replica, type, uuid, version, bundle_id, at_us, seq,"
+                " seq_us) SELECT 'e' || n, e.replica, e.type, e.uuid, 'v' || n, e.bundle_id,"
+                " b.published_us + n * 1000000, e.seq + n, e.seq_us + n FROM n, events e"
+                " JOIN bundles b ON b.id = e.bundle_id WHERE e.replica = 'gcp'"
+            )
+        )
+        # The two hundredth is the bundle's own.
+        tx.execute(
+            text(
+                "UPDATE events SET at_us = 200000000 + (SELECT published_us FROM bundles"
+                " WHERE bundles.id = events.bundle_id) WHERE replica = 'gcp' AND version = :version"
+            ),
+            {"version": VERSION},
+        )
+    (gcp,) = lags(client, "bundle", "gcp")
+    assert (gcp["versions"], gcp["p50_s"], gcp["p99_s"]) == (200, 100.0, 198.0)
+
+
 def lags(client, kind: str, *replicas: str):
     """Those of a kind in these replicas, or in all."""
     told = client.get(REPORT).json["lag"]

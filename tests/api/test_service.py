@@ -211,5 +211,7 @@ def test_a_failure_is_a_problem_with_retry_after_and_no_inside_story(
     assert (answer.status_code, answer.json["code"]) == (status, code)
     assert "Retry-After" in answer.headers
     assert "secret" not in answer.text
+    for inside in ("Traceback", "RuntimeError", "storage.errors", "test_service"):
+        assert inside not in answer.text
     posted = client.post("/fail")
     assert ("Retry-After" in posted.headers) == (status != 500)

@@ -70,9 +70,11 @@ def test_null_says_no_more_than_absence(client) -> None:
 
 
 def test_the_replica_may_be_a_member_of_the_body(client) -> None:
-    for path in ("/v1/subscriptions", PATH):
-        body = CALLBACK | {"replica": "aws"}
-        assert client.put(path, json=body, headers=READER).status_code == 201
+    for path, replica in (("/v1/subscriptions", "gcp"), (PATH, "aws")):
+        made = client.put(path, json=CALLBACK | {"replica": replica}, headers=READER)
+        assert made.status_code == 201
+        shown = f"/v1/subscriptions/{made.json['uuid']}?replica="
+        assert client.get(shown + replica, headers=READER).json["replica"] == replica
     twice = client.put(PATH, json=CALLBACK | {"replica": "gcp"}, headers=READER)
     assert twice.status_code == 400
     missing = client.put("/v1/subscriptions", json=CALLBACK, headers=READER)

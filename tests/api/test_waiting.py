@@ -2,14 +2,23 @@ import threading
 import time
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from api.app import create_app
+from api.slots import Slots
 from api.waiting import Preference, Waiting, preference, seconds
+from storage.errors import NotFound, Unavailable
 from storage.notices import MemoryNotices
 from tests.api.builders import Depositor, uuid_of
 from tests.api.conftest import verify
+
+HOW: dict[str, Any] = {"client": "somebody", "topics": ["x"], "within_s": 20}
+
+
+def waiting(notices: MemoryNotices | None = None) -> Waiting:
+    return Waiting(notices or MemoryNotices(), Slots("waiting requests", 1))
 
 
 @pytest.mark.parametrize(
@@ -44,28 +53,24 @@ def test_a_notice_ends_the_wait_at_once() -> None:
 
     def finish() -> None:
         state["done"] = True
-        notices.publish("task")
+        notices.publish("x")
 
     threading.Timer(0.1, finish).start()
     began = time.monotonic()
-    seen = Waiting(notices, 1).until(lambda: state["done"], bool, topics=["task"], within_s=20)
+    seen = waiting(notices).until(lambda: state["done"], bool, **HOW)
     assert seen is True
     assert time.monotonic() - began < 5
 
 
 def test_what_is_done_already_is_not_waited_for() -> None:
     looks = []
-    seen = Waiting(MemoryNotices(), 1).until(
-        lambda: looks.append(1) or "done", lambda _: True, topics=["x"], within_s=20
-    )
+    seen = waiting().until(lambda: looks.append(1) or "done", lambda _: True, **HOW)
     assert (seen, len(looks)) == ("done", 1)
 
 
 def test_without_a_notice_there_is_one_look_at_the_beginning_and_one_at_the_end() -> None:
     looks: list[int] = []
-    Waiting(MemoryNotices(), 1).until(
-        lambda: looks.append(1), lambda _: False, topics=["x"], within_s=0.2
-    )
+    waiting().until(lambda: looks.append(1), lambda _: False, **HOW | {"within_s": 0.2})
     assert len(looks) == 2
 
 
@@ -79,21 +84,34 @@ def test_many_notices_are_few_looks() -> None:
 
     thread = threading.Thread(target=publish)
     thread.start()
-    Waiting(notices, 1).until(lambda: looks.append(1), lambda _: False, topics=["x"], within_s=1.0)
+    waiting(notices).until(lambda: looks.append(1), lambda _: False, **HOW | {"within_s": 1.0})
     stop.set()
     thread.join()
     assert len(looks) <= 8
 
 
 def test_beyond_so_many_waiters_the_answer_comes_at_once() -> None:
-    waiting = Waiting(MemoryNotices(), 1)
-    with waiting.slot() as first:
-        assert first
-        began = time.monotonic()
-        assert waiting.until(lambda: "now", lambda _: False, topics=["x"], within_s=20) == "now"
-        assert time.monotonic() - began < 5
-    with waiting.slot() as again:
-        assert again
+    slots = Slots("waiting requests", 1)
+    release = slots.take("another")
+    began = time.monotonic()
+    assert Waiting(MemoryNotices(), slots).until(lambda: "now", lambda _: False, **HOW) == "now"
+    with pytest.raises(Unavailable):
+        Waiting(MemoryNotices(), slots).until(list, bool, **HOW, repeated=True)
+    assert time.monotonic() - began < 5
+    release()
+    slots.take("another")
+
+
+def test_who_waits_no_more_gives_the_room_back() -> None:
+    slots = Slots("waiting requests", 1)
+
+    def fail() -> bool:
+        raise NotFound("gone")
+
+    with pytest.raises(NotFound):
+        Waiting(MemoryNotices(), slots).until(fail, bool, **HOW)
+    Waiting(MemoryNotices(), slots).until(lambda: True, bool, **HOW)
+    slots.take("another")
 
 
 def test_half_of_a_process_s_threads_may_wait(settings, stores, chains, drain) -> None:
@@ -106,7 +124,26 @@ def test_half_of_a_process_s_threads_may_wait(settings, stores, chains, drain) -
 
     with ThreadPoolExecutor(3) as pool:
         asked = [pool.submit(ask) for _ in range(3)]
-        answered, waiting = wait(asked, timeout=25, return_when=FIRST_COMPLETED)
+        answered, others = wait(asked, timeout=25, return_when=FIRST_COMPLETED)
         assert [one.result() for one in answered] == [301]
         drain()
-        assert [one.result() for one in waiting] == [302, 302]
+        assert [one.result() for one in others] == [302, 302]
+
+
+def test_one_client_waits_on_some_of_them_and_leaves_room(settings, stores, chains, drain) -> None:
+    own = replace(settings, api_threads=8, client_waits=1)
+    app = create_app(own, stores, chains=chains, verify=verify)
+    assert Depositor(app.test_client(), drain).put_file(uuid_of(1)).status_code == 202
+
+    def ask(place: str) -> int:
+        path, prefer = f"/v1/files/{uuid_of(1)}?replica=aws", {"Prefer": "wait=50"}
+        client = app.test_client()
+        return client.get(path, headers=prefer, environ_base={"REMOTE_ADDR": place}).status_code
+
+    with ThreadPoolExecutor(3) as pool:
+        asked = [pool.submit(ask, place) for place in ("192.0.2.1", "192.0.2.1", "192.0.2.2")]
+        answered, others = wait(asked, timeout=25, return_when=FIRST_COMPLETED)
+        assert [one.result() for one in answered] == [301]
+        assert asked[2] in others
+        drain()
+        assert [one.result() for one in others] == [302, 302]

@@ -28,6 +28,7 @@ from storage.model import REPLICAS
 from storage.notices import MemoryNotices
 from storage.stores import Stores
 from tests.drill import chaos, checking, curating, material, stand, telling
+from tests.drill.arriving import Arrivals, Everything
 from tests.drill.buckets import Bucket, Folder
 from tests.engines import excusing
 
@@ -245,13 +246,19 @@ def _deposit(
     def notified() -> set[str]:
         return set.intersection(*(inbox.seen(path) for path in SUBSCRIBERS))
 
+    def look_once() -> None:
+        look(progress, service, notified)
+        arrivals.look()
+
+    arrivals = Arrivals(curator, curator)
+    everything = Everything(progress, arrivals)
     depositor = Depositor(service, str(uuid.uuid4()))
     depositor.open_area()
     with depositor.depositing(bundles, acknowledged, completing=COMPLETING) as deposits:
         watch(
-            progress,
-            lambda: look(progress, service, notified),
-            shown=_Lines(progress).show,
+            everything,
+            look_once,
+            shown=_Lines(progress, arrivals).show,
             stop=lambda: deposits.failed() or hurt.error is not None,
             stall_s=STALL_S,
         )
@@ -263,8 +270,8 @@ class _Lines:
 
     EVERY_S = 15.0
 
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
+    def __init__(self, progress: Progress, arrivals: Arrivals) -> None:
+        self._progress, self._arrivals = progress, arrivals
         self._shown_at = -self.EVERY_S
 
     def show(self) -> None:
@@ -273,7 +280,9 @@ class _Lines:
         if now - self._shown_at >= self.EVERY_S:
             self._shown_at = now
             counts = ", ".join(f"{stage} {self._progress.count(stage)}" for stage in STAGES)
-            click.echo(f"drill: {now:5.0f} s  {counts}")
+            waiting = len(self._arrivals.missing())
+            came = f"collections {len(self._arrivals.arrived)}, {waiting} to come"
+            click.echo(f"drill: {now:5.0f} s  {counts}; {came}")
 
 
 if __name__ == "__main__":

@@ -9,16 +9,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import sha256
 from random import Random
-from types import ModuleType
 
 from ops.demo.depositing import Deposited
 from ops.demo.progress import EVERYTHING
 from ops.demo.service import Service
 from ops.demo.stage import LOG, Stage
 from ops.procfile import read as procfile
-from pipelines.replicating import sweeps
+from pipelines.replicating import leftovers
 from storage import keys
-from storage.catalog import bundles, collections, figures, files, todo, visibility
+from storage.catalog import figures, todo, versions, visibility
 from storage.model import FQID, REPLICAS
 from storage.stores import Stores
 from tests.drill.buckets import Bucket
@@ -137,16 +136,12 @@ def _amiss(found: Found, one: Deposited) -> str | None:
 
 def uncatalogued(stores: Stores, buckets: Mapping[str, Bucket]) -> Iterator[str]:
     """Records that the catalog and a bucket do not agree on."""
-    kinds: tuple[tuple[keys.Kind, ModuleType], ...] = (
-        ("file", files),
-        ("bundle", bundles),
-        ("collection", collections),
-    )
     for replica in REPLICAS:
         named = [keys.parse_record(key) for key in buckets[replica].names()]
-        for kind, rows in kinds:
+        for kind in keys.KINDS:
             with stores.catalog.read() as tx:
-                page = rows.published_after(tx, FQID("", ""), before_us=LATER, limit=1_000_000)
+                first, most = FQID("", ""), 1_000_000
+                page = versions.published_after(tx, kind, first, before_us=LATER, limit=most)
             known = set(map(str, page))
             held = {str(one.fqid) for one in named if one is not None and one.kind == kind}
             yield from (f"{kind} {name} is not in {replica}" for name in sorted(known - held))
@@ -165,9 +160,9 @@ def wanting(stores: Stores) -> Iterator[str]:
 
 def tidied(stores: Stores, buckets: Mapping[str, Bucket]) -> Iterator[str]:
     """Tidy up after killed writers, as the clock does a day later; what is left even then."""
-    while sweeps.unfinished_uploads(stores, older_than_s=0):
+    while leftovers.unfinished_uploads(stores, older_than_s=0):
         pass
-    sweeps.temporaries(stores, older_than_s=0, now=time.time() + 1)
+    leftovers.temporaries(stores, older_than_s=0, now=time.time() + 1)
     for name, bucket in buckets.items():
         yield from (f"an upload to {name} was left: {key}" for key in bucket.unfinished())
 

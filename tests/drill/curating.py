@@ -11,7 +11,7 @@ from typing import Any
 
 from ops.demo.depositing import Deposited, new_version
 from ops.demo.service import Refused, Service
-from storage.model import FQID, REPLICAS
+from storage.model import FQID, REPLICAS, Replica
 
 EVERY = 3
 """A collection is made for one bundle of so many."""
@@ -20,7 +20,7 @@ DELETED_EVERY = 5
 CURATORS = 3
 OK = frozenset({200, 201})
 GONE = frozenset({200, 404})
-"""Answers of a deletion that may have been asked for twice."""
+"""Answers of a deletion that may have been asked for twice, and to whether something is there."""
 
 Item = Mapping[str, str]
 
@@ -67,6 +67,19 @@ class Curator:
             if number % EVERY == 0:
                 place = self.rng.random()
                 self._jobs.append(self._pool.submit(self._curate, number // EVERY, one, place))
+
+    def idle(self) -> bool:
+        """Whether all that was asked for is done."""
+        with self._lock:
+            return all(job.done() for job in self._jobs)
+
+    def stands(self, fqid: FQID, replica: Replica) -> bool:
+        """Whether readers of a replica see this version of a collection."""
+        params = {"version": fqid.version, "replica": replica}
+        path = f"/collections/{fqid.uuid}"
+        answer = self.service.call("HEAD", path, params=params, ok=GONE)
+        # Another replica's answer says nothing of this one.
+        return answer.status_code == 200 and "X-STORE-SERVED-BY" not in answer.headers
 
     def finish(self) -> Iterator[str]:
         """Wait for all of it; what was refused."""
@@ -147,7 +160,8 @@ class Curator:
 
     def _keep(self, one: Kept) -> None:
         with self._lock:
-            self.kept[one.fqid] = one
+            # Whoever watches reads it meanwhile: never the one that they look at.
+            self.kept = {**self.kept, one.fqid: one}
 
 
 def faults(service: Service, curator: Curator) -> Iterator[str]:

@@ -17,6 +17,7 @@ if __name__ == "__main__":
             environ=os.environ,
             say=lambda who, line: print(f"{who} | {line}", flush=True),  # noqa: T201
             prepare=(sys.executable, "-c", os.environ.get("TOY_PREPARE", "")),
+            grace_s=float(os.environ.get("TOY_GRACE_S", supervisor.GRACE_S)),
         )
     except (home.Taken, ports.PortTaken, supervisor.StartFailed) as error:
         sys.exit(str(error))

@@ -14,7 +14,7 @@ from sqlalchemy import text
 from pipelines import flow
 from pipelines.depositing import manifests, tombstones
 from pipelines.depositing.manifests import NewBundle, NewEntry
-from pipelines.replicating import reservations, sweeps, sync
+from pipelines.replicating import leftovers, reservations, sync
 from storage.catalog import Catalog, deliveries, events, subscriptions, todo, visibility
 from storage.errors import Conflict, Lost, NotFound, StoreError
 from storage.model import FQID, REPLICAS, Event, Todo
@@ -145,7 +145,7 @@ class Storm:
             deliveries.cancel(tx, made.id, made.endpoint_id)
 
     def sweep(self, _rng: random.Random) -> None:
-        sweeps.reservations(self.stores, grace_s=-1)
+        leftovers.reservations(self.stores, grace_s=-1)
 
 
 def test_nobody_waits_in_a_ring_and_nothing_unexpected_happens(

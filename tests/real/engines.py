@@ -1,7 +1,7 @@
 """The real engines that the environment names, as settings of a whole store."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -51,9 +51,25 @@ def gcs_bucket() -> str:
     return f"gs://{name}?endpoint={endpoint('GCS')}"
 
 
+CLOUDS: dict[str, Callable[[], str]] = {
+    "s3 and s3": s3_bucket,
+    **({"s3 and gcs": gcs_bucket} if GCS else {}),
+}
+"""How to make the bucket of replica gcp, by where both lie."""
+FURTHEST = list(CLOUDS)[-1]
+"""Those that differ most."""
+
+
 def name_of(url: str) -> str:
     """The bucket's own name."""
     return urlsplit(url).netloc
+
+
+def redis() -> str:
+    """The server's URL with a database for this worker of the run: stores that are tested at one
+    time would take each other's messages."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    return urlsplit(NAMED["REDIS"])._replace(path=f"/{1 + worker % 15}").geturl()
 
 
 @contextmanager
@@ -66,6 +82,6 @@ def settings(*, gcp: str, **more: str) -> Iterator[dict[str, str]]:
             "STORE_AREAS_URL": s3_bucket(),
             "STORE_CATALOG_URL": catalog,
             "STORE_SEARCH_URL": f"{NAMED['OPENSEARCH'].rstrip('/')}/t{uuid4().hex[:12]}",
-            "STORE_REDIS_URL": NAMED["REDIS"],
+            "STORE_REDIS_URL": redis(),
             **more,
         }

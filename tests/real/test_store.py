@@ -27,10 +27,6 @@ from tests.storage.blobs import backend_gcs
 
 pytestmark = pytest.mark.skipif(not engines.ENOUGH, reason="STORE_TEST_* name too few engines")
 
-CLOUDS = {
-    "s3 and s3": engines.s3_bucket,
-    **({"s3 and gcs": engines.gcs_bucket} if engines.GCS else {}),
-}
 DESTINATION = "lab-"
 
 
@@ -42,13 +38,13 @@ class Running:
     service: Service
 
 
-@pytest.fixture(scope="module", params=CLOUDS)
+@pytest.fixture(scope="module", params=engines.CLOUDS)
 def running(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Running]:
     more = {"STORE_CHECKOUT_DESTINATIONS": f"{DESTINATION}*"}
     with ExitStack() as stack:
-        given = stack.enter_context(engines.settings(gcp=CLOUDS[request.param](), **more))
+        given = stack.enter_context(engines.settings(gcp=engines.CLOUDS[request.param](), **more))
         # Depositors' clouds are those of the machine, whichever the store's own are.
         ambient = stack.enter_context(pytest.MonkeyPatch.context())
         ambient.setenv("AWS_ENDPOINT_URL_S3", engines.endpoint("S3"))

@@ -11,7 +11,7 @@ from fakeredis import TcpFakeServer
 from config.settings import SettingsError
 from storage.notices import MemoryNotices, RedisNotices
 from storage.protocols import Listening
-from tests.patience import until
+from tests.patience import PATIENCE_S, until
 
 Board = MemoryNotices | RedisNotices
 
@@ -95,8 +95,8 @@ def test_a_sleeper_is_woken_while_it_sleeps(board: Board) -> None:
     with board.listen("topic") as listening:
         threading.Timer(0.05, board.publish, ["topic"]).start()
         began = time.monotonic()
-        assert listening.wait(10)
-        assert time.monotonic() - began < 5
+        assert listening.wait(600)
+        assert time.monotonic() - began < PATIENCE_S
 
 
 def test_topics_may_be_any_text(board: Board) -> None:

@@ -7,8 +7,11 @@ from collections.abc import Awaitable, Callable
 import pytest
 from aiohttp import web
 
+from config import Settings
 from pipelines.notifying.delivery import Answer, Request
+from tests.workers.leaping import LeapingLoop
 from tests.workers.receivers import Got, Receiver, hangs, receiving
+from workers.dispatch import sender_of
 from workers.dispatch_net import GuardedResolver, Refused, Sender
 
 
@@ -92,6 +95,47 @@ def test_silence_is_an_error() -> None:
                 await sender.close()
 
     assert asyncio.run(scene()) == Answer(error="The receiver did not answer in time.")
+
+
+@pytest.mark.parametrize(
+    ("after_s", "said"),
+    [
+        (9.5, Answer(status=200)),
+        # Whole seconds of the clock: the tenth may be its beginning or its end.
+        (11.5, Answer(error="The receiver did not answer in time.")),
+    ],
+)
+def test_a_receiver_has_ten_seconds(after_s: float, said: Answer) -> None:
+    async def late(_receiver: Receiver, _got: Got) -> web.StreamResponse:
+        await asyncio.sleep(after_s)
+        return web.Response()
+
+    async def scene() -> Answer:
+        async with receiving(late) as receiver:
+            sender = sender_of(Settings(allow_private_callbacks=True))
+            answer = await sender.send(a_request(receiver.url))
+            await sender.close()
+            return answer
+
+    with asyncio.Runner(loop_factory=LeapingLoop) as runner:
+        assert runner.run(scene()) == said
+
+
+def test_silence_is_given_up_after_the_time_that_was_set() -> None:
+    async def scene() -> tuple[float, float]:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, LeapingLoop)
+        async with receiving(hangs) as receiver:
+            sender = sender_of(Settings(allow_private_callbacks=True, delivery_timeout_s=40))
+            began = loop.time()
+            assert (await sender.send(a_request(receiver.url))).error
+            await sender.close()
+            return loop.time() - began, loop.leapt_s()
+
+    with asyncio.Runner(loop_factory=LeapingLoop) as runner:
+        took_s, leapt_s = runner.run(scene())
+    assert took_s >= 40
+    assert leapt_s <= 41
 
 
 def test_a_refused_connection_and_an_unknown_name_are_errors() -> None:

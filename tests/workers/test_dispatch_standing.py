@@ -92,7 +92,9 @@ def _grow_old(catalog: Catalog, seconds: float) -> None:
 
 def test_deliveries_and_deleted_subscriptions_are_not_kept_for_ever(stores: Stores) -> None:
     catalog = stores.catalog
-    active, disabled, deleted = (subscribe(catalog, "http://receiver.example/") for _ in range(3))
+    active, disabled, deleted = (
+        subscribe(catalog, f"http://receiver.example/{path}") for path in ("", "", "gone")
+    )
     tell(catalog, [active, disabled, deleted], times=3)
     standing.pause(stores, whose(disabled))
     tell(catalog, [disabled])
@@ -114,6 +116,8 @@ def test_deliveries_and_deleted_subscriptions_are_not_kept_for_ever(stores: Stor
     assert states(catalog, disabled) == ["failed", "pending", "pending"]
     with catalog.read() as tx:
         assert rows.by_ids(tx, [deleted.id]) == []
+        named = tx.exec_driver_sql("SELECT id FROM endpoints").scalars().all()
+        assert named == [active.endpoint_id]
     _grow_old(catalog, 60 * DAY_S)
     assert standing.expire(stores, replace(keep, undelivered_s=0)) == 0
     assert standing.expire(stores, keep) == 2

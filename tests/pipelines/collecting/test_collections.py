@@ -23,7 +23,7 @@ from pipelines.finding.documents import MAX_FILE_BYTES
 from pipelines.limits import SEGMENT_ENTRIES
 from pipelines.recovering import reconciling
 from pipelines.repeating import Repeatable
-from pipelines.replicating import reservations, scrubbing, sweeps, sync
+from pipelines.replicating import leftovers, reservations, scrubbing, sweeps, sync
 from storage import keys
 from storage.catalog import Catalog, link_segments, todo, visibility
 from storage.errors import Conflict, Forbidden, NotFound, Unprocessable, Waits
@@ -103,7 +103,7 @@ def settle(stores: Stores, uuid: str, fqids: list[FQID]) -> None:
     """What the clock and the workers would do afterwards, until nothing is left to do."""
     refs = [f"collection:{name}" for name in (uuid, *fqids)]
     for _ in range(3):
-        sweeps.reservations(stores, grace_s=-1)
+        leftovers.reservations(stores, grace_s=-1)
         for step in (flow.Step.PUBLISH, flow.Step.SYNC, flow.Step.BURY):
             rows = [Todo(step, replica, ref) for replica in REPLICAS for ref in refs]
             with stores.catalog.read() as tx:

@@ -60,3 +60,18 @@ def test_a_file_cannot_have_the_name_of_a_folder_near_or_far() -> None:
     with pytest.raises(Invalid) as caught:
         check_names(["a/b/c/d", "a-b", "a/b", "a.b", "a/b.c"])
     assert list(caught.value.errors) == ["/files/2/name"]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [["é/b", "e\u0301"], ["e\u0301/b", "é"], ["a/é/c", "a/e\u0301"], ["é/e\u0301/c", "é/é"]],
+)
+def test_a_folder_is_found_however_its_name_is_composed(names: list[str]) -> None:
+    with pytest.raises(Invalid) as caught:
+        check_names(["a.b", *names])
+    assert caught.value.code == "duplicate_filename"
+    assert list(caught.value.errors) == ["/files/2/name"]
+
+
+def test_files_in_one_folder_stand_beside_each_other_however_its_name_is_composed() -> None:
+    check_names(["é/a", "e\u0301/b", "e\u0301.txt", "éa"])

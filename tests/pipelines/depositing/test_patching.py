@@ -16,7 +16,7 @@ from pipelines.repeating import Repeatable
 from pipelines.replicating import reservations
 from storage import keys
 from storage.catalog import segments, todo
-from storage.errors import Conflict, NotFound, StoreError
+from storage.errors import Conflict, Invalid, NotFound, StoreError
 from storage.model import FQID, Entry, Todo
 from storage.stores import Stores
 from tests.builders import make_file, new_uuid, version
@@ -258,3 +258,20 @@ def test_a_reservation_of_a_patch_is_completed_from_its_row(
 def _asked(fqid: FQID, file: FQID, key: str) -> Repeatable:
     patch = Patch(fqid, "aws", [NewEntry("b", file, True)], [])
     return Repeatable(AUTHOR, key, patching.digest(patch))
+
+
+@pytest.mark.parametrize("name", ["é", "é/b", "é/b/c"])
+def test_what_is_added_clashes_with_what_stays_however_it_is_composed(
+    race_stores: Stores, files: list[FQID], name: str
+) -> None:
+    kept: Line = ("e\u0301/b", files[0], False)
+    fqid = deposit(race_stores, [kept])
+    with pytest.raises(Invalid) as caught:
+        patched(race_stores, fqid, add=[(name, files[1], False)])
+    assert caught.value.code == "duplicate_filename"
+    beside: Line = ("é/c", files[1], False)
+    written = patched(race_stores, fqid, add=[beside])
+    assert lines_of(race_stores, written.fqid) == [kept, beside]
+    # It goes by the name that it was given, and by no other.
+    other = patched(race_stores, written.fqid, remove=[("é/b", files[0], False)])
+    assert lines_of(race_stores, other.fqid) == [kept, beside]

@@ -169,7 +169,9 @@ def test_a_purged_version_can_never_be_put_again(stores: Stores, drain: Callable
 def test_versions_share_segments_and_lose_only_their_own(
     stores: Stores, drain: Callable[[], int]
 ) -> None:
-    first = [make_file(stores, f"{number}".encode()) for number in range(1100)]
+    few = [make_file(stores, f"{number}".encode()) for number in range(3)]
+    # More entries than a segment has: one is shared, the last one is not.
+    first = [few[place % 3] for place in range(1100)]
     parent = write(stores, *first)
     added = make_file(stores, b"added")
     change = patching.Patch(parent, "aws", [NewEntry("added", added, False)], [])

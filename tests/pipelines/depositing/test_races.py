@@ -15,7 +15,7 @@ import pytest
 from pipelines import flow
 from pipelines.depositing import files, manifests, tombstones
 from pipelines.depositing.manifests import NewBundle, NewEntry, Written
-from pipelines.replicating import reservations, sweeps, sync
+from pipelines.replicating import leftovers, reservations, sync
 from storage import keys
 from storage.catalog import Tx, events, todo, visibility
 from storage.errors import Conflict, NotFound
@@ -57,7 +57,7 @@ def copy(fqid: FQID, stores: Stores) -> str:
 def settle(stores: Stores, fqid: FQID) -> None:
     """What the clock and the workers would do afterwards, until nothing is left to do."""
     for _ in range(4):
-        sweeps.reservations(stores, grace_s=-1)
+        leftovers.reservations(stores, grace_s=-1)
         for step, work in (
             (flow.Step.PUBLISH, reservations.complete),
             (flow.Step.SYNC, sync.sync),

@@ -10,16 +10,17 @@ import orjson
 import pytest
 
 from config.settings import Settings
+from pipelines.collecting import collections
 from pipelines.depositing import files, manifests, purging, tombstones
 from pipelines.depositing.manifests import NewBundle, NewEntry
 from pipelines.keeping import records
-from pipelines.recovering import epochs, reconciling
+from pipelines.recovering import epochs, rebuilding, reconciling
 from storage import keys
 from storage.catalog import Catalog, events, switches, todo
 from storage.catalog import tombstones as stones
 from storage.connecting import connect
-from storage.errors import Conflict, Invalid, NotFound
-from storage.model import FQID, REPLICAS
+from storage.errors import Conflict, Damaged, Invalid, NotFound, Unavailable
+from storage.model import FQID, REPLICAS, Link, Replica
 from storage.notices import MemoryNotices
 from storage.stores import Stores
 from tests.builders import make_file, new_uuid, version
@@ -238,3 +239,120 @@ def test_what_was_purged_stays_purged_for_a_catalog_that_forgot(
         with pytest.raises(Invalid):
             write(fresh, own)
         fresh.catalog.close()
+
+
+class FallsSilent:
+    """A bucket that answers no such call any more, of objects whose keys begin so."""
+
+    def __init__(self, bucket: object, verb: str, prefix: str) -> None:
+        self._bucket, self._verb, self._prefix = bucket, verb, prefix
+
+    def __getattr__(self, verb: str) -> Any:
+        real = getattr(self._bucket, verb)
+
+        def ask(key: str, *args: Any, **more: Any) -> Any:
+            if verb == self._verb and key.startswith(self._prefix):
+                raise Unavailable("no route to host")
+            return real(key, *args, **more)
+
+        return ask if verb in ("list", "read", "head", "put") else real
+
+
+def silent(stores: Stores, replica: Replica, verb: str, prefix: str) -> Stores:
+    bucket: Any = FallsSilent(stores.replicas[replica], verb, prefix)
+    return replace(stores, replicas={**stores.replicas, replica: bucket})
+
+
+CALLS = [
+    ("list", "epochs/"),
+    ("list", "tombstones/"),
+    ("list", "files/"),
+    ("list", "journals/"),
+    ("read", "files/"),
+    ("read", "bundles/"),
+    ("read", "collections/"),
+    ("head", "files/"),
+    ("head", "blobs/"),
+    ("head", "bundles/"),
+    ("head", "collections/"),
+    ("put", "epochs/"),
+]
+# What one bucket's marker told is not read from the other one.
+AWAY = [(name, *call) for name in REPLICAS for call in CALLS]
+AWAY += [("aws", "read", "purged/"), ("aws", "read", "tombstones/")]
+
+
+@pytest.mark.parametrize(("replica", "verb", "prefix"), AWAY)
+def test_a_bucket_that_does_not_answer_is_named_and_the_store_stays_in_doubt(
+    stores: Stores,
+    drain: Callable[[], int],
+    elsewhere: Path,
+    spares: Spares,
+    replica: Replica,
+    verb: str,
+    prefix: str,
+) -> None:
+    of_everything(stores, drain)
+    epochs.begin(stores)
+    with spares.lend("sqlite", elsewhere) as url:
+        fresh = replace(stores, catalog=Catalog(url))
+        assert epochs.judge(fresh) is not None
+        with pytest.raises(Unavailable, match=f"Bucket {replica} does not answer: no route"):
+            reconciling.reconcile(silent(fresh, replica, verb, prefix))
+        assert told(fresh) is not None
+        assert epochs.judge(fresh) is not None
+        assert all(one.refused == 0 for one in reconciling.reconcile(fresh))
+        assert told(fresh) is None
+        fresh.catalog.close()
+
+
+def of_everything(stores: Stores, drain: Callable[[], int]) -> None:
+    """A file, a bundle and a collection, a tombstone and a purge."""
+    kept, buried, purged = (
+        write(stores, make_file(stores, text, everywhere=True)) for text in (b"a", b"b", b"c")
+    )
+    fresh = collections.NewCollection(
+        FQID(new_uuid(), version()), "aws", "n", "d", {}, (Link("bundle", kept),)
+    )
+    collections.write(stores, fresh, AUTHOR)
+    for one in (buried, purged):
+        tombstones.bury(stores, "aws", *one, reason="r", author=AUTHOR)
+    purging.order(stores, *purged, reason="r", author=AUTHOR)
+    finish(stores, drain)
+    drain()
+
+
+NINES = "9" * 20
+
+
+@pytest.mark.parametrize("number", [NINES, "0" * 20, f"{10**15 + 1:020d}", f"{10**18:020d}"])
+@pytest.mark.parametrize("replica", REPLICAS)
+def test_a_mark_that_no_store_comes_to_is_refused_by_its_name_and_never_adopted(
+    stores: Stores, elsewhere: Path, spares: Spares, replica: Replica, number: str
+) -> None:
+    epochs.begin(stores)
+    mark = keys.epoch(f"{number}-{new_uuid()}")
+    stores.replicas[replica].put(mark, b"{}")
+    assert mark in (epochs.judge(stores) or "")
+    assert mark in (told(stores) or "")
+    with pytest.raises(Damaged, match=mark):
+        reconciling.reconcile(stores)
+    with pytest.raises(Damaged, match=mark):
+        epochs.overrule(stores)
+    assert mark in (told(stores) or "")
+    with spares.lend("sqlite", elsewhere) as url:
+        fresh = replace(stores, catalog=Catalog(url))
+        with pytest.raises(Damaged, match=mark):
+            next(rebuilding.catalog(fresh, replica, token=new_uuid()))
+        fresh.catalog.close()
+    stores.replicas[replica].delete(mark)
+    assert epochs.begin(stores) is None
+    assert told(stores) is None
+    assert all(int(name.partition("-")[0]) < 10 for name in epochs.marks(stores, replica))
+
+
+def test_the_last_mark_that_is_believed_leaves_room_for_those_after_it(stores: Stores) -> None:
+    stores.replicas["aws"].put(keys.epoch(f"{epochs.BELIEVED:020d}-{new_uuid()}"), b"{}")
+    epochs.overrule(stores)
+    assert [epochs.begin(stores) for _ in range(3)] == [None] * 3
+    assert told(stores) is None

@@ -21,7 +21,7 @@ from pipelines.recovering import epochs, rebuilding, reconciling
 from pipelines.recovering.rebuild_reading import Tally
 from pipelines.replicating import sweeps
 from storage import keys
-from storage.catalog import events, feeds, journals, switches, todo
+from storage.catalog import events, feeds, journals, switches
 from storage.errors import Conflict, NotFound, Unavailable
 from storage.keys import JournalKey
 from storage.model import CHECKSUMS, FQID, REPLICAS, Checksums, Replica, Todo
@@ -29,7 +29,7 @@ from storage.query.grammar import parse_request
 from storage.stores import Stores
 from tests.builders import local, make_file, new_uuid, version
 from tests.catalogs import Spares
-from tests.pipelines.filled import AUTHOR, OWNER, Filled, fill, lost, parts, write
+from tests.pipelines.filled import AUTHOR, OWNER, Filled, do_all, fill, lost, parts, write
 from tests.pipelines.happenings import Silent, number, tend, walk
 from tests.pipelines.purged import Died, Fuse, finish, fragile
 from workers.actors import STEPS
@@ -40,22 +40,6 @@ Drain = Callable[[], int]
 
 def rebuild(stores: Stores, replica: Replica) -> dict[str, Tally]:
     return {one.kind: one for one in rebuilding.catalog(stores, replica, token=new_uuid())}
-
-
-def do_all(stores: Stores) -> int:
-    """Whatever is due, on stores other than the fixture's; how many rows."""
-    done = 0
-    chains: Any = Silent()
-    working = Working(stores, chains, STEPS, 5, Random(0))
-    while rows := _due(stores):
-        for row in rows:
-            done += work(working, row)
-    return done
-
-
-def _due(stores: Stores) -> list[Todo]:
-    with stores.catalog.write() as tx:
-        return [row for step in Step for row, _ in todo.due(tx, step, limit=100, resend=True)]
 
 
 @pytest.fixture

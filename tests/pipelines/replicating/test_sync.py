@@ -9,7 +9,7 @@ import pytest
 from pipelines import flow
 from pipelines.depositing import files, manifests, tombstones
 from pipelines.depositing.manifests import FilesPending, NewBundle, NewEntry
-from pipelines.replicating import sweeps, sync
+from pipelines.replicating import comparing, sweeps, sync
 from storage import keys
 from storage.catalog import Catalog, events, todo, uploads, visibility
 from storage.errors import Conflict, Damaged, Invalid, Lost, NotFound
@@ -301,7 +301,7 @@ def test_a_sweep_of_what_is_right_does_nothing(own: Stores) -> None:
 
 
 def test_differences_merges_sorted_listings() -> None:
-    assert list(sweeps.differences("abd", "bce")) == [
+    assert list(comparing.differences("abd", "bce")) == [
         ("a", -1),
         ("b", 0),
         ("c", 1),

@@ -2,7 +2,6 @@
 
 import os
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -104,13 +103,11 @@ def test_silence_lasts_as_long_as_the_limits_say(cloud: str) -> None:
 
     class Silent(Answering):
         def met(self) -> None:
-            over.wait(60)
+            # Shorter than what either library waits when it is told nothing.
+            over.wait(30)
 
     limits = Limits(connect_s=5, read_s=0.2, attempts=1, connections=1)
     with bucket(cloud, Silent, limits) as blobs:
-        began = time.monotonic()
-        with pytest.raises(Unavailable):
+        with pytest.raises(Unavailable, match=r"read timeout=0\.2|Read timeout on endpoint"):
             list(blobs.list(""))
-        took_s = time.monotonic() - began
         over.set()
-    assert took_s < 20

@@ -6,7 +6,17 @@ import pytest
 from sqlalchemy import text
 
 from pipelines.limits import SEGMENT_ENTRIES
-from storage.catalog import Catalog, Tx, bundles, files, heads, migrate, segments, visibility
+from storage.catalog import (
+    Catalog,
+    Tx,
+    bundles,
+    files,
+    heads,
+    migrate,
+    segments,
+    versions,
+    visibility,
+)
 from storage.catalog.files import NewFile
 from storage.model import FQID, Checksums
 from tests.builders import new_uuid, version
@@ -18,7 +28,7 @@ def add_files(tx: Tx, count: int) -> list[FQID]:
         sums = Checksums("1" * 40, f"{number % 7:064d}", "c" * 8, "e" * 32)
         new = NewFile(fqid, "d", "aws", 1, "a", "text/plain", number, sums, "e" * 32, "e")
         row = files.reserve(tx, new)
-        files.publish(tx, row.file.fqid)
+        versions.publish(tx, "file", row.file.fqid)
         visibility.show(tx, "file", "aws", fqid, row.file.id)
     return fqids
 

@@ -26,6 +26,7 @@ from storage.catalog import (
     retrying,
     tasks,
     todo,
+    versions,
     visibility,
 )
 from storage.catalog.deliveries import Result
@@ -153,9 +154,12 @@ CALLS: dict[str, tuple[Callable[[Tx], object], str]] = {
     "number": (events.number, "ix_events_unnumbered"),
     "page": (lambda tx: bundles.page(tx, 7, start=0, limit=500, span=1024), "pk_bundle_segments"),
     "bundles of a file": (lambda tx: bundles.of_file(tx, 77), "ix_entries_file_id"),
-    "reserved": (lambda tx: bundles.reserved_before(tx, ANY, limit=9), "ix_bundles_reserved"),
+    "reserved": (
+        lambda tx: versions.reserved_before(tx, "bundle", ANY, limit=9),
+        "ix_bundles_reserved",
+    ),
     "published": (
-        lambda tx: files.published_after(tx, FQ, before_us=ANY, limit=1000),
+        lambda tx: versions.published_after(tx, "file", FQ, before_us=ANY, limit=1000),
         "uq_files_uuid_version",
     ),
     "blobs": (

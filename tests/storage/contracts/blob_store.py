@@ -488,13 +488,12 @@ class BlobStoreContract:
     def test_a_signed_url_is_answered_with_the_headers_asked_for(self, backend: Backend) -> None:
         key = "checkouts/a b/ü+?#%.txt"
         backend.store.put(key, b"content", content_type="text/plain")
-        url = backend.store.sign(
-            key, expires_s=60, content_type="text/html", disposition='attachment; filename="a b"'
-        )
-        answer = backend.fetch(url)
-        assert (answer.status, answer.body) == (200, b"content")
-        assert answer.content_type == "text/html"
-        assert answer.disposition == 'attachment; filename="a b"'
+        for asked in ('attachment; filename="a b"', "inline"):
+            url = backend.store.sign(key, expires_s=60, content_type="text/html", disposition=asked)
+            answer = backend.fetch(url)
+            assert (answer.status, answer.body) == (200, b"content")
+            assert answer.content_type == "text/html"
+            assert answer.disposition == asked
 
     def test_a_changed_or_expired_url_is_forbidden(self, backend: Backend) -> None:
         backend.store.put("k", b"content")

@@ -60,6 +60,7 @@ def walk(index: SearchIndex, query: Clause, size: int) -> Iterator[tuple[str, st
     while True:
         page = index.search(query, size=size, after=after)
         assert len(page.hits) <= size
+        assert page.after in (None, *(hit.place for hit in page.hits[-1:]))
         yield from ((hit.uuid, hit.version) for hit in page.hits)
         if page.after is None:
             return
@@ -103,6 +104,13 @@ class SearchIndexContract:
         index.write([made(number) for number in range(10)])
         everything = newest_first(named(number) for number in range(10))
         assert list(walk(index, query, size)) == everything
+
+    def test_a_walk_goes_on_behind_any_hit(self, index: SearchIndex) -> None:
+        index.write([made(number) for number in range(10)])
+        everything = index.search(SOME, size=10).hits
+        for place, hit in enumerate(everything, 1):
+            behind = index.search(SOME, size=10, after=hit.place).hits
+            assert list(behind) == list(everything[place:])
 
     def test_every_page_tells_the_whole_number(self, index: SearchIndex) -> None:
         index.write([made(number) for number in range(5)])

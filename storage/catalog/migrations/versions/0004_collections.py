@@ -7,6 +7,7 @@ revision = "0004"
 down_revision = "0003"
 branch_labels = None
 depends_on = None
+locks = "todo, against writes, while an index of its few waiting rows is made: it is short"
 
 Key = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 Id = sa.BigInteger().with_variant(sa.Integer(), "sqlite")

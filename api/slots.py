@@ -1,0 +1,42 @@
+"""Slots: the right to hold a thread for long, of which a process has few and one client fewer."""
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from storage.errors import TooMany, Unavailable
+
+BUSY_RETRY_S = 5
+
+
+@dataclass(frozen=True)
+class Slots:
+    """So many at once for all, and of them `each` for one client (0: as many as there are), shared
+    by the threads of one process; `what` is held, as refusals say."""
+
+    what: str
+    total: int
+    each: int = 0
+    _held: Counter[str] = field(default_factory=Counter, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+
+    def take(self, client: str) -> Callable[[], None]:
+        """A slot, until what is returned is called, once; TooMany when the client holds as many as
+        it may, Unavailable when all are held."""
+        with self._lock:
+            if self.each and self._held[client] >= self.each:
+                said = f"One client may have {self.each} {self.what} at once."
+                raise TooMany(said, retry_after_s=BUSY_RETRY_S)
+            if self._held.total() >= max(1, self.total):
+                said = f"There are as many {self.what} as this server has."
+                raise Unavailable(said, retry_after_s=BUSY_RETRY_S)
+            self._held[client] += 1
+        return partial(self._release, client)
+
+    def _release(self, client: str) -> None:
+        with self._lock:
+            self._held[client] -= 1
+            if not self._held[client]:
+                del self._held[client]

@@ -1,0 +1,203 @@
+"""What operators do when something was lost or damaged, with every part on a real engine."""
+
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from config import load
+from ops.demo.progress import EVERYTHING
+from ops.demo.receiver import Inbox, Notice, receiving
+from pipelines.depositing import manifests, tombstones
+from storage import keys
+from storage.connecting import connect
+from storage.model import FQID, REPLICAS, Replica
+from storage.notices import MemoryNotices
+from storage.stores import Stores
+from tests.builders import SECRET, make_file
+from tests.catalogs import PGBOUNCER, POSTGRES, fresh
+from tests.engines import packages
+from tests.patience import until
+from tests.pipelines.filled import AUTHOR, do_all, write
+from tests.real import engines, filling
+from tests.real.filling import KEY, Filled, fingerprint, operate, playing, settled, told
+
+pytestmark = [
+    pytest.mark.skipif(not engines.ENOUGH, reason="STORE_TEST_* name too few engines"),
+    pytest.mark.parametrize("clouds", [engines.FURTHEST]),
+]
+
+AWAY = "s3://nobody?endpoint=http://127.0.0.1:1"
+REBUILT_ON: dict[Replica, str] = {"aws": POSTGRES, "gcp": PGBOUNCER or POSTGRES}
+"""A pooler hands connections on between transactions: a rebuild's lease must outlast that."""
+BUCKETS: dict[Replica, str] = {"aws": "STORE_REPLICA_AWS", "gcp": "STORE_REPLICA_GCP"}
+OFTEN = {"STORE_DELIVERY_DELAYS_S": "0" + ",2" * 200, "STORE_JOURNAL_S": "0.5"}
+
+
+@contextmanager
+def rebuilt(home: Path, given: Mapping[str, str], replica: Replica) -> Iterator[dict[str, str]]:
+    """The same store with a catalog that was made of one bucket while the other one was away."""
+    other = BUCKETS["gcp" if replica == "aws" else "aws"]
+    with fresh(REBUILT_ON[replica]) as url:
+        environ = {**given, "STORE_CATALOG_URL": url}
+        assert "read-only" in operate(home, environ, "migrate")
+        operate(home, {**environ, other: AWAY}, "rebuild", "catalog", "--from", replica)
+        yield environ
+
+
+def used(home: Path, given: Mapping[str, str], callbacks: str, inbox: Inbox) -> Filled:
+    """Everything is done to a store, and it is stopped when nothing is left to do."""
+    filled = Filled()
+    with playing(home, given) as service, filling.looking(given["STORE_CATALOG_URL"]) as catalog:
+        filling.subscribe(service, f"{callbacks}/j", "aws")
+        filling.subscribe(service, f"{callbacks}/e", "gcp", es_query=EVERYTHING)
+        filling.deposit(service, filled, {"gcp": 4})
+        with filling.depositing(service, filled, {"aws": 8}):
+            shown = operate(home, given, "rebuild", "index")
+        assert shown.count("the new index is searched") == len(REPLICAS)
+        settled(service, catalog, filled)
+        filling.change(service, filled)
+        settled(service, catalog, filled)
+        purge(home, given, filled)
+        settled(service, catalog, filled)
+        filling.heard(inbox, "/j", filled)
+        until(lambda: inbox.refused)
+    return filled
+
+
+def purge(home: Path, given: Mapping[str, str], filled: Filled) -> None:
+    doomed = filled.deposited[4].fqid
+    assert "Ordered" in operate(home, given, "purge", doomed, "--reason", "r", "--force", "--yes")
+    filled.gone.add(doomed)
+
+
+def test_a_lost_catalog_comes_back_from_either_bucket_alone(clouds: str, tmp_path: Path) -> None:
+    home, kept, closed = tmp_path / "home", tmp_path / "night.backup", [True]
+    home.mkdir()
+
+    def refuses(notice: Notice) -> bool:
+        return closed[0] and notice.path == "/e"
+
+    with (
+        receiving(KEY, refuses=refuses) as (callbacks, inbox),
+        engines.settings(gcp=engines.CLOUDS[clouds](), **OFTEN) as given,
+    ):
+        filled = used(home, given, callbacks, inbox)
+        standing = told(given["STORE_CATALOG_URL"])
+        before = fingerprint(home, given)
+        assert [line for line in before if line.split("\t")[2] == "0"] == []
+        operate(home, given, "backup", str(kept))
+        for replica in REPLICAS:
+            with rebuilt(home, given, replica) as environ:
+                assert of(fingerprint(home, environ), replica) == of(before, replica)
+                operate(home, environ, "restore", str(kept))
+                assert told(environ["STORE_CATALOG_URL"]) == standing
+                if replica == "aws":
+                    adds_to_it(home, environ, before)
+                else:
+                    closed[0] = False
+                    works_on(home, environ, inbox, filled)
+
+
+def of(printed: set[str], replica: Replica) -> set[str]:
+    return {line for line in printed if line.startswith(replica)}
+
+
+def adds_to_it(home: Path, environ: Mapping[str, str], before: set[str]) -> None:
+    """The other bucket, and reconciling, change nothing of what the first one gave."""
+    operate(home, environ, "rebuild", "catalog", "--from", "gcp")
+    shown = operate(home, environ, "reconcile").splitlines()
+    counted = [line.split("\t") for line in shown if line.count("\t") == 4][1:]
+    assert {(taken, refused) for *_, taken, refused in counted} == {("0", "0")}
+    assert fingerprint(home, environ) == before
+
+
+def works_on(home: Path, environ: Mapping[str, str], inbox: Inbox, filled: Filled) -> None:
+    """It takes more in; who was told is not told again, who was not is."""
+    operate(home, environ, "reconcile")
+    already = [notice.ident for notice in inbox.notices]
+    with playing(home, environ) as service:
+        with filling.looking(environ["STORE_CATALOG_URL"]) as catalog:
+            filling.deposit(service, filled, {"gcp": 1, "aws": 1})
+            settled(service, catalog, filled)
+        filling.heard(inbox, "/j", filled)
+        filling.heard(inbox, "/e", filled)
+    assert not inbox.forged()
+    idents = [notice.ident for notice in inbox.notices]
+    assert len({*idents}) == len(idents)
+    assert idents[: len(already)] == already
+    assert "Damaged" not in operate(home, environ, "verify")
+
+
+# Without processes ----------------------------------------------------------------------------
+
+
+@contextmanager
+def opened(given: Mapping[str, str], home: Path) -> Iterator[Stores]:
+    settings = load({**given, "STORE_HOME": str(home)})
+    stores = connect(settings, notices=MemoryNotices())
+    try:
+        yield stores
+    finally:
+        stores.catalog.close()
+
+
+def a_bundle(stores: Stores, content: bytes) -> FQID:
+    return write(stores, make_file(stores, content, everywhere=True))
+
+
+def test_damage_in_a_bucket_is_told_and_mended_from_the_other(clouds: str, tmp_path: Path) -> None:
+    wrong = "its bytes are others than its key says"
+    with engines.settings(gcp=engines.CLOUDS[clouds](), STORE_SECRET_KEY=SECRET) as given:
+        operate(tmp_path, given, "migrate")
+        with opened(given, tmp_path) as stores:
+            for content in (b"content", b"CONTENT"):
+                a_bundle(stores, content)
+            blobs = dict(zip(REPLICAS, stores.replicas["aws"].list(keys.BLOBS), strict=True))
+            for replica, blob in blobs.items():
+                stores.replicas[replica].put(blob.key, b"c0ntent", replace=True)
+        found = operate(tmp_path, given, "verify", code=1)
+        mended = operate(tmp_path, given, "verify", "--repair")
+        for replica, blob in blobs.items():
+            assert f"{blob.key}\t{replica}\t{wrong}\tno" in found
+            assert f"{blob.key}\t{replica}\t{wrong}\tyes" in mended
+        assert "Damaged" not in operate(tmp_path, given, "verify")
+
+
+def copied(source: str, target: str) -> None:
+    """A dump of a database, and what an operator makes of it."""
+    one, two = (url.replace("+psycopg", "") for url in (source, target))
+    dump = subprocess.run(
+        [packages.found("pg_dump"), "--no-owner", one], capture_output=True, check=True
+    )
+    load = [packages.found("psql"), "-q", "-v", "ON_ERROR_STOP=1", two]
+    subprocess.run(load, input=dump.stdout, capture_output=True, check=True)
+
+
+def seen(stores: Stores, replica: Replica) -> set[FQID]:
+    return {*manifests.listing(stores, replica, "", None, 9)}
+
+
+def test_a_catalog_from_a_dump_takes_in_what_came_after_it(clouds: str, tmp_path: Path) -> None:
+    with (
+        engines.settings(gcp=engines.CLOUDS[clouds](), STORE_SECRET_KEY=SECRET) as given,
+        fresh(POSTGRES) as older,
+    ):
+        operate(tmp_path, given, "migrate")
+        with opened(given, tmp_path) as stores:
+            kept, gone = (a_bundle(stores, content) for content in (b"kept", b"gone"))
+            do_all(stores)
+        copied(given["STORE_CATALOG_URL"], older)
+        operate(tmp_path, given, "backup", str(tmp_path / "night.backup"))
+        with opened(given, tmp_path) as stores:
+            late = a_bundle(stores, b"late")
+            tombstones.bury(stores, "aws", *gone, reason="wrong", author=AUTHOR)
+            do_all(stores)
+        given["STORE_CATALOG_URL"] = older
+        assert "read-only" in operate(tmp_path, given, "migrate")
+        assert "bundle\taws\t2\t1\t0" in operate(tmp_path, given, "reconcile")
+        with opened(given, tmp_path) as stores:
+            assert seen(stores, "aws") == {kept, late}
+        assert "of one epoch" in operate(tmp_path, given, "reconcile", "--dry-run")

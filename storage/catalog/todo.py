@@ -143,12 +143,13 @@ def postpone(
     until: str | None = None,
 ) -> None:
     """Give the row back, to be tried again after a while, or when what it waits for is done
-    (`until`, the reference of another row); not an error when it was lost."""
+    (`until`, the reference of another row); not an error when it was lost. One that is not
+    `counted` begins anew: work that ended by itself is not what killed earlier workers."""
     ours = _is(held.todo) & (todo.c.token == held.token)
     due = now_us(tx) + int(delay_s * 1e6)
     values = {"token": None, "due_us": due, "sent_us": None, "reason": reason, "waits_for": until}
     if not counted:
-        values["attempts"] = held.attempts - 1
+        values["attempts"] = 0
     tx.execute(update(todo).where(ours).values(**values))
 
 

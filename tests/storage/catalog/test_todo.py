@@ -176,3 +176,16 @@ def test_nobody_wakes_what_is_being_worked_on(catalog: Catalog) -> None:
     with catalog.write() as tx:
         assert todo.wake(tx, "index", "aws", "b.0") == ()
         todo.finish(tx, again)
+
+
+def test_what_ends_by_itself_is_not_what_killed_its_earlier_workers(catalog: Catalog) -> None:
+    """During an outage every attempt is long, so that whoever is killed has the row in hand."""
+    put(catalog)
+    for _ in range(3):
+        for _ in range(2):
+            assert take(catalog, lease_s=0) is not None
+        held = take(catalog)
+        assert held is not None
+        with catalog.write() as tx:
+            todo.postpone(tx, held, delay_s=0, reason="the bucket is away", counted=False)
+    assert take(catalog) == Claim(ROW, "t", 1, "r")

@@ -4,7 +4,6 @@ Records come by uuid, then version, so that a version finds its parent and share
 """
 
 from collections.abc import Sequence
-from functools import partial
 
 from pipelines.collecting import collections
 from pipelines.depositing import manifests
@@ -13,9 +12,8 @@ from pipelines.keeping import readback
 from pipelines.keeping.readback import BundleRecord, CollectionRecord
 from pipelines.limits import SEGMENT_ENTRIES
 from pipelines.recovering import collection_reconciling
-from pipelines.recovering.rebuild_files import fresh
-from pipelines.recovering.rebuild_reading import Run, Tally, kept, listed, read
-from storage import keys
+from pipelines.recovering.rebuild_files import versions
+from pipelines.recovering.rebuild_reading import Run, Tally
 from storage.catalog import (
     Tx,
     alike,
@@ -26,25 +24,16 @@ from storage.catalog import (
     restoring,
     segments,
     todo,
-    versions,
 )
 from storage.catalog import files as file_rows
+from storage.catalog import versions as version_rows
 from storage.errors import Damaged
 from storage.model import FQID, Todo
 
 
 def bundle_records(run: Run) -> Tally:
     """Bundles; those of which a file is not here are brought from the other bucket."""
-    tally = Tally("bundle", run.replica)
-    for batch in listed(run, keys.records("bundle"), keys.parse_record, tally):
-        new = fresh(run, "bundle", batch, tally)
-        found = [record for _, record in read(run, new, readback.bundle, tally)]
-        kept(run, found, partial(_keep_bundles, run), _bundle_name, tally)
-    return tally
-
-
-def _bundle_name(found: BundleRecord) -> str:
-    return keys.record("bundle", found.fqid)
+    return versions(run, manifests.KIND, readback.bundle, _keep_bundles)
 
 
 def _keep_bundles(run: Run, tx: Tx, batch: Sequence[BundleRecord]) -> None:
@@ -79,7 +68,7 @@ def _bundle_row(tx: Tx, one: BundleRecord, files: dict[FQID, int], *, purged: bo
     row = before or bundles.reserve(tx, _new_bundle(tx, one, files, purged=purged))
     if before is None:
         restoring.dated(tx, "bundle", row.bundle.id, one.created_us)
-    versions.publish(tx, manifests.KIND, row.bundle.fqid)
+    version_rows.publish(tx, manifests.KIND, row.bundle.fqid)
     return row.bundle.id
 
 
@@ -115,16 +104,7 @@ def _before(tx: Tx, one: BundleRecord) -> list[tuple[segments.Kept, Sequence[seg
 
 def collection_records(run: Run) -> Tally:
     """Collections, each seen by its owner, wherever its links lead by now."""
-    tally = Tally("collection", run.replica)
-    for batch in listed(run, keys.records("collection"), keys.parse_record, tally):
-        new = fresh(run, "collection", batch, tally)
-        found = [record for _, record in read(run, new, readback.collection, tally)]
-        kept(run, found, partial(_keep_collections, run), _collection_name, tally)
-    return tally
-
-
-def _collection_name(found: CollectionRecord) -> str:
-    return keys.record("collection", found.fqid)
+    return versions(run, collections.KIND, readback.collection, _keep_collections)
 
 
 def _keep_collections(run: Run, tx: Tx, batch: Sequence[CollectionRecord]) -> None:

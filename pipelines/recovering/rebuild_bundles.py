@@ -4,47 +4,30 @@ Records come by uuid, then version, so that a version finds its parent and share
 """
 
 from collections.abc import Sequence
-from functools import partial
 
 from pipelines.collecting import collections
 from pipelines.depositing import manifests
 from pipelines.flow import Step
 from pipelines.keeping import readback
 from pipelines.keeping.readback import BundleRecord, CollectionRecord
-from pipelines.limits import SEGMENT_ENTRIES
-from pipelines.recovering import collection_reconciling
-from pipelines.recovering.rebuild_files import fresh
-from pipelines.recovering.rebuild_reading import Run, Tally, kept, listed, read
-from storage import keys
+from pipelines.recovering import bundle_reconciling, collection_reconciling
+from pipelines.recovering.rebuild_files import versions
+from pipelines.recovering.rebuild_reading import Run, Tally
 from storage.catalog import (
     Tx,
-    alike,
-    bundles,
     heads,
     purges,
     refilling,
     restoring,
-    segments,
     todo,
-    versions,
 )
 from storage.catalog import files as file_rows
-from storage.errors import Damaged
 from storage.model import FQID, Todo
 
 
 def bundle_records(run: Run) -> Tally:
     """Bundles; those of which a file is not here are brought from the other bucket."""
-    tally = Tally("bundle", run.replica)
-    for batch in listed(run, keys.records("bundle"), keys.parse_record, tally):
-        new = fresh(run, "bundle", batch, tally)
-        found = [record for _, record in read(run, new, readback.bundle, tally)]
-        kept(run, found, partial(_keep_bundles, run), _bundle_name, tally)
-    return tally
-
-
-def _bundle_name(found: BundleRecord) -> str:
-    return keys.record("bundle", found.fqid)
+    return versions(run, manifests.KIND, readback.bundle, _keep_bundles)
 
 
 def _keep_bundles(run: Run, tx: Tx, batch: Sequence[BundleRecord]) -> None:
@@ -56,7 +39,7 @@ def _keep_bundles(run: Run, tx: Tx, batch: Sequence[BundleRecord]) -> None:
     files = restoring.file_ids(tx, {file for one in batch for _, file, _ in one.entries})
     whole = []
     for one in batch:
-        ident = _bundle_row(tx, one, files, purged=one.fqid in purged)
+        ident = bundle_reconciling.row(tx, one, files, purged=one.fqid in purged).bundle.id
         if _all_here(run, tx, one, files):
             whole.append((ident, one.fqid))
         elif one.fqid not in purged:
@@ -72,59 +55,9 @@ def _all_here(run: Run, tx: Tx, one: BundleRecord, files: dict[FQID, int]) -> bo
     return len(file_rows.seen_by_id(tx, run.replica, sorted(named))) == len(named)
 
 
-def _bundle_row(tx: Tx, one: BundleRecord, files: dict[FQID, int], *, purged: bool) -> int:
-    before = bundles.by_fqid(tx, one.fqid)
-    if before is not None and before.digest != one.digest:
-        raise Damaged(f"The catalog knows bundle {one.fqid} with other content.")
-    row = before or bundles.reserve(tx, _new_bundle(tx, one, files, purged=purged))
-    if before is None:
-        restoring.dated(tx, "bundle", row.bundle.id, one.created_us)
-    versions.publish(tx, manifests.KIND, row.bundle.fqid)
-    return row.bundle.id
-
-
-def _new_bundle(
-    tx: Tx, one: BundleRecord, files: dict[FQID, int], *, purged: bool
-) -> bundles.NewBundle:
-    """Of what is being purged some files may be gone before it; of nothing else."""
-    lacking = {file for _, file, _ in one.entries if file not in files}
-    if lacking and not purged:
-        raise Damaged(f"{len(lacking)} files that it names have no record here.")
-    rows = [(files[file], name, flag) for name, file, flag in one.entries if file not in lacking]
-    return bundles.NewBundle(
-        fqid=one.fqid,
-        digest=one.digest,
-        origin=one.origin,
-        creator_uid=one.creator_uid,
-        author=one.author,
-        parent=one.parent,
-        event_id=one.event_id,
-        runs=alike.shared(rows, _before(tx, one), SEGMENT_ENTRIES),
-    )
-
-
-def _before(tx: Tx, one: BundleRecord) -> list[tuple[segments.Kept, Sequence[segments.Row]]]:
-    """The segments of the version that it was made from, with their entries."""
-    parent = bundles.by_fqid(tx, FQID(one.fqid.uuid, one.parent)) if one.parent else None
-    if parent is None:
-        return []
-    runs = segments.of_bundle(tx, parent.bundle.id)
-    found = segments.rows(tx, [run.segment_id for run in runs])
-    return [(run, found[run.segment_id]) for run in runs]
-
-
 def collection_records(run: Run) -> Tally:
     """Collections, each seen by its owner, wherever its links lead by now."""
-    tally = Tally("collection", run.replica)
-    for batch in listed(run, keys.records("collection"), keys.parse_record, tally):
-        new = fresh(run, "collection", batch, tally)
-        found = [record for _, record in read(run, new, readback.collection, tally)]
-        kept(run, found, partial(_keep_collections, run), _collection_name, tally)
-    return tally
-
-
-def _collection_name(found: CollectionRecord) -> str:
-    return keys.record("collection", found.fqid)
+    return versions(run, collections.KIND, readback.collection, _keep_collections)
 
 
 def _keep_collections(run: Run, tx: Tx, batch: Sequence[CollectionRecord]) -> None:

@@ -1,13 +1,12 @@
 """Filling a catalog from a bucket: purge markers, tombstones, files and their bytes."""
 
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 
 from pipelines.depositing import files
 from pipelines.flow import Step
 from pipelines.keeping import readback
 from pipelines.keeping.readback import FileRecord
-from pipelines.recovering.rebuild_reading import Found, Run, Tally, kept, listed, read
+from pipelines.recovering.rebuild_reading import Found, Record, Run, Tally, listed, taken
 from storage import keys
 from storage.catalog import Tx, heads, purges, refilling, restoring, todo, visibility
 from storage.catalog import tombstones as stones
@@ -25,8 +24,7 @@ def purge_markers(run: Run) -> Tally:
     """What is purged, or about to be."""
     tally = Tally("purged", run.replica)
     for batch in listed(run, keys.PURGED, keys.parse_purged, tally):
-        found = [record for _, record in read(run, batch, readback.purge, tally)]
-        kept(run, found, partial(_keep_purges, run), _name, tally)
+        taken(run, batch, readback.purge, _keep_purges, tally)
     return tally
 
 
@@ -42,18 +40,11 @@ def _lock(tx: Tx, batch: Sequence[Purge] | Sequence[Tombstone]) -> None:
             heads.lock(tx, kind, uuids)
 
 
-def _name(one: Purge | Tombstone) -> str:
-    where = keys.purged if isinstance(one, Purge) else keys.tombstone
-    kind = next(kind for kind in keys.KINDS if kind == one.kind)
-    return where(kind, one.uuid, one.version or None)
-
-
 def tombstones(run: Run) -> Tally:
     """What readers no longer see."""
     tally = Tally("tombstones", run.replica)
     for batch in listed(run, keys.TOMBSTONES, keys.parse_tombstone, tally):
-        found = [record for _, record in read(run, batch, readback.tombstone, tally)]
-        kept(run, found, partial(_keep_tombstones, run), _name, tally)
+        taken(run, batch, readback.tombstone, _keep_tombstones, tally)
     return tally
 
 
@@ -73,26 +64,29 @@ def _row(tx: Tx, one: Tombstone) -> Tombstone:
 
 def file_records(run: Run) -> Tally:
     """Files, with the bytes that they name: nobody sees them before `bytes_there`."""
-    tally = Tally("file", run.replica)
-    for batch in listed(run, keys.records("file"), keys.parse_record, tally):
-        new = fresh(run, "file", batch, tally)
-        found = [record for _, record in read(run, new, readback.file, tally)]
-        kept(run, found, partial(_keep_files, run), _file_name, tally)
+    return versions(run, files.KIND, readback.file, _keep_files)
+
+
+def versions(
+    run: Run,
+    kind: keys.Kind,
+    parse: Callable[[RecordKey, bytes], Record],
+    keep: Callable[[Run, Tx, Sequence[Record]], None],
+) -> Tally:
+    """The records of a kind that the catalog does not know in this bucket yet."""
+    tally = Tally(kind, run.replica)
+    for batch in listed(run, keys.records(kind), keys.parse_record, tally):
+        taken(run, _fresh(run, kind, batch, tally), parse, keep, tally)
     return tally
 
 
-def fresh(
+def _fresh(
     run: Run, kind: keys.Kind, batch: Sequence[Found[RecordKey]], tally: Tally
 ) -> list[Found[RecordKey]]:
-    """Those that the catalog does not know in this bucket yet."""
     with run.stores.catalog.read() as tx:
         held = restoring.held(tx, kind, run.replica, [one.key.fqid for one in batch])
     tally.known += len(held)
     return [one for one in batch if one.key.fqid not in held]
-
-
-def _file_name(found: FileRecord) -> str:
-    return keys.record("file", found.fqid)
 
 
 def _keep_files(run: Run, tx: Tx, batch: Sequence[FileRecord]) -> None:

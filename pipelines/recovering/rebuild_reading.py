@@ -113,7 +113,36 @@ def _foreign(info: BlobInfo, *, known: bool) -> str:
     return "It is too large for a record." if known else "Its name is none that the store gives."
 
 
-def read(
+def taken(
+    run: Run,
+    batch: Sequence[Found[Key]],
+    parse: Callable[[Key, bytes], Record],
+    keep: Callable[[Run, Tx, Sequence[Record]], None],
+    tally: Tally,
+) -> None:
+    """Read a batch and have the catalog keep it in one unit of work; if anything in it cannot be
+    kept, each alone, so that one bad record is refused and not its neighbours."""
+    found = _read(run, batch, parse, tally)
+    if not found:
+        return
+    with run.unit() as tx:
+        try:
+            with refilling.trial(tx):
+                keep(run, tx, [record for _, record in found])
+            tally.taken += len(found)
+            return
+        except Damaged:
+            pass
+        for one, record in found:
+            try:
+                with refilling.trial(tx):
+                    keep(run, tx, [record])
+                tally.taken += 1
+            except Damaged as error:
+                tally.refuse(one.name, error.detail)
+
+
+def _read(
     run: Run, batch: Sequence[Found[Key]], parse: Callable[[Key, bytes], Record], tally: Tally
 ) -> list[tuple[Found[Key], Record]]:
     """The records of a batch, several at once; those that cannot be read are told."""
@@ -135,31 +164,3 @@ def read(
         else:
             records.append((found, record))
     return records
-
-
-def kept(
-    run: Run,
-    batch: Sequence[Record],
-    keep: Callable[[Tx, Sequence[Record]], None],
-    name: Callable[[Record], str],
-    tally: Tally,
-) -> None:
-    """Have the catalog keep a batch in one unit of work; if anything in it cannot be kept, each
-    alone, so that one bad record is refused and not its neighbours."""
-    if not batch:
-        return
-    with run.unit() as tx:
-        try:
-            with refilling.trial(tx):
-                keep(tx, batch)
-            tally.taken += len(batch)
-            return
-        except Damaged:
-            pass
-        for record in batch:
-            try:
-                with refilling.trial(tx):
-                    keep(tx, [record])
-                tally.taken += 1
-            except Damaged as error:
-                tally.refuse(name(record), error.detail)

@@ -17,9 +17,14 @@ from pipelines.depositing import files, manifests, purging
 from pipelines.flow import Step
 from pipelines.formats import new_uuid
 from pipelines.keeping import copying, readback
-from pipelines.keeping.readback import BundleRecord, FileRecord
-from pipelines.limits import SEGMENT_ENTRIES
-from pipelines.recovering import asking, collection_reconciling, epochs, rebuild_journals
+from pipelines.keeping.readback import FileRecord
+from pipelines.recovering import (
+    asking,
+    bundle_reconciling,
+    collection_reconciling,
+    epochs,
+    rebuild_journals,
+)
 from pipelines.recovering.rebuild_reading import Run
 from storage import keys
 from storage.catalog import (
@@ -30,7 +35,6 @@ from storage.catalog import (
     heads,
     purges,
     restoring,
-    segments,
     switches,
     todo,
     tombstones,
@@ -228,41 +232,13 @@ def _bundle(stores: Stores, replica: Replica, key: RecordKey) -> None:
         heads.lock(tx, manifests.KIND, [key.fqid.uuid])
         purged = purges.among(tx, manifests.KIND, [key.fqid])
         if not purged:
-            row = _bundle_row(tx, found)
+            idents = restoring.file_ids(tx, {file for _, file, _ in found.entries})
+            row = bundle_reconciling.row(tx, found, idents)
             # What would make it visible as something new, and tell of it.
             todo.remove(tx, Todo(Step.SYNC, replica, ref))
             todo.add_new(tx, _seen(tx, row, replica, lacking))
     with asking.bucket(replica):
         purging.withdraw(stores, replica, manifests.KIND, purged)
-
-
-def _bundle_row(tx: Tx, found: BundleRecord) -> bundles.Reserved:
-    before = bundles.by_fqid(tx, found.fqid)
-    if before is not None and before.digest != found.digest:
-        raise Damaged(f"The catalog knows bundle {found.fqid} with other content.")
-    row = before or bundles.reserve(tx, _new_bundle(tx, found))
-    if before is None:
-        restoring.dated(tx, "bundle", row.bundle.id, found.created_us)
-    versions.publish(tx, manifests.KIND, row.bundle.fqid)
-    return row
-
-
-def _new_bundle(tx: Tx, found: BundleRecord) -> bundles.NewBundle:
-    idents = restoring.file_ids(tx, {file for _, file, _ in found.entries})
-    lacking = [file for _, file, _ in found.entries if file not in idents]
-    if lacking:
-        raise Damaged(f"Bundle {found.fqid} names {len(lacking)} files of which there is none.")
-    rows = [(idents[file], name, indexed) for name, file, indexed in found.entries]
-    return bundles.NewBundle(
-        fqid=found.fqid,
-        digest=found.digest,
-        origin=found.origin,
-        creator_uid=found.creator_uid,
-        author=found.author,
-        parent=found.parent,
-        event_id=found.event_id,
-        runs=segments.cut(rows, SEGMENT_ENTRIES),
-    )
 
 
 def _seen(

@@ -32,6 +32,9 @@ def filled(catalog: Catalog) -> Iterator[Catalog]:
     with catalog.write() as tx:
         tx.execute(text(_EVENTS), {"most": EVENTS})
         tx.execute(text(_JOURNALS), {"most": EVENTS // 2 // EACH})
+        if not catalog.sqlite:
+            # The database was lent before: what a server remembers of it may be another test's.
+            tx.execute(text("ANALYZE events, journals"))
     return catalog
 
 
@@ -65,7 +68,8 @@ def test_many_events_and_journals_are_read_by_their_indexes(filled: Catalog, act
     did, index = ACTS[act]
     plans = sqlite_plans(filled, did) if filled.sqlite else plans_of(filled, did)
     plan = "\n".join(plans)
-    assert index in plan, plan
+    # A server picks among indexes by its statistics: there, that one is used and little is read.
+    assert (index if filled.sqlite else "Index") in plan, plan
     for whole in ("SCAN events", "SCAN journals", "Seq Scan on events", "Seq Scan on journals"):
         assert whole not in plan, plan
     assert work_of(filled, did) < EVENTS // 4

@@ -7,9 +7,10 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from ops.demo import folder, samples, stage, story
+from ops.demo import folder, samples, stage, story, tour
 from ops.demo.board import Board
 from ops.demo.bundles import SampleBundle
+from ops.demo.hearing import new_key
 from ops.demo.receiver import receiving
 from ops.demo.report import Report
 from ops.demo.service import Service
@@ -83,12 +84,12 @@ def _play(
     console.print("Starting a store ...", highlight=False)
     with (
         stage.running(home, settings) as store,
-        receiving(story.new_key()) as receiver,
+        receiving(new_key()) as receiver,
         Board(console).shown() as board,
     ):
         report.took("start", store.started_in_s)
         service = Service.open(store.api, store.token)
-        story.tell(story.begin(store, service, receiver, bundles, board, report))
+        tour.tell(story.begin(store, service, receiver, bundles, board, report))
         failed = "" if report.good else store.complaints()
     if failed:
         click.echo(f"\nThe end of the store's log:\n{failed}")

@@ -19,10 +19,10 @@ from ops import tokens
 from ops.demo import stage
 from ops.demo.bundles import SampleBundle
 from ops.demo.depositing import Deposited, Depositor
+from ops.demo.hearing import new_key
 from ops.demo.progress import STAGES, Progress, look, watch
 from ops.demo.receiver import Inbox, receiving
 from ops.demo.service import Service
-from ops.demo.story import new_key
 from storage.connecting import connect
 from storage.model import REPLICAS
 from storage.notices import MemoryNotices

@@ -13,9 +13,10 @@ import httpx
 import pytest
 from rich.console import Console
 
-from ops.demo import samples, stage, story
+from ops.demo import samples, stage, story, tour
 from ops.demo.board import Board
 from ops.demo.depositing import new_version
+from ops.demo.hearing import new_key
 from ops.demo.receiver import receiving
 from ops.demo.report import Report
 from ops.demo.service import Service
@@ -61,11 +62,11 @@ def running(
 
 def test_the_whole_tour_holds(running: Running) -> None:
     report = Report()
-    with receiving(story.new_key()) as receiver, Board(Console(quiet=True)).shown() as board:
+    with receiving(new_key()) as receiver, Board(Console(quiet=True)).shown() as board:
         told = story.begin(
             running.store, running.service, receiver, samples.bundles(), board, report
         )
-        story.tell(told)
+        tour.tell(told)
     assert report.good, ([item.sentence for item in report.failed], running.store.complaints())
 
 

@@ -2,9 +2,10 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from random import Random
+from typing import Protocol
 from uuid import uuid4
 
 from pipelines.flow import Step
@@ -13,7 +14,6 @@ from storage.catalog import todo
 from storage.errors import Lost, StoreError, Unavailable, Waits
 from storage.model import Claim, Todo
 from storage.stores import Stores
-from workers.chains import Chains
 from workers.queues import PROMISES
 
 log = logging.getLogger(__name__)
@@ -23,12 +23,18 @@ AWAY_S = (2.0, 20.0)
 """Bounds of the random delay while an engine is away, which is nobody's failed attempt."""
 
 
+class Sender(Protocol):
+    """Sends a message for each row; a row whose message is lost waits for the clock."""
+
+    def send(self, rows: Iterable[Todo], request_id: str = "") -> None: ...
+
+
 @dataclass(frozen=True)
 class Working:
     """What a worker process works with."""
 
     stores: Stores
-    chains: Chains
+    chains: Sender
     steps: Mapping[Step, StepFunction]
     max_claims: int
     rng: Random

@@ -33,7 +33,7 @@ class Depositor:
             f"/v1/area/{AREA}/files/{name}", data=data, content_type=content_type, headers=INGEST
         )
         assert answer.status_code == 201, answer.text
-        return str(answer.json["url"])
+        return str((answer.json or {})["url"])
 
     def put_file(self, uuid: str, data: bytes = b"content", **more: Any) -> Any:
         """The answer to a new file's PUT, nothing waited for."""

@@ -51,11 +51,11 @@ class Issuer:
     def answer(self, path: str) -> Answer:
         if path in self.answers:
             return self.answers[path]
-        made = {
+        made: Callable[[], Mapping[str, Any]] | None = {
             "/.well-known/openid-configuration": self._metadata,
             "/jwks": self._jwks,
             "/token": self._token,
-            "/userinfo": lambda: self.userinfo,
+            "/userinfo": self._userinfo,
         }.get(path)
         return (200, {}, json.dumps(made()).encode()) if made else (404, {}, b"")
 
@@ -72,6 +72,9 @@ class Issuer:
 
     def _jwks(self) -> Mapping[str, Any]:
         return self.jwks or {"keys": [self.key.as_dict(private=False)]}
+
+    def _userinfo(self) -> Mapping[str, Any]:
+        return self.userinfo
 
     def _token(self) -> Mapping[str, Any]:
         return {

@@ -253,7 +253,7 @@ def test_a_token_signed_by_another_key_is_not_believed(
     provider: Provider, issuer: Issuer, curve: ECKey
 ) -> None:
     published = issuer.key
-    other = RSAKey.generate_key(2048, {"kid": published.kid})
+    other = RSAKey.generate_key(2048, {"kid": str(published.kid)})
     for key in (other, curve):
         issuer.jwks = {"keys": [published.as_dict(private=False)]}
         issuer.key = key

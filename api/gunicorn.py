@@ -2,10 +2,9 @@
 
 import os
 import shutil
-import socket
-import struct
 from typing import Any
 
+from api import server
 from config import collector
 from config.settings import load
 
@@ -15,7 +14,7 @@ _figures = _settings.home.absolute() / "figures"
 _ports = [_settings.port] + ([_settings.ops_port] if _settings.ops_port else [])
 bind = [f"{_settings.host}:{port}" for port in _ports]
 workers = _settings.api_processes
-worker_class = "gthread"
+worker_class = server.Worker
 threads = _settings.api_threads
 # A request may be waiting for as long as `Prefer: wait` allows, a download for as long as it takes;
 # this is for a process that is stuck as a whole.
@@ -24,7 +23,7 @@ graceful_timeout = int(_settings.wait_cap_s) + 5
 keepalive = 75
 worker_tmp_dir = "/dev/shm" if os.path.isdir("/dev/shm") else None
 accesslog = None
-limit_request_line = 8190
+limit_request_line = server.LONGEST_LINE
 # By default it would lie in the operator's home folder and be shared with other servers.
 control_socket_disable = True
 
@@ -32,22 +31,10 @@ control_socket_disable = True
 raw_env = [f"PROMETHEUS_MULTIPROC_DIR={_figures}"] if workers > 1 else []
 
 
-SILENCE_S = 30
-"""How long a client may send nothing of its request, or take nothing of its answer. A thread waits
-for it all the while, so that a few dozen silent connections would be the end of the service."""
-
-
 def post_worker_init(worker: Any) -> None:
-    """The application is there: what it consists of is no garbage. Connections are given their
-    patience, which they inherit from the sockets that they are accepted on."""
+    """The application is there: what it consists of is no garbage."""
     collector.relax()
-    for listener in worker.sockets:
-        patience = struct.pack("ll", SILENCE_S, 0)
-        listener.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, patience)
-        listener.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, patience)
-        if hasattr(socket, "TCP_USER_TIMEOUT"):
-            # What is sent by the kernel knows no time-out but this one.
-            listener.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE_S * 1000)
+    server.lose_patience(worker)
 
 
 def on_starting(_server: Any) -> None:

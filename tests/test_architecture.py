@@ -70,6 +70,7 @@ LIVES_IN = {
     "werkzeug": {"api"},
     "marshmallow": {"api"},
     "apispec": {"api"},
+    "gunicorn": {"api"},
     "click": {"ops"},
     "rich": {"ops"},
     "fakeredis": {"ops"},

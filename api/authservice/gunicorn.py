@@ -2,13 +2,14 @@
 
 import os
 
+from api import server
 from config.settings import load
 
 _settings = load(os.environ)
 
 bind = f"{_settings.host}:{_settings.port + 1}"
 workers = 1
-worker_class = "gthread"
+worker_class = server.Worker
 threads = 8
 timeout = 30
 graceful_timeout = 5
@@ -17,4 +18,5 @@ accesslog = None
 # By default it would lie in the operator's home folder and be shared with the API's server.
 control_socket_disable = True
 # An authorization request goes through a login as one parameter of it.
-limit_request_line = 8190
+limit_request_line = server.LONGEST_LINE
+post_worker_init = server.lose_patience

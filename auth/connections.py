@@ -15,6 +15,8 @@ from typing import Any
 
 import httpcore
 
+from auth.bounding import Timely, asking, left, whole
+
 KEPT_S = 4.0
 """Less than the service keeps one that is idle."""
 SLOT_S = 0.25
@@ -22,15 +24,6 @@ SLOT_S = 0.25
 of those who ask nothing."""
 BROKEN = (httpcore.ReadError, httpcore.WriteError, httpcore.RemoteProtocolError)
 """What a connection may come to that was idle: the service has closed it just now."""
-FAILURES = (
-    httpcore.NetworkError,
-    httpcore.ProtocolError,
-    httpcore.TimeoutException,
-    httpcore.UnsupportedProtocol,
-    OSError,
-    ValueError,
-)
-"""What asking may end in, instead of an answer."""
 
 
 @dataclass(frozen=True)
@@ -72,15 +65,17 @@ class Connections:
     def _once(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes, most: int
     ) -> Answer:
-        given = {"Accept": "application/json", "Accept-Encoding": "identity", **headers}
-        sent: list[tuple[bytes | str, bytes | str]] = [*given.items()]
         timeouts = {**dict.fromkeys(("connect", "read", "write"), self._timeout_s), "pool": SLOT_S}
         with self._pool.stream(
-            method, url, headers=sent, content=body, extensions={"timeout": timeouts}
+            method,
+            url,
+            headers=asking(headers),
+            content=body,
+            extensions={"timeout": timeouts},
         ) as answer:
             said = {name.lower(): value for name, value in answer.headers}
             retry_after = said.get(b"retry-after", b"").decode("ascii", "replace")
-            return Answer(answer.status, _bounded(answer.iter_stream(), most), retry_after)
+            return Answer(answer.status, whole(answer.iter_stream(), most), retry_after)
 
 
 class _Deadline(threading.local):
@@ -89,10 +84,7 @@ class _Deadline(threading.local):
     at: float = 0.0
 
     def left(self, timeout: float | None) -> float:
-        left_s = self.at - time.monotonic()
-        if left_s <= 0:
-            raise httpcore.ReadTimeout("too slow")
-        return left_s if timeout is None else min(left_s, timeout)
+        return left(self.at, timeout)
 
 
 class _Backend(httpcore.NetworkBackend):
@@ -110,40 +102,4 @@ class _Backend(httpcore.NetworkBackend):
     ) -> httpcore.NetworkStream:
         left_s = self._deadline.left(timeout)
         made = self._made.connect_tcp(host, port, left_s, local_address, socket_options)
-        return _Stream(made, self._deadline)
-
-
-class _Stream(httpcore.NetworkStream):
-    def __init__(self, stream: httpcore.NetworkStream, deadline: _Deadline) -> None:
-        self._stream = stream
-        self._deadline = deadline
-
-    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        return self._stream.read(max_bytes, self._deadline.left(timeout))
-
-    def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        self._stream.write(buffer, self._deadline.left(timeout))
-
-    def close(self) -> None:
-        self._stream.close()
-
-    def start_tls(
-        self,
-        ssl_context: ssl.SSLContext,
-        server_hostname: str | None = None,
-        timeout: float | None = None,
-    ) -> httpcore.NetworkStream:
-        left_s = self._deadline.left(timeout)
-        return _Stream(self._stream.start_tls(ssl_context, server_hostname, left_s), self._deadline)
-
-    def get_extra_info(self, info: str) -> Any:
-        return self._stream.get_extra_info(info)
-
-
-def _bounded(chunks: Iterable[bytes], most: int) -> bytes:
-    body = bytearray()
-    for chunk in chunks:
-        body += chunk
-        if len(body) > most:
-            raise ValueError("too large")
-    return bytes(body)
+        return Timely(made, self._deadline.left)

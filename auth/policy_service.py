@@ -11,7 +11,8 @@ import orjson
 
 from auth.accounts.decisions import Judged, Verdict, verdict
 from auth.accounts.limits import ASKED_GROUPS
-from auth.connections import FAILURES, Answer, Connections
+from auth.bounding import FAILURES
+from auth.connections import Answer, Connections
 from auth.policies.model import Decision, Reason
 from auth.signing import OwnTokens
 from storage.errors import Forbidden, Unavailable

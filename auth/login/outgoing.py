@@ -10,11 +10,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NoReturn
 
 import httpcore
 import orjson
 
+from auth.bounding import FAILURES, Left, Timely, asking, left, whole
 from storage.errors import Unavailable
 
 MAX_BYTES = 256 * 1024
@@ -66,8 +68,6 @@ class Outgoing:
         self, method: str, url: str, headers: Mapping[str, str], body: bytes = b""
     ) -> Answer:
         """One request, one answer; Unavailable when there is none that can be used."""
-        given = {"Accept": "application/json", "Accept-Encoding": "identity", **headers}
-        sent: list[tuple[bytes | str, bytes | str]] = [*given.items()]
         deadline = time.monotonic() + self.timeout_s
         timeouts = dict.fromkeys(("connect", "read", "write", "pool"), self.timeout_s)
         with (
@@ -76,10 +76,14 @@ class Outgoing:
                 self.trust, network_backend=_Guarded(self.refusal, deadline), retries=0
             ) as pool,
             pool.stream(
-                method, url, headers=sent, content=body, extensions={"timeout": timeouts}
+                method,
+                url,
+                headers=asking(headers),
+                content=body,
+                extensions={"timeout": timeouts},
             ) as answer,
         ):
-            return Answer(answer.status, _bounded(answer.iter_stream()))
+            return Answer(answer.status, whole(answer.iter_stream(), MAX_BYTES))
 
 
 class Refused(OSError):
@@ -91,7 +95,7 @@ class _Guarded(httpcore.NetworkBackend):
 
     def __init__(self, refusal: Refusal, deadline: float) -> None:
         self._refusal = refusal
-        self._deadline = deadline
+        self._left: Left = partial(left, deadline)
 
     def connect_tcp(
         self,
@@ -104,13 +108,13 @@ class _Guarded(httpcore.NetworkBackend):
         """To the first address of the name that answers, if none of them is refused."""
         failed: Exception = OSError("no address")
         for address in self._checked(host, port):
-            left_s = _left(self._deadline, timeout)
+            left_s = self._left(timeout)
             try:
                 made = httpcore.SyncBackend().connect_tcp(address, port, left_s)
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
                 failed = error
                 continue
-            return _Bounded(made, self._deadline)
+            return Timely(made, self._left)
         raise failed
 
     def _checked(self, host: str, port: int) -> list[str]:
@@ -122,64 +126,11 @@ class _Guarded(httpcore.NetworkBackend):
         return found
 
 
-class _Bounded(httpcore.NetworkStream):
-    """A connection whose every read ends by the deadline: a drip of bytes is no way around it."""
-
-    def __init__(self, stream: httpcore.NetworkStream, deadline: float) -> None:
-        self._stream = stream
-        self._deadline = deadline
-
-    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        return self._stream.read(max_bytes, _left(self._deadline, timeout))
-
-    def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        self._stream.write(buffer, _left(self._deadline, timeout))
-
-    def close(self) -> None:
-        self._stream.close()
-
-    def start_tls(
-        self,
-        ssl_context: ssl.SSLContext,
-        server_hostname: str | None = None,
-        timeout: float | None = None,
-    ) -> httpcore.NetworkStream:
-        left_s = _left(self._deadline, timeout)
-        made = self._stream.start_tls(ssl_context, server_hostname, left_s)
-        return _Bounded(made, self._deadline)
-
-    def get_extra_info(self, info: str) -> Any:
-        return self._stream.get_extra_info(info)
-
-
-def _left(deadline: float, timeout: float | None) -> float:
-    left_s = deadline - time.monotonic()
-    if left_s <= 0:
-        raise httpcore.ReadTimeout("too slow")
-    return left_s if timeout is None else min(left_s, timeout)
-
-
-def _bounded(chunks: Iterable[bytes]) -> bytes:
-    body = bytearray()
-    for chunk in chunks:
-        body += chunk
-        if len(body) > MAX_BYTES:
-            raise ValueError("too large")
-    return bytes(body)
-
-
 @contextmanager
 def _translated(url: str) -> Iterator[None]:
     """No URL with its query is told: a callback's may hold a code."""
     try:
         yield
-    except (
-        httpcore.NetworkError,
-        httpcore.ProtocolError,
-        httpcore.TimeoutException,
-        httpcore.UnsupportedProtocol,
-        OSError,
-        ValueError,
-    ) as error:
+    except FAILURES as error:
         where = url.partition("?")[0]
         raise Unavailable(f"{where} cannot be read: {type(error).__name__}") from error

@@ -132,6 +132,8 @@ class Operation:
     """Whether its requests count against the sender's rate."""
     while_read_only: bool = False
     """Whether it is served while the store is read-only, though it changes something."""
+    acts: bool = False
+    """Whether it is a GET that does something, so that no HEAD stands for it."""
 
     @property
     def path_parameters(self) -> list[str]:

@@ -30,14 +30,19 @@ def _route(app: Flask, operation: Operation, view: Callable[..., Response], pref
         rule = rule.replace("{", "<").replace("}", ">")
         # What a path without parameters allows is said by `_refuse_others`.
         options = None if PATH_PARAMETER.search(path) else False
+        # Flask takes no dot in the name of an end point.
+        name = f"{operation.name} {path}".replace(".", "_")
         app.add_url_rule(
-            rule,
-            # Flask takes no dot in the name of an end point.
-            f"{operation.name} {path}".replace(".", "_"),
-            view,
-            methods=[operation.method],
-            provide_automatic_options=options,
+            rule, name, view, methods=[operation.method], provide_automatic_options=options
         )
+        if operation.acts:
+            without_head(app, name)
+
+
+def without_head(app: Flask, endpoint: str) -> None:
+    """Refuse HEAD where a GET does something: whoever looks at an address does not do it."""
+    for rule in app.url_map.iter_rules(endpoint):
+        (rule.methods or set()).discard("HEAD")
 
 
 def _close(app: Flask, operations: Iterable[Operation], prefix: str) -> None:
@@ -45,10 +50,15 @@ def _close(app: Flask, operations: Iterable[Operation], prefix: str) -> None:
     methods: dict[str, set[str]] = {}
     for operation in operations:
         for path in (operation.path, *operation.aliases):
-            methods.setdefault(path, set()).add(operation.method)
+            methods.setdefault(path, set()).update(_methods(operation))
     for path, known in methods.items():
         if not PATH_PARAMETER.search(path):
-            _refuse_others(app, prefix + path, known | ({"HEAD"} if "GET" in known else set()))
+            _refuse_others(app, prefix + path, known)
+
+
+def _methods(operation: Operation) -> set[str]:
+    headed = operation.method == "GET" and not operation.acts
+    return {operation.method, "HEAD"} if headed else {operation.method}
 
 
 def _refuse_others(app: Flask, path: str, known: set[str]) -> None:

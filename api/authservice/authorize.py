@@ -73,6 +73,7 @@ def at_browser(view: Callable[..., Response]) -> Callable[..., Response]:
     query=AuthorizeQuery,
     identified=False,
     counted=False,
+    acts=True,
 )
 def get_oauth_authorize(call: Call[Any, None]) -> Response:
     """Have a person let an application act for them (RFC 6749, OpenID Connect)."""

@@ -59,6 +59,7 @@ def get_login(call: Call[Login, None]) -> Response:
     errors=(400, 429),
     identified=False,
     counted=False,
+    acts=True,
 )
 def get_logout(call: Call[Logout, None]) -> Response:
     """End the browser's session here and, where it offers that, at the identity provider."""

@@ -10,6 +10,7 @@ from api.authservice.limits import limit_logins
 from api.authservice.logins import Logins
 from api.authservice.pages import ANYWHERE, go, lasting, page
 from api.errors import status_of, with_retry_after
+from api.routing import without_head
 from api.throttle import address
 from auth.login import local
 from auth.login.entering import Known, enter
@@ -33,9 +34,15 @@ def register_login_pages(app: Flask, logins: Logins) -> None:
 
 
 def add_page(
-    app: Flask, logins: Logins, path: str, view: Callable[..., Response], method: str
+    app: Flask,
+    logins: Logins,
+    path: str,
+    view: Callable[..., Response],
+    method: str,
+    *,
+    acts: bool = False,
 ) -> None:
-    """Give a page its path; whatever goes wrong there is told as a page."""
+    """Give a page its path; whatever goes wrong there is told as a page. To look at one `acts`."""
 
     def shown(**named: str) -> Response:
         g.operation = "page"
@@ -48,6 +55,8 @@ def add_page(
 
     name = f"page {method} {path}".replace(".", "_")
     app.add_url_rule(path, name, shown, methods=[method])
+    if acts:
+        without_head(app, name)
 
 
 def failed(error: StoreError, text: str = "", **more: Any) -> Response:

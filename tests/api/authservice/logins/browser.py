@@ -32,6 +32,11 @@ class Browser:
             url.removeprefix(BASE), base_url=BASE, headers=self.headers, environ_base=self.environ
         )
 
+    def head(self, url: str) -> TestResponse:
+        return self.client.head(
+            url.removeprefix(BASE), base_url=BASE, headers=self.headers, environ_base=self.environ
+        )
+
     def post(self, url: str, form: dict[str, str]) -> TestResponse:
         return self.client.post(
             url.removeprefix(BASE),

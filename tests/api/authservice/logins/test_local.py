@@ -364,6 +364,14 @@ def test_who_logs_out_is_out_everywhere(browser: Browser, catalog: Catalog) -> N
     assert browser.get("/logout").status_code == 200
 
 
+def test_who_only_looks_at_the_log_out_is_still_logged_in(browser: Browser) -> None:
+    browser.log_in()
+    refused = browser.head("/logout")
+    assert (refused.status_code, refused.headers["Allow"]) == (405, "GET, OPTIONS")
+    assert browser.get("/login/account").status_code == 200
+    assert browser.head("/login/account").data == b""
+
+
 def test_a_log_out_leads_to_registered_addresses_only(browser: Browser, make: Make) -> None:
     browser.log_in()
     told = f"/logout?client_id=portal&post_logout_redirect_uri={BACK}&state=x%26y"

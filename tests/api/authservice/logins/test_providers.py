@@ -80,6 +80,22 @@ def test_the_only_provider_is_gone_to_at_once(browser: Browser, issuer: Issuer) 
         assert told[name] != again[name]
 
 
+def test_who_only_looks_is_neither_sent_away_nor_taken_back(
+    browser: Browser, issuer: Issuer, catalog: Catalog
+) -> None:
+    away = browser.get(f"/login?redirect_uri={BACK}&state=s").headers["Location"]
+    assert browser.head(away).status_code == 405
+    assert browser.cookie("store-login") is None
+    told = sent_away(browser)
+    issuer.nonce = told["nonce"]
+    back = f"{CALLBACK}?code=the-code&state={told['state']}"
+    refused = browser.head(back)
+    assert (refused.status_code, refused.headers["Allow"]) == (405, "GET, OPTIONS")
+    assert browser.cookie("store-session") is None
+    # Nothing of it is used up.
+    assert browser.get(back).status_code == 303
+
+
 def test_who_logs_in_elsewhere_has_a_record_and_a_session(
     browser: Browser, issuer: Issuer, catalog: Catalog
 ) -> None:

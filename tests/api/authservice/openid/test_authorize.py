@@ -36,6 +36,18 @@ def test_who_is_logged_in_goes_straight_back_with_a_code(browser: Browser) -> No
     assert response.headers["Referrer-Policy"] == "no-referrer"
 
 
+def test_who_looks_at_a_request_without_making_it_gets_no_code(
+    browser: Browser, catalog: Catalog
+) -> None:
+    browser.log_in()
+    refused = browser.head("/oauth/authorize?" + urlencode(request()))
+    assert (refused.status_code, refused.headers.get("Location")) == (405, None)
+    assert refused.headers["Allow"] == "GET, OPTIONS, POST"
+    assert grants(catalog) == 0
+    options = browser.client.options("/oauth/authorize", base_url=BASE)
+    assert options.headers["Allow"] == "GET, OPTIONS, POST"
+
+
 def test_who_is_not_logs_in_first_and_comes_back_to_the_same_request(browser: Browser) -> None:
     away = browser.authorize()
     assert away.status_code == 302

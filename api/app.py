@@ -1,11 +1,13 @@
 """Composition of the storage API: its operations, its definition, its pages, its errors."""
 
+import time
 from collections.abc import Callable
 from functools import partial
 
 from flask import Flask
 
 from api import problems
+from api.circumstances import Circumstances
 from api.conventions import register_conventions
 from api.dispatch import endpoint
 from api.guard import StoreGuard
@@ -41,8 +43,9 @@ def create_app(
     chains: Chains,
     verify: Verify,
     request_ids: Callable[[], str] = problems.new_request_id,
+    clock: Callable[[], float] = time.time,
 ) -> Flask:
-    """The application on open stores."""
+    """The application on open stores; `clock` tells policies the seconds since 1970."""
     secret = settings.secret_key.encode()
     access = Access(deciding(settings, stores.catalog), settings)
     services = Services(
@@ -57,7 +60,9 @@ def create_app(
         metrics=Metrics(several_processes=settings.api_processes > 1),
         read_only=ReadOnly(stores.catalog, always=settings.read_only),
         access=access,
-        guard=StoreGuard(access, stores.catalog, stores.sources),
+        guard=StoreGuard(
+            access, stores.catalog, stores.sources, Circumstances(settings.proxies, clock)
+        ),
     )
     app = Flask(__name__, static_folder=None)
     register_conventions(

@@ -64,7 +64,7 @@ class Guard(Protocol):
         """The call as it was judged, if the caller may; else Unauthorized without a token,
         Forbidden with one."""
 
-    def refuse(self, principal: Principal | None, operation: str) -> None:
+    def refuse(self, principal: Principal | None, operation: str, request: Request) -> None:
         """Refuse whom `may` does not let, before the body is known."""
 
 

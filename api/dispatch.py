@@ -120,7 +120,7 @@ def _read(operation: Operation, services: Services, principal: Principal | None)
             request, max_bytes=most, max_depth=settings.max_json_depth, exact=operation.exact
         )
     except (TooLarge, RequestEntityTooLarge):
-        services.guard.refuse(principal, operation.name)
+        services.guard.refuse(principal, operation.name, request)
         raise
 
 

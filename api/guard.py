@@ -4,7 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from flask import Request
+
 from api.asking import Asked
+from api.circumstances import Circumstances
 from api.settling import with_replica, with_version
 from auth.access import OF_A_VERSION, Access
 from storage.catalog import Catalog
@@ -20,6 +23,7 @@ class StoreGuard:
     access: Access
     catalog: Catalog
     sources: Sources
+    circumstances: Circumstances
 
     def wants(self, operation: str) -> str | None:
         """What it asks of its caller."""
@@ -38,15 +42,17 @@ class StoreGuard:
             settled = with_version(call, self.catalog, kind)
         elif operation == "put_file":
             settled = with_replica(call, self.sources)
-        self.access.require(call.principal, operation, named(settled or call))
+        context = self.circumstances.of(call.request, call.principal)
+        self.access.require(call.principal, operation, named(settled or call), context)
         if settled is None:
             # What comes to be in between was not judged.
             raise NotFound(f"There is no {kind} {call.path['uuid']}.")
         return settled
 
-    def refuse(self, principal: Principal | None, operation: str) -> None:
+    def refuse(self, principal: Principal | None, operation: str, request: Request) -> None:
         """Refuse who may not."""
-        self.access.require(principal, operation, {})
+        context = self.circumstances.of(request, principal)
+        self.access.require(principal, operation, {}, context)
 
 
 def named(call: Asked[Any, Any, Any]) -> Mapping[str, str]:

@@ -47,7 +47,7 @@ def register_service(app: Flask, services: Services) -> None:
         g.operation = "get_metrics"
         if not on_ops_port(services.settings.ops_port):
             principal = identify(services.verify, request.headers.get("Authorization"))
-            services.access.require(principal, "get_metrics", {})
+            services.guard.refuse(principal, "get_metrics", request)
         page = services.metrics.page(lambda: samples(services.stores))
         return Response(page, content_type=CONTENT_TYPE)
 

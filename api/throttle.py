@@ -2,16 +2,15 @@
 
 import ipaddress
 import math
-import re
 
 from flask import Flask, Request, Response, g
 
+from api.senders import sender
 from config.settings import Settings
 from storage.errors import TooMany
 from storage.model import Principal
 from storage.rates import Rate, Rates
 
-_WITH_PORT = re.compile(r"([0-9.]+):[0-9]+|\[([0-9a-fA-F:.]+)\](?::[0-9]+)?")
 NETWORK_BITS = 64
 """Of an IPv6 address: what one customer has is one address."""
 
@@ -51,26 +50,14 @@ def _rate(settings: Settings, principal: Principal | None) -> Rate | None:
 
 
 def address(request: Request, proxies: int) -> str:
-    """Where a request came from: as the first of our proxies saw it, whatever the client says."""
-    seen = request.remote_addr or ""
-    if proxies > 0:
-        hops = [hop.strip() for hop in request.headers.get("X-Forwarded-For", "").split(",")]
-        seen = hops[-proxies] if len(hops) >= proxies else seen
-    try:
-        parsed = ipaddress.ip_address(_without_port(seen))
-    except ValueError:
-        return seen[:100]
-    # A socket for both families shows an IPv4 address within an IPv6 one.
-    parsed = getattr(parsed, "ipv4_mapped", None) or parsed
-    if parsed.version == 4:
-        return str(parsed)
-    return str(ipaddress.ip_network((parsed, NETWORK_BITS), strict=False))
-
-
-def _without_port(seen: str) -> str:
-    """Some proxies tell the port, too: whoever connects anew is not somebody else."""
-    found = _WITH_PORT.fullmatch(seen)
-    return (found[1] or found[2]) if found else seen
+    """Who is counted as one without a token: an address, or a network of them. What our proxies do
+    not tell of counts as what connected to us."""
+    found = sender(request, proxies)
+    if found is None:
+        return (request.remote_addr or "")[:100]
+    if found.version == 4:
+        return str(found)
+    return str(ipaddress.ip_network((found, NETWORK_BITS), strict=False))
 
 
 def register_limits(app: Flask) -> None:

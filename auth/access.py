@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from auth.accounts.decisions import Verdict
+from auth.policies.model import Value
 from storage.errors import Forbidden, Invalid, Unauthorized
 from storage.model import Principal
 
@@ -119,9 +120,13 @@ class Deciding(Protocol):
     """Says what the policies say, here or elsewhere."""
 
     def decide(
-        self, principal: Principal, actions: Sequence[str], resources: Sequence[str]
+        self,
+        principal: Principal,
+        actions: Sequence[str],
+        resources: Sequence[str],
+        context: Mapping[str, Value],
     ) -> Verdict:
-        """Every action on every resource, all of which must be allowed."""
+        """Every action on every resource, all of which must be allowed, as things are."""
 
     def might(self, principal: Principal, action: str) -> bool:
         """Whether there is anything that the action is allowed on; True when that is not known."""
@@ -186,21 +191,31 @@ class Access:
         )
 
     def require(
-        self, principal: Principal | None, operation: str, named: Mapping[str, str]
+        self,
+        principal: Principal | None,
+        operation: str,
+        named: Mapping[str, str],
+        context: Mapping[str, Value],
     ) -> None:
-        """Return if the principal may; Unauthorized without a token where one is wanted, else
-        Forbidden. What a principal who is disabled shows is refused everywhere."""
+        """Return if the principal may, as things are; Unauthorized without a token where one is
+        wanted, else Forbidden. What a principal who is disabled shows is refused everywhere."""
         if principal is None:
             if operation not in self.open:
                 raise Unauthorized(f"{operation} needs {self.wants(operation)}")
         elif operation not in self.open:
-            self._judge(principal, operation, named)
+            self._judge(principal, operation, named, context)
         elif not self.deciding.enabled(principal):
             raise Forbidden("This user is disabled.")
 
-    def _judge(self, principal: Principal, operation: str, named: Mapping[str, str]) -> None:
+    def _judge(
+        self,
+        principal: Principal,
+        operation: str,
+        named: Mapping[str, str],
+        context: Mapping[str, Value],
+    ) -> None:
         asked, on = action(operation), arn(operation, self.rights.deployment, named)
-        verdict = self.deciding.decide(principal, [asked], [on])
+        verdict = self.deciding.decide(principal, [asked], [on], context)
         if not verdict.allowed:
             raise Forbidden(f"{asked} is not allowed to you here ({verdict.reason})")
         if not self._of_domain(principal, operation):

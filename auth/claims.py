@@ -62,6 +62,8 @@ def judge(
         email=_identity(claims),
         groups=frozenset(_texts(claims, "groups")),
         scopes=frozenset(_texts(claims, "scope", single=str.split)),
+        issuer=_text(claims, "iss"),
+        issued_at=_seconds(claims, "iat"),
     )
 
 

@@ -2,7 +2,8 @@
 
 A decision that is remembered holds as long as the service is at the version that it was made by:
 that is asked each time, or as seldom as an operator allows. What is not remembered is asked itself,
-which is one question, too.
+which is one question, too. So is what depends on the address, or the time, of a request that is not
+as that of the remembered one was.
 """
 
 import threading
@@ -18,6 +19,9 @@ from auth.access import Deciding
 from auth.accounts.decisions import Decisions, Judged, Verdict, verdict
 from auth.accounts.rights import Rights
 from auth.connections import Connections
+from auth.policies.evaluator import NOTHING
+from auth.policies.keys import ANY_KEY, spelled
+from auth.policies.model import Value
 from auth.policy_service import PolicyService, Service
 from auth.signing import OwnTokens
 from storage.catalog import Catalog
@@ -27,8 +31,9 @@ from storage.model import Principal
 ANY_ACTION, ANY_RESOURCE = "store:GetHealth", "service/health"
 """Whether somebody may do anything at all is said in every answer, whatever is asked."""
 
-
 NOBODY = Principal("nobody@invalid", frozenset())
+
+Context = Mapping[str, Value]
 
 
 class Key(NamedTuple):
@@ -40,20 +45,43 @@ class Key(NamedTuple):
     resource: str
 
 
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """A decision, and all of the context that it depends on."""
+
+    judged: Judged
+    seen: tuple[object, ...]
+
+    def holds(self, context: Context) -> bool:
+        """Whether it is the decision for this context, too."""
+        keys = self.judged.depends_on
+        return not keys or (ANY_KEY not in keys and _seen(context, keys) == self.seen)
+
+
+def _seen(context: Context, keys: frozenset[str]) -> tuple[object, ...]:
+    # 1, 1.0 and true are alike to Python; policies tell them apart.
+    return tuple((type(value), value) for value in map(_spelled(context).get, sorted(keys)))
+
+
+def _spelled(context: Context) -> Context:
+    return {spelled(key): value for key, value in context.items()}
+
+
 class Kept:
-    """Decisions of one version of policies, the least used forgotten first."""
+    """Decisions of one version of policies, the least used forgotten first; of those that depend on
+    the context the last one."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._held: OrderedDict[Key, Judged] = OrderedDict()
+        self._held: OrderedDict[Key, Remembered] = OrderedDict()
         self._version: str | None = None
         self._asked_at = float("-inf")
         self._lock = threading.Lock()
 
-    def knows(self, keys: Sequence[Key]) -> bool:
-        """Whether all of it was decided, by whichever version."""
+    def knows(self, keys: Sequence[Key], context: Context) -> bool:
+        """Whether all of it was decided for this context, by whichever version."""
         with self._lock:
-            return all(key in self._held for key in keys)
+            return self._has(keys, context)
 
     def recent(self, since: float) -> str | None:
         """The version, if it was asked for after that."""
@@ -71,23 +99,30 @@ class Kept:
                 self._held.clear()
             self._version, self._asked_at = version, asked_at
 
-    def get(self, keys: Sequence[Key], version: str) -> tuple[Judged, ...] | None:
-        """What was decided by this version; None unless that is all of it."""
+    def get(self, keys: Sequence[Key], context: Context, version: str) -> tuple[Judged, ...] | None:
+        """What was decided by this version for this context; None unless that is all of it."""
         with self._lock:
-            if version != self._version or not all(key in self._held for key in keys):
+            if version != self._version or not self._has(keys, context):
                 return None
             for key in keys:
                 self._held.move_to_end(key)
-            return tuple(self._held[key] for key in keys)
+            return tuple(self._held[key].judged for key in keys)
 
-    def put(self, keys: Sequence[Key], decided: Sequence[Judged], version: str) -> None:
+    def put(
+        self, keys: Sequence[Key], decided: Sequence[Judged], context: Context, version: str
+    ) -> None:
         """Remember what was decided by this version, unless another one is known of by now."""
+        found = [Remembered(one, _seen(context, one.depends_on)) for one in decided]
         with self._lock:
             if version != self._version:
                 return
-            self._held.update(zip(keys, decided, strict=True))
+            self._held.update(zip(keys, found, strict=True))
             while len(self._held) > self._most:
                 self._held.popitem(last=False)
+
+    def _has(self, keys: Sequence[Key], context: Context) -> bool:
+        found = map(self._held.get, keys)
+        return all(one is not None and one.holds(context) for one in found)
 
 
 @dataclass(frozen=True)
@@ -100,16 +135,24 @@ class Elsewhere:
     clock: Callable[[], float] = field(default=time.monotonic)
 
     def decide(
-        self, principal: Principal, actions: Sequence[str], resources: Sequence[str]
+        self,
+        principal: Principal,
+        actions: Sequence[str],
+        resources: Sequence[str],
+        context: Context = NOTHING,
     ) -> Verdict:
-        """Every action on every resource; Unavailable when nobody can tell."""
+        """Every action on every resource, as things are; Unavailable when nobody can tell."""
         who = (principal.email, principal.groups)
         keys = [Key(*who, action, resource) for action in actions for resource in resources]
-        if self.kept.knows(keys):
-            decided = self.kept.get(keys, self._version())
+        if self.kept.knows(keys, context):
+            decided = self.kept.get(keys, context, self._version())
             if decided is not None:
                 return verdict(decided)
-        return self._asked(principal, actions, resources, keys)
+        asked_at = self.clock()
+        found, version = self.service.evaluate(principal, actions, resources, context)
+        self.kept.learn(version, asked_at)
+        self.kept.put(keys, found.results, context, version)
+        return found
 
     def might(self, _principal: Principal, _action: str) -> bool:
         """What somebody may do anywhere is not known here."""
@@ -121,7 +164,7 @@ class Elsewhere:
 
     def ping(self) -> str:
         """A word on the service; Unavailable when it cannot be asked, or does not let us."""
-        _, version = self.service.evaluate(NOBODY, [ANY_ACTION], [ANY_RESOURCE])
+        _, version = self.service.evaluate(NOBODY, [ANY_ACTION], [ANY_RESOURCE], NOTHING)
         return f"policies of version {version}"
 
     def _version(self) -> str:
@@ -132,19 +175,6 @@ class Elsewhere:
         version = self.service.version()
         self.kept.learn(version, asked_at)
         return version
-
-    def _asked(
-        self,
-        principal: Principal,
-        actions: Sequence[str],
-        resources: Sequence[str],
-        keys: Sequence[Key],
-    ) -> Verdict:
-        asked_at = self.clock()
-        found, version = self.service.evaluate(principal, actions, resources)
-        self.kept.learn(version, asked_at)
-        self.kept.put(keys, found.results, version)
-        return found
 
 
 class PolicySettings(Rights, Protocol):

@@ -10,10 +10,10 @@ from typing import Any, Protocol, TypeVar, get_args
 import orjson
 
 from auth.accounts.decisions import Judged, Verdict, verdict
-from auth.accounts.limits import ASKED_GROUPS
+from auth.accounts.limits import ASKED_GROUPS, CONTEXT_KEYS
 from auth.bounding import FAILURES
 from auth.connections import Answer, Connections
-from auth.policies.model import Decision, Reason
+from auth.policies.model import Decision, Reason, Value
 from auth.signing import OwnTokens
 from storage.errors import Forbidden, Unavailable
 from storage.model import Principal
@@ -23,7 +23,9 @@ LONGEST_RETRY_S = 60
 MAX_VERSION = 128
 MAX_TEXT = 4_096
 """Characters of what an answer says of whose policy decided."""
-MOST = 16 * 1024
+MAX_KEY = 256
+"""Characters of a key of the context."""
+MOST = 32 * 1024
 """Bytes of an answer, and of each decision in it."""
 REASONS = frozenset(get_args(Reason))
 T = TypeVar("T")
@@ -36,10 +38,15 @@ class Service(Protocol):
         """The version of policies that is in force; Unavailable when nobody can tell."""
 
     def evaluate(
-        self, principal: Principal, actions: Sequence[str], resources: Sequence[str]
+        self,
+        principal: Principal,
+        actions: Sequence[str],
+        resources: Sequence[str],
+        context: Mapping[str, Value],
     ) -> tuple[Verdict, str]:
-        """Every action on every resource, and the version that it was decided by; Unavailable
-        when nobody can tell, Forbidden for somebody of more groups than can be judged."""
+        """Every action on every resource with what each decision depends on, and the version that
+        it was decided by; Unavailable when nobody can tell, Forbidden for somebody of more groups
+        than can be judged."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +62,11 @@ class PolicyService:
         return _read(_version, self._ask("GET", "/v1/policies/version", b"", MOST))
 
     def evaluate(
-        self, principal: Principal, actions: Sequence[str], resources: Sequence[str]
+        self,
+        principal: Principal,
+        actions: Sequence[str],
+        resources: Sequence[str],
+        context: Mapping[str, Value],
     ) -> tuple[Verdict, str]:
         """See `Service`."""
         if len(principal.groups) > ASKED_GROUPS:
@@ -65,6 +76,7 @@ class PolicyService:
             "groups": sorted(principal.groups),
             "action": list(actions),
             "resource": list(resources),
+            "context": dict(context),
         }
         pairs = [(action, resource) for action in actions for resource in resources]
         most = MOST * (1 + len(pairs))
@@ -118,7 +130,14 @@ def _judged(given: Mapping[str, Any], pair: tuple[str, str]) -> Judged:
     if given["result"] is not (reason == "allow"):
         raise ValueError("at odds with itself")
     source, statement = (_named(given[member]) for member in ("source", "statement"))
-    return Judged(*pair, Decision(given["result"], reason, source, statement))
+    decision = Decision(given["result"], reason, source, statement)
+    return Judged(*pair, decision, _keys(given["depends_on"]))
+
+
+def _keys(given: Any) -> frozenset[str]:
+    if not isinstance(given, list) or len(given) > CONTEXT_KEYS:
+        raise ValueError("no list of keys")
+    return frozenset(_text(key, MAX_KEY) for key in given)
 
 
 def _named(given: Any) -> str | None:

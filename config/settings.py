@@ -96,7 +96,9 @@ class Settings:
         0, "the same of one address without a token; 0: any number"
     )
     rate_anonymous_burst: int = _setting(100, "the same at once")
-    proxies: int = _setting(0, "proxies before the API, whose X-Forwarded-For is believed")
+    proxies: int = _setting(
+        0, "proxies before both services, whose X-Forwarded-For and -Proto are believed"
+    )
     cors_origins: tuple[str, ...] = _setting(
         (), "origins whose pages may read answers; `*`: all; empty: none"
     )

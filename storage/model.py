@@ -1,7 +1,7 @@
 """The nouns that every room shares, as frozen dataclasses; no behaviour beyond spelling."""
 
 import string
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 Replica = Literal["aws", "gcp"]
@@ -104,6 +104,10 @@ class Principal:
     email: str
     groups: frozenset[str]
     scopes: frozenset[str] = frozenset()
+    # How they show it: whoever shows another token is not somebody else.
+    issuer: str | None = field(default=None, compare=False)
+    issued_at: float | None = field(default=None, compare=False)
+    """Seconds since 1970."""
 
     def __post_init__(self) -> None:
         # Whoever disables somebody disables them however an issuer spells them.

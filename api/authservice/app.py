@@ -16,6 +16,7 @@ from api.authservice.logins import open_logins
 from api.authservice.operations import OPERATIONS
 from api.authservice.service import register_page
 from api.authservice.services import AuthServices, Call
+from api.circumstances import Circumstances
 from api.conventions import register_conventions, uncounted
 from api.definition import definition
 from api.dispatch import endpoint
@@ -56,7 +57,7 @@ def create_auth_app(
         verify=verify,
         rates=rates,
         read_only=ReadOnly(catalog, always=settings.read_only),
-        guard=AuthGuard(decisions, settings.deployment),
+        guard=AuthGuard(decisions, settings.deployment, Circumstances(settings.proxies, clock)),
         clock=clock,
         logins=open_logins(settings, catalog, clock),
         definition=definition(

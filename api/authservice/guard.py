@@ -4,7 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from flask import Request
+
 from api.asking import Asked
+from api.circumstances import Circumstances
 from auth.accounts.actions import (
     ACTIONS,
     EVALUATE,
@@ -16,6 +19,7 @@ from auth.accounts.actions import (
     resources,
 )
 from auth.accounts.decisions import Decisions
+from auth.policies.model import Value
 from storage.errors import Forbidden
 from storage.model import Principal
 
@@ -33,6 +37,7 @@ class AuthGuard:
 
     decisions: Decisions
     deployment: str
+    circumstances: Circumstances
 
     def wants(self, operation: str) -> str | None:
         """What it asks of its caller."""
@@ -42,7 +47,7 @@ class AuthGuard:
         """No body here is large."""
         return True
 
-    def refuse(self, _principal: Principal | None, _operation: str) -> None:
+    def refuse(self, _principal: Principal | None, _operation: str, _request: Request) -> None:
         """Nobody is refused before the body is known: it may name whom it is about."""
 
     def require(self, operation: str, call: Asked[Any, Any, Any]) -> Asked[Any, Any, Any]:
@@ -54,15 +59,21 @@ class AuthGuard:
             return call
         # The path comes last: nothing in a body may stand for what it names.
         named = {**_members(call.query), **_members(call.body), **call.path}
-        self._judge(call.who, action, named)
-        besides = _besides(operation, named, call.who)
-        if besides is not None:
-            self._judge(call.who, besides, named)
+        context = self.circumstances.of(call.request, call.who)
+        for each in (action, _besides(operation, named, call.who)):
+            if each is not None:
+                self._judge(call.who, each, named, context)
         return call
 
-    def _judge(self, who: Principal, action: Action, named: Mapping[str, object]) -> None:
+    def _judge(
+        self,
+        who: Principal,
+        action: Action,
+        named: Mapping[str, object],
+        context: Mapping[str, Value],
+    ) -> None:
         arns = resources(action, self.deployment, named)
-        verdict = self.decisions.decide(who, [action.name], arns)
+        verdict = self.decisions.decide(who, [action.name], arns, context)
         if not verdict.allowed:
             raise Forbidden(f"{action.name} is not allowed to you here ({verdict.reason})")
 

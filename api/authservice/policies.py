@@ -50,6 +50,7 @@ def _shown(judged: Judged) -> dict[str, Any]:
         "reason": judged.decision.reason,
         "source": judged.decision.source,
         "statement": judged.decision.statement,
+        "depends_on": sorted(judged.depends_on),
     }
 
 

@@ -3,12 +3,14 @@
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from auth.accounts.effective import Effective, effective, policy_version
+from auth.accounts.limits import CONTEXT_KEYS
 from auth.accounts.rights import Rights, settled
 from auth.policies.evaluator import NOTHING
+from auth.policies.keys import ANY_KEY
 from auth.policies.model import Decision, Reason, Value
 from storage.catalog import Catalog
 from storage.model import Principal
@@ -24,6 +26,8 @@ class Judged:
     action: str
     resource: str
     decision: Decision
+    depends_on: frozenset[str] = frozenset()
+    """The keys of the context that the decision depends on, where that was asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +71,12 @@ class Decisions:
         resources: Sequence[str],
         context: Mapping[str, Value],
     ) -> tuple[Verdict, str]:
-        """The same, and the version of policies that it was decided by."""
+        """The same with what each decision depends on, and the version of policies that it was
+        decided by."""
         found, count = self._at(principal)
-        return judged(found, actions, resources, context), self._named(count)
+        decided = judged(found, actions, resources, context)
+        results = tuple(_explained(found, one) for one in decided.results)
+        return replace(decided, results=results), self._named(count)
 
     def version(self) -> str:
         """The version of policies: as long as it is the same, so is every decision."""
@@ -147,6 +154,13 @@ def verdict(results: tuple[Judged, ...]) -> Verdict:
     """What single answers come to: all of them must allow."""
     reason = _worst(one.decision.reason for one in results)
     return Verdict(bool(results) and reason == "allow", reason, results)
+
+
+def _explained(found: Effective, one: Judged) -> Judged:
+    asked = found.compiled.asks(one.action, one.resource) if found.enabled else None
+    if not asked:
+        return one
+    return replace(one, depends_on=asked if len(asked) <= CONTEXT_KEYS else frozenset({ANY_KEY}))
 
 
 def _disabled(_action: str, _resource: str, _context: Mapping[str, Value]) -> Decision:

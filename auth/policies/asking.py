@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from auth.policies.conditions import Asked, Condition, asked
 from auth.policies.faults import Place, members, one_or_many
+from auth.policies.keys import spelled
 from auth.policies.operators import OPERATORS, Prepared
 from auth.policies.patterns import Fault
 
@@ -27,7 +28,7 @@ def _condition(found: Asked, key: str, wanted: object, place: Place) -> Conditio
     if not _KEY.fullmatch(key):
         place.wrong("is no key; keys are spelled `store:user_email`")
     prepared = (_wanted(found, value, at) for value, at in one_or_many(wanted, place))
-    return Condition(found, key.lower(), tuple(each for each in prepared if each is not None))
+    return Condition(found, spelled(key), tuple(each for each in prepared if each is not None))
 
 
 def _wanted(found: Asked, value: object, place: Place) -> Prepared | None:

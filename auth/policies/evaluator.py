@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from auth.policies.index import Table
+from auth.policies.keys import spelled
 from auth.policies.limits import MAX_PATTERNS, MAX_TABLES, MAX_VALUES
 from auth.policies.model import Decision, Holding, Value
 from auth.policies.patterns import values
@@ -18,7 +19,7 @@ class Compiled:
     """What one principal may do, made ready to be asked often and by many threads."""
 
     def __init__(self, holdings: Sequence[Holding], variables: Mapping[str, Value]) -> None:
-        known = _lowered(variables)
+        known = _spelled(variables)
         if any(len(values(value)) > MAX_VALUES for value in known.values()):
             raise Forbidden(f"Nobody with more than {MAX_VALUES} groups or roles can be judged")
         made = _made(holdings, known)
@@ -33,13 +34,28 @@ class Compiled:
     ) -> Decision:
         """Whether the principal may, and why; what is known of the principal beats the context."""
         table = self._tables.get(action) or self._table(action)
+        known: Mapping[str, Value] | None = None
         for entry in table.candidates(resource):
             if entry.names(resource):
                 rule = entry.rule
                 # What is known of the principal was settled when the rule was made.
-                if not rule.requirements or rule.holds(_lowered(context)):
+                if not rule.requirements:
+                    return rule.decision
+                known = _spelled(context) if known is None else known
+                if rule.holds(known):
                     return rule.decision
         return IMPLICIT_DENY
+
+    def asks(self, action: str, resource: str) -> frozenset[str]:
+        """The keys of the context that a decision depends on, whatever their values are."""
+        found: set[str] = set()
+        for entry in self._table(action).candidates(resource):
+            if entry.names(resource):
+                if not entry.rule.requirements:
+                    # It decides, unless one of those before it does.
+                    break
+                found.update(each.key for each in entry.rule.requirements)
+        return frozenset(found)
 
     def might(self, action: str) -> bool:
         """Whether any statement allows the action, on whatever and whatever else it asks."""
@@ -74,5 +90,5 @@ def _folded(action: str) -> str:
     return action.lower() if action.isascii() else action
 
 
-def _lowered(context: Mapping[str, Value]) -> dict[str, Value]:
-    return {name.lower(): value for name, value in context.items()}
+def _spelled(context: Mapping[str, Value]) -> dict[str, Value]:
+    return {spelled(name): value for name, value in context.items()}

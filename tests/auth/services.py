@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -39,6 +39,7 @@ class Script:
 
     version: str = "1"
     allowed: bool = True
+    depends_on: Sequence[str] = ()
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     body: Callable[[Any], bytes] | None = None
@@ -60,7 +61,10 @@ class Script:
         return {
             "result": self.allowed,
             "reason": reason,
-            "evaluation_results": [{**one, "source": None, "statement": None} for one in results],
+            "evaluation_results": [
+                {**one, "source": None, "statement": None, "depends_on": self.depends_on}
+                for one in results
+            ],
             "policy_version": self.version,
         }
 

@@ -64,10 +64,10 @@ def test_the_specifications_restricted_operations_need_the_role_that_ingests() -
 @pytest.mark.parametrize("operation", sorted(RESOURCES))
 def test_without_a_token_only_open_operations_are_allowed(catalog: Catalog, operation: str) -> None:
     if operation in OPEN:
-        access(catalog).require(None, operation, {})
+        access(catalog).require(None, operation, {}, {})
         return
     with pytest.raises(Unauthorized):
-        access(catalog).require(None, operation, {})
+        access(catalog).require(None, operation, {}, {})
 
 
 @pytest.mark.parametrize("operation", sorted(RESOURCES))
@@ -78,11 +78,11 @@ def test_claimed_groups_give_the_roles_that_the_settings_say(
     for principal in EVERYBODY:
         if principal in let:
             assert access(catalog).may(principal, operation)
-            access(catalog).require(principal, operation, {"uuid": "u", "replica": "aws"})
+            access(catalog).require(principal, operation, {"uuid": "u", "replica": "aws"}, {})
         else:
             assert not access(catalog).may(principal, operation)
             with pytest.raises(Forbidden):
-                access(catalog).require(principal, operation, {"uuid": "u", "replica": "aws"})
+                access(catalog).require(principal, operation, {"uuid": "u", "replica": "aws"}, {})
 
 
 @pytest.mark.parametrize(
@@ -103,14 +103,14 @@ def test_subscribing_takes_an_authorized_domain(
 ) -> None:
     stranger = Principal(email, frozenset({"store_admin"}))
     with pytest.raises(Forbidden):
-        access(catalog).require(stranger, operation, {})
+        access(catalog).require(stranger, operation, {}, {})
     anywhere = access(catalog, Settings())
-    anywhere.require(stranger, operation, {})
+    anywhere.require(stranger, operation, {}, {})
 
 
 def test_the_domain_is_spelled_in_any_case(catalog: Catalog) -> None:
     shouting = Principal("A@EXAMPLE.ORG", frozenset())
-    access(catalog).require(shouting, "put_subscription", {})
+    access(catalog).require(shouting, "put_subscription", {}, {})
 
 
 @pytest.mark.parametrize("operation", sorted(OPEN - {"get_health"}))
@@ -118,10 +118,10 @@ def test_a_closed_operation_takes_a_token_and_is_judged(catalog: Catalog, operat
     for names in ((operation,), ("*",)):
         guarded = access(catalog, Settings(closed_operations=names))
         with pytest.raises(Unauthorized):
-            guarded.require(None, operation, {})
-        guarded.require(READER, operation, {"uuid": "u"})
+            guarded.require(None, operation, {}, {})
+        guarded.require(READER, operation, {"uuid": "u"}, {})
         assert guarded.wants(operation)
-    guarded.require(None, "get_health", {})
+    guarded.require(None, "get_health", {}, {})
 
 
 def test_only_what_is_open_can_be_closed() -> None:
@@ -140,7 +140,7 @@ def test_actions_and_resources_are_spelled_as_policies_spell_them() -> None:
 
 def test_an_operation_that_nobody_lists_is_not_open(catalog: Catalog) -> None:
     with pytest.raises(Unauthorized):
-        access(catalog).require(None, "get_what_is_new", {})
+        access(catalog).require(None, "get_what_is_new", {}, {})
 
 
 def test_a_scope_gives_no_right(catalog: Catalog) -> None:
@@ -148,7 +148,7 @@ def test_a_scope_gives_no_right(catalog: Catalog) -> None:
         "ada@example.org", frozenset(), frozenset({"store_admin", "store:PutBundle"})
     )
     with pytest.raises(Forbidden):
-        access(catalog).require(scoped, "put_bundle", {})
+        access(catalog).require(scoped, "put_bundle", {}, {})
 
 
 def test_without_groups_in_the_settings_no_group_that_is_claimed_gives_a_right(
@@ -157,5 +157,5 @@ def test_without_groups_in_the_settings_no_group_that_is_claimed_gives_a_right(
     for principal in (INGESTER, ADMIN):
         with pytest.raises(Forbidden):
             access(catalog, Settings(ingest_groups=(), admin_groups=())).require(
-                principal, "put_bundle", {}
+                principal, "put_bundle", {}, {}
             )

@@ -2,21 +2,25 @@
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from auth.accounts.decisions import Decisions, Judged, Verdict, verdict
 from auth.elsewhere import ANY_ACTION, Elsewhere, Kept, deciding
-from auth.policies.model import Decision, Reason
+from auth.policies.model import Decision, Reason, Value
 from config.settings import Settings
 from storage.catalog import Catalog
 from storage.errors import Invalid, Unavailable
 from storage.model import Principal
 from tests.auth.builders import Clock
+from tests.auth.policies import generated
+from tests.auth.policies.builders import compiled, document, statement
 from tests.auth.services import credentials_file
 
 T = TypeVar("T")
@@ -25,9 +29,12 @@ DO = ["store:Do"]
 ON = ["arn:x"]
 
 
-def said(actions: Sequence[str], resources: Sequence[str], reason: Reason) -> Verdict:
+def said(
+    actions: Sequence[str], resources: Sequence[str], reason: Reason, keys: Iterable[str] = ()
+) -> Verdict:
     decision = Decision(reason == "allow", reason)
-    return verdict(tuple(Judged(a, r, decision) for a in actions for r in resources))
+    depends_on = frozenset(keys)
+    return verdict(tuple(Judged(a, r, decision, depends_on) for a in actions for r in resources))
 
 
 @dataclass
@@ -37,6 +44,7 @@ class Fake:
     at: str = "1"
     reason: Reason = "allow"
     away: bool = False
+    depends_on: Sequence[str] = ()
     asked: list[str] = field(default_factory=list)
     before: Callable[[], None] = field(default=lambda: None)
     after: Callable[[], None] = field(default=lambda: None)
@@ -45,9 +53,14 @@ class Fake:
         return self._told("version", self.at)
 
     def evaluate(
-        self, principal: Principal, actions: Sequence[str], resources: Sequence[str]
+        self,
+        principal: Principal,
+        actions: Sequence[str],
+        resources: Sequence[str],
+        context: Mapping[str, Value],
     ) -> tuple[Verdict, str]:
-        return self._told("evaluate", (said(actions, resources, self.reason), self.at))
+        found = said(actions, resources, self.reason, self.depends_on)
+        return self._told("evaluate", (found, self.at))
 
     def _told(self, what: str, answer: T) -> T:
         self.asked.append(what)
@@ -200,6 +213,126 @@ def test_all_of_several_must_be_allowed_and_nothing_is_none(
     assert not elsewhere.decide(ADA, [], ON).allowed
 
 
+HERE: Mapping[str, Value] = {"store:SourceIp": "192.0.2.7", "store:EpochTime": 100}
+
+
+def at(elsewhere: Elsewhere, **changed: Value) -> bool:
+    context = {**HERE, **{f"store:{name}": value for name, value in changed.items()}}
+    return elsewhere.decide(ADA, DO, ON, context).allowed
+
+
+def test_what_depends_on_nothing_is_remembered_wherever_and_whenever_it_is_asked(
+    elsewhere: Elsewhere, service: Fake
+) -> None:
+    assert [at(elsewhere), at(elsewhere, SourceIp="::1"), at(elsewhere, EpochTime=7)] == [True] * 3
+    assert service.asked == ["evaluate", "version", "version"]
+
+
+@pytest.mark.parametrize("key", ["store:sourceip", "store:SOURCEIP"])
+def test_what_depends_on_the_address_is_asked_anew_for_another_one(
+    elsewhere: Elsewhere, service: Fake, key: str
+) -> None:
+    service.depends_on = [key.lower()]
+    assert at(elsewhere)
+    assert at(elsewhere, EpochTime=101)
+    assert service.asked == ["evaluate", "version"]
+    service.reason = "explicit_deny"
+    # Nothing but the address is another one.
+    assert not at(elsewhere, SourceIp="192.0.2.8")
+    assert not elsewhere.decide(ADA, DO, ON).allowed
+    assert service.asked[2:] == ["evaluate", "evaluate"]
+
+
+def test_what_depends_on_the_time_is_no_answer_for_another_time(service: Fake) -> None:
+    # Whatever ages of versions an operator allows.
+    elsewhere = Elsewhere(service, Kept(10), 1_000.0)
+    service.depends_on = ["store:epochtime"]
+    assert at(elsewhere)
+    service.reason = "implicit_deny"
+    assert at(elsewhere)
+    assert not at(elsewhere, EpochTime=101)
+    assert not at(elsewhere)
+
+
+def test_what_depends_on_more_than_is_told_is_never_remembered(
+    elsewhere: Elsewhere, service: Fake
+) -> None:
+    service.depends_on = ["*"]
+    assert [at(elsewhere), at(elsewhere)] == [True, True]
+    assert service.asked == ["evaluate", "evaluate"]
+
+
+def test_who_asks_from_everywhere_is_remembered_once(service: Fake) -> None:
+    kept, service.depends_on = Kept(100), ["store:sourceip"]
+    elsewhere = Elsewhere(service, kept)
+    for number in range(50):
+        at(elsewhere, SourceIp=f"192.0.2.{number}")
+    assert len(kept._held) == 1
+
+
+def test_whether_somebody_is_disabled_is_remembered_whatever_policies_ask_for(
+    elsewhere: Elsewhere, service: Fake
+) -> None:
+    service.depends_on = ["store:sourceip", "store:currenttime"]
+    assert [elsewhere.enabled(ADA) for _ in range(3)] == [True] * 3
+    assert service.asked == ["evaluate", "version", "version"]
+
+
+@dataclass
+class Ruled:
+    """A service that judges by documents which a test changes."""
+
+    documents: list[Any]
+    at: int = 1
+
+    def version(self) -> str:
+        return str(self.at)
+
+    def evaluate(
+        self,
+        principal: Principal,
+        actions: Sequence[str],
+        resources: Sequence[str],
+        context: Mapping[str, Value],
+    ) -> tuple[Verdict, str]:
+        made = compiled(*self.documents)
+        results = (
+            Judged(a, r, made.decide(a, r, context), made.asks(a, r))
+            for a in actions
+            for r in resources
+        )
+        return verdict(tuple(results)), self.version()
+
+
+@settings(max_examples=120)
+@given(
+    st.lists(st.lists(generated.documents, max_size=3), min_size=1, max_size=3),
+    st.lists(generated.requests, min_size=1, max_size=3),
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 2)), max_size=12),
+)
+def test_a_store_apart_decides_each_request_as_the_service_would_at_that_moment(
+    versions: list[list[Any]], requests: list[Any], turns: list[tuple[int, int, int]]
+) -> None:
+    service = Ruled(versions[0])
+    elsewhere = Elsewhere(service, Kept(4))
+    for of_version, of_request, of_context in turns:
+        service.at = of_version % len(versions)
+        service.documents = versions[service.at]
+        action, resource, _ = requests[of_request % len(requests)]
+        context = requests[of_context % len(requests)][2]
+        found = elsewhere.decide(ADA, [action], [resource], context)
+        expected = compiled(*service.documents).decide(action, resource, context)
+        assert found.results[0].decision == expected
+
+
+def test_values_that_python_takes_for_alike_are_not() -> None:
+    only = statement(Condition={"StringEquals": {"store:Size": "true"}})
+    elsewhere = Elsewhere(Ruled([document(only)]), Kept(10))
+    given: tuple[Value, ...] = (True, 1, 1.0, "true", "1", True)
+    answers = [elsewhere.decide(ADA, DO, ON, {"store:Size": one}).allowed for one in given]
+    assert answers == [True, False, False, True, False, True]
+
+
 def test_what_might_be_is_not_asked(elsewhere: Elsewhere, service: Fake) -> None:
     assert elsewhere.might(ADA, ANY_ACTION)
     assert service.asked == []
@@ -215,7 +348,11 @@ class Changing:
         return str(self.reached)
 
     def evaluate(
-        self, principal: Principal, actions: Sequence[str], resources: Sequence[str]
+        self,
+        principal: Principal,
+        actions: Sequence[str],
+        resources: Sequence[str],
+        context: Mapping[str, Value],
     ) -> tuple[Verdict, str]:
         at = str(self.reached)
         found = Decision(True, "allow", source=at)

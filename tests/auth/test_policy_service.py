@@ -46,7 +46,7 @@ def refused(service: PolicyService) -> Unavailable:
     with pytest.raises(Unavailable):
         service.version()
     with pytest.raises(Unavailable) as caught:
-        service.evaluate(ADA, DO, ON)
+        service.evaluate(ADA, DO, ON, {})
     assert time.monotonic() - began < 5
     assert caught.value.retry_after_s is not None
     assert "Bearer" not in caught.value.detail
@@ -55,11 +55,27 @@ def refused(service: PolicyService) -> Unavailable:
 
 def test_a_question_is_answered_as_it_was_asked(service: PolicyService, script: Script) -> None:
     assert service.version() == "1"
-    verdict, version = service.evaluate(ADA, [*DO, "store:Other"], [*ON, "arn:y"])
+    verdict, version = service.evaluate(ADA, [*DO, "store:Other"], [*ON, "arn:y"], {})
     assert (verdict.allowed, len(verdict.results), version) == (True, 4, "1")
     script.allowed, script.version = False, "2"
-    verdict, version = service.evaluate(ADA, DO, ON)
+    verdict, version = service.evaluate(ADA, DO, ON, {})
     assert (verdict.allowed, verdict.reason, version) == (False, "implicit_deny", "2")
+
+
+def test_the_context_goes_along_and_what_it_decided_comes_back(
+    service: PolicyService, script: Script
+) -> None:
+    questions: list[Any] = []
+
+    def answer(question: Any) -> bytes:
+        questions.append(question)
+        return orjson.dumps(script.answer(question))
+
+    script.body, script.depends_on = answer, ["store:sourceip"]
+    context = {"store:SourceIp": "192.0.2.7", "store:EpochTime": 7, "store:Roles": ("a", "b")}
+    verdict, _ = service.evaluate(ADA, DO, ON, context)
+    assert questions[0]["context"] == {**context, "store:Roles": ["a", "b"]}
+    assert [one.depends_on for one in verdict.results] == [{"store:sourceip"}]
 
 
 def test_a_connection_is_kept_and_one_that_was_closed_is_no_failure(
@@ -67,7 +83,7 @@ def test_a_connection_is_kept_and_one_that_was_closed_is_no_failure(
 ) -> None:
     for _ in range(5):
         service.version()
-        service.evaluate(ADA, DO, ON)
+        service.evaluate(ADA, DO, ON, {})
     assert len(script.ports) == 1
 
     def hang_up(handler: Any) -> None:
@@ -174,6 +190,12 @@ def _result(**changed: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
         _result(source=7),
         _result(source="x" * 5_000),
         _result(statement={}),
+        _result(depends_on=None),
+        _result(depends_on="store:sourceip"),
+        _result(depends_on=[7]),
+        _result(depends_on=[""]),
+        _result(depends_on=["store:" + "x" * 300]),
+        _result(depends_on=["store:x"] * 51),
         lambda answer: {**answer, "evaluation_results": answer["evaluation_results"] * 2},
         lambda answer: {key: each for key, each in answer.items() if key != "result"},
     ],
@@ -183,7 +205,7 @@ def test_an_answer_to_another_question_or_at_odds_with_itself_is_none(
 ) -> None:
     script.body = lambda question: orjson.dumps(lie(script.answer(question)))
     with pytest.raises(Unavailable):
-        service.evaluate(ADA, DO, ON)
+        service.evaluate(ADA, DO, ON, {})
 
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
@@ -281,7 +303,7 @@ def test_who_has_more_groups_than_can_be_judged_is_refused_here(
 ) -> None:
     crowd = Principal(ADA.email, frozenset(f"g{number}" for number in range(ASKED_GROUPS + 1)))
     with pytest.raises(Forbidden):
-        service.evaluate(crowd, DO, ON)
+        service.evaluate(crowd, DO, ON, {})
     assert script.asked == []
 
 

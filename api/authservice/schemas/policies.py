@@ -132,6 +132,15 @@ class EvaluationResult(Shown):
         allow_none=True,
         metadata={"description": "Its Sid, or where in the policy it is.", "example": "Reads"},
     )
+    depends_on = fields.List(
+        Text(),
+        required=True,
+        metadata={
+            "description": "The keys of the context that conditions asked for here: with other"
+            " values the answer may be another one. `*` stands for all, where they are many.",
+            "example": ["store:sourceip"],
+        },
+    )
 
 
 def _version() -> Text:

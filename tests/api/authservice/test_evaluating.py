@@ -40,6 +40,7 @@ def test_the_answer_says_which_statement_of_whose_policy(admin: Admin) -> None:
                 "reason": "allow",
                 "source": "group team, role does",
                 "statement": "Deposits",
+                "depends_on": [],
             }
         ],
     }

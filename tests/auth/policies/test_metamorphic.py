@@ -101,6 +101,23 @@ def test_by_whom_a_policy_comes_does_not_matter(
 
 
 @common
+@given(some_documents, generated.variables, some_requests, generated.contexts)
+def test_a_decision_depends_on_no_other_key_than_it_says(
+    documents: list[Any],
+    variables: dict[str, Value],
+    requests: list[Any],
+    other: dict[str, Value],
+) -> None:
+    asked = compiled(*documents, variables=variables)
+    for action, resource, context in requests:
+        depends_on = asked.asks(action, resource)
+        others = {key: value for key, value in other.items() if key.lower() not in depends_on}
+        kept = {key: value for key, value in context.items() if key.lower() in depends_on}
+        expected = asked.decide(action, resource, context)
+        assert asked.decide(action, resource, {**others, **kept}) == expected
+
+
+@common
 @given(some_documents, generated.variables, some_requests)
 def test_asking_changes_no_answer(
     documents: list[Any], variables: dict[str, Value], requests: list[Any]

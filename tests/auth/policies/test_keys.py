@@ -1,0 +1,56 @@
+"""Keys of conditions: one key in each of its spellings, and which of them a decision depends on."""
+
+from typing import Any
+
+import pytest
+
+from auth.policies.keys import AS_IN_AWS, CURRENT_TIME, ISSUER, OF_REQUESTS, SOURCE_IP, spelled
+from tests.auth.policies.builders import compiled, decide, document, statement
+
+DO, ON = "store:Do", "arn:store:local:aws:files/1"
+
+
+def at(key: str, wanted: str = "192.0.2.0/24", operator: str = "IpAddress", **more: Any) -> Any:
+    return statement(Condition={operator: {key: wanted}}, **more)
+
+
+def asks(*statements: Any, resource: str = ON) -> frozenset[str]:
+    return compiled(document(*statements)).asks(DO, resource)
+
+
+@pytest.mark.parametrize("written", ["store:SourceIp", "STORE:sourceip", "aws:SourceIp"])
+@pytest.mark.parametrize("told", ["store:SourceIp", "Aws:SOURCEIP", "store:sourceIP"])
+def test_every_spelling_of_a_key_is_that_key(written: str, told: str) -> None:
+    assert decide(at(written), context={told: "192.0.2.7"}).allowed
+    assert not decide(at(written), context={told: "198.51.100.7"}).allowed
+
+
+def test_only_what_means_the_same_in_iam_has_a_second_spelling() -> None:
+    assert set(AS_IN_AWS) < set(OF_REQUESTS)
+    assert spelled("aws:Issuer") != spelled(ISSUER)
+    assert spelled("aws:user_email") == "aws:user_email"
+    assert not decide(at("aws:groups", "readers", "StringEquals")).allowed
+
+
+def test_a_decision_depends_on_what_is_asked_before_it() -> None:
+    assert asks(statement()) == frozenset()
+    assert asks(at(SOURCE_IP)) == {"store:sourceip"}
+    late = at(CURRENT_TIME, "2030-01-01", "DateGreaterThan", Effect="Deny")
+    assert asks(at("aws:SourceIp"), late) == {"store:sourceip", "store:currenttime"}
+    # A statement without condition decides; what comes after it is not looked at.
+    assert asks(at(SOURCE_IP), statement(Effect="Deny")) == frozenset()
+    assert asks(statement(), at(SOURCE_IP)) == frozenset()
+    assert asks(statement(), late) == {"store:currenttime"}
+
+
+def test_a_decision_depends_on_no_statement_about_something_else() -> None:
+    other = at(SOURCE_IP, Resource="arn:store:local:gcp:*")
+    assert asks(other, at(CURRENT_TIME, "2030-01-01", "DateLessThan", Action="store:Other")) == (
+        frozenset()
+    )
+    assert asks(other, resource="arn:store:local:gcp:files/1") == {"store:sourceip"}
+
+
+def test_what_is_known_of_the_principal_is_settled_and_no_part_of_the_context() -> None:
+    both = {"StringEquals": {"store:user_email": "ada@example.org", "store:UserAgent": "curl"}}
+    assert asks(statement(Condition=both)) == {"store:useragent"}

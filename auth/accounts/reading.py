@@ -35,9 +35,11 @@ def members(catalog: Catalog, name: Name, kind: Kind, *, after: str, limit: int)
 def owned(
     catalog: Catalog, user: Name, only: Owned | None, *, after: Thing | None, limit: int
 ) -> list[Thing]:
-    """What a user owns, of one type or all, by type, then uuid; NotFound."""
+    """What a user owns, of one type or all, by type, then uuid; NotFound for who has neither a
+    record nor belongings: whoever brings a foreign token may own things before a record is made."""
     with catalog.read() as tx:
-        existing(tx, user)
+        if not owning.listing(tx, user.id, TYPES, after=None, limit=1):
+            existing(tx, user)
         return owning.listing(tx, user.id, (only,) if only else TYPES, after=after, limit=limit)
 
 

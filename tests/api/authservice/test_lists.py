@@ -145,6 +145,29 @@ def test_what_somebody_owns_is_listed_by_type_then_uuid(
         assert [one["uuid"] for one in only] == uuids
 
 
+def test_who_owns_something_is_answered_without_a_record(catalog: Catalog, admin: Admin) -> None:
+    """A foreign issuer's token may deposit before anybody made a record of its user."""
+    uuid = "c0000000-0000-4000-8000-000000000000"
+    with catalog.write() as tx:
+        collections.own(tx, ADA, FQID(uuid, version(1)))
+    owned = admin.all(of_user(ADA, "/owns"), "resources")
+    assert [one["uuid"] for one in owned] == [uuid]
+    assert admin.all(of_user(ADA.upper(), "/owns"), "resources") == owned
+    assert admin.all(of_user(ADA, "/owns"), "resources", resource_type="area") == []
+    assert [
+        one["uuid"] for one in Admin(admin.client, ADA).all(of_user(ADA, "/owns"), "resources")
+    ] == [uuid]
+    # A record is made at a login or by an administrator, and not by asking.
+    assert admin.get(of_user(ADA)).status_code == 404
+    assert Admin(admin.client, ADA).get(of_user(ADA)).status_code == 404
+
+
+def test_what_somebody_owns_is_404_for_who_has_neither_record_nor_belongings(admin: Admin) -> None:
+    assert admin.get(of_user(ADA, "/owns")).status_code == 404
+    admin.user(ADA)
+    assert admin.all(of_user(ADA, "/owns"), "resources") == []
+
+
 def test_a_type_that_has_no_owners_is_400(admin: Admin, owning: dict[str, list[str]]) -> None:
     for wrong in ("bundle", "", "Area"):
         answer = admin.get(of_user(ADA, "/owns"), resource_type=wrong)

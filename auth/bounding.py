@@ -10,7 +10,7 @@ from typing import Any
 import httpcore
 
 Left = Callable[[float | None], float]
-"""The seconds that a caller has who would wait so long; httpcore.ReadTimeout when there are none."""
+"""The seconds that a caller has who would wait so long; httpcore.ReadTimeout when none are left."""
 
 FAILURES = (
     httpcore.NetworkError,

@@ -1,6 +1,7 @@
 """Backing up what no bucket can restore, and bringing it back."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -52,8 +53,8 @@ def backup(settings: Settings, file: Path) -> None:
 def _written(stores: Stores, file: Path, key: str) -> dict[str, int]:
     """The file has its name only once it is whole and on the disk."""
     draft = file.with_name(f".{file.name}.{os.getpid()}")
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
+        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(handle, "wb") as target:
             counts = backups.write(stores, target, key=key)
             target.flush()
@@ -61,8 +62,11 @@ def _written(stores: Stores, file: Path, key: str) -> dict[str, int]:
         os.link(draft, file)
     except FileExistsError as error:
         raise click.ClickException(f"{file} exists; a backup never replaces a file.") from error
+    except OSError as error:
+        raise click.ClickException(f"{file} cannot be written: {error.strerror}") from error
     finally:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
     return counts
 
 

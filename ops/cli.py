@@ -6,6 +6,7 @@ import time
 import uuid
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 import click
 from rich.console import Console
@@ -27,10 +28,26 @@ from ops.tables import show
 from ops.users import users
 from storage.catalog import Catalog
 from storage.catalog.migrate import upgrade
-from storage.errors import Unavailable
+from storage.errors import StoreError, Unavailable
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class Plainly(click.Group):
+    """Commands that say in a sentence what they could not do: operators need no traceback of it."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the chosen one."""
+        try:
+            return super().invoke(ctx)
+        except StoreError as error:
+            raise click.ClickException(error.detail) from error
+        except SettingsError as error:
+            raise click.ClickException(str(error)) from error
+
+
+@click.group(
+    cls=Plainly,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.pass_context
 def cli(context: click.Context) -> None:
     """Operate a store. Settings come from STORE_* variables.
@@ -38,10 +55,7 @@ def cli(context: click.Context) -> None:
     When something is wrong, `status` says what; docs/operations.md says what to do about it ("What
     can fail", "When something is lost"). Every command may be interrupted, and given again.
     """
-    try:
-        context.obj = load(os.environ)
-    except SettingsError as error:
-        raise click.ClickException(str(error)) from error
+    context.obj = load(os.environ)
 
 
 @cli.command()

@@ -1,13 +1,13 @@
 """What somebody sees of their own login: who they are here, and another password."""
 
-from dataclasses import replace
 from datetime import UTC, datetime
 
 from flask import Flask, Response, g, request
 
 from api.authservice.login_pages import DISABLED, STALE, add_page
-from api.authservice.logins import Logins, from_elsewhere, same
+from api.authservice.logins import Logins
 from api.authservice.pages import go, lasting, page
+from api.authservice.visiting import is_of
 from api.throttle import address
 from auth.login import local
 from auth.login.entering import Known, enter
@@ -39,7 +39,7 @@ def change_password(logins: Logins) -> Response:
     found = logins.session(request)
     if found is None:
         return go(f"{logins.settings.auth_url}/login?redirect_uri={ACCOUNT}", 303)
-    if not same(request.form.get("csrf", ""), found.csrf) or from_elsewhere(request):
+    if not is_of(found, request.form):
         return _shown(logins, found, error=STALE, status=403)
     if request.form.get("new") != request.form.get("again"):
         return _shown(logins, found, error=UNLIKE, fault="again", status=400)
@@ -70,7 +70,7 @@ def _changed(logins: Logins, found: Session) -> Response:
     local.change(logins.local, tried, *given)
     known = Known(found.email, found.provider, logins.clock(), g.request_id)
     cookie, made = enter(logins.catalog, known, logins.lifetimes)
-    shown = _shown(logins, replace(made), done=CHANGED)
+    shown = _shown(logins, made, done=CHANGED)
     return logins.logged_in(shown, cookie)
 
 

@@ -1,7 +1,5 @@
 """What the pages of logins share: made once from the settings, nothing else holds state."""
 
-import hashlib
-import hmac
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,6 +10,7 @@ from urllib.parse import urlsplit
 from flask import Request, Response
 
 from api.authservice.pages import Cookies
+from auth.digests import same
 from auth.keyring import Ages
 from auth.login import sessions
 from auth.login.local import Local
@@ -110,16 +109,6 @@ class Logins:
 def from_elsewhere(request: Request) -> bool:
     """Whether the browser itself says that another site made this request."""
     return request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none")
-
-
-def digest(text: str) -> str:
-    """Of what only a browser holds."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def same(one: str, other: str) -> bool:
-    """Whether two secrets are one, in the same time whatever they have in common."""
-    return hmac.compare_digest(one.encode("utf-8", "surrogatepass"), other.encode())
 
 
 def open_logins(settings: Settings, catalog: Catalog, clock: Callable[[], float]) -> Logins:

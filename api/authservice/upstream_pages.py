@@ -16,9 +16,10 @@ from api.authservice.login_pages import (
     message,
     once_more,
 )
-from api.authservice.logins import Logins, digest
+from api.authservice.logins import Logins
 from api.authservice.pages import go
 from api.throttle import address
+from auth.digests import digest
 from auth.login.entering import Known, enter
 from auth.login.recording import note
 from auth.login.upstream import Login, Provider
@@ -35,8 +36,8 @@ AWAY = "{title} cannot be reached. You can try again, or log in another way."
 
 def register_upstream_pages(app: Flask, logins: Logins) -> None:
     """The pages of logging in elsewhere."""
-    add_page(app, logins, f"{UPSTREAM}/<name>", send_away, "GET")
-    add_page(app, logins, f"{CALLBACK}/<name>", come_back, "GET")
+    add_page(app, logins, f"{UPSTREAM}/<name>", send_away, "GET", acts=True)
+    add_page(app, logins, f"{CALLBACK}/<name>", come_back, "GET", acts=True)
 
 
 def send_away(logins: Logins, name: str) -> Response:

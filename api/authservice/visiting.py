@@ -2,15 +2,15 @@
 person something on behalf of an application.
 """
 
-import hmac
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from urllib.parse import urlencode, urlsplit
 
-from flask import Request, Response
+from flask import Request, Response, request
 
+from api.authservice.logins import from_elsewhere
 from api.authservice.pages import go, lasting, page
 from api.authservice.services import AuthServices
-from auth.login import sessions
+from auth.digests import same
 from auth.login.sessions import Session
 from auth.openid.errors import Shown
 from storage.errors import TooMany
@@ -31,8 +31,7 @@ FIELDS = 20
 
 def visitor(services: AuthServices, request: Request) -> Session | None:
     """The session of the browser that asks."""
-    cookie = request.cookies.get(sessions.cookie_name(services.settings.auth_url))
-    return sessions.current(services.catalog, cookie, services.clock())
+    return services.logins.session(request)
 
 
 def to_login(page: str, *, again: bool = False) -> Response:
@@ -47,9 +46,9 @@ def fields(request: Request) -> dict[str, str]:
     return request.form.to_dict()
 
 
-def is_of(session: Session, form: dict[str, str]) -> bool:
-    """Whether a form is from a page that this session was shown."""
-    return hmac.compare_digest(form.get("csrf", "").encode(), session.csrf.encode())
+def is_of(session: Session, form: Mapping[str, str]) -> bool:
+    """Whether the form that was sent is from a page that this session was shown."""
+    return same(form.get("csrf", ""), session.csrf) and not from_elsewhere(request)
 
 
 def meanings(scopes: Iterable[str]) -> list[str]:

@@ -3,12 +3,12 @@
 No error text repeats anything that came from outside.
 """
 
-import hmac
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from auth.digests import same
 from storage.errors import Forbidden, Unauthorized
 
 LEEWAY_S = 60.0
@@ -38,7 +38,7 @@ def check_claims(claims: Mapping[str, Any], expected: Expected, now: float) -> N
     if (len(listed) > 1 or "azp" in claims) and claims.get("azp") != expected.client_id:
         raise Unauthorized("The provider's token was made for another client")
     nonce = claims.get("nonce")
-    if not isinstance(nonce, str) or not _same(nonce, expected.nonce):
+    if not isinstance(nonce, str) or not same(nonce, expected.nonce):
         raise Unauthorized("The provider's token is of another login")
     _check_times(claims, now)
 
@@ -77,7 +77,3 @@ def identity(given: object) -> str | None:
     email = given.strip().lower()
     local, at, domain = email.rpartition("@")
     return email if _EMAIL.fullmatch(email) and local and at and domain else None
-
-
-def _same(one: str, other: str) -> bool:
-    return hmac.compare_digest(one.encode("utf-8", "surrogatepass"), other.encode())

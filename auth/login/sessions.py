@@ -9,6 +9,7 @@ import secrets
 from dataclasses import dataclass
 
 from auth.accounts.effective import is_enabled
+from auth.digests import digest
 from storage.catalog import Catalog, logins
 from storage.catalog.engine import Tx
 
@@ -37,13 +38,9 @@ class Lifetimes:
     idle_s: int
 
 
-def cookie_name(base_url: str) -> str:
-    """The name of a session's cookie; over https one that no neighbour and no subdomain can set."""
-    return host_bound(COOKIE, base_url)
-
-
 def host_bound(name: str, base_url: str) -> str:
-    """The name of a cookie of this host alone, where a browser enforces it."""
+    """The name of a cookie of this host; over https one that no neighbour and no subdomain can
+    set."""
     return f"__Host-{name}" if base_url.startswith("https://") else name
 
 
@@ -54,7 +51,7 @@ def begin(
     cookie = secrets.token_urlsafe(COOKIE_BYTES)
     now_us = int(now * 1e6)
     row = logins.SessionRow(
-        id=_digest(cookie),
+        id=digest(cookie),
         email=email,
         provider=provider,
         created_us=now_us,
@@ -72,7 +69,7 @@ def current(catalog: Catalog, cookie: str | None, now: float) -> Session | None:
         return None
     now_us = int(now * 1e6)
     with catalog.read() as tx:
-        row = logins.session(tx, _digest(cookie))
+        row = logins.session(tx, digest(cookie))
         enabled = row is None or is_enabled(tx, row.email)
     if row is None or not row.live(now_us):
         return None
@@ -89,14 +86,10 @@ def current(catalog: Catalog, cookie: str | None, now: float) -> Session | None:
 
 def end(tx: Tx, cookie: str | None) -> bool:
     """End the session of this cookie; False when it has none."""
-    return bool(cookie) and logins.end_session(tx, _digest(cookie or ""))
+    return bool(cookie) and logins.end_session(tx, digest(cookie or ""))
 
 
 def _session(row: logins.SessionRow, cookie: str) -> Session:
     # Only the cookie makes it: what is in the catalog does not tell a form's token.
     csrf = hashlib.sha256(b"csrf " + cookie.encode()).hexdigest()
     return Session(row.id, row.email, row.provider, row.created_us / 1e6, csrf)
-
-
-def _digest(cookie: str) -> str:
-    return hashlib.sha256(cookie.encode("utf-8", "surrogatepass")).hexdigest()

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from auth.openid.digests import encoded
+from auth.digests import encoded
 from storage.errors import Unavailable
 from storage.sealing import Sealer
 

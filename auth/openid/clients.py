@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from auth.accounts.changing import By, record
-from auth.openid.digests import digest, is_secret, new_secret
+from auth.digests import digest, is_secret, new_secret
 from auth.openid.redirects import check_redirect_uri, is_registered
 from storage.catalog import clients as rows
 from storage.catalog import grants

@@ -9,9 +9,9 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
+from auth.digests import digest, new_secret
 from auth.openid.authorizing import scopes_of
 from auth.openid.clients import Client
-from auth.openid.digests import digest, new_secret
 from auth.openid.errors import OAuthError, invalid_grant
 from auth.openid.granting import Person
 from auth.openid.provider import Provider

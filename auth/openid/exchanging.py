@@ -11,9 +11,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from auth.digests import digest, encoded, new_secret, s256
 from auth.openid import devices
 from auth.openid.clients import Client
-from auth.openid.digests import digest, encoded, new_secret, s256
 from auth.openid.errors import OAuthError, invalid_grant, invalid_request
 from auth.openid.provider import Provider
 from auth.openid.proving import Form

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from auth.accounts.changing import By, record
+from auth.digests import digest, new_secret
 from auth.login.sessions import Session
 from auth.openid.authorizing import Request
-from auth.openid.digests import digest, new_secret
 from auth.openid.provider import Provider
 from storage.catalog import grants
 from storage.catalog.engine import Tx

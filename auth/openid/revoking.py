@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from auth.digests import digest
 from auth.openid.clients import Client
-from auth.openid.digests import digest
 from auth.openid.errors import OAuthError, invalid_request
 from auth.openid.presenting import Verified
 from auth.openid.provider import Provider

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from auth.digests import half_digest
 from auth.grants import Grants
 from auth.issue import sign
-from auth.openid.digests import half_digest
 from auth.openid.provider import Provider
 from storage.catalog.grants import GrantRow
 

@@ -80,8 +80,8 @@ def test_sessions_that_ended_are_forgotten_by_those_that_begin(catalog: Catalog)
 
 
 def test_cookies_of_https_are_bound_to_their_host() -> None:
-    assert sessions.cookie_name("https://auth.example") == "__Host-store-session"
-    assert sessions.cookie_name("http://127.0.0.1:8001") == "store-session"
+    assert sessions.host_bound(sessions.COOKIE, "https://auth.example") == "__Host-store-session"
+    assert sessions.host_bound(sessions.COOKIE, "http://127.0.0.1:8001") == "store-session"
 
 
 def test_an_ended_row_is_not_live() -> None:

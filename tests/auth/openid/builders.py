@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from auth.digests import s256
 from auth.login.sessions import Session
 from auth.openid import authorizing, granting
 from auth.openid.clients import CLI, Client, NewClient, add
-from auth.openid.digests import s256
 from auth.openid.exchanging import exchange
 from auth.openid.provider import Provider
 

@@ -5,8 +5,8 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import KeySet
 
+from auth.digests import digest, half_digest
 from auth.openid import clients
-from auth.openid.digests import digest, half_digest
 from auth.openid.errors import OAuthError
 from auth.openid.exchanging import exchange
 from auth.openid.provider import Provider

@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl, urlsplit
 import httpx
 import pytest
 
-from auth.openid.digests import s256
+from auth.digests import s256
 from ops.demo.application import Application, NoTokens, Tokens
 
 ISSUER = "http://auth.example"

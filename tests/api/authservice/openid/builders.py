@@ -9,9 +9,9 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
+from auth.digests import s256
 from auth.login import sessions
 from auth.login.sessions import Lifetimes
-from auth.openid.digests import s256
 from storage.catalog import Catalog
 from tests.auth.builders import Clock
 
@@ -77,6 +77,9 @@ class Browser:
 
     def get(self, url: str) -> TestResponse:
         return self.client.get(url, base_url=BASE, headers=self._sent())
+
+    def head(self, url: str) -> TestResponse:
+        return self.client.head(url, base_url=BASE, headers=self._sent())
 
     def post(self, url: str, form: dict[str, Any]) -> TestResponse:
         return self.client.post(url, base_url=BASE, data=form, headers=self._sent())

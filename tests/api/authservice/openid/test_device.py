@@ -104,6 +104,19 @@ def test_a_form_of_another_session_decides_nothing(browser: Browser) -> None:
     assert poll(browser, device)["error"] == "authorization_pending"
 
 
+def test_a_form_that_another_site_sent_decides_nothing(browser: Browser) -> None:
+    device = begun(browser)
+    browser.log_in()
+    asking = hidden(entered(browser, device["user_code"]))
+    browser.headers["Sec-Fetch-Site"] = "cross-site"
+    response = browser.post("/device/confirm", {**asking, "decision": "allow"})
+    assert response.status_code == 400
+    browser.headers["Sec-Fetch-Site"] = "same-origin"
+    assert (
+        "Close this page" in browser.post("/device/confirm", {**asking, "decision": "allow"}).text
+    )
+
+
 def test_a_disabled_person_connects_nothing(
     browser: Browser, disable: Callable[[str], None]
 ) -> None:

@@ -1,5 +1,5 @@
-"""Codes, tokens and secrets: made of random bytes, kept as SHA-256 only, compared in constant time.
-They have so many bits that a slow hash would add nothing.
+"""Codes, tokens, cookies and secrets: made of random bytes, kept as SHA-256 only, compared in
+constant time. They have so many bits that a slow hash would add nothing.
 """
 
 import base64
@@ -17,12 +17,17 @@ def new_secret() -> str:
 
 def digest(secret: str) -> str:
     """What is kept of it."""
-    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+    return hashlib.sha256(_bytes(secret)).hexdigest()
 
 
 def is_secret(given: str, kept: str) -> bool:
     """Whether this is the secret of which the digest is kept."""
     return hmac.compare_digest(digest(given), kept)
+
+
+def same(one: str, other: str) -> bool:
+    """Whether two secrets are one, in the same time whatever they have in common."""
+    return hmac.compare_digest(_bytes(one), _bytes(other))
 
 
 def encoded(raw: bytes) -> str:
@@ -38,3 +43,8 @@ def s256(verifier: str) -> str:
 def half_digest(token: str) -> str:
     """`at_hash` of an access token, for every algorithm that we sign with (Core, 3.1.3.6)."""
     return encoded(hashlib.sha256(token.encode("ascii")).digest()[:16])
+
+
+def _bytes(text: str) -> bytes:
+    # What browsers and JSON bring may hold half of a character.
+    return text.encode("utf-8", "surrogatepass")

@@ -11,7 +11,7 @@ from typing import Any
 
 from joserfc.jwk import RSAKey
 
-from auth.accounts.changing import By, record
+from auth.accounts.changing import By, record_audit
 from auth.accounts.names import is_user_id
 from auth.service_keys import ALGORITHM, Registered
 from storage.catalog import Catalog, service_accounts
@@ -69,7 +69,7 @@ def add(tx: Tx, email: str, key: Registered, *, by: By) -> None:
         raise Conflict(f"{email} has {MAX_KEYS} keys already; remove one first")
     if not service_accounts.add(tx, email, key.kid, key.jwk):
         raise Conflict(f"{email} has just got another key {key.kid}")
-    record(tx, by, _target(email), before=None, after={"kid": key.kid})
+    record_audit(tx, by, _target(email), before=None, after={"kid": key.kid})
 
 
 def remove(tx: Tx, email: str, kid: str | None, *, by: By) -> list[str]:
@@ -79,7 +79,7 @@ def remove(tx: Tx, email: str, kid: str | None, *, by: By) -> list[str]:
     if not gone:
         raise NotFound(f"{email} has no key {kid}" if kid else f"{email} is no service account")
     for each in gone:
-        record(tx, by, _target(email), before={"kid": each}, after=None)
+        record_audit(tx, by, _target(email), before={"kid": each}, after=None)
     return gone
 
 

@@ -36,7 +36,7 @@ def policy_put(call: Call[Any, Any], what: str, name: Name) -> Response:
     """Give a record the policy of the body, and answer."""
     policy = call.body.policy
     if policy == UNSAID:
-        reading.record(call.catalog, name)
+        reading.account(call.catalog, name)
         return changed(False, **call.path)
     done = records.set_policy(call.catalog, name, policy, by(call, what))
     return changed(done, **call.path)

@@ -78,7 +78,7 @@ def post_v1_group(call: Call[None, NewGroup]) -> Response:
 )
 def get_v1_group(call: Call[None, None]) -> Response:
     """Read a group."""
-    found = reading.record(call.catalog, _group(call))
+    found = reading.account(call.catalog, _group(call))
     return reply(record_shown(found, call.services.settings.deployment))
 
 

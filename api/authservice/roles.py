@@ -68,7 +68,7 @@ def post_v1_role(call: Call[None, NewRole]) -> Response:
 )
 def get_v1_role(call: Call[None, None]) -> Response:
     """Read a role."""
-    found = reading.record(call.catalog, _role(call))
+    found = reading.account(call.catalog, _role(call))
     return reply(record_shown(found, call.services.settings.deployment))
 
 

@@ -87,7 +87,7 @@ def post_v1_user(call: Call[None, NewUser]) -> Response:
 )
 def get_v1_user(call: Call[None, None]) -> Response:
     """Read a user."""
-    found = reading.record(call.catalog, _user(call))
+    found = reading.account(call.catalog, _user(call))
     return reply(record_shown(found, call.services.settings.deployment))
 
 

@@ -36,14 +36,14 @@ def change(catalog: Catalog) -> Iterator[Tx]:
         yield tx
 
 
-def note(tx: Tx, by: By, name: Name, *, before: Said, after: Said) -> None:
-    """Say that a record changed: whatever was decided by it is to be decided anew."""
+def record_change(tx: Tx, by: By, name: Name, *, before: Said, after: Said) -> None:
+    """Write it into the audit log, and count it: what was decided so far is to be decided anew."""
     accounts.changed(tx)
-    record(tx, by, f"{name.kind}/{name.id}", before=before, after=after)
+    record_audit(tx, by, f"{name.kind}/{name.id}", before=before, after=after)
 
 
-def record(tx: Tx, by: By, target: str, *, before: Said, after: Said) -> None:
-    """Write something into the audit log that no policy depends on."""
+def record_audit(tx: Tx, by: By, target: str, *, before: Said, after: Said) -> None:
+    """Write something into the audit log that no decision depends on: nothing is counted."""
     audit.add(
         tx,
         Change(

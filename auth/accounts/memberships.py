@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from auth.accounts import builtin
-from auth.accounts.changing import By, change, existing, note, protected
+from auth.accounts.changing import By, change, existing, protected, record_change
 from auth.accounts.limits import GROUPS_PER_USER, ROLES_EACH
 from storage.catalog import Catalog, accounts
 from storage.catalog.accounts import Kind, Membership, Name
@@ -46,7 +46,9 @@ def put(catalog: Catalog, edit: Edit, by: By) -> bool:
         changed = _joined(tx, edit) if edit.action == "add" else _left(tx, edit)
         if changed:
             before, after = _told(edit, changed)
-            note(tx, by, edit.target, before={edit.member: before}, after={edit.member: after})
+            record_change(
+                tx, by, edit.target, before={edit.member: before}, after={edit.member: after}
+            )
     return bool(changed)
 
 

@@ -6,7 +6,7 @@ from storage.catalog.accounts import Account, Kind, Name
 from storage.catalog.owning import TYPES, Owned, Thing
 
 
-def record(catalog: Catalog, name: Name) -> Account:
+def account(catalog: Catalog, name: Name) -> Account:
     """A record; NotFound."""
     with catalog.read() as tx:
         return existing(tx, name)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from auth.accounts import builtin
-from auth.accounts.changing import By, change, existing, note, protected
+from auth.accounts.changing import By, change, existing, protected, record_change
 from auth.accounts.documents import same
 from auth.accounts.limits import AUDITED_NAMES
 from auth.accounts.memberships import check_room, require_named
@@ -40,7 +40,7 @@ def create(catalog: Catalog, new: New, by: By) -> Account:
         require_named(tx, named)
         made = accounts.add(tx, new.name, _text(new.policy))
         _join(tx, new.name, [*named["groups"], *named["roles"]])
-        note(tx, by, new.name, before=None, after=_said_of(tx, made))
+        record_change(tx, by, new.name, before=None, after=_said_of(tx, made))
     return made
 
 
@@ -85,7 +85,7 @@ def set_status(catalog: Catalog, user_id: str, status: Status, by: By) -> bool:
         if status == "disabled":
             # Who is enabled again logs in again, and so do their applications.
             logins.end_all(tx, user_id)
-        note(tx, by, name, before={"status": found.status}, after={"status": status})
+        record_change(tx, by, name, before={"status": found.status}, after={"status": status})
     return True
 
 
@@ -100,7 +100,7 @@ def set_policy(catalog: Catalog, name: Name, policy: Policy | None, by: By) -> b
             return False
         accounts.set_policy(tx, name, text)
         before, after = ({"policy": _document(one)} for one in (found.policy, text))
-        note(tx, by, name, before=before, after=after)
+        record_change(tx, by, name, before=before, after=after)
     return True
 
 
@@ -112,7 +112,7 @@ def delete(catalog: Catalog, name: Name, by: By) -> None:
             raise protected(name, "it cannot be deleted")
         said = _said_of(tx, found) | _members_of(tx, name)
         accounts.remove(tx, name)
-        note(tx, by, name, before=said, after=None)
+        record_change(tx, by, name, before=said, after=None)
 
 
 def _members_of(tx: Tx, name: Name) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from auth.accounts.effective import first_login
+from auth.accounts.admitting import first_login
 from auth.login import sessions
 from auth.login.recording import note
 from auth.login.sessions import Lifetimes, Session

@@ -8,7 +8,7 @@ import hashlib
 import secrets
 from dataclasses import dataclass
 
-from auth.accounts.effective import is_enabled
+from auth.accounts.admitting import is_enabled
 from auth.digests import digest
 from storage.catalog import Catalog, logins
 from storage.catalog.engine import Tx

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from auth.accounts import records
+from auth.accounts.admitting import admit, is_enabled
 from auth.accounts.changing import By
-from auth.accounts.effective import admit, is_enabled
 from auth.login import lockout
 from auth.login.identity import identity
 from auth.login.passwords import Passwords

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from auth.accounts.changing import By, record
+from auth.accounts.changing import By, record_audit
 from auth.digests import digest, is_secret, new_secret
 from auth.openid.redirects import check_redirect_uri, is_registered
 from storage.catalog import clients as rows
@@ -97,7 +97,7 @@ def add(tx: Tx, new: NewClient, now_us: int, *, taken: Iterable[str] = ()) -> st
     # An id token is for a client: it would pass for an access token if an audience had its name.
     if new.id in {CLI, WEB, *taken} or not rows.add(tx, row):
         raise Conflict(f"The id {new.id} is taken.")
-    record(tx, By(OPERATOR, "add_client"), f"client/{new.id}", before=None, after=_said(row))
+    record_audit(tx, By(OPERATOR, "add_client"), f"client/{new.id}", before=None, after=_said(row))
     return secret
 
 
@@ -108,7 +108,7 @@ def remove(tx: Tx, client_id: str, now_us: int) -> None:
         raise NotFound("No operator added a client of that id.")
     grants.revoke_of(tx, now_us, client=client_id)
     by = By(OPERATOR, "remove_client")
-    record(tx, by, f"client/{client_id}", before=_said(row), after=None)
+    record_audit(tx, by, f"client/{client_id}", before=_said(row), after=None)
 
 
 def _check(new: NewClient) -> None:

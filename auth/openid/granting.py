@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from auth.accounts.changing import By, record
+from auth.accounts.changing import By, record_audit
 from auth.digests import digest, new_secret
 from auth.login.sessions import Session
 from auth.openid.authorizing import Request
@@ -54,7 +54,7 @@ def agree(tx: Tx, provider: Provider, request: Request, email: str, request_id: 
     scopes, client_id = frozenset(request.scopes), request.client.id
     before = sorted(grants.agreed(tx, email, client_id))
     grants.agree(tx, email, client_id, scopes, provider.now_us())
-    record(
+    record_audit(
         tx,
         By(email, "consent", request_id),
         f"client/{client_id}",

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from auth.accounts.effective import effective, first_login, is_enabled
+from auth.accounts.admitting import first_login, is_enabled
+from auth.accounts.effective import effective
 from auth.accounts.rights import Rights
 from storage.catalog.engine import Tx
 

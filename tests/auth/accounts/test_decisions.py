@@ -6,7 +6,7 @@ from auth.accounts import memberships, records
 from auth.accounts.decisions import Decisions
 from auth.accounts.effective import policy_version
 from auth.accounts.memberships import Edit
-from storage.catalog import Catalog
+from storage.catalog import Catalog, accounts
 from storage.catalog.accounts import Name
 from storage.catalog.engine import sql
 from storage.model import Principal
@@ -121,8 +121,10 @@ def test_the_groups_that_a_token_claims_are_part_of_who_asks(
 
 def test_evaluating_makes_no_record(catalog: Catalog, decisions: Decisions) -> None:
     before = version(catalog)
-    assert not decisions.of(ADA).known
+    decisions.decide(ADA, ["store:GetBundle"], ["*"])
     assert version(catalog) == before
+    with catalog.read() as tx:
+        assert accounts.find(tx, Name("user", ADA.email)) is None
 
 
 def test_a_catalog_that_counted_less_far_is_believed(catalog: Catalog, people: People) -> None:

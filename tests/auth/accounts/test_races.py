@@ -8,7 +8,8 @@ from threading import Barrier
 import pytest
 
 from auth.accounts import limits, records
-from auth.accounts.effective import first_login, policy_version
+from auth.accounts.admitting import first_login
+from auth.accounts.effective import policy_version
 from storage.catalog import Catalog, accounts, audit
 from storage.catalog.accounts import Name
 from storage.catalog.audit import Filter

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from auth.accounts import records
+from auth.accounts.admitting import first_login
 from auth.accounts.changing import By
-from auth.accounts.effective import first_login
 from auth.login import sessions, users
 from auth.login.local import change
 from auth.login.passwords import Passwords

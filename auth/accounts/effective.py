@@ -23,6 +23,7 @@ class Effective:
 
     enabled: bool
     groups: tuple[str, ...]
+    roles: tuple[str, ...]
     compiled: Compiled
 
 
@@ -37,6 +38,7 @@ def effective(tx: Tx, email: str, claimed_groups: Collection[str], rights: Right
     return Effective(
         enabled=all(one.status == "enabled" for one in users),
         groups=groups,
+        roles=roles,
         compiled=Compiled(
             list(_holdings(held, rights.deployment)),
             {USER_EMAIL: email, GROUPS: groups, ROLES: roles},

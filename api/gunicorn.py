@@ -24,6 +24,8 @@ keepalive = 75
 worker_tmp_dir = "/dev/shm" if os.path.isdir("/dev/shm") else None
 accesslog = None
 limit_request_line = server.LONGEST_LINE
+# No header is believed here: by default those of whatever connects from loopback are.
+forwarded_allow_ips = ""
 # By default it would lie in the operator's home folder and be shared with other servers.
 control_socket_disable = True
 

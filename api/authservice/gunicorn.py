@@ -15,6 +15,8 @@ timeout = 30
 graceful_timeout = 5
 keepalive = 5
 accesslog = None
+# No header is believed here: by default those of whatever connects from loopback are.
+forwarded_allow_ips = ""
 # By default it would lie in the operator's home folder and be shared with the API's server.
 control_socket_disable = True
 # An authorization request goes through a login as one parameter of it.

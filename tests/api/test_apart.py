@@ -2,7 +2,7 @@
 with records that only the service has."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,6 +30,7 @@ from storage.stores import Stores
 from tests.api.authservice.builders import of_user, policy
 from tests.api.builders import VERSION, uuid_of
 from tests.auth.accounts.builders import People, a_policy
+from tests.auth.builders import Clock
 from tests.auth.services import STORE, Script, credentials_file, handler, saying
 from tests.catalogs import Spares
 from tests.conftest import Outbox
@@ -37,6 +38,7 @@ from tests.serving import serving, serving_late
 
 ADA = "ada@example.org"
 OPEN = f"/v1/bundles/{uuid_of(1)}?replica=aws&version={VERSION}"
+INSIDE, OUTSIDE = "192.0.2.7", "198.51.100.7"
 ASKING = policy("auth:PostPoliciesEvaluate", "arn:auth:*:*:user/*")
 EVALUATE, ASK_VERSION = "/v1/policies/evaluate", "/v1/policies/version"
 
@@ -51,6 +53,11 @@ class Service:
     client: FlaskClient
     stop: Callable[[], None]
     asked: list[str] = field(default_factory=list)
+
+    @property
+    def questions(self) -> list[str]:
+        """What it was asked about policies."""
+        return [path for path in self.asked if path in (EVALUATE, ASK_VERSION)]
 
     def operator(self, email: str = "root@example.org", *groups: str) -> str:
         """A token that an operator of the service signed."""
@@ -132,17 +139,23 @@ class Store:
 
     client: FlaskClient
 
-    def write(self, token: str | None, number: int = 1) -> TestResponse:
+    def write(
+        self, token: str | None, number: int = 1, *, address: str = INSIDE, **headers: str
+    ) -> TestResponse:
         """Ask for something that is judged."""
-        return self._sent("POST", f"/v1/area/{uuid_of(number)}", token)
+        return self._sent("POST", f"/v1/area/{uuid_of(number)}", token, address, **headers)
 
     def read(self, token: str | None) -> TestResponse:
         """Ask for something that is open."""
         return self._sent("GET", OPEN, token)
 
-    def _sent(self, method: str, path: str, token: str | None) -> TestResponse:
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        return self.client.open(path, method=method, headers=headers)
+    def _sent(
+        self, method: str, path: str, token: str | None, address: str = INSIDE, **headers: str
+    ) -> TestResponse:
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        seen = {"REMOTE_ADDR": address}
+        return self.client.open(path, method=method, headers=headers, environ_overrides=seen)
 
 
 Started = Callable[..., Store]
@@ -152,7 +165,7 @@ Started = Callable[..., Store]
 def start(settings: Settings, stores: Stores, chains: Outbox, tmp_path: Path) -> Started:
     """Starts a store whose authorization service is at that address."""
 
-    def started(issuer: str, **changed: Any) -> Store:
+    def started(issuer: str, *, clock: Callable[[], float] = time.time, **changed: Any) -> Store:
         apart = replace(
             settings,
             auth_external_url=issuer,
@@ -161,7 +174,8 @@ def start(settings: Settings, stores: Stores, chains: Outbox, tmp_path: Path) ->
             policies_credentials=str(credentials_file(tmp_path)),
         )
         verify = verifier(apart, time.time).verify
-        return Store(create_app(apart, stores, chains=chains, verify=verify).test_client())
+        app = create_app(apart, stores, chains=chains, verify=verify, clock=clock)
+        return Store(app.test_client())
 
     return started
 
@@ -237,6 +251,84 @@ def test_groups_in_a_logins_token_are_information_and_an_operators_count(
     assert store.write(service.person("store_admin", "store_ingest")).status_code == 403
     assert store.write(service.operator(ADA)).status_code == 403
     assert store.write(service.operator(ADA, "store_ingest")).status_code == 201
+
+
+def conditional(service: Service, *conditions: Mapping[str, Any], effect: str = "Deny") -> None:
+    """Ada may write, but for what these say."""
+    only = [
+        {"Effect": effect, "Action": "store:*", "Resource": "*", "Condition": each}
+        for each in conditions
+    ]
+    ours = policy("store:PostArea")["Statement"] if effect == "Deny" else []
+    service.call("PUT", of_user(ADA, "/policy"), {"policy": {"Statement": [*ours, *only]}})
+    service.asked.clear()
+
+
+def test_a_condition_on_the_address_is_judged_by_the_one_of_each_request(
+    store: Store, service: Service
+) -> None:
+    ada = service.person()
+    conditional(service, {"NotIpAddress": {"store:SourceIp": "192.0.2.0/24"}})
+    assert store.write(ada).status_code == 201
+    assert store.write(ada, address=OUTSIDE).status_code == 403
+    assert store.write(ada).status_code == 200
+    assert store.write(ada, address=OUTSIDE, **{"X-Forwarded-For": INSIDE}).status_code == 403
+    assert service.questions == [EVALUATE] * 4
+    # Who comes from where they came from last costs a look at the version, as everybody does.
+    assert [store.write(ada).status_code for _ in range(3)] == [200] * 3
+    assert service.questions[4:] == [EVALUATE] + [ASK_VERSION] * 2
+
+
+def test_a_remembered_decision_does_not_outlive_a_condition_on_time(
+    start: Started, service: Service
+) -> None:
+    clock = Clock(1_780_000_000.0)
+    store = start(service.url, clock=clock, policies_check_ms=600_000)
+    ada = service.person()
+    conditional(service, {"DateLessThan": {"store:CurrentTime": 1_780_000_010}}, effect="Allow")
+    assert [store.write(ada).status_code for _ in range(3)] == [201, 200, 200]
+    assert service.questions == [EVALUATE]
+    clock.now += 9.9
+    assert store.write(ada).status_code == 200
+    clock.now += 0.1
+    assert store.write(ada).status_code == 403
+    clock.now -= 1
+    assert store.write(ada).status_code == 200
+
+
+def test_without_conditions_an_address_costs_nothing(start: Started, service: Service) -> None:
+    store = start(service.url, policies_check_ms=600_000)
+    ada = service.person()
+    ingester(service)
+    # Nothing that is asked for here depends on it.
+    there = {"Resource": "arn:x:*", "Condition": {"Null": {"store:SourceIp": False}}}
+    only = {"Effect": "Deny", "Action": "*", **there}
+    service.call("PUT", of_user(ADA, "/policy"), {"policy": {"Statement": [only]}})
+    service.asked.clear()
+    for number in range(4):
+        assert store.write(ada, address=f"192.0.2.{number}").status_code in (200, 201)
+    assert service.questions == [EVALUATE]
+
+
+def test_somebody_who_is_disabled_is_refused_wherever_they_are(
+    store: Store, service: Service
+) -> None:
+    ada = service.person()
+    conditional(service, {"NotIpAddress": {"store:SourceIp": "192.0.2.0/24"}})
+    assert store.write(ada).status_code == 201
+    assert store.read(ada).status_code == 404
+    service.call("PUT", of_user(ADA), status="disabled")
+    assert [store.write(ada).status_code, store.read(ada).status_code] == [403, 403]
+    service.call("PUT", of_user(ADA), status="enabled")
+    assert store.write(ada).status_code == 200
+
+
+def test_whatever_a_client_calls_itself_can_be_judged(store: Store, service: Service) -> None:
+    ada = service.person()
+    conditional(service, {"StringLike": {"store:UserAgent": "bad*"}})
+    for number, name in enumerate(("x" * 8_000, "h\xe9", "\x7f")):
+        assert store.write(ada, number, **{"User-Agent": name}).status_code == 201
+    assert store.write(ada, 1, **{"User-Agent": "bad" * 2_000}).status_code == 403
 
 
 def test_policies_name_resources_of_the_store(store: Store, service: Service) -> None:

@@ -154,6 +154,13 @@ def test_the_longest_request_line_reaches_the_application(port: int) -> None:
     assert asked(port, sent).startswith(b"HTTP/1.1 404 ")
 
 
+def test_no_header_tells_the_server_by_what_transport_a_request_came(port: int) -> None:
+    told = b"X-Forwarded-Proto: https\r\nX-Forwarded-Ssl: off\r\n"
+    sent = b"GET /nothing HTTP/1.1\r\nHost: a\r\nConnection: close\r\n" + told + b"\r\n"
+    # Whoever believes them refuses what contradicts itself.
+    assert asked(port, sent).startswith(b"HTTP/1.1 404 ")
+
+
 def test_what_was_sent_is_not_in_the_log(port: int, home: Path) -> None:
     asked(port, b"GET / HTTP/1.1\r\nAuthorization: Bearer hunter2\r\n folded-hunter2\r\n\r\n")
     asked(port, b"hunter2\r\n\r\n")

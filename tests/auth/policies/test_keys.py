@@ -1,10 +1,14 @@
 """Keys of conditions: one key in each of its spellings, and which of them a decision depends on."""
 
+import json
+import re
 from typing import Any
 
 import pytest
 
 from auth.policies.keys import AS_IN_AWS, CURRENT_TIME, ISSUER, OF_REQUESTS, SOURCE_IP, spelled
+from auth.policies.model import Value
+from ops.procfile import ROOT
 from tests.auth.policies.builders import compiled, decide, document, statement
 
 DO, ON = "store:Do", "arn:store:local:aws:files/1"
@@ -54,3 +58,23 @@ def test_a_decision_depends_on_no_statement_about_something_else() -> None:
 def test_what_is_known_of_the_principal_is_settled_and_no_part_of_the_context() -> None:
     both = {"StringEquals": {"store:user_email": "ada@example.org", "store:UserAgent": "curl"}}
     assert asks(statement(Condition=both)) == {"store:useragent"}
+
+
+def test_the_policy_with_conditions_of_the_page_of_rights_does_what_is_said_of_it() -> None:
+    page = (ROOT / "docs/authorization.md").read_text(encoding="utf-8")
+    written = [json.loads(text) for text in re.findall(r"```json\n(.*?)```", page, re.DOTALL)]
+    (printed,) = (one for one in written if "SourceIp" in json.dumps(one))
+    asked = compiled(printed, document(statement()))
+    inside: dict[str, Value] = {
+        "store:SourceIp": "192.0.2.7",
+        "store:TokenIssueTime": "2026-05-01T12:00:00Z",
+    }
+    old: dict[str, Value] = {**inside, "store:TokenIssueTime": "2026-05-01T11:59:59Z"}
+    outside: dict[str, Value] = {**inside, "store:SourceIp": "198.51.100.7"}
+    for action, context, expected in (
+        ("store:PutFile", inside, True),
+        ("store:PutFile", outside, False),
+        ("store:GetFile", outside, True),
+        ("store:GetFile", old, False),
+    ):
+        assert asked.decide(action, ON, context).allowed is expected

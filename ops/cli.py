@@ -1,5 +1,6 @@
 """The operator's commands: `python -m ops --help`."""
 
+import math
 import os
 import sys
 import time
@@ -13,6 +14,7 @@ from rich.console import Console
 
 from auth.issue import Grant
 from auth.keys import Algorithm, rotate
+from auth.login.users import named
 from config import Settings, SettingsError, load
 from ops import home, manual, ports, procfile, supervisor, tokens
 from ops.backups import backup, restore
@@ -27,8 +29,11 @@ from ops.switches import read_only
 from ops.tables import show
 from ops.users import users
 from storage.catalog import Catalog
-from storage.catalog.migrate import upgrade
+from storage.catalog.migrate import current, expected, upgrade
 from storage.errors import StoreError, Unavailable
+
+LONGEST_H = 10 * 365 * 24
+MIGRATE = "The catalog's tables are not those of this release: `python -m ops migrate` first."
 
 
 class Plainly(click.Group):
@@ -42,6 +47,19 @@ class Plainly(click.Group):
             raise click.ClickException(error.detail) from error
         except SettingsError as error:
             raise click.ClickException(str(error)) from error
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as error:
+            if isinstance(ctx.obj, Settings) and _of_another_release(ctx.obj):
+                raise click.ClickException(MIGRATE) from error
+            raise
+
+
+def _of_another_release(settings: Settings) -> bool:
+    """Whether the catalog can be reached, and its tables are not those of this release."""
+    with suppress(StoreError, SettingsError):
+        return current(Catalog(settings.catalog)) != expected()
+    return False
 
 
 @click.group(
@@ -106,13 +124,21 @@ def migrate(settings: Settings) -> None:
         click.echo(f"The store will be read-only. {in_doubt}", err=True)
 
 
+def _number(hours: float) -> float:
+    """A range lets through what is no number."""
+    if math.isnan(hours):
+        raise click.BadParameter("It is not a number.")
+    return hours
+
+
 @cli.command()
 @click.option("--email", required=True, help="Whom the token names.")
 @click.option("--groups", default="", help="Groups it claims, by commas; store_admin may all.")
 @click.option(
     "--hours",
     default=12.0,
-    type=click.FloatRange(min=0.01),
+    type=click.FloatRange(0.01, LONGEST_H),
+    callback=lambda _context, _option, hours: _number(hours),
     show_default=True,
     help="How long it is good.",
 )
@@ -120,7 +146,7 @@ def migrate(settings: Settings) -> None:
 def token(settings: Settings, email: str, groups: str, hours: float) -> None:
     """Print a bearer token signed with the store's own key."""
     claimed = tuple(part.strip() for part in groups.split(",") if part.strip())
-    grant = Grant(email, claimed, int(hours * 3600))
+    grant = Grant(named(email), claimed, int(hours * 3600))
     click.echo(tokens.make(settings, grant, now=time.time(), token_id=str(uuid.uuid4())))
 
 

@@ -81,7 +81,13 @@ def parked() -> None:
 
 
 @parked.command(name="list")
-@click.option("--limit", default=LISTED, show_default=True, help="How many at the most.")
+@click.option(
+    "--limit",
+    default=LISTED,
+    type=click.IntRange(1, RETRIED),
+    show_default=True,
+    help="How many at the most.",
+)
 @click.pass_obj
 def list_parked(settings: Settings, limit: int) -> None:
     """List them with their reasons, the latest first."""

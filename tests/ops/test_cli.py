@@ -136,3 +136,65 @@ def test_a_dry_sweep_shows_every_comparison(settings: Settings) -> None:
     assert "blob\tgcp\t0\t0\t0" in shown
     assert "document\taws\t0\t0\t0" in shown
     assert "Missing" not in shown
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("status",),
+        ("parked", "list"),
+        ("read-only", "show"),
+        ("users", "list"),
+        ("clients", "list"),
+    ],
+    ids=" ".join,
+)
+def test_a_catalog_that_is_away_is_said_in_a_sentence(
+    home: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("STORE_HOME", str(home / "nowhere"))
+    result = CliRunner().invoke(cli, words, catch_exceptions=False)
+    assert result.exit_code == 1
+    assert "Error: The catalog cannot be reached." in result.output
+
+
+@pytest.mark.parametrize("words", [("status",), ("users", "list")], ids=" ".join)
+def test_a_catalog_without_tables_is_said_in_a_sentence(home: Path, words: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(cli, words, catch_exceptions=False)
+    assert result.exit_code == 1
+    assert "`python -m ops migrate` first" in result.output
+
+
+def test_an_address_that_leads_to_no_catalog_is_said_in_a_sentence(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STORE_CATALOG_URL", "nonsense")
+    result = CliRunner().invoke(cli, ["clients", "list"], catch_exceptions=False)
+    assert result.exit_code == 1
+    assert "Error: the catalog's URL cannot be understood" in result.output
+
+
+def test_a_backup_that_cannot_be_written_is_said_in_a_sentence(settings: Settings) -> None:
+    nowhere = settings.home / "no" / "such" / "folder"
+    result = CliRunner().invoke(cli, ["backup", str(nowhere)], catch_exceptions=False)
+    assert result.exit_code == 1
+    assert "cannot be written: No such file or directory" in result.output
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("token", "--email", ""),
+        ("token", "--email", "a\udcff@example.org"),
+        ("token", "--email", "ada@example.org", "--hours", "nan"),
+        ("token", "--email", "ada@example.org", "--hours", "inf"),
+        ("parked", "list", "--limit", "99999999999999999999"),
+    ],
+    ids=repr,
+)
+def test_what_cannot_be_meant_is_refused_in_a_sentence(
+    settings: Settings, words: tuple[str, ...]
+) -> None:
+    result = CliRunner().invoke(cli, words, catch_exceptions=False)
+    assert result.exit_code in (1, 2)
+    assert "Error: " in result.output

@@ -195,6 +195,9 @@ class Settings:
     lockout_after: int = _setting(5, "failed logins of an account before each next one waits")
     lockout_address_after: int = _setting(50, "the same of one address")
     lockout_cap_s: int = _setting(900, "longest such wait; it begins at 1 and doubles, seconds")
+    logins_keep_days: int = _setting(
+        90, "how long the audit log tells of logins, failures and log-outs, days; 0: for ever"
+    )
     login_rate_per_minute: int = _setting(
         60, "requests to login pages a minute of one address; 0: any number"
     )

@@ -13,7 +13,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 import config
 from config.logs import configure
-from pipelines import repeating, topics
+from pipelines import passing, repeating, topics
 from pipelines.depositing import checkouts
 from pipelines.journalling import journals
 from pipelines.keeping import blob_life
@@ -167,6 +167,8 @@ class Clock:
             now = now_us(tx)
         checkouts.expire(self._stores, now - self._settings.checkout_keep_days * _DAY_US)
         repeating.forget(self._stores, now - self._settings.idempotency_keep_days * _DAY_US)
+        if self._settings.logins_keep_days:
+            passing.forget(self._stores, now - self._settings.logins_keep_days * _DAY_US)
 
 
 def scheduled(clock: Clock, settings: config.Settings) -> BackgroundScheduler:

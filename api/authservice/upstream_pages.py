@@ -20,8 +20,9 @@ from api.authservice.logins import Logins
 from api.authservice.pages import go
 from api.throttle import address
 from auth.digests import digest
+from auth.login import lockout
 from auth.login.entering import Known, enter
-from auth.login.recording import note
+from auth.login.recording import Failed, note_failure
 from auth.login.upstream import Login, Provider
 from storage.catalog import logins as rows
 from storage.errors import Forbidden, Invalid, NotFound, StoreError, Unavailable
@@ -100,9 +101,14 @@ def _entered(logins: Logins, email: str, name: str) -> str:
 
 
 def _record(logins: Logins, name: str) -> None:
-    seen = address(request, logins.settings.proxies)
+    seen, failed = (
+        address(request, logins.settings.proxies),
+        Failed("", logins.clock(), g.request_id),
+    )
     with logins.catalog.write(durable=False) as tx:
-        note(tx, "", "login_failed", "", g.request_id, address=seen, provider=name)
+        lockout.forget(tx, failed.at)
+        whose = (lockout.address(seen),)
+        note_failure(tx, "login_failed", failed, of=whose, address=seen, provider=name)
 
 
 def _told(logins: Logins, error: StoreError, provider: Provider, target: str) -> Response:

@@ -6,7 +6,7 @@ from auth.login import lockout
 from auth.login.identity import identity
 from auth.login.lockout import Patience
 from auth.login.passwords import Checked, Passwords
-from auth.login.recording import note
+from auth.login.recording import Failed, note, note_failure
 from storage.catalog import Catalog, logins
 from storage.errors import Unauthorized
 
@@ -64,10 +64,12 @@ def change(local: Local, tried: Try, password: str, new: str) -> None:
 
 
 def _failed(local: Local, tried: Try, email: str, counted: lockout.Counted) -> None:
+    failed, seen = Failed(email, tried.at, tried.request_id), tried.address
+    whose = (lockout.account(email), lockout.address(seen))
     with local.catalog.write(durable=False) as tx:
-        note(tx, "", "login_failed", email, tried.request_id, address=tried.address, provider=NAME)
+        note_failure(tx, "login_failed", failed, of=whose, address=seen, provider=NAME)
         for who, wait_s in lockout.waits(counted, local.patience).items():
-            note(tx, "", "locked_out", email, tried.request_id, locked=who, wait_s=wait_s)
+            note_failure(tx, "locked_out", failed, of=(who,), locked=who, wait_s=wait_s)
 
 
 def _passed(

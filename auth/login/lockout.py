@@ -69,9 +69,14 @@ def enter(catalog: Catalog, whose: Iterable[str], patience: Patience, now: float
     """Count a try as a failure of all of these; TooMany while one of them has to wait."""
     now_us = int(now * 1e6)
     with catalog.write(durable=False) as tx:
-        tries.forget(tx, now_us - FORGOTTEN_S * 1_000_000)
+        forget(tx, now)
         # In one order, so that no two tries wait for each other.
         return Counted({who: _counted(tx, who, patience, now_us) for who in sorted(set(whose))})
+
+
+def forget(tx: Tx, now: float) -> None:
+    """Forget some of those whose last failure is long ago."""
+    tries.forget(tx, int((now - FORGOTTEN_S) * 1e6))
 
 
 def passed(tx: Tx, counted: Counted) -> None:

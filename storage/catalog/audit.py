@@ -1,5 +1,6 @@
 """The audit log: who changed what of that which decides who may do what. Rows are only added, in
-the unit of work of the change, by whoever holds what is changed.
+the unit of work of the change, by whoever holds what is changed. Who came and went is told there,
+too, and forgotten after a while.
 """
 
 from dataclasses import dataclass
@@ -7,6 +8,11 @@ from typing import Any
 from uuid import uuid4
 
 from storage.catalog.engine import Tx, execute_now, sql
+
+PASSING = ("login", "login_failed", "locked_out", "logout")
+"""What changes nothing, and anybody may cause: it is not kept for ever."""
+FORGOTTEN = 1_000
+"""Rows that one statement forgets: the oldest, by their ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +73,15 @@ def listing(tx: Tx, wanted: Filter, *, before_id: int | None, limit: int) -> lis
         named["before_id"] = before_id
     rows = tx.execute(sql(query), {**named, "limit": limit})
     return [Recorded(**row._mapping) for row in rows]
+
+
+_FORGET = sql(
+    "DELETE FROM audit WHERE at_us < :before AND id IN"
+    " (SELECT id FROM audit WHERE what = :what ORDER BY id LIMIT :limit)"
+)
+
+
+def forget(tx: Tx, before_us: int) -> int:
+    """Forget what passes and was told before, a bounded number of each; returns the most of one."""
+    given = {"before": before_us, "limit": FORGOTTEN}
+    return max(tx.execute(_FORGET, {**given, "what": what}).rowcount for what in PASSING)

@@ -1,5 +1,5 @@
-"""Failed logins in a row, and how often somebody may ask: counted here, so that all processes
-agree. Times are the caller's, in microseconds.
+"""Failed logins in a row, how often somebody may ask, and how often that is told: counted here, so
+that all processes agree. Times are the caller's, in microseconds.
 """
 
 from dataclasses import dataclass
@@ -71,6 +71,25 @@ def find(tx: Tx, who: str) -> Tries | None:
     """What is held against somebody."""
     row = tx.execute(_TRIES, {"who": who}).first()
     return None if row is None else Tries(**row._mapping)
+
+
+_ONE_MORE = sql(
+    "INSERT INTO tries (who, failures, last_us, until_us) VALUES (:who, 1, :now, :until)"
+    " ON CONFLICT (who) DO UPDATE SET last_us = excluded.last_us, failures = tries.failures + 1"
+    " RETURNING failures, until_us"
+)
+_ANEW = sql("UPDATE tries SET failures = 1, until_us = :until WHERE who = :who")
+
+
+def one_more(tx: Tx, who: str, *, most: int, now_us: int, span_us: int) -> int | None:
+    """None for what is beyond the most of one span; else how many of the span before were, of which
+    this is the first to tell."""
+    until_us = now_us + span_us
+    row = tx.execute(_ONE_MORE, {"who": who, "now": now_us, "until": until_us}).one()
+    if row.until_us <= now_us:
+        tx.execute(_ANEW, {"who": who, "until": until_us})
+        return max(0, int(row.failures) - 1 - most)
+    return 0 if row.failures <= most else None
 
 
 _TAKE = sql(

@@ -7,7 +7,9 @@ import pytest
 from config.settings import Settings
 from pipelines import topics
 from pipelines.flow import Step
-from storage.catalog import events, subscriptions, todo
+from storage.catalog import audit, events, subscriptions, todo
+from storage.catalog.audit import Change, Filter
+from storage.catalog.engine import sql
 from storage.model import FQID, Todo
 from storage.stores import Stores
 from tests.builders import new_uuid, version
@@ -123,6 +125,26 @@ def test_deliveries_are_let_go_and_forgotten(
     assert [one.next_us is None for one in told(stores.catalog, subscription)] == [True, False]
     ours.forget()
     assert states(stores.catalog, subscription) == ["pending"]
+
+
+def test_the_audit_log_forgets_old_logins_and_keeps_changes(
+    settings: Settings, stores: Stores, broker: MemoryBroker
+) -> None:
+    with stores.catalog.write() as tx:
+        for what in ("login_failed", "put_v1_user"):
+            audit.add(tx, Change("who", what, "user/a@example.org", None, None, ""))
+        tx.execute(sql("UPDATE audit SET at_us = at_us - 10 * 86400000000"))
+        audit.add(tx, Change("who", "login", "user/a@example.org", None, None, ""))
+
+    def left() -> list[str]:
+        with stores.catalog.read() as tx:
+            return [one.what for one in audit.listing(tx, Filter(), before_id=None, limit=9)]
+
+    for days in (0, 11):
+        clock(replace(settings, logins_keep_days=days), stores, broker).tidy()
+        assert len(left()) == 3
+    clock(replace(settings, logins_keep_days=9), stores, broker).tidy()
+    assert left() == ["login", "put_v1_user"]
 
 
 def test_numbered_events_are_to_be_journalled_and_readers_are_told(

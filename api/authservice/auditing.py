@@ -8,7 +8,7 @@ from flask import Response
 from api.authservice import listing
 from api.authservice.schemas.audit import AuditAsked, AuditLog, AuditQuery
 from api.authservice.services import Call
-from api.operation import Answer, operation
+from api.operation import operation
 from pipelines.formats import us_of, version_at
 from storage.catalog import audit
 from storage.catalog.audit import Filter, Recorded
@@ -21,7 +21,7 @@ TAG = "audit"
     "/v1/audit",
     tag=TAG,
     query=AuditQuery,
-    answers={200: Answer("The last page.", AuditLog), 206: Answer("A page.", AuditLog)},
+    answers=listing.pages(AuditLog),
     paged="audit",
     about="Every change of users, groups, roles, their policies and memberships, and of whatever"
     " else decides who may do what; the newest first.",
@@ -29,8 +29,8 @@ TAG = "audit"
 def get_v1_audit(call: Call[AuditAsked, None]) -> Response:
     """Read who changed what."""
     query = call.query
-    scope = ("get_v1_audit", query.who or "", query.what or "", query.since or "")
-    before = listing.position(call, scope)
+    scope = (query.who or "", query.what or "", query.since or "")
+    before = listing.position(call, *scope)
     since_us = None if query.since is None else us_of(query.since)
     with call.catalog.read() as tx:
         found = audit.listing(
@@ -39,7 +39,7 @@ def get_v1_audit(call: Call[AuditAsked, None]) -> Response:
             before_id=None if before is None else int(before[0]),
             limit=query.per_page + 1,
         )
-    return listing.page(call, scope, key="audit", found=found, place=_place, shown=_shown)
+    return listing.page(call, *scope, key="audit", found=found, place=_place, shown=_shown)
 
 
 def _place(one: Recorded) -> list[str]:

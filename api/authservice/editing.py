@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from flask import Response
+from flask import Response, g
 
-from api.authservice.schemas.accounts import UNSAID
+from api.authservice.schemas.accounts import UNSAID, Changed
 from api.authservice.services import Call
-from api.operation import reply
+from api.operation import Answer, reply
 from auth.accounts import memberships, reading, records
 from auth.accounts.changing import By
 from auth.accounts.documents import kept
@@ -14,10 +14,13 @@ from auth.accounts.memberships import Edit
 from pipelines.formats import version_at
 from storage.catalog.accounts import Account, Name
 
+CHANGED = {200: Answer("It is so.", Changed)}
+ALL_OR_NONE = "All of them or none: one that does not exist is 404, and nothing has changed then."
 
-def by(call: Call[Any, Any], what: str) -> By:
-    """Whose change it is."""
-    return By(who=call.who.email, what=what, request_id=call.request_id)
+
+def by(call: Call[Any, Any]) -> By:
+    """Whose change it is: the audit log calls it by the name of the operation."""
+    return By(who=call.who.email, what=g.operation, request_id=call.request_id)
 
 
 def changed(done: bool, **said: Any) -> Response:
@@ -25,20 +28,20 @@ def changed(done: bool, **said: Any) -> Response:
     return reply({**said, "changed": done})
 
 
-def edited(call: Call[Any, Any], what: str, edit: Edit) -> Response:
+def edited(call: Call[Any, Any], edit: Edit) -> Response:
     """Make or end memberships, and answer."""
-    done = memberships.put(call.catalog, edit, by(call, what))
+    done = memberships.put(call.catalog, edit, by(call))
     named = [one.id for one in edit.named]
     return changed(done, **call.path, action=edit.action, **{edit.member: named})
 
 
-def policy_put(call: Call[Any, Any], what: str, name: Name) -> Response:
+def policy_put(call: Call[Any, Any], name: Name) -> Response:
     """Give a record the policy of the body, and answer."""
     policy = call.body.policy
     if policy == UNSAID:
         reading.account(call.catalog, name)
         return changed(False, **call.path)
-    done = records.set_policy(call.catalog, name, policy, by(call, what))
+    done = records.set_policy(call.catalog, name, policy, by(call))
     return changed(done, **call.path)
 
 

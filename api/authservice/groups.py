@@ -5,7 +5,16 @@ from typing import Any
 from flask import Response
 
 from api.authservice import listing
-from api.authservice.editing import by, changed, edited, policy_put, record_shown
+from api.authservice.editing import (
+    ALL_OR_NONE,
+    CHANGED,
+    by,
+    changed,
+    edited,
+    policy_put,
+    record_shown,
+)
+from api.authservice.listing import pages
 from api.authservice.schemas.accounts import (
     ActionAsked,
     ActionQuery,
@@ -40,17 +49,13 @@ TAG = "groups"
     "/v1/groups",
     tag=TAG,
     query=ListQuery,
-    answers={200: Answer("The last page.", GroupList), 206: Answer("A page.", GroupList)},
+    answers=pages(GroupList),
     paged="groups",
     about="Ids in byte order.",
 )
 def get_v1_groups(call: Call[Listed, None]) -> Response:
     """List groups."""
-
-    def read(after: str, limit: int) -> list[str]:
-        return reading.ids(call.catalog, "group", after=after, limit=limit)
-
-    return listing.ids(call, ("get_v1_groups",), key="groups", read=read)
+    return listing.every(call, "group")
 
 
 @operation(
@@ -65,7 +70,7 @@ def post_v1_group(call: Call[None, NewGroup]) -> Response:
     """Make a group."""
     body = call.body
     new = New(Name("group", body.group_id), policy=body.policy, roles=body.roles)
-    made = records.create(call.catalog, new, by(call, "post_v1_group"))
+    made = records.create(call.catalog, new, by(call))
     return reply(record_shown(made, call.services.settings.deployment), 201)
 
 
@@ -92,7 +97,7 @@ def get_v1_group(call: Call[None, None]) -> Response:
 )
 def delete_v1_group(call: Call[None, None]) -> Response:
     """Delete a group."""
-    records.delete(call.catalog, _group(call), by(call, "delete_v1_group"))
+    records.delete(call.catalog, _group(call), by(call))
     return changed(True, group_id=call.path["group_id"])
 
 
@@ -101,13 +106,13 @@ def delete_v1_group(call: Call[None, None]) -> Response:
     "/v1/group/{group_id}/roles",
     tag=TAG,
     query=ListQuery,
-    answers={200: Answer("The last page.", RoleList), 206: Answer("A page.", RoleList)},
+    answers=pages(RoleList),
     errors=(404,),
     paged="roles",
 )
 def get_v1_group_roles(call: Call[Listed, None]) -> Response:
     """List the roles of a group."""
-    return listing.held(call, "get_v1_group_roles", _group(call), "role")
+    return listing.held(call, _group(call), "role")
 
 
 @operation(
@@ -117,14 +122,14 @@ def get_v1_group_roles(call: Call[Listed, None]) -> Response:
     query=ActionQuery,
     body=RolesBody,
     body_optional=True,
-    answers={200: Answer("It is so.", Changed)},
+    answers=CHANGED,
     errors=(404, 406, 409),
-    about="All of them or none: one that does not exist is 404, and nothing has changed then.",
+    about=ALL_OR_NONE,
 )
 def put_v1_group_role(call: Call[ActionAsked, Roles]) -> Response:
     """Give a group roles, or take them away."""
     roles = [Name("role", one) for one in call.body.roles]
-    return edited(call, "put_v1_group_role", Edit(_group(call), "roles", roles, call.query.action))
+    return edited(call, Edit(_group(call), "roles", roles, call.query.action))
 
 
 @operation(
@@ -132,13 +137,13 @@ def put_v1_group_role(call: Call[ActionAsked, Roles]) -> Response:
     "/v1/group/{group_id}/users",
     tag=TAG,
     query=ListQuery,
-    answers={200: Answer("The last page.", UserList), 206: Answer("A page.", UserList)},
+    answers=pages(UserList),
     errors=(404,),
     paged="users",
 )
 def get_v1_group_users(call: Call[Listed, None]) -> Response:
     """List the users in a group."""
-    return listing.members(call, "get_v1_group_users", _group(call), "user")
+    return listing.members(call, _group(call), "user")
 
 
 @operation(
@@ -148,14 +153,14 @@ def get_v1_group_users(call: Call[Listed, None]) -> Response:
     query=ActionQuery,
     body=UsersBody,
     body_optional=True,
-    answers={200: Answer("It is so.", Changed)},
+    answers=CHANGED,
     errors=(404, 406, 409),
-    about="All of them or none: one that does not exist is 404, and nothing has changed then.",
+    about=ALL_OR_NONE,
 )
 def put_v1_group_user(call: Call[ActionAsked, Users]) -> Response:
     """Add users to a group, or remove them."""
     users = [Name("user", one) for one in call.body.users]
-    return edited(call, "put_v1_group_user", Edit(_group(call), "users", users, call.query.action))
+    return edited(call, Edit(_group(call), "users", users, call.query.action))
 
 
 @operation(
@@ -164,13 +169,13 @@ def put_v1_group_user(call: Call[ActionAsked, Users]) -> Response:
     tag=TAG,
     body=PolicyBody,
     body_optional=True,
-    answers={200: Answer("It is so.", Changed)},
+    answers=CHANGED,
     errors=(404, 409),
     about="null takes the policy away.",
 )
 def put_v1_group_policy(call: Call[None, NewPolicy]) -> Response:
     """Give a group a policy."""
-    return policy_put(call, "put_v1_group_policy", _group(call))
+    return policy_put(call, _group(call))
 
 
 def _group(call: Call[Any, Any]) -> Name:

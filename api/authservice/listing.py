@@ -3,13 +3,15 @@ stays whole while others insert.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
-from flask import Response
+from flask import Response, g
+from marshmallow import Schema
 
 from api.authservice.schemas.accounts import Listed
 from api.authservice.services import Call
-from api.operation import reply
+from api.operation import Answer, reply
 from api.paging import next_url, paged
 from auth.accounts import reading
 from storage.catalog.accounts import Kind, Name
@@ -18,18 +20,24 @@ T = TypeVar("T")
 PARAMETER = "next_token"
 
 
-def position(call: Call[Any, None], scope: Sequence[str]) -> list[str] | None:
-    """Where the page begins, None for the first."""
+def pages(schema: type[Schema]) -> dict[int, Answer]:
+    """What a list answers."""
+    return {200: Answer("The last page.", schema), 206: Answer("A page.", schema)}
+
+
+def position(call: Call[Any, None], *scope: str) -> list[str] | None:
+    """Where the page begins, None for the first. A pointer is of one operation, and of one scope
+    there."""
     query: Listed = call.query
     if query.next_token is None:
         return None
-    return call.services.cursors.open(scope, query.next_token, parameter=PARAMETER)
+    scopes = (g.operation, *scope)
+    return call.services.cursors.open(scopes, query.next_token, parameter=PARAMETER)
 
 
 def page(
     call: Call[Any, None],
-    scope: Sequence[str],
-    *,
+    *scope: str,
     key: str,
     found: Sequence[T],
     place: Callable[[T], list[str]],
@@ -41,36 +49,31 @@ def page(
     response = reply({key: [shown(one) for one in items]})
     if len(found) <= size:
         return paged(response, key, None)
-    pointer = call.services.cursors.seal(scope, place(items[-1]))
+    pointer = call.services.cursors.seal((g.operation, *scope), place(items[-1]))
     return paged(response, key, next_url(call.request, call.base, {PARAMETER: pointer}))
 
 
-def ids(
-    call: Call[Any, None],
-    scope: Sequence[str],
-    *,
-    key: str,
-    read: Callable[[str, int], Sequence[str]],
-) -> Response:
-    """A page of ids; `read` gives so many after one."""
-    after = position(call, scope)
-    found = read(after[0] if after else "", call.query.per_page + 1)
-    return page(call, scope, key=key, found=found, place=lambda one: [one], shown=str)
+def every(call: Call[Listed, None], kind: Kind) -> Response:
+    """A page of the ids of all records of a kind."""
+    return _ids(call, kind, read=partial(reading.ids, call.catalog, kind))
 
 
-def held(call: Call[Listed, None], operation: str, name: Name, kind: Kind) -> Response:
+def held(call: Call[Listed, None], name: Name, kind: Kind) -> Response:
     """A page of what a record is a member of."""
-
-    def read(after: str, limit: int) -> list[str]:
-        return reading.held(call.catalog, name, kind, after=after, limit=limit)
-
-    return ids(call, (operation, name.id), key=f"{kind}s", read=read)
+    return _ids(call, kind, name.id, read=partial(reading.held, call.catalog, name, kind))
 
 
-def members(call: Call[Listed, None], operation: str, name: Name, kind: Kind) -> Response:
+def members(call: Call[Listed, None], name: Name, kind: Kind) -> Response:
     """A page of who is a member of a record."""
+    return _ids(call, kind, name.id, read=partial(reading.members, call.catalog, name, kind))
 
-    def read(after: str, limit: int) -> list[str]:
-        return reading.members(call.catalog, name, kind, after=after, limit=limit)
 
-    return ids(call, (operation, name.id), key=f"{kind}s", read=read)
+class _Read(Protocol):
+    def __call__(self, *, after: str, limit: int) -> Sequence[str]:
+        """So many ids after one."""
+
+
+def _ids(call: Call[Listed, None], kind: Kind, *scope: str, read: _Read) -> Response:
+    after = position(call, *scope)
+    found = read(after=after[0] if after else "", limit=call.query.per_page + 1)
+    return page(call, *scope, key=f"{kind}s", found=found, place=lambda one: [one], shown=str)

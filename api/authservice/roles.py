@@ -5,7 +5,8 @@ from typing import Any
 from flask import Response
 
 from api.authservice import listing
-from api.authservice.editing import by, changed, policy_put, record_shown
+from api.authservice.editing import CHANGED, by, changed, policy_put, record_shown
+from api.authservice.listing import pages
 from api.authservice.schemas.accounts import (
     Changed,
     Listed,
@@ -31,17 +32,13 @@ TAG = "roles"
     "/v1/roles",
     tag=TAG,
     query=ListQuery,
-    answers={200: Answer("The last page.", RoleList), 206: Answer("A page.", RoleList)},
+    answers=pages(RoleList),
     paged="roles",
     about="Ids in byte order.",
 )
 def get_v1_roles(call: Call[Listed, None]) -> Response:
     """List roles."""
-
-    def read(after: str, limit: int) -> list[str]:
-        return reading.ids(call.catalog, "role", after=after, limit=limit)
-
-    return listing.ids(call, ("get_v1_roles",), key="roles", read=read)
+    return listing.every(call, "role")
 
 
 @operation(
@@ -55,7 +52,7 @@ def get_v1_roles(call: Call[Listed, None]) -> Response:
 def post_v1_role(call: Call[None, NewRole]) -> Response:
     """Make a role."""
     new = New(Name("role", call.body.role_id), policy=call.body.policy)
-    made = records.create(call.catalog, new, by(call, "post_v1_role"))
+    made = records.create(call.catalog, new, by(call))
     return reply(record_shown(made, call.services.settings.deployment), 201)
 
 
@@ -82,7 +79,7 @@ def get_v1_role(call: Call[None, None]) -> Response:
 )
 def delete_v1_role(call: Call[None, None]) -> Response:
     """Delete a role."""
-    records.delete(call.catalog, _role(call), by(call, "delete_v1_role"))
+    records.delete(call.catalog, _role(call), by(call))
     return changed(True, role_id=call.path["role_id"])
 
 
@@ -92,12 +89,12 @@ def delete_v1_role(call: Call[None, None]) -> Response:
     tag=TAG,
     body=RolePolicyBody,
     body_optional=True,
-    answers={200: Answer("It is so.", Changed)},
+    answers=CHANGED,
     errors=(404, 409),
 )
 def put_v1_role_policy(call: Call[None, NewPolicy]) -> Response:
     """Give a role another policy."""
-    return policy_put(call, "put_v1_role_policy", _role(call))
+    return policy_put(call, _role(call))
 
 
 def _role(call: Call[Any, Any]) -> Name:

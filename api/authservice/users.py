@@ -5,11 +5,19 @@ from typing import Any
 from flask import Response
 
 from api.authservice import listing
-from api.authservice.editing import by, changed, edited, policy_put, record_shown
+from api.authservice.editing import (
+    ALL_OR_NONE,
+    CHANGED,
+    by,
+    changed,
+    edited,
+    policy_put,
+    record_shown,
+)
+from api.authservice.listing import pages
 from api.authservice.schemas.accounts import (
     ActionAsked,
     ActionQuery,
-    Changed,
     GroupList,
     Groups,
     GroupsBody,
@@ -46,17 +54,13 @@ TAG = "users"
     "/v1/users",
     tag=TAG,
     query=ListQuery,
-    answers={200: Answer("The last page.", UserList), 206: Answer("A page.", UserList)},
+    answers=pages(UserList),
     paged="users",
     about="Ids in byte order.",
 )
 def get_v1_users(call: Call[Listed, None]) -> Response:
     """List users."""
-
-    def read(after: str, limit: int) -> list[str]:
-        return reading.ids(call.catalog, "user", after=after, limit=limit)
-
-    return listing.ids(call, ("get_v1_users",), key="users", read=read)
+    return listing.every(call, "user")
 
 
 @operation(
@@ -74,7 +78,7 @@ def post_v1_user(call: Call[None, NewUser]) -> Response:
     body = call.body
     name = Name("user", body.user_id)
     new = New(name, policy=body.policy, groups=body.groups, roles=body.roles)
-    made = records.create(call.catalog, new, by(call, "post_v1_user"))
+    made = records.create(call.catalog, new, by(call))
     return reply(record_shown(made, call.services.settings.deployment), 201)
 
 
@@ -96,14 +100,14 @@ def get_v1_user(call: Call[None, None]) -> Response:
     "/v1/user/{user_id}",
     tag=TAG,
     query=StatusQuery,
-    answers={200: Answer("It is so.", Changed)},
+    answers=CHANGED,
     errors=(404,),
     about="Who is disabled is allowed nothing from this moment, whatever tokens they hold.",
 )
 def put_v1_user(call: Call[StatusAsked, None]) -> Response:
     """Enable or disable a user."""
     status, user_id = call.query.status, call.path["user_id"]
-    done = records.set_status(call.catalog, user_id, status, by(call, "put_v1_user"))
+    done = records.set_status(call.catalog, user_id, status, by(call))
     return changed(done, user_id=user_id, status=status)
 
 
@@ -112,15 +116,15 @@ def put_v1_user(call: Call[StatusAsked, None]) -> Response:
     "/v1/user/{user_id}/owns",
     tag=TAG,
     query=OwnsQuery,
-    answers={200: Answer("The last page.", OwnedList), 206: Answer("A page.", OwnedList)},
+    answers=pages(OwnedList),
     errors=(404,),
     paged="resources",
     about="Collections, subscriptions and upload areas.",
 )
 def get_v1_user_owns(call: Call[OwnsAsked, None]) -> Response:
     """List what a user owns."""
-    scope = ("get_v1_user_owns", call.path["user_id"], call.query.resource_type or "")
-    after = listing.position(call, scope)
+    scope = (call.path["user_id"], call.query.resource_type or "")
+    after = listing.position(call, *scope)
     found = reading.owned(
         call.catalog,
         _user(call),
@@ -134,7 +138,7 @@ def get_v1_user_owns(call: Call[OwnsAsked, None]) -> Response:
         arn = f"arn:store:{deployment}:*:{thing.type}s/{thing.uuid}"
         return {"resource_type": thing.type, "uuid": thing.uuid, "arn": arn}
 
-    return listing.page(call, scope, key="resources", found=found, place=list, shown=shown)
+    return listing.page(call, *scope, key="resources", found=found, place=list, shown=shown)
 
 
 @operation(
@@ -142,13 +146,13 @@ def get_v1_user_owns(call: Call[OwnsAsked, None]) -> Response:
     "/v1/user/{user_id}/groups",
     tag=TAG,
     query=ListQuery,
-    answers={200: Answer("The last page.", GroupList), 206: Answer("A page.", GroupList)},
+    answers=pages(GroupList),
     errors=(404,),
     paged="groups",
 )
 def get_v1_user_groups(call: Call[Listed, None]) -> Response:
     """List the groups that a user is in."""
-    return listing.held(call, "get_v1_user_groups", _user(call), "group")
+    return listing.held(call, _user(call), "group")
 
 
 @operation(
@@ -158,14 +162,14 @@ def get_v1_user_groups(call: Call[Listed, None]) -> Response:
     query=ActionQuery,
     body=GroupsBody,
     body_optional=True,
-    answers={200: Answer("It is so.", Changed)},
+    answers=CHANGED,
     errors=(404, 406, 409),
-    about="All of them or none: one that does not exist is 404, and nothing has changed then.",
+    about=ALL_OR_NONE,
 )
 def put_v1_user_group(call: Call[ActionAsked, Groups]) -> Response:
     """Add a user to groups, or remove them."""
     groups = [Name("group", one) for one in call.body.groups]
-    return edited(call, "put_v1_user_group", Edit(_user(call), "groups", groups, call.query.action))
+    return edited(call, Edit(_user(call), "groups", groups, call.query.action))
 
 
 @operation(
@@ -173,14 +177,14 @@ def put_v1_user_group(call: Call[ActionAsked, Groups]) -> Response:
     "/v1/user/{user_id}/roles",
     tag=TAG,
     query=ListQuery,
-    answers={200: Answer("The last page.", RoleList), 206: Answer("A page.", RoleList)},
+    answers=pages(RoleList),
     errors=(404,),
     paged="roles",
     about="The user's own; those of their groups are at the groups.",
 )
 def get_v1_user_roles(call: Call[Listed, None]) -> Response:
     """List the roles of a user."""
-    return listing.held(call, "get_v1_user_roles", _user(call), "role")
+    return listing.held(call, _user(call), "role")
 
 
 @operation(
@@ -190,14 +194,14 @@ def get_v1_user_roles(call: Call[Listed, None]) -> Response:
     query=ActionQuery,
     body=RolesBody,
     body_optional=True,
-    answers={200: Answer("It is so.", Changed)},
+    answers=CHANGED,
     errors=(404, 406),
-    about="All of them or none: one that does not exist is 404, and nothing has changed then.",
+    about=ALL_OR_NONE,
 )
 def put_v1_user_role(call: Call[ActionAsked, Roles]) -> Response:
     """Give a user roles, or take them away."""
     roles = [Name("role", one) for one in call.body.roles]
-    return edited(call, "put_v1_user_role", Edit(_user(call), "roles", roles, call.query.action))
+    return edited(call, Edit(_user(call), "roles", roles, call.query.action))
 
 
 @operation(
@@ -206,13 +210,13 @@ def put_v1_user_role(call: Call[ActionAsked, Roles]) -> Response:
     tag=TAG,
     body=PolicyBody,
     body_optional=True,
-    answers={200: Answer("It is so.", Changed)},
+    answers=CHANGED,
     errors=(404,),
     about="null takes the policy away.",
 )
 def put_v1_user_policy(call: Call[None, NewPolicy]) -> Response:
     """Give a user a policy of their own."""
-    return policy_put(call, "put_v1_user_policy", _user(call))
+    return policy_put(call, _user(call))
 
 
 def _user(call: Call[Any, Any]) -> Name:

@@ -4,7 +4,7 @@ from auth.access import OPEN, action, arn
 from auth.accounts import builtin
 from auth.accounts.actions import ACTIONS, resources
 from auth.policies.evaluator import Compiled
-from auth.policies.limits import USER_EMAIL
+from auth.policies.keys import USER_EMAIL
 from auth.policies.model import Holding
 
 ROLES = (builtin.USER_DEFAULT, builtin.STORE_INGEST, builtin.STORE_ADMIN)

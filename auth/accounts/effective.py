@@ -9,7 +9,7 @@ from auth.accounts import builtin
 from auth.accounts.documents import kept
 from auth.accounts.rights import Rights
 from auth.policies.evaluator import Compiled
-from auth.policies.limits import GROUPS, ROLES, USER_EMAIL
+from auth.policies.keys import GROUPS, ROLES, USER_EMAIL
 from auth.policies.model import Holding
 from storage.catalog import accounts
 from storage.catalog.accounts import Held, Name

@@ -5,21 +5,17 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from auth.policies.asking import conditions
+from auth.policies.condition_grammar import conditions
 from auth.policies.faults import Faults, Place, members, one_or_many
 from auth.policies.globs import Glob, glob
-from auth.policies.limits import (
-    LISTS,
-    MAX_BYTES,
-    MAX_DEPTH,
-    MAX_LISTS,
-    MAX_STATEMENTS,
-    VERSIONS,
-)
+from auth.policies.keys import LISTS
+from auth.policies.limits import MAX_BYTES, MAX_DEPTH, MAX_LISTS, MAX_STATEMENTS
 from auth.policies.patterns import Fault, Pattern, read
 from auth.policies.statements import Policy, Statement
 from storage.errors import Invalid
 
+VERSIONS = ("2012-10-17", "2008-10-17")
+"""The older one knows no variables."""
 MEMBERS = ("Version", "Id", "Statement")
 STATEMENT_MEMBERS = (
     *("Sid", "Effect", "Action", "NotAction", "Resource", "NotResource"),

@@ -1,7 +1,17 @@
-"""Keys that conditions ask for: how they are spelled, and which of them every request has."""
+"""Keys that conditions ask for, of the principal and of the request, and how they are spelled; those
+of the principal are the variables of policies, too.
+"""
 
 from collections.abc import Mapping
 from types import MappingProxyType
+
+USER_EMAIL = "store:user_email"
+GROUPS = "store:groups"
+ROLES = "store:roles"
+VARIABLES = (USER_EMAIL, GROUPS, ROLES)
+"""What is known of the principal."""
+LISTS = frozenset({GROUPS, ROLES})
+"""Variables that have many values: a pattern matches if it does with one of them."""
 
 SOURCE_IP = "store:SourceIp"
 SECURE_TRANSPORT = "store:SecureTransport"

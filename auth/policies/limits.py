@@ -1,4 +1,4 @@
-"""Caps on policies, and the words that they are made of."""
+"""Caps on policies, and on what is made of them."""
 
 MAX_BYTES = 10 * 1024
 """Interface 5: of a document, written without white space."""
@@ -19,13 +19,3 @@ MAX_PATTERNS = 50_000
 """Of one principal, with all values put in: a hundred documents full of them."""
 MAX_TABLES = 1024
 """Actions of one principal whose statements are remembered."""
-
-VERSIONS = ("2012-10-17", "2008-10-17")
-"""The older one knows no variables."""
-
-USER_EMAIL = "store:user_email"
-GROUPS = "store:groups"
-ROLES = "store:roles"
-VARIABLES = (USER_EMAIL, GROUPS, ROLES)
-LISTS = frozenset({GROUPS, ROLES})
-"""Variables that have many values: a pattern matches if it does with one of them."""

@@ -1,4 +1,4 @@
-"""The nouns of policies: what is attached to whom, and what is decided."""
+"""The nouns of policies, for those who use them: documents, what is attached to whom, decisions."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from auth.policies.globs import Token, Wild
-from auth.policies.limits import LISTS, MAX_STARS, VARIABLES
+from auth.policies.keys import LISTS, VARIABLES
+from auth.policies.limits import MAX_STARS
 
 Value = str | int | float | bool | tuple[str, ...]
 """Of a variable or a key of the context."""

@@ -18,7 +18,7 @@ from auth.accounts.limits import (
     CONTEXT_KEYS,
     CONTEXT_VALUES,
 )
-from auth.policies.limits import VARIABLES
+from auth.policies.keys import VARIABLES
 from auth.policies.model import Reason, Value
 
 MAX_PRINCIPAL = 254

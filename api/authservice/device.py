@@ -12,8 +12,6 @@ from api.authservice.authorize import at_browser
 from api.authservice.pages import page
 from api.authservice.services import AuthServices
 from api.authservice.visiting import fields, is_of, meanings, to_login, visitor
-from auth.login import lockout
-from auth.login.lockout import Patience
 from auth.login.sessions import Session
 from auth.openid import carrying, devices
 from auth.openid.devices import Waiting
@@ -54,7 +52,7 @@ def _entered(services: AuthServices, provider: Provider) -> Response:
         return _login(code)
     if not is_of(session, form):
         return _page(session, code)
-    found = _found(services, provider, session, code)
+    found = devices.entered(provider, code, session.email, services.logins.local.patience)
     if found is None:
         return _page(session, code, error=UNKNOWN)
     return _ask(provider, session, found, code)
@@ -85,20 +83,6 @@ def _decide(
             return devices.decide(tx, provider, what["device"], person_of(session), allow=allow)
     except Forbidden as error:
         raise Shown("access_denied", "You may not use this service.") from error
-
-
-def _found(
-    services: AuthServices, provider: Provider, session: Session, code: str
-) -> Waiting | None:
-    """The device of a code; TooMany when this person tried too many that are none."""
-    patience = Patience(services.settings.lockout_after, cap_s=services.settings.lockout_cap_s)
-    who = f"device:{session.email}"[: lockout.MAX_WHO]
-    counted = lockout.enter(services.catalog, [who], patience, services.clock())
-    with services.catalog.write() as tx:
-        found = devices.waiting(tx, provider, code)
-        if found is not None:
-            lockout.passed(tx, counted)
-    return found
 
 
 def _login(code: str) -> Response:

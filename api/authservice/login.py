@@ -17,8 +17,7 @@ from api.authservice.schemas.logins import Login, LoginQuery, Logout, LogoutQuer
 from api.authservice.services import Call
 from api.authservice.upstream_pages import register_upstream_pages
 from api.operation import Answer, operation
-from auth.login import sessions
-from auth.login.recording import note
+from auth.login.entering import leave
 from auth.login.sessions import COOKIE, Session
 from auth.login.targets import with_state
 from storage.errors import Invalid
@@ -90,9 +89,7 @@ def left(logins: Logins) -> Response:
 def _end(logins: Logins) -> Session | None:
     found = logins.session(request)
     if found is not None:
-        with logins.catalog.write() as tx:
-            sessions.end(tx, logins.cookie(request))
-            note(tx, found.email, "logout", found.email, g.request_id, provider=found.provider)
+        leave(logins.catalog, found, logins.cookie(request), g.request_id)
     return found
 
 

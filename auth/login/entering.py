@@ -1,4 +1,6 @@
-"""The moment that somebody is known: a user record, a session, a line in the audit log."""
+"""The moment that somebody is known: a user record, a session, a line in the audit log; and the
+moment that they leave.
+"""
 
 from dataclasses import dataclass
 
@@ -31,3 +33,10 @@ def enter(catalog: Catalog, known: Known, lifetimes: Lifetimes) -> tuple[str, Se
         made = sessions.begin(tx, known.email, known.provider, now=known.at, lifetimes=lifetimes)
         note(tx, known.email, "login", known.email, known.request_id, provider=known.provider)
     return made
+
+
+def leave(catalog: Catalog, session: Session, cookie: str | None, request_id: str) -> None:
+    """End the session that a browser brought by this cookie."""
+    with catalog.write() as tx:
+        sessions.end(tx, cookie)
+        note(tx, session.email, "logout", session.email, request_id, provider=session.provider)

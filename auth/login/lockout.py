@@ -65,6 +65,11 @@ def browser(name: str) -> str:
     return f"browser:{name}"[:MAX_WHO]
 
 
+def device(email: str) -> str:
+    """The same of somebody who enters the codes of devices."""
+    return f"device:{email}"[:MAX_WHO]
+
+
 def enter(catalog: Catalog, whose: Iterable[str], patience: Patience, now: float) -> Counted:
     """Count a try as a failure of all of these; TooMany while one of them has to wait."""
     now_us = int(now * 1e6)

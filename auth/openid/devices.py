@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from auth.digests import digest, new_secret
+from auth.login import lockout
+from auth.login.lockout import Patience
 from auth.openid.authorizing import scopes_of
 from auth.openid.clients import Client
 from auth.openid.errors import OAuthError, invalid_grant
@@ -85,6 +87,17 @@ def waiting(tx: Tx, provider: Provider, entered: str) -> Waiting | None:
     letters = "".join(letter for letter in entered.upper()[:64] if letter.isalnum())
     row = rows.hold_by_user_code(tx, digest(letters))
     return None if row is None else _waiting(tx, provider, row)
+
+
+def entered(provider: Provider, code: str, email: str, patience: Patience) -> Waiting | None:
+    """The device whose code this person entered; TooMany when they entered too many that were of
+    none."""
+    counted = lockout.enter(provider.catalog, [lockout.device(email)], patience, provider.clock())
+    with provider.catalog.write() as tx:
+        found = waiting(tx, provider, code)
+        if found is not None:
+            lockout.passed(tx, counted)
+    return found
 
 
 def decide(tx: Tx, provider: Provider, device_id: str, person: Person, *, allow: bool) -> bool:

@@ -1,5 +1,5 @@
-"""Keys that conditions ask for, of the principal and of the request, and how they are spelled; those
-of the principal are the variables of policies, too.
+"""Keys that conditions ask for, of the principal and of the request, and how they are spelled.
+Those of the principal are the variables of policies, too.
 """
 
 from collections.abc import Mapping

@@ -8,8 +8,8 @@ from api.authservice.operations import OPERATIONS as OF_AUTH
 from api.operations import OPERATIONS as OF_STORE
 from auth.access import CHECKOUT_ELSEWHERE, OPEN, RESOURCES, action
 from auth.accounts.actions import ACTIONS, KNOWN
-from auth.permissions import least_role, least_role_over_accounts
 from ops import manual, procfile
+from tests.least_roles import least_role, least_role_over_accounts
 from tests.permissions_table import AUTH, BAD, CALLERS, STORE, Row
 from workers.queues import PROMISES, QUEUES, steps_of
 

@@ -47,6 +47,9 @@ FLOORS = (
 )
 """Folders of `pipelines/`, from the ground up; its own modules lie below them."""
 
+AUTH_FLOORS = ("policies", "accounts", "login", "openid")
+"""Folders of `auth/`, from the ground up; its own modules lie on no floor."""
+
 LIVES_IN = {
     "boto3": {"storage"},
     "botocore": {"storage"},
@@ -62,6 +65,7 @@ LIVES_IN = {
     "joserfc": {"auth"},
     "authlib": {"auth"},
     "argon2": {"auth"},
+    "httpcore": {"auth"},
     "cryptography": {"auth", "storage"},
     "dramatiq": {"workers"},
     "apscheduler": {"workers"},
@@ -264,6 +268,19 @@ def test_folders_of_pipelines_import_downhill() -> None:
         and floor.get(other, 0) >= floor.get(own, 0)
     )
     assert {folder(module.name) for module in modules_of("pipelines")} == {"", *floor}
+
+
+def test_folders_of_auth_import_downhill() -> None:
+    complaints(
+        f"{module}:{item.line} imports {item.module}"
+        for module in modules_of("auth")
+        for item in imports(module)
+        if room_of(item.module) == "auth"
+        and (own := folder(module.name))
+        and (other := folder(item.module))
+        and AUTH_FLOORS.index(other) > AUTH_FLOORS.index(own)
+    )
+    assert {folder(module.name) for module in modules_of("auth")} == {"", *AUTH_FLOORS}
 
 
 def folder(name: str) -> str:

@@ -20,11 +20,11 @@ from api.definition import definition
 from api.operation import Operation
 from api.operations import OPERATIONS
 from auth.access import SUBSCRIBING
-from auth.permissions import least_role
 from auth.policies.model import parse
 from ops.demo.browser import Browser
 from ops.demo.stage import Stage, running
 from ops.procfile import ROOT
+from tests.least_roles import least_role
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)

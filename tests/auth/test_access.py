@@ -17,11 +17,11 @@ from auth.access import (
 )
 from auth.accounts.decisions import Decisions
 from auth.accounts.rights import Rights
-from auth.permissions import least_role
 from config.settings import Settings
 from storage.catalog import Catalog
 from storage.errors import Forbidden, Invalid, Unauthorized
 from storage.model import Principal
+from tests.least_roles import least_role
 
 SETTINGS = Settings(authorized_domains=("example.org",))
 READER = Principal("ada@example.org", frozenset())

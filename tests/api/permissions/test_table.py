@@ -9,8 +9,8 @@ from api.authservice.operations import OPERATIONS as OF_AUTH
 from api.operations import OPERATIONS as OF_STORE
 from auth.access import CHECKOUT_ELSEWHERE, NEVER_CLOSED, OPEN
 from auth.accounts.actions import ACTIONS
-from auth.permissions import ROLES, least_role, least_role_over_accounts
 from tests.api.permissions.world import World
+from tests.least_roles import ROLES, least_role, least_role_over_accounts
 from tests.permissions_table import AUTH, AUTH_BESIDE, STORE, STORE_BESIDE, Row
 
 

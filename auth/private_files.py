@@ -34,6 +34,14 @@ def once(path: Path, make: Callable[[], str]) -> str:
         raise Unavailable(f"The secret {path.name} cannot be read") from error
 
 
+def given(home: Path, name: str) -> str:
+    """What an operator put there under this name; empty when there is none."""
+    try:
+        return (home / FOLDER / name).read_text(encoding="utf-8").strip()
+    except FileNotFoundError:
+        return ""
+
+
 def replace(path: Path, text: str) -> None:
     """Another text instead of the present one, for whoever reads from now on."""
     os.replace(_temporary(path, text), path)

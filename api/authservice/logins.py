@@ -4,7 +4,6 @@ import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from flask import Request, Response
@@ -20,8 +19,10 @@ from auth.login.passwords import Passwords, costs
 from auth.login.seals import Seals
 from auth.login.sessions import COOKIE, Lifetimes, Session
 from auth.login.targets import Targets
+from auth.login.travelling import Travels
 from auth.login.upstream import Provider, Upstream
 from auth.openid import clients
+from auth.private_files import given
 from config.settings import Settings
 from pipelines.notifying.addresses import check_address
 from storage.catalog import Catalog
@@ -44,6 +45,7 @@ class Logins:
     targets: Targets
     local: Local
     providers: Mapping[str, Provider]
+    travels: Travels
     cookies: Cookies
     lifetimes: Lifetimes
 
@@ -122,6 +124,7 @@ def open_logins(settings: Settings, catalog: Catalog, clock: Callable[[], float]
         targets=Targets(settings.auth_url, seals, partial(_registered, settings, catalog)),
         local=Local(catalog, Passwords(costs(settings)), patience(settings)),
         providers=_providers(settings, clock),
+        travels=Travels(catalog, seals, clock, settings.login_s),
         cookies=Cookies(settings.auth_url),
         lifetimes=Lifetimes(settings.session_s, settings.session_idle_s),
     )
@@ -146,24 +149,17 @@ def _providers(settings: Settings, clock: Callable[[], float]) -> dict[str, Prov
 
 
 def _upstream(settings: Settings, name: str) -> Upstream:
-    given = settings.providers[name]
+    named = settings.providers[name]
     return Upstream(
         name=name,
-        title=given.title or name,
-        issuer=given.issuer,
-        client_id=given.client_id,
-        secret=settings.provider_secrets.get(name) or _kept(settings.home, name),
-        domains=given.domains,
-        scopes=given.scopes,
+        title=named.title or name,
+        issuer=named.issuer,
+        client_id=named.client_id,
+        # Without one the client is public.
+        secret=settings.provider_secrets.get(name) or given(settings.home, f"provider-{name}"),
+        domains=named.domains,
+        scopes=named.scopes,
     )
-
-
-def _kept(home: Path, name: str) -> str:
-    """A provider's secret that the operator put beside ours; without one the client is public."""
-    try:
-        return (home / "secrets" / f"provider-{name}").read_text(encoding="utf-8").strip()
-    except FileNotFoundError:
-        return ""
 
 
 def _nothing(_address: str) -> None:

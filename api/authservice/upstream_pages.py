@@ -3,7 +3,6 @@ sent.
 """
 
 import logging
-import secrets
 
 from flask import Flask, Response, g, request
 
@@ -19,12 +18,10 @@ from api.authservice.login_pages import (
 from api.authservice.logins import Logins
 from api.authservice.pages import go
 from api.throttle import address
-from auth.digests import digest
 from auth.login import lockout
 from auth.login.entering import Known, enter
 from auth.login.recording import Failed, note_failure
 from auth.login.upstream import Login, Provider
-from storage.catalog import logins as rows
 from storage.errors import Forbidden, Invalid, NotFound, StoreError, Unavailable
 
 log = logging.getLogger(__name__)
@@ -43,27 +40,22 @@ def register_upstream_pages(app: Flask, logins: Logins) -> None:
 
 def send_away(logins: Logins, name: str) -> Response:
     """To the provider, with a state that only this browser may bring back, once."""
-    provider, now = _provider(logins, name), logins.clock()
-    target = request.args.get("next", "")
-    if logins.targets.url(target, now=now) is None:
+    provider, target = _provider(logins, name), request.args.get("next", "")
+    if logins.targets.url(target, now=logins.clock()) is None:
         raise Invalid(OVER)
-    one, browser = secrets.token_urlsafe(24), logins.browser(request)
-    ends = now + logins.settings.login_s
-    away = rows.Away(digest(one), name, digest(browser), target)
-    state = logins.seals.seal("state", [one], ends=ends)
+    departure, browser = logins.travels.begin(_callback(logins, name)), logins.browser(request)
     try:
-        url = provider.url(_login(logins, name, one, state), again=is_again(request))
+        url = provider.url(departure.login, again=is_again(request))
     except StoreError as error:
         return _told(logins, error, provider, target)
-    with logins.catalog.write(durable=False) as tx:
-        rows.send_away(tx, away, now_us=int(now * 1e6), ends_us=int(ends * 1e6))
+    logins.travels.send(departure, name, browser, target)
     return logins.bind(go(url), browser)
 
 
 def come_back(logins: Logins, name: str) -> Response:
     """From the provider: the state is taken, the code exchanged, and somebody is known."""
     provider = _provider(logins, name)
-    one, target = _taken(logins, name)
+    login, target = _taken(logins, name)
     url = logins.targets.url(target, now=logins.clock())
     if url is None:
         raise Invalid(OVER)
@@ -73,7 +65,7 @@ def come_back(logins: Logins, name: str) -> Response:
         if code is None or "error" in request.args:
             refused = REFUSED.format(title=provider.upstream.title)
             return message(refused, status=403, **once_more(logins, target))
-        email = provider.email(_login(logins, name, one, ""), code)
+        email = provider.email(login, code)
         cookie = _entered(logins, email, name)
     except StoreError as error:
         _record(logins, name)
@@ -81,17 +73,12 @@ def come_back(logins: Logins, name: str) -> Response:
     return logins.logged_in(go(url, 303), cookie)
 
 
-def _taken(logins: Logins, name: str) -> tuple[str, str]:
-    now = logins.clock()
-    opened = logins.seals.open("state", request.args.get("state"), now=now)
-    if opened is None:
+def _taken(logins: Logins, name: str) -> tuple[Login, str]:
+    state, browser = request.args.get("state"), logins.browser(request)
+    found = logins.travels.take_back(name, state, browser, _callback(logins, name))
+    if found is None:
         raise Invalid(OVER)
-    browser = digest(logins.browser(request))
-    with logins.catalog.write(durable=False) as tx:
-        target = rows.take_back(tx, digest(opened[0]), name, browser, now_us=int(now * 1e6))
-    if target is None:
-        raise Invalid(OVER)
-    return opened[0], target
+    return found
 
 
 def _entered(logins: Logins, email: str, name: str) -> str:
@@ -101,14 +88,12 @@ def _entered(logins: Logins, email: str, name: str) -> str:
 
 
 def _record(logins: Logins, name: str) -> None:
-    seen, failed = (
-        address(request, logins.settings.proxies),
-        Failed("", logins.clock(), g.request_id),
-    )
+    seen = address(request, logins.settings.proxies)
+    attempt = Failed("", logins.clock(), g.request_id)
     with logins.catalog.write(durable=False) as tx:
-        lockout.forget(tx, failed.at)
+        lockout.forget(tx, attempt.at)
         whose = (lockout.address(seen),)
-        note_failure(tx, "login_failed", failed, of=whose, address=seen, provider=name)
+        note_failure(tx, "login_failed", attempt, of=whose, address=seen, provider=name)
 
 
 def _told(logins: Logins, error: StoreError, provider: Provider, target: str) -> Response:
@@ -121,14 +106,8 @@ def _told(logins: Logins, error: StoreError, provider: Provider, target: str) ->
     return failed(error, text.format(title=provider.upstream.title), **again)
 
 
-def _login(logins: Logins, name: str, one: str, state: str) -> Login:
-    """Nonce and verifier are made of the state's own secret, and are kept nowhere."""
-    return Login(
-        callback=f"{logins.settings.auth_url}{CALLBACK}/{name}",
-        state=state,
-        nonce=logins.seals.derived("nonce", one),
-        verifier=logins.seals.derived("verifier", one),
-    )
+def _callback(logins: Logins, name: str) -> str:
+    return f"{logins.settings.auth_url}{CALLBACK}/{name}"
 
 
 def _provider(logins: Logins, name: str) -> Provider:

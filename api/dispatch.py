@@ -112,7 +112,7 @@ def _loaded(
 def _read(operation: Operation, services: Services, principal: Principal | None) -> Any:
     settings = services.settings
     most = min(operation.max_body_bytes or settings.max_body_bytes, settings.max_body_bytes)
-    if not services.guard.may(principal, operation.name):
+    if _is_large() and not services.guard.may(principal, operation.name):
         # What is refused anyway need not be large to be told what else is wrong with it.
         most = min(most, SMALL_BODY)
     try:
@@ -122,6 +122,13 @@ def _read(operation: Operation, services: Services, principal: Principal | None)
     except (TooLarge, RequestEntityTooLarge):
         services.guard.refuse(principal, operation.name, request)
         raise
+
+
+def _is_large() -> bool:
+    """Whether the body is more than a small one, or may be: nothing else is worth a question to a
+    service that is elsewhere."""
+    announced = request.content_length
+    return "Transfer-Encoding" in request.headers if announced is None else announced > SMALL_BODY
 
 
 def _from_body(

@@ -129,7 +129,7 @@ class Deciding(Protocol):
         """Every action on every resource, all of which must be allowed, as things are."""
 
     def might(self, principal: Principal, action: str) -> bool:
-        """Whether there is anything that the action is allowed on; True when that is not known."""
+        """Whether there is anything that the action is allowed on."""
 
     def enabled(self, principal: Principal) -> bool:
         """Whether the principal may do anything at all."""

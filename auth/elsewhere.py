@@ -29,7 +29,8 @@ from storage.errors import Invalid
 from storage.model import Principal
 
 ANY_ACTION, ANY_RESOURCE = "store:GetHealth", "service/health"
-"""Whether somebody may do anything at all is said in every answer, whatever is asked."""
+"""Whether somebody may do anything at all is said in every answer, whatever is asked; and what may
+be done anywhere, whatever it is asked of."""
 
 NOBODY = Principal("nobody@invalid", frozenset())
 
@@ -41,6 +42,7 @@ class Key(NamedTuple):
 
     email: str
     groups: frozenset[str]
+    grant: str | None
     action: str
     resource: str
 
@@ -141,8 +143,9 @@ class Elsewhere:
         resources: Sequence[str],
         context: Context = NOTHING,
     ) -> Verdict:
-        """Every action on every resource, as things are; Unavailable when nobody can tell."""
-        who = (principal.email, principal.groups)
+        """Every action on every resource, as things are; Unavailable when nobody can tell,
+        Unauthorized for who came by a login that is over."""
+        who = (principal.email, principal.groups, principal.grant)
         keys = [Key(*who, action, resource) for action in actions for resource in resources]
         if self.kept.knows(keys, context):
             decided = self.kept.get(keys, context, self._version())
@@ -154,9 +157,9 @@ class Elsewhere:
         self.kept.put(keys, found.results, context, version)
         return found
 
-    def might(self, _principal: Principal, _action: str) -> bool:
-        """What somebody may do anywhere is not known here."""
-        return True
+    def might(self, principal: Principal, action: str) -> bool:
+        """Whether there is anything at all that the action is allowed on."""
+        return self.decide(principal, [action], [ANY_RESOURCE]).results[0].anywhere
 
     def enabled(self, principal: Principal) -> bool:
         """Whether the principal may do anything at all."""

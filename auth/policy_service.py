@@ -15,7 +15,8 @@ from auth.bounding import FAILURES
 from auth.connections import Answer, Connections
 from auth.policies.model import Decision, Reason, Value
 from auth.signing import OwnTokens
-from storage.errors import Forbidden, Unavailable
+from auth.tokens import TAKEN_BACK
+from storage.errors import Forbidden, Unauthorized, Unavailable
 from storage.model import Principal
 
 RETRY_S = 2
@@ -45,8 +46,8 @@ class Service(Protocol):
         context: Mapping[str, Value],
     ) -> tuple[Verdict, str]:
         """Every action on every resource with what each decision depends on, and the version that
-        it was decided by; Unavailable when nobody can tell, Forbidden for somebody of more groups
-        than can be judged."""
+        it was decided by; Unavailable when nobody can tell, Unauthorized for a login that is over,
+        Forbidden for somebody of more groups than can be judged."""
 
 
 @dataclass(frozen=True)
@@ -77,11 +78,12 @@ class PolicyService:
             "action": list(actions),
             "resource": list(resources),
             "context": dict(context),
+            "grant": principal.grant,
         }
         pairs = [(action, resource) for action in actions for resource in resources]
         most = MOST * (1 + len(pairs))
         found = self._ask("POST", "/v1/policies/evaluate", orjson.dumps(asked), most)
-        return _read(lambda body: (_verdict(body, pairs), _version(body)), found)
+        return _read(lambda body: _told(body, pairs, principal.grant), found)
 
     def _ask(self, method: str, path: str, body: bytes, most: int) -> bytes:
         headers = {"Authorization": f"Bearer {self.tokens.current()}"}
@@ -109,6 +111,18 @@ def _read(meaning: Callable[[Mapping[str, Any]], T], body: bytes) -> T:
     raise _away("answers nonsense")
 
 
+def _told(
+    body: Mapping[str, Any], pairs: Sequence[tuple[str, str]], grant: str | None
+) -> tuple[Verdict, str]:
+    """An answer that is whole, even if the login is over."""
+    told, stands = (_verdict(body, pairs), _version(body)), body["grant_stands"]
+    if stands is not (None if grant is None else bool(stands)):
+        raise ValueError("not what was asked")
+    if stands is False:
+        raise Unauthorized(TAKEN_BACK)
+    return told
+
+
 def _version(body: Mapping[str, Any]) -> str:
     return _text(body["policy_version"], MAX_VERSION)
 
@@ -131,7 +145,14 @@ def _judged(given: Mapping[str, Any], pair: tuple[str, str]) -> Judged:
         raise ValueError("at odds with itself")
     source, statement = (_named(given[member]) for member in ("source", "statement"))
     decision = Decision(given["result"], reason, source, statement)
-    return Judged(*pair, decision, _keys(given["depends_on"]))
+    return Judged(*pair, decision, _keys(given["depends_on"]), _anywhere(given))
+
+
+def _anywhere(given: Mapping[str, Any]) -> bool:
+    anywhere = given["anywhere"]
+    if not isinstance(anywhere, bool) or (given["result"] and not anywhere):
+        raise ValueError("at odds with itself")
+    return anywhere
 
 
 def _keys(given: Any) -> frozenset[str]:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from joserfc.errors import JoseError
 from joserfc.jws import JWSRegistry, deserialize_compact
 
+from auth.accounts.limits import MAX_GRANT
 from auth.claims import Unverified, judge, read
 from auth.issue import GROUPS_BY, OPERATOR
 from auth.keyring import Ages, Fetch, KeyRing, PublicKey, fetch_json
@@ -23,6 +24,7 @@ ALGORITHMS = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"}) |
 
 ID_TOKENS_ALONE = "at_hash"
 """A claim that each of our ID tokens has, and no other token."""
+TAKEN_BACK = "The token was taken back"
 LEEWAY_S = 30.0
 OWN_COOLDOWN_S = 1.0
 """Our own keys are a small file, so neither a rotation nor the end of a key that leaked need wait
@@ -115,7 +117,7 @@ class Verifier:
         self._check_signature(token, ring.find(unverified.key_id))
         principal = self._judged(unverified)
         self._check_kind(unverified)
-        self._check_grant(unverified)
+        principal = replace(principal, grant=self._granted(unverified))
         return principal if self._may_claim(unverified) else replace(principal, groups=frozenset())
 
     def _may_claim(self, unverified: Unverified) -> bool:
@@ -129,14 +131,17 @@ class Verifier:
         if unverified.issuer == self._own and ID_TOKENS_ALONE in unverified.claims:
             raise Unauthorized("The token is an ID token")
 
-    def _check_grant(self, unverified: Unverified) -> None:
-        """Refuse what came of a login that was revoked. What an operator signed came of none, and
-        what others call a grant is theirs."""
+    def _granted(self, unverified: Unverified) -> str | None:
+        """The login that a token came of; Unauthorized when that was revoked, and it can be seen
+        here. What an operator signed came of none, and what others call a grant is theirs."""
         grant = unverified.claims.get("grant")
-        if self._grants is None or grant is None or unverified.issuer != self._own:
-            return
-        if not isinstance(grant, str) or not self._grants.stands(grant):
-            raise Unauthorized("The token was taken back")
+        if grant is None or unverified.issuer != self._own:
+            return None
+        if not isinstance(grant, str) or not 0 < len(grant) <= MAX_GRANT:
+            raise Unauthorized(TAKEN_BACK)
+        if self._grants is not None and not self._grants.stands(grant):
+            raise Unauthorized(TAKEN_BACK)
+        return grant
 
     def _judged(self, unverified: Unverified) -> Principal:
         return judge(unverified.claims, self._audiences, self._clock(), self._leeway_s)

@@ -108,6 +108,8 @@ class Principal:
     issuer: str | None = field(default=None, compare=False)
     issued_at: float | None = field(default=None, compare=False)
     """Seconds since 1970."""
+    grant: str | None = field(default=None, compare=False)
+    """The login with our own service that it came of."""
 
     def __post_init__(self) -> None:
         # Whoever disables somebody disables them however an issuer spells them.

@@ -26,6 +26,7 @@ from api.readonly import ReadOnly
 from api.routing import register_operations
 from api.throttle import register_limits
 from auth.accounts.decisions import Decisions
+from auth.grants import Grants
 from auth.keys import KeyFile, seal_keys
 from auth.openid.discovery import CONFIGURATION
 from config.settings import Settings
@@ -60,6 +61,7 @@ def create_auth_app(
         guard=AuthGuard(decisions, settings.deployment, Circumstances(settings.proxies, clock)),
         clock=clock,
         logins=open_logins(settings, catalog, clock),
+        grants=Grants(catalog, clock),
         definition=definition(
             OPERATIONS,
             server=settings.auth_url,

@@ -33,10 +33,13 @@ def post_v1_policies_evaluate(call: Call[None, EvaluationQuestion]) -> Response:
     principal = Principal(asked.principal, frozenset(asked.groups))
     decisions = call.services.decisions
     verdict, version = decisions.evaluate(principal, asked.action, asked.resource, asked.context)
+    # After the version: a login that ends in between ends under a later one.
+    stands = None if asked.grant is None else call.services.grants.stands(asked.grant)
     answer = {
         "result": verdict.allowed,
         "reason": verdict.reason,
         "evaluation_results": [_shown(one) for one in verdict.results],
+        "grant_stands": stands,
         "policy_version": version,
     }
     return reply(answer, headers={"Cache-Control": "no-store"})
@@ -51,6 +54,7 @@ def _shown(judged: Judged) -> dict[str, Any]:
         "source": judged.decision.source,
         "statement": judged.decision.statement,
         "depends_on": sorted(judged.depends_on),
+        "anywhere": judged.anywhere,
     }
 
 
@@ -60,7 +64,8 @@ def _shown(judged: Judged) -> dict[str, Any]:
     tag=TAG,
     answers={200: Answer("The version of policies.", PolicyVersion)},
     about="Whoever keeps decisions keeps them for one version. It changes with every change of a"
-    " user, a group, a role or a setting that decides, and never comes back.",
+    " user, a group, a role or a setting that decides, and with every login that is ended before"
+    " its time, and never comes back.",
     counted=False,
 )
 def get_v1_policies_version(call: Call[None, None]) -> Response:

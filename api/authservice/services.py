@@ -11,6 +11,7 @@ from api.authservice.logins import Logins
 from api.paging import Cursors
 from api.readonly import ReadOnly
 from auth.accounts.decisions import Decisions
+from auth.grants import Grants
 from auth.keys import KeyFile
 from config.settings import Settings
 from storage.catalog import Catalog
@@ -32,6 +33,7 @@ class AuthServices:
     guard: Guard
     clock: Callable[[], float]
     logins: Logins
+    grants: Grants
     definition: Mapping[str, Any]
 
     def base(self, _request: Request) -> str:

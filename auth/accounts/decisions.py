@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from auth.accounts.effective import Effective, effective, policy_version
+from auth.accounts.effective import Effective, effective, logins_version, policy_version
 from auth.accounts.limits import CONTEXT_KEYS
 from auth.accounts.rights import Rights, settled
 from auth.policies.evaluator import NOTHING
 from auth.policies.keys import ANY_KEY
 from auth.policies.model import Decision, Reason, Value
-from storage.catalog import Catalog
+from storage.catalog import Catalog, Tx
 from storage.model import Principal
 
 DISABLED = Decision(allowed=False, reason="disabled")
@@ -28,6 +28,8 @@ class Judged:
     decision: Decision
     depends_on: frozenset[str] = frozenset()
     """The keys of the context that the decision depends on, where that was asked."""
+    anywhere: bool = False
+    """Whether there is anything at all that the action is allowed on, where that was asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +75,20 @@ class Decisions:
     ) -> tuple[Verdict, str]:
         """The same with what each decision depends on, and the version of policies that it was
         decided by."""
-        found, count = self._at(principal)
+        with self.catalog.read() as tx:
+            # Before what it names: a version may be older than what is kept for it, never newer.
+            version = self._named(tx)
+            found = self._held(tx, principal)
         decided = judged(found, actions, resources, context)
-        results = tuple(_explained(found, one) for one in decided.results)
-        return replace(decided, results=results), self._named(count)
+        anywhere = {action: found.enabled and found.compiled.might(action) for action in actions}
+        results = tuple(_explained(found, one, anywhere[one.action]) for one in decided.results)
+        return replace(decided, results=results), version
 
     def version(self) -> str:
-        """The version of policies: as long as it is the same, so is every decision."""
+        """The version of policies: as long as it is the same, so is every decision, and every
+        login stands that stood."""
         with self.catalog.read() as tx:
-            return self._named(policy_version(tx))
+            return self._named(tx)
 
     def might(self, principal: Principal, action: str) -> bool:
         """Whether there is anything at all that the action is allowed on."""
@@ -94,20 +101,20 @@ class Decisions:
 
     def of(self, principal: Principal) -> Effective:
         """What holds for somebody now: one probe, and one query more after each change."""
-        return self._at(principal)[0]
-
-    def _at(self, principal: Principal) -> tuple[Effective, int]:
-        key = (principal.email, principal.groups)
         with self.catalog.read() as tx:
-            version = policy_version(tx)
-            found = self._remembered(key, version)
-            if found is None:
-                found = effective(tx, principal.email, principal.groups, self.rights)
-                self._remember(key, version, found)
-        return found, version
+            return self._held(tx, principal)
 
-    def _named(self, count: int) -> str:
-        return f"{count}-{self._settled}"
+    def _held(self, tx: Tx, principal: Principal) -> Effective:
+        key = (principal.email, principal.groups)
+        version = policy_version(tx)
+        found = self._remembered(key, version)
+        if found is None:
+            found = effective(tx, principal.email, principal.groups, self.rights)
+            self._remember(key, version, found)
+        return found
+
+    def _named(self, tx: Tx) -> str:
+        return f"{policy_version(tx)}-{logins_version(tx)}-{self._settled}"
 
     @cached_property
     def _settled(self) -> str:
@@ -156,11 +163,12 @@ def verdict(results: tuple[Judged, ...]) -> Verdict:
     return Verdict(bool(results) and reason == "allow", reason, results)
 
 
-def _explained(found: Effective, one: Judged) -> Judged:
-    asked = found.compiled.asks(one.action, one.resource) if found.enabled else None
-    if not asked:
-        return one
-    return replace(one, depends_on=asked if len(asked) <= CONTEXT_KEYS else frozenset({ANY_KEY}))
+def _explained(found: Effective, one: Judged, anywhere: bool) -> Judged:
+    asked = frozenset[str]()
+    if found.enabled:
+        asked = found.compiled.asks(one.action, one.resource)
+    told = asked if len(asked) <= CONTEXT_KEYS else frozenset({ANY_KEY})
+    return replace(one, depends_on=told, anywhere=anywhere)
 
 
 def _disabled(_action: str, _resource: str, _context: Mapping[str, Value]) -> Decision:

@@ -11,7 +11,7 @@ from auth.accounts.rights import Rights
 from auth.policies.evaluator import Compiled
 from auth.policies.keys import GROUPS, ROLES, USER_EMAIL
 from auth.policies.model import Holding
-from storage.catalog import accounts
+from storage.catalog import accounts, grants
 from storage.catalog.accounts import Held, Name
 from storage.catalog.engine import Tx
 from storage.model import one_spelling
@@ -85,3 +85,8 @@ def _source(held: Held) -> str:
 def policy_version(tx: Tx) -> int:
     """A number that every change of a record makes greater: one row of one index."""
     return accounts.version(tx)
+
+
+def logins_version(tx: Tx) -> int:
+    """The same of logins that end before their time."""
+    return grants.version(tx)

@@ -9,6 +9,8 @@ NAMED_AT_ONCE = 1_000
 """Records that one change may name."""
 AUDITED_NAMES = 1_000
 """Of the members that a record had when it was deleted."""
+MAX_GRANT = 128
+"""Characters of the id of a login."""
 ASKED_LENGTH = 2_048
 """Characters of one action or resource that is evaluated."""
 ASKED_EACH = 100

@@ -86,8 +86,8 @@ class _People:
         self.accounts.call("PUT", f"/user/{INGESTER}", params={"status": "disabled"})
         refused = self._write(ingester)
         got = refused.status_code, _code(refused), self._refreshed(ingester)
-        sentence = "disabled, the ingester is refused at the next request: 403 forbidden"
-        self.report.expect(sentence, got == (403, "forbidden", "400 invalid_grant"))
+        sentence = "disabled, the ingester is refused at the next request: 401 unauthorized"
+        self.report.expect(sentence, got == (401, "unauthorized", "400 invalid_grant"))
 
     def _expect_revoked(self, tokens: Tokens) -> None:
         self.application.revoke(tokens)

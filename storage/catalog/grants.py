@@ -7,8 +7,10 @@ use one refresh token, the second sees what the first did.
 
 from dataclasses import dataclass
 
+from storage.catalog import heads
 from storage.catalog.engine import Tx, sql
 
+HEAD, ALL = "grants", "all"
 FORGOTTEN = 200
 """Rows that one statement forgets: whoever adds some takes old ones away."""
 
@@ -101,7 +103,7 @@ def redeem(tx: Tx, grant_id: str, now_us: int, *, ends_us: int) -> None:
 def revoke(tx: Tx, grant_id: str, now_us: int) -> bool:
     """Nothing that came of it is good any more; False when that was so already."""
     query = sql("UPDATE grants SET revoked_us = :now WHERE id = :id AND revoked_us IS NULL")
-    return bool(tx.execute(query, {"id": grant_id, "now": now_us}).rowcount)
+    return bool(_counted(tx, tx.execute(query, {"id": grant_id, "now": now_us}).rowcount))
 
 
 def revoke_of(tx: Tx, now_us: int, *, email: str | None = None, client: str | None = None) -> int:
@@ -112,7 +114,27 @@ def revoke_of(tx: Tx, now_us: int, *, email: str | None = None, client: str | No
         raise ValueError("neither a person nor a client")
     conditions = " AND ".join(f"{name} = :{name}" for name in named)
     query = f"UPDATE grants SET revoked_us = :now WHERE revoked_us IS NULL AND {conditions}"
-    return tx.execute(sql(query), {**named, "now": now_us}).rowcount
+    return _counted(tx, tx.execute(sql(query), {**named, "now": now_us}).rowcount)
+
+
+def _counted(tx: Tx, revoked: int) -> int:
+    """What stood so far is to be asked anew. The count comes last: whoever holds it waits for no
+    grant any more."""
+    if revoked:
+        heads.lock(tx, HEAD, [ALL])
+        heads.change_by_clock(tx, HEAD, ALL)
+    return revoked
+
+
+def version(tx: Tx) -> int:
+    """A number that is greater after every revocation, and never comes back."""
+    return heads.changes(tx, HEAD, ALL)
+
+
+def revoke_all(tx: Tx, now_us: int) -> int:
+    """The same for all grants that there are; returns how many."""
+    query = sql("UPDATE grants SET revoked_us = :now WHERE revoked_us IS NULL AND ends_us > :now")
+    return _counted(tx, tx.execute(query, {"now": now_us}).rowcount)
 
 
 _ADD_TOKEN = sql(

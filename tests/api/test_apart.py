@@ -15,6 +15,7 @@ from werkzeug.test import TestResponse
 
 from api.app import create_app
 from api.authservice import create_auth_app
+from api.operation import SMALL_BODY
 from auth import service_accounts
 from auth.accounts.changing import By
 from auth.grants import Grants
@@ -24,8 +25,9 @@ from auth.service_accounts import ServiceAccounts
 from auth.service_keys import key_of
 from auth.tokens import verifier
 from config.settings import Settings
-from storage.catalog import Catalog
+from storage.catalog import Catalog, grants
 from storage.catalog.engine import sql
+from storage.catalog.grants import GrantRow
 from storage.stores import Stores
 from tests.api.authservice.builders import of_user, policy
 from tests.api.builders import VERSION, uuid_of
@@ -38,6 +40,7 @@ from tests.serving import serving, serving_late
 
 ADA = "ada@example.org"
 OPEN = f"/v1/bundles/{uuid_of(1)}?replica=aws&version={VERSION}"
+LAPTOP, PHONE = "login-of-the-laptop", "login-of-the-phone"
 INSIDE, OUTSIDE = "192.0.2.7", "198.51.100.7"
 ASKING = policy("auth:PostPoliciesEvaluate", "arn:auth:*:*:user/*")
 EVALUATE, ASK_VERSION = "/v1/policies/evaluate", "/v1/policies/version"
@@ -70,10 +73,10 @@ class Service:
             token_id="t",
         )
 
-    def person(self, *groups: str) -> str:
+    def person(self, *groups: str, grant: str = LAPTOP) -> str:
         """A token as a login gives it to Ada."""
         now = int(time.time())
-        own = {"iss": self.url, "sub": ADA, "email": ADA, "aud": ["store"], "grant": "g"}
+        own = {"iss": self.url, "sub": ADA, "email": ADA, "aud": ["store"], "grant": grant}
         claims = {**own, "iat": now, "exp": now + 600, "groups": list(groups)}
         return sign(KeyFile(self.settings.home, self.settings.secret_key).read(), claims)
 
@@ -118,8 +121,8 @@ def service(service_catalog: Catalog, tmp_path: Path) -> Iterator[Service]:
 
 def _service_app(settings: Settings, catalog: Catalog) -> Flask:
     accounts = ServiceAccounts(catalog, lifetime_s=600)
-    grants = Grants(catalog, time.time)
-    verify = verifier(settings, time.time, accounts=accounts, grants=grants).verify
+    logins = Grants(catalog, time.time)
+    verify = verifier(settings, time.time, accounts=accounts, grants=logins).verify
     return create_auth_app(settings, catalog, verify=verify)
 
 
@@ -130,7 +133,23 @@ def _register(service: Service, file: Path) -> None:
         service_accounts.add(tx, STORE, key, by=By("operator", "test"))
     service.call("POST", "/v1/user", {"user_id": STORE, "policy": ASKING})
     service.call("POST", "/v1/user", {"user_id": ADA})
+    log_in(service, LAPTOP)
     service.asked.clear()
+
+
+def log_in(service: Service, grant: str) -> None:
+    """Ada lets an application have tokens."""
+    row = dict.fromkeys(GrantRow.__slots__)
+    now = int(time.time() * 1e6)
+    times = {"auth_us": now, "created_us": now, "redeemed_us": now, "ends_us": now + 10**9}
+    row |= {"id": grant, "client": "store-cli", "email": ADA, "scope": "openid", **times}
+    with service.catalog.write() as tx:
+        grants.add(tx, GrantRow(**row))
+
+
+def log_out(service: Service, grant: str) -> None:
+    with service.catalog.write() as tx:
+        assert grants.revoke(tx, grant, int(time.time() * 1e6))
 
 
 @dataclass
@@ -204,16 +223,76 @@ def test_the_services_records_decide_and_a_change_counts_from_the_next_request_o
 def test_a_disabled_users_next_request_fails_whatever_is_remembered(
     store: Store, service: Service
 ) -> None:
-    ada = service.person()
+    by_login, by_operator = service.person(), service.operator(ADA)
     ingester(service)
-    assert [store.write(ada).status_code for _ in range(3)] == [201, 200, 200]
-    assert store.read(ada).status_code == 404
+    assert [store.write(by_login).status_code for _ in range(3)] == [201, 200, 200]
+    assert store.write(by_operator).status_code == 200
+    assert store.read(by_login).status_code == 404
     service.call("PUT", of_user(ADA), status="disabled")
-    assert store.write(ada).status_code == 403
-    assert store.read(ada).status_code == 403
+    assert [store.write(by_operator).status_code, store.read(by_operator).status_code] == [403] * 2
+    assert taken_back(store.write(by_login))
+    assert taken_back(store.read(by_login))
     assert store.read(None).status_code == 404
     service.call("PUT", of_user(ADA), status="enabled")
-    assert store.write(ada).status_code == 200
+    assert store.write(by_operator).status_code == 200
+    # Who is enabled again logs in again.
+    assert taken_back(store.write(by_login))
+
+
+def taken_back(answer: TestResponse) -> bool:
+    told = answer.json or {}
+    assert (answer.status_code, answer.headers["WWW-Authenticate"][:6]) == (401, "Bearer")
+    return (told["code"], told["detail"]) == ("unauthorized", "The token was taken back")
+
+
+def test_a_login_that_is_given_back_is_refused_from_the_next_request_on(
+    store: Store, service: Service
+) -> None:
+    log_in(service, PHONE)
+    laptop, phone = service.person(), service.person(grant=PHONE)
+    ingester(service)
+    assert [store.write(one).status_code for one in (laptop, phone, laptop)] == [201, 200, 200]
+    log_out(service, LAPTOP)
+    for answer in (store.write(laptop), store.write(laptop, 2), store.read(laptop)):
+        assert taken_back(answer)
+    assert [store.write(phone).status_code, store.read(phone).status_code] == [200, 404]
+    # What no login gave ends with no login.
+    assert store.write(service.operator(ADA)).status_code == 200
+
+
+def test_a_login_that_the_service_does_not_know_is_nobodys(store: Store, service: Service) -> None:
+    ingester(service)
+    assert taken_back(store.write(service.person(grant="another")))
+    assert taken_back(store.read(service.person(grant="another")))
+
+
+def test_a_login_that_is_given_back_is_refused_when_the_version_is_looked_at(
+    start: Started, service: Service
+) -> None:
+    store = start(service.url, policies_check_ms=300)
+    ada = service.person()
+    ingester(service)
+    assert store.write(ada).status_code == 201
+    log_out(service, LAPTOP)
+    deadline = time.monotonic() + 10
+    while store.write(ada).status_code == 200 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert taken_back(store.write(ada))
+
+
+def test_a_large_body_is_read_only_of_who_may_do_such_a_thing(
+    store: Store, service: Service
+) -> None:
+    large = b'{"creator_uid": 1, "files": [], "x": "' + b"x" * SMALL_BODY + b'"}'
+    headers = {"Authorization": f"Bearer {service.person()}", "Content-Type": "application/json"}
+
+    def put(body: bytes) -> int:
+        path = f"/v1/bundles/{uuid_of(1)}?replica=aws&version={VERSION}"
+        return store.client.put(path, data=body, headers=headers).status_code
+
+    assert [put(large), put(b"{}")] == [403, 400]
+    service.call("PUT", of_user(ADA, "/policy"), {"policy": policy("store:PutBundle", "arn:x")})
+    assert [put(large), put(b"{}")] == [400, 400]
 
 
 def test_what_is_remembered_costs_one_look_at_the_version(store: Store, service: Service) -> None:
@@ -313,7 +392,7 @@ def test_without_conditions_an_address_costs_nothing(start: Started, service: Se
 def test_somebody_who_is_disabled_is_refused_wherever_they_are(
     store: Store, service: Service
 ) -> None:
-    ada = service.person()
+    ada = service.operator(ADA)
     conditional(service, {"NotIpAddress": {"store:SourceIp": "192.0.2.0/24"}})
     assert store.write(ada).status_code == 201
     assert store.read(ada).status_code == 404

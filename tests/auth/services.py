@@ -40,6 +40,7 @@ class Script:
     version: str = "1"
     allowed: bool = True
     depends_on: Sequence[str] = ()
+    stands: bool = True
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     body: Callable[[Any], bytes] | None = None
@@ -62,9 +63,16 @@ class Script:
             "result": self.allowed,
             "reason": reason,
             "evaluation_results": [
-                {**one, "source": None, "statement": None, "depends_on": self.depends_on}
+                {
+                    **one,
+                    "source": None,
+                    "statement": None,
+                    "depends_on": self.depends_on,
+                    "anywhere": self.allowed,
+                }
                 for one in results
             ],
+            "grant_stands": None if question["grant"] is None else self.stands,
             "policy_version": self.version,
         }
 

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from auth.accounts.decisions import Decisions, Judged, Verdict, verdict
-from auth.elsewhere import ANY_ACTION, Elsewhere, Kept, deciding
+from auth.elsewhere import Elsewhere, Kept, deciding
 from auth.policies.model import Decision, Reason, Value
 from config.settings import Settings
 from storage.catalog import Catalog
-from storage.errors import Invalid, Unavailable
+from storage.errors import Invalid, Unauthorized, Unavailable
 from storage.model import Principal
 from tests.auth.builders import Clock
 from tests.auth.policies import generated
@@ -33,8 +33,8 @@ def said(
     actions: Sequence[str], resources: Sequence[str], reason: Reason, keys: Iterable[str] = ()
 ) -> Verdict:
     decision = Decision(reason == "allow", reason)
-    depends_on = frozenset(keys)
-    return verdict(tuple(Judged(a, r, decision, depends_on) for a in actions for r in resources))
+    more = frozenset(keys), decision.allowed
+    return verdict(tuple(Judged(a, r, decision, *more) for a in actions for r in resources))
 
 
 @dataclass
@@ -45,6 +45,7 @@ class Fake:
     reason: Reason = "allow"
     away: bool = False
     depends_on: Sequence[str] = ()
+    over: set[str] = field(default_factory=set)
     asked: list[str] = field(default_factory=list)
     before: Callable[[], None] = field(default=lambda: None)
     after: Callable[[], None] = field(default=lambda: None)
@@ -59,6 +60,9 @@ class Fake:
         resources: Sequence[str],
         context: Mapping[str, Value],
     ) -> tuple[Verdict, str]:
+        if principal.grant in self.over:
+            self._told("evaluate", None)
+            raise Unauthorized("The token was taken back")
         found = said(actions, resources, self.reason, self.depends_on)
         return self._told("evaluate", (found, self.at))
 
@@ -333,9 +337,29 @@ def test_values_that_python_takes_for_alike_are_not() -> None:
     assert answers == [True, False, False, True, False, True]
 
 
-def test_what_might_be_is_not_asked(elsewhere: Elsewhere, service: Fake) -> None:
-    assert elsewhere.might(ADA, ANY_ACTION)
-    assert service.asked == []
+def test_what_might_be_is_asked_and_remembered_for_its_version(
+    elsewhere: Elsewhere, service: Fake
+) -> None:
+    assert elsewhere.might(ADA, "store:Do")
+    assert elsewhere.might(ADA, "store:Do")
+    assert service.asked == ["evaluate", "version"]
+    service.at, service.reason = "2", "implicit_deny"
+    assert not elsewhere.might(ADA, "store:Do")
+
+
+def test_each_login_of_somebody_is_asked_about(elsewhere: Elsewhere, service: Fake) -> None:
+    logins = [replace(ADA, grant=grant) for grant in ("phone", "laptop", None)]
+    for who in logins * 2:
+        assert elsewhere.decide(who, DO, ON).allowed
+    assert service.asked == ["evaluate"] * 3 + ["version"] * 3
+    service.over.add("phone")
+    service.at = "2"
+    for _ in range(2):
+        with pytest.raises(Unauthorized):
+            elsewhere.decide(logins[0], DO, ON)
+        with pytest.raises(Unauthorized):
+            elsewhere.enabled(logins[0])
+    assert elsewhere.decide(logins[1], DO, ON).allowed
 
 
 @dataclass

@@ -4,6 +4,7 @@ import http.client
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from auth.connections import Connections
 from auth.elsewhere import Elsewhere, Kept
 from auth.policy_service import MOST, PolicyService
 from auth.signing import OwnTokens
-from storage.errors import Forbidden, Unavailable
+from storage.errors import Forbidden, Unauthorized, Unavailable
 from storage.model import Principal
 from tests.auth.services import Script, credentials_file, dripping, saying, scripted
 
@@ -196,6 +197,11 @@ def _result(**changed: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
         _result(depends_on=[""]),
         _result(depends_on=["store:" + "x" * 300]),
         _result(depends_on=["store:x"] * 51),
+        _result(anywhere=None),
+        _result(anywhere=1),
+        _result(anywhere=False),
+        _with(grant_stands=True),
+        _with(grant_stands=False),
         lambda answer: {**answer, "evaluation_results": answer["evaluation_results"] * 2},
         lambda answer: {key: each for key, each in answer.items() if key != "result"},
     ],
@@ -206,6 +212,25 @@ def test_an_answer_to_another_question_or_at_odds_with_itself_is_none(
     script.body = lambda question: orjson.dumps(lie(script.answer(question)))
     with pytest.raises(Unavailable):
         service.evaluate(ADA, DO, ON, {})
+
+
+def test_a_login_that_is_over_is_nobodys(service: PolicyService, script: Script) -> None:
+    by_login = replace(ADA, grant="the login")
+    assert service.evaluate(by_login, DO, ON, {})[0].allowed
+    script.stands = False
+    assert service.evaluate(ADA, DO, ON, {})[0].allowed
+    with pytest.raises(Unauthorized, match="taken back"):
+        service.evaluate(by_login, DO, ON, {})
+
+
+@pytest.mark.parametrize("stands", [None, 1, 0, "true", []], ids=repr)
+def test_a_service_that_does_not_tell_of_the_login_lets_nobody_in(
+    service: PolicyService, script: Script, stands: object
+) -> None:
+    lie = _with(grant_stands=stands)
+    script.body = lambda question: orjson.dumps(lie(script.answer(question)))
+    with pytest.raises(Unavailable):
+        service.evaluate(replace(ADA, grant="the login"), DO, ON, {})
 
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"

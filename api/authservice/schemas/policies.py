@@ -17,6 +17,7 @@ from auth.accounts.limits import (
     ASKED_LENGTH,
     CONTEXT_KEYS,
     CONTEXT_VALUES,
+    MAX_GRANT,
 )
 from auth.policies.keys import VARIABLES
 from auth.policies.model import Reason, Value
@@ -75,6 +76,7 @@ class EvaluationQuestion:
     resource: list[str]
     groups: list[str]
     context: Mapping[str, Value]
+    grant: str | None
 
 
 class EvaluationBody(Body):
@@ -97,6 +99,12 @@ class EvaluationBody(Body):
     context = Context(
         load_default=dict,
         metadata={"description": "Values of condition keys.", "type": "object"},
+    )
+    grant = Text(
+        load_default=None,
+        allow_none=True,
+        validate=validate.Length(1, MAX_GRANT, error=f"1 to {MAX_GRANT} characters."),
+        metadata={"description": "The claim `grant` of an access token: the login it came of."},
     )
 
     @validates_schema
@@ -141,14 +149,16 @@ class EvaluationResult(Shown):
             "example": ["store:sourceip"],
         },
     )
+    anywhere = fields.Boolean(
+        required=True,
+        metadata={"description": "Whether it is allowed on anything at all.", "example": True},
+    )
 
 
 def _version() -> Text:
     about = "As long as it is the same, so is every decision; nothing else can be read from it."
-    return Text(
-        required=True,
-        metadata={"description": about, "example": "1767225599000000-0f1e2d3c4b5a6978"},
-    )
+    example = "1767225599000000-1767225500000000-0f1e2d3c4b5a6978"
+    return Text(required=True, metadata={"description": about, "example": example})
 
 
 class PolicyVersion(Shown):
@@ -163,4 +173,13 @@ class Evaluation(Shown):
     result = fields.Boolean(required=True, metadata={"example": True})
     reason = _reason()
     evaluation_results = fields.List(fields.Nested(EvaluationResult), required=True)
+    grant_stands = fields.Boolean(
+        required=True,
+        allow_none=True,
+        metadata={
+            "description": "Whether tokens of the login are good still; null where none was asked"
+            " about. Nobody is who shows one that is not.",
+            "example": True,
+        },
+    )
     policy_version = _version()

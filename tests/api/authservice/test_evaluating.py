@@ -41,8 +41,10 @@ def test_the_answer_says_which_statement_of_whose_policy(admin: Admin) -> None:
                 "source": "group team, role does",
                 "statement": "Deposits",
                 "depends_on": [],
+                "anywhere": True,
             }
         ],
+        "grant_stands": None,
     }
     admin.put(of_user(ADA, "/policy"), {"policy": policy(effect="Deny")})
     (denied,) = evaluated(admin)["evaluation_results"]

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 from joserfc.jwk import ECKey
 
+from auth.accounts.decisions import Decisions
 from auth.grants import Grants
 from auth.issue import Grant, issue, sign
 from auth.keyring import KeyRing
@@ -14,7 +15,11 @@ from auth.openid.errors import OAuthError
 from auth.openid.presenting import verified_by
 from auth.openid.provider import Provider
 from auth.tokens import Verifier
+from storage.catalog import grants as rows
+from storage.catalog import logins
+from storage.catalog.engine import sql
 from storage.errors import Unauthorized, Unavailable
+from tests.auth.accounts.builders import Given
 from tests.auth.builders import AGES, NOW, Clock, claims, signed
 from tests.auth.openid.builders import ADA, added, client_of, code_for, redeem, refresh
 from tests.auth.openid.conftest import ISSUER, Some
@@ -183,3 +188,40 @@ def test_the_clock_that_is_given_ends_a_login(
     assert grants.stands(grant_id)
     clock.now += 101
     assert not grants.stands(grant_id)
+
+
+def by_id(provider: Provider, grant_id: str) -> None:
+    with provider.catalog.write() as tx:
+        rows.revoke(tx, grant_id, provider.now_us())
+
+
+def by_person(provider: Provider, _grant_id: str) -> None:
+    with provider.catalog.write() as tx:
+        logins.end_all(tx, ADA)
+
+
+def by_client(provider: Provider, _grant_id: str) -> None:
+    with provider.catalog.write() as tx:
+        rows.revoke_of(tx, provider.now_us(), client="store-cli")
+
+
+def of_everybody(provider: Provider, _grant_id: str) -> None:
+    with provider.catalog.write() as tx:
+        rows.revoke_all(tx, provider.now_us())
+
+
+@pytest.mark.parametrize("end", [by_id, by_person, by_client, of_everybody])
+def test_a_login_that_ends_ends_what_others_remember_and_one_that_had_ended_does_not(
+    provider: Provider, end: Callable[[Provider, str], None]
+) -> None:
+    decisions = Decisions(provider.catalog, Given())
+    before = decisions.version()
+    redeem(provider, code_for(provider))
+    with provider.catalog.read() as tx:
+        grant_id = str(tx.execute(sql("SELECT id FROM grants")).scalar_one())
+    assert decisions.version() == before
+    end(provider, grant_id)
+    ended = decisions.version()
+    assert ended != before
+    end(provider, grant_id)
+    assert decisions.version() == ended

@@ -5,14 +5,14 @@ start with an error that names them. The specification's own numbers are not set
 `pipelines/limits.py`.
 """
 
-import json
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from config.providers import PROVIDER_MEMBERS, Provider, parse_providers
+from config.parsing import parse
+from config.providers import PROVIDER_MEMBERS, Provider
 
 PREFIX = "STORE_"
 FOREIGN = frozenset({"STORE_REAL_DATA"})
@@ -308,37 +308,6 @@ class Settings:
         return self.catalog_url or f"sqlite:///{self.home.absolute() / 'catalog.sqlite'}"
 
 
-def _tuple_of(kind: Any, raw: str) -> tuple[Any, ...]:
-    return tuple(kind(part.strip()) for part in raw.split(",") if part.strip())
-
-
-def _boolean(raw: str) -> bool:
-    if raw.lower() in ("true", "1"):
-        return True
-    if raw.lower() in ("false", "0"):
-        return False
-    raise ValueError("neither true nor false")
-
-
-def _mapping(raw: str) -> dict[str, str]:
-    value = json.loads(raw)
-    if not isinstance(value, dict):
-        raise ValueError("not a JSON object")
-    return {str(key): str(item) for key, item in value.items()}
-
-
-def _parse(annotation: Any, raw: str) -> Any:
-    """One variable's text as the field's type."""
-    origin = typing.get_origin(annotation)
-    if origin is tuple:
-        return _tuple_of(typing.get_args(annotation)[0], raw)
-    if origin is not None and Provider in typing.get_args(annotation):
-        return parse_providers(raw)
-    if origin is not None:
-        return _mapping(raw)
-    return _boolean(raw) if annotation is bool else annotation(raw)
-
-
 def _is_foreign(key: str) -> bool:
     return key in FOREIGN or key.startswith(FOREIGN_PREFIX)
 
@@ -355,7 +324,7 @@ def load(environ: Mapping[str, str]) -> Settings:
     values = {}
     for key, raw in given.items():
         try:
-            values[names[key]] = _parse(hints[names[key]], raw)
+            values[names[key]] = parse(hints[names[key]], raw)
         except (ValueError, TypeError) as error:
             raise SettingsError(f"{key}: {error}") from error
     return Settings(**values)

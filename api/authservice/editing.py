@@ -4,7 +4,8 @@ from typing import Any
 
 from flask import Response, g
 
-from api.authservice.schemas.accounts import UNSAID, Changed
+from api.authservice.schemas.account_answers import Changed
+from api.authservice.schemas.accounts import UNSAID
 from api.authservice.services import Call
 from api.operation import Answer, reply
 from auth.accounts import memberships, reading, records

@@ -15,22 +15,24 @@ from api.authservice.editing import (
     record_shown,
 )
 from api.authservice.listing import pages
-from api.authservice.schemas.accounts import (
-    ActionAsked,
-    ActionQuery,
+from api.authservice.schemas.account_answers import (
     Changed,
     GroupAnswer,
     GroupList,
+    RoleList,
+    UserList,
+)
+from api.authservice.schemas.accounts import (
+    ActionAsked,
+    ActionQuery,
     Listed,
     ListQuery,
     NewGroup,
     NewGroupBody,
     NewPolicy,
     PolicyBody,
-    RoleList,
     Roles,
     RolesBody,
-    UserList,
     Users,
     UsersBody,
 )

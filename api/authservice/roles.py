@@ -7,15 +7,13 @@ from flask import Response
 from api.authservice import listing
 from api.authservice.editing import CHANGED, by, changed, policy_put, record_shown
 from api.authservice.listing import pages
+from api.authservice.schemas.account_answers import Changed, RoleAnswer, RoleList
 from api.authservice.schemas.accounts import (
-    Changed,
     Listed,
     ListQuery,
     NewPolicy,
     NewRole,
     NewRoleBody,
-    RoleAnswer,
-    RoleList,
     RolePolicyBody,
 )
 from api.authservice.services import Call

@@ -15,10 +15,16 @@ from api.authservice.editing import (
     record_shown,
 )
 from api.authservice.listing import pages
+from api.authservice.schemas.account_answers import (
+    GroupList,
+    OwnedList,
+    RoleList,
+    UserAnswer,
+    UserList,
+)
 from api.authservice.schemas.accounts import (
     ActionAsked,
     ActionQuery,
-    GroupList,
     Groups,
     GroupsBody,
     Listed,
@@ -26,17 +32,13 @@ from api.authservice.schemas.accounts import (
     NewPolicy,
     NewUser,
     NewUserBody,
-    OwnedList,
     OwnsAsked,
     OwnsQuery,
     PolicyBody,
-    RoleList,
     Roles,
     RolesBody,
     StatusAsked,
     StatusQuery,
-    UserAnswer,
-    UserList,
 )
 from api.authservice.services import Call
 from api.operation import Answer, operation, reply

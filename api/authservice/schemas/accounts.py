@@ -1,12 +1,11 @@
-"""Users, groups and roles: what their operations take and answer."""
+"""Users, groups and roles: what their operations take."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal
 
 from marshmallow import fields, validate
 
-from api.schemas.common import Shown
-from api.schemas.fields import JsonObject, Text, page_pointer, page_size
+from api.schemas.fields import Text, page_pointer, page_size
 from api.schemas.ids import Document, account_id, account_ids, user_id, user_ids
 from api.schemas.loading import Body, Query
 from auth.accounts.memberships import Action
@@ -237,85 +236,3 @@ class RolePolicyBody(Body):
 
     model = NewPolicy
     policy = _policy(load_default=_unsaid)
-
-
-class _Record(Shown):
-    policy = JsonObject(
-        required=True,
-        allow_none=True,
-        metadata={"description": "Its own policy, null for none.", "example": POLICY},
-    )
-    built_in = fields.Boolean(
-        required=True,
-        metadata={"description": "Always there, with the policy it has.", "example": False},
-    )
-    created = Text(required=True)
-    updated = Text(required=True)
-
-
-class UserAnswer(_Record):
-    """A user."""
-
-    user_id = Text(required=True)
-    status = Text(
-        required=True,
-        validate=validate.OneOf(("enabled", "disabled")),
-        metadata={"example": "enabled"},
-    )
-
-
-class GroupAnswer(_Record):
-    """A group."""
-
-    group_id = Text(required=True)
-
-
-class RoleAnswer(_Record):
-    """A role."""
-
-    role_id = Text(required=True)
-
-
-class Changed(Shown):
-    """Whether anything is other than before."""
-
-    changed = fields.Boolean(required=True, metadata={"example": True})
-
-
-def _ids(example: str) -> fields.List[str]:
-    return fields.List(Text(), required=True, metadata={"example": [example]})
-
-
-class UserList(Shown):
-    """Ids of users, in byte order."""
-
-    users = _ids("ada@example.org")
-
-
-class GroupList(Shown):
-    """Ids of groups, in byte order."""
-
-    groups = _ids("curators")
-
-
-class RoleList(Shown):
-    """Ids of roles, in byte order."""
-
-    roles = _ids("reviewer")
-
-
-class OwnedThing(Shown):
-    """Something that somebody owns."""
-
-    resource_type = Text(required=True, metadata={"example": "collection"})
-    uuid = Text(required=True)
-    arn = Text(
-        required=True,
-        metadata={"description": "As policies name it, in any replica and version."},
-    )
-
-
-class OwnedList(Shown):
-    """What somebody owns, by type, then uuid."""
-
-    resources = fields.List(fields.Nested(OwnedThing), required=True)

@@ -18,11 +18,9 @@ from config import Settings
 from ops.tables import show
 from storage.catalog import Catalog
 from storage.catalog import service_accounts as listed
+from storage.catalog.audit import OPERATOR
 from storage.errors import StoreError
 from storage.model import one_spelling
-
-OPERATOR = "operator"
-"""Whose changes these are in the audit log: whoever may run commands here."""
 
 _readable = click.Path(exists=True, dir_okay=False, path_type=Path)
 _new = click.Path(dir_okay=False, path_type=Path)

@@ -10,11 +10,9 @@ from auth.login.identity import identity
 from auth.login.passwords import Passwords
 from auth.login.recording import note
 from storage.catalog import Catalog, logins, tries
+from storage.catalog.audit import OPERATOR
 from storage.catalog.logins import PasswordRow
 from storage.errors import Conflict, Invalid, NotFound
-
-WHO = "operator"
-"""Who does it, in the audit log: whoever may run the commands of this machine."""
 
 
 @dataclass(frozen=True)
@@ -34,10 +32,10 @@ def add(catalog: Catalog, passwords: Passwords, email: str, password: str, *, no
     name, now_us = named(email), int(now * 1e6)
     row = PasswordRow(name, passwords.hash(password), now_us, now_us)
     with catalog.write() as tx:
-        admit(tx, name, By(WHO, "add_user"))
+        admit(tx, name, By(OPERATOR, "add_user"))
         if not logins.add_password(tx, row):
             raise Conflict(f"{name} has a password already; `passwd` changes it.")
-        note(tx, WHO, "password_added", name, "")
+        note(tx, OPERATOR, "password_added", name, "")
 
 
 def change(catalog: Catalog, passwords: Passwords, email: str, password: str, now: float) -> None:
@@ -47,7 +45,7 @@ def change(catalog: Catalog, passwords: Passwords, email: str, password: str, no
         if not logins.change_password(tx, name, hashed, int(now * 1e6)):
             raise _absent(name)
         tries.forgive(tx, lockout.account(name))
-        note(tx, WHO, "password_changed", name, "")
+        note(tx, OPERATOR, "password_changed", name, "")
 
 
 def remove(catalog: Catalog, email: str) -> None:
@@ -56,13 +54,13 @@ def remove(catalog: Catalog, email: str) -> None:
     with catalog.write() as tx:
         if not logins.remove_password(tx, name):
             raise _absent(name)
-        note(tx, WHO, "password_removed", name, "")
+        note(tx, OPERATOR, "password_removed", name, "")
 
 
 def put_status(catalog: Catalog, email: str, *, enabled: bool) -> bool:
     """Let a user in, or shut one out whatever the provider; False when it was so before."""
     name = named(email)
-    by = By(WHO, "enable_user" if enabled else "disable_user")
+    by = By(OPERATOR, "enable_user" if enabled else "disable_user")
     return records.set_status(catalog, name, "enabled" if enabled else "disabled", by)
 
 
@@ -72,7 +70,7 @@ def unlock(catalog: Catalog, email: str) -> bool:
     with catalog.write() as tx:
         forgiven = tries.forgive(tx, lockout.account(name))
         if forgiven:
-            note(tx, WHO, "unlocked", name, "")
+            note(tx, OPERATOR, "unlocked", name, "")
     return forgiven
 
 

@@ -13,6 +13,7 @@ from auth.digests import digest, is_secret, new_secret
 from auth.openid.redirects import check_redirect_uri, is_registered
 from storage.catalog import clients as rows
 from storage.catalog import grants
+from storage.catalog.audit import OPERATOR
 from storage.catalog.engine import Tx
 from storage.errors import Conflict, Invalid, NotFound
 
@@ -21,8 +22,6 @@ CLI_REDIRECTS = tuple(
     f"http://{host}{path}" for host in ("127.0.0.1", "[::1]") for path in ("", "/", "/callback")
 )
 """On any port, which the command-line client takes as it finds one."""
-OPERATOR = "operator"
-"""Whose changes these are in the audit log: whoever may run commands here."""
 MAX_NAME = 100
 MAX_REDIRECTS = 20
 

@@ -9,6 +9,9 @@ from uuid import uuid4
 
 from storage.catalog.engine import Tx, execute_now, sql
 
+OPERATOR = "the operator"
+"""Who changed something at a terminal: whoever may run commands there. No token can name them,
+since no identity has a space in it."""
 PASSING = ("login", "login_failed", "locked_out", "logout")
 """What changes nothing, and anybody may cause: it is not kept for ever."""
 FORGOTTEN = 1_000

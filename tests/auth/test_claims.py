@@ -1,6 +1,7 @@
 import pytest
 
 from auth.claims import judge
+from storage.catalog.audit import OPERATOR
 from storage.errors import Unauthorized
 from storage.model import Principal
 from tests.auth.builders import NOW, claims
@@ -71,6 +72,13 @@ def test_without_an_email_the_subject_is_the_identity() -> None:
 def test_an_email_that_cannot_be_an_identity_is_refused(email: object) -> None:
     with pytest.raises(Unauthorized, match="email"):
         judged(email=email)
+
+
+@pytest.mark.parametrize("given", [{"email": OPERATOR}, {"email": None, "sub": OPERATOR}])
+def test_no_token_names_the_operator_of_the_audit_log(given: dict[str, str | None]) -> None:
+    with pytest.raises(Unauthorized):
+        judged(**given)
+    assert judged(email=None, sub="operator").email != OPERATOR
 
 
 def test_neither_email_nor_subject_is_refused() -> None:

@@ -9,7 +9,7 @@ from auth.openid.clients import find
 from config import Settings
 from ops.cli import cli
 from storage.catalog import Catalog, audit
-from storage.catalog.audit import Filter
+from storage.catalog.audit import OPERATOR, Filter
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_who_may_ask_people_is_in_the_audit_log(settings: Settings) -> None:
     with Catalog(settings.catalog).read() as tx:
         told = audit.listing(tx, Filter(), before_id=None, limit=10)
     assert [(one.who, one.what, one.target) for one in told] == [
-        ("operator", "remove_client", "client/portal"),
-        ("operator", "add_client", "client/portal"),
+        (OPERATOR, "remove_client", "client/portal"),
+        (OPERATOR, "add_client", "client/portal"),
     ]
     assert secret not in str(told)

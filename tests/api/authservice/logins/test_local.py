@@ -12,7 +12,7 @@ from auth.login import sessions, users
 from auth.login.passwords import Passwords, costs
 from config.settings import Settings
 from storage.catalog import Catalog, audit, logins
-from storage.catalog.audit import Filter
+from storage.catalog.audit import OPERATOR, Filter
 from tests.api.authservice.logins.browser import (
     ADA,
     BACK,
@@ -23,7 +23,8 @@ from tests.api.authservice.logins.browser import (
     fields,
     links,
 )
-from tests.api.authservice.logins.conftest import NOW, Clock, Make
+from tests.api.authservice.logins.conftest import Make
+from tests.auth.builders import NOW, Clock
 
 PAGES = ("/login/select", "/login/local", "/login/account", "/logout", "/logout/done")
 
@@ -477,7 +478,7 @@ def test_the_audit_log_tells_of_logins_and_of_no_password(
         *["login_failed"] * 5,
         *("locked_out", "login", "logout", "password_changed"),
     ]
-    assert {one.who for one in found if one.what in ("add_user", "password_added")} == {"operator"}
+    assert {one.who for one in found if one.what in ("add_user", "password_added")} == {OPERATOR}
     locked = next(one for one in found if one.what == "locked_out")
     assert json.loads(locked.after or "") == {"locked": f"account:{ADA}", "wait_s": 1}
     told = str(found)

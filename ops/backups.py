@@ -11,11 +11,20 @@ from config import Settings
 from ops import tokens
 from ops.opening import opened
 from ops.tables import show
-from pipelines.recovering import backups, epochs
+from pipelines.recovering import backups, epochs, logins
 from storage.catalog import migrate, switches
 from storage.errors import StoreError, Unavailable
 from storage.sealing import derive
 from storage.stores import Stores
+
+RIGHTS = ("accounts", "memberships", "passwords", "clients", "consents", "service_keys")
+"""Tables of who may do what."""
+CAME_BACK = (
+    "Who may do what came back as it was on {made}: {tables}. Whoever was removed, disabled, taken"
+    " out of a group or given another password since then may be in again. Look at"
+    " `ops users list`, `ops clients list`, `ops service-accounts list` and /v1/audit."
+)
+ENDED = "All logins have ended, in browsers and of applications: people log in again."
 
 _PURPOSE, _KEY_BYTES = b"backups", 16
 
@@ -89,6 +98,10 @@ def restore(settings: Settings, file: Path) -> None:
     Into a catalog that is empty or was rebuilt; run `migrate`, and `rebuild catalog`, before. What
     is there stays as it is, so that restoring again, or after an interruption, adds only what is
     missing. Nothing is changed by a file that is damaged or of another STORE_SECRET_KEY.
+
+    Whoever was removed, disabled, taken out of a group or given another password after the backup
+    may be in again as they were. So all logins end, in browsers and of applications; what came back
+    has to be looked at.
     """
     stores = opened(settings)
     key = _key(settings)
@@ -98,6 +111,8 @@ def restore(settings: Settings, file: Path) -> None:
             raise click.ClickException("Run `python -m ops migrate` first.")
         with file.open("rb") as source:
             made = backups.check(source, key=key).made
+        # First: whatever comes back, and wherever this is interrupted, no old login meets it.
+        logins.end(stores, "restore", backup=made)
         for one in backups.restore(stores, lambda: file.open("rb"), key=key):
             rows.append((one.table, one.rows, one.added))
     except StoreError as error:
@@ -107,3 +122,7 @@ def restore(settings: Settings, file: Path) -> None:
         f"The backup is of {made}. Whoever subscribed, paused or was told after that is not in it:"
         " subscribers can have events replayed from then on."
     )
+    came_back = [f"{table} ({added})" for table, _, added in rows if added and table in RIGHTS]
+    if came_back:
+        click.echo(CAME_BACK.format(made=made, tables=", ".join(came_back)))
+    click.echo(ENDED)

@@ -8,6 +8,7 @@ import click
 from rich.console import Console
 
 from config import Settings
+from ops.backups import ENDED
 from ops.opening import chosen, opened
 from ops.tables import show
 from pipelines.recovering import epochs, reconciling
@@ -16,6 +17,11 @@ from storage.errors import StoreError
 from storage.model import REPLICAS
 
 log = logging.getLogger(__name__)
+
+RESTORED = (
+    "Who may do what is as it was when the catalog was copied: take again what was taken from"
+    " somebody since then (`ops users`, `ops clients`, `ops service-accounts`, /v1/audit)."
+)
 
 
 def begin_epoch(settings: Settings) -> str | None:
@@ -36,7 +42,7 @@ def reconcile(settings: Settings, dry_run: bool) -> None:
 
     After a catalog was restored or rebuilt, or a bucket replaced: writes are taken again once it is
     through. Nobody is notified of what is taken in. What is wrong is refused and left: the log
-    names it and says why.
+    names it and says why. All logins end if the catalog is of another time than the buckets.
     """
     stores = opened(settings)
     try:
@@ -44,11 +50,14 @@ def reconcile(settings: Settings, dry_run: bool) -> None:
         click.echo(reason or "Catalog and buckets are of one epoch.")
         if dry_run:
             return
+        restored = epochs.is_of_another_time(stores)
         merged = reconciling.reconcile(stores)
     except StoreError as error:
         raise click.ClickException(error.detail) from error
     rows = ((one.kind, one.replica, one.known, one.taken, one.refused) for one in merged)
     show(Console(), "Reconciled", ("kind", "replica", "known", "taken in", "refused"), rows)
+    if restored:
+        click.echo(f"{ENDED} {RESTORED}")
 
 
 @click.command()

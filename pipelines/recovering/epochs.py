@@ -11,7 +11,7 @@ import orjson
 
 from pipelines.formats import new_uuid
 from pipelines.keeping import placing
-from pipelines.recovering import asking
+from pipelines.recovering import asking, logins
 from storage import keys
 from storage.catalog import epochs, feeds, heads, switches
 from storage.errors import Damaged, Unavailable
@@ -127,11 +127,22 @@ def advance(stores: Stores, *, after: int = 0) -> str:
 
 def _only_a_bucket_is_new(stores: Stores) -> bool:
     """Whether what marks there are in the buckets are those of the catalog."""
+    there, known = _newest(stores)
+    return 0 < len(there) < len(REPLICAS) and all(name in known for name in there)
+
+
+def is_of_another_time(stores: Stores) -> bool:
+    """Whether a bucket's last mark is none of the catalog's: it was restored, or rebuilt."""
+    there, known = _newest(stores)
+    return any(name not in known for name in there)
+
+
+def _newest(stores: Stores) -> tuple[list[str], tuple[str | None, str | None]]:
+    """The last mark of each bucket that has any, and those that the catalog knows."""
     with stores.catalog.read() as tx:
         known = epochs.read(tx)
     newest = [next(iter(marks(stores, replica)[-1:]), None) for replica in REPLICAS]
-    there = [name for name in newest if name is not None]
-    return 0 < len(there) < len(newest) and all(name in known for name in there)
+    return [name for name in newest if name is not None], known
 
 
 def _number(name: str | None) -> int:
@@ -147,7 +158,10 @@ def _tidy(stores: Stores, newest: str) -> None:
 
 def overrule(stores: Stores) -> str:
     """Begin an epoch that is later than any mark, and let writers in again. Unless only a bucket
-    was replaced, readers of feeds are told that what the catalog forgot may come again."""
+    was replaced, readers of feeds are told that what the catalog forgot may come again. Logins of a
+    catalog of another time end."""
+    if is_of_another_time(stores):
+        logins.end(stores, "reconcile")
     if not _only_a_bucket_is_new(stores):
         with stores.catalog.write() as tx:
             feeds.renumber(tx, new_uuid())

@@ -86,6 +86,11 @@ def remove_of(tx: Tx, email: str) -> None:
     tx.execute(sql("DELETE FROM device_codes WHERE email = :email"), {"email": email})
 
 
+def remove_all(tx: Tx) -> None:
+    """No device has anything to wait for."""
+    tx.execute(sql("DELETE FROM device_codes"))
+
+
 def _forget(tx: Tx, before_us: int) -> None:
     # Two who forget at once would wait for each other.
     others = "" if tx.dialect.name == "sqlite" else " FOR UPDATE SKIP LOCKED"

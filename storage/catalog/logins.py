@@ -76,6 +76,22 @@ def end_all(tx: Tx, email: str) -> None:
     grants.revoke_of(tx, engine.now_us(tx), email=email)
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How many sessions, and grants of applications, there were."""
+
+    sessions: int
+    grants: int
+
+
+def end_everybodys(tx: Tx) -> Ended:
+    """End all that any login gave, and those that are under way."""
+    device_codes.remove_all(tx)
+    tx.execute(sql("DELETE FROM upstream_logins"))
+    sessions = tx.execute(sql("DELETE FROM sessions")).rowcount
+    return Ended(sessions, grants.revoke_all(tx, engine.now_us(tx)))
+
+
 def _forget(tx: Tx, table: str, key: str, before_us: int) -> None:
     old = f"SELECT {key} FROM {table} WHERE ends_us < :before ORDER BY ends_us LIMIT {FORGOTTEN}"
     tx.execute(sql(f"DELETE FROM {table} WHERE {key} IN ({old})"), {"before": before_us})

@@ -195,7 +195,10 @@ def test_a_catalog_that_was_copied_back_takes_in_what_it_lacks(home: Path) -> No
     shown = run("reconcile")
     assert "file\taws\t0\t1\t0" in shown
     assert "bundle\taws\t0\t1\t0" in shown
+    assert "All logins have ended" in shown
+    assert "Who may do what is as it was" in shown
     assert there(home, fqid)
+    assert "All logins" not in run("reconcile")
 
 
 # Scrub

@@ -22,8 +22,9 @@ from ops.demo.service import Service
 from ops.demo.stage import running
 from ops.procfile import ROOT
 from storage import keys
-from storage.catalog import areas
+from storage.catalog import areas, logins
 from storage.catalog.areas import Area
+from storage.catalog.logins import SessionRow
 from storage.connecting import connect
 from storage.notices import MemoryNotices
 from storage.stores import Stores
@@ -39,8 +40,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def typed(*words: str) -> Result:
-    return CliRunner().invoke(cli, words, catch_exceptions=False)
+def typed(*words: str, typing: str = "") -> Result:
+    return CliRunner().invoke(cli, words, input=typing, catch_exceptions=False)
 
 
 def run(*words: str) -> str:
@@ -106,6 +107,48 @@ def test_what_was_refused_is_listed_with_the_reason(used: Path) -> None:
     shown = run("rebuild", "catalog", "--from", "aws")
     assert "files/README.txt\tIts name is none that the store gives." in shown
     assert "is no record" in shown
+
+
+def test_what_a_backup_brings_back_of_rights_is_said_plainly(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("memory_kib", "passes", "lanes"):
+        monkeypatch.setenv(f"STORE_PASSWORD_{name.upper()}", "64" if "kib" in name else "1")
+    typed("users", "add", "ada@example.org", typing="correct horse battery\n")
+    run("backup", str(home / "b"))
+    again = run("restore", str(home / "b"))
+    assert "may be in again" not in again
+    assert "All logins have ended" in again
+    run("users", "remove", "ada@example.org")
+    log_in(home)
+    shown = run("restore", str(home / "b"))
+    assert "passwords (1)" in shown
+    assert "given another password since then may be in again" in shown
+    assert "All logins have ended" in shown
+    assert not logged_in(home)
+
+
+def test_a_backup_that_is_refused_ends_no_login(home: Path) -> None:
+    run("backup", str(home / "b"))
+    log_in(home)
+    (home / "b").write_bytes((home / "b").read_bytes()[:-20])
+    assert typed("restore", str(home / "b")).exit_code == 1
+    assert logged_in(home)
+
+
+def log_in(home: Path) -> None:
+    stores = opened(home)
+    with stores.catalog.write() as tx:
+        logins.add_session(tx, SessionRow("a", "ada@example.org", "local", 1, 1, 2**60, 2**60))
+    stores.catalog.close()
+
+
+def logged_in(home: Path) -> bool:
+    stores = opened(home)
+    with stores.catalog.read() as tx:
+        found = logins.session(tx, "a")
+    stores.catalog.close()
+    return found is not None
 
 
 def test_a_backup_never_replaces_a_file(home: Path) -> None:

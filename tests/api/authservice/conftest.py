@@ -3,16 +3,26 @@
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
+from pathlib import Path
 
 import pytest
 from flask.testing import FlaskClient
 
 from api.authservice import create_auth_app
+from auth.keys import SIGNING_FILE, signing_keys
 from config.settings import Settings
 from storage.catalog import Catalog
 from tests.api.authservice.builders import Admin, verify
 
 BASE = "https://auth.example"
+
+
+@pytest.fixture(scope="session")
+def signing_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Keys made once: that takes longer than most of these tests."""
+    home = tmp_path_factory.mktemp("keys")
+    signing_keys(home)
+    return home / "secrets" / SIGNING_FILE
 
 
 @pytest.fixture

@@ -139,4 +139,6 @@ def test_tries_that_come_together_are_all_counted(catalog: Catalog) -> None:
 
 
 def test_names_of_any_length_are_counted(catalog: Catalog) -> None:
-    enter(catalog, lockout.account("x" * 10_000), lockout.address("y" * 10_000))
+    long = lockout.account("x" * 10_000), lockout.address("y" * 10_000)
+    assert enter(catalog, *long).failures == dict.fromkeys(long, 1)
+    assert enter(catalog, *long).failures == dict.fromkeys(long, 2)

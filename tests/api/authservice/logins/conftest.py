@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,6 @@ import pytest
 from flask import Flask
 
 from api.authservice import create_auth_app
-from auth.keys import SIGNING_FILE, signing_keys
 from auth.login import users
 from auth.login.passwords import Passwords, costs
 from auth.openid import clients
@@ -19,29 +18,12 @@ from config.settings import Settings
 from storage.catalog import Catalog
 from tests.api.authservice.logins.browser import ADA, BACK, BASE, RIGHT, Browser, browser_of
 from tests.api.conftest import verify
-
-NOW = 1_700_000_000.0
-
-
-@dataclass
-class Clock:
-    now: float = NOW
-
-    def __call__(self) -> float:
-        return self.now
+from tests.auth.builders import NOW, Clock
 
 
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture(scope="session")
-def signing_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Keys made once: that takes longer than most of these tests."""
-    home = tmp_path_factory.mktemp("keys")
-    signing_keys(home)
-    return home / "secrets" / SIGNING_FILE
+    return Clock(NOW)
 
 
 @pytest.fixture

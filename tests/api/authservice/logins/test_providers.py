@@ -23,7 +23,8 @@ from storage.catalog import Catalog, accounts, audit
 from storage.catalog.accounts import Name
 from storage.catalog.audit import Filter
 from tests.api.authservice.logins.browser import ADA, BACK, BASE, Browser, browser_of, links, query
-from tests.api.authservice.logins.conftest import NOW, Clock, Make
+from tests.api.authservice.logins.conftest import Make
+from tests.auth.builders import NOW, Clock
 from tests.auth.login.issuer import CLIENT, SECRET, Issuer, running
 
 CALLBACK = "/login/callback/idp"

@@ -1,5 +1,6 @@
 """The authorization service with a person at a browser; tests move its clock."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 from flask import Flask
 
 from api.authservice import create_auth_app
-from auth.keys import KeyFile, signing_keys
+from auth.keys import KeyFile
 from auth.openid.clients import NewClient, add
 from auth.tokens import verifier
 from config.settings import Settings
@@ -16,18 +17,10 @@ from tests.api.authservice.openid.builders import BASE, Browser
 from tests.auth.builders import NOW, Clock
 
 
-@pytest.fixture(scope="session")
-def key_file(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Made once: an RSA key takes its time."""
-    home = tmp_path_factory.mktemp("keys")
-    signing_keys(home)
-    return (home / "secrets" / "signing-keys.json").read_text()
-
-
 @pytest.fixture
-def settings(tmp_path: Path, key_file: str) -> Settings:
+def settings(tmp_path: Path, signing_file: Path) -> Settings:
     (tmp_path / "secrets").mkdir(mode=0o700)
-    (tmp_path / "secrets" / "signing-keys.json").write_text(key_file)
+    shutil.copy2(signing_file, tmp_path / "secrets")
     return Settings(
         home=tmp_path,
         auth_external_url=BASE,

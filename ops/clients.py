@@ -1,8 +1,6 @@
 """Applications that may ask people to let them act for them."""
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import click
 from rich.console import Console
@@ -11,7 +9,6 @@ from auth.openid.clients import NewClient, add, built_in, listing, remove
 from config import Settings
 from ops.tables import show
 from storage.catalog import Catalog
-from storage.errors import StoreError
 
 URI = click.option(
     "--redirect-uri",
@@ -48,7 +45,7 @@ def added(
     needs none to connect devices.
     """
     new = NewClient(client_id, name or client_id, uris, public, first_party)
-    with _told(), Catalog(settings.catalog).write() as tx:
+    with Catalog(settings.catalog).write() as tx:
         secret = add(tx, new, int(time.time() * 1e6), taken=settings.audiences)
     click.echo(f"{client_id} is a client.")
     if secret is not None:
@@ -59,7 +56,7 @@ def added(
 @click.pass_obj
 def listed(settings: Settings) -> None:
     """Show every application."""
-    with _told(), Catalog(settings.catalog).read() as tx:
+    with Catalog(settings.catalog).read() as tx:
         found = listing(tx, built_in(settings.web_redirect_uris))
     rows = [
         (
@@ -79,15 +76,6 @@ def listed(settings: Settings) -> None:
 @click.pass_obj
 def removed(settings: Settings, client_id: str) -> None:
     """Remove an application; all that people let it have ends."""
-    with _told(), Catalog(settings.catalog).write() as tx:
+    with Catalog(settings.catalog).write() as tx:
         remove(tx, client_id, int(time.time() * 1e6))
     click.echo(f"{client_id} is no client any more.")
-
-
-@contextmanager
-def _told() -> Iterator[None]:
-    """What went wrong, in a sentence."""
-    try:
-        yield
-    except StoreError as error:
-        raise click.ClickException(error.detail) from error

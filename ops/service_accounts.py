@@ -2,8 +2,6 @@
 
 import os
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,7 +17,6 @@ from ops.tables import show
 from storage.catalog import Catalog
 from storage.catalog import service_accounts as listed
 from storage.catalog.audit import OPERATOR
-from storage.errors import StoreError
 from storage.model import one_spelling
 
 _readable = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -54,13 +51,12 @@ def add(
         raise click.UsageError("Give one of --key, --credentials, --make.")
     if not is_user_id(email):
         raise click.BadParameter(MAILED, param_hint="EMAIL")
-    with _told():
-        if make is not None:
-            registered = _made(settings, email, make)
-        elif held is not None:
-            registered = _add(settings, email, key_of(_text(held), email=email))
-        else:
-            registered = _add(settings, email, public_key(_text(key or Path()), kid=kid))
+    if make is not None:
+        registered = _made(settings, email, make)
+    elif held is not None:
+        registered = _add(settings, email, key_of(_text(held), email=email))
+    else:
+        registered = _add(settings, email, public_key(_text(key or Path()), kid=kid))
     click.echo(f"{email} may sign with key {registered.kid}.")
 
 
@@ -70,7 +66,7 @@ def add(
 @click.pass_obj
 def remove(settings: Settings, email: str, kid: str | None) -> None:
     """Take an account, or one of its keys, from the list: its next request fails."""
-    with _told(), Catalog(settings.catalog).write() as tx:
+    with Catalog(settings.catalog).write() as tx:
         gone = accounts.remove(tx, email, kid, by=_by("remove_service_key"))
         left = len(listed.keys(tx, one_spelling(email)))
     click.echo(f"{email}: {len(gone)} removed, {left} left.")
@@ -80,7 +76,7 @@ def remove(settings: Settings, email: str, kid: str | None) -> None:
 @click.pass_obj
 def list_service_accounts(settings: Settings) -> None:
     """Show every account with its keys."""
-    with _told(), Catalog(settings.catalog).read() as tx:
+    with Catalog(settings.catalog).read() as tx:
         keys = listed.keys(tx)
     rows = [(key.email, key.kid, _time(key.created_us)) for key in keys]
     show(Console(), "Service accounts", ("account", "key", "since"), rows)
@@ -123,12 +119,3 @@ def _text(path: Path) -> str:
 
 def _time(us: int) -> str:
     return datetime.fromtimestamp(us / 1e6, UTC).isoformat(timespec="seconds")
-
-
-@contextmanager
-def _told() -> Iterator[None]:
-    """What the store refuses is said in its own words."""
-    try:
-        yield
-    except StoreError as error:
-        raise click.ClickException(error.detail) from error

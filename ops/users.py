@@ -17,7 +17,6 @@ from auth.login.users import User
 from config import Settings
 from ops.tables import show
 from storage.catalog import Catalog
-from storage.errors import StoreError
 
 EMAIL = click.argument("email")
 
@@ -135,11 +134,9 @@ def _at_terminal() -> bool:
 
 @contextmanager
 def _catalog(settings: Settings) -> Iterator[Catalog]:
-    """Open as long as the block; what goes wrong is told in one line."""
+    """Open as long as the block."""
     catalog = Catalog(settings.catalog)
     try:
         yield catalog
-    except StoreError as error:
-        raise click.ClickException(error.detail) from error
     finally:
         catalog.close()

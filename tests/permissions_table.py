@@ -196,6 +196,8 @@ AUTH_BESIDE: Mapping[str, str] = {
     "/login/callback/<name>": "whoever comes back from a provider with the state of their login",
     "/login/account": "a page for whoever has a session; forms are of that session",
     "/login/password": "the same",
+    "/login/applications": "the same",
+    "/login/everywhere": "the same",
     "/logout/done": "a page for everybody",
 }
 """The same of the authorization service; its pages look at no bearer token."""

@@ -100,6 +100,32 @@ def redeem(tx: Tx, grant_id: str, now_us: int, *, ends_us: int) -> None:
     tx.execute(query, {"id": grant_id, "now": now_us, "ends": ends_us})
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A grant that gave tokens and may give more."""
+
+    id: str
+    client: str
+    scope: str
+    since_us: int
+    used_us: int
+
+
+_STANDING = sql(
+    "SELECT g.id AS id, g.client AS client, g.scope AS scope, g.redeemed_us AS since_us,"
+    " COALESCE((SELECT max(r.created_us) FROM refresh_tokens AS r WHERE r.grant_id = g.id),"
+    " g.redeemed_us) AS used_us FROM grants AS g WHERE g.email = :email AND g.revoked_us IS NULL"
+    " AND g.redeemed_us IS NOT NULL AND g.ends_us > :now"
+    " ORDER BY g.redeemed_us DESC, g.id LIMIT :limit"
+)
+
+
+def standing(tx: Tx, email: str, now_us: int, *, limit: int) -> list[Standing]:
+    """The grants of a person that gave tokens and stand, the newest first."""
+    rows = tx.execute(_STANDING, {"email": email, "now": now_us, "limit": limit})
+    return [Standing(**row._mapping) for row in rows]
+
+
 def revoke(tx: Tx, grant_id: str, now_us: int) -> bool:
     """Nothing that came of it is good any more; False when that was so already."""
     query = sql("UPDATE grants SET revoked_us = :now WHERE id = :id AND revoked_us IS NULL")
@@ -180,6 +206,12 @@ def agree(tx: Tx, email: str, client: str, scopes: frozenset[str], now_us: int) 
     """Remember that these were agreed to, beside those that were before."""
     scope = " ".join(sorted(scopes | agreed(tx, email, client)))
     tx.execute(_AGREE, {"email": email, "client": client, "scope": scope, "now": now_us})
+
+
+def disagree(tx: Tx, email: str, client: str) -> None:
+    """Forget what a person let a client have for good."""
+    query = sql("DELETE FROM consents WHERE email = :email AND client = :client")
+    tx.execute(query, {"email": email, "client": client})
 
 
 def _forget(tx: Tx, table: str, before_us: int) -> None:

@@ -59,6 +59,7 @@ refresh_tokens = narrow(
     Column("used_us", BigInteger),
     Column("ends_us", BigInteger, nullable=False),
     Index("ix_refresh_tokens_ends_us", "ends_us"),
+    Index("ix_refresh_tokens_grant_id", "grant_id"),
 )
 """Each is used once; a used one is remembered, so that whoever uses it again is found out."""
 

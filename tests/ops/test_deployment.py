@@ -4,6 +4,7 @@ import re
 import subprocess
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,10 +13,13 @@ from uuid import uuid4
 import pytest
 import yaml
 
+from auth.elsewhere import Elsewhere, deciding
 from config.settings import Settings, load
 from deploy import buckets
 from ops import procfile
+from storage.catalog import Catalog
 from storage.sealing import MIN_SECRET
+from tests.auth.services import credentials_file
 from tests.storage.blobs.backend_s3 import SIMULATED, admin
 from tests.storage.blobs.s3_server import lasting_s3
 from tests.test_architecture import MAY_IMPORT
@@ -38,6 +42,10 @@ CLOUD = {
     "AWS_DEFAULT_REGION": "eu-central-1",
     "GOOGLE_CREDENTIALS_FILE": "google.json",
 }
+ELSEWHERE = {
+    "STORE_POLICIES_URL": "https://inside.example",
+    "POLICIES_CREDENTIALS_FILE": "store-2.json",
+}
 VARIABLE = re.compile(r"\$\{(?P<name>\w+)(?::(?P<how>[-?])(?P<rest>[^}]*))?\}")
 Part = Mapping[str, Any]
 
@@ -48,6 +56,7 @@ def read(name: str) -> dict[str, Any]:
 
 
 COMPOSE, OVERRIDE = read("compose.yaml"), read("compose.cloud.yaml")
+APART = read("compose.apart.yaml")
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 RUN_US = {name: SERVICES[name] for name in (*OURS, *ONCE)}
 services = pytest.mark.parametrize("name", SERVICES)
@@ -64,7 +73,10 @@ def filled(text: str, said: Mapping[str, str]) -> str:
 
 
 def environ(service: Part, said: Mapping[str, str]) -> dict[str, str]:
-    return {name: filled(value, said) for name, value in service["environment"].items()}
+    """What has no value is given as it was said, or not at all."""
+    given = {name: value for name, value in service["environment"].items() if value is not None}
+    passed = {name: said[name] for name in service["environment"].keys() & said.keys() - given}
+    return {name: filled(value, said) for name, value in given.items()} | passed
 
 
 def test_a_service_is_there_for_each_process_with_its_very_command() -> None:
@@ -75,7 +87,7 @@ def test_a_service_is_there_for_each_process_with_its_very_command() -> None:
 def test_what_runs_once_ends_and_comes_first() -> None:
     assert {name: SERVICES[name]["restart"] for name in ONCE} == dict.fromkeys(ONCE, "on-failure")
     before = {name: set(SERVICES[name]["depends_on"]) for name in OURS}
-    assert before == dict.fromkeys(OURS, ONCE) | {"auth": set()}
+    assert before == dict.fromkeys(OURS, ONCE) | {"auth": {"migrate"}}
 
 
 @pytest.mark.parametrize("name", sorted(RUN_US))
@@ -103,6 +115,39 @@ def test_every_process_that_opens_buckets_is_told_of_the_clouds() -> None:
     assert OVERRIDE["services"].keys() >= RUN_US.keys() - {"auth"}
 
 
+def apart() -> Settings:
+    both = {**RUN_US["api"]["environment"], **APART["services"]["api"]["environment"]}
+    return load(environ({"environment": both}, SAID | ELSEWHERE))
+
+
+def test_a_store_apart_asks_the_service_that_it_is_told_of(
+    catalog: Catalog, tmp_path: Path
+) -> None:
+    settings = apart()
+    held_here = replace(settings, policies_credentials=str(credentials_file(tmp_path)))
+    assert isinstance(deciding(held_here, catalog), Elsewhere)
+    assert settings.issuers == {
+        SAID["STORE_AUTH_EXTERNAL_URL"]: "https://inside.example/.well-known/jwks.json"
+    }
+    (held,) = APART["services"]["api"]["secrets"]
+    assert settings.policies_credentials == f"/run/secrets/{held}"
+    assert APART["secrets"].keys() == {held}
+
+
+def test_a_store_apart_starts_no_service_of_its_own() -> None:
+    assert APART["services"].keys() == {"api", "auth"}
+    assert APART["services"]["auth"] == {"profiles": ["own-authorization"]}
+
+
+def test_what_operators_say_of_people_reaches_the_service() -> None:
+    providers = '{"institute": {"issuer": "https://idp.example.org", "client_id": "store"}}'
+    said = {"STORE_PROVIDERS": providers, "STORE_ADMINISTRATORS": "root@example.org"}
+    settings = load(environ(RUN_US["auth"], SAID | said))
+    assert settings.administrators == ("root@example.org",)
+    assert list(settings.providers) == ["institute"]
+    assert load(environ(RUN_US["api"], SAID | said)).administrators == settings.administrators
+
+
 @pytest.mark.parametrize("missing", sorted(SAID))
 def test_nothing_secret_and_no_address_has_a_default(missing: str) -> None:
     said = {name: value for name, value in SAID.items() if name != missing}
@@ -117,8 +162,14 @@ def test_the_example_names_what_has_to_be_said_and_says_no_secret() -> None:
     named = {name: value for name, _, value in pairs}
     asked = {
         found["name"]
-        for page in ("compose.yaml", "compose.cloud.yaml")
+        for page in ("compose.yaml", "compose.cloud.yaml", "compose.apart.yaml")
         for found in VARIABLE.finditer((ROOT / page).read_text(encoding="utf-8"))
+    }
+    asked |= {
+        name
+        for part in SERVICES.values()
+        for name, value in part.get("environment", {}).items()
+        if value is None
     }
     optional = {"STORE_CHECKOUT_AWS", "STORE_CHECKOUT_GCP", "OPENSEARCH_WITHOUT_ACCOUNTS"}
     assert named.keys() == asked - optional

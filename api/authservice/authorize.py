@@ -27,7 +27,7 @@ from api.authservice.visiting import (
 from api.operation import Answer, operation
 from auth.login.sessions import Session
 from auth.openid import authorizing, carrying, granting
-from auth.openid.authorizing import Next, Request
+from auth.openid.authorizing import Asked, Next, Request
 from auth.openid.errors import SentBack, Shown
 from auth.openid.provider import Provider
 from storage.errors import Forbidden, TooMany
@@ -105,14 +105,14 @@ def register_consent(app: Flask, services: AuthServices) -> None:
 
 @at_browser
 def _authorize(services: AuthServices, provider: Provider) -> Response:
-    given, asked_at = _given(provider)
+    given, asked = _given(provider)
     session, now = visitor(services, request), services.clock()
     with services.catalog.read() as tx:
         wanted = authorizing.read(tx, provider, given)
-        following = authorizing.what_next(tx, wanted, session, now=now, asked_at=asked_at)
+        following = authorizing.what_next(tx, wanted, session, now=now, asked=asked)
     authorizing.refuse_prompt(wanted, following)
     if session is None or following is Next.LOGIN:
-        return _to_login(provider, given, again=session is not None)
+        return _to_login(provider, given, session)
     if following is Next.CONSENT:
         return _ask(provider, given, wanted, session)
     return _grant(provider, wanted, session, agreed=False)
@@ -140,18 +140,19 @@ def _decided(services: AuthServices, provider: Provider) -> Response:
     return _grant(provider, wanted, session, agreed=True)
 
 
-def _given(provider: Provider) -> tuple[dict[str, list[str]], float | None]:
-    """The request's parameters: as they came, or as they went through a login, and when."""
+def _given(provider: Provider) -> tuple[dict[str, list[str]], Asked | None]:
+    """The request's parameters: as they came, or as they went through a login, and which."""
     carried = request.args.get("continue")
     if carried is None:
         return {name: request.args.getlist(name) for name in request.args}, None
     what = _opened(provider, carrying.CONTINUE, carried)
-    return what["given"], what["at"] if what["login"] else None
+    return what["given"], Asked(what["at"], what["session"]) if what["login"] else None
 
 
-def _to_login(provider: Provider, given: dict[str, list[str]], *, again: bool) -> Response:
-    carried = _carried(provider, carrying.CONTINUE, given, login=True)
-    return to_login(f"{PATH}?continue={carried}", again=again)
+def _to_login(provider: Provider, given: dict[str, list[str]], session: Session | None) -> Response:
+    had = session.id if session else ""
+    carried = _carried(provider, carrying.CONTINUE, given, login=True, session=had)
+    return to_login(f"{PATH}?continue={carried}", again=session is not None)
 
 
 def _ask(

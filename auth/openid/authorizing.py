@@ -6,8 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from auth.login.sessions import Session
+from auth.openid.carrying import SKEW_S
 from auth.openid.clients import WEB, Client
 from auth.openid.errors import OAuthError, SentBack, Shown, invalid_request
 from auth.openid.provider import DEFAULT_SCOPES, SCOPES, Provider
@@ -20,8 +22,6 @@ Given = Mapping[str, Sequence[str]]
 
 MAX_TEXT = 2_048
 """Characters of `state` and of `nonce`."""
-LOGIN_SKEW_S = 5.0
-"""By how much the clocks of two machines of ours may differ."""
 
 _CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+( [\x21\x23-\x5b\x5d-\x7e]+)*")
@@ -52,6 +52,13 @@ class Request:
     max_age_s: int | None
 
 
+class Asked(NamedTuple):
+    """When somebody was sent to log in, and the id of the session that they had, or empty."""
+
+    at: float
+    session: str
+
+
 class Next(Enum):
     """What has to happen before the request is granted."""
 
@@ -74,10 +81,10 @@ def read(tx: Tx, provider: Provider, given: Given) -> Request:
 
 
 def what_next(
-    tx: Tx, request: Request, session: Session | None, *, now: float, asked_at: float | None
+    tx: Tx, request: Request, session: Session | None, *, now: float, asked: Asked | None
 ) -> Next:
-    """What is still to be done; `asked_at`: when this very request last had the person log in."""
-    if session is None or _is_stale(request, session, now, asked_at):
+    """What is still to be done; `asked`: how this very request last had the person log in."""
+    if session is None or _is_stale(request, session, now, asked):
         return Next.LOGIN
     agreed = grants.agreed(tx, session.email, request.client.id)
     known = request.client.first_party or agreed.issuperset(request.scopes)
@@ -223,10 +230,15 @@ def _one(given: Given, name: str) -> str | None:
     return values[0] if values and values[0] else None
 
 
-def _is_stale(request: Request, session: Session, now: float, asked_at: float | None) -> bool:
+def _is_stale(request: Request, session: Session, now: float, asked: Asked | None) -> bool:
     """Whether the person has to log in again although somebody is logged in."""
-    if asked_at is not None and session.at_s >= asked_at - LOGIN_SKEW_S:
+    if asked is not None and _is_since(session, asked):
         return False
     if request.prompts & {"login", "select_account"}:
         return True
     return request.max_age_s is not None and now - session.at_s > request.max_age_s
+
+
+def _is_since(session: Session, asked: Asked) -> bool:
+    """Whether a session began after the person was sent to log in, by another machine's clock."""
+    return session.id != asked.session and session.at_s >= asked.at - SKEW_S

@@ -16,6 +16,9 @@ CONTINUE, CONSENT, DEVICE = b"continue", b"consent", b"device"
 """An authorization request on its way through a login; one that a person is asked about; a device
 that a person is asked about."""
 LIFE_S = 3_600
+SKEW_S = 30
+"""How far the clock that something was sealed by may be before ours: the page that opens it may be
+another machine's. What ends, ends when its own time says."""
 MAX_CARRIED = 5_400
 """Characters. Servers read request lines of 8,190 bytes, and a login seals this once more."""
 
@@ -35,4 +38,4 @@ def opened(sealer: Sealer, purpose: bytes, carried: str, now: float) -> dict[str
         what: dict[str, Any] = json.loads(sealer.open(raw, purpose))
     except (Unavailable, binascii.Error, ValueError):
         return None
-    return what if 0 <= now - what["at"] <= LIFE_S else None
+    return what if -SKEW_S <= now - what["at"] <= LIFE_S else None

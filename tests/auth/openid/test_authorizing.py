@@ -4,7 +4,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from auth.openid import authorizing
-from auth.openid.authorizing import Next, Request
+from auth.openid.authorizing import Asked, Next, Request
 from auth.openid.errors import SentBack, Shown
 from auth.openid.provider import Provider
 from storage.catalog import grants
@@ -150,11 +150,11 @@ def test_an_address_keeps_its_own_query(provider: Provider) -> None:
 
 
 def next_of(
-    provider: Provider, request: Request, at_s: float | None, asked_at: float | None = None
+    provider: Provider, request: Request, at_s: float | None, sent: Asked | None = None
 ) -> Next:
     with provider.catalog.read() as tx:
         at_browser = None if at_s is None else session(at_s)
-        return authorizing.what_next(tx, request, at_browser, now=NOW, asked_at=asked_at)
+        return authorizing.what_next(tx, request, at_browser, now=NOW, asked=sent)
 
 
 def test_who_is_not_logged_in_has_to_and_who_is_goes_on(provider: Provider) -> None:
@@ -168,8 +168,17 @@ def test_a_login_that_is_too_old_is_made_anew(provider: Provider, changed: dict[
     request = read(provider, **changed)
     assert next_of(provider, request, NOW - 61) is Next.LOGIN
     # The person was sent to log in, came back, and had not.
-    assert next_of(provider, request, NOW - 61, asked_at=NOW - 30) is Next.LOGIN
-    assert next_of(provider, request, NOW - 20, asked_at=NOW - 30) is Next.GRANT
+    assert next_of(provider, request, NOW - 61, Asked(NOW - 30, "another")) is Next.LOGIN
+    assert next_of(provider, request, NOW - 20, Asked(NOW - 30, "another")) is Next.GRANT
+
+
+def test_a_login_is_made_anew_whatever_clocks_two_machines_have(provider: Provider) -> None:
+    request = read(provider, prompt="login")
+    sent = NOW - 10
+    for behind_s, following in ((30, Next.GRANT), (31, Next.LOGIN)):
+        assert next_of(provider, request, sent - behind_s, Asked(sent, "another")) is following
+    # The session that the person had is none that was made anew, however young it is.
+    assert next_of(provider, request, sent - 1, Asked(sent, session(sent).id)) is Next.LOGIN
 
 
 def test_clients_that_are_not_the_stores_own_ask_once(provider: Provider) -> None:

@@ -13,7 +13,14 @@ def test_what_is_carried_comes_back_for_the_same_purpose() -> None:
     assert carrying.opened(SEALER, carrying.CONTINUE, carried, NOW + 1) is None
 
 
-@pytest.mark.parametrize("late_s", [-1, carrying.LIFE_S + 1])
+def test_the_machine_that_sealed_it_may_be_half_a_minute_ahead_and_no_more() -> None:
+    carried = carrying.seal(SEALER, carrying.CONTINUE, {}, NOW)
+    for ahead_s, opens in ((0, True), (1, True), (30, True), (31, False)):
+        opened = carrying.opened(SEALER, carrying.CONTINUE, carried, NOW - ahead_s)
+        assert (opened is not None) is opens
+
+
+@pytest.mark.parametrize("late_s", [-carrying.SKEW_S - 1, carrying.LIFE_S + 1])
 def test_what_is_carried_is_good_for_a_while(late_s: float) -> None:
     carried = carrying.seal(SEALER, carrying.CONTINUE, {}, NOW)
     assert carrying.opened(SEALER, carrying.CONTINUE, carried, NOW + late_s) is None

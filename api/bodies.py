@@ -5,6 +5,7 @@ What the members mean is for `api/schemas` to say.
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
@@ -28,9 +29,17 @@ _JSON = frozenset({"application/json", "text/json"})
 _CHARSETS = frozenset({"utf-8", "utf8", "us-ascii"})
 
 
-def read_json(request: Request, *, max_bytes: int, max_depth: int, exact: str | None = None) -> Any:
+def read_json(
+    request: Request,
+    *,
+    max_bytes: int,
+    max_depth: int,
+    exact: str | None = None,
+    once: bool = False,
+) -> Any:
     """The JSON value of the body, an empty object when there is none. Of the member `exact` no
-    number is rounded: Invalid names those that would be."""
+    number is rounded: Invalid names those that would be. With `once` Invalid names members that are
+    given more than once, too."""
     request.max_content_length = max_bytes
     _check_type(request)
     with _arriving():
@@ -48,6 +57,8 @@ def read_json(request: Request, *, max_bytes: int, max_depth: int, exact: str | 
     _check_depth(value, max_depth)
     if exact is not None and _LONG.search(text):
         _check_exact(text, exact)
+    if once:
+        _check_once(text)
     return value
 
 
@@ -122,6 +133,13 @@ class _Rounded:
     """Where an integer stood that has more than 64 bits."""
 
 
+REPEATED = "It is given more than once."
+
+
+class _Repeated:
+    """Where an object has several values for one name."""
+
+
 _Where = tuple[Any, str | int]
 """The place of a value: that of what holds it, or None, and its name there. Spelled only when it is
 told: thousands of values may lie below one long name."""
@@ -136,21 +154,38 @@ def _integer(digits: str) -> Any:
 def _check_exact(text: bytes, member: str) -> None:
     """By a reader that is slower, and shown each integer as it was written."""
     value = json.loads(text, parse_int=_integer)
-    if not isinstance(value, dict):
-        return
-    level: list[tuple[_Where, Any]] = [((None, member), value.get(member))]
+    if isinstance(value, dict):
+        _refuse(_Rounded, ROUNDED, [((None, member), value.get(member))])
+
+
+def _check_once(text: bytes) -> None:
+    """By that reader as well: the other one takes the last, and nobody knows what was meant."""
+    value = json.loads(text, object_pairs_hook=_marked, parse_int=str, parse_float=str)
+    _refuse(_Repeated, REPEATED, list(_members(None, value)))
+
+
+def _marked(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        counted = Counter(name for name, _ in pairs)
+        found |= {name: _Repeated() for name, times in counted.items() if times > 1}
+    return found
+
+
+def _refuse(kind: type, said: str, level: list[tuple[_Where, Any]]) -> None:
+    """Invalid, with the places of what is of this kind, if there is any."""
     errors: dict[str, list[str]] = {}
     while level:
-        wrong = (where for where, item in level if isinstance(item, _Rounded))
-        errors |= {_pointer(where): [ROUNDED] for where in islice(wrong, REPORTED)}
+        wrong = (where for where, item in level if isinstance(item, kind))
+        errors |= {_pointer(where): [said] for where in islice(wrong, REPORTED)}
         level = [inner for where, holder in level for inner in _members(where, holder)]
     if errors:
         where = next(iter(errors))
         shown = dict(list(errors.items())[:REPORTED])
-        raise Invalid(f"Bad body member '{where[:200]}': {ROUNDED}", errors=shown)
+        raise Invalid(f"Bad body member '{where[:200]}': {said}", errors=shown)
 
 
-def _members(where: _Where, holder: Any) -> Iterable[tuple[_Where, Any]]:
+def _members(where: _Where | None, holder: Any) -> Iterable[tuple[_Where, Any]]:
     if isinstance(holder, dict):
         return (((where, name), item) for name, item in holder.items())
     if isinstance(holder, list):

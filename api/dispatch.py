@@ -117,7 +117,11 @@ def _read(operation: Operation, services: Services, principal: Principal | None)
         most = min(most, SMALL_BODY)
     try:
         return read_json(
-            request, max_bytes=most, max_depth=settings.max_json_depth, exact=operation.exact
+            request,
+            max_bytes=most,
+            max_depth=settings.max_json_depth,
+            exact=operation.exact,
+            once=operation.once,
         )
     except (TooLarge, RequestEntityTooLarge):
         services.guard.refuse(principal, operation.name, request)

@@ -126,6 +126,8 @@ class Operation:
     """Body members that are taken from the query when the body has none."""
     exact: str | None = None
     """A body member that is given back as it came: no number in it is rounded."""
+    once: bool = False
+    """Whether a body is refused that has a member twice."""
     identified: bool = True
     """Whether the `Authorization` header is a bearer token; else the view alone looks at it."""
     counted: bool = True

@@ -98,7 +98,7 @@ def _form(request: Request) -> list[tuple[str, Any]]:
 
 def _json(request: Request) -> list[tuple[str, Any]]:
     try:
-        value = read_json(request, max_bytes=MAX_BODY, max_depth=MAX_DEPTH)
+        value = read_json(request, max_bytes=MAX_BODY, max_depth=MAX_DEPTH, once=True)
     except HTTPException as error:
         raise OAuthError("invalid_request", "The body is too large.", status=413) from error
     if not isinstance(value, dict):

@@ -1,5 +1,7 @@
 """Every operation of the authorization service, in the order in which its definition shows them."""
 
+from dataclasses import replace
+
 from api.authservice import (
     auditing,
     authorize,
@@ -13,7 +15,7 @@ from api.authservice import (
 )
 from api.operation import Operation
 
-OPERATIONS: tuple[Operation, ...] = (
+_DECLARED: tuple[Operation, ...] = (
     *openid.OPERATIONS,
     *authorize.OPERATIONS,
     login.get_login,
@@ -25,3 +27,6 @@ OPERATIONS: tuple[Operation, ...] = (
     *auditing.OPERATIONS,
     *service.OPERATIONS,
 )
+
+# Who may do what must read alike to everybody: of two conditions of one name a reader keeps one.
+OPERATIONS = tuple(replace(one, once=True) for one in _DECLARED)

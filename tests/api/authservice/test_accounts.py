@@ -357,3 +357,32 @@ def test_a_named_administrator_is_one_in_whatever_case(admin: Admin) -> None:
     assert admin.get("/v1/audit", who="NAMED@example.org").json["audit"][0]["who"] == (
         "named@example.org"
     )
+
+
+@pytest.mark.parametrize(
+    ("body", "where"),
+    [
+        (b'{"role_id": "a", "role_id": "b", "policy": null}', "/role_id"),
+        (
+            b'{"role_id": "a", "policy": {"Version": "2012-10-17", "Statement": [{"Effect": "Allow",'
+            b' "Action": "store:*", "Resource": "*", "Condition": {"StringEquals": {"a:b": "1"},'
+            b' "StringEquals": {"a:c": "1"}}}]}}',
+            "/policy/Statement/0/Condition/StringEquals",
+        ),
+        (
+            b'{"role_id": "a", "policy": {"Statement": [{"Effect": "Deny", "Effect": "Allow",'
+            b' "Action": "store:*", "Resource": "*"}]}}',
+            "/policy/Statement/0/Effect",
+        ),
+        (b'{"role_id": "a", "policy": {"~/x": 1, "~/x": ' + b"9" * 300 + b"}}", "/policy/~0~1x"),
+    ],
+    ids=["member", "condition", "effect", "name"],
+)
+def test_a_member_that_is_given_twice_is_refused_by_its_place(
+    admin: Admin, body: bytes, where: str
+) -> None:
+    answer = admin.client.post("/v1/role", data=body, headers=bearer(admin.token))
+    told = answer.json or {}
+    assert (answer.status_code, told["code"]) == (400, "illegal_arguments")
+    assert told["errors"] == {where: ["It is given more than once."]}
+    assert admin.get("/v1/role/a").status_code == 404

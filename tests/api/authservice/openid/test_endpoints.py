@@ -113,6 +113,22 @@ def test_a_body_that_cannot_be_read_is_refused_as_oauth_does(
     assert response.status_code in (400, 401, 413, 415)
 
 
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (b'{"client_id": "other", "client_id": "store-cli"}', "application/json"),
+        (b"client_id=other&client_id=store-cli", "application/x-www-form-urlencoded"),
+    ],
+)
+@pytest.mark.parametrize("path", ["/oauth/token", "/oauth/revoke", "/oauth/device_authorization"])
+def test_a_member_that_is_given_twice_is_refused(
+    browser: Browser, path: str, body: bytes, kind: str
+) -> None:
+    response = browser.client.post(path, base_url=BASE, data=body, content_type=kind)
+    assert error_of(response) == (400, "invalid_request")
+    assert "more than once" in response.text
+
+
 @pytest.mark.parametrize("kind", ["application/json", "application/x-www-form-urlencoded"])
 def test_a_body_that_is_too_large_is_not_read(browser: Browser, kind: str) -> None:
     body = b'"' + b"a" * MAX_BODY + b'"'

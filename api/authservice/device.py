@@ -110,7 +110,7 @@ def _ask(provider: Provider, session: Session, found: Waiting, code: str) -> Res
         "Allow this device?",
         client=found.client.name,
         email=session.email,
-        code=code.upper(),
+        code=devices.as_shown(code),
         meanings=meanings(found.scopes),
         action=CONFIRM,
         csrf=session.csrf,

@@ -78,14 +78,23 @@ def _added(tx: Tx, provider: Provider, device_code: str, client: Client, scope: 
             ends_us=now + provider.settings.device_code_s * 1_000_000,
         )
         if rows.add(tx, row, now):
-            return f"{letters[: LENGTH // 2]}-{letters[LENGTH // 2 :]}"
+            return as_shown(letters)
     raise Unavailable("No code is free.", retry_after_s=1)
+
+
+def as_shown(code: str) -> str:
+    """A code as a device shows it, however a person writes it."""
+    letters = _letters(code)
+    return f"{letters[: LENGTH // 2]}-{letters[LENGTH // 2 :]}"
+
+
+def _letters(code: str) -> str:
+    return "".join(letter for letter in code.upper()[:64] if letter.isalnum())
 
 
 def waiting(tx: Tx, provider: Provider, entered: str) -> Waiting | None:
     """The device that shows this code, however a person writes it; None when none waits by it."""
-    letters = "".join(letter for letter in entered.upper()[:64] if letter.isalnum())
-    row = rows.hold_by_user_code(tx, digest(letters))
+    row = rows.hold_by_user_code(tx, digest(_letters(entered)))
     return None if row is None else _waiting(tx, provider, row)
 
 

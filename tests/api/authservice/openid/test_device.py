@@ -38,6 +38,10 @@ def test_a_person_connects_a_device(browser: Browser, clock: Clock) -> None:
     assert f'value="{device["user_code"]}"' in page.text
     asking = browser.post("/device", {**hidden(page), "user_code": device["user_code"]})
     assert device["user_code"] in asking.text
+    hurried = device["user_code"].replace("-", " ").lower()
+    again = browser.post("/device", {**hidden(page), "user_code": hurried})
+    # As the device shows it, whatever was typed: it is to be compared.
+    assert device["user_code"] in again.text
     assert "command-line client" in asking.text
     assert ADA in asking.text
     done = browser.post("/device/confirm", {**hidden(asking), "decision": "allow"})

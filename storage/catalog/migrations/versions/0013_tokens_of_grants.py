@@ -6,6 +6,7 @@ revision = "0013"
 down_revision = "0012"
 branch_labels = None
 depends_on = None
+locks = "refresh_tokens, against writes, while an index of their grants is made: it is short"
 
 
 def upgrade() -> None:

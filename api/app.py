@@ -27,7 +27,7 @@ from api.streaming import Streams
 from api.throttle import register_limits
 from api.waiting import Waiting
 from auth.access import Access
-from auth.elsewhere import deciding
+from auth.apart.elsewhere import deciding
 from config.settings import Settings
 from pipelines.notifying.subscriptions import SEALING
 from storage.sealing import Sealer, derive

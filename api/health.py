@@ -17,7 +17,7 @@ from api.metrics import CONTENT_TYPE, Sample
 from api.operation import reply
 from api.principal import identify
 from api.services import Services
-from auth.elsewhere import Elsewhere
+from auth.apart.elsewhere import Elsewhere
 from storage.catalog import figures, leases, todo, visibility
 from storage.errors import NotFound, StoreError
 from storage.protocols import BlobStore, SearchIndex

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from auth.tokens import bearer
+from auth.tokens.verifying import bearer
 from storage.model import Principal
 
 

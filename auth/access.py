@@ -3,14 +3,14 @@
 What an owner alone may do with what is theirs is decided where the owner is known, in pipelines.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from string import Formatter
 from types import MappingProxyType
 from typing import Protocol
 
-from auth.accounts.decisions import Verdict
+from auth.accounts.judging import Deciding, require, require_enabled
 from auth.policies.model import Value
 from storage.errors import Forbidden, Invalid, Unauthorized
 from storage.model import Principal
@@ -116,25 +116,6 @@ class StoreRights(Protocol):
     def closed_operations(self) -> tuple[str, ...]: ...
 
 
-class Deciding(Protocol):
-    """Says what the policies say, here or elsewhere."""
-
-    def decide(
-        self,
-        principal: Principal,
-        actions: Sequence[str],
-        resources: Sequence[str],
-        context: Mapping[str, Value],
-    ) -> Verdict:
-        """Every action on every resource, all of which must be allowed, as things are."""
-
-    def might(self, principal: Principal, action: str) -> bool:
-        """Whether there is anything that the action is allowed on."""
-
-    def enabled(self, principal: Principal) -> bool:
-        """Whether the principal may do anything at all."""
-
-
 def action(operation: str) -> str:
     """The action of an operation: `store:PutBundle` of `put_bundle`."""
     return "store:" + "".join(word.capitalize() for word in operation.split("_"))
@@ -204,8 +185,8 @@ class Access:
                 raise Unauthorized(f"{operation} needs {self.wants(operation)}")
         elif operation not in self.open:
             self._judge(principal, operation, named, context)
-        elif not self.deciding.enabled(principal):
-            raise Forbidden("This user is disabled.")
+        else:
+            require_enabled(self.deciding, principal)
 
     def _judge(
         self,
@@ -214,10 +195,8 @@ class Access:
         named: Mapping[str, str],
         context: Mapping[str, Value],
     ) -> None:
-        asked, on = action(operation), arn(operation, self.rights.deployment, named)
-        verdict = self.deciding.decide(principal, [asked], [on], context)
-        if not verdict.allowed:
-            raise Forbidden(f"{asked} is not allowed to you here ({verdict.reason})")
+        on = arn(operation, self.rights.deployment, named)
+        require(self.deciding, principal, action(operation), [on], context)
         if not self._of_domain(principal, operation):
             raise Forbidden(f"{operation} needs {self.wants(operation)}")
 

@@ -12,9 +12,9 @@ from typing import Any
 import click
 from rich.console import Console
 
-from auth.issue import Grant
-from auth.keys import Algorithm, rotate
 from auth.login.users import named
+from auth.tokens.issuing import Grant
+from auth.tokens.keys import Algorithm, rotate
 from config import Settings, SettingsError, load
 from ops import home, manual, ports, procfile, supervisor, tokens
 from ops.backups import backup, restore

@@ -8,10 +8,10 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from auth import service_accounts as accounts
 from auth.accounts.changing import By
 from auth.accounts.names import MAILED, is_user_id
-from auth.service_keys import Registered, credentials, key_of, public_key
+from auth.programs import service_accounts as accounts
+from auth.programs.service_keys import Registered, credentials, key_of, public_key
 from config import Settings
 from ops.tables import show
 from storage.catalog import Catalog

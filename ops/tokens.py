@@ -4,9 +4,9 @@ import time
 import uuid
 from pathlib import Path
 
-from auth.claims import read
-from auth.issue import GROUPS_BY, OPERATOR, Grant, issue
-from auth.keys import secret, signing_until
+from auth.tokens.claims import read
+from auth.tokens.issuing import GROUPS_BY, OPERATOR, Grant, issue
+from auth.tokens.keys import secret, signing_until
 from config import Settings
 from ops import home as homes
 from storage.errors import Unauthorized

@@ -7,12 +7,12 @@ from functools import partial
 from flask import Flask
 
 from api.asking import Verify
-from api.authservice.authorize import register_consent
 from api.authservice.definition import SERVICE
-from api.authservice.device import register_device
 from api.authservice.guard import AuthGuard
-from api.authservice.login import register_logins
-from api.authservice.logins import open_logins
+from api.authservice.login.endpoints import register_logins
+from api.authservice.login.logins import open_logins
+from api.authservice.openid.authorize import register_consent
+from api.authservice.openid.device import register_device
 from api.authservice.operations import OPERATIONS
 from api.authservice.service import register_page
 from api.authservice.services import AuthServices, Call
@@ -26,9 +26,9 @@ from api.readonly import ReadOnly
 from api.routing import register_operations
 from api.throttle import register_limits
 from auth.accounts.decisions import Decisions
-from auth.grants import Grants
-from auth.keys import KeyFile, seal_keys
 from auth.openid.discovery import CONFIGURATION
+from auth.tokens.grants import Grants
+from auth.tokens.keys import KeyFile, seal_keys
 from config.settings import Settings
 from storage.catalog import Catalog
 from storage.rates import Rates

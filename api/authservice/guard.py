@@ -19,8 +19,7 @@ from auth.accounts.actions import (
     resources,
 )
 from auth.accounts.decisions import Decisions
-from auth.policies.model import Value
-from storage.errors import Forbidden
+from auth.accounts.judging import require, require_enabled
 from storage.model import Principal
 
 
@@ -54,28 +53,17 @@ class AuthGuard:
         """The call, if the policies of the caller allow it on all that the request names."""
         action = ACTIONS.get(operation)
         if action is None:
-            if call.principal is not None and not self.decisions.enabled(call.principal):
-                raise Forbidden("This user is disabled.")
+            if call.principal is not None:
+                require_enabled(self.decisions, call.principal)
             return call
         # The path comes last: nothing in a body may stand for what it names.
         named = {**_members(call.query), **_members(call.body), **call.path}
         context = self.circumstances.of(call.request, call.who)
         for each in (action, _besides(operation, named, call.who)):
             if each is not None:
-                self._judge(call.who, each, named, context)
+                arns = resources(each, self.deployment, named)
+                require(self.decisions, call.who, each.name, arns, context)
         return call
-
-    def _judge(
-        self,
-        who: Principal,
-        action: Action,
-        named: Mapping[str, object],
-        context: Mapping[str, Value],
-    ) -> None:
-        arns = resources(action, self.deployment, named)
-        verdict = self.decisions.decide(who, [action.name], arns, context)
-        if not verdict.allowed:
-            raise Forbidden(f"{action.name} is not allowed to you here ({verdict.reason})")
 
 
 def _besides(operation: str, named: Mapping[str, object], who: Principal) -> Action | None:

@@ -2,17 +2,11 @@
 
 from dataclasses import replace
 
-from api.authservice import (
-    auditing,
-    authorize,
-    groups,
-    login,
-    openid,
-    policies,
-    roles,
-    service,
-    users,
-)
+from api.authservice import service
+from api.authservice.accounts import auditing, groups, policies, roles, users
+from api.authservice.login import endpoints as login
+from api.authservice.openid import authorize
+from api.authservice.openid import endpoints as openid
 from api.operation import Operation
 
 _DECLARED: tuple[Operation, ...] = (

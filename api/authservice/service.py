@@ -2,15 +2,15 @@
 
 from flask import Flask, Response, g
 
-from api.authservice.account_pages import ACCOUNT
-from api.authservice.device import PATH as DEVICE
-from api.authservice.openid import get_keys, get_openid_configuration
+from api.authservice.login.account import ACCOUNT
+from api.authservice.openid.device import PATH as DEVICE
+from api.authservice.openid.endpoints import get_keys, get_openid_configuration
 from api.authservice.pages import page
 from api.authservice.schemas.service import Definition, Echo, Health
 from api.authservice.services import AuthServices, Call
 from api.errors import RETRY_AFTER_S
 from api.operation import Answer, operation, reply
-from auth.keys import KeyFile
+from auth.tokens.keys import KeyFile
 from storage.errors import StoreError
 
 TAG = "service"

@@ -7,12 +7,12 @@ from typing import Any
 from flask import Request
 
 from api.asking import Asked, B, Guard, Q, Verify
-from api.authservice.logins import Logins
+from api.authservice.login.logins import Logins
 from api.paging import Cursors
 from api.readonly import ReadOnly
 from auth.accounts.decisions import Decisions
-from auth.grants import Grants
-from auth.keys import KeyFile
+from auth.tokens.grants import Grants
+from auth.tokens.keys import KeyFile
 from config.settings import Settings
 from storage.catalog import Catalog
 from storage.rates import Rates

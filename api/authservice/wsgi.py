@@ -4,9 +4,9 @@ import os
 import time
 
 from api.authservice.app import create_auth_app
-from auth.grants import Grants
-from auth.service_accounts import ServiceAccounts
-from auth.tokens import verifier
+from auth.programs.service_accounts import ServiceAccounts
+from auth.tokens.grants import Grants
+from auth.tokens.verifying import verifier
 from config import logs
 from config.settings import load
 from storage.connecting import open_catalog, open_rates

@@ -16,10 +16,10 @@ from authlib.oauth2.client import OAuth2Client
 from joserfc.errors import JoseError
 from joserfc.jws import JWSRegistry, deserialize_compact
 
-from auth.claims import read
-from auth.keyring import Ages, KeyRing
 from auth.login.identity import Expected, check_claims, email_of
 from auth.login.outgoing import Answer, Outgoing
+from auth.tokens.claims import read
+from auth.tokens.keyring import Ages, KeyRing
 from storage.errors import StoreError, Unauthorized, Unavailable
 
 log = logging.getLogger(__name__)

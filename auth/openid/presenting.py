@@ -3,12 +3,12 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from auth.claims import read
-from auth.keyring import Ages, KeyRing
 from auth.openid.errors import OAuthError
 from auth.openid.provider import Provider
 from auth.openid.tokens import person_claims, still_granted
-from auth.tokens import OWN_COOLDOWN_S, Verifier
+from auth.tokens.claims import read
+from auth.tokens.keyring import Ages, KeyRing
+from auth.tokens.verifying import OWN_COOLDOWN_S, Verifier
 from storage.errors import Unauthorized
 from storage.model import one_spelling
 

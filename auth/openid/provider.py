@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from auth.keys import KeyFile
 from auth.openid.clients import Client, built_in, find
+from auth.tokens.keys import KeyFile
 from storage.catalog import Catalog
 from storage.catalog.engine import Tx
 from storage.sealing import Sealer, derive

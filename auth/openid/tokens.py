@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from auth.digests import half_digest
-from auth.grants import Grants
-from auth.issue import sign
 from auth.openid.provider import Provider
+from auth.tokens.grants import Grants
+from auth.tokens.issuing import sign
 from storage.catalog.grants import GrantRow
 
 ACCESS_TYPE = "at+jwt"

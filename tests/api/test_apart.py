@@ -16,14 +16,14 @@ from werkzeug.test import TestResponse
 from api.app import create_app
 from api.authservice import create_auth_app
 from api.operation import SMALL_BODY
-from auth import service_accounts
 from auth.accounts.changing import By
-from auth.grants import Grants
-from auth.issue import Grant, issue, sign
-from auth.keys import KeyFile
-from auth.service_accounts import ServiceAccounts
-from auth.service_keys import key_of
-from auth.tokens import verifier
+from auth.programs import service_accounts
+from auth.programs.service_accounts import ServiceAccounts
+from auth.programs.service_keys import key_of
+from auth.tokens.grants import Grants
+from auth.tokens.issuing import Grant, issue, sign
+from auth.tokens.keys import KeyFile
+from auth.tokens.verifying import verifier
 from config.settings import Settings
 from storage.catalog import Catalog, grants
 from storage.catalog.engine import sql

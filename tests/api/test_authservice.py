@@ -9,9 +9,9 @@ from flask.testing import FlaskClient
 from openapi_spec_validator import validate
 
 from api.authservice import create_auth_app
-from auth.issue import Grant, issue
-from auth.keys import rotate, signing_keys
-from auth.tokens import verifier
+from auth.tokens.issuing import Grant, issue
+from auth.tokens.keys import rotate, signing_keys
+from auth.tokens.verifying import verifier
 from config.settings import Settings
 from storage.catalog import Catalog
 from storage.errors import Unavailable

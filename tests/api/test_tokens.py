@@ -7,9 +7,9 @@ import time
 import pytest
 
 from api.app import create_app
-from auth.issue import Grant, issue
-from auth.keys import signing_keys
-from auth.tokens import verifier
+from auth.tokens.issuing import Grant, issue
+from auth.tokens.keys import signing_keys
+from auth.tokens.verifying import verifier
 from tests.api.builders import AREA
 
 NOW = 1_780_000_000.0

@@ -9,9 +9,9 @@ from typing import Any
 from joserfc import jws
 from joserfc.jwk import ECKey, RSAKey
 
-from auth.keyring import Ages, KeyRing
-from auth.keys import SigningKeys, algorithm_of
-from auth.tokens import Verifier
+from auth.tokens.keyring import Ages, KeyRing
+from auth.tokens.keys import SigningKeys, algorithm_of
+from auth.tokens.verifying import Verifier
 from storage.errors import Unavailable
 
 ISSUER = "https://issuer.example"

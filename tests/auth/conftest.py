@@ -1,8 +1,8 @@
 import pytest
 from joserfc.jwk import ECKey, RSAKey
 
-from auth.keys import SigningKeys
-from auth.tokens import Verifier
+from auth.tokens.keys import SigningKeys
+from auth.tokens.verifying import Verifier
 from tests.auth.builders import Clock, Issuer, verifier_of
 
 

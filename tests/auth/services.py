@@ -11,10 +11,10 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
-from auth.connections import Connections
-from auth.policy_service import PolicyService
-from auth.service_keys import credentials
-from auth.signing import OwnTokens
+from auth.apart.connections import Connections
+from auth.apart.own_tokens import OwnTokens
+from auth.apart.policy_service import PolicyService
+from auth.programs.service_keys import credentials
 from tests.serving import serving
 
 STORE = "store@machines.example.org"

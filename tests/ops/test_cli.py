@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from auth.tokens import verifier
+from auth.tokens.verifying import verifier
 from config import Settings
 from ops import ports
 from ops.cli import cli

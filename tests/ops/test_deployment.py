@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 import yaml
 
-from auth.elsewhere import Elsewhere, deciding
+from auth.apart.elsewhere import Elsewhere, deciding
 from config.settings import Settings, load
 from deploy import buckets
 from ops import procfile

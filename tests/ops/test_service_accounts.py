@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from joserfc import jwt
 from joserfc.jwk import RSAKey
 
-from auth.service_accounts import ServiceAccounts
-from auth.tokens import Verifier, verifier
+from auth.programs.service_accounts import ServiceAccounts
+from auth.tokens.verifying import Verifier, verifier
 from config import Settings
 from ops.cli import cli
 from storage.catalog import Catalog

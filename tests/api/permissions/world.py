@@ -14,13 +14,13 @@ from joserfc.jwk import RSAKey
 
 from api.app import create_app
 from api.authservice import create_auth_app
-from auth import service_accounts
 from auth.accounts.changing import By
-from auth.issue import Grant, issue
-from auth.keys import KeyFile, SigningKeys
-from auth.service_accounts import ServiceAccounts
-from auth.service_keys import public_key
-from auth.tokens import verifier
+from auth.programs import service_accounts
+from auth.programs.service_accounts import ServiceAccounts
+from auth.programs.service_keys import public_key
+from auth.tokens.issuing import Grant, issue
+from auth.tokens.keys import KeyFile, SigningKeys
+from auth.tokens.verifying import verifier
 from config.settings import Settings
 from storage.stores import Stores
 from tests.api.builders import AREA, INGEST, READER, VERSION, Depositor, uuid_of

@@ -12,9 +12,9 @@ import pytest
 from joserfc import jws
 from joserfc.jwk import ECKey, OctKey, RSAKey
 
-from auth.keyring import Ages
 from auth.login.outgoing import MAX_BYTES, Outgoing
 from auth.login.upstream import Login, Provider, Upstream
+from auth.tokens.keyring import Ages
 from pipelines.notifying.addresses import check_address
 from storage.errors import Forbidden, StoreError, Unauthorized, Unavailable
 from tests.auth.builders import Clock, segment

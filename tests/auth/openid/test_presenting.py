@@ -3,11 +3,11 @@ from typing import Any
 
 import pytest
 
-from auth.issue import Grant, issue
 from auth.openid import revoking
 from auth.openid.errors import OAuthError
 from auth.openid.presenting import userinfo, verified_by
 from auth.openid.provider import Provider
+from auth.tokens.issuing import Grant, issue
 from tests.auth.builders import NOW, Clock
 from tests.auth.openid.builders import ADA, added, client_of, code_for, redeem, refresh
 from tests.auth.openid.conftest import Some

@@ -8,9 +8,9 @@ import pytest
 from flask import Flask
 
 from api.authservice import create_auth_app
-from auth.keys import KeyFile
 from auth.openid.clients import NewClient, add
-from auth.tokens import verifier
+from auth.tokens.keys import KeyFile
+from auth.tokens.verifying import verifier
 from config.settings import Settings
 from storage.catalog import Catalog, accounts
 from tests.api.authservice.openid.builders import BASE, Browser

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from api.authservice import create_auth_app
-from auth.tokens import verifier
+from auth.tokens.verifying import verifier
 from config.settings import Settings
 from storage.catalog import Catalog
 from tests.api.authservice.openid.builders import BASE, Browser

@@ -23,7 +23,7 @@ from requests_oauthlib import OAuth2Session as OtherSession
 from api.authservice import create_auth_app
 from auth.login import sessions
 from auth.openid.clients import NewClient, add
-from auth.tokens import verifier
+from auth.tokens.verifying import verifier
 from config.settings import Settings
 from storage.catalog import Catalog
 from tests.api.authservice.openid.builders import ADA, LASTING

@@ -9,8 +9,8 @@ from werkzeug.test import TestResponse
 
 from api.app import create_app
 from api.authservice import create_auth_app
-from auth.grants import Grants
-from auth.tokens import verifier
+from auth.tokens.grants import Grants
+from auth.tokens.verifying import verifier
 from config.settings import Settings
 from storage.catalog import Catalog
 from storage.stores import Stores

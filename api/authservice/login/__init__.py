@@ -1,0 +1,1 @@
+"""Pages for people: logging in and out, and what somebody sees of their own login."""

@@ -1,0 +1,69 @@
+"""The authorization service with one user, one client, cheap hashes and a clock that tests move."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flask import Flask
+
+from api.authservice import create_auth_app
+from auth.login import users
+from auth.login.passwords import Passwords, costs
+from auth.openid import clients
+from auth.openid.clients import NewClient
+from config.settings import Settings
+from storage.catalog import Catalog
+from tests.api.authservice.login.browser import ADA, BACK, BASE, RIGHT, Browser, browser_of
+from tests.api.conftest import verify
+from tests.auth.builders import NOW, Clock
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock(NOW)
+
+
+@pytest.fixture
+def settings(tmp_path: Path, signing_file: Path) -> Settings:
+    (tmp_path / "secrets").mkdir(mode=0o700)
+    shutil.copy2(signing_file, tmp_path / "secrets")
+    return Settings(
+        home=tmp_path,
+        auth_external_url=BASE,
+        secret_key="a secret for tests only",
+        password_memory_kib=64,
+        password_passes=1,
+        password_lanes=1,
+        login_rate_per_minute=0,
+        token_rate_per_minute=0,
+    )
+
+
+Make = Callable[..., Flask]
+
+
+@pytest.fixture
+def make(settings: Settings, catalog: Catalog, clock: Clock) -> Make:
+    """Makes an application of these settings, with some changed."""
+    with catalog.write() as tx:
+        new = NewClient("portal", "The portal", (BACK,), public=False)
+        clients.add(tx, new, int(NOW * 1e6))
+    users.add(catalog, Passwords(costs(settings)), ADA, RIGHT, now=NOW)
+
+    def made(**changed: Any) -> Flask:
+        return create_auth_app(replace(settings, **changed), catalog, verify=verify, clock=clock)
+
+    return made
+
+
+@pytest.fixture
+def app(make: Make) -> Flask:
+    return make()
+
+
+@pytest.fixture
+def browser(app: Flask) -> Browser:
+    return browser_of(app)

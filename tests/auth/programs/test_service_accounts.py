@@ -1,0 +1,304 @@
+"""Tokens that programs sign themselves, verified against the list in a real catalog."""
+
+import base64
+import hmac
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import google.auth.jwt
+import pytest
+from google.auth.crypt import RSASigner
+from joserfc import jws
+from joserfc.jwk import ECKey, RSAKey
+
+from auth.accounts import records
+from auth.accounts.changing import By
+from auth.accounts.records import New
+from auth.programs import service_accounts
+from auth.programs.service_accounts import MAX_KEYS, ServiceAccounts
+from auth.programs.service_keys import credentials, public_key
+from auth.tokens.keyring import KeyRing
+from auth.tokens.verifying import Verifier
+from storage.catalog import Catalog, audit
+from storage.catalog import service_accounts as listed
+from storage.catalog.accounts import Name
+from storage.catalog.engine import sql
+from storage.errors import Conflict, Invalid, NotFound, Unauthorized
+from storage.model import Principal
+from tests.auth.builders import AGES, ISSUER, NOW, Clock, Issuer, segment, signed
+from tests.auth.builders import claims as ordinary
+
+ROBOT = "robot@pipelines.example.org"
+BY = By("operator", "test", "request-1")
+
+
+def pem(key: RSAKey) -> str:
+    return key.as_pem(private=False).decode()
+
+
+def claims(**changed: Any) -> dict[str, Any]:
+    """What the robot says of itself at NOW; None takes a claim away."""
+    own = {"iss": ROBOT, "sub": ROBOT, "email": ROBOT}
+    return ordinary(**{**own, **changed})
+
+
+@pytest.fixture
+def accounts(catalog: Catalog) -> ServiceAccounts:
+    return ServiceAccounts(catalog, lifetime_s=3600)
+
+
+@pytest.fixture
+def verify(accounts: ServiceAccounts, clock: Clock, issuer: Issuer) -> Verifier:
+    """Trusts one issuer, and whoever is on the list."""
+    return Verifier(
+        {ISSUER: KeyRing(issuer, clock, AGES)},
+        audiences=["store"],
+        algorithms=["RS256", "PS256", "ES256"],
+        clock=clock,
+        accounts=accounts,
+    )
+
+
+@pytest.fixture
+def robot(catalog: Catalog, rsa: RSAKey) -> RSAKey:
+    """A registered account's key."""
+    allow(catalog, rsa)
+    return rsa
+
+
+def allow(catalog: Catalog, key: RSAKey, email: str = ROBOT, *, kid: str = "") -> str:
+    registered = public_key(pem(key), kid=kid)
+    with catalog.write() as tx:
+        service_accounts.add(tx, email, registered, by=BY)
+    return registered.kid
+
+
+def refused(verify: Verifier, token: str) -> str:
+    with pytest.raises(Unauthorized) as caught:
+        verify.verify(token)
+    return caught.value.detail
+
+
+def test_an_account_on_the_list_signs_for_itself_and_has_no_group_that_it_claims(
+    verify: Verifier, robot: RSAKey
+) -> None:
+    token = signed(robot, claims(groups=["store_admin"]))
+    assert verify.verify(token) == Principal(ROBOT, frozenset(), frozenset({"openid", "email"}))
+
+
+def test_the_email_may_be_left_out(verify: Verifier, robot: RSAKey) -> None:
+    assert verify.verify(signed(robot, claims(email=None))).email == ROBOT
+
+
+def test_other_issuers_are_verified_as_before(verify: Verifier, robot: RSAKey) -> None:
+    assert verify.verify(signed(robot, ordinary())).groups == {"store_ingest"}
+
+
+def test_a_foreign_library_signs_from_the_credentials_file_that_we_make(
+    catalog: Catalog, accounts: ServiceAccounts
+) -> None:
+    text, registered = credentials(ROBOT, audience="store", token_uri="https://auth.example/token")
+    with catalog.write() as tx:
+        service_accounts.add(tx, ROBOT, registered, by=BY)
+    loaded = google.auth.jwt.Credentials.from_service_account_info(  # type: ignore[no-untyped-call]
+        json.loads(text), audience="store"
+    )
+    loaded.refresh(None)
+    now = json.loads(base64.urlsafe_b64decode(loaded.token.split(b".")[1] + b"=="))["iat"]
+    verify = Verifier(
+        {}, audiences=["store"], algorithms=["RS256"], clock=lambda: now, accounts=accounts
+    )
+    assert verify.verify(loaded.token.decode()).email == ROBOT
+
+
+def test_a_foreign_signer_may_hold_one_of_several_keys(
+    verify: Verifier, catalog: Catalog, robot: RSAKey
+) -> None:
+    second = RSAKey.generate_key(2048)
+    kid = allow(catalog, second, kid="machine-2")
+    signer = RSASigner.from_string(second.as_pem(private=True), kid)  # type: ignore[no-untyped-call]
+    token = google.auth.jwt.encode(signer, claims()).decode()  # type: ignore[no-untyped-call]
+    assert verify.verify(token).email == ROBOT
+    assert verify.verify(signed(robot, claims())).email == ROBOT
+
+
+def test_who_is_removed_is_refused_at_once(
+    verify: Verifier, catalog: Catalog, robot: RSAKey
+) -> None:
+    token = signed(robot, claims())
+    assert verify.verify(token)
+    with catalog.write() as tx:
+        assert service_accounts.remove(tx, ROBOT, None, by=BY) == [robot.kid]
+    assert "issuer" in refused(verify, token)
+
+
+def test_one_key_is_revoked_and_the_others_hold(
+    verify: Verifier, catalog: Catalog, robot: RSAKey
+) -> None:
+    second = RSAKey.generate_key(2048, auto_kid=True)
+    allow(catalog, second)
+    with catalog.write() as tx:
+        service_accounts.remove(tx, ROBOT, robot.kid, by=BY)
+    assert refused(verify, signed(robot, claims()))
+    assert verify.verify(signed(second, claims())).email == ROBOT
+
+
+def test_a_disabled_user_is_refused_at_once_and_comes_back(
+    verify: Verifier, catalog: Catalog, robot: RSAKey
+) -> None:
+    token = signed(robot, claims())
+    with catalog.write() as tx:
+        tx.execute(
+            sql(
+                "INSERT INTO accounts (kind, id, status, created_us, changed_us)"
+                " VALUES ('user', :id, 'disabled', 1, 1)"
+            ),
+            {"id": ROBOT},
+        )
+    assert refused(verify, token)
+    with catalog.write() as tx:
+        tx.execute(sql("UPDATE accounts SET status = 'enabled' WHERE id = :id"), {"id": ROBOT})
+    assert verify.verify(token)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"sub": "ada@example.org"},
+        {"sub": None},
+        {"sub": [ROBOT]},
+        {"sub": ROBOT.upper()},
+        {"email": "ada@example.org"},
+        {"email": ROBOT.upper()},
+        {"iss": "other@pipelines.example.org"},
+        {"iss": ROBOT + " "},
+        {"iss": "https://evil.example"},
+        {"aud": "other"},
+        {"aud": None},
+        {"exp": None},
+        {"exp": NOW - 31},
+        {"exp": NOW + 3601},
+        {"iat": None},
+        {"iat": NOW - 1},
+        {"iat": NOW + 31, "exp": NOW + 60},
+        {"iat": NOW + 20, "exp": NOW + 10},
+        {"exp": NOW + 10**9, "iat": NOW},
+    ],
+)
+def test_claims_of_anything_else_are_refused(
+    verify: Verifier, robot: RSAKey, changed: Mapping[str, Any]
+) -> None:
+    assert verify.verify(signed(robot, claims()))
+    assert refused(verify, signed(robot, claims(**changed)))
+
+
+def test_no_account_signs_for_another(verify: Verifier, catalog: Catalog, robot: RSAKey) -> None:
+    other = RSAKey.generate_key(2048, {"kid": str(robot.kid)})
+    allow(catalog, other, "other@pipelines.example.org", kid=str(robot.kid))
+    assert "signature" in refused(verify, signed(other, claims()))
+    assert refused(verify, signed(other, claims(iss="other@pipelines.example.org")))
+
+
+def test_no_issuer_speaks_for_an_account_by_its_key_and_no_account_for_an_issuer(
+    verify: Verifier, catalog: Catalog, curve: ECKey
+) -> None:
+    mine = RSAKey.generate_key(2048, auto_kid=True)
+    allow(catalog, mine)
+    assert refused(verify, signed(curve, claims()))
+    assert refused(verify, signed(mine, ordinary()))
+
+
+def test_the_public_key_is_no_password(verify: Verifier, robot: RSAKey) -> None:
+    header = segment({"alg": "HS256", "kid": robot.kid})
+    for secret in (pem(robot), pem(robot).strip(), json.dumps(robot.as_dict(private=False))):
+        said = f"{header}.{segment(claims())}"
+        made = hmac.digest(secret.encode(), said.encode(), "sha256")
+        assert "algorithm" in refused(verify, f"{said}.{segment(made)}")
+
+
+def test_other_algorithms_are_refused_even_with_the_right_key(
+    verify: Verifier, robot: RSAKey
+) -> None:
+    header = segment({"alg": "none", "kid": robot.kid})
+    assert refused(verify, f"{header}.{segment(claims())}.{segment(b'x')}")
+    signer = RSAKey.import_key(robot.as_dict(private=True))
+    assert "algorithm" in refused(verify, signed_with(signer, "PS256"))
+
+
+def signed_with(key: RSAKey, algorithm: str) -> str:
+    registry = jws.JWSRegistry(algorithms=[algorithm])
+    header = {"alg": algorithm, "kid": key.kid}
+    return jws.serialize_compact(header, json.dumps(claims()).encode(), key, registry=registry)
+
+
+def test_a_key_in_the_header_is_not_looked_at(verify: Verifier, robot: RSAKey) -> None:
+    forger = RSAKey.generate_key(2048, {"kid": str(robot.kid)})
+    for header in (
+        {"jwk": forger.as_dict(private=False)},
+        {"jku": "https://evil.example/keys"},
+        {"x5u": "https://evil.example/chain"},
+    ):
+        assert refused(verify, signed(forger, claims(), **header))
+
+
+def test_without_a_list_nobody_signs_for_itself(clock: Clock, rsa: RSAKey) -> None:
+    verify = Verifier({}, audiences=["store"], algorithms=["RS256"], clock=clock)
+    assert "issuer" in refused(verify, signed(rsa, claims()))
+
+
+def test_changes_are_audited_without_the_key(catalog: Catalog, robot: RSAKey) -> None:
+    with catalog.write() as tx:
+        service_accounts.remove(tx, ROBOT, None, by=BY)
+    with catalog.read() as tx:
+        removed, added = audit.listing(tx, audit.Filter(who="operator"), before_id=None, limit=5)
+    assert (added.target, added.before) == (f"service_account/{ROBOT}", None)
+    assert json.loads(added.after or "") == {"kid": robot.kid} == json.loads(removed.before or "")
+    assert removed.after is None
+    assert added.request_id == "request-1"
+
+
+def test_the_same_key_again_changes_nothing_and_another_of_its_name_is_refused(
+    catalog: Catalog, robot: RSAKey
+) -> None:
+    allow(catalog, robot)
+    with catalog.read() as tx:
+        assert [each.kid for each in listed.keys(tx)] == [robot.kid]
+    with pytest.raises(Conflict, match="another key"):
+        allow(catalog, RSAKey.generate_key(2048), kid=str(robot.kid))
+
+
+def test_an_account_has_a_few_keys_and_no_more(catalog: Catalog, rsa: RSAKey) -> None:
+    for number in range(MAX_KEYS):
+        allow(catalog, rsa, kid=f"key-{number}")
+    with pytest.raises(Conflict, match="already"):
+        allow(catalog, rsa, kid="one-more")
+    allow(catalog, rsa, "other@example.org", kid="one-more")
+
+
+def test_what_is_not_on_the_list_cannot_be_removed(catalog: Catalog, robot: RSAKey) -> None:
+    for email, kid in (("ada@example.org", None), (ROBOT, "other"), ("ada@example.org", robot.kid)):
+        with pytest.raises(NotFound), catalog.write() as tx:
+            service_accounts.remove(tx, email, kid, by=BY)
+
+
+@pytest.mark.parametrize(
+    "email", ["", "robot", "a@b@c", "https://issuer.example", "x" * 129, "a@é"]
+)
+def test_an_account_is_named_by_an_address(catalog: Catalog, rsa: RSAKey, email: str) -> None:
+    with pytest.raises(Invalid):
+        allow(catalog, rsa, email)
+
+
+def test_an_account_is_one_in_whatever_case_of_letters(
+    catalog: Catalog, verify: Verifier, rsa: RSAKey
+) -> None:
+    shouted = ROBOT.upper()
+    allow(catalog, rsa, shouted)
+    token = signed(rsa, claims(iss=shouted, sub=shouted, email=shouted))
+    assert verify.verify(token).email == ROBOT
+    records.create(catalog, New(Name("user", ROBOT)), BY)
+    records.set_status(catalog, ROBOT, "disabled", BY)
+    assert "issuer" in refused(verify, token)
+    with catalog.write() as tx:
+        assert service_accounts.remove(tx, ROBOT, None, by=BY)

@@ -29,6 +29,7 @@ class Asked(Generic[S, Q, B]):
     """One request, loaded and authorized."""
 
     services: S
+    operation: str
     request: Request
     request_id: str
     path: Mapping[str, str]

@@ -48,7 +48,9 @@ def _call(
     base = services.base(request)
     normal = load_path(_named(operation, path))
     query, body = _loaded(operation, services, principal)
-    call = calls(services, request, g.request_id, normal, query, body, principal, base)
+    call = calls(
+        services, operation.name, request, g.request_id, normal, query, body, principal, base
+    )
     return services.guard.require(operation.name, call)
 
 

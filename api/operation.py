@@ -23,8 +23,6 @@ from pipelines.repeating import Repeatable
 from storage.errors import Invalid
 from storage.stores import Stores
 
-UNWRITING = ("post_search", "dry_run_subscription", "post_v1_policies_evaluate")
-"""Operations that are no reads by their method, and yet change nothing."""
 SMALL_BODY = 1024 * 1024
 """Bytes that are plenty for every body but a manifest. Open operations read theirs from anybody,
 and JSON takes many times its size in memory."""
@@ -133,7 +131,8 @@ class Operation:
     counted: bool = True
     """Whether its requests count against the sender's rate."""
     while_read_only: bool = False
-    """Whether it is served while the store is read-only, though it changes something."""
+    """Whether it is served while the store is read-only, although its method is no read's: it
+    changes nothing, or nothing that a backup keeps."""
     acts: bool = False
     """Whether it is a GET that does something, so that no HEAD stands for it."""
 
@@ -145,9 +144,7 @@ class Operation:
     @property
     def writes(self) -> bool:
         """Whether it changes anything, and so is refused while the store is read-only."""
-        if self.while_read_only or self.name in UNWRITING:
-            return False
-        return self.method not in ("GET", "HEAD")
+        return not self.while_read_only and self.method not in ("GET", "HEAD")
 
 
 def operation(

@@ -27,6 +27,7 @@ from storage.query.grammar import parse_request
     tag="search",
     query=SearchQuery,
     body=SearchBody,
+    while_read_only=True,
     answers={
         200: Answer("The last page.", SearchAnswer, SERVED),
         206: Answer("A page.", SearchAnswer, SERVED),

@@ -17,7 +17,7 @@ from api.problems import MEDIA_TYPE, REQUEST_ID_HEADER, new_request_id, problem
 
 LONGEST_LINE = 8190
 """Bytes of a request line. Gunicorn knows no larger bound, and proxies take as much: all addresses
-that we make ourselves are shorter (pointers of pages, what `auth/openid/carrying` carries)."""
+that we make ourselves are shorter (pointers of pages, what a browser carries through a login)."""
 
 SILENCE_S = 30
 """How long a client may send nothing of its request, or take nothing of its answer. A thread waits

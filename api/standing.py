@@ -90,6 +90,7 @@ def resume_subscription(call: Call[InReplica, None]) -> Response:
     tag=TAG,
     query=InReplicaQuery,
     body=DryRunBody,
+    while_read_only=True,
     answers={200: Answer("What it would have been told.", DryRunAnswer)},
     errors=(503,),
     query_from_body=("replica",),

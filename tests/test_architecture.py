@@ -48,7 +48,7 @@ FLOORS = (
 """Folders of `pipelines/`, from the ground up; its own modules lie below them."""
 
 AUTH_FLOORS = (
-    *("", "digests", "private_files", "bounding"),
+    *("", "digests", "seals", "private_files", "bounding"),
     *("policies", "accounts", "tokens", "programs", "login", "openid", "apart"),
     "access",
 )

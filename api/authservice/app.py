@@ -27,6 +27,9 @@ from api.routing import register_operations
 from api.throttle import register_limits
 from auth.accounts.decisions import Decisions
 from auth.openid.discovery import CONFIGURATION
+from auth.openid.people import RecordedPeople
+from auth.openid.presenting import verified_by
+from auth.openid.provider import Provider
 from auth.tokens.grants import Grants
 from auth.tokens.keys import KeyFile, seal_keys
 from config.settings import Settings
@@ -45,30 +48,7 @@ def create_auth_app(
     request_ids: Callable[[], str] = new_request_id,
 ) -> Flask:
     """The application; its signing keys are made here if this home has none yet."""
-    seal_keys(settings.home, settings.secret_key)
-    keys = KeyFile(settings.home, settings.secret_key)
-    keys.read()
-    decisions = Decisions(catalog, settings)
-    services = AuthServices(
-        settings=settings,
-        catalog=catalog,
-        keys=keys,
-        cursors=Cursors(derive(settings.secret_key.encode(), b"page pointers")),
-        decisions=decisions,
-        verify=verify,
-        rates=rates,
-        read_only=ReadOnly(catalog, always=settings.read_only),
-        guard=AuthGuard(decisions, settings.deployment, Circumstances(settings.proxies, clock)),
-        clock=clock,
-        logins=open_logins(settings, catalog, clock),
-        grants=Grants(catalog, clock),
-        definition=definition(
-            OPERATIONS,
-            server=settings.auth_url,
-            openid_url=settings.auth_url + CONFIGURATION,
-            about=SERVICE,
-        ),
-    )
+    services = _services(settings, catalog, verify, rates, clock)
     app = Flask(__name__, static_folder=None)
     app.url_map.strict_slashes = False
     register_conventions(
@@ -81,3 +61,45 @@ def create_auth_app(
     register_device(app, services)
     register_logins(app, services.logins)
     return app
+
+
+def _services(
+    settings: Settings,
+    catalog: Catalog,
+    verify: Verify,
+    rates: Rates | None,
+    clock: Callable[[], float],
+) -> AuthServices:
+    keys, secret = _keys(settings), settings.secret_key.encode()
+    decisions = Decisions(catalog, settings)
+    provider = Provider(settings, catalog, keys, RecordedPeople(settings), secret, clock)
+    return AuthServices(
+        settings=settings,
+        catalog=catalog,
+        keys=keys,
+        cursors=Cursors(derive(secret, b"page pointers")),
+        decisions=decisions,
+        verify=verify,
+        rates=rates,
+        read_only=ReadOnly(catalog, always=settings.read_only),
+        guard=AuthGuard(decisions, settings.deployment, Circumstances(settings.proxies, clock)),
+        clock=clock,
+        logins=open_logins(settings, catalog, clock),
+        provider=provider,
+        verified=verified_by(provider),
+        grants=Grants(catalog, clock),
+        definition=definition(
+            OPERATIONS,
+            server=settings.auth_url,
+            openid_url=settings.auth_url + CONFIGURATION,
+            about=SERVICE,
+        ),
+    )
+
+
+def _keys(settings: Settings) -> KeyFile:
+    """Made where there are none yet, sealed where there is a secret, and readable."""
+    seal_keys(settings.home, settings.secret_key)
+    keys = KeyFile(settings.home, settings.secret_key)
+    keys.read()
+    return keys

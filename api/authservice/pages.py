@@ -65,6 +65,11 @@ def lasting(seconds: int | None) -> str:
     return "a second" if whole == 1 else f"{whole} seconds"
 
 
+def again_in(what: str, seconds: int | None) -> str:
+    """What happened too often, and when somebody may try again."""
+    return f"{what} Try again in {lasting(seconds)}."
+
+
 @dataclass(frozen=True)
 class Cookies:
     """Sets and clears the cookies of one service."""

@@ -11,6 +11,8 @@ from api.authservice.login.logins import Logins
 from api.paging import Cursors
 from api.readonly import ReadOnly
 from auth.accounts.decisions import Decisions
+from auth.openid.presenting import Verified
+from auth.openid.provider import Provider
 from auth.tokens.grants import Grants
 from auth.tokens.keys import KeyFile
 from config.settings import Settings
@@ -33,6 +35,8 @@ class AuthServices:
     guard: Guard
     clock: Callable[[], float]
     logins: Logins
+    provider: Provider
+    verified: Verified
     grants: Grants
     definition: Mapping[str, Any]
 

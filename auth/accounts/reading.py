@@ -1,8 +1,9 @@
-"""Reading records: one of them, their lists, and what somebody owns."""
+"""Reading records: one of them, their lists, what somebody owns, and what became of them."""
 
 from auth.accounts.changing import existing
-from storage.catalog import Catalog, accounts, owning
+from storage.catalog import Catalog, accounts, audit, owning
 from storage.catalog.accounts import Account, Kind, Name
+from storage.catalog.audit import Filter, Recorded
 from storage.catalog.owning import TYPES, Owned, Thing
 
 
@@ -46,3 +47,11 @@ def owned(
 def thing(type_: str, uuid: str) -> Thing:
     """A thing as a pointer names it."""
     return Thing(next(one for one in TYPES if one == type_), uuid)
+
+
+def changes(
+    catalog: Catalog, wanted: Filter, *, before_id: int | None, limit: int
+) -> list[Recorded]:
+    """What the audit log tells, the newest first."""
+    with catalog.read() as tx:
+        return audit.listing(tx, wanted, before_id=before_id, limit=limit)

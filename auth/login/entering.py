@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from auth.accounts.admitting import first_login
 from auth.login import sessions
-from auth.login.recording import note
+from auth.login.recording import record_login
 from auth.login.sessions import Lifetimes, Session
 from storage.catalog import Catalog
 
@@ -31,7 +31,9 @@ def enter(catalog: Catalog, known: Known, lifetimes: Lifetimes) -> tuple[str, Se
         first_login(tx, known.email, known.request_id)
         sessions.end(tx, known.former)
         made = sessions.begin(tx, known.email, known.provider, now=known.at, lifetimes=lifetimes)
-        note(tx, known.email, "login", known.email, known.request_id, provider=known.provider)
+        record_login(
+            tx, known.email, "login", known.email, known.request_id, provider=known.provider
+        )
     return made
 
 
@@ -39,4 +41,6 @@ def leave(catalog: Catalog, session: Session, cookie: str | None, request_id: st
     """End the session that a browser brought by this cookie."""
     with catalog.write() as tx:
         sessions.end(tx, cookie)
-        note(tx, session.email, "logout", session.email, request_id, provider=session.provider)
+        record_login(
+            tx, session.email, "logout", session.email, request_id, provider=session.provider
+        )

@@ -6,7 +6,7 @@ from auth.login import lockout
 from auth.login.identity import identity
 from auth.login.lockout import Patience
 from auth.login.passwords import Checked, Passwords
-from auth.login.recording import Failed, note, note_failure
+from auth.login.recording import Failed, record_failure, record_login
 from storage.catalog import Catalog, logins
 from storage.errors import Unauthorized
 
@@ -60,16 +60,16 @@ def change(local: Local, tried: Try, password: str, new: str) -> None:
     hashed = local.passwords.hash(new)
     with local.catalog.write() as tx:
         logins.change_password(tx, email, hashed, int(tried.at * 1e6))
-        note(tx, email, "password_changed", email, tried.request_id, address=tried.address)
+        record_login(tx, email, "password_changed", email, tried.request_id, address=tried.address)
 
 
 def _failed(local: Local, tried: Try, email: str, counted: lockout.Counted) -> None:
     failed, seen = Failed(email, tried.at, tried.request_id), tried.address
     whose = (lockout.account(email), lockout.address(seen))
     with local.catalog.write(durable=False) as tx:
-        note_failure(tx, "login_failed", failed, of=whose, address=seen, provider=NAME)
+        record_failure(tx, "login_failed", failed, of=whose, address=seen, provider=NAME)
         for who, wait_s in lockout.waits(counted, local.patience).items():
-            note_failure(tx, "locked_out", failed, of=(who,), locked=who, wait_s=wait_s)
+            record_failure(tx, "locked_out", failed, of=(who,), locked=who, wait_s=wait_s)
 
 
 def _passed(

@@ -16,7 +16,9 @@ MOST = 20
 """Rows of one kind that an account, or an address, causes in that time."""
 
 
-def note(tx: Tx, who: str, what: str, email: str, request_id: str, **after: str | int) -> None:
+def record_login(
+    tx: Tx, who: str, what: str, email: str, request_id: str, **after: str | int
+) -> None:
     """Somebody did this to the login of a user; `who` is empty while that is not known."""
     record_audit(tx, By(who, what, request_id), f"user/{email}", before=None, after=after)
 
@@ -30,7 +32,7 @@ class Failed:
     request_id: str
 
 
-def note_failure(
+def record_failure(
     tx: Tx, what: str, failed: Failed, *, of: Iterable[str], **after: str | int
 ) -> None:
     """It failed, of these, by their keys of lock-outs; how many were left out before is told as
@@ -44,4 +46,4 @@ def note_failure(
     told = [few for few in untold if few is not None]
     if len(told) == len(untold):
         more = {"untold": max(told)} if any(told) else {}
-        note(tx, "", what, failed.email, failed.request_id, **after, **more)
+        record_login(tx, "", what, failed.email, failed.request_id, **after, **more)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import urlencode, urlsplit
 
-from auth.login.seals import Seals
+from auth.seals import Seals
 from storage.errors import Invalid
 
 MAX_STATE = 2048

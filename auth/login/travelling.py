@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from auth.digests import digest
-from auth.login.seals import Seals
 from auth.login.upstream import Login
+from auth.seals import Seals
 from storage.catalog import Catalog
 from storage.catalog import logins as rows
 

@@ -8,7 +8,7 @@ from auth.accounts.changing import By
 from auth.login import lockout
 from auth.login.identity import identity
 from auth.login.passwords import Passwords
-from auth.login.recording import note
+from auth.login.recording import record_login
 from storage.catalog import Catalog, logins, tries
 from storage.catalog.audit import OPERATOR
 from storage.catalog.logins import PasswordRow
@@ -35,7 +35,7 @@ def add(catalog: Catalog, passwords: Passwords, email: str, password: str, *, no
         admit(tx, name, By(OPERATOR, "add_user"))
         if not logins.add_password(tx, row):
             raise Conflict(f"{name} has a password already; `passwd` changes it.")
-        note(tx, OPERATOR, "password_added", name, "")
+        record_login(tx, OPERATOR, "password_added", name, "")
 
 
 def change(catalog: Catalog, passwords: Passwords, email: str, password: str, now: float) -> None:
@@ -45,7 +45,7 @@ def change(catalog: Catalog, passwords: Passwords, email: str, password: str, no
         if not logins.change_password(tx, name, hashed, int(now * 1e6)):
             raise _absent(name)
         tries.forgive(tx, lockout.account(name))
-        note(tx, OPERATOR, "password_changed", name, "")
+        record_login(tx, OPERATOR, "password_changed", name, "")
 
 
 def remove(catalog: Catalog, email: str) -> None:
@@ -54,7 +54,7 @@ def remove(catalog: Catalog, email: str) -> None:
     with catalog.write() as tx:
         if not logins.remove_password(tx, name):
             raise _absent(name)
-        note(tx, OPERATOR, "password_removed", name, "")
+        record_login(tx, OPERATOR, "password_removed", name, "")
 
 
 def put_status(catalog: Catalog, email: str, *, enabled: bool) -> bool:
@@ -70,7 +70,7 @@ def unlock(catalog: Catalog, email: str) -> bool:
     with catalog.write() as tx:
         forgiven = tries.forgive(tx, lockout.account(name))
         if forgiven:
-            note(tx, OPERATOR, "unlocked", name, "")
+            record_login(tx, OPERATOR, "unlocked", name, "")
     return forgiven
 
 

@@ -9,7 +9,6 @@ from enum import Enum
 from typing import NamedTuple
 
 from auth.login.sessions import Session
-from auth.openid.carrying import SKEW_S
 from auth.openid.clients import WEB, Client
 from auth.openid.errors import OAuthError, SentBack, Shown, invalid_request
 from auth.openid.provider import DEFAULT_SCOPES, SCOPES, Provider
@@ -22,6 +21,9 @@ Given = Mapping[str, Sequence[str]]
 
 MAX_TEXT = 2_048
 """Characters of `state` and of `nonce`."""
+SKEW_S = 30
+"""How far the clock of the machine that a person logged in at may be behind that of the one that
+sent them there."""
 
 _CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+( [\x21\x23-\x5b\x5d-\x7e]+)*")

@@ -9,7 +9,7 @@ from storage.catalog.engine import Tx
 
 
 @dataclass(frozen=True)
-class Records:
+class RecordedPeople:
     """See `auth.openid.provider.People`."""
 
     rights: Rights

@@ -15,7 +15,6 @@ from storage.model import one_spelling
 Verified = Callable[[str], Mapping[str, Any]]
 """The claims of a token of ours, or Unauthorized."""
 
-REFRESH_S = 3600.0
 ALGORITHMS = ("RS256", "ES256")
 """Those that our own keys sign with, whatever is accepted of others."""
 
@@ -23,7 +22,7 @@ ALGORITHMS = ("RS256", "ES256")
 def verified_by(provider: Provider) -> Verified:
     """Accepts tokens of this issuer alone, by the keys in its file."""
     ring = KeyRing(
-        lambda: provider.keys.read().jwks(), provider.clock, Ages(REFRESH_S, OWN_COOLDOWN_S)
+        lambda: provider.keys.read().jwks(), provider.clock, Ages(OWN_COOLDOWN_S, OWN_COOLDOWN_S)
     )
     verifier = Verifier(
         {provider.issuer: ring},

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 from auth.openid.clients import Client, built_in, find
 from auth.tokens.keys import KeyFile
 from storage.catalog import Catalog
 from storage.catalog.engine import Tx
-from storage.sealing import Sealer, derive
+from storage.sealing import derive
 
 SCOPES = ("openid", "email", "profile", "groups", "offline_access")
 """Those that mean something here; others are left out of what is granted."""
@@ -72,20 +73,15 @@ class Provider:
         """Who we are in tokens and answers."""
         return self.settings.auth_url
 
-    @property
+    @cached_property
     def own_clients(self) -> Mapping[str, Client]:
         """The store's own clients."""
         return built_in(self.settings.web_redirect_uris)
 
-    @property
+    @cached_property
     def refresh_key(self) -> bytes:
         """What the successor of a refresh token is made with."""
         return derive(self.secret, b"openid refresh tokens")
-
-    @property
-    def sealer(self) -> Sealer:
-        """Seals what a browser carries for us from one page to the next."""
-        return Sealer(derive(self.secret, b"openid pages"))
 
     def client(self, tx: Tx, client_id: str) -> Client | None:
         """The client of that id."""

@@ -63,15 +63,10 @@ def end_session(tx: Tx, session_id: str) -> bool:
     return bool(tx.execute(sql("DELETE FROM sessions WHERE id = :id"), {"id": session_id}).rowcount)
 
 
-def end_sessions(tx: Tx, email: str) -> int:
-    """End every session of a user; returns how many."""
-    return tx.execute(sql("DELETE FROM sessions WHERE email = :email"), {"email": email}).rowcount
-
-
 def end_all(tx: Tx, email: str) -> None:
     """End all that a user's logins gave: sessions, what applications were granted, and devices that
     were let in and have not come for their tokens yet."""
-    end_sessions(tx, email)
+    tx.execute(sql("DELETE FROM sessions WHERE email = :email"), {"email": email})
     device_codes.remove_of(tx, email)
     grants.revoke_of(tx, engine.now_us(tx), email=email)
 

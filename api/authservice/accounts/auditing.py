@@ -9,8 +9,8 @@ from api.authservice.accounts import listing
 from api.authservice.schemas.audit import AuditAsked, AuditLog, AuditQuery
 from api.authservice.services import Call
 from api.operation import operation
+from auth.accounts import reading
 from pipelines.formats import us_of, version_at
-from storage.catalog import audit
 from storage.catalog.audit import Filter, Recorded
 
 TAG = "audit"
@@ -32,13 +32,12 @@ def get_v1_audit(call: Call[AuditAsked, None]) -> Response:
     scope = (query.who or "", query.what or "", query.since or "")
     before = listing.position(call, *scope)
     since_us = None if query.since is None else us_of(query.since)
-    with call.catalog.read() as tx:
-        found = audit.listing(
-            tx,
-            Filter(query.who, query.what, since_us),
-            before_id=None if before is None else int(before[0]),
-            limit=query.per_page + 1,
-        )
+    found = reading.changes(
+        call.catalog,
+        Filter(query.who, query.what, since_us),
+        before_id=None if before is None else int(before[0]),
+        limit=query.per_page + 1,
+    )
     return listing.page(call, *scope, key="audit", found=found, place=_place, shown=_shown)
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from flask import Response, g
+from flask import Response
 
 from api.authservice.schemas.account_answers import Changed
 from api.authservice.schemas.accounts import UNSAID
@@ -21,7 +21,7 @@ ALL_OR_NONE = "All of them or none: one that does not exist is 404, and nothing 
 
 def by(call: Call[Any, Any]) -> By:
     """Whose change it is: the audit log calls it by the name of the operation."""
-    return By(who=call.who.email, what=g.operation, request_id=call.request_id)
+    return By(who=call.who.email, what=call.operation, request_id=call.request_id)
 
 
 def changed(done: bool, **said: Any) -> Response:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from flask import Response, g
+from flask import Response
 from marshmallow import Schema
 
 from api.authservice.schemas.accounts import Listed
@@ -31,7 +31,7 @@ def position(call: Call[Any, None], *scope: str) -> list[str] | None:
     query: Listed = call.query
     if query.next_token is None:
         return None
-    scopes = (g.operation, *scope)
+    scopes = (call.operation, *scope)
     return call.services.cursors.open(scopes, query.next_token, parameter=PARAMETER)
 
 
@@ -49,7 +49,7 @@ def page(
     response = reply({key: [shown(one) for one in items]})
     if len(found) <= size:
         return paged(response, key, None)
-    pointer = call.services.cursors.seal((g.operation, *scope), place(items[-1]))
+    pointer = call.services.cursors.seal((call.operation, *scope), place(items[-1]))
     return paged(response, key, next_url(call.request, call.base, {PARAMETER: pointer}))
 
 

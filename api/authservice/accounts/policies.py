@@ -23,6 +23,7 @@ TAG = "policies"
     "/v1/policies/evaluate",
     tag=TAG,
     body=EvaluationBody,
+    while_read_only=True,
     answers={200: Answer("What the policies say.", Evaluation)},
     about="Every action on every resource; the result is true if all of them are allowed. A user"
     " who is disabled is allowed nothing. Nothing is recorded.",

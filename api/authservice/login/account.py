@@ -8,14 +8,16 @@ from functools import partial
 
 from flask import Flask, Response, g, request
 
-from api.authservice.login.choosing import DISABLED, STALE, add_page, message
+from api.authservice.frame import TOO_MANY, add_page, message
+from api.authservice.login.local import DISABLED, STALE
 from api.authservice.login.logins import Logins
 from api.authservice.openid.visiting import is_of
-from api.authservice.pages import go, lasting, page
+from api.authservice.pages import again_in, go, page
+from api.errors import with_retry_after
 from api.throttle import address
 from auth.login import local
 from auth.login.entering import Known, enter
-from auth.login.recording import note
+from auth.login.recording import record_login
 from auth.login.sessions import COOKIE, Session
 from auth.openid import clients, holding
 from storage.catalog import logins as rows
@@ -33,10 +35,15 @@ OUT = "You are logged out in every browser, and no application acts for you any 
 
 def register_account_pages(app: Flask, logins: Logins) -> None:
     """The pages of who is logged in."""
-    add_page(app, logins, ACCOUNT, account, "GET")
-    add_page(app, logins, PASSWORD, partial(_of_session, change_password), "POST")
-    add_page(app, logins, APPLICATIONS, partial(_of_session, end_application), "POST")
-    add_page(app, logins, EVERYWHERE, partial(_of_session, end_everywhere), "POST")
+    add_page(app, logins, ACCOUNT, partial(account, logins), "GET")
+    for path, act in (
+        (PASSWORD, change_password),
+        (APPLICATIONS, end_application),
+        (EVERYWHERE, end_everywhere),
+    ):
+        add_page(app, logins, path, partial(_of_session, act, logins), "POST")
+        # A browser still shows the address of a form that was sent: it may be gone to again.
+        add_page(app, logins, path, partial(_to_account, logins), "GET")
 
 
 def account(logins: Logins) -> Response:
@@ -55,6 +62,10 @@ def _of_session(act: Callable[[Logins, Session], Response], logins: Logins) -> R
     return act(logins, found)
 
 
+def _to_account(logins: Logins) -> Response:
+    return go(logins.settings.auth_url + ACCOUNT)
+
+
 def _to_login(logins: Logins, status: int) -> Response:
     return go(f"{logins.settings.auth_url}/login?redirect_uri={ACCOUNT}", status)
 
@@ -71,7 +82,7 @@ def end_everywhere(logins: Logins, found: Session) -> Response:
     """All that this person's logins gave is over, this one with it."""
     with logins.catalog.write() as tx:
         rows.end_all(tx, found.email)
-        note(tx, found.email, "logout_everywhere", found.email, g.request_id)
+        record_login(tx, found.email, "logout_everywhere", found.email, g.request_id)
     again = logins.settings.auth_url + ACCOUNT
     response = message(OUT, title="Logged out", href=again, way="Log in again")
     logins.cookies.clear(response, COOKIE)
@@ -85,10 +96,9 @@ def change_password(logins: Logins, found: Session) -> Response:
     try:
         return _changed(logins, found)
     except TooMany as error:
-        told = f"Too many tries have failed. Try again in {lasting(error.retry_after_s)}."
+        told = again_in(TOO_MANY, error.retry_after_s)
         shown = _shown(logins, found, error=told, status=429)
-        shown.headers["Retry-After"] = str(error.retry_after_s)
-        return shown
+        return with_retry_after(shown, error.code, error.retry_after_s)
     except Unauthorized:
         return _shown(logins, found, error=WRONG, fault="password", status=403)
     except Invalid as error:

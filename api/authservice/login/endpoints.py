@@ -1,16 +1,14 @@
-"""The operations of logging in and out; their pages are in `login_pages`, `upstream_pages`."""
+"""The operations of logging in and out; their pages are the other modules here."""
+
+from functools import partial
 
 from flask import Flask, Response, g, request
 
+from api.authservice.frame import add_page, message
 from api.authservice.limits import limit_logins
 from api.authservice.login.account import ACCOUNT, register_account_pages
-from api.authservice.login.choosing import (
-    add_page,
-    first_page,
-    is_again,
-    message,
-    register_login_pages,
-)
+from api.authservice.login.choosing import first_page, is_again, register_choice
+from api.authservice.login.local import register_local_pages
 from api.authservice.login.logins import Logins
 from api.authservice.login.upstream import register_upstream_pages
 from api.authservice.pages import go
@@ -74,10 +72,11 @@ def get_logout(call: Call[Logout, None]) -> Response:
 
 def register_logins(app: Flask, logins: Logins) -> None:
     """The pages of logging in, of accounts, and of having logged out."""
-    register_login_pages(app, logins)
+    register_choice(app, logins)
+    register_local_pages(app, logins)
     register_upstream_pages(app, logins)
     register_account_pages(app, logins)
-    add_page(app, logins, LEFT, left, "GET")
+    add_page(app, logins, LEFT, partial(left, logins), "GET")
 
 
 def left(logins: Logins) -> Response:

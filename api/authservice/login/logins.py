@@ -15,13 +15,13 @@ from auth.login.local import Local
 from auth.login.lockout import patience
 from auth.login.outgoing import Outgoing
 from auth.login.passwords import Passwords, costs
-from auth.login.seals import Seals
 from auth.login.sessions import COOKIE, Lifetimes, Session
 from auth.login.targets import Targets
 from auth.login.travelling import Travels
 from auth.login.upstream import Provider, Upstream
 from auth.openid import clients
 from auth.private_files import given
+from auth.seals import Seals
 from auth.tokens.keyring import Ages
 from config.settings import Settings
 from pipelines.notifying.addresses import check_address

@@ -3,24 +3,18 @@ sent.
 """
 
 import logging
+from functools import partial
 
 from flask import Flask, Response, g, request
 
-from api.authservice.login.choosing import (
-    OVER,
-    UPSTREAM,
-    add_page,
-    failed,
-    is_again,
-    message,
-    once_more,
-)
+from api.authservice.frame import add_page, failed, message
+from api.authservice.login.choosing import OVER, UPSTREAM, is_again, once_more, target_url
 from api.authservice.login.logins import Logins
 from api.authservice.pages import go
 from api.throttle import address
 from auth.login import lockout
 from auth.login.entering import Known, enter
-from auth.login.recording import Failed, note_failure
+from auth.login.recording import Failed, record_failure
 from auth.login.upstream import Login, Provider
 from storage.errors import Forbidden, Invalid, NotFound, StoreError, Unavailable
 
@@ -34,15 +28,14 @@ AWAY = "{title} cannot be reached. You can try again, or log in another way."
 
 def register_upstream_pages(app: Flask, logins: Logins) -> None:
     """The pages of logging in elsewhere."""
-    add_page(app, logins, f"{UPSTREAM}/<name>", send_away, "GET", acts=True)
-    add_page(app, logins, f"{CALLBACK}/<name>", come_back, "GET", acts=True)
+    add_page(app, logins, f"{UPSTREAM}/<name>", partial(send_away, logins), "GET", acts=True)
+    add_page(app, logins, f"{CALLBACK}/<name>", partial(come_back, logins), "GET", acts=True)
 
 
 def send_away(logins: Logins, name: str) -> Response:
     """To the provider, with a state that only this browser may bring back, once."""
     provider, target = _provider(logins, name), request.args.get("next", "")
-    if logins.targets.url(target, now=logins.clock()) is None:
-        raise Invalid(OVER)
+    target_url(logins, target)
     departure, browser = logins.travels.begin(_callback(logins, name)), logins.browser(request)
     try:
         url = provider.url(departure.login, again=is_again(request))
@@ -56,9 +49,7 @@ def come_back(logins: Logins, name: str) -> Response:
     """From the provider: the state is taken, the code exchanged, and somebody is known."""
     provider = _provider(logins, name)
     login, target = _taken(logins, name)
-    url = logins.targets.url(target, now=logins.clock())
-    if url is None:
-        raise Invalid(OVER)
+    url = target_url(logins, target)
     code = request.args.get("code")
     try:
         provider.check_issuer(request.args.get("iss"))
@@ -93,7 +84,7 @@ def _record(logins: Logins, name: str) -> None:
     with logins.catalog.write(durable=False) as tx:
         lockout.forget(tx, attempt.at)
         whose = (lockout.address(seen),)
-        note_failure(tx, "login_failed", attempt, of=whose, address=seen, provider=name)
+        record_failure(tx, "login_failed", attempt, of=whose, address=seen, provider=name)
 
 
 def _told(logins: Logins, error: StoreError, provider: Provider, target: str) -> Response:

@@ -2,23 +2,22 @@
 answer brought to the client.
 """
 
-from collections.abc import Callable
-from functools import partial, wraps
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
 from flask import Flask, Response, g, request
 
-from api.authservice.limits import limit_logins
-from api.authservice.openid.oauth import provider_of
+from api.authservice.frame import add_page, framed, message
 from api.authservice.openid.visiting import (
-    fields,
+    MAX_CARRIED,
+    at_browser,
+    carried,
+    carry,
     is_of,
     meanings,
     place,
-    shown,
     to_login,
-    too_many,
     visitor,
 )
 from api.authservice.pages import ANYWHERE, go, page
@@ -26,39 +25,21 @@ from api.authservice.schemas.openid import AuthorizeQuery
 from api.authservice.services import AuthServices, Call
 from api.operation import Answer, operation
 from auth.login.sessions import Session
-from auth.openid import authorizing, carrying, granting
+from auth.openid import authorizing, granting
 from auth.openid.authorizing import Asked, Next, Request
-from auth.openid.errors import SentBack, Shown
+from auth.openid.errors import Shown
 from auth.openid.provider import Provider
-from storage.errors import Forbidden, TooMany
+from storage.errors import Forbidden
 
 PATH = "/oauth/authorize"
 CONSENT = "/oauth/consent"
+CONTINUING, CONSENTING = "continue", "consent"
+"""A request on its way through a login; one that a person is asked about."""
 OVER = "This took too long. Go back to the application and begin again."
 SHOWN = {
     400: Answer("A page that tells the person what is wrong.", page=True),
     429: Answer("A page that tells the person when to try again.", page=True),
 }
-
-
-def at_browser(view: Callable[..., Response]) -> Callable[..., Response]:
-    """Have a view's refusals shown to the person, or brought to the client."""
-
-    @wraps(view)
-    def refusing(services: AuthServices) -> Response:
-        provider = provider_of(services)
-        try:
-            limit_logins(services.catalog, services.settings, request, services.clock())
-            return view(services, provider)
-        except Shown as error:
-            return shown(error)
-        except SentBack as error:
-            status = 302 if request.method == "GET" else 303
-            return go(authorizing.answer_with_error(provider, error), status)
-        except TooMany as error:
-            return too_many(error)
-
-    return refusing
 
 
 @operation(
@@ -77,7 +58,7 @@ def at_browser(view: Callable[..., Response]) -> Callable[..., Response]:
 )
 def get_oauth_authorize(call: Call[Any, None]) -> Response:
     """Have a person let an application act for them (RFC 6749, OpenID Connect)."""
-    return _authorize(call.services)
+    return framed(call.services.logins, partial(_authorize, call.services))
 
 
 @operation(
@@ -92,7 +73,7 @@ def get_oauth_authorize(call: Call[Any, None]) -> Response:
 )
 def post_oauth_authorize(call: Call[None, None]) -> Response:
     """The same, with the parameters in a form."""
-    return _reposted(call.services)
+    return framed(call.services.logins, partial(_reposted, call.services))
 
 
 OPERATIONS = (get_oauth_authorize, post_oauth_authorize)
@@ -100,63 +81,66 @@ OPERATIONS = (get_oauth_authorize, post_oauth_authorize)
 
 def register_consent(app: Flask, services: AuthServices) -> None:
     """The answer to the question."""
-    app.add_url_rule(CONSENT, "consent", partial(_decided, services), methods=["POST"])
+    decided = partial(_decided, services)
+    add_page(app, services.logins, CONSENT, decided, "POST", name="post_oauth_consent")
+    add_page(app, services.logins, CONSENT, partial(message, OVER, status=400), "GET")
 
 
 @at_browser
-def _authorize(services: AuthServices, provider: Provider) -> Response:
-    given, asked = _given(provider)
+def _authorize(services: AuthServices) -> Response:
+    given, asked = _given(services)
     session, now = visitor(services, request), services.clock()
     with services.catalog.read() as tx:
-        wanted = authorizing.read(tx, provider, given)
+        wanted = authorizing.read(tx, services.provider, given)
         following = authorizing.what_next(tx, wanted, session, now=now, asked=asked)
     authorizing.refuse_prompt(wanted, following)
     if session is None or following is Next.LOGIN:
-        return _to_login(provider, given, session)
+        return _to_login(services, given, session)
     if following is Next.CONSENT:
-        return _ask(provider, given, wanted, session)
-    return _grant(provider, wanted, session, agreed=False)
+        return _ask(services, given, wanted, session)
+    return _grant(services.provider, wanted, session, agreed=False)
 
 
 @at_browser
-def _reposted(_services: AuthServices, provider: Provider) -> Response:
+def _reposted(services: AuthServices) -> Response:
     """A form of another site comes without our cookie: come again as a link of ours."""
-    request.max_content_length = carrying.MAX_CARRIED
+    request.max_content_length = MAX_CARRIED
     given = {name: request.form.getlist(name) for name in request.form}
-    return go(f"{PATH}?continue={_carried(provider, carrying.CONTINUE, given)}", 303)
+    return go(f"{PATH}?continue={_sealed(services, CONTINUING, given)}", 303)
 
 
 @at_browser
-def _decided(services: AuthServices, provider: Provider) -> Response:
-    g.operation = "post_oauth_consent"
-    form, session = fields(request), visitor(services, request)
-    what = _opened(provider, carrying.CONSENT, form.get("carried", ""))
+def _decided(services: AuthServices) -> Response:
+    form, session = request.form, visitor(services, request)
+    what = _opened(services, CONSENTING, form.get("carried", ""))
     if session is None or not is_of(session, form) or what["session"] != session.id:
         raise Shown("access_denied", OVER)
     with services.catalog.read() as tx:
-        wanted = authorizing.read(tx, provider, what["given"])
+        wanted = authorizing.read(tx, services.provider, what["given"])
     if form.get("decision") != "allow":
         raise authorizing.denied(wanted, "The person said no.")
-    return _grant(provider, wanted, session, agreed=True)
+    return _grant(services.provider, wanted, session, agreed=True)
 
 
-def _given(provider: Provider) -> tuple[dict[str, list[str]], Asked | None]:
+def _given(services: AuthServices) -> tuple[dict[str, list[str]], Asked | None]:
     """The request's parameters: as they came, or as they went through a login, and which."""
-    carried = request.args.get("continue")
-    if carried is None:
+    sealed = request.args.get("continue")
+    if sealed is None:
         return {name: request.args.getlist(name) for name in request.args}, None
-    what = _opened(provider, carrying.CONTINUE, carried)
+    what = _opened(services, CONTINUING, sealed)
     return what["given"], Asked(what["at"], what["session"]) if what["login"] else None
 
 
-def _to_login(provider: Provider, given: dict[str, list[str]], session: Session | None) -> Response:
+def _to_login(
+    services: AuthServices, given: dict[str, list[str]], session: Session | None
+) -> Response:
     had = session.id if session else ""
-    carried = _carried(provider, carrying.CONTINUE, given, login=True, session=had)
-    return to_login(f"{PATH}?continue={carried}", again=session is not None)
+    sealed = _sealed(services, CONTINUING, given, login=True, session=had)
+    return to_login(f"{PATH}?continue={sealed}", again=session is not None)
 
 
 def _ask(
-    provider: Provider, given: dict[str, list[str]], wanted: Request, session: Session
+    services: AuthServices, given: dict[str, list[str]], wanted: Request, session: Session
 ) -> Response:
     return page(
         "consent.html",
@@ -168,7 +152,7 @@ def _ask(
         meanings=meanings(wanted.scopes),
         action=CONSENT,
         csrf=session.csrf,
-        carried=_carried(provider, carrying.CONSENT, given, session=session.id),
+        carried=_sealed(services, CONSENTING, given, session=session.id),
     )
 
 
@@ -184,24 +168,23 @@ def _grant(provider: Provider, wanted: Request, session: Session, *, agreed: boo
     return go(authorizing.answer_with_code(provider, wanted, code), 303 if agreed else 302)
 
 
-def _carried(
-    provider: Provider,
-    purpose: bytes,
+def _sealed(
+    services: AuthServices,
+    purpose: str,
     given: dict[str, list[str]],
     *,
     login: bool = False,
     session: str = "",
 ) -> str:
     known = {name: values for name, values in given.items() if name in authorizing.PARAMETERS}
-    what = {"given": known, "login": login, "session": session}
-    carried = carrying.seal(provider.sealer, purpose, what, provider.clock())
-    if len(carried) > carrying.MAX_CARRIED:
+    sealed = carry(services, purpose, {"given": known, "login": login, "session": session})
+    if len(sealed) > MAX_CARRIED:
         raise Shown("invalid_request", "The application's request is too long.")
-    return carried
+    return sealed
 
 
-def _opened(provider: Provider, purpose: bytes, carried: str) -> dict[str, Any]:
-    what = carrying.opened(provider.sealer, purpose, carried, provider.clock())
+def _opened(services: AuthServices, purpose: str, sealed: str) -> dict[str, Any]:
+    what = carried(services, purpose, sealed)
     if what is None:
         raise Shown("invalid_request", OVER)
     return what

@@ -6,14 +6,22 @@ It always asks: somebody else may have sent the person here with a code of their
 from functools import partial
 from typing import Any
 
-from flask import Flask, Response, g, request
+from flask import Flask, Response, request
 
-from api.authservice.openid.authorize import at_browser
-from api.authservice.openid.visiting import fields, is_of, meanings, to_login, visitor
-from api.authservice.pages import page
+from api.authservice.frame import add_page, message
+from api.authservice.openid.visiting import (
+    at_browser,
+    carried,
+    carry,
+    is_of,
+    meanings,
+    to_login,
+    visitor,
+)
+from api.authservice.pages import go, page
 from api.authservice.services import AuthServices
 from auth.login.sessions import Session
-from auth.openid import carrying, devices
+from auth.openid import devices
 from auth.openid.devices import Waiting
 from auth.openid.errors import Shown
 from auth.openid.granting import person_of
@@ -22,6 +30,7 @@ from storage.errors import Forbidden
 
 PATH = "/device"
 CONFIRM = "/device/confirm"
+PURPOSE = "device"
 UNKNOWN = "No device waits with this code. Look again, or let the device show a new one."
 OVER = "The device does not wait any more. Begin again there."
 SHOWN = 16
@@ -29,55 +38,52 @@ SHOWN = 16
 
 
 def register_device(app: Flask, services: AuthServices) -> None:
-    """The three pages."""
-    app.add_url_rule(PATH, "device", partial(_form, services), methods=["GET"])
-    app.add_url_rule(PATH, "device code", partial(_entered, services), methods=["POST"])
-    app.add_url_rule(CONFIRM, "device confirm", partial(_decided, services), methods=["POST"])
+    """The pages."""
+    for path, view, method, name in (
+        (PATH, _form, "GET", "get_device"),
+        (PATH, _entered, "POST", "post_device"),
+        (CONFIRM, _decided, "POST", "post_device_confirm"),
+    ):
+        add_page(app, services.logins, path, partial(view, services), method, name=name)
+    add_page(app, services.logins, CONFIRM, partial(go, PATH), "GET")
 
 
 @at_browser
-def _form(services: AuthServices, _provider: Provider) -> Response:
-    g.operation = "get_device"
+def _form(services: AuthServices) -> Response:
     code = request.args.get("user_code", "")[:SHOWN]
     session = visitor(services, request)
     return _login(code) if session is None else _page(session, code)
 
 
 @at_browser
-def _entered(services: AuthServices, provider: Provider) -> Response:
-    g.operation = "post_device"
-    form, session = fields(request), visitor(services, request)
+def _entered(services: AuthServices) -> Response:
+    form, session = request.form, visitor(services, request)
     code = form.get("user_code", "")[:SHOWN]
     if session is None:
         return _login(code)
     if not is_of(session, form):
         return _page(session, code)
-    found = devices.entered(provider, code, session.email, services.logins.local.patience)
+    found = devices.entered(services.provider, code, session.email, services.logins.local.patience)
     if found is None:
         return _page(session, code, error=UNKNOWN)
-    return _ask(provider, session, found, code)
+    return _ask(services, session, found, code)
 
 
 @at_browser
-def _decided(services: AuthServices, provider: Provider) -> Response:
-    g.operation = "post_device_confirm"
-    form, session = fields(request), visitor(services, request)
-    what = carrying.opened(
-        provider.sealer, carrying.DEVICE, form.get("carried", ""), provider.clock()
-    )
+def _decided(services: AuthServices) -> Response:
+    form, session = request.form, visitor(services, request)
+    what = carried(services, PURPOSE, form.get("carried", ""))
     if session is None or what is None or not is_of(session, form):
         raise Shown("access_denied", OVER)
-    if what["session"] != session.id or not _decide(provider, session, what, form):
-        raise Shown("expired_token", OVER)
-    if form.get("decision") != "allow":
-        return page("message.html", "Not allowed", text="The device was told that you said no.")
-    return page("message.html", "Done", text="The device goes on by itself. Close this page.")
-
-
-def _decide(
-    provider: Provider, session: Session, what: dict[str, Any], form: dict[str, str]
-) -> bool:
     allow = form.get("decision") == "allow"
+    if what["session"] != session.id or not _decide(services.provider, session, what, allow=allow):
+        raise Shown("expired_token", OVER)
+    if not allow:
+        return message("The device was told that you said no.", title="Not allowed")
+    return message("The device goes on by itself. Close this page.")
+
+
+def _decide(provider: Provider, session: Session, what: dict[str, Any], *, allow: bool) -> bool:
     try:
         with provider.catalog.write() as tx:
             return devices.decide(tx, provider, what["device"], person_of(session), allow=allow)
@@ -103,7 +109,7 @@ def _page(session: Session, code: str, error: str = "") -> Response:
     )
 
 
-def _ask(provider: Provider, session: Session, found: Waiting, code: str) -> Response:
+def _ask(services: AuthServices, session: Session, found: Waiting, code: str) -> Response:
     what = {"device": found.id, "session": session.id}
     return page(
         "consent.html",
@@ -114,5 +120,5 @@ def _ask(provider: Provider, session: Session, found: Waiting, code: str) -> Res
         meanings=meanings(found.scopes),
         action=CONFIRM,
         csrf=session.csrf,
-        carried=carrying.seal(provider.sealer, carrying.DEVICE, what, provider.clock()),
+        carried=carry(services, PURPOSE, what),
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 from flask import Request, Response
 
-from api.authservice.openid.oauth import FORM, form_of, oauth, provider_of, told
+from api.authservice.openid.oauth import FORM, form_of, oauth, told
 from api.authservice.schemas.openid import (
     Device,
     DeviceForm,
@@ -23,7 +23,7 @@ from api.operation import Answer, operation, reply
 from auth.openid import devices, discovery, revoking
 from auth.openid.errors import OAuthError, invalid_request
 from auth.openid.exchanging import exchange
-from auth.openid.presenting import userinfo, verified_by
+from auth.openid.presenting import userinfo
 from auth.openid.proving import proven
 
 TAG = "openid"
@@ -69,7 +69,7 @@ WANTED = {
 )
 def get_openid_configuration(call: Call[None, None]) -> Response:
     """What this service is and does."""
-    return _cached(Discovery().dump(discovery.document(provider_of(call.services))))
+    return _cached(Discovery().dump(discovery.document(call.services.provider)))
 
 
 @operation(
@@ -97,7 +97,7 @@ def get_keys(call: Call[None, None]) -> Response:
 @oauth()
 def post_oauth_token(call: Call[None, None]) -> Response:
     """Tokens for a code, a refresh token or a device's code."""
-    provider, form = provider_of(call.services), form_of(call.request)
+    provider, form = call.services.provider, form_of(call.request)
     client = proven(provider, call.request.headers.get("Authorization"), form)
     return told(exchange(provider, client, form))
 
@@ -114,9 +114,9 @@ def post_oauth_token(call: Call[None, None]) -> Response:
 @oauth()
 def post_oauth_revoke(call: Call[None, None]) -> Response:
     """Give a token back."""
-    provider, form = provider_of(call.services), form_of(call.request)
+    provider, form = call.services.provider, form_of(call.request)
     client = proven(provider, call.request.headers.get("Authorization"), form)
-    revoking.revoke(provider, verified_by(provider), client, form)
+    revoking.revoke(provider, call.services.verified, client, form)
     return told({})
 
 
@@ -135,7 +135,7 @@ def post_oauth_revoke(call: Call[None, None]) -> Response:
 @oauth()
 def post_oauth_device(call: Call[None, None]) -> Response:
     """A code for a device without a browser, which a person enters at /device."""
-    provider, form = provider_of(call.services), form_of(call.request)
+    provider, form = call.services.provider, form_of(call.request)
     client = proven(provider, call.request.headers.get("Authorization"), form)
     return told(devices.begin(provider, client, form))
 
@@ -168,8 +168,8 @@ def post_oauth_userinfo(call: Call[None, None]) -> Response:
 def _told_of(call: Call[None, None], token: str | None) -> Response:
     if token is None:
         return _unasked()
-    provider = provider_of(call.services)
-    return told(UserInfo().dump(userinfo(provider, verified_by(provider), token)))
+    known = userinfo(call.services.provider, call.services.verified, token)
+    return told(UserInfo().dump(known))
 
 
 def _unasked() -> Response:

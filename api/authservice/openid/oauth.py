@@ -1,5 +1,5 @@
-"""What the views of the OpenID provider have in common: bodies as forms or JSON, errors as OAuth's,
-the provider itself.
+"""What the views of the OpenID provider have in common: bodies as forms or JSON, errors as
+OAuth's.
 """
 
 from collections.abc import Callable
@@ -11,13 +11,11 @@ from flask import Request, Response
 from werkzeug.exceptions import HTTPException
 
 from api.authservice.limits import limit_tokens
-from api.authservice.services import AuthServices, Call
+from api.authservice.services import Call
 from api.bodies import read_json
 from api.errors import status_of, with_retry_after
 from api.operation import reply
 from auth.openid.errors import OAuthError, invalid_request
-from auth.openid.people import Records
-from auth.openid.provider import Provider
 from storage.errors import StoreError
 
 MAX_BODY = 64 * 1024
@@ -34,18 +32,6 @@ NO_STORE = {"Cache-Control": "no-store", "Pragma": "no-cache"}
 REALM = "authorization service"
 
 OAuthView = Callable[[Call[Any, Any]], Response]
-
-
-def provider_of(services: AuthServices) -> Provider:
-    """The provider that these services make."""
-    return Provider(
-        settings=services.settings,
-        catalog=services.catalog,
-        keys=services.keys,
-        people=Records(services.settings),
-        secret=services.settings.secret_key.encode(),
-        clock=services.clock,
-    )
 
 
 def oauth(*, challenge: str = "Basic") -> Callable[[OAuthView], OAuthView]:

@@ -1,19 +1,22 @@
-"""Who is at the browser, and whether a form is of that very session; for the pages that ask a
-person something on behalf of an application.
+"""Who is at the browser, whether a form is of that very session, and what it carries from one page
+to the next; for the pages that ask a person something on behalf of an application.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from flask import Request, Response, request
 
+from api.authservice.frame import message
 from api.authservice.login.logins import from_elsewhere
-from api.authservice.pages import go, lasting, page
+from api.authservice.pages import go
 from api.authservice.services import AuthServices
 from auth.digests import same
 from auth.login.sessions import Session
-from auth.openid.errors import Shown
-from storage.errors import TooMany
+from auth.openid.authorizing import answer_with_error
+from auth.openid.errors import SentBack, Shown
 
 MEANINGS = {
     "openid": "know who you are, by your e-mail address",
@@ -25,8 +28,27 @@ ALWAYS = (
     "go on doing so while you are away, until you or an operator end it",
 )
 """An access token is its person's, whatever its scopes are, and a refresh token comes with it."""
-MAX_FORM = 64 * 1024
-FIELDS = 20
+CARRIED_S = 3_600
+MAX_CARRIED = 5_400
+"""Characters: servers read request lines of 8,190 bytes."""
+
+
+def at_browser(
+    view: Callable[[AuthServices], Response],
+) -> Callable[[AuthServices], Response]:
+    """Have a view's refusals shown to the person, or brought to the client."""
+
+    @wraps(view)
+    def refusing(services: AuthServices) -> Response:
+        try:
+            return view(services)
+        except Shown as error:
+            return message(error.description, status=400)
+        except SentBack as error:
+            status = 302 if request.method == "GET" else 303
+            return go(answer_with_error(services.provider, error), status)
+
+    return refusing
 
 
 def visitor(services: AuthServices, request: Request) -> Session | None:
@@ -40,15 +62,21 @@ def to_login(page: str, *, again: bool = False) -> Response:
     return go(f"/login?{urlencode(told)}")
 
 
-def fields(request: Request) -> dict[str, str]:
-    """The fields of a form, the first of each name."""
-    request.max_content_length, request.max_form_parts = MAX_FORM, FIELDS
-    return request.form.to_dict()
-
-
 def is_of(session: Session, form: Mapping[str, str]) -> bool:
     """Whether the form that was sent is from a page that this session was shown."""
     return same(form.get("csrf", ""), session.csrf) and not from_elsewhere(request)
+
+
+def carry(services: AuthServices, purpose: str, what: Mapping[str, Any]) -> str:
+    """What the browser carries to another page of ours, and the time."""
+    now = services.clock()
+    return services.logins.seals.seal(purpose, [{**what, "at": now}], ends=now + CARRIED_S)
+
+
+def carried(services: AuthServices, purpose: str, sealed: str | None) -> dict[str, Any] | None:
+    """What the browser was given to carry, with `at`; None when it was not, or too long ago."""
+    opened = services.logins.seals.open(purpose, sealed, now=services.clock())
+    return dict(opened[0]) if opened else None
 
 
 def meanings(scopes: Iterable[str]) -> list[str]:
@@ -62,16 +90,3 @@ def place(url: str) -> str:
     if parts.hostname in ("127.0.0.1", "::1"):
         return "a program on this computer"
     return parts.hostname or f"an application ({parts.scheme})"
-
-
-def shown(error: Shown) -> Response:
-    """A page with what went wrong, for the person alone."""
-    return page("message.html", "This did not work", status=400, bad=True, text=error.description)
-
-
-def too_many(error: TooMany) -> Response:
-    """A page that says when to try again."""
-    text = f"Too many tries. Try again in {lasting(error.retry_after_s)}."
-    response = page("message.html", "Not now", status=429, bad=True, text=text)
-    response.headers["Retry-After"] = str(error.retry_after_s or 1)
-    return response

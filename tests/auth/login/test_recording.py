@@ -2,7 +2,7 @@ import json
 
 from auth.login import local, lockout
 from auth.login.lockout import Patience
-from auth.login.recording import MOST, SPAN_S, Failed, note_failure
+from auth.login.recording import MOST, SPAN_S, Failed, record_failure
 from storage.catalog import Catalog, audit
 from storage.catalog.audit import Filter, Recorded
 from storage.errors import TooMany, Unauthorized
@@ -20,7 +20,7 @@ def told(catalog: Catalog, what: str = "login_failed") -> list[Recorded]:
 def fail(catalog: Catalog, *of: str, times: int = 1, at: float = 0.0) -> None:
     for _ in range(times):
         with catalog.write() as tx:
-            note_failure(tx, "login_failed", Failed(ADA, NOW + at, "id"), of=of, address="x")
+            record_failure(tx, "login_failed", Failed(ADA, NOW + at, "id"), of=of, address="x")
 
 
 def test_failures_without_end_are_told_a_number_of_times_an_hour(catalog: Catalog) -> None:

@@ -354,6 +354,13 @@ def faulty(page: TestResponse) -> list[str]:
     return found
 
 
+@pytest.mark.parametrize("path", ["/login/password", "/login/applications", "/login/everywhere"])
+def test_the_address_of_a_form_that_was_sent_may_be_gone_to(browser: Browser, path: str) -> None:
+    browser.log_in()
+    answer = browser.get(path)
+    assert (answer.status_code, answer.location) == (302, f"{BASE}/login/account")
+
+
 def test_who_logs_out_is_out_everywhere(browser: Browser, catalog: Catalog) -> None:
     browser.log_in()
     cookie = browser.cookie("store-session") or ""

@@ -56,6 +56,12 @@ def test_a_person_connects_a_device(browser: Browser, clock: Clock) -> None:
     assert again.status_code == 400
 
 
+def test_addresses_of_forms_that_were_sent_may_be_gone_to(browser: Browser) -> None:
+    assert browser.get("/device/confirm").location == "/device"
+    page = browser.get("/oauth/consent")
+    assert (page.status_code, "Go back to the application" in page.text) == (400, True)
+
+
 def test_who_is_not_logged_in_logs_in_and_keeps_the_code(browser: Browser) -> None:
     away = browser.get("/device?user_code=BCDF-GHJK")
     assert query(away) == {"redirect_uri": "/device?user_code=BCDF-GHJK"}

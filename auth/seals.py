@@ -9,9 +9,11 @@ import hashlib
 import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import orjson
 
+from auth.digests import encoded
 from storage.errors import Unavailable
 from storage.sealing import Sealer, derive
 
@@ -30,17 +32,17 @@ class Seals:
         """Those of the store with this secret."""
         return cls(Sealer(derive(secret, b"logins")), derive(secret, b"values of logins"))
 
-    def seal(self, purpose: str, values: Sequence[str], *, ends: float) -> str:
-        """The values as text for a URL, a form or a cookie."""
+    def seal(self, purpose: str, values: Sequence[Any], *, ends: float) -> str:
+        """The values, of JSON, as text for a URL, a form or a cookie."""
         plain = orjson.dumps([ends, *values])
-        return base64.urlsafe_b64encode(self.sealer.seal(plain, purpose.encode())).decode()
+        return encoded(self.sealer.seal(plain, purpose.encode()))
 
-    def open(self, purpose: str, sealed: str | None, *, now: float) -> list[str] | None:
+    def open(self, purpose: str, sealed: str | None, *, now: float) -> list[Any] | None:
         """The values; None for what we did not seal for this purpose, or what is over."""
         if not sealed or len(sealed) > MAX_SEALED or not sealed.isascii():
             return None
         try:
-            raw = base64.b64decode(sealed, altchars=b"-_", validate=True)
+            raw = base64.b64decode(sealed + "=" * (-len(sealed) % 4), altchars=b"-_", validate=True)
             ends, *values = orjson.loads(self.sealer.open(raw, purpose.encode()))
         except (binascii.Error, ValueError, Unavailable):
             return None
@@ -48,5 +50,4 @@ class Seals:
 
     def derived(self, purpose: str, text: str) -> str:
         """A value that only we can make of the text, always the same; 43 characters of a URL."""
-        made = hmac.new(self.key, f"{purpose}\n{text}".encode(), hashlib.sha256).digest()
-        return base64.urlsafe_b64encode(made).decode().rstrip("=")
+        return encoded(hmac.new(self.key, f"{purpose}\n{text}".encode(), hashlib.sha256).digest())

@@ -1,0 +1,57 @@
+from typing import Any
+
+import pytest
+
+from auth.seals import Seals
+from tests.auth.builders import NOW
+
+SEALS = Seals.of(b"a secret for tests only")
+
+
+def test_a_value_is_opened_for_its_purpose_until_its_end() -> None:
+    sealed = SEALS.seal("state", ["a", "b"], ends=NOW + 60)
+    assert SEALS.open("state", sealed, now=NOW + 59) == ["a", "b"]
+    assert SEALS.open("state", sealed, now=NOW + 60) is None
+    assert SEALS.open("target", sealed, now=NOW) is None
+    assert Seals.of(b"another secret of a test").open("state", sealed, now=NOW) is None
+
+
+@pytest.mark.parametrize("values", [[], ["é"], [{"a": ["b"], "c": None}, 1, 0.5]])
+def test_values_are_any_of_json(values: list[Any]) -> None:
+    assert SEALS.open("state", SEALS.seal("state", values, ends=NOW + 60), now=NOW) == values
+
+
+@pytest.mark.parametrize("ahead_s", [1, 30, 3_600])
+def test_a_value_of_a_machine_whose_clock_is_ahead_is_opened_until_that_end(ahead_s: int) -> None:
+    """It says when it ends, and nothing of when it was made."""
+    sealed = SEALS.seal("state", ["a"], ends=NOW + ahead_s + 900)
+    assert SEALS.open("state", sealed, now=NOW) == ["a"]
+    assert SEALS.open("state", sealed, now=NOW + ahead_s + 900) is None
+
+
+@pytest.mark.parametrize("forged", [None, "", "a", "é", "####", "A" * 100, "A" * 20_000])
+def test_what_was_not_sealed_here_is_nothing(forged: str | None) -> None:
+    assert SEALS.open("state", forged, now=NOW) is None
+
+
+def test_nothing_can_be_changed_on_the_way() -> None:
+    sealed = SEALS.seal("state", ["a"], ends=NOW + 60)
+    for place in range(len(sealed)):
+        other = "A" if sealed[place] != "A" else "B"
+        changed = sealed[:place] + other + sealed[place + 1 :]
+        # The last character may say no more than the one it replaces.
+        assert SEALS.open("state", changed, now=NOW) in (None, ["a"])
+
+
+def test_it_travels_in_an_address_as_it_is() -> None:
+    for length in range(4):
+        sealed = SEALS.seal("state", ["a" * length], ends=NOW + 60)
+        assert sealed.replace("-", "a").replace("_", "a").isalnum()
+
+
+def test_what_was_sealed_with_padding_is_opened_too() -> None:
+    """Browsers keep cookies for months."""
+    for length in range(4):
+        sealed = SEALS.seal("state", ["a" * length], ends=NOW + 60)
+        padded = sealed + "=" * (-len(sealed) % 4)
+        assert SEALS.open("state", padded, now=NOW) == ["a" * length]

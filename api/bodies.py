@@ -15,6 +15,7 @@ import orjson
 from flask import Request
 from werkzeug.exceptions import HTTPException
 
+from storage import pointers
 from storage.errors import Invalid, TooLarge, UnsupportedMediaType
 from storage.protocols import BLOCK
 
@@ -199,5 +200,5 @@ def _pointer(where: _Where) -> str:
     step: _Where | None = where
     while step is not None:
         step, name = step
-        steps.append(str(name)[:SHOWN].replace("~", "~0").replace("/", "~1"))
-    return "".join(f"/{one}" for one in reversed(steps))[:SHOWN]
+        steps.append(pointers.step(name))
+    return "".join(reversed(steps))[:SHOWN]

@@ -1,6 +1,5 @@
 """Limits on how often one principal, or one address without a token, may ask."""
 
-import ipaddress
 import math
 
 from flask import Flask, Request, Response, g
@@ -9,10 +8,7 @@ from api.senders import sender
 from config.settings import Settings
 from storage.errors import TooMany
 from storage.model import Principal
-from storage.rates import Rate, Rates
-
-NETWORK_BITS = 64
-"""Of an IPv6 address: what one customer has is one address."""
+from storage.rates import Rate, Rates, counted_as
 
 
 def throttle(
@@ -55,9 +51,7 @@ def address(request: Request, proxies: int) -> str:
     found = sender(request, proxies)
     if found is None:
         return (request.remote_addr or "")[:100]
-    if found.version == 4:
-        return str(found)
-    return str(ipaddress.ip_network((found, NETWORK_BITS), strict=False))
+    return counted_as(found)
 
 
 def register_limits(app: Flask) -> None:

@@ -1,17 +1,23 @@
 """Files of `<home>/secrets`: each is made once, whole, with mode 0600. Of two processes that start
-together one wins, and both use what it wrote. What is in them is for others to say.
+together one wins, and both use what it wrote. What is in them is for others to say, but for the
+store's own secret.
 """
 
 import fcntl
 import os
+import re
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from storage.errors import Unavailable
+from storage.errors import Invalid, Unavailable
+from storage.sealing import MIN_SECRET
 
 FOLDER = "secrets"
+SECRET_FILE = "store"
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
 
 
 def private_folder(home: Path) -> Path:
@@ -40,6 +46,21 @@ def given(home: Path, name: str) -> str:
         return (home / FOLDER / name).read_text(encoding="utf-8").strip()
     except FileNotFoundError:
         return ""
+
+
+def secret(home: Path, name: str = SECRET_FILE, *, given: str = "") -> bytes:
+    """The secret that the operator gave, else the one kept under this name, made on first use."""
+    if given:
+        if len(given) < MIN_SECRET:
+            raise Invalid(f"STORE_SECRET_KEY is shorter than {MIN_SECRET} characters")
+        return given.encode()
+    if not _NAME.fullmatch(name):
+        raise ValueError("not a name of a secret")
+    # Kept as text, so that an operator can move it into STORE_SECRET_KEY and nothing changes.
+    text = once(private_folder(home) / name, lambda: secrets.token_hex(32) + "\n").strip()
+    if len(text) < MIN_SECRET:
+        raise Unavailable("The secret of this store cannot be used")
+    return text.encode()
 
 
 def replace(path: Path, text: str) -> None:

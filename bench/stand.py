@@ -8,7 +8,7 @@ from pathlib import Path
 from flask import Flask
 
 from api.app import create_app
-from auth.tokens.keys import secret
+from auth.private_files import secret
 from config import collector
 from config.settings import Settings, load
 from ops.demo import stage

@@ -7,6 +7,7 @@ is the duty of whoever logs, nothing here can tell.
 
 import json
 import logging
+import re
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -17,6 +18,7 @@ from typing import Any
 _EMPTY: Mapping[str, Any] = {}
 _bound: ContextVar[Mapping[str, Any]] = ContextVar("bound", default=_EMPTY)
 
+_BEYOND_ASCII = re.compile(r"[\x7f-\U0010ffff]")
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 """What every record carries; whatever else it has came by `extra=`."""
 
@@ -40,7 +42,20 @@ class JsonLines(logging.Formatter):
         line.update({key: value for key, value in vars(record).items() if key not in _STANDARD})
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str, ensure_ascii=False)
+        return plain(json.dumps(line, default=str, ensure_ascii=False))
+
+
+def plain(line: str) -> str:
+    """JSON of which every character shows: one that only changes how others look, or ends a line
+    for some readers, is escaped. What clients send is logged."""
+    return line if line.isprintable() else _BEYOND_ASCII.sub(_escaped, line)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    if found[0].isprintable():
+        return found[0]
+    units = found[0].encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
 
 def _utc(seconds: float) -> str:

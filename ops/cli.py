@@ -14,7 +14,8 @@ from rich.console import Console
 
 from auth.login.users import named
 from auth.tokens.issuing import Grant
-from auth.tokens.keys import Algorithm, rotate
+from auth.tokens.key_file import rotate
+from auth.tokens.keys import Algorithm
 from config import Settings, SettingsError, load
 from ops import home, manual, ports, procfile, supervisor, tokens
 from ops.backups import backup, restore

@@ -4,9 +4,10 @@ import time
 import uuid
 from pathlib import Path
 
+from auth.private_files import secret
 from auth.tokens.claims import read
 from auth.tokens.issuing import GROUPS_BY, OPERATOR, Grant, issue
-from auth.tokens.keys import secret, signing_until
+from auth.tokens.key_file import signing_until
 from config import Settings
 from ops import home as homes
 from storage.errors import Unauthorized

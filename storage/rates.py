@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, ip_network
 from typing import Any, Final, Protocol
 
 import redis
@@ -17,6 +18,9 @@ from redis.retry import Retry
 from config.settings import SettingsError
 
 log = logging.getLogger(__name__)
+
+NETWORK_BITS: Final = 64
+"""Of an IPv6 address: what one customer has is one address."""
 
 _PATIENCE_S: Final = 0.25
 _COOL_DOWN_S: Final = 5.0
@@ -39,6 +43,13 @@ redis.call('EXPIRE', KEYS[1], math.ceil(burst / per_second) + 1)
 return {taken, math.floor(tokens), math.ceil((1 - tokens) / per_second),
         math.ceil((burst - tokens) / per_second)}
 """
+
+
+def counted_as(address: IPv4Address | IPv6Address) -> str:
+    """What requests from an address are counted under: it, or the network that it is of."""
+    if address.version == 4:
+        return str(address)
+    return str(ip_network((address, NETWORK_BITS), strict=False))
 
 
 @dataclass(frozen=True, slots=True)

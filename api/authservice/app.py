@@ -31,7 +31,7 @@ from auth.openid.people import RecordedPeople
 from auth.openid.presenting import verified_by
 from auth.openid.provider import Provider
 from auth.tokens.grants import Grants
-from auth.tokens.keys import KeyFile, seal_keys
+from auth.tokens.key_file import KeyFile, seal_keys
 from config.settings import Settings
 from storage.catalog import Catalog
 from storage.rates import Rates

@@ -10,7 +10,7 @@ from api.authservice.schemas.service import Definition, Echo, Health
 from api.authservice.services import AuthServices, Call
 from api.errors import RETRY_AFTER_S
 from api.operation import Answer, operation, reply
-from auth.tokens.keys import KeyFile
+from auth.tokens.key_file import KeyFile
 from storage.errors import StoreError
 
 TAG = "service"

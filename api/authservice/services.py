@@ -14,7 +14,7 @@ from auth.accounts.decisions import Decisions
 from auth.openid.presenting import Verified
 from auth.openid.provider import Provider
 from auth.tokens.grants import Grants
-from auth.tokens.keys import KeyFile
+from auth.tokens.key_file import KeyFile
 from config.settings import Settings
 from storage.catalog import Catalog
 from storage.rates import Rates

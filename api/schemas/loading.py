@@ -11,6 +11,7 @@ from werkzeug.datastructures import MultiDict
 from api.schemas.fields import Complaint
 from auth.accounts.names import id_of
 from pipelines.formats import uuid_of
+from storage import pointers
 from storage.errors import Invalid
 from storage.model import one_spelling
 
@@ -62,7 +63,7 @@ def load_query(schema: Schema, given: MultiDict[str, str]) -> Any:
     try:
         return schema.load(first)
     except ValidationError as error:
-        messages = dict(_flat(error.messages_dict, ""))
+        messages = dict(_flat(error.messages_dict, pointed=False))
         raise _refusal(messages, "query parameter") from error
 
 
@@ -74,7 +75,7 @@ def load_body(schema: Schema, given: Any) -> Any:
         _check_lengths(schema, given)
         return schema.load(given)
     except ValidationError as error:
-        messages = dict(_flat(error.messages_dict, "/"))
+        messages = dict(_flat(error.messages_dict, pointed=True))
         raise _refusal(messages, "body member") from error
 
 
@@ -135,13 +136,13 @@ def _refusal(messages: dict[str, list[str]], what: str) -> Invalid:
     return Invalid(f"Bad {what} '{name[:100]}': {said}", code=code, errors=shown)
 
 
-def _flat(messages: Any, lead: str, path: str = "") -> Iterator[tuple[str, list[str]]]:
-    """Nested complaints as pairs of a pointer and its messages."""
+def _flat(messages: Any, *, pointed: bool, path: str = "") -> Iterator[tuple[str, list[str]]]:
+    """Nested complaints as pairs of a name, or a JSON pointer, and its messages."""
     if isinstance(messages, Mapping):
         for key, inner in messages.items():
-            step = str(key).replace("~", "~0").replace("/", "~1") if lead else str(key)
+            step = pointers.step(key) if pointed else str(key)
             # marshmallow reports a mapping's keys and values under these names.
-            below = path if key in ("value", "_schema") and path else f"{path}{lead}{step}"
-            yield from _flat(inner, lead, below)
+            below = path if key in ("value", "_schema") and path else f"{path}{step}"
+            yield from _flat(inner, pointed=pointed, path=below)
     else:
         yield path, list(messages)

@@ -3,9 +3,10 @@
 from auth.accounts import builtin
 from auth.accounts.changing import By, record_change
 from auth.accounts.names import is_user_id
-from storage.catalog import accounts
-from storage.catalog.accounts import Account, Membership, Name
+from storage.catalog import accounts, memberships
+from storage.catalog.accounts import Account, Name
 from storage.catalog.engine import Tx
+from storage.catalog.memberships import Membership
 from storage.errors import Forbidden
 
 
@@ -36,6 +37,6 @@ def _made(tx: Tx, name: Name, by: By) -> Account:
     if not is_user_id(name.id):
         raise Forbidden("Nobody can log in by this identity: it is no e-mail address of a user.")
     made = accounts.add(tx, name, None)
-    accounts.join(tx, [Membership(name, builtin.EVERYBODY)])
+    memberships.join(tx, [Membership(name, builtin.EVERYBODY)])
     record_change(tx, by, name, before=None, after={"groups": [builtin.USER_DEFAULT]})
     return made

@@ -7,7 +7,8 @@ from functools import lru_cache
 from typing import Any
 
 from auth.policies.model import Policy, parse
-from storage.catalog.accounts import Kind, Membership, Name
+from storage.catalog.accounts import Kind, Name
+from storage.catalog.memberships import Membership
 
 USER_DEFAULT = "user_default"
 STORE_INGEST = "store_ingest"

@@ -11,9 +11,10 @@ from auth.accounts.rights import Rights
 from auth.policies.evaluator import Compiled
 from auth.policies.keys import GROUPS, ROLES, USER_EMAIL
 from auth.policies.model import Holding
-from storage.catalog import accounts, grants
-from storage.catalog.accounts import Held, Name
+from storage.catalog import accounts, grants, memberships
+from storage.catalog.accounts import Name
 from storage.catalog.engine import Tx
+from storage.catalog.memberships import Held
 from storage.model import one_spelling
 
 
@@ -30,7 +31,7 @@ class Effective:
 def effective(tx: Tx, email: str, claimed_groups: Collection[str], rights: Rights) -> Effective:
     """All that holds for somebody whose token claims these groups: one query."""
     claimed = {*claimed_groups, builtin.USER_DEFAULT}
-    held = accounts.effective(tx, email, claimed)
+    held = memberships.effective(tx, email, claimed)
     users = [one for one in held if one.kind == "user"]
     held += [_given(role) for role in _of_settings(email, claimed_groups, rights)]
     groups = _ids(held, "group")

@@ -7,9 +7,10 @@ from typing import Literal
 from auth.accounts import builtin
 from auth.accounts.changing import By, change, existing, protected, record_change
 from auth.accounts.limits import GROUPS_PER_USER, ROLES_EACH
-from storage.catalog import Catalog, accounts
-from storage.catalog.accounts import Kind, Membership, Name
+from storage.catalog import Catalog, accounts, memberships
+from storage.catalog.accounts import Kind, Name
 from storage.catalog.engine import Tx
+from storage.catalog.memberships import Membership
 from storage.errors import NotAcceptable, NotFound
 
 Action = Literal["add", "remove"]
@@ -53,7 +54,7 @@ def put(catalog: Catalog, edit: Edit, by: By) -> bool:
 
 
 def _joined(tx: Tx, edit: Edit) -> list[Membership]:
-    made = accounts.join(tx, edit.pairs)
+    made = memberships.join(tx, edit.pairs)
     check_room(tx, made)
     return made
 
@@ -62,7 +63,7 @@ def _left(tx: Tx, edit: Edit) -> list[Membership]:
     fixed = next(filter(builtin.is_fixed, sorted(edit.pairs)), None)
     if fixed is not None:
         raise protected(fixed.of, f"{fixed.member.kind} {fixed.member.id} stays with it")
-    return accounts.leave(tx, edit.pairs)
+    return memberships.leave(tx, edit.pairs)
 
 
 def _told(edit: Edit, changed: Collection[Membership]) -> tuple[list[str], list[str]]:
@@ -99,6 +100,6 @@ def check_room(tx: Tx, pairs: Collection[Membership]) -> None:
     looked at whenever it asks for something."""
     for kind, most in ROOM.items():
         members = {pair.member for pair in pairs if pair.of.kind == kind}
-        if full := accounts.overfull(tx, members, kind, most=most):
+        if full := memberships.overfull(tx, members, kind, most=most):
             told = ", ".join(full[:TOLD])
             raise NotAcceptable(f"Nothing may have more than {most} {kind}s; {told} would.")

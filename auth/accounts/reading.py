@@ -1,7 +1,7 @@
 """Reading records: one of them, their lists, what somebody owns, and what became of them."""
 
 from auth.accounts.changing import existing
-from storage.catalog import Catalog, accounts, audit, owning
+from storage.catalog import Catalog, accounts, audit, memberships, owning
 from storage.catalog.accounts import Account, Kind, Name
 from storage.catalog.audit import Filter, Recorded
 from storage.catalog.owning import TYPES, Owned, Thing
@@ -23,14 +23,14 @@ def held(catalog: Catalog, name: Name, kind: Kind, *, after: str, limit: int) ->
     """What a record is a member of; NotFound."""
     with catalog.read() as tx:
         existing(tx, name)
-        return accounts.held(tx, name, kind, after=after, limit=limit)
+        return memberships.held(tx, name, kind, after=after, limit=limit)
 
 
 def members(catalog: Catalog, name: Name, kind: Kind, *, after: str, limit: int) -> list[str]:
     """Who is a member of a record; NotFound."""
     with catalog.read() as tx:
         existing(tx, name)
-        return accounts.members(tx, name, kind, after=after, limit=limit)
+        return memberships.members(tx, name, kind, after=after, limit=limit)
 
 
 def owned(

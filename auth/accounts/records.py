@@ -11,9 +11,10 @@ from auth.accounts.documents import same
 from auth.accounts.limits import AUDITED_NAMES
 from auth.accounts.memberships import check_room, require_named
 from auth.policies.model import Policy
-from storage.catalog import Catalog, accounts, logins
-from storage.catalog.accounts import Account, Kind, Membership, Name, Status
+from storage.catalog import Catalog, accounts, logins, memberships
+from storage.catalog.accounts import Account, Kind, Name, Status
 from storage.catalog.engine import Tx
+from storage.catalog.memberships import Membership
 from storage.errors import Conflict
 
 
@@ -47,7 +48,7 @@ def create(catalog: Catalog, new: New, by: By) -> Account:
 def _join(tx: Tx, member: Name, of: Iterable[Name]) -> None:
     everybody = [builtin.EVERYBODY] if member.kind == "user" else []
     pairs = {Membership(member, one) for one in [*of, *everybody]}
-    accounts.join(tx, pairs)
+    memberships.join(tx, pairs)
     check_room(tx, pairs)
 
 
@@ -67,7 +68,7 @@ def _said_of(tx: Tx, account: Account) -> dict[str, Any]:
 
 
 def _held(tx: Tx, name: Name, kind: Kind) -> list[str]:
-    return accounts.held(tx, name, kind, after="", limit=AUDITED_NAMES)
+    return memberships.held(tx, name, kind, after="", limit=AUDITED_NAMES)
 
 
 def _document(text: str | None) -> Any:
@@ -118,8 +119,8 @@ def delete(catalog: Catalog, name: Name, by: By) -> None:
 def _members_of(tx: Tx, name: Name) -> dict[str, Any]:
     """Who had it: how many, and the names of as many as a log should hold."""
     kinds: tuple[Kind, ...] = ("user",) if name.kind == "group" else ("user", "group")
-    counted = accounts.count_members(tx, name)
+    counted = memberships.count_members(tx, name)
     said: dict[str, Any] = {f"{kind}s_total": counted.get(kind, 0) for kind in kinds}
     for kind in kinds:
-        said[f"{kind}s"] = accounts.members(tx, name, kind, after="", limit=AUDITED_NAMES)
+        said[f"{kind}s"] = memberships.members(tx, name, kind, after="", limit=AUDITED_NAMES)
     return said

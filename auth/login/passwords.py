@@ -103,6 +103,8 @@ class Passwords:
             raise Invalid(f"A password has at least {self._least} characters.")
         if len(_normal(password)) > MAX_BYTES:
             raise Invalid(f"A password has at most {MAX_BYTES} bytes.")
+        if any(unicodedata.category(one) == "Cc" for one in password):
+            raise Invalid("A password has no control characters.")
         if len(set(password)) < min(self._least, 5):
             raise Invalid("A password is more than a few characters again and again.")
 

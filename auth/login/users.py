@@ -1,6 +1,7 @@
 """Users of the local provider, as an operator makes and changes them."""
 
 from dataclasses import dataclass
+from ipaddress import ip_interface
 
 from auth.accounts import records
 from auth.accounts.admitting import admit, is_enabled
@@ -13,6 +14,7 @@ from storage.catalog import Catalog, logins, tries
 from storage.catalog.audit import OPERATOR
 from storage.catalog.logins import PasswordRow
 from storage.errors import Conflict, Invalid, NotFound
+from storage.rates import counted_as
 
 
 @dataclass(frozen=True)
@@ -75,9 +77,11 @@ def unlock(catalog: Catalog, email: str) -> bool:
 
 
 def unlock_address(catalog: Catalog, address: str) -> bool:
-    """The same of who comes from an address."""
+    """The same of who comes from an address, or a network that counts as one; Invalid for what is
+    neither."""
+    seen = _counted(address)
     with catalog.write() as tx:
-        return tries.forgive(tx, lockout.address(address))
+        return tries.forgive(tx, lockout.address(seen))
 
 
 def listing(catalog: Catalog) -> list[User]:
@@ -111,3 +115,14 @@ def named(email: str) -> str:
 
 def _absent(name: str) -> NotFound:
     return NotFound(f"{name} has no password; `ops users add` gives one.")
+
+
+def _counted(address: str) -> str:
+    try:
+        found = ip_interface(address)
+    except ValueError as error:
+        raise Invalid("Not an IP address.") from error
+    seen = counted_as(found.ip)
+    if found.network.num_addresses > 1 and str(found.network) != seen:
+        raise Invalid(f"It is counted as {seen}.")
+    return seen

@@ -211,8 +211,10 @@ def _max_age(given: Given) -> int | None:
 
 def _text(given: Given, name: str) -> str | None:
     text = _one(given, name)
-    if text is not None and (len(text) > MAX_TEXT or "\0" in text):
+    if text is not None and len(text) > MAX_TEXT:
         raise invalid_request(f"{name} has at most {MAX_TEXT} characters.")
+    if text is not None and "\0" in text:
+        raise invalid_request(f"{name} has no NUL.")
     return text
 
 

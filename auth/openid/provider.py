@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Protocol
 
 from auth.openid.clients import Client, built_in, find
-from auth.tokens.keys import KeyFile
+from auth.tokens.key_file import KeyFile
 from storage.catalog import Catalog
 from storage.catalog.engine import Tx
 from storage.sealing import derive

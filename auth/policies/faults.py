@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from auth.policies.limits import MAX_FAULTS, MAX_ITEMS
+from storage import pointers
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +31,7 @@ class Place:
 
     def under(self, name: str | int) -> "Place":
         """A member or an item of it."""
-        escaped = str(name).replace("~", "~0").replace("/", "~1")
-        return Place(self.faults, f"{self.pointer}/{escaped}", self.variables)
+        return Place(self.faults, self.pointer + pointers.step(name), self.variables)
 
     def wrong(self, text: str) -> None:
         """Tell what is wrong here."""

@@ -12,8 +12,8 @@ from joserfc.jws import JWSRegistry, deserialize_compact
 from auth.accounts.limits import MAX_GRANT
 from auth.tokens.claims import Unverified, judge, read
 from auth.tokens.issuing import GROUPS_BY, OPERATOR
+from auth.tokens.key_file import KeyFile
 from auth.tokens.keyring import Ages, Fetch, KeyRing, PublicKey, fetch_json
-from auth.tokens.keys import KeyFile
 from storage.errors import Invalid, Unauthorized
 from storage.model import Principal
 

@@ -1,10 +1,10 @@
-"""Users, groups and roles: records with a policy each, and who is a member of what.
+"""Users, groups and roles: records with a policy each. Who is a member of what is in `memberships`.
 
 Whoever changes any of them holds all of them until the unit of work ends: such changes are rare,
 and each may concern records of every kind. What policies mean is not known here.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -38,13 +38,6 @@ class Name(NamedTuple):
 
     kind: Kind
     id: str
-
-
-class Membership(NamedTuple):
-    """That a user is in a group, or that a user or group has a role."""
-
-    member: Name
-    of: Name
 
 
 def _account(row: Row[Any]) -> Account:
@@ -87,16 +80,18 @@ def absent(tx: Tx, names: Collection[Name]) -> set[Name]:
     """Those of these that do not exist: one query."""
     if not names:
         return set()
-    source, parameters = _derived(tx, "wanted", sorted(names))
+    source, parameters = derived(tx, "wanted", names)
     join = bulk.one_each(tx, "accounts", "a", "a.kind = wanted.kind AND a.id = wanted.id")
     rows = tx.execute(sql(f"SELECT a.kind, a.id FROM {source} {join}"), parameters)
     return set(names) - {Name(*row) for row in rows}
 
 
-def _derived(tx: Tx, name: str, names: Sequence[Name]) -> tuple[str, dict[str, Any]]:
+def derived(tx: Tx, name: str, names: Collection[Name]) -> tuple[str, dict[str, Any]]:
+    """These names as rows of a query, in order."""
+    order = sorted(names)
     columns: bulk.Columns = {
-        "kind": ("text", [one.kind for one in names]),
-        "id": ("text", [one.id for one in names]),
+        "kind": ("text", [one.kind for one in order]),
+        "id": ("text", [one.id for one in order]),
     }
     return bulk.derived(tx, name, columns)
 
@@ -139,133 +134,3 @@ def listing(tx: Tx, kind: Kind, *, after: str, limit: int) -> list[str]:
     query = "SELECT id FROM accounts WHERE kind = :kind AND id > :after ORDER BY id LIMIT :limit"
     rows = tx.execute(sql(query), {"kind": kind, "after": after, "limit": limit})
     return list(rows.scalars())
-
-
-def _pairs(tx: Tx, pairs: Collection[Membership]) -> tuple[str, dict[str, Any]]:
-    order = sorted(pairs)
-    columns: bulk.Columns = {
-        "member_kind": ("text", [one.member.kind for one in order]),
-        "member": ("text", [one.member.id for one in order]),
-        "kind": ("text", [one.of.kind for one in order]),
-        "name": ("text", [one.of.id for one in order]),
-    }
-    return bulk.derived(tx, "given", columns)
-
-
-def _membership(row: Row[Any]) -> Membership:
-    return Membership(Name(row.member_kind, row.member), Name(row.kind, row.name))
-
-
-def join(tx: Tx, pairs: Collection[Membership]) -> list[Membership]:
-    """Make these memberships; those that were new, in order. One statement."""
-    if not pairs:
-        return []
-    source, parameters = _pairs(tx, pairs)
-    made = tx.execute(
-        sql(
-            "INSERT INTO memberships (member_kind, member, kind, name)"
-            f" SELECT member_kind, member, kind, name FROM {source} WHERE true"
-            " ON CONFLICT DO NOTHING RETURNING member_kind, member, kind, name"
-        ),
-        parameters,
-    )
-    return sorted(_membership(row) for row in made)
-
-
-def leave(tx: Tx, pairs: Collection[Membership]) -> list[Membership]:
-    """End these memberships; those that there were, in order. One statement."""
-    if not pairs:
-        return []
-    source, parameters = _pairs(tx, pairs)
-    ended = tx.execute(
-        sql(
-            "DELETE FROM memberships WHERE (member_kind, member, kind, name) IN"
-            f" (SELECT member_kind, member, kind, name FROM {source})"
-            " RETURNING member_kind, member, kind, name"
-        ),
-        parameters,
-    )
-    return sorted(_membership(row) for row in ended)
-
-
-def held(tx: Tx, member: Name, kind: Kind, *, after: str, limit: int) -> list[str]:
-    """What a record is a member of, in byte order after a given one."""
-    query = (
-        "SELECT name FROM memberships WHERE member_kind = :member_kind AND member = :member"
-        " AND kind = :kind AND name > :after ORDER BY name LIMIT :limit"
-    )
-    given = {"member_kind": member.kind, "member": member.id, "kind": kind}
-    return list(tx.execute(sql(query), {**given, "after": after, "limit": limit}).scalars())
-
-
-def members(tx: Tx, of: Name, kind: Kind, *, after: str, limit: int) -> list[str]:
-    """Who is a member of a record, in byte order after a given one."""
-    query = (
-        "SELECT member FROM memberships WHERE kind = :kind AND name = :name"
-        " AND member_kind = :member_kind AND member > :after ORDER BY member LIMIT :limit"
-    )
-    given = {"kind": of.kind, "name": of.id, "member_kind": kind}
-    return list(tx.execute(sql(query), {**given, "after": after, "limit": limit}).scalars())
-
-
-def count_members(tx: Tx, of: Name) -> Mapping[str, int]:
-    """How many members a record has, by their kind."""
-    query = (
-        "SELECT member_kind, count(*) FROM memberships WHERE kind = :kind AND name = :id"
-        " GROUP BY member_kind"
-    )
-    return {row[0]: row[1] for row in tx.execute(sql(query), of._asdict())}
-
-
-def overfull(tx: Tx, names: Collection[Name], kind: Kind, *, most: int) -> list[str]:
-    """Those of these that are members of more than so many of a kind: one query."""
-    if not names:
-        return []
-    source, parameters = _derived(tx, "wanted", sorted(names))
-    query = (
-        f"SELECT wanted.id FROM {source} JOIN memberships AS m ON m.member_kind = wanted.kind"
-        " AND m.member = wanted.id AND m.kind = :of"
-        " GROUP BY wanted.id HAVING count(*) > :most ORDER BY wanted.id"
-    )
-    return list(tx.execute(sql(query), {**parameters, "of": kind, "most": most}).scalars())
-
-
-class Held(NamedTuple):
-    """A record whose policy holds for somebody; `via` is the group they have a role by, else
-    empty. The status is None when there is no such record."""
-
-    kind: Kind
-    via: str
-    id: str
-    status: Status | None
-    policy: str | None
-
-
-_EFFECTIVE = """
-WITH mine AS (
-  SELECT m.name AS name FROM memberships m
-  WHERE m.member_kind = 'user' AND m.member = :email AND m.kind = 'group'
-  UNION SELECT claimed.id FROM {claimed}
-)
-SELECT 'user' AS kind, '' AS via, a.id AS id, a.status AS status, a.policy AS policy
-FROM accounts a WHERE a.kind = 'user' AND a.id = :email
-UNION ALL
-SELECT 'group', '', mine.name, a.status, a.policy
-FROM mine LEFT JOIN accounts a ON a.kind = 'group' AND a.id = mine.name
-UNION ALL
-SELECT 'role', '', m.name, a.status, a.policy
-FROM memberships m JOIN accounts a ON a.kind = 'role' AND a.id = m.name
-WHERE m.member_kind = 'user' AND m.member = :email AND m.kind = 'role'
-UNION ALL
-SELECT 'role', mine.name, m.name, a.status, a.policy
-FROM mine JOIN memberships m ON m.member_kind = 'group' AND m.member = mine.name AND m.kind = 'role'
-JOIN accounts a ON a.kind = 'role' AND a.id = m.name
-"""
-
-
-def effective(tx: Tx, email: str, claimed: Collection[str]) -> list[Held]:
-    """All that holds for somebody who claims these groups besides their own: one query."""
-    source, parameters = bulk.derived(tx, "claimed", {"id": ("text", sorted(claimed))})
-    statement = sql(_EFFECTIVE.format(claimed=source))
-    rows = tx.execute(statement, {**parameters, "email": email})
-    return sorted((Held(*row) for row in rows), key=lambda one: (one.kind, one.via, one.id))

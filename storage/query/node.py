@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from storage import pointers
 from storage.errors import Invalid
 from storage.query.clauses import Clause, Field, Fields, Fuzziness
 from storage.query.minimum import normalized
@@ -27,8 +28,7 @@ def refuse(detail: str, pointer: str) -> Invalid:
 
 def step(pointer: str, *names: str | int) -> str:
     """The JSON pointer of something further inside."""
-    escaped = (str(name).replace("~", "~0").replace("/", "~1") for name in names)
-    return "/".join([pointer, *escaped])
+    return pointer + "".join(pointers.step(name) for name in names)
 
 
 def scalar_text(value: Any) -> str | None:

@@ -22,7 +22,7 @@ from auth.programs.service_accounts import ServiceAccounts
 from auth.programs.service_keys import key_of
 from auth.tokens.grants import Grants
 from auth.tokens.issuing import Grant, issue, sign
-from auth.tokens.keys import KeyFile
+from auth.tokens.key_file import KeyFile
 from auth.tokens.verifying import verifier
 from config.settings import Settings
 from storage.catalog import Catalog, grants

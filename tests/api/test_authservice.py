@@ -10,7 +10,7 @@ from openapi_spec_validator import validate
 
 from api.authservice import create_auth_app
 from auth.tokens.issuing import Grant, issue
-from auth.tokens.keys import rotate, signing_keys
+from auth.tokens.key_file import rotate, signing_keys
 from auth.tokens.verifying import verifier
 from config.settings import Settings
 from storage.catalog import Catalog

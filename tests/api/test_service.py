@@ -136,6 +136,18 @@ def test_one_line_a_request_without_its_query(client, caplog) -> None:
     assert "secret" not in json.dumps(line)
 
 
+@pytest.mark.parametrize(
+    "odd",
+    ["\u202e", "\u2066", "\u200b", "\x7f", "\x9b", "\u2028", "\x00", "\n", "\udc80", "\U000e0041"],
+)
+def test_what_changes_how_others_look_is_escaped_in_the_log(odd: str) -> None:
+    record = logging.makeLogRecord({"msg": "request", "path": f"/é{odd}x", "name": "n"})
+    line = JsonLines("api").format(record)
+    assert odd not in line
+    assert "é" in line
+    assert json.loads(line)["path"] == f"/é{odd}x"
+
+
 def test_a_line_carries_what_is_bound_around_it() -> None:
     record = logging.makeLogRecord({"msg": "hello %s", "args": ("world",), "name": "n"})
     with bound(request_id="r-1"):

@@ -8,7 +8,7 @@ import pytest
 
 from api.app import create_app
 from auth.tokens.issuing import Grant, issue
-from auth.tokens.keys import signing_keys
+from auth.tokens.key_file import signing_keys
 from auth.tokens.verifying import verifier
 from tests.api.builders import AREA
 

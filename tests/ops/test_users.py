@@ -165,5 +165,15 @@ def test_an_operator_unlocks_a_user_and_an_address(ops: Ops, catalog: Catalog) -
     assert ops("unlock", "--address", "192.0.2.1").output == "Unlocked.\n"
     enter()
     assert ops("unlock", "nobody@example.org").output == "Nothing was held against them.\n"
+    for nonsense in ("nonsense", "", "192.0.2.0/24", "192.0.2.1:80"):
+        assert ops("unlock", "--address", nonsense).exit_code == 1
     assert ops("unlock").exit_code == 2
     assert ops("unlock", ADA, "--address", "192.0.2.1").exit_code == 2
+
+
+@pytest.mark.parametrize("spelled", ["2001:db8::7", "2001:DB8::/64", "2001:db8:0:0::1/64"])
+def test_an_address_of_a_network_is_unlocked_as_it_is_counted(
+    ops: Ops, catalog: Catalog, spelled: str
+) -> None:
+    lockout.enter(catalog, [lockout.address("2001:db8::/64")], Patience(1, 1), 4e9)
+    assert ops("unlock", "--address", spelled).output == "Unlocked.\n"

@@ -9,7 +9,7 @@ import pytest
 from flask.testing import FlaskClient
 
 from api.authservice import create_auth_app
-from auth.tokens.keys import SIGNING_FILE, signing_keys
+from auth.tokens.key_file import SIGNING_FILE, signing_keys
 from config.settings import Settings
 from storage.catalog import Catalog
 from tests.api.authservice.builders import Admin, verify

@@ -19,7 +19,8 @@ from auth.programs import service_accounts
 from auth.programs.service_accounts import ServiceAccounts
 from auth.programs.service_keys import public_key
 from auth.tokens.issuing import Grant, issue
-from auth.tokens.keys import KeyFile, SigningKeys
+from auth.tokens.key_file import KeyFile
+from auth.tokens.keys import SigningKeys
 from auth.tokens.verifying import verifier
 from config.settings import Settings
 from storage.stores import Stores

@@ -5,7 +5,7 @@ import pytest
 from auth.accounts import records
 from auth.accounts.admitting import first_login, is_enabled
 from auth.accounts.effective import policy_version
-from storage.catalog import Catalog, accounts, audit
+from storage.catalog import Catalog, accounts, audit, memberships
 from storage.catalog.accounts import Name
 from storage.catalog.audit import Filter
 from storage.errors import Forbidden
@@ -21,7 +21,9 @@ def test_the_first_login_makes_a_record_and_the_next_one_nothing(catalog: Catalo
             first_login(tx, ADA, "request-9")
             counted.append(policy_version(tx))
     with catalog.read() as tx:
-        assert accounts.held(tx, Name("user", ADA), "group", after="", limit=9) == ["user_default"]
+        assert memberships.held(tx, Name("user", ADA), "group", after="", limit=9) == [
+            "user_default"
+        ]
         (logged,) = audit.listing(tx, Filter(), before_id=None, limit=9)
     assert (min(counted) > 0, len(set(counted))) == (True, 1)
     assert (logged.who, logged.what, logged.target) == (ADA, "first_login", f"user/{ADA}")

@@ -10,7 +10,7 @@ import pytest
 from auth.accounts import limits, records
 from auth.accounts.admitting import first_login
 from auth.accounts.effective import policy_version
-from storage.catalog import Catalog, accounts, audit
+from storage.catalog import Catalog, accounts, audit, memberships
 from storage.catalog.accounts import Name
 from storage.catalog.audit import Filter
 from storage.errors import Conflict, NotAcceptable, NotFound, StoreError
@@ -37,7 +37,7 @@ def together(*acts: Callable[[], object]) -> list[object]:
 
 def held(catalog: Catalog, name: Name, kind: accounts.Kind) -> list[str]:
     with catalog.read() as tx:
-        return accounts.held(tx, name, kind, after="", limit=EVERY)
+        return memberships.held(tx, name, kind, after="", limit=EVERY)
 
 
 def test_of_two_that_make_the_same_one_does(catalog: Catalog, people: People) -> None:

@@ -9,6 +9,7 @@ from auth.accounts import limits, memberships, records
 from auth.accounts.effective import policy_version
 from auth.accounts.memberships import Edit
 from storage.catalog import Catalog, accounts, audit
+from storage.catalog import memberships as rows
 from storage.catalog.accounts import Name
 from storage.catalog.audit import Filter, Recorded
 from storage.errors import Conflict, NotAcceptable, NotFound
@@ -35,7 +36,7 @@ def state(catalog: Catalog) -> tuple[int, int]:
 
 def members(catalog: Catalog, of: Name, kind: accounts.Kind) -> list[str]:
     with catalog.read() as tx:
-        return accounts.members(tx, of, kind, after="", limit=EVERY)
+        return rows.members(tx, of, kind, after="", limit=EVERY)
 
 
 def test_deleting_a_group_or_role_detaches_it_everywhere(catalog: Catalog, people: People) -> None:
@@ -44,8 +45,8 @@ def test_deleting_a_group_or_role_detaches_it_everywhere(catalog: Catalog, peopl
     people.user(ADA, groups=["team"], roles=["does"])
     records.delete(catalog, Name("role", "does"), BY)
     with catalog.read() as tx:
-        assert accounts.held(tx, Name("user", ADA), "role", after="", limit=9) == []
-        assert accounts.held(tx, Name("group", "team"), "role", after="", limit=9) == []
+        assert rows.held(tx, Name("user", ADA), "role", after="", limit=9) == []
+        assert rows.held(tx, Name("group", "team"), "role", after="", limit=9) == []
     before, after = told(last(catalog))
     assert after is None
     assert isinstance(before, dict)
@@ -132,7 +133,7 @@ def test_one_bad_id_changes_nothing_and_every_bad_one_is_named(
     assert state(catalog) == before
     with catalog.read() as tx:
         assert accounts.find(tx, Name("user", "new@example.org")) is None
-        assert accounts.held(tx, Name("user", ADA), "group", after="", limit=9) == ["user_default"]
+        assert rows.held(tx, Name("user", ADA), "group", after="", limit=9) == ["user_default"]
 
 
 def test_a_long_list_of_bad_ids_is_named_in_full_and_told_in_short(people: People) -> None:

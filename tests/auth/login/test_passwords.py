@@ -57,7 +57,10 @@ def test_keyboards_may_spell_one_password_differently() -> None:
     assert made.check(made.hash("pass\u00e9word twelve"), "passe\u0301word twelve").right
 
 
-@pytest.mark.parametrize("bad", ["", "short", "a" * 40, "eleven char", "x" * 2000, "é" * 600])
+@pytest.mark.parametrize(
+    "bad",
+    ["", "short", "a" * 40, "eleven char", "x" * 2000, "é" * 600, RIGHT + "\x00", "\t" + RIGHT],
+)
 def test_what_is_no_password_is_not_taken_as_one(bad: str) -> None:
     with pytest.raises(Invalid) as caught:
         Passwords(CHEAP).hash(bad)

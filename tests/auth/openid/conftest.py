@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from auth.openid.provider import Provider
-from auth.tokens.keys import KeyFile, signing_keys
+from auth.tokens.key_file import KeyFile, signing_keys
 from config.settings import Settings
 from storage.catalog import Catalog
 from storage.catalog.engine import Tx

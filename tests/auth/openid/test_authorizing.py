@@ -124,7 +124,10 @@ def test_what_cannot_be_granted_is_told_to_the_client(
 
 def test_a_state_that_cannot_be_given_back_is_not(provider: Provider) -> None:
     assert sent_back(provider, state=["a", "b"]).state is None
-    assert sent_back(provider, state="s" * 3000).state is None
+    for state, said in (("s" * 3000, "2048"), ("s\0", "NUL")):
+        refusal = sent_back(provider, state=state)
+        assert refusal.state is None
+        assert said in refusal.description
 
 
 def test_answers_name_the_issuer_and_give_the_state_back(provider: Provider) -> None:

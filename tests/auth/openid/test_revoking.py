@@ -12,8 +12,8 @@ from auth.openid.presenting import verified_by
 from auth.openid.provider import Provider
 from auth.tokens.grants import Grants
 from auth.tokens.issuing import Grant, issue, sign
+from auth.tokens.key_file import KeyFile
 from auth.tokens.keyring import KeyRing
-from auth.tokens.keys import KeyFile
 from auth.tokens.verifying import Verifier
 from storage.catalog import grants as rows
 from storage.catalog import logins

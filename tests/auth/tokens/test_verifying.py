@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from joserfc.jwk import ECKey, RSAKey
 
 from auth.tokens.issuing import Grant, issue
-from auth.tokens.keys import SigningKeys, rotate, signing_keys
+from auth.tokens.key_file import rotate, signing_keys
+from auth.tokens.keys import SigningKeys
 from auth.tokens.verifying import Verifier, bearer
 from auth.tokens.verifying import verifier as verifier_from
 from config.settings import Settings

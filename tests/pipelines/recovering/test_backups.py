@@ -23,14 +23,26 @@ from pipelines.notifying.subscriptions import SEALING, NewSubscription, secret_c
 from pipelines.recovering import backups, rebuilding, reconciling
 from pipelines.recovering.backups import Brought
 from storage import keys
-from storage.catalog import Catalog, Tx, accounts, answers, audit, deliveries, keeping, schema, todo
+from storage.catalog import (
+    Catalog,
+    Tx,
+    accounts,
+    answers,
+    audit,
+    deliveries,
+    keeping,
+    memberships,
+    schema,
+    todo,
+)
 from storage.catalog import areas as area_rows
 from storage.catalog import subscriptions as rows
-from storage.catalog.accounts import Membership, Name
+from storage.catalog.accounts import Name
 from storage.catalog.answers import Given
 from storage.catalog.areas import Area
 from storage.catalog.audit import Change
 from storage.catalog.deliveries import Result
+from storage.catalog.memberships import Membership
 from storage.errors import Conflict, Damaged, StoreError
 from storage.model import CHECKSUMS, FQID, Todo
 from storage.sealing import Sealer, derive
@@ -121,7 +133,7 @@ def identities(tx: Tx) -> None:
     accounts.hold(tx)
     for name in (user, group):
         accounts.add(tx, name, "{}")
-    accounts.join(tx, [Membership(user, group)])
+    memberships.join(tx, [Membership(user, group)])
     accounts.changed(tx)
     audit.add(tx, Change("me", "w", "user/me@example.org", None, "{}", "r1"))
     made: list[tuple[Table, dict[str, Any]]] = [

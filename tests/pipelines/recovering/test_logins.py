@@ -4,14 +4,15 @@ import json
 
 from pipelines.recovering import epochs, logins
 from storage import keys
-from storage.catalog import Catalog, accounts, audit, device_codes, grants
+from storage.catalog import Catalog, accounts, audit, device_codes, grants, memberships
 from storage.catalog import epochs as epoch_rows
 from storage.catalog import logins as rows
-from storage.catalog.accounts import Membership, Name
+from storage.catalog.accounts import Name
 from storage.catalog.audit import OPERATOR, Filter, Recorded
 from storage.catalog.device_codes import APPROVED, DeviceRow
 from storage.catalog.grants import GrantRow
 from storage.catalog.logins import SessionRow
+from storage.catalog.memberships import Membership
 from storage.stores import Stores
 from tests.builders import new_uuid
 
@@ -83,7 +84,7 @@ def joined(catalog: Catalog) -> None:
         accounts.hold(tx)
         for name in (ADA, TEAM):
             accounts.add(tx, name, None)
-        accounts.join(tx, [Membership(ADA, TEAM)])
+        memberships.join(tx, [Membership(ADA, TEAM)])
         accounts.changed(tx)
 
 

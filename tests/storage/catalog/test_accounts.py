@@ -3,9 +3,10 @@
 import pytest
 from sqlalchemy import text
 
-from storage.catalog import Catalog, accounts, audit
-from storage.catalog.accounts import Held, Membership, Name
+from storage.catalog import Catalog, accounts, audit, memberships
+from storage.catalog.accounts import Name
 from storage.catalog.audit import Change, Filter
+from storage.catalog.memberships import Held, Membership
 from tests.storage.catalog.plans import plans_of
 
 ADA = Name("user", "ada@example.org")
@@ -32,7 +33,9 @@ def test_what_is_built_in_is_there_from_the_first(catalog: Catalog) -> None:
         groups = accounts.listing(tx, "group", after="", limit=9)
         roles = accounts.listing(tx, "role", after="", limit=9)
         found = accounts.find(tx, Name("role", "store_admin"))
-        of_everybody = accounts.held(tx, Name("group", "user_default"), "role", after="", limit=9)
+        of_everybody = memberships.held(
+            tx, Name("group", "user_default"), "role", after="", limit=9
+        )
     assert (groups, roles) == (["user_default"], ["store_admin", "store_ingest", "user_default"])
     assert of_everybody == ["user_default"]
     assert found is not None
@@ -43,12 +46,12 @@ def test_memberships_are_made_and_ended_once(catalog: Catalog) -> None:
     one, other = (Membership(ADA, Name("group", name)) for name in "ab")
     with catalog.write() as tx:
         accounts.hold(tx)
-        assert accounts.join(tx, [other, one, one]) == [one, other]
-        assert accounts.join(tx, [one]) == []
-        assert accounts.leave(tx, [one, Membership(ADA, Name("group", "c"))]) == [one]
-        assert accounts.leave(tx, [one]) == []
-        assert accounts.join(tx, []) == accounts.leave(tx, []) == []
-        assert accounts.held(tx, ADA, "group", after="", limit=9) == ["b"]
+        assert memberships.join(tx, [other, one, one]) == [one, other]
+        assert memberships.join(tx, [one]) == []
+        assert memberships.leave(tx, [one, Membership(ADA, Name("group", "c"))]) == [one]
+        assert memberships.leave(tx, [one]) == []
+        assert memberships.join(tx, []) == memberships.leave(tx, []) == []
+        assert memberships.held(tx, ADA, "group", after="", limit=9) == ["b"]
 
 
 def test_whoever_has_too_many_is_named(catalog: Catalog) -> None:
@@ -56,13 +59,13 @@ def test_whoever_has_too_many_is_named(catalog: Catalog) -> None:
     pairs = [Membership(ADA, Name("group", f"g{number}")) for number in range(3)]
     with catalog.write() as tx:
         accounts.hold(tx)
-        accounts.join(
+        memberships.join(
             tx, [*pairs, Membership(ADA, Name("role", "r")), Membership(eve, pairs[0].of)]
         )
-        assert accounts.overfull(tx, [ADA, eve], "group", most=2) == [ADA.id]
-        assert accounts.overfull(tx, [ADA, eve], "group", most=3) == []
-        assert accounts.overfull(tx, [eve], "group", most=0) == [eve.id]
-        assert accounts.overfull(tx, [], "group", most=0) == []
+        assert memberships.overfull(tx, [ADA, eve], "group", most=2) == [ADA.id]
+        assert memberships.overfull(tx, [ADA, eve], "group", most=3) == []
+        assert memberships.overfull(tx, [eve], "group", most=0) == [eve.id]
+        assert memberships.overfull(tx, [], "group", most=0) == []
 
 
 def test_all_that_holds_is_told_with_the_group_it_is_had_by(catalog: Catalog) -> None:
@@ -71,9 +74,9 @@ def test_all_that_holds_is_told_with_the_group_it_is_had_by(catalog: Catalog) ->
     with catalog.write() as tx:
         accounts.hold(tx)
         role = Name("role", "r")
-        accounts.join(tx, [Membership(ADA, Name("group", "g")), Membership(ADA, role)])
-        accounts.join(tx, [Membership(Name("group", "claimed"), role)])
-        found = accounts.effective(tx, ADA.id, ["claimed", "unknown"])
+        memberships.join(tx, [Membership(ADA, Name("group", "g")), Membership(ADA, role)])
+        memberships.join(tx, [Membership(Name("group", "claimed"), role)])
+        found = memberships.effective(tx, ADA.id, ["claimed", "unknown"])
     assert found == [
         Held("group", "", "claimed", "enabled", None),
         Held("group", "", "g", "enabled", None),
@@ -129,13 +132,13 @@ def test_however_many_there_are_every_question_is_a_range_of_an_index(
     user, group = Name("user", "user7@example.org"), Name("group", "group7")
     pairs = [Membership(user, Name("group", f"group{number}")) for number in range(3)]
     questions = [
-        lambda tx: accounts.effective(tx, user.id, ["group9", "absent"]),
+        lambda tx: memberships.effective(tx, user.id, ["group9", "absent"]),
         lambda tx: accounts.listing(tx, "user", after="user5", limit=16),
-        lambda tx: accounts.held(tx, user, "group", after="", limit=16),
-        lambda tx: accounts.members(tx, group, "user", after="user5", limit=16),
+        lambda tx: memberships.held(tx, user, "group", after="", limit=16),
+        lambda tx: memberships.members(tx, group, "user", after="user5", limit=16),
         lambda tx: accounts.absent(tx, {user, group}),
-        lambda tx: accounts.overfull(tx, [user], "group", most=3),
-        lambda tx: accounts.leave(tx, pairs),
+        lambda tx: memberships.overfull(tx, [user], "group", most=3),
+        lambda tx: memberships.leave(tx, pairs),
         lambda tx: audit.listing(tx, Filter(), before_id=9_000, limit=16),
         lambda tx: audit.listing(tx, Filter(who="who7"), before_id=9_000, limit=16),
         lambda tx: audit.listing(tx, Filter(what="what7"), before_id=None, limit=16),

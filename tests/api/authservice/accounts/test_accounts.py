@@ -386,3 +386,13 @@ def test_a_member_that_is_given_twice_is_refused_by_its_place(
     assert (answer.status_code, told["code"]) == (400, "illegal_arguments")
     assert told["errors"] == {where: ["It is given more than once."]}
     assert admin.get("/v1/role/a").status_code == 404
+
+
+def test_a_long_name_of_a_member_comes_back_cut_off(admin: Admin) -> None:
+    for body in (
+        {"role_id": "a", "policy": policy(), "x" * 5_000: 1},
+        {"policy": {"x" * 5_000: 1}},
+    ):
+        answer = admin.call("POST", "/v1/role", body)
+        assert (answer.status_code, len(answer.data) < 1_500) == (400, True)
+        assert any("x" * 100 in where for where in answer.json["errors"])

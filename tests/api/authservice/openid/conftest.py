@@ -9,7 +9,7 @@ from flask import Flask
 
 from api.authservice import create_auth_app
 from auth.openid.clients import NewClient, add
-from auth.tokens.keys import KeyFile
+from auth.tokens.key_file import KeyFile
 from auth.tokens.verifying import verifier
 from config.settings import Settings
 from storage.catalog import Catalog, accounts

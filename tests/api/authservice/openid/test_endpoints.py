@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from api.authservice.openid.oauth import MAX_BODY
-from auth.tokens.keys import KeyFile, rotate
+from auth.tokens.key_file import KeyFile, rotate
 from config.settings import Settings
 from tests.api.authservice.openid.builders import ADA, BASE, Browser, of_portal, query
 from tests.auth.builders import Clock

@@ -7,16 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from auth.tokens.keys import (
-    MARGIN_S,
-    KeyFile,
-    SigningKeys,
-    rotate,
-    seal_keys,
-    secret,
-    signing_keys,
-    signing_until,
-)
+from auth.private_files import secret
+from auth.tokens.key_file import KeyFile, rotate, seal_keys, signing_keys, signing_until
+from auth.tokens.keys import MARGIN_S, SigningKeys
 from storage.errors import Invalid, Unavailable
 from tests.auth.builders import NOW, segment
 

@@ -1,5 +1,6 @@
 """The authorization service on a catalog of its own; tokens are names, as at the store."""
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
@@ -13,6 +14,7 @@ from auth.tokens.key_file import SIGNING_FILE, signing_keys
 from config.settings import Settings
 from storage.catalog import Catalog
 from tests.api.authservice.builders import Admin, verify
+from tests.auth.builders import NOW, Clock
 
 BASE = "https://auth.example"
 
@@ -23,6 +25,20 @@ def signing_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("keys")
     signing_keys(home)
     return home / "secrets" / SIGNING_FILE
+
+
+@pytest.fixture
+def home(tmp_path: Path, signing_file: Path) -> Path:
+    """A home that has its keys."""
+    (tmp_path / "secrets").mkdir(mode=0o700)
+    shutil.copy2(signing_file, tmp_path / "secrets")
+    return tmp_path
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """Tests move it."""
+    return Clock(NOW)
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """The authorization service with one user, one client, cheap hashes and a clock that tests move."""
 
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,16 +21,9 @@ from tests.auth.builders import NOW, Clock
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock(NOW)
-
-
-@pytest.fixture
-def settings(tmp_path: Path, signing_file: Path) -> Settings:
-    (tmp_path / "secrets").mkdir(mode=0o700)
-    shutil.copy2(signing_file, tmp_path / "secrets")
+def settings(home: Path) -> Settings:
     return Settings(
-        home=tmp_path,
+        home=home,
         auth_external_url=BASE,
         secret_key="a secret for tests only",
         password_memory_kib=64,

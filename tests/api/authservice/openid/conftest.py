@@ -1,6 +1,5 @@
 """The authorization service with a person at a browser; tests move its clock."""
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,26 +13,19 @@ from auth.tokens.verifying import verifier
 from config.settings import Settings
 from storage.catalog import Catalog, accounts
 from tests.api.authservice.openid.builders import BASE, Browser
-from tests.auth.builders import NOW, Clock
+from tests.auth.builders import Clock
 
 
 @pytest.fixture
-def settings(tmp_path: Path, signing_file: Path) -> Settings:
-    (tmp_path / "secrets").mkdir(mode=0o700)
-    shutil.copy2(signing_file, tmp_path / "secrets")
+def settings(home: Path) -> Settings:
     return Settings(
-        home=tmp_path,
+        home=home,
         auth_external_url=BASE,
         secret_key="a secret for tests only",
         web_redirect_uris=("https://store.example/back",),
         token_rate_per_minute=0,
         login_rate_per_minute=0,
     )
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock(NOW)
 
 
 @pytest.fixture

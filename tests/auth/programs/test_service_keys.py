@@ -1,5 +1,6 @@
 import base64
 import json
+from itertools import count
 from typing import Any
 
 import pytest
@@ -89,6 +90,8 @@ def jwk(**members: Any) -> str:
         jwk(kid="x" * 129),
         jwk(kid="line\nbreak"),
     ],
+    # Keys are new each time: processes that share the tests would call them differently.
+    ids=(f"text{number}" for number in count()),
 )
 def test_what_is_weak_or_of_another_kind_is_refused(text: str) -> None:
     with pytest.raises(Invalid):

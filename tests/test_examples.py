@@ -125,7 +125,7 @@ def run(script: str, stage: Stage, folder: Path) -> subprocess.CompletedProcess[
         },
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
     )
 
 

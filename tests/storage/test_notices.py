@@ -67,8 +67,9 @@ def test_a_notice_of_another_topic_wakes_nobody(board: Board) -> None:
 
 
 def test_notices_before_the_block_are_not_seen(board: Board) -> None:
-    with board.listen("other"):
+    with board.listen("topic") as before:
         board.publish("topic")
+        assert before.wait(5)  # else it may still be on its way here
     with board.listen("topic", "last") as listening:
         board.publish("last")
         assert listening.wait(5)

@@ -62,14 +62,18 @@ ACTS: dict[str, tuple[Callable[[Tx], Any], str]] = {
     ),
 }
 
+_BY_NUMBERS = "uq_journals_replica_first_seq_last_seq_generation"
+AS_GOOD = {"current": _BY_NUMBERS, "oldest": _BY_NUMBERS}
+"""What a server may take that counted these journals, all of them current and of one tier."""
+
 
 @pytest.mark.parametrize("act", ACTS)
 def test_many_events_and_journals_are_read_by_their_indexes(filled: Catalog, act: str) -> None:
     did, index = ACTS[act]
     plans = sqlite_plans(filled, did) if filled.sqlite else plans_of(filled, did)
     plan = "\n".join(plans)
-    # A server picks among indexes by its statistics: there, that one is used and little is read.
-    assert (index if filled.sqlite else "Index") in plan, plan
+    as_good = index if filled.sqlite else AS_GOOD.get(act, index)
+    assert index in plan or as_good in plan, plan
     for whole in ("SCAN events", "SCAN journals", "Seq Scan on events", "Seq Scan on journals"):
         assert whole not in plan, plan
     assert work_of(filled, did) < EVENTS // 4

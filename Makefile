@@ -33,7 +33,7 @@ run: $(RUN_READY) ## Run a store here until Ctrl-C (STORE_HOME, STORE_PORT)
 
 .PHONY: test
 test: $(DEV_READY) ## Run the tests; they need neither root nor a server
-	$(BIN)/python -m pytest -n 2 --ignore tests/drill
+	$(BIN)/python -m pytest -n 2 --dist worksteal --ignore tests/drill
 
 REAL := $(BIN)/python -m tests.engines run
 

@@ -1,8 +1,9 @@
 """Composition of the authorization service: its operations, its definition, its pages."""
 
 import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from typing import Any
 
 from flask import Flask
 
@@ -88,13 +89,12 @@ def _services(
         provider=provider,
         verified=verified_by(provider),
         grants=Grants(catalog, clock),
-        definition=definition(
-            OPERATIONS,
-            server=settings.auth_url,
-            openid_url=settings.auth_url + CONFIGURATION,
-            about=SERVICE,
-        ),
+        definition=cache(partial(_definition, settings.auth_url)),
     )
+
+
+def _definition(url: str) -> Mapping[str, Any]:
+    return definition(OPERATIONS, server=url, openid_url=url + CONFIGURATION, about=SERVICE)
 
 
 def _keys(settings: Settings) -> KeyFile:

@@ -60,7 +60,7 @@ def _catalog_part(services: AuthServices) -> dict[str, str]:
 )
 def get_definition(call: Call[None, None]) -> Response:
     """This definition."""
-    return reply(call.services.definition)
+    return reply(call.services.definition())
 
 
 @operation("GET", "/echo", tag=TAG, answers={200: Answer("OK", Echo)}, identified=False)

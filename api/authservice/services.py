@@ -38,7 +38,8 @@ class AuthServices:
     provider: Provider
     verified: Verified
     grants: Grants
-    definition: Mapping[str, Any]
+    definition: Callable[[], Mapping[str, Any]]
+    """Made when it is first asked for."""
 
     def base(self, _request: Request) -> str:
         """Base of absolute URLs: every address comes from the settings."""

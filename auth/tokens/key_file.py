@@ -6,7 +6,8 @@ same folder would protect nothing.
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +35,21 @@ _CONTEXT = b"signing keys"
 def signing_keys(home: Path, given: str = "") -> SigningKeys:
     """The keys of this home, made on first use; Unavailable when their file cannot be used. `given`
     is the secret of the settings."""
-    path = private_folder(home) / SIGNING_FILE
-    text = once(path, lambda: _written(new_keys(), _sealer(home, given)))
-    try:
+    text = _text(home, given)
+    with _usable():
         return read(_opened(text, home, given))
+
+
+def _text(home: Path, given: str) -> str:
+    path = private_folder(home) / SIGNING_FILE
+    return once(path, lambda: _written(new_keys(), _sealer(home, given)))
+
+
+@contextmanager
+def _usable() -> Iterator[None]:
+    """Unavailable for whatever joserfc or Python makes of a file that is none."""
+    try:
+        yield
     except (JoseError, ValueError, TypeError, LookupError, AttributeError) as error:
         raise Unavailable("The signing keys of this service cannot be used") from error
 
@@ -105,11 +117,11 @@ def seal_keys(home: Path, given: str) -> bool:
     nothing to do, or the file may only be read."""
     try:
         with locked(private_folder(home)):
-            held, sealer = signing_keys(home, given), _sealer(home, given)
-            text = (home / FOLDER / SIGNING_FILE).read_text(encoding="utf-8")
-            if sealer is None or _SEALED in json.loads(text):
-                return False
-            _keep(home, held, given)
+            text = _text(home, given)
+            with _usable():
+                if _sealer(home, given) is None or _SEALED in json.loads(text):
+                    return False
+            _keep(home, signing_keys(home, given), given)
             return True
     except OSError:
         return False

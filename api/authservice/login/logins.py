@@ -138,6 +138,8 @@ def _registered(settings: Settings, catalog: Catalog, uri: str) -> bool:
 
 
 def _providers(settings: Settings, clock: Callable[[], float]) -> dict[str, Provider]:
+    if not settings.providers:
+        return {}
     outgoing = Outgoing(
         _nothing if settings.allow_private_callbacks else check_address, settings.provider_timeout_s
     )

@@ -109,12 +109,29 @@ def _streamed(
         return Response(None, status, headers=dict(headers))
     file.seek(start, 1)
     wrapper = request.environ.get("wsgi.file_wrapper")
-    body: Iterable[bytes] = wrapper(file, BLOCK) if wrapper else _blocks(file, length)
+    body: Iterable[bytes] = wrapper(file, BLOCK) if wrapper else _Blocks(file, length)
     return Response(body, status, headers=dict(headers), direct_passthrough=True)
 
 
-def _blocks(file: BinaryIO, length: int) -> Iterator[bytes]:
-    with file:
-        while length and (block := file.read(min(BLOCK, length))):
-            length -= len(block)
-            yield block
+class _Blocks:
+    """A file's next bytes, for a server that has no means of its own. The file is closed at their
+    end, or by the server, also when nobody took a byte: a generator that was never begun would
+    keep it open."""
+
+    def __init__(self, file: BinaryIO, length: int) -> None:
+        self._file = file
+        self._rest = length
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        block = self._file.read(min(BLOCK, self._rest)) if self._rest else b""
+        if not block:
+            self.close()
+            raise StopIteration
+        self._rest -= len(block)
+        return block
+
+    def close(self) -> None:
+        self._file.close()

@@ -446,7 +446,7 @@ def test_who_asks_too_often_is_429_and_told_when_to_come_back(limited) -> None:
 def test_who_reads_bytes_by_a_url_of_ours_is_counted_by_address(limited, stores) -> None:
     stores.replicas["aws"].put("blobs/aa/x", b"bytes", content_type="text/plain")
     url = stores.replicas["aws"].sign("blobs/aa/x", expires_s=60)
-    seen = [limited.get(url) for _ in range(3)]
+    seen = [limited.get(url, buffered=True) for _ in range(3)]
     assert [answer.status_code for answer in seen] == [200, 200, 429]
     assert seen[1].headers["RateLimit-Remaining"] == "0"
     assert int(seen[2].headers["Retry-After"]) > 0

@@ -1,6 +1,8 @@
 import pytest
+from werkzeug.test import create_environ
 
 from api.objects import attached, byte_range
+from storage.blobs.local import LocalBlobs
 from storage.model import REPLICAS
 
 DATA = bytes(range(256)) * 40
@@ -91,6 +93,22 @@ def test_every_replica_is_served(client, stores) -> None:
         stores.replicas[replica].put("k", replica.encode())
         served = client.get(stores.replicas[replica].sign("k", expires_s=60))
         assert served.data == replica.encode()
+
+
+def test_an_answer_that_nobody_reads_leaves_no_file_open(client, url, monkeypatch) -> None:
+    payload = LocalBlobs.open_payload
+    files = []
+
+    def opened(self, key):
+        found = payload(self, key)
+        files.append(found[0])
+        return found
+
+    monkeypatch.setattr(LocalBlobs, "open_payload", opened)
+    # As a server calls an application whose client has gone before the first byte.
+    body = client.application.wsgi_app(create_environ(url), lambda status, headers: None)
+    body.close()
+    assert [file.closed for file in files] == [True]
 
 
 def test_a_server_with_means_of_its_own_is_handed_the_file(client, url) -> None:

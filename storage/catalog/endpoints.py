@@ -13,19 +13,24 @@ from storage.catalog import bulk
 from storage.catalog.engine import Tx, now_us
 from storage.catalog.schema import endpoints
 
-# `'pending'` is spelled out in every statement: the partial indexes want a literal.
+# `'pending'` is spelled out in every statement: the partial indexes want a literal. And the first
+# of an index's order is asked for, not a minimum or whether there is any: a planner that has seen
+# next to nothing pending looks for those among all.
 _BUSY = """
     WITH RECURSIVE busy (id) AS (
-        SELECT min(endpoint_id) FROM deliveries WHERE state = 'pending'
+        SELECT (SELECT endpoint_id FROM deliveries WHERE state = 'pending'
+                ORDER BY endpoint_id, due_us LIMIT 1)
         UNION ALL
-        SELECT (SELECT min(endpoint_id) FROM deliveries
-                WHERE state = 'pending' AND endpoint_id > busy.id)
+        SELECT (SELECT endpoint_id FROM deliveries
+                WHERE state = 'pending' AND endpoint_id > busy.id
+                ORDER BY endpoint_id, due_us LIMIT 1)
         FROM busy WHERE busy.id IS NOT NULL
     )
     SELECT e.id FROM busy JOIN endpoints e ON e.id = busy.id
     WHERE e.lease_us < :now AND e.resume_us <= :now
-    AND EXISTS (SELECT 1 FROM deliveries d
-                WHERE d.state = 'pending' AND d.endpoint_id = e.id AND d.due_us <= :now)
+    AND (SELECT d.due_us FROM deliveries d
+         WHERE d.state = 'pending' AND d.endpoint_id = e.id
+         ORDER BY d.due_us LIMIT 1) <= :now
     ORDER BY e.lease_us LIMIT :limit
 """
 

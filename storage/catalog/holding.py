@@ -69,14 +69,16 @@ def _let_go(tx: Tx, subscription_id: int, change: str, told: dict[str, object]) 
 
 _HOLDERS = f"""
     WITH RECURSIVE held (id) AS (
-        SELECT min(subscription_id) FROM deliveries WHERE {_HELD}
+        SELECT (SELECT subscription_id FROM deliveries WHERE {_HELD}
+                ORDER BY subscription_id, id LIMIT 1)
         UNION ALL
-        SELECT (SELECT min(subscription_id) FROM deliveries
-                WHERE {_HELD} AND subscription_id > held.id)
+        SELECT (SELECT subscription_id FROM deliveries
+                WHERE {_HELD} AND subscription_id > held.id
+                ORDER BY subscription_id, id LIMIT 1)
         FROM held WHERE held.id IS NOT NULL
     )
 """
-"""Subscriptions that hold something back, one step of an index each."""
+"""Subscriptions that hold something back, one step of an index each (see `endpoints.waiting`)."""
 
 _LOOSE = f"""{_HOLDERS}
     SELECT s.id, s.deleted_us IS NOT NULL AS deleted

@@ -23,8 +23,9 @@ LOCK_S, IDLE_S = 30, 60
 _IDLE = f"SET LOCAL idle_in_transaction_session_timeout TO '{IDLE_S}s'"
 _WAIT = f"SET LOCAL lock_timeout TO '{LOCK_S}s'"
 # Looking up many keys is dear by the planner's reckoning; compiling that costs more than it saves.
-# A plan made for a small table is kept while it grows: it had better be by index from the first.
-_PLAIN = "SET LOCAL jit TO off; SET LOCAL enable_seqscan TO off"
+# A plan made for a small table is kept while it grows: it had better be by index from the first,
+# and in the order of the index: a bitmap of what seemed to be one row may be of all.
+_PLAIN = "SET LOCAL jit TO off; SET LOCAL enable_seqscan TO off; SET LOCAL enable_bitmapscan TO off"
 # One message each. A reader sees one state of the catalog throughout, as it does on SQLite.
 _BEGIN: dict[Kind, str] = {
     READING: f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_IDLE}; {_PLAIN}",

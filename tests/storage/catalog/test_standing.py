@@ -10,6 +10,7 @@ from sqlalchemy import text
 
 from storage.catalog import (
     Catalog,
+    Tx,
     deliveries,
     delivery_log,
     endpoints,
@@ -27,6 +28,7 @@ from storage.catalog.schema.telling import HELD_US
 from storage.catalog.subscriptions import Subscription
 from storage.model import FQID
 from tests.builders import new_uuid
+from tests.storage.catalog.work import work_of
 from tests.telling import backlog, happen, match, states, subscribe, tell, told
 
 URL = "https://receiver.example/hook"
@@ -164,6 +166,26 @@ def test_whoever_should_hold_nothing_back_is_found_by_a_walk(catalog: Catalog) -
     with catalog.write() as tx:
         assert holding.cancel(tx, deleted.id) == 100
     assert set(states(catalog, deleted)) == {"cancelled"}
+
+
+def walked(tx: Tx) -> None:
+    assert holding.loose(tx, limit=10) == []
+    assert holding.aged(tx, 1, limit=10) == []
+
+
+@pytest.mark.parametrize("known", ["nothing", "next to nothing"])
+def test_much_that_is_held_back_is_one_step_of_the_walk(catalog: Catalog, known: str) -> None:
+    one, other = (subscribe(catalog, f"{URL}/{n}") for n in range(2))
+    for each in (one, other):
+        pause(catalog, each)
+    tell(catalog, [one, other])
+    if known == "next to nothing":
+        with catalog.write() as tx:
+            tx.execute(text("ANALYZE"))
+    short = work_of(catalog, walked)
+    backlog(catalog, one, 20_000)
+    met(catalog, one)
+    assert 0 < work_of(catalog, walked) < short + 100
 
 
 def test_only_so_many_are_let_go_at_once(catalog: Catalog) -> None:

@@ -48,7 +48,7 @@ def read_json(
     if request.content_length is None and len(text) >= max_bytes:
         # A body of unannounced length is cut off at the limit, silently.
         raise TooLarge(f"The body has more than {max_bytes} bytes")
-    if not text.strip():
+    if not text:
         return {}
     _check_parts(text)
     try:

@@ -253,6 +253,15 @@ def test_malformed_json_says_where(client) -> None:
     assert "line 2, column 3" in check(answer, 400, "illegal_arguments")["detail"]
 
 
+@pytest.mark.parametrize("body", [b" ", b"\n\t\r ", b"\x0b", b"\x0c", b"\x00", b"\xef\xbb\xbf"])
+def test_what_is_sent_is_no_json_although_it_looks_like_nothing(client, depositor, body) -> None:
+    path = f"/v1/bundles/{depositor.bundle(1)}/checkout?replica=aws"
+    answer = client.post(path, data=body)
+    assert (answer.status_code, answer.json["code"]) == (400, "illegal_arguments")
+    assert answer.json["errors"][""][0].startswith("Malformed JSON")
+    assert client.post(path).status_code == 200
+
+
 def test_the_query_is_checked_before_the_body(client) -> None:
     answer = client.put(
         f"/v1/bundles/{UUID}", data=b"{", content_type="application/json", headers=INGEST

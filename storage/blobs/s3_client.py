@@ -54,12 +54,14 @@ class Connection:
 
     def _made(self, server: Server, limits: Limits) -> Any:
         ambient = self._session.region_name
-        return self._session.client(
+        client = self._session.client(
             "s3",
             endpoint_url=server.endpoint,
             region_name=server.region or ambient or (_DEFAULT_REGION if server.endpoint else None),
             config=_config(server, limits),
         )
+        client.meta.events.register_last("before-call.s3", _send_at_once)
+        return client
 
     def credentials(self) -> Credentials:
         """Those of this moment: they may be temporary."""
@@ -91,6 +93,12 @@ class Connection:
         host = example.netloc.replace(_ANYWHERE, urlsplit(self.client.meta.endpoint_url).netloc)
         base = f"{example.scheme}://{host}{example.path.removesuffix('/k')}"
         return Place(as_called(base), region)
+
+
+def _send_at_once(params: dict[str, Any], **_: object) -> None:
+    """Ask no leave to send a body (`Expect: 100-continue`): the library reads a leave that is cut
+    off for ever, and takes one that comes late for the answer to another request."""
+    params["headers"].pop("Expect", None)
 
 
 @contextmanager

@@ -87,6 +87,16 @@ class Script:
         return Handler
 
 
+def test_no_leave_is_asked_to_send_a_body() -> None:
+    script = Script(OK)
+    with script.bucket() as bucket:
+        bucket.put("a", b"bytes")
+        upload = bucket.upload("b", part_size=5 << 20, content_type="text/plain", token="known")
+        upload.part(1, [b"bytes"])
+    sent = [headers for asked, headers in script.asked if asked.startswith("PUT ")]
+    assert [headers.get("expect") for headers in sent] == [None, None]
+
+
 def test_a_server_that_is_busy_for_a_moment_is_asked_again() -> None:
     script = Script(error(503, "SlowDown"), error(500, "InternalError"), OK)
     with script.bucket() as blobs:

@@ -6,7 +6,7 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 ROOMS := config storage pipelines auth workers api ops
-SOURCES := $(ROOMS) tests $(wildcard bench deploy)
+SOURCES := $(ROOMS) client tests $(wildcard bench deploy)
 
 # The first Python that is new enough; PYTHON=… chooses another.
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -105,6 +105,7 @@ $(RUN_READY): requirements.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	@touch $@
 
-$(DEV_READY): requirements-dev.txt | $(BIN)/python
+$(DEV_READY): requirements-dev.txt client/pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e ./client
 	@touch $@ $(RUN_READY)

@@ -16,8 +16,8 @@ from config.providers import PROVIDER_MEMBERS, Provider
 
 PREFIX = "STORE_"
 FOREIGN = frozenset({"STORE_REAL_DATA"})
-FOREIGN_PREFIX = "STORE_TEST_"
-"""Variables that tests and the demonstration read, not the store."""
+FOREIGN_PREFIXES = ("STORE_TEST_", "STORE_CLIENT_")
+"""Variables that tests, the demonstration and the client read, not the store."""
 
 
 class SettingsError(Exception):
@@ -309,7 +309,7 @@ class Settings:
 
 
 def _is_foreign(key: str) -> bool:
-    return key in FOREIGN or key.startswith(FOREIGN_PREFIX)
+    return key in FOREIGN or key.startswith(FOREIGN_PREFIXES)
 
 
 def load(environ: Mapping[str, str]) -> Settings:

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
-from config.settings import FOREIGN, FOREIGN_PREFIX, PREFIX, Settings
+from config.settings import FOREIGN, FOREIGN_PREFIXES, PREFIX, Settings
 from ops import procfile
 from ops.cli import cli
 from tests import reference
@@ -50,7 +50,7 @@ def test_every_command_that_is_named_exists(page: Path) -> None:
 def test_every_setting_that_is_named_exists(page: Path) -> None:
     known = {PREFIX + item.name.upper() for item in fields(Settings)} | FOREIGN
     named = set(re.findall(rf"\b{PREFIX}[A-Z0-9_]*[A-Z0-9]\b", page.read_text(encoding="utf-8")))
-    ours = {name for name in named if not f"{name}_".startswith(FOREIGN_PREFIX)}
+    ours = {name for name in named if not f"{name}_".startswith(FOREIGN_PREFIXES)}
     assert ours <= known
 
 

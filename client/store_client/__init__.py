@@ -1,0 +1,1 @@
+"""The client of a consortium's data store: the command `store`, and this library."""

@@ -1,0 +1,1 @@
+"""Upload areas: a depositor's folder at the store."""

@@ -1,0 +1,151 @@
+"""Where the client keeps things, and which store it talks to.
+
+`STORE_CLIENT_HOME` moves everything; else configuration and cache are where the system keeps such.
+
+    <home>/profiles.json                  {"profiles": {<name>: {"url": ...}}, "default": <name>}
+    <home>/credentials/<key of URL>.json  tokens, mode 0600
+    <home>/areas/<key of URL>.json        upload areas and which is selected
+    <home>/uploads/                       how far uploads have come
+    <cache>/definitions/<key of URL>.json API definitions
+"""
+
+import hashlib
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import platformdirs
+
+from store_client.errors import Misused
+from store_client.private_files import locked, read_json, write_json
+
+DEFAULT_URL = "http://127.0.0.1:8000"
+"""A store that was just started on this machine."""
+HOME, URL, PROFILE = "STORE_CLIENT_HOME", "STORE_CLIENT_URL", "STORE_CLIENT_PROFILE"
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """The folders of one user, and the base URL of one store."""
+
+    home: Path
+    cache: Path
+    url: str
+    profile: str = ""
+
+    @property
+    def key(self) -> str:
+        """What files about this store are named by."""
+        host = re.sub(r"[^a-z0-9.-]", "_", urlsplit(self.url).netloc.lower())
+        return f"{host[:80]}-{hashlib.sha256(self.url.encode()).hexdigest()[:12]}"
+
+    @property
+    def credentials(self) -> Path:
+        """The file of this store's tokens."""
+        return self.home / "credentials" / f"{self.key}.json"
+
+    @property
+    def areas(self) -> Path:
+        """The file of this store's upload areas."""
+        return self.home / "areas" / f"{self.key}.json"
+
+    @property
+    def uploads(self) -> Path:
+        """The folder that says how far uploads have come."""
+        return self.home / "uploads"
+
+    @property
+    def definitions(self) -> Path:
+        """The folder of cached API definitions."""
+        return self.cache / "definitions"
+
+
+def normal_url(url: str) -> str:
+    """A base URL as it is kept: without `/v1` and without a slash at its end; Misused."""
+    try:
+        found = urlsplit(url.strip())
+        port = found.port
+    except ValueError:
+        raise Misused(f"{url!r} is no URL", hint="it looks like https://store.example") from None
+    if found.scheme not in ("http", "https") or not found.hostname or found.username:
+        raise Misused(f"{url!r} is no base URL", hint="it looks like https://store.example")
+    if found.query or found.fragment:
+        raise Misused(f"{url!r} has more than a base URL has")
+    host = f"[{found.hostname}]" if ":" in found.hostname else found.hostname
+    usual = {"http": 80, "https": 443}[found.scheme]
+    place = host if port in (None, usual) else f"{host}:{port}"
+    return f"{found.scheme}://{place}{found.path.rstrip('/').removesuffix('/v1')}"
+
+
+def configuration(
+    url: str | None = None,
+    profile: str | None = None,
+    *,
+    environ: Mapping[str, str] = os.environ,
+) -> Configuration:
+    """The URL given, else the profile's that is given; else what the environment says, in the same
+    order; else the default profile's, else this machine's. Misused for an unknown profile."""
+    home, cache = _folders(environ)
+    kept = read_json(home / "profiles.json")
+    for said_url, said_profile in (
+        (url, profile),
+        (environ.get(URL), environ.get(PROFILE)),
+        (None, kept.get("default")),
+    ):
+        if said_url:
+            return Configuration(home, cache, normal_url(said_url), said_profile or "")
+        if said_profile:
+            return Configuration(home, cache, _of_profile(kept, said_profile), said_profile)
+    return Configuration(home, cache, DEFAULT_URL)
+
+
+def profiles(config: Configuration) -> dict[str, str]:
+    """The base URLs of all profiles, by name."""
+    kept = read_json(config.home / "profiles.json").get("profiles")
+    found = kept if isinstance(kept, dict) else {}
+    return {
+        name: entry["url"]
+        for name, entry in found.items()
+        if isinstance(entry, dict) and isinstance(entry.get("url"), str)
+    }
+
+
+def keep_profile(config: Configuration, name: str, *, default: bool) -> None:
+    """Name this store; as the one that is meant when nothing is said, too, if `default`."""
+    if not _NAME.fullmatch(name):
+        raise Misused(f"{name!r} is no name of a profile", hint="use letters, digits, . _ -")
+    path = config.home / "profiles.json"
+    with locked(path):
+        kept = read_json(path)
+        named = kept.get("profiles")
+        before = named if isinstance(named, dict) else {}
+        kept["profiles"] = {**before, name: {"url": config.url}}
+        if default:
+            kept["default"] = name
+        write_json(path, kept)
+
+
+def _of_profile(kept: Mapping[str, object], name: str) -> str:
+    named = kept.get("profiles")
+    entry = named.get(name) if isinstance(named, dict) else None
+    if not isinstance(entry, dict) or not isinstance(entry.get("url"), str):
+        known = ", ".join(sorted(named)) if isinstance(named, dict) and named else "none"
+        raise Misused(
+            f"there is no profile {name!r} (known: {known})",
+            hint="make one: store login --url URL --profile NAME",
+        )
+    return normal_url(entry["url"])
+
+
+def _folders(environ: Mapping[str, str]) -> tuple[Path, Path]:
+    if said := environ.get(HOME):
+        return Path(said), Path(said) / "cache"
+    return (
+        platformdirs.user_config_path("consortium-store", appauthor=False),
+        platformdirs.user_cache_path("consortium-store", appauthor=False),
+    )

@@ -1,0 +1,1 @@
+"""What the store says it can do: fetched, kept, read into operations."""

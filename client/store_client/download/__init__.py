@@ -1,0 +1,1 @@
+"""Bringing files, bundles and collections here, each byte proved."""

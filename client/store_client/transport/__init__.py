@@ -1,0 +1,1 @@
+"""The one session to a store: time-outs, retries, redirects, pages, tokens."""

@@ -1,0 +1,1 @@
+"""Bringing a directory of files into the store as a bundle."""

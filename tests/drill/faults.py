@@ -4,6 +4,7 @@ It knows no more of HTTP than how to say 503: what passes is bytes.
 """
 
 import asyncio
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,8 +18,11 @@ SLOW_BYTES = 400_000
 """… and how many bytes of an answer pass in a second."""
 CUT = 0.25
 """Share of blocks of answers that end in the middle, and their connection with them."""
+FLIPPED = 0.1
+"""Share of blocks of answers in which one bit is another."""
 LINGER_S = 2.0
 
+_REQUEST = re.compile(rb"(?:GET|HEAD|PUT|POST|PATCH|DELETE|OPTIONS) \S+ HTTP/1")
 HEAD_ENDS = b"\r\n\r\n"
 UNAVAILABLE = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\n"
@@ -34,14 +38,17 @@ class Mode(StrEnum):
     SLOW = "slow"
     TRUNCATE = "truncate"
     RESET = "reset"
+    FLIP = "flip"
 
 
 class Proxy:
     """Listens on loopback for one server. Set `mode` at any time, it holds for the next block, or
-    `target`, which holds for the next connection."""
+    `target`, which holds for the next connection. With `only` those connections alone are harmed
+    whose latest request begins so."""
 
     def __init__(self, host: str, port: int, rng: Random) -> None:
         self.mode = Mode.PASS
+        self.only = b""
         self.harmed: dict[Mode, int] = dict.fromkeys(Mode, 0)
         self.port = 0
         self.target, self._rng = (host, port), rng
@@ -80,9 +87,10 @@ class Proxy:
         except OSError:
             hears.transport.abort()
             return
+        asked = _Asked()
         both = [
-            asyncio.ensure_future(self._asking(asks, told, hears)),
-            asyncio.ensure_future(self._answering(answers, hears)),
+            asyncio.ensure_future(self._asking(asks, told, hears, asked)),
+            asyncio.ensure_future(self._answering(answers, hears, asked)),
         ]
         try:
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
@@ -95,11 +103,20 @@ class Proxy:
             told.transport.abort()
             hears.close()
 
+    def _does(self, asked: "_Asked") -> Mode:
+        """What becomes of the next block of this connection."""
+        return self.mode if asked.latest.startswith(self.only) else Mode.PASS
+
     async def _asking(
-        self, asks: asyncio.StreamReader, told: asyncio.StreamWriter, hears: asyncio.StreamWriter
+        self,
+        asks: asyncio.StreamReader,
+        told: asyncio.StreamWriter,
+        hears: asyncio.StreamWriter,
+        asked: "_Asked",
     ) -> None:
         while block := await asks.read(BLOCK):
-            mode = self.mode
+            asked.note(block)
+            mode = self._does(asked)
             self.harmed[mode] += 1
             if mode is Mode.REFUSE:
                 await self._refuse(asks, hears)
@@ -121,16 +138,39 @@ class Proxy:
                 while await asks.read(BLOCK):
                     pass
 
-    async def _answering(self, answers: asyncio.StreamReader, hears: asyncio.StreamWriter) -> None:
+    async def _answering(
+        self, answers: asyncio.StreamReader, hears: asyncio.StreamWriter, asked: "_Asked"
+    ) -> None:
         while block := await answers.read(BLOCK):
-            if self.mode is Mode.TRUNCATE and self._rng.random() < CUT:
+            mode = self._does(asked)
+            if mode is Mode.TRUNCATE and self._rng.random() < CUT:
                 hears.write(block[: self._rng.randint(_head(block), len(block) - 1)])
                 await hears.drain()
                 return
-            if self.mode is Mode.SLOW:
+            if mode is Mode.SLOW:
                 await asyncio.sleep(len(block) / SLOW_BYTES)
+            if mode is Mode.FLIP and self._rng.random() < FLIPPED:
+                block = _flipped(block, self._rng)
             hears.write(block)
             await hears.drain()
+
+
+class _Asked:
+    """The beginning of the latest request on a connection."""
+
+    def __init__(self) -> None:
+        self.latest = b""
+
+    def note(self, block: bytes) -> None:
+        """Look at a block of requests; one that is the middle of a body begins with no verb."""
+        if _REQUEST.match(block):
+            self.latest = block[:200]
+
+
+def _flipped(block: bytes, rng: Random) -> bytes:
+    """One bit is another, behind the headers if there are any."""
+    at = rng.randrange(_head(block), len(block))
+    return block[:at] + bytes([block[at] ^ 1 << rng.randrange(8)]) + block[at + 1 :]
 
 
 def _head(block: bytes) -> int:

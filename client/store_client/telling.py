@@ -1,0 +1,35 @@
+"""How work that takes long tells what it did: the one protocol, and a listener that hears nothing.
+
+What is shown on a terminal is cli/progress.py's; whoever transfers calls these three methods.
+"""
+
+from typing import Protocol
+
+
+class Tell(Protocol):
+    """Hears how far a transfer is; every method may be called by several threads at once."""
+
+    def total(self, files: int, bytes: int) -> None:
+        """Add to what there is to do: a later call with more says that more was found."""
+
+    def bytes(self, n: int) -> None:
+        """Note n bytes more done; a negative n takes back those of an attempt that failed."""
+
+    def file(self) -> None:
+        """Note one file more done."""
+
+
+class Silence:
+    """A listener for those who ask for none."""
+
+    def total(self, files: int, bytes: int) -> None:
+        """Ignore what there is to do."""
+
+    def bytes(self, n: int) -> None:
+        """Ignore bytes."""
+
+    def file(self) -> None:
+        """Ignore a file."""
+
+
+SILENCE = Silence()

@@ -8,6 +8,7 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
 
@@ -44,11 +45,12 @@ class Mode(StrEnum):
 class Proxy:
     """Listens on loopback for one server. Set `mode` at any time, it holds for the next block, or
     `target`, which holds for the next connection. With `only` those connections alone are harmed
-    whose latest request begins so."""
+    whose latest request begins so. `asked` has the first line of every request."""
 
     def __init__(self, host: str, port: int, rng: Random) -> None:
         self.mode = Mode.PASS
         self.only = b""
+        self.asked: list[bytes] = []
         self.harmed: dict[Mode, int] = dict.fromkeys(Mode, 0)
         self.port = 0
         self.target, self._rng = (host, port), rng
@@ -115,7 +117,9 @@ class Proxy:
         asked: "_Asked",
     ) -> None:
         while block := await asks.read(BLOCK):
-            asked.note(block)
+            if _REQUEST.match(block):  # what is the middle of a body begins with no verb
+                asked.latest = block.partition(b"\r\n")[0]
+                self.asked.append(asked.latest)
             mode = self._does(asked)
             self.harmed[mode] += 1
             if mode is Mode.REFUSE:
@@ -155,16 +159,11 @@ class Proxy:
             await hears.drain()
 
 
+@dataclass
 class _Asked:
-    """The beginning of the latest request on a connection."""
+    """The first line of the latest request on a connection."""
 
-    def __init__(self) -> None:
-        self.latest = b""
-
-    def note(self, block: bytes) -> None:
-        """Look at a block of requests; one that is the middle of a body begins with no verb."""
-        if _REQUEST.match(block):
-            self.latest = block[:200]
+    latest: bytes = b""
 
 
 def _flipped(block: bytes, rng: Random) -> bytes:

@@ -1,0 +1,1 @@
+"""The installed command against whole stores, whole and hurt."""

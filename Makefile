@@ -67,7 +67,7 @@ bench: $(DEV_READY) ## Measure; the numbers go into bench/RESULTS.md
 
 .PHONY: bench-real
 bench-real: $(DEV_READY) ## Measure on the real engines, beside what one would use instead
-	$(REAL) --tool s5cmd --tool rclone --only redis --only postgres --only s3 --only gcs \
+	$(REAL) --tool s5cmd --tool rclone --tool aws --only redis --only postgres --only s3 --only gcs \
 		--only opensearch -- $(BIN)/python -m bench real
 
 .PHONY: docs

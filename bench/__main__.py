@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench import checksums, deliveries, latency, listing, load, manifests, matching, policies
-from bench.real import callbacks, copies, engines, listings, scaling
+from bench.real import callbacks, copies, engines, listings, scaling, transfers
 from bench.real import latency as real_latency
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
@@ -44,6 +44,10 @@ REAL: Benches = {
     "real-listings": (listings.main, "aim: 10 times list_objects_v2"),
     "real-callbacks": (callbacks.main, "aim: 4 times an actor with requests"),
     "real-latency": (real_latency.main, "aim: p50 100 ms and p95 300 ms at 50 bundles a second"),
+    "real-transfers": (
+        transfers.main,
+        "aim: up and down 0.7 of s5cmd at 2 GB and 0.3 at 1,000 small files",
+    ),
     "real-scaling": (scaling.main, "aim: 1.7 times with two processes"),
 }
 BENCHES: Benches = {**EMBEDDED, **REAL}

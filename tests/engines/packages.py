@@ -1,9 +1,10 @@
-"""Getting programs as an operator would: packages of the system, programs written in Go."""
+"""Getting programs as an operator would: packages of the system, programs in Go and in Python."""
 
 import fcntl
 import os
 import shutil
 import subprocess
+import venv
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -66,6 +67,42 @@ class Tool:
         target.parent.mkdir(parents=True, exist_ok=True)
         fresh.replace(target)
         shutil.rmtree(folder)
+
+
+@dataclass(frozen=True, slots=True)
+class PythonTool:
+    """A program in Python, in a virtual environment of its own: what it wants may be other versions
+    than what we want."""
+
+    name: str
+    package: str
+    version: str
+
+    @property
+    def path(self) -> Path:
+        """Where it is once it is installed; another version has another name."""
+        return CACHE / "bin" / f"{self.name}-v{self.version}"
+
+    def missing(self) -> str | None:
+        """Nothing: what runs this can install it."""
+        return None
+
+    def there(self) -> str | None:
+        """Which version is installed, or None."""
+        return f"v{self.version}" if self.path.exists() else None
+
+    def install(self, cache: Path) -> None:
+        """Get it, unless it is there."""
+        target = cache / "bin" / f"{self.name}-v{self.version}"
+        with alone(cache, self.name):
+            if not target.exists():
+                folder = cache / "python" / f"{self.name}-{self.version}"
+                venv.create(folder, with_pip=True, clear=True)
+                pip = (folder / "bin" / "python", "-m", "pip", "install", "--quiet")
+                wanted = f"{self.package}=={self.version}"
+                subprocess.run([*pip, "--disable-pip-version-check", wanted], check=True)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.symlink_to(folder / "bin" / self.name)
 
 
 @contextmanager

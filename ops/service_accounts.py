@@ -84,8 +84,11 @@ def list_service_accounts(settings: Settings) -> None:
 
 def _made(settings: Settings, email: str, path: Path) -> Registered:
     """The file is there, whole, before its key is any good."""
+    # Signed for the address, a token is good nowhere else.
     text, registered = credentials(
-        email, audience=settings.audiences[0], token_uri=f"{settings.auth_url}/oauth/token"
+        email,
+        audience=settings.external_url or settings.audiences[0],
+        token_uri=f"{settings.auth_url}/oauth/token",
     )
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW

@@ -10,6 +10,7 @@ from joserfc.errors import JoseError
 from joserfc.jws import JWSRegistry, deserialize_compact
 
 from auth.accounts.limits import MAX_GRANT
+from auth.tokens.audiences import own_address
 from auth.tokens.claims import Unverified, judge, read
 from auth.tokens.issuing import GROUPS_BY, OPERATOR
 from auth.tokens.key_file import KeyFile
@@ -46,6 +47,10 @@ class TokenSettings(Protocol):
     def issuers(self) -> Mapping[str, str]: ...
     @property
     def audiences(self) -> tuple[str, ...]: ...
+    @property
+    def external_url(self) -> str: ...
+    @property
+    def allowed_hosts(self) -> tuple[str, ...]: ...
     @property
     def token_algorithms(self) -> tuple[str, ...]: ...
     @property
@@ -91,6 +96,7 @@ class Verifier:
         accounts: SelfSigned | None = None,
         grants: Granted | None = None,
         own: str = "",
+        is_own_address: Callable[[str], bool] = lambda _: False,
     ) -> None:
         if not algorithms or not ALGORITHMS.issuperset(algorithms):
             raise Invalid(
@@ -100,6 +106,7 @@ class Verifier:
         self._accounts = accounts
         self._grants = grants
         self._own = own
+        self._is_own_address = is_own_address
         self._audiences = frozenset(audiences)
         self._algorithms = frozenset(algorithms)
         self._clock = clock
@@ -143,8 +150,10 @@ class Verifier:
             raise Unauthorized(TAKEN_BACK)
         return grant
 
-    def _judged(self, unverified: Unverified) -> Principal:
-        return judge(unverified.claims, self._audiences, self._clock(), self._leeway_s)
+    def _judged(self, unverified: Unverified, *also: str) -> Principal:
+        """Whom it names; `also` are further audiences that are ours."""
+        audiences = self._audiences.union(also)
+        return judge(unverified.claims, audiences, self._clock(), self._leeway_s)
 
     def _self_signed(self, token: str, unverified: Unverified) -> Principal:
         """Whom a service account's token names: itself, and no group that it claims."""
@@ -154,7 +163,11 @@ class Verifier:
         if key is None:
             raise _foreign()
         self._check_signature(token, key)
-        principal = self._judged(unverified)
+        audience = unverified.claims.get("aud")
+        if isinstance(audience, str) and self._is_own_address(audience):
+            principal = self._judged(unverified, audience)
+        else:
+            principal = self._judged(unverified)
         self._accounts.check(unverified.algorithm, unverified.claims)
         return replace(principal, email=unverified.issuer, groups=frozenset())
 
@@ -198,6 +211,7 @@ def verifier(
         accounts=accounts,
         grants=grants,
         own=settings.auth_url,
+        is_own_address=own_address(settings.external_url, settings.allowed_hosts),
     )
 
 

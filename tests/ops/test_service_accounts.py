@@ -3,6 +3,7 @@
 import json
 import stat
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,22 @@ def test_a_made_credentials_file_is_good_until_its_account_is_removed(
     with pytest.raises(Unauthorized):
         verify.verify(token(credentials))
     assert ROBOT not in run("service-accounts", "list")
+
+
+def test_a_file_of_a_store_that_knows_its_address_is_for_that_address(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STORE_EXTERNAL_URL", "https://store.example")
+    path = tmp_path / "robot.json"
+    run("service-accounts", "add", ROBOT, "--make", str(path))
+    credentials = json.loads(path.read_text())
+    assert credentials["audience"] == "https://store.example"
+    accounts = ServiceAccounts(Catalog(settings.catalog), lifetime_s=settings.service_token_s)
+    here = replace(settings, external_url="https://store.example")
+    assert verifier(here, time.time, accounts=accounts).verify(token(credentials)).email == ROBOT
+    elsewhere = replace(settings, external_url="https://other.example")
+    with pytest.raises(Unauthorized):
+        verifier(elsewhere, time.time, accounts=accounts).verify(token(credentials))
 
 
 def test_a_public_key_and_a_credentials_file_are_registered(

@@ -18,6 +18,7 @@ from auth.accounts.records import New
 from auth.programs import service_accounts
 from auth.programs.service_accounts import MAX_KEYS, ServiceAccounts
 from auth.programs.service_keys import credentials, public_key
+from auth.tokens.audiences import own_address
 from auth.tokens.keyring import KeyRing
 from auth.tokens.verifying import Verifier
 from storage.catalog import Catalog, audit
@@ -302,3 +303,64 @@ def test_an_account_is_one_in_whatever_case_of_letters(
     assert "issuer" in refused(verify, token)
     with catalog.write() as tx:
         assert service_accounts.remove(tx, ROBOT, None, by=BY)
+
+
+@pytest.mark.parametrize(
+    ("told", "hosts", "audience", "taken"),
+    [
+        ("https://store.example", (), "https://store.example", True),
+        ("https://store.example", (), "https://STORE.example:443/", True),
+        ("https://store.example/data", (), "https://store.example/data", True),
+        ("https://store.example", (), "https://other.example", False),
+        ("https://store.example", (), "http://store.example", False),
+        ("https://store.example", (), "http://127.0.0.1:8000", False),
+        ("https://store.example", ("other.example",), "https://other.example", False),
+        ("", (), "http://127.0.0.1:8123", True),
+        ("", (), "http://localhost:8000", True),
+        ("", (), "https://store.example", False),
+        ("", ("store.example",), "https://store.example:8443", True),
+        ("", ("store.example:8443",), "https://store.example:8444", False),
+        ("", (), "http://127.0.0.1:8000/elsewhere", False),
+        ("", (), "http://user@127.0.0.1:8000", False),
+        ("", (), "http://127.0.0.1:99999", False),
+        ("", (), "http://127.0.0.1.example", False),
+        ("", (), "127.0.0.1", False),
+        ("", (), "store", True),
+    ],
+)
+def test_a_token_may_be_for_the_address_of_one_store_and_is_good_at_no_other(
+    *,
+    accounts: ServiceAccounts,
+    clock: Clock,
+    robot: RSAKey,
+    told: str,
+    hosts: tuple[str, ...],
+    audience: str,
+    taken: bool,
+) -> None:
+    verify = Verifier(
+        {},
+        audiences=["store"],
+        algorithms=["RS256"],
+        clock=clock,
+        accounts=accounts,
+        is_own_address=own_address(told, hosts),
+    )
+    token = signed(robot, claims(aud=audience))
+    if taken:
+        assert verify.verify(token).email == ROBOT
+    else:
+        assert "audience" in refused(verify, token)
+
+
+def test_an_address_is_no_audience_of_anybody_but_accounts(
+    issuer: Issuer, clock: Clock, robot: RSAKey
+) -> None:
+    verify = Verifier(
+        {ISSUER: KeyRing(issuer, clock, AGES)},
+        audiences=["store"],
+        algorithms=["RS256"],
+        clock=clock,
+        is_own_address=lambda _: True,
+    )
+    assert "audience" in refused(verify, signed(robot, ordinary(aud="http://127.0.0.1:8000")))

@@ -37,12 +37,15 @@ from storage.catalog.schema.openid import (
 from storage.catalog.schema.purging import condemned, purge_replicas, purges
 from storage.catalog.schema.searching import documents, shapes
 from storage.catalog.schema.service_accounts import service_keys
+from storage.catalog.schema.staging import area_files, area_uploads, areas
 from storage.catalog.schema.telling import attempts, deliveries, endpoints, events, subscriptions
-from storage.catalog.schema.working import answers, areas, checkouts, leases, meta, tasks, todo
+from storage.catalog.schema.working import answers, checkouts, leases, meta, tasks, todo
 
 __all__ = [
     "accounts",
     "answers",
+    "area_files",
+    "area_uploads",
     "areas",
     "attempts",
     "audit",

@@ -114,16 +114,6 @@ checkouts = Table(
     Index("ix_checkouts_finished_us", "finished_us"),
 )
 
-areas = Table(
-    "areas",
-    metadata,
-    Column("uuid", Key, primary_key=True),
-    Column("owner", Key, nullable=False),
-    Column("state", Key, nullable=False),
-    Column("created_us", BigInteger, nullable=False),
-    Index("ix_areas_owner", "owner"),
-)
-
 answers = narrow(
     "answers",
     Column("owner", Key, primary_key=True),

@@ -9,7 +9,7 @@ from typing import Protocol
 class Tell(Protocol):
     """Hears how far a transfer is; every method may be called by several threads at once."""
 
-    def total(self, files: int, bytes: int) -> None:
+    def total(self, files: int, bytes: int) -> None:  # noqa: A002
         """Add to what there is to do: a later call with more says that more was found."""
 
     def bytes(self, n: int) -> None:
@@ -22,7 +22,7 @@ class Tell(Protocol):
 class Silence:
     """A listener for those who ask for none."""
 
-    def total(self, files: int, bytes: int) -> None:
+    def total(self, files: int, bytes: int) -> None:  # noqa: A002
         """Ignore what there is to do."""
 
     def bytes(self, n: int) -> None:

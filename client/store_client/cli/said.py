@@ -1,0 +1,43 @@
+"""What the client tells of its work: its log, on standard error, one safe line a message."""
+
+import logging
+import sys
+
+from store_client.cli.plain import plain
+
+LEVELS = ("WARNING", "INFO", "DEBUG", "CRITICAL", "ERROR")
+USUAL = "INFO"
+_LOG = "store_client"
+
+
+class _Lines(logging.Handler):
+    """Writes to the standard error of the moment: a progress bar may stand in for it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            sys.stderr.write(plain(self.format(record)) + "\n")
+            sys.stderr.flush()
+        except (OSError, ValueError):  # nobody reads any more: no reason to stop working
+            return
+
+
+def listen(level: str) -> None:
+    """Tell what is at least as grave; a second call changes the level."""
+    log = logging.getLogger(_LOG)
+    log.setLevel(level.upper())
+    log.propagate = False
+    if not any(isinstance(handler, _Lines) for handler in log.handlers):
+        log.addHandler(_Lines())
+    for handler in log.handlers:
+        handler.setFormatter(logging.Formatter(_form(level)))
+
+
+def debugging() -> bool:
+    """Whether tracebacks are wanted."""
+    return logging.getLogger(_LOG).isEnabledFor(logging.DEBUG)
+
+
+def _form(level: str) -> str:
+    if level.upper() == "DEBUG":
+        return "%(asctime)s %(levelname)s %(name)s: %(message)s"
+    return "store: %(message)s"

@@ -1,0 +1,33 @@
+"""Lists of objects as tables."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from store_client.cli.plain import line
+
+
+def table(rows: Sequence[Mapping[str, Any]], *, title: str = "") -> None:
+    """Write one; a column for each name that any of the rows has."""
+    console = Console()
+    if not console.is_terminal:  # nobody's width is known: a line is as long as it is
+        console.width = 1000
+    shown = Table(title=line(title) or None, box=None, pad_edge=False, title_justify="left")
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    for name in names:
+        shown.add_column(line(name), overflow="fold")
+    for row in rows:
+        shown.add_row(*(Text(_cell(row.get(name))) for name in names))
+    console.print(shown)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return line(value)
+    return line(json.dumps(value, ensure_ascii=False, default=str))

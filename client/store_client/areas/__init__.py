@@ -1,1 +1,1 @@
-"""Upload areas: a depositor's folder at the store."""
+"""Upload areas as a depositor sees them: which are known, what lies in them, and bringing files."""

@@ -23,6 +23,10 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 """What every record carries; whatever else it has came by `extra=`."""
 
 
+_TELLTALES = ("botocore.parsers",)
+"""Loggers of others that write down answers whole, credentials too, when they are let."""
+
+
 class JsonLines(logging.Formatter):
     """One record as one line of JSON."""
 
@@ -70,6 +74,8 @@ def configure(level: str, process: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
+    for name in _TELLTALES:
+        logging.getLogger(name).setLevel(max(root.level, logging.INFO))
 
 
 @contextmanager

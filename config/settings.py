@@ -49,6 +49,16 @@ class Settings:
     replica_aws: str = _setting("", "bucket of replica aws; empty: file://<home>/replicas/aws")
     replica_gcp: str = _setting("", "bucket of replica gcp; empty: file://<home>/replicas/gcp")
     areas_url: str = _setting("", "bucket of the upload areas; empty: file://<home>/areas")
+    areas_role_arn: str = _setting(
+        "",
+        "role whose credentials on S3, confined to one upload area, are lent; empty: signed URLs",
+    )
+    areas_downscoped: bool = _setting(
+        True, "lend tokens confined to one upload area on Google's buckets; false: URLs are signed"
+    )
+    areas_credentials_s: int = _setting(
+        3600, "life of what is lent or signed for an upload area, 900 to 43200 seconds"
+    )
     checkout_aws: str = _setting("", "bucket of aws checkouts; empty: the replica's, or a folder")
     checkout_gcp: str = _setting("", "bucket of gcp checkouts; empty: the replica's, or a folder")
     catalog_url: str = _setting("", "SQLAlchemy URL; empty: SQLite in <home>/catalog.sqlite")

@@ -7,7 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 from config.settings import Settings, SettingsError
 from storage.availability import Availability
-from storage.blobs import gcs, s3
+from storage.blobs import confined_gcs, confined_s3, gcs, s3
 from storage.blobs.clients import Limits
 from storage.blobs.gcs import GcsBlobs
 from storage.blobs.local import LocalBlobs
@@ -21,13 +21,15 @@ from storage.errors import NotFound
 from storage.mail import Mailer
 from storage.model import REPLICAS, Replica
 from storage.notices import RedisNotices
-from storage.protocols import BlobStore, Notices, SearchIndex
+from storage.protocols import BlobStore, Lender, Notices, SearchIndex
 from storage.rates import RedisRates
 from storage.sealing import MIN_SECRET, derive
 from storage.search.embedded import EmbeddedIndex
 from storage.search.opensearch import open_index
 from storage.stores import Stores
 
+LONGEST_LOAN_S = 43_200
+"""A role's longest session."""
 PROBED = "probe/"
 """Nothing lies there."""
 
@@ -37,7 +39,8 @@ def connect(settings: Settings, *, notices: Notices | None = None) -> Stores:
     _check_secret(settings)
     home = settings.home.absolute()
     home.mkdir(parents=True, exist_ok=True)
-    areas = _bucket(settings, "areas", settings.areas_url or (home / "areas").as_uri())
+    areas_url = settings.areas_url or (home / "areas").as_uri()
+    areas = _bucket(settings, "areas", areas_url, tagged=True)
     replicas: dict[Replica, BlobStore] = {
         replica: _bucket(settings, replica, settings.bucket(replica)) for replica in REPLICAS
     }
@@ -60,6 +63,7 @@ def connect(settings: Settings, *, notices: Notices | None = None) -> Stores:
         mail=_mailer(settings),
         availability=_availability(replicas, search),
         rates=open_rates(settings),
+        lender=_lender(settings),
     )
 
 
@@ -110,16 +114,33 @@ def _limits(settings: Settings) -> Limits:
     )
 
 
-def _bucket(settings: Settings, name: str, url: str) -> BlobStore:
+def _bucket(settings: Settings, name: str, url: str, *, tagged: bool = False) -> BlobStore:
     match url.partition("://")[0]:
         case "file":
             key = derive(settings.secret_key.encode(), b"object urls")
             return LocalBlobs(_folder(name, url), UrlSigner(key, name))
         case "s3":
-            return s3.open_bucket(url, _limits(settings))
+            return s3.open_bucket(url, _limits(settings), tagged=tagged)
         case "gs":
             return gcs.open_bucket(url, _limits(settings))
     raise SettingsError(f"no engine for bucket {name}: {url}")
+
+
+def _lender(settings: Settings) -> Lender | None:
+    """Who lends credentials of the areas' own engine; None: URLs are signed."""
+    scheme, life = urlsplit(settings.areas_url).scheme, settings.areas_credentials_s
+    if not confined_s3.SHORTEST_S <= life <= LONGEST_LOAN_S:
+        raise SettingsError("STORE_AREAS_CREDENTIALS_S must be from 900 to 43200")
+    if settings.areas_role_arn and scheme != "s3":
+        raise SettingsError("STORE_AREAS_ROLE_ARN is for upload areas in an s3:// bucket")
+    if settings.areas_role_arn:
+        return confined_s3.open_lender(
+            settings.areas_url, _limits(settings), settings.areas_role_arn
+        )
+    # What would outlive the setting is not lent.
+    if scheme == "gs" and settings.areas_downscoped and life >= confined_gcs.LIFE_S:
+        return confined_gcs.open_lender(settings.areas_url, _limits(settings))
+    return None
 
 
 def _folder(name: str, url: str) -> str:

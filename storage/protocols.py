@@ -67,6 +67,34 @@ class Upload(Protocol):
         """Forget the upload and its parts; no error when it is gone already."""
 
 
+@dataclass(frozen=True, slots=True)
+class SignedUpload:
+    """A URL that anybody may PUT one object to, for a while. `headers` are part of what is signed:
+    they are sent as they are. A body has at most `max_bytes`."""
+
+    url: str = field(repr=False)
+    headers: Mapping[str, str]
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Loan:
+    """Credentials of an engine's own that reach below one prefix only, until `expires`, POSIX time.
+    `words` are what its programs want to be told."""
+
+    kind: str
+    words: Mapping[str, str | None] = field(repr=False)
+    expires: float
+
+
+class Lender(Protocol):
+    """Makes credentials of the engine of one bucket."""
+
+    def lend(self, prefix: str, *, name: str, expires_s: int) -> Loan:
+        """Credentials for what lies below `prefix`, which ends in `/`; `name` is what the engine's
+        own log calls whoever uses them. Unavailable when the engine gives none."""
+
+
 class BlobStore(Protocol):
     """One bucket. Keys are `/`-separated text of at most 900 UTF-8 bytes, no control characters;
     metadata are lower-case names with printable ASCII values, 2 KB in all; objects never change.
@@ -142,6 +170,21 @@ class BlobStore(Protocol):
     def delete(self, key: str, *, pin: str | None = None) -> None:
         """Remove the object; not an error when it is absent."""
 
+    def describe(
+        self,
+        key: str,
+        metadata: Mapping[str, str],
+        *,
+        pin: str,
+        progress: Progress | None = None,
+    ) -> BlobInfo:
+        """Add to an object's metadata what was found of the bytes that `pin` names; what replicas
+        hold is never described anew. SourceChanged, with nothing changed, if it fits no longer.
+
+        Bytes and content type stay as they are; the pin may be another one afterwards. On some
+        engines the bytes are copied, and `progress` is told.
+        """
+
     def sign(
         self,
         key: str,
@@ -152,6 +195,10 @@ class BlobStore(Protocol):
     ) -> str:
         """A URL that anybody may GET for `expires_s` seconds, answering with these headers. A path
         beginning with `/` is relative to the API's external URL."""
+
+    def sign_upload(self, key: str, *, expires_s: int, max_bytes: int) -> SignedUpload:
+        """Leave for anybody to store, or replace, this one object for `expires_s` seconds, and for
+        nothing else. An engine may have a lower limit of its own, or only that."""
 
     def direct_url(self, key: str) -> str:
         """The object's address in its cloud's own words (`s3://`, `gs://`, `file://`)."""

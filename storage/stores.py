@@ -7,7 +7,7 @@ from storage.availability import Availability
 from storage.cache import ByteCache
 from storage.catalog import Catalog
 from storage.model import Replica
-from storage.protocols import BlobStore, Notices, SearchIndex, Sources
+from storage.protocols import BlobStore, Lender, Notices, SearchIndex, Sources
 from storage.rates import Rates
 
 
@@ -35,5 +35,8 @@ class Stores:
     """Sends (to, subject, body); None where no mail server is configured."""
     availability: Availability = field(default_factory=Availability)
     """Which of `bucket.<replica>` and `search.<replica>` answer."""
+    lender: Lender | None = None
+    """Lends credentials for a part of the bucket of upload areas; None where nobody does: URLs are
+    signed instead."""
     rates: Rates | None = None
     """Counts requests; None where their number is not limited."""

@@ -4,8 +4,10 @@ Nothing of GCS's own is needed but objects: no versioning (what is deleted is go
 metadata. What is unfinished lies under a prefix that listings leave out.
 """
 
+import json
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from functools import cache
 from typing import Final
@@ -16,15 +18,15 @@ from storage.blobs import gcs_reading, gcs_upload
 from storage.blobs.clients import Limits, PerProcess
 from storage.blobs.envelope import checked_head
 from storage.blobs.gcs_asking import FREE, Bucket
-from storage.blobs.gcs_client import Connection, Server
+from storage.blobs.gcs_client import Call, Connection, Server
 from storage.blobs.gcs_copy import Original, rewrite
 from storage.blobs.gcs_inserting import insert, may_write
-from storage.blobs.gcs_signing import signed_get
+from storage.blobs.gcs_signing import signed_get, signed_put
 from storage.blobs.gcs_upload import HIDDEN, GcsUpload, Words, in_memory
 from storage.blobs.layout import checked
 from storage.blobs.urls import taken_apart
-from storage.errors import Invalid, Unavailable
-from storage.protocols import DEFAULT_TYPE, BlobInfo, BlobStore, Progress
+from storage.errors import Invalid, NotFound, Unavailable
+from storage.protocols import DEFAULT_TYPE, BlobInfo, BlobStore, Progress, SignedUpload
 
 _BEYOND_HIDDEN: Final = HIDDEN[:-1] + chr(ord("/") + 1)
 """The first key after all hidden ones."""
@@ -141,6 +143,24 @@ class GcsBlobs:
         condition = {} if pin is None else {"ifGenerationMatch": pin}
         gcs_upload.remove(self._bucket, key, condition)
 
+    def describe(
+        self,
+        key: str,
+        metadata: Mapping[str, str],
+        *,
+        pin: str,
+        progress: Progress | None = None,
+    ) -> BlobInfo:
+        """See BlobStore; a generation stays the same when its metadata change."""
+        _checked(key)
+        try:
+            info = gcs_reading.head(self._bucket, key, pin)
+            checked_head(key, info.content_type or "", {**info.metadata, **metadata})
+            reply = self._bucket.ask(_amending(self._bucket.object(key), metadata, pin))
+        except NotFound as error:
+            raise gcs_reading.gone(self._bucket, key) from error
+        return gcs_reading.info_of(key, reply)
+
     def sign(
         self,
         key: str,
@@ -152,7 +172,7 @@ class GcsBlobs:
         """See BlobStore; without a key of our own each URL is a call."""
         _checked(key)
         answered = {"content-type": content_type, "content-disposition": disposition}
-        try:
+        with _signing():
             connection = self._connected()
             return signed_get(
                 f"{connection.public}/{self.name}",
@@ -162,8 +182,22 @@ class GcsBlobs:
                 expires_s=expires_s,
                 answered=answered,
             )
-        except GoogleAuthError as error:
-            raise Unavailable(f"GCS signs no URL for us: {error}") from error
+
+    def sign_upload(self, key: str, *, expires_s: int, max_bytes: int) -> SignedUpload:
+        """See BlobStore; GCS itself holds what arrives to the size that the header says."""
+        _checked(key)
+        headers = {"x-goog-content-length-range": f"0,{max_bytes}"}
+        with _signing():
+            connection = self._connected()
+            url = signed_put(
+                f"{connection.public}/{self.name}",
+                key,
+                connection.signer(),
+                now=time.time(),
+                expires_s=expires_s,
+                headers=headers,
+            )
+        return SignedUpload(url, headers, max_bytes)
 
     def direct_url(self, key: str) -> str:
         """See BlobStore."""
@@ -172,6 +206,24 @@ class GcsBlobs:
     def sweep_temporaries(self, older_than_s: float, *, now: float) -> int:
         """See BlobStore."""
         return gcs_upload.sweep(self._bucket, before=now - older_than_s, moment=_moment)
+
+
+@contextmanager
+def _signing() -> Iterator[None]:
+    """What Google's library says of it, in our words."""
+    try:
+        yield
+    except GoogleAuthError as error:
+        raise Unavailable(f"GCS signs no URL for us: {error}") from error
+
+
+def _amending(where: str, metadata: Mapping[str, str], pin: str) -> Call:
+    """Adds metadata to one generation; what else it has stays."""
+    headers = {"Content-Type": "application/json; charset=UTF-8"}
+    body = json.dumps({"metadata": dict(metadata)}).encode()
+    return Call(
+        "PATCH", where, {"fields": gcs_reading.TOLD, "ifGenerationMatch": pin}, headers, body
+    )
 
 
 def _moment(text: str) -> float:

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import quote
 
-from storage.blobs import envelope, transfer
+from storage.blobs import envelope, layout, transfer
 from storage.blobs.envelope import Head, checked_head
 from storage.blobs.local_upload import LocalUpload
 from storage.blobs.signing import UrlSigner
 from storage.blobs.tree import Tree
 from storage.errors import AlreadyExists, Damaged, NotFound, RangeNotSatisfiable, SourceChanged
-from storage.protocols import DEFAULT_TYPE, BlobInfo, BlobStore, Progress
+from storage.protocols import DEFAULT_TYPE, BlobInfo, BlobStore, Progress, SignedUpload
 
 
 class LocalBlobs:
@@ -126,12 +126,7 @@ class LocalBlobs:
         self, original: int, head: Head, size: int, *, start: int, progress: Progress | None
     ) -> BlobInfo:
         with self._creating(head.key) as (path, descriptor):
-            front = envelope.pack(head, size)
-            transfer.write_all(descriptor, front, 0)
-            moving = transfer.copy_range(original, descriptor, size, start=start, at=len(front))
-            for done in moving:
-                if progress:
-                    progress("", done)
+            _write_copy(original, descriptor, head, size, start=start, progress=progress)
             return self._publish(path, descriptor, head.key)
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[BlobInfo]:
@@ -156,6 +151,25 @@ class LocalBlobs:
             with self._tree.speaking_of(key):
                 self._tree.remove(key)
 
+    def describe(
+        self,
+        key: str,
+        metadata: Mapping[str, str],
+        *,
+        pin: str,
+        progress: Progress | None = None,
+    ) -> BlobInfo:
+        """See BlobStore; another file takes the object's place, for a file never changes."""
+        with self._open(key, pin) as (original, info, start):
+            head = checked_head(key, info.content_type or "", {**info.metadata, **metadata})
+            if head.metadata == info.metadata:
+                return info
+            with self._tree.speaking_of(key), self._tree.temporary() as (path, descriptor):
+                _write_copy(original, descriptor, head, info.size, start=start, progress=progress)
+                os.fsync(descriptor)
+                self._tree.exchange(path, key, lambda status: envelope.pin_of(status) == pin)
+                return envelope.inspect(descriptor)[0]
+
     def sign(
         self,
         key: str,
@@ -168,6 +182,12 @@ class LocalBlobs:
         return self.signer.sign(
             key, expires_s=expires_s, content_type=content_type, disposition=disposition
         )
+
+    def sign_upload(self, key: str, *, expires_s: int, max_bytes: int) -> SignedUpload:
+        """See BlobStore; the API takes what the signer has signed."""
+        layout.checked(key)
+        url = self.signer.sign_upload(key, expires_s=expires_s, max_bytes=max_bytes)
+        return SignedUpload(url, {}, max_bytes)
 
     def direct_url(self, key: str) -> str:
         """See BlobStore; names the object, but the file of that path is spelled otherwise."""
@@ -203,6 +223,17 @@ class LocalBlobs:
         os.fsync(descriptor)
         self._tree.publish(path, key, replace=replace)
         return envelope.inspect(descriptor)[0]
+
+
+def _write_copy(
+    original: int, descriptor: int, head: Head, size: int, *, start: int, progress: Progress | None
+) -> None:
+    """A whole object into a file, its payload out of another one."""
+    front = envelope.pack(head, size)
+    transfer.write_all(descriptor, front, 0)
+    for done in transfer.copy_range(original, descriptor, size, start=start, at=len(front)):
+        if progress:
+            progress("", done)
 
 
 def _copy_parts(

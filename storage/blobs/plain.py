@@ -23,7 +23,14 @@ from storage.errors import (
     SourceChanged,
     Unavailable,
 )
-from storage.protocols import DEFAULT_TYPE, BlobInfo, BlobStore, Progress, Upload
+from storage.protocols import (
+    DEFAULT_TYPE,
+    BlobInfo,
+    BlobStore,
+    Progress,
+    SignedUpload,
+    Upload,
+)
 
 INCOMING = ".incoming-"
 
@@ -131,6 +138,17 @@ class PlainFolder:
             except OSError:
                 return
 
+    def describe(
+        self,
+        key: str,
+        metadata: Mapping[str, str],
+        *,
+        pin: str,
+        progress: Progress | None = None,
+    ) -> BlobInfo:
+        """Not taken: plain files have no metadata."""
+        raise Invalid("A checkout folder keeps no metadata.")
+
     def sign(
         self,
         key: str,
@@ -140,6 +158,10 @@ class PlainFolder:
         disposition: str | None = None,
     ) -> str:
         """Not given: the files lie in the open."""
+        raise Forbidden("A checkout folder signs no URLs.")
+
+    def sign_upload(self, key: str, *, expires_s: int, max_bytes: int) -> SignedUpload:
+        """See BlobStore."""
         raise Forbidden("A checkout folder signs no URLs.")
 
     def direct_url(self, key: str) -> str:

@@ -8,34 +8,39 @@ import base64
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace as changed
 from functools import cache
 from typing import Any, Final
 
 import google_crc32c
 
-from storage.blobs import s3_deleting, s3_reading
+from storage.blobs import s3_deleting, s3_describing, s3_reading
 from storage.blobs.clients import Limits, PerProcess
 from storage.blobs.layout import checked
 from storage.blobs.s3_client import Connection, Server
 from storage.blobs.s3_copy import AT_ONCE, Habit, Original, copy_parts, copy_whole
-from storage.blobs.s3_metadata import MARK, from_tags, in_headers
+from storage.blobs.s3_describing import with_tags
+from storage.blobs.s3_metadata import MARK, in_headers
 from storage.blobs.s3_reading import Bucket, Reply, gone, info_of
-from storage.blobs.s3_signing import signed_get
+from storage.blobs.s3_signing import signed_get, signed_put
 from storage.blobs.s3_upload import S3Upload
 from storage.blobs.urls import taken_apart
 from storage.errors import Forbidden, NotFound, SourceChanged, Unavailable
-from storage.protocols import DEFAULT_TYPE, BlobInfo, BlobStore, Progress
+from storage.protocols import DEFAULT_TYPE, BlobInfo, BlobStore, Progress, SignedUpload
 
+AT_ONCE_MAX: Final = 5 * 1024**3
+"""Bytes that S3 takes in one PUT."""
 _SURE_S: Final = 60.0
 """Seconds for which a bucket that was seen counts as there."""
 
 
-def open_bucket(url: str, limits: Limits) -> "S3Blobs":
+def open_bucket(url: str, limits: Limits, *, tagged: bool = False) -> "S3Blobs":
     """The bucket of `s3://name?endpoint=&public=&region=&profile=`, not yet touched; all options
-    may be absent. SettingsError names what cannot be used."""
+    may be absent. SettingsError names what cannot be used. In a `tagged` one others put objects,
+    which are described by tags: those of every object count, at the price of one more call."""
     name, options = taken_apart(url, "s3", frozenset(Server.__slots__))
     server = Server(**options)
-    return S3Blobs(name, server, *_shared(server, limits))
+    return S3Blobs(name, server, *_shared(server, limits), tagged=tagged)
 
 
 @cache
@@ -48,9 +53,16 @@ class S3Blobs:
     """See BlobStore. Threads may share it, and forked children: each makes its own client."""
 
     def __init__(
-        self, name: str, server: Server, connected: PerProcess[Connection], habit: Habit
+        self,
+        name: str,
+        server: Server,
+        connected: PerProcess[Connection],
+        habit: Habit,
+        *,
+        tagged: bool = False,
     ) -> None:
         self.name = name
+        self._tagged = tagged
         self._server, self._connected, self._habit = server, connected, habit
         self._bucket = Bucket(name, lambda: connected().client, direct=lambda: connected().direct)
         self._seen = -_SURE_S
@@ -76,13 +88,10 @@ class S3Blobs:
             self._expect_bucket()
             raise
         self._seen = time.monotonic()
-        if MARK not in info.metadata:
+        if MARK not in info.metadata and not self._tagged:
             return info, reply
-        own = {name: value for name, value in info.metadata.items() if name != MARK}
-        # What came with the last word corrects the first.
-        metadata = {**own, **from_tags(s3_reading.tags(self._bucket, key, info.pin))}
-        size, kind = info.size, info.content_type
-        return info_of(key, size, reply, content_type=kind, metadata=metadata), reply
+        tags = s3_reading.tags(self._bucket, key, info.pin)
+        return changed(info, metadata=with_tags(info, tags)), reply
 
     def _expect_bucket(self) -> None:
         """Unavailable when there is no such bucket: a HEAD's 404 has no words to say which."""
@@ -216,6 +225,19 @@ class S3Blobs:
                 raise SourceChanged(f"{key} is no longer what it was")
             s3_deleting.delete_pinned(self._bucket, key, info.pin)
 
+    def describe(
+        self,
+        key: str,
+        metadata: Mapping[str, str],
+        *,
+        pin: str,
+        progress: Progress | None = None,
+    ) -> BlobInfo:
+        """See BlobStore; by tags, which say of which bytes they are. Only a `tagged` bucket sees
+        them at objects that were not ours."""
+        checked(key)
+        return s3_describing.describe(self._bucket, key, metadata, pin)
+
     def sign(
         self,
         key: str,
@@ -235,6 +257,14 @@ class S3Blobs:
             expires_s=expires_s,
             answered={"content-type": content_type, "content-disposition": disposition},
         )
+
+    def sign_upload(self, key: str, *, expires_s: int, max_bytes: int) -> SignedUpload:
+        """See BlobStore; of sizes a signature says nothing, so the limit is S3's."""
+        checked(key)
+        connection = self._connected()
+        place, who = connection.place(self.name), connection.credentials()
+        url = signed_put(place, key, who, now=time.time(), expires_s=expires_s)
+        return SignedUpload(url, {}, min(max_bytes, AT_ONCE_MAX))
 
     def direct_url(self, key: str) -> str:
         """See BlobStore."""

@@ -54,6 +54,31 @@ def signed_get(
     """
     if any(_CONTROL.search(value or "") for value in answered.values()):
         raise Invalid("response headers hold no control characters")
+    wanted = {f"response-{name}": value for name, value in answered.items() if value}
+    asked = Asked("GET", key, wanted)
+    return _signed(place, asked, credentials, now=now, expires_s=expires_s)
+
+
+def signed_put(
+    place: Place, key: str, credentials: Credentials, *, now: float, expires_s: int
+) -> str:
+    """A URL for a PUT of a key. Servers that do as Amazon's refuse every header of S3's own that
+    comes with it, such as one to copy from elsewhere: none is signed."""
+    return _signed(place, Asked("PUT", key), credentials, now=now, expires_s=expires_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request to be signed, and what its query has besides."""
+
+    method: str
+    key: str
+    wanted: Mapping[str, str] = field(default_factory=dict)
+
+
+def _signed(
+    place: Place, asked: Asked, credentials: Credentials, *, now: float, expires_s: int
+) -> str:
     at = datetime.fromtimestamp(now + min(expires_s - 1, 0), UTC)
     scope = f"{at:%Y%m%d}/{place.region}/s3/aws4_request"
     query = {
@@ -63,11 +88,12 @@ def signed_get(
         "X-Amz-Expires": str(min(max(expires_s, 1), LONGEST_S)),
         "X-Amz-SignedHeaders": "host",
         **({"X-Amz-Security-Token": credentials.token} if credentials.token else {}),
-        **{f"response-{name}": value for name, value in answered.items() if value},
+        **asked.wanted,
     }
-    url = f"{place.base}/{_quoted(key, safe='/~')}"
+    url = f"{place.base}/{_quoted(asked.key, safe='/~')}"
     spelled = "&".join(f"{name}={_quoted(value)}" for name, value in sorted(query.items()))
-    signature = _signature(url, spelled, scope, at, credentials.secret_key)
+    request = _canonical(asked.method, url, spelled)
+    signature = _signature(request, scope, at, credentials.secret_key)
     return f"{url}?{spelled}&X-Amz-Signature={signature}"
 
 
@@ -75,10 +101,13 @@ def _quoted(text: str, safe: str = "~") -> str:
     return quote(text, safe=safe)
 
 
-def _signature(url: str, query: str, scope: str, at: datetime, secret: str) -> str:
+def _canonical(method: str, url: str, query: str) -> str:
     parts = urlsplit(url)
-    asked = f"GET\n{parts.path}\n{query}\nhost:{parts.netloc}\n\nhost\nUNSIGNED-PAYLOAD"
-    digest = hashlib.sha256(asked.encode()).hexdigest()
+    return f"{method}\n{parts.path}\n{query}\nhost:{parts.netloc}\n\nhost\nUNSIGNED-PAYLOAD"
+
+
+def _signature(request: str, scope: str, at: datetime, secret: str) -> str:
+    digest = hashlib.sha256(request.encode()).hexdigest()
     text = f"{_ALGORITHM}\n{at:%Y%m%dT%H%M%SZ}\n{scope}\n{digest}"
     key = f"AWS4{secret}".encode()
     for part in scope.split("/"):

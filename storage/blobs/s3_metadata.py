@@ -19,6 +19,10 @@ from storage.errors import Invalid
 MARK: Final = "tags-follow"
 """Metadata of an object whose tags count: all others are never asked for them."""
 
+OF: Final = "store-described"
+"""A tag that names the bytes of which the others tell, by their entity tag: tags are of a key, and
+where a bucket keeps no versions, other bytes may lie there by then."""
+
 _NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9a-z]+")
 
 _MOST: Final = 10
@@ -75,6 +79,16 @@ def from_tags(tags: Mapping[str, str]) -> dict[str, str]:
         return plain
     text = "".join(key.partition(".")[2] + ours[key] for key in sorted(ours))
     return {**plain, **json.loads(zlib.decompress(base64.b64decode(text)))}
+
+
+def of_these_bytes(tags: Mapping[str, str], etag: str | None) -> dict[str, str] | None:
+    """What tags say that were written when their object lay there already; None where they do not
+    say of which bytes, nothing when it is of others."""
+    said = from_tags(tags)
+    described = said.pop(OF, None)
+    if described is None:
+        return None
+    return said if described == etag else {}
 
 
 def _is_ours(key: str) -> bool:

@@ -1,14 +1,15 @@
 """The folders of one bucket: temporaries, atomic and durable naming, the sorted walk, sweeping."""
 
+import fcntl
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from storage.blobs import envelope, layout
-from storage.errors import AlreadyExists, Damaged, NotFound, Unavailable
+from storage.errors import AlreadyExists, Damaged, NotFound, SourceChanged, Unavailable
 
 TEMPORARY: Final = ".temporary"
 UPLOADS: Final = ".uploads"
@@ -62,12 +63,15 @@ class Tree:
 
     def publish(self, path: str, key: str, *, replace: bool = False) -> None:
         """Name a file that is synced already, for good, if the key is free or is to be replaced."""
-        name = os.replace if replace else os.link
         place = layout.place(key)
         for _ in range(_ATTEMPTS):
             folder = self._make_durable(place.folders)
             try:
-                name(path, os.path.join(folder, place.name))
+                if replace:
+                    with _alone(folder):
+                        os.replace(path, os.path.join(folder, place.name))
+                else:
+                    os.link(path, os.path.join(folder, place.name))
             except FileExistsError as error:
                 raise AlreadyExists(f"{key} exists already") from error
             except FileNotFoundError:
@@ -77,11 +81,24 @@ class Tree:
             return sync_folder(folder)
         raise Unavailable(f"could not name {key}")
 
+    def exchange(self, path: str, key: str, fits: Callable[[os.stat_result], bool]) -> None:
+        """Put a file that is synced already in the place of what lies there, if that fits; else
+        SourceChanged. Nobody replaces or removes it in between."""
+        place = layout.place(key)
+        folder = os.path.join(self.root, *place.folders)
+        name = os.path.join(folder, place.name)
+        with _alone(folder):
+            if not fits(os.stat(name)):
+                raise SourceChanged(f"{key} is no longer what it was")
+            os.replace(path, name)
+        sync_folder(folder)
+
     def remove(self, key: str) -> None:
         """Remove an object and the folders that it leaves empty."""
         place = layout.place(key)
         folder = os.path.join(self.root, *place.folders)
-        os.unlink(os.path.join(folder, place.name))
+        with _alone(folder):
+            os.unlink(os.path.join(folder, place.name))
         sync_folder(folder)
         self._prune(place.folders)
 
@@ -162,6 +179,17 @@ def sync_folder(path: str) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _alone(path: str) -> Iterator[None]:
+    """Held by one at a time: who takes the place of what a folder has, or takes it away."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
     finally:
         os.close(descriptor)
 

@@ -59,8 +59,8 @@ def remove_bucket(client: Any, name: str) -> None:
     client.delete_bucket(Bucket=name)
 
 
-def opened(endpoint: str, name: str, limits: Limits = LIMITS) -> S3Blobs:
-    return open_bucket(f"s3://{name}?endpoint={endpoint}", limits)
+def opened(endpoint: str, name: str, limits: Limits = LIMITS, *, tagged: bool = False) -> S3Blobs:
+    return open_bucket(f"s3://{name}?endpoint={endpoint}", limits, tagged=tagged)
 
 
 def fetch(url: str) -> Answer:
@@ -93,7 +93,8 @@ def buckets(endpoint: str, *, versioned: bool) -> Iterator[Backend]:
 
     one, two = (opened(endpoint, name) for name in names)
     try:
-        yield Backend(one, two, fetch, in_processes, MIN_PART)
+        area = opened(endpoint, names[0], tagged=True)
+        yield Backend(one, two, fetch, in_processes, MIN_PART, area)
     finally:
         for name in names:
             remove_bucket(client, name)

@@ -132,6 +132,13 @@ class Objects:
             self.get(bucket, key, params)
             del objects[key]
 
+    def patch(self, bucket: str, key: str, body: Mapping[str, Any], params: Params) -> Stored:
+        """Metadata are added to the same generation."""
+        with self.bucket(bucket) as objects:
+            found = self.get(bucket, key, params)
+            objects[key] = replace(found, metadata={**found.metadata, **body["metadata"]})
+            return objects[key]
+
     def age(self, bucket: str, prefix: str, updated: datetime) -> None:
         """Pretend that objects were stored some time ago."""
         with self.bucket(bucket) as objects:

@@ -178,6 +178,10 @@ class Handler(BaseHTTPRequestHandler):
         self.gcs.objects.delete(names[1], names[2], params)
         return Answer(204)
 
+    def patch(self, names: list[str], params: dict[str, str], body: bytes) -> Answer:
+        found = self.gcs.objects.patch(names[1], names[2], json.loads(body), params)
+        return _json(found.resource(), params)
+
     def compose(self, names: list[str], params: dict[str, str], body: bytes) -> Answer:
         made = self.gcs.objects.compose(names[0], names[1], json.loads(body), params)
         return _json(made.resource(), params)
@@ -255,6 +259,7 @@ ROUTES: list[tuple[str, re.Pattern[str], Serve]] = [
     ("GET", _OBJECT, Handler.get),
     ("GET", _OBJECTS, Handler.listing),
     ("DELETE", _OBJECT, Handler.delete),
+    ("PATCH", _OBJECT, Handler.patch),
     ("POST", _COMPOSE, Handler.compose),
     ("POST", _REWRITE, Handler.rewrite),
     ("POST", _INSERT, Handler.insert),

@@ -7,6 +7,7 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pytest
@@ -48,6 +49,8 @@ class Backend:
     in_processes: Callable[[Callable[[BlobStore, int], str], int], list[str]]
     min_part: int
     """Smallest part that is not the last."""
+    area: BlobStore | None = None
+    """Bucket one as upload areas are opened, if that is another way."""
 
 
 def content(store: BlobStore, key: str, **which: object) -> bytes:
@@ -482,6 +485,90 @@ class BlobStoreContract:
             pass
 
         assert backend.store.copy(Elsewhere(), "k", "k", pin="p", part_size=1) is None  # type: ignore[arg-type]
+
+    # Descriptions of what lies there already
+
+    def test_an_object_is_described_after_it_was_stored(self, backend: Backend) -> None:
+        store = backend.area or backend.store
+        for data in (b"", b"bytes", b"x" * (1024 * 1024 + 7)):
+            pin = store.put("areas/k", data, content_type=TYPE, metadata={"own": "1"}, replace=True)
+            store.describe("areas/k", META | {"late": "2"}, pin=pin.pin)
+            found = store.head("areas/k")
+            said = {name: value for name, value in META.items() if value}
+            assert {**said, "own": "1", "late": "2"}.items() <= found.metadata.items()
+            assert (found.size, found.content_type) == (len(data), TYPE)
+            assert content(store, "areas/k", pin=found.pin) == data
+            assert keys(store) == ["areas/k"]
+
+    def test_what_was_uploaded_in_parts_is_described_and_described_anew(
+        self, backend: Backend
+    ) -> None:
+        store, size = backend.area or backend.store, backend.min_part
+        upload = store.upload("k", part_size=size, content_type=TYPE, metadata={"early": "1"})
+        upload.part(1, [b"a" * size])
+        upload.part(2, [b"b"])
+        upload.complete({"late": "1", "both": "1"})
+        for turn in ("2", "3"):
+            info = store.describe("k", {"both": turn, turn: turn}, pin=store.head("k").pin)
+            assert info.pin == store.head("k").pin
+        told = {"early": "1", "late": "1", "both": "3", "2": "2", "3": "3"}
+        assert told.items() <= store.head("k").metadata.items()
+        assert content(store, "k") == b"a" * size + b"b"
+
+    def test_only_the_bytes_that_were_meant_are_described(self, backend: Backend) -> None:
+        store = backend.area or backend.store
+        with pytest.raises(NotFound):
+            store.describe("k", {"a": "1"}, pin="1")
+        old = store.put("k", b"old").pin
+        store.put("k", b"new", metadata={"a": "2"}, replace=True)
+        with pytest.raises(SourceChanged):
+            store.describe("k", {"a": "1"}, pin=old)
+        assert store.head("k").metadata["a"] == "2"
+        store.delete("k")
+        with pytest.raises(NotFound):
+            store.describe("k", {"a": "1"}, pin=old)
+        assert keys(store) == []
+
+    def test_what_was_said_of_the_bytes_before_is_not_said_of_those_that_replaced_them(
+        self, backend: Backend
+    ) -> None:
+        store = backend.area or backend.store
+        store.describe("k", {"store-sha1": "1"}, pin=store.put("k", b"old").pin)
+        upload = store.upload("k", part_size=backend.min_part, content_type=TYPE)
+        upload.part(1, [b"new"])
+        upload.complete(replace=True)
+        assert "store-sha1" not in store.head("k").metadata
+
+    def test_a_description_that_is_too_long_is_invalid(self, backend: Backend) -> None:
+        store = backend.area or backend.store
+        pin = store.put("k", b"x", metadata={"a": "x" * 1000}).pin
+        with pytest.raises(Invalid):
+            store.describe("k", {"b": "x" * 1100}, pin=pin)
+        assert "b" not in store.head("k").metadata
+
+    def test_describing_and_replacing_side_by_side_loses_no_bytes(self, backend: Backend) -> None:
+        store = backend.area or backend.store
+        store.put("areas/one", b"0")
+
+        def describe(_: int) -> None:
+            with suppress(SourceChanged):
+                info = store.head("areas/one")
+                store.describe("areas/one", {"of": info.pin.strip('e:"')}, pin=info.pin)
+
+        def overwrite(number: int) -> None:
+            for turn in range(10):
+                store.put(f"areas/{number}", b"%d" % turn, replace=True)
+                with suppress(SourceChanged):
+                    store.describe(f"areas/{number}", {"a": "1"}, pin=store.head("areas/one").pin)
+                assert content(store, f"areas/{number}") == b"%d" % turn
+
+        with ThreadPoolExecutor(8) as pool:
+            described = [pool.submit(describe, n) for n in range(40)]
+            for number in range(40):
+                store.put("areas/one", b"%d" % number, replace=True)
+            for done in [*described, *(pool.submit(overwrite, n) for n in range(4))]:
+                done.result()
+        assert content(store, "areas/one") == b"39"
 
     # URLs
 

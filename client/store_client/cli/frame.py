@@ -123,9 +123,14 @@ def build(
         params=[*own, *options],
         help=help,
         epilog=more or None,
+        context_settings={"token_normalize_func": _dashed},
     )
     made.section, made.aliases = section, tuple(aliases)
     return made
+
+
+def _dashed(name: str) -> str:
+    return name.replace("_", "-")
 
 
 _COMMON_NAMES = ("log_level", "url", "profile", "as_json", "output_form", "quiet")

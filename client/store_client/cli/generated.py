@@ -1,20 +1,135 @@
 """The commands that the store's definition makes: one for every operation."""
 
+import importlib
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
 import click
 
+from store_client.cli import answers
+from store_client.cli.arguments import arguments, option
+from store_client.cli.frame import Here, build
 from store_client.cli.place import Place
+from store_client.cli.plain import line, plain
+from store_client.errors import StoreError
+
+if TYPE_CHECKING:
+    from store_client.definition import Definition, Operation
+
+SECTIONS = (
+    ("Bundles", r"/bundles\b"),
+    ("Files", r"/(files|tasks)\b"),
+    ("Collections", r"/collections\b"),
+    ("Search and events", r"/(search|events)\b"),
+    ("Subscriptions", r"/subscriptions\b"),
+    ("Upload areas, operation by operation", r"/area\b"),
+    ("The store itself", r""),
+    ("Users, groups, roles", r"/v1/"),
+    ("Logging in, operation by operation", r""),
+)
+"""Headings, and what the path of an operation begins with; those of users come from the
+authorization service."""
+_OF_AUTH = 7
 
 
 def names(place: Place) -> list[str]:
     """Of all operations that are known without the network."""
-    return []
-
-
-def found(place: Place, name: str, *, asks: bool) -> click.Command | None:
-    """The command of an operation."""
-    return None
+    return [name for _, name, _ in listed(place)]
 
 
 def listed(place: Place) -> list[tuple[str, str, str]]:
-    """Heading, name, and one line about each."""
-    return []
+    """Heading, name, and one line about each that is known without the network."""
+    known = cached(place)
+    if known is None:
+        return []
+    rows = [
+        (section(operation), line(operation.command), plain(operation.summary))
+        for operation in known.operations.values()
+    ]
+    order = [heading for heading, _ in SECTIONS]
+    return sorted(rows, key=lambda row: order.index(row[0]))
+
+
+def found(place: Place, name: str, *, asks: bool) -> click.Command | None:
+    """The command of an operation; if nothing is known of it and `asks`, the store is asked."""
+    definition = cached(place)
+    operation = _named(definition, name)
+    if asks and not (operation and place.said.help):
+        operation = _asked(place, name, definition)
+    return None if operation is None else made(operation)
+
+
+def cached(place: Place) -> "Definition | None":
+    """What was fetched of this store's definition, however long ago."""
+    module = importlib.import_module("store_client.definition")
+    if not hasattr(module, "cached"):
+        return None
+    known: Definition | None = module.cached(place.config())
+    return known
+
+
+def section(operation: "Operation") -> str:
+    """The heading that an operation is listed under."""
+    path = re.sub(r"^https?://[^/]*", "", operation.url)
+    choices = SECTIONS[_OF_AUTH:] if operation.service == "auth" else SECTIONS[:_OF_AUTH]
+    return next(heading for heading, pattern in choices if re.search(pattern, path))
+
+
+def made(operation: "Operation") -> click.Command:
+    """The command of one operation, its help and options as the definition has them."""
+    own: list[click.Parameter] = [
+        option(parameter, paged=bool(operation.paged))
+        for parameter in sorted(operation.parameters, key=lambda one: not one.required)
+    ]
+    if operation.paged:
+        own.append(click.Option(["--no-paginate"], is_flag=True, help="Only the first page."))
+
+    def run(here: Here, no_paginate: bool = False, **given: Any) -> None:
+        wanted = arguments(operation.parameters, given)
+        answers.show(here, operation, wanted, all_pages=not no_paginate)
+
+    about = "\n\n".join(part for part in (operation.summary, operation.about) if part)
+    more = "Needs a token: store login." if operation.token == "must" else ""
+    return build(
+        line(operation.command),
+        run,
+        own,
+        help=plain(about),
+        section=section(operation),
+        more=more,
+    )
+
+
+def _asked(place: Place, name: str, known: "Definition | None") -> "Operation | None":
+    """Of the definition as it is now; one that was fetched lately may be too old."""
+    client = place.client(place.config())
+    try:
+        operation = _named(client.definition, name)
+    except StoreError:
+        if known is None:
+            raise
+        return _named(known, name)
+    if operation is None and known is not None:
+        load = importlib.import_module("store_client.definition").load
+        operation = _named(load(client.session, client.config, fresh=True), name)
+    return operation
+
+
+def _named(definition: "Definition | None", name: str) -> "Operation | None":
+    if definition is None:
+        return None
+    by_command = {one.command: one for one in definition.operations.values()}
+    if name in by_command:
+        return by_command[name]
+    near = like(name, by_command)
+    return by_command[near[0]] if len(near) == 1 else None
+
+
+def like(name: str, commands: Iterable[str]) -> list[str]:
+    """Commands that differ from a name by singular and plural or by signs between words."""
+    return [command for command in commands if _stem(command) == _stem(name)]
+
+
+def _stem(name: str) -> list[str]:
+    return [word.rstrip("s") for word in re.split(r"[-_.]", name.lower())]

@@ -52,9 +52,12 @@ class Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """As click does it, but an unknown name is told with those that are near."""
-        if self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+        found = self.get_command(ctx, args[0])
+        if found is None and (ctx.resilient_parsing or args[0].startswith("-")):
+            return super().resolve_command(ctx, args)
+        if found is None:
             raise _unknown(args[0], self.list_commands(ctx))
-        return super().resolve_command(ctx, args)
+        return found.name, found, args[1:]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of all commands, under their headings."""

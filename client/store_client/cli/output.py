@@ -53,7 +53,7 @@ def raw(data: bytes) -> None:
     if sys.stdout.isatty():
         click.echo(plain(data.decode("utf-8", "backslashreplace")))
         return
-    stream = click.get_binary_stream("stdout")
+    stream = sys.stdout.buffer
     stream.write(data)
     stream.flush()
 

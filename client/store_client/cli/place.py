@@ -6,7 +6,7 @@
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -25,16 +25,20 @@ class Early:
     url: str | None = None
     profile: str | None = None
     log_level: str | None = None
+    help: bool = False
+    """Only told about a command, it is taken from what is known."""
 
 
 def early(arguments: Sequence[str]) -> Early:
     """Found by name alone; click checks them once it knows the command."""
     said: dict[str, str] = {}
+    wants_help = False
     waiting = ""
     for argument in arguments:
         if argument == "--":
             break
         name, equals, value = argument.partition("=")
+        wants_help = wants_help or argument == "--help"
         if waiting:
             said[waiting] = argument
             waiting = ""
@@ -42,7 +46,7 @@ def early(arguments: Sequence[str]) -> Early:
             said[_EARLY[name]] = value
         else:
             waiting = _EARLY.get(argument, "")
-    return Early(**said)
+    return Early(**said, help=wants_help)
 
 
 def usual_client(config: Configuration) -> "Client":
@@ -90,6 +94,3 @@ def place_of(context: click.Context) -> Place:
 
 
 _CLOSES = f"{__name__}.closes"
-
-Params = list[click.Parameter]
-Callback = Callable[..., Any]

@@ -12,8 +12,6 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from store_client.telling import SILENCE, Tell
-
 log = logging.getLogger(__name__)
 
 EVERY_S = 10.0
@@ -58,7 +56,13 @@ class Progress:
         """Note one file more done."""
         self._add(files=1)
 
-    advance, file_done = bytes, file
+    def advance(self, n: int) -> None:
+        """The same as bytes."""
+        self._add(bytes_=n)
+
+    def file_done(self) -> None:
+        """The same as file."""
+        self._add(files=1)
 
     def _add(self, **more: int) -> None:
         with self._lock:
@@ -78,27 +82,24 @@ class Progress:
         self._shown.close()
 
 
-class Quiet:
-    """The same shape for those who want no progress: says nothing, counts nothing."""
+class Unseen:
+    """Shows nothing: for those who want no progress."""
 
-    total, bytes, file = SILENCE.total, SILENCE.bytes, SILENCE.file
-    advance, file_done = bytes, file
+    def update(self, state: State) -> None:
+        """Show nothing."""
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
+    def close(self) -> None:
+        """Nothing is left behind."""
 
 
 def progress(
     total_bytes: int = 0, total_files: int = 0, *, enabled: bool = True, what: str = ""
-) -> Progress | Quiet:
+) -> Progress:
     """What suits standard error; `enabled` is false after --no-progress and --quiet."""
-    if not enabled:
-        return Quiet()
     shown: Shown
-    if sys.stderr.isatty():
+    if not enabled:
+        shown = Unseen()
+    elif sys.stderr.isatty():
         bars: Any = importlib.import_module("store_client.cli.bars")
         shown = bars.Bar(what)
     else:
@@ -151,7 +152,3 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-_: type[Tell] = Progress
-__: type[Tell] = Quiet

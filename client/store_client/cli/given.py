@@ -1,0 +1,114 @@
+"""Values that are typed, or come from a file (`@FILE`) or from standard input (`-`)."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+_STDIN_USED = f"{__name__}.stdin"
+
+
+class JsonText(click.ParamType[Any]):
+    """JSON; with `text`, whatever cannot be JSON is meant as text."""
+
+    name = "json"
+
+    def __init__(self, *, text: bool = False) -> None:
+        self._text = text
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The value that was meant."""
+        if not isinstance(value, str):
+            return value
+        said = read(value, param, ctx)
+        if self._text and not said.lstrip().startswith(("{", "[", '"')):
+            return _scalar(said)
+        return _json(self, said, param, ctx)
+
+
+class ListItem(click.ParamType[Any]):
+    """One item, or a JSON list of many: always a list."""
+
+    name = "item"
+
+    def __init__(self, *, text: bool = False, numbers: bool = False) -> None:
+        self._text = text
+        self.name = "text" if text else "number" if numbers else "json"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The items that were meant."""
+        if not isinstance(value, str):
+            return value
+        said = read(value, param, ctx)
+        if self._text and not said.lstrip().startswith("["):
+            return [said] if said is value else [part for part in said.splitlines() if part]
+        found = _json(self, said, param, ctx)
+        return found if isinstance(found, list) else [found]
+
+
+class Secret(click.ParamType[Any]):
+    """Text that need not stand on the command line."""
+
+    name = "text|@file|-"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The text, without the end of the line that a file ends with."""
+        return read(value, param, ctx)
+
+
+def read(value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    """The text itself, or of the file or standard input that it names."""
+    if value == "-":
+        return _stdin(param, ctx).rstrip("\r\n")
+    if not value.startswith("@"):
+        return value
+    try:
+        return Path(value[1:]).read_text(encoding="utf-8-sig").rstrip("\r\n")
+    except OSError as error:
+        _bad(f"cannot read {value[1:]}: {error.strerror or error}", param, ctx)
+    except UnicodeError:
+        _bad(f"{value[1:]} is no text in UTF-8", param, ctx)
+
+
+def once(param: click.Parameter | None, ctx: click.Context | None) -> None:
+    """Standard input can be read by one option only."""
+    if ctx is None:
+        return
+    if ctx.meta.get(_STDIN_USED):
+        _bad("standard input was read already", param, ctx)
+    ctx.meta[_STDIN_USED] = True
+
+
+def _stdin(param: click.Parameter | None, ctx: click.Context | None) -> str:
+    once(param, ctx)
+    try:
+        return sys.stdin.buffer.read().decode("utf-8-sig")
+    except UnicodeError:
+        _bad("standard input is no text in UTF-8", param, ctx)
+
+
+def _json(
+    kind: click.ParamType[Any], said: str, param: click.Parameter | None, ctx: click.Context | None
+) -> Any:
+    try:
+        return json.loads(said, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        shown = said if len(said) <= 60 else f"{said[:57]}..."
+        _bad(f"{shown!r} is no JSON ({error}); a file is given as @FILE", param, ctx)
+
+
+def _scalar(said: str) -> Any:
+    try:
+        return json.loads(said, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        return said
+
+
+def _no_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no value of JSON")
+
+
+def _bad(text: str, param: click.Parameter | None, ctx: click.Context | None) -> NoReturn:
+    raise click.BadParameter(text, ctx=ctx, param=param)

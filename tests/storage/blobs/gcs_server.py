@@ -160,7 +160,9 @@ class Handler(BaseHTTPRequestHandler):
             if match and method == self.command:
                 self.gcs.tokens.expect(self.headers["Authorization"] or "")
                 return serve(self, [unquote(group) for group in match.groups()], params, body)
-        expect_signed(self.command, parts.path, parts.query, self.headers["Host"])
+        expect_signed(self.command, parts.path, parts.query, self.headers)
+        if self.command == "PUT":
+            return self._signed_put(parts.path, body)
         return self._signed(parts.path, params)
 
     # The JSON interface
@@ -252,6 +254,15 @@ class Handler(BaseHTTPRequestHandler):
         if "response-content-disposition" in params:
             answer.headers["Content-Disposition"] = params["response-content-disposition"]
         return answer
+
+    def _signed_put(self, path: str, body: bytes) -> Answer:
+        bucket, _, key = path.removeprefix("/").partition("/")
+        least, _, most = self.headers.get("x-goog-content-length-range", "0,0").partition(",")
+        if not int(least) <= len(body) <= int(most):
+            raise Refused(400, "EntityTooLarge")
+        resource = {"name": unquote(key), "contentType": self.headers["Content-Type"]}
+        self.gcs.objects.put(bucket, resource, body, {})
+        return Answer(200)
 
 
 Serve = Callable[[Handler, list[str], dict[str, str], bytes], Answer]

@@ -5,6 +5,7 @@ import functools
 import hashlib
 import json
 import secrets
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import parse_qsl, quote
@@ -67,22 +68,27 @@ class Tokens:
         self._given.clear()
 
 
-def expect_signed(method: str, path: str, query: str, host: str) -> None:
+def expect_signed(method: str, path: str, query: str, headers: Mapping[str, str]) -> None:
     """403 unless a V4 signature of the test's account covers this request; 400, as GCS says, if it
-    is malformed or has expired."""
+    is malformed, has expired, or has a header of GCS's own that is not signed."""
+    told = {name.lower(): value for name, value in headers.items()}
     given = dict(parse_qsl(query, keep_blank_values=True))
     signature = given.pop("X-Goog-Signature", "")
     at = datetime.strptime(given["X-Goog-Date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
     life = int(given["X-Goog-Expires"])
     account, _, scope = given["X-Goog-Credential"].partition("/")
-    if not 1 <= life <= 604_800 or account != EMAIL or given["X-Goog-SignedHeaders"] != "host":
+    names = given["X-Goog-SignedHeaders"].split(";")
+    if not 1 <= life <= 604_800 or account != EMAIL or "host" not in names:
         raise Refused(400, "Invalid query parameters")
+    if any(name not in names for name in told if name.startswith("x-goog-")):
+        raise Refused(400, "A header that is not signed")
     if datetime.now(UTC) >= at + timedelta(seconds=life):
         raise Refused(400, EXPIRED)
     spelled = "&".join(
         f"{quote(n, safe='~')}={quote(v, safe='~')}" for n, v in sorted(given.items())
     )
-    asked = f"{method}\n{path}\n{spelled}\nhost:{host}\n\nhost\nUNSIGNED-PAYLOAD"
+    lines = "".join(f"{name}:{told.get(name, '')}\n" for name in names)
+    asked = f"{method}\n{path}\n{spelled}\n{lines}\n{';'.join(names)}\nUNSIGNED-PAYLOAD"
     digest = hashlib.sha256(asked.encode()).hexdigest()
     text = f"GOOG4-RSA-SHA256\n{given['X-Goog-Date']}\n{scope}\n{digest}"
     _verify(bytes.fromhex(signature), text.encode())

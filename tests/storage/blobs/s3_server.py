@@ -177,18 +177,22 @@ def sums(environ: Environ, whole: Any) -> bool:
 
 
 def check_signed_url(environ: Environ, query: dict[str, list[str]]) -> None:
-    """As botocore computes it, and by its date."""
+    """As botocore computes it, and by its date; no header of S3's own is signed, so none may be
+    there."""
     given = {name: values[0] for name, values in query.items() if name != "X-Amz-Signature"}
     at = datetime.strptime(given["X-Amz-Date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
     region = given["X-Amz-Credential"].split("/")[2]
     signer = S3SigV4QueryAuth(Credentials(ACCESS_KEY, SECRET_KEY), "s3", region)
     path = quote(unquote(environ["RAW_URI"].partition("?")[0]), safe="/~")
     url = f"http://{environ['HTTP_HOST']}{path}"
-    request = AWSRequest("GET", url, headers={"host": environ["HTTP_HOST"]}, params=given)
+    unsigned = [name for name in environ if name.startswith("HTTP_X_AMZ_")]
+    request = AWSRequest(
+        environ["REQUEST_METHOD"], url, headers={"host": environ["HTTP_HOST"]}, params=given
+    )
     request.context["timestamp"] = given["X-Amz-Date"]
     text = signer.string_to_sign(request, signer.canonical_request(request))
     lives = at + timedelta(seconds=int(given["X-Amz-Expires"])) > datetime.now(UTC)
-    if signer.signature(text, request) != query["X-Amz-Signature"][0] or not lives:
+    if signer.signature(text, request) != query["X-Amz-Signature"][0] or not lives or unsigned:
         raise Refused("403 Forbidden", "AccessDenied")
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from store_client.cli.given import JsonText, ListItem, Secret
+from store_client.cli.given import JsonText, ListItem, Secret, Text
 from store_client.cli.plain import line
 
 if TYPE_CHECKING:
@@ -93,7 +93,9 @@ def _kind(schema: Schema) -> str:
 
 def _string(schema: Schema) -> click.ParamType[Any]:
     values = schema.get("enum")
-    return click.Choice([str(value) for value in values]) if values else click.STRING
+    if values:
+        return click.Choice([str(value) for value in values])
+    return Text("UUID" if schema.get("format") == "uuid" else "TEXT")
 
 
 def _integer(schema: Schema) -> click.ParamType[Any]:
@@ -126,6 +128,10 @@ def _help(parameter: "Parameter") -> str:
     parts = [parameter.about or str(schema.get("description") or "")]
     if "default" in schema and schema["default"] not in ("", None, False):
         parts.append(f"[default: {schema['default']}]")
-    elif _kind(schema) == "string" and "enum" not in schema and schema.get("example"):
-        parts.append(f"[example: {schema['example']}]")
+    elif _kind(schema) == "string" and not {"enum", "format"} & schema.keys() and _example(schema):
+        parts.append(f"[example: {_example(schema)}]")
     return line("  ".join(part for part in parts if part))
+
+
+def _example(schema: Schema) -> str:
+    return str(schema.get("example") or "")

@@ -78,6 +78,20 @@ class StoreCommand(click.Command):
 
     section: str = ""
     aliases: tuple[str, ...] = ()
+    common: tuple[click.Parameter, ...] = ()
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Its own options, then those of every command."""
+        for heading, own in (("Options", True), ("Options of every command", False)):
+            shown = [
+                record
+                for parameter in self.get_params(ctx)
+                if (parameter not in self.common) is own
+                and (record := parameter.get_help_record(ctx)) is not None
+            ]
+            if shown:
+                with formatter.section(heading):
+                    formatter.write_dl(shown)
 
 
 def command(
@@ -125,7 +139,7 @@ def build(
         epilog=more or None,
         context_settings={"token_normalize_func": _dashed},
     )
-    made.section, made.aliases = section, tuple(aliases)
+    made.section, made.aliases, made.common = section, tuple(aliases), tuple(options)
     return made
 
 

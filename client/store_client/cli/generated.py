@@ -3,34 +3,39 @@
 import importlib
 import re
 from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from store_client.cli import answers
+from store_client.cli import answers, registry
 from store_client.cli.arguments import arguments, option
 from store_client.cli.frame import Here, build
 from store_client.cli.place import Place
 from store_client.cli.plain import line, plain
-from store_client.errors import StoreError
+from store_client.errors import Misused, StoreError
 
 if TYPE_CHECKING:
     from store_client.definition import Definition, Operation
 
 SECTIONS = (
-    ("Bundles", r"/bundles\b"),
-    ("Files", r"/(files|tasks)\b"),
-    ("Collections", r"/collections\b"),
-    ("Search and events", r"/(search|events)\b"),
-    ("Subscriptions", r"/subscriptions\b"),
-    ("Upload areas, operation by operation", r"/area\b"),
+    ("Bundles", r"/v1/bundles\b"),
+    ("Files", r"/v1/(files|tasks)\b"),
+    ("Collections", r"/v1/collections\b"),
+    ("Search and events", r"/v1/(search|events)\b"),
+    ("Subscriptions", r"/v1/subscriptions\b"),
+    ("Upload areas, operation by operation", r"/v1/area\b"),
     ("The store itself", r""),
+)
+SECTIONS_OF_AUTH = (
     ("Users, groups, roles", r"/v1/"),
     ("Logging in, operation by operation", r""),
 )
-"""Headings, and what the path of an operation begins with; those of users come from the
-authorization service."""
-_OF_AUTH = 7
+"""Headings, and what is in the path of their operations; the first that fits is taken."""
+
+
+TYPING_ERROR = 0.8
+"""So like one of our own commands is a name that is mistyped."""
 
 
 def names(place: Place) -> list[str]:
@@ -47,7 +52,7 @@ def listed(place: Place) -> list[tuple[str, str, str]]:
         (section(operation), line(operation.command), plain(operation.summary))
         for operation in known.operations.values()
     ]
-    order = [heading for heading, _ in SECTIONS]
+    order = [heading for heading, _ in (*SECTIONS, *SECTIONS_OF_AUTH)]
     return sorted(rows, key=lambda row: order.index(row[0]))
 
 
@@ -63,8 +68,6 @@ def found(place: Place, name: str, *, asks: bool) -> click.Command | None:
 def cached(place: Place) -> "Definition | None":
     """What was fetched of this store's definition, however long ago."""
     module = importlib.import_module("store_client.definition")
-    if not hasattr(module, "cached"):
-        return None
     known: Definition | None = module.cached(place.config())
     return known
 
@@ -72,7 +75,7 @@ def cached(place: Place) -> "Definition | None":
 def section(operation: "Operation") -> str:
     """The heading that an operation is listed under."""
     path = re.sub(r"^https?://[^/]*", "", operation.url)
-    choices = SECTIONS[_OF_AUTH:] if operation.service == "auth" else SECTIONS[:_OF_AUTH]
+    choices = SECTIONS_OF_AUTH if operation.service == "auth" else SECTIONS
     return next(heading for heading, pattern in choices if re.search(pattern, path))
 
 
@@ -103,16 +106,18 @@ def made(operation: "Operation") -> click.Command:
 
 def _asked(place: Place, name: str, known: "Definition | None") -> "Operation | None":
     """Of the definition as it is now; one that was fetched lately may be too old."""
+    if known is None and get_close_matches(name, registry.COMMANDS, cutoff=TYPING_ERROR):
+        return None  # nothing that a store would have to be waited for
     client = place.client(place.config())
     try:
         operation = _named(client.definition, name)
-    except StoreError:
-        if known is None:
+        if operation is None:
+            client.operation(name)  # asks for the definition anew before it is sure
+            operation = _named(client.definition, name)
+    except StoreError as error:
+        if known is None and not isinstance(error, Misused):
             raise
         return _named(known, name)
-    if operation is None and known is not None:
-        load = importlib.import_module("store_client.definition").load
-        operation = _named(load(client.session, client.config, fresh=True), name)
     return operation
 
 

@@ -48,6 +48,17 @@ class ListItem(click.ParamType[Any]):
         return found if isinstance(found, list) else [found]
 
 
+class Text(click.ParamType[str]):
+    """Text as it is; the store judges it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The same."""
+        return str(value)
+
+
 class Secret(click.ParamType[Any]):
     """Text that need not stand on the command line."""
 

@@ -6,19 +6,24 @@ Commands of our own are in registry.py; every other name is an operation (genera
 import difflib
 import importlib
 import importlib.metadata
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 import click
+from click.shell_completion import split_arg_string
 
 from store_client.cli import registry
 from store_client.cli.faults import ending
 from store_client.cli.frame import store_options
 from store_client.cli.place import Early, Place, early, place_of
-from store_client.cli.said import USUAL, listen
+from store_client.cli.registry import COMPLETES
+from store_client.cli.said import USUAL, hush, listen
 from store_client.errors import Misused
 
+WIDEST = 34
+"""Characters of a name that the column of names makes room for."""
 ABOUT = "Files, bundles and collections of a data store: find them, bring them here, deposit them."
 WITHOUT_STORE = (
     "The commands of the store itself are not known yet: they come from its API definition when "
@@ -35,8 +40,13 @@ class Commands(click.Group):
         # On Windows click would take the patterns of filters for names of files here.
         more |= {"standalone_mode": False, "windows_expand_args": False}
         more.setdefault("prog_name", "store")
-        more["obj"] = _place(more.get("obj"), early(given))
-        sys.exit(ending(lambda: super(Commands, self).main(given, *others, **more)))
+        # In a shell that completes, the line is told in a variable.
+        line = os.environ.get("COMP_WORDS", "") if COMPLETES in os.environ else ""
+        more["obj"] = _place(more.get("obj"), early(split_arg_string(line) if line else given))
+        try:
+            sys.exit(ending(lambda: super(Commands, self).main(given, *others, **more)))
+        finally:
+            hush()
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All names that are known without the network."""
@@ -67,7 +77,7 @@ class Commands(click.Group):
         for section in dict.fromkeys(row[0] for row in (*rows, *generated)):
             with formatter.section(section):
                 formatter.write_dl(
-                    [row[1:] for row in (*rows, *generated) if row[0] == section], col_max=34
+                    [row[1:] for row in (*rows, *generated) if row[0] == section], col_max=WIDEST
                 )
         if not generated:
             formatter.write_paragraph()

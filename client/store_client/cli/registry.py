@@ -25,6 +25,9 @@ MOVING, AREAS, IDENTITY, CLIENT = (
 )
 """Headings of the list of commands, in its order; those of operations follow."""
 
+COMPLETES = "_STORE_COMPLETE"
+"""The variable by which a shell asks this program to complete a line."""
+
 _AT = "store_client.cli"
 
 ENTRIES = (

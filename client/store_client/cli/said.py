@@ -25,11 +25,18 @@ def listen(level: str) -> None:
     """Tell what is at least as grave; a second call changes the level."""
     log = logging.getLogger(_LOG)
     log.setLevel(level.upper())
-    log.propagate = False
     if not any(isinstance(handler, _Lines) for handler in log.handlers):
         log.addHandler(_Lines())
     for handler in log.handlers:
         handler.setFormatter(logging.Formatter(_form(level)))
+
+
+def hush() -> None:
+    """Tell nothing any more: the program may be a part of another one, as in tests."""
+    log = logging.getLogger(_LOG)
+    log.setLevel(logging.NOTSET)
+    for handler in [one for one in log.handlers if isinstance(one, _Lines)]:
+        log.removeHandler(handler)
 
 
 def debugging() -> bool:

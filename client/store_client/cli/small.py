@@ -56,4 +56,4 @@ def completion(here: Here, shell: str) -> None:
     program = click.get_current_context().find_root().command
     made = get_completion_class(shell)
     assert made is not None
-    click.echo(made(program, {}, "store", "_STORE_COMPLETE").source())
+    click.echo(made(program, {}, "store", registry.COMPLETES).source())

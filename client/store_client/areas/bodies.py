@@ -52,7 +52,7 @@ class Counted:
         self._bytes = 0
         self._lock = Lock()
 
-    def total(self, files: int, bytes: int) -> None:
+    def total(self, files: int, bytes: int) -> None:  # noqa: A002
         """Pass it on."""
         self._tell.total(files, bytes)
 

@@ -1,0 +1,117 @@
+"""Definitions that were fetched, in the user's cache: one file per store, made from anew when it
+cannot be read."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from store_client.configuration import Configuration
+from store_client.definition.operation import Definition, Operation, Service
+from store_client.definition.reading import auth_url, operations
+from store_client.errors import StoreError
+from store_client.private_files import read_json, remove, write_json
+
+log = logging.getLogger(__name__)
+
+FORM = 1
+"""Of the file; another one is not read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """One document as it was served."""
+
+    base: str
+    document: Mapping[str, Any]
+    etag: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Both documents, and when they were last known to be the served ones."""
+
+    store: Kept
+    auth: Kept | None
+    fetched: float
+
+    def definition(self) -> Definition:
+        """What they say; KeyError, TypeError, AttributeError or ValueError for no definition."""
+        found = _named(self.store, "store")
+        for name, operation in _named(self.auth, "auth").items() if self.auth else ():
+            found[f"auth_{name}" if name in found else name] = operation
+        info = self.store.document["info"]
+        return Definition(
+            operations=found,
+            title=str(info.get("title", "")),
+            about=str(info.get("description", "")),
+            auth_url=auth_url(self.store.document),
+            fetched=self.fetched,
+            named=_every_name(found),
+        )
+
+
+UNREADABLE = (KeyError, TypeError, AttributeError, ValueError)
+"""What reading raises for something that is no definition."""
+
+
+def cached(config: Configuration) -> Definition | None:
+    """What is known without asking; None when nothing is."""
+    copy = kept(config)
+    return None if copy is None else copy.definition()
+
+
+def kept(config: Configuration) -> Copy | None:
+    """The copy on disk, if it is whole."""
+    found = read_json(_path(config))
+    try:
+        if found["form"] != FORM or found["url"] != config.url:
+            return None
+        auth = found["auth"]
+        copy = Copy(
+            store=_kept(found["store"]),
+            auth=None if auth is None else _kept(auth),
+            fetched=float(found["fetched"]),
+        )
+        copy.definition()
+    except UNREADABLE:
+        return None
+    return copy
+
+
+def keep(config: Configuration, copy: Copy) -> None:
+    """Put it there; a cache that cannot be written is only slower."""
+    shown = {"form": FORM, "url": config.url, "fetched": copy.fetched}
+    auth = None if copy.auth is None else _shown(copy.auth)
+    try:
+        write_json(_path(config), {**shown, "store": _shown(copy.store), "auth": auth})
+    except StoreError as error:
+        log.warning("%s; definitions are fetched each time", error)
+
+
+def clear(config: Configuration) -> int:
+    """Forget the definitions of all stores; how many files that were."""
+    return sum(remove(path) for path in sorted(config.definitions.glob("*.json")))
+
+
+def _path(config: Configuration) -> Any:
+    return config.definitions / f"{config.key}.json"
+
+
+def _kept(found: Mapping[str, Any]) -> Kept:
+    return Kept(base=str(found["base"]), document=found["document"], etag=str(found["etag"]))
+
+
+def _shown(one: Kept) -> dict[str, Any]:
+    return {"base": one.base, "etag": one.etag, "document": one.document}
+
+
+def _named(one: Kept, service: Service) -> dict[str, Operation]:
+    return {found.name: found for found in operations(one.document, one.base, service)}
+
+
+def _every_name(found: Mapping[str, Operation]) -> dict[str, Operation]:
+    """Names as they are served come before those that are made of them."""
+    named = {one.method_name: one for one in found.values()}
+    named |= {one.command: one for one in found.values()}
+    return named | dict(found)

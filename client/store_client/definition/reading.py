@@ -1,0 +1,155 @@
+"""An OpenAPI document, as operations. References are resolved; nothing is fetched here."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+from store_client.definition.operation import Operation, Parameter, Place, Service, TokenUse
+
+VERBS = ("get", "head", "put", "post", "patch", "delete", "options")
+DEEPEST = 24
+"""Schemas nested deeper, and so recursive ones, are taken as anything."""
+DISCOVERY = "/.well-known/openid-configuration"
+
+Document = Mapping[str, Any]
+
+
+def operations(document: Document, base: str, service: Service) -> Iterator[Operation]:
+    """All of a document; `base` is what paths are put behind."""
+    for path, item in document["paths"].items():
+        for verb in VERBS:
+            if isinstance(found := item.get(verb), dict) and found.get("operationId"):
+                shared = item.get("parameters", [])
+                described = {**found, "parameters": [*shared, *found.get("parameters", [])]}
+                yield _operation(document, described, (verb.upper(), base + path, service))
+
+
+def auth_url(document: Document) -> str | None:
+    """The base URL of the authorization service."""
+    schemes = document.get("components", {}).get("securitySchemes", {}).values()
+    found = (one.get("openIdConnectUrl") for one in schemes if one.get("type") == "openIdConnect")
+    url = next((one for one in found if one), None)
+    return None if url is None else str(url).removesuffix(DISCOVERY).rstrip("/")
+
+
+def _operation(
+    document: Document, described: Mapping[str, Any], where: tuple[str, str, Service]
+) -> Operation:
+    method, url, service = where
+    kinds = _resolved(document, described.get("requestBody", {})).get("content", {})
+    about = str(described.get("description", ""))
+    named = [_parameter(document, _resolved(document, one)) for one in described["parameters"]]
+    known = {one.name for one in named}
+    body = [one for one in _body(document, described) if one.name not in known]
+    return Operation(
+        name=described["operationId"],
+        service=service,
+        method=method,
+        url=url,
+        summary=str(described.get("summary", "")),
+        about=about,
+        parameters=(*(one for one in named if one.place in ("path", "query")), *body),
+        paged=_paged(document, described),
+        upload=_is_upload(kinds),
+        form=FORM in kinds and JSON not in kinds,
+        token=_token(described.get("security", document.get("security", []))),
+        keyed=method == "PATCH" or "Idempotency-Key" in about,
+    )
+
+
+JSON = "application/json"
+FORM = "application/x-www-form-urlencoded"
+
+
+def _parameter(document: Document, found: Mapping[str, Any]) -> Parameter:
+    return Parameter(
+        name=found["name"],
+        place=cast(Place, found["in"]),
+        required=bool(found.get("required")),
+        schema=_whole(document, found.get("schema", {})),
+        about=str(found.get("description", "")),
+    )
+
+
+def _body(document: Document, described: Mapping[str, Any]) -> Iterator[Parameter]:
+    """Members of an object are arguments of their own; anything else is one."""
+    body = _resolved(document, described.get("requestBody", {}))
+    kinds = body.get("content", {})
+    if not kinds:
+        return
+    if _is_upload(kinds):
+        yield Parameter("content", "body", False, {"type": "string", "format": "binary"}, "Bytes.")
+        return
+    kind = kinds.get(JSON) or kinds.get(FORM) or next(iter(kinds.values()))
+    schema = _whole(document, kind.get("schema", {}))
+    if not schema.get("properties"):
+        yield Parameter("body", "body", bool(body.get("required")), schema)
+        return
+    for name, member in schema["properties"].items():
+        wanted = name in schema.get("required", ())
+        yield Parameter(name, "body", wanted, member, str(member.get("description", "")))
+
+
+def _is_upload(kinds: Mapping[str, Any]) -> bool:
+    return bool(kinds) and JSON not in kinds and FORM not in kinds
+
+
+def _paged(document: Document, described: Mapping[str, Any]) -> str:
+    """The one list in an answer, at its top or one object below."""
+    answer = _resolved(document, described.get("responses", {}).get("206", {}))
+    kinds = answer.get("content", {})
+    if JSON not in kinds:
+        return ""
+    schema = _whole(document, kinds[JSON].get("schema", {}))
+    return next(iter(_lists(schema)), "")
+
+
+def _lists(schema: Mapping[str, Any]) -> list[str]:
+    members = schema.get("properties", {})
+    here = [name for name, one in members.items() if one.get("type") == "array"]
+    return here or [
+        f"{name}.{below}"
+        for name, one in members.items()
+        for below, inner in one.get("properties", {}).items()
+        if inner.get("type") == "array"
+    ]
+
+
+def _token(security: list[Mapping[str, Any]]) -> TokenUse:
+    if not security:
+        return "no"
+    return "may" if any(not one for one in security) else "must"
+
+
+def _resolved(document: Document, found: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a reference into the document leads to; anything else as it is."""
+    for _ in range(DEEPEST):
+        reference = found.get("$ref")
+        if not isinstance(reference, str):
+            return found
+        found = _at(document, reference)
+    return {}
+
+
+def _at(document: Document, reference: str) -> Mapping[str, Any]:
+    where: Any = document
+    for part in reference.removeprefix("#/").split("/"):
+        name = re.sub("~1", "/", part).replace("~0", "~")
+        where = where.get(name, {}) if isinstance(where, Mapping) else {}
+    return where if isinstance(where, Mapping) else {}
+
+
+def _whole(document: Document, schema: Any, depth: int = 0) -> dict[str, Any]:
+    """A schema without references."""
+    if not isinstance(schema, Mapping) or depth > DEEPEST:
+        return {}
+    found = dict(_resolved(document, schema))
+    for name in ("items", "additionalProperties"):
+        if isinstance(found.get(name), Mapping):
+            found[name] = _whole(document, found[name], depth + 1)
+    if isinstance(found.get("properties"), Mapping):
+        found["properties"] = {
+            name: _whole(document, member, depth + 1)
+            for name, member in found["properties"].items()
+        }
+    return found

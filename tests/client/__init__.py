@@ -1,0 +1,1 @@
+"""The client: the command `store` and the library."""

@@ -1,10 +1,11 @@
 """The four checksums of a file, computed in the one pass over its bytes that a transfer makes.
 
-MD5, the slowest, has a thread of its own; SHA-1, SHA-256 and CRC-32C share another.
+MD5, the slowest, has a thread of its own; SHA-1, SHA-256 and CRC-32C share another. Whoever sends a
+file in parts has the MD5 of each part from elsewhere (`md5`), and needs only the others in order.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from queue import SimpleQueue
 from threading import BoundedSemaphore, Thread
@@ -50,20 +51,52 @@ def part_size(size: int) -> int:
     return -(-size // (ETAG_MAX_PARTS * MB)) * MB
 
 
+def md5(data: bytes) -> bytes:
+    """What one part adds to an entity tag."""
+    return hashlib.md5(data, usedforsecurity=False).digest()
+
+
+def etag(parts: Sequence[bytes], size: int) -> str:
+    """The entity tag of a file whose parts have these MD5s."""
+    if size < ETAG_CHUNK:
+        return parts[0].hex()
+    return f"{md5(b''.join(parts)).hex()}-{len(parts)}"
+
+
+class InOrder:
+    """SHA-1, SHA-256 and CRC-32C of bytes that come in order; together they cost what MD5 does."""
+
+    def __init__(self) -> None:
+        self._sha1 = hashlib.sha1(usedforsecurity=False)
+        self._sha256 = hashlib.sha256()
+        self._crc = 0
+
+    def update(self, block: bytes) -> None:
+        """Take the next bytes in."""
+        self._sha1.update(block)
+        self._sha256.update(block)
+        self._crc = google_crc32c.extend(self._crc, block)
+
+    def checksums(self, tag: str) -> Checksums:
+        """All four, with the entity tag that was found otherwise."""
+        sha1, sha256 = self._sha1.hexdigest(), self._sha256.hexdigest()
+        return Checksums(sha1, sha256, f"{self._crc:08x}", tag)
+
+
 class Hashing:
     """One pass over one file of `size` bytes; a wrong size makes a wrong entity tag, no error."""
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._etag = _Etag(part_size(size))
-        self._others = _Others()
+        self._others = InOrder()
         self.read = 0
 
     def over(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
         """Yield each block, hashed or being hashed; all are when it ends."""
-        lanes: list[_Lane] = []
+        lanes: list[Lane] = []
         if self._size > THREADS_FROM:
-            lanes = [_Lane(self._etag.update), _Lane(self._others.update)]
+            lanes = [Lane(self._etag.update), Lane(self._others.update)]
         try:
             for block in blocks:
                 self.read += len(block)
@@ -77,10 +110,9 @@ class Hashing:
 
     def result(self) -> Checksums:
         """The checksums, once `over` has ended."""
-        sha1, sha256, crc32c = self._others.digests()
-        return Checksums(sha1, sha256, crc32c, self._etag.tag(self.read))
+        return self._others.checksums(self._etag.tag(self.read))
 
-    def _hash(self, block: bytes, lanes: list["_Lane"]) -> None:
+    def _hash(self, block: bytes, lanes: list["Lane"]) -> None:
         if not lanes:
             self._etag.update(block)
             self._others.update(block)
@@ -116,32 +148,11 @@ class _Etag:
             self._left -= len(head)
 
     def tag(self, size: int) -> str:
-        digests = [*self._done, self._current.digest()]
-        if size < ETAG_CHUNK:
-            return digests[0].hex()
-        whole = hashlib.md5(b"".join(digests), usedforsecurity=False).hexdigest()
-        return f"{whole}-{len(digests)}"
+        return etag([*self._done, self._current.digest()], size)
 
 
-class _Others:
-    """SHA-1, SHA-256 and CRC-32C together cost about what MD5 does."""
-
-    def __init__(self) -> None:
-        self._sha1 = hashlib.sha1(usedforsecurity=False)
-        self._sha256 = hashlib.sha256()
-        self._crc = 0
-
-    def update(self, block: bytes) -> None:
-        self._sha1.update(block)
-        self._sha256.update(block)
-        self._crc = google_crc32c.extend(self._crc, block)
-
-    def digests(self) -> tuple[str, str, str]:
-        return self._sha1.hexdigest(), self._sha256.hexdigest(), f"{self._crc:08x}"
-
-
-class _Lane:
-    """A thread that hashes blocks in order, at most BLOCKS_AHEAD behind."""
+class Lane:
+    """A thread that takes blocks in order, at most BLOCKS_AHEAD behind."""
 
     def __init__(self, update: Callable[[bytes], None]) -> None:
         self._update = update
@@ -152,14 +163,17 @@ class _Lane:
         self._thread.start()
 
     def put(self, block: bytes) -> None:
+        """The next block; waits when too many do."""
         self._room.acquire()
         self._queue.put(block)
 
     def finish(self) -> None:
+        """Wait for all of them."""
         self._queue.put(None)
         self._thread.join()
 
     def check(self) -> None:
+        """Raise what went wrong in the thread."""
         if self._error:
             raise self._error
 

@@ -1,0 +1,121 @@
+"""File versions: each file is staged and then told to the store, which verifies it meanwhile.
+
+The name of a file version is in the journal before the store hears of it, so that a run that
+follows says the same again, which is success.
+"""
+
+from dataclasses import replace
+from threading import Lock
+from typing import Any
+from uuid import uuid4
+
+from store_client.errors import Damaged, Refused
+from store_client.transport.session import Session
+from store_client.upload.journal import Journal, Kept, moment
+from store_client.upload.options import UploadOptions
+from store_client.upload.planning import Wanted
+from store_client.upload.sharing import Shared
+from store_client.upload.staging import Item, Staged, Staging
+from store_client.versions import create_version
+
+DEPOSITED = {"Prefer": "respond-async"}
+"""Verification is waited for once, at the end, not for each file."""
+
+
+class Depositor:
+    """Makes file versions of files; threads share it. `tasks` are verifications to be heard of."""
+
+    def __init__(
+        self, options: UploadOptions, session: Session, journal: Journal, shared: Shared
+    ) -> None:
+        self.tasks: dict[str, str] = {}
+        self._options, self._session = options, session
+        self._journal, self._shared = journal, shared
+        self._lock = Lock()
+
+    def deposit(self, one: Wanted, staging: Staging, before: Kept | None) -> Kept:
+        """A file version of this file; `before` is what is known of the same content."""
+        self._shared.check()
+        kept = before or self._staged(one, staging, self._item(one, staging))
+        if not kept.stored:
+            try:
+                self._put(one, staging, kept)
+            except Refused as error:
+                if error.code != "source_not_found" or before is None:
+                    raise
+                # What an earlier run had staged is gone.
+                item = Item(one.file, one.content_type, kept.uuid, kept.version)
+                kept = self._staged(one, staging, item)
+                self._put(one, staging, kept)
+            kept = replace(kept, stored=True)
+            self._journal.keep(one.name, kept)
+        self._shared.tell.file()
+        return kept
+
+    def again(self, one: Wanted, kept: Kept) -> None:
+        """Tell the store once more of what an earlier run had told it."""
+        self._told(one.name, kept)
+
+    def forget(self, name: str) -> None:
+        """What was known of this file does not hold."""
+        self._journal.forget(name)
+
+    def failure(self, task: str) -> str | None:
+        """Why a verification failed; "" when it did not, None while it goes on."""
+        told = self._session.ask("GET", f"/v1/tasks/{task}").json()
+        if told["status"] == "FAILED":
+            return str((told.get("cause") or {}).get("detail", "no reason was given"))
+        return "" if told["status"] == "SUCCEEDED" else None
+
+    def harmed(self, name: str, detail: str) -> Damaged:
+        """A file that came to the store as another; it is forgotten, so that it is sent anew."""
+        self._journal.forget(name)
+        return Damaged(
+            f"{name}: the store refused it: {detail}",
+            hint="run the same command again: this file is sent anew, others are kept",
+        )
+
+    def _item(self, one: Wanted, staging: Staging) -> Item:
+        under_way = self._journal.unfinished.get(one.name)
+        if under_way and under_way.stamp == one.file.stamp:
+            return Item(one.file, one.content_type, under_way.uuid, under_way.version)
+        if under_way:
+            staging.abandon(under_way)
+        return Item(one.file, one.content_type, str(uuid4()), create_version())
+
+    def _staged(self, one: Wanted, staging: Staging, item: Item) -> Kept:
+        at = moment()
+        staged = staging.stage(item)
+        kept = Kept(
+            stamp=one.file.stamp,
+            at=at,
+            content_type=one.content_type,
+            checksums=staged.checksums,
+            uuid=item.uuid,
+            version=item.version,
+            url=staged.url,
+        )
+        self._journal.keep(one.name, kept)
+        return kept
+
+    def _put(self, one: Wanted, staging: Staging, kept: Kept) -> None:
+        try:
+            self._told(one.name, kept)
+        except Refused as error:
+            item = Item(one.file, one.content_type, kept.uuid, kept.version)
+            staged = Staged(kept.url, kept.checksums)
+            if error.code != "missing_checksum" or not staging.restate(item, staged):
+                raise
+            self._told(one.name, kept)
+
+    def _told(self, name: str, kept: Kept) -> None:
+        answer: Any = self._session.ask(
+            "PUT",
+            f"/v1/files/{kept.uuid}",
+            params={"version": kept.version, "replica": self._options.replica},
+            json={"source_url": kept.url, "creator_uid": self._options.creator_uid},
+            headers=DEPOSITED,
+        ).json()
+        if task := answer.get("task_id"):
+            with self._lock:
+                self.tasks[name] = str(task)

@@ -1,0 +1,77 @@
+"""Somebody who types commands, in this process or in another one."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+from click.testing import CliRunner, Result
+from flask import Flask
+from store_client.cli.main import cli
+from store_client.cli.place import Place
+from store_client.client import Client
+from store_client.configuration import Configuration
+from store_client.transport import GivenToken, Session
+
+PROGRAM = Path(sys.executable).with_name("store")
+"""The installed command."""
+
+
+@dataclass(frozen=True)
+class Typist:
+    """Types commands that run in this process; `app` is the store that they reach."""
+
+    home: Path
+    make: Callable[[Configuration], Client]
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+    def types(self, *words: str, given: str | bytes | None = None) -> Result:
+        """What came of a command line."""
+        environ = {"STORE_CLIENT_HOME": str(self.home), **self.environ}
+        return CliRunner(env=environ).invoke(cli, words, input=given, obj=Place(make=self.make))
+
+    def reads(self, *words: str, given: str | bytes | None = None) -> Any:
+        """The JSON document that a command line that goes well writes."""
+        done = self.types(*words, given=given)
+        assert done.exit_code == 0, done.output
+        return json.loads(done.stdout)
+
+
+def at(app: Flask, token: str) -> Callable[[Configuration], Client]:
+    """Makes clients of a store without a network, that show a token."""
+
+    def make(config: Configuration) -> Client:
+        transport = httpx.WSGITransport(app=app)
+        tokens = GivenToken(token) if token else None
+        session = Session(config.url, tokens=tokens, transport=transport, sleep=lambda _: None)
+        return Client(config=config, session=session)
+
+    return make
+
+
+def nowhere(config: Configuration) -> Client:
+    """Makes clients of a store that cannot be reached."""
+
+    def refuse(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("refused", request=request)
+
+    transport = httpx.MockTransport(refuse)
+    session = Session(config.url, transport=transport, sleep=lambda _: None)
+    return Client(config=config, session=session)
+
+
+def program(home: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run the installed command."""
+    return subprocess.run(
+        [str(PROGRAM), *words],
+        env={"PATH": os.environ["PATH"], "STORE_CLIENT_HOME": str(home), **environ},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )

@@ -1,0 +1,161 @@
+"""Schemas as options: each case is a schema, what is typed, and what the store would be sent."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+from store_client.cli.arguments import arguments, option
+from store_client.definition import Parameter
+
+JSON_LIST = {"type": "array", "items": {"type": "object"}}
+NAMES = {"type": "array", "items": {"type": "string"}}
+
+
+def sent(schema: dict[str, Any], *words: str, name: str = "it", given: str | None = None) -> Any:
+    """The value of the one option `--it`, absent when it is not sent."""
+    done, found = typed(schema, *words, name=name, given=given)
+    assert done.exit_code == 0, done.output
+    return found.get(name, "absent")
+
+
+def refused(schema: dict[str, Any], *words: str, name: str = "it", required: bool = False) -> str:
+    """What is said of words that are not understood."""
+    done, _ = typed(schema, *words, name=name, required=required)
+    assert done.exit_code == 2
+    return done.output
+
+
+def typed(
+    schema: dict[str, Any],
+    *words: str,
+    name: str = "it",
+    given: str | None = None,
+    required: bool = False,
+) -> tuple[Result, dict[str, Any]]:
+    parameter = Parameter(name=name, place="body", required=required, schema=schema)
+    found: dict[str, Any] = {}
+    command = click.Command(
+        "command",
+        params=[option(parameter, paged=False)],
+        callback=lambda **values: found.update(arguments((parameter,), values)),
+    )
+    return CliRunner().invoke(command, words, input=given), found
+
+
+@pytest.mark.parametrize(
+    ("schema", "words", "value"),
+    [
+        ({"type": "string"}, ["--it", "@not-a-file"], "@not-a-file"),
+        ({"type": "string"}, ["--it", ""], ""),
+        ({"type": "string", "enum": ["aws", "gcp"]}, ["--it", "gcp"], "gcp"),
+        ({"type": "integer", "minimum": 1, "maximum": 500}, ["--it", "500"], 500),
+        (
+            {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1},
+            ["--it", str(2**63 - 1)],
+            2**63 - 1,
+        ),
+        ({"type": "number"}, ["--it", "0.5"], 0.5),
+        ({"type": "boolean", "default": False}, ["--it"], True),
+        ({"type": "boolean", "default": True}, ["--no-it"], False),
+        (NAMES, ["--it", "a", "--it", "b"], ["a", "b"]),
+        (NAMES, ["--it", '["a", "b"]', "--it", "c"], ["a", "b", "c"]),
+        (NAMES, ["--it", "[]"], []),
+        (JSON_LIST, ["--it", '{"a": 1}', "--it", '[{"b": 2}]'], [{"a": 1}, {"b": 2}]),
+        ({"type": "array", "items": {"type": "integer"}}, ["--it", "1", "--it", "2"], [1, 2]),
+        ({"type": "object"}, ["--it", '{"a": [1, null]}'], {"a": [1, None]}),
+        ({"type": ["object", "null"]}, ["--it", "{}"], {}),
+        ({}, ["--it", "plain words"], "plain words"),
+        ({}, ["--it", "12"], 12),
+        ({}, ["--it", '{"a": 1}'], {"a": 1}),
+    ],
+)
+def test_what_is_typed_becomes_what_the_schema_wants(
+    schema: dict[str, Any], words: list[str], value: Any
+) -> None:
+    assert sent(schema, *words) == value
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [{"type": "string", "default": "x"}, {"type": "boolean", "default": True}, NAMES, {}],
+)
+def test_what_is_not_typed_is_not_sent_whatever_its_default(schema: dict[str, Any]) -> None:
+    assert sent(schema) == "absent"
+
+
+@pytest.mark.parametrize(
+    ("schema", "words", "said"),
+    [
+        ({"type": "string", "enum": ["aws", "gcp"]}, ["--it", "azure"], "'aws', 'gcp'"),
+        ({"type": "integer"}, ["--it", "many"], "not a valid integer"),
+        ({"type": "integer", "minimum": 1, "maximum": 5}, ["--it", "6"], "1<=x<=5"),
+        ({"type": "object"}, ["--it", "{"], "is no JSON"),
+        ({"type": "object"}, ["--it", '{"a": NaN}'], "NaN is no value of JSON"),
+        ({"type": "object"}, ["--it", "[" * 100_000], "is no JSON"),
+        ({"type": "object"}, ["--it", "@/no/such/file"], "cannot read /no/such/file"),
+        (NAMES, ["--it", "[a"], "is no JSON"),
+        ({}, ["--it", "{a"], "is no JSON"),
+    ],
+)
+def test_what_cannot_be_meant_is_said(schema: dict[str, Any], words: list[str], said: str) -> None:
+    assert said in " ".join(refused(schema, *words).split())
+
+
+def test_a_required_option_is_missed_by_its_name() -> None:
+    assert "--callback-url" in refused({"type": "string"}, name="callback_url", required=True)
+
+
+def test_a_required_boolean_is_said_in_a_word() -> None:
+    done, found = typed({"type": "boolean"}, "--it", "false", required=True)
+    assert (done.exit_code, found) == (0, {"it": False})
+
+
+def test_json_comes_from_a_file_or_standard_input(tmp_path: Path) -> None:
+    path = tmp_path / "query.json"
+    path.write_text('\ufeff{"query": {"match_all": {}}}\n', encoding="utf-8")
+    schema = {"type": "object"}
+    assert sent(schema, "--it", f"@{path}") == {"query": {"match_all": {}}}
+    assert sent(schema, "--it", "-", given='{"a": "é"}') == {"a": "é"}
+
+
+def test_a_list_comes_from_a_file_as_json_or_a_line_each(tmp_path: Path) -> None:
+    lines, whole = tmp_path / "names.txt", tmp_path / "files.json"
+    lines.write_text("a\nb c\n\n")
+    whole.write_text(json.dumps([{"a": 1}, {"a": 2}]))
+    assert sent(NAMES, "--it", f"@{lines}", "--it", "d") == ["a", "b c", "d"]
+    assert sent(JSON_LIST, "--it", f"@{whole}") == [{"a": 1}, {"a": 2}]
+    assert sent(NAMES, "--it", "-", given="a\nb\n") == ["a", "b"]
+
+
+def test_standard_input_is_read_once() -> None:
+    assert "was read already" in refused(NAMES, "--it", "-", "--it", "-")
+
+
+def test_bytes_that_are_no_text_are_no_argument(tmp_path: Path) -> None:
+    path = tmp_path / "odd"
+    path.write_bytes(b"\xff\xfe")
+    assert "no text in UTF-8" in refused({"type": "object"}, "--it", f"@{path}")
+
+
+def test_a_secret_need_not_stand_on_the_command_line(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    path.write_text("hush hush\n")
+    name, schema = "hmac_secret_key", {"type": "string"}
+    assert sent(schema, "--hmac-secret-key", f"@{path}", name=name) == "hush hush"
+    assert sent(schema, "--hmac-secret-key", "-", name=name, given="hush\n") == "hush"
+
+
+def test_pointers_between_pages_are_not_shown_in_help() -> None:
+    pointer = Parameter(name="search_after", place="query", required=False, schema={})
+    assert option(pointer, paged=True).hidden
+    assert not option(pointer, paged=False).hidden
+
+
+def test_help_tells_the_default_and_carries_no_control_characters() -> None:
+    about = "Items\x1b[2J on one page."
+    schema = {"type": "integer", "default": 100}
+    parameter = Parameter("per_page", "query", False, schema, about)
+    assert option(parameter, paged=True).help == r"Items\x1b[2J on one page.  [default: 100]"

@@ -1,0 +1,121 @@
+"""How far a transfer is: what is counted, and what is shown of it."""
+
+import io
+import logging
+import threading
+
+import pytest
+from rich.console import Console
+from store_client.cli.bars import Bar
+from store_client.cli.progress import (
+    EVERY_S,
+    Lines,
+    Progress,
+    State,
+    Unseen,
+    duration,
+    progress,
+    sentence,
+    size,
+)
+from store_client.telling import SILENCE, Silence, Tell
+
+
+class Clock:
+    """A clock that is set."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_many_threads_lose_no_count() -> None:
+    bar = Progress(Unseen())
+
+    def work() -> None:
+        for _ in range(1000):
+            bar.bytes(3)
+        bar.file()
+
+    bar.total(files=8, bytes=24_000)
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (bar.state.bytes_, bar.state.files) == (24_000, 8)
+    assert (bar.state.all_bytes, bar.state.all_files) == (24_000, 8)
+
+
+def test_bytes_of_an_attempt_that_failed_are_taken_back() -> None:
+    bar = Progress(Unseen())
+    bar.advance(10)
+    bar.bytes(-10)
+    bar.file_done()
+    assert (bar.state.bytes_, bar.state.files) == (0, 1)
+
+
+def test_without_a_terminal_a_line_is_told_every_ten_seconds(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = Clock()
+    caplog.set_level(logging.INFO, "store_client")
+    with Progress(Lines("upload", clock=clock), clock=clock) as bar:
+        bar.total(10, 4_000_000)
+        bar.bytes(500_000)
+        clock.now = EVERY_S
+        bar.bytes(500_000)
+        bar.file()
+    assert [record.getMessage() for record in caplog.records] == [
+        "upload: 0 of 10 files, 1.0 MB of 4.0 MB, 100.0 kB/s, 0:30 left"
+    ]
+
+
+def test_what_no_rate_is_known_of_has_no_remaining_time() -> None:
+    assert sentence(State(0.0), 5.0) == "0 of 0 files, 0 bytes of 0 bytes, 0 bytes/s"
+
+
+def test_a_terminal_gets_a_bar_with_files_bytes_and_rate() -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=120)
+    with Progress(Bar("down\x1b[2J", console=console)) as bar:
+        bar.total(2, 2_000_000)
+        bar.bytes(2_000_000)
+        bar.file()
+        bar.file()
+    shown = screen.getvalue()
+    assert "2/2 files" in shown
+    assert "2.0/2.0 MB" in shown
+    assert r"down\x1b[2J" in shown
+
+
+def test_progress_is_silenced_and_says_nothing_where_nobody_looks(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for enabled in (False, True):
+        with progress(total_bytes=10, total_files=1, enabled=enabled) as bar:
+            bar.bytes(10)
+        assert bar.state.all_bytes == 10
+    assert capsys.readouterr() == ("", "")
+
+
+def test_whoever_transfers_may_tell_nobody() -> None:
+    listeners: list[Tell] = [Silence(), SILENCE, Progress(Unseen())]
+    for listener in listeners:
+        listener.total(1, 1)
+        listener.bytes(1)
+        listener.file()
+
+
+@pytest.mark.parametrize(
+    ("amount", "shown"),
+    [(0, "0 bytes"), (999, "999 bytes"), (1500, "1.5 kB"), (2e9, "2.0 GB"), (5e15, "5000.0 TB")],
+)
+def test_sizes_are_read_by_people(amount: float, shown: str) -> None:
+    assert size(amount) == shown
+
+
+def test_durations_have_hours_only_when_they_last_some() -> None:
+    assert [duration(6), duration(61.4), duration(3723)] == ["0:06", "1:01", "1:02:03"]

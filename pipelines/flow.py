@@ -31,6 +31,9 @@ class Step(StrEnum):
     JOURNAL_COPY = "journal_copy"  # ref: `<replica>/<name>` of a journal. Have it in this bucket.
     JOURNAL_DROP = "journal_drop"  # ref: name of a journal. Remove it from every bucket.
     REPLAY = "replay"  # ref: replay id. Tell one subscription of a window of events once more.
+    AREA_CHECKSUM = "area_checksum"  # ref: `<area>/<name>`. Read an uploaded file, say what it is.
+    AREA_CHECKSUM_LARGE = "area_checksum_large"  # The same, for what would hold the others up.
+    AREA_REMOVE = "area_remove"  # ref: area. Remove all that an upload area holds.
     PUBLISH = "publish"  # ref: `<kind>:<fqid>`. Complete a reservation whose writer died.
 
 

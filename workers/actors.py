@@ -4,7 +4,14 @@ from collections.abc import Callable, Mapping
 
 import dramatiq
 
-from pipelines.depositing import checkouts, ingest, purging, tombstones
+from pipelines.depositing import (
+    area_checking,
+    area_removing,
+    checkouts,
+    ingest,
+    purging,
+    tombstones,
+)
 from pipelines.finding import indexing
 from pipelines.flow import Step
 from pipelines.journalling import journal_copies, journals
@@ -23,6 +30,9 @@ STEPS: Mapping[Step, StepFunction] = {
     Step.INDEX: indexing.index,
     Step.MATCH: telling.match,
     Step.PERCOLATE: telling.percolate,
+    Step.AREA_CHECKSUM: area_checking.check,
+    Step.AREA_CHECKSUM_LARGE: area_checking.check,
+    Step.AREA_REMOVE: area_removing.remove,
     Step.CHECKOUT: checkouts.checkout,
     Step.BURY: tombstones.write_record,
     Step.MARK: purging.mark,

@@ -37,6 +37,11 @@ PROMISES: Mapping[Step, Promise] = {
         Promise(
             Step.PERCOLATE, "match", 30, _SHORT, "the same, once search can find the bundle", 0
         ),
+        Promise(Step.AREA_CHECKSUM, "verify", 30, _REMOTE, "a depositor looks at it again", 2),
+        Promise(
+            Step.AREA_CHECKSUM_LARGE, "verify_large", 60, _REMOTE, "takes what its bytes take", 2
+        ),
+        Promise(Step.AREA_REMOVE, "purge", 60, _REMOTE, "an area may hold thousands of files"),
         Promise(Step.CHECKOUT, "checkout", 60, _REMOTE, "copies bundles; a person waits patiently"),
         Promise(Step.BURY, "chores", 30, _REMOTE, "one small object; hidden already"),
         Promise(Step.PUBLISH, "chores", 30, _REMOTE, "finishes what a dead writer reserved"),

@@ -1,0 +1,1 @@
+"""Uploading, against an embedded store that is served."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from store_client.cli import output
+from store_client.cli import output, raw
 
 if TYPE_CHECKING:
     from store_client.cli.frame import Here
@@ -14,7 +14,7 @@ def show(here: "Here", operation: "Operation", given: dict[str, Any], *, all_pag
     """Call it and write what it answers."""
     pages = bool(operation.paged) and all_pages
     if here.output == "raw":
-        _raw(here, operation, given, pages=pages)
+        raw.write(here.client, operation, given, pages=pages)
     elif not pages:
         answer = here.client.call(operation.name, **given)
         _one(here, operation, answer)
@@ -66,16 +66,3 @@ def _one(here: "Here", operation: "Operation", answer: Any) -> None:
     items = listed(answer, operation.paged) if operation.paged else None
     listing = here.chosen and here.output in ("table", "lines") and items is not None
     here.show(items if listing else answer)
-
-
-def _raw(here: "Here", operation: "Operation", given: dict[str, Any], *, pages: bool) -> None:
-    client = here.client
-    if pages:
-        for page in client.pages(operation.name, **given):
-            output.raw(output.as_json(page, indent=False).encode() + b"\n")
-        return
-    answer = client.call(operation.name, **given)
-    if isinstance(answer, bytes):
-        output.raw(answer)
-    elif answer is not None:
-        output.raw(output.as_json(answer, indent=False).encode() + b"\n")

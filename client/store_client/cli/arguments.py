@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from store_client.cli.given import JsonText, ListItem, Secret, Text
+from store_client.cli.given import Bytes, JsonText, ListItem, Secret, Text
 from store_client.cli.plain import line
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def arguments(parameters: tuple["Parameter", ...], given: Mapping[str, Any]) -> 
 def _type(parameter: "Parameter") -> click.ParamType[Any]:
     schema = parameter.schema
     if schema.get("format") == "binary":
-        return click.Path(dir_okay=False, allow_dash=True)
+        return Bytes()
     if parameter.place != "path" and _SECRET.search(parameter.name):
         return Secret()
     made = _TYPES.get(_kind(schema), _any)

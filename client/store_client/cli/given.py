@@ -69,6 +69,24 @@ class Secret(click.ParamType[Any]):
         return read(value, param, ctx)
 
 
+class Bytes(click.ParamType[Any]):
+    """A file to be sent as it is."""
+
+    name = "file|-"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Its path, or standard input."""
+        if not isinstance(value, str):
+            return value
+        if value == "-":
+            once(param, ctx)
+            return sys.stdin.buffer
+        path = Path(value.removeprefix("@"))
+        if not path.is_file():
+            _bad(f"there is no file {path}", param, ctx)
+        return path
+
+
 def read(value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
     """The text itself, or of the file or standard input that it names."""
     if value == "-":

@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from store_client.cli.plain import json_text, plain
+from store_client.cli.plain import json_text, line, plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,8 @@ def show(value: Any, form: Form, *, title: str = "") -> None:
     elif form.name == "table" and _tabular(rows):
         tables: Any = importlib.import_module("store_client.cli.tables")
         tables.table(rows, title=title)
+    elif form.name == "table" and isinstance(rows, list) and form.chosen:
+        click.echo("\n".join(cell(item) for item in rows) or "(none)")
     elif form.name == "lines" and isinstance(rows, Sequence) and not isinstance(rows, str):
         lines(rows)
     elif form.name == "raw" and isinstance(value, str):
@@ -69,6 +71,13 @@ def as_json(value: Any, *, indent: bool | None = None) -> str:
         default=str,
     )
     return json_text(text)
+
+
+def cell(value: Any) -> str:
+    """A value on one line of a table."""
+    if value is None or isinstance(value, str):
+        return line(value or "")
+    return line(json.dumps(value, ensure_ascii=False, default=str))
 
 
 def _rows(value: Any) -> Any:

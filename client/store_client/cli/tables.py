@@ -1,6 +1,5 @@
 """Lists of objects as tables."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from store_client.cli.output import cell
 from store_client.cli.plain import line
 
 
@@ -21,13 +21,5 @@ def table(rows: Sequence[Mapping[str, Any]], *, title: str = "") -> None:
     for name in names:
         shown.add_column(line(name), overflow="fold")
     for row in rows:
-        shown.add_row(*(Text(_cell(row.get(name))) for name in names))
+        shown.add_row(*(Text(cell(row.get(name))) for name in names))
     console.print(shown)
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, str):
-        return line(value)
-    return line(json.dumps(value, ensure_ascii=False, default=str))

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 from store_client.content import Content, content_of
 from store_client.definition.checking import checked
 from store_client.definition.operation import Operation, Parameter
-from store_client.errors import Damaged, Misused
+from store_client.errors import Damaged, Misused, StoreError
 from store_client.transport.origins import shown
 from store_client.transport.session import Session
 
@@ -21,6 +21,8 @@ HARMLESS = frozenset(
     {"post_search", "post_area", "dry_run_subscription", "post_v1_policies_evaluate"}
 )
 """Operations that are POST and may be sent twice."""
+ONCE = frozenset({"put_subscription", "put_subscription_secret"})
+"""Operations that are PUT and do something each time."""
 CONTENT_KEY = "X-OpenAPI-Paginated-Content-Key"
 
 
@@ -44,7 +46,7 @@ class Call:
             "json": self.json,
             "content": self.form,
             "headers": self.headers,
-            "repeatable": True if operation.name in HARMLESS else None,
+            "repeatable": _repeatable(operation),
             # What hands out tokens is not shown one that it did not ask for.
             "authorize": operation.service == "store" or operation.token != "no",
         }
@@ -75,7 +77,7 @@ def answered(session: Session, call: Call) -> Any:
     """What a call gives."""
     method = call.operation.method
     if call.content is None:
-        return value_of(session.ask(method, call.url, **call.asked()))
+        return _value_of(session.ask(method, call.url, **call.asked()), call.operation)
     content = call.content
     headers = {"Content-Type": "application/octet-stream", **call.headers}
     with session.stream(
@@ -88,13 +90,13 @@ def answered(session: Session, call: Call) -> Any:
         repeatable=None if content.again else False,
     ) as answer:
         answer.read()
-        return value_of(answer)
+        return _value_of(answer, call.operation)
 
 
-def value_of(answer: "httpx.Response") -> Any:
+def _value_of(answer: "httpx.Response", operation: Operation) -> Any:
     """The body; of a HEAD the headers, of a redirect where it leads and the headers."""
     headers = dict(answer.headers)
-    if answer.is_redirect:
+    if answer.has_redirect_location:
         return {"location": answer.headers["Location"], "headers": headers}
     if answer.request.method == "HEAD":
         return headers
@@ -103,13 +105,18 @@ def value_of(answer: "httpx.Response") -> Any:
     kind = answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     if kind == "application/json" or kind.endswith("+json"):
         return _parsed(answer)
+    if kind == "text/html" and operation.service == "store":
+        raise StoreError(
+            f"{shown(str(answer.url))} answers with a page, which no store does",
+            hint="is the URL right, or is there something between that wants a login?",
+        )
     return answer.text if kind.startswith("text/") else answer.content
 
 
 def pages_of(session: Session, call: Call) -> Iterator[tuple[Any, str]]:
     """The body of each page, and where its items are."""
     for answer in session.pages(call.operation.method, call.url, **call.asked()):
-        page = value_of(answer)
+        page = _value_of(answer, call.operation)
         yield page, answer.headers.get(CONTENT_KEY) or call.operation.paged
 
 
@@ -121,6 +128,13 @@ def items_of(page: Any, key: str) -> list[Any]:
     if not isinstance(found, list):
         raise Damaged(f"a page has no {key}")
     return found
+
+
+def _repeatable(operation: Operation) -> bool | None:
+    """None: as usual for its method."""
+    if operation.name in HARMLESS:
+        return True
+    return False if operation.name in ONCE else None
 
 
 def _headers(operation: Operation, given: Mapping[str, str] | None) -> dict[str, str]:

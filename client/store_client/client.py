@@ -1,5 +1,6 @@
 """A store as Python methods, one per operation, made from the definition that it serves."""
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -9,7 +10,7 @@ from store_client.calling import Call, answered, call_of, items_of, pages_of
 from store_client.configuration import Configuration, configuration
 from store_client.definition import Definition, Operation, load
 from store_client.definition.checking import near
-from store_client.errors import Misused, Refused
+from store_client.errors import Misused, Refused, StoreError
 from store_client.login.tokens import tokens_of
 from store_client.methods import Method
 from store_client.transport.session import Session
@@ -133,5 +134,6 @@ class Client:
             if self._fresh or before.fetched >= self._began:
                 return False
             self._fresh = True
-            self._definition = load(self.session, self.config, fresh=True)
-            return self._definition.operations != before.operations
+            with contextlib.suppress(StoreError):
+                self._definition = load(self.session, self.config, fresh=True)
+            return self._definition != before

@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from store_client.client import Client
+from store_client.configuration import Configuration
 
 from api.app import create_app
 from api.authservice import create_auth_app
 from config.settings import Settings
 from storage.model import Principal
 from storage.stores import Stores
-from store_client.client import Client
-from store_client.configuration import Configuration
 from tests.api.conftest import verify
 from tests.conftest import Outbox
 from tests.serving import serving_late

@@ -1,11 +1,9 @@
 """A store as Python methods."""
 
 import hashlib
-import inspect
 from uuid import uuid4
 
 from store_client import Client, create_version
-from tests.client.conftest import Served
 
 
 def staged(client: Client, data: bytes) -> str:

@@ -78,7 +78,7 @@ def _plain(value: Any, parameter: Parameter) -> Any:
         return str(value)
     if isinstance(value, Mapping):
         return {name: _plain(one, _INNER) for name, one in value.items()}
-    if isinstance(value, list | tuple | set | frozenset) or _is_lazy(value):
+    if isinstance(value, list | tuple) or _is_lazy(value):
         return [_plain(one, _INNER) for one in value]
     kind = parameter.schema.get("type")
     if parameter.place == "body" or not isinstance(value, str):

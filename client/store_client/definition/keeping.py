@@ -57,12 +57,12 @@ UNREADABLE = (KeyError, TypeError, AttributeError, ValueError)
 
 def cached(config: Configuration) -> Definition | None:
     """What is known without asking; None when nothing is."""
-    copy = kept(config)
-    return None if copy is None else copy.definition()
+    found = kept(config)
+    return found and found[1]
 
 
-def kept(config: Configuration) -> Copy | None:
-    """The copy on disk, if it is whole."""
+def kept(config: Configuration) -> tuple[Copy, Definition] | None:
+    """The copy on disk, if it is whole, and what it says."""
     found = read_json(_path(config))
     try:
         if found["form"] != FORM or found["url"] != config.url:
@@ -73,10 +73,9 @@ def kept(config: Configuration) -> Copy | None:
             auth=None if auth is None else _kept(auth),
             fetched=float(found["fetched"]),
         )
-        copy.definition()
+        return copy, copy.definition()
     except UNREADABLE:
         return None
-    return copy
 
 
 def keep(config: Configuration, copy: Copy) -> None:

@@ -3,7 +3,6 @@
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from store_client.configuration import Configuration
@@ -34,33 +33,33 @@ def load(
     StoreError when there is no copy and no answer, or something answers that is no store.
     """
     copy, moment = kept(config), now()
-    if copy is None or fresh or not 0 <= moment - copy.fetched < STALE_S:
-        copy = _renewed(session, config, copy, moment)
-    found = copy.definition()
+    if copy:
+        session.met(session.base_url)
+    if copy and not fresh and 0 <= moment - copy[1].fetched < STALE_S:
+        found = copy[1]
+    else:
+        found = _renewed(session, config, copy, moment)
     if found.auth_url:
         session.trust(found.auth_url)
     return found
 
 
-def _renewed(session: Session, config: Configuration, copy: Copy | None, moment: float) -> Copy:
+def _renewed(
+    session: Session, config: Configuration, before: tuple[Copy, Definition] | None, moment: float
+) -> Definition:
+    copy = before[0] if before else None
     try:
-        store = _store(session, copy.store if copy else None)
-    except Unreachable as error:
-        if copy is None:
-            raise
-        log.warning("%s; going by the definition of %s", error, _day(copy.fetched))
-        return copy
-    found = Copy(store, _auth(session, store, copy.auth if copy else None), moment)
-    keep(config, found)
-    return found
-
-
-def _store(session: Session, before: Kept | None) -> Kept:
-    base = f"{session.base_url}/v1"
-    try:
-        return _fetched(session, base, before)
+        store = _fetched(session, f"{session.base_url}/v1", copy.store if copy else None)
     except NotFound as error:
         raise _no_store(session.base_url, str(error)) from error
+    except (Unreachable, Refused) as error:
+        if before is None:
+            raise
+        log.warning("%s; going by the definition of %s", error, _day(before[1].fetched))
+        return before[1]
+    found = Copy(store, _auth(session, store, copy.auth if copy else None), moment)
+    keep(config, found)
+    return found.definition()
 
 
 def _auth(session: Session, store: Kept, before: Kept | None) -> Kept | None:
@@ -70,20 +69,26 @@ def _auth(session: Session, store: Kept, before: Kept | None) -> Kept | None:
         return None
     known = before if before and before.base == base else None
     try:
-        return _fetched(session, base, known)
-    except (Unreachable, Refused, StoreError) as error:
+        return _fetched(session, base, known, needed=False)
+    except StoreError as error:
         log.warning("the authorization service: %s", error)
         return known
 
 
-def _fetched(session: Session, base: str, before: Kept | None) -> Kept:
-    headers = {"If-None-Match": before.etag} if before and before.etag else {}
-    answer = session.ask("GET", f"{base}/swagger.json", headers=headers, authorize=False)
+def _fetched(session: Session, base: str, before: Kept | None, *, needed: bool = True) -> Kept:
+    answer = session.ask(
+        "GET",
+        f"{base}/swagger.json",
+        headers={"If-None-Match": before.etag} if before and before.etag else {},
+        authorize=False,
+        # Where there is a copy, or it can be done without, nobody waits for long.
+        repeatable=needed and before is None,
+    )
     if answer.status_code == 304 and before is not None:
         return before
     found = Kept(base, _document(answer, base), answer.headers.get("ETag", ""))
     try:
-        replace(Copy(found, None, 0.0)).definition()
+        Copy(found, None, 0.0).definition()
     except UNREADABLE as error:
         raise _no_store(base, f"its definition cannot be read ({error!r})") from error
     return found

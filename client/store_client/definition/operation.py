@@ -66,7 +66,7 @@ class Definition:
     title: str = ""
     about: str = ""
     auth_url: str | None = None
-    fetched: float = 0.0
+    fetched: float = field(default=0.0, compare=False)
     """Seconds since 1970, when it was last known to be the served one."""
     named: Mapping[str, Operation] = field(default_factory=dict, repr=False, compare=False)
 

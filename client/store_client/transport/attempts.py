@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from store_client.errors import StoreError, TimedOut, Unreachable
+from store_client.errors import Conflict, NotFound, StoreError, TimedOut, Unreachable
 from store_client.transport.headers import retry_after
 from store_client.transport.origins import Origin, downgrade, origin, resolved, shown
 from store_client.transport.policy import TOO_MANY, TRY_AGAIN, Policy
@@ -61,6 +61,7 @@ class Attempts:
         self._moved_s = 0.0
         self._token: str | None = None
         self._renewed = False
+        self._doubt = False
 
     def answered(self, wire: "Wire", asked: Asked, tokens_of: TokensOf) -> "httpx.Response":
         """The answer, of a status below 300 or a redirect that is the caller's. StoreError."""
@@ -82,11 +83,11 @@ class Attempts:
 
     def _once(self, wire: "Wire", asked: Asked, tokens: Tokens | None) -> "httpx.Response":
         headers = dict(asked.headers)
-        if tokens is None:
+        if tokens is None or _has(headers, "authorization"):
             self._token = None
         elif not self._renewed:
             self._token = tokens.bearer()
-        if self._token is not None and not _has(headers, "authorization"):
+        if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
         content = None if asked.content is None else asked.content()
         began = time.monotonic()
@@ -116,11 +117,18 @@ class Attempts:
         said = retry_after(answer.headers)
         bearable = said is None or said <= self._policy.retry_after_cap_s
         if not (again and bearable and self._retries < len(self._policy.waits_s)):
-            raise refusal(answer)
+            raise self._doubted(refusal(answer))
         usual = self._policy.waits_s[self._retries]
-        self._wait(asked, f"{status} {phrase(status)}", usual if said is None else said)
+        self._wait(asked, f"{status} {phrase(status)}", said or usual)
+
+    def _doubted(self, error: StoreError) -> StoreError:
+        """What is refused now may be what an attempt did whose answer was lost."""
+        if self._doubt and isinstance(error, NotFound | Conflict):
+            error.hint = f"{error.hint}; an attempt before, whose answer was lost, may have done it"
+        return error
 
     def _after_break(self, asked: Asked, error: Broken) -> None:
+        self._doubt = self._doubt or error.sent
         again = asked.repeatable or not error.sent
         if error.lasting or not again or self._retries >= self._most(asked, error):
             tried = f" ({self._retries + 1} attempts)" if self._retries else ""
@@ -129,7 +137,7 @@ class Attempts:
 
     def _most(self, asked: Asked, error: Broken) -> int:
         most = len(self._policy.waits_s)
-        strange = not error.sent and origin(asked.url) not in self._known
+        strange = origin(asked.url) not in self._known
         return min(most, self._policy.unknown_retries) if strange else most
 
     def _wait(self, asked: Asked, why: str, seconds: float) -> None:
@@ -145,6 +153,7 @@ class Attempts:
         said = retry_after(answer.headers)
         if said is None:
             said = AFTER_SILENCE_S if target == asked.url else 0.0
+        self._retries = 0
         self._moves += said == 0
         self._moved_s += said
         if self._moves > self._policy.redirects:

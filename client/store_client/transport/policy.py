@@ -16,8 +16,8 @@ class Policy:
     waits_s: tuple[float, ...] = (1, 2, 4, 8, 16)
     """One retry after each."""
     unknown_retries: int = 2
-    """Retries of a connection that is refused by a host that never answered yet: a URL that is
-    mistyped should not take half a minute to be told so."""
+    """Retries where no answer ever came from: a URL that is mistyped should not take half a minute
+    to be told so."""
     retry_after_cap_s: float = 120.0
     """A server that asks for more is not waited for."""
     redirects: int = 20

@@ -55,6 +55,10 @@ class Session:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def met(self, url: str) -> None:
+        """That origin answered before, so that it is worth some patience."""
+        self._known.add(origin(url))
+
     def trust(self, url: str) -> None:
         """Show tokens to that origin, too; never where it is not encrypted and the store is."""
         found = origin(url)
@@ -167,7 +171,9 @@ class Session:
         return here.partition("://")[0] + following[following.index("://") :]
 
     def _url(self, url: str, params: Mapping[str, Any] | None) -> str:
-        whole = url if "://" in url else f"{self.base_url}/{url.lstrip('/')}"
+        whole = (
+            url if url.startswith(("http://", "https://")) else f"{self.base_url}/{url.lstrip('/')}"
+        )
         told = {name: value for name, value in (params or {}).items() if value is not None}
         if not told:
             return whole

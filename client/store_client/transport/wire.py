@@ -9,6 +9,7 @@ import importlib.metadata
 import socket
 import ssl
 from collections.abc import Iterator
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 
 import httpx
 
@@ -29,11 +30,13 @@ class Wire:
             limits=httpx.Limits(
                 max_connections=policy.connections,
                 max_keepalive_connections=policy.connections,
-                keepalive_expiry=15.0,
+                keepalive_expiry=5.0,
             ),
             follow_redirects=False,
             transport=transport,
             headers={"User-Agent": f"store-client/{_version()}"},
+            # What one answer leaves behind is nothing to the next request.
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
         )
 
     def begin(self, sent: Sent) -> httpx.Response:
@@ -42,8 +45,6 @@ class Wire:
             request = self._client.build_request(
                 sent.method, sent.url, headers=dict(sent.headers), content=sent.content
             )
-            # Cookies of one request are nothing to the next.
-            self._client.cookies.clear()
             return self._client.send(request, stream=True)
 
     def read(self, answer: httpx.Response) -> None:

@@ -3,11 +3,13 @@
 What the answers are used for is the business of the modules beside this one.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import importlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
 from store_client.client import Client
+from store_client.errors import Damaged
 
 CHECKSUMMED, FAILED = "CHECKSUMMED", "FAILED"
 UNDER_WAY = ("SCHEDULED", "CHECKSUMMING")
@@ -64,6 +66,27 @@ def arrived(client: Client, uuid: str, name: str, *, said: Mapping[str, Any]) ->
     path = file_path(uuid, name)
     answer = client.session.ask("POST", path, json=dict(said), repeatable=True)
     return str(answer.json()["status"])
+
+
+def put(
+    client: Client,
+    path: str,
+    *,
+    blocks: Callable[[], Iterable[bytes]],
+    size: int,
+    content_type: str,
+    params: Mapping[str, Any] | None = None,
+) -> Mapping[str, Any]:
+    """Send bytes; what the server says it has. Damaged when it cannot be heard to the end."""
+    with client.session.stream(
+        "PUT", path, content=blocks, size=size, content_type=content_type, params=params
+    ) as response:
+        try:
+            response.read()
+            found: Mapping[str, Any] = response.json()
+        except (importlib.import_module("httpx").HTTPError, ValueError) as error:
+            raise Damaged(f"the answer to PUT {path} broke off") from error
+    return found
 
 
 def credentials(client: Client, uuid: str, names: Sequence[str] = ()) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """Many files into one area, several at once; whoever asks sees each as it is done."""
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 from typing import Literal
 
 from store_client.areas import syncing
@@ -47,21 +48,31 @@ def bring(
         return _brought(sending, outgoing, lies=lies, dry_run=dry_run)
 
     pool = ThreadPoolExecutor(max(1, jobs), thread_name_prefix="files")
+    done: SimpleQueue[Future[Brought]] = SimpleQueue()
     try:
-        yield from _as_done({pool.submit(one, outgoing) for outgoing in files})
+        for outgoing in files:
+            pool.submit(one, outgoing).add_done_callback(done.put)
+        yield from _as_done(done, len(files))
     finally:
         sending.stop.set()
         pool.shutdown(cancel_futures=True)
 
 
-def _as_done(running: set[Future[Brought]]) -> Iterator[Brought]:
-    while running:
-        # Now and then, so that Ctrl-C is heard on every system.
-        done, running = wait(running, timeout=0.5, return_when=FIRST_COMPLETED)
-        results = [future.result() for future in done]
-        yield from results
-        if any(isinstance(one.error, LASTING) for one in results):
+def _as_done(done: SimpleQueue[Future[Brought]], count: int) -> Iterator[Brought]:
+    for _ in range(count):
+        found = _next(done).result()
+        yield found
+        if isinstance(found.error, LASTING):
             return
+
+
+def _next(done: SimpleQueue[Future[Brought]]) -> Future[Brought]:
+    while True:
+        try:
+            # Now and then, so that Ctrl-C is heard on every system.
+            return done.get(timeout=0.5)
+        except Empty:
+            continue
 
 
 def _brought(

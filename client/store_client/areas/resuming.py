@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from store_client.areas.asking import file_path
+from store_client.areas import asking
 from store_client.areas.bodies import Body
 from store_client.areas.journal import Journal
 from store_client.areas.parts import Part, carry
@@ -79,7 +79,7 @@ def _begun(sending: Sending, outgoing: Outgoing, *, kept: Mapping[str, Any]) -> 
 
 
 def _ask(sending: Sending, outgoing: Outgoing, said: Mapping[str, Any]) -> Mapping[str, Any]:
-    path = file_path(sending.area, outgoing.name, under="uploads")
+    path = asking.file_path(sending.area, outgoing.name, under="uploads")
     # Begun twice, the one that nobody knows of goes away by itself.
     answer = sending.client.session.ask("POST", path, json=dict(said), repeatable=True)
     found: Mapping[str, Any] = answer.json()
@@ -90,31 +90,37 @@ def _put(
     sending: Sending, outgoing: Outgoing, *, upload: Mapping[str, Any], part: Part, body: Body
 ) -> None:
     """One part, again while it arrives damaged."""
-    digest = hashlib.md5(usedforsecurity=False)
-    for block in part.blocks:
-        digest.update(block)
+    ours = _md5(part)
     for _ in range(ATTEMPTS):
-        with sending.client.session.stream(
-            "PUT",
-            file_path(sending.area, outgoing.name, under="uploads"),
-            params={"upload_id": upload["upload_id"], "part": part.number},
-            content=body.blocks,
-            size=part.size,
-            content_type="application/octet-stream",
-        ) as response:
-            response.read()
-            theirs = response.json().get("md5")
-        if theirs == digest.hexdigest():
-            return
-        log.warning("part %d of %s arrived damaged", part.number, outgoing.name)
+        try:
+            answer = asking.put(
+                sending.client,
+                asking.file_path(sending.area, outgoing.name, under="uploads"),
+                params={"upload_id": upload["upload_id"], "part": part.number},
+                blocks=body.blocks,
+                size=part.size,
+                content_type="application/octet-stream",
+            )
+            if answer.get("md5") == ours:
+                return
+            log.warning("part %d of %s arrived damaged", part.number, outgoing.name)
+        except Damaged as error:
+            log.warning("%s; sending the part again", error)
     raise Damaged(f"part {part.number} of {outgoing.name} always arrives damaged")
 
 
 def _complete(
     sending: Sending, outgoing: Outgoing, *, upload: Mapping[str, Any], ours: Checksums
 ) -> dict[str, Any]:
-    path = file_path(sending.area, outgoing.name, under="complete")
+    path = asking.file_path(sending.area, outgoing.name, under="complete")
     said = {"upload_id": upload["upload_id"], "checksums": asdict(ours)}
     answer = sending.client.session.ask("POST", path, json=said, repeatable=True)
     found: dict[str, Any] = answer.json()
     return found
+
+
+def _md5(part: Part) -> str:
+    digest = hashlib.md5(usedforsecurity=False)
+    for block in part.blocks:
+        digest.update(block)
+    return digest.hexdigest()

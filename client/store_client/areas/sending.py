@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
 
-from store_client.areas import cloud, resuming
-from store_client.areas.asking import file_path
+from store_client.areas import asking, cloud, resuming
 from store_client.areas.bodies import Body
 from store_client.areas.reading import Changed, Outgoing, read
 from store_client.areas.sent import ATTEMPTS, Sending, Sent, compare
@@ -86,18 +85,14 @@ def _put(sending: Sending, outgoing: Outgoing) -> Sent:
         hashing = Hashing(outgoing.size)
         return hashing.over(read(outgoing.path, outgoing.size, stop=sending.stop))
 
-    with (
-        Body(blocks, tell=sending.tell, stop=sending.stop) as body,
-        sending.client.session.stream(
-            "PUT",
-            file_path(sending.area, outgoing.name),
-            content=body.blocks,
+    with Body(blocks, tell=sending.tell, stop=sending.stop) as body:
+        answer = asking.put(
+            sending.client,
+            asking.file_path(sending.area, outgoing.name),
+            blocks=body.blocks,
             size=outgoing.size,
             content_type=outgoing.content_type,
-        ) as response,
-    ):
-        response.read()
-        answer = response.json()
+        )
         ours = hashing.result()
         compare(outgoing, answer.get("checksums"), ours)
-        return Sent(str(answer["url"]), outgoing.size, ours)
+    return Sent(str(answer["url"]), outgoing.size, ours)

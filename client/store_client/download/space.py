@@ -1,0 +1,57 @@
+"""Whether there is room for what is to come, asked before it comes."""
+
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from store_client.errors import StoreError
+
+KEPT_FREE = 16 * 1024 * 1024
+"""What is not counted: directories, and what others write meanwhile."""
+
+_UNITS = ("bytes", "KB", "MB", "GB", "TB", "PB")
+
+
+def free_bytes(path: Path) -> int:
+    """What may still be written where a directory is, or will be."""
+    path = path.absolute()
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return shutil.disk_usage(path).free
+
+
+class Space:
+    """Of one directory; what was promised and has not come yet is counted."""
+
+    def __init__(self, directory: Path, *, free: Callable[[Path], int] = free_bytes) -> None:
+        self._directory = directory
+        self._free = free
+        self._lock = threading.Lock()
+        self._coming = 0
+
+    def claim(self, needed: int) -> None:
+        """Promise bytes; StoreError with the numbers when there is no room."""
+        with self._lock:
+            wanted, free = self._coming + needed, self._free(self._directory)
+            if needed and wanted + KEPT_FREE > free:
+                raise StoreError(
+                    f"{_told(wanted)} are to come to {self._directory.absolute()}, and"
+                    f" {_told(free)} are free",
+                    hint="make room, fetch fewer files, or run the command on another disk",
+                )
+            self._coming += needed
+
+    def came(self, size: int) -> None:
+        """They are there now, and no longer free."""
+        with self._lock:
+            self._coming -= size
+
+
+def _told(count: int) -> str:
+    value, unit = float(count), _UNITS[0]
+    for unit in _UNITS:
+        if value < 1000 or unit == _UNITS[-1]:
+            break
+        value /= 1000
+    return f"{value:.0f} bytes" if unit == "bytes" else f"{value:.1f} {unit}"

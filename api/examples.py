@@ -62,6 +62,7 @@ OF_MEMBERS: Mapping[str, Any] = {
     "bytes_total": len(SAMPLE),
     "callback_url": "https://pipeline.example/notify",
     "checkout_job_id": OTHER,
+    "checksums": _CHECKSUMS,
     "code": "checksum_mismatch",
     "content-type": "application/json",
     "creator_uid": 8008,

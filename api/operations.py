@@ -1,6 +1,7 @@
 """Every operation of the storage API, in the order in which the definition shows them."""
 
 from api import (
+    area_files,
     areas,
     bundles,
     checkout,
@@ -29,4 +30,5 @@ OPERATIONS: tuple[Operation, ...] = (
     *deliveries.OPERATIONS,
     *replication.OPERATIONS,
     *areas.OPERATIONS,
+    *area_files.OPERATIONS,
 )

@@ -19,6 +19,7 @@ PAGE_COLLECTIONS = 500  # … get_collections
 PAGE_SEARCH = 100  # … post_search
 PAGE_EVENTS = 1  # … get_events
 PAGE_EVENTS_MAX = 10  # Interface 1: events 1..10
+PAGE_AREA = 500  # ours: default per_page of get_area
 PAGE_FEED = 100  # ours: events of one answer of the live feed
 
 COLLECTION_MAX = 1_000  # Limits: items of a collection in a create, add or remove

@@ -57,7 +57,16 @@ SPECIFIED = {
     "replay_subscription": ("post", "/subscriptions/{uuid}/replay"),
     "get_replay": ("get", "/subscriptions/{uuid}/replays/{id}"),
     "post_area": ("post", "/area/{uuid}"),
+    "head_area": ("head", "/area/{uuid}"),
+    "get_area": ("get", "/area/{uuid}"),
+    "patch_area": ("patch", "/area/{uuid}"),
+    "delete_area": ("delete", "/area/{uuid}"),
     "put_area_file": ("put", "/area/{uuid}/files/{filename}"),
+    "post_area_file": ("post", "/area/{uuid}/files/{filename}"),
+    "get_area_checksum": ("get", "/area/{uuid}/checksum"),
+    "get_area_validate": ("get", "/area/{uuid}/validate"),
+    "get_area_checksums": ("get", "/area/{uuid}/checksums"),
+    "get_area_validations": ("get", "/area/{uuid}/validations"),
 }
 PAGED = {
     "get_bundles_all",
@@ -66,6 +75,7 @@ PAGED = {
     "post_search",
     "get_deliveries",
     "get_events",
+    "get_area",
 }
 
 

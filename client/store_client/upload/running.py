@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 from store_client.client import Client
 from store_client.errors import Conflict, StoreError
 from store_client.telling import SILENCE, Tell
-from store_client.transport.session import Session
 from store_client.upload import attempts, places
 from store_client.upload import journal as journals
 from store_client.upload.alone import alone
@@ -34,7 +33,7 @@ class _Upload:
     """All that one upload works with."""
 
     options: UploadOptions
-    session: Session
+    client: Client
     journal: Journal
     shared: Shared
     files: Sequence[Wanted]
@@ -66,7 +65,7 @@ def upload(
         _hinting(),
     ):
         journals.sweep(client.config.uploads, now=time.time())
-        one = _Upload(options, client.session, journal, shared, files)
+        one = _Upload(options, client, journal, shared, files)
         return _run(one, Patience(options.timeout_seconds, clock, sleep))
 
 
@@ -90,7 +89,7 @@ def _hinting() -> Iterator[None]:
 
 
 def _run(one: _Upload, patience: Patience) -> Uploaded:
-    there = attempts.found(one.options, one.session, one.journal)
+    there = attempts.found(one.options, one.client.session, one.journal)
     known = _known(one, there)
     if there and same(there, one.files, known, one.options.creator_uid):
         _finish(one, Attempt(there.uuid, there.version, "", finished=True))
@@ -122,15 +121,15 @@ def _brought(
     patience: Patience,
 ) -> Uploaded:
     attempt = attempts.begun(one.options, one.journal, there)
-    depositor = Depositor(one.options, one.session, one.journal, one.shared)
+    depositor = Depositor(one.options, one.client.session, one.journal, one.shared)
     staging = places.chosen(
-        one.options, attempt.area, one.session, shared=one.shared, journal=one.journal
+        one.options, attempt.area, one.client, shared=one.shared, journal=one.journal
     )
     sent = sum(file.file.size for file in missing if file.name not in known)
     one.shared.tell.total(len(missing), sent)
     made = _each(lambda file: depositor.deposit(file, staging, known.get(file.name)), missing, one)
     known = {**known, **{file.name: kept for file, kept in zip(missing, made, strict=True)}}
-    bundler = Bundler(one.options, one.session, depositor)
+    bundler = Bundler(one.options, one.client.session, depositor)
     attempt, entries = _bundled(one, bundler, attempt, known=known, patience=patience)
     _finish(one, replace(attempt, finished=True))
     staging.clear()

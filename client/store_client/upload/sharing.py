@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from threading import Condition
+from threading import Condition, Event
 
 from store_client.checksums import MB
 from store_client.errors import StoreError
@@ -23,7 +23,7 @@ class Shared:
     def __init__(self, jobs: int, tell: Tell = SILENCE, *, memory: int = MEMORY) -> None:
         self.tell = tell
         self.parts = ThreadPoolExecutor(jobs, thread_name_prefix="part")
-        self.stopped = False
+        self.stopping = Event()
         self._memory = memory
         self._used = 0
         self._changed = Condition()
@@ -32,7 +32,9 @@ class Shared:
         """Wait until there is room for so many bytes; Stopped when there is no sense in it."""
         with self._changed:
             self._changed.wait_for(
-                lambda: self.stopped or not self._used or self._used + size <= self._memory
+                lambda: (
+                    self.stopping.is_set() or not self._used or self._used + size <= self._memory
+                )
             )
             self.check()
             self._used += size
@@ -54,13 +56,13 @@ class Shared:
 
     def check(self) -> None:
         """Raise Stopped once all is to stop."""
-        if self.stopped:
+        if self.stopping.is_set():
             raise Stopped("the upload was stopped")
 
     def stop(self) -> None:
         """Whatever goes on ends at its next block."""
         with self._changed:
-            self.stopped = True
+            self.stopping.set()
             self._changed.notify_all()
 
 
@@ -102,10 +104,10 @@ class Body:
         return piece or b""
 
     def seek(self, place: int, whence: int = 0) -> int:
-        """Go to a place, as files do."""
+        """Go to a place, as files do; what is skipped counts as read."""
         target = place + {0: 0, 1: self._at, 2: len(self._data)}[whence]
-        if target < self._at:
-            self._shared.tell.bytes(target - self._at)
+        self._shared.check()
+        self._shared.tell.bytes(target - self._at)
         self._at = target
         return target
 

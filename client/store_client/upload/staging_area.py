@@ -1,25 +1,29 @@
 """Waiting in an upload area of the store: for depositors without a bucket.
 
-The store computes the checksums of what arrives, too, and what it found has to be what left.
+The store computes the checksums of what arrives, too, and what it found has to be what left. How
+large files get into an area, in parts that another run goes on with, is known to areas/.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
 from threading import Lock
 from typing import Any
-from urllib.parse import quote
 
-from store_client.checksums import ETAG_CHUNK, MB, Checksums, Hashing
+from store_client.areas import asking, sending
+from store_client.areas.reading import Stopped as AreaStopped
+from store_client.checksums import ETAG_CHUNK, MB
+from store_client.client import Client
 from store_client.errors import Damaged, StoreError
-from store_client.transport.session import Session
-from store_client.upload.journal import Journal, Unfinished
-from store_client.upload.parts import blocks, hashed, whole
-from store_client.upload.sharing import Body, Shared
+from store_client.upload.journal import Unfinished
+from store_client.upload.parts import hashed, opened, whole
+from store_client.upload.sharing import Body, Shared, Stopped
 from store_client.upload.staging import Item, Staged
 
 log = logging.getLogger(__name__)
 
-ATTEMPTS = 3
+ATTEMPTS = 6
 """How often a file is sent that arrives as another."""
 AT_ONCE = MB
 """Smaller files are one piece."""
@@ -28,26 +32,15 @@ AT_ONCE = MB
 class AreaStaging:
     """See Staging; the area is opened when the first file comes."""
 
-    def __init__(self, area: str, session: Session, shared: Shared, journal: Journal) -> None:
-        self._area, self._session = area, session
-        self._shared, self._journal = shared, journal
+    def __init__(self, area: str, client: Client, shared: Shared) -> None:
+        self._area, self._client, self._shared = area, client, shared
         self._opening = Lock()
         self._opened = False
 
     def stage(self, item: Item) -> Staged:
         """See Staging."""
         self._open()
-        send = self._small if item.file.size < ETAG_CHUNK else self._large
-        for attempt in range(1, ATTEMPTS + 1):
-            sums, told = send(item)
-            if told.get("checksums") == _named(sums):
-                return Staged(str(told["url"]), sums)
-            self._shared.tell.bytes(-item.file.size)
-            log.warning("%s arrived as another, attempt %s", item.file.name, attempt)
-        raise Damaged(
-            f"{item.file.name} arrives at the store as another file",
-            hint="what lies between this machine and the store harms it",
-        )
+        return self._small(item) if item.file.size < ETAG_CHUNK else self._large(item)
 
     def restate(self, item: Item, staged: Staged) -> bool:
         """See Staging: the store wrote the checksums itself."""
@@ -59,57 +52,69 @@ class AreaStaging:
     def clear(self) -> None:
         """The area was made for this upload alone; a store that cannot remove it keeps it."""
         try:
-            self._session.ask("DELETE", f"/v1/area/{self._area}")
+            self._client.session.ask("DELETE", asking.area_path(self._area))
         except StoreError as error:
             log.debug("the upload area %s stays: %s", self._area, error)
 
     def _open(self) -> None:
         with self._opening:
             if not self._opened:
-                self._session.ask("POST", f"/v1/area/{self._area}", repeatable=True)
+                asking.open_area(self._client, self._area)
                 self._opened = True
 
-    def _small(self, item: Item) -> tuple[Checksums, Mapping[str, Any]]:
+    def _small(self, item: Item) -> Staged:
         with self._shared.room(item.file.size):
             data = whole(item.file)
             sums = hashed(data)
-            if len(data) <= AT_ONCE:
-                kind = {"Content-Type": item.content_type}
-                answer = self._session.ask("PUT", self._path(item), content=data, headers=kind)
-                self._shared.tell.bytes(len(data))
-                return sums, answer.json()
-            return sums, self._streamed(item, Body(data, self._shared).again)
+            body = Body(data, self._shared)
+            for _ in range(ATTEMPTS):
+                told = self._put(item, data, body)
+                if told.get("checksums") == asdict(sums):
+                    return Staged(str(told["url"]), sums)
+                body.seek(0)
+                log.warning("%s arrived damaged; sending it again", item.file.name)
+        raise Damaged(
+            f"{item.file.name} always arrives damaged",
+            hint="what lies between this machine and the store harms it",
+        )
 
-    def _large(self, item: Item) -> tuple[Checksums, Mapping[str, Any]]:
-        made: list[Hashing] = []
-
-        def content() -> Iterator[bytes]:
-            if made:
-                self._shared.tell.bytes(-made[-1].read)
-            made.append(Hashing(item.file.size))
-            for block in blocks(item.file, made[-1]):
-                self._shared.check()
-                self._shared.tell.bytes(len(block))
-                yield block
-
-        told = self._streamed(item, content)
-        return made[-1].result(), told
-
-    def _streamed(self, item: Item, content: Callable[[], Iterator[bytes]]) -> Mapping[str, Any]:
-        with self._session.stream(
-            "PUT",
-            self._path(item),
-            content=content,
-            size=item.file.size,
-            content_type=item.content_type,
-        ) as answer:
-            answer.read()
-            told: Mapping[str, Any] = answer.json()
+    def _put(self, item: Item, data: bytes, body: Body) -> Mapping[str, Any]:
+        """What the store says it has; nothing when that cannot be heard."""
+        path = asking.file_path(self._area, item.file.name)
+        if len(data) <= AT_ONCE:
+            kind = {"Content-Type": item.content_type}
+            answer = self._client.session.ask("PUT", path, content=data, headers=kind)
+            body.seek(len(data))
+            try:
+                told: Mapping[str, Any] = answer.json()
+            except ValueError:
+                return {}
             return told
+        try:
+            return asking.put(
+                self._client,
+                path,
+                blocks=body.again,
+                size=len(data),
+                content_type=item.content_type,
+            )
+        except Damaged as error:
+            log.warning("%s", error)
+            return {}
 
-    def _path(self, item: Item) -> str:
-        return f"/v1/area/{self._area}/files/{quote(item.file.name)}"
-
-
-def _named(sums: Checksums) -> dict[str, str]:
-    return {name: getattr(sums, name) for name in Checksums.__slots__}
+    def _large(self, item: Item) -> Staged:
+        try:
+            with opened(item.file):
+                sent = sending.send(
+                    self._client,
+                    self._area,
+                    Path(item.file.path),
+                    item.file.name,
+                    item.content_type,
+                    size=item.file.size,
+                    tell=self._shared.tell,
+                    stop=self._shared.stopping,
+                )
+        except AreaStopped as error:
+            raise Stopped(str(error)) from error
+        return Staged(sent.url, sent.checksums)

@@ -1,13 +1,14 @@
 """Upload areas: what their operations take and answer."""
 
+import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
-from marshmallow import fields, validate
+from marshmallow import ValidationError, fields, validate
 
 from api.schemas.common import Shown
-from api.schemas.fields import Spelled, Text, Uuid, Whole, page_pointer, page_size
+from api.schemas.fields import JsonObject, Spelled, Text, Uuid, Whole, page_pointer, page_size
 from api.schemas.loading import Body, Query
 from pipelines.depositing.area_files import STATUSES, VALIDATIONS
 from pipelines.depositing.areas import GOING, GONE, LOCKED, OPEN
@@ -22,7 +23,12 @@ HEADERS = {
 """What the answer of head_area carries."""
 
 _TYPE = r"^[\x20-\x7e]{1,1024}$"
-_HEX = "As hexadecimal digits."
+_FORMS = {
+    "sha1": "[0-9a-fA-F]{40}",
+    "sha256": "[0-9a-fA-F]{64}",
+    "crc32c": "[0-9a-fA-F]{8}",
+    "s3_etag": "[0-9a-fA-F]{32}(-[1-9][0-9]{0,4})?",
+}
 
 
 @dataclass(frozen=True)
@@ -73,32 +79,23 @@ class AreaStateBody(Body):
     )
 
 
-@dataclass(frozen=True)
-class SaidSums:
-    """Checksums that an uploader knows."""
+class SaidSums(JsonObject):
+    """Checksums that an uploader knows, as many as they are, by name; in small letters from here
+    on. No schema of its own: beside a reference nothing could say that it may be left out."""
 
-    sha1: str | None
-    sha256: str | None
-    crc32c: str | None
-    s3_etag: str | None
-
-
-def _sum(pattern: str) -> Text:
-    return Text(
-        load_default=None,
-        validate=Spelled(pattern, error="Not a checksum of this kind."),
-        metadata={"description": _HEX},
-    )
+    def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> Any:
+        given: Mapping[str, Any] = super()._deserialize(value, attr, data, **kwargs)
+        wrong = {name: _fault(name, said) for name, said in given.items()}
+        if faults := {name: [fault] for name, fault in wrong.items() if fault}:
+            raise ValidationError(faults)
+        return {name: said.lower() for name, said in given.items()}
 
 
-class SaidSumsBody(Body):
-    """As many as its uploader knows."""
-
-    model = SaidSums
-    sha1 = _sum("^[0-9a-fA-F]{40}$")
-    sha256 = _sum("^[0-9a-fA-F]{64}$")
-    crc32c = _sum("^[0-9a-fA-F]{8}$")
-    s3_etag = _sum("^[0-9a-fA-F]{32}(-[1-9][0-9]{0,4})?$")
+def _fault(name: str, said: Any) -> str | None:
+    if name not in _FORMS:
+        return "Unknown field."
+    good = isinstance(said, str) and re.fullmatch(_FORMS[name], said, re.ASCII)
+    return None if good else f"Not a {name}."
 
 
 @dataclass(frozen=True)
@@ -107,19 +104,14 @@ class SaidFile:
 
     content_type: str | None
     size: int | None
-    checksums: SaidSums | None
+    checksums: Mapping[str, str] | None
 
     @property
     def said(self) -> Mapping[str, Any]:
         """Only what is said."""
-        sums = {} if self.checksums is None else _given(asdict(self.checksums))
-        lower = {name: value.lower() for name, value in sums.items()}
-        said = {"content_type": self.content_type, "size": self.size, "checksums": lower or None}
-        return _given(said)
-
-
-def _given(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
+        sums = self.checksums or None
+        every = {"content_type": self.content_type, "size": self.size, "checksums": sums}
+        return {name: value for name, value in every.items() if value is not None}
 
 
 class SaidFileBody(Body):
@@ -133,7 +125,13 @@ class SaidFileBody(Body):
     size = Whole(
         load_default=None, validate=validate.Range(min=0, max=2**63 - 1, error="Not a size.")
     )
-    checksums = fields.Nested(SaidSumsBody, load_default=None, allow_none=False)
+    checksums = SaidSums(
+        load_default=None,
+        metadata={
+            "description": f"As many as are known of {', '.join(CHECKSUMS)}.",
+            "example": {"crc32c": "4f1dab61"},
+        },
+    )
 
 
 class AreaCreated(Shown):

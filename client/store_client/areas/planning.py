@@ -32,7 +32,7 @@ def plan(
     _check(paths, target=target, extension=extension)
     found: dict[str, Outgoing] = {}
     for path, name in _named(paths, extension=extension):
-        made = _outgoing(path, target or name, kind_of=kind_of)
+        made = _outgoing(path, name if target is None else target, kind_of=kind_of)
         twin = found.setdefault(unicodedata.normalize("NFC", made.name), made)
         if twin.path.absolute() != path.absolute():
             raise Misused(

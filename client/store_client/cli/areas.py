@@ -117,7 +117,7 @@ def forget(here: Here, uuid_or_alias: str) -> None:
 
 CREDENTIALS = """\b
 Examples:
-  eval "$(store creds 3fa9)"; aws s3 cp reads.bam "$STORE_AREA_URI"     where there is S3
+  env $(store creds 3fa9) sh -c 'aws s3 cp reads.bam $STORE_AREA_URI'   where there is S3
   store creds 3fa9 --json
   store creds 3fa9 reads.bam                               a URL to PUT that file to
 What was brought by them is told to the store with: store post-area-file
@@ -142,6 +142,7 @@ def creds(here: Here, uuid_or_alias: str, filenames: tuple[str, ...]) -> None:
         return
     for text in _lines(said):
         click.echo(line(text))
+    here.note(f"Good until {said['expires']}.")
     if said["kind"] == "urls" and not filenames:
         here.note("This store signs a URL for each file: store creds AREA FILENAME...")
 
@@ -154,11 +155,10 @@ def _lines(said: Mapping[str, Any]) -> Iterator[str]:
     values = _FOR_S3 if said["kind"] == "s3" else _FOR_GOOGLE
     for name, member in values.items():
         if said.get(member):
-            yield f"export {name}={shlex.quote(str(said[member]))}"
+            yield f"{name}={shlex.quote(str(said[member]))}"
     scheme = "s3" if said["kind"] == "s3" else "gs"
     uri = f"{scheme}://{said['bucket']}/{said['prefix']}"
-    yield f"export STORE_AREA_URI={shlex.quote(uri)}"
-    yield f"# good until {said['expires']}"
+    yield f"STORE_AREA_URI={shlex.quote(uri)}"
 
 
 _FOR_S3 = {

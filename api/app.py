@@ -22,6 +22,7 @@ from api.reference import register_reference
 from api.replication import get_replication
 from api.routing import register_operations
 from api.services import Chains, Services, Verify
+from api.signed_uploads import register_uploads
 from api.slots import Slots
 from api.streaming import Streams
 from api.throttle import register_limits
@@ -77,6 +78,7 @@ def create_app(
     # Beside `/health`, where operators look for it.
     app.add_url_rule("/replication", "replication", endpoint(get_replication, services, Call))
     register_objects(app, services)
+    register_uploads(app, services)
     register_reference(app, services, OPERATIONS)
     return app
 

@@ -1,7 +1,9 @@
 """Every operation of the storage API, in the order in which the definition shows them."""
 
 from api import (
+    area_credentials,
     area_files,
+    area_uploads,
     areas,
     bundles,
     checkout,
@@ -31,4 +33,6 @@ OPERATIONS: tuple[Operation, ...] = (
     *replication.OPERATIONS,
     *areas.OPERATIONS,
     *area_files.OPERATIONS,
+    *area_uploads.OPERATIONS,
+    *area_credentials.OPERATIONS,
 )

@@ -1,0 +1,349 @@
+"""Files that come into an upload area by parts: in any order, again, from where the line broke."""
+
+import hashlib
+import io
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+from werkzeug.test import TestResponse
+
+from api.app import create_app
+from pipelines.depositing import area_completing, area_parts
+from pipelines.depositing.area_parts import Named
+from pipelines.keeping.checksums import Hashing
+from storage.catalog import area_uploads
+from storage.errors import NotFound
+from storage.stores import Stores
+from tests.api.builders import AREA, INGEST
+from tests.api.conftest import verify
+
+OTHER = {"Authorization": "Bearer other"}
+NAME = "deep/er.bin"
+BEGIN = f"/v1/area/{AREA}/uploads/{NAME}"
+COMPLETE = f"/v1/area/{AREA}/complete/{NAME}"
+KEY = f"areas/{AREA}/{NAME}"
+STEP = 64 * 1024**2
+DATA = os.urandom(1024) * (64 * 1024) + b"the last part"
+
+
+@pytest.fixture(autouse=True)
+def _area(client: FlaskClient) -> None:
+    assert client.post(f"/v1/area/{AREA}", headers=INGEST).status_code == 201
+
+
+def begun(client: FlaskClient, size: int = len(DATA), **more: Any) -> str:
+    answer = client.post(BEGIN, headers=INGEST, json={"size": size, **more})
+    assert answer.status_code == 201, answer.text
+    upload_id: str = answer.json["upload_id"]
+    return upload_id
+
+
+def part_of(data: bytes, number: int) -> bytes:
+    return data[(number - 1) * STEP : number * STEP]
+
+
+def put(client: FlaskClient, upload_id: str, number: int, data: bytes, **more: Any) -> TestResponse:
+    where = {"upload_id": upload_id, "part": number}
+    return client.put(BEGIN, headers=INGEST, query_string=where, data=data, **more)
+
+
+def completed(client: FlaskClient, upload_id: str, **said: Any) -> TestResponse:
+    return client.post(COMPLETE, headers=INGEST, json={"upload_id": upload_id, **said})
+
+
+def standing(client: FlaskClient, upload_id: str) -> TestResponse:
+    return client.get(BEGIN, headers=INGEST, query_string={"upload_id": upload_id})
+
+
+def content(stores: Stores) -> bytes:
+    return b"".join(stores.areas.read(KEY))
+
+
+def sent(client: FlaskClient, data: bytes = b"small") -> str:
+    """An upload of which everything has come."""
+    upload_id = begun(client, len(data))
+    assert put(client, upload_id, 1, data).status_code == 200
+    return upload_id
+
+
+def rows(stores: Stores) -> list[Any]:
+    with stores.catalog.read() as tx:
+        return list(area_uploads.of_area(tx, AREA))
+
+
+def test_parts_in_any_order_and_again_become_the_file_which_is_then_looked_at(
+    client: FlaskClient, stores: Stores, drain: Callable[[], int]
+) -> None:
+    upload_id = begun(client, content_type="text/csv")
+    shown = standing(client, upload_id).json
+    assert (shown["part_size"], shown["part_count"], shown["parts"]) == (STEP, 2, [])
+    for number in (2, 1, 2):
+        answer = put(client, upload_id, number, part_of(DATA, number))
+        assert answer.status_code == 200, answer.text
+        own = hashlib.md5(part_of(DATA, number), usedforsecurity=False).hexdigest()
+        assert answer.json == {"part": number, "size": len(part_of(DATA, number)), "md5": own}
+    with pytest.raises(NotFound):
+        stores.areas.head(KEY)
+    hashing = Hashing(len(DATA))
+    list(hashing.over([DATA]))
+    sums = hashing.result().checksums
+    said = {"sha256": sums.sha256.upper(), "s3_etag": sums.s3_etag}
+    done = completed(client, upload_id, checksums=said)
+    assert (done.status_code, done.json["size"]) == (202, len(DATA))
+    assert stores.sources.area_key(done.json["url"]) == KEY
+    assert content(stores) == DATA
+    assert stores.areas.head(KEY).content_type == "text/csv"
+    drain()
+    asked = client.get(f"/v1/area/{AREA}/checksum", headers=INGEST, query_string={"filename": NAME})
+    assert (asked.json["status"], asked.json["checksums"]["s3_etag"]) == (
+        "CHECKSUMMED",
+        sums.s3_etag,
+    )
+
+
+def test_what_is_not_as_its_uploader_said_is_invalid(
+    client: FlaskClient, drain: Callable[[], int]
+) -> None:
+    done = completed(client, sent(client), checksums={"sha256": "0" * 64})
+    assert done.status_code == 202
+    drain()
+    asked = client.get(f"/v1/area/{AREA}/validate", headers=INGEST, query_string={"filename": NAME})
+    assert asked.json["status"] == "INVALID"
+
+
+def test_an_upload_is_taken_up_where_the_line_broke(client: FlaskClient, stores: Stores) -> None:
+    upload_id = begun(client)
+    assert put(client, upload_id, 2, part_of(DATA, 2)).status_code == 200
+    broken = put(
+        client,
+        upload_id,
+        1,
+        b"",
+        input_stream=io.BytesIO(part_of(DATA, 1)[:1000]),
+        content_length=STEP,
+    )
+    assert broken.status_code == 400
+    again = client.post(BEGIN, headers=INGEST, json={"size": len(DATA), "upload_id": upload_id})
+    assert (again.status_code, again.json["parts"]) == (200, [2])
+    assert again.json["upload_id"] == upload_id
+    assert put(client, upload_id, 1, part_of(DATA, 1)).status_code == 200
+    assert completed(client, upload_id).status_code == 202
+    assert content(stores) == DATA
+
+
+def test_a_part_that_is_put_again_and_breaks_is_to_be_put_once_more(client: FlaskClient) -> None:
+    upload_id = sent(client)
+    broken = put(client, upload_id, 1, b"", input_stream=io.BytesIO(b"sm"), content_length=5)
+    assert broken.status_code == 400
+    assert completed(client, upload_id).status_code == 400
+    assert put(client, upload_id, 1, b"small").status_code == 200
+    assert completed(client, upload_id).status_code == 202
+
+
+@pytest.mark.parametrize(
+    ("number", "data", "more"),
+    [
+        (0, b"small", {}),
+        (2, b"small", {}),
+        (1, b"smal", {}),
+        (1, b"small!", {}),
+        (1, b"", {}),
+        (1, b"small", {"headers": {**INGEST, "Transfer-Encoding": "chunked"}}),
+    ],
+)
+def test_a_part_has_its_number_its_size_and_says_it(
+    client: FlaskClient, number: int, data: bytes, more: dict[str, Any]
+) -> None:
+    upload_id = begun(client, 5)
+    chunked = {"environ_overrides": {"wsgi.input_terminated": True}} if more else {}
+    where = {"upload_id": upload_id, "part": number}
+    asked = {"headers": INGEST, **more, **chunked}
+    given = {"input_stream": io.BytesIO(data)} if more else {"data": data}
+    answer = client.put(BEGIN, query_string=where, **asked, **given)
+    assert (answer.status_code, answer.json["code"]) == (400, "illegal_arguments")
+    assert standing(client, upload_id).json["parts"] == []
+
+
+def test_a_completion_names_the_parts_that_are_missing(client: FlaskClient) -> None:
+    upload_id = begun(client)
+    put(client, upload_id, 2, part_of(DATA, 2))
+    refused = completed(client, upload_id)
+    assert refused.status_code == 400
+    assert refused.json["errors"] == {"/parts": ["Parts are missing, or not whole: 1."]}
+    many = completed(client, begun(client, 30 * STEP))
+    assert many.json["errors"]["/parts"][0].endswith("19, 20, ….")
+
+
+def test_a_file_without_bytes_has_no_parts(client: FlaskClient, stores: Stores) -> None:
+    upload_id = begun(client, 0)
+    shown = standing(client, upload_id).json
+    assert (shown["part_count"], shown["parts"]) == (0, [])
+    assert put(client, upload_id, 1, b"").status_code == 400
+    assert completed(client, upload_id).json["size"] == 0
+    assert content(stores) == b""
+
+
+def test_a_completion_that_comes_again_is_answered_the_same_whatever_came_of_the_file(
+    client: FlaskClient, stores: Stores, drain: Callable[[], int]
+) -> None:
+    upload_id = sent(client)
+    first = completed(client, upload_id)
+    drain()
+    client.put(f"/v1/area/{AREA}/files/{NAME}", headers=INGEST, data=b"other")
+    again = completed(client, upload_id)
+    assert (first.status_code, first.json) == (again.status_code, again.json)
+    assert content(stores) == b"other"
+    assert rows(stores) == []
+
+
+def test_who_died_before_the_catalog_knew_completes_again(
+    client: FlaskClient, stores: Stores
+) -> None:
+    upload_id = sent(client)
+    (row,) = rows(stores)
+    stores.areas.upload(KEY, part_size=STEP, content_type="", token=row.token).complete(
+        replace=True
+    )
+    done = completed(client, upload_id)
+    assert (done.status_code, done.json["status"]) == (202, "SCHEDULED")
+    assert rows(stores) == []
+
+
+def test_who_died_before_the_catalog_knew_does_not_take_anothers_file_for_its_own(
+    client: FlaskClient, stores: Stores
+) -> None:
+    upload_id = sent(client)
+    (row,) = rows(stores)
+    stores.areas.upload(KEY, part_size=STEP, content_type="", token=row.token).abort()
+    client.put(f"/v1/area/{AREA}/files/{NAME}", headers=INGEST, data=b"small")
+    assert completed(client, upload_id).status_code == 404
+
+
+def test_the_same_name_again_replaces_the_file(client: FlaskClient, stores: Stores) -> None:
+    for data in (b"first", b"2nd"):
+        assert completed(client, sent(client, data)).status_code == 202
+        assert content(stores) == data
+
+
+def test_an_aborted_upload_is_gone_and_may_be_aborted_again(
+    client: FlaskClient, stores: Stores
+) -> None:
+    upload_id = sent(client)
+    for _ in range(2):
+        gone = client.delete(BEGIN, headers=INGEST, query_string={"upload_id": upload_id})
+        assert (gone.status_code, gone.json) == (200, {})
+    assert put(client, upload_id, 1, b"small").status_code == 404
+    assert standing(client, upload_id).status_code == 404
+    assert completed(client, upload_id).status_code == 404
+    assert rows(stores) == []
+
+
+def test_an_id_is_of_one_area_one_name_one_size_and_one_person(
+    client: FlaskClient, stores: Stores
+) -> None:
+    upload_id = sent(client)
+    where = {"upload_id": upload_id, "part": 1}
+    elsewhere = BEGIN.replace("er.bin", "er.txt")
+    for path, headers, status in (
+        (elsewhere, INGEST, 400),
+        (BEGIN, OTHER, 403),
+        (BEGIN.replace(AREA, "00000000-0000-0000-0000-0000000000ff"), INGEST, 404),
+    ):
+        refused = client.put(path, headers=headers, query_string=where, data=b"small")
+        assert refused.status_code == status
+        if status == 400:
+            assert refused.json["code"] == "illegal_token"
+    larger = client.post(BEGIN, headers=INGEST, json={"size": 6, "upload_id": upload_id})
+    assert (larger.status_code, larger.json["code"]) == (400, "illegal_token")
+
+
+@pytest.mark.parametrize("changed", ["x", "é", "A" * 60, "A" * 401, "", "====", "a+/b"])
+def test_what_is_no_id_of_an_upload_is_refused(client: FlaskClient, changed: str) -> None:
+    begun(client)
+    assert standing(client, changed).status_code == 400
+    assert completed(client, changed).status_code == 400
+
+
+def test_one_bit_of_an_id_makes_it_none(client: FlaskClient) -> None:
+    upload_id = sent(client)
+    last = "B" if upload_id[10] == "A" else "A"
+    forged = upload_id[:10] + last + upload_id[11:]
+    assert completed(client, forged).json["code"] == "illegal_token"
+
+
+def test_a_locked_area_takes_no_part_and_completes_nothing_but_lets_go(
+    client: FlaskClient,
+) -> None:
+    upload_id = sent(client)
+    locked = client.patch(f"/v1/area/{AREA}", headers=INGEST, json={"state": "LOCKED"})
+    assert locked.status_code == 200
+    for answer in (
+        client.post(BEGIN, headers=INGEST, json={"size": 5}),
+        put(client, upload_id, 1, b"small"),
+        standing(client, upload_id),
+        completed(client, upload_id),
+    ):
+        assert (answer.status_code, answer.json["code"]) == (409, "area_locked")
+    gone = client.delete(BEGIN, headers=INGEST, query_string={"upload_id": upload_id})
+    assert gone.status_code == 200
+
+
+def test_an_area_that_is_deleted_takes_its_unfinished_uploads_along(
+    client: FlaskClient, stores: Stores, drain: Callable[[], int]
+) -> None:
+    upload_id = sent(client)
+    assert client.delete(f"/v1/area/{AREA}", headers=INGEST).status_code == 202
+    assert put(client, upload_id, 1, b"small").status_code in (404, 409)
+    drain()
+    assert rows(stores) == []
+    assert completed(client, upload_id).status_code == 404
+
+
+def test_more_than_allowed_and_impossible_sizes_are_refused_before_a_byte_comes(
+    client: FlaskClient, settings: Any, stores: Stores, chains: Any
+) -> None:
+    small = create_app(
+        replace(settings, max_upload_bytes=1000), stores, chains=chains, verify=verify
+    ).test_client()
+    assert small.post(BEGIN, headers=INGEST, json={"size": 1001}).status_code == 413
+    assert small.post(BEGIN, headers=INGEST, json={"size": 1000}).status_code == 201
+    for size in (-1, 2**63, 1.5, "5", None):
+        assert client.post(BEGIN, headers=INGEST, json={"size": size}).status_code == 400
+    assert client.post(BEGIN, headers=INGEST, json={}).status_code == 400
+
+
+@pytest.mark.parametrize("name", ["../up", "a/../b", "a%0Ab", "~/a", "a%5Cb", "a//b"])
+def test_names_that_could_lead_elsewhere_are_refused(client: FlaskClient, name: str) -> None:
+    answer = client.post(f"/v1/area/{AREA}/uploads/{name}", headers=INGEST, json={"size": 1})
+    assert answer.status_code in (400, 404), answer.text
+
+
+def test_what_nobody_goes_on_with_is_forgotten(client: FlaskClient, stores: Stores) -> None:
+    upload_id = sent(client)
+    assert area_parts.sweep(stores, older_than_s=60) == 0
+    assert area_parts.sweep(stores, older_than_s=-1) == 1
+    assert rows(stores) == []
+    assert put(client, upload_id, 1, b"small").status_code == 404
+    assert stores.areas.sweep_temporaries(-60, now=2**33) == 0
+
+
+def test_two_completions_at_once_are_one(client: FlaskClient, stores: Stores) -> None:
+    """The second one had looked before the first one ended."""
+    sent(client)
+    (row,) = rows(stores)
+    named = Named(AREA, NAME, row.id)
+    with stores.catalog.write() as tx:
+        area_uploads.closed(tx, row.id)
+    with pytest.raises(NotFound):
+        area_completing.complete(stores, named, "ingest@example.org")
+    with stores.catalog.write() as tx:
+        area_uploads.opened(tx, row)
+    one = area_completing.complete(stores, named, "ingest@example.org")
+    with stores.catalog.write() as tx:
+        area_uploads.opened(tx, row)
+    two = area_completing.complete(stores, named, "ingest@example.org")
+    assert (one.size, one.status) == (two.size, two.status)

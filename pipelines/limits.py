@@ -22,6 +22,8 @@ PAGE_EVENTS_MAX = 10  # Interface 1: events 1..10
 PAGE_AREA = 500  # ours: default per_page of get_area
 PAGE_FEED = 100  # ours: events of one answer of the live feed
 
+AREA_NAMES = 1_000  # ours: URLs that are signed for an upload area in one request
+
 COLLECTION_MAX = 1_000  # Limits: items of a collection in a create, add or remove
 COLLECTION_NAME = 1_024  # ours: characters of a collection's name, …
 COLLECTION_DESCRIPTION = 65_536  # … of its description, …

@@ -37,6 +37,8 @@ WRITES = (
     *("PostArea", "HeadArea", "GetArea", "PatchArea", "DeleteArea", "PutAreaFile", "PostAreaFile"),
     *("PostAreaCredentials", "GetAreaChecksum", "GetAreaChecksums"),
     *("GetAreaValidate", "GetAreaValidations"),
+    *("PostAreaUpload", "GetAreaUpload", "PutAreaPart", "PostAreaUploadComplete"),
+    "DeleteAreaUpload",
 )
 PROFILE = ("GetUser", "GetUserOwns", "GetUserGroups", "GetUserRoles", "PostPoliciesEvaluate")
 

@@ -28,11 +28,11 @@ what came once is not fetched again, and a download that was stopped goes on whe
 ABOUT_MANIFEST = """Bring the files here that a manifest lists.
 
 The manifest is a table separated by tabs with the columns bundle_uuid, bundle_version, file_name,
-file_uuid, file_sha256, file_size, in any order among others. A copy with the column file_path, where
-each file is in .store, is written to the current directory. Layout bundle also makes a directory of
-each bundle, with its metadata and the data files that are listed."""
+file_uuid, file_sha256, file_size, in any order among others. A copy with the column file_path,
+where each file is in .store, is written to the current directory. Layout bundle also makes a
+directory of each bundle, with its metadata and the data files that are listed."""
 ABOUT_COLLECTION = """Bring a collection here, and all that it links to, into
-<download-dir>/<uuid>.<version>/: bundles, files, fragments, and the collections that it leads to."""
+<download-dir>/<uuid>.<version>/: bundles, files, fragments, and collections that it leads to."""
 
 
 def _together(*parts: Decorator) -> Decorator:

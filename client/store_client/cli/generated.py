@@ -3,6 +3,7 @@
 import importlib
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,17 @@ def listed(place: Place) -> list[tuple[str, str, str]]:
     ]
     order = [heading for heading, _ in (*SECTIONS, *SECTIONS_OF_AUTH)]
     return sorted(rows, key=lambda row: order.index(row[0]))
+
+
+def asked_quickly(place: Place) -> None:
+    """Have a store that was never asked tell what it can do, if it does so in a few seconds."""
+    if cached(place) is not None:
+        return
+    transport: Any = importlib.import_module("store_client.transport")
+    policy = transport.Policy(waits_s=(), unknown_retries=0, connect_s=2.0, read_s=5.0)
+    config = place.config()
+    with transport.Session(config.url, policy=policy) as session, suppress(StoreError):
+        importlib.import_module("store_client.definition").load(session, config)
 
 
 def found(place: Place, name: str, *, asks: bool) -> click.Command | None:

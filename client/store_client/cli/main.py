@@ -26,8 +26,8 @@ WIDEST = 34
 """Characters of a name that the column of names makes room for."""
 ABOUT = "Files, bundles and collections of a data store: find them, bring them here, deposit them."
 WITHOUT_STORE = (
-    "The commands of the store itself are not known yet: they come from its API definition when "
-    "the store is first reached (now: {url}; another one: --url, or store login --url URL)."
+    "The commands of the store itself are not known yet, for {url} does not answer. They come "
+    "from the store, once, when it is reached: store --url URL --help, or store login --url URL."
 )
 
 
@@ -73,6 +73,7 @@ class Commands(click.Group):
         """The list of all commands, under their headings."""
         place = place_of(ctx)
         rows = [(entry.section, entry.name, entry.about) for entry in registry.ENTRIES]
+        _generated().asked_quickly(place)
         generated = _generated().listed(place)
         for section in dict.fromkeys(row[0] for row in (*rows, *generated)):
             with formatter.section(section):

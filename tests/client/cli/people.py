@@ -11,12 +11,11 @@ from typing import Any
 
 import httpx
 from click.testing import CliRunner, Result
-from flask import Flask
 from store_client.cli.main import cli
 from store_client.cli.place import Place
 from store_client.client import Client
 from store_client.configuration import Configuration
-from store_client.transport import GivenToken, Session
+from store_client.transport import Session
 
 PROGRAM = Path(sys.executable).with_name("store")
 """The installed command."""
@@ -24,7 +23,7 @@ PROGRAM = Path(sys.executable).with_name("store")
 
 @dataclass(frozen=True)
 class Typist:
-    """Types commands that run in this process; `app` is the store that they reach."""
+    """Types commands that run in this process; `make` makes their client."""
 
     home: Path
     make: Callable[[Configuration], Client]
@@ -42,16 +41,9 @@ class Typist:
         return json.loads(done.stdout)
 
 
-def at(app: Flask, token: str) -> Callable[[Configuration], Client]:
-    """Makes clients of a store without a network, that show a token."""
-
-    def make(config: Configuration) -> Client:
-        transport = httpx.WSGITransport(app=app)
-        tokens = GivenToken(token) if token else None
-        session = Session(config.url, tokens=tokens, transport=transport, sleep=lambda _: None)
-        return Client(config=config, session=session)
-
-    return make
+def showing(token: str) -> Callable[[Configuration], Client]:
+    """Makes clients that show a token."""
+    return lambda config: Client(config=config, token=token)
 
 
 def nowhere(config: Configuration) -> Client:

@@ -1,0 +1,248 @@
+"""The program: how it finds commands, how it ends, and what it costs to start."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+from store_client.cli import faults, registry
+from store_client.cli.frame import Here, StoreCommand, command
+from store_client.cli.main import Commands, cli
+from store_client.cli.place import Early, early
+from store_client.errors import Damaged, NotFound, StoreError
+
+from tests.client.cli.people import PROGRAM, Typist, program
+from tests.client.conftest import Served
+
+VERSION = re.compile(r"\d{4}-\d{2}-\d{2}T\d{6}\.\d{6}Z\n")
+NOWHERE = {"STORE_CLIENT_URL": "http://127.0.0.1:9"}
+LEVELS = "[WARNING|INFO|DEBUG|CRITICAL|ERROR]"
+
+
+def failing(error: BaseException, *words: str) -> tuple[int, str]:
+    """The exit code and the words of a program whose one command fails so."""
+
+    @command("fail")
+    def fail(here: Here) -> None:
+        raise error
+
+    class One(Commands):
+        def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+            return fail
+
+    done = CliRunner().invoke(One("store"), ["fail", *words])
+    assert done.stdout == ""
+    return done.exit_code, done.stderr
+
+
+def test_every_command_of_our_own_can_be_found_and_takes_a_log_level(offline: Typist) -> None:
+    for name in registry.COMMANDS:
+        found = registry.found(name)
+        assert isinstance(found, StoreCommand), name
+        assert found.name == name
+        assert LEVELS in offline.types(name, "--help").output
+
+
+def test_without_a_network_the_list_of_commands_says_how_to_get_the_others(
+    offline: Typist,
+) -> None:
+    done = offline.types("--help")
+    assert done.exit_code == 0
+    shown = " ".join(done.output.split())
+    assert "store login --url URL" in shown
+    for entry in registry.ENTRIES:
+        assert f"{entry.name} {entry.about}" in shown
+    sections = [registry.MOVING, registry.AREAS, registry.IDENTITY, registry.CLIENT]
+    assert [shown.index(f"{one}: ") for one in sections] == sorted(
+        shown.index(f"{one}: ") for one in sections
+    )
+
+
+def test_without_any_word_the_program_tells_what_it_can_do(offline: Typist) -> None:
+    assert "create-version" in offline.types().output
+
+
+def test_a_name_that_is_mistyped_is_answered_with_those_that_are_near(offline: Typist) -> None:
+    done = offline.types("donwload")
+    assert done.exit_code == 2
+    assert done.stderr == "store: there is no command 'donwload'\n  did you mean: download?\n"
+
+
+def test_a_store_that_is_not_there_is_told_in_a_line_and_a_code(offline: Typist) -> None:
+    done = offline.types("get-bundles-all", "--replica", "aws", "--log-level", "ERROR")
+    assert done.exit_code == 7
+    assert "127.0.0.1:9" in done.stderr
+    assert len(done.stderr.splitlines()) <= 2
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (StoreError("it broke", hint="mend it"), 1, "store: it broke\n  mend it\n"),
+        (NotFound("no\nsuch\x1b[2J thing"), 5, "store: no\\nsuch\\x1b[2J thing\n"),
+        (Damaged("torn"), 8, "store: torn\n"),
+        (KeyboardInterrupt(), 130, "\nstore: interrupted\n"),
+        (click.UsageError("No."), 2, "store: No\n  see: store fail --help\n"),
+        (FileNotFoundError(2, "No such file", "x"), 1, "store: x: No such file\n"),
+    ],
+)
+def test_what_fails_ends_with_a_line_and_its_code(
+    error: BaseException, code: int, text: str
+) -> None:
+    assert failing(error) == (code, text)
+
+
+def test_a_fault_of_our_own_shows_no_traceback_unless_somebody_debugs() -> None:
+    code, text = failing(ZeroDivisionError("by zero"))
+    assert code == 1
+    assert text.splitlines()[0] == "store: a fault of this client: ZeroDivisionError: by zero"
+    assert "--log-level DEBUG" in text
+    assert "Traceback" not in text
+    code, text = failing(ZeroDivisionError("by zero"), "--log-level", "debug")
+    assert code == 1
+    assert "Traceback" in text
+
+
+def test_what_is_told_before_the_command_is_known_is_found_anywhere_on_the_line() -> None:
+    assert early(["get-x", "--url=http://a", "--env", "b"]) == Early("http://a", "b")
+    assert early(["--log-level", "DEBUG", "--", "--url", "c"]) == Early(log_level="DEBUG")
+    assert early(["x", "--help"]).help
+
+
+def test_a_log_level_that_there_is_not_is_refused(offline: Typist) -> None:
+    done = offline.types("create-version", "--log-level", "LOUD")
+    assert done.exit_code == 2
+    assert "'LOUD'" in done.stderr
+
+
+def test_the_log_is_told_on_standard_error_as_wanted(store: Served, tmp_path: Path) -> None:
+    there = {"STORE_CLIENT_URL": store.url}
+    done = program(tmp_path, "get-echo", "--log-level", "DEBUG", **there)
+    assert "store_client.transport" in done.stderr
+    assert json.loads(done.stdout)["path"] == "/echo"
+    assert program(tmp_path, "get-echo", **there).stderr == ""
+
+
+def test_a_quiet_command_says_only_its_result(tmp_path: Path) -> None:
+    assert "cleared" in program(tmp_path, "clear-cache").stderr
+    done = program(tmp_path, "clear-cache", "-q")
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+
+
+def test_the_installed_program_tells_its_version(tmp_path: Path) -> None:
+    assert re.fullmatch(r"store \d+\.\d+\.\d+\n", program(tmp_path, "--version").stdout)
+
+
+def test_a_version_is_printed_and_nothing_else(tmp_path: Path) -> None:
+    done = program(tmp_path, "create-version")
+    assert VERSION.fullmatch(done.stdout)
+    assert done.stderr == ""
+    whole = json.loads(program(tmp_path, "create-version", "--json").stdout)
+    assert VERSION.fullmatch(whole["version"] + "\n")
+
+
+@pytest.mark.parametrize("words", [["create-version"], ["--version"], ["clear-cache"]])
+def test_a_small_command_imports_nothing_that_is_heavy(words: list[str], tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", str(PROGRAM), *words],
+        env={**os.environ, "STORE_CLIENT_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    imported = {row.rpartition("|")[2].strip().partition(".")[0] for row in done.stderr.split("\n")}
+    assert "click" in imported
+    assert not {"httpx", "httpcore", "rich", "ssl", "joserfc", "boto3"} & imported
+
+
+def test_the_list_of_known_commands_needs_no_network_code(store: Served, tmp_path: Path) -> None:
+    there = {"STORE_CLIENT_URL": store.url}
+    program(tmp_path, "get-echo", **there)
+    done = program(tmp_path, "--help", PYTHONPROFILEIMPORTTIME="1", **there)
+    assert "get-bundles-all" in done.stdout
+    assert "httpx" not in done.stderr
+    assert "rich" not in done.stderr
+
+
+def test_who_stops_reading_is_not_told_of_it(store: Served, tmp_path: Path) -> None:
+    words = f"{PROGRAM} get-definition | head -c 10"
+    environ = {**os.environ, "STORE_CLIENT_HOME": str(tmp_path), "STORE_CLIENT_URL": store.url}
+    done = subprocess.run(
+        ["bash", "-c", words], env=environ, capture_output=True, timeout=60, check=False
+    )
+    assert len(done.stdout) == 10
+    assert done.stderr == b""
+
+
+def test_an_interrupt_ends_the_program_with_its_code(tmp_path: Path) -> None:
+    environ = {**os.environ, "STORE_CLIENT_HOME": str(tmp_path), **NOWHERE}
+    with subprocess.Popen(
+        [str(PROGRAM), "get-echo"], env=environ, stderr=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stderr is not None
+        assert "again in" in running.stderr.readline()
+        time.sleep(0.1)
+        running.send_signal(signal.SIGINT)
+        said = running.stderr.read()
+    assert running.returncode == 130
+    assert said.endswith("store: interrupted\n")
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_a_script_that_calls_the_program(shell: str, offline: Typist) -> None:
+    script = offline.types("completion", shell).output
+    assert "_STORE_COMPLETE=" in script
+    shown = offline.types("completion", "--help").output
+    assert f"store completion {shell} >" in shown
+
+
+def test_the_script_for_bash_is_one_that_bash_takes(tmp_path: Path) -> None:
+    script = program(tmp_path, "completion", "bash").stdout
+    subprocess.run(["bash", "-n"], input=script, text=True, check=True, timeout=60)
+
+
+def completed(home: Path, line: str, at: int, **environ: str) -> list[str]:
+    """What a shell is told that could stand there."""
+    asked = {"_STORE_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(at)}
+    done = program(home, **asked, **environ)
+    assert done.stderr == ""
+    return [row.partition(",")[2] for row in done.stdout.split()]
+
+
+def test_completion_knows_what_was_fetched_and_asks_nobody(store: Served, tmp_path: Path) -> None:
+    assert completed(tmp_path, "store create", 1, **NOWHERE) == ["create-version"]
+    assert completed(tmp_path, "store get-bundles-a", 1, **NOWHERE) == []
+    program(tmp_path, "get-echo", "--url", store.url)
+    line = f"store --url {store.url} get-bundles-a"
+    assert completed(tmp_path, line, 3) == ["get-bundles-all"]
+    options = completed(tmp_path, f"store --url {store.url} get-bundle --re", 4)
+    assert options == ["--replica", "--replication"]
+    assert completed(tmp_path, f"store --url {store.url} get-bundle --replica g", 5) == ["gcp"]
+
+
+def test_a_command_of_its_own_may_have_an_option_that_all_have() -> None:
+    @command("own")
+    @click.option("-q", "--quiet", is_flag=True)
+    def own(here: Here, quiet: bool) -> None:
+        here.show({"quiet": quiet, "here": here.quiet})
+
+    done = CliRunner().invoke(own, ["--quiet"])
+    assert json.loads(done.output) == {"quiet": True, "here": False}
+
+
+def test_an_unknown_fault_has_a_name_even_without_words() -> None:
+    def work() -> None:
+        raise StoreError("")
+
+    assert faults.ending(work) == 1
+    assert faults.ending(lambda: 3) == 3
+    assert cli.name == "store"

@@ -1,0 +1,161 @@
+"""The forms of a result, on a terminal and elsewhere."""
+
+import contextlib
+import io
+import json
+import os
+import pty
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from store_client.cli import answers, raw
+from store_client.cli.output import Form, show
+from store_client.client import Client
+from store_client.configuration import Configuration
+from store_client.definition import Operation
+from store_client.errors import Damaged, StoreError
+from store_client.transport import Policy, Session
+
+from tests.client.cli.people import PROGRAM
+
+ROWS = [{"name": "a\x1b[2J", "size": 1}, {"name": "b", "of": {"x": [1]}}]
+AUTO_TERMINAL = Form("table", chosen=False)
+
+
+class Terminal(io.TextIOWrapper):
+    """Something that says of itself whether it is a terminal."""
+
+    def __init__(self, terminal: bool, encoding: str) -> None:
+        super().__init__(io.BytesIO(), encoding=encoding)
+        self._terminal = terminal
+
+    def isatty(self) -> bool:
+        return self._terminal
+
+
+def written(work: Callable[[], None], *, terminal: bool = False, encoding: str = "utf-8") -> bytes:
+    """What some work writes to standard output."""
+    with Terminal(terminal, encoding) as stream:
+        with contextlib.redirect_stdout(stream):
+            work()
+        stream.flush()
+        assert isinstance(stream.buffer, io.BytesIO)
+        return stream.buffer.getvalue()
+
+
+def shown(value: Any, form: Form, *, terminal: bool = False) -> str:
+    return written(lambda: show(value, form), terminal=terminal).decode()
+
+
+def test_into_a_pipe_goes_one_document_on_one_line() -> None:
+    text = shown({"rows": ROWS, "é": "日本"}, Form("json", chosen=False))
+    assert text.count("\n") == 1
+    assert "日本" in text
+    assert json.loads(text) == {"rows": ROWS, "é": "日本"}
+
+
+def test_a_terminal_gets_lists_as_tables_and_documents_indented() -> None:
+    table = shown(ROWS, AUTO_TERMINAL, terminal=True)
+    assert [line.split() for line in table.splitlines()] == [
+        ["name", "size", "of"],
+        [r"a\x1b[2J", "1"],
+        ["b", '{"x":', "[1]}"],
+    ]
+    assert shown({"a": 1}, AUTO_TERMINAL, terminal=True) == '{\n  "a": 1\n}\n'
+    assert shown([], AUTO_TERMINAL, terminal=True) == "[]\n"
+
+
+def test_a_table_that_was_asked_for_shows_the_one_list_of_a_document() -> None:
+    document = {"rows": ROWS, "total": 2}
+    assert shown(document, Form("table")).splitlines()[0].split() == ["name", "size", "of"]
+    assert shown({"users": ["ada", "b\n"]}, Form("table")) == "ada\nb\\n\n"
+    assert shown({"users": []}, Form("table")) == "(none)\n"
+    assert json.loads(shown({"a": [], "b": []}, Form("table"))) == {"a": [], "b": []}
+
+
+def test_lines_are_an_item_each() -> None:
+    text = shown({"rows": ROWS}, Form("lines"))
+    assert [json.loads(line) for line in text.splitlines()] == ROWS
+
+
+def test_bytes_reach_a_pipe_as_they_are_and_a_terminal_escaped() -> None:
+    data = b"\xff\x1b[2J\n"
+    assert written(lambda: show(data, Form("raw"))) == data
+    assert written(lambda: show(data, Form("raw")), terminal=True) == b"\\xff\\x1b[2J\n\n"
+
+
+def test_a_terminal_of_few_characters_gets_json_that_it_can_write() -> None:
+    data = written(lambda: show({"é": "日"}, Form("json")), encoding="ascii")
+    assert json.loads(data) == {"é": "日"}
+
+
+def test_pages_are_merged_as_one_page_of_any_length_would_be() -> None:
+    pages = [
+        {"rows": [1, 2], "has_more": True, "page_count": 2},
+        {"rows": [3], "has_more": False, "page_count": 1},
+    ]
+    whole = {"rows": [1, 2, 3], "has_more": False, "page_count": 3}
+    assert answers.merged(iter(pages), "rows") == whole
+    nested = [{"bundle": {"uuid": "u", "files": [n]}} for n in range(2)]
+    assert answers.merged(iter(nested), "bundle.files") == {
+        "bundle": {"uuid": "u", "files": [0, 1]}
+    }
+    assert answers.merged(iter([]), "rows") is None
+    assert answers.merged(iter([[1], [2]]), "") == [1, 2]
+
+
+FILE = Operation("get_file", "store", "GET", "http://store.example/v1/files/1")
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Callable[[bytes, str], Client]]:
+    """Makes clients of a store whose file has that content, or is said to have it."""
+    made: list[Client] = []
+
+    def make(content: bytes, sha256: str) -> Client:
+        def answer(request: httpx.Request) -> httpx.Response:
+            if request.url.path == "/blob":
+                assert "Authorization" not in request.headers
+                return httpx.Response(200, content=iter([content]))
+            headers = {"Location": "/blob", "X-STORE-SHA256": sha256}
+            return httpx.Response(302, headers=headers)
+
+        url = "http://store.example"
+        session = Session(url, transport=httpx.MockTransport(answer), policy=Policy(waits_s=()))
+        config = Configuration(tmp_path, tmp_path, url)
+        made.append(Client(config=config, session=session))
+        return made[-1]
+
+    yield make
+    for client in made:
+        client.close()
+
+
+ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+
+def test_a_raw_file_is_its_content(served: Callable[[bytes, str], Client]) -> None:
+    client = served(b"abc", ABC.upper())
+    assert written(lambda: raw.write(client, FILE, {}, pages=False)) == b"abc"
+
+
+def test_a_raw_file_that_is_another_one_is_a_failure(
+    served: Callable[[bytes, str], Client],
+) -> None:
+    client = served(b"abd", ABC)
+    with pytest.raises(Damaged, match="checksum") as caught:
+        written(lambda: raw.write(client, FILE, {}, pages=False))
+    assert isinstance(caught.value, StoreError)
+
+
+def test_a_person_at_a_terminal_is_shown_a_document_that_is_indented(tmp_path: Path) -> None:
+    leader, follower = pty.openpty()
+    with open(leader, "rb", buffering=0) as screen, open(follower, "wb") as terminal:
+        environ = {**os.environ, "STORE_CLIENT_HOME": str(tmp_path)}
+        words = [str(PROGRAM), "create-version", "--json"]
+        subprocess.run(words, stdout=terminal, env=environ, timeout=60, check=True)
+        assert screen.read(100).startswith(b'{\r\n  "version": ')

@@ -1,0 +1,50 @@
+"""What may happen to requests on their way: bytes are flipped, answers cut, processes killed."""
+
+from collections.abc import Callable, Iterator
+
+import httpx
+from store_client.client import Client
+from store_client.configuration import Configuration
+from store_client.transport import GivenToken, Session
+
+Meddle = Callable[[httpx.Request], httpx.Request | None]
+"""What becomes of a request; None: it is lost."""
+
+
+class Meddling(httpx.BaseTransport):
+    """The network, with somebody in it; `asked` are the requests that came through."""
+
+    def __init__(self, meddle: Meddle) -> None:
+        self._meddle = meddle
+        self._network = httpx.HTTPTransport()
+        self.asked: list[str] = []
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        through = self._meddle(request)
+        if through is None:
+            raise httpx.ReadError("cut", request=request)
+        answer = self._network.handle_request(through)
+        self.asked.append(f"{request.method} {request.url.raw_path.decode()}")
+        return answer
+
+    def close(self) -> None:
+        self._network.close()
+
+
+def flipped(request: httpx.Request) -> httpx.Request:
+    """The same with one bit of its body turned."""
+
+    def blocks() -> Iterator[bytes]:
+        assert isinstance(request.stream, httpx.SyncByteStream)
+        for number, block in enumerate(request.stream):
+            yield bytes([block[0] ^ 1, *block[1:]]) if number == 0 else block
+
+    return httpx.Request(request.method, request.url, headers=request.headers, content=blocks())
+
+
+def through(config: Configuration, network: Meddling) -> Client:
+    """A client as an administrator whose requests go that way."""
+    session = Session(
+        config.url, tokens=GivenToken("admin"), transport=network, sleep=lambda _: None
+    )
+    return Client(config=config, session=session)

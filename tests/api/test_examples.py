@@ -14,7 +14,14 @@ from tests.api.builders import ADMIN
 
 STORY = (
     "post_area",
+    "head_area",
     "put_area_file",
+    "post_area_file",
+    "get_area",
+    "get_area_checksum",
+    "get_area_checksums",
+    "get_area_validate",
+    "get_area_validations",
     "put_file",
     "get_task",
     "get_file",
@@ -50,6 +57,8 @@ STORY = (
     "delete_collection",
     "delete_bundle",
     "delete_subscription",
+    "patch_area",
+    "delete_area",
 )
 """Every operation, in the order in which one thing comes of another."""
 

@@ -210,6 +210,8 @@ def furnished(world: World) -> World:
     world.things["own_source"] = {
         caller: world.staged(caller) for caller in ("ingester", "other", "robot", "admin")
     }
+    world.things["left_area"] = world.fresh()
+    _made(client.post(f"/v1/area/{world.things['left_area']}", headers=INGEST))
     world.things["task"] = depositor.put_file(uuid_of(0x21), b"later").json["task_id"]
     world.drain()
     for name in ("collection", "left"):

@@ -40,8 +40,11 @@ def downgrade(before: str, after: str) -> bool:
 
 
 def resolved(base: str, url: str) -> str:
-    """What a `Location` or a link means where it was found."""
-    return urljoin(base, url)
+    """What a `Location` or a link means where it was found; "" when nothing."""
+    try:
+        return urljoin(base, url)
+    except ValueError:
+        return ""
 
 
 def shown(url: str) -> str:

@@ -1,0 +1,91 @@
+"""Bodies that go piece by piece, and sessions that are shared."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from store_client.errors import NotFound, Unreachable
+from store_client.transport import Session
+
+from tests.client.scripted import CUT_OFF, NO_ANSWER, Answer, Script, problem
+
+
+def test_an_answer_is_read_piece_by_piece(script: Script, session: Session) -> None:
+    script.say(Answer(206, b"0123456789", {"Content-Range": "bytes 0-9/20"}))
+    with session.stream("GET", "/v1/x", headers={"Range": "bytes=0-9"}) as answer:
+        assert answer.status_code == 206
+        assert b"".join(answer.iter_raw(3)) == b"0123456789"
+    assert script.came[0].headers["range"] == "bytes=0-9"
+
+
+def test_a_body_that_breaks_off_while_it_is_read_is_told(script: Script, session: Session) -> None:
+    script.say(Answer(200, b"01234", broken=CUT_OFF))
+    got: list[bytes] = []
+    with pytest.raises(Unreachable, match="broke"), session.stream("GET", "/v1/x") as answer:
+        got.extend(answer.iter_raw())
+    assert (b"".join(got), script.waited) == (b"01234", [])
+
+
+def test_headers_are_asked_for_again_until_an_answer_begins(
+    script: Script, session: Session
+) -> None:
+    script.say(Answer(broken=NO_ANSWER), Answer(503), Answer(200, b"x"))
+    with session.stream("GET", "/v1/x") as answer:
+        assert answer.read() == b"x"
+    assert script.waited == [1, 2]
+
+
+def test_an_error_of_a_stream_is_told_as_any_other(script: Script, session: Session) -> None:
+    script.say(problem(404, "not_found", "Nothing there."))
+    with pytest.raises(NotFound, match="Nothing there"), session.stream("GET", "/v1/x"):
+        raise AssertionError
+
+
+def test_a_body_is_made_anew_for_each_attempt(script: Script, session: Session) -> None:
+    made = []
+
+    def pieces() -> Iterator[bytes]:
+        made.append(1)
+        yield from (b"ab", b"cd")
+
+    script.say(Answer(503), Answer())
+    with session.stream(
+        "PUT", "/v1/x", content=pieces, size=4, content_type="text/plain"
+    ) as answer:
+        answer.read()
+    assert [one.body for one in script.came] == [b"abcd"] * 2
+    assert [one.headers["content-length"] for one in script.came] == ["4"] * 2
+    assert script.came[0].headers["content-type"] == "text/plain"
+    assert len(made) == 2
+
+
+def test_a_body_of_unknown_size_goes_in_chunks(script: Script, session: Session) -> None:
+    with session.stream("PUT", "/v1/x", content=lambda: iter([b"ab", b"c"])) as answer:
+        answer.read()
+    assert script.came[0].body == b"abc"
+    assert "content-length" not in script.came[0].headers
+
+
+def test_many_threads_share_a_session(script: Script, session: Session) -> None:
+    with ThreadPoolExecutor(16) as pool:
+        found = list(pool.map(lambda n: session.ask("GET", f"/v1/{n}").json(), range(200)))
+    assert found == [{}] * 200
+    assert sorted(script.paths) == sorted(f"/v1/{n}" for n in range(200))
+
+
+def test_a_session_that_was_closed_opens_again(session: Session) -> None:
+    session.ask("GET", "/v1/x")
+    session.close()
+    session.close()
+    assert session.ask("GET", "/v1/x").status_code == 200
+
+
+def test_booleans_and_what_is_not_given_in_a_query(script: Script, session: Session) -> None:
+    session.ask("GET", "/v1/x?a=1", params={"b": True, "c": False, "d": None, "e": "ä b&"})
+    session.ask("GET", "/v1/y", params={"d": None})
+    assert script.paths == ["/v1/x?a=1&b=true&c=false&e=%C3%A4+b%26", "/v1/y"]
+
+
+def test_who_asks_is_said(script: Script, session: Session) -> None:
+    session.ask("GET", "/v1/x")
+    assert script.came[0].headers["user-agent"].startswith("store-client/")

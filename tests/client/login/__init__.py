@@ -1,0 +1,1 @@
+"""Logging in, against the real authorization service."""

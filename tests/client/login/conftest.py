@@ -1,0 +1,75 @@
+"""A world of the test's own, and the client's folders in it."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from store_client.configuration import Configuration
+from store_client.login.discovery import Service, service_of
+from store_client.transport.session import Session
+
+from auth.tokens.key_file import SIGNING_FILE, signing_keys
+from config.settings import Settings
+from storage.stores import Stores
+from tests.client.login.world import Browser, World, serving_world
+from tests.conftest import Outbox
+
+
+@pytest.fixture(scope="session")
+def signing_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Keys made once: that takes longer than most of these tests."""
+    home = tmp_path_factory.mktemp("keys")
+    signing_keys(home)
+    return home / "secrets" / SIGNING_FILE
+
+
+@pytest.fixture
+def settings(tmp_path: Path, signing_file: Path) -> Settings:
+    """Cheap passwords, and nobody is too quick."""
+    home = tmp_path / "store"
+    (home / "secrets").mkdir(mode=0o700, parents=True)
+    shutil.copy2(signing_file, home / "secrets")
+    return Settings(
+        home=home,
+        secret_key="a secret for tests only",
+        wait_s=0.0,
+        password_memory_kib=64,
+        password_passes=1,
+        password_lanes=1,
+        login_rate_per_minute=0,
+        token_rate_per_minute=0,
+        device_poll_s=1,
+    )
+
+
+@pytest.fixture
+def world(settings: Settings, stores: Stores, chains: Outbox) -> Iterator[World]:
+    with serving_world(settings, stores, chains) as found:
+        yield found
+
+
+@pytest.fixture
+def config(world: World, tmp_path: Path) -> Configuration:
+    """A user's folders, which nobody else has, and that store."""
+    home = tmp_path / "user"
+    return Configuration(home, home / "cache", world.url)
+
+
+@pytest.fixture
+def session(config: Configuration) -> Iterator[Session]:
+    """One that shows no token, and does not wait."""
+    with Session(config.url, sleep=lambda _: None) as made:
+        yield made
+
+
+@pytest.fixture
+def service(session: Session, config: Configuration) -> Service:
+    return service_of(session, config)
+
+
+@pytest.fixture
+def browser(world: World) -> Iterator[Browser]:
+    made = Browser(world)
+    with made.http:
+        yield made

@@ -1,0 +1,103 @@
+"""The file of a login: of its owner alone, whole, and mended where it can be."""
+
+import json
+import logging
+import stat
+from pathlib import Path
+
+import pytest
+from store_client.configuration import Configuration
+from store_client.login import kept as files
+from store_client.login.kept import Kept
+
+KEPT = Kept("an access token", "a refresh token", expires=2e9, email="ada@example.org")
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Configuration:
+    return Configuration(tmp_path / "user", tmp_path / "cache", "https://store.example")
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_what_is_kept_is_read_again_and_readable_by_its_owner_alone(config: Configuration) -> None:
+    files.write(config, KEPT)
+    assert files.read(config) == KEPT
+    assert mode(config.credentials) == 0o600
+    assert mode(config.credentials.parent) == 0o700
+
+
+def test_each_store_has_a_login_of_its_own(config: Configuration) -> None:
+    files.write(config, KEPT)
+    other = Configuration(config.home, config.cache, "https://other.example")
+    assert files.read(other) is None
+    files.write(other, Kept("another"))
+    assert files.read(config) == KEPT
+
+
+@pytest.mark.parametrize("open_mode", [0o644, 0o660, 0o604, 0o666])
+def test_a_file_that_others_may_read_is_made_private_and_told_of(
+    config: Configuration,
+    open_mode: int,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    files.write(config, KEPT)
+    config.credentials.chmod(open_mode)
+    monkeypatch.setattr(logging.getLogger("store_client"), "propagate", True)
+    with caplog.at_level(logging.WARNING, logger="store_client"):
+        assert files.read(config) == KEPT
+    assert mode(config.credentials) == 0o600
+    assert "could be read by others" in caplog.text
+    assert "token" not in caplog.text.replace(str(config.credentials), "")
+    caplog.clear()
+    files.read(config)
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b"\xff\xfe",
+        b"{}",
+        b'{"access_token": ""}',
+        b'{"access_token": 7}',
+        b'{"access_token": "a", "refresh_token": null}',
+        b"[" * 100_000,
+    ],
+)
+def test_a_file_that_is_none_is_nobody_s_login(config: Configuration, text: bytes) -> None:
+    config.credentials.parent.mkdir(parents=True)
+    config.credentials.write_bytes(text)
+    config.credentials.chmod(0o600)
+    assert files.read(config) is None
+    files.write(config, KEPT)
+    assert files.read(config) == KEPT
+
+
+def test_members_of_later_releases_are_left_alone(config: Configuration) -> None:
+    files.write(config, KEPT)
+    found = json.loads(config.credentials.read_text())
+    config.credentials.write_text(json.dumps({**found, "new": 1, "expires": "never"}))
+    config.credentials.chmod(0o600)
+    again = files.read(config)
+    assert again is not None
+    assert (again.access_token, again.expires) == ("an access token", None)
+
+
+def test_it_is_forgotten_once(config: Configuration) -> None:
+    files.write(config, KEPT)
+    assert files.forget(config) is True
+    assert files.forget(config) is False
+    assert files.read(config) is None
+
+
+def test_a_login_does_not_show_its_tokens() -> None:
+    assert "an access token" not in repr(KEPT)
+    assert "a refresh token" not in str(KEPT)

@@ -1,0 +1,123 @@
+"""A store with its authorization service on ports of this machine, and a person at a browser."""
+
+import html
+import re
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from urllib.parse import urljoin
+
+import httpx
+
+from api.app import create_app
+from api.authservice import create_auth_app
+from auth.accounts.changing import By
+from auth.login import users
+from auth.login.passwords import Passwords, costs
+from auth.programs import service_accounts
+from auth.programs.service_accounts import ServiceAccounts
+from auth.programs.service_keys import credentials
+from auth.tokens.grants import Grants
+from auth.tokens.verifying import verifier
+from config.settings import Settings
+from storage.stores import Stores
+from tests.conftest import Outbox
+from tests.serving import serving_late
+
+ADA, RIGHT = "ada@example.org", "correct horse battery"
+ROBOT = "robot@example.org"
+
+_HIDDEN = re.compile(r'<input[^>]*type="hidden"[^>]*name="(\w+)"[^>]*value="([^"]*)"')
+_ACTION = re.compile(r'<form method="post" action="([^"]*)"')
+_TITLE = re.compile(r"<h1>(.*?)</h1>", re.S)
+
+
+@dataclass
+class Moving:
+    """The machine's clock, which tests set."""
+
+    ahead_s: float = 0.0
+
+    def __call__(self) -> float:
+        return time.time() + self.ahead_s
+
+
+@dataclass(frozen=True)
+class World:
+    """Where everything is; `clock` is the servers'."""
+
+    url: str
+    auth_url: str
+    settings: Settings
+    stores: Stores
+    clock: Moving
+
+    def enable(self, email: str, *, allowed: bool) -> None:
+        """An operator lets somebody in again, or no longer."""
+        users.put_status(self.stores.catalog, email, enabled=allowed)
+
+    def robot(self, path: Path) -> Path:
+        """The credentials file of a program that may sign for itself."""
+        text, registered = credentials(ROBOT, audience="store", token_uri="")
+        with self.stores.catalog.write() as tx:
+            service_accounts.add(tx, ROBOT, registered, by=By("operator", "test", "request-1"))
+        path.write_text(text)
+        path.chmod(0o600)
+        return path
+
+
+@contextmanager
+def serving_world(settings: Settings, stores: Stores, chains: Outbox) -> Iterator[World]:
+    """Both applications, with real tokens and one person who has a password."""
+    clock = Moving()
+    with ExitStack() as stack:
+        auth_url, put_auth = stack.enter_context(serving_late())
+        url, put = stack.enter_context(serving_late())
+        known = replace(settings, auth_external_url=auth_url)
+        accounts = ServiceAccounts(stores.catalog, lifetime_s=known.service_token_s)
+        grants = Grants(stores.catalog, clock)
+        verify = verifier(known, clock, accounts=accounts, grants=grants).verify
+        users.add(stores.catalog, Passwords(costs(known)), ADA, RIGHT, now=clock())
+        put_auth(create_auth_app(known, stores.catalog, verify=verify, clock=clock))
+        put(create_app(known, stores, chains=chains, verify=verify))
+        yield World(url, auth_url, known, stores, clock)
+
+
+@dataclass
+class Browser:
+    """A browser with its cookies, and whoever sits there; `pages` are the titles it showed."""
+
+    world: World
+    email: str = ADA
+    password: str = RIGHT
+    decision: str = "allow"
+    pages: list[str] = field(default_factory=list)
+    http: httpx.Client = field(default_factory=lambda: httpx.Client(timeout=20))
+
+    def visit(self, url: str) -> bool:
+        """Follow a link, log in, agree, until a page asks for nothing any more."""
+        answer = self.http.get(url)
+        for _ in range(20):
+            if answer.is_redirect:
+                answer = self.http.get(urljoin(str(answer.url), answer.headers["Location"]))
+            elif action := _ACTION.search(answer.text):
+                answer = self.sent(answer, html.unescape(action[1]))
+            else:
+                title = _TITLE.search(answer.text)
+                self.pages.append(html.unescape(title[1]).strip() if title else answer.text)
+                return True
+        raise AssertionError("this leads nowhere")
+
+    def sent(self, page: httpx.Response, action: str) -> httpx.Response:
+        """The page's form, filled in."""
+        form = {name: html.unescape(value) for name, value in _HIDDEN.findall(page.text)}
+        if 'name="password"' in page.text:
+            form |= {"email": self.email, "password": self.password}
+        if 'name="user_code"' in page.text:
+            code = re.search(r'name="user_code"[^>]*value="([^"]*)"', page.text)
+            form |= {"user_code": code[1] if code else form.get("user_code", "")}
+        if 'name="decision"' in page.text:
+            form |= {"decision": self.decision}
+        return self.http.post(urljoin(str(page.url), action), data=form)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from store_client.cli import output
-from store_client.cli.place import Place, place_of
+from store_client.cli.place import HELP, Place, place_of
 from store_client.cli.plain import plain
 from store_client.cli.said import LEVELS, listen
 from store_client.configuration import Configuration
@@ -81,17 +81,19 @@ class StoreCommand(click.Command):
     common: tuple[click.Parameter, ...] = ()
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Its own options, then those of every command."""
-        for heading, own in (("Options", True), ("Options of every command", False)):
-            shown = [
-                record
-                for parameter in self.get_params(ctx)
-                if (parameter not in self.common) is own
-                and (record := parameter.get_help_record(ctx)) is not None
-            ]
-            if shown:
+        """Its arguments and options, then the options of every command."""
+        parameters = self.get_params(ctx)
+        arguments = [one for one in parameters if isinstance(one, click.Argument)]
+        own = [one for one in parameters if one not in (*arguments, *self.common)]
+        for heading, shown in (
+            ("Arguments", arguments),
+            ("Options", own),
+            ("Options of every command", self.common),
+        ):
+            records = [one.get_help_record(ctx) for one in shown]
+            if told := [record for record in records if record and record[1]]:
                 with formatter.section(heading):
-                    formatter.write_dl(shown)
+                    formatter.write_dl(told)
 
 
 def command(
@@ -137,7 +139,7 @@ def build(
         params=[*own, *options],
         help=help,
         epilog=more or None,
-        context_settings={"token_normalize_func": _dashed},
+        context_settings={"token_normalize_func": _dashed, "help_option_names": HELP},
     )
     made.section, made.aliases, made.common = section, tuple(aliases), tuple(options)
     return made

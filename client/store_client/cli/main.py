@@ -9,6 +9,7 @@ import importlib.metadata
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -17,11 +18,19 @@ from click.shell_completion import split_arg_string
 from store_client.cli import registry
 from store_client.cli.faults import ending
 from store_client.cli.frame import store_options
-from store_client.cli.place import Early, Place, early, place_of
+from store_client.cli.place import HELP, Early, Place, early, place_of
 from store_client.cli.registry import COMPLETES
 from store_client.cli.said import USUAL, hush, listen
-from store_client.errors import Misused
+from store_client.errors import Misused, StoreError
 
+EXIT_CODES = """\b
+Exit codes:
+  0 done                  5 not found
+  1 failed                6 something else is there, or it is not ready yet
+  2 cannot be understood  7 no answer from the store
+  3 refused               8 bytes are not what they should be
+  4 not allowed           9 waited as long as was allowed    130 interrupted
+"""
 WIDEST = 34
 """Characters of a name that the column of names makes room for."""
 ABOUT = "Files, bundles and collections of a data store: find them, bring them here, deposit them."
@@ -41,8 +50,13 @@ class Commands(click.Group):
         more |= {"standalone_mode": False, "windows_expand_args": False}
         more.setdefault("prog_name", "store")
         # In a shell that completes, the line is told in a variable.
-        line = os.environ.get("COMP_WORDS", "") if COMPLETES in os.environ else ""
-        more["obj"] = _place(more.get("obj"), early(split_arg_string(line) if line else given))
+        completing = COMPLETES in os.environ
+        words = split_arg_string(os.environ.get("COMP_WORDS", "")) if completing else given
+        more["obj"] = _place(more.get("obj"), early(words))
+        if completing:  # a shell shows whatever is said there
+            with suppress(StoreError):
+                super().main(given, *others, **more)
+            return
         try:
             sys.exit(ending(lambda: super(Commands, self).main(given, *others, **more)))
         finally:
@@ -126,6 +140,8 @@ cli = Commands(
     ],
     callback=lambda **_: None,
     no_args_is_help=True,
+    epilog=EXIT_CODES,
+    context_settings={"help_option_names": HELP},
     subcommand_metavar="COMMAND [OPTIONS]",
 )
 

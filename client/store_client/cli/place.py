@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from store_client.client import Client
 
 _EARLY = {"--url": "url", "--profile": "profile", "--env": "profile", "--log-level": "log_level"}
+HELP = ("-h", "--help")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ def early(arguments: Sequence[str]) -> Early:
         if argument == "--":
             break
         name, equals, value = argument.partition("=")
-        wants_help = wants_help or argument == "--help"
+        wants_help = wants_help or argument in HELP
         if waiting:
             said[waiting] = argument
             waiting = ""

@@ -16,7 +16,17 @@ from store_client.cli import faults, registry
 from store_client.cli.frame import Here, StoreCommand, command
 from store_client.cli.main import Commands, cli
 from store_client.cli.place import Early, early
-from store_client.errors import Damaged, NotFound, StoreError
+from store_client.errors import (
+    Conflict,
+    Damaged,
+    Misused,
+    NotAllowed,
+    NotFound,
+    Refused,
+    StoreError,
+    TimedOut,
+    Unreachable,
+)
 
 from tests.client.cli.people import PROGRAM, Typist, program
 from tests.client.conftest import Served
@@ -227,6 +237,17 @@ def test_completion_knows_what_was_fetched_and_asks_nobody(store: Served, tmp_pa
     options = completed(tmp_path, f"store --url {store.url} get-bundle --re", 4)
     assert options == ["--replica", "--replication"]
     assert completed(tmp_path, f"store --url {store.url} get-bundle --replica g", 5) == ["gcp"]
+
+
+def test_completion_of_a_line_that_is_wrong_says_nothing(tmp_path: Path) -> None:
+    assert completed(tmp_path, "store --profile nobody get-b", 3) == []
+
+
+def test_exit_codes_are_told_where_people_look_first(offline: Typist) -> None:
+    shown = " ".join(offline.types("-h").output.split())
+    for kind in (Misused, Refused, NotAllowed, NotFound, Conflict, Unreachable, Damaged, TimedOut):
+        assert f" {kind.exit_code} " in shown
+    assert " 130 interrupted" in shown
 
 
 def test_a_command_of_its_own_may_have_an_option_that_all_have() -> None:

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pty
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -59,7 +60,7 @@ def test_into_a_pipe_goes_one_document_on_one_line() -> None:
 
 
 def test_a_terminal_gets_lists_as_tables_and_documents_indented() -> None:
-    table = shown(ROWS, AUTO_TERMINAL, terminal=True)
+    table = re.sub(r"\x1b\[[0-9;]*m", "", shown(ROWS, AUTO_TERMINAL, terminal=True))
     assert [line.split() for line in table.splitlines()] == [
         ["name", "size", "of"],
         [r"a\x1b[2J", "1"],

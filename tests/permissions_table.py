@@ -129,6 +129,12 @@ STORE: tuple[Row, ...] = (
     Row("get_area_validate",              "401 401 403 403 403 200 403 403 403", "GET /v1/area/<area>/validate?filename=s.txt", owner=OF_ITS_OWNER),
     Row("get_area_checksums",             "401 401 403 403 403 200 403 403 403", "GET /v1/area/<area>/checksums", owner=OF_ITS_OWNER),
     Row("get_area_validations",           "401 401 403 403 403 200 403 403 403", "GET /v1/area/<area>/validations", owner=OF_ITS_OWNER),
+    Row("post_area_upload",               "401 401 403 403 403 201 403 403 403", "POST /v1/area/<area>/uploads/u.txt", {"size": 7}, owner=OF_ITS_OWNER),
+    Row("get_area_upload",                "401 401 403 403 403 200 403 403 403", "GET /v1/area/<area>/uploads/u.txt?upload_id=<upload>", owner=OF_ITS_OWNER),
+    Row("put_area_part",                  "401 401 403 403 403 200 403 403 403", "PUT /v1/area/<area>/uploads/u.txt?upload_id=<upload>&part=1", content="content", owner=OF_ITS_OWNER),
+    Row("post_area_upload_complete",      "401 401 403 403 403 202 403 403 403", "POST /v1/area/<area>/complete/u.txt", {"upload_id": "<whole_upload>"}, owner=OF_ITS_OWNER),
+    Row("delete_area_upload",             "401 401 403 403 403 200 403 403 403", "DELETE /v1/area/<area>/uploads/u.txt?upload_id=<left_upload>", owner=OF_ITS_OWNER),
+    Row("post_area_credentials",          "401 401 403 403 403 201 403 403 403", "POST /v1/area/<area>/credentials", {"filenames": ["c.txt"]}, owner=OF_ITS_OWNER),
     Row("get_health",                     "200 200 200 200 200 200 200 200 200", "GET /health"),
     Row("get_metrics",                    "401 401 403 403 403 403 403 403 200", "GET /metrics"),
 )
@@ -190,7 +196,7 @@ STORE_BESIDE: Mapping[str, str] = {
     "/reference.css": "its style",
     "/swagger.json": "the definition",
     "/v1/swagger.json": "the definition",
-    "/v1/objects/<bucket>/<path:key>": "bytes, for whoever holds a signed URL",
+    "/v1/objects/<bucket>/<path:key>": "bytes, to and from whoever holds a signed URL",
 }
 """Ways into the store that are no operations: what they are, or who may go them."""
 

@@ -15,11 +15,11 @@ from storage.model import CHECKSUMS
 MAX_ID = 400
 _TYPE = r"^[\x20-\x7e]{1,1024}$"
 _ID = {"example": "AZLp7m0Y3uGv5m4mXW0k0Yb6r2l1bY8n3zq5x0aQmJ1x4u9wR2s7d5hQ"}
+_LENGTH = validate.Length(min=1, max=MAX_ID, error="No upload's id.")
 
 
-def _upload_id(**given: object) -> Text:
-    longest = validate.Length(min=1, max=MAX_ID, error="No upload's id.")
-    return Text(validate=longest, metadata=_ID, **given)  # type: ignore[arg-type]
+def _upload_id() -> Text:
+    return Text(required=True, validate=_LENGTH, metadata=_ID)
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,11 @@ class BegunUploadBody(Body):
         load_default=None,
         validate=Spelled(_TYPE, error="Not printable ASCII of at most 1024 characters."),
     )
-    upload_id = _upload_id(load_default=None)
+    upload_id = Text(
+        load_default=None,
+        validate=_LENGTH,
+        metadata={"description": "That of an upload that was begun, to take it up again."},
+    )
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ class NamedUploadQuery(Query):
     """Parameters of get_area_upload and delete_area_upload."""
 
     model = NamedUpload
-    upload_id = _upload_id(required=True)
+    upload_id = _upload_id()
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,7 @@ class NamedPartQuery(Query):
     """Parameters of put_area_part."""
 
     model = NamedPart
-    upload_id = _upload_id(required=True)
+    upload_id = _upload_id()
     part = Count(required=True, metadata={"description": "From 1 on.", "example": 1})
 
 
@@ -85,7 +89,7 @@ class CompletedUploadBody(Body):
     """The body of post_area_upload_complete."""
 
     model = CompletedUpload
-    upload_id = _upload_id(required=True)
+    upload_id = _upload_id()
     checksums = SaidSums(
         load_default=None,
         metadata={

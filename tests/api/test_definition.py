@@ -67,6 +67,12 @@ SPECIFIED = {
     "get_area_validate": ("get", "/area/{uuid}/validate"),
     "get_area_checksums": ("get", "/area/{uuid}/checksums"),
     "get_area_validations": ("get", "/area/{uuid}/validations"),
+    "post_area_upload": ("post", "/area/{uuid}/uploads/{filename}"),
+    "get_area_upload": ("get", "/area/{uuid}/uploads/{filename}"),
+    "put_area_part": ("put", "/area/{uuid}/uploads/{filename}"),
+    "post_area_upload_complete": ("post", "/area/{uuid}/complete/{filename}"),
+    "delete_area_upload": ("delete", "/area/{uuid}/uploads/{filename}"),
+    "post_area_credentials": ("post", "/area/{uuid}/credentials"),
 }
 PAGED = {
     "get_bundles_all",

@@ -22,6 +22,12 @@ STORY = (
     "get_area_checksums",
     "get_area_validate",
     "get_area_validations",
+    "post_area_upload",
+    "put_area_part",
+    "get_area_upload",
+    "post_area_upload_complete",
+    "delete_area_upload",
+    "post_area_credentials",
     "put_file",
     "get_task",
     "get_file",
@@ -71,6 +77,7 @@ GIVEN_BY_THE_STORE = {
     "replay_subscription": ("replay_id", "replay"),
     # Of the source's URL the example has that of a cloud, which no machine of a test reaches.
     "put_area_file": ("url", "source_url"),
+    "post_area_upload": ("upload_id", "upload_id"),
 }
 
 
@@ -157,7 +164,7 @@ def asked(path: str, operation: dict[str, Any], known: dict[str, str]) -> str:
     for parameter in operation["parameters"]:
         name, value = parameter["name"], parameter["schema"].get("example")
         if parameter["in"] == "query" and value is not None:
-            query[name] = value
+            query[name] = known.get(name, value) if name == "upload_id" else value
         elif parameter["in"] == "path":
             path = path.replace("{" + name + "}", named(path, name, value, known))
     return f"/v1{path}?{urlencode(query)}"
@@ -179,8 +186,9 @@ def body(operation: dict[str, Any], known: dict[str, str]) -> dict[str, Any]:
     if "application/json" not in content:
         return {}
     shown = dict(content["application/json"]["example"])
-    if "source_url" in shown:
-        shown["source_url"] = known["source_url"]
+    for member in ("source_url", "upload_id"):
+        if member in shown:
+            shown[member] = known[member]
     return {"json": shown}
 
 

@@ -212,6 +212,8 @@ def furnished(world: World) -> World:
     }
     world.things["left_area"] = world.fresh()
     _made(client.post(f"/v1/area/{world.things['left_area']}", headers=INGEST))
+    for name in ("upload", "whole_upload", "left_upload"):
+        world.things[name] = _begun(client)
     world.things["task"] = depositor.put_file(uuid_of(0x21), b"later").json["task_id"]
     world.drain()
     for name in ("collection", "left"):
@@ -223,6 +225,15 @@ def furnished(world: World) -> World:
     _subscribe(world, client)
     world.drain()
     return world
+
+
+def _begun(client: FlaskClient) -> str:
+    """An upload into the area, of which everything came."""
+    path = f"/v1/area/{AREA}/uploads/u.txt"
+    begun = _made(client.post(path, json={"size": 7}, headers=INGEST))
+    where = {"upload_id": begun["upload_id"], "part": 1}
+    _made(client.put(path, query_string=where, data=b"content", headers=INGEST))
+    return str(begun["upload_id"])
 
 
 def _subscribe(world: World, client: FlaskClient) -> None:

@@ -141,7 +141,7 @@ def creds(here: Here, uuid_or_alias: str, filenames: tuple[str, ...]) -> None:
         here.show(said)
         return
     for text in _lines(said):
-        click.echo(line(text))
+        click.echo(text)
     here.note(f"Good until {said['expires']}.")
     if said["kind"] == "urls" and not filenames:
         here.note("This store signs a URL for each file: store creds AREA FILENAME...")
@@ -150,15 +150,15 @@ def creds(here: Here, uuid_or_alias: str, filenames: tuple[str, ...]) -> None:
 def _lines(said: Mapping[str, Any]) -> Iterator[str]:
     """As a shell takes them in."""
     if said["kind"] == "urls":
-        yield from (f"{name}\t{url}" for name, url in said["urls"].items())
+        yield from (f"{line(name)}\t{line(url)}" for name, url in said["urls"].items())
         return
     values = _FOR_S3 if said["kind"] == "s3" else _FOR_GOOGLE
     for name, member in values.items():
         if said.get(member):
-            yield f"{name}={shlex.quote(str(said[member]))}"
+            yield f"{name}={shlex.quote(line(str(said[member])))}"
     scheme = "s3" if said["kind"] == "s3" else "gs"
     uri = f"{scheme}://{said['bucket']}/{said['prefix']}"
-    yield f"STORE_AREA_URI={shlex.quote(uri)}"
+    yield f"STORE_AREA_URI={shlex.quote(line(uri))}"
 
 
 _FOR_S3 = {

@@ -126,6 +126,8 @@ _TYPES: Mapping[str, Callable[[Schema], click.ParamType[Any]]] = {
 def _help(parameter: "Parameter") -> str:
     schema = parameter.schema
     parts = [parameter.about or str(schema.get("description") or "")]
+    if _kind(schema) == "array":
+        parts.append("[once for each, or a JSON list, @FILE, -]")
     if "default" in schema and schema["default"] not in ("", None, False):
         parts.append(f"[default: {schema['default']}]")
     elif _kind(schema) == "string" and not {"enum", "format"} & schema.keys() and _example(schema):

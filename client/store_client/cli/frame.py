@@ -84,14 +84,15 @@ class StoreCommand(click.Command):
         """Its arguments and options, then the options of every command."""
         parameters = self.get_params(ctx)
         arguments = [one for one in parameters if isinstance(one, click.Argument)]
+        named = [one for one in arguments if getattr(one, "help", None)]
         own = [one for one in parameters if one not in (*arguments, *self.common)]
         for heading, shown in (
-            ("Arguments", arguments),
+            ("Arguments", named),
             ("Options", own),
             ("Options of every command", self.common),
         ):
             records = [one.get_help_record(ctx) for one in shown]
-            if told := [record for record in records if record and record[1]]:
+            if told := [record for record in records if record]:
                 with formatter.section(heading):
                     formatter.write_dl(told)
 

@@ -13,7 +13,7 @@ _STDIN_USED = f"{__name__}.stdin"
 class JsonText(click.ParamType[Any]):
     """JSON; with `text`, whatever cannot be JSON is meant as text."""
 
-    name = "json"
+    name = "json|@file|-"
 
     def __init__(self, *, text: bool = False) -> None:
         self._text = text

@@ -116,8 +116,10 @@ def test_help_has_what_the_definition_says(admin: Typist) -> None:
     assert "--replica [aws|gcp] The replica to use. [required]" in shown
     assert "--method [POST|PUT] [default: POST]" in shown
     assert "With `es_query` it is of type elasticsearch" in shown
+    assert "--form-fields JSON|@FILE|-" in shown
     assert "--no-paginate" not in shown
     assert "--no-paginate" in admin.types("get-bundle", "--help").output
+    assert "[once for each, or a JSON list" in admin.types("put-v1-group-user", "--help").output
 
 
 def test_files_and_bundles_are_written_and_read_by_commands_alone(

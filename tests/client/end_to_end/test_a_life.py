@@ -172,7 +172,7 @@ def test_without_a_store_it_says_so(tmp_path: Path) -> None:
 
 
 def test_credentials_are_the_user_s_alone(wrangler: Person, stage: Stage) -> None:
-    kept = [path for path in (wrangler.home / "client").rglob("*.json") if "cred" in str(path)]
+    kept = list((wrangler.home / "client" / "credentials").glob("*.json"))
     assert kept
     for path in kept:
         assert path.stat().st_mode & 0o777 == 0o600

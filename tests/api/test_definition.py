@@ -255,7 +255,9 @@ def test_every_example_is_accepted_by_its_own_schema() -> None:
         for schema in filter(None, (operation.query, operation.body)):
             for name, field in schema.load_fields.items():
                 if "example" in field.metadata:
-                    example = field.metadata["example"]
+                    # A query is text; what its parameters are is said by their types.
+                    as_sent = str if schema is operation.query else lambda value: value
+                    example = as_sent(field.metadata["example"])
                     assert field.deserialize(example) is not None, (operation.name, name)
 
 

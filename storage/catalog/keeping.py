@@ -12,13 +12,21 @@ from typing import Any
 from sqlalchemy import Column, Select, Table, and_, select
 
 from storage.catalog import deliveries as delivery_rows
-from storage.catalog import events, keeping_accounts, purges, refilling, rejournalling, todo
+from storage.catalog import (
+    events,
+    keeping_accounts,
+    keeping_areas,
+    purges,
+    refilling,
+    rejournalling,
+    todo,
+)
 from storage.catalog import subscriptions as subscription_rows
 from storage.catalog.engine import Tx, now_us
+from storage.catalog.keeping_areas import REQUEST, STEP
 from storage.catalog.schema import (
     accounts,
     answers,
-    areas,
     attempts,
     audit,
     checkouts,
@@ -39,8 +47,6 @@ from storage.model import FQID, Todo
 Rows = Sequence[Mapping[str, Any]]
 PAGE = 500
 
-STEP, REQUEST = "todo_step", "todo_request_id"
-"""Columns of a row with work that is to be done on it: which, and for which request."""
 _OWN = {"id", "endpoint_id", "subscription_id", "delivery_id", "bundle_id", "token", "lease_us"}
 
 
@@ -238,7 +244,8 @@ TABLES: tuple[Kept, ...] = (
         select(*_plain(service_keys)).order_by(service_keys.c.email, service_keys.c.kid),
         _simple(service_keys),
     ),
-    Kept("areas", select(*_plain(areas)).order_by(areas.c.uuid), _simple(areas)),
+    Kept("areas", keeping_areas.AREAS, keeping_areas.restore_areas),
+    Kept("area_files", keeping_areas.FILES, keeping_areas.restore_files),
     Kept(
         "answers",
         select(*_plain(answers)).order_by(answers.c.owner, answers.c.key),

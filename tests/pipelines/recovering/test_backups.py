@@ -12,7 +12,7 @@ import orjson
 import pytest
 from sqlalchemy import Table
 
-from pipelines.depositing import areas, checkouts, ingest, tombstones
+from pipelines.depositing import area_files, areas, checkouts, ingest, tombstones
 from pipelines.depositing.checkouts import Wanted
 from pipelines.depositing.ingest import Deposit
 from pipelines.flow import Step
@@ -102,6 +102,16 @@ def staged(stores: Stores, content: bytes) -> str:
     return task
 
 
+def half_way(stores: Stores) -> None:
+    """A file that is to be checksummed, in an area, and an area that is to be removed."""
+    area, gone = new_uuid(), new_uuid()
+    for uuid in (area, gone):
+        areas.create(stores, uuid, AUTHOR)
+    stores.areas.put(keys.area_file(area, "b.txt"), b"past us")
+    area_files.arrived(stores, area, "b.txt", {"size": 7}, request_id="r2")
+    areas.delete(stores, gone, AUTHOR, request_id="r3")
+
+
 @pytest.fixture
 def used(stores: Stores, drain: Drain) -> FQID:
     """Every table has something; a bundle of which somebody is to be told."""
@@ -115,6 +125,7 @@ def used(stores: Stores, drain: Drain) -> FQID:
     drain()
     checkouts.request(stores, Wanted("aws", *fqid, email="me@example.org"), "me", request_id="r1")
     staged(stores, b"open")
+    half_way(stores)
     with stores.catalog.write() as tx:
         ident = tx.exec_driver_sql("SELECT min(id) FROM deliveries").scalar_one()
         deliveries.close(tx, [Result(ident, 5, 0.5, 503, None, "no", "pending", 2**50, None)])
@@ -186,11 +197,12 @@ def test_work_that_was_waiting_goes_on_and_none_is_done_twice(
         restored(fresh, data)
         with fresh.catalog.read() as tx:
             steps = {step for step, _ in todo.backlog(tx)}
-        assert {"verify", "checkout", "replay"} <= steps
+        assert {"verify", "checkout", "replay", "area_checksum", "area_remove"} <= steps
         do_all(fresh)
         restored(fresh, data)
         with fresh.catalog.read() as tx:
-            assert todo.backlog(tx) == {}
+            # It is looked once more at an area that went, in a day.
+            assert todo.backlog(tx) == {(Step.AREA_REMOVE, "aws"): 1}
             states = tx.exec_driver_sql("SELECT state FROM tasks").scalars().all()
             assert tx.exec_driver_sql("SELECT state FROM checkouts").scalar_one() == "SUCCEEDED"
         assert states == ["SUCCEEDED", "SUCCEEDED"]

@@ -5,7 +5,6 @@ Commands of our own are in registry.py; every other name is an operation (genera
 
 import difflib
 import importlib
-import importlib.metadata
 import os
 import sys
 from collections.abc import Sequence
@@ -120,7 +119,8 @@ def _unknown(name: str, names: Sequence[str]) -> Misused:
 
 def _version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted and not context.resilient_parsing:
-        click.echo(f"store {importlib.metadata.version('consortium-store-client')}")
+        metadata = importlib.import_module("importlib.metadata")
+        click.echo(f"store {metadata.version('consortium-store-client')}")
         context.exit()
 
 

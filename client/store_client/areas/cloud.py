@@ -63,6 +63,7 @@ def send_direct(sending: Sending, outgoing: Outgoing, *, bucket: Bucket) -> Sent
 def _filled(sending: Sending, outgoing: Outgoing, *, bucket: Bucket, journal: Journal) -> Checksums:
     kept = journal.read()
     if "checksums" in kept:
+        sending.tell.bytes(outgoing.size)
         return Checksums(**kept["checksums"])
     ours = bucket.fill(sending, outgoing, journal)
     said = {

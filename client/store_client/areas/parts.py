@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from threading import BoundedSemaphore, Event
 from typing import cast
 
-from store_client.areas.bodies import Body, Counted
+from store_client.areas.bodies import Body
 from store_client.areas.reading import Outgoing, Stopped, read
 from store_client.areas.sent import Sending
 from store_client.checksums import Checksums, Hashing
@@ -44,7 +44,7 @@ def carry(
 ) -> Checksums:
     """Send every part that is not stored yet; the checksums of the whole.
 
-    The first error of `send` ends it, once those beside it have ended.
+    The first error of `send` ends it; what was told of the parts that arrived stays told.
     """
     hashing = Hashing(outgoing.size)
     blocks = hashing.over(read(outgoing.path, outgoing.size, stop=sending.stop))
@@ -98,7 +98,7 @@ class _Lanes:
     def __init__(self, sending: Sending, send: Callable[[Part, Body], None]) -> None:
         self._send, self._stop = send, sending.stop
         self._halt = Event()
-        self._tell = Counted(sending.tell)
+        self._tell = sending.tell
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="part")
         self._running: set[Future[None]] = set()
 
@@ -126,10 +126,9 @@ class _Lanes:
         self._pool.shutdown()
 
     def give_up(self) -> None:
-        """End those that run, begin no others; nothing that was told of this file counts."""
+        """End those that run, begin no others."""
         self._halt.set()
         self._pool.shutdown(cancel_futures=True)
-        self._tell.take_back()
 
     def _one(self, part: Part) -> None:
         with Body(lambda: part.blocks, tell=self._tell, stop=self._halt) as body:

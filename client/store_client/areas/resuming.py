@@ -44,6 +44,7 @@ def _arrived(
     """What the file is, and what the server said once it had all of it."""
     kept = journal.read()
     if "answer" in kept:
+        sending.tell.bytes(outgoing.size)
         return Checksums(**kept["checksums"]), kept["answer"]
     upload = _begun(sending, outgoing, kept=kept)
     journal.keep({"upload_id": upload["upload_id"]})

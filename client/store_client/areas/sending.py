@@ -6,11 +6,12 @@ where that is possible, or in parts.
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
 from store_client.areas import asking, cloud, resuming
-from store_client.areas.bodies import Body
+from store_client.areas.bodies import Body, Counted
 from store_client.areas.reading import Changed, Outgoing, read
 from store_client.areas.sent import ATTEMPTS, Sending, Sent, compare
 from store_client.checksums import ETAG_CHUNK, Hashing
@@ -67,6 +68,15 @@ def send_file(sending: Sending, outgoing: Outgoing) -> Sent:
 
 
 def _once(sending: Sending, outgoing: Outgoing) -> Sent:
+    told = Counted(sending.tell)
+    try:
+        return _by_some_way(replace(sending, tell=told), outgoing)
+    except BaseException:
+        told.take_back()
+        raise
+
+
+def _by_some_way(sending: Sending, outgoing: Outgoing) -> Sent:
     if outgoing.size < LARGE:
         return _put(sending, outgoing)
     if (bucket := cloud.bucket_of(sending)) is not None:

@@ -20,7 +20,7 @@ class Heard:
         self.files = self.done = self.all_files = self.all_bytes = 0
         self._lock = Lock()
 
-    def total(self, files: int, bytes: int) -> None:
+    def total(self, files: int, bytes: int) -> None:  # noqa: A002
         with self._lock:
             self.all_files += files
             self.all_bytes += bytes

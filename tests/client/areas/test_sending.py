@@ -91,9 +91,7 @@ def test_a_file_that_changes_under_way_is_not_sent_as_something_else(
     assert list(asking.files(client, area)) == []
 
 
-def test_what_the_store_refuses_is_told_as_it_is(
-    client: Client, area: str, tmp_path: Path
-) -> None:
+def test_what_the_store_refuses_is_told_as_it_is(client: Client, area: str, tmp_path: Path) -> None:
     path = wrote(tmp_path / "a", b"a")
     with pytest.raises(NotFound):
         send(client, UUIDS[0], path, "a", "text/plain", size=1)

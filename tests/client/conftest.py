@@ -4,6 +4,7 @@ Tokens are names of `tests/api/conftest.py`: `admin`, `ingest`, `other`, `reader
 """
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -52,18 +53,23 @@ def served(
         known = replace(settings, wait_s=10.0, auth_external_url=auth_url)
         put_auth(create_auth_app(known, stores.catalog, verify=verify))
         put(create_app(known, stores, chains=chains, verify=verify))
-        stack.enter_context(working(drain))
+        stack.enter_context(working(drain, chains))
         yield Served(url, auth_url, known, stores, drain)
 
 
 @contextmanager
-def working(drain: Callable[[], int]) -> Iterator[None]:
+def working(drain: Callable[[], int], chains: Outbox) -> Iterator[None]:
     """Rows are worked off soon after they are made, for as long as the block."""
     over = threading.Event()
 
     def work() -> None:
-        while not over.wait(0.02):
-            drain()
+        seen, looked = 0, 0.0
+        while not over.wait(0.01):
+            # To look takes the catalog from those who write, so it is done when there is news, and
+            # now and then for what is tried again.
+            if len(chains.sent) != seen or time.monotonic() - looked > 0.5:
+                seen, looked = len(chains.sent), time.monotonic()
+                drain()
 
     thread = threading.Thread(target=work)
     thread.start()

@@ -1,28 +1,293 @@
-"""A store as Python methods."""
+"""A store as Python methods, against a whole store."""
 
 import hashlib
+import inspect
+import io
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
+import pytest
+import store_client
 from store_client import Client, create_version
+from store_client.configuration import Configuration
+from store_client.definition import load
+from store_client.errors import Conflict, Misused, NotAllowed, NotFound, Refused, StoreError
+
+from tests.client.conftest import ADMIN_TOKEN, Served, served
+from tests.conftest import Outbox
 
 
-def staged(client: Client, data: bytes) -> str:
+def area_of(client: Client) -> str:
     area = str(uuid4())
     client.post_area(uuid=area)
-    return str(client.put_area_file(uuid=area, filename="a/b c.txt", content=data)["url"])
+    return area
 
 
-def deposited(client: Client, data: bytes) -> tuple[str, str]:
+def deposited(client: Client, data: bytes = b"content") -> tuple[str, str]:
     uuid, version = str(uuid4()), create_version()
-    source = staged(client, data)
-    client.put_file(uuid=uuid, version=version, creator_uid=7, source_url=source)
+    put = client.put_area_file(uuid=area_of(client), filename="a/b c.txt", content=data)
+    client.put_file(uuid=uuid, version=version, creator_uid=7, source_url=put["url"])
     return uuid, version
 
 
+def bundled(client: Client, files: int = 1) -> str:
+    uuid, file = str(uuid4()), deposited(client)
+    entries = [
+        {"uuid": file[0], "version": file[1], "name": f"{n}.txt", "indexed": False}
+        for n in range(files)
+    ]
+    client.put_bundle(
+        uuid=uuid, version=create_version(), replica="aws", creator_uid=7, files=entries
+    )
+    return uuid
+
+
 def test_a_file_is_deposited_and_its_headers_and_its_place_are_told(client: Client) -> None:
-    uuid, version = deposited(client, b"content")
+    uuid, version = deposited(client)
     headers = client.head_file(uuid=uuid, replica="aws")
     assert headers["x-store-sha256"] == hashlib.sha256(b"content").hexdigest()
     found = client.get_file(uuid=uuid, replica="aws", version=version)
     assert found["headers"]["x-store-size"] == "7"
     assert client.session.ask("GET", found["location"], authorize=False).content == b"content"
+
+
+def test_items_of_all_pages_come_one_after_another(client: Client) -> None:
+    uuid = bundled(client, files=7)
+    entries = list(client.get_bundle.iterate(uuid=uuid, replica="aws", per_page=3))
+    assert [one["name"] for one in entries] == [f"{n}.txt" for n in range(7)]
+    pages = list(client.get_bundle.pages(uuid=uuid, replica="aws", per_page=3))
+    assert [len(one["bundle"]["files"]) for one in pages] == [3, 3, 1]
+    assert len(client.get_bundle(uuid=uuid, replica="aws", per_page=3)["bundle"]["files"]) == 3
+    assert len(list(client.items("get-bundle", uuid=uuid, replica="aws", per_page="2"))) == 7
+
+
+def test_a_search_goes_through_its_pages_with_its_query(client: Client) -> None:
+    uuids = {bundled(client) for _ in range(3)}
+    found: set[str] = set()
+    for _ in range(200):
+        results = client.post_search.iterate(replica="aws", es_query={}, per_page=1)
+        found = {one["bundle_fqid"].partition(".")[0] for one in results}
+        if found == uuids:
+            break
+    assert found == uuids
+
+
+def test_iterators_ask_when_they_are_asked(client: Client) -> None:
+    uuid = bundled(client, files=3)
+    entries = client.get_bundle.iterate(uuid=uuid, replica="aws", per_page=1)
+    assert next(entries)["name"] == "0.txt"
+
+
+def test_what_has_no_pages_is_not_iterated(client: Client) -> None:
+    with pytest.raises(Misused, match="has no pages"):
+        client.get_file.iterate(uuid=str(uuid4()), replica="aws")
+
+
+@pytest.mark.parametrize("how", ["bytes", "path", "file", "pipe", "pieces", "empty"])
+def test_content_is_taken_from_whatever_holds_it(client: Client, tmp_path: Path, how: str) -> None:
+    data = b"" if how == "empty" else b"0123456789" * 200_000
+    path = tmp_path / "data"
+    path.write_bytes(data)
+    with path.open("rb") as file:
+        given: Any = {
+            "bytes": data,
+            "empty": b"",
+            "path": path,
+            "file": file,
+            "pipe": io.BufferedReader(OneWay(data)),
+            "pieces": lambda: iter([data[:5], data[5:]]),
+        }[how]
+        put = client.put_area_file(uuid=area_of(client), filename="x", content=given)
+    assert put["size"] == len(data)
+    assert put["checksums"]["sha256"] == hashlib.sha256(data).hexdigest()
+
+
+class OneWay(io.RawIOBase):
+    """A file that cannot go back."""
+
+    def __init__(self, data: bytes) -> None:
+        self._rest = io.BytesIO(data)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        return self._rest.readinto(buffer)
+
+
+@pytest.mark.parametrize("content", ["text", 7, io.StringIO("text")])
+def test_content_that_is_no_bytes_is_refused(client: Client, content: Any) -> None:
+    area = area_of(client)
+    with pytest.raises(Misused, match="content"):
+        client.put_area_file(uuid=area, filename="x", content=content)
+
+
+def test_operations_of_the_authorization_service_are_called_alike(client: Client) -> None:
+    for n in range(7):
+        client.post_v1_user(user_id=f"u{n}@example.org")
+    users = set(client.get_v1_users.iterate(per_page=5))
+    assert {f"u{n}@example.org" for n in range(7)} <= users
+    assert client.get_v1_user(user_id="u1@example.org")["user_id"] == "u1@example.org"
+    assert "keys" in client.get_jwks_json()
+    assert client.call("get_jwks.json") == client.call("get-jwks.json")
+    with pytest.raises(Refused, match="invalid_client"):
+        client.post_oauth_token(grant_type="nothing")
+
+
+def test_an_operation_can_be_looked_at(client: Client) -> None:
+    taken = inspect.signature(client.get_bundle).parameters
+    assert list(taken)[:2] == ["uuid", "replica"]
+    assert taken["uuid"].default is inspect.Parameter.empty
+    assert taken["per_page"].annotation == int | None
+    told = inspect.getdoc(client.get_bundle) or ""
+    assert "Read a bundle." in told
+    assert "replica (aws | gcp)" in told
+    assert client.get_bundle.__name__ == "get_bundle"
+    assert "get_bundle" in dir(client)
+    assert "uuid: str" in repr(client.get_bundle)
+
+
+def test_an_operation_that_is_not_there_is_told_with_one_that_is(client: Client) -> None:
+    with pytest.raises(AttributeError, match="get_bundle"):
+        client.get_bundel  # noqa: B018
+    with pytest.raises(Misused, match="get-bundle"):
+        client.call("get-bundel")
+    assert not hasattr(client, "_nothing")
+
+
+def test_arguments_that_cannot_be_right_reach_no_server(client: Client) -> None:
+    with pytest.raises(Misused, match="needs replica"):
+        client.get_bundle(uuid=str(uuid4()))
+    with pytest.raises(Misused, match="replica: must be one of aws, gcp"):
+        client.get_bundle(uuid=str(uuid4()), replica="azure")
+    with pytest.raises(Misused, match="is version meant"):
+        client.get_bundle(uuid=str(uuid4()), replica="aws", versoin="x")
+    with pytest.raises(Misused, match="cannot be part of an address"):
+        client.put_area_file(uuid=str(uuid4()), filename="a/../b", content=b"")
+
+
+def test_refusals_of_the_server_are_errors_of_their_kind(client: Client) -> None:
+    uuid, version = deposited(client)
+    with pytest.raises(NotFound, match="Not Found"):
+        client.get_bundle(uuid=str(uuid4()), replica="aws")
+    other = client.put_area_file(uuid=area_of(client), filename="x", content=b"other")
+    with pytest.raises(Conflict) as told:
+        client.put_file(uuid=uuid, version=version, creator_uid=7, source_url=other["url"])
+    assert told.value.code == "file_already_exists"
+    assert "create-version" in told.value.hint
+
+
+def test_without_a_token_one_is_nobody(config: Configuration) -> None:
+    with Client(config=config) as anonymous:
+        assert list(anonymous.get_bundles_all.iterate(replica="aws")) == []
+        with pytest.raises(NotAllowed) as told:
+            anonymous.get_collections()
+    assert "store login" in told.value.hint
+
+
+def test_a_patch_has_a_key_so_that_it_may_be_repeated(client: Client) -> None:
+    uuid = bundled(client, files=2)
+    version = client.get_bundle(uuid=uuid, replica="aws")["bundle"]["version"]
+    asked = {"uuid": uuid, "version": version, "replica": "aws"}
+    first = client.patch_bundle(**asked, headers={"Idempotency-Key": "mine"})
+    assert client.patch_bundle(**asked, headers={"Idempotency-Key": "mine"}) == first
+    assert client.patch_bundle(**asked) != first
+
+
+def test_headers_of_a_request_can_be_given(client: Client) -> None:
+    put = client.put_area_file(uuid=area_of(client), filename="x", content=b"x")
+    told = client.put_file(
+        uuid=str(uuid4()),
+        version=create_version(),
+        creator_uid=7,
+        source_url=put["url"],
+        headers={"Prefer": "respond-async"},
+    )
+    assert "task_id" in told
+
+
+def test_threads_share_a_client(client: Client) -> None:
+    uuid = bundled(client, files=5)
+    with ThreadPoolExecutor(8) as pool:
+        found = list(
+            pool.map(
+                lambda _: len(
+                    list(client.get_bundle.iterate(uuid=uuid, replica="aws", per_page=2))
+                ),
+                range(24),
+            )
+        )
+    assert found == [5] * 24
+
+
+def test_two_clients_of_two_stores_do_not_disturb_each_other(
+    client: Client, config: Configuration, store: Served
+) -> None:
+    settings = replace(store.settings, auth_external_url="", wait_s=0.0)
+    with (
+        served(settings, store.stores, Outbox(), lambda: 0) as other,
+        Client(config=replace(config, url=other.url), token="reader") as second,
+    ):
+        bundled(client)
+        assert second.definition.auth_url == other.auth_url
+        assert second.operations["get_bundle"].url.startswith(other.url)
+        with pytest.raises(NotAllowed):
+            second.post_area(uuid=str(uuid4()))
+        assert client.definition.auth_url == store.auth_url
+        assert client.operations["get_bundle"].url.startswith(store.url)
+        area_of(client)
+        assert len(list(config.definitions.glob("*.json"))) == 2
+
+
+def test_a_definition_of_the_past_is_renewed_when_something_is_unknown(
+    client: Client, config: Configuration
+) -> None:
+    load(client.session, config)
+    [path] = config.definitions.glob("*.json")
+    path.write_text(path.read_text().replace('"get_replication"', '"get_replication_of_old"'))
+    for asked in (
+        lambda one: one.get_replication(),
+        lambda one: one.call("get-replication"),
+    ):
+        with Client(config=config, token=ADMIN_TOKEN) as late:
+            assert asked(late) is not None
+
+
+def test_a_definition_of_the_past_is_renewed_when_a_route_is_gone(
+    client: Client, config: Configuration
+) -> None:
+    load(client.session, config)
+    [path] = config.definitions.glob("*.json")
+    path.write_text(path.read_text().replace('"/replication"', '"/replication/of/old"'))
+    with Client(config=config, token=ADMIN_TOKEN) as late:
+        assert late.get_replication() is not None
+
+
+def test_a_definition_of_the_past_is_renewed_when_an_argument_is_unknown(
+    client: Client, config: Configuration
+) -> None:
+    load(client.session, config)
+    [path] = config.definitions.glob("*.json")
+    path.write_text(path.read_text().replace('"gcp"', '"azure"'))
+    with Client(config=config, token=ADMIN_TOKEN) as late:
+        assert list(late.get_bundles_all.iterate(replica="gcp")) == []
+
+
+def test_a_base_url_that_is_no_store_is_told(config: Configuration, store: Served) -> None:
+    with (
+        Client(config=replace(config, url=store.auth_url)) as client,
+        pytest.raises(StoreError, match="is no data store"),
+    ):
+        client.get_bundles_all(replica="aws")
+
+
+def test_what_is_exported_is_there() -> None:
+    assert {getattr(store_client, name).__name__ for name in store_client.__all__} == set(
+        store_client.__all__
+    )
+    assert "Client" in dir(store_client)
+    with pytest.raises(AttributeError):
+        store_client.nothing  # noqa: B018

@@ -3,7 +3,7 @@ cannot be read."""
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from store_client.configuration import Configuration
@@ -39,7 +39,8 @@ class Copy:
         """What they say; KeyError, TypeError, AttributeError or ValueError for no definition."""
         found = _named(self.store, "store")
         for name, operation in _named(self.auth, "auth").items() if self.auth else ():
-            found[f"auth_{name}" if name in found else name] = operation
+            own = f"auth_{name}" if name in found else name
+            found[own] = replace(operation, name=own)
         info = self.store.document["info"]
         return Definition(
             operations=found,

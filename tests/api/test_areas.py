@@ -1,80 +1,30 @@
-import hashlib
-import io
+"""Upload areas over HTTP: opened, looked at, locked, deleted; theirs who opened them."""
+
 from dataclasses import replace
 
 import pytest
 
 from api.app import create_app
-from tests.api.builders import AREA, INGEST
+from storage import keys
+from tests.api.builders import AREA, INGEST, READER, uuid_of
 from tests.api.conftest import verify
 
 OTHER = {"Authorization": "Bearer other"}
-FILES = f"/v1/area/{AREA}/files"
+ADMIN = {"Authorization": "Bearer admin"}
+PATH = f"/v1/area/{AREA}"
+FILES = f"{PATH}/files"
 
 
 @pytest.fixture(autouse=True)
 def _area(client) -> None:
-    assert client.post(f"/v1/area/{AREA}", headers=INGEST).status_code == 201
+    assert client.post(PATH, headers=INGEST).status_code == 201
 
 
 def test_opening_it_again_is_200_and_anothers_409(client) -> None:
-    again = client.post(f"/v1/area/{AREA}", headers=INGEST)
+    again = client.post(PATH, headers=INGEST)
     assert (again.status_code, again.json["uri"]) == (200, f"http://localhost/v1/area/{AREA}/")
-    taken = client.post(f"/v1/area/{AREA}", headers=OTHER)
+    taken = client.post(PATH, headers=OTHER)
     assert (taken.status_code, taken.json["code"]) == (409, "already_exists")
-
-
-def test_a_file_is_kept_with_the_checksums_of_what_arrived(client, stores) -> None:
-    data = b"x" * 100_000
-    kept = client.put(f"{FILES}/deep/er.bin", data=data, headers=INGEST)
-    assert kept.status_code == 201
-    assert kept.json["size"] == len(data)
-    assert kept.json["checksums"]["sha256"] == hashlib.sha256(data).hexdigest()
-    assert stores.sources.area_key(kept.json["url"]) == f"areas/{AREA}/deep/er.bin"
-
-
-def test_an_empty_file_is_a_file(client) -> None:
-    kept = client.put(f"{FILES}/empty", data=b"", headers=INGEST)
-    assert (kept.status_code, kept.json["size"]) == (201, 0)
-
-
-def test_no_body_is_an_empty_file_too_and_the_definition_says_so(client) -> None:
-    kept = client.put(f"{FILES}/none", headers=INGEST)
-    assert (kept.status_code, kept.json["size"]) == (201, 0)
-    paths = client.get("/v1/swagger.json").json["paths"]
-    assert not paths["/area/{uuid}/files/{filename}"]["put"]["requestBody"]["required"]
-
-
-def test_another_owner_may_not_write(client) -> None:
-    assert client.put(f"{FILES}/a", data=b"a", headers=OTHER).status_code == 403
-
-
-@pytest.mark.parametrize(
-    "name", ["../up", "a/../b", "./a", "a%00b", "a%0Ab", "~/a", "a%5Cb", "a//b", "a%FFb"]
-)
-def test_names_that_could_lead_elsewhere_are_refused(client, name) -> None:
-    answer = client.put(f"{FILES}/{name}", data=b"a", headers=INGEST)
-    assert answer.status_code in (400, 404), answer.text
-
-
-def test_more_bytes_than_allowed_are_413_however_they_come(settings, stores, chains) -> None:
-    small = replace(settings, max_upload_bytes=1000)
-    app = create_app(small, stores, chains=chains, verify=verify)
-    chunked = {"Transfer-Encoding": "chunked"}
-    for size, more, status in (
-        (1000, {}, 201),
-        (1001, {}, 413),
-        (1000, chunked, 201),
-        (1001, chunked, 413),
-        (9000, chunked, 413),
-    ):
-        answer = app.test_client().put(
-            f"{FILES}/a",
-            input_stream=io.BytesIO(b"x" * size),
-            headers={**INGEST, **more} if more else {**INGEST, "Content-Length": str(size)},
-            environ_overrides={"wsgi.input_terminated": True},
-        )
-        assert answer.status_code == status, (size, more)
 
 
 def test_an_absent_area_is_404(client) -> None:
@@ -87,3 +37,135 @@ def test_a_locked_area_takes_nothing(client, stores) -> None:
         tx.exec_driver_sql("UPDATE areas SET state = 'LOCKED'")
     refused = client.put(f"{FILES}/a", data=b"a", headers=INGEST)
     assert (refused.status_code, refused.json["code"]) == (409, "area_locked")
+
+
+def test_its_head_says_whose_it_is_and_in_which_state(client) -> None:
+    answer = client.head(PATH, headers=INGEST)
+    assert answer.status_code == 200
+    assert answer.headers["X-STORE-STATE"] == "UNLOCKED"
+    assert answer.headers["X-STORE-OWNER"] == "ingest@example.org"
+    assert client.head(f"/v1/area/{uuid_of(9)}", headers=INGEST).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("HEAD", "", None),
+        ("GET", "", None),
+        ("PATCH", "", {"state": "LOCKED"}),
+        ("DELETE", "", None),
+        ("POST", "/files/a", {}),
+        ("GET", "/checksum?filename=a", None),
+        ("GET", "/validate?filename=a", None),
+        ("GET", "/checksums", None),
+        ("GET", "/validations", None),
+    ],
+)
+def test_an_area_is_its_owners_alone_and_an_absent_one_nobodys(client, method, path, body) -> None:
+    client.put(f"{FILES}/a", data=b"a", headers=INGEST)
+    for who in (OTHER, ADMIN):
+        refused = client.open(PATH + path, method=method, json=body, headers=who)
+        assert refused.status_code == 403
+    assert client.open(PATH + path, method=method, json=body, headers=READER).status_code == 403
+    assert client.open(PATH + path, method=method, json=body).status_code == 401
+    absent = f"/v1/area/{uuid_of(9)}{path}"
+    assert client.open(absent, method=method, json=body, headers=INGEST).status_code == 404
+
+
+def test_it_is_locked_and_unlocked_by_its_owner(client) -> None:
+    for state, status in (("LOCKED", 409), ("LOCKED", 409), ("UNLOCKED", 201)):
+        answer = client.patch(PATH, json={"state": state}, headers=INGEST)
+        assert (answer.status_code, answer.json) == (200, {"state": state})
+        put = client.put(f"{FILES}/a", data=b"a", headers=INGEST)
+        assert put.status_code == status
+        if status == 409:
+            assert put.json["code"] == "area_locked"
+            said = client.post(f"{FILES}/a", headers=INGEST)
+            assert (said.status_code, said.json["code"]) == (409, "area_locked")
+            assert client.get(PATH, headers=INGEST).json["state"] == state
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"state": "DELETED"}, {"state": 1}, {"state": "LOCKED", "x": 1}]
+)
+def test_there_are_no_other_states_to_ask_for(client, body) -> None:
+    assert client.patch(PATH, json=body, headers=INGEST).status_code == 400
+
+
+def test_it_is_deleted_with_all_that_it_holds_and_never_opened_again(
+    client, stores, drain, chains
+) -> None:
+    client.put(f"{FILES}/deep/a", data=b"a", headers=INGEST)
+    for _ in range(2):
+        answer = client.delete(PATH, headers=INGEST)
+        assert (answer.status_code, answer.json) == (202, {"state": "DELETING"})
+    assert [row.step for row, _ in chains.sent] == ["area_remove"]
+    assert client.head(PATH, headers=INGEST).headers["X-STORE-STATE"] == "DELETING"
+    locked = client.put(f"{FILES}/b", data=b"b", headers=INGEST)
+    assert (locked.status_code, locked.json["code"]) == (409, "area_locked")
+    assert client.patch(PATH, json={"state": "UNLOCKED"}, headers=INGEST).status_code == 409
+    drain()
+    for method in ("HEAD", "GET", "DELETE"):
+        assert client.open(PATH, method=method, headers=INGEST).status_code == 404
+    assert client.put(f"{FILES}/b", data=b"b", headers=INGEST).status_code == 404
+    again = client.post(PATH, headers=INGEST)
+    assert (again.status_code, again.json["code"]) == (409, "already_exists")
+    assert list(stores.areas.list(keys.area(AREA))) == []
+
+
+def test_its_files_come_in_pages_by_name(client, stores) -> None:
+    names = sorted([f"deep/{n}.txt" for n in range(7)] + ["é.txt", "Z", "a b?"], key=str.encode)
+    for name in names:
+        stores.areas.put(keys.area_file(AREA, name), name.encode(), content_type="text/plain")
+    seen, url, statuses = [], f"{PATH}?per_page=3", []
+    while url:
+        answer = client.get(url, headers=INGEST)
+        statuses.append(answer.status_code)
+        assert answer.headers["X-OpenAPI-Paginated-Content-Key"] == "files"
+        assert answer.json["uuid"] == AREA
+        assert answer.json["uri"] == f"http://localhost/v1/area/{AREA}/"
+        seen += [file["name"] for file in answer.json["files"]]
+        link = answer.headers.get("Link", "")
+        url = link.partition(">")[0].removeprefix("<http://localhost") if link else ""
+    assert (seen, statuses) == (names, [206, 206, 206, 200])
+
+
+def test_a_page_that_ends_with_the_last_file_is_the_last(client, stores) -> None:
+    for name in ("a", "b"):
+        stores.areas.put(keys.area_file(AREA, name), b"x")
+    assert client.get(f"{PATH}?per_page=2", headers=INGEST).status_code == 200
+    empty = f"/v1/area/{uuid_of(5)}"
+    client.post(empty, headers=INGEST)
+    answer = client.get(empty, headers=INGEST)
+    assert (answer.status_code, answer.json["files"]) == (200, [])
+
+
+def test_a_pointer_is_good_for_its_own_area_only(client, stores) -> None:
+    for name in ("a", "b"):
+        stores.areas.put(keys.area_file(AREA, name), b"x")
+    link = client.get(f"{PATH}?per_page=1", headers=INGEST).headers["Link"]
+    query = link.partition("?")[2].partition(">")[0]
+    other = f"/v1/area/{uuid_of(5)}"
+    client.post(other, headers=INGEST)
+    for url in (f"{other}?{query}", f"{PATH}?start_at=abc"):
+        refused = client.get(url, headers=INGEST)
+        assert (refused.status_code, refused.json["code"]) == (400, "illegal_token")
+
+
+def test_where_areas_are_a_clouds_bucket_the_addresses_are_its_own(
+    settings, stores, chains
+) -> None:
+    class Cloud:
+        def __getattr__(self, verb):
+            return getattr(stores.areas, verb)
+
+        def direct_url(self, key: str) -> str:
+            return f"s3://areas/{key}"
+
+    there = replace(stores, areas=Cloud())
+    client = create_app(settings, there, chains=chains, verify=verify).test_client()
+    uri = f"s3://areas/areas/{AREA}/"
+    assert client.post(PATH, headers=INGEST).json["uri"] == uri
+    client.put(f"{FILES}/a b", data=b"a", headers=INGEST)
+    listing = client.get(PATH, headers=INGEST).json
+    assert (listing["uri"], listing["files"][0]["url"]) == (uri, f"{uri}a b")

@@ -1,0 +1,227 @@
+"""Files of upload areas over HTTP: put, said to have come, asked about."""
+
+import hashlib
+import io
+from dataclasses import replace
+
+import pytest
+
+from api.app import create_app
+from storage import keys
+from tests.api.builders import AREA, INGEST, VERSION, uuid_of
+from tests.api.conftest import verify
+
+OTHER = {"Authorization": "Bearer other"}
+PATH = f"/v1/area/{AREA}"
+FILES = f"{PATH}/files"
+
+
+@pytest.fixture(autouse=True)
+def _area(client) -> None:
+    assert client.post(PATH, headers=INGEST).status_code == 201
+
+
+@pytest.fixture
+def past(stores):
+    """Lays a file into the area past the API."""
+
+    def lay(name: str, data: bytes, **more) -> None:
+        stores.areas.put(keys.area_file(AREA, name), data, replace=True, **more)
+
+    return lay
+
+
+def asked(client, what: str, name: str) -> dict:
+    answer = client.get(f"{PATH}/{what}", query_string={"filename": name}, headers=INGEST)
+    assert answer.status_code == 200, answer.text
+    return answer.json
+
+
+def test_a_file_is_kept_with_the_checksums_of_what_arrived(client, stores) -> None:
+    data = b"x" * 100_000
+    kept = client.put(f"{FILES}/deep/er.bin", data=data, headers=INGEST)
+    assert kept.status_code == 201
+    assert kept.json["size"] == len(data)
+    assert kept.json["checksums"]["sha256"] == hashlib.sha256(data).hexdigest()
+    assert stores.sources.area_key(kept.json["url"]) == f"areas/{AREA}/deep/er.bin"
+
+
+def test_an_empty_file_is_a_file(client) -> None:
+    kept = client.put(f"{FILES}/empty", data=b"", headers=INGEST)
+    assert (kept.status_code, kept.json["size"]) == (201, 0)
+
+
+def test_no_body_is_an_empty_file_too_and_the_definition_says_so(client) -> None:
+    kept = client.put(f"{FILES}/none", headers=INGEST)
+    assert (kept.status_code, kept.json["size"]) == (201, 0)
+    paths = client.get("/v1/swagger.json").json["paths"]
+    assert not paths["/area/{uuid}/files/{filename}"]["put"]["requestBody"]["required"]
+
+
+def test_another_owner_may_not_write(client) -> None:
+    assert client.put(f"{FILES}/a", data=b"a", headers=OTHER).status_code == 403
+
+
+@pytest.mark.parametrize(
+    "name", ["../up", "a/../b", "./a", "a%00b", "a%0Ab", "~/a", "a%5Cb", "a//b", "a%FFb"]
+)
+def test_names_that_could_lead_elsewhere_are_refused(client, name) -> None:
+    answer = client.put(f"{FILES}/{name}", data=b"a", headers=INGEST)
+    assert answer.status_code in (400, 404), answer.text
+
+
+def test_more_bytes_than_allowed_are_413_however_they_come(settings, stores, chains) -> None:
+    small = replace(settings, max_upload_bytes=1000)
+    app = create_app(small, stores, chains=chains, verify=verify)
+    chunked = {"Transfer-Encoding": "chunked"}
+    for size, more, status in (
+        (1000, {}, 201),
+        (1001, {}, 413),
+        (1000, chunked, 201),
+        (1001, chunked, 413),
+        (9000, chunked, 413),
+    ):
+        answer = app.test_client().put(
+            f"{FILES}/a",
+            input_stream=io.BytesIO(b"x" * size),
+            headers={**INGEST, **more} if more else {**INGEST, "Content-Length": str(size)},
+            environ_overrides={"wsgi.input_terminated": True},
+        )
+        assert answer.status_code == status, (size, more)
+
+
+def test_what_was_put_is_checksummed_and_valid_at_once(client, chains) -> None:
+    put = client.put(f"{FILES}/a b/ü.txt", data=b"abc", headers=INGEST)
+    sums = put.json["checksums"]
+    told = {"status": "CHECKSUMMED", "checksums": sums, "cause": None}
+    assert asked(client, "checksum", "a b/ü.txt") == told
+    assert asked(client, "validate", "a b/ü.txt") == {"status": "VALIDATED", "cause": None}
+    assert chains.sent == []
+    (listed,) = client.get(PATH, headers=INGEST).json["files"]
+    assert listed == {
+        "name": "a b/ü.txt",
+        "url": put.json["url"],
+        "size": 3,
+        "content_type": "application/octet-stream",
+        "checksums": sums,
+        "status": "CHECKSUMMED",
+        "validation": "VALIDATED",
+        "cause": None,
+    }
+
+
+def test_json_that_was_put_is_looked_at_by_a_worker(client, chains, drain) -> None:
+    kind = "application/json"
+    client.put(f"{FILES}/a", data=b"{", content_type=kind, headers=INGEST)
+    assert [row.step for row, _ in chains.sent] == ["area_checksum"]
+    assert asked(client, "validate", "a") == {"status": "VALIDATING", "cause": None}
+    drain()
+    told = asked(client, "validate", "a")
+    assert told["status"] == "INVALID"
+    assert "not JSON" in told["cause"]
+    assert asked(client, "checksum", "a")["cause"] is None
+
+
+def test_what_came_by_other_means_is_checksummed_once_it_is_said(
+    client, past, chains, drain
+) -> None:
+    past("deep/a.json", b"{}", content_type="application/json")
+    assert asked(client, "checksum", "deep/a.json")["status"] == "UNSCHEDULED"
+    assert asked(client, "validate", "deep/a.json")["status"] == "UNSCHEDULED"
+    said = client.post(f"{FILES}/deep/a.json", headers=INGEST)
+    assert (said.status_code, said.json) == (202, {"status": "SCHEDULED"})
+    assert [row.ref for row, _ in chains.sent] == [f"{AREA}/deep/a.json"]
+    pending = {"status": "SCHEDULED", "checksums": None, "cause": None}
+    assert asked(client, "checksum", "deep/a.json") == pending
+    drain()
+    told = asked(client, "checksum", "deep/a.json")
+    assert told["checksums"]["sha256"] == hashlib.sha256(b"{}").hexdigest()
+    assert asked(client, "validate", "deep/a.json")["status"] == "VALIDATED"
+    again = client.post(f"{FILES}/deep/a.json", headers=INGEST)
+    assert (again.status_code, again.json) == (202, {"status": "CHECKSUMMED"})
+
+
+def test_what_was_checksummed_is_a_source(client, past, drain) -> None:
+    past("a.txt", b"abc")
+    client.post(f"{FILES}/a.txt", headers=INGEST)
+    drain()
+    (listed,) = client.get(PATH, headers=INGEST).json["files"]
+    body = {"source_url": listed["url"], "creator_uid": 7}
+    url = f"/v1/files/{uuid_of(1)}?version={VERSION}"
+    assert client.put(url, json=body, headers=INGEST).status_code == 202
+    drain()
+    assert client.put(url, json=body, headers=INGEST).status_code == 200
+
+
+def test_it_is_held_to_what_its_uploader_says(client, past, drain) -> None:
+    for name, said, status in (
+        ("a", {"size": 3, "content_type": "x/y"}, "VALIDATED"),
+        ("b", {"size": 4}, "INVALID"),
+        ("c", {"content_type": "x/z"}, "INVALID"),
+        ("d", {"checksums": {"sha1": hashlib.sha1(b"abc").hexdigest().upper()}}, "VALIDATED"),
+        ("e", {"checksums": {"sha1": "0" * 40}}, "INVALID"),
+        ("f", {"size": None, "checksums": {}}, "VALIDATED"),
+    ):
+        past(name, b"abc", content_type="x/y")
+        said = client.post(f"{FILES}/{name}", json=said, headers=INGEST)
+        assert said.status_code == 202, said.text
+        drain()
+        assert asked(client, "validate", name)["status"] == status, name
+
+
+@pytest.mark.parametrize(
+    ("body", "where"),
+    [
+        ({"size": -1}, "/size"),
+        ({"size": 2**63}, "/size"),
+        ({"size": "3"}, "/size"),
+        ({"content_type": "é"}, "/content_type"),
+        ({"checksums": []}, "/checksums"),
+        ({"checksums": {"md5": "0" * 32}}, "/checksums/md5"),
+        ({"checksums": {"sha1": "0" * 39}}, "/checksums/sha1"),
+        ({"checksums": {"sha1": 5}}, "/checksums/sha1"),
+        ({"other": 1}, "/other"),
+    ],
+)
+def test_what_says_nothing_that_can_be_is_400(client, past, body, where) -> None:
+    past("a", b"abc")
+    refused = client.post(f"{FILES}/a", json=body, headers=INGEST)
+    assert refused.status_code == 400
+    assert where in refused.json["errors"]
+
+
+def test_what_is_not_there_is_404_and_a_bad_name_400(client) -> None:
+    assert client.post(f"{FILES}/none", headers=INGEST).status_code == 404
+    for what in ("checksum", "validate"):
+        absent = client.get(f"{PATH}/{what}?filename=none", headers=INGEST)
+        assert absent.status_code == 404
+        for name in ("../up", "/a", "a%0Ab", ""):
+            refused = client.get(f"{PATH}/{what}?filename={name}", headers=INGEST)
+            assert refused.status_code == 400, name
+        missing = client.get(f"{PATH}/{what}", headers=INGEST)
+        assert missing.json["detail"] == "Missing query parameter 'filename'"
+
+
+def test_files_are_counted_by_their_states(client, past, drain) -> None:
+    client.put(f"{FILES}/a", data=b"a", headers=INGEST)
+    past("b", b"b")
+    client.post(f"{FILES}/b", json={"size": 2}, headers=INGEST)
+    past("unsaid", b"c")
+    none = dict.fromkeys(("UNSCHEDULED", "SCHEDULED", "CHECKSUMMING", "CHECKSUMMED", "FAILED"), 0)
+    counted = client.get(f"{PATH}/checksums", headers=INGEST).json
+    assert counted == {"total": 2, "states": {**none, "CHECKSUMMED": 1, "SCHEDULED": 1}}
+    drain()
+    counted = client.get(f"{PATH}/validations", headers=INGEST).json
+    assert counted == {
+        "total": 2,
+        "states": {"UNSCHEDULED": 0, "VALIDATING": 0, "VALIDATED": 1, "INVALID": 1},
+    }
+
+
+def test_a_file_that_is_put_again_is_another(client, drain) -> None:
+    client.put(f"{FILES}/a.json", data=b"{", headers=INGEST)
+    drain()
+    client.put(f"{FILES}/a.json", data=b"{}", headers=INGEST)
+    assert asked(client, "validate", "a.json") == {"status": "VALIDATING", "cause": None}
+    drain()
+    assert asked(client, "validate", "a.json") == {"status": "VALIDATED", "cause": None}

@@ -154,7 +154,8 @@ def _disk(folder: Path) -> Finding:
     try:
         free = shutil.disk_usage(place).free
     except OSError as error:
-        return Finding("disk", WARN, f"{place}: {error.strerror or error}")
+        text = f"{place}: {error.strerror or error}"
+        return Finding("disk", WARN, text, "download elsewhere")
     text = f"{free / GIB:.1f} GiB free for downloads in {place / '.store'}"
     if not os.access(place, os.W_OK):
         return Finding("disk", WARN, f"{place} cannot be written to", "download elsewhere")
@@ -167,8 +168,8 @@ def _disk(folder: Path) -> Finding:
 def _reached(patient: Patient) -> "tuple[httpx.Response | None, Finding]":
     config, session = patient.config, patient.session
     try:
-        answer = session.ask("GET", DEFINITION, authorize=False)
         found = load(session, config, fresh=True)
+        answer = session.ask("GET", DEFINITION, authorize=False)
     except StoreError as error:
         advice = error.hint or "is the URL right, and this machine on the network?"
         return None, Finding("server", FAIL, str(error), advice, error.exit_code)
@@ -181,7 +182,8 @@ def _reached(patient: Patient) -> "tuple[httpx.Response | None, Finding]":
 
 def _clock(answer: "httpx.Response", now_s: float) -> Finding:
     if "Date" not in answer.headers:
-        return Finding("clock", WARN, "the server does not say what time it is")
+        advice = "compare this machine's with another one: tokens and signed URLs go by it"
+        return Finding("clock", WARN, "the server does not say what time it is", advice)
     ahead = ahead_of(answer, now_s)
     if abs(ahead) <= SKEW_S:
         return Finding("clock", OK, "is as the server's")
@@ -204,7 +206,8 @@ def _authorization(patient: Patient) -> Finding:
     try:
         address = load(patient.session, patient.config).auth_url
         if not address:
-            return Finding(about, WARN, "the store names no authorization service")
+            advice = "log in with a token: store login --access-token -"
+            return Finding(about, WARN, "the store names no authorization service", advice)
         found = found_at(patient.session, address)
     except StoreError as error:
         advice = error.hint or "logging in, and staying logged in, may fail"

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 ASKED = "/v1/subscriptions"
 """Answers everybody, about themselves, and changes nothing."""
+PROGRAMS = (
+    "is the account on the store's list, this machine's clock right, and this the URL that the"
+    " store calls itself?"
+)
 UNAUTHORIZED, FORBIDDEN = 401, 403
 
 
@@ -122,7 +126,7 @@ def _refusal(
     why = printable(error.problem.get("detail") or str(error)).rstrip(".")
     return NotAllowed(
         f"{config.url} does not take this token: {why}{_because(session, config, said)}",
-        hint="log in here: store login",
+        hint=PROGRAMS if _signed_itself(said) else "log in here: store login",
         status=error.status,
         problem=error.problem,
     )
@@ -131,8 +135,8 @@ def _refusal(
 def _because(session: Session, config: Configuration, said: Mapping[str, Any]) -> str:
     """What of the token may have been the reason, in words."""
     issuer, end = said.get("iss"), expires_s(said)
-    service = _service(session, config)
-    if service is not None and issuer != service.issuer and issuer != identity(said):
+    service = None if _signed_itself(said) else _service(session, config)
+    if service is not None and issuer != service.issuer:
         return f" (it was issued by {printable(issuer)}, and those of {service.issuer} are wanted)"
     if end is not None and end < time.time():
         return f" (it ended at {moment(end)})"
@@ -141,3 +145,8 @@ def _because(session: Session, config: Configuration, said: Mapping[str, Any]) -
     if isinstance(named, list):
         return f" (it is for {printable(', '.join(map(str, named)))})"
     return ""
+
+
+def _signed_itself(said: Mapping[str, Any]) -> bool:
+    """Whether a program made the token, which is an issuer of its own."""
+    return bool(said.get("iss")) and said.get("iss") == said.get("sub")

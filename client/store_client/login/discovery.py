@@ -33,9 +33,10 @@ class Service:
     """Whether each answer at the browser names its issuer (RFC 9207)."""
 
 
-def service_of(session: Session, config: Configuration) -> Service:
-    """The authorization service of this store; StoreError when the store names none."""
-    address = load(session, config).auth_url
+def service_of(session: Session, config: Configuration, *, fresh: bool = False) -> Service:
+    """The authorization service of this store; StoreError when the store names none. `fresh` asks
+    the store, whatever it said before."""
+    address = load(session, config, fresh=fresh).auth_url
     if not address:
         raise StoreError(
             f"{config.url} names no authorization service",

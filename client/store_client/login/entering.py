@@ -45,7 +45,7 @@ def with_consent(
     session: Session, config: Configuration, *, around: Around, elsewhere: bool = False
 ) -> Checked:
     """Have somebody log in, here or `elsewhere`, and keep the login."""
-    service = service_of(session, config)
+    service = service_of(session, config, fresh=True)
     for url in (config.url, service.issuer):
         _warn(url, around.say)
     if elsewhere:

@@ -32,9 +32,10 @@ VARIABLE = "CLOUD_APPLICATION_CREDENTIALS"
 """Names the credentials file of a program."""
 LOG_IN = "store login"
 IN_TIME = Policy(
-    waits_s=(1,), unknown_retries=1, retry_after_cap_s=5, connect_s=4, read_s=9, write_s=9
+    waits_s=(1,), unknown_retries=1, retry_after_cap_s=5, connect_s=4, read_s=7, write_s=7
 )
-"""Whoever refreshes holds a lock, which others take over after half a minute."""
+"""Whoever refreshes holds a lock, which others take over after half a minute; and an answer that
+got lost is given again for ten seconds."""
 OVER = ("invalid_grant", "invalid_client", "unauthorized_client")
 """Refusals after which the refresh token is worth nothing."""
 

@@ -16,6 +16,8 @@ from store_client.errors import Misused, NotAllowed
 from store_client.login.expiry import claims
 from store_client.login.service_account import LIFE_S, ServiceTokens
 from store_client.login.tokens import VARIABLE
+from store_client.login.whoami import whoami
+from store_client.transport.session import Session
 
 from auth.programs.service_accounts import ServiceAccounts
 from auth.tokens.verifying import verifier
@@ -109,6 +111,16 @@ def test_a_program_that_was_removed_is_told(
     monkeypatch.setenv(VARIABLE, str(stranger))
     with Client(config=config) as client, pytest.raises(NotAllowed):
         client.call("get_subscriptions", replica="aws")
+
+
+def test_a_program_whose_token_is_refused_is_told_what_to_look_at(
+    config: Configuration, file: Path
+) -> None:
+    elsewhere = ServiceTokens(file, "https://other.example")
+    with Session(config.url) as session, pytest.raises(NotAllowed) as caught:
+        whoami(session, config, elsewhere, environ={VARIABLE: str(file)})
+    assert "(it is for https://other.example)" in str(caught.value)
+    assert "the URL that the store calls itself" in caught.value.hint
 
 
 def changed(file: Path, **members: Any) -> str:

@@ -1,0 +1,1 @@
+"""The commands about who we are, as they are typed."""

@@ -14,7 +14,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 import config
 from config.logs import configure
 from pipelines import passing, repeating, topics
-from pipelines.depositing import checkouts
+from pipelines.depositing import area_parts, checkouts
 from pipelines.journalling import journals
 from pipelines.keeping import blob_life
 from pipelines.notifying import replay, standing
@@ -162,6 +162,7 @@ class Clock:
     def tidy(self) -> None:
         """Clean up what is too old."""
         leftovers.unfinished_uploads(self._stores, older_than_s=UPLOAD_AGE_S)
+        area_parts.sweep(self._stores, older_than_s=UPLOAD_AGE_S)
         leftovers.temporaries(self._stores, older_than_s=UPLOAD_AGE_S, now=time.time())
         with self._stores.catalog.read() as tx:
             now = now_us(tx)

@@ -1,0 +1,374 @@
+"""Leave to write into an upload area past the API: whom it is given, for how long, for what, and
+what becomes of a file that is put to a URL which the API serves itself."""
+
+import io
+import json
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from flask.testing import FlaskClient
+
+from api.app import create_app
+from config.logs import configure
+from config.settings import Settings, SettingsError
+from pipelines.formats import us_of
+from storage.blobs.confined_gcs import GcsLender
+from storage.blobs.confined_s3 import StsLender
+from storage.catalog import areas, now_us
+from storage.connecting import connect
+from storage.errors import Unavailable
+from storage.notices import MemoryNotices
+from storage.protocols import Loan
+from storage.stores import Stores
+from tests.api.builders import AREA, INGEST
+from tests.api.conftest import verify
+from tests.conftest import Outbox
+from tests.storage.blobs import backend_gcs, backend_s3
+from tests.storage.blobs.backend_gcs import running
+from tests.storage.blobs.backend_s3 import SIMULATED
+from tests.storage.blobs.s3_server import lasting_s3
+from tests.storage.blobs.test_confined_s3 import ROLE, sts
+
+OTHER = {"Authorization": "Bearer other"}
+READER = {"Authorization": "Bearer reader"}
+PATH = f"/v1/area/{AREA}/credentials"
+KEY = f"areas/{AREA}/deep/er.bin"
+HOUR_US = 3600 * 10**6
+
+
+@dataclass
+class Lending:
+    """A cloud that lends, or not; remembers what it was asked."""
+
+    loan: Loan | None = None
+    asked: list[tuple[str, str, int]] = field(default_factory=list)
+
+    def lend(self, prefix: str, *, name: str, expires_s: int) -> Loan:
+        self.asked.append((prefix, name, expires_s))
+        if self.loan is None:
+            raise Unavailable("STS gives no credentials for upload areas: AccessDenied")
+        return self.loan
+
+
+LOAN = Loan(
+    "s3",
+    {
+        "bucket": "staging",
+        "prefix": f"areas/{AREA}/",
+        "region": "eu-west-1",
+        "endpoint": None,
+        "access_key_id": "ASIAEXAMPLE",
+        "secret_access_key": "hush-hush",
+        "session_token": "session-token",
+    },
+    1769903999.0,
+)
+
+
+@pytest.fixture(autouse=True)
+def _area(client: FlaskClient) -> None:
+    assert client.post(f"/v1/area/{AREA}", headers=INGEST).status_code == 201
+
+
+def opened(settings: Settings, stores: Stores, chains: Outbox, **changed: Any) -> FlaskClient:
+    """The API where somebody lends, or on other settings."""
+    of_stores = {name: changed.pop(name) for name in ("lender", "areas") if name in changed}
+    stores = replace(stores, **of_stores)
+    app = create_app(replace(settings, **changed), stores, chains=chains, verify=verify)
+    return app.test_client()
+
+
+def granted(stores: Stores) -> int | None:
+    """Until when the catalog says that somebody may write past the store, from now, microseconds."""
+    with stores.catalog.read() as tx:
+        area = areas.get(tx, AREA)
+        assert area is not None
+        return None if area.granted_us is None else area.granted_us - now_us(tx)
+
+
+def url_of(client: FlaskClient, name: str = "deep/er.bin") -> str:
+    answer = client.post(PATH, headers=INGEST, json={"filenames": [name]})
+    assert answer.status_code == 201, answer.text
+    url: str = answer.json["urls"][name]
+    return url
+
+
+# Whom, for how long, for what
+
+
+def test_what_a_cloud_lends_is_answered_whole_and_kept_by_nobody(
+    settings: Settings, stores: Stores, chains: Outbox
+) -> None:
+    lender = Lending(LOAN)
+    answer = opened(settings, stores, chains, lender=lender).post(PATH, headers=INGEST)
+    assert answer.status_code == 201
+    assert answer.json == {**LOAN.words, "kind": "s3", "expires": "2026-01-31T235959.000000Z"}
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert lender.asked == [(f"areas/{AREA}/", f"area-{AREA}", 3600)]
+
+
+def test_the_area_remembers_until_when_somebody_may_write_past_the_store(
+    client: FlaskClient, settings: Settings, stores: Stores, chains: Outbox
+) -> None:
+    url_of(client)
+    assert granted(stores) is None, "the API judges each use of its own URLs"
+    opened(settings, stores, chains, lender=Lending(LOAN)).post(PATH, headers=INGEST)
+    left = granted(stores)
+    assert left is not None
+    assert HOUR_US < left <= HOUR_US + 60 * 10**6
+
+
+def test_where_nobody_lends_it_is_urls_of_the_files_that_are_named(client: FlaskClient) -> None:
+    names = ["a.csv", "deep/ü b.json", "a.csv"]
+    answer = client.post(PATH, headers=INGEST, json={"filenames": names})
+    given = answer.json
+    assert (given["kind"], given["method"], given["headers"]) == ("urls", "PUT", {})
+    assert list(given["urls"]) == ["a.csv", "deep/ü b.json"]
+    assert given["urls"]["a.csv"].startswith(
+        f"http://localhost/v1/objects/areas/areas/{AREA}/a.csv?"
+    )
+    assert given["max_bytes"] == 5 * 1024**4
+    for body in ({}, {"json": {}}):
+        none = client.post(PATH, headers=INGEST, **body)
+        assert (none.status_code, none.json["urls"]) == (201, {})
+
+
+def test_a_life_is_that_of_the_settings(settings: Settings, stores: Stores, chains: Outbox) -> None:
+    client = opened(settings, stores, chains, areas_credentials_s=900)
+    with stores.catalog.read() as tx:
+        now = now_us(tx)
+    given = client.post(PATH, headers=INGEST, json={"filenames": ["a"]}).json
+    life = us_of(given["expires"]) - now
+    assert 900 * 10**6 <= life < 960 * 10**6
+    signed = int(given["urls"]["a"].partition("expires=")[2].partition("&")[0])
+    assert 0 <= signed - us_of(given["expires"]) // 10**6 <= 60
+
+
+@pytest.mark.parametrize("life", [0, 899, 43_201])
+def test_a_life_that_no_cloud_gives_stops_the_start(settings: Settings, life: int) -> None:
+    with pytest.raises(SettingsError, match="STORE_AREAS_CREDENTIALS_S"):
+        connect(replace(settings, areas_credentials_s=life), notices=MemoryNotices())
+
+
+def test_only_the_owner_of_an_area_that_is_unlocked_gets_leave(
+    client: FlaskClient, settings: Settings, stores: Stores, chains: Outbox
+) -> None:
+    lender = Lending(LOAN)
+    lending = opened(settings, stores, chains, lender=lender)
+    for asked in (client, lending):
+        assert asked.post(PATH).status_code == 401
+        assert asked.post(PATH, headers=READER).status_code == 403
+        assert asked.post(PATH, headers=OTHER).status_code == 403
+        absent = PATH.replace(AREA, "00000000-0000-0000-0000-0000000000ff")
+        assert asked.post(absent, headers=INGEST).status_code == 404
+    for state in ("LOCKED", "DELETING"):
+        with stores.catalog.write() as tx:
+            areas.change(tx, AREA, state)
+        for asked in (client, lending):
+            refused = asked.post(PATH, headers=INGEST, json={"filenames": ["a"]})
+            assert (refused.status_code, refused.json["code"]) == (409, "area_locked")
+    assert lender.asked == []
+
+
+def test_an_area_that_is_locked_while_a_cloud_is_asked_gives_nothing(
+    settings: Settings, stores: Stores, chains: Outbox
+) -> None:
+    class Slow(Lending):
+        def lend(self, prefix: str, *, name: str, expires_s: int) -> Loan:
+            with stores.catalog.write() as tx:
+                areas.change(tx, AREA, "LOCKED")
+            return super().lend(prefix, name=name, expires_s=expires_s)
+
+    refused = opened(settings, stores, chains, lender=Slow(LOAN)).post(PATH, headers=INGEST)
+    assert refused.status_code == 409
+    assert "hush" not in refused.text
+
+
+def test_a_cloud_that_lends_nothing_is_503(
+    settings: Settings, stores: Stores, chains: Outbox
+) -> None:
+    answer = opened(settings, stores, chains, lender=Lending()).post(PATH, headers=INGEST)
+    assert (answer.status_code, answer.json["code"]) == (503, "service_unavailable")
+    assert granted(stores) is None
+
+
+def test_names_that_could_lead_elsewhere_and_too_many_are_refused(client: FlaskClient) -> None:
+    refused = client.post(PATH, headers=INGEST, json={"filenames": ["a", "../b", "", "/c"]})
+    assert refused.status_code == 400
+    assert list(refused.json["errors"]) == ["/filenames/1", "/filenames/2", "/filenames/3"]
+    many = [f"{number}" for number in range(1001)]
+    assert client.post(PATH, headers=INGEST, json={"filenames": many}).status_code == 400
+    assert client.post(PATH, headers=INGEST, json={"filenames": many[:1000]}).status_code == 201
+
+
+def test_nothing_that_is_given_is_logged(
+    settings: Settings, stores: Stores, chains: Outbox, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = logging.getLogger().handlers[:], logging.getLogger().level
+    with sts() as (endpoint, _):
+        told = replace(
+            settings,
+            areas_url=f"s3://staging?endpoint={endpoint}",
+            areas_role_arn=ROLE,
+        )
+        with_sts = connect(told, notices=MemoryNotices())
+        with_sts.catalog.close()
+        client = opened(settings, stores, chains, lender=with_sts.lender)
+        try:
+            configure("DEBUG", "test")
+            given = client.post(PATH, headers=INGEST)
+            signed = client.post(PATH, headers=INGEST, json={"filenames": ["a"]})
+        finally:
+            logging.getLogger().handlers[:] = before[0]
+            logging.getLogger().setLevel(before[1])
+            logging.getLogger("botocore.parsers").setLevel(logging.NOTSET)
+    assert (given.status_code, signed.status_code) == (201, 201)
+    logged = capsys.readouterr().out
+    assert '"path": "' + PATH in logged
+    for secret in (given.json["secret_access_key"], given.json["session_token"] + "<"):
+        assert secret not in logged
+
+
+# Who lends
+
+
+def test_a_role_is_lent_on_s3_and_urls_are_signed_without_one(settings: Settings) -> None:
+    with patch.dict(os.environ, SIMULATED):
+        for role, kind in ((ROLE, StsLender), ("", type(None))):
+            told = replace(settings, areas_url="s3://staging", areas_role_arn=role)
+            found = connect(told, notices=MemoryNotices())
+            found.catalog.close()
+            assert isinstance(found.lender, kind)
+    with pytest.raises(SettingsError, match="STORE_AREAS_ROLE_ARN"):
+        connect(replace(settings, areas_role_arn=ROLE), notices=MemoryNotices())
+
+
+@pytest.mark.parametrize(
+    ("changed", "lends"),
+    [
+        ({}, True),
+        ({"areas_downscoped": False}, False),
+        ({"areas_credentials_s": 1800}, False),
+    ],
+)
+def test_tokens_are_lent_on_google_unless_they_would_live_too_long(
+    settings: Settings, changed: dict[str, Any], lends: bool
+) -> None:
+    found = connect(replace(settings, areas_url="gs://staging", **changed), notices=MemoryNotices())
+    found.catalog.close()
+    assert isinstance(found.lender, GcsLender) == lends
+
+
+def test_urls_of_a_cloud_are_its_own_and_say_what_is_to_be_sent(
+    settings: Settings, stores: Stores, chains: Outbox, tmp_path: Any
+) -> None:
+    with patch.dict(os.environ, SIMULATED):
+        s3 = backend_s3.opened(lasting_s3(), "staging")
+        client = opened(settings, stores, chains, areas=s3)
+        given = client.post(PATH, headers=INGEST, json={"filenames": ["a"]}).json
+        assert given["urls"]["a"].startswith(f"{lasting_s3()}/staging/areas/{AREA}/a?")
+        assert (given["headers"], given["max_bytes"]) == ({}, 5 * 1024**3)
+    assert granted(stores) is not None
+    with running(tmp_path) as gcs:
+        google = backend_gcs.opened(gcs.endpoint, "staging")
+        client = opened(settings, stores, chains, areas=google)
+        given = client.post(PATH, headers=INGEST, json={"filenames": ["a"]}).json
+    assert given["headers"] == {"x-goog-content-length-range": f"0,{5 * 1024**4}"}
+
+
+# URLs that the API serves
+
+
+def test_what_is_put_to_a_url_is_as_if_its_owner_had_put_it(
+    client: FlaskClient, stores: Stores, drain: Callable[[], int]
+) -> None:
+    for body in (b"first", b'{"a": 1}'):
+        kept = client.put(url_of(client), data=body, content_type="application/json")
+        assert (kept.status_code, kept.data) == (200, b"")
+        assert b"".join(stores.areas.read(KEY)) == body
+    drain()
+    status = client.post(f"/v1/area/{AREA}/files/deep/er.bin", headers=INGEST)
+    assert status.status_code == 202
+    drain()
+    shown = client.get(f"/v1/area/{AREA}", headers=INGEST).json["files"]
+    assert [(one["name"], one["size"], one["validation"]) for one in shown] == [
+        ("deep/er.bin", 8, "VALIDATED")
+    ]
+
+
+def test_a_url_is_for_one_file_one_way_and_a_while(client: FlaskClient, stores: Stores) -> None:
+    url = url_of(client)
+    assert client.put(url.replace("er.bin", "other"), data=b"x").status_code == 403
+    assert client.put(url.replace("size=", "size=9"), data=b"x").status_code == 403
+    assert client.put(url.partition("?")[0], data=b"x").status_code == 403
+    assert client.put(url, data=b"kept").status_code == 200
+    assert client.get(url).status_code == 403
+    reading = stores.areas.sign(KEY, expires_s=60)
+    assert client.put(reading, data=b"x").status_code == 403
+    ended = stores.areas.sign_upload(KEY, expires_s=0, max_bytes=10).url
+    assert client.put(ended, data=b"x").status_code == 403
+    for method in ("POST", "PATCH", "DELETE"):
+        assert client.open(url, method=method, data=b"x").status_code == 405
+    assert b"".join(stores.areas.read(KEY)) == b"kept"
+
+
+def test_more_bytes_than_were_signed_for_are_413_however_they_come(
+    settings: Settings, stores: Stores, chains: Outbox
+) -> None:
+    client = opened(settings, stores, chains, max_upload_bytes=1000)
+    url = url_of(client)
+    chunked = {"Transfer-Encoding": "chunked"}
+    for size, more, status in ((1000, {}, 200), (1001, {}, 413), (1001, chunked, 413)):
+        answer = client.put(
+            url,
+            input_stream=io.BytesIO(b"x" * size),
+            headers=more or {"Content-Length": str(size)},
+            environ_overrides={"wsgi.input_terminated": True},
+        )
+        assert answer.status_code == status, (size, more)
+    short = client.put(
+        url, input_stream=io.BytesIO(b"x"), environ_overrides={"CONTENT_LENGTH": "5"}
+    )
+    assert short.status_code == 400
+
+
+def test_a_url_is_no_leave_for_an_area_that_is_locked_or_deleted_meanwhile(
+    client: FlaskClient, stores: Stores, drain: Callable[[], int]
+) -> None:
+    url = url_of(client)
+    client.patch(f"/v1/area/{AREA}", headers=INGEST, json={"state": "LOCKED"})
+    refused = client.put(url, data=b"x")
+    assert (refused.status_code, refused.json["code"]) == (409, "area_locked")
+    client.patch(f"/v1/area/{AREA}", headers=INGEST, json={"state": "UNLOCKED"})
+    assert client.put(url, data=b"x").status_code == 200
+    client.delete(f"/v1/area/{AREA}", headers=INGEST)
+    assert client.put(url, data=b"x").status_code == 409
+    drain()
+    assert client.put(url, data=b"x").status_code == 404
+    assert list(stores.areas.list("")) == []
+
+
+def test_nothing_but_files_of_areas_is_put_and_only_where_they_are(
+    client: FlaskClient, stores: Stores
+) -> None:
+    for key in ("blobs/aa/k", f"areas/{AREA}/", "areas/other/k"):
+        url = stores.areas.sign_upload(key, expires_s=60, max_bytes=10).url
+        assert client.put(url, data=b"x").status_code == 403
+    up = stores.areas.sign_upload(f"areas/{AREA}/../x", expires_s=60, max_bytes=10).url
+    assert client.put(up, data=b"x").status_code in (400, 403)
+    replica = stores.replicas["aws"].sign_upload(KEY, expires_s=60, max_bytes=10).url
+    assert client.put(replica, data=b"x").status_code == 403
+
+
+def test_a_store_that_is_read_only_takes_nothing_by_url(
+    client: FlaskClient, settings: Settings, stores: Stores, chains: Outbox
+) -> None:
+    url = url_of(client)
+    refused = opened(settings, stores, chains, read_only=True).put(url, data=b"x")
+    assert (refused.status_code, refused.json["code"]) == (503, "read_only")
+    assert json.loads(refused.data)["status"] == 503

@@ -1,0 +1,156 @@
+"""Large files straight into S3: the store, its areas in a simulated bucket, and its STS."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from threading import Event, Lock
+from typing import Any
+
+import pytest
+from store_client.areas import asking
+from store_client.areas.reading import Stopped
+from store_client.areas.s3 import options
+from store_client.areas.sending import LARGE, send
+from store_client.checksums import MB, compute
+from store_client.client import Client
+
+from config.settings import Settings
+from tests.client.areas.builders import Heard, noise
+from tests.client.cli.people import Typist, showing
+from tests.client.conftest import Served
+from tests.storage.blobs import s3_server
+from tests.storage.blobs.backend_s3 import SIMULATED, admin, new_bucket, remove_bucket
+from tests.storage.blobs.s3_server import lasting_s3
+
+SIZE = LARGE + 3 * MB + 17
+NAME = "deep/er/a b+c.bin"
+ROLE = "arn:aws:iam::123456789012:role/store-areas"
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    for name, value in SIMULATED.items():
+        monkeypatch.setenv(name, value)
+    made = new_bucket(admin(lasting_s3()), versioned=False)
+    yield made
+    remove_bucket(admin(lasting_s3()), made)
+
+
+@pytest.fixture
+def settings(settings: Settings, bucket: str) -> Settings:
+    """With areas on S3, and a role that is lent."""
+    url = f"s3://{bucket}?endpoint={lasting_s3()}"
+    return replace(settings, areas_url=url, areas_role_arn=ROLE)
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Path:
+    path = tmp_path / "a.bin"
+    path.write_bytes((noise(MB) * (SIZE // MB + 1))[:SIZE])
+    return path
+
+
+def parts_sent(since: int) -> int:
+    """How many parts were sent to S3; the store copies some, too."""
+    return s3_server.ASKED[since:].count("PUT partNumber uploadId")
+
+
+class StopsAt(Heard):
+    """Asks that the work stops once so many bytes were told."""
+
+    def __init__(self, stop: Event, at: int) -> None:
+        super().__init__()
+        self._end, self._at = stop, at
+        self._guard = Lock()
+
+    def bytes(self, n: int) -> None:
+        super().bytes(n)
+        if self.done >= self._at:
+            self._end.set()
+
+
+def test_a_large_file_goes_to_the_bucket_and_the_store_finds_it_whole(
+    client: Client, area: str, bucket: str, large: Path, store: Served
+) -> None:
+    heard, since = Heard(), len(s3_server.ASKED)
+    sent = send(client, area, large, NAME, "text/plain", size=SIZE, tell=heard)
+    assert sent.url == f"s3://{bucket}/areas/{area}/{NAME}"
+    assert sent.checksums == compute([large.read_bytes()], SIZE)
+    (found,) = asking.files(client, area)
+    assert (found["url"], found["size"], found["status"]) == (sent.url, SIZE, "CHECKSUMMED")
+    assert (found["content_type"], found["checksums"]) == ("text/plain", asdict(sent.checksums))
+    assert heard.done == SIZE
+    assert parts_sent(since) == 2
+    assert list(client.config.uploads.iterdir()) == []
+
+
+def test_another_run_sends_only_the_parts_that_did_not_arrive(
+    client: Client, area: str, large: Path
+) -> None:
+    stop, since = Event(), len(s3_server.ASKED)
+    first = StopsAt(stop, 1)
+    with pytest.raises(Stopped):
+        send(client, area, large, NAME, "text/plain", size=SIZE, tell=first, stop=stop)
+    before = parts_sent(since)
+    assert len(list(client.config.uploads.iterdir())) == 1
+    heard = Heard()
+    send(client, area, large, NAME, "text/plain", size=SIZE, tell=heard)
+    assert 1 <= before <= parts_sent(since) == 2
+    (found,) = asking.files(client, area)
+    assert found["checksums"]["sha256"] == compute([large.read_bytes()], SIZE).sha256
+    assert heard.done == SIZE
+    assert list(client.config.uploads.iterdir()) == []
+
+
+def test_parts_that_the_bucket_no_longer_has_are_sent_anew(
+    client: Client, area: str, bucket: str, large: Path
+) -> None:
+    stop = Event()
+    first = StopsAt(stop, 1)
+    with pytest.raises(Stopped):
+        send(client, area, large, NAME, "text/plain", size=SIZE, tell=first, stop=stop)
+    s3, key = admin(lasting_s3()), f"areas/{area}/{NAME}"
+    (upload,) = s3.list_multipart_uploads(Bucket=bucket)["Uploads"]
+    s3.abort_multipart_upload(Bucket=bucket, Key=key, UploadId=upload["UploadId"])
+    heard = Heard()
+    send(client, area, large, NAME, "text/plain", size=SIZE, tell=heard)
+    (found,) = asking.files(client, area)
+    assert (found["size"], found["status"], heard.done) == (SIZE, "CHECKSUMMED", SIZE)
+
+
+def test_a_small_file_goes_through_the_store_and_needs_no_credentials(
+    client: Client, area: str, bucket: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"small")
+    sent = send(client, area, path, "a", "text/plain", size=5)
+    assert sent.url == f"s3://{bucket}/areas/{area}/a"
+
+
+def test_credentials_of_s3_are_shown_as_a_shell_takes_them(
+    area: str, bucket: str, store: Served, tmp_path: Path
+) -> None:
+    typist = Typist(tmp_path / "user", showing("admin"), {"STORE_CLIENT_URL": store.url})
+    done = typist.types("creds", area)
+    assert done.exit_code == 0, done.output
+    shown = dict(given.split("=", 1) for given in done.stdout.splitlines())
+    assert shown["STORE_AREA_URI"] == f"s3://{bucket}/areas/{area}/"
+    assert shown["AWS_ENDPOINT_URL_S3"] == lasting_s3()
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        assert shown[name]
+        assert shown[name] not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("said", "accelerate", "wanted"),
+    [
+        ({"bucket": "b", "endpoint": None}, True, {"use_accelerate_endpoint": True}),
+        ({"bucket": "b", "endpoint": None}, False, {}),
+        ({"bucket": "b.c", "endpoint": None}, True, {}),
+        ({"bucket": "b", "endpoint": "http://s3"}, True, {"addressing_style": "path"}),
+    ],
+)
+def test_acceleration_is_amazons_alone_and_can_be_declined(
+    said: dict[str, Any], accelerate: bool, wanted: dict[str, Any]
+) -> None:
+    assert options(said, accelerate=accelerate) == wanted

@@ -1,5 +1,6 @@
 """Bringing a token, asking who one is, and logging out."""
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -217,18 +218,28 @@ def test_a_token_that_was_brought_is_only_forgotten(
 
 
 def test_who_logs_out_while_a_token_is_refreshed_is_logged_out(
-    config: Configuration, login: Kept
+    config: Configuration, login: Kept, world: World
 ) -> None:
-    """The lock is held: the file is gone afterwards, whoever was first."""
     files.write(config, replace(login, expires=1.0))
 
+    def leave() -> None:
+        with anonymous(config) as session:
+            assert logout(session, config).revoked
+
+    leaving = threading.Thread(target=leave)
+
     def meanwhile(config: Configuration) -> Session:
+        leaving.start()
+        time.sleep(0.2)
         return anonymous(config)
 
-    KeptTokens(config, session_of=meanwhile).bearer()
-    with anonymous(config) as session:
-        assert logout(session, config).revoked
-    assert KeptTokens(config, session_of=meanwhile).bearer() is None
+    token = KeptTokens(config, session_of=meanwhile).bearer()
+    leaving.join()
+    assert token not in (None, login.access_token)
+    header = {"Authorization": f"Bearer {token}"}
+    answer = httpx.get(f"{world.url}/v1/subscriptions?replica=aws", headers=header)
+    assert answer.status_code == 401
+    assert KeptTokens(config, session_of=anonymous).bearer() is None
 
 
 def described(**changed: object) -> Callable[[httpx.Request], httpx.Response]:

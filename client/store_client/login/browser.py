@@ -6,6 +6,7 @@ to the question, `iss` (RFC 9207) to the service, `nonce` the id token to this l
 
 import base64
 import hashlib
+import importlib
 import os
 import secrets
 import sys
@@ -16,10 +17,6 @@ from threading import Thread
 from typing import Any
 from urllib.parse import urlencode
 
-from joserfc import jwt
-from joserfc.errors import JoseError
-from joserfc.jwk import KeySet
-
 from store_client.errors import NotAllowed, Refused, StoreError
 from store_client.login.discovery import Service
 from store_client.login.door import Answer, Door, opened
@@ -28,7 +25,6 @@ from store_client.login.granting import CLIENT_ID, SCOPE, Granted, granted
 from store_client.transport.session import Session
 
 WAIT_S = 300.0
-ALGORITHMS = ["RS256", "ES256"]
 
 Show = Callable[[str], Any]
 Say = Callable[[str], None]
@@ -123,7 +119,13 @@ def _redeemed(session: Session, service: Service, question: _Question, answer: A
     }
     # A code that is redeemed twice ends the login.
     found = granted(session, service.token_endpoint, form, again=False)
-    _check_id_token(session, service, question, found.id_token)
+    importlib.import_module("store_client.login.id_token").check(
+        session,
+        found.id_token,
+        issuer=service.issuer,
+        jwks_uri=service.jwks_uri,
+        nonce=question.nonce,
+    )
     return found
 
 
@@ -136,16 +138,3 @@ def _refusal(answer: Answer) -> StoreError:
     if answer["error"] == "access_denied":
         return NotAllowed(f"the login was refused: {said}", hint="again: store login")
     return Refused(f"the authorization service says no: {said}", hint="again: store login")
-
-
-def _check_id_token(session: Session, service: Service, question: _Question, token: str) -> None:
-    """It is of this service, for us, and of this login; else somebody put in a code of theirs."""
-    try:
-        keys = KeySet.import_key_set(session.ask("GET", service.jwks_uri, authorize=False).json())
-        said = jwt.decode(token, keys, algorithms=ALGORITHMS).claims
-    except (JoseError, ValueError, TypeError, KeyError) as error:
-        raise Refused("the id token of this login cannot be verified") from error
-    audience = said.get("aud")
-    ours = audience == CLIENT_ID or (isinstance(audience, list) and CLIENT_ID in audience)
-    if said.get("iss") != service.issuer or not ours or said.get("nonce") != question.nonce:
-        raise Refused("the id token is of another login")

@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 from flask import Flask, Response, g, render_template, request
 
+from api.conditional import conditional
 from api.definition import STORE, definition
 from api.examples import example, resolved
 from api.operation import Operation
@@ -36,7 +37,8 @@ def register_reference(app: Flask, services: Services, operations: Sequence[Oper
     @app.get("/v1/swagger.json", endpoint="get_definition_v1")
     def get_definition() -> Response:
         g.operation = "get_definition"
-        return Response(orjson.dumps(document()), mimetype="application/json")
+        whole = Response(orjson.dumps(document()), mimetype="application/json")
+        return conditional(request, whole, private=False)
 
     @app.get("/")
     def get_reference() -> Response:

@@ -10,6 +10,7 @@ from store_client.calling import Call, answered, call_of, items_of, pages_of
 from store_client.configuration import Configuration, configuration
 from store_client.definition import Definition, Operation, load
 from store_client.definition.checking import near
+from store_client.definition.keeping import known
 from store_client.errors import Misused, Refused, StoreError
 from store_client.login.tokens import tokens_of
 from store_client.methods import Method
@@ -40,6 +41,8 @@ class Client:
             if session is not None
             else Session(self.config.url, tokens=tokens_of(self.config, given=token))
         )
+        if known(self.config):
+            self.session.met(self.config.url)
         self._lock = threading.RLock()
         self._definition: Definition | None = None
         self._fresh = False

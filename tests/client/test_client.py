@@ -3,18 +3,29 @@
 import hashlib
 import inspect
 import io
+import logging
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import httpx
 import pytest
 import store_client
 from store_client import Client, create_version
 from store_client.configuration import Configuration
 from store_client.definition import load
-from store_client.errors import Conflict, Misused, NotAllowed, NotFound, Refused, StoreError
+from store_client.errors import (
+    Conflict,
+    Misused,
+    NotAllowed,
+    NotFound,
+    Refused,
+    StoreError,
+    Unreachable,
+)
+from store_client.transport import Session
 
 from tests.client.conftest import ADMIN_TOKEN, Served, served
 from tests.conftest import Outbox
@@ -274,6 +285,37 @@ def test_a_definition_of_the_past_is_renewed_when_an_argument_is_unknown(
     path.write_text(path.read_text().replace('"gcp"', '"azure"'))
     with Client(config=config, token=ADMIN_TOKEN) as late:
         assert list(late.get_bundles_all.iterate(replica="gcp")) == []
+
+
+def test_a_definition_that_is_unchanged_is_not_sent_again(
+    client: Client, config: Configuration, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = load(client.session, config)
+    with caplog.at_level(logging.DEBUG, "store_client"):
+        later = load(client.session, config, now=lambda: before.fetched + 3600)
+    assert later == before
+    assert later.fetched == before.fetched + 3600
+    told = [one.getMessage() for one in caplog.records if one.name.startswith("store_client")]
+    assert len([text for text in told if ": 304 after" in text]) == 2
+
+
+def test_a_store_that_was_there_before_is_worth_patience(
+    client: Client, config: Configuration
+) -> None:
+    load(client.session, config)
+    waited: list[float] = []
+    with Session(config.url, sleep=waited.append, transport=Gone()) as session:
+        late = Client(config=config, session=session)
+        with pytest.raises(Unreachable):
+            late.get_replication()
+    assert waited == [1, 2, 4, 8, 16]
+
+
+class Gone(httpx.BaseTransport):
+    """A store that is being started anew."""
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("refused", request=request)
 
 
 def test_a_base_url_that_is_no_store_is_told(config: Configuration, store: Served) -> None:

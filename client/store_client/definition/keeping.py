@@ -4,6 +4,7 @@ cannot be read."""
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from store_client.configuration import Configuration
@@ -62,6 +63,11 @@ def cached(config: Configuration) -> Definition | None:
     return found and found[1]
 
 
+def known(config: Configuration) -> bool:
+    """Whether that store was there before."""
+    return _path(config).exists()
+
+
 def kept(config: Configuration) -> tuple[Copy, Definition] | None:
     """The copy on disk, if it is whole, and what it says."""
     found = read_json(_path(config))
@@ -94,7 +100,7 @@ def clear(config: Configuration) -> int:
     return sum(remove(path) for path in sorted(config.definitions.glob("*.json")))
 
 
-def _path(config: Configuration) -> Any:
+def _path(config: Configuration) -> Path:
     return config.definitions / f"{config.key}.json"
 
 

@@ -6,7 +6,9 @@ Google computed is what was read.
 """
 
 import base64
-from collections.abc import Iterator
+import logging
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
@@ -16,17 +18,23 @@ from store_client.errors import Damaged, Unreachable
 from store_client.upload.gcs_client import speaking
 from store_client.upload.journal import Journal, Unfinished
 from store_client.upload.options import Bucket
-from store_client.upload.parts import Changed, blocks, hashed, whole
+from store_client.upload.parts import blocks, hashed, whole
 from store_client.upload.sharing import Shared
 from store_client.upload.staging import Item, Staged, object_key
+
+log = logging.getLogger(__name__)
 
 SMALL = 8 * MB
 """Larger files have a session."""
 CHUNK = 16 * MB
 """What one request of a session brings; a multiple of 256 KiB."""
+PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0)
 ATTEMPTS = 6
 PATIENCE = httpx.Timeout(90, connect=10)
-_GONE = (404, 410)
+
+
+class Ended(Damaged):
+    """A session that nobody can go on with."""
 
 
 class GcsStaging:
@@ -66,17 +74,7 @@ class GcsStaging:
         return sums
 
     def _large(self, item: Item, blob: Any, url: str) -> Checksums:
-        session = self._taken_up(item, url) or self._begun(item, blob, url)
-        hashing = Hashing(item.file.size)
-        try:
-            with httpx.Client(timeout=PATIENCE) as client:
-                _Session(client, session, item.file.size).send(
-                    _chunks(blocks(item.file, hashing)), self._shared
-                )
-        except Changed:
-            self._journal.forget(item.file.name)
-            raise
-        sums = hashing.result()
+        sums = self._taken_up(item, url) or self._sent(item, self._begun(item, blob, url))
         blob.reload()
         if blob.crc32c != _base64(sums.crc32c):
             self._journal.forget(item.file.name)
@@ -85,13 +83,30 @@ class GcsStaging:
         blob.patch()
         return sums
 
-    def _taken_up(self, item: Item, url: str) -> str | None:
+    def _sent(self, item: Item, session: str) -> Checksums:
+        hashing = Hashing(item.file.size)
+        chunks = _chunks(blocks(item.file, hashing))
+        try:
+            with httpx.Client(timeout=PATIENCE) as client:
+                _Session(client, session, item.file.size).send(chunks, self._shared)
+        except Damaged:
+            self._journal.forget(item.file.name)
+            raise
+        return hashing.result()
+
+    def _taken_up(self, item: Item, url: str) -> Checksums | None:
+        """What an earlier run began, to its end; None when there is nothing to go on with."""
         before = self._journal.unfinished.get(item.file.name)
-        if before and before.url == url and before.stamp == item.file.stamp:
-            return before.token
-        return None
+        if before is None or before.url != url or before.stamp != item.file.stamp:
+            return None
+        try:
+            return self._sent(item, before.token)
+        except Ended as error:
+            log.info("%s begins anew: %s", item.file.name, error)
+            return None
 
     def _begun(self, item: Item, blob: Any, url: str) -> str:
+        blob.content_type = item.content_type
         session = str(
             blob.create_resumable_upload_session(
                 content_type=item.content_type, size=item.file.size
@@ -105,8 +120,15 @@ class GcsStaging:
 class _Session:
     """A resumable upload: its URL is its own credential."""
 
-    def __init__(self, client: httpx.Client, url: str, size: int) -> None:
-        self._client, self._url, self._size = client, url, size
+    def __init__(
+        self,
+        client: httpx.Client,
+        url: str,
+        size: int,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._client, self._url, self._size, self._sleep = client, url, size, sleep
 
     def send(self, chunks: Iterator[bytes], shared: Shared) -> None:
         """All chunks; those that arrived before are read and not sent."""
@@ -123,30 +145,35 @@ class _Session:
             shared.tell.bytes(len(chunk))
             at = end
 
-    def _ask(self) -> int:
-        return self._answered(b"", f"bytes */{self._size}")
-
     def _put(self, data: bytes, start: int) -> int:
-        try:
-            return self._answered(data, f"bytes {start}-{start + len(data) - 1}/{self._size}")
-        except httpx.TransportError:
-            return self._ask()
+        found = self._answered(data, f"bytes {start}-{start + len(data) - 1}/{self._size}")
+        return self._ask() if found is None else found
 
-    def _answered(self, data: bytes, span: str) -> int:
+    def _ask(self) -> int:
         """How many bytes have arrived."""
-        headers = {"Content-Range": span}
+        for pause in PAUSES_S:
+            found = self._answered(b"", f"bytes */{self._size}")
+            if found is not None:
+                return found
+            self._sleep(pause)
+        raise Unreachable("Google Cloud Storage does not answer")
+
+    def _answered(self, data: bytes, span: str) -> int | None:
+        """How many bytes have arrived; None when it cannot be said. Ended, when there is no such
+        session any more."""
         try:
-            answer = self._client.put(self._url, content=data, headers=headers)
+            answer = self._client.put(self._url, content=data, headers={"Content-Range": span})
         except httpx.TransportError as error:
-            if data:
-                raise
-            raise Unreachable(f"Google Cloud Storage cannot be reached: {error}") from error
+            log.info("Google Cloud Storage: %s", error)
+            return None
         if answer.status_code in (200, 201):
             return self._size
         if answer.status_code == 308:
             told = answer.headers.get("Range", "")
             return int(told.rpartition("-")[2]) + 1 if told else 0
-        raise Unreachable(f"Google Cloud Storage answered {answer.status_code} to an upload")
+        if answer.status_code >= 500 or answer.status_code in (408, 429):
+            return None
+        raise Ended(f"Google Cloud Storage answered {answer.status_code} to an upload")
 
 
 def _chunks(found: Iterator[bytes]) -> Iterator[bytes]:

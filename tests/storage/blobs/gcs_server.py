@@ -21,6 +21,7 @@ from tests.storage.blobs.gcs_objects import Objects, Refused, Stored
 from tests.storage.blobs.gcs_signatures import Tokens, expect_signed
 
 _OBJECT = re.compile(r"/(storage|download/storage)/v1/b/([^/]+)/o/([^/]+)")
+_BUCKET = re.compile(r"/storage/v1/b/([^/]+)")
 _OBJECTS = re.compile(r"/storage/v1/b/([^/]+)/o")
 _INSERT = re.compile(r"/upload/storage/v1/b/([^/]+)/o")
 _COMPOSE = re.compile(r"/storage/v1/b/([^/]+)/o/([^/]+)/compose")
@@ -173,6 +174,10 @@ class Handler(BaseHTTPRequestHandler):
             return self._media(found)
         return _json(found.resource(), params)
 
+    def bucket(self, names: list[str], params: dict[str, str], _: bytes) -> Answer:
+        with self.gcs.objects.bucket(names[0]):
+            return _json({"kind": "storage#bucket", "name": names[0]}, params)
+
     def listing(self, names: list[str], params: dict[str, str], _: bytes) -> Answer:
         return _json(self.gcs.objects.list(names[0], params), params)
 
@@ -269,6 +274,7 @@ Serve = Callable[[Handler, list[str], dict[str, str], bytes], Answer]
 ROUTES: list[tuple[str, re.Pattern[str], Serve]] = [
     ("GET", _OBJECT, Handler.get),
     ("GET", _OBJECTS, Handler.listing),
+    ("GET", _BUCKET, Handler.bucket),
     ("DELETE", _OBJECT, Handler.delete),
     ("PATCH", _OBJECT, Handler.patch),
     ("POST", _COMPOSE, Handler.compose),
@@ -288,7 +294,7 @@ def _json(told: dict[str, Any], params: dict[str, str] | None = None) -> Answer:
 def _multipart(kind: str, body: bytes) -> tuple[dict[str, Any], bytes]:
     """The description and the bytes; the content type of their part is the object's if the
     description has none."""
-    boundary = kind.partition("boundary=")[2].encode()
+    boundary = kind.partition("boundary=")[2].strip('"').encode()
     _, words, rest = body.split(b"--" + boundary, 2)
     headers, _, data = rest.partition(b"\r\n\r\n")
     resource = json.loads(words.partition(b"\r\n\r\n")[2])

@@ -42,14 +42,16 @@ class Fetching:
         self.stop.check()
         if self.cache.has(wanted.sha256, wanted.size):
             return False
-        with self.cache.alone(wanted.sha256, wanted.size, self.stop.pause):
+        with (
+            written_to(self.cache.root),
+            self.cache.alone(wanted.sha256, wanted.size, self.stop.pause),
+        ):
             # Somebody else may have brought it while we waited.
             if self.cache.has(wanted.sha256, wanted.size):
                 return False
             self.slots.take()
             try:
-                with written_to(self.cache.root):
-                    self._bring(wanted)
+                self._bring(wanted)
             finally:
                 self.slots.give()
         return True

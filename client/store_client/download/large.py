@@ -138,7 +138,8 @@ class _Bringing:
         with self._changed:
             self._parts.advance(number, len(block))
             self._changed.notify_all()
-        self._quota.block()
+        done, last = self._parts.done[number], self._parts.whole(number)
+        self._quota.block(done, stream=number, last=last)
         self._tell.bytes(len(block))
 
     def _hash(self) -> None:

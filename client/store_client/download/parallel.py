@@ -109,6 +109,6 @@ def _told(failures: list[BaseException]) -> BaseException:
     """The gravest failure: one that ended everything, else the first."""
     grave = [error for error in failures if not isinstance(error, ONLY_ITS_OWN)]
     first = (grave or failures)[0]
-    if len(failures) == 1 or not isinstance(first, StoreError) or isinstance(first, NotFound):
-        return first
-    return type(first)(f"{first} (and {len(failures) - 1} more failed)", hint=first.hint)
+    if len(failures) > 1 and isinstance(first, StoreError):
+        first.args = (f"{first} (and {len(failures) - 1} more failed)",)
+    return first

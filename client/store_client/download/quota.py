@@ -9,6 +9,8 @@ from store_client.errors import StoreError
 HEADROOM = 10
 """The quota never rises more than this above its start: a bucket that went away for good is given
 up after minutes, however much came before."""
+LEAST = 65_536
+"""Bytes that count as a block when a connection was cut in its middle."""
 LONGEST_DELAY_S = 30.0
 LONGEST_ASKED_S = 120.0
 """Longest wait that a server may ask for."""
@@ -33,13 +35,19 @@ class Quota:
         self._most = num_retries + HEADROOM
         self._pause = pause
         self._lock = threading.Lock()
+        self._furthest: dict[int, int] = {}
         self.left = num_retries
         self.delay_s = min_delay_s
 
-    def block(self) -> None:
-        """A block was read that never was before: one that comes again after a failure does not
-        count, so that no server can keep us for ever."""
+    def block(self, end: int, *, stream: int = 0, last: bool = False) -> None:
+        """A block was read that ends there. Crumbs do not count unless they are the `last`, nor do
+        blocks that come again, after a server began anew or all was damaged: else a server could
+        keep us for ever."""
         with self._lock:
+            more = end - self._furthest.get(stream, 0)
+            if more <= 0 or (more < LEAST and not last):
+                return
+            self._furthest[stream] = end
             self.left = min(self.left + 1, self._most)
             self.delay_s = max(self.delay_s / 2, self._least_s)
 

@@ -16,16 +16,13 @@ def bring(reader: Reader, path: Path, quota: Quota, *, tell: Tell) -> str:
     """Fill the file at `path`; the SHA-256 of what it holds then."""
     with open(os.open(path, os.O_RDWR | os.O_CREAT | _BINARY, 0o666), "r+b", buffering=0) as file:
         growing = _Growing(file, reader.wanted.size, tell)
-        furthest = growing.at
         while growing.at < reader.wanted.size:
             try:
                 found = reader.blocks(growing.at, reader.wanted.size, exact=False)
                 with contextlib.closing(found) as blocks:
                     for offset, block in blocks:
                         growing.add(offset, block)
-                        if growing.at > furthest:
-                            furthest = growing.at
-                            quota.block()
+                        quota.block(growing.at, last=growing.at == reader.wanted.size)
             except Trouble as trouble:
                 quota.failure(trouble)
         return growing.digest.hexdigest()

@@ -105,10 +105,14 @@ class Wire:
         """Close every connection; who reads from one fails at once."""
         with self._lock:
             self._closed = True
-            found = [*self._open]
-            self._open.clear()
+            idle = [connection for kept in self._idle.values() for _, connection in kept]
             self._idle.clear()
-        for connection in found:
+            busy = self._open.difference(idle)
+            self._open.clear()
+        for connection in idle:
+            connection.close()
+        for connection in busy:
+            # Who reads from it closes it.
             _abort(connection)
 
     @contextlib.contextmanager

@@ -1,0 +1,1 @@
+"""Downloads: byte-identical, or a clear failure, whatever the bucket does."""

@@ -1,0 +1,227 @@
+"""A bundle of a served store, in a directory of its own."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+from store_client.client import Client
+from store_client.download.bundles import download
+from store_client.download.options import Filters, Options
+from store_client.errors import Damaged, Misused, NotFound, StoreError
+
+from tests.client.download.depositing import VERSION, Depositor, uuid_of
+
+CONTENTS = {
+    "sample.json": b'{"organism": "Danio rerio"}',
+    "reads/lane 1/R1.gz": Random(1).randbytes(1_500_000),
+    "reads/lane 1/R2.gz": b"reads",
+    "twin.txt": b"reads",
+    "empty": b"",
+}
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+class Heard:
+    """What a listener was told."""
+
+    def __init__(self) -> None:
+        self.all_files = self.all_bytes = self.done = self.files = 0
+
+    def total(self, files: int, bytes: int) -> None:  # noqa: A002
+        self.all_files += files
+        self.all_bytes += bytes
+
+    def bytes(self, n: int) -> None:
+        self.done += n
+
+    def file(self) -> None:
+        self.files += 1
+
+
+@pytest.fixture
+def bundle(depositor: Depositor) -> str:
+    return depositor.bundle(1, CONTENTS)
+
+
+def test_a_bundle_comes_as_it_is_linked_from_the_cache(
+    client: Client, bundle: str, options: Options
+) -> None:
+    report = download(client, bundle.upper(), options=options)
+    directory = options.directory / f"{bundle}.{VERSION}"
+    assert report.directory == str(directory)
+    assert contents(directory) == CONTENTS
+    assert (report.counts.files, report.counts.fetched_files) == (5, 4)
+    assert os.stat(directory / "twin.txt").st_nlink == 3
+    assert (directory / "twin.txt").samefile(directory / "reads/lane 1/R2.gz")
+
+
+def test_a_second_time_nothing_comes(client: Client, bundle: str, options: Options) -> None:
+    first = download(client, bundle, options=options, version=VERSION)
+    second = download(client, bundle, options=options)
+    assert first.counts.bytes == second.counts.bytes == sum(map(len, CONTENTS.values()))
+    assert second.counts.fetched_files == second.counts.fetched_bytes == 0
+
+
+def test_what_was_edited_is_noticed_in_the_cache_and_mended_in_the_directory(
+    client: Client, bundle: str, options: Options
+) -> None:
+    directory = Path(download(client, bundle, options=options).directory)
+    with (directory / "sample.json").open("r+b") as file:
+        file.write(b"X")
+    (directory / "twin.txt").unlink()
+    (directory / "twin.txt").write_bytes(b"mine")
+    again = download(client, bundle, options=options)
+    assert contents(directory) == CONTENTS
+    assert again.counts.fetched_files == 1
+
+
+def test_what_is_there_and_the_same_is_left_alone(
+    client: Client, bundle: str, options: Options
+) -> None:
+    directory = options.directory / f"{bundle}.{VERSION}"
+    directory.mkdir()
+    (directory / "sample.json").write_bytes(CONTENTS["sample.json"])
+    before = (directory / "sample.json").stat()
+    download(client, bundle, options=options)
+    assert os.path.samestat((directory / "sample.json").stat(), before)
+
+
+@pytest.mark.parametrize(
+    ("filters", "names"),
+    [
+        (Filters(), set(CONTENTS)),
+        (Filters(no_metadata=True), set(CONTENTS) - {"sample.json"}),
+        (Filters(no_data=True), {"sample.json"}),
+        (Filters(data="*.gz"), {"sample.json", "reads/lane 1/R1.gz", "reads/lane 1/R2.gz"}),
+        (Filters(data="*.GZ", metadata="[s]*"), {"sample.json"}),
+        (Filters(metadata="S*", no_data=True), set()),
+    ],
+)
+def test_filters_choose_by_kind_and_name_minding_case(
+    client: Client, bundle: str, options: Options, filters: Filters, names: set[str]
+) -> None:
+    report = download(client, bundle, options=options, filters=filters)
+    assert set(contents(Path(report.directory))) == names
+
+
+@pytest.mark.parametrize(
+    "filters", [Filters(no_metadata=True, metadata="*"), Filters(no_data=True, data="a")]
+)
+def test_a_kind_is_not_filtered_and_left_out_at_once(
+    client: Client, options: Options, filters: Filters
+) -> None:
+    with pytest.raises(Misused, match="cannot be combined"):
+        download(client, uuid_of(1), options=options, filters=filters)
+
+
+def test_what_cannot_be_is_said_before_anything_is_asked(client: Client, options: Options) -> None:
+    for wrong in (
+        replace(options, jobs=0),
+        replace(options, replica="az"),
+        replace(options, num_retries=-1),
+        replace(options, min_delay_s=-1),
+    ):
+        with pytest.raises(Misused):
+            download(client, uuid_of(1), options=wrong)
+    with pytest.raises(Misused):
+        download(client, "../etc", options=options)
+    with pytest.raises(Misused):
+        download(client, uuid_of(1), options=options, version="yesterday")
+
+
+def test_an_absent_bundle_is_not_found(client: Client, options: Options) -> None:
+    with pytest.raises(NotFound):
+        download(client, uuid_of(99), options=options)
+
+
+def test_a_dry_run_tells_and_writes_nothing(client: Client, bundle: str, options: Options) -> None:
+    report = download(client, bundle, options=replace(options, dry_run=True))
+    assert report.counts.fetched_bytes == sum(map(len, CONTENTS.values())) - len(b"reads")
+    assert report.counts.files == 5
+    assert list(options.directory.iterdir()) == []
+
+
+def test_progress_ends_at_what_there_was_to_do(
+    client: Client, bundle: str, options: Options
+) -> None:
+    heard = Heard()
+    download(client, bundle, options=replace(options, tell=heard))
+    assert (heard.done, heard.files) == (heard.all_bytes, heard.all_files)
+    assert heard.all_files == 5
+
+
+def test_pages_of_many_files_come_all(
+    client: Client, depositor: Depositor, options: Options
+) -> None:
+    one = depositor.file("first", b"the same")
+    files = [{**one, "name": f"d{number % 7}/f{number}"} for number in range(1203)]
+    uuid = depositor.bundle_of(2, files)
+    report = download(client, uuid, options=options)
+    assert len(contents(Path(report.directory))) == 1203
+    assert report.counts.fetched_files == 1
+
+
+class Hostile:
+    """A store that tells of a file with this name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def call(self, name: str, /, **arguments: object) -> object:
+        raise AssertionError(name)
+
+    def pages(self, name: str, /, **arguments: object):  # type: ignore[no-untyped-def]
+        entry = {
+            "uuid": uuid_of(5),
+            "version": VERSION,
+            "name": self.name,
+            "sha256": "0" * 64,
+            "size": 1,
+            "indexed": False,
+        }
+        yield {"bundle": {"uuid": uuid_of(1), "version": VERSION, "files": [entry]}}
+
+
+@pytest.mark.parametrize("name", ["../evil", "/etc/passwd", "a/../../b", "a\\..\\b", "a\nb", ""])
+def test_a_name_that_leads_away_is_refused_before_a_byte_comes(options: Options, name: str) -> None:
+    with pytest.raises(Damaged, match="name"):
+        download(Hostile(name), uuid_of(1), options=options)
+
+
+def test_a_directory_that_is_a_link_is_refused(
+    client: Client, bundle: str, options: Options, tmp_path: Path
+) -> None:
+    directory = options.directory / f"{bundle}.{VERSION}"
+    directory.mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (directory / "reads").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(Misused, match="symbolic link"):
+        download(client, bundle, options=options)
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_directory_in_a_files_place_is_told(
+    client: Client, bundle: str, options: Options
+) -> None:
+    (options.directory / f"{bundle}.{VERSION}" / "empty").mkdir(parents=True)
+    with pytest.raises(StoreError, match="is a directory"):
+        download(client, bundle, options=options)
+
+
+@pytest.mark.parametrize("answer", [{}, {"bundle": None}, {"bundle": {"uuid": 1, "version": 2}}])
+def test_an_answer_that_is_no_bundle_is_damaged(options: Options, answer: object) -> None:
+    class Odd(Hostile):
+        def pages(self, name: str, /, **arguments: object):  # type: ignore[no-untyped-def]
+            yield answer
+
+    with pytest.raises(Damaged, match="no bundle"):
+        download(Odd("a"), uuid_of(1), options=options)

@@ -7,15 +7,22 @@ repeated by the library; another run begins it anew.
 
 import importlib
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
 from typing import Any
 
+from store_client.areas import asking
 from store_client.areas.bodies import Body
 from store_client.areas.journal import Journal
 from store_client.areas.reading import Outgoing, read
 from store_client.areas.sent import Sending
 from store_client.checksums import MB, Checksums, Hashing
 from store_client.errors import NotAllowed, Unreachable
+from store_client.versions import parse_version
+
+Renew = Callable[[], Mapping[str, Any]]
+"""Gets other credentials for the same area."""
 
 PIECE = 32 * MB
 """Bytes of one request of a resumable upload, which are in memory until they are acknowledged."""
@@ -23,16 +30,31 @@ PIECE = 32 * MB
 
 def bucket(sending: Sending, said: Mapping[str, Any]) -> "GoogleBucket":
     """The bucket that this token is for."""
-    return GoogleBucket(said, open_bucket(said))
+
+    def renew() -> Mapping[str, Any]:
+        return asking.credentials(sending.client, sending.area)
+
+    return GoogleBucket(said, open_bucket(said, renew))
 
 
-def open_bucket(said: Mapping[str, Any], **more: Any) -> Any:
-    """The library's bucket, by a token that it cannot renew."""
+def open_bucket(said: Mapping[str, Any], renew: Renew, **more: Any) -> Any:
+    """The library's bucket, by a token that the store renews."""
+
+    def again(request: object, scopes: object) -> tuple[str, datetime]:
+        given = renew()
+        return given["access_token"], _naive(given["expires"])
+
+    token = importlib.import_module("google.oauth2.credentials").Credentials(
+        said["access_token"], expiry=_naive(said["expires"]), refresh_handler=again
+    )
     storage = importlib.import_module("google.cloud.storage")
-    credentials = importlib.import_module("google.oauth2.credentials")
-    token = credentials.Credentials(said["access_token"])
-    # A project is not needed to write an object, but its absence is an error.
+    # No project is needed to write an object; the library only wants one to be named.
     return storage.Client(project="none", credentials=token, **more).bucket(said["bucket"])
+
+
+def _naive(version: str) -> datetime:
+    """As the library wants its moments: in UTC, and without saying so."""
+    return parse_version(version).replace(tzinfo=None)
 
 
 class GoogleBucket:
@@ -47,26 +69,33 @@ class GoogleBucket:
 
     def fill(self, sending: Sending, outgoing: Outgoing, journal: Journal) -> Checksums:
         """Send a file in one stream."""
-        errors = importlib.import_module("google.api_core.exceptions")
         hashing = Hashing(outgoing.size)
 
         def blocks() -> Iterator[bytes]:
             return hashing.over(read(outgoing.path, outgoing.size, stop=sending.stop))
 
         blob = self._bucket.blob(self._key(outgoing.name), chunk_size=PIECE)
-        try:
-            with Body(blocks, tell=sending.tell, stop=sending.stop) as body:
-                blob.upload_from_file(
-                    _Stream(body.blocks()), size=outgoing.size, content_type=outgoing.content_type
-                )
-        except (errors.Forbidden, errors.Unauthorized) as error:
-            raise NotAllowed(f"Google refuses the token of the area: {error}") from error
-        except errors.GoogleAPIError as error:
-            raise Unreachable(f"Google Cloud Storage does not answer: {error}") from error
+        blob.content_type = outgoing.content_type
+        with _speaking(), Body(blocks, tell=sending.tell, stop=sending.stop) as body:
+            blob.upload_from_file(_Stream(body.blocks()), size=outgoing.size)
         return hashing.result()
 
     def _key(self, name: str) -> str:
         return f"{self._said['prefix'].rstrip('/')}/{name}"
+
+
+@contextmanager
+def _speaking() -> Iterator[None]:
+    """What the library raises, as ours."""
+    calls = importlib.import_module("google.api_core.exceptions")
+    auth = importlib.import_module("google.auth.exceptions")
+    network = importlib.import_module("requests.exceptions")
+    try:
+        yield
+    except (calls.Forbidden, calls.Unauthorized, auth.RefreshError) as error:
+        raise NotAllowed(f"Google refuses the token of the area: {error}") from error
+    except (calls.GoogleAPIError, auth.GoogleAuthError, network.RequestException) as error:
+        raise Unreachable(f"Google Cloud Storage does not answer: {error}") from error
 
 
 class _Stream(io.RawIOBase):

@@ -1,6 +1,6 @@
 """What a session asks for tokens; where they are kept and renewed is known elsewhere."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 
@@ -18,7 +18,7 @@ class Tokens(Protocol):
 class GivenToken:
     """One token that somebody gave, for as long as it lasts."""
 
-    token: str
+    token: str = field(repr=False)
 
     def bearer(self) -> str | None:
         """It."""

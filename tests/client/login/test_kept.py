@@ -9,6 +9,7 @@ import pytest
 from store_client.configuration import Configuration
 from store_client.login import kept as files
 from store_client.login.kept import Kept
+from store_client.transport.tokens import GivenToken
 
 KEPT = Kept("an access token", "a refresh token", expires=2e9, email="ada@example.org")
 
@@ -101,3 +102,4 @@ def test_it_is_forgotten_once(config: Configuration) -> None:
 def test_a_login_does_not_show_its_tokens() -> None:
     assert "an access token" not in repr(KEPT)
     assert "a refresh token" not in str(KEPT)
+    assert "given" not in repr(GivenToken("given"))

@@ -77,7 +77,11 @@ class GoogleBucket:
         blob = self._bucket.blob(self._key(outgoing.name), chunk_size=PIECE)
         blob.content_type = outgoing.content_type
         with _speaking(), Body(blocks, tell=sending.tell, stop=sending.stop) as body:
-            blob.upload_from_file(_Stream(body.blocks()), size=outgoing.size)
+            going = body.blocks()
+            blob.upload_from_file(_Stream(going), size=outgoing.size)
+            # Nothing is left, and hashing ends when the end is seen.
+            for _ in going:
+                raise AssertionError("more was read than announced")
         return hashing.result()
 
     def _key(self, name: str) -> str:

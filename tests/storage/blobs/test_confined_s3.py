@@ -23,7 +23,7 @@ ROLE = "arn:aws:iam::123456789012:role/store-areas"
 LIMITS = Limits(connect_s=2, read_s=5, attempts=1)
 GIVEN = """<AssumeRoleResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><AssumeRoleResult>
 <Credentials><AccessKeyId>ASIAEXAMPLE</AccessKeyId><SecretAccessKey>hush</SecretAccessKey>
-<SessionToken>token</SessionToken><Expiration>2026-01-31T23:59:59Z</Expiration></Credentials>
+<SessionToken>hush-session</SessionToken><Expiration>2026-01-31T23:59:59Z</Expiration></Credentials>
 </AssumeRoleResult></AssumeRoleResponse>"""
 REFUSED = """<ErrorResponse><Error><Type>Sender</Type><Code>AccessDenied</Code>
 <Message>User arn:aws:iam::1:user/store may not assume it</Message></Error></ErrorResponse>"""
@@ -100,7 +100,7 @@ def test_sts_is_asked_for_the_role_within_that_policy_for_so_long() -> None:
         "endpoint": endpoint,
         "access_key_id": "ASIAEXAMPLE",
         "secret_access_key": "hush",
-        "session_token": "token",
+        "session_token": "hush-session",
     }
 
 

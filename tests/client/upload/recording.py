@@ -1,22 +1,20 @@
 """A client that notes what it asks, and that can be made to die as `kill -9` makes it.
 
-As a program: one upload by such a client, in a process of its own.
+As a program: one command of such a client, in a process of its own.
 """
 
 import os
-import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import httpx
+from store_client.cli.main import cli
+from store_client.cli.place import Place
 from store_client.client import Client
 from store_client.configuration import Configuration
 from store_client.login.tokens import tokens_of
 from store_client.transport.session import Session
-from store_client.upload.options import UploadOptions
-from store_client.upload.running import upload
 
 
 @dataclass
@@ -51,21 +49,22 @@ def client_of(
     return Client(config=config, session=session)
 
 
-def _dies_at(what: str, number: int) -> Callable[[str], None]:
+def _signalling(number: int, what: str, which: int) -> Callable[[str], None]:
+    """Send this process a signal when it is about to ask something for that time."""
     seen: list[str] = []
 
     def watch(line: str) -> None:
         if line.startswith(what):
             seen.append(line)
-        if len(seen) >= number:
-            os.kill(os.getpid(), signal.SIGKILL)
+            if len(seen) == which:
+                os.kill(os.getpid(), number)
 
     return watch
 
 
 if __name__ == "__main__":
-    url, home, source, what, number = sys.argv[1:]
-    configuration = Configuration(Path(home), Path(home) / "cache", url)
-    recorded = Recording(_dies_at(what, int(number)))
-    with client_of(configuration, recorded) as client:
-        upload(client, UploadOptions(Path(source), "aws", jobs=2))
+    home, url, which_signal, what, which, *words = sys.argv[1:]
+    os.environ["STORE_CLIENT_HOME"] = home
+    recorded = Recording(_signalling(int(which_signal), what, int(which)))
+    place = Place(make=lambda config: client_of(config, recorded))
+    cli.main([*words, "--url", url], obj=place)

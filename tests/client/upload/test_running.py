@@ -3,6 +3,7 @@
 import hashlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -194,6 +195,21 @@ def test_a_large_file_goes_through_an_area(client: Client, tmp_path: Path) -> No
     assert done.files[0]["s3_etag"].endswith("-2")
 
 
+def signalled(
+    config: Configuration, source: Path, when: tuple[signal.Signals, str, int]
+) -> "subprocess.CompletedProcess[str]":
+    """`store upload` in a process that gets a signal when it asks something for that time."""
+    number, what, which = when
+    program = [sys.executable, "-m", "tests.client.upload.recording", str(config.home), config.url]
+    words = ["upload", "--src-dir", str(source), "--replica", "aws", "--jobs", "2"]
+    return subprocess.run(
+        [*program, str(int(number)), what, str(which), *words],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
 DEATHS = [
     ("POST /v1/area", 1),
     ("PUT /v1/area", 1),
@@ -209,8 +225,7 @@ DEATHS = [
 def test_a_killed_upload_goes_on_without_repeating_what_was_finished(
     store: Served, config: Configuration, source: Path, what: str, number: int
 ) -> None:
-    program = [sys.executable, "-m", "tests.client.upload.recording", config.url, str(config.home)]
-    died = subprocess.run([*program, str(source), what, str(number)], capture_output=True)
+    died = signalled(config, source, (signal.SIGKILL, what, number))
     assert died.returncode == -9, died.stderr
     lines = next(config.uploads.glob("*.jsonl")).read_text().splitlines()
     staged = sum('"url"' in line and '"stored"' not in line for line in lines)
@@ -225,6 +240,21 @@ def test_a_killed_upload_goes_on_without_repeating_what_was_finished(
         assert upload(client, UploadOptions(source, "aws")).version == done.version
         shown = client.call("get_bundles_all", replica="aws")["bundles"]
     assert len(shown) == 1
+
+
+@pytest.mark.parametrize(("what", "number"), [("PUT /v1/area", 2), ("PUT /v1/bundles", 1)])
+def test_an_interrupted_upload_says_that_it_goes_on_and_does(
+    store: Served, config: Configuration, source: Path, what: str, number: int
+) -> None:
+    done = signalled(config, source, (signal.SIGINT, what, number))
+    assert done.returncode == 130, done.stderr
+    assert "run the same command again" in done.stderr
+    assert "Traceback" not in done.stderr
+    recording = Recording()
+    with client_of(config, recording) as client:
+        assert as_said(upload(client, UploadOptions(source, "aws"))) == sha256s(source)
+    # Two were on their way, and they arrived.
+    assert len(recording.puts("area")) <= 2
 
 
 def test_a_bundle_that_a_dead_run_had_put_is_not_written_over(

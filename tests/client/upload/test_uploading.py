@@ -1,0 +1,73 @@
+"""The command `store upload`, as it is typed."""
+
+import json
+from pathlib import Path
+
+import pytest
+from store_client.upload import Uploaded, UploadOptions, upload
+
+from tests.client.cli.people import Typist, showing
+from tests.client.conftest import Served
+
+
+@pytest.fixture
+def typist(store: Served, tmp_path: Path) -> Typist:
+    return Typist(tmp_path / "user", showing("admin"), {"STORE_CLIENT_URL": store.url})
+
+
+def test_it_prints_uuid_version_and_files(typist: Typist, source: Path) -> None:
+    words = ("upload", "--src-dir", str(source), "--replica", "aws", "--no-progress")
+    done = typist.types(*words)
+    assert done.exit_code == 0, done.output
+    shown = json.loads(done.stdout)
+    assert shown["state"] == "uploaded"
+    assert shown["bundle"] == {
+        "uuid": shown["bundle_uuid"],
+        "version": shown["version"],
+        "creator_uid": 0,
+    }
+    assert len(shown["files"]) == 4
+    again = typist.reads(*words)
+    assert again == {**shown, "state": "unchanged", "sent": {"files": 0, "bytes": 0}}
+
+
+def test_all_options_are_understood(typist: Typist, source: Path) -> None:
+    shown = typist.reads(
+        *("upload", "--src-dir", str(source), "--replica", "gcp", "--timeout-seconds", "60"),
+        *("--bundle-uuid", "0B0B0B0B-0000-4000-8000-00000000000B", "--creator-uid", "8008"),
+        *("--indexed", "*.txt", "--jobs", "3"),
+    )
+    assert shown["bundle_uuid"] == "0b0b0b0b-0000-4000-8000-00000000000b"
+    assert shown["bundle"]["creator_uid"] == 8008
+    assert [one["name"] for one in shown["files"] if one["indexed"]] == ["empty.txt"]
+
+
+def test_a_dry_run_lists_what_would_be_sent(typist: Typist, source: Path) -> None:
+    shown = typist.reads("upload", "--src-dir", str(source), "--replica", "aws", "--dry-run")
+    assert (shown["state"], shown["version"], shown["sent"]["files"]) == ("planned", None, 4)
+    assert all(one["send"] for one in shown["files"])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--src-dir", "/nowhere", "--replica", "aws"), "/nowhere"),
+        (("--src-dir", "{source}"), "--replica"),
+        (("--src-dir", "{source}", "--replica", "azure"), "azure"),
+        (("--src-dir", "{source}", "--replica", "aws", "--bundle-uuid", "x"), "no uuid"),
+        (("--src-dir", "{source}", "--replica", "aws", "--staging-bucket", "x:/"), "no bucket"),
+        (("--src-dir", "{source}", "--replica", "aws", "--jobs", "0"), "jobs"),
+    ],
+)
+def test_what_cannot_be_used_ends_with_2_and_one_line(
+    typist: Typist, source: Path, words: tuple[str, ...], said: str
+) -> None:
+    done = typist.types("upload", *(word.format(source=source) for word in words))
+    assert done.exit_code == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_library_has_it_too() -> None:
+    assert callable(upload)
+    assert {UploadOptions.__name__, Uploaded.__name__} == {"UploadOptions", "Uploaded"}

@@ -1,6 +1,7 @@
 """One call of an operation: arguments as a request, and its answer as a value."""
 
 import json
+import re
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -144,10 +145,14 @@ def _headers(operation: Operation, given: Mapping[str, str] | None) -> dict[str,
     return headers
 
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
 def _in_path(parameter: Parameter, value: Any) -> str:
     text = str(value)
+    text = "" if _SURROGATE.search(text) else text
     if not text or any(part in (".", "..") for part in text.split("/")):
-        raise Misused(f"{parameter.name}: {text!r} cannot be part of an address")
+        raise Misused(f"{parameter.name}: {value!r} cannot be part of an address")
     # Names of files hold slashes; ids, which say what they look like, do not.
     free = not {"pattern", "format", "enum"} & parameter.schema.keys()
     return quote(text, safe="/" if free else "")

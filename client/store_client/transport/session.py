@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from store_client.errors import Damaged, StoreError
+from store_client.errors import Damaged, Misused, StoreError
 from store_client.transport.attempts import Asked, Attempts
 from store_client.transport.headers import next_link
 from store_client.transport.origins import Origin, origin, resolved, secured, shown, trusted
@@ -82,7 +82,7 @@ class Session:
         StoreError for every other answer, and when there is none.
         """
         kind = {} if json is None else {"Content-Type": "application/json"}
-        body = content if json is None else jsons.dumps(json, ensure_ascii=False).encode()
+        body = content if json is None else _as_json(json)
         asked = Asked(
             method=method.upper(),
             url=self._url(url, params),
@@ -118,7 +118,7 @@ class Session:
             method=method.upper(),
             url=self._url(url, params),
             headers={**length, **kind, **(headers or {})},
-            content=content,
+            content=content if content is None or size is None else _measured(content, size),
             repeatable=_repeatable(method, headers, repeatable),
             authorize=authorize,
             whole=False,
@@ -177,7 +177,7 @@ class Session:
         told = {name: value for name, value in (params or {}).items() if value is not None}
         if not told:
             return whole
-        return f"{whole}{'&' if '?' in whole else '?'}{urlencode(_plain(told), doseq=True)}"
+        return f"{whole}{'&' if '?' in whole else '?'}{_as_query(told)}"
 
     def _open(self) -> "Wire":
         with self._lock:
@@ -199,6 +199,39 @@ def _repeatable(method: str, headers: Mapping[str, str] | None, said: bool | Non
         return said
     keyed = any(name.lower() == "idempotency-key" for name in headers or {})
     return keyed or method.upper() in REPEATABLE
+
+
+def _measured(content: Callable[[], Iterable[bytes]], size: int) -> Callable[[], Iterable[bytes]]:
+    """Damaged, in place of a broken connection, when a file changes while it is sent."""
+
+    def pieces() -> Iterator[bytes]:
+        left = size
+        for piece in content():
+            left -= len(piece)
+            if left < 0:
+                break
+            yield piece
+        if left:
+            raise Damaged(
+                f"what is sent has {'more' if left < 0 else 'less'} than the {size} bytes it had",
+                hint="it changed meanwhile: try again when it does not",
+            )
+
+    return pieces
+
+
+def _as_json(value: Any) -> bytes:
+    try:
+        return jsons.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Misused(f"this cannot be sent as JSON: {error}") from error
+
+
+def _as_query(params: Mapping[str, Any]) -> str:
+    try:
+        return urlencode(_plain(params), doseq=True)
+    except UnicodeError as error:
+        raise Misused(f"this cannot be part of an address: {error}") from error
 
 
 def _plain(params: Mapping[str, Any]) -> dict[str, Any]:

@@ -78,6 +78,14 @@ def breaking(url: str) -> Iterator[None]:
         yield
     except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
         raise Broken(f"{shown(url)} is no URL to ask", sent=False, lasting=True) from error
+    except (httpx.LocalProtocolError, UnicodeError):
+        # The text of that error may hold a token.
+        raise Broken(
+            f"the request to {shown(url)} cannot be sent: a header has letters that none may have",
+            sent=False,
+            lasting=True,
+            hint="is the token whole, and nothing else with it?",
+        ) from None
     except httpx.HTTPError as error:
         raise broken(url, error) from error
 

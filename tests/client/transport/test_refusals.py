@@ -64,7 +64,7 @@ def test_the_arguments_that_are_wrong_are_named(script: Script, session: Session
     [
         (401, "unauthorized", "store login"),
         (403, "forbidden", "store whoami"),
-        (404, "not_found", "uuid"),
+        (404, "not_found", "check"),
         (409, "file_pending", "verified"),
         (409, "bundle_already_exists", "create-version"),
         (409, "area_locked", "unlock"),

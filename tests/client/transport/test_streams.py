@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from store_client.errors import NotFound, Unreachable
-from store_client.transport import Session
+from store_client.errors import Damaged, Misused, NotFound, Unreachable
+from store_client.transport import GivenToken, Session
 
 from tests.client.scripted import CUT_OFF, NO_ANSWER, Answer, Script, problem
 
@@ -84,6 +84,39 @@ def test_booleans_and_what_is_not_given_in_a_query(script: Script, session: Sess
     session.ask("GET", "/v1/x?a=1", params={"b": True, "c": False, "d": None, "e": "ä b&"})
     session.ask("GET", "/v1/y", params={"d": None})
     assert script.paths == ["/v1/x?a=1&b=true&c=false&e=%C3%A4+b%26", "/v1/y"]
+
+
+@pytest.mark.parametrize("token", ["a\nb", "ä", "a\x00"])
+def test_a_token_that_cannot_be_sent_is_told_and_not_shown(script: Script, token: str) -> None:
+    with (
+        script.session(tokens=GivenToken(f"secret{token}")) as session,
+        pytest.raises(Unreachable, match="cannot be sent") as told,
+    ):
+        session.ask("GET", "/v1/x")
+    assert "secret" not in str(told.value)
+    assert script.waited == []
+
+
+@pytest.mark.parametrize("value", [float("nan"), b"bytes", "\ud800", object()])
+def test_what_is_no_json_is_not_sent(script: Script, session: Session, value: object) -> None:
+    with pytest.raises(Misused, match="JSON"):
+        session.ask("POST", "/v1/x", json={"a": value})
+    assert script.came == []
+
+
+def test_texts_that_cannot_be_part_of_an_address_are_told(session: Session) -> None:
+    with pytest.raises(Misused, match="address"):
+        session.ask("GET", "/v1/x", params={"a": "\ud800"})
+
+
+@pytest.mark.parametrize(("size", "told"), [(2, "more than the 2"), (4, "less than the 4")])
+def test_content_that_changes_while_it_is_sent_is_told(
+    script: Script, session: Session, size: int, told: str
+) -> None:
+    sent = session.stream("PUT", "/v1/x", content=lambda: iter([b"ab", b"c"]), size=size)
+    with pytest.raises(Damaged, match=told), sent:
+        raise AssertionError
+    assert script.waited == []
 
 
 def test_who_asks_is_said(script: Script, session: Session) -> None:

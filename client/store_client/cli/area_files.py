@@ -104,8 +104,10 @@ def _tell(here: Here, done: list[Brought], *, count: int) -> None:
         here.note(f"{line(one.outgoing.name)}: {line(str(one.error))}")
     arrived = [one for one in done if one.state == "sent"]
     there = sum(one.state == "unchanged" for one in done)
+    planned = sum(one.state == "to send" for one in done)
     volume = size(sum(one.outgoing.size for one in arrived))
-    here.note(f"{len(arrived)} sent ({volume}), {there} unchanged, {len(failed)} failed.")
+    said = f"{planned} to send" if planned else f"{len(arrived)} sent ({volume})"
+    here.note(f"{said}, {there} unchanged, {len(failed)} failed.")
     if failed:
         raise NotAll(failed, count)
 

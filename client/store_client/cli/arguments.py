@@ -92,7 +92,8 @@ def _kind(schema: Schema) -> str:
 
 
 def _string(schema: Schema) -> click.ParamType[Any]:
-    values = schema.get("enum")
+    # null is said by leaving the option out.
+    values = [value for value in schema.get("enum") or () if value is not None]
     if values:
         return click.Choice([str(value) for value in values])
     return Text("UUID" if schema.get("format") == "uuid" else "TEXT")

@@ -178,7 +178,8 @@ def _tell(here: Here, report: Any, where: str) -> None:
     counts: Counts = report.counts
     if here.json:
         shown = asdict(report)
-        here.show({**shown, **shown.pop("counts")})
+        counted = shown.pop("counts")
+        here.show({**shown, **counted})
         return
     came = f"{counts.fetched_files} of {counts.files} files ({size(counts.fetched_bytes)})"
     if report.dry_run:

@@ -55,7 +55,8 @@ def _words(error: BaseException) -> tuple[str, str, int]:
 
 
 def _of_click(error: click.ClickException) -> tuple[str, str, int]:
-    text = error.format_message()
+    # What is missing, and what it may be, come on lines of their own.
+    text = " ".join(error.format_message().split())
     if not isinstance(error, click.UsageError):
         return text, "", StoreError.exit_code
     context = error.ctx

@@ -3,6 +3,7 @@
 import hashlib
 import inspect
 import io
+import json
 import logging
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -16,6 +17,7 @@ import store_client
 from store_client import Client, create_version
 from store_client.configuration import Configuration
 from store_client.definition import load
+from store_client.definition.keeping import keep, kept
 from store_client.errors import (
     Conflict,
     Misused,
@@ -253,12 +255,20 @@ def test_two_clients_of_two_stores_do_not_disturb_each_other(
         assert len(list(config.definitions.glob("*.json"))) == 2
 
 
+def make_old(config: Configuration, now: str, then: str) -> None:
+    """As if the definition had said so when it was fetched."""
+    found = kept(config)
+    assert found is not None
+    copy = found[0]
+    document = json.loads(json.dumps(copy.store.document).replace(now, then))
+    keep(config, replace(copy, store=replace(copy.store, document=document)))
+
+
 def test_a_definition_of_the_past_is_renewed_when_something_is_unknown(
     client: Client, config: Configuration
 ) -> None:
     load(client.session, config)
-    [path] = config.definitions.glob("*.json")
-    path.write_text(path.read_text().replace('"get_replication"', '"get_replication_of_old"'))
+    make_old(config, '"get_replication"', '"get_replication_of_old"')
     for asked in (
         lambda one: one.get_replication(),
         lambda one: one.call("get-replication"),
@@ -271,8 +281,7 @@ def test_a_definition_of_the_past_is_renewed_when_a_route_is_gone(
     client: Client, config: Configuration
 ) -> None:
     load(client.session, config)
-    [path] = config.definitions.glob("*.json")
-    path.write_text(path.read_text().replace('"/replication"', '"/replication/of/old"'))
+    make_old(config, '"/replication"', '"/replication/of/old"')
     with Client(config=config, token=ADMIN_TOKEN) as late:
         assert late.get_replication() is not None
 
@@ -281,8 +290,7 @@ def test_a_definition_of_the_past_is_renewed_when_an_argument_is_unknown(
     client: Client, config: Configuration
 ) -> None:
     load(client.session, config)
-    [path] = config.definitions.glob("*.json")
-    path.write_text(path.read_text().replace('"gcp"', '"azure"'))
+    make_old(config, '"gcp"', '"azure"')
     with Client(config=config, token=ADMIN_TOKEN) as late:
         assert list(late.get_bundles_all.iterate(replica="gcp")) == []
 

@@ -1,7 +1,9 @@
 """Definitions that were fetched, in the user's cache: one file per store, made from anew when it
 cannot be read."""
 
+import json
 import logging
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -75,6 +77,8 @@ def kept(config: Configuration) -> tuple[Copy, Definition] | None:
         if found["form"] != FORM or found["url"] != config.url:
             return None
         auth = found["auth"]
+        if found["sum"] != _sum(found["store"], auth):
+            return None
         copy = Copy(
             store=_kept(found["store"]),
             auth=None if auth is None else _kept(auth),
@@ -87,10 +91,10 @@ def kept(config: Configuration) -> tuple[Copy, Definition] | None:
 
 def keep(config: Configuration, copy: Copy) -> None:
     """Put it there; a cache that cannot be written is only slower."""
-    shown = {"form": FORM, "url": config.url, "fetched": copy.fetched}
-    auth = None if copy.auth is None else _shown(copy.auth)
+    store, auth = _shown(copy.store), None if copy.auth is None else _shown(copy.auth)
+    shown = {"form": FORM, "url": config.url, "fetched": copy.fetched, "sum": _sum(store, auth)}
     try:
-        write_json(_path(config), {**shown, "store": _shown(copy.store), "auth": auth})
+        write_json(_path(config), {**shown, "store": store, "auth": auth})
     except StoreError as error:
         log.warning("%s; definitions are fetched each time", error)
 
@@ -98,6 +102,11 @@ def keep(config: Configuration, copy: Copy) -> None:
 def clear(config: Configuration) -> int:
     """Forget the definitions of all stores; how many files that were."""
     return sum(remove(path) for path in sorted(config.definitions.glob("*.json")))
+
+
+def _sum(*documents: Any) -> int:
+    """Tells that what was read is what was written; in parts it may still look like something."""
+    return zlib.crc32(json.dumps(documents).encode())
 
 
 def _path(config: Configuration) -> Path:

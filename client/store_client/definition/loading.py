@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from store_client.configuration import Configuration
@@ -28,7 +29,8 @@ def load(
     now: Callable[[], float] = time.time,
     fresh: bool = False,
 ) -> Definition:
-    """What a store and its authorization service can be asked; `fresh` asks them at any rate.
+    """What a store and its authorization service can be asked; `fresh` asks them at any rate, and
+    for the whole of it.
 
     StoreError when there is no copy and no answer, or something answers that is no store.
     """
@@ -38,16 +40,21 @@ def load(
     if copy and not fresh and 0 <= moment - copy[1].fetched < STALE_S:
         found = copy[1]
     else:
-        found = _renewed(session, config, copy, moment)
+        found = _renewed(session, config, copy, moment, whole=fresh)
     if found.auth_url:
         session.trust(found.auth_url)
     return found
 
 
 def _renewed(
-    session: Session, config: Configuration, before: tuple[Copy, Definition] | None, moment: float
+    session: Session,
+    config: Configuration,
+    before: tuple[Copy, Definition] | None,
+    moment: float,
+    *,
+    whole: bool,
 ) -> Definition:
-    copy = before[0] if before else None
+    copy = _untagged(before[0]) if before and whole else before[0] if before else None
     try:
         store = _fetched(session, f"{session.base_url}/v1", copy.store if copy else None)
     except NotFound as error:
@@ -60,6 +67,12 @@ def _renewed(
     found = Copy(store, _auth(session, store, copy.auth if copy else None), moment)
     keep(config, found)
     return found.definition()
+
+
+def _untagged(copy: Copy) -> Copy:
+    """To be had anew, whatever is thought to be known."""
+    auth = None if copy.auth is None else replace(copy.auth, etag="")
+    return replace(copy, store=replace(copy.store, etag=""), auth=auth)
 
 
 def _auth(session: Session, store: Kept, before: Kept | None) -> Kept | None:

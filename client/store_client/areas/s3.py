@@ -7,7 +7,7 @@ import hashlib
 import importlib
 import logging
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from threading import Lock
 from typing import Any
@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 
 RENEW_BEFORE = timedelta(minutes=5)
 """Credentials that end sooner are renewed: a part takes its time."""
+Connect = Callable[[Mapping[str, Any], bool], Any]
+"""Makes the library's client of credentials; whether by the accelerated address."""
 
 
 def bucket(sending: Sending, said: Mapping[str, Any]) -> "S3Bucket":
@@ -44,8 +46,11 @@ def options(said: Mapping[str, Any], *, accelerate: bool) -> dict[str, Any]:
 class S3Bucket:
     """The bucket, with credentials that are renewed; many threads share it."""
 
-    def __init__(self, sending: Sending, said: Mapping[str, Any]) -> None:
+    def __init__(
+        self, sending: Sending, said: Mapping[str, Any], *, connect: Connect | None = None
+    ) -> None:
         self._sending, self._said = sending, said
+        self._connect = connect or _connected
         self._accelerate = sending.accelerate
         self._lock = Lock()
         self._client: Any = None
@@ -114,7 +119,7 @@ class S3Bucket:
                 self._said = asking.credentials(self._sending.client, self._sending.area)
                 self._client = None
             if self._client is None:
-                self._client = _client(self._said, accelerate=self._accelerate)
+                self._client = self._connect(self._said, self._accelerate)
             return self._client
 
 
@@ -142,7 +147,7 @@ class _Parts:
         )
 
 
-def _client(said: Mapping[str, Any], *, accelerate: bool) -> Any:
+def _connected(said: Mapping[str, Any], accelerate: bool) -> Any:
     config = importlib.import_module("botocore.config").Config(
         s3=options(said, accelerate=accelerate),
         retries={"mode": "standard", "total_max_attempts": 6},

@@ -1,18 +1,25 @@
 """Large files straight into S3: the store, its areas in a simulated bucket, and its STS."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event, Lock
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 from store_client.areas import asking
-from store_client.areas.reading import Stopped
-from store_client.areas.s3 import options
+from store_client.areas.journal import Journal
+from store_client.areas.reading import Outgoing, Stopped
+from store_client.areas.s3 import S3Bucket, options
 from store_client.areas.sending import LARGE, send
+from store_client.areas.sent import Sending
 from store_client.checksums import MB, compute
 from store_client.client import Client
+from store_client.errors import NotAllowed
+from store_client.versions import create_version
 
 from config.settings import Settings
 from tests.client.areas.builders import Heard, noise
@@ -154,3 +161,46 @@ def test_acceleration_is_amazons_alone_and_can_be_declined(
     said: dict[str, Any], accelerate: bool, wanted: dict[str, Any]
 ) -> None:
     assert options(said, accelerate=accelerate) == wanted
+
+
+class Amazon:
+    """A bucket that has no acceleration; remembers by which credentials it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, bool]] = []
+
+    def connect(self, said: Mapping[str, Any], accelerate: bool) -> Any:
+        def create(**given: Any) -> dict[str, str]:
+            self.asked.append((said["session_token"], accelerate))
+            if accelerate:
+                message = "S3 Transfer Acceleration is not configured on this bucket"
+                told = {"Error": {"Code": "InvalidRequest", "Message": message}}
+                raise ClientError(told, "CreateMultipartUpload")
+            raise ClientError({"Error": {"Code": "AccessDenied"}}, "CreateMultipartUpload")
+
+        return SimpleNamespace(create_multipart_upload=create)
+
+
+def test_a_bucket_without_acceleration_is_asked_by_its_usual_address(
+    client: Client, area: str, large: Path
+) -> None:
+    amazon, sending = Amazon(), Sending(client, area)
+    said = {**asking.credentials(client, area), "session_token": "first"}
+    outgoing = Outgoing(large, NAME, "text/plain", SIZE)
+    journal = Journal(client.config, area, outgoing=outgoing, way="cloud")
+    with pytest.raises(NotAllowed, match="AccessDenied"):
+        S3Bucket(sending, said, connect=amazon.connect).fill(sending, outgoing, journal)
+    assert amazon.asked == [("first", True), ("first", False)]
+
+
+def test_credentials_that_end_soon_are_renewed(client: Client, area: str) -> None:
+    amazon, sending = Amazon(), Sending(client, area, accelerate=False)
+    soon = create_version(datetime.now(UTC) + timedelta(minutes=4))
+    said = {**asking.credentials(client, area), "session_token": "first", "expires": soon}
+    found = S3Bucket(sending, said, connect=amazon.connect)
+    for _ in range(2):
+        with pytest.raises(NotAllowed):
+            found.ask("create_multipart_upload")
+    (token, _), again = amazon.asked
+    assert token != "first"
+    assert again == (token, False)

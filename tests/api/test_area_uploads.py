@@ -4,6 +4,7 @@ import hashlib
 import io
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -348,3 +349,20 @@ def test_two_completions_at_once_are_one(client: FlaskClient, stores: Stores) ->
         area_uploads.opened(tx, row)
     two = area_completing.complete(stores, named, "ingest@example.org")
     assert (one.size, one.status) == (two.size, two.status)
+
+
+def test_parts_and_completions_may_come_side_by_side(client: FlaskClient, stores: Stores) -> None:
+    upload_id = begun(client)
+    app = client.application
+    with ThreadPoolExecutor(4) as pool:
+        put_all = [
+            pool.submit(put, app.test_client(), upload_id, number, part_of(DATA, number))
+            for number in (1, 2, 2)
+        ]
+        assert {one.result().status_code for one in put_all} == {200}
+        done = [pool.submit(completed, app.test_client(), upload_id) for _ in range(4)]
+        answers = [one.result() for one in done]
+    assert [one.status_code for one in answers] == [202] * 4
+    assert len({one.data for one in answers}) == 1
+    assert content(stores) == DATA
+    assert rows(stores) == []

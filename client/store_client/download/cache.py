@@ -42,6 +42,7 @@ class Cache:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._files = root / "v2" / "files_2_4"
         self._verified = root / "v2" / "verified"
         self._partial = root / "partial"
         self._busy = locks.KeyedLocks()
@@ -53,7 +54,8 @@ class Cache:
         """Where the content lies, or will."""
         if not _SHA256.fullmatch(sha256):
             raise Damaged(f"{sha256!r} is no SHA-256")
-        return self.root / "v2" / "files_2_4" / sha256[:2] / sha256[2:6] / sha256
+        # One join rather than five: this is asked several times of each file.
+        return Path(f"{self._files}/{sha256[:2]}/{sha256[2:6]}/{sha256}")
 
     def has(self, sha256: str, size: int) -> bool:
         """Whether the content is here, whole; what lies there and is damaged is thrown away."""

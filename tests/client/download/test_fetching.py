@@ -120,7 +120,7 @@ def test_nobody_listening_is_told_without_the_signature(
     bucket: Bucket, fetching: Make, stop: Unhurried
 ) -> None:
     wanted = bucket.wanted("a", SMALL, url="http://127.0.0.1:9/a?signature=secret")
-    with pytest.raises(Unreachable, match="127.0.0.1:9") as caught:
+    with pytest.raises(Unreachable, match=r"127\.0\.0\.1:9") as caught:
         fetching(num_retries=2).fetch(wanted)
     assert "secret" not in str(caught.value)
     assert stop.waits == [0.25, 0.5]

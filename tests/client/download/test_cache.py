@@ -1,0 +1,110 @@
+"""The cache: what is trusted, what is read again, what is left of who was killed."""
+
+import os
+import threading
+import time
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from store_client.download import cache, locks
+from store_client.download.cache import ABANDONED_S, Cache
+from store_client.errors import Damaged, StoreError
+
+DATA = b"content"
+KEY = sha256(DATA).hexdigest()
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Cache:
+    made = cache.opened(tmp_path / ".store", make=True)
+    temporary = made.temporary(KEY, len(DATA))
+    temporary.write_bytes(DATA)
+    made.adopt(temporary, KEY)
+    return made
+
+
+def again(kept: Cache) -> Cache:
+    return cache.opened(kept.root, make=False)
+
+
+def test_a_file_lies_where_its_content_says(kept: Cache) -> None:
+    assert kept.path(KEY) == kept.root / "v2" / "files_2_4" / KEY[:2] / KEY[2:6] / KEY
+    assert kept.path(KEY).read_bytes() == DATA
+
+
+@pytest.mark.parametrize("key", ["", "../../x", KEY.upper(), KEY + "\n", "0" * 63])
+def test_what_is_no_digest_leads_nowhere(kept: Cache, key: str) -> None:
+    with pytest.raises(Damaged):
+        kept.path(key)
+
+
+def test_what_was_proved_is_not_read_again(kept: Cache) -> None:
+    path = kept.path(KEY)
+    before = path.stat()
+    path.write_bytes(b"CONTENT")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    # Nobody can forge this by accident; it shows that nothing is read.
+    assert again(kept).has(KEY, len(DATA))
+
+
+def test_what_was_edited_is_read_again_and_thrown_away(kept: Cache) -> None:
+    path = kept.path(KEY)
+    path.write_bytes(b"CONTENT")
+    os.utime(path, ns=(1, 1))
+    assert not again(kept).has(KEY, len(DATA))
+    assert not path.exists()
+
+
+def test_what_was_touched_alone_is_read_again_and_kept(kept: Cache) -> None:
+    os.utime(kept.path(KEY), ns=(1, 1))
+    assert again(kept).has(KEY, len(DATA))
+    assert again(kept).has(KEY, len(DATA))
+
+
+def test_another_size_is_not_what_was_asked_for(kept: Cache) -> None:
+    assert not kept.has(KEY, len(DATA) + 1)
+    assert not kept.seems_to_have(KEY, len(DATA) + 1)
+
+
+def test_damaged_notes_of_what_was_proved_cost_a_reading_only(kept: Cache) -> None:
+    (kept.root / "v2" / "verified").write_bytes(b"\xff\x00 rubbish\n" + KEY.encode() + b"\t1\t2")
+    assert again(kept).has(KEY, len(DATA))
+
+
+def test_what_killed_runs_left_of_small_files_is_swept_when_it_is_old(kept: Cache) -> None:
+    old, new = (kept.temporary("1" * 64, 1) for _ in range(2))
+    old.write_bytes(b"")
+    new.write_bytes(b"")
+    long_ago = time.time() - ABANDONED_S - 60
+    os.utime(old, (long_ago, long_ago))
+    again(kept)
+    assert (old.exists(), new.exists()) == (False, True)
+
+
+def test_a_cache_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / ".store").write_text("a file")
+    with pytest.raises(StoreError, match="cannot make the cache"):
+        cache.opened(tmp_path / ".store", make=True)
+
+
+def test_a_lock_is_held_by_one_at_a_time_and_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "one.lock"
+    inside, most = 0, 0
+
+    def work() -> None:
+        nonlocal inside, most
+        for _ in range(5):
+            with locks.held(path, lambda _: time.sleep(0.001)):
+                inside += 1
+                most = max(most, inside)
+                time.sleep(0.001)
+                inside -= 1
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == 1
+    assert not path.exists()

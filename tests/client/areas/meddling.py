@@ -11,11 +11,24 @@ Meddle = Callable[[httpx.Request], httpx.Request | None]
 """What becomes of a request; None: it is lost."""
 
 
+class Cut(httpx.SyncByteStream):
+    """An answer that breaks off in its midst."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield self._content[: len(self._content) // 2]
+        raise httpx.ReadError("cut")
+
+
 class Meddling(httpx.BaseTransport):
     """The network, with somebody in it; `asked` are the requests that came through."""
 
-    def __init__(self, meddle: Meddle) -> None:
-        self._meddle = meddle
+    def __init__(
+        self, meddle: Meddle, *, cuts: Callable[[httpx.Request], bool] = lambda _: False
+    ) -> None:
+        self._meddle, self._cuts = meddle, cuts
         self._network = httpx.HTTPTransport()
         self.asked: list[str] = []
 
@@ -25,6 +38,10 @@ class Meddling(httpx.BaseTransport):
             raise httpx.ReadError("cut", request=request)
         answer = self._network.handle_request(through)
         self.asked.append(f"{request.method} {request.url.raw_path.decode()}")
+        if self._cuts(request):
+            answer.read()
+            answer.close()
+            return httpx.Response(answer.status_code, stream=Cut(answer.content))
         return answer
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ from store_client.client import Client
 from tests.client.areas.builders import UUIDS, wrote
 from tests.client.cli.people import Typist, showing
 from tests.client.conftest import Served
+from tests.patience import until
 
 
 @pytest.fixture
@@ -161,6 +162,20 @@ def test_the_status_of_a_file_is_told_and_a_profile_names_the_store(
     found = elsewhere.reads("status", "meta.json", "--env", "work", "--uuid", selected[:4])
     assert found["validation"] == "VALIDATED"
     assert typist.types("status", "absent").exit_code == 5
+
+
+def test_a_file_that_is_not_what_its_name_says_is_told(
+    typist: Typist, selected: str, tmp_path: Path
+) -> None:
+    typist.reads("files", str(wrote(tmp_path / "bad.json", b'{"a": ')))
+    found: dict[str, str] = {}
+
+    def judged() -> bool:
+        found.update(typist.reads("status", "bad.json"))
+        return found["validation"] == "INVALID"
+
+    until(judged)
+    assert (found["checksum"], bool(found["cause"])) == ("CHECKSUMMED", True)
 
 
 def test_a_report_lists_every_file_with_its_states(

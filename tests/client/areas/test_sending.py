@@ -81,6 +81,18 @@ def test_a_broken_connection_is_no_harm_and_one_that_stays_broken_is_an_error(
         send(client, area, path, "a", "text/plain", size=7)
 
 
+def test_a_file_is_sent_again_when_the_answer_breaks_off(
+    config: Configuration, area: str, tmp_path: Path
+) -> None:
+    numbers = count()
+    path, heard = wrote(tmp_path / "a", b"content"), Heard()
+    network = Meddling(lambda r: r, cuts=lambda r: is_file(r) and next(numbers) == 0)
+    with through(config, network) as client:
+        assert send(client, area, path, "a", "text/plain", size=7, tell=heard).size == 7
+    assert sum(asked.startswith("PUT") for asked in network.asked) == 2
+    assert heard.done == 7
+
+
 @pytest.mark.parametrize("now", [b"shorter", b"a lot longer than before"])
 def test_a_file_that_changes_under_way_is_not_sent_as_something_else(
     client: Client, area: str, tmp_path: Path, now: bytes

@@ -1,0 +1,51 @@
+"""Whether a file lies there already, when the store is not done with it yet."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from store_client.areas import asking
+from store_client.areas.sent import Sending
+from store_client.areas.syncing import listed, there
+from store_client.client import Client
+
+from tests.client.areas.builders import outgoing, wrote
+from tests.client.conftest import Served
+
+
+def brought(store: Served, area: str, name: str, data: bytes) -> None:
+    """Into the bucket, past the store."""
+    key = f"areas/{area}/{name}"
+    store.stores.areas.put(key, data, content_type="text/plain", metadata={}, replace=True)
+
+
+@pytest.mark.parametrize(("here", "same"), [(b"content", True), (b"CONTENT", False)])
+def test_what_the_store_is_still_looking_at_is_waited_for(
+    client: Client, area: str, store: Served, tmp_path: Path, here: bytes, same: bool
+) -> None:
+    brought(store, area, "a.bin", b"content")
+    asking.arrived(client, area, "a.bin", said={})
+    sending = Sending(client, area)
+    (found,) = listed(sending).values()
+    under_way = {"a.bin": {**found, "status": "CHECKSUMMING", "checksums": None}}
+    sent = there(sending, outgoing(wrote(tmp_path / "a.bin", here)), files=under_way)
+    assert (sent is not None) is same
+
+
+def test_what_nobody_said_had_come_is_sent_again(
+    client: Client, area: str, store: Served, tmp_path: Path
+) -> None:
+    brought(store, area, "a.bin", b"content")
+    sending = Sending(client, area)
+    file = outgoing(wrote(tmp_path / "a.bin", b"content"))
+    assert there(sending, file, files=listed(sending)) is None
+
+
+def test_a_file_of_another_size_is_not_even_read(
+    client: Client, area: str, store: Served, tmp_path: Path
+) -> None:
+    brought(store, area, "a.bin", b"content")
+    asking.arrived(client, area, "a.bin", said={})
+    sending = Sending(client, area)
+    file = replace(outgoing(wrote(tmp_path / "a", b"x")), path=tmp_path / "absent")
+    assert there(sending, file, files=listed(sending)) is None

@@ -1,5 +1,6 @@
 """A bucket that misbehaves as it is told: one rule for each request, in order, then none."""
 
+import contextlib
 import socket
 import threading
 import time
@@ -23,6 +24,7 @@ class Harm:
     status: int = 0
     retry_after: int | None = None
     cut_at: int | None = None
+    stall_at: int | None = None
     flip_at: int | None = None
     whole: bool = False
     claims: int | None = None
@@ -44,6 +46,8 @@ class Bucket:
     good: str = "1"
     connections: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
+    stalled: threading.Event = field(default_factory=threading.Event)
+    go_on: threading.Event = field(default_factory=threading.Event)
 
     def wanted(self, key: str, data: bytes | None = None, **more: Any) -> Wanted:
         """A file of it, as a store tells of one."""
@@ -132,14 +136,20 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if harm.chunked:
             self.wfile.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), bytes(body)))
+        elif harm.stall_at is not None:
+            self.wfile.write(body[: harm.stall_at])
+            self.wfile.flush()
+            self.held.stalled.set()
+            self.held.go_on.wait(30)
         else:
             self.wfile.write(body if harm.cut_at is None else body[: harm.cut_at])
-        if harm.cut_at is not None or harm.claims:
+        if harm.cut_at is not None or harm.stall_at is not None or harm.claims:
             self._hang_up()
 
     def _hang_up(self) -> None:
-        self.wfile.flush()
-        self.connection.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError):
+            self.wfile.flush()
+            self.connection.shutdown(socket.SHUT_RDWR)
         self.close_connection = True
 
     def _say(self, status: int, headers: dict[str, str]) -> None:

@@ -1,0 +1,44 @@
+"""Connections to buckets: through proxies, after they were closed, never with what is secret."""
+
+import pytest
+from store_client.download.quota import Trouble
+from store_client.download.wire import Wire
+
+from tests.client.download.bucket import Bucket, Harm
+
+
+def test_a_proxy_of_the_environment_is_asked_for_the_whole_address(bucket: Bucket) -> None:
+    bucket.always = Harm(status=418)
+    wire = Wire(proxies={"http": bucket.url.replace("http://", "http://me:pass%20word@")})
+    with wire.get("http://bucket.example/key?signature=1") as answer:
+        assert answer.status == 418
+    assert bucket.asked[0][0] == "ttp://bucket.example/key"  # the fake takes a first slash away
+    wire.close()
+
+
+def test_a_connection_that_the_server_closed_meanwhile_is_made_anew(bucket: Bucket) -> None:
+    wire = Wire(proxies={})
+    bucket.contents["a"] = b"abc"
+    bucket.harms = [Harm(), Harm(garbage=b" ")]
+    buffer = memoryview(bytearray(10))
+    for _ in range(3):
+        with wire.get(bucket.signed("a")) as answer:
+            assert answer.readinto(buffer) == 3
+    assert bucket.connections == 2
+    wire.close()
+
+
+def test_a_closed_wire_gives_nothing_more(bucket: Bucket) -> None:
+    wire = Wire(proxies={})
+    wire.close()
+    with pytest.raises(Trouble, match="ended"), wire.get(bucket.signed("a")):
+        pass
+
+
+def test_a_silent_bucket_is_not_waited_for_for_ever(bucket: Bucket) -> None:
+    wire = Wire(proxies={}, silence_s=0.1)
+    bucket.contents["a"] = b"abc"
+    bucket.always = Harm(wait_s=1.0)
+    with pytest.raises(Trouble, match="no answer"), wire.get(bucket.signed("a")):
+        pass
+    wire.close()

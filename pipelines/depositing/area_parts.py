@@ -139,8 +139,8 @@ def receive(stores: Stores, upload: AreaUpload, part: Part) -> str:
     bytes come as it has: then it is to be sent again."""
     length = expected(upload, part.number)
     if part.length != length:
-        given = "no Content-Length" if part.length is None else f"{part.length}"
-        said = f"Part {part.number} has {length} bytes, not {given}."
+        given = "" if part.length is None else f", not {part.length}"
+        said = f"Part {part.number} has {length} bytes, and Content-Length says so{given}."
         raise Invalid(said, errors={"part": [said]})
     digest = hashlib.md5(usedforsecurity=False)
     with stores.catalog.write() as tx:

@@ -1,6 +1,16 @@
 """Bringing files, bundles and collections here, each byte proved.
 
-`download(Client(), bundle_uuid, options=Options("aws"))`
+    from store_client import Client
+    from store_client.download import DownloadOptions, download
+
+    done = download(Client(), bundle_uuid, options=DownloadOptions("aws", directory=Path("here")))
+
+options entries reports         what is asked for, what a store tells, what is answered
+bundles manifests collections   the three things that are downloaded (manifest_table, fragments)
+job parallel slots stopping     what the parts of one download share; threads, and their end
+fetching whole large partmap    one file, in one stream or in parts, taken up where it was
+reading wire quota              one attempt; connections; how often there may be another
+cache locks linking space       .store, who may write there, links out of it, room on the disk
 """
 
 import importlib
@@ -10,20 +20,28 @@ if TYPE_CHECKING:
     from store_client.download.bundles import download
     from store_client.download.collections import download_collection
     from store_client.download.manifests import download_manifest
-    from store_client.download.options import Filters, Options
+    from store_client.download.options import Filters
+    from store_client.download.options import Options as DownloadOptions
 
-__all__ = ["Filters", "Options", "download", "download_collection", "download_manifest"]
+__all__ = [
+    "DownloadOptions",
+    "Filters",
+    "download",
+    "download_collection",
+    "download_manifest",
+]
 
 _LIVES_IN = {
-    "download": "bundles",
-    "download_collection": "collections",
-    "download_manifest": "manifests",
+    "DownloadOptions": ("options", "Options"),
+    "Filters": ("options", "Filters"),
+    "download": ("bundles", "download"),
+    "download_collection": ("collections", "download_collection"),
+    "download_manifest": ("manifests", "download_manifest"),
 }
-"""Modules of what is exported; the rest is in `options`. Loaded when it is used first."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _LIVES_IN:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = _LIVES_IN.get(name, "options")
-    return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    module, attribute = _LIVES_IN[name]
+    return getattr(importlib.import_module(f"{__name__}.{module}"), attribute)

@@ -8,6 +8,7 @@ from store_client.download.job import Job, job
 from store_client.download.options import Filters, Options, checked_uuid
 from store_client.download.parallel import Task
 from store_client.download.reports import BundleReport
+from store_client.names import safe_path
 from store_client.versions import parse_version
 
 ALL = Filters()
@@ -46,4 +47,4 @@ def download(
 def tasks(running: Job, listed: Listed, filters: Filters, *, under: Path) -> list[Task]:
     """A task for each file of the bundle that passes, laid out in a directory of its own."""
     wanted = [one for one in listed.files if filters.want(one.name, indexed=one.indexed)]
-    return running.files(wanted, under / listed.fqid)
+    return running.files(wanted, safe_path(under, listed.fqid))

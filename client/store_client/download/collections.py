@@ -24,7 +24,7 @@ from store_client.download.job import Job, job
 from store_client.download.options import Options, checked_uuid
 from store_client.download.parallel import Task
 from store_client.download.reports import CollectionReport
-from store_client.errors import Damaged
+from store_client.errors import Damaged, Misused
 from store_client.names import safe_path
 from store_client.versions import parse_version
 
@@ -43,7 +43,7 @@ def download_collection(
     uuid = checked_uuid(uuid, "collection's uuid")
     with job(store, options) as running:
         root = _read(store, options.replica, uuid, named)
-        fqid = f"{root['uuid']}.{root['version']}"
+        fqid = _fqid(root)
         walking = _Walking(running, safe_path(options.directory, fqid))
         walking.seen.add(fqid)
         running.run([lambda: walking.lay(root, walking.root)])
@@ -74,7 +74,7 @@ class _Walking:
         if not self.job.options.dry_run:
             told = json.dumps(collection, ensure_ascii=False, indent=2).encode() + b"\n"
             fragments.put(directory / "collection.json", told)
-        return [self._task(item, directory) for item in _items(collection)]
+        return [self._task(item, directory) for item in collection["contents"]]
 
     def _task(self, item: Mapping[str, str], directory: Path) -> Task:
         match item["type"]:
@@ -131,19 +131,14 @@ class _Walking:
 
 def _read(store: Store, replica: str, uuid: str, named: Mapping[str, str]) -> Mapping[str, Any]:
     found = store.call("get_collection", uuid=uuid, replica=replica, **named)
-    if not isinstance(found, Mapping) or not {"uuid", "version", "contents"} <= found.keys():
-        raise Damaged(f"the answer about collection {uuid} is no collection")
-    return found
+    try:
+        entries.named_safely(found)
+        for item in found["contents"]:
+            entries.named_safely(item)
+    except (KeyError, TypeError, Misused) as error:
+        raise Damaged(f"the answer about collection {uuid} is no collection") from error
+    return dict(found)
 
 
-def _items(collection: Mapping[str, Any]) -> list[Mapping[str, str]]:
-    items = collection["contents"]
-    for item in items:
-        # They become names of directories.
-        checked_uuid(str(item["uuid"]), "uuid of a link")
-        parse_version(str(item["version"]))
-    return list(items)
-
-
-def _fqid(item: Mapping[str, str]) -> str:
+def _fqid(item: Mapping[str, Any]) -> str:
     return f"{item['uuid']}.{item['version']}"

@@ -5,7 +5,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from store_client.errors import Damaged
+from store_client.download.options import checked_uuid
+from store_client.errors import Damaged, Misused
+from store_client.versions import parse_version
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -55,9 +57,9 @@ def bundle(store: Store, replica: str, uuid: str, *, version: str | None = None)
     for page in store.pages("get_bundle", uuid=uuid, replica=replica, presignedurls=True, **named):
         try:
             shown = page["bundle"]
-            found = str(shown["uuid"]), str(shown["version"])
+            found = named_safely(shown)
             files += [_entry(line) for line in shown["files"]]
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, Misused) as error:
             raise Damaged(f"the answer about bundle {uuid} is no bundle") from error
     return Listed(*found, tuple(files))
 
@@ -87,6 +89,14 @@ def renewed(store: Store, replica: str, wanted: Wanted) -> str:
     if found.sha256 != wanted.sha256:
         raise Damaged(f"{wanted.name}: the store has a SHA-256 of {found.sha256} for it")
     return found.url
+
+
+def named_safely(shown: Mapping[str, Any]) -> tuple[str, str]:
+    """Uuid and version of what a store tells of, which become a directory's name; Misused when
+    they are none."""
+    uuid = checked_uuid(str(shown["uuid"]), "uuid")
+    parse_version(str(shown["version"]))
+    return uuid, str(shown["version"])
 
 
 def _entry(line: Mapping[str, Any]) -> Wanted:

@@ -56,7 +56,7 @@ class Job:
         came = self.fetching.fetch(wanted)
         if came:
             self.tally.add(fetched_files=1, fetched_bytes=wanted.size)
-            self.space.came(wanted.size)
+        self.space.came(wanted.sha256)
         self.options.tell.file()
         return self.cache.path(wanted.sha256)
 
@@ -83,10 +83,10 @@ class Job:
     def _check_space(
         self, wanted: Sequence[Wanted], missing: dict[str, int], directory: Path | None
     ) -> None:
-        self.space.claim(sum(missing.values()))
+        self.space.claim(missing)
         if directory is not None and not linking.same_disk(directory, self.cache.root):
-            copied = (one.size for one in wanted if not (directory / one.name).exists())
-            Space(directory).claim(sum(copied))
+            absent = (one for one in wanted if not (directory / one.name).exists())
+            Space(directory).claim({one.name: one.size for one in absent})
 
 
 @contextmanager

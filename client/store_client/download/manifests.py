@@ -18,6 +18,7 @@ from store_client.download.options import Filters, Options
 from store_client.download.parallel import Task
 from store_client.download.reports import ManifestReport
 from store_client.errors import Misused
+from store_client.names import safe_path
 
 LAYOUTS = ("none", "bundle")
 FEW = 3
@@ -121,7 +122,7 @@ class _Taking:
             return self.job.files(list(chosen.values()))
         if not self.filters.no_metadata:
             chosen |= {one.name: one for one in listed.files if one.indexed}
-        return self.job.files(list(chosen.values()), options.directory / listed.fqid)
+        return self.job.files(list(chosen.values()), safe_path(options.directory, listed.fqid))
 
     def _note(self, row: Row, version: str, *, wanted: bool) -> None:
         path = self.job.cache.path(row.sha256).as_posix() if wanted else ""

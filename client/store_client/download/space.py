@@ -2,7 +2,7 @@
 
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from store_client.errors import StoreError
@@ -28,24 +28,25 @@ class Space:
         self._directory = directory
         self._free = free
         self._lock = threading.Lock()
-        self._coming = 0
+        self._coming: dict[str, int] = {}
 
-    def claim(self, needed: int) -> None:
-        """Promise bytes; StoreError with the numbers when there is no room."""
+    def claim(self, needed: Mapping[str, int]) -> None:
+        """Promise bytes of contents, each once; StoreError with numbers when there is no room."""
         with self._lock:
-            wanted, free = self._coming + needed, self._free(self._directory)
-            if needed and wanted + KEPT_FREE > free:
+            coming = {**self._coming, **needed}
+            wanted, free = sum(coming.values()), self._free(self._directory)
+            if sum(needed.values()) and wanted + KEPT_FREE > free:
                 raise StoreError(
                     f"{_told(wanted)} are to come to {self._directory.absolute()}, and"
                     f" {_told(free)} are free",
                     hint="make room, fetch fewer files, or run the command on another disk",
                 )
-            self._coming += needed
+            self._coming = coming
 
-    def came(self, size: int) -> None:
-        """They are there now, and no longer free."""
+    def came(self, content: str) -> None:
+        """It is there now, and takes its room."""
         with self._lock:
-            self._coming -= size
+            self._coming.pop(content, None)
 
 
 def _told(count: int) -> str:

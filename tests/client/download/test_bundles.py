@@ -201,11 +201,13 @@ def test_a_directory_that_is_a_link_is_refused(
     client: Client, bundle: str, options: Options, tmp_path: Path
 ) -> None:
     directory = options.directory / f"{bundle}.{VERSION}"
-    directory.mkdir()
     (tmp_path / "elsewhere").mkdir()
-    (directory / "reads").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(Misused, match="symbolic link"):
-        download(client, bundle, options=options)
+    for linked in (directory, directory / "reads"):
+        linked.parent.mkdir(exist_ok=True)
+        linked.symlink_to(tmp_path / "elsewhere")
+        with pytest.raises(Misused, match="symbolic link"):
+            download(client, bundle, options=options)
+        linked.unlink()
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
@@ -217,7 +219,17 @@ def test_a_directory_in_a_files_place_is_told(
         download(client, bundle, options=options)
 
 
-@pytest.mark.parametrize("answer", [{}, {"bundle": None}, {"bundle": {"uuid": 1, "version": 2}}])
+NO_BUNDLES = [
+    {},
+    {"bundle": None},
+    {"bundle": {"uuid": 1, "version": 2, "files": []}},
+    {"bundle": {"uuid": "../../evil", "version": VERSION, "files": []}},
+    {"bundle": {"uuid": uuid_of(1), "version": "/../../evil", "files": []}},
+    {"bundle": {"uuid": uuid_of(1), "version": VERSION, "files": [{"name": "a"}]}},
+]
+
+
+@pytest.mark.parametrize("answer", NO_BUNDLES)
 def test_an_answer_that_is_no_bundle_is_damaged(options: Options, answer: object) -> None:
     class Odd(Hostile):
         def pages(self, name: str, /, **arguments: object):  # type: ignore[no-untyped-def]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from store_client import download as package
 from store_client.download import fragments, parallel
 from store_client.download.parallel import MOST_FAILURES, Task
 from store_client.download.space import Space, free_bytes
@@ -115,15 +116,16 @@ def test_threads_are_no_more_than_jobs() -> None:
 
 def test_room_is_promised_once(tmp_path: Path) -> None:
     space = Space(tmp_path, free=lambda _: 1_000_000_000)
-    space.claim(600_000_000)
+    space.claim({"a": 600_000_000})
+    space.claim({"a": 600_000_000})
     with pytest.raises(StoreError, match=r"1\.2 GB are to come .* 1\.0 GB are free"):
-        space.claim(600_000_000)
-    space.came(600_000_000)
-    space.claim(600_000_000)
+        space.claim({"b": 600_000_000})
+    space.came("a")
+    space.claim({"b": 600_000_000})
 
 
 def test_nothing_more_to_come_needs_no_room(tmp_path: Path) -> None:
-    Space(tmp_path, free=lambda _: 0).claim(0)
+    Space(tmp_path, free=lambda _: 0).claim({})
 
 
 def test_room_is_that_of_the_nearest_folder_that_is_there(tmp_path: Path) -> None:
@@ -166,3 +168,10 @@ def test_fragments_of_one_file_have_names_of_their_own() -> None:
     names = [fragments.name_of("f", pointer) for pointer in pointers]
     assert len({name.casefold() for name in names}) == len(pointers)
     assert all("/" not in name and len(name) < 200 for name in names)
+
+
+def test_the_package_gives_what_a_library_wants() -> None:
+    for name in package.__all__:
+        assert callable(getattr(package, name))
+    with pytest.raises(AttributeError):
+        _ = package.nothing

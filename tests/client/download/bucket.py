@@ -81,8 +81,7 @@ def served() -> Iterator[Bucket]:
     class Handler(_Handler):
         held = bucket
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    server = _Server(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     bucket.url = f"http://127.0.0.1:{server.server_address[1]}"
@@ -92,6 +91,13 @@ def served() -> Iterator[Bucket]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Whoever hangs up is part of the test."""
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -9,7 +9,7 @@ from store_client.errors import Misused
 
 TIMEOUT_SECONDS = 1200
 """How long verification is waited for (Limits: upload time-out)."""
-JOBS = 8
+JOBS = 16
 MAX_JOBS = 64
 METADATA = ("*.json",)
 """Names of files that are metadata, if nothing else is said."""

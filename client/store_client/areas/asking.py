@@ -13,7 +13,7 @@ from store_client.errors import Damaged
 
 CHECKSUMMED, FAILED = "CHECKSUMMED", "FAILED"
 UNDER_WAY = ("SCHEDULED", "CHECKSUMMING")
-UNLOCKED, LOCKED = "UNLOCKED", "LOCKED"
+UNLOCKED = "UNLOCKED"
 
 
 def area_path(uuid: str) -> str:

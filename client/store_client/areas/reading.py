@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
+from typing import BinaryIO
 
 from store_client.checksums import BLOCK
 from store_client.errors import Damaged, Misused, StoreError
@@ -36,10 +37,6 @@ class Outgoing:
     content_type: str
     size: int
 
-    def said(self) -> str:
-        """As a person knows it."""
-        return f"{self.path} as {self.name}" if self.path.name != self.name else str(self.path)
-
 
 def read(path: Path, size: int, *, stop: Event) -> Iterator[bytes]:
     """Its bytes; Changed when it has no longer the size that was announced."""
@@ -47,12 +44,20 @@ def read(path: Path, size: int, *, stop: Event) -> Iterator[bytes]:
     try:
         with path.open("rb") as file:
             while left and (block := file.read(min(BLOCK, left))):
+                left -= len(block)
+                # Before the last bytes are out: what is not all of them arrives nowhere.
+                if not left:
+                    _check(file, path, size=size)
                 if stop.is_set():
                     raise Stopped
-                left -= len(block)
                 yield block
-            more = os.fstat(file.fileno()).st_size != size
+            _check(file, path, size=size)
     except OSError as error:
         raise Misused(f"cannot read {path}: {error.strerror or error}") from error
-    if left or more:
+    if left:
+        raise Changed(path)
+
+
+def _check(file: BinaryIO, path: Path, *, size: int) -> None:
+    if os.fstat(file.fileno()).st_size != size:
         raise Changed(path)

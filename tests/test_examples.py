@@ -21,15 +21,28 @@ from api.operation import Operation
 from api.operations import OPERATIONS
 from auth.access import SUBSCRIBING
 from auth.policies.model import parse
+from ops import ports
 from ops.demo.browser import Browser
 from ops.demo.stage import Stage, running
 from ops.procfile import ROOT
 from tests.least_roles import least_role
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "client" / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
-TYPED = ("docs/api.md", "docs/operations.md", "docs/authorization.md")
+OF_THE_CLIENT = (
+    "client/README.md",
+    "docs/depositing.md",
+    "docs/downloading.md",
+    "docs/subscribing.md",
+)
+"""Pages whose commands are the client's, each typed in a folder of its own."""
+
+TYPED = ("docs/api.md", "docs/operations.md", "docs/authorization.md", *OF_THE_CLIENT)
 """Pages whose shell commands are typed, one block after the other, while a store runs; those of
 README.md are by `tests/ops/test_whole_store.py`."""
 
@@ -50,6 +63,10 @@ EXCUSED: Mapping[str, str] = {
     "systemd-run --pipe --wait": "wants systemd",
     "-p EnvironmentFile=/etc/store/environment": "the line before goes on",
     "systemctl enable --now": "wants systemd",
+    # Of the pages of the client
+    "pip install ./client": "downloads; the client of these tests is installed already",
+    "store upload --src-dir run7 --replica aws --staging-bucket": "wants a bucket of Amazon's; "
+    "one is stood in for by tests/client/upload/test_staging_s3.py",
 }
 """Lines that no bare machine can run, by their beginnings, and why."""
 
@@ -65,6 +82,16 @@ INDEXED = """for _ in {1..200}; do
   sleep 0.1
 done;"""
 """What is typed where a reader sleeps for two seconds: a busy machine takes its time to index."""
+
+FOUND = """for _ in {1..200}; do
+  if [ "$(store post-search --replica aws --output lines --es-query '
+    {"match": {"files.specimen_json.tissue": "kidney"}}' | wc -l)" = 2 ]; then break; fi
+  sleep 0.1
+done;"""
+"""The same by the client."""
+
+PROGRAM = re.compile(r"^# (\w+)\.py\n")
+"""How a program begins that is saved in a file of that name, and used by the commands after it."""
 
 
 @dataclass(frozen=True)
@@ -103,12 +130,15 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         yield found
 
 
-def run(script: str, stage: Stage, folder: Path) -> subprocess.CompletedProcess[str]:
+def run(
+    script: str, stage: Stage, folder: Path, *, waiting: str = INDEXED
+) -> subprocess.CompletedProcess[str]:
     """Type it where the store of these tests is the one that `make run` keeps."""
     script = script.replace("http://127.0.0.1:8000", stage.api)
     script = script.replace("http://127.0.0.1:8001", stage.auth)
     script = script.replace(".store-home", str(stage.home))
-    script = script.replace("sleep 2;", INDEXED)
+    script = script.replace("9099", str(ports.free()))
+    script = script.replace("sleep 2;", waiting)
     # A reader sees a refusal; here it ends the script.
     script = f'curl() {{ command curl --fail-with-body "$@"; }}\n{script}'
     folders = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -120,6 +150,7 @@ def run(script: str, stage: Stage, folder: Path) -> subprocess.CompletedProcess[
             "PYTHONPATH": str(ROOT),
             "STORE_HOME": str(stage.home),
             "STORE_PORT": stage.api.rpartition(":")[2],
+            "STORE_CLIENT_HOME": str(folder / "client-home"),
             "NO_PROXY": "127.0.0.1",
             "no_proxy": "127.0.0.1",
         },
@@ -185,19 +216,109 @@ def test_an_application_logs_a_person_in_as_it_is_printed(stage: Stage) -> None:
     assert told.json()["email"] == email
 
 
+def by_the_client(page: str, stage: Stage, folder: Path) -> str:
+    """What the commands of a page print, the page's programs lying beside them."""
+    for one in examples():
+        if one.page == page and (named := PROGRAM.match(one.text)):
+            (folder / f"{named[1]}.py").write_text(one.text, encoding="utf-8")
+    # Whatever is left running ends with the page, however that ends.
+    script = f"trap 'kill $(jobs -p) 2> kill.txt || true' EXIT\n{typed(page)}"
+    done = run(script, stage, folder, waiting=FOUND)
+    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr}"
+    return done.stdout
+
+
+def test_whoever_has_a_base_url_gets_on_as_it_is_printed(stage: Stage, tmp_path: Path) -> None:
+    shown = by_the_client("client/README.md", stage, tmp_path)
+    assert '"about": "login", "verdict": "ok", "text": "as admin@local' in shown
+    assert "Up and down:" in shown
+    assert re.search(r"^profile +url +default +email", shown, re.MULTILINE)
+    assert re.search(r"^{'status': 404, 'hint': 'check the uuid", shown, re.MULTILINE)
+    assert "_STORE_COMPLETE" in (tmp_path / "store.bash").read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(not shutil.which("curl"), reason="one file comes with curl")
+def test_a_directory_is_deposited_as_it_is_printed(stage: Stage, tmp_path: Path) -> None:
+    shown = by_the_client("docs/depositing.md", stage, tmp_path)
+    plans = [json.loads(line) for line in shown.splitlines() if '"state": "planned"' in line]
+    assert [plan["sent"]["files"] for plan in plans] == [2, 1]
+    first = json.loads((tmp_path / "run7.json").read_text(encoding="utf-8"))
+    assert [file["indexed"] for file in first["files"]] == [False, True]
+    assert re.search(r"^unchanged$", shown, re.MULTILINE)
+    assert re.search(r'"name": "specimen.json", "checksum": "CHECKSUMMED"', shown)
+    # The area has what was brought there; the patched bundle has one file instead of the other.
+    table = (tmp_path / "run7.tsv").read_text(encoding="utf-8").splitlines()
+    names = ["controls/lane1.fastq.gz", "reads/lane1.fastq.gz", "specimen.json"]
+    assert [line.split("\t")[0] for line in table[1:]] == names
+    assert shown.rstrip().endswith("{}")
+    patched = shown.rpartition('{"state": "DELETING"}')[2]
+    assert "controls/lane1.fastq.gz" in patched
+    assert "reads/lane1.fastq.gz" not in patched
+    left = httpx.get(
+        f"{stage.api}/v1/bundles/{first['bundle_uuid']}",
+        params={"replica": "aws", "version": first["version"]},
+        trust_env=False,
+    )
+    assert left.status_code == 404
+
+
+def test_bundles_are_found_and_downloaded_as_it_is_printed(stage: Stage, tmp_path: Path) -> None:
+    shown = by_the_client("docs/downloading.md", stage, tmp_path)
+    sides = {
+        side: json.loads((tmp_path / f"{side}.json").read_text()) for side in ("left", "right")
+    }
+    fqids = {side: f"{one['bundle_uuid']}.{one['version']}" for side, one in sides.items()}
+    reads = {side: (tmp_path / side / "reads/lane1.fastq.gz").read_bytes() for side in sides}
+    for place, side in (
+        ("bundles", "left"),
+        ("some", "left"),
+        ("work/bundles", "left"),
+        ("work/bundles", "right"),
+    ):
+        brought = tmp_path / place / fqids[side] / "reads/lane1.fastq.gz"
+        assert brought.read_bytes() == reads[side], place
+    assert not (tmp_path / "some" / fqids["left"] / "specimen.json").exists()
+    assert not (tmp_path / "meta" / fqids["left"] / "reads").exists()
+    rows = (tmp_path / "work/cohort.tsv").read_text(encoding="utf-8").splitlines()
+    paths = [tmp_path / "work" / row.split("\t")[7] for row in rows[1:]]
+    assert {path.read_bytes() for path in paths} == set(reads.values())
+    (collected,) = (tmp_path / "collected").iterdir()
+    assert {one.name for one in (collected / "bundles").iterdir()} == set(fqids.values())
+    assert "not here: 5" in shown
+    assert f"('{fqids['right']}', {{'organism': 'Danio rerio', 'tissue': 'kidney'" in shown
+
+
+def test_a_pipeline_is_told_as_it_is_printed(stage: Stage, tmp_path: Path) -> None:
+    (checking,) = (one.text for one in examples() if "def by_standard_webhooks" in one.text)
+    (tmp_path / "signatures.py").write_text(checking, encoding="utf-8")
+    shown = by_the_client("docs/subscribing.md", stage, tmp_path)
+    assert '"attachments": {"ages": [3]}' in shown
+    uuid = json.loads((tmp_path / "run7.json").read_text(encoding="utf-8"))["bundle_uuid"]
+    assert f"CREATE {uuid} {{'ages': [4]}}" in shown
+    assert re.search(r"^CREATE 0{8}-", shown, re.MULTILINE)
+    assert re.search(r"^\['CREATE'", shown, re.MULTILINE)
+
+
 def test_every_example_is_run_loaded_or_excused() -> None:
     for one in examples():
         if one.language == "sh":
             done = one.page in (*TYPED, "README.md") or all(map(excused, one.lines))
             assert done, f"{one.page}: {one.text}"
         elif one.language == "python":
-            assert any(mark in one.text for mark in ELSEWHERE), f"{one.page}: {one.text}"
+            elsewhere = any(mark in one.text for mark in ELSEWHERE)
+            assert elsewhere or _is_used(one), f"{one.page}: {one.text}"
         elif one.language == "json":
             kinds = (_is_a_problem, _is_a_policy, _is_a_policy_of_ours)
             assert any(fits(one) for fits in kinds), one.text
         else:
             assert one.language in ("", "mermaid"), f"{one.page}: ```{one.language}"
             assert not re.search(r"^(curl|make|python|\.venv)\b", one.text, re.MULTILINE)
+
+
+def _is_used(one: Example) -> bool:
+    """A program that the commands of its page use under its name."""
+    named = PROGRAM.match(one.text)
+    return bool(named and re.search(rf"\b{named[1]}\b", typed(one.page)))
 
 
 def _is_a_problem(one: Example) -> bool:

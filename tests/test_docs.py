@@ -12,11 +12,14 @@ from config.settings import FOREIGN, FOREIGN_PREFIXES, PREFIX, Settings
 from ops import procfile
 from ops.cli import cli
 from tests import reference
-from tests.test_architecture import MAY_IMPORT
+from tests.test_architecture import MAY_IMPORT, place_of
 from workers.queues import QUEUES
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "client/README.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -82,7 +85,7 @@ def test_every_link_to_a_file_leads_somewhere(page: Path) -> None:
 @pages
 def test_every_module_that_is_named_exists(page: Path) -> None:
     # Beside the name of its room a page names a module as the room sees it.
-    places = (ROOT, *(ROOT / room for room in MAY_IMPORT))
+    places = (ROOT, *map(place_of, MAY_IMPORT))
     named = set(re.findall(r"`([\w/]+\.py)\b", page.read_text(encoding="utf-8")))
     assert [name for name in sorted(named) if not any((at / name).exists() for at in places)] == []
 

@@ -7,6 +7,7 @@ recursive bodies; a test holds that none of these appears.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Any
 
@@ -18,7 +19,7 @@ from api.operation import Answer, Operation
 from api.problems import MEDIA_TYPE
 from api.schemas.common import Problem
 from api.schemas.fields import Uuid, Version, Whole
-from auth.access import wants
+from auth import access
 
 TITLE = "Data store"
 ABOUT = """\
@@ -54,14 +55,17 @@ TAGS = {
 }
 
 
-@dataclass(frozen=True)
+Wants = Callable[[str], str | None]
+
+
+@dataclass(frozen=True, eq=False)
 class About:
     """What the definition of one application says besides its operations."""
 
     title: str
     about: str
     tags: Mapping[str, str]
-    wants: Callable[[str], str | None]
+    wants: Wants
     """What an operation asks of its caller; None when it is open."""
     examples: Examples
     either: tuple[str, ...] = ()
@@ -74,7 +78,7 @@ STORE = About(
     title=TITLE,
     about=ABOUT,
     tags=TAGS,
-    wants=wants,
+    wants=access.wants,
     examples=STORY,
     either=("get_subscriptions",),
     ids={"filename": {"type": "string", "example": "sample.json"}},
@@ -84,16 +88,34 @@ VERSION_PATTERN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{6}\.[0-9]{6}Z$"
 
 
 def definition(
-    operations: Iterable[Operation], *, server: str, openid_url: str, about: About = STORE
+    operations: Iterable[Operation],
+    *,
+    server: str,
+    openid_url: str,
+    about: About = STORE,
+    wants: Wants | None = None,
 ) -> dict[str, Any]:
-    """The whole document; `server` is the base that the operations' paths are put behind."""
+    """The whole document; `server` is the base that the operations' paths are put behind, `wants`
+    goes before that of `about`."""
+    known = tuple(operations)
+    asked = wants or about.wants
+    made = _without_urls(known, about, tuple(asked(operation.name) for operation in known))
+    schemes = {"securitySchemes": _security_schemes(openid_url)}
+    return made | {"servers": [{"url": server}], "components": made["components"] | schemes}
+
+
+# It takes a tenth of a second, and whoever asks may know the store by another name.
+@lru_cache(maxsize=8)
+def _without_urls(
+    operations: tuple[Operation, ...], about: About, wanted: tuple[str | None, ...]
+) -> dict[str, Any]:
+    """What is the same wherever the application is served; nobody changes it."""
     marshmallow = MarshmallowPlugin(schema_name_resolver=_name)
     spec = APISpec(
         title=about.title,
         version="1",
         openapi_version="3.0.3",
         info={"description": about.about},
-        servers=[{"url": server}],
         tags=[{"name": name, "description": said} for name, said in about.tags.items()],
         plugins=[marshmallow],
     )
@@ -101,10 +123,8 @@ def definition(
     marshmallow.map_to_openapi_type(Uuid, "string", "uuid")  # type: ignore[no-untyped-call]
     marshmallow.map_to_openapi_type(Whole, "integer", "int64")  # type: ignore[no-untyped-call]
     marshmallow.converter.add_attribute_function(_spelled)  # type: ignore
-    for name, scheme in _security_schemes(openid_url).items():
-        spec.components.security_scheme(name, scheme)
-    for operation in operations:
-        described = {operation.method.lower(): _described(operation, about)}
+    for operation, want in zip(operations, wanted, strict=True):
+        described = {operation.method.lower(): _described(operation, about, want)}
         spec.path(path=operation.path, operations=described)
     document: dict[str, Any] = _tidied(spec.to_dict())
     shown = document | {"paths": _never_null(document["paths"])}
@@ -128,28 +148,30 @@ def _security_schemes(openid_url: str) -> dict[str, dict[str, str]]:
     }
 
 
-def _described(operation: Operation, about: About) -> dict[str, Any]:
+def _described(operation: Operation, about: About, wanted: str | None) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "operationId": operation.name,
         "tags": [operation.tag],
         "summary": operation.summary,
         "parameters": [*_path_parameters(operation, about), *_query_parameters(operation)],
-        "responses": _responses(operation, wanted=about.wants(operation.name)),
+        "responses": _responses(operation, wanted=wanted),
     }
     if operation.about:
         shown["description"] = operation.about
     if body := _body(operation):
         shown["requestBody"] = body
-    if security := _security(operation, about):
+    if security := _security(operation, about, wanted):
         shown["security"] = security
     return shown
 
 
-def _security(operation: Operation, about: About) -> list[dict[str, list[str]]]:
+def _security(
+    operation: Operation, about: About, wanted: str | None
+) -> list[dict[str, list[str]]]:
     """Nothing for open operations; a list that knows its caller takes a token or none."""
     if operation.name in about.either:
         return [{"bearer": []}, {}]
-    return [] if about.wants(operation.name) is None else [{"bearer": []}]
+    return [] if wanted is None else [{"bearer": []}]
 
 
 def _path_parameters(operation: Operation, about: About) -> list[dict[str, Any]]:

@@ -92,7 +92,7 @@ class Answer:
     """Whether its body is a page for a person."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Operation:
     """What is declared of an operation, and the view that carries it out."""
 

@@ -3,15 +3,13 @@
 import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 import orjson
 from flask import Flask, Response, g, render_template, request
 
 from api.conditional import conditional
-from api.definition import STORE, definition
+from api.definition import definition
 from api.examples import example, resolved
 from api.operation import Operation
 from api.services import Services
@@ -23,15 +21,12 @@ POLICY = "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none';
 def register_reference(app: Flask, services: Services, operations: Sequence[Operation]) -> None:
     """`/swagger.json`, with and without `/v1`, and the page at `/`."""
 
-    about = replace(STORE, wants=services.access.wants)
-
-    @lru_cache(maxsize=8)
-    def made(base: str) -> dict[str, Any]:
-        openid = f"{services.settings.auth_url}/.well-known/openid-configuration"
-        return definition(operations, server=f"{base}/v1", openid_url=openid, about=about)
+    openid = f"{services.settings.auth_url}/.well-known/openid-configuration"
 
     def document() -> dict[str, Any]:
-        return made(external_base(services.settings, request))
+        server = f"{external_base(services.settings, request)}/v1"
+        wants = services.access.wants
+        return definition(operations, server=server, openid_url=openid, wants=wants)
 
     @app.get("/swagger.json")
     @app.get("/v1/swagger.json", endpoint="get_definition_v1")

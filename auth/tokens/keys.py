@@ -6,8 +6,10 @@ applications get live as long as a setting says, and of those that an operator s
 written down beside the key.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal
 
 from joserfc.jwk import ECKey, JWKRegistry, RSAKey
@@ -94,6 +96,14 @@ def read(document: Mapping[str, Any]) -> SigningKeys:
 
 
 def _imported(data: dict[str, Any]) -> SigningKey:
+    return _parsed(json.dumps(data, sort_keys=True))
+
+
+# To see that numbers are an RSA key takes longer than to sign with it, and a file is read by every
+# part of a process that signs or verifies.
+@lru_cache(maxsize=16)
+def _parsed(text: str) -> SigningKey:
+    data: dict[str, Any] = json.loads(text)
     key = JWKRegistry.import_key(data)
     if not isinstance(key, RSAKey | ECKey) or not key.is_private:
         raise ValueError("not a private key that signs")

@@ -16,12 +16,24 @@ from storage.model import Todo
 from storage.notices import MemoryNotices
 from storage.stores import Stores
 from tests.catalogs import ENGINES, Spares
+from tests.sparing import routes_compiled_once, settle
 from workers.actors import STEPS
 from workers.claims import Working, work
 
 # A busy machine, or what is compiled when first needed, is no fault of the code under test.
 hypothesis.settings.register_profile("patient", deadline=None)
 hypothesis.settings.load_profile("patient")
+
+
+def pytest_collection_finish() -> None:
+    settle()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def routes() -> Iterator[None]:
+    """All applications have the same."""
+    with routes_compiled_once():
+        yield
 
 
 @pytest.fixture

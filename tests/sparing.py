@@ -1,0 +1,42 @@
+"""What is done once for all the tests of a run, although a library does it for each of them.
+
+Nothing of ours is changed. The routes of thousands of applications are the same, and to compile
+them takes longer than most tests.
+"""
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from werkzeug.routing import Rule
+
+Build = Callable[..., tuple[str, str]]
+
+_compile = Rule._compile_builder
+
+
+@contextmanager
+def routes_compiled_once() -> Iterator[None]:
+    """What builds the URLs of a rule is made once for all rules alike, for as long as the block."""
+    known: dict[tuple[Any, ...], Build] = {}
+
+    def compiled(rule: Rule, append_unknown: bool = True) -> Build:
+        if rule.defaults:
+            return _compile(rule, append_unknown)
+        key = (rule.rule, append_unknown, *rule._trace)
+        if key not in known:
+            known[key] = _compile(rule, append_unknown)
+        return known[key]
+
+    Rule._compile_builder = compiled  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Rule._compile_builder = _compile  # type: ignore[method-assign]
+
+
+def settle() -> None:
+    """What was imported and collected stays, so the collector need not look at it again."""
+    gc.collect()
+    gc.freeze()

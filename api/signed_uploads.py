@@ -52,6 +52,7 @@ def _kept(services: Services, grant: UploadGrant) -> Response:
         limit=limit,
     )
     owner = areas.find(services.stores, area).owner
+    services.access.require_enabled(owner)
     kept = areas.receive(services.stores, incoming, owner, request_id=g.request_id)
     services.chains.send(kept.todo, g.request_id)
     return Response(b"", mimetype="text/plain")

@@ -193,6 +193,11 @@ class Access:
         else:
             require_enabled(self.deciding, principal)
 
+    def require_enabled(self, email: str) -> None:
+        """Return unless the user of that address is disabled: what was given to them, and shows no
+        token, is refused then, too; Forbidden."""
+        require_enabled(self.deciding, Principal(email, frozenset()))
+
     def _judge(
         self,
         principal: Principal,

@@ -14,6 +14,9 @@ import pytest
 from flask.testing import FlaskClient
 
 from api.app import create_app
+from auth.accounts import records
+from auth.accounts.admitting import first_login
+from auth.accounts.records import By
 from config.logs import configure
 from config.settings import Settings, SettingsError
 from pipelines.formats import us_of
@@ -373,3 +376,14 @@ def test_a_store_that_is_read_only_takes_nothing_by_url(
     refused = opened(settings, stores, chains, read_only=True).put(url, data=b"x")
     assert (refused.status_code, refused.json["code"]) == (503, "read_only")
     assert json.loads(refused.data)["status"] == 503
+
+
+def test_what_was_given_to_somebody_who_is_disabled_is_no_leave_any_more(
+    client: FlaskClient, stores: Stores
+) -> None:
+    url, owner, by = url_of(client), "ingest@example.org", By("admin@example.org", "test", "")
+    with stores.catalog.write() as tx:
+        first_login(tx, owner)
+    for status, answer in (("disabled", 403), ("enabled", 200)):
+        records.set_status(stores.catalog, owner, status, by)
+        assert client.put(url, data=b"x").status_code == answer, status

@@ -2,6 +2,7 @@
 `api/area_files.py`."""
 
 from typing import Any
+from urllib.parse import quote
 
 from flask import Response
 
@@ -25,6 +26,8 @@ from storage import keys
 from storage.model import CHECKSUMS, Checksums
 
 TAG = "areas"
+_PLAIN = "!#$&'*+-/=?^_`{|}~.@"
+"""What stands in a header as it does in an e-mail address. A header is Latin-1 at most."""
 
 
 @operation(
@@ -63,7 +66,7 @@ def _uri(call: Call[Any, Any]) -> str:
 def head_area(call: Call[Nothing, None]) -> Response:
     """Look whether an upload area of yours is there."""
     area = areas.owned(call.stores, call.uuid, call.who.email)
-    headers = {"X-STORE-STATE": area.state, "X-STORE-OWNER": area.owner}
+    headers = {"X-STORE-STATE": area.state, "X-STORE-OWNER": quote(area.owner, safe=_PLAIN)}
     return Response(b"", headers=headers, mimetype="text/plain")
 
 

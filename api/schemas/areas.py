@@ -18,7 +18,7 @@ from storage.model import CHECKSUMS
 STATES = (OPEN, LOCKED, GOING, GONE)
 HEADERS = {
     "X-STORE-STATE": f"{', '.join(STATES[:-2])} or {GOING}.",
-    "X-STORE-OWNER": "Whose it is.",
+    "X-STORE-OWNER": "Whose it is; what is not ASCII in it is percent-encoded UTF-8.",
 }
 """What the answer of head_area carries."""
 

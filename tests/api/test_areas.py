@@ -6,6 +6,7 @@ import pytest
 
 from api.app import create_app
 from storage import keys
+from storage.model import Principal
 from tests.api.builders import AREA, INGEST, READER, uuid_of
 from tests.api.conftest import verify
 
@@ -45,6 +46,18 @@ def test_its_head_says_whose_it_is_and_in_which_state(client) -> None:
     assert answer.headers["X-STORE-STATE"] == "UNLOCKED"
     assert answer.headers["X-STORE-OWNER"] == "ingest@example.org"
     assert client.head(f"/v1/area/{uuid_of(9)}", headers=INGEST).status_code == 404
+
+
+def test_an_owner_whose_address_no_header_can_spell_is_told_percent_encoded(
+    settings, stores, chains
+) -> None:
+    owner = Principal("\u0141ukasz+100%@\u4f8b.example", frozenset({"store_ingest"}))
+    app = create_app(settings, stores, chains=chains, verify=lambda _: owner)
+    client = app.test_client()
+    path = f"/v1/area/{uuid_of(9)}"
+    assert client.post(path, headers=INGEST).status_code == 201
+    told = client.head(path, headers=INGEST).headers["X-STORE-OWNER"]
+    assert told.encode("latin-1") == b"%C5%81ukasz+100%25@%E4%BE%8B.example"
 
 
 @pytest.mark.parametrize(

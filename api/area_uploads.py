@@ -39,6 +39,7 @@ from storage.sealing import Sealer, derive
 SEALING = b"area uploads"
 """What the key is for that ids of uploads are sealed with."""
 ID_BYTES = 16
+IN_BODY = "/upload_id"
 
 
 @operation(
@@ -57,7 +58,8 @@ def post_area_upload(call: Call[Nothing, BegunUpload]) -> Response:
     """Begin, or take up again, an upload by parts into an upload area."""
     body = call.body
     if body.upload_id is not None:
-        begun = area_parts.take_up(call.stores, _named(call, body.upload_id), call.who.email)
+        named = _named(call, body.upload_id, IN_BODY)
+        begun = area_parts.take_up(call.stores, named, call.who.email)
         _check_size(begun, body.size)
         return reply(_shown(begun, body.upload_id))
     ident = secrets.token_bytes(ID_BYTES)
@@ -132,7 +134,8 @@ def put_area_part(call: Call[NamedPart, None]) -> Response:
     # One more than there is: the stream is cut off at this length, silently.
     call.request.max_content_length = size + 1
     announced = call.request.content_length
-    part = Part(number, announced, blocks(call.request.stream) if announced else ())
+    # Any other is refused for what it says, before the stream is for its length.
+    part = Part(number, announced, blocks(call.request.stream) if announced == size else ())
     digest = area_parts.receive(call.stores, upload, part)
     return reply({"part": number, "size": size, "md5": digest})
 
@@ -150,7 +153,7 @@ def put_area_part(call: Call[NamedPart, None]) -> Response:
 )
 def post_area_upload_complete(call: Call[Nothing, CompletedUpload]) -> Response:
     """Make the parts of an upload a file."""
-    named = _named(call, call.body.upload_id)
+    named = _named(call, call.body.upload_id, IN_BODY)
     done = area_completing.complete(
         call.stores, named, call.who.email, _said(call.body), request_id=call.request_id
     )
@@ -192,7 +195,7 @@ def _sealed(call: Call[Any, Any], ident: bytes) -> str:
     return base64.urlsafe_b64encode(sealed).decode().rstrip("=")
 
 
-def _named(call: Call[Any, Any], upload_id: str) -> Named:
+def _named(call: Call[Any, Any], upload_id: str, where: str = "upload_id") -> Named:
     """What an id names; whose area it is comes first. Invalid (`illegal_token`)."""
     areas.owned(call.stores, call.uuid, call.who.email)
     try:
@@ -201,7 +204,7 @@ def _named(call: Call[Any, Any], upload_id: str) -> Named:
         ident = _sealer(call).open(sealed, _context(call))
     except (binascii.Error, UnicodeEncodeError, Unavailable) as error:
         said = "This is no upload of yours of this file."
-        raise Invalid(said, code="illegal_token", errors={"upload_id": [said]}) from error
+        raise Invalid(said, code="illegal_token", errors={where: [said]}) from error
     return Named(call.uuid, call.path["filename"], ident.hex())
 
 

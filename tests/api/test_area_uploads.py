@@ -153,6 +153,7 @@ def test_a_part_that_is_put_again_and_breaks_is_to_be_put_once_more(client: Flas
         (2, b"small", {}),
         (1, b"smal", {}),
         (1, b"small!", {}),
+        (1, b"far too large", {}),
         (1, b"", {}),
         (1, b"small", {"headers": {**INGEST, "Transfer-Encoding": "chunked"}}),
     ],
@@ -268,6 +269,15 @@ def test_what_is_no_id_of_an_upload_is_refused(client: FlaskClient, changed: str
     begun(client)
     assert standing(client, changed).status_code == 400
     assert completed(client, changed).status_code == 400
+
+
+def test_an_id_that_is_none_is_named_where_it_stood(client: FlaskClient) -> None:
+    for answer, where in (
+        (client.post(BEGIN, headers=INGEST, json={"size": 5, "upload_id": "x"}), "/upload_id"),
+        (completed(client, "x"), "/upload_id"),
+        (standing(client, "x"), "upload_id"),
+    ):
+        assert list(answer.json["errors"]) == [where]
 
 
 def test_one_bit_of_an_id_makes_it_none(client: FlaskClient) -> None:

@@ -6,8 +6,9 @@ that it began with, and said of the very bytes that were read.
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from threading import Lock
 from typing import Any
 
 from pipelines.depositing.area_files import described, is_metadata
@@ -25,6 +26,13 @@ from storage.stores import Stores
 
 CHANGING_ATTEMPTS = 4
 """Readings that may find the file replaced meanwhile, before that is what is told of it."""
+
+
+ALONE_FROM = 1024 * 1024
+"""Bytes of JSON from which one at a time is parsed in a process: it may become forty times them."""
+PARSING = Lock()
+"""Held meanwhile."""
+WAIT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,21 +78,25 @@ def _found(stores: Stores, row: AreaFile, claim: Claim, beat: Beat) -> AreaFile:
     except SourceChanged as error:
         if claim.attempts < CHANGING_ATTEMPTS:
             raise
-        return _failed(row, error.detail)
+        return _failed(stores, row, error.detail)
     except NotFound:
-        return _failed(row, "There is no such file in the area any more.")
+        return _failed(stores, row, "There is no such file in the area any more.")
     except (Damaged, Invalid) as error:
-        return _failed(row, error.detail)
+        return _failed(stores, row, error.detail)
 
 
-def _failed(row: AreaFile, cause: str) -> AreaFile:
+def _failed(stores: Stores, row: AreaFile, cause: str) -> AreaFile:
+    """Told of what lies there now, if that can be seen: of other bytes nobody would be told it."""
+    with suppress(NotFound, Damaged, Invalid):
+        info = _head(stores, row)
+        row = replace(row, pin=info.pin, size=info.size)
     return replace(row, status="FAILED", validation="INVALID", checksums=None, cause=cause)
 
 
 def _read_again(stores: Stores, row: AreaFile, beat: Beat) -> AreaFile:
     """What came through us has its checksums; only whether it is JSON is not known yet."""
     info = replace(_head(stores, row), pin=row.pin)
-    fault = _too_large(info) or _no_json(b"".join(_blocks(stores, info, beat)))
+    fault = _too_large(info) or _no_json(b"".join(_blocks(stores, info, beat)), beat)
     return _judged(row, fault)
 
 
@@ -99,7 +111,7 @@ def _checked(stores: Stores, row: AreaFile, beat: Beat) -> AreaFile:
             info.key, described(sums), pin=info.pin, progress=lambda _token, _done: beat(0)
         )
         if is_metadata(row.name, kind):
-            fault = _too_large(info) or _no_json(content.text or b"")
+            fault = _too_large(info) or _no_json(content.text or b"", beat)
     now = replace(row, pin=info.pin, size=info.size, content_type=kind)
     return _judged(replace(now, status="CHECKSUMMED", checksums=sums), fault)
 
@@ -167,9 +179,21 @@ def _too_large(info: BlobInfo) -> str | None:
     return None
 
 
-def _no_json(content: bytes) -> str | None:
-    try:
-        parse(content)
-    except Unreadable as error:
-        return f"It is no JSON that can be read: {error}."
+def _no_json(content: bytes, beat: Beat) -> str | None:
+    with _alone(beat) if len(content) >= ALONE_FROM else nullcontext():
+        try:
+            parse(content)
+        except Unreadable as error:
+            return f"It is no JSON that can be read: {error}."
     return None
+
+
+@contextmanager
+def _alone(beat: Beat) -> Iterator[None]:
+    while not PARSING.acquire(timeout=WAIT_S):
+        beat(0)
+    try:
+        beat(0)
+        yield
+    finally:
+        PARSING.release()

@@ -191,8 +191,8 @@ def listing(stores: Stores, uuid: str, after: str, limit: int) -> list[Lying]:
 
 
 def _lying(name: str, info: BlobInfo, row: AreaFile | None) -> Lying:
-    """What lies there, with what is known of it; what has another size is another file."""
-    if row is None or (row.status not in AWAITED and row.size != info.size):
+    """What lies there, with what is known of it."""
+    if row is None or (row.status not in AWAITED and _is_other(row, info)):
         kind = info.content_type
         return Lying(name, info.key, info.size, kind, UNSCHEDULED, UNSCHEDULED)
     return Lying(
@@ -205,6 +205,17 @@ def _lying(name: str, info: BlobInfo, row: AreaFile | None) -> Lying:
         checksums=row.checksums,
         cause=row.cause,
     )
+
+
+def _is_other(row: AreaFile, info: BlobInfo) -> bool:
+    """Whether another file lies there than is told of, as far as a listing says: where a bucket
+    keeps versions its pins are of another kind, and a file of the same size is not told apart."""
+    alike = _kind(row.pin) == _kind(info.pin)
+    return row.size != info.size or (alike and row.pin != info.pin)
+
+
+def _kind(pin: str) -> str:
+    return pin[: pin.find(":") + 1]
 
 
 def counted(stores: Stores, uuid: str, column: str) -> dict[str, int]:

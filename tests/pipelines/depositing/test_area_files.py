@@ -368,6 +368,8 @@ def test_a_file_that_keeps_changing_is_failed_after_some_tries(stores: Stores, a
         found = rows.get(tx, area, "a.txt")
     assert found is not None
     assert (found.status, found.validation) == ("FAILED", "INVALID")
+    told = area_files.look(stores, area, "a.txt")
+    assert (told.status, told.cause) == ("FAILED", found.cause), "whoever asks is told of it"
 
 
 def test_a_file_that_went_away_is_failed_and_may_come_again(
@@ -439,7 +441,35 @@ def test_the_lease_is_renewed_as_the_bytes_move(stores: Stores, area: str) -> No
     assert sum(moved) == 3 * 1024 * 1024
 
 
+def test_large_json_is_parsed_one_at_a_time_and_whoever_waits_keeps_its_lease(
+    stores: Stores, area: str
+) -> None:
+    put(stores, area, "a.json", b"[" + b" " * area_checking.ALONE_FROM + b"]")
+    (row,) = opened(stores)
+    waited: list[int] = []
+
+    def beat(moved: int) -> None:
+        if moved == 0 and not waited:
+            waited.append(moved)
+            area_checking.PARSING.release()
+
+    area_checking.PARSING.acquire()
+    area_checking.check(stores, claimed(stores, row), beat)
+    assert waited == [0]
+    assert area_files.look(stores, area, "a.json").validation == "VALIDATED"
+    assert not area_checking.PARSING.locked()
+
+
 # Lists
+
+
+def test_a_listing_tells_nothing_of_earlier_bytes_of_the_same_size(
+    stores: Stores, area: str
+) -> None:
+    put(stores, area, "a.txt", b"abc")
+    past_us(stores, area, "a.txt", b"xyz")
+    (listed,) = area_files.listing(stores, area, "", 9)
+    assert (listed.status, listed.checksums) == ("UNSCHEDULED", None)
 
 
 def test_files_are_listed_by_name_from_one_on(stores: Stores, area: str, drain: Drain) -> None:

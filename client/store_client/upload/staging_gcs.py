@@ -74,7 +74,7 @@ class GcsStaging:
         return sums
 
     def _large(self, item: Item, blob: Any, url: str) -> Checksums:
-        sums = self._taken_up(item, url) or self._sent(item, self._begun(item, blob, url))
+        sums = self._taken_up(item, url) or self._sent(item, self._begun(item, blob, url), new=True)
         blob.reload()
         if blob.crc32c != _base64(sums.crc32c):
             self._journal.forget(item.file.name)
@@ -83,12 +83,12 @@ class GcsStaging:
         blob.patch()
         return sums
 
-    def _sent(self, item: Item, session: str) -> Checksums:
+    def _sent(self, item: Item, session: str, *, new: bool = False) -> Checksums:
         hashing = Hashing(item.file.size)
         chunks = _chunks(blocks(item.file, hashing))
         try:
             with httpx.Client(timeout=PATIENCE) as client:
-                _Session(client, session, item.file.size).send(chunks, self._shared)
+                _Session(client, session, item.file.size).send(chunks, self._shared, new=new)
         except Damaged:
             self._journal.forget(item.file.name)
             raise
@@ -130,9 +130,9 @@ class _Session:
     ) -> None:
         self._client, self._url, self._size, self._sleep = client, url, size, sleep
 
-    def send(self, chunks: Iterator[bytes], shared: Shared) -> None:
-        """All chunks; those that arrived before are read and not sent."""
-        at, arrived = 0, self._ask()
+    def send(self, chunks: Iterator[bytes], shared: Shared, *, new: bool) -> None:
+        """All chunks; those that arrived before, which none did if it is new, are not sent."""
+        at, arrived = 0, 0 if new else self._ask()
         for chunk in chunks:
             shared.check()
             end = at + len(chunk)

@@ -21,7 +21,7 @@ from storage.catalog.answers import Given
 from storage.catalog.area_uploads import AreaUpload
 from storage.errors import Invalid, NotFound
 from storage.model import Todo
-from storage.protocols import Upload
+from storage.protocols import BlobInfo, Upload
 from storage.stores import Stores
 
 NAMED = 20
@@ -54,7 +54,15 @@ def complete(
     begun = find(stores, upload, caller)
     _put_together(stores, begun)
     declared = {"size": begun.size, **(said or {})}
-    came = area_files.arrived(stores, begun.area, begun.name, declared, request_id=request_id)
+    came = area_files.arrived(
+        stores,
+        begun.area,
+        begun.name,
+        declared,
+        # Somebody else may have put that name meanwhile, and says of it what is right.
+        is_meant=lambda info: _became(info, begun),
+        request_id=request_id,
+    )
     with stores.catalog.write() as tx:
         area_uploads.closed(tx, begun.id)
         given = Given("", json.dumps({"size": begun.size, "status": came.status}))
@@ -93,9 +101,12 @@ def _put_together(stores: Stores, upload: AreaUpload) -> None:
 
 def _is_there(stores: Stores, upload: AreaUpload) -> bool:
     with suppress(NotFound):
-        info = stores.areas.head(keys.area_file(upload.area, upload.name))
-        return info.metadata.get(MARK) == upload.id
+        return _became(stores.areas.head(keys.area_file(upload.area, upload.name)), upload)
     return False
+
+
+def _became(info: BlobInfo, upload: AreaUpload) -> bool:
+    return info.metadata.get(MARK) == upload.id
 
 
 def _check_all(upload: AreaUpload, parts: Upload) -> None:

@@ -5,7 +5,7 @@ be there is another generation of its row, so that what is found of the bytes be
 for what is found of these.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -128,12 +128,15 @@ def arrived(
     name: str,
     said: Mapping[str, Any] | None = None,
     *,
+    is_meant: Callable[[BlobInfo], bool] = lambda _: True,
     request_id: str = "",
 ) -> Arrived:
     """Have a file looked at that came past us, `said` being what its uploader says of it: its
-    `size`, `content_type`, `checksums`. Saying the same of the same bytes again begins nothing new.
-    The caller saw that the area takes files. NotFound when nothing lies there."""
+    `size`, `content_type`, `checksums`; nothing, if what lies there by now is not what `is_meant`.
+    Saying the same of the same bytes again begins nothing new. The caller saw that the area takes
+    files. NotFound when nothing lies there."""
     info = _info(stores, uuid, name)
+    said = said if is_meant(info) else None
     file = AreaFile(
         area=uuid,
         name=name,

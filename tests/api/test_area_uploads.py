@@ -21,6 +21,7 @@ from storage.errors import NotFound
 from storage.stores import Stores
 from tests.api.builders import AREA, INGEST
 from tests.api.conftest import verify
+from tests.pipelines.depositing.test_area_files import with_areas
 
 OTHER = {"Authorization": "Bearer other"}
 NAME = "deep/er.bin"
@@ -359,6 +360,25 @@ def test_two_completions_at_once_are_one(client: FlaskClient, stores: Stores) ->
         area_uploads.opened(tx, row)
     two = area_completing.complete(stores, named, "ingest@example.org")
     assert (one.size, one.status) == (two.size, two.status)
+
+
+def test_what_is_said_at_completion_is_said_of_no_file_that_came_in_its_place_meanwhile(
+    client: FlaskClient, stores: Stores, drain: Callable[[], int]
+) -> None:
+    sent(client)
+    (row,) = rows(stores)
+
+    def put_another() -> None:
+        put_file = client.put(f"/v1/area/{AREA}/files/{NAME}", data=b"another", headers=INGEST)
+        assert put_file.status_code == 201
+
+    replaced = with_areas(stores, "head", put_another)
+    area_completing.complete(replaced, Named(AREA, NAME, row.id), "ingest@example.org")
+    drain()
+    shown = client.get(f"/v1/area/{AREA}", headers=INGEST).json["files"]
+    assert [(one["size"], one["validation"], one["cause"]) for one in shown] == [
+        (7, "VALIDATED", None)
+    ]
 
 
 def test_parts_and_completions_may_come_side_by_side(client: FlaskClient, stores: Stores) -> None:

@@ -5,7 +5,7 @@
 
     done = upload(Client(), UploadOptions(Path("sample"), "aws"))
 
-walking kinds        what there is to bring
+walking              what there is to bring
 options reports      what is asked for, and what is answered
 journal alone        how far it came, over all runs; one run at a time
 sharing parts        memory, threads and the sign to stop; a large file in parts, read once

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from store_client import kinds
 from store_client.checksums import Checksums
 from store_client.errors import NotFound
 from store_client.transport.session import Session
-from store_client.upload import kinds
 from store_client.upload.journal import Journal, Kept, moment
 from store_client.upload.options import UploadOptions
 from store_client.upload.parts import read_only

@@ -14,7 +14,7 @@ from store_client.errors import Damaged, Misused, NotAllowed, NotFound, Refused,
 from store_client.telling import Tell
 from store_client.upload import s3_client
 from store_client.upload.journal import Journal
-from store_client.upload.kinds import content_type
+from store_client.kinds import content_type
 from store_client.upload.options import Bucket, UploadOptions
 from store_client.upload.running import upload
 from store_client.upload.sharing import Shared, sharing

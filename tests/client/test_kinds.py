@@ -1,7 +1,7 @@
 """Content types, and what is metadata."""
 
 import pytest
-from store_client.upload.kinds import DEFAULT, content_type, is_metadata
+from store_client.kinds import DEFAULT, content_type, is_metadata
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from store_client.errors import Conflict, NotFound, StoreError, TimedOut, Unreachable
 from store_client.transport.headers import retry_after
-from store_client.transport.origins import Origin, downgrade, origin, resolved, shown
+from store_client.transport.origins import Origin, downgrade, origin, resolved, shown, trusted
 from store_client.transport.policy import TOO_MANY, TRY_AGAIN, Policy
 from store_client.transport.refusals import phrase, refusal
 from store_client.transport.sending import Broken, Sent
@@ -27,7 +27,10 @@ CALLERS = frozenset({302, 303, 304, 307})
 """The caller's to judge."""
 AFTER_SILENCE_S = 1.0
 """Waited when a route leads to itself and does not say when."""
+BRIEF_S = 0.5
+"""A wait that is none: an endless walk with such waits would be a flood."""
 UNAUTHORIZED = 401
+AUTHORIZATION = "authorization"
 
 TokensOf = Callable[[str], Tokens | None]
 """Whose token may be shown to a URL."""
@@ -83,7 +86,7 @@ class Attempts:
 
     def _once(self, wire: "Wire", asked: Asked, tokens: Tokens | None) -> "httpx.Response":
         headers = dict(asked.headers)
-        if tokens is None or _has(headers, "authorization"):
+        if tokens is None or _has(headers, AUTHORIZATION):
             self._token = None
         elif not self._renewed:
             self._token = tokens.bearer()
@@ -154,7 +157,7 @@ class Attempts:
         if said is None:
             said = AFTER_SILENCE_S if target == asked.url else 0.0
         self._retries = 0
-        self._moves += said == 0
+        self._moves += said < BRIEF_S
         self._moved_s += said
         if self._moves > self._policy.redirects:
             raise StoreError(f"{shown(target)} leads from one address to the next without an end")
@@ -163,7 +166,7 @@ class Attempts:
         if said:
             log.info("%s is not ready yet; asked again in %g s", shown(target), said)
             self._sleep(said)
-        return replace(asked, url=target)
+        return replace(asked, url=target, headers=_carried(asked, target))
 
 
 def _check(asked: Asked, target: str) -> None:
@@ -178,6 +181,13 @@ def _check(asked: Asked, target: str) -> None:
             f"{shown(asked.url)} leads to {shown(target)}, which is not followed",
             hint="if that is the store, use its URL: store login --url URL",
         )
+
+
+def _carried(asked: Asked, target: str) -> Mapping[str, str]:
+    """The headers without a token that a caller put there, when somebody else would see it."""
+    if trusted(target, {origin(asked.url)}):
+        return asked.headers
+    return {name: value for name, value in asked.headers.items() if name.lower() != AUTHORIZATION}
 
 
 def _host(asked: Asked) -> str:

@@ -32,6 +32,6 @@ def retry_after(headers: Mapping[str, str], *, now: datetime | None = None) -> f
 def _date(text: str) -> datetime | None:
     try:
         found = parsedate_to_datetime(text)
-    except (ValueError, IndexError, TypeError):
+    except (ValueError, IndexError, TypeError, OverflowError):
         return None
     return found if found.tzinfo else found.replace(tzinfo=UTC)

@@ -5,6 +5,7 @@ proxy between.
 """
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -126,7 +127,7 @@ def _hint(status: int, problem: Mapping[str, Any], answer: "httpx.Response") -> 
         if request_id := answer.headers.get("X-Request-Id"):
             hint = f"{hint} (request {_line(request_id)})"
     wait = retry_after(answer.headers)
-    return hint if wait is None else f"{hint}; not before {wait:g} s from now".lstrip("; ")
+    return hint if wait is None else f"{hint}; not before {math.ceil(wait)} s from now".lstrip("; ")
 
 
 def _line(text: str) -> str:

@@ -4,11 +4,15 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
+from store_client.definition.keywords import meaningful
 from store_client.definition.operation import Operation, Parameter, Place, Service, TokenUse
+from store_client.transport.origins import origin
 
 VERBS = ("get", "head", "put", "post", "patch", "delete", "options")
 DEEPEST = 24
-"""Schemas nested deeper, and so recursive ones, are taken as anything."""
+LARGEST = 2_000
+"""Schemas nested deeper, or of more parts, are taken as anything from there; recursive ones, too.
+References to references multiply: a page of text could be more than there is memory."""
 DISCOVERY = "/.well-known/openid-configuration"
 
 Document = Mapping[str, Any]
@@ -28,8 +32,15 @@ def auth_url(document: Document) -> str | None:
     """The base URL of the authorization service."""
     schemes = document.get("components", {}).get("securitySchemes", {}).values()
     found = (one.get("openIdConnectUrl") for one in schemes if one.get("type") == "openIdConnect")
-    url = next((one for one in found if one), None)
-    return None if url is None else str(url).removesuffix(DISCOVERY).rstrip("/")
+    url = next((str(one) for one in found if one), "")
+    return url.removesuffix(DISCOVERY).rstrip("/") if _may_be_asked(url) else None
+
+
+def _may_be_asked(url: str) -> bool:
+    try:
+        return bool(origin(url))
+    except ValueError:
+        return False
 
 
 def _operation(
@@ -42,7 +53,7 @@ def _operation(
     known = {one.name for one in named}
     body = [one for one in _body(document, described) if one.name not in known]
     return Operation(
-        name=described["operationId"],
+        name=_text(described["operationId"]),
         service=service,
         method=method,
         url=url,
@@ -63,7 +74,7 @@ FORM = "application/x-www-form-urlencoded"
 
 def _parameter(document: Document, found: Mapping[str, Any]) -> Parameter:
     return Parameter(
-        name=found["name"],
+        name=_text(found["name"]),
         place=cast(Place, found["in"]),
         required=bool(found.get("required")),
         schema=_whole(document, found.get("schema", {})),
@@ -139,17 +150,34 @@ def _at(document: Document, reference: str) -> Mapping[str, Any]:
     return where if isinstance(where, Mapping) else {}
 
 
-def _whole(document: Document, schema: Any, depth: int = 0) -> dict[str, Any]:
-    """A schema without references."""
-    if not isinstance(schema, Mapping) or depth > DEEPEST:
+def _whole(document: Document, schema: Any) -> dict[str, Any]:
+    """A schema without references, and with nothing in it that has no meaning."""
+    return _expanded(document, schema, iter(range(LARGEST)), ())
+
+
+def _expanded(
+    document: Document, schema: Any, room: Iterator[int], within: tuple[str, ...]
+) -> dict[str, Any]:
+    """The same; `within` holds what leads here, "" for a step without a reference."""
+    if not isinstance(schema, Mapping) or len(within) > DEEPEST or next(room, None) is None:
         return {}
-    found = dict(_resolved(document, schema))
+    if isinstance(reference := schema.get("$ref"), str):
+        if reference in within:
+            return {}
+        return _expanded(document, _at(document, reference), room, (*within, reference))
+    found, inside = meaningful(schema), (*within, "")
     for name in ("items", "additionalProperties"):
         if isinstance(found.get(name), Mapping):
-            found[name] = _whole(document, found[name], depth + 1)
-    if isinstance(found.get("properties"), Mapping):
+            found[name] = _expanded(document, found[name], room, inside)
+    if "properties" in found:
         found["properties"] = {
-            name: _whole(document, member, depth + 1)
+            name: _expanded(document, member, room, inside)
             for name, member in found["properties"].items()
         }
+    return found
+
+
+def _text(found: Any) -> str:
+    if not isinstance(found, str):
+        raise ValueError(f"{found!r} is no name")
     return found

@@ -71,13 +71,15 @@ def holding(config: Configuration) -> Iterator[None]:
 
 
 def open_to_others(path: Path) -> bool:
-    """Whether somebody but its owner may use the file; never where modes mean nothing."""
+    """Whether somebody but its owner may use the file; never where modes mean nothing, nor of a
+    device, a pipe or a folder, which are there for others, too."""
     if os.name == "nt":
         return False
     try:
-        return bool(stat.S_IMODE(path.stat().st_mode) & OTHERS)
+        mode = path.stat().st_mode
     except OSError:
         return False
+    return stat.S_ISREG(mode) and bool(stat.S_IMODE(mode) & OTHERS)
 
 
 def make_private(path: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 from store_client.errors import StoreError
 
 PRIVATE = 0o600
+WRITABLE = "set STORE_CLIENT_HOME to a folder that you may write to"
 LOCK_STALE_S = 30.0
 """Age at which the lock of a writer that died is taken over."""
 
@@ -51,8 +52,7 @@ def write_private(path: Path, data: bytes) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise StoreError(
-            f"cannot write {path}: {error.strerror or error}",
-            hint="set STORE_CLIENT_HOME to a folder that you may write to",
+            f"cannot write {path}: {error.strerror or error}", hint=WRITABLE
         ) from error
 
 
@@ -92,7 +92,9 @@ def _take(lock: Path, wait_s: float) -> None:
             else:
                 time.sleep(0.02)
         except OSError as error:
-            raise StoreError(f"cannot write {lock}: {error.strerror or error}") from error
+            raise StoreError(
+                f"cannot write {lock}: {error.strerror or error}", hint=WRITABLE
+            ) from error
         else:
             return
 

@@ -79,8 +79,7 @@ class Bytes(click.ParamType[Any]):
         if not isinstance(value, str):
             return value
         if value == "-":
-            once(param, ctx)
-            return sys.stdin.buffer
+            return _standard_input(param, ctx)
         path = Path(value.removeprefix("@"))
         if not path.is_file():
             _bad(f"there is no file {path}", param, ctx)
@@ -110,10 +109,16 @@ def once(param: click.Parameter | None, ctx: click.Context | None) -> None:
     ctx.meta[_STDIN_USED] = True
 
 
-def _stdin(param: click.Parameter | None, ctx: click.Context | None) -> str:
+def _standard_input(param: click.Parameter | None, ctx: click.Context | None) -> Any:
+    """The bytes of it; a shell can close it, which is not the same as empty."""
     once(param, ctx)
+    stream = getattr(sys.stdin, "buffer", None)
+    return stream or _bad("standard input is closed", param, ctx)
+
+
+def _stdin(param: click.Parameter | None, ctx: click.Context | None) -> str:
     try:
-        return sys.stdin.buffer.read().decode("utf-8-sig")
+        return str(_standard_input(param, ctx).read().decode("utf-8-sig"))
     except UnicodeError:
         _bad("standard input is no text in UTF-8", param, ctx)
 

@@ -3,7 +3,7 @@
 import os
 import sys
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -135,9 +135,10 @@ def _typed(here: Here, given: str) -> str:
     if given != "-":
         here.note("The token is in your shell's history now; --access-token - reads it from stdin.")
         return given
-    if sys.stdin.isatty():
+    stream: TextIO | None = sys.stdin  # None: the shell closed it
+    if stream is not None and stream.isatty():
         return str(click.prompt("Token", hide_input=True, err=True))
-    found = sys.stdin.read(2 * MAX_TOKEN)
+    found = stream.read(2 * MAX_TOKEN) if stream is not None else ""
     if not found.strip():
         raise Misused("there is no token on standard input")
     return found

@@ -19,7 +19,7 @@ from store_client.cli.faults import ending
 from store_client.cli.frame import store_options
 from store_client.cli.place import HELP, Early, Place, early, place_of
 from store_client.cli.registry import COMPLETES
-from store_client.cli.said import USUAL, hush, listen
+from store_client.cli.said import USUAL, hush, listen, open_closed
 from store_client.errors import Misused, StoreError
 
 EXIT_CODES = """\b
@@ -148,4 +148,5 @@ cli = Commands(
 
 def main() -> None:
     """The entry point."""
+    open_closed()
     cli.main()

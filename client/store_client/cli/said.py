@@ -1,6 +1,7 @@
 """What the client tells of its work: its log, on standard error, one safe line a message."""
 
 import logging
+import os
 import sys
 
 from store_client.cli.plain import plain
@@ -37,6 +38,14 @@ def hush() -> None:
     log.setLevel(logging.NOTSET)
     for handler in [one for one in log.handlers if isinstance(one, _Lines)]:
         log.removeHandler(handler)
+
+
+def open_closed() -> None:
+    """What is written goes nowhere where a shell closed standard output or error."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            # Open as long as the program runs.
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
 
 
 def debugging() -> bool:

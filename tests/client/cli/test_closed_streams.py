@@ -1,0 +1,46 @@
+"""A shell that closes standard input, output or error: no fault of this client."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from store_client.cli.given import Bytes, JsonText, Secret
+
+from tests.client.cli.people import PROGRAM
+
+
+def run(line: str, home: Path) -> subprocess.CompletedProcess[str]:
+    environ = {
+        **os.environ,
+        "STORE_CLIENT_HOME": str(home),
+        "STORE_CLIENT_URL": "http://127.0.0.1:9",
+    }
+    shell = ["/bin/sh", "-c", line.replace("store", str(PROGRAM), 1)]
+    return subprocess.run(
+        shell, capture_output=True, text=True, env=environ, timeout=60, check=False
+    )
+
+
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_what_nobody_can_read_is_written_nowhere(tmp_path: Path, closed: str) -> None:
+    done = run(f"store create-version --json {closed}", tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_token_is_missed_on_a_standard_input_that_is_closed(tmp_path: Path) -> None:
+    done = run("store login --access-token - <&-", tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "there is no token on standard input" in done.stderr
+
+
+@pytest.mark.parametrize("kind", [Bytes(), JsonText(), Secret()])
+def test_a_standard_input_that_is_closed_is_not_taken_for_an_empty_one(
+    monkeypatch: pytest.MonkeyPatch, kind: click.ParamType[Any]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(click.BadParameter, match="standard input is closed"):
+        kind.convert("-", None, None)

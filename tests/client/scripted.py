@@ -8,7 +8,6 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from store_client.transport import Policy, Session, Tokens
-
 from tests.serving import serving
 
 NO_ANSWER = "the connection ends without an answer"

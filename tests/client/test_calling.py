@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
 from store_client.calling import answered, call_of, items_of, pages_of
 from store_client.definition.operation import Operation, Parameter, Service, TokenUse
 from store_client.errors import Damaged, Misused, StoreError, Unreachable
 from store_client.transport import GivenToken, Session
-
 from tests.client.scripted import NO_ANSWER, Answer, Script, scripted
 
 TEXT = {"type": "string"}

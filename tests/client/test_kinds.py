@@ -1,6 +1,7 @@
 """Content types, and what is metadata."""
 
 import pytest
+
 from store_client.kinds import DEFAULT, content_type, is_metadata
 
 

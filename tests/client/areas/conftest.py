@@ -3,6 +3,7 @@
 from uuid import uuid4
 
 import pytest
+
 from store_client.areas import asking
 from store_client.client import Client
 

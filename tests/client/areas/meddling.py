@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 
 import httpx
+
 from store_client.client import Client
 from store_client.configuration import Configuration
 from store_client.transport import GivenToken, Session

@@ -5,9 +5,9 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+
 from store_client.areas import asking
 from store_client.client import Client
-
 from tests.client.areas.builders import UUIDS, wrote
 from tests.client.cli.people import Typist, showing
 from tests.client.conftest import Served

@@ -10,6 +10,8 @@ from typing import Any
 import google.auth
 import pytest
 from google.auth.transport.requests import Request
+
+from config.settings import Settings
 from store_client.areas import asking
 from store_client.areas.cloud import bucket_of, send_direct
 from store_client.areas.gcs import GoogleBucket, open_bucket
@@ -19,8 +21,6 @@ from store_client.checksums import MB, compute
 from store_client.client import Client
 from store_client.errors import NotAllowed
 from store_client.versions import create_version
-
-from config.settings import Settings
 from tests.client.areas.builders import Heard, noise, wrote
 from tests.storage.blobs.backend_gcs import new_bucket, running
 from tests.storage.blobs.gcs_server import Gcs

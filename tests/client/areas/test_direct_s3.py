@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
+
+from config.settings import Settings
 from store_client.areas import asking
 from store_client.areas.journal import Journal
 from store_client.areas.reading import Outgoing, Stopped
@@ -20,8 +22,6 @@ from store_client.checksums import MB, compute
 from store_client.client import Client
 from store_client.errors import NotAllowed
 from store_client.versions import create_version
-
-from config.settings import Settings
 from tests.client.areas.builders import Heard, noise
 from tests.client.cli.people import Typist, showing
 from tests.client.conftest import Served

@@ -7,11 +7,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from store_client.areas import asking
 from store_client.client import Client
 from store_client.configuration import Configuration
 from store_client.login.kept import Kept, write
-
 from tests.client.areas.builders import noise, wrote
 from tests.client.cli.people import PROGRAM
 from tests.client.conftest import Served

@@ -3,11 +3,11 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+
 from store_client.areas import kept
 from store_client.configuration import Configuration
 from store_client.errors import Misused
 from store_client.versions import create_version
-
 from tests.client.areas.builders import UUIDS
 
 FIRST, SECOND, THIRD = UUIDS

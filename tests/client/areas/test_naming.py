@@ -1,7 +1,7 @@
 import pytest
+
 from store_client.areas.naming import aliases, uuid_of
 from store_client.errors import Misused
-
 from tests.client.areas.builders import UUIDS
 
 HERE = "https://store.example"

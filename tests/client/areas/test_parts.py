@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+
 from store_client.areas import parts
 from store_client.areas.bodies import Body
 from store_client.areas.parts import Part, carry
@@ -13,7 +14,6 @@ from store_client.areas.sent import Sending
 from store_client.checksums import BLOCK, compute
 from store_client.client import Client
 from store_client.errors import Damaged
-
 from tests.client.areas.builders import Heard, noise, outgoing, wrote
 
 NOBODY = cast(Client, SimpleNamespace())

@@ -2,10 +2,10 @@ import os
 from pathlib import Path
 
 import pytest
+
 from store_client.areas.planning import plan
 from store_client.areas.reading import Outgoing
 from store_client.errors import Misused
-
 from tests.client.areas.builders import wrote
 
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import httpx
 import pytest
+
 from store_client.areas import asking
 from store_client.areas.sending import LARGE, send
 from store_client.checksums import MB, compute
 from store_client.client import Client
 from store_client.configuration import Configuration
 from store_client.errors import Unreachable
-
 from tests.client.areas.builders import Heard, noise, wrote
 from tests.client.areas.meddling import Meddle, Meddling, flipped, through
 from tests.patience import until

@@ -6,13 +6,13 @@ from threading import Event
 
 import httpx
 import pytest
+
 from store_client.areas import asking
 from store_client.areas.reading import Changed, Stopped
 from store_client.areas.sending import send
 from store_client.client import Client
 from store_client.configuration import Configuration
 from store_client.errors import Conflict, Damaged, NotFound, Unreachable
-
 from tests.client.areas.builders import UUIDS, Heard, noise, wrote
 from tests.client.areas.meddling import Meddling, flipped, through
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from store_client.areas import asking
 from store_client.areas.sent import Sending
 from store_client.areas.syncing import listed, there
 from store_client.client import Client
-
 from tests.client.areas.builders import outgoing, wrote
 from tests.client.conftest import Served
 

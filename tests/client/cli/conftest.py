@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from store_client.configuration import URL
 
+from store_client.configuration import URL
 from tests.client.cli.people import Typist, nowhere, showing
 from tests.client.conftest import Served
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 from click.testing import CliRunner, Result
+
 from store_client.cli.main import cli
 from store_client.cli.place import Place
 from store_client.client import Client

@@ -7,6 +7,7 @@ from typing import Any
 import click
 import pytest
 from click.testing import CliRunner, Result
+
 from store_client.cli.arguments import arguments, option
 from store_client.definition import Parameter
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 import pytest
-from store_client.cli.given import Bytes, JsonText, Secret
 
+from store_client.cli.given import Bytes, JsonText, Secret
 from tests.client.cli.people import PROGRAM
 
 

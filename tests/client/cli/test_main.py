@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
+
 from store_client.cli import faults, registry
 from store_client.cli.frame import Here, StoreCommand, command
 from store_client.cli.main import Commands, cli
@@ -27,7 +28,6 @@ from store_client.errors import (
     TimedOut,
     Unreachable,
 )
-
 from tests.client.cli.people import PROGRAM, Typist, program
 from tests.client.conftest import Served
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
+
 from store_client.cli import answers, raw
 from store_client.cli.output import Form, show
 from store_client.client import Client
@@ -20,7 +21,6 @@ from store_client.configuration import Configuration
 from store_client.definition import Operation
 from store_client.errors import Damaged, StoreError
 from store_client.transport import Policy, Session
-
 from tests.client.cli.people import PROGRAM
 
 ROWS = [{"name": "a\x1b[2J", "size": 1}, {"name": "b", "of": {"x": [1]}}]

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+
 from store_client.cli.plain import json_text, line, plain
 
 NASTY = "\x1b[2J\x07\x9b1m\x7f\r\u202e\u2066\ud800"

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 from rich.console import Console
+
 from store_client.cli.bars import Bar
 from store_client.cli.progress import (
     EVERY_S,

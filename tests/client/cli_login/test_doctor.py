@@ -7,13 +7,13 @@ from pathlib import Path
 
 import httpx
 import pytest
+
 from store_client.cli.checkup import Finding, Patient, examined, exit_code
 from store_client.configuration import Configuration
 from store_client.login import kept as files
 from store_client.login.entering import Around, with_consent
 from store_client.login.kept import Kept
 from store_client.transport.session import Session
-
 from tests.client.cli_login.conftest import Typist
 from tests.client.login.world import ADA, ROBOT, Browser, Moving, World
 

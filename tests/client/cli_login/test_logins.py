@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from store_client.configuration import Configuration
-from store_client.login import kept as files
 
 from auth.tokens.issuing import Grant, issue
 from auth.tokens.key_file import KeyFile
+from store_client.configuration import Configuration
+from store_client.login import kept as files
 from tests.client.cli_login.conftest import Typist
 from tests.client.login.world import ADA, ROBOT, Browser, World
 

@@ -4,6 +4,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+
 from store_client.definition.checking import checked
 from store_client.definition.operation import Operation, Parameter
 from store_client.errors import Misused

@@ -4,12 +4,12 @@ import time
 from typing import Any
 
 import pytest
+
 from store_client.definition.checking import checked
 from store_client.definition.keywords import meaningful
 from store_client.definition.operation import Operation
 from store_client.definition.reading import LARGEST, auth_url, operations
 from store_client.errors import Misused
-
 from tests.client.definition.documents import body, document, operation, query
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from store_client.configuration import Configuration
 from store_client.definition import Definition, cached, clear, load
 from store_client.errors import StoreError, Unreachable
 from store_client.transport import GivenToken, Session
-
 from tests.client.definition.documents import document, operation, served
 from tests.client.scripted import Answer, Script, scripted
 

@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
+
 from store_client.definition.operation import Operation
 from store_client.definition.reading import auth_url, operations
-
 from tests.client.definition.documents import body, document, operation, query
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from store_client.client import Client
 from store_client.download import cache
 from store_client.download.entries import Wanted
@@ -12,7 +13,6 @@ from store_client.download.options import Options
 from store_client.download.slots import Slots
 from store_client.download.stopping import Stop
 from store_client.download.wire import Wire
-
 from tests.client.download.bucket import Bucket, served
 from tests.client.download.depositing import Depositor
 

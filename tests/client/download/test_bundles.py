@@ -6,11 +6,11 @@ from pathlib import Path
 from random import Random
 
 import pytest
+
 from store_client.client import Client
 from store_client.download.bundles import download
 from store_client.download.options import Filters, Options
 from store_client.errors import Damaged, Misused, NotFound, StoreError
-
 from tests.client.download.depositing import VERSION, Depositor, uuid_of
 
 CONTENTS = {

@@ -7,6 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
+
 from store_client.download import cache, locks
 from store_client.download.cache import ABANDONED_S, Cache
 from store_client.errors import Damaged, StoreError

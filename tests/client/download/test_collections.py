@@ -5,11 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from store_client.client import Client
 from store_client.download.collections import download_collection
 from store_client.download.options import Options
 from store_client.errors import NotFound
-
 from tests.client.download.depositing import VERSION, Depositor, link, uuid_of
 from tests.client.download.test_bundles import contents
 

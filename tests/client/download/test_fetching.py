@@ -6,10 +6,10 @@ from pathlib import Path
 from random import Random
 
 import pytest
+
 from store_client.checksums import MB
 from store_client.download.stopping import Stopped
 from store_client.errors import Damaged, StoreError, Unreachable
-
 from tests.client.download.bucket import Bucket, Harm
 from tests.client.download.conftest import Make, Unhurried
 

@@ -13,11 +13,11 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+
 from store_client.checksums import MB
 from store_client.download.bundles import download
 from store_client.download.entries import Wanted
 from store_client.download.options import Options
-
 from tests.client.download.bucket import VERSION, Bucket, Harm
 from tests.client.download.test_bundles import contents
 

@@ -5,11 +5,11 @@ from pathlib import Path
 from random import Random
 
 import pytest
+
 from store_client.checksums import MB
 from store_client.download.partmap import PartMap
 from store_client.download.slots import Slots
 from store_client.errors import Unreachable
-
 from tests.client.download.bucket import Bucket, Harm
 from tests.client.download.conftest import Make
 

@@ -5,6 +5,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
+
 from store_client.download import linking
 from store_client.errors import StoreError
 

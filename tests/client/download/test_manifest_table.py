@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from store_client.download import manifest_table
 from store_client.download.manifest_table import REQUIRED, Found
 from store_client.errors import Misused

@@ -5,13 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from store_client.client import Client
 from store_client.download.entries import bundle as listed
 from store_client.download.manifest_table import REQUIRED
 from store_client.download.manifests import download_manifest
 from store_client.download.options import Options
 from store_client.errors import Misused, NotFound
-
 from tests.client.download.depositing import VERSION, Depositor
 from tests.client.download.test_bundles import contents
 

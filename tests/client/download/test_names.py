@@ -5,10 +5,10 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from store_client.errors import Damaged, Misused
-from store_client.names import Places, fault, local_name, safe_path
 
 from pipelines.depositing import names as server
+from store_client.errors import Damaged, Misused
+from store_client.names import Places, fault, local_name, safe_path
 
 BAD = ["", "/a", "~/a", "a\\b", "a\nb", "..", "a/../b", "./a", "a//b", "a/", "a\x00", "\ud800"]
 

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from store_client.checksums import BLOCK
 from store_client.download.quota import HEADROOM, LEAST, LONGEST_ASKED_S, Quota, Trouble
 from store_client.errors import Damaged

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from store_client import download as package
 from store_client.download import fragments, parallel
 from store_client.download.parallel import MOST_FAILURES, Task

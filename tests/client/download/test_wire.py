@@ -1,9 +1,9 @@
 """Connections to buckets: through proxies, after they were closed, never with what is secret."""
 
 import pytest
+
 from store_client.download.quota import Trouble
 from store_client.download.wire import Wire
-
 from tests.client.download.bucket import Bucket, Harm
 
 

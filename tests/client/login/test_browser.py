@@ -7,6 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
+
 from store_client.configuration import Configuration
 from store_client.errors import NotAllowed, Refused, TimedOut
 from store_client.login import kept as files
@@ -15,7 +16,6 @@ from store_client.login.discovery import Service
 from store_client.login.door import opened
 from store_client.login.entering import Around, with_consent
 from store_client.transport.session import Session
-
 from tests.client.login.world import ADA, Browser, World
 
 

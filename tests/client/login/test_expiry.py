@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+
 from store_client.login.expiry import (
     Standing,
     claims,

@@ -5,10 +5,10 @@ from typing import Any
 import httpx
 import pytest
 from joserfc.jwk import RSAKey
+
 from store_client.errors import Refused
 from store_client.login.id_token import check
 from store_client.transport.session import Session
-
 from tests.auth.builders import signed
 
 ISSUER = "https://auth.example"

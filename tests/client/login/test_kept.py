@@ -6,6 +6,7 @@ import stat
 from pathlib import Path
 
 import pytest
+
 from store_client.configuration import Configuration
 from store_client.login import kept as files
 from store_client.login.kept import Kept

@@ -8,6 +8,10 @@ from pathlib import Path
 
 import httpx
 import pytest
+
+from auth.tokens.issuing import Grant, issue
+from auth.tokens.key_file import KeyFile
+from auth.tokens.keys import SigningKeys
 from store_client.configuration import Configuration
 from store_client.errors import Misused, NotAllowed, Refused, StoreError, Unreachable
 from store_client.login import kept as files
@@ -20,10 +24,6 @@ from store_client.login.logout import logout
 from store_client.login.tokens import KeptTokens, anonymous, tokens_of
 from store_client.login.whoami import LOGIN, NOBODY, PROGRAM, TOKEN, known, whoami
 from store_client.transport.session import Session
-
-from auth.tokens.issuing import Grant, issue
-from auth.tokens.key_file import KeyFile
-from auth.tokens.keys import SigningKeys
 from tests.client.login.world import ADA, ROBOT, Browser, Moving, World
 
 QUIET = Around(lambda _: None)

@@ -5,6 +5,7 @@ import stat
 from pathlib import Path
 
 import pytest
+
 from store_client.errors import Misused
 from store_client.login.kept import make_private, open_to_others
 from store_client.login.service_account import ServiceTokens

@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
+
 from store_client.configuration import Configuration
 from store_client.errors import NotAllowed, Refused, StoreError, TimedOut
 from store_client.login import kept as files
@@ -14,7 +15,6 @@ from store_client.login.entering import Around, with_consent
 from store_client.login.granting import OAuthRefusal
 from store_client.login.remote import remote
 from store_client.transport.session import Session
-
 from tests.client.login.world import ADA, Browser
 
 SERVICE = Service(

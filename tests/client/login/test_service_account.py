@@ -10,6 +10,10 @@ import httpx
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+from auth.programs.service_accounts import ServiceAccounts
+from auth.tokens.verifying import verifier
+from storage.errors import Unauthorized
 from store_client.client import Client
 from store_client.configuration import Configuration
 from store_client.errors import Misused, NotAllowed
@@ -18,10 +22,6 @@ from store_client.login.service_account import LIFE_S, ServiceTokens
 from store_client.login.tokens import VARIABLE
 from store_client.login.whoami import whoami
 from store_client.transport.session import Session
-
-from auth.programs.service_accounts import ServiceAccounts
-from auth.tokens.verifying import verifier
-from storage.errors import Unauthorized
 from tests.client.login.world import ROBOT, Moving, World
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+
 from store_client.client import Client
 from store_client.configuration import Configuration
 from store_client.errors import NotAllowed, Unreachable
@@ -20,7 +21,6 @@ from store_client.login.entering import Around, with_consent, with_token
 from store_client.login.kept import Kept
 from store_client.login.tokens import KeptTokens, anonymous, tokens_of
 from store_client.transport.session import Session
-
 from tests.client.login.world import Browser, Moving, World
 
 HOUR = 3_600.0

@@ -1,8 +1,8 @@
 from collections.abc import Iterator
 
 import pytest
-from store_client.transport import Session
 
+from store_client.transport import Session
 from tests.client.scripted import Script, scripted
 
 

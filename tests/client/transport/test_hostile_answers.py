@@ -1,9 +1,9 @@
 """Answers of somebody who means harm: they get no token, and no flood of requests."""
 
 import pytest
+
 from store_client.errors import StoreError, Unreachable
 from store_client.transport import Session
-
 from tests.client.scripted import Answer, Script, scripted
 
 TOKEN = {"Authorization": "Bearer secret", "Accept": "application/json"}

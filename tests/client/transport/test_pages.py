@@ -1,10 +1,10 @@
 """Links from one page to the next."""
 
 import pytest
+
 from store_client.errors import Damaged, StoreError
 from store_client.transport import Session
 from store_client.transport.headers import next_link
-
 from tests.client.scripted import Answer, Script, scripted
 
 

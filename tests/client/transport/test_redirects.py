@@ -1,10 +1,10 @@
 """Answers that lead elsewhere: waited for, followed, or left to the caller."""
 
 import pytest
+
 from store_client.errors import StoreError, TimedOut
 from store_client.transport import GivenToken, Policy, Session
 from store_client.transport.origins import downgrade
-
 from tests.client.scripted import Answer, Script, scripted
 
 

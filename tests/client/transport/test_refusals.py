@@ -1,6 +1,7 @@
 """Errors of answers: one line that says what happened, and what to do."""
 
 import pytest
+
 from store_client.errors import (
     Conflict,
     NotAllowed,
@@ -10,7 +11,6 @@ from store_client.errors import (
     Unreachable,
 )
 from store_client.transport import Session
-
 from tests.client.scripted import Answer, Script, problem
 
 

@@ -12,6 +12,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+
 from store_client.errors import (
     Conflict,
     NotFound,
@@ -20,7 +21,6 @@ from store_client.errors import (
 )
 from store_client.transport import Policy, Session
 from store_client.transport.headers import retry_after
-
 from tests.client.scripted import CUT_OFF, NO_ANSWER, Answer, Script, problem
 
 FAULTS = [500, 502, 503, 504]

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+
 from store_client.errors import Damaged, Misused, NotFound, Unreachable
 from store_client.transport import GivenToken, Session
-
 from tests.client.scripted import CUT_OFF, NO_ANSWER, Answer, Script, problem
 
 

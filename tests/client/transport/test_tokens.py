@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 
 import pytest
+
 from store_client.errors import NotAllowed
 from store_client.transport import GivenToken, Session
 from store_client.transport.origins import origin, trusted
-
 from tests.client.scripted import Answer, Script, problem, scripted
 
 

@@ -6,10 +6,10 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+
 from store_client.client import Client
 from store_client.configuration import Configuration
 from store_client.upload import s3_client
-
 from tests.client.upload.directories import filled
 from tests.client.upload.recording import Recording, client_of
 from tests.storage.blobs.s3_server import ACCESS_KEY, SECRET_KEY, lasting_s3

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import httpx
+
 from store_client.cli.main import cli
 from store_client.cli.place import Place
 from store_client.client import Client

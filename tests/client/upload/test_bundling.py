@@ -7,6 +7,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+
 from store_client.checksums import compute
 from store_client.client import Client
 from store_client.configuration import Configuration
@@ -15,7 +16,6 @@ from store_client.transport.session import Session
 from store_client.upload.options import UploadOptions
 from store_client.upload.reports import Uploaded
 from store_client.upload.running import upload
-
 from tests.client.upload.directories import filled
 
 Answer = Callable[[httpx.Request], httpx.Response]

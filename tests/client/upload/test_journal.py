@@ -7,6 +7,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+
 from store_client.checksums import Checksums
 from store_client.errors import StoreError
 from store_client.upload.alone import alone

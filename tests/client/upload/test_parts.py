@@ -7,12 +7,12 @@ from pathlib import Path
 from random import Random
 
 import pytest
+
 from store_client.checksums import MB, PREFIX, Checksums, Hashing, compute, md5, part_size
 from store_client.errors import Damaged
 from store_client.upload.parts import Changed, hashed, in_parts, opened, read_only, whole
 from store_client.upload.sharing import Body, Shared, Stopped, sharing
 from store_client.upload.walking import Local, Stamp, walk
-
 from tests.client.upload.directories import large
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "etags.json").read_text())["files"]

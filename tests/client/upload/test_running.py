@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import httpx
 import pytest
+
 from store_client.client import Client
 from store_client.configuration import Configuration
 from store_client.errors import Misused, NotAllowed, Unreachable
@@ -19,7 +20,6 @@ from store_client.transport.session import Session
 from store_client.upload.options import UploadOptions
 from store_client.upload.reports import Uploaded
 from store_client.upload.running import upload
-
 from tests.client.conftest import Served
 from tests.client.upload.directories import MB, NAMES, aged, contents, filled, large
 from tests.client.upload.recording import Recording, client_of

@@ -7,13 +7,13 @@ from typing import Any
 import google.cloud.storage
 import pytest
 from google.oauth2.credentials import Credentials
+
 from store_client.checksums import MB
 from store_client.errors import Damaged, NotAllowed
 from store_client.upload.journal import Journal
 from store_client.upload.options import Bucket
 from store_client.upload.sharing import Shared, sharing
 from store_client.upload.staging_gcs import GcsStaging
-
 from tests.client.upload.directories import large
 from tests.client.upload.test_staging_s3 import VERSION, item, sums_of
 from tests.storage.blobs.backend_gcs import running

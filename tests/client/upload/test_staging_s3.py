@@ -7,21 +7,21 @@ from typing import Any
 
 import pytest
 from botocore.awsrequest import AWSResponse
+
 from store_client.checksums import ETAG_CHUNK, Checksums, compute
 from store_client.client import Client
 from store_client.configuration import Configuration
 from store_client.errors import Damaged, Misused, NotAllowed, NotFound, Refused, Unreachable
+from store_client.kinds import content_type
 from store_client.telling import Tell
 from store_client.upload import s3_client
 from store_client.upload.journal import Journal
-from store_client.kinds import content_type
 from store_client.upload.options import Bucket, UploadOptions
 from store_client.upload.running import upload
 from store_client.upload.sharing import Shared, sharing
 from store_client.upload.staging import Item, Staged
 from store_client.upload.staging_s3 import S3Staging
 from store_client.upload.walking import Local, walk
-
 from tests.client.upload.directories import MB, large
 from tests.client.upload.recording import Recording, client_of
 from tests.client.upload.test_running import as_said, sha256s

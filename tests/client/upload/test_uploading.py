@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from store_client.upload import Uploaded, UploadOptions, upload
 
+from store_client.upload import Uploaded, UploadOptions, upload
 from tests.client.cli.people import Typist, showing
 from tests.client.conftest import Served
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+
 from store_client.client import Client
 from store_client.configuration import Configuration
 from store_client.errors import Misused
@@ -15,7 +16,6 @@ from store_client.upload import walking
 from store_client.upload.options import UploadOptions
 from store_client.upload.running import upload
 from store_client.upload.walking import walk
-
 from tests.client.upload.directories import NAMES
 
 

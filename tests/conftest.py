@@ -1,5 +1,6 @@
 """An embedded store of its own for every test that asks for one, and a way to let its work run."""
 
+import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +9,7 @@ from random import Random
 import hypothesis
 import pytest
 
+from auth.tokens.key_file import SIGNING_FILE, signing_keys
 from config.settings import Settings
 from pipelines.flow import Step
 from storage.catalog import Catalog, todo
@@ -48,6 +50,21 @@ def spares(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spares]:
     made = Spares(tmp_path_factory.mktemp("template"))
     yield made
     made.close()
+
+
+@pytest.fixture(scope="session")
+def signing_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Keys made once: that takes longer than most tests of what is signed with them."""
+    home = tmp_path_factory.mktemp("keys")
+    signing_keys(home)
+    return home / "secrets" / SIGNING_FILE
+
+
+def keyed(home: Path, signing_file: Path) -> Path:
+    """That home, which has those keys."""
+    (home / "secrets").mkdir(mode=0o700, parents=True)
+    shutil.copy2(signing_file, home / "secrets")
+    return home
 
 
 @pytest.fixture(params=ENGINES)

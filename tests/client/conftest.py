@@ -11,16 +11,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from store_client.client import Client
-from store_client.configuration import Configuration
 
 from api.app import create_app
 from api.authservice import create_auth_app
 from config.settings import Settings
 from storage.model import Principal
 from storage.stores import Stores
+from store_client.client import Client
+from store_client.configuration import Configuration
 from tests.api.conftest import verify
-from tests.conftest import Outbox
+from tests.conftest import Outbox, keyed
 from tests.serving import serving_late
 
 ADMIN_TOKEN = "admin"
@@ -78,6 +78,13 @@ def working(drain: Callable[[], int], chains: Outbox) -> Iterator[None]:
     finally:
         over.set()
         thread.join()
+
+
+@pytest.fixture
+def settings(settings: Settings, signing_file: Path) -> Settings:
+    """The home has its keys."""
+    keyed(settings.home, signing_file)
+    return settings
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import httpx
 import pytest
+
 import store_client
 from store_client import Client, create_version
 from store_client.configuration import Configuration
@@ -28,9 +29,9 @@ from store_client.errors import (
     Unreachable,
 )
 from store_client.transport import Session
-
 from tests.client.conftest import ADMIN_TOKEN, Served, served
 from tests.conftest import Outbox
+from tests.patience import until
 
 
 def area_of(client: Client) -> str:
@@ -79,13 +80,12 @@ def test_items_of_all_pages_come_one_after_another(client: Client) -> None:
 
 def test_a_search_goes_through_its_pages_with_its_query(client: Client) -> None:
     uuids = {bundled(client) for _ in range(3)}
-    found: set[str] = set()
-    for _ in range(200):
+
+    def found() -> set[str]:
         results = client.post_search.iterate(replica="aws", es_query={}, per_page=1)
-        found = {one["bundle_fqid"].partition(".")[0] for one in results}
-        if found == uuids:
-            break
-    assert found == uuids
+        return {one["bundle_fqid"].partition(".")[0] for one in results}
+
+    until(lambda: found() == uuids)
 
 
 def test_iterators_ask_when_they_are_asked(client: Client) -> None:

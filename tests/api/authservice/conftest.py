@@ -1,6 +1,5 @@
 """The authorization service on a catalog of its own; tokens are names, as at the store."""
 
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
@@ -10,29 +9,19 @@ import pytest
 from flask.testing import FlaskClient
 
 from api.authservice import create_auth_app
-from auth.tokens.key_file import SIGNING_FILE, signing_keys
 from config.settings import Settings
 from storage.catalog import Catalog
 from tests.api.authservice.builders import Admin, verify
 from tests.auth.builders import NOW, Clock
+from tests.conftest import keyed
 
 BASE = "https://auth.example"
-
-
-@pytest.fixture(scope="session")
-def signing_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Keys made once: that takes longer than most of these tests."""
-    home = tmp_path_factory.mktemp("keys")
-    signing_keys(home)
-    return home / "secrets" / SIGNING_FILE
 
 
 @pytest.fixture
 def home(tmp_path: Path, signing_file: Path) -> Path:
     """A home that has its keys."""
-    (tmp_path / "secrets").mkdir(mode=0o700)
-    shutil.copy2(signing_file, tmp_path / "secrets")
-    return tmp_path
+    return keyed(tmp_path, signing_file)
 
 
 @pytest.fixture
@@ -42,9 +31,11 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def auth_settings(settings: Settings) -> Settings:
+def auth_settings(settings: Settings, home: Path) -> Settings:
     """One administrator is named; the groups of a token's are those of the defaults."""
-    return replace(settings, auth_external_url=BASE, administrators=("named@example.org",))
+    return replace(
+        settings, home=home, auth_external_url=BASE, administrators=("named@example.org",)
+    )
 
 
 @pytest.fixture

@@ -2,18 +2,22 @@
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
 
 import pytest
+
 from store_client.cli.generated import like, section
 from store_client.client import Client
+from store_client.configuration import Configuration
 from store_client.definition import Operation
+from store_client.definition.keeping import keep, kept
 from store_client.versions import create_version
-
 from tests.client.cli.people import Typist, nowhere
 from tests.client.conftest import Served
+from tests.patience import until
 
 NAMED = [
     "get-bundles-all",
@@ -134,8 +138,8 @@ def test_files_and_bundles_are_written_and_read_by_commands_alone(
     assert headers["x-store-sha256"] == hashlib.sha256(b"some\x00bytes\xff").hexdigest()
     assert "location" in admin.reads("get-file", *file)
     assert admin.types("get-file", *file, "--output", "raw").stdout_bytes == b"some\x00bytes\xff"
-    searched = admin.reads("post-search", "--replica", "aws", "--es-query", "{}")
-    assert searched["total_hits"] == 1
+    search = ("post-search", "--replica", "aws", "--es-query", "{}")
+    until(lambda: admin.reads(*search)["total_hits"] == 1)
 
 
 def test_content_comes_from_standard_input_too(admin: Typist) -> None:
@@ -249,11 +253,12 @@ def test_the_list_of_commands_asks_a_store_that_was_never_asked(admin: Typist) -
     assert "get-bundles-all" in admin.types("--help").output
 
 
-def test_text_of_a_definition_moves_no_cursor(admin: Typist) -> None:
+def test_text_of_a_definition_moves_no_cursor(admin: Typist, store: Served) -> None:
     admin.reads("get-echo")
-    cached = next((admin.home / "cache" / "definitions").glob("*.json"))
-    text = cached.read_text().replace("Read a bundle.", "Read \\u001b[2Ja bundle.")
-    cached.write_text(text)
+    config = Configuration(admin.home, admin.home / "cache", store.url)
+    copy, _ = kept(config) or pytest.fail("nothing is kept")
+    text = json.dumps(copy.store.document).replace("Read a bundle.", "Read \\u001b[2Ja bundle.")
+    keep(config, replace(copy, store=replace(copy.store, document=json.loads(text))))
     for words in (["--help"], ["get-bundle", "--help"]):
         shown = admin.types(*words).output
         assert r"Read \x1b[2Ja bundle." in shown

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+
 from store_client.cli.main import cli
 from store_client.configuration import Configuration
-
-from tests.client.login.conftest import browser, config, settings, signing_file, world
+from tests.client.login.conftest import browser, config, settings, world
 from tests.client.login.world import World
 
-__all__ = ["browser", "config", "settings", "signing_file", "world"]
+__all__ = ["browser", "config", "settings", "world"]
 
 PROGRAM = Path(sys.executable).with_name("store")
 UNSAID = ("STORE_CLIENT_URL", "STORE_CLIENT_PROFILE", "CLOUD_APPLICATION_CREDENTIALS", "DISPLAY")

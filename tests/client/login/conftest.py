@@ -1,37 +1,24 @@
 """A world of the test's own, and the client's folders in it."""
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from config.settings import Settings
+from storage.stores import Stores
 from store_client.configuration import Configuration
 from store_client.login.discovery import Service, service_of
 from store_client.transport.session import Session
-
-from auth.tokens.key_file import SIGNING_FILE, signing_keys
-from config.settings import Settings
-from storage.stores import Stores
 from tests.client.login.world import Browser, World, serving_world
-from tests.conftest import Outbox
-
-
-@pytest.fixture(scope="session")
-def signing_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Keys made once: that takes longer than most of these tests."""
-    home = tmp_path_factory.mktemp("keys")
-    signing_keys(home)
-    return home / "secrets" / SIGNING_FILE
+from tests.conftest import Outbox, keyed
 
 
 @pytest.fixture
 def settings(tmp_path: Path, signing_file: Path) -> Settings:
     """Cheap passwords, and nobody is too quick."""
-    home = tmp_path / "store"
-    (home / "secrets").mkdir(mode=0o700, parents=True)
-    shutil.copy2(signing_file, home / "secrets")
     return Settings(
-        home=home,
+        home=keyed(tmp_path / "store", signing_file),
         secret_key="a secret for tests only",
         wait_s=0.0,
         password_memory_kib=64,

@@ -2,10 +2,13 @@
 
 import html
 import re
+import ssl
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import count
 from pathlib import Path
 from urllib.parse import urljoin
 
@@ -18,7 +21,7 @@ from auth.login import users
 from auth.login.passwords import Passwords, costs
 from auth.programs import service_accounts
 from auth.programs.service_accounts import ServiceAccounts
-from auth.programs.service_keys import credentials
+from auth.programs.service_keys import Registered, credentials
 from auth.tokens.grants import Grants
 from auth.tokens.verifying import verifier
 from config.settings import Settings
@@ -29,6 +32,8 @@ from tests.serving import serving_late
 ADA, RIGHT = "ada@example.org", "correct horse battery"
 ROBOT = "robot@example.org"
 
+_NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""To read the authorities of the web takes a while, and nobody is asked over TLS."""
 _HIDDEN = re.compile(r'<input[^>]*type="hidden"[^>]*name="(\w+)"[^>]*value="([^"]*)"')
 _ACTION = re.compile(r'<form method="post" action="([^"]*)"')
 _TITLE = re.compile(r"<h1>(.*?)</h1>", re.S)
@@ -53,6 +58,7 @@ class World:
     settings: Settings
     stores: Stores
     clock: Moving
+    robots: Iterator[int] = field(default_factory=count)
 
     def enable(self, email: str, *, allowed: bool) -> None:
         """An operator lets somebody in again, or no longer."""
@@ -60,12 +66,18 @@ class World:
 
     def robot(self, path: Path) -> Path:
         """The credentials file of a program that may sign for itself."""
-        text, registered = credentials(ROBOT, audience="store", token_uri="")
+        text, registered = _made_once(next(self.robots))
         with self.stores.catalog.write() as tx:
             service_accounts.add(tx, ROBOT, registered, by=By("operator", "test", "request-1"))
         path.write_text(text)
         path.chmod(0o600)
         return path
+
+
+@cache
+def _made_once(_number: int) -> tuple[str, Registered]:
+    """Keys differ within a test."""
+    return credentials(ROBOT, audience="store", token_uri="")
 
 
 @contextmanager
@@ -94,7 +106,7 @@ class Browser:
     password: str = RIGHT
     decision: str = "allow"
     pages: list[str] = field(default_factory=list)
-    http: httpx.Client = field(default_factory=lambda: httpx.Client(timeout=20))
+    http: httpx.Client = field(default_factory=lambda: httpx.Client(timeout=20, verify=_NO_TLS))
 
     def visit(self, url: str) -> bool:
         """Follow a link, log in, agree, until a page asks for nothing any more."""

@@ -5,7 +5,9 @@ commands that ask nothing start fast.
 """
 
 import contextlib
+import functools
 import importlib.metadata
+import os
 import socket
 import ssl
 from collections.abc import Iterator
@@ -19,11 +21,18 @@ from store_client.transport.policy import Policy
 from store_client.transport.sending import Broken, Sent
 
 
+@functools.lru_cache(maxsize=4)
+def trusted(_file: str | None, _folder: str | None) -> ssl.SSLContext:
+    """The authorities that these variables name, or the usual ones: read once, there are many."""
+    return httpx.create_ssl_context()
+
+
 class Wire:
     """A pool of connections; many threads use it."""
 
     def __init__(self, policy: Policy, transport: httpx.BaseTransport | None) -> None:
         self._client = httpx.Client(
+            verify=trusted(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")),
             timeout=httpx.Timeout(
                 connect=policy.connect_s, read=policy.read_s, write=policy.write_s, pool=None
             ),

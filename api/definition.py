@@ -165,9 +165,7 @@ def _described(operation: Operation, about: About, wanted: str | None) -> dict[s
     return shown
 
 
-def _security(
-    operation: Operation, about: About, wanted: str | None
-) -> list[dict[str, list[str]]]:
+def _security(operation: Operation, about: About, wanted: str | None) -> list[dict[str, list[str]]]:
     """Nothing for open operations; a list that knows its caller takes a token or none."""
     if operation.name in about.either:
         return [{"bearer": []}, {}]

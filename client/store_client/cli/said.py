@@ -9,6 +9,8 @@ from store_client.cli.plain import plain
 LEVELS = ("WARNING", "INFO", "DEBUG", "CRITICAL", "ERROR")
 USUAL = "INFO"
 _LOG = "store_client"
+_LIBRARIES = ("boto3", "botocore", "google", "httpcore", "httpx", "s3transfer", "urllib3")
+"""They tell whole URLs and headers: signatures and tokens."""
 
 
 class _Lines(logging.Handler):
@@ -26,6 +28,8 @@ def listen(level: str) -> None:
     """Tell what is at least as grave; a second call changes the level."""
     log = logging.getLogger(_LOG)
     log.setLevel(level.upper())
+    for name in _LIBRARIES:
+        logging.getLogger(name).setLevel(logging.WARNING)
     if not any(isinstance(handler, _Lines) for handler in log.handlers):
         log.addHandler(_Lines())
     for handler in log.handlers:

@@ -7,6 +7,7 @@ commands that ask nothing start fast.
 import contextlib
 import functools
 import importlib.metadata
+import logging
 import os
 import socket
 import ssl
@@ -19,6 +20,12 @@ from store_client.errors import Unreachable
 from store_client.transport.origins import shown
 from store_client.transport.policy import Policy
 from store_client.transport.sending import Broken, Sent
+
+# Whoever uses this package in a program that tells much would find signed URLs in its log. A level
+# that was set on purpose stays.
+for _library in map(logging.getLogger, ("httpx", "httpcore")):
+    if _library.level == logging.NOTSET:
+        _library.setLevel(logging.WARNING)
 
 
 @functools.lru_cache(maxsize=4)

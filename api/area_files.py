@@ -23,6 +23,7 @@ from api.schemas.common import NoQuery, Nothing
 from pipelines.depositing import area_files, areas
 from pipelines.depositing.area_files import STATUSES, VALIDATIONS, Lying
 from pipelines.depositing.areas import Incoming
+from pipelines.limits import AREA_NAME
 from storage.protocols import DEFAULT_TYPE
 
 
@@ -34,7 +35,8 @@ from storage.protocols import DEFAULT_TYPE
     answers={201: Answer("Kept, with its checksums.", AreaFile)},
     errors=(404, 409, 413),
     upload=True,
-    about="The body is the file. `filename` may hold slashes; the same name again replaces it.",
+    about="The body is the file. `filename` may hold slashes and has at most"
+    f" {AREA_NAME} bytes of UTF-8; the same name again replaces it.",
 )
 def put_area_file(call: Call[Nothing, None]) -> Response:
     """Put a file into an upload area."""

@@ -8,8 +8,7 @@ still be written to where the engine takes it. A URL that the API serves is judg
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pipelines.depositing import names
-from pipelines.depositing.areas import may_write
+from pipelines.depositing.areas import may_write, name_fault
 from storage import keys
 from storage.catalog import Tx, areas, now_us
 from storage.catalog.areas import Area
@@ -81,7 +80,7 @@ def _signed(stores: Stores, request: Request, now: int) -> Leave:
 
 
 def _check_names(filenames: Sequence[str]) -> None:
-    found = ((place, names.fault(name)) for place, name in enumerate(filenames))
+    found = ((place, name_fault(name)) for place, name in enumerate(filenames))
     faults = {f"/filenames/{place}": [wrong] for place, wrong in found if wrong is not None}
     if faults:
         shown = dict(list(faults.items())[:REPORTED])

@@ -67,7 +67,8 @@ def described(sums: Checksums) -> dict[str, str]:
 
 def is_metadata(name: str, content_type: str) -> bool:
     """Whether a file is to be well-formed JSON."""
-    return name.lower().endswith(".json") or content_type.startswith("application/json")
+    kind = content_type.strip().lower()
+    return name.lower().endswith(".json") or kind.startswith("application/json")
 
 
 def work_on(file: AreaFile) -> Todo:

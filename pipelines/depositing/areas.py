@@ -13,6 +13,7 @@ from pipelines.flow import Step
 from pipelines.keeping import checksums
 from pipelines.keeping.checksums import Hashing
 from pipelines.keeping.copying import INLINE, fill
+from pipelines.limits import AREA_NAME
 from storage import keys
 from storage.catalog import Tx, areas, todo
 from storage.catalog import area_files as rows
@@ -127,9 +128,17 @@ def _locked(tx: Tx, uuid: str, caller: str) -> Area:
 
 def check_name(name: str) -> None:
     """Invalid for what can be no file's name."""
-    wrong = names.fault(name)
+    wrong = name_fault(name)
     if wrong is not None:
         raise Invalid(wrong, errors={"filename": [wrong]})
+
+
+def name_fault(name: str) -> str | None:
+    """What is wrong with the name of a file of an area, None when nothing is."""
+    wrong = names.fault(name)
+    if wrong is None and len(name.encode()) > AREA_NAME:
+        return f"In an upload area a name has at most {AREA_NAME} bytes."
+    return wrong
 
 
 def receive(stores: Stores, incoming: Incoming, caller: str, *, request_id: str = "") -> Received:

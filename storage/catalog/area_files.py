@@ -91,7 +91,15 @@ def forget(tx: Tx, area: str) -> list[str]:
 def _values(file: AreaFile) -> dict[str, Any]:
     sums = {name: getattr(file.checksums, name, None) for name in CHECKSUMS}
     declared = None if file.declared is None else orjson.dumps(file.declared).decode()
-    return {**{name: getattr(file, name) for name in KEPT}, **sums, "declared": declared}
+    kept = {name: _keepable(getattr(file, name)) for name in KEPT}
+    return {**kept, **sums, "declared": declared}
+
+
+def _keepable(value: Any) -> Any:
+    """Texts come from objects that others made: not every one is what a catalog takes."""
+    if not isinstance(value, str):
+        return value
+    return value.encode(errors="replace").decode().replace("\0", "\ufffd")
 
 
 def _file(row: Row[Any]) -> AreaFile:

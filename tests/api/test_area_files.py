@@ -70,6 +70,22 @@ def test_names_that_could_lead_elsewhere_are_refused(client, name) -> None:
     assert answer.status_code in (400, 404), answer.text
 
 
+def test_the_longest_name_is_told_before_a_byte_is_kept(client) -> None:
+    most, more = "ü" * 428 + "x", "ü" * 429
+    assert client.put(f"{FILES}/{most}", data=b"a", headers=INGEST).status_code == 201
+    said = ["In an upload area a name has at most 857 bytes."]
+    for method, path, body, where in (
+        ("PUT", f"files/{more}", None, "filename"),
+        ("POST", f"files/{more}", {}, "filename"),
+        ("GET", f"checksum?filename={more}", None, "filename"),
+        ("POST", f"uploads/{more}", {"size": 1}, "filename"),
+        ("POST", "credentials", {"filenames": ["a", more]}, "/filenames/1"),
+    ):
+        answer = client.open(f"{PATH}/{path}", method=method, json=body, headers=INGEST)
+        assert answer.status_code == 400
+        assert answer.json["errors"] == {where: said}, path
+
+
 def test_more_bytes_than_allowed_are_413_however_they_come(settings, stores, chains) -> None:
     small = replace(settings, max_upload_bytes=1000)
     app = create_app(small, stores, chains=chains, verify=verify)

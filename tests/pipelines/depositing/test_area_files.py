@@ -110,7 +110,8 @@ def test_what_came_through_us_is_checksummed_at_once_and_nothing_is_left_to_do(
 def test_metadata_that_came_through_us_is_looked_at_whether_it_is_json(
     stores: Stores, area: str, drain: Drain
 ) -> None:
-    for name, kind in (("a.json", "text/plain"), ("b", "application/json; x=1"), ("C.JSON", "x/y")):
+    kinds = (("a.json", "text/plain"), ("b", "Application/JSON; x=1"), ("C.JSON", "x/y"))
+    for name, kind in kinds:
         put(stores, area, name, b'{"a": 1}', kind)
         put(stores, area, f"bad/{name}", b'{"a": ', kind)
         assert area_files.look(stores, area, name).validation == "VALIDATING"
@@ -181,6 +182,17 @@ def test_once_checksummed_it_is_a_source(stores: Stores, area: str, drain: Drain
     drain()
     assert task is not None
     assert ingest.task(stores, task).state == "SUCCEEDED"
+
+
+def test_what_an_object_says_of_itself_is_kept_whatever_it_is(stores: Stores, area: str) -> None:
+    came(stores, area, "a.txt", b"abc")
+    with stores.catalog.write() as tx:
+        row = rows.get(tx, area, "a.txt")
+        assert row is not None
+        rows.change(tx, replace(row, content_type="a\0b", cause="half \ud800 of a pair"))
+        told = rows.get(tx, area, "a.txt")
+    assert told is not None
+    assert (told.content_type, told.cause) == ("a\ufffdb", "half ? of a pair")
 
 
 def test_what_is_large_goes_where_it_holds_nobody_up(stores: Stores, area: str) -> None:

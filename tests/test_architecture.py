@@ -57,6 +57,23 @@ AUTH_FLOORS = (
 )
 """Folders of `auth/` and its own modules, from the ground up."""
 
+CLIENT_FLOORS = (
+    "errors",
+    "versions checksums private_files names kinds content telling",
+    "configuration",
+    "transport",
+    "definition",
+    "login",
+    "calling methods",
+    "client",
+    "areas download",
+    "upload",
+    "cli",
+    "",
+)
+"""Folders of `client/store_client/` and its own modules, from the ground up; above all of them the
+package itself, by what it exports."""
+
 LIVES_IN = {
     "boto3": {"storage", "store_client"},
     "botocore": {"storage", "store_client"},
@@ -290,14 +307,34 @@ def test_folders_of_auth_import_downhill() -> None:
         for module in modules_of("auth")
         for item in imports(module)
         if room_of(item.module) == "auth"
-        and floor[part_of_auth(item.module)] > floor[part_of_auth(module.name)]
+        and floor[part_of_room(item.module)] > floor[part_of_room(module.name)]
     )
-    assert {part_of_auth(module.name) for module in modules_of("auth")} == {*AUTH_FLOORS}
+    assert {part_of_room(module.name) for module in modules_of("auth")} == {*AUTH_FLOORS}
 
 
-def part_of_auth(name: str) -> str:
+def part_of_room(name: str) -> str:
     """A folder, or one of the room's own modules; "" for the room itself."""
     return f"{name}.".split(".")[1]
+
+
+def test_folders_of_the_client_import_downhill() -> None:
+    floor = {name: at for at, names in enumerate(CLIENT_FLOORS) for name in names.split() or [""]}
+    complaints(
+        f"{module} uses {other}"
+        for module in modules_of(CLIENT)
+        for other in (*(item.module for item in imports(module)), *imported_late(module))
+        if room_of(other) == CLIENT
+        and (below := part_of_room(other)) != (own := part_of_room(module.name))
+        and floor[below] >= floor[own]
+    )
+    assert {part_of_room(module.name) for module in modules_of(CLIENT)} == {*floor}
+
+
+def imported_late(module: Module) -> Iterator[str]:
+    """Modules of ours that are named by text, to be imported when they are needed."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Constant) and node.value in names_of_modules() - {CLIENT}:
+            yield node.value
 
 
 def folder(name: str) -> str:

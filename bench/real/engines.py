@@ -57,9 +57,9 @@ def endpoint(engine: str) -> str:
     return dict(parse_qsl(urlsplit(url(engine)).query))["endpoint"]
 
 
-def s3() -> Any:
+def s3(**more: Any) -> Any:
     """The plain client that anybody would make."""
-    plain = Config(s3={"addressing_style": "path"})
+    plain = Config(s3={"addressing_style": "path"}, **more)
     region = os.environ.get("AWS_REGION", "us-east-1")
     return boto3.client("s3", endpoint_url=endpoint("s3"), region_name=region, config=plain)
 

@@ -18,6 +18,9 @@ from typing import Any
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C."""
+UNREAD = 141
+"""Exit code when whoever read the output stopped before its end: that of programs which the system
+ends then. It is none of success, for not all was written."""
 
 
 class StoreError(Exception):

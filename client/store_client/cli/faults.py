@@ -2,14 +2,16 @@
 
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
+from click.exceptions import Exit
 
 from store_client.cli.plain import line, plain
-from store_client.cli.said import debugging
-from store_client.errors import INTERRUPTED, Misused, StoreError
+from store_client.cli.said import close_unread, debugging
+from store_client.errors import INTERRUPTED, UNREAD, Misused, StoreError
 
 
 def ending(work: Callable[[], Any]) -> int:
@@ -23,6 +25,19 @@ def ending(work: Callable[[], Any]) -> int:
     except KeyboardInterrupt:
         return _told(click.Abort())
     return code if isinstance(code, int) else 0
+
+
+@contextmanager
+def quiet_when_unread() -> Iterator[None]:
+    """End with a code, and without a word, once nobody reads what is written."""
+    try:
+        yield
+    except (BrokenPipeError, SystemExit) as error:
+        # rich ends the program by itself.
+        if not any(isinstance(one, BrokenPipeError) for one in (error, error.__context__)):
+            raise
+        close_unread()
+        raise Exit(UNREAD) from error
 
 
 def _told(error: BaseException) -> int:

@@ -15,7 +15,7 @@ import click
 from click.shell_completion import split_arg_string
 
 from store_client.cli import registry
-from store_client.cli.faults import ending
+from store_client.cli.faults import ending, quiet_when_unread
 from store_client.cli.frame import store_options
 from store_client.cli.place import HELP, Early, Place, early, place_of
 from store_client.cli.registry import COMPLETES
@@ -28,7 +28,8 @@ Exit codes:
   1 failed                6 something else is there, or it is not ready yet
   2 cannot be understood  7 no answer from the store
   3 refused               8 bytes are not what they should be
-  4 not allowed           9 waited as long as was allowed    130 interrupted
+  4 not allowed           9 waited as long as was allowed
+130 interrupted         141 whoever read the output stopped
 """
 WIDEST = 34
 """Characters of a name that the column of names makes room for."""
@@ -60,6 +61,16 @@ class Commands(click.Group):
             sys.exit(ending(lambda: super(Commands, self).main(given, *others, **more)))
         finally:
             hush()
+
+    def make_context(self, *given: Any, **more: Any) -> click.Context:
+        """As click does it, which shows help meanwhile."""
+        with quiet_when_unread():
+            return super().make_context(*given, **more)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """As click does it."""
+        with quiet_when_unread():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All names that are known without the network."""

@@ -52,6 +52,17 @@ def open_closed() -> None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
 
 
+def close_unread() -> None:
+    """Nothing more is written to where nobody reads, neither when the program ends."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
+
+
 def debugging() -> bool:
     """Whether tracebacks are wanted."""
     return logging.getLogger(_LOG).isEnabledFor(logging.DEBUG)

@@ -17,6 +17,7 @@ from store_client.cli import faults, registry
 from store_client.cli.frame import Here, StoreCommand, command
 from store_client.cli.main import Commands, cli
 from store_client.cli.place import Early, early
+from store_client.configuration import Configuration, keep_profile
 from store_client.errors import (
     Conflict,
     Damaged,
@@ -182,14 +183,24 @@ def test_the_list_of_known_commands_needs_no_network_code(store: Served, tmp_pat
     assert "rich" not in done.stderr
 
 
-def test_who_stops_reading_is_not_told_of_it(store: Served, tmp_path: Path) -> None:
-    words = f"{PROGRAM} get-definition | head -c 10"
+@pytest.mark.parametrize(
+    "words",
+    [
+        "get-definition",
+        "get-definition --output raw",
+        "profiles --output table",
+        "--help",
+        "profiles 2>&1",
+    ],
+)
+def test_who_stops_reading_is_not_told_of_it(store: Served, tmp_path: Path, words: str) -> None:
     environ = {**os.environ, "STORE_CLIENT_HOME": str(tmp_path), "STORE_CLIENT_URL": store.url}
+    keep_profile(Configuration(tmp_path, tmp_path, store.url), "here", default=True)
+    piped = f"set -o pipefail; (sleep 0.5; {PROGRAM} {words}) | true"
     done = subprocess.run(
-        ["bash", "-c", words], env=environ, capture_output=True, timeout=60, check=False
+        ["bash", "-c", piped], env=environ, capture_output=True, timeout=60, check=False
     )
-    assert len(done.stdout) == 10
-    assert done.stderr == b""
+    assert (done.returncode, done.stdout, done.stderr) == (141, b"", b"")
 
 
 def test_an_interrupt_ends_the_program_with_its_code(tmp_path: Path) -> None:

@@ -63,6 +63,28 @@ def _with(page: Any, path: list[str], items: list[Any]) -> Any:
 def _one(here: "Here", operation: "Operation", answer: Any) -> None:
     if answer is None:
         return
-    items = listed(answer, operation.paged) if operation.paged else None
-    listing = here.chosen and here.output in ("table", "lines") and items is not None
-    here.show(items if listing else answer)
+    if not operation.paged or here.output not in ("table", "lines"):
+        here.show(answer)
+        return
+    items = listed(answer, operation.paged)
+    here.show_items(items)
+    if here.output == "table":
+        here.note(facts(answer, operation.paged, count=len(items)))
+
+
+def facts(page: Any, key: str, *, count: int) -> str:
+    """What a page says besides its items, on one line: a table has no room for it."""
+    said = []
+    for part in key_parts(key):
+        members = page.items() if isinstance(page, dict) else ()
+        said += [
+            f"{name}: {output.cell(value)}"
+            for name, value in members
+            if isinstance(value, str | int | float) and name not in COUNTED
+        ]
+        page = page.get(part) if isinstance(page, dict) else None
+    return ", ".join([f"{key_parts(key)[-1]}: {count}", *said])
+
+
+COUNTED = ("page_count", "per_page")
+"""Of pages, which are one here."""

@@ -60,6 +60,10 @@ class Here:
         """Write the result to standard output in the form that was asked for."""
         output.show(value, output.Form(self.output, chosen=self.chosen), title=title)
 
+    def show_items(self, items: list[Any]) -> None:
+        """The same of what is a list at any rate: of an operation that has pages."""
+        output.show(items, output.Form(self.output, chosen=True))
+
     def note(self, text: str) -> None:
         """Write a line for a person to standard error, unless --quiet."""
         if not self.quiet:

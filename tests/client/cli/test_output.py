@@ -15,13 +15,16 @@ import httpx
 import pytest
 
 from store_client.cli import answers, raw
+from store_client.cli.frame import Here
 from store_client.cli.output import Form, show
+from store_client.cli.place import Place
 from store_client.client import Client
 from store_client.configuration import Configuration
 from store_client.definition import Operation
 from store_client.errors import Damaged, StoreError
 from store_client.transport import Policy, Session
 from tests.client.cli.people import PROGRAM
+from tests.client.definition.documents import body, document, operation
 
 ROWS = [{"name": "a\x1b[2J", "size": 1}, {"name": "b", "of": {"x": [1]}}]
 AUTO_TERMINAL = Form("table", chosen=False)
@@ -107,6 +110,46 @@ def test_pages_are_merged_as_one_page_of_any_length_would_be() -> None:
     }
     assert answers.merged(iter([]), "rows") is None
     assert answers.merged(iter([[1], [2]]), "") == [1, 2]
+
+
+PAGES = (
+    {"list": {"uuid": "u", "files": [{"name": "a"}, {"name": "b"}]}, "per_page": 2},
+    {"list": {"uuid": "u", "files": [{"name": "c"}]}, "per_page": 2},
+)
+LISTED = {
+    "type": "object",
+    "properties": {"list": {"type": "object", "properties": {"files": {"type": "array"}}}},
+}
+LISTING = operation("list_files", responses={"206": body(LISTED)["requestBody"]})
+
+
+@pytest.fixture
+def paged(tmp_path: Path) -> Iterator[Client]:
+    """A client of a store that has one operation, of two pages."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/v1/swagger.json":
+            return httpx.Response(200, json=document({"/files": {"get": LISTING}}))
+        if "page" in request.url.params:
+            return httpx.Response(200, json=PAGES[1])
+        return httpx.Response(206, json=PAGES[0], headers={"Link": '<?page=2>; rel="next"'})
+
+    config = Configuration(tmp_path, tmp_path, "http://store.example")
+    session = Session(config.url, transport=httpx.MockTransport(answer))
+    with Client(config=config, session=session) as made:
+        yield made
+
+
+@pytest.mark.parametrize(("every", "rows"), [(True, ["a", "b", "c"]), (False, ["a", "b"])])
+def test_a_terminal_gets_the_items_of_pages_as_a_table_and_the_rest_beside_it(
+    paged: Client, capsys: pytest.CaptureFixture[str], every: bool, rows: list[str]
+) -> None:
+    place = Place(make=lambda config: paged)
+    here = Here(paged.config, json=False, output="table", quiet=False, place=place)
+    asked = paged.operation("list_files")
+    table = written(lambda: answers.show(here, asked, {}, all_pages=every), terminal=True).decode()
+    assert re.sub(r"\x1b\[[0-9;]*m", "", table).split() == ["name", *rows]
+    assert capsys.readouterr().err == f"files: {len(rows)}, uuid: u\n"
 
 
 FILE = Operation("get_file", "store", "GET", "http://store.example/v1/files/1")

@@ -173,7 +173,9 @@ def test_pages_of_a_list_inside_an_object_become_one_object(admin: Typist, tmp_p
     assert bundle["uuid"] == uuid
     assert [file["name"] for file in bundle["files"]] == [file["name"] for file in files]
     assert len(admin.reads(*words, "--no-paginate")["bundle"]["files"]) == 2
-    shown = admin.types(*words, "--output", "table").output
+    done = admin.types(*words, "--output", "table")
+    shown = done.stdout
+    assert f"files: 5, uuid: {uuid}, version: " in done.stderr
     assert shown.splitlines()[0].split()[0] == "name"
     assert len(shown.splitlines()) == 6
 

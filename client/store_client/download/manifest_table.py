@@ -99,25 +99,37 @@ def write_copy(table: Table, path: Path, found: Mapping[int, Found]) -> None:
     _put(path, text.getvalue().encode())
 
 
-def place_of_copy(manifest: Path, folder: Path, table: Table) -> Path:
-    """In the current directory under the manifest's own name; where that is the manifest itself,
-    which stays as it is, beside it. One that is a copy already is written anew."""
+def place_of_copy(manifest: Path, folder: Path) -> Path:
+    """In the current directory under the manifest's own name; where a file of that name lies that
+    is no such copy, be it the manifest itself, it stays as it is, and the copy comes beside it."""
     place = folder / manifest.name
-    itself = place.exists() and place.samefile(manifest)
-    if itself and PATH not in table.columns:
+    if place.is_file() and not _is_copy(place):
         return place.with_name(f"{manifest.stem}.paths{manifest.suffix or '.tsv'}")
     return place
 
 
+def _is_copy(path: Path) -> bool:
+    try:
+        return PATH in read(path).columns
+    except Misused:
+        return False
+
+
 def _lines(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
     """Lines that say something, with their numbers."""
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter="\t")
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter="\t", strict=True)
     try:
         for cells in reader:
+            if any("\n" in cell and "\t" in cell for cell in cells):
+                # A quote that is one of the text and not about it: whole lines would be lost in it.
+                raise csv.Error("a cell that begins with a quote goes over several lines")
             if any(cell.strip() for cell in cells):
                 yield reader.line_num, cells
     except csv.Error as error:
-        raise Misused(f"{path}, line {reader.line_num}: {error}") from error
+        raise Misused(
+            f"{path}, line {reader.line_num}: {error}",
+            hint='a cell that begins with " also ends with it, and has each other one twice',
+        ) from error
 
 
 def _places(path: Path, columns: Sequence[str]) -> dict[str, int]:

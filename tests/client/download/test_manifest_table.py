@@ -107,3 +107,17 @@ def test_a_copy_keeps_all_cells_and_adds_two(tmp_path: Path) -> None:
     manifest_table.write_copy(again, tmp_path / "copy.tsv", {2: Found(VERSION, "elsewhere")})
     assert manifest_table.read(tmp_path / "copy.tsv").columns == again.columns
     assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize("second", ["x", '3 prime"'])
+def test_a_quote_that_belongs_to_the_text_swallows_no_line(tmp_path: Path, second: str) -> None:
+    notes = ["x", '"5 prime', "x", second, "x"]
+    text = lines(*({**GOOD, "note": note} for note in notes), columns=(*REQUIRED, "note"))
+    with pytest.raises(Misused, match=r"line [56]: .*(unexpected end|over several lines)"):
+        manifest_table.read(manifest(tmp_path, text))
+
+
+def test_a_cell_of_several_lines_is_taken(tmp_path: Path) -> None:
+    text = lines({**GOOD, "note": '"one\ntwo"'}, GOOD | {"note": ""}, columns=(*REQUIRED, "note"))
+    table = manifest_table.read(manifest(tmp_path, text))
+    assert [row.cells[-1] for row in table.rows] == ["one\ntwo", ""]

@@ -88,6 +88,8 @@ def renewed(store: Store, replica: str, wanted: Wanted) -> str:
     found = file(store, replica, wanted.uuid, version=wanted.version or None)
     if found.sha256 != wanted.sha256:
         raise Damaged(f"{wanted.name}: the store has a SHA-256 of {found.sha256} for it")
+    if found.size != wanted.size:
+        raise Damaged(f"{wanted.name} has {found.size} bytes, not {wanted.size}")
     return found.url
 
 

@@ -60,7 +60,7 @@ def _copied(manifest: Path, table: Table, taking: "_Taking") -> str:
     if taking.job.options.dry_run:
         return ""
     # The cache lies in the current directory, and so does the copy.
-    place = manifest_table.place_of_copy(manifest, taking.job.options.cache.parent, table)
+    place = manifest_table.place_of_copy(manifest, taking.job.options.cache.parent)
     manifest_table.write_copy(table, place, taking.found)
     return str(place)
 
@@ -110,7 +110,9 @@ class _Taking:
         listed = entries.bundle(
             self.job.store, options.replica, first.bundle_uuid, version=first.bundle_version
         )
-        by_content = {(one.uuid, one.sha256): one for one in listed.files}
+        by_content: dict[tuple[str, str], list[Wanted]] = {}
+        for one in listed.files:
+            by_content.setdefault((one.uuid, one.sha256), []).append(one)
         chosen: dict[str, Wanted] = {}
         for row in rows:
             entry = _matching(row, by_content, listed)
@@ -134,10 +136,13 @@ def _wanted(row: Row) -> Wanted:
     return Wanted(row.uuid, row.version, row.name, row.sha256, row.size)
 
 
-def _matching(row: Row, by_content: dict[tuple[str, str], Wanted], listed: Listed) -> Wanted:
+def _matching(row: Row, by_content: dict[tuple[str, str], list[Wanted]], listed: Listed) -> Wanted:
     """The bundle's entry that a row means; Misused when it has none such."""
-    entry = by_content.get((row.uuid, row.sha256))
-    if entry is None or row.version not in ("", entry.version):
+    entries_of = by_content.get((row.uuid, row.sha256), ())
+    found = [one for one in entries_of if row.version in ("", one.version)]
+    # A bundle may have one file under several names.
+    entry = next((one for one in found if one.name == row.name), found[0] if found else None)
+    if entry is None:
         raise Misused(
             f"line {row.line}: bundle {listed.fqid} has no file {row.uuid} with this SHA-256"
             f"{' and version' if row.version else ''}"

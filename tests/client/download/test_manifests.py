@@ -11,7 +11,7 @@ from store_client.download.entries import bundle as listed
 from store_client.download.manifest_table import REQUIRED
 from store_client.download.manifests import download_manifest
 from store_client.download.options import Options
-from store_client.errors import Misused, NotFound
+from store_client.errors import Damaged, Misused, NotFound
 from tests.client.download.depositing import VERSION, Depositor
 from tests.client.download.test_bundles import contents
 
@@ -172,3 +172,33 @@ def test_a_dry_run_writes_nothing(
 def test_an_unknown_layout_is_refused(client: Client, options: Options, tmp_path: Path) -> None:
     with pytest.raises(Misused, match="layout"):
         download_manifest(client, tmp_path / "absent", options=options, layout="flat")
+
+
+def test_a_file_of_the_copys_name_that_is_no_copy_stays_as_it_is(
+    client: Client, bundle: str, options: Options, tmp_path: Path
+) -> None:
+    manifest = write(tmp_path / "wanted.tsv", rows_of(client, bundle))
+    (options.directory / "wanted.tsv").write_text("of somebody else\n")
+    report = download_manifest(client, manifest, options=options)
+    assert report.manifest == str(options.directory / "wanted.paths.tsv")
+    assert (options.directory / "wanted.tsv").read_text() == "of somebody else\n"
+
+
+def test_a_file_that_a_bundle_has_under_two_names_is_laid_out_under_both(
+    client: Client, depositor: Depositor, options: Options, tmp_path: Path
+) -> None:
+    file = depositor.file("a.gz", b"a")
+    uuid = depositor.bundle_of(1, [file, {**file, "name": "reads/b.gz"}])
+    manifest = write(tmp_path / "wanted.tsv", rows_of(client, uuid))
+    download_manifest(client, manifest, options=options, layout="bundle")
+    assert contents(options.directory / f"{uuid}.{VERSION}") == {"a.gz": b"a", "reads/b.gz": b"a"}
+
+
+def test_a_wrong_size_of_a_known_version_is_told_at_once(
+    client: Client, bundle: str, options: Options, tmp_path: Path
+) -> None:
+    (row,) = rows_of(client, bundle, "a.gz")
+    wrong = {**row, "file_version": VERSION, "file_size": "77"}
+    manifest = write(tmp_path / "wanted.tsv", [wrong], "file_version")
+    with pytest.raises(Damaged, match="has 1 bytes, not 77"):
+        download_manifest(client, manifest, options=replace(options, min_delay_s=30.0))

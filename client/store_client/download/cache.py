@@ -16,6 +16,7 @@ import logging
 import os
 import re
 import secrets
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -69,6 +70,8 @@ class Cache:
             self._keep(sha256, stamp)
             return True
         log.warning("%s is damaged, and is fetched anew", path)
+        if path.is_dir() and not path.is_symlink():
+            raise StoreError(f"{path} is a directory", hint="remove it: a file belongs there")
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
         return False
@@ -77,6 +80,17 @@ class Cache:
         """Whether a file of this size lies where the content belongs; it may be damaged."""
         stamp = _stamp(self.path(sha256))
         return stamp is not None and stamp[0] == size
+
+    def room(self, sha256: str, size: int) -> int:
+        """Bytes that the disk still has to take for a file that is to come: of a large one, what
+        an earlier run left takes its room already."""
+        try:
+            found = os.stat(self.partial(sha256, "part"))
+        except OSError:
+            return size
+        # Made as long as it will be, it has holes where nothing has come.
+        taken = found.st_blocks * 512 if hasattr(found, "st_blocks") else found.st_size
+        return max(0, size - taken)
 
     @contextlib.contextmanager
     def alone(self, sha256: str, size: int, pause: Callable[[float], None]) -> Iterator[None]:
@@ -143,7 +157,9 @@ def _stamp(path: Path) -> Stamp | None:
         found = os.lstat(path)
     except FileNotFoundError:
         return None
-    return found.st_size, found.st_mtime_ns, found.st_ino
+    # What is no file has the size of none: it is neither read nor linked to.
+    size = found.st_size if stat.S_ISREG(found.st_mode) else -1
+    return size, found.st_mtime_ns, found.st_ino
 
 
 def _read_stamps(path: Path) -> dict[str, Stamp]:

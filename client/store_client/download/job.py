@@ -83,7 +83,7 @@ class Job:
     def _check_space(
         self, wanted: Sequence[Wanted], missing: dict[str, int], directory: Path | None
     ) -> None:
-        self.space.claim(missing)
+        self.space.claim({one: self.cache.room(one, size) for one, size in missing.items()})
         if directory is not None and not linking.same_disk(directory, self.cache.root):
             absent = (one for one in wanted if not (directory / one.name).exists())
             Space(directory).claim({one.name: one.size for one in absent})

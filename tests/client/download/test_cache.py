@@ -109,3 +109,29 @@ def test_a_lock_is_held_by_one_at_a_time_and_leaves_nothing(tmp_path: Path) -> N
         thread.join()
     assert most == 1
     assert not path.exists()
+
+
+def test_what_is_no_file_is_no_content(kept: Cache, tmp_path: Path) -> None:
+    path = kept.path(KEY)
+    path.unlink()
+    (tmp_path / "outside").write_bytes(DATA)
+    path.symlink_to(os.path.relpath(tmp_path / "outside", path.parent))
+    assert not again(kept).has(KEY, path.lstat().st_size)
+    os.mkfifo(path)
+    # Read, it would never end.
+    assert not again(kept).has(KEY, 0)
+    path.mkdir()
+    with pytest.raises(StoreError, match="is a directory"):
+        again(kept).has(KEY, path.stat().st_size)
+
+
+def test_what_has_come_of_a_large_file_needs_no_more_room(kept: Cache) -> None:
+    size = 8_000_000
+    assert kept.room(KEY, size) == size
+    with kept.temporary(KEY, size).open("wb") as file:
+        file.truncate(size)
+        assert kept.room(KEY, size) > size - 100_000
+        file.write(bytes([1]) * (size // 2))
+        file.flush()
+        os.fsync(file.fileno())
+        assert size // 2 - 100_000 < kept.room(KEY, size) <= size // 2

@@ -9,6 +9,7 @@ import os
 import re
 import sys
 import threading
+import unicodedata
 from pathlib import Path
 
 from store_client.errors import Damaged, Misused
@@ -60,7 +61,7 @@ def safe_path(root: Path, name: str, *, windows: bool = WINDOWS) -> Path:
 
 class Places:
     """The paths of one folder's files. Where case makes no difference, the later one of two names
-    that differ in nothing else gets an addition."""
+    that differ in nothing else, or in how marks are written, gets an addition."""
 
     def __init__(
         self, root: Path, *, windows: bool = WINDOWS, insensitive: bool = INSENSITIVE
@@ -81,7 +82,7 @@ class Places:
         if not self._insensitive or fault(name) is not None:
             return name
         for candidate in (name, _with_addition(name)):
-            key = candidate.casefold()
+            key = _alike(candidate)
             parents = _folders_of(key)
             taken = self._files.get(key, name) != name or key in self._folders
             if not taken and not parents & self._files.keys():
@@ -89,6 +90,12 @@ class Places:
                 self._folders |= parents
                 return candidate
         raise Damaged(f"there is no place for {name!r} beside the other names")
+
+
+def _alike(name: str) -> str:
+    """The same for names that a file system without case takes for one: those of Apple's take
+    letters with marks for the same, however they are written."""
+    return unicodedata.normalize("NFD", unicodedata.normalize("NFD", name).casefold())
 
 
 def _on_windows(part: str) -> str:

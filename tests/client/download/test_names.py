@@ -96,3 +96,10 @@ def test_where_case_matters_names_stay(tmp_path: Path) -> None:
     places = Places(tmp_path, insensitive=False)
     assert places.path("README").name == "README"
     assert PurePosixPath(places.path("readme")).name == "readme"
+
+
+def test_names_that_differ_in_how_marks_are_written_get_places_of_their_own(tmp_path: Path) -> None:
+    places = Places(tmp_path, insensitive=True, windows=False)
+    composed, apart = places.path("caf\u00e9.txt"), places.path("cafe\u0301.txt")
+    assert composed == tmp_path / "caf\u00e9.txt"
+    assert apart.name.startswith("cafe\u0301~")

@@ -5,6 +5,7 @@ damaged journal mends itself at the price of some work done again. What is to be
 is written down first: a run that follows tells it the same.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -79,7 +80,9 @@ class Journal:
         lines = 0
         for line in _lines(path):
             lines += 1
-            self._take(line)
+            with contextlib.suppress(KeyError, TypeError):
+                # A line of another version of this client may say what this one does not know.
+                self._take(line)
         if writing and lines > 2 * len(self.files) + 100:
             self._rewrite()
         self._descriptor = _opened(path) if writing else None
@@ -112,9 +115,12 @@ class Journal:
             if self._descriptor is None:
                 return
             try:
-                os.write(self._descriptor, data)
+                written = os.write(self._descriptor, data)
             except OSError as error:
                 raise StoreError(f"cannot write {self._path}: {error.strerror}") from error
+            if written < len(data):
+                # So it is when a disk gets full: half a line is none.
+                raise StoreError(f"cannot write {self._path}: only a part of a line was taken")
 
     def _take(self, line: dict[str, Any]) -> None:
         what, name = line.pop("what"), line.pop("name", "")
@@ -211,5 +217,5 @@ def _age(path: Path, now: float) -> float:
 
 
 def _finished(path: Path) -> bool:
-    attempts = [line for line in _lines(path) if line["what"] == "attempt"]
-    return bool(attempts) and bool(attempts[-1]["finished"])
+    attempts = [line for line in _lines(path) if line.get("what") == "attempt"]
+    return bool(attempts) and bool(attempts[-1].get("finished"))

@@ -1,7 +1,10 @@
 """How far an upload has come, over all its runs."""
 
 import os
+import subprocess
+import sys
 import time
+import zlib
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -154,3 +157,33 @@ def test_only_one_upload_of_a_directory_goes_on_at_a_time(tmp_path: Path) -> Non
         pass
     with alone(path):
         pass
+
+
+def test_lines_that_another_version_wrote_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    written(path).close()
+    before = told(Journal(path, writing=False))
+    with path.open("ab") as file:
+        for text in (b'{"what":"attempt","uuid":"x"}', b'{"what":"file","new":1}', b"{}"):
+            file.write(b"%s\t%08x\n" % (text, zlib.crc32(text)))
+    assert told(Journal(path, writing=False)) == before
+    os.utime(path, (1, 1))
+    assert sweep(tmp_path, now=time.time()) == 0
+
+
+def test_a_disk_that_takes_half_a_line_is_told(tmp_path: Path) -> None:
+    code = """if True:
+        import resource, signal, sys
+        from pathlib import Path
+        from store_client.errors import StoreError
+        from store_client.upload.journal import Attempt, Journal
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (60, 60))
+        try:
+            Journal(Path(sys.argv[1])).begin(Attempt("u" * 36, "v" * 27, "a" * 36))
+        except StoreError as error:
+            print(error)
+    """
+    command = [sys.executable, "-c", code, str(tmp_path / "j.jsonl")]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert "only a part of a line was taken" in done.stdout

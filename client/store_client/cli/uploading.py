@@ -2,7 +2,7 @@
 
 import importlib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,7 +11,14 @@ from store_client.cli.frame import Here, command
 from store_client.cli.progress import progress
 from store_client.upload.options import JOBS, MAX_JOBS, METADATA, TIMEOUT_SECONDS, UploadOptions
 
+if TYPE_CHECKING:
+    from store_client.upload.reports import Uploaded
+
 AGAIN = "interrupted: what has arrived is kept; run the same command again to go on"
+ANOTHER = (
+    "This directory was uploaded before, as bundle {0}, and has changed since: this is another"
+    " bundle. For a new version of that one: --bundle-uuid {0}"
+)
 ABOUT = """Bring a directory of files into the store as a bundle.
 
 Names in the bundle are relative to the directory. Names that end with .json are metadata, unless
@@ -90,4 +97,12 @@ def upload(here: Here, no_progress: bool, **given: Any) -> None:
     except KeyboardInterrupt:
         here.note(AGAIN)
         raise
-    here.show(done.as_json(), title="upload")
+    if done.earlier_uuid:
+        here.note(ANOTHER.format(done.earlier_uuid))
+    here.show(done.as_json(), title=_title(done))
+
+
+def _title(done: "Uploaded") -> str:
+    """What a table of files does not tell."""
+    name = f"{done.bundle_uuid or 'a new one'} {done.version or ''}".strip()
+    return f"bundle {name}: {done.state}"

@@ -17,6 +17,8 @@ class Uploaded:
     state: `uploaded`; `unchanged` when the store had all of it; `planned` by a dry run, whose
         entries are what the directory has, without uuids, and `send` says which would be sent.
     sent_files, sent_bytes: what this run brought, or would bring.
+    earlier_uuid: the bundle that an earlier run made of this directory, when this is another one:
+        of a directory that has changed, and a bundle that was not named.
     """
 
     bundle_uuid: str | None
@@ -26,6 +28,7 @@ class Uploaded:
     state: State
     sent_files: int
     sent_bytes: int
+    earlier_uuid: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         """As `store upload` prints it."""

@@ -95,9 +95,12 @@ def _run(one: _Upload, patience: Patience) -> Uploaded:
         _finish(one, Attempt(there.uuid, there.version, "", finished=True))
         return unchanged(there)
     missing = [file for file in one.files if not _is_stored(known, file)]
+    earlier = there.uuid if there and not one.options.bundle else None
     if one.options.dry_run:
-        return planned(one.options, one.files, missing)
-    return _brought(one, there, known, missing=missing, patience=patience)
+        found = planned(one.options, one.files, missing)
+    else:
+        found = _brought(one, there, known, missing=missing, patience=patience)
+    return replace(found, earlier_uuid=earlier)
 
 
 def _known(one: _Upload, there: Existing | None) -> dict[str, Kept]:

@@ -48,6 +48,32 @@ def test_a_dry_run_lists_what_would_be_sent(typist: Typist, source: Path) -> Non
     assert all(one["send"] for one in shown["files"])
 
 
+def test_a_directory_that_changed_is_another_bundle_and_who_means_the_same_is_told_how(
+    typist: Typist, source: Path
+) -> None:
+    words = ("upload", "--src-dir", str(source), "--replica", "aws", "--no-progress")
+    first = typist.reads(*words)["bundle_uuid"]
+    assert "uploaded before" not in typist.types(*words).stderr
+    (source / "empty.txt").write_text("not any more")
+    for more in (["--dry-run"], []):
+        done = typist.types(*words, *more)
+        assert f"For a new version of that one: --bundle-uuid {first}\n" in done.stderr
+    assert json.loads(done.stdout)["bundle_uuid"] != first
+    (source / "empty.txt").write_text("nor now")
+    named = typist.types(*words, "--bundle-uuid", first)
+    assert "uploaded before" not in named.stderr
+    assert json.loads(named.stdout)["bundle_uuid"] == first
+
+
+def test_a_table_of_files_is_headed_by_the_bundle(typist: Typist, source: Path) -> None:
+    words = ("upload", "--src-dir", str(source), "--replica", "aws", "--no-progress")
+    made = typist.reads(*words)
+    head, names, *rows = typist.types(*words, "--output", "table").stdout.splitlines()
+    assert head.strip() == f"bundle {made['bundle_uuid']} {made['version']}: unchanged"
+    assert names.split()[0] == "name"
+    assert len(rows) == 4
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -61,6 +61,8 @@ def bundle(store: Store, replica: str, uuid: str, *, version: str | None = None)
             files += [_entry(line) for line in shown["files"]]
         except (KeyError, TypeError, ValueError, Misused) as error:
             raise Damaged(f"the answer about bundle {uuid} is no bundle") from error
+    if len({one.name for one in files}) < len(files):
+        raise Damaged(f"the store says that bundle {uuid} has two files of one name")
     return Listed(*found, tuple(files))
 
 

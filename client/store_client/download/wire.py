@@ -30,6 +30,7 @@ MOST_IDLE = 64
 IDLE_S = 20.0
 """Age of silence at which servers may have closed a connection."""
 
+_BLANK = re.compile(r"[\x00-\x20\x7f]")
 _RANGE = re.compile(r"bytes (?P<first>\d+)-(?P<last>\d+)/(?P<total>\d+|\*)")
 
 Key = tuple[str, str, int, str]
@@ -117,8 +118,7 @@ class Wire:
 
     @contextlib.contextmanager
     def _asked(self, url: str, headers: Mapping[str, str]) -> Iterator[Answer]:
-        parts = urlsplit(url)
-        key, target, more = self._route(parts, url)
+        key, target, more = self._route(url)
         connection, response = self._sent(key, target, {**headers, **more})
         answer = Answer(response)
         try:
@@ -192,13 +192,16 @@ class Wire:
             secure.set_tunnel(host, port, headers=_proxy_leave(through))
         return secure
 
-    def _route(self, parts: SplitResult, url: str) -> tuple[Key, str, dict[str, str]]:
+    def _route(self, url: str) -> tuple[Key, str, dict[str, str]]:
         """Which connection a URL needs, and what is asked on it."""
         try:
+            parts = urlsplit(url)
             port = parts.port or {"http": 80, "https": 443}[parts.scheme]
+            host = (parts.hostname or "").encode("idna").decode()
         except (KeyError, ValueError):
-            raise StoreError("the store gave a URL that is none of http or https") from None
-        host = parts.hostname or ""
+            raise _none_of_ours() from None
+        if not host or _BLANK.search(host):
+            raise _none_of_ours()
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         proxy = self._proxies.get(parts.scheme, "")
         if not proxy or proxy_bypass(parts.netloc.rpartition("@")[2]):
@@ -248,6 +251,10 @@ def _followed(url: str, place: str) -> str:
     if urlsplit(url).scheme == "https" and urlsplit(target).scheme != "https":
         raise Trouble(Unreachable("the bucket redirects to where bytes would come unencrypted"))
     return target
+
+
+def _none_of_ours() -> StoreError:
+    return StoreError("the store gave a URL that is none of http or https")
 
 
 def _unreachable(key: Key, error: Exception) -> Unreachable:

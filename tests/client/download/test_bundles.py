@@ -171,10 +171,10 @@ def test_pages_of_many_files_come_all(
 
 
 class Hostile:
-    """A store that tells of a file with this name."""
+    """A store that tells of files with these names."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, *names: str) -> None:
+        self.names = names
 
     def call(self, name: str, /, **arguments: object) -> object:
         raise AssertionError(name)
@@ -183,12 +183,12 @@ class Hostile:
         entry = {
             "uuid": uuid_of(5),
             "version": VERSION,
-            "name": self.name,
             "sha256": "0" * 64,
             "size": 1,
             "indexed": False,
         }
-        yield {"bundle": {"uuid": uuid_of(1), "version": VERSION, "files": [entry]}}
+        files = [{**entry, "name": one} for one in self.names]
+        yield {"bundle": {"uuid": uuid_of(1), "version": VERSION, "files": files}}
 
 
 @pytest.mark.parametrize("name", ["../evil", "/etc/passwd", "a/../../b", "a\\..\\b", "a\nb", ""])
@@ -237,3 +237,8 @@ def test_an_answer_that_is_no_bundle_is_damaged(options: Options, answer: object
 
     with pytest.raises(Damaged, match="no bundle"):
         download(Odd("a"), uuid_of(1), options=options)
+
+
+def test_two_files_of_one_name_are_no_bundle(options: Options) -> None:
+    with pytest.raises(Damaged, match="two files of one name"):
+        download(Hostile("a", "b", "a"), uuid_of(1), options=options)

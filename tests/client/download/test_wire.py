@@ -1,9 +1,12 @@
 """Connections to buckets: through proxies, after they were closed, never with what is secret."""
 
+import contextlib
+
 import pytest
 
 from store_client.download.quota import Trouble
 from store_client.download.wire import Wire
+from store_client.errors import StoreError
 from tests.client.download.bucket import Bucket, Harm
 
 
@@ -42,3 +45,13 @@ def test_a_silent_bucket_is_not_waited_for_for_ever(bucket: Bucket) -> None:
     with pytest.raises(Trouble, match="no answer"), wire.get(bucket.signed("a")):
         pass
     wire.close()
+
+
+NO_URLS = """ftp://x/y file:///etc/passwd http://[::1 http:///x http://x:99999/ http://a..b/ //x"""
+
+
+@pytest.mark.parametrize("url", [*NO_URLS.split(), "", "http://a b/", f"http://{'a' * 300}/"])
+def test_a_url_that_is_none_is_told_as_the_stores_fault(url: str) -> None:
+    none = pytest.raises(StoreError, match="none of http or https")
+    with contextlib.closing(Wire(proxies={})) as wire, none, wire.get(url):
+        pass

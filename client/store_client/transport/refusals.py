@@ -33,7 +33,7 @@ HINTS = {
     400: "see `store COMMAND --help` for what is taken",
     401: "log in: store login",
     403: "ask the people who run the store for the right; `store whoami` says who you are",
-    404: "check the uuid and the rest; a new version reaches the other replica after a while",
+    404: "check the name or uuid; what is new may not be in each replica yet",
     405: "the store may have changed: store clear-cache",
     407: "a proxy between wants a password: see HTTPS_PROXY",
     408: "try again",

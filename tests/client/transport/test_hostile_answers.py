@@ -57,3 +57,12 @@ def test_a_wait_that_is_none_is_as_if_nothing_was_said(
     script.say(Answer(503, b"", {"Retry-After": said}), Answer())
     session.ask("GET", "/v1/x")
     assert script.waited == [1]
+
+
+def test_what_is_not_found_need_not_be_something_with_a_version(
+    script: Script, session: Session
+) -> None:
+    script.say(Answer(404, b'{"title": "Not Found", "detail": "There is no user x."}'))
+    with pytest.raises(StoreError, match="There is no user x") as told:
+        session.ask("GET", "/v1/user/x")
+    assert told.value.hint == "check the name or uuid; what is new may not be in each replica yet"

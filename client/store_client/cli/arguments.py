@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from store_client.cli.given import Bytes, JsonText, ListItem, Secret, Text
+from store_client.cli.given import Bytes, Header, JsonText, ListItem, Secret, Text
 from store_client.cli.plain import line
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ POINTERS = frozenset({"token", "start_at", "search_after", "next_token"})
 """Set by the links between pages; a person does not set them, so help does not show them."""
 
 _SECRET = re.compile(r"secret|password|refresh_token|^token$")
+HEADERS = "headers_of_request"
+"""What click calls the values of that option."""
 _FROM_SERVER = "of_"
 """Keeps names that a server gives apart from those of the common options."""
 
@@ -49,6 +51,16 @@ def option(parameter: "Parameter", *, paged: bool) -> click.Option:
         help=_help(parameter),
         hidden=paged and parameter.name in POINTERS,
         **more,
+    )
+
+
+def header_option() -> click.Option:
+    """Of every operation: descriptions speak of headers, which are no parameters."""
+    return click.Option(
+        ["--header", HEADERS],
+        type=Header(),
+        multiple=True,
+        help="A header of the request, as Prefer:respond-async; may be given more than once.",
     )
 
 
@@ -129,11 +141,53 @@ def _help(parameter: "Parameter") -> str:
     parts = [parameter.about or str(schema.get("description") or "")]
     if _kind(schema) == "array":
         parts.append("[once for each, or a JSON list, @FILE, -]")
+    if shape := _shape_of_many(schema):
+        parts.append(f"[{shape}]")
     if "default" in schema and schema["default"] not in ("", None, False):
         parts.append(f"[default: {schema['default']}]")
     elif _kind(schema) == "string" and not {"enum", "format"} & schema.keys() and _example(schema):
         parts.append(f"[example: {_example(schema)}]")
     return line("  ".join(part for part in parts if part))
+
+
+def _shape_of_many(schema: Schema) -> str:
+    """What belongs into a map, or into each item of a list of objects; "" where nothing is said, or
+    too much."""
+    if _kind(schema) == "object":
+        found, text = schema, ""
+    else:
+        found, text = schema.get("items") or {}, "each: "
+    if _kind(found) != "object" or not (found.get("properties") or _of_values(found)):
+        return ""
+    shape = _shape(found)
+    return text + shape if len(shape) <= LONGEST_SHAPE else ""
+
+
+LONGEST_SHAPE = 300
+
+
+def _shape(schema: Schema) -> str:
+    kind, allowed = _kind(schema), schema.get("enum")
+    if allowed:
+        return "|".join(map(str, allowed))
+    if kind == "array":
+        return f"[{_shape(schema.get('items') or {})}, ...]"
+    if kind == "object" and (members := schema.get("properties")):
+        wanted = schema.get("required", ())
+        said = (f"{n}{'' if n in wanted else '?'}: {_shape(one)}" for n, one in members.items())
+        return f"{{{', '.join(said)}}}"
+    if kind == "object" and (values := _of_values(schema)):
+        return f"{{NAME: {_shape(values)}, ...}}"
+    return "UUID" if schema.get("format") == "uuid" else SHAPES.get(kind, "JSON")
+
+
+SHAPES = {"string": "TEXT", "integer": "NUMBER", "number": "NUMBER", "boolean": "true|false"}
+
+
+def _of_values(schema: Schema) -> Schema:
+    """The schema of what names lead to in a map; empty when they may lead to anything."""
+    found = schema.get("additionalProperties")
+    return found if isinstance(found, Mapping) else {}
 
 
 def _example(schema: Schema) -> str:

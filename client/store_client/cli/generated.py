@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from store_client.cli import answers, registry
-from store_client.cli.arguments import arguments, option
+from store_client.cli.arguments import HEADERS, arguments, header_option, option
 from store_client.cli.frame import Here, build
 from store_client.cli.place import Place
 from store_client.cli.plain import line, plain
@@ -100,8 +100,13 @@ def made(operation: "Operation") -> click.Command:
     if operation.paged:
         own.append(click.Option(["--no-paginate"], is_flag=True, help="Only the first page."))
 
+    if not any("--header" in one.opts for one in own):
+        own.append(header_option())
+
     def run(here: Here, no_paginate: bool = False, **given: Any) -> None:
         wanted = arguments(operation.parameters, given)
+        if told := given.get(HEADERS):
+            wanted["headers"] = dict(told)
         answers.show(here, operation, wanted, all_pages=not no_paginate)
 
     about = "\n\n".join(part for part in (operation.summary, operation.about) if part)

@@ -1,6 +1,7 @@
 """Values that are typed, or come from a file (`@FILE`) or from standard input (`-`)."""
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any, NoReturn
@@ -84,6 +85,30 @@ class Bytes(click.ParamType[Any]):
         if not path.is_file():
             _bad(f"there is no file {path}", param, ctx)
         return path
+
+
+class Header(click.ParamType[Any]):
+    """A header of a request; not one that says who asks, or how much is sent."""
+
+    name = "name:value"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Its name and its value."""
+        if not isinstance(value, str):
+            return value
+        name, colon, said = (part.strip() for part in value.partition(":"))
+        if not colon or not _TOKEN.fullmatch(name) or not said.isascii() or not said.isprintable():
+            _bad(f"{value!r} is no header, as Prefer:respond-async is one", param, ctx)
+        if name.lower() in OURS:
+            _bad(f"{name} is set by this client (who asks: store login)", param, ctx)
+        return name, said
+
+
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+WHO = ("authorization", "proxy-authorization", "cookie", "host", "user-agent")
+HOW = ("connection", "content-length", "transfer-encoding", "expect")
+OURS = frozenset({*WHO, *HOW})
+"""Headers that nobody sets by hand."""
 
 
 def read(value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:

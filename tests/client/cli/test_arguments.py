@@ -8,7 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from store_client.cli.arguments import arguments, option
+from store_client.cli.arguments import HEADERS, arguments, header_option, option
 from store_client.definition import Parameter
 
 JSON_LIST = {"type": "array", "items": {"type": "object"}}
@@ -160,3 +160,76 @@ def test_help_tells_the_default_and_carries_no_control_characters() -> None:
     schema = {"type": "integer", "default": 100}
     parameter = Parameter("per_page", "query", False, schema, about)
     assert option(parameter, paged=True).help == r"Items\x1b[2J on one page.  [default: 100]"
+
+
+UUID = {"type": "string", "format": "uuid"}
+MAP = {
+    "type": "object",
+    "additionalProperties": {
+        "type": "object",
+        "properties": {"type": {"type": "string", "enum": ["a", "b"]}, "of": {"type": "string"}},
+        "required": ["type"],
+    },
+}
+ITEMS = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "properties": {"uuid": UUID, "sizes": {"type": "array", "items": {"type": "integer"}}},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        (MAP, "[{NAME: {type: a|b, of?: TEXT}, ...}]"),
+        ({"type": "object", "additionalProperties": {"type": "boolean"}}, "{NAME: true|false, ..."),
+        (ITEMS, "[each: {uuid?: UUID, sizes?: [NUMBER, ...]}]"),
+    ],
+)
+def test_help_shows_what_belongs_into_a_map_or_a_list_of_objects(
+    schema: dict[str, Any], said: str
+) -> None:
+    assert said in str(option(Parameter("it", "body", False, schema), paged=False).help)
+
+
+@pytest.mark.parametrize(
+    "schema", [{"type": "object"}, {"type": "object", "additionalProperties": {}}, NAMES, {}]
+)
+def test_help_shows_no_shape_of_what_may_be_anything(schema: dict[str, Any]) -> None:
+    shown = str(option(Parameter("it", "body", False, schema), paged=False).help)
+    assert "NAME" not in shown
+    assert "each:" not in shown
+
+
+def headed(*words: str) -> tuple[Result, dict[str, Any]]:
+    """What comes of words that set headers."""
+    found: dict[str, Any] = {}
+    command = click.Command(
+        "command",
+        params=[header_option()],
+        callback=lambda **values: found.update(values[HEADERS]),
+    )
+    return CliRunner().invoke(command, words), found
+
+
+def test_headers_of_a_request_are_given_by_name_and_value() -> None:
+    _, found = headed("--header", "Prefer: wait=5", "--header", "Idempotency-Key:a:b")
+    assert found == {"Prefer": "wait=5", "Idempotency-Key": "a:b"}
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("Authorization: Bearer x", "Authorization is set by this client"),
+        ("content-length:1", "content-length is set by this client"),
+        ("Prefer", "is no header"),
+        ("Pre fer:x", "is no header"),
+        ("Prefer:a\x1b[2J", "is no header"),
+    ],
+)
+def test_what_is_no_header_or_nobodys_to_set_is_refused(word: str, said: str) -> None:
+    done, found = headed("--header", word)
+    assert (done.exit_code, found) == (2, {})
+    assert said in done.output

@@ -142,6 +142,24 @@ def test_files_and_bundles_are_written_and_read_by_commands_alone(
     until(lambda: admin.reads(*search)["total_hits"] == 1)
 
 
+def test_a_header_that_a_description_speaks_of_can_be_sent(admin: Typist, tmp_path: Path) -> None:
+    entry = stored(admin, b"x", tmp_path)
+    name = ("--uuid", str(uuid4()), "--version", create_version(), "--replica", "aws")
+    words = ("put-bundle", *name, "--creator-uid", "7", "--files", json.dumps([entry]))
+    assert admin.reads(*words, "--header", "Prefer: wait=5")["version"] == name[3]
+    there = ("get-event", "--uuid", "x", "--header", "Authorization: Bearer admin")
+    assert admin.types(*there).exit_code == 2
+    assert "--header NAME:VALUE" in admin.types("patch-bundle", "--help").output
+
+
+def test_entries_that_lack_a_member_are_refused_before_anything_is_asked(admin: Typist) -> None:
+    name = ("--uuid", str(uuid4()), "--version", create_version(), "--replica", "aws")
+    for option in ("--add-files", "--remove-files"):
+        done = admin.types("patch-bundle", *name, option, '{"name": "a"}')
+        assert done.exit_code == 2
+        assert "[0]: 'uuid' is missing" in done.stderr
+
+
 def test_content_comes_from_standard_input_too(admin: Typist) -> None:
     area = str(uuid4())
     admin.reads("post-area", "--uuid", area)

@@ -59,7 +59,8 @@ AUTH_FLOORS = (
 
 CLIENT_FLOORS = (
     "errors",
-    "versions checksums private_files names kinds content telling",
+    "versions checksums replacing names kinds content telling",
+    "private_files",
     "configuration",
     "transport",
     "definition",

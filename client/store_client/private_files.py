@@ -7,13 +7,13 @@ repairs itself.
 import contextlib
 import json
 import os
-import secrets
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from store_client.errors import StoreError
+from store_client.replacing import replaced
 
 PRIVATE = 0o600
 WRITABLE = "set STORE_CLIENT_HOME to a folder that you may write to"
@@ -39,18 +39,18 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 def write_private(path: Path, data: bytes) -> None:
     """The same with bytes; StoreError when the folder cannot be written to."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def put(temporary: Path) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         with open(os.open(temporary, flags, PRIVATE), "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        replaced(path, put)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
         raise StoreError(
             f"cannot write {path}: {error.strerror or error}", hint=WRITABLE
         ) from error

@@ -1,10 +1,7 @@
 """What the store says about the files of an area: of one, and of all as a table in a file."""
 
-import contextlib
 import csv
 import io
-import os
-import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +9,7 @@ from typing import Any
 
 from store_client.areas import asking
 from store_client.client import Client
-from store_client.errors import Misused
+from store_client.replacing import write_whole
 
 COLUMNS = ("name", "size", "content_type", "status", "validation", "cause")
 SUMS = ("sha1", "sha256", "crc32c", "s3_etag")
@@ -59,20 +56,9 @@ def write(path: Path, files: Iterable[Mapping[str, Any]]) -> int:
     for found in files:
         table.writerow(row(found))
         count += 1
-    _replace(path, text.getvalue().encode())
+    write_whole(path, text.getvalue().encode())
     return count
 
 
 def _or_nothing(value: Any) -> Any:
     return "" if value is None else value
-
-
-def _replace(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    try:
-        temporary.write_bytes(data)
-        os.replace(temporary, path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise Misused(f"cannot write {path}: {error.strerror or error}") from error

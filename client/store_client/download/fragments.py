@@ -1,16 +1,14 @@
 """Fragments of JSON files: what a JSON Pointer (RFC 6901) leads to, and files written whole."""
 
-import contextlib
 import hashlib
 import json
-import os
 import re
-import secrets
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from store_client.errors import Damaged, StoreError
+from store_client.replacing import write_whole
 
 _PLAIN = re.compile(r"[a-z0-9_-]{1,80}")
 _INDEX = re.compile(r"0|[1-9][0-9]*")
@@ -57,14 +55,10 @@ def name_of(fqid: str, pointer: str) -> str:
 
 def put(path: Path, data: bytes) -> None:
     """Write a small file at one instant, unless it is there and the same."""
-    temporary = path.with_name(f".store-{secrets.token_hex(8)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and path.read_bytes() == data:
             return
-        temporary.write_bytes(data)
-        os.replace(temporary, path)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
         raise StoreError(f"cannot write {path}: {error.strerror or error}") from error
+    write_whole(path, data)

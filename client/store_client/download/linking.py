@@ -1,15 +1,14 @@
 """Files of the cache under their names in a directory: hard links, or copies where links fail."""
 
-import contextlib
 import logging
 import os
-import secrets
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 from store_client.download.cache import digest_of
 from store_client.errors import StoreError
+from store_client.replacing import replaced
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +60,7 @@ def _copy(source: Path, target: Path) -> None:
     """Whole or not at all. Another file system, too many links, or one that knows no links."""
     if os.path.lexists(target):
         raise FileExistsError
-    _replaced(target, lambda temporary: shutil.copyfile(source, temporary))
+    replaced(target, lambda temporary: shutil.copyfile(source, temporary))
 
 
 def _replace(source: Path, target: Path, link: Put) -> None:
@@ -74,20 +73,9 @@ def _replace(source: Path, target: Path, link: Put) -> None:
     if target.is_dir() and not target.is_symlink():
         raise StoreError(f"{target} is a directory", hint="remove it, or choose another one")
     try:
-        _replaced(target, put)
+        replaced(target, put)
     except OSError as error:
         raise StoreError(f"cannot replace {target}: {error.strerror or error}") from error
-
-
-def _replaced(target: Path, put: Callable[[Path], object]) -> None:
-    temporary = target.with_name(f".store-{secrets.token_hex(8)}")
-    try:
-        put(temporary)
-        os.replace(temporary, target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
 
 
 def _same(source: Path, target: Path, sha256: str) -> bool:

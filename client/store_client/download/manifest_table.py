@@ -4,19 +4,17 @@ Columns stand in any order, others than ours are kept as they are. Quotes, a byt
 either kind of line end are taken.
 """
 
-import contextlib
 import csv
 import io
-import os
 import re
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from store_client.download.options import checked_uuid
-from store_client.errors import Misused, StoreError
+from store_client.errors import Misused
 from store_client.names import fault
+from store_client.replacing import write_whole
 from store_client.versions import parse_version
 
 REQUIRED = (
@@ -96,7 +94,7 @@ def write_copy(table: Table, path: Path, found: Mapping[int, Found]) -> None:
         cells[columns.index(VERSION)] = found[row.line].version
         cells[columns.index(PATH)] = found[row.line].path
         writer.writerow(cells)
-    _put(path, text.getvalue().encode())
+    write_whole(path, text.getvalue().encode())
 
 
 def place_of_copy(manifest: Path, folder: Path) -> Path:
@@ -179,14 +177,3 @@ def _check(name: str, sha256: str, size: str) -> None:
         raise Misused(f"file_sha256 {sha256!r} is no SHA-256")
     if not (size.isascii() and size.isdecimal() and len(size) < 19):
         raise Misused(f"file_size {size!r} is no number of bytes")
-
-
-def _put(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
-    try:
-        temporary.write_bytes(data)
-        os.replace(temporary, path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise StoreError(f"cannot write {path}: {error.strerror or error}") from error

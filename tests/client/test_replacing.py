@@ -18,7 +18,7 @@ def test_a_file_takes_the_place_of_another_also_under_the_longest_of_names(tmp_p
 
 def test_what_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
-    with pytest.raises(StoreError, match="cannot write .*there"):
+    with pytest.raises(StoreError, match="cannot write"):
         write_whole(tmp_path / "there", b"x")
 
     def half(temporary: Path) -> None:

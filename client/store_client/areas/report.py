@@ -9,7 +9,8 @@ from typing import Any
 
 from store_client.areas import asking
 from store_client.client import Client
-from store_client.replacing import write_whole
+from store_client.errors import Misused
+from store_client.replacing import replaced
 
 COLUMNS = ("name", "size", "content_type", "status", "validation", "cause")
 SUMS = ("sha1", "sha256", "crc32c", "s3_etag")
@@ -56,7 +57,10 @@ def write(path: Path, files: Iterable[Mapping[str, Any]]) -> int:
     for found in files:
         table.writerow(row(found))
         count += 1
-    write_whole(path, text.getvalue().encode())
+    try:
+        replaced(path, lambda temporary: temporary.write_bytes(text.getvalue().encode()))
+    except OSError as error:
+        raise Misused(f"cannot write {path}: {error.strerror or error}") from error
     return count
 
 

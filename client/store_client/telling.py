@@ -1,6 +1,7 @@
 """How work that takes long tells what it did: the one protocol, and a listener that hears nothing.
 
-What is shown on a terminal is cli/progress.py's; whoever transfers calls these three methods.
+What is shown on a terminal is cli/progress.py's; whoever transfers calls these three methods. And
+how bytes are written for people.
 """
 
 from typing import Protocol
@@ -33,3 +34,12 @@ class Silence:
 
 
 SILENCE = Silence()
+
+
+def size(amount: float) -> str:
+    """Bytes as a person reads them, in powers of 1000."""
+    for unit in ("bytes", "kB", "MB", "GB", "TB"):
+        if abs(amount) < 1000 or unit == "TB":
+            return f"{amount:.0f} {unit}" if unit == "bytes" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    raise AssertionError

@@ -15,9 +15,10 @@ from store_client.areas.sent import Sending
 from store_client.cli import output, registry
 from store_client.cli.frame import Here, command
 from store_client.cli.plain import line
-from store_client.cli.progress import progress, size
+from store_client.cli.progress import progress
 from store_client.errors import StoreError
 from store_client.kinds import content_type
+from store_client.telling import size
 
 MAX_JOBS = 64
 AGAIN = "interrupted: what has arrived is kept; the same command with --sync goes on"

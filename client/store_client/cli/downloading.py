@@ -10,7 +10,7 @@ import click
 
 from store_client.cli import registry
 from store_client.cli.frame import Here, command
-from store_client.cli.progress import progress, size
+from store_client.cli.progress import progress
 from store_client.download import options as defaults
 from store_client.download.bundles import download as bring_bundle
 from store_client.download.collections import download_collection as bring_collection
@@ -18,6 +18,7 @@ from store_client.download.manifests import LAYOUTS
 from store_client.download.manifests import download_manifest as bring_manifest
 from store_client.download.options import Filters, Options
 from store_client.download.reports import Counts
+from store_client.telling import size
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 

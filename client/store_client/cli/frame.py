@@ -6,10 +6,9 @@ def whoami(here: Here, verbose: bool) -> None:
     here.show(here.client.call("get_oauth_userinfo"))
 """
 
-import importlib
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -21,8 +20,6 @@ from store_client.cli.said import LEVELS, listen
 from store_client.configuration import Configuration
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from store_client.client import Client
 
 Output = Literal["json", "lines", "table", "raw"]
@@ -41,20 +38,11 @@ class Here:
     place: Place
     chosen: bool = False
     """The form of the output was asked for by an option."""
-    _console: "Console | None" = field(default=None)
 
     @property
     def client(self) -> "Client":
         """A client of the store, made on first use and closed at the end."""
         return self.place.client(self.config)
-
-    @property
-    def console(self) -> "Console":
-        """For messages to a person, on standard error."""
-        if self._console is None:
-            made: Console = importlib.import_module("rich.console").Console(stderr=True)
-            self._console = made
-        return self._console
 
     def show(self, value: Any, *, title: str = "") -> None:
         """Write the result to standard output in the form that was asked for."""

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from store_client.telling import size
+
 log = logging.getLogger(__name__)
 
 EVERY_S = 10.0
@@ -54,14 +56,6 @@ class Progress:
 
     def file(self) -> None:
         """Note one file more done."""
-        self._add(files=1)
-
-    def advance(self, n: int) -> None:
-        """The same as bytes."""
-        self._add(bytes_=n)
-
-    def file_done(self) -> None:
-        """The same as file."""
         self._add(files=1)
 
     def _add(self, **more: int) -> None:
@@ -136,15 +130,6 @@ def sentence(state: State, now: float, *, what: str = "") -> str:
     if rate > 0 and state.all_bytes >= state.bytes_:
         parts.append(f"{duration((state.all_bytes - state.bytes_) / rate)} left")
     return f"{what}: {', '.join(parts)}" if what else ", ".join(parts)
-
-
-def size(amount: float) -> str:
-    """Bytes as a person reads them, in powers of 1000."""
-    for unit in ("bytes", "kB", "MB", "GB", "TB"):
-        if abs(amount) < 1000 or unit == "TB":
-            return f"{amount:.0f} {unit}" if unit == "bytes" else f"{amount:.1f} {unit}"
-        amount /= 1000
-    raise AssertionError
 
 
 def duration(seconds: float) -> str:

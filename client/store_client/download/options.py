@@ -1,7 +1,6 @@
 """What a download is told: where to, which files, how stubbornly, by how many at once."""
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -46,8 +45,7 @@ class Filters:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The rest. `directory` is where bundles are laid out, `cache` where all bytes go; `note`
-    hears single lines that a person should read."""
+    """The rest. `directory` is where bundles are laid out, `cache` where all bytes go."""
 
     replica: str
     directory: Path = field(default_factory=Path)
@@ -57,7 +55,6 @@ class Options:
     jobs: int = JOBS
     dry_run: bool = False
     tell: Tell = SILENCE
-    note: Callable[[str], None] = lambda text: None
 
     def check(self) -> None:
         """Misused for what cannot be."""

@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from store_client.errors import StoreError
+from store_client.telling import size
 
 KEPT_FREE = 16 * 1024 * 1024
 """What is not counted: directories, and what others write meanwhile."""
-
-_UNITS = ("bytes", "KB", "MB", "GB", "TB", "PB")
 
 
 def free_bytes(path: Path) -> int:
@@ -37,8 +36,8 @@ class Space:
             wanted, free = sum(coming.values()), self._free(self._directory)
             if sum(needed.values()) and wanted + KEPT_FREE > free:
                 raise StoreError(
-                    f"{_told(wanted)} are to come to {self._directory.absolute()}, and"
-                    f" {_told(free)} are free",
+                    f"{size(wanted)} are to come to {self._directory.absolute()}, and"
+                    f" {size(free)} are free",
                     hint="make room, fetch fewer files, or run the command on another disk",
                 )
             self._coming = coming
@@ -47,12 +46,3 @@ class Space:
         """It is there now, and takes its room."""
         with self._lock:
             self._coming.pop(content, None)
-
-
-def _told(count: int) -> str:
-    value, unit = float(count), _UNITS[0]
-    for unit in _UNITS:
-        if value < 1000 or unit == _UNITS[-1]:
-            break
-        value /= 1000
-    return f"{value:.0f} bytes" if unit == "bytes" else f"{value:.1f} {unit}"

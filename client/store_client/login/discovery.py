@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 
 from store_client.configuration import Configuration
 from store_client.definition import load
+from store_client.definition.reading import DISCOVERY
 from store_client.errors import Refused, StoreError
 from store_client.transport.session import Session
 
-CONFIGURATION = "/.well-known/openid-configuration"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -47,8 +47,8 @@ def service_of(session: Session, config: Configuration, *, fresh: bool = False) 
 
 def found_at(session: Session, address: str) -> Service:
     """The service of this issuer, or of the address of its description."""
-    issuer = address.removesuffix(CONFIGURATION).rstrip("/")
-    answer = session.ask("GET", issuer + CONFIGURATION, authorize=False)
+    issuer = address.removesuffix(DISCOVERY).rstrip("/")
+    answer = session.ask("GET", issuer + DISCOVERY, authorize=False)
     try:
         said = answer.json()
     except ValueError:

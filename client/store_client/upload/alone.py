@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from store_client.errors import StoreError
+from store_client.private_files import WRITABLE
 
 if sys.platform == "win32":
     import msvcrt
@@ -26,7 +27,7 @@ def alone(path: Path) -> Iterator[None]:
     except OSError as error:
         raise StoreError(
             f"cannot write {path}: {error.strerror or error}",
-            hint="set STORE_CLIENT_HOME to a folder that you may write to",
+            hint=WRITABLE,
         ) from error
     try:
         _take(descriptor)

@@ -19,7 +19,7 @@ from typing import Any
 
 from store_client.checksums import Checksums
 from store_client.errors import StoreError
-from store_client.private_files import PRIVATE, remove, write_private
+from store_client.private_files import PRIVATE, WRITABLE, remove, write_private
 from store_client.upload.walking import Stamp
 
 SETTLED_NS = 2 * 10**9
@@ -105,8 +105,11 @@ class Journal:
 
     def close(self) -> None:
         """Nothing more is written."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
+        with self._lock:
+            # A thread that was left behind may still come, and the number be that of another file.
+            descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
 
     def _write(self, line: dict[str, Any]) -> None:
         data = _spelled(line)
@@ -204,7 +207,7 @@ def _opened(path: Path) -> int:
     except OSError as error:
         raise StoreError(
             f"cannot write {path}: {error.strerror or error}",
-            hint="set STORE_CLIENT_HOME to a folder that you may write to",
+            hint=WRITABLE,
         ) from error
     return descriptor
 

@@ -17,9 +17,8 @@ from store_client.cli.progress import (
     duration,
     progress,
     sentence,
-    size,
 )
-from store_client.telling import SILENCE, Silence, Tell
+from store_client.telling import SILENCE, Silence, Tell, size
 
 
 class Clock:
@@ -52,9 +51,9 @@ def test_many_threads_lose_no_count() -> None:
 
 def test_bytes_of_an_attempt_that_failed_are_taken_back() -> None:
     bar = Progress(Unseen())
-    bar.advance(10)
+    bar.bytes(10)
     bar.bytes(-10)
-    bar.file_done()
+    bar.file()
     assert (bar.state.bytes_, bar.state.files) == (0, 1)
 
 

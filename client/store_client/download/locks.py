@@ -1,6 +1,6 @@
 """One who does something with a file at a time: in this process, and among all of this machine.
 
-The system's own locks: they end with who holds them, whatever ended that one.
+Among processes by locks that end with who holds them, whatever ended that one.
 """
 
 import contextlib
@@ -10,10 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-if sys.platform == "win32":
-    import msvcrt
-else:
-    import fcntl
+from store_client.held_files import try_to_hold
 
 LOOK_S = 0.05
 """How often a lock that another process holds is tried."""
@@ -63,7 +60,7 @@ def _taken(path: Path, pause: Callable[[float], None]) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         number = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            if _try(number) and _is_at(number, path):
+            if try_to_hold(number) and _is_at(number, path):
                 return number
         except BaseException:
             os.close(number)
@@ -78,14 +75,3 @@ def _is_at(number: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(number), os.stat(path))
     except FileNotFoundError:
         return False
-
-
-def _try(number: int) -> bool:
-    try:
-        if sys.platform == "win32":
-            msvcrt.locking(number, msvcrt.LK_NBLCK, 1)
-        else:
-            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True

@@ -1,21 +1,13 @@
-"""One upload of a directory at a time on this machine.
-
-The lock is the system's own: it ends with its process, however that ends.
-"""
+"""One upload of a directory at a time on this machine."""
 
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from store_client.errors import StoreError
+from store_client.held_files import try_to_hold
 from store_client.private_files import WRITABLE
-
-if sys.platform == "win32":
-    import msvcrt
-else:
-    import fcntl
 
 
 @contextmanager
@@ -30,19 +22,11 @@ def alone(path: Path) -> Iterator[None]:
             hint=WRITABLE,
         ) from error
     try:
-        _take(descriptor)
+        if not try_to_hold(descriptor):
+            raise StoreError(
+                "this directory is being uploaded already",
+                hint="wait until the other upload ends",
+            )
         yield
     finally:
         os.close(descriptor)
-
-
-def _take(descriptor: int) -> None:
-    try:
-        if sys.platform == "win32":
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        else:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError) as error:
-        raise StoreError(
-            "this directory is being uploaded already", hint="wait until the other upload ends"
-        ) from error

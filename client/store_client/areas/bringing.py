@@ -11,6 +11,7 @@ from store_client.areas.reading import Outgoing, Stopped
 from store_client.areas.sending import send_file
 from store_client.areas.sent import Sending, Sent
 from store_client.errors import Conflict, NotAllowed, NotFound, StoreError, Unreachable
+from store_client.leaving import leave
 
 JOBS = 8
 """Files at once."""
@@ -49,13 +50,18 @@ def bring(
 
     pool = ThreadPoolExecutor(max(1, jobs), thread_name_prefix="files")
     done: SimpleQueue[Future[Brought]] = SimpleQueue()
+    begun: list[Future[Brought]] = []
     try:
         for outgoing in files:
-            pool.submit(one, outgoing).add_done_callback(done.put)
+            begun.append(pool.submit(one, outgoing))
+            begun[-1].add_done_callback(done.put)
         yield from _as_done(done, len(files))
-    finally:
+    except BaseException:
         sending.stop.set()
-        pool.shutdown(cancel_futures=True)
+        leave(pool, begun)
+        raise
+    sending.stop.set()
+    pool.shutdown(cancel_futures=True)
 
 
 def _as_done(done: SimpleQueue[Future[Brought]], count: int) -> Iterator[Brought]:

@@ -20,7 +20,8 @@ from store_client.cli.frame import store_options
 from store_client.cli.place import HELP, Early, Place, early, place_of
 from store_client.cli.registry import COMPLETES
 from store_client.cli.said import USUAL, hush, listen, open_closed
-from store_client.errors import Misused, StoreError
+from store_client.errors import INTERRUPTED, Misused, StoreError
+from store_client.leaving import exit_at_once
 
 EXIT_CODES = """\b
 Exit codes:
@@ -160,4 +161,9 @@ cli = Commands(
 def main() -> None:
     """The entry point."""
     open_closed()
-    cli.main()
+    try:
+        cli.main()
+    except SystemExit as ended:
+        if ended.code == INTERRUPTED:
+            exit_at_once(INTERRUPTED)
+        raise

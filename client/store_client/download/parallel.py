@@ -6,11 +6,13 @@ source of a thousand bundles never has more than a few of them taken apart at on
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
 from store_client.download.stopping import Stop, Stopped
 from store_client.errors import Damaged, NotFound, StoreError
+from store_client.leaving import GRACE_S
 
 log = logging.getLogger(__name__)
 
@@ -92,8 +94,9 @@ def run(source: Iterable[Task], jobs: int, *, stop: Stop) -> None:
             _join(thread)
     except BaseException:
         running.end()
+        until = time.monotonic() + GRACE_S
         for thread in threads:
-            thread.join(timeout=10.0)
+            thread.join(timeout=max(0.0, until - time.monotonic()))
         raise
     if running.failures:
         raise _told(running.failures)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from store_client.client import Client
 from store_client.errors import Conflict, StoreError
+from store_client.leaving import leave
 from store_client.telling import SILENCE, Tell
 from store_client.upload import attempts, places
 from store_client.upload import journal as journals
@@ -178,16 +179,22 @@ def _is_stored(known: Mapping[str, Kept], file: Wanted) -> bool:
 
 def _each(function: Callable[[T], R], items: Sequence[T], one: _Upload) -> list[R]:
     """One result for each, by several threads; the first error stops all."""
-    with ThreadPoolExecutor(one.options.jobs, thread_name_prefix="file") as pool:
-        futures = [pool.submit(function, item) for item in items]
-        try:
-            wait(futures, return_when=FIRST_EXCEPTION)
-            if any(future.done() and future.exception() for future in futures):
-                raise Stopped("a file failed")
-        except BaseException as error:
-            one.shared.stop()
-            pool.shutdown(cancel_futures=True)
-            raise _first(futures, error) from None
+    pool = ThreadPoolExecutor(one.options.jobs, thread_name_prefix="file")
+    futures: list[Future[R]] = []
+    try:
+        futures += (pool.submit(function, item) for item in items)
+        wait(futures, return_when=FIRST_EXCEPTION)
+        if any(future.done() and future.exception() for future in futures):
+            raise Stopped("a file failed")
+        pool.shutdown()
+    except Exception as error:
+        one.shared.stop()
+        pool.shutdown(cancel_futures=True)
+        raise _first(futures, error) from None
+    except BaseException:
+        one.shared.stop()
+        leave(pool, futures)
+        raise
     return [future.result() for future in futures]
 
 

@@ -7,6 +7,7 @@ from threading import Condition, Event
 
 from store_client.checksums import MB
 from store_client.errors import StoreError
+from store_client.leaving import leave
 from store_client.telling import SILENCE, Tell
 
 MEMORY = 512 * MB
@@ -72,11 +73,15 @@ def sharing(jobs: int, tell: Tell = SILENCE, *, memory: int = MEMORY) -> Iterato
     shared = Shared(jobs, tell, memory=memory)
     try:
         yield shared
+    except Exception:
+        shared.stop()
+        shared.parts.shutdown(cancel_futures=True)
+        raise
     except BaseException:
         shared.stop()
+        leave(shared.parts)
         raise
-    finally:
-        shared.parts.shutdown(cancel_futures=True)
+    shared.parts.shutdown()
 
 
 class Body:

@@ -4,18 +4,14 @@ A file is called as it is; those of a directory keep their places in it: `reads/
 directory `run7` that was given is `reads/a.fastq`.
 """
 
-import logging
-import os
-import stat
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from store_client.areas.reading import Outgoing
+from store_client.directories import below, status_of
 from store_client.errors import Misused
 from store_client.names import fault
-
-log = logging.getLogger(__name__)
 
 
 def plan(
@@ -64,47 +60,17 @@ def _named(paths: Iterable[Path], *, extension: str | None) -> Iterator[tuple[Pa
         if not path.is_dir():
             yield path, path.name
             continue
-        for found, name in _below(path):
+        for found, name in below(str(path)):
             if extension is None or name.endswith(_ending(extension)):
-                yield found, name
+                yield Path(found), name
 
 
 def _ending(extension: str) -> str:
     return f".{extension.lstrip('.')}"
 
 
-def _below(root: Path) -> Iterator[tuple[Path, str]]:
-    """In no order; folder by folder, so that depth costs no stack."""
-    folders = [(root, "")]
-    while folders:
-        folder, prefix = folders.pop()
-        for entry in _entries(folder):
-            name = prefix + entry.name
-            if entry.is_dir(follow_symlinks=False):
-                folders.append((Path(entry.path), f"{name}/"))
-            elif entry.is_symlink() and entry.is_dir():
-                # It may lead in a circle.
-                log.warning("left out: %s is a link to a directory", entry.path)
-            else:
-                yield Path(entry.path), name
-
-
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as found:
-            return list(found)
-    except OSError as error:
-        raise Misused(f"cannot read the directory {folder}: {error.strerror or error}") from error
-
-
 def _outgoing(path: Path, name: str, *, kind_of: Callable[[str], str]) -> Outgoing:
     wrong = fault(name)
     if wrong is not None:
         raise Misused(f"an area cannot have a file {name!r}: {wrong}", hint="rename it")
-    try:
-        found = path.stat()
-    except OSError as error:
-        raise Misused(f"cannot read {path}: {error.strerror or error}") from error
-    if not stat.S_ISREG(found.st_mode):
-        raise Misused(f"{path} is no file", hint="move it out of the directory")
-    return Outgoing(path, name, kind_of(name), found.st_size)
+    return Outgoing(path, name, kind_of(name), status_of(str(path)).st_size)

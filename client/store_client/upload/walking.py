@@ -1,22 +1,15 @@
-"""A directory as a list of files, named as the bundle will name them.
+"""A directory as a list of files, named as the bundle will name them; see `directories`."""
 
-Links to files are followed, wherever they lead: their content is what is uploaded. Links to
-directories are not: they may lead in circles. Each is told as a warning.
-"""
-
-import logging
 import os
-import stat
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from store_client.directories import below, status_of
 from store_client.errors import Misused
 from store_client.names import fault
-
-log = logging.getLogger(__name__)
 
 _SHOWN = 5
 """Names that one error shows."""
@@ -46,7 +39,7 @@ class Local:
 
 def walk(source: Path) -> list[Local]:
     """All files below a directory, by name; Misused names what cannot be uploaded."""
-    found = sorted(_below(str(source)), key=lambda file: file.name)
+    found = sorted((_file(*one) for one in below(str(source))), key=lambda file: file.name)
     if not found:
         raise Misused(f"there are no files in {source}")
     names = [file.name for file in found]
@@ -60,36 +53,8 @@ def stamp_of(found: os.stat_result) -> Stamp:
     return Stamp(found.st_size, found.st_mtime_ns, found.st_ino)
 
 
-def _below(source: str) -> Iterator[Local]:
-    """In no order; folder by folder, so that depth costs no stack."""
-    folders = [(source, "")]
-    while folders:
-        folder, prefix = folders.pop()
-        for entry in _entries(folder):
-            name = prefix + entry.name
-            if entry.is_dir(follow_symlinks=False):
-                folders.append((entry.path, f"{name}/"))
-            elif entry.is_symlink() and entry.is_dir():
-                log.warning("left out: %s is a link to a directory", entry.path)
-            else:
-                yield _file(entry.path, name)
-
-
-def _entries(folder: str) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as found:
-            return list(found)
-    except OSError as error:
-        raise Misused(f"cannot read the directory {folder}: {error.strerror}") from error
-
-
 def _file(path: str, name: str) -> Local:
-    try:
-        found = os.stat(path)
-    except OSError as error:
-        raise Misused(f"cannot read {path}: {error.strerror}") from error
-    if not stat.S_ISREG(found.st_mode):
-        raise Misused(f"{path} is no file", hint="move it out of the directory")
+    found = status_of(path)
     if not os.access(path, os.R_OK):
         raise Misused(f"{path} may not be read", hint="mend its permissions or move it away")
     return Local(name, path, stamp_of(found))

@@ -24,6 +24,7 @@ from store_client.private_files import locked, read_json, write_json
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 """A store that was just started on this machine."""
+PROFILES = "profiles.json"
 HOME, URL, PROFILE = "STORE_CLIENT_HOME", "STORE_CLIENT_URL", "STORE_CLIENT_PROFILE"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -91,11 +92,11 @@ def configuration(
     """The URL given, else the profile's that is given; else what the environment says, in the same
     order; else the default profile's, else this machine's. Misused for an unknown profile."""
     home, cache = _folders(environ)
-    kept = read_json(home / "profiles.json")
+    kept = read_json(home / PROFILES)
     for said_url, said_profile in (
         (url, profile),
         (environ.get(URL), environ.get(PROFILE)),
-        (None, kept.get("default")),
+        (None, _default(kept)),
     ):
         if said_url:
             return Configuration(home, cache, normal_url(said_url), said_profile or "")
@@ -106,7 +107,7 @@ def configuration(
 
 def profiles(config: Configuration) -> dict[str, str]:
     """The base URLs of all profiles, by name."""
-    kept = read_json(config.home / "profiles.json").get("profiles")
+    kept = read_json(config.home / PROFILES).get("profiles")
     found = kept if isinstance(kept, dict) else {}
     return {
         name: entry["url"]
@@ -115,11 +116,21 @@ def profiles(config: Configuration) -> dict[str, str]:
     }
 
 
+def default_profile(config: Configuration) -> str:
+    """The profile that is meant when none is named; "" when there is none."""
+    return _default(read_json(config.home / PROFILES))
+
+
+def url_of_profile(config: Configuration, name: str) -> str:
+    """The base URL of a profile; Misused when there is none of that name."""
+    return _of_profile(read_json(config.home / PROFILES), name)
+
+
 def keep_profile(config: Configuration, name: str, *, default: bool) -> None:
     """Name this store; as the one that is meant when nothing is said, too, if `default`."""
     if not _NAME.fullmatch(name):
         raise Misused(f"{name!r} is no name of a profile", hint="use letters, digits, . _ -")
-    path = config.home / "profiles.json"
+    path = config.home / PROFILES
     with locked(path):
         kept = read_json(path)
         named = kept.get("profiles")
@@ -128,6 +139,11 @@ def keep_profile(config: Configuration, name: str, *, default: bool) -> None:
         if default:
             kept["default"] = name
         write_json(path, kept)
+
+
+def _default(kept: Mapping[str, object]) -> str:
+    found = kept.get("default")
+    return found if isinstance(found, str) else ""
 
 
 def _of_profile(kept: Mapping[str, object], name: str) -> str:

@@ -165,12 +165,13 @@ def _connected(said: Mapping[str, Any], accelerate: bool) -> Any:
         region_name=said["region"],
     )
     client = session.client("s3", endpoint_url=said.get("endpoint"), config=config)
-    client.meta.events.register_last("before-call.s3", _send_at_once)
+    client.meta.events.register_last("before-call.s3", send_at_once)
     return client
 
 
-def _send_at_once(params: dict[str, Any], **_: object) -> None:
-    """Ask no leave to send a body: for a leave that is cut off the library waits for ever."""
+def send_at_once(params: dict[str, Any], **_: object) -> None:
+    """Ask no leave to send a body: of a leave that is cut off the library waits for the rest for
+    ever, and takes one that comes late for the answer to another request."""
     params["headers"].pop("Expect", None)
 
 

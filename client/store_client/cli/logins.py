@@ -9,7 +9,13 @@ import click
 
 from store_client.cli import registry
 from store_client.cli.frame import Here, command
-from store_client.configuration import Configuration, keep_profile, normal_url
+from store_client.configuration import (
+    Configuration,
+    default_profile,
+    keep_profile,
+    normal_url,
+    url_of_profile,
+)
 from store_client.configuration import profiles as all_profiles
 from store_client.errors import Misused, Unreachable
 from store_client.login import entering
@@ -20,7 +26,6 @@ from store_client.login.logout import logout as log_out
 from store_client.login.tokens import VARIABLE, anonymous, tokens_of
 from store_client.login.whoami import NOBODY, Who, known
 from store_client.login.whoami import whoami as who_is
-from store_client.private_files import read_json
 from store_client.transport.session import Session
 
 HOW_TO_LOG_IN = """\b
@@ -107,13 +112,9 @@ def profiles(here: Here, chosen: str | None) -> None:
     """With who is logged in at each, as far as it is known without asking."""
     named = all_profiles(here.config)
     if chosen is not None:
-        if chosen not in named:
-            raise Misused(
-                f"there is no profile {chosen!r} (known: {', '.join(sorted(named)) or 'none'})",
-                hint="make one: store login --url URL --profile NAME",
-            )
-        keep_profile(replace(here.config, url=named[chosen]), chosen, default=True)
-    usual = _usual(here.config)
+        url = url_of_profile(here.config, chosen)
+        keep_profile(replace(here.config, url=url), chosen, default=True)
+    usual = default_profile(here.config)
     here.show(
         [
             {
@@ -148,7 +149,7 @@ def _name(here: Here, *, default: bool) -> None:
     """Keep the name that the store was given; the first one is meant when none is named."""
     config = here.config
     if config.profile:
-        first = not _usual(config)
+        first = not default_profile(config)
         keep_profile(config, config.profile, default=default or first)
         if first and not default:
             here.note(f"{config.profile} is what is meant when no profile is named.")
@@ -182,11 +183,6 @@ def _shown(config: Configuration, who: Who) -> dict[str, Any]:
 def _logged_in(config: Configuration) -> dict[str, Any]:
     who = known(config, environ={})
     return {"email": who.email, "standing": "" if who.how == NOBODY else who.standing.value}
-
-
-def _usual(config: Configuration) -> str:
-    found = read_json(config.home / "profiles.json").get("default")
-    return found if isinstance(found, str) else ""
 
 
 def _time(seconds: float | None) -> str | None:

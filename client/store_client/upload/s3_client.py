@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from store_client.areas.s3 import send_at_once
 from store_client.errors import Misused, NotAllowed, NotFound, Refused, StoreError, Unreachable
 
 ATTEMPTS = 6
@@ -41,7 +42,7 @@ def connected(connections: int) -> Any:
                 response_checksum_validation="when_required",
             ),
         )
-    client.meta.events.register_last("before-call.s3", _send_at_once)
+    client.meta.events.register_last("before-call.s3", send_at_once)
     return client
 
 
@@ -73,12 +74,6 @@ def _refused(response: Any, place: str) -> StoreError:
         return Unreachable(said)
     kind = {401: NotAllowed, 403: NotAllowed, 404: NotFound}.get(status, Refused)
     return kind(said, status=status, problem={"code": code})
-
-
-def _send_at_once(params: dict[str, Any], **_: object) -> None:
-    """Ask no leave to send a body: of a leave that is cut off the library waits for the rest for
-    ever, and takes one that comes late for the answer to another request."""
-    params["headers"].pop("Expect", None)
 
 
 def _module(name: str) -> Any:

@@ -5,15 +5,13 @@ from dataclasses import dataclass
 
 from marshmallow import fields, validate
 
-from api.schemas.areas import SaidSums
+from api.schemas.areas import said_sums, said_type
 from api.schemas.common import Shown
-from api.schemas.fields import Count, JsonObject, Spelled, Text, Whole
+from api.schemas.fields import Count, JsonObject, Text, Whole
 from api.schemas.loading import Body, Query
 from pipelines.limits import AREA_NAMES
-from storage.model import CHECKSUMS
 
 MAX_ID = 400
-_TYPE = r"^[\x20-\x7e]{1,1024}$"
 _ID = {"example": "AZLp7m0Y3uGv5m4mXW0k0Yb6r2l1bY8n3zq5x0aQmJ1x4u9wR2s7d5hQ"}
 _LENGTH = validate.Length(min=1, max=MAX_ID, error="No upload's id.")
 
@@ -36,10 +34,7 @@ class BegunUploadBody(Body):
 
     model = BegunUpload
     size = Whole(required=True, validate=validate.Range(min=0, max=2**63 - 1, error="Not a size."))
-    content_type = Text(
-        load_default=None,
-        validate=Spelled(_TYPE, error="Not printable ASCII of at most 1024 characters."),
-    )
+    content_type = said_type()
     upload_id = Text(
         load_default=None,
         validate=_LENGTH,
@@ -90,13 +85,7 @@ class CompletedUploadBody(Body):
 
     model = CompletedUpload
     upload_id = _upload_id()
-    checksums = SaidSums(
-        load_default=None,
-        metadata={
-            "description": f"As many as are known of {', '.join(CHECKSUMS)}.",
-            "example": {"crc32c": "4f1dab61"},
-        },
-    )
+    checksums = said_sums()
 
 
 @dataclass(frozen=True)

@@ -98,6 +98,19 @@ def _fault(name: str, said: Any) -> str | None:
     return None if good else f"Not a {name}."
 
 
+def said_sums() -> SaidSums:
+    """Checksums that may be left out."""
+    about = f"As many as are known of {', '.join(CHECKSUMS)}."
+    example = {"crc32c": "4f1dab61"}
+    return SaidSums(load_default=None, metadata={"description": about, "example": example})
+
+
+def said_type() -> Text:
+    """A content type that may be left out."""
+    spelled = Spelled(_TYPE, error="Not printable ASCII of at most 1024 characters.")
+    return Text(load_default=None, validate=spelled)
+
+
 @dataclass(frozen=True)
 class SaidFile:
     """What an uploader says of a file that came past the store."""
@@ -118,20 +131,11 @@ class SaidFileBody(Body):
     """The body of post_area_file: what the file is held to, as far as it is said."""
 
     model = SaidFile
-    content_type = Text(
-        load_default=None,
-        validate=Spelled(_TYPE, error="Not printable ASCII of at most 1024 characters."),
-    )
+    content_type = said_type()
     size = Whole(
         load_default=None, validate=validate.Range(min=0, max=2**63 - 1, error="Not a size.")
     )
-    checksums = SaidSums(
-        load_default=None,
-        metadata={
-            "description": f"As many as are known of {', '.join(CHECKSUMS)}.",
-            "example": {"crc32c": "4f1dab61"},
-        },
-    )
+    checksums = said_sums()
 
 
 class AreaCreated(Shown):

@@ -5,14 +5,13 @@ What was given cannot be taken back: it ends by itself, and until then an area t
 still be written to where the engine takes it. A URL that the API serves is judged at each use.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pipelines.depositing.areas import may_write, name_fault
+from pipelines.depositing.areas import name_fault, writable_in
 from storage import keys
-from storage.catalog import Tx, areas, now_us
-from storage.catalog.areas import Area
-from storage.errors import Invalid, NotFound
+from storage.catalog import areas, now_us
+from storage.errors import Invalid
 from storage.protocols import Loan, SignedUpload
 from storage.stores import Stores
 
@@ -50,13 +49,13 @@ def give(stores: Stores, request: Request) -> Leave:
     """
     _check_names(request.filenames)
     with stores.catalog.read() as tx:
-        writable(tx, request.area, request.caller)
+        writable_in(tx, request.area, request.caller)
         now = now_us(tx)
     leave = _lent(stores, request) or _signed(stores, request, now)
     past_us = leave.loan or any(not one.url.startswith("/") for one in leave.urls.values())
     if past_us:
         with stores.catalog.write() as tx:
-            writable(tx, request.area, request.caller, of=areas.locked)
+            writable_in(tx, request.area, request.caller, of=areas.locked)
             areas.granted(tx, request.area, request.seconds + SKEW_S)
     return leave
 
@@ -85,13 +84,3 @@ def _check_names(filenames: Sequence[str]) -> None:
     if faults:
         shown = dict(list(faults.items())[:REPORTED])
         raise Invalid(f"{len(faults)} file names cannot be used.", errors=shown)
-
-
-def writable(
-    tx: Tx, uuid: str, caller: str, *, of: Callable[[Tx, str], Area | None] = areas.get
-) -> Area:
-    """An area of the caller's that takes files; NotFound, Forbidden, Conflict (`area_locked`)."""
-    area = of(tx, uuid)
-    if area is None:
-        raise NotFound(f"There is no area {uuid}.")
-    return may_write(area, caller)

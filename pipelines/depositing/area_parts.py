@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from pipelines.depositing import areas as staged
-from pipelines.depositing.area_credentials import writable
 from pipelines.keeping.checksums import part_size
 from storage import keys
 from storage.catalog import Tx, area_uploads, areas, now_us
@@ -59,7 +58,7 @@ def begin(stores: Stores, wanted: AreaUpload, caller: str, *, limit: int) -> Beg
     if wanted.size > limit:
         raise TooLarge(f"A file has at most {limit} bytes.")
     with stores.catalog.read() as tx:
-        writable(tx, wanted.area, caller)
+        staged.writable_in(tx, wanted.area, caller)
     step = part_size(wanted.size)
     begun = stores.areas.upload(
         keys.area_file(wanted.area, wanted.name),
@@ -78,7 +77,7 @@ def begin(stores: Stores, wanted: AreaUpload, caller: str, *, limit: int) -> Beg
     )
     try:
         with stores.catalog.write() as tx:
-            writable(tx, wanted.area, caller, of=areas.held)
+            staged.writable_in(tx, wanted.area, caller, of=areas.held)
             area_uploads.opened(tx, upload)
     except BaseException:
         begun.abort()
@@ -89,7 +88,7 @@ def begin(stores: Stores, wanted: AreaUpload, caller: str, *, limit: int) -> Beg
 def find(stores: Stores, upload: Named, caller: str) -> AreaUpload:
     """An upload into an area of the caller's that takes files; NotFound when it is gone."""
     with stores.catalog.read() as tx:
-        writable(tx, upload.area, caller)
+        staged.writable_in(tx, upload.area, caller)
         return _found(tx, upload.id)
 
 

@@ -5,14 +5,12 @@ when the area is going. Who holds credentials of the bucket's own does not ask: 
 more when those have run out.
 """
 
-from contextlib import suppress
-
+from pipelines.depositing import area_parts
 from pipelines.keeping.copying import Beat
 from storage import keys
 from storage.catalog import area_files, area_uploads, areas, now_us, todo
-from storage.catalog.area_uploads import AreaUpload
 from storage.catalog.areas import Area
-from storage.errors import NotFound, Waits
+from storage.errors import Waits
 from storage.model import Claim, Todo
 from storage.stores import Stores
 
@@ -48,18 +46,8 @@ def _aborted(stores: Stores, uuid: str, beat: Beat) -> int:
         uploads = area_uploads.of_area(tx, uuid)
     for upload in uploads:
         beat(0)
-        _abort(stores, upload)
-        with stores.catalog.write() as tx:
-            area_uploads.closed(tx, upload.id)
+        area_parts.forget(stores, upload)
     return len(uploads)
-
-
-def _abort(stores: Stores, upload: AreaUpload) -> None:
-    key = keys.area_file(upload.area, upload.name)
-    with suppress(NotFound):
-        stores.areas.upload(
-            key, part_size=upload.part_size, content_type="", token=upload.token
-        ).abort()
 
 
 def _deleted(stores: Stores, uuid: str, beat: Beat) -> int:

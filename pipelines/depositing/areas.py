@@ -5,7 +5,7 @@ What lies in an area and what was found of it is in `area_files`, the work on it
 `area_checking` and `area_removing`.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from pipelines.depositing import area_files, names
@@ -77,12 +77,15 @@ def owned(stores: Stores, uuid: str, caller: str) -> Area:
 
 def writable(stores: Stores, uuid: str, caller: str) -> Area:
     """The caller's area, if it takes files; NotFound, Forbidden, Conflict (`area_locked`)."""
-    return may_write(find(stores, uuid), caller)
+    with stores.catalog.read() as tx:
+        return writable_in(tx, uuid, caller)
 
 
-def may_write(area: Area, caller: str) -> Area:
-    """The same of an area that was read already."""
-    _owned(area, caller)
+def writable_in(
+    tx: Tx, uuid: str, caller: str, *, of: Callable[[Tx, str], Area | None] = areas.get
+) -> Area:
+    """The same within a transaction; `of` says whether its row is held until that ends."""
+    area = _owned(_there(of(tx, uuid), uuid), caller)
     if area.state != OPEN:
         raise Conflict(f"Area {area.uuid} is {area.state}.", code="area_locked")
     return area
@@ -149,7 +152,7 @@ def receive(stores: Stores, incoming: Incoming, caller: str, *, request_id: str 
     """
     check_name(incoming.name)
     with stores.catalog.read() as tx:
-        may_write(_there(areas.get(tx, incoming.area), incoming.area), caller)
+        writable_in(tx, incoming.area, caller)
         before = rows.get(tx, incoming.area, incoming.name)
     info, sums = _keep(stores, incoming)
     came = area_files.Came(incoming.area, incoming.name, incoming.content_type, info, sums)

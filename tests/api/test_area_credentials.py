@@ -387,3 +387,13 @@ def test_what_was_given_to_somebody_who_is_disabled_is_no_leave_any_more(
     for status, answer in (("disabled", 403), ("enabled", 200)):
         records.set_status(stores.catalog, owner, status, by)
         assert client.put(url, data=b"x").status_code == answer, status
+
+
+def test_an_area_that_is_gone_is_not_found_by_anybody(client: FlaskClient, stores: Stores) -> None:
+    client.post(f"/v1/area/{AREA}", headers=INGEST)
+    with stores.catalog.write() as tx:
+        areas.change(tx, AREA, "DELETED")
+    for who in (INGEST, OTHER):
+        assert client.post(PATH, headers=who).status_code == 404
+        begun = client.post(f"/v1/area/{AREA}/uploads/x", json={"size": 1}, headers=who)
+        assert begun.status_code == 404

@@ -12,7 +12,7 @@ import os
 import time
 import zlib
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -90,6 +90,11 @@ class Journal:
     def begin(self, attempt: Attempt) -> None:
         """From now on this bundle version is being made."""
         self._write({"what": "attempt", **asdict(attempt)})
+
+    def move(self, area: str) -> None:
+        """From now on the files of what is being made wait in this area."""
+        if self.attempt:
+            self.begin(replace(self.attempt, area=area))
 
     def keep(self, name: str, kept: Kept) -> None:
         """A file was read, staged or stored."""

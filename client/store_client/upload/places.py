@@ -17,7 +17,7 @@ def chosen(
     """The staging of one upload; Misused when what it needs is not installed."""
     bucket = options.bucket
     if bucket is None:
-        return AreaStaging(area, client, shared)
+        return AreaStaging(area, client, shared, journal)
     if bucket.scheme == "s3":
         # Files and parts of files are sent by threads of their own.
         return S3Staging(bucket, s3_client.connected(2 * options.jobs), shared, journal)

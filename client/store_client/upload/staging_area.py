@@ -10,13 +10,14 @@ from dataclasses import asdict
 from pathlib import Path
 from threading import Lock
 from typing import Any
+from uuid import uuid4
 
 from store_client.areas import asking, sending
 from store_client.areas.reading import Stopped as AreaStopped
 from store_client.checksums import ETAG_CHUNK, MB
 from store_client.client import Client
-from store_client.errors import Damaged, StoreError
-from store_client.upload.journal import Unfinished
+from store_client.errors import Conflict, Damaged, StoreError
+from store_client.upload.journal import Journal, Unfinished
 from store_client.upload.parts import hashed, opened, whole
 from store_client.upload.sharing import Body, Shared, Stopped
 from store_client.upload.staging import Item, Staged
@@ -32,8 +33,9 @@ AT_ONCE = MB
 class AreaStaging:
     """See Staging; the area is opened when the first file comes."""
 
-    def __init__(self, area: str, client: Client, shared: Shared) -> None:
+    def __init__(self, area: str, client: Client, shared: Shared, journal: Journal) -> None:
         self._area, self._client, self._shared = area, client, shared
+        self._journal = journal
         self._opening = Lock()
         self._opened = False
 
@@ -59,8 +61,20 @@ class AreaStaging:
     def _open(self) -> None:
         with self._opening:
             if not self._opened:
-                asking.open_area(self._client, self._area)
+                self._open_some()
                 self._opened = True
+
+    def _open_some(self) -> None:
+        try:
+            asking.open_area(self._client, self._area)
+        except Conflict as error:
+            if error.code != "already_exists":
+                raise
+            # It was deleted since an earlier run, or is that of whoever was logged in then.
+            log.info("%s; the files that are missing go into another one", error)
+            self._area = str(uuid4())
+            self._journal.move(self._area)
+            asking.open_area(self._client, self._area)
 
     def _small(self, item: Item) -> Staged:
         with self._shared.room(item.file.size):

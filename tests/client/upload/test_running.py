@@ -17,6 +17,7 @@ from store_client.configuration import Configuration
 from store_client.errors import Misused, NotAllowed, Unreachable
 from store_client.transport.policy import Policy
 from store_client.transport.session import Session
+from store_client.upload.journal import Journal
 from store_client.upload.options import UploadOptions
 from store_client.upload.reports import Uploaded
 from store_client.upload.running import upload
@@ -255,6 +256,20 @@ def test_an_interrupted_upload_says_that_it_goes_on_and_does(
         assert as_said(upload(client, UploadOptions(source, "aws"))) == sha256s(source)
     # Two were on their way, and they arrived.
     assert len(recording.puts("area")) <= 2
+
+
+def test_an_upload_goes_on_whose_area_was_deleted_meanwhile(
+    client: Client, store: Served, config: Configuration, source: Path
+) -> None:
+    died = signalled(config, source, (signal.SIGKILL, "PUT /v1/area", 3))
+    assert died.returncode == -9, died.stderr
+    (path,) = config.uploads.glob("*.jsonl")
+    before = Journal(path, writing=False).attempt
+    assert before is not None
+    client.call("delete_area", uuid=before.area)
+    done = upload(client, UploadOptions(source, "aws"))
+    assert (done.bundle_uuid, done.version) == (before.uuid, before.version)
+    assert as_said(done) == sha256s(source)
 
 
 def test_a_bundle_that_a_dead_run_had_put_is_not_written_over(

@@ -233,7 +233,7 @@ def test_whoever_has_a_base_url_gets_on_as_it_is_printed(stage: Stage, tmp_path:
     assert '"about": "login", "verdict": "ok", "text": "as admin@local' in shown
     assert "Up and down:" in shown
     assert re.search(r"^profile +url +default +email", shown, re.MULTILINE)
-    assert re.search(r"^{'status': 404, 'hint': 'check the uuid", shown, re.MULTILINE)
+    assert re.search(r"^{'status': 404, 'hint': 'check the name", shown, re.MULTILINE)
     assert "_STORE_COMPLETE" in (tmp_path / "store.bash").read_text(encoding="utf-8")
 
 

@@ -20,12 +20,14 @@ from store_client.errors import Conflict, Damaged, StoreError
 from store_client.upload.journal import Journal, Unfinished
 from store_client.upload.parts import hashed, opened, whole
 from store_client.upload.sharing import Body, Shared, Stopped
-from store_client.upload.staging import Item, Staged
+from store_client.upload.staging import Item, Staged, object_key
 
 log = logging.getLogger(__name__)
 
 ATTEMPTS = 6
 """How often a file is sent that arrives as another."""
+LONGEST_NAME = 850
+"""Bytes that a name in an area has at most."""
 AT_ONCE = MB
 """Smaller files are one piece."""
 
@@ -94,7 +96,9 @@ class AreaStaging:
 
     def _put(self, item: Item, data: bytes, body: Body) -> Mapping[str, Any]:
         """What the store says it has; nothing when that cannot be heard."""
-        path = asking.file_path(self._area, item.file.name)
+        # A name of this try's own: what a run that was stopped had sent may still be arriving, and
+        # would take the place of what the store is told of now.
+        path = asking.file_path(self._area, object_key("", item, longest=LONGEST_NAME))
         if len(data) <= AT_ONCE:
             kind = {"Content-Type": item.content_type}
             answer = self._client.session.ask("PUT", path, content=data, headers=kind)

@@ -92,6 +92,6 @@ def test_an_upload_through_trouble_is_right_or_says_that_it_is_not_done(
 
 
 def put_into_areas(proxy: Proxy, since: int = 0) -> list[bytes]:
-    """Paths of what was put into an upload area."""
+    """Names of files that were put into an upload area; before each stands that of its try."""
     asked = [line for line in proxy.asked[since:] if line.startswith(b"PUT /v1/area/")]
-    return [line.split()[1].partition(b"/files/")[2] for line in asked]
+    return [line.split()[1].partition(b"/files/")[2].partition(b"/")[2] for line in asked]

@@ -61,33 +61,30 @@ def test_a_network_that_gets_well_is_only_waited_for(
     assert trouble.arrived(person, bundle.uuid) == contents(bundle.source)
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_a_download_that_was_stopped_goes_on_where_it_was(
-    proxy: Proxy, person: Person, bundle: Bundle, how: signal.Signals
+def test_a_download_that_was_killed_goes_on_where_it_was(
+    proxy: Proxy, person: Person, bundle: Bundle
 ) -> None:
     proxy.only = CONTENT
-    trouble.a_stopped_download_goes_on(proxy, person, bundle, how)
+    trouble.a_stopped_download_goes_on(proxy, person, bundle, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_an_upload_that_was_stopped_goes_on_where_it_was(
-    stage: Stage, proxy: Proxy, person: Person, tmp_path: Path, how: signal.Signals
+def test_an_upload_that_was_interrupted_goes_on_where_it_was(
+    stage: Stage, proxy: Proxy, person: Person, tmp_path: Path
 ) -> None:
-    source = a_sample(tmp_path / "sample", files=8, seed=how)
+    source = a_sample(tmp_path / "sample", files=8, size=50_000)
     person.types("login", "--access-token", "-", given=stage.token)
     trouble.a_stopped_upload_goes_on(
-        proxy, person, source, how, lambda since: put_into_areas(proxy, since)
+        proxy, person, source, signal.SIGINT, lambda since: put_into_areas(proxy, since)
     )
 
 
-@pytest.mark.parametrize("mode", [Mode.TRUNCATE, Mode.RESET])
 def test_an_upload_through_trouble_is_right_or_says_that_it_is_not_done(
-    stage: Stage, proxy: Proxy, person: Person, tmp_path: Path, mode: Mode
+    stage: Stage, proxy: Proxy, person: Person, tmp_path: Path
 ) -> None:
-    source = a_sample(tmp_path / "sample", files=6, seed=len(mode))
+    source = a_sample(tmp_path / "sample", files=6)
     person.types("login", "--access-token", "-", given=stage.token)
     trouble.an_upload_through_trouble_is_right(
-        proxy, person, source, mode, lambda: bool(put_into_areas(proxy))
+        proxy, person, source, Mode.RESET, lambda: bool(put_into_areas(proxy))
     )
 
 

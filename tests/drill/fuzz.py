@@ -220,7 +220,9 @@ def _name(case: schemathesis.Case[Any], target: Target, rng: Random) -> None:
         return
     case.path_parameters = {**case.path_parameters, **naming.path}
     case.query = {**case.query, **naming.query}
-    if naming.body and isinstance(case.body, Mapping):
+    if isinstance(naming.body, bytes):
+        case.body = naming.body
+    elif naming.body and isinstance(case.body, Mapping):
         case.body = {**case.body, **naming.body}
 
 

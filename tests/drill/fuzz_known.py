@@ -16,11 +16,15 @@ from ops.demo.service import Service
 
 REPLICAS = ("aws", "gcp")
 PATIENCE_S = 60.0
-BUNDLES, COLLECTIONS, SUBSCRIPTIONS = 8, 8, 6
-"""How many of each there are; of bundles and collections the second half may be deleted."""
+AREAS, BUNDLES, COLLECTIONS, SUBSCRIPTIONS = 4, 8, 8, 6
+"""How many of each there are; of bundles and collections the second half may be deleted, of areas
+all but the first."""
+
+PART = b"fuzz!"
+"""The one part of each upload by parts."""
 
 Name = tuple[str, str]
-"""A uuid and a version."""
+"""A uuid and a version; of an upload by parts its file's name and its id."""
 
 T = TypeVar("T")
 
@@ -31,6 +35,7 @@ class Known:
 
     areas: list[str] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
+    uploads: list[Name] = field(default_factory=list)
     files: list[Name] = field(default_factory=list)
     tasks: list[str] = field(default_factory=list)
     bundles: list[Name] = field(default_factory=list)
@@ -45,6 +50,7 @@ def deposit(service: Service, callback: str, rng: Random) -> Known:
     """Something of every kind, in both replicas."""
     known = Known()
     _files(service, known, rng)
+    _uploads(service, known)
     _subscriptions(service, known, callback)
     _bundles(service, known, rng)
     _collections(service, known, rng)
@@ -63,8 +69,9 @@ def _version(number: int) -> str:
 
 
 def _files(service: Service, known: Known, rng: Random) -> None:
-    known.areas.append(uuid(rng))
-    service.call("POST", f"/area/{known.areas[0]}")
+    known.areas.extend(uuid(rng) for _ in range(AREAS))
+    for area in known.areas:
+        service.call("POST", f"/area/{area}")
     for number in range(BUNDLES):
         content = json.dumps({"number": number, "donors": [{"organism": "Danio rerio"}]}).encode()
         answer = service.call(
@@ -76,6 +83,15 @@ def _files(service: Service, known: Known, rng: Random) -> None:
         known.sources.append(answer.json()["url"])
         known.files.append((uuid(rng), _version(number)))
         known.tasks.append(_ingested(service, known.files[-1], known.sources[-1]))
+
+
+def _uploads(service: Service, known: Known) -> None:
+    """By parts, none of which has come."""
+    for number in range(BUNDLES):
+        name = f"large_{number}.bin"
+        path = f"/area/{known.areas[0]}/uploads/{name}"
+        begun = service.call("POST", path, json={"size": len(PART)})
+        known.uploads.append((name, begun.json()["upload_id"]))
 
 
 def _ingested(service: Service, name: Name, source: str) -> str:
@@ -176,7 +192,7 @@ class Naming:
 
     path: Mapping[str, Any] = field(default_factory=dict)
     query: Mapping[str, Any] = field(default_factory=dict)
-    body: Mapping[str, Any] = field(default_factory=dict)
+    body: Mapping[str, Any] | bytes = field(default_factory=dict)
 
 
 def naming(known: Known, operation: str, rng: Random) -> Naming | None:
@@ -248,6 +264,28 @@ def _checkout(known: Known, rng: Random) -> Naming:
     return Naming({"checkout_job_id": ident}, {"replica": replica})
 
 
+def _upload(known: Known, rng: Random, *, doomed: bool) -> Naming:
+    name, ident = rng.choice(_half(known.uploads, doomed=doomed))
+    return Naming({"uuid": known.areas[0], "filename": name}, {"upload_id": ident})
+
+
+def _in_area(known: Known, rng: Random) -> Naming:
+    """A file that lies there."""
+    return Naming({"uuid": known.areas[0], "filename": f"sample_{rng.randrange(BUNDLES)}.json"})
+
+
+def _completed(known: Known, rng: Random) -> Naming:
+    """One whose part has come goes to its end, and is answered the same again."""
+    target = _upload(known, rng, doomed=False)
+    ident = target.query["upload_id"]
+    return Naming(target.path, body={"upload_id": ident, "checksums": None})
+
+
+def _put_part(known: Known, rng: Random) -> Naming:
+    target = _upload(known, rng, doomed=False)
+    return Naming(target.path, {**target.query, "part": 1}, PART)
+
+
 _NAMINGS: Mapping[str, Callable[[Known, Random], Naming]] = {
     "get_bundle": lambda known, rng: _versioned(_half(known.bundles, doomed=False), rng),
     "put_bundle": _put_bundle,
@@ -274,5 +312,13 @@ _NAMINGS: Mapping[str, Callable[[Known, Random], Naming]] = {
     "replay_subscription": _owned,
     "retry_delivery": lambda known, rng: _below(known.deliveries, rng),
     "get_replay": lambda known, rng: _below(known.replays, rng),
+    "get_area": lambda known, _: Naming({"uuid": known.areas[0]}),
+    "patch_area": lambda known, rng: Naming({"uuid": rng.choice(known.areas[1:])}),
+    "delete_area": lambda known, rng: Naming({"uuid": rng.choice(known.areas[1:])}),
+    "post_area_file": _in_area,
+    "post_area_upload_complete": _completed,
+    "get_area_upload": lambda known, rng: _upload(known, rng, doomed=False),
+    "put_area_part": _put_part,
+    "delete_area_upload": lambda known, rng: _upload(known, rng, doomed=True),
     "put_area_file": lambda known, rng: Naming({"uuid": rng.choice(known.areas)}),
 }

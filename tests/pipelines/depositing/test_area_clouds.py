@@ -98,13 +98,14 @@ def test_other_bytes_under_the_name_are_not_taken_for_what_was_checksummed(
 
 def test_an_area_is_listed_and_removed(clouded: Stores) -> None:
     area, other = opened(clouded), opened(clouded)
-    names = ["Z", "a", "a/b", "é"]
+    # No name is another's folder: servers that keep objects as files take no such two.
+    names = ["Z", "a", "b/c", "é"]
     for name in reversed(names):
         put(clouded, area, name, b"x")
         put(clouded, other, name, b"x")
     listed = area_files.listing(clouded, area, "", 9)
     assert [(file.name, file.status) for file in listed] == [(n, "CHECKSUMMED") for n in names]
-    assert [file.name for file in area_files.listing(clouded, area, "a", 1)] == ["a/b"]
+    assert [file.name for file in area_files.listing(clouded, area, "a", 1)] == ["b/c"]
     areas.delete(clouded, area, ME)
     draining(clouded, Outbox())()
     assert list(clouded.areas.list(keys.area(area))) == []

@@ -20,6 +20,8 @@ AREAS, BUNDLES, COLLECTIONS, SUBSCRIPTIONS = 4, 8, 8, 6
 """How many of each there are; of bundles and collections the second half may be deleted, of areas
 all but the first."""
 
+EXAMPLE = "sample.json"
+"""The name of a file that the definition gives as its example."""
 PART = b"fuzz!"
 """The one part of each upload by parts."""
 
@@ -35,6 +37,7 @@ class Known:
 
     areas: list[str] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
+    staging: list[str] = field(default_factory=list)
     uploads: list[Name] = field(default_factory=list)
     files: list[Name] = field(default_factory=list)
     tasks: list[str] = field(default_factory=list)
@@ -50,7 +53,7 @@ def deposit(service: Service, callback: str, rng: Random) -> Known:
     """Something of every kind, in both replicas."""
     known = Known()
     _files(service, known, rng)
-    _uploads(service, known)
+    _uploads(service, known, rng)
     _subscriptions(service, known, callback)
     _bundles(service, known, rng)
     _collections(service, known, rng)
@@ -85,11 +88,15 @@ def _files(service: Service, known: Known, rng: Random) -> None:
         known.tasks.append(_ingested(service, known.files[-1], known.sources[-1]))
 
 
-def _uploads(service: Service, known: Known) -> None:
-    """By parts, none of which has come."""
+def _uploads(service: Service, known: Known, rng: Random) -> None:
+    """By parts, none of which has come, in an area that nothing else names: sequences delete what
+    they were told of."""
+    known.staging.append(uuid(rng))
+    service.call("POST", f"/area/{known.staging[0]}")
+    service.call("PUT", f"/area/{known.staging[0]}/files/{EXAMPLE}", content=partial(bytes, b"{}"))
     for number in range(BUNDLES):
         name = f"large_{number}.bin"
-        path = f"/area/{known.areas[0]}/uploads/{name}"
+        path = f"/area/{known.staging[0]}/uploads/{name}"
         begun = service.call("POST", path, json={"size": len(PART)})
         known.uploads.append((name, begun.json()["upload_id"]))
 
@@ -266,7 +273,7 @@ def _checkout(known: Known, rng: Random) -> Naming:
 
 def _upload(known: Known, rng: Random, *, doomed: bool) -> Naming:
     name, ident = rng.choice(_half(known.uploads, doomed=doomed))
-    return Naming({"uuid": known.areas[0], "filename": name}, {"upload_id": ident})
+    return Naming({"uuid": known.staging[0], "filename": name}, {"upload_id": ident})
 
 
 def _in_area(known: Known, rng: Random) -> Naming:
@@ -312,10 +319,11 @@ _NAMINGS: Mapping[str, Callable[[Known, Random], Naming]] = {
     "replay_subscription": _owned,
     "retry_delivery": lambda known, rng: _below(known.deliveries, rng),
     "get_replay": lambda known, rng: _below(known.replays, rng),
-    "get_area": lambda known, _: Naming({"uuid": known.areas[0]}),
     "patch_area": lambda known, rng: Naming({"uuid": rng.choice(known.areas[1:])}),
     "delete_area": lambda known, rng: Naming({"uuid": rng.choice(known.areas[1:])}),
     "post_area_file": _in_area,
+    "get_area_checksum": lambda known, _: Naming({"uuid": known.staging[0]}),
+    "get_area_validate": lambda known, _: Naming({"uuid": known.staging[0]}),
     "post_area_upload_complete": _completed,
     "get_area_upload": lambda known, rng: _upload(known, rng, doomed=False),
     "put_area_part": _put_part,

@@ -82,7 +82,7 @@ def check(new: NewSubscription) -> None:
             parse_request(new.es_query)
     if new.jmespath_query is not None:
         with within("/jmespath_query"):
-            jmes.compiled(new.jmespath_query)
+            jmes.validate(new.jmespath_query)
     attachments.check(new.attachments or {})
     if new.payload_form_field in new.form_fields:
         raise _invalid("form_fields", "The payload's own field cannot be a static one too.")

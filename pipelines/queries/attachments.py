@@ -33,7 +33,7 @@ def check(attachments: Attachments) -> None:
 
 def _check_expression(where: str, expression: str) -> None:
     try:
-        jmes.compiled(expression)
+        jmes.validate(expression)
     except Invalid as error:
         raise _refused(where, error.detail) from error
 

@@ -7,6 +7,7 @@ written out, so that work is paid from a budget before it is done.
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from difflib import get_close_matches
 from typing import Any
 
 from jmespath.exceptions import JMESPathError, JMESPathTypeError
@@ -183,6 +184,30 @@ _kept = _Kept(KEPT_NODES)
 def compiled(source: str) -> Expression:
     """The same, compiled once for as long as it is often used."""
     return _kept.get(source)
+
+
+def validate(source: str) -> None:
+    """Refuse what fails on every document: unknown functions, wrong numbers of arguments.
+
+    Raises Invalid (`invalid_jmespath`). Stricter than `parse`, which must also read the
+    expressions of subscriptions that were made before this check.
+    """
+    for node, _ in _walked(compiled(source).tree):
+        if node["type"] == "function_expression":
+            _check_call(node["value"], len(node["children"]))
+
+
+def _check_call(name: str, given: int) -> None:
+    known = Functions.FUNCTION_TABLE.get(name)
+    if known is None:
+        close = get_close_matches(name, Functions.FUNCTION_TABLE, n=1, cutoff=0.75)
+        hint = f" (did you mean {close[0]}()?)" if close else ""
+        raise _refused(f"unknown function {name[:64]}(){hint}")
+    wanted = len(known["signature"])
+    at_least = wanted > 0 and "variadic" in known["signature"][-1]
+    if given < wanted or (given > wanted and not at_least):
+        count = f"{'at least ' * at_least}{wanted} argument{'s' * (wanted != 1)}"
+        raise _refused(f"{name}() takes {count} (got {given})")
 
 
 def _refused(reason: str) -> Invalid:

@@ -118,6 +118,8 @@ def test_a_deleted_one_is_gone(client) -> None:
         ({"callback_url": ""}, "invalid_callback_url", None),
         ({"callback_url": "http://a/" + "x" * 4096}, "invalid_callback_url", None),
         ({"jmespath_query": "[["}, "invalid_jmespath", "/jmespath_query"),
+        ({"jmespath_query": "nope(a)"}, "invalid_jmespath", "/jmespath_query"),
+        ({"jmespath_query": "length(a, b)"}, "invalid_jmespath", "/jmespath_query"),
         ({"jmespath_query": 1}, "illegal_arguments", "/jmespath_query"),
         ({"es_query": []}, "illegal_arguments", "/es_query"),
         (
@@ -138,6 +140,11 @@ def test_a_deleted_one_is_gone(client) -> None:
             {"attachments": {"a": {"type": "jmespath", "expression": "[["}}},
             "invalid_attachment_expression",
             None,
+        ),
+        (
+            {"attachments": {"a": {"type": "jmespath", "expression": "nope(b)"}}},
+            "invalid_attachment_expression",
+            "/attachments/a",
         ),
         (
             {"attachments": {"a": {"type": "sql", "expression": "a"}}},

@@ -49,6 +49,7 @@ def test_the_secret_is_sealed_into_its_subscription(stores: Stores) -> None:
         ({"callback_url": "ftp://receiver.example"}, "invalid_callback_url"),
         ({"callback_url": "http://127.0.0.1/"}, "invalid_callback_url"),
         ({"jmespath_query": "a["}, "invalid_jmespath"),
+        ({"jmespath_query": "nope(a)"}, "invalid_jmespath"),
         ({"jmespath_query": ""}, "invalid_jmespath"),
         ({"es_query": {"nonsense": {}}}, "elasticsearch_bad_request"),
         ({"es_query": {}, "jmespath_query": "a"}, "illegal_arguments"),

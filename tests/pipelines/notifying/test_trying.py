@@ -165,9 +165,11 @@ def test_time_is_bounded_within_one_evaluation(
     [
         ({"callback_url": "http://127.0.0.1/"}, "invalid_callback_url"),
         ({"jmespath_query": "a["}, "invalid_jmespath"),
+        ({"jmespath_query": "nope(a)"}, "invalid_jmespath"),
         ({"es_query": {"nonsense": {}}}, "elasticsearch_bad_request"),
         ({"attachments": attaching(_a="a")}, "invalid_attachment_name"),
         ({"attachments": attaching(a="a[")}, "invalid_attachment_expression"),
+        ({"attachments": attaching(a="nope(a)")}, "invalid_attachment_expression"),
     ],
 )
 def test_what_could_not_be_made_is_refused_alike(

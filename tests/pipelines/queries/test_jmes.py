@@ -7,6 +7,7 @@ import jmespath
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jmespath.functions import Functions
 
 from pipelines.queries import jmes
 from storage.errors import Invalid
@@ -185,3 +186,38 @@ def test_an_error_never_quotes_a_large_value() -> None:
 
 def test_an_expression_is_compiled_once() -> None:
     assert jmes.compiled("a.b.c") is jmes.compiled("a.b.c")
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("nope(a)", "unknown function nope()"),
+        ("a || lenght(b)", "unknown function lenght() (did you mean length()?)"),
+        ("a[?nope(@)]", "unknown function nope()"),
+        ("{x: [map(&nope(b), c)]}", "unknown function nope()"),
+        ("Length(a)", "unknown function Length() (did you mean length()?)"),
+        ("length()", "length() takes 1 argument (got 0)"),
+        ("length(a, b)", "length() takes 1 argument (got 2)"),
+        ("sort_by(a)", "sort_by() takes 2 arguments (got 1)"),
+        ("not_null()", "not_null() takes at least 1 argument (got 0)"),
+        ("x" * 4_000 + "(a)", f"unknown function {'x' * 64}()"),
+    ],
+)
+def test_validate_refuses_calls_that_fail_on_every_document(source: str, reason: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        jmes.validate(source)
+    assert refused.value.code == "invalid_jmespath"
+    assert refused.value.detail == f"Not a JMESPath expression: {reason}."
+
+
+@pytest.mark.parametrize("name", sorted(Functions.FUNCTION_TABLE))
+def test_validate_accepts_every_function_of_the_language(name: str) -> None:
+    jmes.validate(f"{name}({', '.join(['@'] * len(Functions.FUNCTION_TABLE[name]['signature']))})")
+
+
+def test_validate_accepts_any_number_of_variadic_arguments() -> None:
+    jmes.validate("not_null(a, b, c) || merge(a, b)")
+
+
+def test_parse_still_reads_stored_expressions_with_unknown_functions() -> None:
+    assert jmes.parse("a || nope(b)").search({"a": 1}) == 1

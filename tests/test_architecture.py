@@ -59,7 +59,7 @@ AUTH_FLOORS = (
 
 CLIENT_FLOORS = (
     "errors",
-    "versions checksums replacing directories held_files names kinds content telling leaving",
+    "versions checksums replacing directories file_locks names kinds content telling leaving",
     "private_files",
     "configuration",
     "transport",

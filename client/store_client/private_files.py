@@ -7,18 +7,16 @@ repairs itself.
 import contextlib
 import json
 import os
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from store_client.errors import StoreError
+from store_client.file_locks import LockTimeout, acquire_lock
 from store_client.replacing import replaced
 
 PRIVATE = 0o600
 WRITABLE = "set STORE_CLIENT_HOME to a folder that you may write to"
-LOCK_STALE_S = 30.0
-"""Age at which the lock of a writer that died is taken over."""
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -67,40 +65,23 @@ def remove(path: Path) -> bool:
 
 @contextlib.contextmanager
 def locked(path: Path, *, wait_s: float = 10.0) -> Iterator[None]:
-    """One who reads and then writes this file at a time, over all processes of this machine."""
-    lock = path.with_name(f".{path.name}.lock")
-    _take(lock, wait_s)
+    """Hold the lock of a file that is read and then written; StoreError when it cannot be had.
+
+    The lock is a file of its own beside `path` and stays there: removing it would let two processes
+    hold locks of the same name.
+    """
+    place = path.with_name(f".{path.name}.lock")
+    try:
+        lock = acquire_lock(place, wait_s=wait_s)
+    except LockTimeout as error:
+        raise StoreError(
+            f"{path} is in use by another process", hint="wait until that one ends, then try again"
+        ) from error
+    except OSError as error:
+        raise StoreError(
+            f"cannot write {place}: {error.strerror or error}", hint=WRITABLE
+        ) from error
     try:
         yield
     finally:
-        remove(lock)
-
-
-def _take(lock: Path, wait_s: float) -> None:
-    until = time.monotonic() + wait_s
-    while True:
-        try:
-            lock.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            os.close(os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE))
-        except FileExistsError:
-            if _stale(lock):
-                remove(lock)
-            elif time.monotonic() > until:
-                raise StoreError(
-                    f"{lock} is held by another process", hint="remove it if there is none"
-                ) from None
-            else:
-                time.sleep(0.02)
-        except OSError as error:
-            raise StoreError(
-                f"cannot write {lock}: {error.strerror or error}", hint=WRITABLE
-            ) from error
-        else:
-            return
-
-
-def _stale(lock: Path) -> bool:
-    try:
-        return time.time() - lock.stat().st_mtime > LOCK_STALE_S
-    except OSError:
-        return False
+        lock.release()

@@ -4,13 +4,16 @@ Among processes by locks that end with who holds them, whatever ended that one.
 """
 
 import contextlib
-import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from store_client.held_files import try_to_hold
+from store_client.file_locks import LockTimeout, acquire_lock
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
 LOOK_S = 0.05
 """How often a lock that another process holds is tried."""
@@ -42,36 +45,23 @@ class KeyedLocks:
 @contextlib.contextmanager
 def held(path: Path, pause: Callable[[float], None]) -> Iterator[None]:
     """One process at a time; the file is made for it and removed afterwards."""
-    number = _taken(path, pause)
+    lock = _acquire(path, pause)
     try:
         yield
     finally:
-        # Removed while it is held: who waits for this one sees that it is no longer the path's.
+        # Removed while it is locked: a process that waits for it sees that its file is gone, and
+        # tries the path again.
         if sys.platform != "win32":
             path.unlink(missing_ok=True)
-        os.close(number)
+        lock.release()
         if sys.platform == "win32":
             with contextlib.suppress(OSError):
                 path.unlink()
 
 
-def _taken(path: Path, pause: Callable[[float], None]) -> int:
+def _acquire(path: Path, pause: Callable[[float], None]) -> "BaseFileLock":
     while True:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        number = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            if try_to_hold(number) and _is_at(number, path):
-                return number
-        except BaseException:
-            os.close(number)
-            raise
-        os.close(number)
-        pause(LOOK_S)
-
-
-def _is_at(number: int, path: Path) -> bool:
-    """Whether the open file is still what the path names."""
-    try:
-        return os.path.samestat(os.fstat(number), os.stat(path))
-    except FileNotFoundError:
-        return False
+            return acquire_lock(path, private=False)
+        except LockTimeout:
+            pause(LOOK_S)

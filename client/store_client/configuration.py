@@ -3,7 +3,9 @@
 `STORE_CLIENT_HOME` moves everything; else configuration and cache are where the system keeps such.
 
     <home>/profiles.json                  {"profiles": {<name>: {"url": ...}}, "default": <name>}
-    <home>/credentials/<key of URL>.json  tokens, mode 0600
+    <home>/credentials/<profile>@<key of both>.json
+                                          tokens of a profile, mode 0600
+    <home>/credentials/<key of URL>.json  tokens of a login without a profile
     <home>/areas/<key of URL>.json        upload areas and which is selected
     <home>/uploads/                       how far uploads have come
     <cache>/definitions/<key of URL>.json API definitions
@@ -42,13 +44,16 @@ class Configuration:
     @property
     def key(self) -> str:
         """What files about this store are named by."""
-        host = re.sub(r"[^a-z0-9.-]", "_", urlsplit(self.url).netloc.lower())
-        return f"{host[:80]}-{hashlib.sha256(self.url.encode()).hexdigest()[:12]}"
+        return _key(self.url, self.url)
 
     @property
     def credentials(self) -> Path:
-        """The file of this store's tokens."""
-        return self.home / "credentials" / f"{self.key}.json"
+        """The file of the profile's tokens, or of the store's where no profile is in use."""
+        name = self.key
+        if self.profile:
+            # The digest tells names apart that differ in case, where file systems do not.
+            name = f"{self.profile}@{_key(self.url, f'{self.profile} {self.url}')}"
+        return self.home / "credentials" / f"{name}.json"
 
     @property
     def areas(self) -> Path:
@@ -64,6 +69,12 @@ class Configuration:
     def definitions(self) -> Path:
         """The folder of cached API definitions."""
         return self.cache / "definitions"
+
+
+def _key(url: str, text: str) -> str:
+    """A file name of a URL's host and the digest of a text."""
+    host = re.sub(r"[^a-z0-9.-]", "_", urlsplit(url).netloc.lower())
+    return f"{host[:80]}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 def normal_url(url: str) -> str:
@@ -90,7 +101,9 @@ def configuration(
     environ: Mapping[str, str] = os.environ,
 ) -> Configuration:
     """The URL given, else the profile's that is given; else what the environment says, in the same
-    order; else the default profile's, else this machine's. Misused for an unknown profile."""
+    order; else the default profile's, else this machine's. Misused for an unknown profile.
+
+    A URL without a profile means the default profile if that is of this URL."""
     home, cache = _folders(environ)
     kept = read_json(home / PROFILES)
     for said_url, said_profile in (
@@ -99,7 +112,8 @@ def configuration(
         (None, _default(kept)),
     ):
         if said_url:
-            return Configuration(home, cache, normal_url(said_url), said_profile or "")
+            found = normal_url(said_url)
+            return Configuration(home, cache, found, _named(said_profile) or _usual(kept, found))
         if said_profile:
             return Configuration(home, cache, _of_profile(kept, said_profile), said_profile)
     return Configuration(home, cache, DEFAULT_URL)
@@ -128,8 +142,7 @@ def url_of_profile(config: Configuration, name: str) -> str:
 
 def keep_profile(config: Configuration, name: str, *, default: bool) -> None:
     """Name this store; as the one that is meant when nothing is said, too, if `default`."""
-    if not _NAME.fullmatch(name):
-        raise Misused(f"{name!r} is no name of a profile", hint="use letters, digits, . _ -")
+    _named(name)
     path = config.home / PROFILES
     with locked(path):
         kept = read_json(path)
@@ -139,6 +152,22 @@ def keep_profile(config: Configuration, name: str, *, default: bool) -> None:
         if default:
             kept["default"] = name
         write_json(path, kept)
+
+
+def _named(name: str | None) -> str:
+    """A name that a profile can have, or "" for none; Misused."""
+    if name and not _NAME.fullmatch(name):
+        raise Misused(f"{name!r} is no name of a profile", hint="use letters, digits, . _ -")
+    return name or ""
+
+
+def _usual(kept: Mapping[str, object], url: str) -> str:
+    """The default profile if it is of this URL, else ""."""
+    name = _default(kept)
+    try:
+        return name if name and _of_profile(kept, name) == url else ""
+    except Misused:
+        return ""
 
 
 def _default(kept: Mapping[str, object]) -> str:

@@ -124,9 +124,10 @@ def _folder(config: Configuration) -> Finding:
 
 
 def _file(config: Configuration) -> Finding:
+    files.migrate(config)
     path, about = config.credentials, "credentials"
     if not path.exists():
-        return Finding(about, OK, "none are kept for this store")
+        return Finding(about, OK, "none are kept for this store and profile")
     if files.open_to_others(path):
         files.make_private(path)
         if files.open_to_others(path):

@@ -1,4 +1,4 @@
-"""The file of credentials of one store: mode 0600, one writer at a time.
+"""The file of credentials of one profile of one store: mode 0600, one writer at a time.
 
 `expires` is by this machine's clock, whatever the store's says: it was reckoned from the seconds
 that a token was said to be good for.
@@ -8,12 +8,12 @@ import logging
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from store_client.configuration import Configuration
+from store_client.configuration import Configuration, default_profile, normal_url, profiles
 from store_client.errors import StoreError
 from store_client.login.expiry import seconds
 from store_client.private_files import PRIVATE, locked, read_json, remove, write_json
@@ -41,15 +41,38 @@ class Kept:
 
 
 def read(config: Configuration) -> Kept | None:
-    """The login kept for this store; None when there is none, or none that can be read. A file that
-    others may read is made private."""
+    """The login kept for this profile; None when there is none, or none that can be read. A file
+    that others may read is made private."""
+    migrate(config)
     make_private(config.credentials)
     return _kept(read_json(config.credentials))
 
 
 def write(config: Configuration, kept: Kept) -> None:
     """Keep a login instead of what was kept."""
-    write_json(config.credentials, {"url": config.url, **asdict(kept)})
+    write_json(config.credentials, {"url": config.url, "profile": config.profile, **asdict(kept)})
+
+
+def migrate(config: Configuration) -> None:
+    """Give a profile the login that an earlier release kept for all profiles of its store.
+
+    Only the default profile gets it, or the only one of the store: of several others nobody can
+    tell whose login it is, and a refresh token is good for one.
+    """
+    shared = replace(config, profile="").credentials
+    if not config.profile or config.credentials.exists() or not shared.exists():
+        return
+    if not _inherits(config) or "profile" in read_json(shared):
+        return
+    with suppress(OSError):
+        # Unlike a rename it replaces no login that was made meanwhile.
+        os.link(shared, config.credentials)
+        shared.unlink()
+
+
+def _inherits(config: Configuration) -> bool:
+    same = [name for name, url in profiles(config).items() if normal_url(url) == config.url]
+    return config.profile in same and (len(same) == 1 or config.profile == default_profile(config))
 
 
 def forget(config: Configuration) -> bool:

@@ -148,6 +148,7 @@ def test_a_profile_is_a_name_for_a_store(typist: Typist, token: str) -> None:
     )
     typist.types_anywhere("logout", "--profile", "work")
     typist.types_anywhere("whoami", "--env", "work", code=4)
+    assert json.loads(typist.types_anywhere("whoami", "--json").stdout)["email"] == ADA
 
 
 def test_a_store_that_cannot_be_reached_is_no_profile(typist: Typist) -> None:

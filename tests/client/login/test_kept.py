@@ -3,11 +3,13 @@
 import json
 import logging
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from store_client.configuration import Configuration
+from store_client.configuration import Configuration, configuration, keep_profile
+from store_client.errors import Misused
 from store_client.login import kept as files
 from store_client.login.kept import Kept
 from store_client.transport.tokens import GivenToken
@@ -37,6 +39,102 @@ def test_each_store_has_a_login_of_its_own(config: Configuration) -> None:
     assert files.read(other) is None
     files.write(other, Kept("another"))
     assert files.read(config) == KEPT
+
+
+def of_profile(config: Configuration, name: str) -> Configuration:
+    return replace(config, profile=name)
+
+
+def keep_as_before(config: Configuration, kept: Kept) -> None:
+    """As releases did that named credentials by URL only."""
+    files.write(replace(config, profile=""), kept)
+    path = replace(config, profile="").credentials
+    found = json.loads(path.read_text())
+    del found["profile"]
+    path.write_text(json.dumps(found))
+
+
+@pytest.mark.parametrize("names", [("test", "prod"), ("work", "Work")])
+def test_each_profile_of_a_store_has_a_login_of_its_own(
+    config: Configuration, names: tuple[str, str]
+) -> None:
+    one, other = (of_profile(config, name) for name in names)
+    for each in (one, other):
+        keep_profile(each, each.profile, default=False)
+    files.write(one, KEPT)
+    assert files.read(other) is None
+    assert files.read(config) is None
+    files.write(other, Kept("another"))
+    assert files.forget(other)
+    assert files.read(one) == KEPT
+    paths = [each.credentials.name.casefold() for each in (one, other, config)]
+    assert len(set(paths)) == 3
+
+
+def test_a_login_of_an_earlier_release_goes_to_the_only_profile(config: Configuration) -> None:
+    work = of_profile(config, "work")
+    keep_profile(work, "work", default=False)
+    keep_as_before(work, KEPT)
+    assert files.read(work) == KEPT
+    assert mode(work.credentials) == 0o600
+    assert not config.credentials.exists()
+    assert files.read(work) == KEPT
+
+
+def test_of_several_profiles_the_default_gets_a_login_of_an_earlier_release(
+    config: Configuration,
+) -> None:
+    test, prod = (of_profile(config, name) for name in ("test", "prod"))
+    keep_profile(test, "test", default=True)
+    keep_profile(prod, "prod", default=False)
+    keep_as_before(prod, KEPT)
+    assert files.read(prod) is None
+    assert files.read(test) == KEPT
+    assert files.read(prod) is None
+
+
+def test_without_a_profile_a_login_of_an_earlier_release_goes_on(config: Configuration) -> None:
+    keep_as_before(config, KEPT)
+    assert files.read(of_profile(config, "new")) is None
+    assert files.read(config) == KEPT
+
+
+def test_a_profile_does_not_take_a_login_that_was_made_without_one(config: Configuration) -> None:
+    work = of_profile(config, "work")
+    keep_profile(work, "work", default=True)
+    files.write(config, KEPT)
+    assert files.read(work) is None
+    assert files.read(config) == KEPT
+
+
+def test_a_login_that_was_made_meanwhile_is_not_replaced_by_an_earlier_one(
+    config: Configuration,
+) -> None:
+    work = of_profile(config, "work")
+    keep_profile(work, "work", default=True)
+    keep_as_before(work, KEPT)
+    files.write(work, Kept("later"))
+    assert files.read(work) == Kept("later")
+
+
+def test_a_url_alone_means_the_default_profile_of_that_url(tmp_path: Path) -> None:
+    environ = {"STORE_CLIENT_HOME": str(tmp_path)}
+    url = "https://store.example"
+    work = configuration(url, "work", environ=environ)
+    assert configuration(url, environ=environ).profile == ""
+    keep_profile(work, "work", default=True)
+    for same in (url, f"{url}/v1/"):
+        assert configuration(same, environ=environ) == work
+    assert configuration("https://other.example", environ=environ).profile == ""
+
+
+@pytest.mark.parametrize("name", ["../../etc", "a/b", "-x", "a" * 65])
+def test_a_name_that_leads_elsewhere_is_refused_before_anything_is_kept(
+    tmp_path: Path, name: str
+) -> None:
+    environ = {"STORE_CLIENT_HOME": str(tmp_path)}
+    with pytest.raises(Misused, match="is no name of a profile"):
+        configuration("https://store.example", name, environ=environ)
 
 
 @pytest.mark.parametrize("open_mode", [0o644, 0o660, 0o604, 0o666])

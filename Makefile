@@ -54,12 +54,15 @@ check: $(DEV_READY) ## Check format, lint, types and architecture
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -p no:randomly tests/test_architecture.py tests/test_docs.py
 
+SEEDED := $(if $(SEED),--seed $(SEED))
+
 .PHONY: drill
-drill: $(DEV_READY) ## Fuzz the definition, kill processes, hurt engines while bundles are deposited (SEED=<n>)
-	$(BIN)/python -m tests.drill.matching $(if $(SEED),--seed $(SEED))
-	$(BIN)/python -m tests.drill.fuzz $(if $(SEED),--seed $(SEED))
-	$(BIN)/python -m tests.drill $(if $(SEED),--seed $(SEED))
-	$(BIN)/python -m tests.drill --engines real $(if $(SEED),--seed $(SEED))
+drill: $(DEV_READY) ## Fuzz, kill processes and hurt engines during deposits (SEED=<n>, DEEP=1 for more)
+	$(if $(DEEP),STORE_TEST_DEPTH=deep $(BIN)/python -m pytest -n 2 -m hypothesis --ignore tests/drill)
+	$(BIN)/python -m tests.drill.matching $(SEEDED)
+	$(BIN)/python -m tests.drill.fuzz $(SEEDED) $(if $(DEEP),--requests 20000 --minutes 60)
+	$(BIN)/python -m tests.drill $(SEEDED)
+	$(BIN)/python -m tests.drill --engines real $(SEEDED) $(if $(DEEP),--bundles 1000)
 
 .PHONY: bench
 bench: $(DEV_READY) ## Measure; the numbers go into bench/RESULTS.md

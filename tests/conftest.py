@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-import hypothesis
 import pytest
 
 from auth.tokens.key_file import SIGNING_FILE, signing_keys
@@ -17,14 +16,13 @@ from storage.connecting import connect
 from storage.model import Todo
 from storage.notices import MemoryNotices
 from storage.stores import Stores
+from tests import depth
 from tests.catalogs import ENGINES, Spares
 from tests.sparing import routes_compiled_once, settle
 from workers.actors import STEPS
 from workers.claims import Working, work
 
-# A busy machine, or what is compiled when first needed, is no fault of the code under test.
-hypothesis.settings.register_profile("patient", deadline=None)
-hypothesis.settings.load_profile("patient")
+depth.load_profile()
 
 
 def pytest_collection_finish() -> None:

@@ -62,14 +62,14 @@ class Size:
 SIZES: Mapping[str, Size] = {
     "embedded": Size(200, 50, {chaos.WORKER: 30, chaos.FLUSH: 3}),
     "real": Size(
-        1_000,
-        100,
+        300,
+        50,
         {
-            chaos.WORKER: 100,
-            chaos.API: 20,
+            chaos.WORKER: 30,
+            chaos.API: 6,
             chaos.FLUSH: 3,
             chaos.OUTAGE: 1,
-            "queue restarted": 10,
+            "queue restarted": 3,
             "catalog restarted": 1,
             "catalog killed": 1,
             "index deleted": 1,

@@ -1,4 +1,8 @@
-"""A pytest plugin: a run in which an engine that was named took part in no test has failed."""
+"""A pytest plugin for runs on real engines.
+
+It keeps the tests that a run without these engines could not make, and fails a run in which an
+engine that was named took part in no test.
+"""
 
 import os
 import re
@@ -35,7 +39,26 @@ PARTS = {
     "whole store on s3 and gcs": Part(r"^tests/real/.*\[.*s3 and gcs", [*STORE, GCS]),
 }
 
+PRIVATE_REDIS = re.compile(r"\[.*private")
+"""Tests that start a Redis of their own."""
+
 _passed: Counter[str] = Counter()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect what ran on the embedded engines already."""
+    needless = [item for item in items if not _needs_an_engine(item)]
+    config.hook.pytest_deselected(items=needless)
+    items[:] = [item for item in items if _needs_an_engine(item)]
+
+
+def _needs_an_engine(item: pytest.Item) -> bool:
+    """It is named after an engine, or is skipped where there is none."""
+    return (
+        any(re.search(part.matches, item.nodeid) for part in PARTS.values())
+        or bool(PRIVATE_REDIS.search(item.nodeid))
+        or any(item.get_closest_marker(name) for name in ("real", "skipif"))
+    )
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -25,16 +25,21 @@ def run(folder: Path, parameter: str, body: str, options: Sequence[str]) -> tupl
     outer = {name: value for name, value in os.environ.items() if not name.startswith("STORE_")}
     alone = ("-c", os.devnull, "--rootdir", str(folder), "-p", "no:cacheprovider", *options)
     ended = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "tests.engines.proof", *alone, str(suite)],
+        [sys.executable, "-m", "pytest", "-p", "tests.engines.proof", *alone, str(folder)],
         cwd=ROOT,
-        env={**outer, "STORE_TEST_REDIS": "redis://127.0.0.1:1/0"},
+        env={
+            **outer,
+            "STORE_TEST_REDIS": "redis://127.0.0.1:1/0",
+            # Loading all installed plugins takes longer than the run.
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        },
         capture_output=True,
         text=True,
     )
     return ended.returncode, ended.stdout
 
 
-distributed = pytest.mark.parametrize("options", [(), ("-n", "1")], ids=["alone", "distributed"])
+distributed = pytest.mark.parametrize("options", [(), ("-p", "xdist", "-n", "1")], ids=["alone", "distributed"])
 
 
 @distributed
@@ -54,3 +59,19 @@ def test_other_engines_and_skipped_tests_are_not_enough(
     code, words = run(tmp_path, parameter, body, options)
     assert "redis is named and took part in no test" in words
     assert code == 1, words
+
+
+def test_deselects_what_the_embedded_engines_ran_already(tmp_path: Path) -> None:
+    suite = SUITE.format(parameter="named", body="assert True")
+    suite += '''
+def test_embedded():
+    raise AssertionError("not run")
+
+@pytest.mark.skipif(False, reason="there is an engine")
+def test_that_may_be_skipped():
+    """Selected."""
+'''
+    (tmp_path / "test_more.py").write_text(suite, encoding="utf-8")
+    code, words = run(tmp_path, "in memory", "raise AssertionError('not run')", ())
+    assert "2 passed, 2 deselected" in words
+    assert code == 0, words

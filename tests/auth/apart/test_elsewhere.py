@@ -22,6 +22,7 @@ from tests.auth.builders import Clock
 from tests.auth.policies import generated
 from tests.auth.policies.builders import compiled, document, statement
 from tests.auth.services import credentials_file
+from tests.depth import examples
 
 T = TypeVar("T")
 ADA = Principal("ada@example.org", frozenset())
@@ -308,7 +309,7 @@ class Ruled:
         return verdict(tuple(results)), self.version()
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(
     st.lists(st.lists(generated.documents, max_size=3), min_size=1, max_size=3),
     st.lists(generated.requests, min_size=1, max_size=3),

@@ -9,6 +9,7 @@ from auth.policies.globs import Wild, glob
 from auth.policies.model import Value, parse
 from tests.auth.policies import generated, naive
 from tests.auth.policies.builders import compiled
+from tests.depth import examples
 
 tokens = st.one_of(st.sampled_from([*Wild, Wild.ANY]), st.text("ab", min_size=1, max_size=2))
 
@@ -19,7 +20,7 @@ def symbols(pattern: tuple[Any, ...]) -> list[Any]:
     return [each for token in pattern for each in kinds.get(token) or token]
 
 
-@settings(max_examples=250)
+@settings(max_examples=examples(250))
 @given(st.lists(tokens, max_size=7).map(tuple), st.text("ab", max_size=9))
 def test_a_pattern_matches_what_it_matches_when_every_place_is_tried(
     pattern: tuple[Any, ...], text: str
@@ -27,7 +28,7 @@ def test_a_pattern_matches_what_it_matches_when_every_place_is_tried(
     assert glob(pattern).matches(text) == naive.matches(symbols(pattern), text)
 
 
-@settings(max_examples=250)
+@settings(max_examples=examples(250))
 @given(
     st.lists(generated.documents, max_size=3),
     generated.variables,
@@ -42,7 +43,7 @@ def test_policies_decide_as_the_plain_rules_do(
         assert asked.decide(action, resource, context).reason == expected
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.lists(generated.documents, min_size=12, max_size=20), generated.requests)
 def test_many_policies_are_found_by_their_pieces_all_the_same(
     documents: list[Any], request: Any

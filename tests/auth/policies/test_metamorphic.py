@@ -9,10 +9,11 @@ from auth.policies.evaluator import Compiled
 from auth.policies.model import Decision, Holding, Value, parse
 from tests.auth.policies import generated
 from tests.auth.policies.builders import compiled, document
+from tests.depth import examples
 
 some_documents = st.lists(generated.documents, max_size=3)
 some_requests = st.lists(generated.requests, min_size=1, max_size=6)
-common = settings(max_examples=80)
+common = settings(max_examples=examples(80))
 
 
 def answers(documents: list[Any], variables: dict[str, Value], requests: list[Any]) -> list[str]:

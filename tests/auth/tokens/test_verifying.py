@@ -17,6 +17,7 @@ from config.settings import Settings
 from storage.errors import Invalid, Unauthorized
 from storage.model import Principal
 from tests.auth.builders import ISSUER, NOW, Clock, Issuer, claims, segment, signed, verifier_of
+from tests.depth import examples
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -25,7 +26,9 @@ JSON = st.recursive(
 )
 ADA = Principal("ada@example.org", frozenset({"store_ingest"}), frozenset({"openid", "email"}))
 
-fuzz = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+fuzz = settings(
+    max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 def refused(verifier: Verifier, token: str) -> str:

@@ -31,6 +31,7 @@ from storage.model import FQID, REPLICAS, Link, Replica, Todo
 from storage.stores import Stores
 from tests.builders import build_stores, make_file, new_uuid, version
 from tests.catalogs import Spares
+from tests.depth import examples
 from tests.pipelines.interleaving import play
 
 OWNER = "curator@example.org"
@@ -446,7 +447,7 @@ def test_one_link_of_many_costs_one_segment(race_stores: Stores, targets: list[L
     assert len(contents(race_stores, again)) == 5_000
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.data())
 def test_many_patches_in_a_row_end_where_a_list_ends(
     race_stores: Stores, targets: list[Link], data: st.DataObject

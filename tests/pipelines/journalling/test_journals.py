@@ -24,6 +24,7 @@ from storage.errors import Lost, NotFound, Unavailable
 from storage.model import FQID, REPLICAS, Claim, Todo
 from storage.protocols import BlobInfo
 from storage.stores import Stores
+from tests.depth import examples
 from tests.pipelines.happenings import (
     all_events,
     check_buckets,
@@ -356,7 +357,7 @@ def test_times_of_a_feed_never_go_back(stores: Stores) -> None:
     assert times == sorted(times)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_every_window_of_every_walk_is_that_of_a_plain_list(
     windowed: Stores, data: st.DataObject

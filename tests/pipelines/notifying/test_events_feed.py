@@ -23,6 +23,7 @@ from storage.errors import Unavailable
 from storage.model import FQID
 from storage.stores import Stores
 from tests.builders import new_uuid, version
+from tests.depth import examples
 from tests.pipelines.happenings import drain, happen, make_bundle, number, tend
 
 ALWAYS = Window(None, None)
@@ -89,7 +90,7 @@ def every(stores: Stores) -> list[str]:
 
 
 @settings(
-    max_examples=60,
+    max_examples=examples(60),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(data=st.data())

@@ -39,7 +39,9 @@ def run(folder: Path, parameter: str, body: str, options: Sequence[str]) -> tupl
     return ended.returncode, ended.stdout
 
 
-distributed = pytest.mark.parametrize("options", [(), ("-p", "xdist", "-n", "1")], ids=["alone", "distributed"])
+distributed = pytest.mark.parametrize(
+    "options", [(), ("-p", "xdist", "-n", "1")], ids=["alone", "distributed"]
+)
 
 
 @distributed

@@ -86,7 +86,7 @@ def run(settings: Settings, only: tuple[str, ...]) -> None:
     width = max(len(line.name) for line in lines)
     try:
         supervisor.run(settings, lines, environ=os.environ, say=partial(_say, width))
-    except (home.Taken, ports.PortTaken, supervisor.StartFailed) as error:
+    except (home.Taken, home.Exposed, ports.PortTaken, supervisor.StartFailed) as error:
         raise click.ClickException(str(error)) from error
 
 

@@ -1,6 +1,6 @@
-"""What a running store leaves in its home: the lock, who runs, that all is ready, the first token.
+"""Files of a running store in its home folder: lock, processes, readiness, first token.
 
-Every file is replaced whole, so that whoever reads one never sees half of it.
+The folder is its owner's alone (0700). Every file is replaced atomically.
 """
 
 import fcntl
@@ -21,10 +21,15 @@ class Taken(Exception):
     """Another supervisor runs on this home."""
 
 
+class Exposed(Exception):
+    """Other users can enter the home, and we may not change that; the text says what to do."""
+
+
 @contextmanager
 def locked(home: Path) -> Iterator[None]:
     """The only supervisor of this home; Taken names the other. It ends with the process."""
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    close_to_others(home)
     handle = os.open(home / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         try:
@@ -39,16 +44,30 @@ def locked(home: Path) -> Iterator[None]:
         os.close(handle)
 
 
+def close_to_others(home: Path) -> None:
+    """Take away the permissions of group and others; Exposed if that is not ours to do."""
+    mode = home.stat().st_mode & 0o777
+    if not mode & 0o077:
+        return
+    try:
+        home.chmod(0o700)
+    except OSError as error:
+        raise Exposed(
+            f"STORE_HOME: {home} is open to other users (mode {mode:04o}) and cannot be closed"
+            f" ({error.strerror}): make it yours with mode 0700"
+        ) from error
+
+
 def write(home: Path, name: str, content: Mapping[str, Any]) -> None:
     """Replace a JSON file of the home."""
-    write_text(home, name, json.dumps(content, indent=1) + "\n", mode=0o644)
+    write_text(home, name, json.dumps(content, indent=1) + "\n")
 
 
-def write_text(home: Path, name: str, text: str, *, mode: int) -> None:
-    """Replace a file of the home; it never exists with other permissions."""
+def write_text(home: Path, name: str, text: str) -> None:
+    """Replace a file of the home; at no time can another user read it."""
     draft = home / f".{name}.{os.getpid()}"
     draft.unlink(missing_ok=True)
-    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as file:
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text)
     os.replace(draft, home / name)
 

@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -61,6 +61,7 @@ class Supervisor:
     _members: dict[str, Member] = field(default_factory=dict)
     _keepers: dict[str, "asyncio.Task[None]"] = field(default_factory=dict)
     _stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    _opened: ExitStack = field(default_factory=ExitStack)
 
     async def run(self) -> None:
         """Until SIGINT, SIGTERM or SIGHUP; StartFailed when it cannot begin."""
@@ -93,10 +94,10 @@ class Supervisor:
         """Serve a queue of our own unless the operator named one."""
         if "STORE_REDIS_URL" in self.environ:
             return
-        host, port = "127.0.0.1", ports.free()
-        self.environ = {**self.environ, "STORE_REDIS_URL": queue_server.url(host, port)}
-        self._keep(queue_server.line(host, port, path=self.environ["PATH"]))
-        if not await self._until(QUEUE_START_S, lambda: _listens(host, port)):
+        queue = self._opened.enter_context(queue_server.private(self.settings.home))
+        self.environ = {**self.environ, "STORE_REDIS_URL": queue.url}
+        self._keep(queue.line(path=self.environ["PATH"]))
+        if not await self._until(QUEUE_START_S, queue.listens):
             raise StartFailed("the queue did not start")
 
     async def _migrate(self) -> None:
@@ -202,6 +203,7 @@ class Supervisor:
         await self._end(others)
         await self._end([name for name in self._keepers if name == queue_server.NAME])
         homes.remove(self.settings.home, homes.PROCESSES)
+        self._opened.close()
         self.say("store", "stopped")
 
     async def _end(self, names: list[str]) -> None:
@@ -225,10 +227,6 @@ class Supervisor:
 def next_delay_s(before_s: float, *, lived_s: float) -> float:
     """The pause before what died is started again, by the one before it and how long it lived."""
     return FIRST_DELAY_S if lived_s >= STEADY_S else min(before_s * 2, LONGEST_DELAY_S)
-
-
-def _listens(host: str, port: int) -> bool:
-    return not ports.is_free(host, port)
 
 
 def _reason(code: int) -> str:
@@ -270,7 +268,7 @@ def run(
     prepare: tuple[str, ...] = MIGRATE,
     grace_s: float = GRACE_S,
 ) -> None:
-    """Run the store until it is told to stop; StartFailed, Taken or PortTaken when it cannot."""
+    """Run the store until it is told to stop; StartFailed, Taken, Exposed or PortTaken if not."""
     with homes.locked(settings.home):
         ports.require(settings.host, settings.port)
         # Left by one that was killed: it must not speak for us.

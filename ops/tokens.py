@@ -44,7 +44,7 @@ def keep_administrators(settings: Settings) -> Path:
     path = settings.home / homes.ADMIN_TOKEN
     if not _fits(path, settings.auth_url):
         token = make(settings, administrator(settings), now=time.time(), token_id=str(uuid.uuid4()))
-        homes.write_text(settings.home, homes.ADMIN_TOKEN, token + "\n", mode=0o600)
+        homes.write_text(settings.home, homes.ADMIN_TOKEN, token + "\n")
     return path
 
 

@@ -105,6 +105,11 @@ class MemoryNotices:
         """Nothing to give back."""
 
 
+def keepalive(url: str) -> dict[str, bool]:
+    """Options that keep a connection over TCP alive; a Unix socket has none."""
+    return {} if url.startswith("unix:") else {"socket_keepalive": True}
+
+
 def _client(url: str, *, silence_s: float, retries: int) -> redis.Redis:
     """A client that has not connected yet; SettingsError when the URL leads nowhere."""
     try:
@@ -112,7 +117,7 @@ def _client(url: str, *, silence_s: float, retries: int) -> redis.Redis:
             url,
             socket_timeout=silence_s,
             socket_connect_timeout=_PATIENCE_S,
-            socket_keepalive=True,
+            **keepalive(url),
             retry=Retry(NoBackoff(), retries),
         )
         # Only now the library looks at the options.

@@ -19,6 +19,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from storage.errors import Unavailable
+from storage.notices import keepalive
 from storage.protocols import Notices
 from workers.queues import (
     HEARTBEAT_TIMEOUT_MS,
@@ -163,7 +164,7 @@ def connect(url: str, notices: Notices) -> RedisBroker:
         url,
         socket_timeout=PATIENCE_S,
         socket_connect_timeout=PATIENCE_S,
-        socket_keepalive=True,
+        **keepalive(url),
         # Once more, at once: the connection may be from before the server was restarted.
         retry=Retry(NoBackoff(), 1, (redis.ConnectionError,)),
     )

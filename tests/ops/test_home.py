@@ -20,6 +20,26 @@ def test_the_home_is_made_for_its_owner_only(tmp_path: Path) -> None:
         assert (tmp_path / "a" / "home").stat().st_mode & 0o077 == 0
 
 
+def test_closes_a_home_that_was_open_to_others(tmp_path: Path) -> None:
+    found = tmp_path / "home"
+    found.mkdir()
+    found.chmod(0o2777)
+    with home.locked(found):
+        assert found.stat().st_mode & 0o7777 == 0o700
+
+
+def test_refuses_a_home_that_it_cannot_close(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def chmod(self: Path, mode: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    tmp_path.chmod(0o755)
+    monkeypatch.setattr(Path, "chmod", chmod)
+    with pytest.raises(home.Exposed, match=r"mode 0755.*make it yours with mode 0700"):
+        home.locked(tmp_path).__enter__()
+
+
 def test_a_file_is_replaced_whole_and_read_back(tmp_path: Path) -> None:
     assert home.read(tmp_path, home.READY) is None
     home.write(tmp_path, home.READY, {"pid": 1})
@@ -33,5 +53,5 @@ def test_removing_what_is_gone_is_no_error(tmp_path: Path) -> None:
 
 
 def test_a_secret_is_never_readable_by_others(tmp_path: Path) -> None:
-    home.write_text(tmp_path, home.ADMIN_TOKEN, "secret", mode=0o600)
+    home.write_text(tmp_path, home.ADMIN_TOKEN, "secret")
     assert (tmp_path / home.ADMIN_TOKEN).stat().st_mode & 0o777 == 0o600

@@ -8,10 +8,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 from ops import home, ports
 from ops.procfile import ROOT
@@ -134,11 +136,17 @@ def test_what_dies_again_and_again_waits_longer_until_it_was_steady_once() -> No
 def test_the_queue_comes_back_where_the_others_look_for_it(start: Start) -> None:
     store = start().ready()
     url = store.read("processes.json")["redis_url"]
-    port = int(url.rpartition(":")[2].partition("/")[0])
     before = store.pids()["redis"]
     os.kill(before, signal.SIGKILL)
     until(lambda: store.pids().get("redis", before) != before)
-    until(lambda: not ports.is_free("127.0.0.1", port))
+    with redis.Redis.from_url(url) as client:
+        until(lambda: answers(client))
+
+
+def answers(client: "redis.Redis") -> bool:
+    with suppress(redis.ConnectionError):
+        return bool(client.ping())
+    return False
 
 
 def test_without_a_redis_server_the_queue_is_in_memory(start: Start, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from ops.demo.stage import Stage, running
 from ops.procfile import ROOT
+from tests import listeners
 
 TOUR = "## A tour in five lines"
 
@@ -19,6 +20,17 @@ TOUR = "## A tour in five lines"
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     with running(tmp_path_factory.mktemp("store"), {}) as found:
         yield found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_store_listens_on_its_two_http_ports_alone(stage: Stage) -> None:
+    running = stage.processes()
+    roots = [running["supervisor"], *(fact["pid"] for fact in running["processes"].values())]
+    tree = listeners.tree(roots)
+    assert len(tree) > len(roots), "gunicorn has processes of its own"
+    port = int(stage.api.rpartition(":")[2])
+    assert listeners.ports(tree) == {port, port + 1}
+    assert listeners.unix_sockets(tree) == {str(stage.home / "queue.sock")}
 
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="the tour is typed with curl")

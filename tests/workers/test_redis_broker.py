@@ -38,14 +38,14 @@ def redis_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         with redis_server.serving(tmp_path) as real:
             yield real.url
     else:
-        yield from in_memory()
+        yield from in_memory(tmp_path / "queue.sock")
 
 
-def in_memory() -> Iterator[str]:
-    server = QueueServer("127.0.0.1", 0)
+def in_memory(path: Path) -> Iterator[str]:
+    server = QueueServer(path, "secret")
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
-    yield f"redis://127.0.0.1:{server.server_address[1]}/0"
+    yield f"unix://:secret@{path}?db=0"
     server.shutdown()
     server.server_close()
     thread.join(5)

@@ -25,7 +25,7 @@ def kept(name: Name, text: str | None, deployment: str) -> Policy | None:
 @lru_cache(maxsize=1024)
 def _read(text: str) -> Policy:
     """A role's is that of many principals."""
-    return parse(json.loads(text))
+    return parse(json.loads(text), stored=True)
 
 
 def same(one: str | None, other: str | None) -> bool:

@@ -51,7 +51,7 @@ class Requirement:
         if asked.name == NULL:
             return self._matches(not found)
         if not found:
-            return asked.if_exists or asked.quantifier == "all" or self._holds_absent()
+            return self._holds_absent()
         if asked.quantifier == "all":
             return all(self._matches(value) != asked.negated for value in found)
         if asked.quantifier == "any":
@@ -59,8 +59,11 @@ class Requirement:
         return any(map(self._matches, found)) != asked.negated
 
     def _holds_absent(self) -> bool:
-        """Nothing is unlike anything, but is not one value that is unlike."""
-        return self.asked.negated and self.asked.quantifier is None
+        """Whether it holds where the key has no value: `ForAnyValue` wants one, even with
+        `IfExists`, and `ForAllValues` wants none."""
+        if self.asked.quantifier is not None:
+            return self.asked.quantifier == "all"
+        return self.asked.negated or self.asked.if_exists
 
     def _matches(self, value: Scalar) -> bool:
         return any(test(value) for test in self.tests)

@@ -1,7 +1,7 @@
 """What is wrong with a document, each fault with the JSON pointer to its place."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from auth.policies.limits import MAX_FAULTS, MAX_ITEMS
@@ -28,10 +28,12 @@ class Place:
     pointer: str
     variables: bool = True
     """Whether this version of the language has them."""
+    stored: bool = False
+    """Whether the document was accepted by an earlier release, which refused less."""
 
     def under(self, name: str | int) -> "Place":
         """A member or an item of it."""
-        return Place(self.faults, self.pointer + pointers.step(name), self.variables)
+        return replace(self, pointer=self.pointer + pointers.step(name))
 
     def wrong(self, text: str) -> None:
         """Tell what is wrong here."""

@@ -1,7 +1,8 @@
 """Matching `*` and `?` in time linear in the text, without backtracking.
 
 The literal runs between stars are looked for from left to right, each once: taking the leftmost
-place leaves the most for those after it, so no choice is ever taken back.
+place leaves the most for those after it, so no choice is ever taken back. What matches so is tried
+once more where wildcards must not match colons (`Segments`).
 """
 
 from collections.abc import Mapping
@@ -14,6 +15,15 @@ class Wild(Enum):
 
     ANY = "*"
     ONE = "?"
+    ANY_IN_SEGMENT = "* but no colon"
+    ONE_IN_SEGMENT = "? but no colon"
+
+
+ANY = frozenset({Wild.ANY, Wild.ANY_IN_SEGMENT})
+ONE = frozenset({Wild.ONE, Wild.ONE_IN_SEGMENT})
+BOUND = frozenset({Wild.ANY_IN_SEGMENT, Wild.ONE_IN_SEGMENT})
+"""Wildcards of an ARN that stay within its segment: they stand for anything but a colon."""
+COLON = ":"
 
 
 Token = str | Wild
@@ -61,6 +71,8 @@ class Glob:
     between: tuple[Run, ...]
     least: int
     """Characters that a text needs at least."""
+    segments: "Segments | None" = None
+    """The colons that wildcards must not match; None where every wildcard matches them."""
 
     @property
     def exact(self) -> str | None:
@@ -74,6 +86,10 @@ class Glob:
 
     def matches(self, text: str) -> bool:
         """Whether the whole text is as the pattern says."""
+        return self._matches_anywhere(text) and (self.segments is None or self.segments.match(text))
+
+    def _matches_anywhere(self, text: str) -> bool:
+        """Whether it is if every wildcard may match colons."""
         if self.last is None:
             return len(text) == self.least and self.first.fits(text, 0)
         end = len(text) - self.last.length
@@ -88,19 +104,83 @@ class Glob:
         return True
 
 
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """A pattern whose wildcards stay within segments, as an automaton: one bit for each state.
+
+    The state is how many characters of the pattern are matched. All states move on at once, so the
+    time is linear in the text.
+    """
+
+    prefix: int
+    """Characters before the first wildcard, which the caller has compared."""
+    accepted: int
+    """The bit of the last state."""
+    any_loops: int
+    """States before a `*` that matches colons."""
+    bound_loops: int
+    """States before any `*`."""
+    masks: Mapping[str | None, int] = field(compare=False)
+    """For each character the states that it leads on from; under None, those of all others."""
+
+    def match(self, text: str) -> bool:
+        """Whether a text that matches if wildcards may match colons does so if they may not."""
+        if text.find(COLON, self.prefix) < 0:
+            return True
+        states, others = 1 << self.prefix, self.masks[None]
+        for at in range(self.prefix, len(text)):
+            character = text[at]
+            loops = self.any_loops if character == COLON else self.bound_loops
+            states = (states & self.masks.get(character, others)) << 1 | (states & loops)
+            if not states:
+                return False
+        return bool(states & self.accepted)
+
+
 def glob(tokens: tuple[Token, ...]) -> Glob:
     """The pattern that these tokens make; text is literal whatever it holds."""
     parts: list[list[str | None]] = [[]]
     for token in tokens:
-        if token is Wild.ANY:
+        if token in ANY:
             parts.append([])
         else:
-            parts[-1].extend([None] if token is Wild.ONE else list(str(token)))
+            parts[-1].extend([None] if token in ONE else list(str(token)))
     first, *others = (_run(tuple(part)) for part in parts)
     least = sum(map(len, parts))
+    bound = None if BOUND.isdisjoint(tokens) else _segments(tokens)
     if not others:
-        return Glob(first, None, (), least)
-    return Glob(first, others[-1], tuple(run for run in others[:-1] if run.length), least)
+        return Glob(first, None, (), least, bound)
+    between = tuple(run for run in others[:-1] if run.length)
+    return Glob(first, others[-1], between, least, bound)
+
+
+def _segments(tokens: tuple[Token, ...]) -> Segments:
+    characters: list[str | Wild] = []
+    any_loops = bound_loops = 0
+    for token in tokens:
+        if token in ANY:
+            bound_loops |= 1 << len(characters)
+            any_loops |= (token is Wild.ANY) << len(characters)
+        else:
+            characters += [token] if isinstance(token, Wild) else token
+    prefix = next(at for at, token in enumerate(tokens) if isinstance(token, Wild))
+    return Segments(
+        prefix=sum(map(len, map(str, tokens[:prefix]))),
+        accepted=1 << len(characters),
+        any_loops=any_loops,
+        bound_loops=bound_loops,
+        masks=_character_masks(characters),
+    )
+
+
+def _character_masks(characters: list[str | Wild]) -> dict[str | None, int]:
+    others = sum(1 << at for at, own in enumerate(characters) if own in ONE)
+    colons = sum(1 << at for at, own in enumerate(characters) if own is Wild.ONE)
+    masks: dict[str | None, int] = {None: others, COLON: colons}
+    for at, own in enumerate(characters):
+        if isinstance(own, str):
+            masks[own] = masks.get(own, others) | 1 << at
+    return masks
 
 
 def _run(characters: tuple[str | None, ...]) -> Run:

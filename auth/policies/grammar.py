@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from auth.policies.condition_grammar import conditions
@@ -10,7 +11,7 @@ from auth.policies.faults import Faults, Place, members, one_or_many
 from auth.policies.globs import Glob, glob
 from auth.policies.keys import LISTS
 from auth.policies.limits import MAX_BYTES, MAX_DEPTH, MAX_LISTS, MAX_STATEMENTS
-from auth.policies.patterns import Fault, Pattern, read
+from auth.policies.patterns import Fault, Pattern, in_segments, read
 from auth.policies.statements import Policy, Statement
 from storage.errors import Invalid
 
@@ -26,14 +27,19 @@ EFFECTS = ("Allow", "Deny")
 MAX_ID = 512
 
 _SID = re.compile(r"[A-Za-z0-9_.-]{0,128}")
-_ACTION = re.compile(r"\*|[a-z0-9*?_-]{1,64}:[a-z0-9*?_-]{1,128}", re.ASCII | re.IGNORECASE)
+_ACTION = re.compile(r"\*|[a-z0-9_-]{1,64}:[a-z0-9*?_-]{1,128}", re.ASCII | re.IGNORECASE)
+_OLD_ACTION = re.compile(r"[a-z0-9*?_-]{1,64}:[a-z0-9*?_-]{1,128}", re.ASCII | re.IGNORECASE)
 _MANY = re.compile(rf"\$\{{\s*(?:{'|'.join(sorted(LISTS))})", re.IGNORECASE)
 _RESOURCE = re.compile(r"[*?$].*|[^:]+:.*")
 
 
-def parse(document: object, *, pointer: str = "") -> Policy:
-    """The policy that a document means; Invalid tells all that is wrong with it."""
-    place = Place(Faults(), pointer)
+def parse(document: object, *, pointer: str = "", stored: bool = False) -> Policy:
+    """The policy that a document means; Invalid tells all that is wrong with it.
+
+    A `stored` document may have wildcards in the service part of an action, as older releases
+    accepted them: to refuse it now would lock out everyone whom it is attached to.
+    """
+    place = Place(Faults(), pointer, stored=stored)
     text = _text(document, place)
     statements = tuple(_policy(document, place)) if text else ()
     told = place.faults.told
@@ -88,7 +94,7 @@ def _policy(document: object, place: Place) -> Iterator[Statement]:
     identity = given.get("Id", "-")
     if not isinstance(identity, str) or not 0 < len(identity) <= MAX_ID:
         place.under("Id").wrong(f"must be a text of 1 to {MAX_ID} characters")
-    inner = Place(place.faults, place.pointer, version != VERSIONS[1]).under("Statement")
+    inner = replace(place, variables=version != VERSIONS[1]).under("Statement")
     if "Statement" not in given:
         inner.wrong("is missing")
     elif isinstance(given["Statement"], list) and len(given["Statement"]) > MAX_STATEMENTS:
@@ -156,15 +162,18 @@ def _listed(given: Mapping[str, Any], name: str, place: Place) -> list[tuple[str
 
 def _action(text: str, place: Place) -> Glob:
     """The pattern of an action, whose case does not count."""
-    if not _ACTION.fullmatch(text):
-        place.wrong("is no action; actions are `*` or spelled `store:PutBundle`")
+    if _OLD_ACTION.fullmatch(text) and not _ACTION.fullmatch(text):
+        if not place.stored:
+            place.wrong("must not have a wildcard in the service part, before the colon")
+    elif not _ACTION.fullmatch(text):
+        place.wrong("must be `*` or like `store:PutBundle` or `store:Get*`")
     return glob(_read(text.lower(), place).plain)
 
 
 def _resource(text: str, place: Place) -> Pattern:
     if not text.isprintable() or not _RESOURCE.fullmatch(text):
         place.wrong("is no resource; resources are `*` or begin like `arn:store:`")
-    return _read(text, place)
+    return in_segments(_read(text, place))
 
 
 def _read(text: str, place: Place) -> Pattern:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from auth.policies.globs import Token, Wild
+from auth.policies.globs import COLON, Token, Wild
 from auth.policies.keys import LISTS, VARIABLES
 from auth.policies.limits import MAX_STARS
 
@@ -73,6 +73,20 @@ def read(text: str, *, wild: bool, variables: bool) -> Pattern:
     pattern = Pattern(tuple(token for token in tokens if token != ""))
     _check(pattern, variables)
     return pattern
+
+
+def in_segments(pattern: Pattern) -> Pattern:
+    """The pattern with the meaning that AWS gives wildcards in ARNs: a `*` at the end of a segment
+    matches beyond the colon, any other `*` or `?` stays within its segment."""
+    following = [*pattern.tokens[1:], COLON]
+    return Pattern(tuple(map(_in_segment, pattern.tokens, following)))
+
+
+def _in_segment(token: Token | Variable, following: Token | Variable) -> Token | Variable:
+    if token is Wild.ONE:
+        return Wild.ONE_IN_SEGMENT
+    at_end = isinstance(following, str) and following.startswith(COLON)
+    return Wild.ANY_IN_SEGMENT if token is Wild.ANY and not at_end else token
 
 
 def values(value: Value | None) -> tuple[str | int | float | bool, ...]:

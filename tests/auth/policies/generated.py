@@ -15,11 +15,12 @@ RESOURCES = (
     "arn:auth:local:*:group/a*b",
     "arn:auth:local:*:group/axb",
     "arn:auth:local:*:group/lab",
+    "arn:auth:local:*:group/a:b:axb",
 )
-GROUPS = ("lab", "a*b", "axb", "?", "${*}")
+GROUPS = ("lab", "a*b", "axb", "?", "${*}", ":b:axb")
 
 action_patterns = st.sampled_from(
-    [*ACTIONS, "*", "store:*", "STORE:put*", "*:Put?ile", "auth:*user", "store:?etBundle"]
+    [*ACTIONS, "*", "store:*", "STORE:put*", "store:Put?ile", "auth:*user", "store:?etBundle"]
 )
 resource_patterns = st.sampled_from(
     [
@@ -36,6 +37,13 @@ resource_patterns = st.sampled_from(
         "${store:groups}",
         "*a*b*",
         "*h?f*b?",
+        "*:*:files/h*",
+        "arn:store:l*l:*:bundles/*",
+        "arn:store:l*s:bundles/*",
+        "arn:store?local:aws:*",
+        "arn:*:*b*:bundles/*?",
+        "arn:a*:*:group/*",
+        "arn:a*${store:groups}",
     ]
 )
 KEYS = ("store:groups", "store:user_email", "store:Size", "store:When", "store:Where", "store:Arn")

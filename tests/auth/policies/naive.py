@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 STAR, ONE = object(), object()
+STAR_IN_SEGMENT, ONE_IN_SEGMENT = object(), object()
 Symbols = list[Any]
 
 
@@ -20,6 +21,15 @@ def matches(symbols: Sequence[Any], text: str) -> bool:
     for symbol in symbols:
         if symbol is STAR:
             reached = {later for at in reached for later in range(at, len(text) + 1)}
+        elif symbol is STAR_IN_SEGMENT:
+            reached = {
+                later
+                for at in reached
+                for later in range(at, len(text) + 1)
+                if ":" not in text[at:later]
+            }
+        elif symbol is ONE_IN_SEGMENT:
+            reached = {at + 1 for at in reached if at < len(text) and text[at] != ":"}
         else:
             reached = {
                 at + 1 for at in reached if at < len(text) and (symbol is ONE or symbol == text[at])
@@ -43,6 +53,14 @@ def expanded(text: str, variables: Mapping[str, Any], *, wild: bool) -> list[Sym
             choices, at = [[symbol]], at + 1
         found = [before + each for before in found for each in choices]
     return found
+
+
+def expanded_arn(text: str, variables: Mapping[str, Any]) -> list[Symbols]:
+    """The same of a resource: only a star that ends its segment matches colons."""
+    marked = re.sub(r"(?<!\{)\*(?=:|$)", "\N{BLACK STAR}", text)
+    kinds = {STAR: STAR_IN_SEGMENT, ONE: ONE_IN_SEGMENT, "\N{BLACK STAR}": STAR}
+    found = expanded(marked, variables, wild=True)
+    return [[kinds.get(symbol, symbol) for symbol in pattern] for pattern in found]
 
 
 def _of_variable(inside: str, variables: Mapping[str, Any]) -> list[str]:
@@ -88,7 +106,7 @@ def _applies(
     meant = any(
         matches(pattern, resource)
         for each in resources
-        for pattern in expanded(each, variables, wild=True)
+        for pattern in expanded_arn(each, variables)
     )
     return (
         named == ("Action" in statement)
@@ -117,7 +135,7 @@ def _holds(
         return any((str(each).lower() == "true") == (not found) for each in wanted)
     quantifier, _, name = operator.rpartition(":")
     if name.endswith("IfExists"):
-        if not found:
+        if not found and quantifier != "ForAnyValue":
             return True
         name = name.removesuffix("IfExists")
     negated = "Not" in name

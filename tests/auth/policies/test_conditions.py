@@ -112,7 +112,8 @@ def test_an_absent_key_is_like_nothing_and_so_unlike_all(found: Any) -> None:
         assert holds(f"ForAllValues:{contrary}", wanted, found)
         assert not holds(f"ForAnyValue:{plain}", wanted, found)
         assert not holds(f"ForAnyValue:{contrary}", wanted, found)
-        assert holds(f"ForAnyValue:{plain}IfExists", wanted, found)
+        assert not holds(f"ForAnyValue:{plain}IfExists", wanted, found)
+        assert not holds(f"ForAnyValue:{contrary}IfExists", wanted, found)
     for operator in ("NumericLessThan", "DateGreaterThan", "Bool"):
         assert not holds(operator, "1" if operator != "Bool" else "false", found)
 

@@ -11,17 +11,22 @@ from tests.auth.policies import generated, naive
 from tests.auth.policies.builders import compiled
 from tests.depth import examples
 
-tokens = st.one_of(st.sampled_from([*Wild, Wild.ANY]), st.text("ab", min_size=1, max_size=2))
+tokens = st.one_of(st.sampled_from([*Wild, Wild.ANY]), st.text("ab:", min_size=1, max_size=2))
 
 
 def symbols(pattern: tuple[Any, ...]) -> list[Any]:
     """One a place, as the plain matcher wants them."""
-    kinds = {Wild.ANY: [naive.STAR], Wild.ONE: [naive.ONE]}
+    kinds = {
+        Wild.ANY: [naive.STAR],
+        Wild.ONE: [naive.ONE],
+        Wild.ANY_IN_SEGMENT: [naive.STAR_IN_SEGMENT],
+        Wild.ONE_IN_SEGMENT: [naive.ONE_IN_SEGMENT],
+    }
     return [each for token in pattern for each in kinds.get(token) or token]
 
 
 @settings(max_examples=examples(250))
-@given(st.lists(tokens, max_size=7).map(tuple), st.text("ab", max_size=9))
+@given(st.lists(tokens, max_size=7).map(tuple), st.text("ab:", max_size=9))
 def test_a_pattern_matches_what_it_matches_when_every_place_is_tried(
     pattern: tuple[Any, ...], text: str
 ) -> None:

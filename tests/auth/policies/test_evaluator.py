@@ -47,7 +47,6 @@ def test_who_has_no_policy_may_nothing() -> None:
         ("store:*Bundle", "store:PutBundle", True),
         ("store:P?tBundle", "store:PutBundle", True),
         ("*", "store:PutBundle", True),
-        ("*:Put*", "store:PutBundle", True),
         ("store:Put", "store:PutBundle", False),
         ("store:Put?", "store:PutBundle", False),
         ("auth:*", "store:PutBundle", False),
@@ -58,6 +57,39 @@ def test_actions_are_matched_without_their_case(pattern: str, action: str, expec
     assert decide(statement(Action=pattern), action=action).allowed is expected
     negated = decide(statement(NotAction=["auth:None", pattern]), action=action)
     assert negated.allowed is not expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "resource", "expected"),
+    [
+        # A star at the end of a segment matches beyond the colon.
+        ("arn:store:*:bundles/1", "arn:store:local:aws:bundles/1", True),
+        ("arn:store:lo*:bundles/1", "arn:store:local:aws:bundles/1", True),
+        ("arn:store:local:aws:bundles/*", "arn:store:local:aws:bundles/a:b", True),
+        ("arn:store:local:aws:b*:x", "arn:store:local:aws:bundles/a:b:x", True),
+        ("arn:*", "arn:store:local:aws:bundles/1", True),
+        # Any other star stays within its segment.
+        ("arn:store:l*s:bundles/1", "arn:store:local:aws:bundles/1", False),
+        ("arn:store:l*l:aws:bundles/1", "arn:store:local:aws:bundles/1", True),
+        ("*bundles/1", "arn:store:local:aws:bundles/1", False),
+        ("*:bundles/1", "arn:store:local:aws:bundles/1", True),
+        ("arn:store:local:aws:*.1", "arn:store:local:aws:bundles/a.1", True),
+        ("arn:store:local:*s/a", "arn:store:local:aws:bundles/a", False),
+        ("arn:store:local:aws:b*/a", "arn:store:local:aws:bundles/x:y/a", False),
+        # A question mark is never a colon.
+        ("arn:store?local:aws:bundles/1", "arn:store:local:aws:bundles/1", False),
+        ("arn:store:local:???:bundles/1", "arn:store:local:aws:bundles/1", True),
+        ("arn:store:local:???????????/1", "arn:store:local:aws:bundles/1", False),
+        # What a variable holds does not make a star the end of a segment.
+        ("arn:store:*${store:groups}", "arn:store:local:gcp:aws:x", False),
+        ("arn:store:*${store:groups}", "arn:store:local:aws:x", True),
+    ],
+)
+def test_only_a_star_that_ends_a_segment_matches_colons(
+    pattern: str, resource: str, expected: bool
+) -> None:
+    asked = compiled(document(statement(Resource=pattern)), variables={"store:groups": (":aws:x",)})
+    assert asked.decide("store:GetFile", resource).allowed is expected
 
 
 @pytest.mark.parametrize(
@@ -180,8 +212,10 @@ def test_one_deny_of_many_policies_is_found() -> None:
     assert asked.decide("store:GetFile", "arn:store:local:aws:bundles/7-7").allowed
     denied = asked.decide("store:GetFile", "arn:store:local:aws:bundles/7-7xy")
     assert denied == Decision(False, "explicit_deny", "role r10", "/Statement/0")
-    asked = compiled(document(statement()), *many, document(statement("Deny", Resource="*s/7-7x")))
-    for resource in ("arn:store:local:aws:bundles/7-7x", "bundles/7-7x"):
+    asked = compiled(
+        document(statement()), *many, document(statement("Deny", Resource="*:*s/7-7x"))
+    )
+    for resource in ("arn:store:local:aws:bundles/7-7x", "arn:bundles/7-7x"):
         assert asked.decide("store:GetFile", resource).reason == "explicit_deny"
         assert asked.decide("store:GetFile", f"{resource}y").source == "role r0"
 

@@ -3,7 +3,7 @@ import time
 import pytest
 
 from auth.policies.globs import Glob, Wild, glob
-from auth.policies.patterns import Fault, read
+from auth.policies.patterns import Fault, in_segments, read
 
 
 def pattern(text: str) -> Glob:
@@ -72,6 +72,17 @@ def test_twelve_stars_on_four_thousand_characters_take_less_than_a_millisecond(
 ) -> None:
     made = pattern("*".join(["", *[run] * 11, ""]))
     assert best_of(lambda: made.matches(text)) < 0.001
+
+
+@pytest.mark.parametrize("run", ["a" * 15 + "b", ":a?" * 5 + "b", "?a" * 7 + "b", ":?a*a" * 3])
+@pytest.mark.parametrize("unit", ["a", ":a", "a:aab", ":" + "a" * 400 + "b"])
+def test_segments_are_matched_in_linear_time(run: str, unit: str) -> None:
+    made = glob(
+        in_segments(read("*".join(["", *[run] * 4, ":z"]), wild=True, variables=True)).plain
+    )
+    short, long = (unit * (size // len(unit)) + ":z" for size in (10_000, 100_000))
+    assert best_of(lambda: made.matches(long), 3) < 0.1
+    assert best_of(lambda: made.matches(long), 3) < 30 * best_of(lambda: made.matches(short)) + 1e-4
 
 
 def test_time_grows_with_the_text_and_not_faster() -> None:

@@ -91,6 +91,10 @@ def test_what_may_be_left_out_may(given: object) -> None:
         (document(statement(Resource=[])), "/Statement/0/Resource"),
         (document(statement(Action="*:")), "/Statement/0/Action"),
         (document(statement(Action="PutBundle")), "/Statement/0/Action"),
+        (document(statement(Action="*:Put*")), "/Statement/0/Action"),
+        (document(statement(Action="*:*")), "/Statement/0/Action"),
+        (document(statement(Action=["*", "s?ore:PutBundle"])), "/Statement/0/Action/1"),
+        (document(statement(NotAction="st*:PutBundle")), "/Statement/0/NotAction"),
         (document(statement(Action="store:Put Bundle")), "/Statement/0/Action"),
         (document(statement(Action="store:${store:user_email}")), "/Statement/0/Action"),
         (document(statement(Action="store:\N{KELVIN SIGN}")), "/Statement/0/Action"),
@@ -224,3 +228,11 @@ def test_a_policy_keeps_its_own_document() -> None:
     given["Statement"].clear()
     policy.document["Statement"].clear()
     assert policy.document == document(statement())
+
+
+def test_a_stored_document_may_keep_a_wildcard_service() -> None:
+    old = document(statement("Deny", Action="*:Put*"))
+    with pytest.raises(Invalid, match="wildcard in the service part"):
+        parse(old)
+    (kept,) = parse(old, stored=True).statements
+    assert kept.actions[0].matches("store:putbundle")

@@ -202,8 +202,13 @@ class Settings:
     password_passes: int = _setting(3, "passes over that memory")
     password_lanes: int = _setting(4, "lanes of one pass")
     passwords_at_once: int = _setting(2, "passwords that one process hashes at once")
-    lockout_after: int = _setting(5, "failed logins of an account before each next one waits")
-    lockout_address_after: int = _setting(50, "the same of one address")
+    lockout_after: int = _setting(
+        5, "failed logins of an account from one address before each next one from there waits"
+    )
+    lockout_address_after: int = _setting(50, "the same of one address, whatever the account")
+    lockout_account_after: int = _setting(
+        100, "the same of one account from all unknown browsers; such waits are 60 s at most"
+    )
     lockout_cap_s: int = _setting(900, "longest such wait; it begins at 1 and doubles, seconds")
     logins_keep_days: int = _setting(
         90, "how long the audit log tells of logins, failures and log-outs, days; 0: for ever"

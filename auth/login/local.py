@@ -39,10 +39,7 @@ def check(local: Local, tried: Try, password: str) -> str:
     """The user's identity; Unauthorized, the same for every reason, or TooMany when it is not yet
     the time for another try."""
     email = identity(tried.email) or ""
-    # A browser that this user logged in with is not shut out by what strangers try.
-    mine = lockout.browser(tried.browser) if tried.browser else lockout.account(email)
-    whose = (mine, lockout.address(tried.address))
-    counted = lockout.enter(local.catalog, whose, local.patience, tried.at)
+    counted = lockout.enter(local.catalog, _counters(tried, email), local.patience, tried.at)
     with local.catalog.read() as tx:
         row = logins.password(tx, email)
     found = local.passwords.check(row.hash if row else None, password)
@@ -51,6 +48,15 @@ def check(local: Local, tried: Try, password: str) -> str:
         raise Unauthorized(WRONG)
     _passed(local, counted, row, found)
     return email
+
+
+def _counters(tried: Try, email: str) -> tuple[str, ...]:
+    """The keys that a try is counted under. A browser that this user logged in with before is not
+    locked out by what others try, not even at its own address."""
+    if tried.browser:
+        return (lockout.browser(tried.browser),)
+    seen = tried.address
+    return lockout.pair(email, seen), lockout.account(email), lockout.address(seen)
 
 
 def change(local: Local, tried: Try, password: str, new: str) -> None:

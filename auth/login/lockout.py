@@ -1,9 +1,13 @@
-"""Failed logins make the next one wait: of the account, and of the address they come from.
+"""Login throttling: failed logins make the next one wait.
 
-A try is counted before the password is looked at, and taken back when it was right, so that a
+Failures are counted for the account at one address, for the address, and for the account at all
+addresses. So an attacker locks an account out at the attacker's own address only. The count at all
+addresses bounds distributed guessing: it allows many failures, and then slows down by seconds.
+A browser that logged in to the account before is counted by itself alone.
+
+A try is counted before the password is checked, and taken back when it was right, so that a
 thousand tries at once are a thousand. No wait is longer than the longest, and refused tries do not
-prolong it. A browser that logged in before is counted by itself: whoever guesses at an account
-from elsewhere does not lock its owner out.
+prolong it.
 """
 
 import math
@@ -15,6 +19,8 @@ from storage.catalog import Catalog, Tx, tries
 from storage.errors import TooMany
 
 FORGOTTEN_S = 86_400
+ACCOUNT_CAP_S = 60
+"""Longest wait of an account at all addresses: a slow-down, no lock-out."""
 MAX_WHO = 300
 
 
@@ -22,8 +28,11 @@ MAX_WHO = 300
 class Patience:
     """Failures after which each next try waits: 1 s, then twice as long each time, up to a cap."""
 
-    account: int = 5
+    pair: int = 5
+    """Of an account at one address; of a known browser; of a person who enters device codes."""
     address: int = 50
+    account: int = 100
+    """Of an account at all addresses together."""
     cap_s: int = 900
 
 
@@ -35,12 +44,19 @@ class PatienceSettings(Protocol):
     @property
     def lockout_address_after(self) -> int: ...
     @property
+    def lockout_account_after(self) -> int: ...
+    @property
     def lockout_cap_s(self) -> int: ...
 
 
 def patience(settings: PatienceSettings) -> Patience:
     """As the settings have it."""
-    return Patience(settings.lockout_after, settings.lockout_address_after, settings.lockout_cap_s)
+    return Patience(
+        pair=settings.lockout_after,
+        address=settings.lockout_address_after,
+        account=settings.lockout_account_after,
+        cap_s=settings.lockout_cap_s,
+    )
 
 
 @dataclass(frozen=True)
@@ -51,8 +67,18 @@ class Counted:
 
 
 def account(email: str) -> str:
-    """The key that an account's failures are counted under."""
+    """The key that an account's failures at all addresses are counted under."""
     return f"account:{email}"[:MAX_WHO]
+
+
+def pair(email: str, seen: str) -> str:
+    """The same of an account at one address."""
+    return f"{pair_prefix(email)}{seen}"[:MAX_WHO]
+
+
+def pair_prefix(email: str) -> str:
+    """What the keys of an account at each address begin with; no e-mail address has a space."""
+    return f"pair:{email} "
 
 
 def address(seen: str) -> str:
@@ -85,9 +111,10 @@ def forget(tx: Tx, now: float) -> None:
 
 
 def passed(tx: Tx, counted: Counted) -> None:
-    """It was no failure. An address keeps its others: its owner may have an account of his own."""
+    """Take back a try that was no failure. An address, and an account at all addresses, keep their
+    other failures: they may be an attacker's, who may have an account of their own."""
     for who, failures in sorted(counted.failures.items()):
-        if who.startswith("address:"):
+        if who.startswith(("address:", "account:")):
             tries.uncount(tx, who, counted=failures)
         else:
             tries.forgive(tx, who)
@@ -119,5 +146,8 @@ def _counted(tx: Tx, who: str, patience: Patience, now_us: int) -> int:
 
 
 def _wait_s(who: str, failures: int, patience: Patience) -> int:
-    after = patience.address if who.startswith("address:") else patience.account
-    return delay_s(failures, after, patience.cap_s)
+    if who.startswith("address:"):
+        return delay_s(failures, patience.address, patience.cap_s)
+    if who.startswith("account:"):
+        return delay_s(failures, patience.account, min(patience.cap_s, ACCOUNT_CAP_S))
+    return delay_s(failures, patience.pair, patience.cap_s)

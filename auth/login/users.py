@@ -12,14 +12,17 @@ from auth.login.passwords import Passwords
 from auth.login.recording import record_login
 from storage.catalog import Catalog, logins, tries
 from storage.catalog.audit import OPERATOR
+from storage.catalog.engine import Tx
 from storage.catalog.logins import PasswordRow
+from storage.catalog.tries import Tries
 from storage.errors import Conflict, Invalid, NotFound
 from storage.rates import counted_as
 
 
 @dataclass(frozen=True)
 class User:
-    """A user with a password; `failures` in a row, `until_us`: when the next try may be."""
+    """A user with a password; `failures` in a row, `until_us`: until when tries from some address,
+    or from all of them, have to wait."""
 
     email: str
     enabled: bool
@@ -46,7 +49,7 @@ def change(catalog: Catalog, passwords: Passwords, email: str, password: str, no
     with catalog.write() as tx:
         if not logins.change_password(tx, name, hashed, int(now * 1e6)):
             raise _absent(name)
-        tries.forgive(tx, lockout.account(name))
+        _forgive(tx, name)
         record_login(tx, OPERATOR, "password_changed", name, "")
 
 
@@ -70,10 +73,16 @@ def unlock(catalog: Catalog, email: str) -> bool:
     """Nobody has to wait any more to log in as this user; False when nobody had to."""
     name = named(email)
     with catalog.write() as tx:
-        forgiven = tries.forgive(tx, lockout.account(name))
+        forgiven = _forgive(tx, name)
         if forgiven:
             record_login(tx, OPERATOR, "unlocked", name, "")
     return forgiven
+
+
+def _forgive(tx: Tx, name: str) -> bool:
+    """Forget the failures of an account, at all addresses and at each."""
+    forgiven = tries.forgive(tx, lockout.account(name))
+    return tries.forgive_all(tx, lockout.pair_prefix(name)) or forgiven
 
 
 def unlock_address(catalog: Catalog, address: str) -> bool:
@@ -81,14 +90,15 @@ def unlock_address(catalog: Catalog, address: str) -> bool:
     neither."""
     seen = _counted(address)
     with catalog.write() as tx:
-        return tries.forgive(tx, lockout.address(seen))
+        forgiven = tries.forgive(tx, lockout.address(seen))
+        return tries.forgive_all(tx, "pair:", suffix=f" {seen}") or forgiven
 
 
 def listing(catalog: Catalog) -> list[User]:
     """All users that have a password, by e-mail address."""
     with catalog.read() as tx:
         rows = logins.passwords(tx)
-        held = {row.email: tries.find(tx, lockout.account(row.email)) for row in rows}
+        held = {row.email: _tries_of(tx, row.email) for row in rows}
         enabled = {row.email: is_enabled(tx, row.email) for row in rows}
     return [
         User(
@@ -96,11 +106,17 @@ def listing(catalog: Catalog) -> list[User]:
             enabled=enabled[row.email],
             created_us=row.created_us,
             changed_us=row.changed_us,
-            failures=found.failures if (found := held[row.email]) else 0,
-            until_us=found.until_us if found else 0,
+            failures=max((each.failures for each in held[row.email]), default=0),
+            until_us=max((each.until_us for each in held[row.email]), default=0),
         )
         for row in rows
     ]
+
+
+def _tries_of(tx: Tx, name: str) -> list[Tries]:
+    """The failures of an account, at all addresses and at each."""
+    overall = tries.find(tx, lockout.account(name))
+    return [*tries.begin_with(tx, lockout.pair_prefix(name)), *([overall] if overall else [])]
 
 
 def named(email: str) -> str:

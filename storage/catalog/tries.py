@@ -58,6 +58,27 @@ def forgive(tx: Tx, who: str) -> bool:
     return bool(tx.execute(sql("DELETE FROM tries WHERE who = :who"), {"who": who}).rowcount)
 
 
+_PREFIXED = "who >= :prefix AND who < :beyond"
+
+
+def _range(prefix: str) -> dict[str, str]:
+    """The keys with a prefix, as a range of the primary key."""
+    return {"prefix": prefix, "beyond": prefix[:-1] + chr(ord(prefix[-1]) + 1)}
+
+
+def forgive_all(tx: Tx, prefix: str, *, suffix: str = "") -> bool:
+    """The same of all whose keys begin and end so; False when nothing was held against any."""
+    query = f"SELECT who FROM tries WHERE {_PREFIXED}"
+    found = [row.who for row in tx.execute(sql(query), _range(prefix)) if row.who.endswith(suffix)]
+    return sum(forgive(tx, who) for who in found) > 0
+
+
+def begin_with(tx: Tx, prefix: str) -> list[Tries]:
+    """What is held against all whose keys begin so."""
+    query = f"SELECT who, failures, last_us, until_us FROM tries WHERE {_PREFIXED}"
+    return [Tries(**row._mapping) for row in tx.execute(sql(query), _range(prefix))]
+
+
 def forget(tx: Tx, before_us: int) -> None:
     """Forget some of those whose last failure was before."""
     old = f"SELECT who FROM tries WHERE last_us < :before ORDER BY last_us LIMIT {FORGOTTEN}"

@@ -151,8 +151,9 @@ def test_who_is_disabled_or_has_another_password_is_logged_out(ops: Ops, catalog
 
 def test_an_operator_unlocks_a_user_and_an_address(ops: Ops, catalog: Catalog) -> None:
     ops("add", ADA, typed=RIGHT)
-    whose = (lockout.account(ADA), lockout.address("192.0.2.1"))
-    patience = Patience(1, 1)
+    pair = lockout.pair(ADA, "192.0.2.1")
+    whose = (pair, lockout.account(ADA), lockout.address("192.0.2.1"))
+    patience = Patience(1, 1, 1)
 
     def enter() -> None:
         lockout.enter(catalog, whose, patience, 4e9)
@@ -175,5 +176,7 @@ def test_an_operator_unlocks_a_user_and_an_address(ops: Ops, catalog: Catalog) -
 def test_an_address_of_a_network_is_unlocked_as_it_is_counted(
     ops: Ops, catalog: Catalog, spelled: str
 ) -> None:
-    lockout.enter(catalog, [lockout.address("2001:db8::/64")], Patience(1, 1), 4e9)
-    assert ops("unlock", "--address", spelled).output == "Unlocked.\n"
+    for key in (lockout.address("2001:db8::/64"), lockout.pair(ADA, "2001:db8::/64")):
+        lockout.enter(catalog, [key], Patience(1, 1), 4e9)
+        assert ops("unlock", "--address", spelled).output == "Unlocked.\n"
+        lockout.enter(catalog, [key], Patience(1, 1), 4e9)

@@ -8,9 +8,10 @@ from storage.catalog import Catalog, tries
 from storage.errors import TooMany
 
 NOW = 1_700_000_000.0
-PATIENCE = Patience(account=3, address=6, cap_s=60)
-ADA, BOB = lockout.account("ada@example.org"), lockout.account("bob@example.org")
+PATIENCE = Patience(pair=3, address=6, account=10, cap_s=60)
+ADA, BOB = lockout.pair("ada@example.org", "192.0.2.1"), lockout.pair("bob@example.org", "x")
 HERE, THERE = lockout.address("192.0.2.1"), lockout.address("192.0.2.2")
+EVERYWHERE = lockout.account("ada@example.org")
 
 
 def enter(catalog: Catalog, *whose: str, at: float = 0.0) -> lockout.Counted:
@@ -30,7 +31,7 @@ def test_waits_double_up_to_the_longest() -> None:
     assert delay_s(10_000, 3, 60) == 60
 
 
-def test_failures_make_the_next_try_of_an_account_wait(catalog: Catalog) -> None:
+def test_failures_at_an_address_make_the_next_try_there_wait(catalog: Catalog) -> None:
     for _ in range(3):
         enter(catalog, ADA, HERE)
     assert waits(catalog, ADA, HERE) == 1
@@ -136,6 +137,42 @@ def test_tries_that_come_together_are_all_counted(catalog: Catalog) -> None:
 
     with ThreadPoolExecutor(8) as pool:
         assert sum(pool.map(guess, range(40))) == 3
+
+
+def guess(catalog: Catalog, address: str, at: float) -> None:
+    whose = (lockout.pair("ada@example.org", address), EVERYWHERE, lockout.address(address))
+    enter(catalog, *whose, at=at)
+
+
+def test_an_attacker_is_locked_out_and_the_user_elsewhere_is_not(catalog: Catalog) -> None:
+    for _ in range(3):
+        guess(catalog, "198.51.100.9", 0)
+    with pytest.raises(TooMany):
+        guess(catalog, "198.51.100.9", 0)
+    guess(catalog, "192.0.2.1", 0)
+
+
+def test_distributed_guessing_is_slowed_down_to_one_try_a_minute(catalog: Catalog) -> None:
+    told_s: list[int] = []
+    for second in range(3_600):
+        try:
+            guess(catalog, f"2001:db8:{second:x}::/64", second)
+        except TooMany as error:
+            told_s.append(error.retry_after_s or 0)
+    assert max(told_s) <= 60
+    assert 3_600 - len(told_s) <= 10 + 6 + 60
+    enter(catalog, lockout.browser("known"), at=3_600)
+
+
+def test_a_right_password_does_not_forget_what_others_tried(catalog: Catalog) -> None:
+    for number in range(9):
+        guess(catalog, f"198.51.100.{number}", 0)
+    counted = enter(catalog, ADA, EVERYWHERE, HERE)
+    with catalog.write() as tx:
+        lockout.passed(tx, counted)
+    guess(catalog, "198.51.100.99", 0)
+    with pytest.raises(TooMany):
+        guess(catalog, "198.51.100.100", 0)
 
 
 def test_names_of_any_length_are_counted(catalog: Catalog) -> None:

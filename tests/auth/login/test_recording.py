@@ -50,7 +50,7 @@ def test_a_quiet_hour_owes_nothing(catalog: Catalog) -> None:
 
 
 def test_guessing_without_a_lock_out_does_not_fill_the_log(catalog: Catalog) -> None:
-    provider = local_of(catalog, Patience(account=10_000, address=10_000))
+    provider = local_of(catalog, Patience(pair=10_000, address=10_000, account=10_000))
     for number in range(MOST * 2):
         try:
             local.check(provider, tried(email=f"{number}@example.org"), "a wrong password")
@@ -61,7 +61,7 @@ def test_guessing_without_a_lock_out_does_not_fill_the_log(catalog: Catalog) -> 
 
 def test_lock_outs_are_told_beside_failures_that_are_not(catalog: Catalog) -> None:
     """The lock-out of an address comes after more failures than are told."""
-    provider = local_of(catalog, Patience(account=10_000, address=MOST + 5, cap_s=60))
+    provider = local_of(catalog, Patience(pair=10_000, address=MOST + 5, account=10_000, cap_s=60))
     for number in range(MOST + 6):
         try:
             local.check(provider, tried(email=f"{number}@example.org"), "a wrong password")

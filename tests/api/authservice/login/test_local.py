@@ -225,10 +225,28 @@ def test_failures_make_wait_and_a_right_password_is_let_in_after_that(
     assert "Try again in a second." in refused.text
     elsewhere = browser_of(app)
     elsewhere.address = "198.51.100.9"
-    assert elsewhere.log_in().status_code == 429
+    assert elsewhere.log_in().status_code == 303
     clock.now += 1
     assert browser.log_in().status_code == 303
-    assert elsewhere.log_in().status_code == 303
+
+
+def test_guesses_from_many_addresses_slow_down_all_but_known_browsers(
+    make: Make, clock: Clock
+) -> None:
+    app = make(lockout_account_after=6)
+    known = browser_of(app)
+    known.log_in()
+    known.get("/logout")
+    strangers = [browser_of(app) for _ in range(7)]
+    for number, stranger in enumerate(strangers):
+        stranger.address = f"198.51.100.{number}"
+    assert [stranger.log_in(password="wrong").status_code for stranger in strangers] == [
+        *([403] * 6),
+        429,
+    ]
+    assert known.log_in().status_code == 303
+    clock.now += 1
+    assert strangers[0].log_in().status_code == 303
 
 
 def test_guesses_of_strangers_do_not_lock_out_a_browser_that_was_used_before(
@@ -241,6 +259,7 @@ def test_guesses_of_strangers_do_not_lock_out_a_browser_that_was_used_before(
     for _ in range(5):
         stranger.log_in(password="wrong")
     assert stranger.log_in().status_code == 429
+    browser.address = stranger.address
     assert browser.log_in().status_code == 303
     stranger.set_cookie("store-browser", (browser.cookie("store-browser") or "")[:-4] + "AAAA")
     assert stranger.log_in().status_code == 429
@@ -487,7 +506,7 @@ def test_the_audit_log_tells_of_logins_and_of_no_password(
     ]
     assert {one.who for one in found if one.what in ("add_user", "password_added")} == {OPERATOR}
     locked = next(one for one in found if one.what == "locked_out")
-    assert json.loads(locked.after or "") == {"locked": f"account:{ADA}", "wait_s": 1}
+    assert json.loads(locked.after or "") == {"locked": f"pair:{ADA} 192.0.2.7", "wait_s": 1}
     told = str(found)
     assert all(secret not in told for secret in (RIGHT, "a wrong secret", "another long", *kept))
 

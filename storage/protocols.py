@@ -23,6 +23,7 @@ class BlobInfo:
     """What a HEAD tells of one object. `pin` names exactly these bytes: a version id or entity tag,
     a generation, or inode and time; opaque to all but the store that made it. `etag` and `crc32c`
     (8 hex digits, of the whole object) are the engine's own findings, where an answer tells them.
+    `damaged` objects occur in listings only: their `size` is what is stored, whatever it is.
     """
 
     key: str
@@ -32,6 +33,7 @@ class BlobInfo:
     metadata: Mapping[str, str] = field(default_factory=dict)
     etag: str | None = None
     crc32c: str | None = None
+    damaged: bool = False
 
 
 Progress = Callable[[str, int], None]
@@ -99,7 +101,8 @@ class BlobStore(Protocol):
     """One bucket. Keys are `/`-separated text of at most 900 UTF-8 bytes, no control characters;
     metadata are lower-case names with printable ASCII values, 2 KB in all; objects never change.
 
-    Absent keys raise NotFound, a store that cannot be reached Unavailable, a bad key Invalid.
+    Absent keys raise NotFound, a store that cannot be reached Unavailable, a bad key Invalid, an
+    object that cannot be read as it was written Damaged, where the engine can tell.
     """
 
     def head(self, key: str) -> BlobInfo:
@@ -165,7 +168,7 @@ class BlobStore(Protocol):
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[BlobInfo]:
         """Objects under `prefix` with a key greater than `after`, in byte order of keys; of each
-        only `key`, `size` and `pin` are promised."""
+        only `key`, `size` and `pin` are promised. Damaged objects are listed and marked."""
 
     def delete(self, key: str, *, pin: str | None = None) -> None:
         """Remove the object; not an error when it is absent."""

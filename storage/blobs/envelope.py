@@ -26,6 +26,8 @@ MAX_TYPE_BYTES: Final = 1024
 PAGE: Final = 4096
 """Payloads begin at a multiple of this when that lets file systems share their blocks."""
 ALIGN_FROM: Final = 1024 * 1024
+MAX_FRONT: Final = 64 * 1024
+"""Bytes that no front exceeds: key, type and metadata are limited, also when JSON escapes them."""
 
 _FIXED = struct.Struct(">8sHIQII")
 
@@ -83,7 +85,8 @@ def unpack(descriptor: int) -> Envelope:
     if len(start) < _FIXED.size:
         raise _damaged()
     magic, number, offset, size, crc, length = _FIXED.unpack_from(start)
-    if (magic, number) != (MAGIC, FORMAT):
+    # A damaged length must not make us read gigabytes.
+    if (magic, number) != (MAGIC, FORMAT) or length > min(offset, MAX_FRONT) - _FIXED.size:
         raise _damaged()
     if _FIXED.size + length > len(start):
         start = os.pread(descriptor, _FIXED.size + length, 0)
@@ -98,12 +101,12 @@ def pin_of(status: os.stat_result) -> str:
     return f"{status.st_ino}-{status.st_mtime_ns}-{status.st_size}"
 
 
-def inspect(descriptor: int) -> tuple[BlobInfo, int]:
-    """All about an open object and where its payload begins."""
+def inspect(descriptor: int, key: str | None = None) -> tuple[BlobInfo, int]:
+    """All about an open object and where its payload begins; Damaged if it is not that of `key`."""
     envelope, status = unpack(descriptor), os.fstat(descriptor)
-    if status.st_size != envelope.offset + envelope.size:
-        raise _damaged()
     head = envelope.head
+    if status.st_size != envelope.offset + envelope.size or key not in (None, head.key):
+        raise _damaged()
     info = BlobInfo(head.key, envelope.size, pin_of(status), head.content_type, head.metadata)
     return info, envelope.offset
 

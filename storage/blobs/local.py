@@ -53,7 +53,7 @@ class LocalBlobs:
         with self._tree.speaking_of(key):
             file = open(self._tree.path(key), "rb", buffering=0)  # noqa: SIM115
             try:
-                info, offset = envelope.inspect(file.fileno())
+                info, offset = envelope.inspect(file.fileno(), key)
                 file.seek(offset)
             except BaseException:
                 file.close()
@@ -130,17 +130,22 @@ class LocalBlobs:
             return self._publish(path, descriptor, head.key)
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[BlobInfo]:
-        """See BlobStore; metadata included, and no damaged object: it is as good as absent."""
+        """See BlobStore; metadata included, but for that of damaged objects."""
         self._tree.expect_root()
-        for path in self._tree.walk(prefix.encode(), after.encode()):
-            with suppress(NotFound, Damaged), self._tree.speaking_of(prefix):
-                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-                try:
-                    info, _ = envelope.inspect(descriptor)
-                finally:
-                    os.close(descriptor)
-                yield info
+        for key, path in self._tree.walk(prefix.encode(), after.encode()):
+            with suppress(NotFound):
+                yield self._listed(key, path)
         self._tree.expect_root()
+
+    def _listed(self, key: str, path: str) -> BlobInfo:
+        """One entry of a listing; a damaged object is marked."""
+        try:
+            with self._open(key) as (_, info, _):
+                return info
+        except Damaged:
+            with self._tree.speaking_of(key):
+                status = os.stat(path)
+            return BlobInfo(key, status.st_size, envelope.pin_of(status), damaged=True)
 
     def delete(self, key: str, *, pin: str | None = None) -> None:
         """See BlobStore."""
@@ -203,7 +208,7 @@ class LocalBlobs:
         with self._tree.speaking_of(key):
             descriptor = os.open(self._tree.path(key), os.O_RDONLY | os.O_CLOEXEC)
             try:
-                info, offset = envelope.inspect(descriptor)
+                info, offset = envelope.inspect(descriptor, key)
                 if pin is not None and pin != info.pin:
                     raise SourceChanged(f"{key} is no longer what it was")
                 yield descriptor, info, offset

@@ -1,6 +1,8 @@
 """The folders of one bucket: temporaries, atomic and durable naming, the sorted walk, sweeping."""
 
+import errno
 import fcntl
+import logging
 import os
 import secrets
 from collections.abc import Callable, Iterator
@@ -11,12 +13,16 @@ from typing import Final
 from storage.blobs import envelope, layout
 from storage.errors import AlreadyExists, Damaged, NotFound, SourceChanged, Unavailable
 
+log = logging.getLogger(__name__)
+
 TEMPORARY: Final = ".temporary"
 UPLOADS: Final = ".uploads"
 JOURNAL: Final = ".journal"
 """No key's path begins with a dot."""
 
 _ATTEMPTS = 16
+_UNREADABLE = (errno.EIO, errno.EISDIR)
+"""What the system says of one file that cannot be read, while others can."""
 _KNOWN_FOLDERS = 65_536
 
 
@@ -38,6 +44,8 @@ class Tree:
             self.expect_root()
             raise NotFound(f"no object {key}") from error
         except OSError as error:
+            if error.errno in _UNREADABLE:
+                raise Damaged(f"the file of {key} cannot be read: {error.strerror}") from error
             raise Unavailable(f"the folder bucket failed: {error.strerror}") from error
 
     def expect_root(self) -> None:
@@ -102,8 +110,9 @@ class Tree:
         sync_folder(folder)
         self._prune(place.folders)
 
-    def walk(self, prefix: bytes, after: bytes) -> Iterator[str]:
-        """Paths of objects under a prefix with a key beyond `after`, in byte order of keys."""
+    def walk(self, prefix: bytes, after: bytes) -> Iterator[tuple[str, str]]:
+        """Key and path of objects under a prefix with a key beyond `after`, in byte order of keys;
+        damaged ones too, unless only their head could say the key."""
         pending = [iter(self._entries(self.root, b""))]
         while pending:
             found = next(pending[-1], None)
@@ -115,7 +124,8 @@ class Tree:
                 if _may_hold(key, prefix, after):
                     pending.append(iter(self._entries(path, key)))
             elif key.startswith(prefix) and key > after:
-                yield path
+                with suppress(UnicodeDecodeError):
+                    yield key.decode(), path
 
     def sweep(self, before: float) -> int:
         """Remove what crashed writers left before this time (POSIX); returns how many files."""
@@ -227,14 +237,16 @@ def _rest_of_key(name: str, path: str, base: bytes) -> bytes | None:
 
 
 def _true_key(path: str) -> bytes:
-    """The key in an object's head; empty when the object has just gone, or its head is damaged."""
+    """The key in an object's head; empty when the object has just gone, or its head is damaged.
+    Keys of replicas are short and never hashed."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return b""
     try:
         return envelope.unpack(descriptor).head.key.encode()
-    except Damaged:
+    except (Damaged, OSError):
+        log.error("%s is damaged, and its key cannot be read", path)
         return b""
     finally:
         os.close(descriptor)

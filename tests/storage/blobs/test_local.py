@@ -165,15 +165,6 @@ def test_a_truncated_or_changed_head_is_noticed(store: LocalBlobs) -> None:
             store.head("k")
 
 
-def test_a_damaged_object_is_left_out_of_listings_and_stops_none(store: LocalBlobs) -> None:
-    long = "long/" + "x" * 300
-    for key in ("a", "b", long, "z"):
-        store.put(key, b"content")
-    (store.root / "b").write_bytes(b"garbage" * 100)
-    hashed = next(path for path in store.root.rglob("*") if path.name.startswith("~"))
-    hashed.write_bytes(b"")
-    assert [info.key for info in store.list("")] == ["a", "z"]
-
 
 def test_a_root_that_is_gone_is_unavailable_not_empty(store: LocalBlobs) -> None:
     store.put("k", b"content")
@@ -224,3 +215,47 @@ def test_listing_metadata_comes_along(store: LocalBlobs) -> None:
     store.put("k", b"x", content_type="x/y", metadata={"a": "b"})
     (info,) = store.list("")
     assert info == store.head("k")
+
+
+def test_lists_damaged_objects_and_marks_them(store: LocalBlobs) -> None:
+    for key in ("a", "b", "c", "z"):
+        store.put(key, b"content")
+    (store.root / "a").write_bytes(b"garbage" * 100)
+    (store.root / "b").write_bytes(b"")
+    (store.root / "c").write_bytes((store.root / "z").read_bytes())
+    listed = list(store.list(""))
+    assert [(info.key, info.damaged) for info in listed] == [
+        ("a", True),
+        ("b", True),
+        ("c", True),
+        ("z", False),
+    ]
+    assert [info.size for info in listed] == [700, 0, (store.root / "c").stat().st_size, 7]
+
+
+def test_listing_passes_over_damaged_objects_whose_key_only_the_head_says(
+    store: LocalBlobs,
+) -> None:
+    for key in ("a", "long/" + "x" * 300):
+        store.put(key, b"content")
+    hashed = next(path for path in store.root.rglob("*") if path.name.startswith("~"))
+    hashed.write_bytes(b"")
+    assert [info.key for info in store.list("")] == ["a"]
+
+
+def test_a_damaged_length_in_the_head_allocates_no_memory(store: LocalBlobs) -> None:
+    store.put("k", b"content")
+    whole = bytearray((store.root / "k").read_bytes())
+    whole[26] = 0xFF  # the highest byte of the length of the head's text
+    (store.root / "k").write_bytes(whole)
+    with pytest.raises(Damaged):
+        store.head("k")
+
+
+def test_an_object_in_anothers_place_is_damaged(store: LocalBlobs) -> None:
+    store.put("a", b"content")
+    store.put("b", b"content")
+    (store.root / "b").write_bytes((store.root / "a").read_bytes())
+    for read in (store.head, store.open_payload, lambda key: list(store.read(key))):
+        with pytest.raises(Damaged):
+            read("b")

@@ -59,7 +59,7 @@ class Upload(Protocol):
         self, metadata: Mapping[str, str] | None = None, *, replace: bool = False
     ) -> BlobInfo:
         """Make the object visible if the key is free, else raise AlreadyExists and keep nothing;
-        with `replace`, which replicas never use, in place of what the key held.
+        with `replace`, which replicas use for repair only, in place of what the key held.
 
         `metadata` adds what was not known before the bytes had passed, such as their checksums.
         Invalid when a part is missing or of the wrong size; no part at all is an empty object.
@@ -128,7 +128,8 @@ class BlobStore(Protocol):
     ) -> BlobInfo:
         """Create the object if the key is free, else raise AlreadyExists; all of it or nothing.
 
-        With `replace`, which replicas never use, in place of what the key held, at one instant.
+        With `replace`, which replicas use for repair only, in place of what the key held, at one
+        instant.
         """
 
     def upload(

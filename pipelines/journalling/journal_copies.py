@@ -11,14 +11,15 @@ from collections.abc import Iterator
 from pipelines import flow
 from pipelines.flow import Step
 from pipelines.journalling import journals
-from pipelines.journalling.journal_drafts import remade, sound
+from pipelines.journalling.journal_drafts import Kept, remade, sound
 from pipelines.keeping.copying import Beat
 from storage import keys
 from storage.catalog import feeds, now_us, todo
 from storage.catalog import journals as rows
 from storage.catalog.journals import Journal
-from storage.errors import NotFound, Unavailable
+from storage.errors import Damaged, NotFound, Unavailable
 from storage.model import REPLICAS, Claim, Replica, Todo
+from storage.protocols import BlobStore
 from storage.stores import Stores
 
 log = logging.getLogger(__name__)
@@ -50,12 +51,19 @@ def _held(stores: Stores, here: Replica, one: Journal, beat: Beat) -> bool:
     if kept is None:
         return sound(blobs, one) is not None
     beat(len(kept.data))
-    if not journals.place(blobs, one, kept.data, kept.manifest):
+    if not _placed(blobs, one, kept):
         # Damaged: a journal's bytes never change.
         journals.erase_from(blobs, one.key)
-        if not journals.place(blobs, one, kept.data, kept.manifest):
+        if not _placed(blobs, one, kept):
             raise Unavailable(f"The copy of {one.key} holds other bytes.")
     return True
+
+
+def _placed(blobs: BlobStore, one: Journal, kept: Kept) -> bool:
+    try:
+        return journals.place(blobs, one, kept.data, kept.manifest)
+    except Damaged:
+        return False
 
 
 def damage(stores: Stores, bucket: Replica, key: keys.JournalKey) -> str | None:

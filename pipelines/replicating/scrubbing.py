@@ -5,21 +5,14 @@ replaced by the other replica's, if that is right; else it is left as it is, for
 can be made anew.
 """
 
-import hashlib
 import logging
-from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 
-from pipelines.journalling import journal_copies
-from pipelines.keeping import copying, placing, readback
-from storage import keys
-from storage.catalog import files as file_rows
+from pipelines.replicating import repairing
 from storage.catalog import switches
-from storage.errors import Damaged, NotFound, StoreError
-from storage.model import REPLICAS, Checksums, Replica
-from storage.protocols import BlobInfo, BlobStore
+from storage.errors import StoreError
+from storage.model import REPLICAS, Replica
 from storage.stores import Stores
 
 log = logging.getLogger(__name__)
@@ -55,16 +48,31 @@ def verify(
     """Read a share of what a bucket holds again."""
     objects = size = 0
     damaged: list[Found] = []
-    for info in _objects(stores, replica, ""):
+    for info in repairing.objects(stores, replica):
         if share < 1.0 and rng.random() >= share:
             continue
         objects, size = objects + 1, size + info.size
-        reason = _wrong(stores, replica, info)
-        if reason is not None:
-            mended = repair and _repaired(stores, replica, info)
-            damaged.append(Found(replica, info.key, reason, mended))
-            log.error("%s in %s: %s%s", info.key, replica, reason, "; repaired" if mended else "")
+        found = _examined(stores, replica, info.key, repair=repair)
+        damaged += [] if found is None else [found]
     return Verified(replica, objects, size, tuple(damaged))
+
+
+def _examined(stores: Stores, replica: Replica, key: str, *, repair: bool) -> Found | None:
+    """Read one object again, and repair it if that is wanted."""
+    reason = repairing.find_damage(stores, replica, key)
+    if reason is None:
+        return None
+    found = Found(replica, key, reason, repair and _repaired(stores, replica, key))
+    log.error("%s in %s: %s%s", key, replica, reason, "; repaired" if found.repaired else "")
+    return found
+
+
+def _repaired(stores: Stores, replica: Replica, key: str) -> bool:
+    try:
+        return repairing.repair_object(stores, replica, key) != "lost"
+    except StoreError as error:
+        log.warning("%s in %s is not repaired: %s", key, replica, error.detail)
+        return False
 
 
 def turn(stores: Stores, budget: int) -> list[Found]:
@@ -79,10 +87,9 @@ def turn(stores: Stores, budget: int) -> list[Found]:
     replica = next(one for one in REPLICAS if one == name)
     following = REPLICAS[(REPLICAS.index(replica) + 1) % len(REPLICAS)]
     place = following
-    for info in _objects(stores, replica, after):
-        if (reason := _wrong(stores, replica, info)) is not None:
-            damaged.append(Found(replica, info.key, reason, _repaired(stores, replica, info)))
-            log.error("scrub: %s", damaged[-1])
+    for info in repairing.objects(stores, replica, after):
+        found = _examined(stores, replica, info.key, repair=True)
+        damaged += [] if found is None else [found]
         budget -= max(info.size, LEAST)
         if budget <= 0:
             place = f"{replica} {info.key}"
@@ -90,99 +97,3 @@ def turn(stores: Stores, budget: int) -> list[Found]:
     with stores.catalog.write() as tx:
         switches.put(tx, CURSOR, place)
     return damaged
-
-
-def _objects(stores: Stores, replica: Replica, after: str) -> Iterator[BlobInfo]:
-    for prefix in (keys.BLOBS, *sorted(map(keys.records, keys.KINDS)), keys.JOURNALS):
-        if after < prefix + "~":
-            yield from stores.replicas[replica].list(prefix, after=max(after, prefix))
-
-
-def _wrong(stores: Stores, replica: Replica, info: BlobInfo) -> str | None:
-    """Why an object is not what its key says, None if it is, or is gone since."""
-    bucket = stores.replicas[replica]
-    with suppress(NotFound):
-        sha256 = keys.parse_blob(info.key)
-        if sha256 is not None:
-            return _blob(bucket, info, sha256)
-        if info.key.startswith(keys.JOURNALS):
-            return _journal(stores, replica, info.key)
-        try:
-            _record(info.key, placing.whole(bucket, info.key))
-        except Damaged as error:
-            return error.detail
-    return None
-
-
-def _blob(bucket: BlobStore, info: BlobInfo, sha256: str) -> str | None:
-    digest = hashlib.sha256()
-    try:
-        for block in bucket.read(info.key):
-            digest.update(block)
-    except Damaged as error:
-        return error.detail
-    return None if digest.hexdigest() == sha256 else "its bytes are others than its key says"
-
-
-def _journal(stores: Stores, replica: Replica, key: str) -> str | None:
-    """Looked at with its manifest, once."""
-    found = keys.parse_journal(key)
-    return None if found is None else journal_copies.damage(stores, replica, found)
-
-
-def _record(key: str, data: bytes) -> None:
-    found = keys.parse_record(key)
-    if found is None:
-        return
-    if found.kind == "file":
-        readback.file(found, data)
-    elif found.kind == "bundle":
-        readback.bundle(found, data)
-    else:
-        readback.collection(found, data)
-
-
-def _repaired(stores: Stores, replica: Replica, info: BlobInfo) -> bool:
-    """Replace it by the other replica's, which is looked at first; have a journal put back."""
-    if (journal := keys.parse_journal(info.key)) is not None:
-        journal_copies.mend(stores, replica, journal)
-        return True
-    for name in REPLICAS:
-        if name == replica:
-            continue
-        try:
-            return _replaced(stores, name, replica, info)
-        except (StoreError, NotFound) as error:
-            log.warning("%s in %s is not repaired: %s", info.key, replica, error.detail)
-    return False
-
-
-def _replaced(stores: Stores, source: Replica, target: Replica, info: BlobInfo) -> bool:
-    other = stores.replicas[source].head(info.key)
-    if _wrong(stores, source, other) is not None:
-        return False
-    sha256 = keys.parse_blob(info.key)
-    if sha256 is None:
-        data = placing.whole(stores.replicas[source], info.key)
-        stores.replicas[target].delete(info.key, pin=info.pin)
-        return placing.place(
-            stores.replicas[target], info.key, data, content_type="application/json"
-        )
-    sums = _checksums(stores, sha256)
-    if sums is None:
-        return False
-    stores.replicas[target].delete(info.key, pin=info.pin)
-    copying.copy(
-        stores.replicas[source],
-        stores.replicas[target],
-        info.key,
-        info.key,
-        size=other.size,
-        checksums=sums,
-    )
-    return True
-
-
-def _checksums(stores: Stores, sha256: str) -> Checksums | None:
-    with stores.catalog.read() as tx:
-        return file_rows.checksums_of(tx, sha256)

@@ -1,0 +1,192 @@
+"""Integrity of one stored object: find damage, and repair it from another replica.
+
+An object is judged by its key alone: a blob by its SHA-256, a record by its digest and by what the
+catalog says was written. Everything that looks for damage (verify, scrub, sweep, sync, reads) asks
+`find_damage`, and everything that heals calls `repair`, which replaces an object only after its
+stored bytes were read again and found wrong, and only by bytes that were verified. If no replica
+has such bytes, nothing is overwritten.
+"""
+
+import hashlib
+import logging
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+import orjson
+
+from pipelines.keeping import placing, readback, records, written
+from pipelines.keeping.checksums import Hashing, part_size
+from pipelines.keeping.copying import INLINE, Beat, fill
+from storage import keys
+from storage.catalog import expected
+from storage.errors import Damaged, NotFound, SourceChanged
+from storage.keys import MarkKey, RecordKey
+from storage.model import FQID, REPLICAS, Replica
+from storage.protocols import DEFAULT_TYPE, BlobStore
+from storage.stores import Stores
+
+log = logging.getLogger(__name__)
+
+Outcome = Literal["intact", "repaired", "lost"]
+"""What a repair came to; `lost`: no other replica has a whole copy, nothing was overwritten."""
+
+MISSING = "it is missing"
+CHANGED = "its bytes are others than its key says"
+REWRITTEN = "its bytes are others than were written"
+
+
+def ignore_progress(_moved: int) -> None:
+    """The heartbeat of work that holds no claim."""
+
+
+# Finding -----------------------------------------------------------------------------------
+
+
+def find_damage(
+    stores: Stores, replica: Replica, key: str, beat: Beat = ignore_progress
+) -> str | None:
+    """Read an object again; return what is wrong with it, or None.
+
+    An absent object is damaged if the catalog expects it there. An object of other, but valid,
+    content than the catalog's has diverged: that is alarmed elsewhere, and is no damage.
+    """
+    try:
+        return _defect(stores, replica, key, beat)
+    except NotFound:
+        return MISSING if is_expected(stores, replica, key) else None
+
+
+def is_expected(stores: Stores, replica: Replica, key: str) -> bool:
+    """Return whether the catalog says that a replica holds an object."""
+    with stores.catalog.read() as tx:
+        if (sha256 := keys.parse_blob(key)) is not None:
+            return expected.has_blob(tx, replica, sha256)
+        if (found := keys.parse_record(key)) is not None:
+            return expected.has_record(tx, found.kind, replica, found.fqid)
+        if (stone := keys.parse_tombstone(key)) is not None:
+            return expected.has_tombstone(tx, stone.kind, replica, _marked(stone))
+        if (purge := keys.parse_purged(key)) is not None:
+            return expected.has_purge(tx, purge.kind, replica, _marked(purge))
+    return False
+
+
+def _marked(key: MarkKey) -> FQID:
+    return FQID(key.uuid, key.version or "")
+
+
+def _defect(stores: Stores, replica: Replica, key: str, beat: Beat) -> str | None:
+    """Return what is wrong with an object that is there; NotFound."""
+    bucket, sha256 = stores.replicas[replica], keys.parse_blob(key)
+    try:
+        if sha256 is None:
+            return _record_defect(stores, key, placing.whole(bucket, key))
+        return None if _sha256(bucket, key, beat) == sha256 else CHANGED
+    except (Damaged, SourceChanged) as error:
+        return error.detail
+
+
+def _sha256(bucket: BlobStore, key: str, beat: Beat) -> str:
+    digest = hashlib.sha256()
+    for block in bucket.read(key):
+        digest.update(block)
+        beat(len(block))
+    return digest.hexdigest()
+
+
+def _record_defect(stores: Stores, key: str, data: bytes) -> str | None:
+    """Return what is wrong with a record's bytes. A digest covers content only; the catalog tells
+    the rest."""
+    parse_record(key, data)
+    right = written.record(stores, key)
+    if right is None or data == right:
+        return None
+    same = orjson.loads(data)["digest"] == orjson.loads(right)["digest"]
+    return REWRITTEN if same else None
+
+
+def parse_record(key: str, data: bytes) -> None:
+    """Hold a record's bytes to its key and digest; Damaged. What is no record passes."""
+    if (found := keys.parse_record(key)) is not None:
+        _OF_VERSION[found.kind](found, data)
+    elif (stone := keys.parse_tombstone(key)) is not None:
+        readback.tombstone(stone, data)
+    elif (purge := keys.parse_purged(key)) is not None:
+        readback.purge(purge, data)
+
+
+_OF_VERSION: Mapping[str, Callable[[RecordKey, bytes], object]] = {
+    "file": readback.file,
+    "bundle": readback.bundle,
+    "collection": readback.collection,
+}
+
+
+# Repairing ---------------------------------------------------------------------------------
+
+
+def repair_object(
+    stores: Stores, replica: Replica, key: str, beat: Beat = ignore_progress
+) -> Outcome:
+    """Read an object again, and if it is damaged replace it by another replica's verified bytes.
+
+    Damaged if the object is still damaged afterwards; Unavailable while a bucket is away.
+    """
+    reason = find_damage(stores, replica, key, beat)
+    if reason is None:
+        return "intact"
+    if not any(_replaced(stores, other, replica, key, beat) for other in _others(replica)):
+        log.error("%s in %s: %s, and no other replica has a whole copy", key, replica, reason)
+        return "lost"
+    if (left := find_damage(stores, replica, key, beat)) is not None:
+        raise Damaged(f"{key} in {replica} is still damaged after its repair: {left}")
+    log.warning("%s in %s: %s; repaired", key, replica, reason)
+    return "repaired"
+
+
+def _others(replica: Replica) -> list[Replica]:
+    return [name for name in REPLICAS if name != replica]
+
+
+def _replaced(stores: Stores, source: Replica, target: Replica, key: str, beat: Beat) -> bool:
+    """Replace an object that was found damaged by the source's; False if that is not whole."""
+    try:
+        size = stores.replicas[source].head(key).size
+        if keys.parse_blob(key) is not None and size > INLINE:
+            return _replaced_large(stores, source, target, key, size=size, beat=beat)
+        data = placing.whole(stores.replicas[source], key)
+        if not _is_whole(stores, key, data):
+            return False
+    except (Damaged, NotFound, SourceChanged):
+        return False
+    kind = DEFAULT_TYPE if keys.parse_blob(key) else records.CONTENT_TYPE
+    stores.replicas[target].put(key, data, content_type=kind, replace=True)
+    return True
+
+
+def _is_whole(stores: Stores, key: str, data: bytes) -> bool:
+    """Return whether these bytes may take the place of a damaged object; Damaged."""
+    sha256 = keys.parse_blob(key)
+    if sha256 is not None:
+        return hashlib.sha256(data).hexdigest() == sha256
+    parse_record(key, data)
+    # One that has diverged is valid, too.
+    return written.record(stores, key) in (None, data)
+
+
+def _replaced_large(
+    stores: Stores, source: Replica, target: Replica, key: str, *, size: int, beat: Beat
+) -> bool:
+    bucket, step, hashing = stores.replicas[target], part_size(size), Hashing(size)
+    upload = bucket.upload(key, part_size=step, content_type=DEFAULT_TYPE)
+    try:
+        blocks = hashing.over(stores.replicas[source].read(key))
+        fill(upload, blocks, step, stored=lambda _number: beat(step))
+        sha256 = hashing.result().checksums.sha256
+        if sha256 != keys.parse_blob(key):
+            upload.abort()
+            return False
+        upload.complete(replace=True)
+    except BaseException:
+        upload.abort()
+        raise
+    return True

@@ -1,0 +1,60 @@
+"""Kinds of damage to stored objects, done on disk behind the store's back."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from storage.blobs import layout
+from storage.blobs.local import LocalBlobs
+from storage.model import Replica
+from storage.protocols import BlobStore
+from storage.stores import Stores
+
+HEADER = 14
+"""A byte of a folder bucket's header: the lowest of the length of the object."""
+
+
+def flip(data: bytes, place: int) -> bytes:
+    changed = bytearray(data)
+    changed[place] ^= 1
+    return bytes(changed)
+
+
+KINDS: Mapping[str, Callable[[bytes], bytes | None]] = {
+    "emptied": lambda _data: b"",
+    "truncated": lambda data: data[:-1],
+    "extended": lambda data: data + b"x",
+    "first byte": lambda data: flip(data, 0),
+    "header byte": lambda data: flip(data, HEADER),
+    "last byte": lambda data: flip(data, -1),
+    "removed": lambda _data: None,
+}
+"""What each kind makes of an object's bytes; in a folder these begin with the header."""
+
+
+def path_of(bucket: BlobStore, key: str) -> Path:
+    assert isinstance(bucket, LocalBlobs)
+    return Path(layout.place(key).under(str(bucket.root)))
+
+
+def damage_file(bucket: BlobStore, key: str, kind: str) -> None:
+    """Damage an object of a folder bucket as a disk or a person would."""
+    path = path_of(bucket, key)
+    changed = KINDS[kind](path.read_bytes())
+    if changed is None:
+        path.unlink()
+    else:
+        path.write_bytes(changed)
+
+
+def damage(stores: Stores, replica: Replica, key: str, kind: str) -> None:
+    damage_file(stores.replicas[replica], key, kind)
+
+
+def damage_s3(client: Any, bucket: str, key: str, kind: str) -> None:
+    """Damage an object of an S3 bucket, as whoever has its credentials could."""
+    data = client.get_object(Bucket=bucket, Key=key)["Body"].read()
+    changed = KINDS[kind](data)
+    client.delete_object(Bucket=bucket, Key=key)
+    if changed is not None:
+        client.put_object(Bucket=bucket, Key=key, Body=changed)

@@ -1,0 +1,181 @@
+"""Damaged objects of folder buckets: each kind of damage is found, and healed in every way."""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+
+import orjson
+import pytest
+
+from pipelines.depositing import manifests, tombstones
+from pipelines.depositing.manifests import NewBundle, NewEntry
+from pipelines.keeping import integrity, records
+from pipelines.replicating import scrubbing
+from storage import keys
+from storage.catalog import files as file_rows
+from storage.model import CHECKSUMS, FQID, REPLICAS, Checksums, Replica
+from storage.stores import Stores
+from tests.builders import make_file, new_uuid, version
+from tests.catalogs import ENGINES, Spares
+from tests.damaging import KINDS, damage, flip, path_of
+
+CONTENT = b"content, as it was deposited"
+
+
+@pytest.fixture
+def catalog_url(tmp_path: Path, spares: Spares) -> Iterator[str]:
+    """What is damaged lies in buckets: one engine of the catalog is enough."""
+    with spares.lend(ENGINES[0], tmp_path) as url:
+        yield url
+
+
+def blob_key(stores: Stores, fqid: FQID) -> str:
+    with stores.catalog.read() as tx:
+        row = file_rows.by_fqid(tx, fqid)
+    assert row is not None
+    return keys.blob(row.file.checksums.sha256)
+
+
+def content(stores: Stores, replica: Replica, key: str) -> bytes:
+    return b"".join(stores.replicas[replica].read(key))
+
+
+def verify(stores: Stores, replica: Replica = "aws", *, repair: bool) -> list[tuple[str, bool]]:
+    found = scrubbing.verify(stores, replica, rng=Random(0), repair=repair)
+    return [(one.key, one.repaired) for one in found.damaged]
+
+
+def scrub(stores: Stores) -> None:
+    """Two turns without a limit: one for each replica."""
+    for _ in REPLICAS:
+        scrubbing.turn(stores, 1 << 40)
+
+
+HEALING: dict[str, Callable[[Stores], object]] = {
+    "verify": lambda stores: verify(stores, repair=True),
+    "scrub": scrub,
+}
+
+
+@pytest.fixture
+def objects(stores: Stores) -> dict[str, str]:
+    """Keys of a blob and of records that both replicas hold."""
+    file = make_file(stores, CONTENT, everywhere=True)
+    return {"blob": blob_key(stores, file), "record": keys.record("file", file)}
+
+
+@pytest.mark.parametrize("which", ["blob", "record"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_damage_is_listed_found_and_named(
+    stores: Stores, objects: dict[str, str], kind: str, which: str
+) -> None:
+    key = objects[which]
+    damage(stores, "aws", key, kind)
+    listed = [info.key for info in stores.replicas["aws"].list("")]
+    assert (key in listed) is (kind != "removed")
+    assert verify(stores, repair=False) == [(key, False)]
+    assert verify(stores, "gcp", repair=False) == []
+
+
+@pytest.mark.parametrize("healing", HEALING)
+@pytest.mark.parametrize("which", ["blob", "record"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_damage_is_healed_from_the_other_replica(
+    stores: Stores, objects: dict[str, str], kind: str, which: str, healing: str
+) -> None:
+    key = objects[which]
+    right = content(stores, "aws", key)
+    damage(stores, "aws", key, kind)
+    HEALING[healing](stores)
+    assert content(stores, "aws", key) == right
+    assert verify(stores, repair=False) == []
+
+
+@pytest.mark.parametrize("which", ["blob", "record"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_damaged_everywhere_is_never_overwritten_nor_called_healed(
+    stores: Stores, objects: dict[str, str], kind: str, which: str
+) -> None:
+    key = objects[which]
+    for replica in REPLICAS:
+        damage(stores, replica, key, kind)
+    before = [bytes_on_disk(stores, replica, key) for replica in REPLICAS]
+    assert verify(stores, repair=True) == [(key, False)]
+    scrub(stores)
+    assert [bytes_on_disk(stores, replica, key) for replica in REPLICAS] == before
+    assert integrity.repair_object(stores, "aws", key) == "lost"
+
+
+def bytes_on_disk(stores: Stores, replica: Replica, key: str) -> bytes | None:
+    with suppress(FileNotFoundError):
+        return path_of(stores.replicas[replica], key).read_bytes()
+    return None
+
+
+def test_each_byte_of_a_record_counts(stores: Stores, objects: dict[str, str]) -> None:
+    bucket, key = stores.replicas["aws"], objects["record"]
+    path, right = path_of(bucket, key), content(stores, "aws", key)
+    data = path.read_bytes()
+    start = len(data) - len(right)
+    for place in (start, *range(start + 1, len(data), 11)):
+        path.write_bytes(flip(data, place))
+        assert integrity.find_damage(stores, "aws", key) is not None, place - start
+
+
+def test_a_whole_bundle_with_its_tombstone_is_verified_and_healed(
+    stores: Stores, drain: Callable[[], int]
+) -> None:
+    file = make_file(stores, CONTENT, everywhere=True)
+    fqid = FQID(new_uuid(), version())
+    manifests.write(stores, NewBundle(fqid, "aws", 1, [NewEntry("a", file, False)]), "a@b.org")
+    tombstones.bury(stores, "aws", fqid.uuid, fqid.version, reason="withdrawn", author="a@b.org")
+    drain()
+    for key in (keys.record("bundle", fqid), keys.tombstone("bundle", *fqid)):
+        for kind in ("last byte", "removed"):
+            damage(stores, "gcp", key, kind)
+            assert verify(stores, "gcp", repair=True) == [(key, True)]
+            assert content(stores, "gcp", key) == content(stores, "aws", key)
+
+
+def test_a_record_of_other_valid_content_is_no_damage(
+    stores: Stores, objects: dict[str, str]
+) -> None:
+    """It has diverged, which is alarmed and never overwritten."""
+    key = objects["record"]
+    row = orjson.loads(content(stores, "aws", key))
+    digest = records.file_digest(
+        2, row["content_type"], row["size"], Checksums(*(row[name] for name in CHECKSUMS))
+    )
+    stores.replicas["aws"].put(
+        key, orjson.dumps({**row, "creator_uid": 2, "digest": digest}), replace=True
+    )
+    before = content(stores, "aws", key)
+    assert integrity.repair_object(stores, "aws", key) == "intact"
+    assert content(stores, "aws", key) == before
+
+
+@pytest.mark.parametrize("source", ["intact", "last byte"])
+def test_large_objects_are_repaired_in_parts_and_only_by_right_ones(
+    stores: Stores, source: str
+) -> None:
+    file = make_file(stores, bytes(9 * 1024 * 1024), everywhere=True)
+    key = blob_key(stores, file)
+    damage(stores, "aws", key, "last byte")
+    if source != "intact":
+        damage(stores, "gcp", key, source)
+    before = bytes_on_disk(stores, "aws", key)
+    outcome = integrity.repair_object(stores, "aws", key)
+    assert outcome == ("repaired" if source == "intact" else "lost")
+    assert (bytes_on_disk(stores, "aws", key) == before) is (outcome == "lost")
+    assert integrity.find_damage(stores, "gcp", key) == (
+        None if source == "intact" else integrity.CHANGED
+    )
+
+
+def test_what_was_purged_meanwhile_is_not_missing(stores: Stores, objects: dict[str, str]) -> None:
+    assert not integrity.is_expected(
+        stores, "aws", keys.record("file", FQID(new_uuid(), version()))
+    )
+    assert integrity.find_damage(stores, "aws", keys.blob("0" * 64)) is None
+    assert integrity.repair_object(stores, "aws", keys.blob("0" * 64)) == "intact"

@@ -165,7 +165,6 @@ def test_a_truncated_or_changed_head_is_noticed(store: LocalBlobs) -> None:
             store.head("k")
 
 
-
 def test_a_root_that_is_gone_is_unavailable_not_empty(store: LocalBlobs) -> None:
     store.put("k", b"content")
     store.root.rename(store.root.with_name("unmounted"))

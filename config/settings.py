@@ -8,6 +8,7 @@ start with an error that names them. The specification's own numbers are not set
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -268,7 +269,9 @@ class Settings:
     delivery_retry_after_cap_s: float = _setting(86400.0, "longest Retry-After honoured, seconds")
     delivery_body_bytes: int = _setting(1024, "bytes kept of a receiver's answer")
     allow_private_callbacks: bool = _setting(
-        True, "let callbacks reach loopback and private addresses; set false on any real network"
+        None,
+        "let callbacks and providers be at loopback and private addresses; unset: only where"
+        " STORE_HOST is a loopback address",
     )
     subscriptions_per_user: int = _setting(100, "subscriptions one owner may have")
     disable_after_s: float = _setting(
@@ -292,6 +295,8 @@ class Settings:
         # Paths are put behind these, so `https://store.example/` means what it means without `/`.
         for name in ("external_url", "auth_external_url"):
             object.__setattr__(self, name, getattr(self, name).rstrip("/"))
+        if self.allow_private_callbacks is None:
+            object.__setattr__(self, "allow_private_callbacks", _is_loopback(self.host))
 
     @property
     def internal_url(self) -> str:
@@ -321,6 +326,14 @@ class Settings:
     def catalog(self) -> str:
         """The catalog's URL."""
         return self.catalog_url or f"sqlite:///{self.home.absolute() / 'catalog.sqlite'}"
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether servers on this address are reached from this machine only."""
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def _is_foreign(key: str) -> bool:

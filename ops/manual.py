@@ -54,7 +54,9 @@ def _default(field: "Field[Any]") -> Any:
 
 
 def _written(value: Any) -> str:
-    """As it would stand in the environment."""
+    """As it would stand in the environment; empty where it depends on other settings."""
+    if value is None:
+        return ""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):

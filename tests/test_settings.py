@@ -77,8 +77,30 @@ def test_what_nobody_sets_is_as_the_contract_has_it() -> None:
     assert default.checksum_prefixes == ("store-",)
     assert default.authorized_domains == default.checkout_destinations == default.cors_origins == ()
     assert default.rate_per_minute == default.rate_anonymous_per_minute == 0
-    assert default.allow_private_callbacks is True
     assert default.direct_file_urls is default.read_only is False
+
+
+@pytest.mark.parametrize(
+    ("host", "allowed"),
+    [
+        ("127.0.0.1", True),
+        ("127.8.8.8", True),
+        ("::1", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("10.0.0.1", False),
+        ("store.example", False),
+        ("localhost.example", False),
+    ],
+)
+def test_private_callbacks_are_allowed_by_default_on_a_loopback_host_only(
+    host: str, allowed: bool
+) -> None:
+    assert load({"STORE_HOST": host}).allow_private_callbacks is allowed
+    for given in (True, False):
+        chosen = {"STORE_HOST": host, "STORE_ALLOW_PRIVATE_CALLBACKS": str(given)}
+        assert load(chosen).allow_private_callbacks is given
 
 
 PROVIDER = {"issuer": "https://idp.example", "client_id": "store"}

@@ -173,6 +173,15 @@ def test_private_callbacks_are_refused_unless_allowed(settings, stores, chains, 
     assert (refused.status_code, refused.json["code"]) == (400, "invalid_callback_url")
 
 
+@pytest.mark.parametrize(("host", "status"), [("127.0.0.1", 201), ("0.0.0.0", 400)])
+def test_private_callbacks_follow_the_address_that_the_store_listens_on(
+    settings, stores, chains, host, status
+) -> None:
+    chosen = replace(settings, host=host, allow_private_callbacks=None)
+    client = create_app(chosen, stores, chains=chains, verify=verify).test_client()
+    assert subscribe(client, callback_url="http://127.0.0.1:9/x").status_code == status
+
+
 def test_one_more_than_the_quota_is_406(settings, stores, chains) -> None:
     small = replace(settings, subscriptions_per_user=2)
     client = create_app(small, stores, chains=chains, verify=verify).test_client()

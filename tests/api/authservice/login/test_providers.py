@@ -285,8 +285,10 @@ def test_a_secret_may_be_a_file_beside_ours(make: Make, issuer: Issuer, tmp_path
     assert sent["Authorization"] == basic
 
 
-def test_providers_inside_are_out_of_reach_where_that_is_set(make: Make, issuer: Issuer) -> None:
-    browser = browser_of(make(**of(issuer.url), allow_private_callbacks=False))
+def test_providers_inside_are_out_of_reach_by_default_on_an_open_host(
+    make: Make, issuer: Issuer
+) -> None:
+    browser = browser_of(make(**of(issuer.url), host="0.0.0.0", allow_private_callbacks=None))
     first = browser.get(f"/login?redirect_uri={BACK}")
     assert browser.get(first.headers["Location"]).status_code == 503
     assert issuer.asked == []

@@ -13,6 +13,10 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& echo "$$python" && break; done)
 
+# Tests write thousands of small files that nobody reads again: in memory, where there is room.
+IN_MEMORY := $(shell test -w /dev/shm && df -Pk /dev/shm 2>/dev/null \
+	| awk 'NR == 2 && $$4 > 4000000 { print "TMPDIR=/dev/shm" }')
+
 RUN_READY := $(VENV)/.ready-run
 DEV_READY := $(VENV)/.ready-dev
 
@@ -33,13 +37,13 @@ run: $(RUN_READY) ## Run a store here until Ctrl-C (STORE_HOME, STORE_PORT)
 
 .PHONY: test
 test: $(DEV_READY) ## Run the tests; they need neither root nor a server
-	$(BIN)/python -m pytest -n 2 --dist worksteal --ignore tests/drill
+	$(IN_MEMORY) $(BIN)/python -m pytest -n 2 --dist worksteal --ignore tests/drill
 
 REAL := $(BIN)/python -m tests.engines run
 
 .PHONY: test-real
 test-real: $(DEV_READY) ## Install and start the real engines, and run what is tested on them
-	$(REAL) --unsynced -- $(BIN)/python -m pytest -n 2 --dist worksteal -p tests.engines.proof \
+	$(REAL) --unsynced -- env $(IN_MEMORY) $(BIN)/python -m pytest -n 2 --dist worksteal -p tests.engines.proof \
 		tests/storage tests/pipelines tests/workers tests/real
 
 .PHONY: demo-real
@@ -60,7 +64,7 @@ SEEDED := $(if $(SEED),--seed $(SEED))
 drill: $(DEV_READY) ## Fuzz, kill processes and hurt engines during deposits (SEED=<n>, DEEP=1 for more)
 	$(if $(DEEP),STORE_TEST_DEPTH=deep $(BIN)/python -m pytest -n 2 -m hypothesis --ignore tests/drill)
 	$(BIN)/python -m tests.drill.matching $(SEEDED)
-	$(BIN)/python -m tests.drill.fuzz $(SEEDED) $(if $(DEEP),--requests 20000 --minutes 60)
+	$(IN_MEMORY) $(BIN)/python -m tests.drill.fuzz $(SEEDED) $(if $(DEEP),--requests 20000 --minutes 60)
 	$(BIN)/python -m tests.drill $(SEEDED)
 	$(BIN)/python -m tests.drill --engines real $(SEEDED) $(if $(DEEP),--bundles 1000)
 

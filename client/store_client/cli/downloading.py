@@ -18,6 +18,7 @@ from store_client.download.manifests import LAYOUTS
 from store_client.download.manifests import download_manifest as bring_manifest
 from store_client.download.options import Filters, Options
 from store_client.download.reports import Counts
+from store_client.download.stopping import Interrupted
 from store_client.telling import size
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -167,12 +168,23 @@ def _going_on(here: Here, given: dict[str, Any]) -> Iterator[Options]:
                 dry_run=given["dry_run"],
                 tell=bar,
             )
-        except KeyboardInterrupt:
-            here.note(
-                f"Stopped. What has come is kept in {Path(defaults.CACHE).absolute()}; the same"
-                " command again goes on where this one was."
-            )
+        except Interrupted as stopped:
+            here.note(_kept(stopped))
             raise
+
+
+def _kept(stopped: Interrupted) -> str:
+    kept = []
+    if stopped.files:
+        kept.append(f"{stopped.files} files")
+    if stopped.unfinished:
+        kept.append(f"{size(stopped.unfinished)} of unfinished files")
+    if not kept:
+        return "Stopped. Nothing had come yet, and nothing is kept."
+    return (
+        f"Stopped. {' and '.join(kept)} are kept in {Path(defaults.CACHE).absolute()}; the same"
+        " command again goes on from there."
+    )
 
 
 def _tell(here: Here, report: Any, where: str) -> None:

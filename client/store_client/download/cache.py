@@ -29,7 +29,7 @@ from store_client.errors import Damaged, StoreError
 log = logging.getLogger(__name__)
 
 SHARED_FROM = BLOCK + 1
-"""Smaller files come in one block: there is nothing to take up again, and nobody waits for them."""
+"""Smaller files come in one block, which is held in memory: there is nothing to take up again."""
 ABANDONED_S = 86_400.0
 """Age at which a temporary that no name leads to any more is removed."""
 
@@ -84,13 +84,7 @@ class Cache:
     def room(self, sha256: str, size: int) -> int:
         """Bytes that the disk still has to take for a file that is to come: of a large one, what
         an earlier run left takes its room already."""
-        try:
-            found = os.stat(self.partial(sha256, "part"))
-        except OSError:
-            return size
-        # Made as long as it will be, it has holes where nothing has come.
-        taken = found.st_blocks * 512 if hasattr(found, "st_blocks") else found.st_size
-        return max(0, size - taken)
+        return max(0, size - _taken(self.partial(sha256, "part")))
 
     @contextlib.contextmanager
     def alone(self, sha256: str, size: int, pause: Callable[[float], None]) -> Iterator[None]:
@@ -106,11 +100,25 @@ class Cache:
         """Where something about a file that is not whole lies."""
         return self._partial / f"{sha256}.{ending}"
 
-    def temporary(self, sha256: str, size: int) -> Path:
-        """Where a file grows: small ones in a place of this run's own."""
+    def temporary(self, sha256: str) -> Path:
+        """Where a file grows that a later run goes on with."""
         self._partial.mkdir(parents=True, exist_ok=True)
-        ending = "part" if size >= SHARED_FROM else f"{secrets.token_hex(6)}.tmp"
-        return self.partial(sha256, ending)
+        return self.partial(sha256, "part")
+
+    def unfinished(self) -> int:
+        """Bytes of files that have not come whole."""
+        return sum(_taken(path) for path in self._partial.glob("*.part"))
+
+    def add(self, data: memoryview, sha256: str) -> None:
+        """Have these proved bytes under their final name."""
+        self._partial.mkdir(parents=True, exist_ok=True)
+        temporary = self.partial(sha256, f"{secrets.token_hex(6)}.tmp")
+        try:
+            temporary.write_bytes(data)
+            self.adopt(temporary, sha256)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
 
     def adopt(self, temporary: Path, sha256: str) -> None:
         """Give proved bytes their final name."""
@@ -150,6 +158,16 @@ def digest_of(path: Path) -> str:
     """The SHA-256 of a file's bytes."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _taken(path: Path) -> int:
+    """Bytes of the disk that a file takes, 0 if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return 0
+    # Made as long as it will be, a file that comes in parts has holes where nothing has come.
+    return found.st_blocks * 512 if hasattr(found, "st_blocks") else found.st_size
 
 
 def _stamp(path: Path) -> Stamp | None:

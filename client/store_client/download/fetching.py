@@ -1,6 +1,7 @@
 """One file, from its bucket into the cache: whole and proved, or not at all under its name."""
 
 import contextlib
+import io
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -58,43 +59,64 @@ class Fetching:
 
     def _bring(self, wanted: Wanted) -> None:
         """Attempts until the bytes are those of the digest, or the quota is used up."""
-        options = self.options
-        quota = Quota(options.num_retries, options.min_delay_s, pause=self.stop.pause)
         reader = Reader(self.wire, Source(wanted, self.url_of), self.stop, wanted)
-        temporary = self.cache.temporary(wanted.sha256, wanted.size)
+        if wanted.size < SHARED_FROM:
+            self._bring_small(reader)
+        else:
+            self._bring_large(reader)
+
+    def _bring_small(self, reader: Reader) -> None:
+        """In memory until all of it is proved: what is stopped leaves nothing behind."""
+        wanted, quota = reader.wanted, self._quota()
+        while True:
+            file = io.BytesIO()
+            digest = whole.bring(reader, file, quota, tell=self.options.tell)
+            if digest == wanted.sha256:
+                self.cache.add(file.getbuffer(), wanted.sha256)
+                return
+            self._damaged(wanted, digest, quota)
+
+    def _bring_large(self, reader: Reader) -> None:
+        """In a file that a later run goes on with."""
+        wanted, quota = reader.wanted, self._quota()
+        temporary = self.cache.temporary(wanted.sha256)
         try:
             while (digest := self._filled(reader, temporary, quota)) != wanted.sha256:
-                log.warning("%s came damaged, and is fetched anew", wanted.name)
                 temporary.unlink()
-                options.tell.bytes(-wanted.size)
-                said = f"{wanted.name} came with the SHA-256 {digest}, not {wanted.sha256}"
-                quota.failure(Trouble(Damaged(said)))
+                self._damaged(wanted, digest, quota)
             self.cache.adopt(temporary, wanted.sha256)
         finally:
-            if wanted.size < SHARED_FROM:
-                # Nobody could find what is left of it.
-                temporary.unlink(missing_ok=True)
+            if temporary.exists() and not temporary.stat().st_size:
+                temporary.unlink()
+
+    def _damaged(self, wanted: Wanted, digest: str, quota: Quota) -> None:
+        log.warning("%s came damaged, and is fetched anew", wanted.name)
+        self.options.tell.bytes(-wanted.size)
+        said = f"{wanted.name} came with the SHA-256 {digest}, not {wanted.sha256}"
+        quota.failure(Trouble(Damaged(said)))
+
+    def _quota(self) -> Quota:
+        return Quota(self.options.num_retries, self.options.min_delay_s, pause=self.stop.pause)
 
     def _filled(self, reader: Reader, temporary: Path, quota: Quota) -> str:
         """The digest of the file, filled by streams as many as suit it."""
-        tell, wanted = self.options.tell, reader.wanted
-        if wanted.size < SHARED_FROM:
-            return whole.bring(reader, temporary, quota, tell=tell)
+        wanted = reader.wanted
         map_path = self.cache.partial(wanted.sha256, "parts")
         if wanted.size >= self.large_from:
             with contextlib.suppress(NoRanges):
-                return self._in_parts(reader, (temporary, map_path), quota)
+                return self._in_parts(reader, (temporary, map_path))
         if map_path.exists():
             # Of a file that came in parts nobody knows from its length how much is there.
             temporary.unlink(missing_ok=True)
             map_path.unlink()
-        return whole.bring(reader, temporary, quota, tell=tell)
+        with whole.opened(temporary) as file:
+            return whole.bring(reader, file, quota, tell=self.options.tell)
 
-    def _in_parts(self, reader: Reader, paths: tuple[Path, Path], quota: Quota) -> str:
+    def _in_parts(self, reader: Reader, paths: tuple[Path, Path]) -> str:
         digest = large.bring(
             reader,
             paths,
-            quota=quota,
+            quota_of=self._quota,
             tell=self.options.tell,
             slots=self.slots,
             part=self.part,

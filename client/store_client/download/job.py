@@ -18,7 +18,7 @@ from store_client.download.parallel import Task
 from store_client.download.reports import Tally
 from store_client.download.slots import Slots
 from store_client.download.space import Space
-from store_client.download.stopping import Stop
+from store_client.download.stopping import Interrupted, Stop
 from store_client.download.wire import Wire
 from store_client.names import Places
 
@@ -91,7 +91,7 @@ class Job:
 
 @contextmanager
 def job(store: Store, options: Options) -> Iterator[Job]:
-    """A download's parts, until its end."""
+    """A download's parts, until its end; Interrupted after Ctrl-C."""
     options.check()
     kept = cache.opened(options.cache, make=not options.dry_run)
     wire, stop = Wire(), Stop()
@@ -104,8 +104,12 @@ def job(store: Store, options: Options) -> Iterator[Job]:
         stop=stop,
         slots=Slots(options.jobs),
     )
+    made = Job(store, options, kept, fetching, Space(options.cache), stop)
     try:
-        yield Job(store, options, kept, fetching, Space(options.cache), stop)
+        yield made
+    except KeyboardInterrupt as error:
+        fetched = made.tally.counts().fetched_files
+        raise Interrupted(fetched, kept.unfinished()) from error
     finally:
         wire.close()
 

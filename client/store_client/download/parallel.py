@@ -24,30 +24,36 @@ MOST_FAILURES = 20
 """… until there are so many."""
 
 
+Position = tuple[int, ...]
+"""Where a task stands among all: its number in the source, then those among what tasks led to."""
+
+
 class Running:
-    """One run; failures in the order in which they came."""
+    """One run; failures by the position of their tasks."""
 
     def __init__(self, source: Iterable[Task], stop: Stop) -> None:
-        self._source: Iterator[Task] = iter(source)
-        self._ready: deque[Task] = deque()
+        self._source: Iterator[tuple[int, Task]] = enumerate(source)
+        self._ready: deque[tuple[Position, Task]] = deque()
         self._busy = 0
         self._changed = threading.Condition()
         self._stop = stop
-        self.failures: list[BaseException] = []
+        self.failures: dict[Position, BaseException] = {}
 
     def work(self) -> None:
         """Do tasks until there are none, and none can come."""
-        while (task := self._next()) is not None:
-            following: deque[Task] = deque()
+        while (taken := self._next()) is not None:
+            position, task = taken
+            following: list[Task] = []
             try:
                 following.extend(task() or ())
             except Stopped:
                 log.debug("a task stopped where it was")
             except BaseException as error:
-                self._failed(error)
+                self._failed(position, error)
             with self._changed:
                 # The first of them is to be done first: those taken are taken from the right.
-                self._ready.extend(reversed(following))
+                placed = [((*position, number), one) for number, one in enumerate(following)]
+                self._ready.extend(reversed(placed))
                 self._busy -= 1
                 self._changed.notify_all()
 
@@ -56,23 +62,25 @@ class Running:
         self._stop.set()
         with self._changed:
             self._ready.clear()
-            self._source = iter(())
+            self._source = enumerate(())
             self._changed.notify_all()
 
-    def _next(self) -> Task | None:
+    def _next(self) -> tuple[Position, Task] | None:
         with self._changed:
             while True:
-                task = self._ready.pop() if self._ready else next(self._source, None)
-                if task is not None:
+                if self._ready:
                     self._busy += 1
-                    return task
+                    return self._ready.pop()
+                if found := next(self._source, None):
+                    self._busy += 1
+                    return found[:1], found[1]
                 if not self._busy:
                     self._changed.notify_all()
                     return None
                 self._changed.wait()
 
-    def _failed(self, error: BaseException) -> None:
-        self.failures.append(error)
+    def _failed(self, position: Position, error: BaseException) -> None:
+        self.failures[position] = error
         if not isinstance(error, ONLY_ITS_OWN) or len(self.failures) >= MOST_FAILURES:
             self.end()
         else:
@@ -80,8 +88,8 @@ class Running:
 
 
 def run(source: Iterable[Task], jobs: int, *, stop: Stop) -> None:
-    """Do all tasks; the error of the first that failed, once every thread has ended. After Ctrl-C
-    threads end where they are."""
+    """Do all tasks; the error of the first task that failed, once every thread has ended. After
+    Ctrl-C threads end where they are."""
     running = Running(source, stop)
     threads = [
         threading.Thread(target=running.work, name=f"download-{number}", daemon=True)
@@ -108,10 +116,11 @@ def _join(thread: threading.Thread) -> None:
         thread.join(timeout=0.5)
 
 
-def _told(failures: list[BaseException]) -> BaseException:
-    """The gravest failure: one that ended everything, else the first."""
-    grave = [error for error in failures if not isinstance(error, ONLY_ITS_OWN)]
-    first = (grave or failures)[0]
+def _told(failures: dict[Position, BaseException]) -> BaseException:
+    """The failure that ended everything, else the first in the order of tasks."""
+    ordered = [failures[position] for position in sorted(failures)]
+    grave = [error for error in ordered if not isinstance(error, ONLY_ITS_OWN)]
+    first = (grave or ordered)[0]
     if len(failures) > 1 and isinstance(first, StoreError):
         first.args = (f"{first} (and {len(failures) - 1} more failed)",)
     return first

@@ -8,6 +8,15 @@ class Stopped(Exception):
     """Raised in whoever goes on although the end is wanted."""
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C: how many files had come whole, and how many bytes are kept of others."""
+
+    def __init__(self, files: int, unfinished: int) -> None:
+        super().__init__()
+        self.files = files
+        self.unfinished = unfinished
+
+
 class Stop:
     """Set once; what waits for time to pass, or for bytes, is woken."""
 

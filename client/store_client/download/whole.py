@@ -12,20 +12,24 @@ from store_client.download.reading import Reader
 from store_client.telling import Tell
 
 
-def bring(reader: Reader, path: Path, quota: Quota, *, tell: Tell) -> str:
-    """Fill the file at `path`; the SHA-256 of what it holds then."""
-    with open(os.open(path, os.O_RDWR | os.O_CREAT | _BINARY, 0o666), "r+b", buffering=0) as file:
-        growing = _Growing(file, reader.wanted.size, tell)
-        while growing.at < reader.wanted.size:
-            try:
-                found = reader.blocks(growing.at, reader.wanted.size, exact=False)
-                with contextlib.closing(found) as blocks:
-                    for offset, block in blocks:
-                        growing.add(offset, block)
-                        quota.block(growing.at, last=growing.at == reader.wanted.size)
-            except Trouble as trouble:
-                quota.failure(trouble)
-        return growing.digest.hexdigest()
+def bring(reader: Reader, file: BinaryIO, quota: Quota, *, tell: Tell) -> str:
+    """Fill an unbuffered file, or bytes in memory; the SHA-256 of what it holds then."""
+    growing = _Growing(file, reader.wanted.size, tell)
+    while growing.at < reader.wanted.size:
+        try:
+            found = reader.blocks(growing.at, reader.wanted.size, exact=False)
+            with contextlib.closing(found) as blocks:
+                for offset, block in blocks:
+                    growing.add(offset, block)
+                    quota.block(growing.at, last=growing.at == reader.wanted.size)
+        except Trouble as trouble:
+            quota.failure(trouble)
+    return growing.digest.hexdigest()
+
+
+def opened(path: Path) -> BinaryIO:
+    """The file at `path`, unbuffered, made if it is missing."""
+    return open(os.open(path, os.O_RDWR | os.O_CREAT | _BINARY, 0o666), "r+b", buffering=0)
 
 
 _BINARY = getattr(os, "O_BINARY", 0)
@@ -39,8 +43,9 @@ class _Growing:
         self._tell = tell
         self.digest = hashlib.sha256()
         self.at = 0
-        if os.fstat(file.fileno()).st_size > size:
+        if file.seek(0, os.SEEK_END) > size:
             file.truncate(0)
+        file.seek(0)
         while block := file.read(BLOCK):
             self.digest.update(block)
             self.at += len(block)

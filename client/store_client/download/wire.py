@@ -223,6 +223,8 @@ class _Quiet:
     def connect(self) -> None:
         super().connect()  # type: ignore[misc]
         self.sock.settimeout(self._silence_s)  # type: ignore[attr-defined]
+        # http.client lets go of its own when an answer ends the connection, while it is still read.
+        self.live = self.sock  # type: ignore[attr-defined]
 
 
 class _Plain(_Quiet, http.client.HTTPConnection):
@@ -243,7 +245,7 @@ def _exchanged(
 def _abort(connection: http.client.HTTPConnection) -> None:
     """Wake whoever waits for bytes; closing alone would not."""
     with contextlib.suppress(OSError, AttributeError):
-        connection.sock.shutdown(2)
+        connection.live.shutdown(2)  # type: ignore[attr-defined]
 
 
 def _followed(url: str, place: str) -> str:

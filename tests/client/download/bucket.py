@@ -4,7 +4,7 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -32,6 +32,8 @@ class Harm:
     chunked: bool = False
     moved_to: str = ""
     garbage: bytes = b""
+    last: bool = False
+    """The answer says that the connection ends with it."""
 
 
 @dataclass
@@ -41,6 +43,8 @@ class Bucket:
     contents: dict[str, bytes] = field(default_factory=dict)
     harms: list[Harm] = field(default_factory=list)
     always: Harm = Harm()
+    harm_at: Callable[[int], Harm] | None = None
+    """What happens to an answer that begins at this byte; None: as `harms` and `always` say."""
     asked: list[tuple[str, int, str | None]] = field(default_factory=list)
     url: str = ""
     good: str = "1"
@@ -68,7 +72,9 @@ class Bucket:
         """A URL that is good until `good` changes."""
         return f"{self.url}/{key}?signature={self.good}"
 
-    def next_harm(self) -> Harm:
+    def next_harm(self, first: int) -> Harm:
+        if self.harm_at is not None:
+            return self.harm_at(first)
         with self.lock:
             return self.harms.pop(0) if self.harms else self.always
 
@@ -112,7 +118,7 @@ class _Handler(BaseHTTPRequestHandler):
         path, _, query = self.path[1:].partition("?")
         first, last = self._range()
         self.held.asked.append((path, first, self.headers.get("Authorization")))
-        harm = self.held.next_harm()
+        harm = self.held.next_harm(first)
         time.sleep(harm.wait_s)
         if harm.garbage:
             self.wfile.write(harm.garbage)
@@ -135,6 +141,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(206 if ranged else 200)
         if ranged:
             self.send_header("Content-Range", f"bytes {first}-{end - 1}/{len(data)}")
+        if harm.last:
+            self.send_header("Connection", "close")
         if harm.chunked:
             self.send_header("Transfer-Encoding", "chunked")
         else:

@@ -19,9 +19,7 @@ KEY = sha256(DATA).hexdigest()
 @pytest.fixture
 def kept(tmp_path: Path) -> Cache:
     made = cache.opened(tmp_path / ".store", make=True)
-    temporary = made.temporary(KEY, len(DATA))
-    temporary.write_bytes(DATA)
-    made.adopt(temporary, KEY)
+    made.add(memoryview(DATA), KEY)
     return made
 
 
@@ -74,7 +72,7 @@ def test_damaged_notes_of_what_was_proved_cost_a_reading_only(kept: Cache) -> No
 
 
 def test_what_killed_runs_left_of_small_files_is_swept_when_it_is_old(kept: Cache) -> None:
-    old, new = (kept.temporary("1" * 64, 1) for _ in range(2))
+    old, new = (kept.partial("1" * 64, f"{number}.tmp") for number in range(2))
     old.write_bytes(b"")
     new.write_bytes(b"")
     long_ago = time.time() - ABANDONED_S - 60
@@ -128,7 +126,7 @@ def test_what_is_no_file_is_no_content(kept: Cache, tmp_path: Path) -> None:
 def test_what_has_come_of_a_large_file_needs_no_more_room(kept: Cache) -> None:
     size = 8_000_000
     assert kept.room(KEY, size) == size
-    with kept.temporary(KEY, size).open("wb") as file:
+    with kept.temporary(KEY).open("wb") as file:
         file.truncate(size)
         assert kept.room(KEY, size) > size - 100_000
         file.write(bytes([1]) * (size // 2))

@@ -169,7 +169,7 @@ def test_what_was_left_damaged_is_not_believed(
     wanted = bucket.wanted("a", DATA)
     one = fetching()
     for rest in (b"wrong", b"x" * len(DATA), b"x" * (len(DATA) + 1)):
-        one.cache.temporary(wanted.sha256, wanted.size).write_bytes(rest)
+        one.cache.temporary(wanted.sha256).write_bytes(rest)
         assert one.fetch(wanted)
         assert list(cached(tmp_path).values()) == [DATA]
         one.cache.path(wanted.sha256).unlink()

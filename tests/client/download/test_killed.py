@@ -54,15 +54,10 @@ class Told:
         raise AssertionError(name)
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_finished_files_and_bytes_do_not_come_again(
-    bucket: Bucket, tmp_path: Path, how: signal.Signals
-) -> None:
-    small = [bucket.wanted(f"s{n}", b"%d" % n) for n in range(5)]
-    told = Told([*small, bucket.wanted("large", LARGE)])
-    bucket.harms = [Harm()] * 5 + [Harm(stall_at=2 * MB)]
+def started(told: Told, folder: Path) -> "subprocess.Popen[str]":
+    """A process that downloads these files."""
     going = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(tmp_path), BUNDLE],
+        [sys.executable, "-c", SCRIPT, str(folder), BUNDLE],
         stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -70,6 +65,32 @@ def test_finished_files_and_bytes_do_not_come_again(
     assert going.stdin
     going.stdin.write(json.dumps(told.page))
     going.stdin.close()
+    return going
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_small_file_that_has_not_come_whole_leaves_nothing(
+    bucket: Bucket, tmp_path: Path, how: signal.Signals
+) -> None:
+    bucket.harms = [Harm(stall_at=3, last=True)]
+    going = started(Told([bucket.wanted("small", b"small")]), tmp_path)
+    assert bucket.stalled.wait(60)
+    going.send_signal(how)
+    assert going.wait(30) != 0
+    assert going.stderr
+    going.stderr.close()
+    bucket.go_on.set()
+    assert not [path for path in (tmp_path / ".store").rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_finished_files_and_bytes_do_not_come_again(
+    bucket: Bucket, tmp_path: Path, how: signal.Signals
+) -> None:
+    small = [bucket.wanted(f"s{n}", b"%d" % n) for n in range(5)]
+    told = Told([*small, bucket.wanted("large", LARGE)])
+    bucket.harms = [Harm()] * 5 + [Harm(stall_at=2 * MB)]
+    going = started(told, tmp_path)
     assert bucket.stalled.wait(60)
     partial = tmp_path / ".store" / "partial" / f"{told.page['bundle']['files'][-1]['sha256']}.part"
     until = time.monotonic() + 30

@@ -1,6 +1,8 @@
 """A large file in parts: in several streams, taken up where each was."""
 
+import threading
 from hashlib import sha256
+from itertools import permutations
 from pathlib import Path
 from random import Random
 
@@ -9,7 +11,7 @@ import pytest
 from store_client.checksums import MB
 from store_client.download.partmap import PartMap
 from store_client.download.slots import Slots
-from store_client.errors import Unreachable
+from store_client.errors import Damaged, StoreError, Unreachable
 from tests.client.download.bucket import Bucket, Harm
 from tests.client.download.conftest import Make
 
@@ -37,16 +39,74 @@ def test_the_next_run_asks_only_for_what_is_missing(
     bucket: Bucket, fetching: Make, tmp_path: Path
 ) -> None:
     wanted = bucket.wanted("a", DATA)
-    bucket.harms = [Harm()] * 4 + [Harm(cut_at=1000)]
-    bucket.always = Harm(status=503)
+    bucket.harm_at = lambda first: Harm() if first < 4 * MB else Harm(status=503)
     with pytest.raises(Unreachable):
         fetching(large_from=1, num_retries=0).fetch(wanted)
-    done = {first for _, first, _ in bucket.asked[:4]}
-    bucket.harms, bucket.always, bucket.asked[:] = [], Harm(), []
+    bucket.harm_at, bucket.asked[:] = None, []
     fetching(large_from=1).fetch(wanted)
     assert content(tmp_path) == DATA
-    assert not done & {first for _, first, _ in bucket.asked}
+    assert sorted(first for _, first, _ in bucket.asked) == [n * MB for n in range(4, PARTS)]
     assert list((tmp_path / ".store" / "partial").iterdir()) == []
+
+
+class Turns:
+    """Answers the first requests of some parts in a given order, once all of them have come."""
+
+    def __init__(self, order: tuple[int, ...], harms: dict[int, list[Harm]]) -> None:
+        self._left = [part * MB for part in order]
+        self._missing = set(self._left)
+        self._harms = {part * MB: list(of) for part, of in harms.items()}
+        self._changed = threading.Condition()
+
+    def __call__(self, first: int) -> Harm:
+        with self._changed:
+            if first in self._missing:
+                self._missing.discard(first)
+                self._changed.notify_all()
+                self._changed.wait_for(
+                    lambda: not self._missing and self._left[0] == first, timeout=30
+                )
+                # The client has some time for this answer before it gets the next one.
+                threading.Timer(0.01, self._next).start()
+        harms = self._harms[first]
+        return harms.pop(0) if len(harms) > 1 else harms[0]
+
+    def _next(self) -> None:
+        with self._changed:
+            self._left.pop(0)
+            self._changed.notify_all()
+
+
+FOUR = DATA[: 4 * MB]
+CUT, BUSY, GOOD = Harm(cut_at=0), Harm(status=503), Harm()
+ORDERS = list(permutations(range(1, 4)))
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize(
+    ("harms", "error"),
+    [({1: [CUT], 2: [BUSY], 3: [GOOD]}, Damaged), ({1: [GOOD], 2: [BUSY], 3: [CUT]}, Unreachable)],
+)
+def test_the_first_part_that_fails_decides_whatever_the_order_of_answers(
+    bucket: Bucket,
+    fetching: Make,
+    order: tuple[int, ...],
+    harms: dict[int, list[Harm]],
+    error: type[StoreError],
+) -> None:
+    bucket.harm_at = Turns((*order, 0), {0: [GOOD], **harms})
+    with pytest.raises(error):
+        fetching(large_from=1, num_retries=0).fetch(bucket.wanted("a", FOUR))
+    assert sorted(first for _, first, _ in bucket.asked) == [n * MB for n in range(4)]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_each_part_may_fail_as_often_as_the_quota_says_whatever_the_order_of_answers(
+    bucket: Bucket, fetching: Make, tmp_path: Path, order: tuple[int, ...]
+) -> None:
+    bucket.harm_at = Turns((*order, 0), {part: [CUT, GOOD] for part in range(4)})
+    fetching(large_from=1, num_retries=1).fetch(bucket.wanted("a", FOUR))
+    assert content(tmp_path) == FOUR
 
 
 def test_a_server_without_ranges_gives_it_in_one_stream(
@@ -62,7 +122,7 @@ def test_a_map_that_does_not_fit_its_file_is_not_believed(
 ) -> None:
     wanted = bucket.wanted("a", DATA)
     one = fetching(large_from=1)
-    temporary = one.cache.temporary(wanted.sha256, wanted.size)
+    temporary = one.cache.temporary(wanted.sha256)
     path = one.cache.partial(wanted.sha256, "parts")
     for kept in (b"", b"rubbish", _all_done(path)):
         path.write_bytes(kept)
@@ -75,7 +135,7 @@ def test_a_map_that_does_not_fit_its_file_is_not_believed(
 def test_a_map_that_lies_is_found_out(bucket: Bucket, fetching: Make, tmp_path: Path) -> None:
     wanted = bucket.wanted("a", DATA)
     one = fetching(large_from=1)
-    one.cache.temporary(wanted.sha256, wanted.size).write_bytes(bytes(len(DATA)))
+    one.cache.temporary(wanted.sha256).write_bytes(bytes(len(DATA)))
     path = one.cache.partial(wanted.sha256, "parts")
     path.write_bytes(_all_done(path))
     one.fetch(wanted)

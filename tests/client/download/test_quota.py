@@ -69,14 +69,12 @@ def test_whatever_happens_it_is_what_was_counted(
     assert all(wait >= least_s for wait in waits)
 
 
-def test_a_block_that_comes_again_does_not_count_but_that_of_another_stream_does() -> None:
+def test_a_block_that_comes_again_does_not_count() -> None:
     quota = Quota(0, 0.25, pause=lambda _: None)
     quota.block(5 * BLOCK)
     quota.block(5 * BLOCK)
     quota.block(3 * BLOCK)
     assert quota.left == 1
-    quota.block(3 * BLOCK, stream=1)
-    assert quota.left == 2
 
 
 def test_crumbs_count_together_or_at_the_end() -> None:

@@ -65,6 +65,25 @@ def test_a_failure_of_one_alone_lets_the_others_go_on(jobs: int) -> None:
     assert len(done) == 18
 
 
+@pytest.mark.parametrize("first_to_fail", [0, 1])
+def test_the_first_task_that_fails_decides_whichever_fails_first(first_to_fail: int) -> None:
+    errors = [Damaged("first"), NotFound("second")]
+    failed = [threading.Event() for _ in errors]
+
+    def task(number: int) -> Task:
+        def work() -> None:
+            if number != first_to_fail:
+                failed[first_to_fail].wait(10)
+                time.sleep(0.01)
+            failed[number].set()
+            raise errors[number]
+
+        return work
+
+    with pytest.raises(Damaged, match="first"):
+        parallel.run([lambda: [task(0), task(1)]], 2, stop=Stop())
+
+
 def test_a_failure_of_all_ends_the_others() -> None:
     done: list[int] = []
 

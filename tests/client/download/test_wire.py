@@ -1,6 +1,8 @@
 """Connections to buckets: through proxies, after they were closed, never with what is secret."""
 
 import contextlib
+import threading
+import time
 
 import pytest
 
@@ -36,6 +38,23 @@ def test_a_closed_wire_gives_nothing_more(bucket: Bucket) -> None:
     wire.close()
     with pytest.raises(Trouble, match="ended"), wire.get(bucket.signed("a")):
         pass
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_closing_wakes_who_reads_also_from_a_connection_that_is_to_end(
+    bucket: Bucket, last: bool
+) -> None:
+    wire = Wire(proxies={})
+    bucket.contents["a"] = b"abc"
+    bucket.always = Harm(stall_at=1, last=last)
+    with wire.get(bucket.signed("a")) as answer:
+        assert answer.readinto(memoryview(bytearray(1))) == 1
+        threading.Timer(0.05, wire.close).start()
+        began = time.monotonic()
+        with contextlib.suppress(OSError):
+            assert answer.readinto(memoryview(bytearray(1))) == 0
+        assert time.monotonic() - began < 5
+    bucket.go_on.set()
 
 
 def test_a_silent_bucket_is_not_waited_for_for_ever(bucket: Bucket) -> None:

@@ -4,18 +4,16 @@ What the members mean is for `api/schemas` to say.
 """
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from typing import IO, Any
 
-import orjson
 from flask import Request
 from werkzeug.exceptions import HTTPException
 
-from storage import pointers
+from storage import json_codec, pointers
 from storage.errors import Invalid, TooLarge, UnsupportedMediaType
 from storage.protocols import BLOCK
 
@@ -35,12 +33,10 @@ def read_json(
     *,
     max_bytes: int,
     max_depth: int,
-    exact: str | None = None,
     once: bool = False,
 ) -> Any:
-    """The JSON value of the body, an empty object when there is none. Of the member `exact` no
-    number is rounded: Invalid names those that would be. With `once` Invalid names members that are
-    given more than once, too."""
+    """The JSON value of the body, an empty object when there is none. Integers are exact whatever
+    their size. With `once` Invalid names members that are given more than once."""
     request.max_content_length = max_bytes
     _check_type(request)
     with _arriving():
@@ -52,12 +48,12 @@ def read_json(
         return {}
     _check_parts(text)
     try:
-        value = orjson.loads(text)
-    except orjson.JSONDecodeError as error:
+        value = json_codec.decode(text)
+    except json.JSONDecodeError as error:
         raise _malformed(f"Malformed JSON: {_place(error)}") from error
+    except ValueError as error:
+        raise _malformed(f"Malformed JSON: {str(error)[:200]}") from error
     _check_depth(value, max_depth)
-    if exact is not None and _LONG.search(text):
-        _check_exact(text, exact)
     if once:
         _check_once(text)
     return value
@@ -125,15 +121,6 @@ def _check_depth(value: Any, max_depth: int) -> None:
         ]
 
 
-_LONG = re.compile(rb"[0-9]{19}")
-"""Whatever is shorter fits into 64 bits."""
-ROUNDED = "Integers must fit into 64 bits; write a longer one as a string."
-
-
-class _Rounded:
-    """Where an integer stood that has more than 64 bits."""
-
-
 REPEATED = "It is given more than once."
 
 
@@ -146,23 +133,10 @@ _Where = tuple[Any, str | int]
 told: thousands of values may lie below one long name."""
 
 
-def _integer(digits: str) -> Any:
-    if len(digits) <= 20 and -(2**63) <= int(digits) < 2**64:
-        return int(digits)
-    return _Rounded()
-
-
-def _check_exact(text: bytes, member: str) -> None:
-    """By a reader that is slower, and shown each integer as it was written."""
-    value = json.loads(text, parse_int=_integer)
-    if isinstance(value, dict):
-        _refuse(_Rounded, ROUNDED, [((None, member), value.get(member))])
-
-
 def _check_once(text: bytes) -> None:
-    """By that reader as well: the other one takes the last, and nobody knows what was meant."""
+    """By a reader that sees them: the other one takes the last, which may not be meant."""
     value = json.loads(text, object_pairs_hook=_marked, parse_int=str, parse_float=str)
-    _refuse(_Repeated, REPEATED, list(_members(None, value)))
+    _refuse_repeated(list(_members(None, value)))
 
 
 def _marked(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -173,17 +147,17 @@ def _marked(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _refuse(kind: type, said: str, level: list[tuple[_Where, Any]]) -> None:
-    """Invalid, with the places of what is of this kind, if there is any."""
+def _refuse_repeated(level: list[tuple[_Where, Any]]) -> None:
+    """Invalid, with the places of repeated members, if there are any."""
     errors: dict[str, list[str]] = {}
     while level:
-        wrong = (where for where, item in level if isinstance(item, kind))
-        errors |= {_pointer(where): [said] for where in islice(wrong, REPORTED)}
+        wrong = (where for where, item in level if isinstance(item, _Repeated))
+        errors |= {_pointer(where): [REPEATED] for where in islice(wrong, REPORTED)}
         level = [inner for where, holder in level for inner in _members(where, holder)]
     if errors:
         where = next(iter(errors))
         shown = dict(list(errors.items())[:REPORTED])
-        raise Invalid(f"Bad body member '{where[:200]}': {said}", errors=shown)
+        raise Invalid(f"Bad body member '{where[:200]}': {REPEATED}", errors=shown)
 
 
 def _members(where: _Where | None, holder: Any) -> Iterable[tuple[_Where, Any]]:

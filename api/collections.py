@@ -81,7 +81,6 @@ def _named(fqid: FQID) -> dict[str, str]:
     },
     errors=(409, 422),
     max_body_bytes=None,
-    exact="details",
     about="Everything that it links to must be in the replica. The order of contents does not"
     " matter. Nobody but you sees it.",
 )
@@ -131,7 +130,6 @@ def _shown(found: Collection, contents: list[Link]) -> dict[str, Any]:
     answers={200: Answer("A new version was written.", CollectionName)},
     errors=(404, 409, 422),
     max_body_bytes=None,
-    exact="details",
     aliases=("/collections",),
     about="Writes the version that follows the patched one, which stays as it is. Links to remove"
     " that it does not have are ignored, links to add that it has are there once. What is not"

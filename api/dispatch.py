@@ -122,7 +122,6 @@ def _read(operation: Operation, services: Services, principal: Principal | None)
             request,
             max_bytes=most,
             max_depth=settings.max_json_depth,
-            exact=operation.exact,
             once=operation.once,
         )
     except (TooLarge, RequestEntityTooLarge):

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
 from flask import Response
 from marshmallow import Schema
 
@@ -20,6 +19,7 @@ from api.services import Services
 from api.throttle import client
 from api.waiting import Preference, preference, seconds
 from pipelines.repeating import Repeatable
+from storage import json_codec
 from storage.errors import Invalid
 from storage.stores import Stores
 
@@ -122,8 +122,6 @@ class Operation:
     """Query parameters that are taken from the body when the query has none."""
     body_from_query: tuple[str, ...] = ()
     """Body members that are taken from the query when the body has none."""
-    exact: str | None = None
-    """A body member that is given back as it came: no number in it is rounded."""
     once: bool = False
     """Whether a body is refused that has a member twice."""
     identified: bool = True
@@ -180,7 +178,7 @@ def operation(
 
 def reply(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """A JSON answer; `orjson.Fragment` passes JSON through unread."""
-    body = orjson.dumps(value)
+    body = json_codec.encode(value)
     return Response(body, status, headers=dict(headers or {}), mimetype="application/json")
 
 

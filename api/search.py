@@ -14,6 +14,7 @@ from api.replication import SERVED, served_by
 from api.schemas.search import Search, SearchAnswer, SearchBody, SearchQuery, Wanted
 from pipelines.depositing import replicas
 from pipelines.limits import PAGE_MAX, PAGE_RAW_MAX, PAGE_SEARCH
+from storage import json_codec
 from storage.errors import Invalid, within
 from storage.model import Replica
 from storage.protocols import Hit, SearchIndex, SearchPage
@@ -69,7 +70,7 @@ def _page_size(query: Search) -> int:
 
 def _scope(call: Call[Search, Wanted]) -> tuple[str, ...]:
     """A pointer belongs to one query in one form."""
-    text = orjson.dumps(call.body.es_query, option=orjson.OPT_SORT_KEYS)
+    text = json_codec.encode(call.body.es_query, sort_keys=True)
     digest = hashlib.sha256(text).hexdigest()
     return "post_search", call.query.replica, call.query.output_format, digest
 
@@ -86,7 +87,7 @@ def _next(call: Call[Search, Wanted], scope: tuple[str, ...], after: str) -> str
 
 def _answer(call: Call[Search, Wanted], served: Replica, page: SearchPage) -> dict[str, Any]:
     return {
-        "es_query": call.body.es_query,
+        "es_query": orjson.Fragment(json_codec.encode(call.body.es_query)),
         "results": [_result(call, served, hit) for hit in page.hits],
         "total_hits": page.total,
     }

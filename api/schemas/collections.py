@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
 from marshmallow import Schema, ValidationError, fields, post_load, validate
 
 from api.schemas.common import Shown
@@ -28,6 +27,7 @@ from pipelines.limits import (
     LINK_TYPE,
     PAGE_COLLECTIONS,
 )
+from storage import json_codec
 from storage.model import FQID, Link, Replica
 
 
@@ -144,7 +144,7 @@ def _details(**given: Any) -> JsonObject:
 
 
 def _small(value: Mapping[str, Any]) -> None:
-    if len(orjson.dumps(value)) > COLLECTION_DETAILS_BYTES:
+    if len(json_codec.encode(value)) > COLLECTION_DETAILS_BYTES:
         raise ValidationError(f"At most {COLLECTION_DETAILS_BYTES} bytes of JSON.")
 
 

@@ -7,14 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
 from pipelines.collecting import collections, links
 from pipelines.collecting.collections import KIND, Written
 from pipelines.formats import later_versions
 from pipelines.keeping import records
 from pipelines.limits import SEGMENT_ENTRIES
 from pipelines.repeating import Repeatable, answered, remember
+from storage import json_codec
 from storage.catalog import Tx, events, heads, link_segments, now_us, tombstones
 from storage.catalog import collections as rows
 from storage.catalog.collections import Collection
@@ -100,7 +99,9 @@ def _following(tx: Tx, patch: Patch, owner: str) -> _Next:
         parent=parent,
         name=parent.name if patch.name is None else patch.name,
         description=parent.description if patch.description is None else patch.description,
-        details=orjson.loads(parent.details) if patch.details is None else patch.details,
+        details=json_codec.decode(parent.details.encode())
+        if patch.details is None
+        else patch.details,
         runs=_runs(held, patch),
     )
 

@@ -3,18 +3,16 @@
 Pure: bytes come in, a document and what is wrong with it come out. Nothing is fetched.
 """
 
-import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
 from pipelines.finding import field_names
 from pipelines.finding.metadata import Unreadable, parse
 from pipelines.keeping.records import entry as shown_entry
 from pipelines.limits import MAX_INDEXED_FILES
+from storage import json_codec
 from storage.model import FQID, Entry, EventType
 
 MAX_FILE_BYTES = 32 * 1024 * 1024
@@ -151,14 +149,10 @@ def withholding(document: dict[str, Any], paths: Collection[str]) -> dict[str, A
 
 def dump(document: Any) -> bytes:
     """The document as JSON; integers are exact whatever their size."""
-    try:
-        return orjson.dumps(document)
-    except TypeError:
-        # Integers beyond 64 bits, which the quick way does not know.
-        return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+    return json_codec.encode(document)
 
 
 def load(data: bytes) -> dict[str, Any]:
     """The document that `dump` wrote."""
-    loaded: dict[str, Any] = json.loads(data)
+    loaded: dict[str, Any] = json_codec.decode(data)
     return loaded

@@ -9,10 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import orjson
-
 from pipelines.formats import us_of
 from pipelines.keeping import records
+from storage import json_codec
 from storage.catalog.files import NewFile
 from storage.catalog.purges import Purge
 from storage.catalog.tombstones import Tombstone
@@ -171,7 +170,7 @@ def _mark(key: MarkKey, data: bytes, kind: str) -> dict[str, Any]:
 
 def _told(data: bytes, kind: str, fqid: FQID) -> Mapping[str, Any]:
     try:
-        told = orjson.loads(data)
+        told = json_codec.decode(data)
         named = (told["format"], told["kind"], told["uuid"], told["version"])
         # A key may spell a day that no calendar has.
         if fqid.version:

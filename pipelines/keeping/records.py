@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from pipelines.formats import version_at
+from storage import json_codec
 from storage.catalog import bundles, files
 from storage.catalog.collections import Collection
 from storage.catalog.purges import Purge
@@ -25,7 +26,7 @@ Facts = tuple[str, int, str, str, str, str]
 
 
 def _dump(value: Any) -> bytes:
-    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    return json_codec.encode(value, sort_keys=True)
 
 
 def _digest(value: Any) -> str:

@@ -1,11 +1,10 @@
 """A document as the JSON that is given back: exact, and small while it lies in an index."""
 
-import json
 import zlib
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
+from storage import json_codec
 
 COMPRESSION_LEVEL = 3
 
@@ -27,17 +26,8 @@ def unpacked(data: bytes) -> bytes:
 def encoded(document: Mapping[str, Any]) -> bytes:
     """The document as JSON, its integers exact whatever their size."""
     try:
-        return orjson.dumps(document)
-    except TypeError:
-        # Integers beyond 64 bits; half surrogate pairs come here too, and are refused.
-        return _encoded_slowly(document)
-
-
-def _encoded_slowly(document: Mapping[str, Any]) -> bytes:
-    try:
-        text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        return text.encode()
-    except (TypeError, ValueError, RecursionError) as error:
+        return json_codec.encode(document)
+    except ValueError as error:
         raise RefusedError(f"is not proper JSON: {error}") from error
 
 

@@ -1,0 +1,87 @@
+"""JSON text to values and back: exact integers, and nothing that is not JSON."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from storage import json_codec
+
+INTEGERS = st.integers() | st.integers(2**53 - 2, 2**65) | st.integers(-(2**65), -(2**53) + 2)
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | INTEGERS
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"]))
+)
+VALUES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text("aé𝄞\x00", max_size=3), inner)
+)
+LARGEST = 10**4300 - 1
+
+
+def same(one: object, other: object) -> bool:
+    """Equal, also in type and sign: 1, 1.0 and True are three values, 0.0 and -0.0 two."""
+    return repr(one) == repr(other)
+
+
+@settings(max_examples=40)
+@given(VALUES)
+def test_what_is_written_is_read_again_exactly(value: object) -> None:
+    text = json_codec.encode(value)
+    assert same(json_codec.decode(text), value)
+    assert same(json.loads(text), value)
+
+
+@settings(max_examples=40)
+@given(VALUES)
+def test_sorted_text_does_not_depend_on_the_order_of_members(value: object) -> None:
+    forth = {"a": value, "b": 2**70, "é": 1}
+    back = dict(reversed(forth.items()))
+    assert json_codec.encode(forth, sort_keys=True) == json_codec.encode(back, sort_keys=True)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [2**64, -(2**63) - 1, 10**400, LARGEST, -LARGEST],
+    ids=["2^64", "-2^63-1", "10^400", "largest", "-largest"],
+)
+def test_integers_beyond_64_bits_are_exact(value: int) -> None:
+    assert json_codec.decode(json_codec.encode({"n": [value]})) == {"n": [value]}
+
+
+@pytest.mark.parametrize("text", ["1e400", "-1e400", "NaN", "Infinity", '"\\ud800"', "[", "1 2"])
+@pytest.mark.parametrize("beside", ["", "12345678901234567890123, "])
+def test_refuses_what_is_not_json_beside_integers_of_any_size(text: str, beside: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - each reader words it in its own way
+        json_codec.decode(f"[{beside}{text}]".encode())
+
+
+def test_names_the_limit_of_an_integer_with_too_many_digits() -> None:
+    with pytest.raises(ValueError, match="more than 4300 digits"):
+        json_codec.decode(b"1" * 4301)
+
+
+@pytest.mark.parametrize(
+    "value", [object(), {1: 2**70, "a": object()}, ["\ud800"], [2**70, "\udc00"]]
+)
+def test_refuses_to_write_what_json_cannot_express(value: object) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - each reader words it in its own way
+        json_codec.encode(value)
+
+
+@pytest.mark.parametrize("depth", [900, 100_000])
+def test_deep_nesting_is_an_error_and_no_crash(depth: int) -> None:
+    text = b"[" * depth + b"12345678901234567890123" + b"]" * depth
+    try:
+        json_codec.decode(text)
+    except ValueError:
+        assert depth > 900
+
+
+def test_zero_keeps_its_sign() -> None:
+    assert json_codec.encode(json_codec.decode(b"[-0.0,12345678901234567890]")) == (
+        b"[-0.0,12345678901234567890]"
+    )

@@ -31,6 +31,7 @@ ONLY_CHAINS = {"api", "ops"}
 
 PIPELINES_MAY_TOUCH = (
     "storage.errors",
+    "storage.json_codec",
     "storage.model",
     "storage.protocols",
     "storage.keys",
@@ -38,7 +39,7 @@ PIPELINES_MAY_TOUCH = (
     "storage.query",
     "storage.catalog",
 )
-"""Protocols and errors, never a vendor's module."""
+"""Protocols, errors and formats, never a vendor's module."""
 
 FLOORS = (
     "keeping queries",

@@ -84,7 +84,7 @@ def create_app(
 
 
 def _waits(settings: Settings) -> Slots:
-    return Slots("waiting requests", settings.api_threads // 2, settings.client_waits)
+    return Slots("waiting requests", settings.api_waits, settings.client_waits)
 
 
 def _streams(settings: Settings) -> Slots:

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import IO, Any
 
 from flask import Request
-from werkzeug.exceptions import HTTPException
+from werkzeug.exceptions import HTTPException, RequestTimeout
 
 from storage import json_codec, pointers
 from storage.errors import Invalid, TooLarge, UnsupportedMediaType
@@ -19,6 +19,7 @@ from storage.protocols import BLOCK
 
 REPORTED = 20
 """Faults of one kind that an answer names."""
+SLOW = "The body came too slowly."
 SHOWN = 1_000
 """Characters of a pointer that an answer names."""
 PARTS = 6_000_000
@@ -39,7 +40,7 @@ def read_json(
     their size. With `once` Invalid names members that are given more than once."""
     request.max_content_length = max_bytes
     _check_type(request)
-    with _arriving():
+    with arriving():
         text = request.get_data(cache=True)
     if request.content_length is None and len(text) >= max_bytes:
         # A body of unannounced length is cut off at the limit, silently.
@@ -66,16 +67,21 @@ def blocks(stream: IO[bytes]) -> Iterator[bytes]:
 
 
 def _next(stream: IO[bytes]) -> bytes:
-    with _arriving():
+    with arriving():
         return stream.read(BLOCK)
 
 
 @contextmanager
-def _arriving() -> Iterator[None]:
-    """A body that breaks its own framing is the client's fault, whatever the server raises then."""
+def arriving() -> Iterator[None]:
+    """A body that is too slow or breaks its own framing is the client's fault, whatever the server
+    raises then."""
     try:
         yield
-    except HTTPException:
+    except TimeoutError as error:
+        raise RequestTimeout(SLOW) from error
+    except HTTPException as error:
+        if isinstance(error.__context__, TimeoutError):
+            raise RequestTimeout(SLOW) from error
         raise
     except Exception as error:
         wrong = "The body broke off or is not framed as announced."

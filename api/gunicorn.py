@@ -1,4 +1,4 @@
-"""Gunicorn's configuration of the API: threads, half of which may wait for workers."""
+"""Gunicorn's configuration of the API."""
 
 import os
 import shutil
@@ -14,8 +14,10 @@ _figures = _settings.home.absolute() / "figures"
 _ports = [_settings.port] + ([_settings.ops_port] if _settings.ops_port else [])
 bind = [f"{_settings.host}:{port}" for port in _ports]
 workers = _settings.api_processes
-worker_class = server.Worker
+worker_class = server.worker_class(_settings)
+# Requests that run at once; those that wait have threads, too, up to the number of connections.
 threads = _settings.api_threads
+worker_connections = max(_settings.api_connections, 2 * threads)
 # A request may be waiting for as long as `Prefer: wait` allows, a download for as long as it takes;
 # this is for a process that is stuck as a whole.
 timeout = 120
@@ -36,7 +38,7 @@ raw_env = [f"PROMETHEUS_MULTIPROC_DIR={_figures}"] if workers > 1 else []
 def post_worker_init(worker: Any) -> None:
     """The application is there: what it consists of is no garbage."""
     collector.relax()
-    server.lose_patience(worker)
+    server.prepare(worker)
 
 
 def on_starting(_server: Any) -> None:

@@ -1,27 +1,40 @@
-"""Our HTTP servers, where they differ from gunicorn: a request that never reaches an application is
-refused as every other one is, and who sends nothing holds no thread for long.
+"""Our HTTP servers, where they differ from gunicorn: slow clients hold no thread that others need,
+and a request that never reaches an application is refused as every other one is.
 """
 
+import resource
 import socket
-import struct
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
 from email.utils import formatdate
+from functools import partial
 from http import HTTPStatus
+from selectors import EVENT_READ
 from typing import Any
 
 import orjson
 from gunicorn.http import errors
 from gunicorn.workers.gthread import ThreadWorker
 
+from api.client_socket import ClientSocket, Limits
+from api.concurrency import Permits
 from api.errors import UNEXPECTED
 from api.problems import MEDIA_TYPE, REQUEST_ID_HEADER, new_request_id, problem
+from config.settings import Settings
 
 LONGEST_LINE = 8190
 """Bytes of a request line. Gunicorn knows no larger bound, and proxies take as much: all addresses
 that we make ourselves are shorter (pointers of pages, what a browser carries through a login)."""
 
-SILENCE_S = 30
-"""How long a client may send nothing of its request, or take nothing of its answer. A thread waits
-for it all the while, so that a few dozen silent connections would be the end of the service."""
+HEAD_BYTES = 65_536
+"""Bytes of a head that the event loop reads; a thread reads, and refuses, a longer one."""
+LINGER_S = 2.0
+LINGER_BYTES = 65_536
+"""How long, and for how many bytes, a connection is read after its last answer."""
+OPEN_FILES = 256
+"""Files that a process has open beside its connections."""
 
 MALFORMED = "This is no request of HTTP/1.1"
 LONG = f"The request line has more than {LONGEST_LINE} bytes; what is long belongs into a body"
@@ -34,14 +47,170 @@ REFUSED: dict[type[Exception], tuple[int, str, str]] = {
     errors.InvalidResponseHeader: (500, "internal_error", UNEXPECTED),
     errors.InvalidResponseHeaderName: (500, "internal_error", UNEXPECTED),
     errors.ConfigurationProblem: (500, "internal_error", UNEXPECTED),
+    TimeoutError: (408, "illegal_arguments", "The request line and the headers came too slowly"),
     errors.ParseException: (400, "illegal_arguments", MALFORMED),
     Exception: (500, "internal_error", UNEXPECTED),
 }
 """Status, code and detail; of the nearest class to what was raised."""
 
 
+class Head:
+    """What has arrived of a request's line and headers, and until when it must be complete."""
+
+    def __init__(self, data: bytes, until: float) -> None:
+        self.data, self.until, self.is_complete = bytearray(), until, False
+        self.add(data)
+
+    def add(self, data: bytes) -> None:
+        """Add what arrived next."""
+        searched = max(0, len(self.data) - 3)
+        self.data += data
+        ended = self.data.find(b"\r\n\r\n", searched) >= 0
+        self.is_complete = self.is_complete or ended or len(self.data) >= HEAD_BYTES
+
+
+@dataclass
+class Linger:
+    """Until when, and for how many bytes, a connection that ends is read."""
+
+    until: float
+    left: int = LINGER_BYTES
+
+
 class Worker(ThreadWorker):  # type: ignore[misc]
-    """Gunicorn's threads."""
+    """Gunicorn's threads, which neither a slow client nor a request that waits can use up.
+
+    The event loop reads the head of a request (its line and headers) and closes connections, so
+    that both need no thread. Every request that has arrived gets a thread, and runs by a permit;
+    it gives the permit up while it waits for its client or for workers.
+    """
+
+    limits = Limits()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._permits = Permits(self.cfg.threads)
+        self._arriving: dict[Any, Head] = {}
+        self._closing: dict[Any, Linger] = {}
+
+    def get_thread_pool(self) -> ThreadPoolExecutor:
+        """A thread for every connection, if need be; permits limit how many run."""
+        return ThreadPoolExecutor(self.worker_connections, thread_name_prefix="request")
+
+    # Heads of requests --------------------------------------------------------------------
+
+    def enqueue_req(self, conn: Any) -> None:
+        """Read the head of the connection's next request; then give it a thread."""
+        if conn.parser is None:
+            conn.sock = ClientSocket(conn.sock, self.limits)
+            conn.init()
+        conn.sock.setblocking(False)
+        buffered = conn.parser.unreader.take_buffered()
+        self._arriving[conn] = Head(buffered, time.monotonic() + self.limits.head_s)
+        self.poller.register(conn.sock, EVENT_READ, partial(self._read_head, conn))
+        self._read_head(conn)
+
+    def _read_head(self, conn: Any, _sock: Any = None) -> None:
+        head = self._arriving[conn]
+        if not head.is_complete:
+            try:
+                data = conn.sock.recv(HEAD_BYTES)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            if not data:
+                self._drop(conn)
+                return
+            head.add(data)
+        if head.is_complete:
+            self._forget(conn)
+            conn.parser.unreader.unread(bytes(head.data))
+            conn.data_ready = True
+            conn.sock.begin_request()
+            super().enqueue_req(conn)
+
+    def handle(self, conn: Any) -> Any:
+        """Answer one request, in a thread of its own."""
+        with self._permits.running() as permit:
+            conn.sock.permit = permit
+            try:
+                return super().handle(conn)
+            finally:
+                conn.sock.permit = None
+
+    # Ends of connections ------------------------------------------------------------------
+
+    def finish_request(self, conn: Any, fs: "Future[Any]") -> None:
+        """Keep the connection for the next request, or close it without waiting for its client."""
+        if fs.cancelled() or fs.exception() is not None or not fs.result():
+            self._linger(conn)
+        else:
+            super().finish_request(conn, fs)
+
+    def _linger(self, conn: Any) -> None:
+        """Read what the client still sends for a while: a reset would destroy the answer."""
+        conn.sock.setblocking(False)
+        try:
+            conn.sock.shutdown(socket.SHUT_WR)
+        except OSError:
+            self._drop(conn)
+            return
+        self._closing[conn] = Linger(time.monotonic() + LINGER_S)
+        self.poller.register(conn.sock, EVENT_READ, partial(self._drain, conn))
+
+    def _drain(self, conn: Any, _sock: Any = None) -> None:
+        linger = self._closing[conn]
+        try:
+            count = len(conn.sock.recv(HEAD_BYTES))
+        except BlockingIOError:
+            return
+        except OSError:
+            count = 0
+        linger.left -= count
+        if not count or linger.left <= 0:
+            self._drop(conn)
+
+    def _forget(self, conn: Any) -> None:
+        self._arriving.pop(conn, None)
+        self._closing.pop(conn, None)
+        with suppress(KeyError, ValueError, OSError):
+            self.poller.unregister(conn.sock)
+
+    def _drop(self, conn: Any) -> None:
+        self._forget(conn)
+        self.nr_conns -= 1
+        conn.close()
+
+    def murder_pending(self) -> None:
+        """Close what is overdue; called by gunicorn at least once a second."""
+        super().murder_pending()
+        now = time.monotonic()
+        for conn in [conn for conn, head in self._arriving.items() if self._is_overdue(head, now)]:
+            self._give_up(conn)
+        for conn in [conn for conn, linger in self._closing.items() if linger.until <= now]:
+            self._drop(conn)
+        self._make_room()
+
+    def _is_overdue(self, head: Head, now: float) -> bool:
+        """When the process stops, connections without a request are not waited for."""
+        return head.until <= now or not (self.alive or head.data)
+
+    def _give_up(self, conn: Any) -> None:
+        head = self._arriving[conn]
+        self._forget(conn)
+        if head.data:
+            with suppress(OSError):
+                conn.sock.sendall(refusal(TimeoutError(), new_request_id())[1])
+        self._linger(conn)
+
+    def _make_room(self) -> None:
+        """Close connections that do nothing, oldest first, when there are as many as may be."""
+        idle = [*self._closing, *self._arriving, *self.keepalived_conns]
+        for conn in idle[: max(0, self.nr_conns - self.worker_connections + 1)]:
+            with suppress(ValueError):
+                self.keepalived_conns.remove(conn)
+            self._drop(conn)
 
     def handle_error(self, req: Any, client: socket.socket, addr: Any, exc: Exception) -> None:
         """Answer what went wrong before or beside the application; the connection ends then."""
@@ -57,6 +226,14 @@ class Worker(ThreadWorker):  # type: ignore[misc]
             client.sendall(answer)
         except OSError as error:
             self.log.debug("nobody takes the answer: %s", error)
+
+
+def worker_class(settings: Settings) -> type[Worker]:
+    """The worker with the limits of these settings."""
+    limits = Limits(
+        settings.request_head_s, settings.request_patience_s, settings.request_min_bytes_s
+    )
+    return type("ConfiguredWorker", (Worker,), {"limits": limits})
 
 
 def refusal(error: Exception, request_id: str) -> tuple[int, bytes]:
@@ -75,12 +252,15 @@ def refusal(error: Exception, request_id: str) -> tuple[int, bytes]:
     return status, "\r\n".join((*head, "", "")).encode("ascii") + body
 
 
-def lose_patience(worker: Any) -> None:
-    """Let connections time out, which they inherit from the sockets that they are accepted on."""
+def prepare(worker: Any) -> None:
+    """Let a process have as many connections as its settings say, and end those that are dead."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = worker.worker_connections + OPEN_FILES
+    if resource.RLIM_INFINITY != soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
     for listener in worker.sockets:
-        patience = struct.pack("ll", SILENCE_S, 0)
-        listener.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, patience)
-        listener.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, patience)
         if hasattr(socket, "TCP_USER_TIMEOUT"):
             # What is sent by the kernel knows no time-out but this one.
-            listener.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE_S * 1000)
+            patience_ms = int(worker.limits.patience_s * 1000)
+            listener.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, patience_ms)

@@ -1,4 +1,4 @@
-"""Slots: the right to hold a thread for long, of which a process has few and one client fewer."""
+"""Slots: semaphores for requests that take long, with a limit for each client."""
 
 import threading
 from collections import Counter

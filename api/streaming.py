@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 from flask import Response
 
+from api.concurrency import suspended
 from api.slots import Slots
 from storage.errors import StoreError
 from storage.protocols import Notices
@@ -94,6 +95,7 @@ class Streams:
                         yield b":\n\n"
                         said = self.clock()
                     beat = said + heartbeat_s - self.clock()
-                    listening.wait(max(0.0, min(LOOK_S, beat, end - self.clock())))
+                    with suspended():
+                        listening.wait(max(0.0, min(LOOK_S, beat, end - self.clock())))
         except StoreError as error:
             log.warning("a stream of events ended early: %s", error.detail)

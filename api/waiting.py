@@ -1,8 +1,9 @@
 """Waiting for workers inside a request: on a notice, in bounded number, never by polling.
 
-A waiting request is subscribed before it reads, so that no notice falls between. At most half of a
-process's threads may wait, and one client on some of those; whoever comes beyond that is answered
-at once with what is known, unless nothing is and it is told to come again.
+A waiting request is subscribed before it reads, so that no notice falls between. While it waits it
+costs a thread that sleeps, and others run in its place. The number of waiting requests is limited,
+for one client to half of the whole by default; those beyond the limit are answered at once with
+what is known, or, when nothing is, are told to come again.
 """
 
 import time
@@ -12,6 +13,7 @@ from typing import TypeVar
 
 from werkzeug.http import parse_dict_header
 
+from api.concurrency import suspended
 from api.slots import Slots
 from storage.errors import TooMany, Unavailable
 from storage.protocols import Notices
@@ -94,10 +96,11 @@ class Waiting:
     ) -> T:
         seen, gap, look_from = read(), READ_GAP_S, self.clock()
         while not done(seen) and (left := end - self.clock()) > 0:
-            wait(left)
-            # Notices that come right after a look are taken together, for one more look.
-            while (hold := min(look_from, end) - self.clock()) > 0:
-                wait(hold)
+            with suspended():
+                wait(left)
+                # Notices that come right after a look are taken together, for one more look.
+                while (hold := min(look_from, end) - self.clock()) > 0:
+                    wait(hold)
             seen = read()
             look_from, gap = self.clock() + gap, min(2 * gap, READ_GAP_CAP_S)
         return seen

@@ -87,14 +87,29 @@ class Settings:
     max_json_depth: int = _setting(100, "deepest nesting of a JSON body")
     max_upload_bytes: int = _setting(5 * 1024**4, "largest body of an upload into an area, bytes")
     api_processes: int = _setting(1, "gunicorn processes of the API")
-    api_threads: int = _setting(32, "threads of one API process; at most half of them may wait")
+    api_threads: int = _setting(
+        32, "requests that one API process works on at once; those that wait do not count"
+    )
+    api_connections: int = _setting(
+        1000, "connections that one process of either HTTP service holds at once"
+    )
+    api_waits: int = _setting(256, "requests that may wait for workers at once in one API process")
+    request_head_s: float = _setting(
+        20.0, "time in which a request's line and headers must arrive, seconds"
+    )
+    request_min_bytes_s: float = _setting(
+        500.0, "minimum rate of a request's body and of its answer, bytes a second"
+    )
+    request_patience_s: float = _setting(
+        30.0, "how long a client may be behind that rate before it is disconnected, seconds"
+    )
     wait_s: float = _setting(10.0, "how long a request waits for work by default, seconds")
     wait_cap_s: float = _setting(60.0, "longest wait that `Prefer: wait` may ask for, seconds")
     pending_wait_s: float = _setting(15.0, "how long a bundle waits for its pending files, seconds")
     feed_streams: int = _setting(8, "live feeds that one API process streams at once")
     client_streams: int = _setting(4, "how many of those one client may have; 0: all")
     client_waits: int = _setting(
-        8, "requests of one client that may wait in one API process; 0: as many as may at all"
+        128, "requests of one client that may wait in one API process; 0: as many as may at all"
     )
     feed_life_s: float = _setting(60.0, "longest life of one such stream, seconds")
     feed_heartbeat_s: float = _setting(15.0, "longest silence on one, seconds")
@@ -345,7 +360,7 @@ def load(environ: Mapping[str, str]) -> Settings:
     hints = typing.get_type_hints(Settings)
     names = {PREFIX + item.name.upper(): item.name for item in fields(Settings)}
     given = {key: raw for key, raw in environ.items() if key.startswith(PREFIX)} if environ else {}
-    given = {key: raw for key, raw in given.items() if not _is_foreign(key)}
+    given = {key: raw for key, raw in given.items() if key in names or not _is_foreign(key)}
     unknown = sorted(given.keys() - names.keys())
     if unknown:
         raise SettingsError(f"unknown setting {', '.join(unknown)}")

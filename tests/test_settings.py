@@ -139,3 +139,9 @@ def test_providers_are_named_with_what_they_need() -> None:
 def test_a_provider_that_cannot_be_one_stops_the_start(given: object) -> None:
     with pytest.raises(SettingsError, match="STORE_PROVIDERS"):
         load({"STORE_PROVIDERS": json.dumps(given)})
+
+
+def test_settings_that_begin_like_those_of_the_client_are_read() -> None:
+    given = {"STORE_CLIENT_WAITS": "3", "STORE_CLIENT_STREAMS": "2", "STORE_CLIENT_PROFILE": "x"}
+    settings = load(given)
+    assert (settings.client_waits, settings.client_streams) == (3, 2)

@@ -9,8 +9,9 @@ _settings = load(os.environ)
 
 bind = f"{_settings.host}:{_settings.port + 1}"
 workers = 1
-worker_class = server.Worker
+worker_class = server.worker_class(_settings)
 threads = 8
+worker_connections = max(_settings.api_connections, 2 * threads)
 timeout = 30
 graceful_timeout = 5
 keepalive = 5
@@ -21,4 +22,4 @@ forwarded_allow_ips = ""
 control_socket_disable = True
 # An authorization request goes through a login as one parameter of it.
 limit_request_line = server.LONGEST_LINE
-post_worker_init = server.lose_patience
+post_worker_init = server.prepare

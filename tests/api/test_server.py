@@ -1,97 +1,49 @@
 """Both HTTP servers as the Procfile starts them, asked in ways that no application gets to see."""
 
 import json
-import os
 import re
 import socket
-import struct
-import subprocess
-import sys
+import statistics
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from gunicorn.http import errors
 
-from api.server import LONGEST_LINE, SILENCE_S, lose_patience, refusal
-from ops import ports, procfile
+from api.server import LONGEST_LINE, refusal
+from ops import ports
+from tests.api.servers import asked, migrated, started
 
+CONNECTIONS = 200
+HEAD_S, PATIENCE_S = 1.0, 1.5
+LIMITS = {
+    "STORE_REQUEST_HEAD_S": f"{HEAD_S}",
+    "STORE_REQUEST_PATIENCE_S": f"{PATIENCE_S}",
+    "STORE_REQUEST_MIN_BYTES_S": "500",
+    "STORE_TOKEN_RATE_PER_MINUTE": "0",
+}
+SPARE_S = 20.0
 MEMBERS = {"type", "title", "status", "code", "detail", "request_id"}
-PATIENCE_S = 60.0
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    home = tmp_path_factory.mktemp("home")
-    done = subprocess.run(
-        (sys.executable, "-m", "ops", "migrate"),
-        cwd=procfile.ROOT,
-        env=environ(home, 0),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return home
+    return migrated(tmp_path_factory.mktemp("home"))
 
 
 @pytest.fixture(scope="module", params=["api", "auth"])
-def port(request: pytest.FixtureRequest, home: Path) -> Iterator[int]:
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def port(name: str, home: Path) -> Iterator[int]:
     first = ports.free_pair()
-    with started(request.param, home, first):
-        yield first if request.param == "api" else first + 1
-
-
-def environ(home: Path, first: int) -> dict[str, str]:
-    inherited = {key: raw for key, raw in os.environ.items() if not key.startswith("STORE_")}
-    own = {"STORE_HOME": str(home), "STORE_SECRET_KEY": "s" * 32}
-    # Of a queue that is not there: nothing here waits for work.
-    queue = {"STORE_REDIS_URL": f"redis://127.0.0.1:{ports.free()}/0"}
-    return {**inherited, **own, **queue, **({"STORE_PORT": str(first)} if first else {})}
-
-
-@contextmanager
-def started(name: str, home: Path, first: int) -> Iterator[None]:
-    """One process of the Procfile."""
-    (line,) = (line for line in procfile.read() if line.name == name)
-    with (home / f"{name}.log").open("wb") as log:
-        process = subprocess.Popen(
-            (sys.executable, "-m", *line.command),
-            cwd=procfile.ROOT,
-            env=environ(home, first),
-            stdout=log,
-            stderr=log,
-        )
-        try:
-            wait_for(first if name == "api" else first + 1, process)
-            yield
-        finally:
-            process.terminate()
-            process.wait(30)
-
-
-def wait_for(port: int, process: "subprocess.Popen[bytes]") -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            answered = asked(port, b"GET /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
-            assert answered.startswith(b"HTTP/1.1 ")
-            return
-        except OSError:
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-
-
-def asked(port: int, sent: bytes) -> bytes:
-    """All that is answered to these bytes."""
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as made:
-        made.sendall(sent)
-        return b"".join(iter(lambda: made.recv(65_536), b""))
+    with started(name, home, first, LIMITS):
+        yield first if name == "api" else first + 1
 
 
 def parts(answered: bytes) -> tuple[str, dict[str, str], dict[str, Any]]:
@@ -180,10 +132,120 @@ def test_a_header_that_the_application_got_wrong_is_our_fault() -> None:
     assert refusal(errors.InvalidHeader("a"), "id-1")[0] == 400
 
 
-def test_a_connection_that_is_silent_is_given_up() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        lose_patience(SimpleNamespace(sockets=[SimpleNamespace(sock=listener)]))
-        with socket.create_connection(listener.getsockname()), listener.accept()[0] as accepted:
-            for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-                raw = accepted.getsockopt(socket.SOL_SOCKET, option, struct.calcsize("ll"))
-                assert struct.unpack("ll", raw) == (SILENCE_S, 0)
+# 200 slow connections at once ---------------------------------------------------------------
+
+GET = b"GET /nothing HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+
+
+def open_body(name: str) -> bytes:
+    """The head of a request whose body is read before anything is known of its sender."""
+    path, kind = {
+        "api": ("/v1/search?replica=aws", "application/json"),
+        "auth": ("/oauth/token", "application/x-www-form-urlencoded"),
+    }[name]
+    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {kind}\r\nContent-Length: 9000\r\n\r\n"
+    return head.encode()
+
+
+@pytest.fixture
+def connections() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def connect(stack: ExitStack, port: int, sent: bytes, count: int) -> list[socket.socket]:
+    made = [
+        stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=SPARE_S))
+        for _ in range(count)
+    ]
+    for one in made:
+        one.sendall(sent)
+    return made
+
+
+def seconds_to_answer(port: int) -> float:
+    """Median time of some requests of another client."""
+    took = []
+    for _ in range(5):
+        began = time.monotonic()
+        assert asked(port, GET).startswith(b"HTTP/1.1 404 ")
+        took.append(time.monotonic() - began)
+    return statistics.median(took)
+
+
+def end_of(connection: socket.socket) -> bytes:
+    """All that the server answers until it closes the connection."""
+    try:
+        return b"".join(iter(lambda: connection.recv(65_536), b""))
+    except ConnectionResetError:
+        return b""
+
+
+def trickle(made: list[socket.socket], seconds: float) -> None:
+    """Send a byte each, again and again."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        for one in made:
+            try:
+                one.sendall(b"a")
+            except OSError:
+                continue
+        time.sleep(0.3)
+
+
+def test_others_are_answered_during_slow_headers_which_end(port, name, connections) -> None:
+    began = time.monotonic()
+    made = connect(connections, port, b"GET / HTTP/1.1\r\nX-Slow: ", CONNECTIONS)
+    assert seconds_to_answer(port) < 1
+    trickle(made, HEAD_S + 0.5 - (time.monotonic() - began))
+    assert end_of(made[0]).startswith(b"HTTP/1.1 408 ")
+    assert end_of(made[-1]).startswith(b"HTTP/1.1 408 ")
+    assert seconds_to_answer(port) < 1
+
+
+def test_others_are_answered_during_slow_bodies_which_end(port, name, connections) -> None:
+    began = time.monotonic()
+    made = connect(connections, port, open_body(name) + b'{"es_query":', CONNECTIONS)
+    assert seconds_to_answer(port) < 1
+    trickle(made, PATIENCE_S + 0.5 - (time.monotonic() - began))
+    ends = [end_of(one) for one in (made[0], made[-1])]
+    assert all(end.startswith(b"HTTP/1.1 408 ") for end in ends), ends
+    assert time.monotonic() - began < SPARE_S
+    assert seconds_to_answer(port) < 1
+
+
+def test_others_are_answered_while_many_keep_a_refused_connection_open(
+    port, name, connections
+) -> None:
+    connect(connections, port, b"no request\r\n\r\n", CONNECTIONS)
+    assert seconds_to_answer(port) < 1
+
+
+def test_others_are_answered_during_slow_readers(port, name, connections) -> None:
+    path = b"/v1/swagger.json" if name == "api" else b"/swagger.json"
+    # More answers than the socket buffers hold, and nobody reads them.
+    asked_often = (b"GET " + path + b" HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n") * 100
+    for _ in range(60):
+        made = connections.enter_context(socket.socket())
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        made.connect(("127.0.0.1", port))
+        made.sendall(asked_often)
+    time.sleep(1.0)
+    assert seconds_to_answer(port) < 1
+
+
+def test_a_slow_but_steady_client_is_served(port, name, connections) -> None:
+    body = b'{"es_query": {"query": {"match_all": {}}}}' + b" " * (9000 - 42)
+    (made,) = connect(connections, port, open_body(name), 1)
+    for start in range(0, 9000, 1500):
+        made.sendall(body[start : start + 1500])
+        time.sleep(0.1)
+    assert made.recv(100).startswith((b"HTTP/1.1 200 ", b"HTTP/1.1 401 "))
+
+
+@pytest.mark.parametrize("name", ["api"], indirect=True, scope="module")
+def test_64_requests_of_one_client_wait_and_others_are_answered(port, connections) -> None:
+    poll = b"GET /v1/events/feed?replica=aws HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
+    made = connect(connections, port, poll + b"Prefer: wait=2\r\n\r\n", 64)
+    assert seconds_to_answer(port) < 1
+    assert {end_of(one).partition(b"\r\n")[0] for one in made} == {b"HTTP/1.1 200 OK"}

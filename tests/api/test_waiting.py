@@ -114,8 +114,8 @@ def test_who_waits_no_more_gives_the_room_back() -> None:
     slots.take("another")
 
 
-def test_half_of_a_process_s_threads_may_wait(settings, stores, chains, drain) -> None:
-    app = create_app(replace(settings, api_threads=4), stores, chains=chains, verify=verify)
+def test_so_many_requests_as_the_settings_say_may_wait(settings, stores, chains, drain) -> None:
+    app = create_app(replace(settings, api_waits=2), stores, chains=chains, verify=verify)
     assert Depositor(app.test_client(), drain).put_file(uuid_of(1)).status_code == 202
 
     def ask() -> int:
@@ -131,7 +131,7 @@ def test_half_of_a_process_s_threads_may_wait(settings, stores, chains, drain) -
 
 
 def test_one_client_waits_on_some_of_them_and_leaves_room(settings, stores, chains, drain) -> None:
-    own = replace(settings, api_threads=8, client_waits=1)
+    own = replace(settings, api_waits=4, client_waits=1)
     app = create_app(own, stores, chains=chains, verify=verify)
     assert Depositor(app.test_client(), drain).put_file(uuid_of(1)).status_code == 202
 

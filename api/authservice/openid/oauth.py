@@ -8,11 +8,11 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from flask import Request, Response
-from werkzeug.exceptions import HTTPException
+from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 
 from api.authservice.limits import limit_tokens
 from api.authservice.services import Call
-from api.bodies import read_json
+from api.bodies import arriving, read_json
 from api.errors import status_of, with_retry_after
 from api.operation import reply
 from auth.openid.errors import OAuthError, invalid_request
@@ -74,10 +74,11 @@ def form_of(request: Request) -> dict[str, str]:
 def _form(request: Request) -> list[tuple[str, Any]]:
     request.max_content_length = MAX_BODY
     try:
-        text = request.get_data().decode()
+        with arriving():
+            text = request.get_data().decode()
         return list(parse_qsl(text, keep_blank_values=True, max_num_fields=100, errors="strict"))
     except HTTPException as error:
-        raise OAuthError("invalid_request", "The body is too large.", status=413) from error
+        raise _unread(error) from error
     except ValueError as error:
         raise invalid_request("The body is not a form.") from error
 
@@ -86,10 +87,16 @@ def _json(request: Request) -> list[tuple[str, Any]]:
     try:
         value = read_json(request, max_bytes=MAX_BODY, max_depth=MAX_DEPTH, once=True)
     except HTTPException as error:
-        raise OAuthError("invalid_request", "The body is too large.", status=413) from error
+        raise _unread(error) from error
     if not isinstance(value, dict):
         raise invalid_request("The body is not an object.")
     return [(name, item) for name, item in value.items() if item is not None]
+
+
+def _unread(error: HTTPException) -> OAuthError:
+    if isinstance(error, RequestEntityTooLarge):
+        return OAuthError("invalid_request", "The body is too large.", status=413)
+    return OAuthError("invalid_request", error.description or "", status=error.code or 400)
 
 
 def _refused(error: OAuthError, challenge: str) -> Response:

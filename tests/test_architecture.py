@@ -395,3 +395,67 @@ def test_only_the_settings_and_the_entry_points_read_the_environment() -> None:
         for node in ast.walk(module.tree)
         if isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv")
     )
+
+
+MAY_DELETE_OR_REPLACE = {
+    "pipelines.keeping.blob_life._reap": "blobs: garbage collection",
+    "pipelines.keeping.repair.store_bytes": "blobs: repair, by bytes in memory",
+    "pipelines.keeping.repair.complete_upload": "blobs: repair, by an upload",
+    "pipelines.keeping.repair.undo_copy": "blobs, checkouts: undoes the copy just made, pinned",
+    "pipelines.replicating.scrubbing._replaced": "records, which are no blobs: repair",
+    "pipelines.depositing.purging.erase": "records: of what is purged",
+    "pipelines.depositing.purging.withdraw": "records: of what is purged",
+    "pipelines.depositing.purging._end_checkouts": "checkouts: of what is purged",
+    "pipelines.depositing.checkouts.expire": "checkouts: of old jobs",
+    "pipelines.journalling.journals.erase_from": "journals: those that are past or damaged",
+    "pipelines.recovering.epochs._tidy": "marks of epochs that are over",
+    "pipelines.depositing.areas._keep": "upload areas: a file is uploaded again",
+    "pipelines.depositing.areas._keep_large": "upload areas: a file is uploaded again",
+    "pipelines.depositing.area_completing._put_together": "upload areas: an upload by parts",
+    "pipelines.depositing.area_files._removed": "upload areas: a file that came too late",
+    "pipelines.depositing.area_removing._deleted": "upload areas: the area is deleted",
+    "pipelines.depositing.area_credentials._signed": "upload areas: signed URLs of one file",
+    "pipelines.depositing.area_credentials.sign": "upload areas: the same, inside",
+    "pipelines.depositing.area_credentials._lent": "upload areas: credentials of one area",
+    "workers.broker._forget": "no objects: lists of the queue in Redis",
+}
+"""The functions that call a verb which deletes or replaces objects of a bucket, and the key space
+that they touch. Blobs are deleted by garbage collection and replaced by repair, by nothing else."""
+
+DELETING_VERBS = {"delete", "sign_upload", "lend"}
+"""Verbs of a bucket that delete, or let others replace; any verb may take `replace`."""
+
+
+def deletes_or_replaces(node: ast.AST, modules: set[str]) -> bool:
+    """Whether a node calls such a verb of an object; a function of a module is none."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return False
+    of = node.func.value
+    if isinstance(of, ast.Name) and of.id in modules:
+        return False
+    return node.func.attr in DELETING_VERBS or any(word.arg == "replace" for word in node.keywords)
+
+
+def imported_names(module: Module) -> set[str]:
+    nodes = (
+        node for node in ast.walk(module.tree) if isinstance(node, ast.Import | ast.ImportFrom)
+    )
+    return {alias.asname or alias.name for node in nodes for alias in node.names}
+
+
+def test_only_garbage_collection_and_repair_delete_or_replace_blobs() -> None:
+    found = {
+        f"{module.name}.{function.name}"
+        for room in ("pipelines", "workers", "api", "ops")
+        for module in modules_of(room)
+        for names in [imported_names(module)]
+        for function in module.functions()
+        for node in ast.walk(function)
+        if deletes_or_replaces(node, names)
+    }
+    assert found == {*MAY_DELETE_OR_REPLACE}
+    of_blobs = {name for name, what in MAY_DELETE_OR_REPLACE.items() if what.startswith("blobs")}
+    assert {name.rpartition(".")[0] for name in of_blobs} == {
+        "pipelines.keeping.blob_life",
+        "pipelines.keeping.repair",
+    }

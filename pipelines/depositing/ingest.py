@@ -11,9 +11,9 @@ from typing import Any
 
 from pipelines import flow, formats, topics
 from pipelines.depositing import areas, files
-from pipelines.keeping import blob_life, checksums, records
+from pipelines.keeping import blob_life, checksums, records, repair
 from pipelines.keeping.checksums import PREFIX, Hashed, Hashing
-from pipelines.keeping.copying import INLINE, Beat, fill, trusted
+from pipelines.keeping.copying import INLINE, Beat, fill
 from pipelines.limits import PENDING_RETRY_S
 from storage import keys
 from storage.catalog import Tx, heads, purges, tasks, todo
@@ -21,7 +21,6 @@ from storage.catalog import files as file_rows
 from storage.catalog import uploads as upload_rows
 from storage.catalog.tasks import TaskRow
 from storage.errors import (
-    AlreadyExists,
     Conflict,
     Forbidden,
     Invalid,
@@ -252,13 +251,18 @@ def _cause(error: StoreError) -> dict[str, Any]:
 
 
 def _kept(stores: Stores, row: TaskRow, source: Source, beat: Beat) -> Hashed:
-    blobs, key = stores.replicas[row.replica], keys.blob(row.declared.sha256)
-    blob_life.revive_bytes(stores, row.replica, [row.declared.sha256])
-    if trusted(blobs, key, row.size, row.declared, beat):
+    """Verify the source against its declaration, and store its bytes unless they are there.
+
+    What lies in the bucket is judged by its key alone; a deposit that is refused changes nothing.
+    """
+    blobs, sha256 = stores.replicas[row.replica], row.declared.sha256
+    blob_life.revive_bytes(stores, row.replica, [sha256])
+    found = repair.inspect_blob(blobs, keys.blob(sha256), sha256, beat)
+    if found == "intact":
         return _compared(row, checksums.compute(_read(stores, row, source, beat), row.size))
     if row.size <= INLINE:
-        return _kept_small(row, _read(stores, row, source, beat), blobs, key, beat)
-    return _kept_large(stores, row, source, beat)
+        return _kept_small(row, _read(stores, row, source, beat), blobs, beat)
+    return _kept_large(stores, row, source, found, beat)
 
 
 def _read(stores: Stores, row: TaskRow, source: Source, beat: Beat) -> Iterator[bytes]:
@@ -291,28 +295,20 @@ def _compared(row: TaskRow, hashed: Hashed) -> Hashed:
     return hashed
 
 
-def _kept_small(
-    row: TaskRow, blocks: Iterator[bytes], blobs: BlobStore, key: str, beat: Beat
-) -> Hashed:
+def _kept_small(row: TaskRow, blocks: Iterator[bytes], blobs: BlobStore, beat: Beat) -> Hashed:
     hashing = Hashing(row.size)
     data = b"".join(hashing.over(blocks))
     hashed = _compared(row, hashing.result())
-    try:
-        blobs.put(key, data)
-    except AlreadyExists as taken:
-        _same(blobs, row, key, beat, taken)
+    sha256 = row.declared.sha256
+    repair.store_bytes(blobs, keys.blob(sha256), data, sha256=sha256, heartbeat=beat)
     return hashed
 
 
-def _same(blobs: BlobStore, row: TaskRow, key: str, beat: Beat, taken: AlreadyExists) -> None:
-    """Somebody was faster: with the same bytes, as a rule. Others are removed, and nothing of this
-    verification counts: Unavailable has it done again."""
-    if not trusted(blobs, key, row.size, row.declared, beat):
-        raise Unavailable(f"Other bytes lay under {key}.") from taken
-
-
-def _kept_large(stores: Stores, row: TaskRow, source: Source, beat: Beat) -> Hashed:
-    blobs, key = stores.replicas[row.replica], keys.blob(row.declared.sha256)
+def _kept_large(
+    stores: Stores, row: TaskRow, source: Source, found: repair.Condition, beat: Beat
+) -> Hashed:
+    blobs, sha256 = stores.replicas[row.replica], row.declared.sha256
+    key = keys.blob(sha256)
     part_size = checksums.part_size(row.size)
     upload = blobs.upload(key, part_size=part_size, content_type=DEFAULT_TYPE)
     with stores.catalog.write() as tx:
@@ -322,9 +318,7 @@ def _kept_large(stores: Stores, row: TaskRow, source: Source, beat: Beat) -> Has
         blocks = hashing.over(_read(stores, row, source, beat))
         fill(upload, blocks, part_size, stored=partial(_note, stores, row, upload, part_size))
         hashed = _compared(row, hashing.result())
-        upload.complete()
-    except AlreadyExists as taken:
-        _same(blobs, row, key, beat, taken)
+        repair.complete_upload(blobs, key, upload, sha256=sha256, found=found, heartbeat=beat)
     except BaseException:
         upload.abort()
         raise

@@ -5,19 +5,18 @@ streams through us is hashed on its way and completed only if it is as it should
 """
 
 import itertools
-import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+from pipelines.keeping import repair
 from pipelines.keeping.checksums import Hashing, mismatches, part_size, parts
+from pipelines.keeping.repair import Condition
 from storage.errors import AlreadyExists, Damaged, NotFound, SourceChanged
 from storage.model import Checksums
 from storage.protocols import DEFAULT_TYPE, BlobInfo, BlobStore, Upload
-
-log = logging.getLogger(__name__)
 
 INLINE = 8 * 1024 * 1024
 """Bytes up to which an object is held in memory."""
@@ -39,6 +38,15 @@ class Ledger(Protocol):
         """There is nothing to be taken up any more."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What is to be there in the end."""
+
+    key: str
+    size: int
+    checksums: Checksums
+
+
 def _still(_moved: int) -> None:
     """For copies that nobody waits for."""
 
@@ -47,7 +55,7 @@ def holds(blobs: BlobStore, key: str, size: int) -> bool:
     """Whether an object of this size is there."""
     try:
         return blobs.head(key).size == size
-    except NotFound:
+    except (NotFound, Damaged):
         return False
 
 
@@ -62,33 +70,88 @@ def copy(
     beat: Beat = _still,
     ledger: Ledger | None = None,
 ) -> None:
-    """Have the bytes of `key` under `target_key` too; what lies there already is checked only.
+    """Have the bytes of `key` under `target_key` too. What lies there already stays if it is right,
+    and is replaced by verified bytes if it was read again and is damaged.
 
     SourceChanged when the source's bytes are not as they should be.
     """
-    step = part_size(size)
+    wanted = _Wanted(target_key, size, checksums)
     try:
-        # Trying is as good as looking first, but for what takes its time.
-        if size > step and holds(target, target_key, size):
-            raise AlreadyExists(f"{target_key} is there.")
-        info = target.copy(
-            source,
-            key,
-            target_key,
-            pin=None,
-            part_size=step,
-            size=size,
-            resume=ledger.token() if ledger else None,
-            progress=partial(_moved, beat, ledger),
-        )
-        if info is None:
-            wanted = _Wanted(target_key, size, checksums)
-            info = _through_us(source, key, target, wanted, beat=beat, ledger=ledger)
+        info = _copy_in_engine(source, key, target, wanted, beat=beat, ledger=ledger)
     except AlreadyExists:
-        info = target.head(target_key)
-    _check(target, info, size, checksums, beat=beat)
+        if not _is_right(target, wanted, beat):
+            replace(source, target, key, target_key, size=size, checksums=checksums, beat=beat)
+    else:
+        info = info or _through_us(source, key, target, wanted, beat=beat, ledger=ledger)
+        _check(target, info, wanted, beat=beat)
     if ledger:
         ledger.close()
+
+
+def replace(
+    source: BlobStore,
+    target: BlobStore,
+    key: str,
+    target_key: str,
+    *,
+    size: int,
+    checksums: Checksums,
+    beat: Beat = _still,
+) -> None:
+    """Replace an object that was read again and found damaged by the verified bytes of `key`.
+
+    SourceChanged, and nothing is replaced, when the source's bytes are damaged too.
+    """
+    wanted = _Wanted(target_key, size, checksums)
+    _through_us(source, key, target, wanted, beat=beat, ledger=None, found="damaged")
+
+
+def _copy_in_engine(
+    source: BlobStore,
+    key: str,
+    target: BlobStore,
+    wanted: _Wanted,
+    *,
+    beat: Beat,
+    ledger: Ledger | None,
+) -> BlobInfo | None:
+    """None when the engines differ; AlreadyExists when anything lies there."""
+    step = part_size(wanted.size)
+    # Trying is as good as looking first, but for what takes its time.
+    if wanted.size > INLINE and _is_there(target, wanted.key):
+        raise AlreadyExists(f"{wanted.key} is there.")
+    return target.copy(
+        source,
+        key,
+        wanted.key,
+        pin=None,
+        part_size=step,
+        size=wanted.size,
+        resume=ledger.token() if ledger else None,
+        progress=partial(_moved, beat, ledger),
+    )
+
+
+def _is_there(blobs: BlobStore, key: str) -> bool:
+    try:
+        blobs.head(key)
+    except NotFound:
+        return False
+    except Damaged:
+        return True
+    return True
+
+
+def _is_right(target: BlobStore, wanted: _Wanted, beat: Beat) -> bool:
+    """Whether what lies there already may stay: by the engine's own checksum, or else reread."""
+    try:
+        info = target.head(wanted.key)
+        if info.size == wanted.size and right(target, info, wanted.checksums, beat):
+            return True
+    except (NotFound, Damaged):
+        return False
+    sha256 = wanted.checksums.sha256
+    return repair.inspect_blob(target, wanted.key, sha256, beat) == "intact"
 
 
 def _moved(beat: Beat, ledger: Ledger | None, token: str, _bytes: int) -> None:
@@ -97,13 +160,11 @@ def _moved(beat: Beat, ledger: Ledger | None, token: str, _bytes: int) -> None:
     beat(0)
 
 
-def _check(
-    target: BlobStore, info: BlobInfo, size: int, checksums: Checksums, *, beat: Beat
-) -> None:
-    """The copy has the right bytes, or is removed."""
-    if info.size == size and right(target, info, checksums, beat):
+def _check(target: BlobStore, info: BlobInfo, wanted: _Wanted, *, beat: Beat) -> None:
+    """The copy that was just made has the right bytes, or is removed."""
+    if info.size == wanted.size and right(target, info, wanted.checksums, beat):
         return
-    target.delete(info.key, pin=info.pin)
+    repair.undo_copy(target, info)
     raise Damaged(f"The copy of {info.key} came out wrong.")
 
 
@@ -120,28 +181,6 @@ def right(target: BlobStore, info: BlobInfo, checksums: Checksums, beat: Beat) -
     return not mismatches(checksums, hashing.result())
 
 
-def trusted(blobs: BlobStore, key: str, size: int, sums: Checksums, beat: Beat) -> bool:
-    """Whether bytes that lie there already are right; wrong ones are removed."""
-    try:
-        info = blobs.head(key)
-    except NotFound:
-        return False
-    if info.size == size and right(blobs, info, sums, beat):
-        return True
-    log.error("%s was damaged and is stored anew", blobs.direct_url(key))
-    blobs.delete(key, pin=info.pin)
-    return False
-
-
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """What is to be there in the end."""
-
-    key: str
-    size: int
-    checksums: Checksums
-
-
 def _through_us(
     source: BlobStore,
     key: str,
@@ -150,14 +189,16 @@ def _through_us(
     *,
     beat: Beat,
     ledger: Ledger | None,
+    found: Condition = "absent",
 ) -> BlobInfo:
     """Whole if it is small, else in parts, of which those that a dead worker stored are kept."""
     if wanted.size > INLINE:
-        return _in_parts(source, key, target, wanted, beat=beat, ledger=ledger)
+        return _in_parts(source, key, target, wanted, beat=beat, ledger=ledger, found=found)
     hashing = Hashing(wanted.size)
     data = b"".join(hashing.over(source.read(key)))
     _refuse_wrong(wanted.checksums, hashing, key)
-    return target.put(wanted.key, data)
+    sha256 = wanted.checksums.sha256
+    return repair.store_bytes(target, wanted.key, data, sha256=sha256, heartbeat=beat)
 
 
 def _in_parts(
@@ -168,8 +209,9 @@ def _in_parts(
     *,
     beat: Beat,
     ledger: Ledger | None,
+    found: Condition,
 ) -> BlobInfo:
-    step = part_size(wanted.size)
+    step, sha256 = part_size(wanted.size), wanted.checksums.sha256
     upload = _taken_up(target, wanted.key, step, ledger)
     stored = upload.parts()
     kept = next(n for n in itertools.count() if stored.get(n + 1) != step)
@@ -182,9 +224,9 @@ def _in_parts(
         fill(upload, hashed, step, first=kept + 1, stored=told)
         if hashing:
             _refuse_wrong(wanted.checksums, hashing, key)
-        return upload.complete()
-    except AlreadyExists:
-        raise
+        return repair.complete_upload(
+            target, wanted.key, upload, sha256=sha256, found=found, heartbeat=beat
+        )
     except BaseException as error:
         if ledger is None or isinstance(error, SourceChanged):
             upload.abort()

@@ -7,6 +7,7 @@ linked to their name (which fails if it is taken), and the folder is synced.
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import quote
@@ -149,12 +150,8 @@ class LocalBlobs:
 
     def delete(self, key: str, *, pin: str | None = None) -> None:
         """See BlobStore."""
-        with suppress(NotFound):
-            if pin is not None:
-                with self._open(key, pin):
-                    pass
-            with self._tree.speaking_of(key):
-                self._tree.remove(key)
+        with suppress(NotFound), self._tree.speaking_of(key):
+            self._tree.remove(key, None if pin is None else partial(_fits, pin))
 
     def describe(
         self,
@@ -172,7 +169,7 @@ class LocalBlobs:
             with self._tree.speaking_of(key), self._tree.temporary() as (path, descriptor):
                 _write_copy(original, descriptor, head, info.size, start=start, progress=progress)
                 os.fsync(descriptor)
-                self._tree.exchange(path, key, lambda status: envelope.pin_of(status) == pin)
+                self._tree.exchange(path, key, partial(_fits, pin))
                 return envelope.inspect(descriptor)[0]
 
     def sign(
@@ -228,6 +225,10 @@ class LocalBlobs:
         os.fsync(descriptor)
         self._tree.publish(path, key, replace=replace)
         return envelope.inspect(descriptor)[0]
+
+
+def _fits(pin: str, status: os.stat_result) -> bool:
+    return envelope.pin_of(status) == pin
 
 
 def _write_copy(

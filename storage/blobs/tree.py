@@ -101,12 +101,16 @@ class Tree:
             os.replace(path, name)
         sync_folder(folder)
 
-    def remove(self, key: str) -> None:
-        """Remove an object and the folders that it leaves empty."""
+    def remove(self, key: str, fits: Callable[[os.stat_result], bool] | None = None) -> None:
+        """Remove an object and the folders that it leaves empty; SourceChanged unless it `fits`.
+        Nobody replaces or removes it in between."""
         place = layout.place(key)
         folder = os.path.join(self.root, *place.folders)
+        name = os.path.join(folder, place.name)
         with _alone(folder):
-            os.unlink(os.path.join(folder, place.name))
+            if fits is not None and not fits(os.stat(name)):
+                raise SourceChanged(f"{key} is no longer what it was")
+            os.unlink(name)
         sync_folder(folder)
         self._prune(place.folders)
 

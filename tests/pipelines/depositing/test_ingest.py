@@ -27,7 +27,7 @@ from storage.errors import (
 )
 from storage.model import CHECKSUMS, FQID, REPLICAS, Claim, Replica, Todo
 from storage.stores import Stores
-from tests.builders import build_stores, new_uuid, version
+from tests.builders import build_stores, make_file, new_uuid, version
 
 OWNER = "depositor@example.org"
 AREA = "11111111-2222-4333-8444-555555555555"
@@ -116,6 +116,76 @@ def test_a_lie_fails_the_task_and_leaves_nothing(
     assert named.value.code == "checksum_mismatch"
     with pytest.raises(NotFound):
         files.locate(small_stores, "aws", accepted.fqid.uuid, None)
+
+
+def refused(stores: Stores, url: str, replica: Replica) -> str:
+    """The code of the failure of a deposit that has to fail."""
+    new = Deposit(FQID(new_uuid(), version()), replica, url, 8)
+    accepted = ingest.deposit(stores, new, OWNER)
+    assert run(stores, accepted) == ()
+    assert accepted.task_id is not None
+    task = ingest.task(stores, accepted.task_id)
+    assert task.state == "FAILED"
+    assert task.cause is not None
+    return str(task.cause["code"])
+
+
+def bucket_contents(stores: Stores) -> dict[tuple[Replica, str], tuple[str, bytes]]:
+    """Pin and bytes of every object of both replicas."""
+    return {
+        (replica, info.key): (info.pin, b"".join(blobs.read(info.key)))
+        for replica, blobs in stores.replicas.items()
+        for info in blobs.list("")
+    }
+
+
+@pytest.mark.parametrize("replica", REPLICAS)
+@pytest.mark.parametrize("size", [10, 9 * MB])
+@pytest.mark.parametrize("field", ["sha1", "crc32c", "s3_etag"])
+def test_refused_deposit_with_wrong_checksum_leaves_stored_blob(
+    small_stores: Stores, field: str, size: int, replica: Replica
+) -> None:
+    make_file(small_stores, bytes(size), everywhere=True)
+    before = bucket_contents(small_stores)
+    lie = "0" * len(getattr(checksums.compute([bytes(size)], size).checksums, field))
+    url = stage(small_stores, bytes(size), lies={f"store-{field}": lie})
+    assert refused(small_stores, url, replica) == "checksum_mismatch"
+    assert bucket_contents(small_stores) == before
+
+
+@pytest.mark.parametrize("replica", REPLICAS)
+@pytest.mark.parametrize("victim", [10, 9 * MB])
+@pytest.mark.parametrize("size", [0, 10, 11, 9 * MB])
+def test_refused_deposit_of_other_bytes_leaves_stored_blob(
+    small_stores: Stores, victim: int, size: int, replica: Replica
+) -> None:
+    make_file(small_stores, bytes(victim), everywhere=True)
+    before = bucket_contents(small_stores)
+    sha256 = checksums.compute([bytes(victim)], victim).checksums.sha256
+    url = stage(small_stores, b"x" * size, lies={"store-sha256": sha256})
+    assert refused(small_stores, url, replica) == "checksum_mismatch"
+    assert bucket_contents(small_stores) == before
+
+
+@pytest.mark.parametrize("victim", [10, 9 * MB])
+def test_refused_deposit_leaves_damaged_blob_as_it_is(small_stores: Stores, victim: int) -> None:
+    sums = checksums.compute([bytes(victim)], victim).checksums
+    small_stores.replicas["aws"].put(keys.blob(sums.sha256), b"damaged")
+    before = bucket_contents(small_stores)
+    url = stage(small_stores, b"other bytes", lies={"store-sha256": sums.sha256})
+    assert refused(small_stores, url, "aws") == "checksum_mismatch"
+    assert bucket_contents(small_stores) == before
+
+
+@pytest.mark.parametrize("size", [10, 9 * MB])
+@pytest.mark.parametrize("damage", [0, 5, 20])
+def test_deposit_replaces_damaged_blob_by_verified_bytes(
+    small_stores: Stores, size: int, damage: int
+) -> None:
+    sums = checksums.compute([bytes(size)], size).checksums
+    small_stores.replicas["aws"].put(keys.blob(sums.sha256), b"x" * damage)
+    run(small_stores, deposit(small_stores, stage(small_stores, bytes(size))))
+    assert b"".join(small_stores.replicas["aws"].read(keys.blob(sums.sha256))) == bytes(size)
 
 
 @pytest.mark.parametrize("replica", REPLICAS)

@@ -135,3 +135,26 @@ def test_other_bytes_are_refused_and_leave_nothing(
     with pytest.raises(NotFound):
         target.head("k")
     assert target.sweep_temporaries(0, now=2**40) == 0
+
+
+@pytest.mark.parametrize("size", [10, 9 * MB])
+@pytest.mark.parametrize("there", ["shorter", "same size"])
+def test_damaged_target_is_replaced_by_verified_bytes(
+    source: Any, target: LocalBlobs, size: int, there: str
+) -> None:
+    content = random.Random(size).randbytes(size)
+    source.put("k", content)
+    target.put("k", b"x" * (size if there == "same size" else size - 1))
+    copy(source, target, content)
+    assert digest(target) == hashlib.sha256(content).hexdigest()
+
+
+@pytest.mark.parametrize("size", [10, 9 * MB])
+def test_damaged_target_stays_when_source_is_damaged_too(
+    source: Any, target: LocalBlobs, size: int
+) -> None:
+    source.put("k", b"x" * size)
+    target.put("k", b"z" * size)
+    with pytest.raises(SourceChanged):
+        copy(source, target, b"y" * size)
+    assert digest(target) == hashlib.sha256(b"z" * size).hexdigest()

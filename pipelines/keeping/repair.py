@@ -1,0 +1,82 @@
+"""Repair: judge a stored blob by its own key, and replace a damaged one by verified bytes.
+
+A blob's key is the SHA-256 of its bytes, so the bytes alone tell whether it is intact; what a
+request declares never counts. Besides garbage collection (`blob_life.py`) this is the only module
+that deletes or replaces blobs (`tests/test_architecture.py`). A blob is replaced only after its
+stored bytes were read again and found wrong, and only by bytes that were hashed and are right.
+"""
+
+import hashlib
+import logging
+from collections.abc import Callable
+from typing import Literal
+
+from storage.errors import AlreadyExists, Damaged, NotFound, Unavailable
+from storage.protocols import BlobInfo, BlobStore, Upload
+
+log = logging.getLogger(__name__)
+
+Heartbeat = Callable[[int], None]
+"""Told how many bytes moved on."""
+Condition = Literal["absent", "intact", "damaged"]
+
+
+def inspect_blob(blobs: BlobStore, key: str, sha256: str, heartbeat: Heartbeat) -> Condition:
+    """Read an object again and compare its SHA-256, which for a blob is part of its key."""
+    digest = hashlib.sha256()
+    try:
+        for block in blobs.read(key):
+            digest.update(block)
+            heartbeat(len(block))
+    except NotFound:
+        return "absent"
+    except Damaged:
+        return "damaged"
+    return "intact" if digest.hexdigest() == sha256 else "damaged"
+
+
+def store_bytes(
+    blobs: BlobStore, key: str, data: bytes, *, sha256: str, heartbeat: Heartbeat
+) -> BlobInfo:
+    """Store a small object whose `data` were verified to have this SHA-256.
+
+    An object that is there already stays if it is intact, and is replaced if it is damaged.
+    """
+    try:
+        return blobs.put(key, data)
+    except AlreadyExists:
+        if inspect_blob(blobs, key, sha256, heartbeat) == "intact":
+            return blobs.head(key)
+    log.error("%s is damaged and is replaced by verified bytes", blobs.direct_url(key))
+    return blobs.put(key, data, replace=True)
+
+
+def complete_upload(
+    blobs: BlobStore,
+    key: str,
+    upload: Upload,
+    *,
+    sha256: str,
+    found: Condition,
+    heartbeat: Heartbeat,
+) -> BlobInfo:
+    """Complete an object whose parts were verified; replace what `inspect_blob` found damaged.
+
+    Unavailable if a damaged object came to the key meanwhile: the upload has to be made again.
+    """
+    if found == "damaged":
+        log.error("%s is damaged and is replaced by verified bytes", blobs.direct_url(key))
+    try:
+        return upload.complete(replace=found == "damaged")
+    except AlreadyExists as error:
+        if inspect_blob(blobs, key, sha256, heartbeat) != "intact":
+            raise Unavailable(f"A damaged object came to {key} during the upload.") from error
+    return blobs.head(key)
+
+
+def undo_copy(blobs: BlobStore, copy: BlobInfo) -> None:
+    """Delete an object that the caller has just made under a free key and found to be wrong.
+
+    Nothing refers to it yet; the pin keeps what somebody else may have stored there meanwhile.
+    """
+    blobs.delete(copy.key, pin=copy.pin)

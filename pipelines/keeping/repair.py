@@ -1,9 +1,10 @@
 """Repair: judge a stored blob by its own key, and replace a damaged one by verified bytes.
 
 A blob's key is the SHA-256 of its bytes, so the bytes alone tell whether it is intact; what a
-request declares never counts. Besides garbage collection (`blob_life.py`) this is the only module
-that deletes or replaces blobs (`tests/test_architecture.py`). A blob is replaced only after its
-stored bytes were read again and found wrong, and only by bytes that were hashed and are right.
+request declares never counts. A blob is replaced only after its stored bytes were read again and
+found wrong, and only by bytes that were hashed and are right. Here those come from a deposit or a
+copy, in `integrity.py` from another replica; nothing else replaces blobs, and only garbage
+collection (`blob_life.py`) deletes them.
 """
 
 import hashlib

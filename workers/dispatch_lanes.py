@@ -99,6 +99,14 @@ class Lanes:
         """The ids of all endpoints held."""
         return list(self._lanes)
 
+    def subscriptions(self) -> set[int]:
+        """Of what is in flight or waits for it."""
+        return {
+            due.subscription_id
+            for lane in self._lanes.values()
+            for due in (*lane.queue, *lane.open.values())
+        }
+
     def drop_ended(self, *, now: float, now_us: int) -> list[Endpoint]:
         """Hold on no longer to what is idle or rests; with what was learnt of each."""
         ended = [lane for lane in self._lanes.values() if lane.ended(now, now_us)]

@@ -4,9 +4,19 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from storage.catalog import Catalog, deliveries, endpoints, faring, holding, now_us, switches
+from storage.catalog import (
+    Catalog,
+    deliveries,
+    endpoints,
+    faring,
+    holding,
+    now_us,
+    subscriptions,
+    switches,
+)
 from storage.catalog.deliveries import Due, Result
 from storage.catalog.endpoints import Endpoint
+from workers.dispatch_fence import Stop
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +81,11 @@ class Ledger:
         for uuid in disabled:
             log.warning("subscription %s is disabled: nothing but failures", uuid)
         return Written(fresh, kept)
+
+    def stopped(self, ids: Collection[int]) -> Mapping[int, Stop]:
+        """Which of these subscriptions are deleted, and which are paused or disabled."""
+        with self._catalog.read() as tx:
+            return subscriptions.stopped(tx, ids)
 
     def fetch(self, wants: Mapping[int, int]) -> dict[int, list[Due]]:
         """What is due for each of these endpoints, at most so many; nothing in doubt, as above."""

@@ -10,9 +10,10 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Protocol, TypeVar
 
@@ -30,8 +31,10 @@ from pipelines.topics import DELIVERIES
 from storage.catalog.deliveries import Due, Result
 from storage.errors import StoreError
 from storage.protocols import Notices
+from workers.dispatch_fence import Fence, Stop
 from workers.dispatch_lanes import Lanes
 from workers.dispatch_ledger import Ledger, Met, Written
+from workers.dispatch_net import Allowed, Withdrawn
 
 log = logging.getLogger(__name__)
 
@@ -52,8 +55,8 @@ Unseal = Callable[[bytes, bytes], bytes]
 class Sends(Protocol):
     """What carries a request: `workers.dispatch_net.Sender`."""
 
-    async def send(self, request: Request) -> Answer:
-        """The answer, or why there is none."""
+    async def send(self, request: Request, allowed: Allowed) -> Answer:
+        """The answer, or why there is none; Withdrawn if it was not allowed."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,13 @@ class _Outbox:
         self.halted |= {row.id for row in rows if row.halted and not row.deleted}
         return [row for row in rows if not (row.deleted or row.halted)]
 
+    def stop(self, due: Due, how: Stop) -> None:
+        """Put aside one that was stopped after it was fetched."""
+        if how == "deleted":
+            self.deleted.add((due.subscription_id, due.endpoint_id))
+        else:
+            self.halted.add(due.id)
+
     def met(self) -> Met:
         """What was put aside so far."""
         return Met(frozenset(self.deleted), frozenset(self.halted))
@@ -119,6 +129,9 @@ class Dispatcher:
         self._lanes = Lanes(in_flight=rules.in_flight)
         self._outbox = _Outbox()
         self._catalog = ThreadPoolExecutor(1, thread_name_prefix="catalog")
+        # A thread of its own: a look must not wait for a write.
+        self._looks = ThreadPoolExecutor(1, thread_name_prefix="looks")
+        self._fence = Fence(self._look, self._lanes.subscriptions)
         self._wake = asyncio.Event()
         self._flights: set[asyncio.Task[None]] = set()
         self._landing = False
@@ -143,6 +156,7 @@ class Dispatcher:
             stopping.cancel()
             await self._land()
             self._catalog.shutdown()
+            self._looks.shutdown()
 
     async def _turn_or_pause(self) -> None:
         try:
@@ -237,6 +251,37 @@ class Dispatcher:
             self._wake.set()
 
     async def _attempt(self, ident: int, due: Due) -> None:
+        """Make one attempt, unless its subscription was stopped since it was fetched."""
+        try:
+            success = await self._make(ident, due)
+        except Withdrawn:
+            success = None
+            self._lanes.recorded(ident, due.id)
+        self._wake.set()
+        self._lanes.landed(ident, due.id, success=success, now_us=self._now_us())
+        self._pump()
+
+    async def _may_begin(self, due: Due) -> bool:
+        """Whether the subscription is still there and active; what is not is put aside."""
+        try:
+            how = await self._fence.stopped(due.subscription_id)
+        except StoreError as error:
+            log.warning("dispatch: %s", error.detail)
+            return False
+        if how is None or (how == "halted" and due.is_test):
+            return True
+        self._outbox.stop(due, how)
+        return False
+
+    async def _look(self, ids: Collection[int]) -> Mapping[int, Stop]:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._looks, self._ledger.stopped, ids)
+
+    async def _make(self, ident: int, due: Due) -> bool | None:
+        """Send it and keep the result; whether the receiver took it, None for a fault of ours."""
+        allowed = partial(self._may_begin, due)
+        if not await allowed():
+            raise Withdrawn
         began, at_us, attempt = time.monotonic(), self._now_us(), due.attempts + 1
         success = None
         try:
@@ -245,16 +290,14 @@ class Dispatcher:
             answer = Answer(error=error.detail)
             verdict = self._judged(answer, attempt)
         else:
-            answer = await self._sender.send(request)
+            answer = await self._sender.send(request, allowed)
             verdict = self._judged(answer, attempt)
             success = isinstance(verdict, Delivered)
         seconds = time.monotonic() - began
         _say(due, attempt, answer, verdict, seconds)
         result = result_of(due, answer, verdict, at_us=at_us, seconds=seconds)
         self._outbox.keep(ident, result, now=time.monotonic())
-        self._wake.set()
-        self._lanes.landed(ident, due.id, success=success, now_us=self._now_us())
-        self._pump()
+        return success
 
     def _request(self, due: Due, attempt: int, at_us: int) -> Request:
         context = secret_context(due.subscription_uuid)

@@ -2,8 +2,10 @@
 
 import asyncio
 import socket
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
+from types import SimpleNamespace
 
 from aiohttp import (
     ClientError,
@@ -15,6 +17,7 @@ from aiohttp import (
     DummyCookieJar,
     ServerDisconnectedError,
     TCPConnector,
+    TraceConfig,
 )
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.client_proto import ResponseHandler
@@ -31,6 +34,14 @@ KEPT_ALIVE_S = 4.0
 """How long a connection is kept: less than most servers keep theirs."""
 HEADER_BYTES = 16 * 1024
 """The longest line of an answer's head."""
+
+
+Allowed = Callable[[], Awaitable[bool]]
+"""Whether a request may still be sent."""
+
+
+class Withdrawn(Exception):
+    """The request is not wanted any more; none of its bytes were sent."""
 
 
 class Refused(OSError):
@@ -100,6 +111,24 @@ class _Connector(TCPConnector):
         return await super()._create_connection(req, traces, timeout)
 
 
+async def always() -> bool:
+    """The default of `Allowed`."""
+    return True
+
+
+def _asking_again() -> TraceConfig:
+    """Asks whether a request is still allowed when its connection is ready."""
+
+    async def ask(_session: ClientSession, context: SimpleNamespace, _headers: object) -> None:
+        if not await context.trace_request_ctx():
+            raise Withdrawn
+
+    config = TraceConfig()
+    # aiohttp sends this signal just before it writes the headers.
+    config.on_request_headers_sent.append(ask)
+    return config
+
+
 class Sender:
     """One session for all receivers; build it inside the event loop."""
 
@@ -117,30 +146,34 @@ class Sender:
             cookie_jar=DummyCookieJar(),
             auto_decompress=False,
             trust_env=False,
+            trace_configs=[_asking_again()],
             max_line_size=HEADER_BYTES,
             max_field_size=HEADER_BYTES,
         )
 
-    async def send(self, request: Request) -> Answer:
-        """The answer, or the reason why there is none; never raises."""
+    async def send(self, request: Request, allowed: Allowed = always) -> Answer:
+        """The answer, or the reason why there is none; Withdrawn if not allowed at the last moment.
+
+        Looking up a name and connecting may take seconds: `allowed` is asked when that is done.
+        """
         try:
-            return await self._send_on_a_live_connection(request)
+            return await self._send_on_a_live_connection(request, allowed)
         except TimeoutError:
             return Answer(error="The receiver did not answer in time.")
         except (ClientError, OSError, ValueError) as error:
             return Answer(error=_told(error))
 
-    async def _send_on_a_live_connection(self, request: Request) -> Answer:
+    async def _send_on_a_live_connection(self, request: Request, allowed: Allowed) -> Answer:
         """Once more when a connection of before turns out to be closed by the receiver."""
         _connected.set(False)
         try:
-            return await self._send(request)
+            return await self._send(request, allowed)
         except (ServerDisconnectedError, ClientOSError):
             if _connected.get():
                 raise
-            return await self._send(request)
+            return await self._send(request, allowed)
 
-    async def _send(self, request: Request) -> Answer:
+    async def _send(self, request: Request, allowed: Allowed) -> Answer:
         url = URL(request.url, encoded=True)
         # The connector asks no resolver about what is an address already.
         if literal(url.raw_host or "") is not None:
@@ -151,6 +184,7 @@ class Sender:
             data=request.body,
             headers=request.headers,
             allow_redirects=False,
+            trace_request_ctx=allowed,
         ) as response:
             body = await self._beginning(response)
             return Answer(

@@ -8,6 +8,8 @@ WIDEST = 32
 """Requests in flight to one receiver at the most; a new one starts with 4."""
 PATIENCE = 5
 """Failures in a row after which one probe at a time is sent …"""
+BEGIN_S = 0.2
+"""How long attempts may begin after a look found their subscription active."""
 PROBE_S, PROBE_CAP_S = 0.5, 10.0
 """… after a pause that doubles with every further failure, between these bounds."""
 

@@ -7,7 +7,13 @@ settled. Every statement is bounded, whatever a subscription holds.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pipelines.notifying.subscriptions import Seal, check_key, own, secret_context
+from pipelines.notifying.subscriptions import (
+    Seal,
+    check_key,
+    own,
+    secret_context,
+    wait_for_dispatchers,
+)
 from storage.catalog import Tx, delivery_log, endpoints, holding, now_us, retrying
 from storage.catalog import subscriptions as rows
 from storage.catalog.subscriptions import Subscription
@@ -35,10 +41,15 @@ class Whose:
 
 
 def pause(stores: Stores, whose: Whose) -> Subscription:
-    """Have it sent nothing but tests; what matches is recorded, for when it is resumed."""
+    """Have it sent nothing but tests; what matches is recorded, for when it is resumed.
+
+    No attempt begins once this has returned.
+    """
     with stores.catalog.write() as tx:
         rows.halt(tx, whose.of(tx).id)
-        return whose.of(tx)
+        paused = whose.of(tx)
+    wait_for_dispatchers(stores, paused.endpoint_id)
+    return paused
 
 
 def resume(stores: Stores, whose: Whose) -> Subscription:

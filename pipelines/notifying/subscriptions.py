@@ -1,12 +1,14 @@
 """Subscriptions: validated, counted against their owner's quota, and seen by their owner only."""
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from pipelines.formats import version_at
 from pipelines.notifying.addresses import parse_callback
+from pipelines.notifying.pacing import BEGIN_S
 from pipelines.queries import attachments, jmes
 from pipelines.queries.attachments import Attachments
 from pipelines.queries.payloads import NOTHING, dump, trial
@@ -22,6 +24,9 @@ from storage.stores import Stores
 
 SEALING: Final = b"subscription secrets"
 """Purpose of the key that seals signing keys at rest."""
+
+DISPATCH_WAIT_S: Final = BEGIN_S + 0.05
+"""How long a stopped subscription is waited for: longer than a dispatcher believes a look."""
 
 Seal = Callable[[bytes, bytes], bytes]
 """Seals a secret into its context, as `Sealer.seal` does."""
@@ -176,7 +181,7 @@ def delete(
     replica: Replica,
     kind: SubscriptionType | None = JMESPATH,
 ) -> str:
-    """End a subscription and cancel what it was still to be told; returns when."""
+    """End a subscription and cancel its deliveries; returns when. No attempt begins afterwards."""
     with stores.catalog.write() as tx:
         gone = own(tx, uuid, owner, replica, kind)
         at = rows.remove(tx, gone)
@@ -184,7 +189,19 @@ def delete(
             raise NotFound("Cannot find subscription!")
         # The first of them only: dispatchers cancel the others when they meet them.
         deliveries.cancel(tx, gone.id, gone.endpoint_id)
+    wait_for_dispatchers(stores, gone.endpoint_id)
     return version_at(at)
+
+
+def wait_for_dispatchers(stores: Stores, endpoint_id: int) -> None:
+    """Return when no dispatcher begins an attempt on what it read before this call.
+
+    To be called after the change is committed: who leases the endpoint later reads the change.
+    """
+    with stores.catalog.read() as tx:
+        in_use = endpoints.in_use(tx, endpoint_id)
+    if in_use:
+        time.sleep(DISPATCH_WAIT_S)
 
 
 def told(

@@ -64,6 +64,8 @@ class Due:
     """The key before, while it signs too."""
     halted: bool = False
     """Whether its subscription is paused or disabled, so that it must wait."""
+    is_test: bool = False
+    """Whether its owner asked for it: it is sent while the subscription is paused, too."""
 
     @property
     def pair(self) -> tuple[int, str]:
@@ -211,7 +213,8 @@ _DUE = text("""
         d.bundle_uuid, d.attempts, d.payload, s.callback_url, s.method, s.encoding, s.form_fields,
         s.payload_form_field, s.hmac_key_id, s.hmac_secret, s.deleted_us,
         CASE WHEN s.hmac_previous_us > :now THEN s.hmac_previous END AS hmac_previous,
-        s.state <> 'active' AND d.event_type <> 'TEST' AS halted, d.request_id
+        s.state <> 'active' AND d.event_type <> 'TEST' AS halted, d.request_id,
+        d.event_type = 'TEST' AS is_test
     FROM deliveries d JOIN subscriptions s ON s.id = d.subscription_id
     WHERE d.state = 'pending' AND d.endpoint_id = :endpoint_id AND d.due_us <= :now
     AND (d.event_type = 'TEST' OR NOT EXISTS (
@@ -236,7 +239,8 @@ def due(tx: Tx, endpoint_id: int, *, limit: int) -> list[Due]:
 def _due(row: dict[str, Any]) -> Due:
     deleted, halted = row.pop("deleted_us") is not None, bool(row["halted"])
     form_fields = json.loads(row["form_fields"])
-    return Due(**row | {"form_fields": form_fields, "deleted": deleted, "halted": halted})
+    read = {"form_fields": form_fields, "deleted": deleted, "halted": halted}
+    return Due(**row | read | {"is_test": bool(row["is_test"])})
 
 
 def close(tx: Tx, results: Sequence[Result]) -> None:

@@ -35,6 +35,10 @@ _BUSY = """
 """
 
 
+JUST_NOW_US = 1_000_000
+"""Longer than an attempt of a lease that has just ended may still begin."""
+
+
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """How a receiver fares: see `pipelines.notifying.pacing`."""
@@ -111,6 +115,12 @@ def claim(tx: Tx, ids: Collection[int], *, token: str, lease_s: float) -> list[E
 
 def _skipping(tx: Tx) -> str:
     return "" if tx.dialect.name == "sqlite" else " FOR UPDATE OF e SKIP LOCKED"
+
+
+def in_use(tx: Tx, ident: int) -> bool:
+    """Whether a dispatcher holds the endpoint, or did a moment ago."""
+    lease_us = tx.execute(select(endpoints.c.lease_us).where(endpoints.c.id == ident)).scalar()
+    return lease_us is not None and lease_us > now_us(tx) - JUST_NOW_US
 
 
 def renew(tx: Tx, ids: Collection[int], *, token: str, lease_s: float) -> set[int]:

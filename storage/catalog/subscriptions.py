@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 from sqlalchemy import Row, case, func, insert, select, text, update
 
-from storage.catalog import endpoints, heads
+from storage.catalog import bulk, endpoints, heads
 from storage.catalog.engine import Tx, now_us
 from storage.catalog.schema import subscriptions
 from storage.model import Replica
@@ -188,6 +188,20 @@ def live(tx: Tx, replica: Replica, kind: SubscriptionType) -> list[int]:
         .where(subscriptions.c.deleted_us.is_(None))
     )
     return sorted(tx.execute(query).scalars())
+
+
+def stopped(tx: Tx, ids: Collection[int]) -> dict[int, Literal["deleted", "halted"]]:
+    """Which of these are deleted, and which are paused or disabled."""
+    if not ids:
+        return {}
+    source, parameters = bulk.derived(tx, "asked", {"id": ("bigint", sorted(ids))})
+    query = text(
+        f"SELECT s.id, s.deleted_us IS NOT NULL AS deleted FROM {source}"
+        f" {bulk.one_each(tx, 'subscriptions', 's', 's.id = asked.id')}"
+        " WHERE s.deleted_us IS NOT NULL OR s.state <> 'active'"
+    )
+    rows = tx.execute(query, parameters)
+    return {row.id: "deleted" if row.deleted else "halted" for row in rows}
 
 
 def by_ids(tx: Tx, ids: Collection[int]) -> list[Subscription]:

@@ -23,6 +23,7 @@ from auth.access import SUBSCRIBING
 from auth.policies.model import parse
 from ops import ports
 from ops.demo.browser import Browser
+from ops.demo.people import log_in
 from ops.demo.stage import Stage, running
 from ops.procfile import ROOT
 from tests.least_roles import least_role
@@ -203,7 +204,7 @@ def test_an_application_logs_a_person_in_as_it_is_printed(stage: Stage) -> None:
     exec(compile(program, "authorization.md", "exec"), named)
 
     def shown(url: str) -> None:
-        browser.send(browser.open(url), email=email, password=password)
+        log_in(browser, url, email, password)
 
     with ThreadPoolExecutor(1) as person:
         tokens = named["log_in"](stage.auth, lambda url: person.submit(shown, url))

@@ -12,8 +12,8 @@ from auth.login.sessions import Session
 from auth.openid.clients import WEB, Client
 from auth.openid.errors import OAuthError, SentBack, Shown, invalid_request
 from auth.openid.provider import DEFAULT_SCOPES, SCOPES, Provider
-from auth.openid.redirects import with_parameters
-from storage.catalog import grants
+from auth.openid.redirects import is_native, with_parameters
+from storage.catalog import grants, logins
 from storage.catalog.engine import Tx
 
 Given = Mapping[str, Sequence[str]]
@@ -53,6 +53,12 @@ class Request:
     prompts: frozenset[str]
     max_age_s: int | None
 
+    @property
+    def is_unverified(self) -> bool:
+        """Whether any program may pretend to be this client: a public one whose answer goes to a
+        program on the person's computer. An earlier consent says nothing then (RFC 8252, 8.6)."""
+        return self.client.public and is_native(self.redirect_uri)
+
 
 class Asked(NamedTuple):
     """When somebody was sent to log in, and the id of the session that they had, or empty."""
@@ -88,9 +94,17 @@ def what_next(
     """What is still to be done; `asked`: how this very request last had the person log in."""
     if session is None or _is_stale(request, session, now, asked):
         return Next.LOGIN
-    agreed = grants.agreed(tx, session.email, request.client.id)
-    known = request.client.first_party or agreed.issuperset(request.scopes)
+    known = _is_consented(tx, request, session)
     return Next.GRANT if known and "consent" not in request.prompts else Next.CONSENT
+
+
+def _is_consented(tx: Tx, request: Request, session: Session) -> bool:
+    """Whether the person need not be asked again."""
+    if request.is_unverified:
+        allowed = logins.session_consent(tx, session.id, request.client.id)
+        return allowed.issuperset(request.scopes)
+    agreed = grants.agreed(tx, session.email, request.client.id)
+    return request.client.first_party or agreed.issuperset(request.scopes)
 
 
 def refuse_prompt(request: Request, following: Next) -> None:

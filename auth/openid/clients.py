@@ -12,7 +12,7 @@ from auth.accounts.changing import By, record_audit
 from auth.digests import digest, is_secret, new_secret
 from auth.openid.redirects import check_redirect_uri, is_registered
 from storage.catalog import clients as rows
-from storage.catalog import grants
+from storage.catalog import grants, logins
 from storage.catalog.audit import OPERATOR
 from storage.catalog.engine import Tx
 from storage.errors import Conflict, Invalid, NotFound
@@ -106,6 +106,7 @@ def remove(tx: Tx, client_id: str, now_us: int) -> None:
     if row is None or not rows.remove(tx, client_id):
         raise NotFound("No operator added a client of that id.")
     grants.revoke_of(tx, now_us, client=client_id)
+    logins.forget_session_consents(tx, client_id)
     by = By(OPERATOR, "remove_client")
     record_audit(tx, by, f"client/{client_id}", before=_said(row), after=None)
 

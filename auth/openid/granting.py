@@ -7,7 +7,7 @@ from auth.digests import digest, new_secret
 from auth.login.sessions import Session
 from auth.openid.authorizing import Request
 from auth.openid.provider import Provider
-from storage.catalog import grants
+from storage.catalog import grants, logins
 from storage.catalog.engine import Tx
 
 
@@ -49,9 +49,10 @@ def grant_code(tx: Tx, provider: Provider, request: Request, person: Person, gra
     return code
 
 
-def agree(tx: Tx, provider: Provider, request: Request, email: str, request_id: str) -> None:
-    """Remember what the person let this client have."""
-    scopes, client_id = frozenset(request.scopes), request.client.id
+def agree(tx: Tx, provider: Provider, request: Request, session: Session, request_id: str) -> None:
+    """Remember what the person let this client have, in this browser session and for good."""
+    scopes, client_id, email = frozenset(request.scopes), request.client.id, session.email
+    logins.add_session_consent(tx, session.id, client_id, scopes)
     before = sorted(grants.agreed(tx, email, client_id))
     grants.agree(tx, email, client_id, scopes, provider.now_us())
     record_audit(

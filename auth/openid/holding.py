@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from auth.accounts.changing import By, record_audit
 from auth.openid import clients
 from auth.openid.clients import Client
-from storage.catalog import grants
+from storage.catalog import grants, logins
 from storage.catalog.engine import Tx
 
 MOST = 100
@@ -47,6 +47,7 @@ def end(tx: Tx, email: str, grant_id: str, now_us: int, request_id: str) -> bool
         return False
     before = {"scope": sorted(grants.agreed(tx, email, grant.client))}
     grants.disagree(tx, email, grant.client)
+    logins.forget_session_consents(tx, grant.client, email=email)
     by = By(email, "end_grant", request_id)
     record_audit(tx, by, f"client/{grant.client}", before=before, after=None)
     return True

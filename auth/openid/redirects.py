@@ -37,6 +37,12 @@ def _is_https(uri: str) -> bool:
         return False
 
 
+def is_native(uri: str) -> bool:
+    """Whether any program on the person's computer may receive what is sent to this address: a
+    loopback port, or a private scheme (RFC 8252, 8.6)."""
+    return _LOOPBACK.fullmatch(uri) is not None or not uri.startswith(("http://", "https://"))
+
+
 def is_registered(uri: str, registered: Iterable[str], *, native: bool) -> bool:
     """Whether a client registered this very address, or the same on another loopback port."""
     known = set(registered)

@@ -14,10 +14,11 @@ class UnexpectedPage(Exception):
 
 @dataclass
 class Form:
-    """A form as its page has it: where it goes, and every field with what is in it."""
+    """A form as its page has it: where it goes, every field with what is in it, and its buttons."""
 
     action: str
     fields: dict[str, str] = field(default_factory=dict)
+    buttons: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,10 @@ class Browser:
         return _page(self._http.get(url))
 
     def send(self, page: Page, **typed: str) -> Page:
-        """The page that its form leads to, filled in; UnexpectedPage when it has no such fields."""
+        """The page that its form leads to, filled in; UnexpectedPage when it has no such fields or
+        buttons."""
         for form in page.forms:
-            if typed.keys() <= form.fields.keys():
+            if typed.keys() <= form.fields.keys() | form.buttons:
                 headers = {"Origin": _origin(page.url), "Sec-Fetch-Site": "same-origin"}
                 data = {**form.fields, **typed}
                 url = urljoin(page.url, form.action)
@@ -76,6 +78,8 @@ class _Reader(HTMLParser):
             self.found.append(Form(given.get("action") or ""))
         elif tag == "input" and self.found and given.get("name"):
             self.found[-1].fields[given["name"]] = given.get("value") or ""
+        elif tag == "button" and self.found and given.get("name"):
+            self.found[-1].buttons.add(given["name"])
 
 
 def _page(response: httpx.Response) -> Page:

@@ -60,7 +60,7 @@ class _People:
     def _logged_in(self, email: str, password: str) -> Tokens:
         browser = Browser()
         try:
-            tokens = self.application.log_in(lambda url: _type(browser, url, email, password))
+            tokens = self.application.log_in(lambda url: log_in(browser, url, email, password))
         finally:
             browser.close()
         whose = self.application.whose(tokens)
@@ -142,9 +142,13 @@ def admit(stage: Stage, emails: Sequence[str]) -> dict[str, str]:
     return passwords
 
 
-def _type(browser: Browser, url: str, email: str, password: str) -> None:
-    """What a person does at the login."""
-    browser.send(browser.open(url), email=email, password=password)
+def log_in(browser: Browser, url: str, email: str, password: str) -> None:
+    """What a person does at the browser: log in and allow access, each if the service asks."""
+    page = browser.open(url)
+    if any("password" in form.fields for form in page.forms):
+        page = browser.send(page, email=email, password=password)
+    if any("decision" in form.buttons for form in page.forms):
+        browser.send(page, decision="allow")
 
 
 def _code(response: httpx.Response) -> object:

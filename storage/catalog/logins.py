@@ -2,6 +2,8 @@
 cannot be anybody at a browser. Times are the caller's, in microseconds.
 """
 
+import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from storage.catalog import device_codes, engine, grants
@@ -56,6 +58,41 @@ def see(tx: Tx, session_id: str, now_us: int) -> None:
     """The session was used."""
     query = sql("UPDATE sessions SET seen_us = :now WHERE id = :id AND seen_us < :now")
     tx.execute(query, {"id": session_id, "now": now_us})
+
+
+_CONSENTS = "SELECT consents FROM sessions WHERE id = :id"
+_PUT_CONSENTS = sql("UPDATE sessions SET consents = :consents WHERE id = :id")
+
+
+def session_consent(tx: Tx, session_id: str, client: str) -> frozenset[str]:
+    """The scopes that a person let a client have in this session."""
+    return frozenset(_consents(tx, session_id).get(client, ()))
+
+
+def add_session_consent(tx: Tx, session_id: str, client: str, scopes: Iterable[str]) -> None:
+    """Remember that these were allowed, beside those that were before."""
+    lock = "" if tx.dialect.name == "sqlite" else " FOR UPDATE"
+    consents = _consents(tx, session_id, lock)
+    consents[client] = sorted({*consents.get(client, ()), *scopes})
+    tx.execute(_PUT_CONSENTS, {"id": session_id, "consents": json.dumps(consents)})
+
+
+def forget_session_consents(tx: Tx, client: str, *, email: str | None = None) -> None:
+    """Forget what a client was let have in all sessions, of one person or of everyone."""
+    whose = "" if email is None else " AND email = :email"
+    query = f"SELECT id FROM sessions WHERE consents <> '{{}}'{whose} ORDER BY id"
+    lock = "" if tx.dialect.name == "sqlite" else " FOR UPDATE"
+    values = {} if email is None else {"email": email}
+    for session_id in tx.execute(sql(query + lock), values).scalars().all():
+        consents = _consents(tx, session_id)
+        if consents.pop(client, None) is not None:
+            tx.execute(_PUT_CONSENTS, {"id": session_id, "consents": json.dumps(consents)})
+
+
+def _consents(tx: Tx, session_id: str, lock: str = "") -> dict[str, list[str]]:
+    text = tx.execute(sql(_CONSENTS + lock), {"id": session_id}).scalar()
+    found: dict[str, list[str]] = json.loads(text or "{}")
+    return found
 
 
 def end_session(tx: Tx, session_id: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ops.demo.application import CLIENT, Application
 from ops.demo.browser import Browser
-from ops.demo.people import admit
+from ops.demo.people import admit, log_in
 from ops.demo.service import Service
 from ops.demo.stage import Stage
 from tests.drill.fuzz_known import Naming
@@ -57,9 +57,7 @@ def _logged_in(stage: Stage) -> list[str]:
     application, browser = Application.of(stage.auth), Browser()
 
     def show(url: str) -> None:
-        page = browser.open(url)
-        if page.forms:
-            browser.send(page, email=PERSON, password=password)
+        log_in(browser, url, PERSON, password)
 
     try:
         return [application.log_in(show).refresh for _ in range(LOGINS)]

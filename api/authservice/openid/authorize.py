@@ -144,11 +144,12 @@ def _ask(
 ) -> Response:
     return page(
         "consent.html",
-        "Allow this?",
+        "Allow access?",
         form_action=ANYWHERE,
         client=wanted.client.name,
         email=session.email,
         leads_to=place(wanted.redirect_uri),
+        unverified=wanted.is_unverified,
         meanings=meanings(wanted.scopes),
         action=CONSENT,
         csrf=session.csrf,
@@ -162,7 +163,7 @@ def _grant(provider: Provider, wanted: Request, session: Session, *, agreed: boo
             person = granting.person_of(session)
             code = granting.grant_code(tx, provider, wanted, person, str(uuid4()))
             if agreed:
-                granting.agree(tx, provider, wanted, session.email, g.request_id)
+                granting.agree(tx, provider, wanted, session, g.request_id)
     except Forbidden as error:
         raise authorizing.denied(wanted, "The person may not use this service.") from error
     return go(authorizing.answer_with_code(provider, wanted, code), 303 if agreed else 302)
@@ -178,7 +179,8 @@ def _sealed(
 ) -> str:
     known = {name: values for name, values in given.items() if name in authorizing.PARAMETERS}
     sealed = carry(services, purpose, {"given": known, "login": login, "session": session})
-    if len(sealed) > MAX_CARRIED:
+    # A form has room for all that a request may hold, an address has not.
+    if purpose == CONTINUING and len(sealed) > MAX_CARRIED:
         raise Shown("invalid_request", "The application's request is too long.")
     return sealed
 

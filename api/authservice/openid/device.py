@@ -113,7 +113,7 @@ def _ask(services: AuthServices, session: Session, found: Waiting, code: str) ->
     what = {"device": found.id, "session": session.id}
     return page(
         "consent.html",
-        "Allow this device?",
+        "Allow access for this device?",
         client=found.client.name,
         email=session.email,
         code=devices.as_shown(code),

@@ -21,11 +21,11 @@ from auth.openid.errors import SentBack, Shown
 MEANINGS = {
     "openid": "know who you are, by your e-mail address",
     "profile": "know your name",
-    "groups": "know the groups that you are in",
+    "groups": "know which groups you are in",
 }
 ALWAYS = (
-    "do in the data store whatever you may, with users and their rights, too",
-    "go on doing so while you are away, until you or an operator end it",
+    "do everything you can do in the data store, including managing users and permissions",
+    "continue to do so while you are away, until you or an operator end it",
 )
 """An access token is its person's, whatever its scopes are, and a refresh token comes with it."""
 CARRIED_S = 3_600
@@ -88,5 +88,6 @@ def place(url: str) -> str:
     """Where an address leads, as much of it as helps a person."""
     parts = urlsplit(url)
     if parts.hostname in ("127.0.0.1", "::1"):
-        return "a program on this computer"
+        port = f", port {parts.port}" if parts.port else ""
+        return f"a program on this computer ({parts.hostname}{port})"
     return parts.hostname or f"an application ({parts.scheme})"

@@ -14,10 +14,12 @@ sessions = Table(
     Column("seen_us", BigInteger, nullable=False),
     Column("idle_us", BigInteger, nullable=False),
     Column("ends_us", BigInteger, nullable=False),
+    Column("consents", Text, nullable=False, server_default="{}"),
     Index("ix_sessions_email", "email"),
     Index("ix_sessions_ends_us", "ends_us"),
 )
-"""A browser's login; `id` is the SHA-256 of what its cookie holds."""
+"""A browser's login; `id` is the SHA-256 of what its cookie holds, `consents` a JSON object: the
+scopes that the person let each client have in this session."""
 
 passwords = narrow(
     "passwords",

@@ -1,10 +1,14 @@
+from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from auth.openid import authorizing
+from auth.login import sessions
+from auth.login.sessions import Lifetimes
+from auth.openid import authorizing, granting
 from auth.openid.authorizing import Asked, Next, Request
+from auth.openid.clients import NewClient, add
 from auth.openid.errors import SentBack, Shown
 from auth.openid.provider import Provider
 from storage.catalog import grants
@@ -160,15 +164,18 @@ def next_of(
         return authorizing.what_next(tx, request, at_browser, now=NOW, asked=sent)
 
 
+OF_WEB = {"client_id": "store-web", "redirect_uri": "https://store.example/back"}
+
+
 def test_who_is_not_logged_in_has_to_and_who_is_goes_on(provider: Provider) -> None:
-    request = read(provider)
+    request = read(provider, **OF_WEB)
     assert next_of(provider, request, None) is Next.LOGIN
     assert next_of(provider, request, NOW - 10_000) is Next.GRANT
 
 
 @pytest.mark.parametrize("changed", [{"prompt": "login"}, {"max_age": "60"}, {"max_age": "0"}])
 def test_a_login_that_is_too_old_is_made_anew(provider: Provider, changed: dict[str, str]) -> None:
-    request = read(provider, **changed)
+    request = read(provider, **OF_WEB, **changed)
     assert next_of(provider, request, NOW - 61) is Next.LOGIN
     # The person was sent to log in, came back, and had not.
     assert next_of(provider, request, NOW - 61, Asked(NOW - 30, "another")) is Next.LOGIN
@@ -176,12 +183,44 @@ def test_a_login_that_is_too_old_is_made_anew(provider: Provider, changed: dict[
 
 
 def test_a_login_is_made_anew_whatever_clocks_two_machines_have(provider: Provider) -> None:
-    request = read(provider, prompt="login")
+    request = read(provider, **OF_WEB, prompt="login")
     sent = NOW - 10
     for behind_s, following in ((30, Next.GRANT), (31, Next.LOGIN)):
         assert next_of(provider, request, sent - behind_s, Asked(sent, "another")) is following
     # The session that the person had is none that was made anew, however young it is.
     assert next_of(provider, request, sent - 1, Asked(sent, session(sent).id)) is Next.LOGIN
+
+
+@pytest.mark.parametrize(
+    ("uri", "asks"),
+    [
+        ("http://127.0.0.1:1/back", True),
+        ("http://[::1]/back", True),
+        ("com.example.app:/back", True),
+        ("https://app.example/back", False),
+    ],
+)
+def test_a_public_native_client_asks_in_each_session(
+    provider: Provider, uri: str, asks: bool
+) -> None:
+    new = NewClient("app", "App", (uri,), public=True, first_party=True)
+    with provider.catalog.write() as tx:
+        add(tx, new, provider.now_us())
+        # Neither an earlier consent nor the operator's word tells which program this is.
+        grants.agree(tx, ADA, "app", frozenset({"openid"}), provider.now_us())
+    request = read(provider, client_id="app", redirect_uri=uri, scope="openid")
+    following = next_of(provider, request, NOW)
+    assert following is (Next.CONSENT if asks else Next.GRANT)
+    with provider.catalog.write() as tx:
+        _, begun = sessions.begin(tx, ADA, "local", now=NOW, lifetimes=Lifetimes(60, 60))
+        granting.agree(tx, provider, request, begun, "request")
+        assert authorizing.what_next(tx, request, begun, now=NOW, asked=None) is Next.GRANT
+        more = replace(request, scopes=("openid", "email"))
+        following = authorizing.what_next(tx, more, begun, now=NOW, asked=None)
+        assert following is (Next.CONSENT if asks else Next.GRANT)
+        other = replace(begun, id="another session")
+        following = authorizing.what_next(tx, request, other, now=NOW, asked=None)
+        assert following is (Next.CONSENT if asks else Next.GRANT)
 
 
 def test_clients_that_are_not_the_stores_own_ask_once(provider: Provider) -> None:

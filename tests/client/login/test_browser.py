@@ -1,5 +1,7 @@
 """The consent flow, with the real service and a person at a browser."""
 
+import html
+import re
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -132,6 +134,12 @@ def test_a_code_that_is_not_ours_gives_nothing(session: Session, service: Servic
         consent(session, service, say=lambda _: None, show=callback(iss=service.issuer), wait_s=20)
 
 
+def action_of(page: httpx.Response) -> str:
+    found = re.search(r'action="([^"]+)"', page.text)
+    assert found, page.text
+    return html.unescape(found[1])
+
+
 def test_a_code_of_another_login_is_refused_by_its_challenge(
     session: Session, service: Service, browser: Browser
 ) -> None:
@@ -145,7 +153,7 @@ def test_a_code_of_another_login_is_refused_by_its_challenge(
             if answer.is_redirect:
                 answer = browser.http.get(httpx.URL(url).join(answer.headers["Location"]))
             else:
-                answer = browser.sent(answer, "/login/local")
+                answer = browser.sent(answer, action_of(answer))
         theirs.update(asked(answer.headers["Location"]))
 
     with pytest.raises(TimedOut):

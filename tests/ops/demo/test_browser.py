@@ -11,7 +11,8 @@ import pytest
 from ops.demo.browser import Browser, UnexpectedPage
 
 FORM = """<style>p {color: red}</style><p>Who?</p><form method="post" action="in?x=1&amp;y=2">
-<input type="hidden" name="csrf" value="a&quot;b"><input name="email"><button>Go</button></form>"""
+<input type="hidden" name="csrf" value="a&quot;b"><input name="email"><button>Go</button>
+<button name="decision" value="allow">Allow</button></form>"""
 
 
 class Pages(BaseHTTPRequestHandler):
@@ -62,8 +63,10 @@ def test_a_form_is_sent_as_a_browser_sends_it(site: str, browser: Browser) -> No
     sent = {"csrf": 'a"b', "email": "ada@example.org"}
     assert answer.status == 403
     assert answer.text == repr(["/in?x=1&y=2", sent, "seen=yes", site, "same-origin"])
+    pressed = browser.send(page, decision="allow")
+    assert "'decision': 'allow'" in pressed.text
 
 
 def test_a_page_without_such_a_form_is_told(site: str, browser: Browser) -> None:
-    with pytest.raises(UnexpectedPage, match=r"no form with password at \S+/form: Who\? Go$"):
+    with pytest.raises(UnexpectedPage, match=r"no form with password at \S+/form: Who\? Go Allow$"):
         browser.send(browser.open(f"{site}/form"), password="x")

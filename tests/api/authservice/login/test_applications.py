@@ -44,8 +44,8 @@ def app(make: Make, catalog: Catalog, settings: Settings) -> Flask:
     return make()
 
 
-def let_in(browser: Browser, client: str = "store-cli", back: str = LOOPBACK) -> dict[str, str]:
-    """An application's tokens, of who is logged in."""
+def asking(client: str = "store-cli", back: str = LOOPBACK) -> str:
+    """An application's request."""
     asked = {
         "response_type": "code",
         "client_id": client,
@@ -54,8 +54,15 @@ def let_in(browser: Browser, client: str = "store-cli", back: str = LOOPBACK) ->
         "code_challenge": s256(VERIFIER),
         "code_challenge_method": "S256",
     }
-    gone = browser.get(f"/oauth/authorize?{urlencode(asked)}")
-    assert gone.status_code == 302, gone.text
+    return f"/oauth/authorize?{urlencode(asked)}"
+
+
+def let_in(browser: Browser, client: str = "store-cli", back: str = LOOPBACK) -> dict[str, str]:
+    """An application's tokens, of who is logged in."""
+    gone = browser.get(asking(client, back))
+    if gone.status_code == 200:
+        gone = browser.post("/oauth/consent", {**fields(gone), "decision": "allow"})
+    assert gone.status_code in (302, 303), gone.text
     form = {
         "grant_type": "authorization_code",
         "client_id": client,
@@ -128,16 +135,16 @@ def test_the_last_use_is_when_tokens_were_last_had(browser: Browser, clock: Cloc
 def test_an_application_that_was_ended_has_to_ask_again(browser: Browser, catalog: Catalog) -> None:
     browser.log_in()
     let_in(browser)
-    with catalog.write() as tx:
-        grants.agree(tx, ADA, "store-cli", frozenset({"openid"}), 1)
+    assert browser.get(asking()).status_code == 302
     page = browser.get(ACCOUNT)
     browser.post(END, {"csrf": fields(page)["csrf"], "grant": shown(page)[0]})
     with catalog.read() as tx:
         assert grants.agreed(tx, ADA, "store-cli") == frozenset()
         told = audit.listing(tx, Filter(what="end_grant"), before_id=None, limit=9)
     assert [(one.who, one.target, one.before) for one in told] == [
-        (ADA, "client/store-cli", '{"scope": ["openid"]}')
+        (ADA, "client/store-cli", '{"scope": ["groups", "openid"]}')
     ]
+    assert "Allow access?" in browser.get(asking()).text
 
 
 def test_nobody_sees_or_ends_what_is_anothers(app: Flask, browser: Browser) -> None:

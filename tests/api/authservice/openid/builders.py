@@ -87,6 +87,16 @@ class Browser:
     def authorize(self, **changed: Any) -> TestResponse:
         return self.get("/oauth/authorize?" + urlencode(request(**changed), doseq=True))
 
+    def allow(self, page: TestResponse, decision: str = "allow") -> TestResponse:
+        """What the page that asks leads to; whatever is no such page leads there by itself."""
+        if page.status_code != 200:
+            return page
+        return self.post("/oauth/consent", {**hidden(page), "decision": decision})
+
+    def code(self, **changed: Any) -> str:
+        """The code of who is logged in and allows what is asked."""
+        return query(self.allow(self.authorize(**changed)))["code"]
+
     def back(self, to_login: TestResponse) -> TestResponse:
         """From the login to where it was told to lead."""
         return self.get(query(to_login)["redirect_uri"])
@@ -107,7 +117,7 @@ class Browser:
 
     def tokens(self, **changed: Any) -> dict[str, Any]:
         """Those of who is logged in, by the command-line client."""
-        found: dict[str, Any] = self.redeem(query(self.authorize(**changed))["code"]).json or {}
+        found: dict[str, Any] = self.redeem(self.code(**changed)).json or {}
         return found
 
     def _sent(self) -> dict[str, str]:

@@ -24,8 +24,9 @@ def grants(catalog: Catalog) -> int:
         return int(tx.execute(sql("SELECT count(*) FROM grants")).scalar_one())
 
 
-def test_who_is_logged_in_goes_straight_back_with_a_code(browser: Browser) -> None:
+def test_who_is_logged_in_and_asked_goes_straight_back_with_a_code(browser: Browser) -> None:
     browser.log_in()
+    browser.code()
     response = browser.authorize()
     assert response.status_code == 302
     assert response.headers["Location"].startswith(URI + "?")
@@ -57,7 +58,7 @@ def test_who_is_not_logs_in_first_and_comes_back_to_the_same_request(browser: Br
     assert told["redirect_uri"].startswith("/oauth/authorize?continue=")
     assert URI not in away.headers["Location"]
     browser.log_in()
-    assert query(browser.back(away))["state"] == "the state"
+    assert query(browser.allow(browser.back(away)))["state"] == "the state"
 
 
 def test_the_login_takes_who_is_sent_there(browser: Browser) -> None:
@@ -68,7 +69,7 @@ def test_the_login_takes_who_is_sent_there(browser: Browser) -> None:
 
 def test_the_first_login_makes_the_users_record(browser: Browser, catalog: Catalog) -> None:
     browser.log_in("new@example.org")
-    browser.authorize()
+    browser.code()
     with catalog.read() as tx:
         assert accounts.find(tx, accounts.Name("user", "new@example.org")) is not None
 
@@ -108,6 +109,8 @@ def test_what_is_wrong_after_that_is_brought_to_the_client(browser: Browser) -> 
 def test_nobody_is_asked_anything_when_nobody_may_be(browser: Browser, portal: str) -> None:
     assert query(browser.authorize(prompt="none"))["error"] == "login_required"
     browser.log_in()
+    assert query(browser.authorize(prompt="none"))["error"] == "consent_required"
+    browser.code()
     assert "code" in query(browser.authorize(prompt="none"))
     asked = browser.authorize(**of_portal(prompt="none"))
     assert query(asked)["error"] == "consent_required"
@@ -125,16 +128,17 @@ def test_an_old_login_is_made_anew_and_is_no_loop(
     # Came back without having logged in.
     assert browser.back(away).headers["Location"].startswith("/login?")
     browser.log_in()
-    assert "code" in query(browser.back(away))
+    assert "code" in query(browser.allow(browser.back(away)))
 
 
 def test_a_disabled_person_is_brought_back_with_nothing(
     browser: Browser, disable: Callable[[str], None], catalog: Catalog
 ) -> None:
     browser.log_in()
+    page = browser.authorize()
     disable(ADA)
-    response = browser.authorize()
-    assert "code" not in query(response)
+    assert "code" not in query(browser.authorize())
+    assert browser.allow(page).status_code == 400
     assert grants(catalog) == 0
 
 
@@ -157,14 +161,15 @@ def test_a_request_that_is_too_long_to_carry_is_not_carried(browser: Browser) ->
     long = browser.authorize(state="é" * 2000)
     assert long.status_code == 400
     browser.log_in()
-    assert query(browser.authorize(state="é" * 2000))["state"] == "é" * 2000
+    page = browser.authorize(state="é" * 2000)
+    assert query(browser.allow(page))["state"] == "é" * 2000
 
 
 def test_a_form_is_as_good_as_a_link(browser: Browser) -> None:
     browser.log_in()
     response = browser.post("/oauth/authorize", request())
     assert response.status_code == 303
-    assert "code" in query(browser.get(response.headers["Location"]))
+    assert "code" in query(browser.allow(browser.get(response.headers["Location"])))
 
 
 def asked(browser: Browser, **changed: Any) -> tuple[Any, dict[str, str]]:
@@ -180,7 +185,7 @@ def test_another_client_asks_once_and_is_remembered(browser: Browser, portal: st
     assert ADA in page.text
     assert "portal.example" in page.text
     # Whatever the scopes are, its tokens may all of it, and are renewed.
-    for said in ("whatever you may, with users and their rights", "while you are away"):
+    for said in ("everything you can do in the data store", "managing users", "while you are away"):
         assert said in page.text
     response = browser.post("/oauth/consent", {**form, "decision": "allow"})
     assert response.status_code == 303
@@ -190,6 +195,45 @@ def test_another_client_asks_once_and_is_remembered(browser: Browser, portal: st
     # More than was agreed to is asked about.
     asked(browser, scope="openid email groups offline_access")
     asked(browser, prompt="consent")
+
+
+def test_the_command_line_client_asks_once_in_a_session(browser: Browser, catalog: Catalog) -> None:
+    browser.log_in()
+    page = browser.authorize()
+    assert page.status_code == 200
+    assert grants(catalog) == 0
+    # Which app, what it may do, where the answer goes, and that nobody can tell which program asks.
+    for said in (
+        "the store&#39;s command-line client",
+        "everything you can do in the data store",
+        "a program on this computer (127.0.0.1, port 5000)",
+        "Any program on this computer can ask under this name",
+    ):
+        assert said in page.text
+    refused = query(browser.allow(page, "deny"))
+    assert (refused["error"], refused["state"]) == ("access_denied", "the state")
+    assert grants(catalog) == 0
+    # A page in another tab is as good.
+    tab = browser.authorize(state="another", redirect_uri="http://[::1]:6000/")
+    assert query(browser.allow(page))["state"] == "the state"
+    assert query(browser.allow(tab))["state"] == "another"
+    assert "code" in query(browser.authorize(prompt="none"))
+    assert browser.authorize(scope="openid profile").status_code == 200
+    assert browser.authorize(prompt="consent").status_code == 200
+    # The next login is another session, though the same person's: a form of the last is no consent.
+    browser.log_in()
+    assert query(browser.authorize(prompt="none"))["error"] == "consent_required"
+    assert browser.allow(page).status_code == 400
+    assert browser.authorize().status_code == 200
+
+
+def test_a_form_of_another_site_is_no_consent(browser: Browser, catalog: Catalog) -> None:
+    browser.log_in()
+    page = browser.authorize()
+    for site in ("cross-site", "same-site"):
+        browser.headers["Sec-Fetch-Site"] = site
+        assert browser.allow(page).status_code == 400
+    assert grants(catalog) == 0
 
 
 def test_no_is_brought_to_the_client_and_not_remembered(browser: Browser, portal: str) -> None:

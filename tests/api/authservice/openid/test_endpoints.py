@@ -9,7 +9,7 @@ import pytest
 from api.authservice.openid.oauth import MAX_BODY
 from auth.tokens.key_file import KeyFile, rotate
 from config.settings import Settings
-from tests.api.authservice.openid.builders import ADA, BASE, Browser, of_portal, query
+from tests.api.authservice.openid.builders import ADA, BASE, Browser, of_portal
 from tests.auth.builders import Clock
 
 
@@ -63,7 +63,7 @@ def test_every_grant_of_discovery_is_understood(browser: Browser) -> None:
 
 def test_tokens_are_kept_by_nobody(browser: Browser) -> None:
     browser.log_in()
-    response = browser.redeem(query(browser.authorize())["code"])
+    response = browser.redeem(browser.code())
     assert response.status_code == 200
     assert response.headers["Cache-Control"] == "no-store"
     assert response.headers["Pragma"] == "no-cache"
@@ -158,7 +158,7 @@ def test_what_is_in_the_query_is_not_read(browser: Browser) -> None:
 
 def test_a_code_used_twice_ends_what_it_gave(browser: Browser) -> None:
     browser.log_in()
-    code = query(browser.authorize())["code"]
+    code = browser.code()
     tokens = browser.redeem(code).json or {}
     assert error_of(browser.redeem(code)) == (400, "invalid_grant")
     assert info(browser, tokens["access_token"]).status_code == 401
@@ -278,7 +278,7 @@ def test_nothing_secret_is_logged(
 ) -> None:
     with caplog.at_level(logging.DEBUG):
         browser.log_in()
-        code = query(browser.authorize())["code"]
+        code = browser.code()
         tokens = browser.redeem(code).json or {}
         browser.redeem(code)
         browser.token({"refresh_token": tokens["refresh_token"]}, headers=basic("portal", portal))

@@ -182,13 +182,15 @@ def reveal(tx: Tx, rows: Sequence[Reserved], replica: Replica) -> None:
 _REVEAL = (
     # One blob may be several files, and one statement must not touch a row twice; sorted, so that
     # two that reveal the same blobs wait for each other in one direction only.
-    "INSERT INTO blob_replicas (blob_id, replica, state, at_us)"
-    " SELECT DISTINCT blob_id, :replica, 'present', :now FROM {source} WHERE true ORDER BY blob_id"
+    # Bytes that were there already were not read again.
+    "INSERT INTO blob_replicas (blob_id, replica, state, at_us, verified_us)"
+    " SELECT DISTINCT blob_id, :replica, 'present', :now, :now FROM {source} WHERE true"
+    " ORDER BY blob_id"
     " ON CONFLICT (blob_id, replica) DO UPDATE SET state = 'present', at_us = excluded.at_us",
-    "INSERT INTO presence (kind, id, replica, at_us, diverged)"
-    " SELECT 'file', id, :replica, :now, false FROM {source} WHERE true ORDER BY id"
-    " ON CONFLICT (kind, id, replica)"
-    " DO UPDATE SET at_us = excluded.at_us, diverged = excluded.diverged",
+    "INSERT INTO presence (kind, id, replica, at_us, diverged, verified_us)"
+    " SELECT 'file', id, :replica, :now, false, :now FROM {source} WHERE true ORDER BY id"
+    " ON CONFLICT (kind, id, replica) DO UPDATE SET at_us = excluded.at_us,"
+    " diverged = excluded.diverged, verified_us = excluded.verified_us",
     "INSERT INTO visible (kind, replica, uuid, version, id)"
     " SELECT 'file', :replica, uuid, version, id FROM {source} WHERE true ORDER BY uuid, version"
     " ON CONFLICT DO NOTHING",

@@ -97,9 +97,10 @@ def record_seen(tx: Tx, kind: str, ident: int, replica: Replica, *, diverged: bo
     """The record, and all it names, is in this bucket with the right digest (or is `diverged`)."""
     execute_now(
         tx,
-        "INSERT INTO presence (kind, id, replica, at_us, diverged)"
-        " VALUES (:kind, :id, :replica, :now, :diverged) ON CONFLICT (kind, id, replica)"
-        " DO UPDATE SET at_us = excluded.at_us, diverged = excluded.diverged",
+        "INSERT INTO presence (kind, id, replica, at_us, diverged, verified_us)"
+        " VALUES (:kind, :id, :replica, :now, :diverged, :now) ON CONFLICT (kind, id, replica)"
+        " DO UPDATE SET at_us = excluded.at_us, diverged = excluded.diverged,"
+        " verified_us = excluded.verified_us",
         {"kind": kind, "id": ident, "replica": replica, "diverged": diverged},
     )
 

@@ -25,6 +25,7 @@ from storage.catalog.schema.existing import (
     uploads,
     visible,
 )
+from storage.catalog.schema.integrity import damaged_objects, scrubbed
 from storage.catalog.schema.journalling import journals, replays
 from storage.catalog.schema.logins import passwords, rates, sessions, tries, upstream_logins
 from storage.catalog.schema.openid import (
@@ -59,6 +60,7 @@ __all__ = [
     "collections",
     "condemned",
     "consents",
+    "damaged_objects",
     "deliveries",
     "device_codes",
     "documents",
@@ -82,6 +84,7 @@ __all__ = [
     "rates",
     "refresh_tokens",
     "replays",
+    "scrubbed",
     "segments",
     "service_keys",
     "sessions",

@@ -15,6 +15,8 @@ from sqlalchemy import (
 
 from storage.catalog.schema.base import Id, Key, metadata, narrow
 
+_PRESENT = text("state = 'present'")
+
 heads = Table(
     "heads",
     metadata,
@@ -43,8 +45,17 @@ blob_replicas = narrow(
     Column("replica", Key, primary_key=True),
     Column("state", Key, nullable=False),
     Column("at_us", BigInteger, nullable=False),
+    Column("verified_us", BigInteger, nullable=False, server_default="0"),
+    Index(
+        "ix_blob_replicas_verified",
+        "replica",
+        "verified_us",
+        sqlite_where=_PRESENT,
+        postgresql_where=_PRESENT,
+    ),
 )
-"""Which bucket holds a blob: `present` or `condemned`."""
+"""Which bucket holds a blob: `present` or `condemned`. `verified_us` is when its bytes were last
+compared with its SHA-256 and found right; 0: not since the catalog learned of it."""
 
 files = Table(
     "files",
@@ -140,6 +151,8 @@ presence = narrow(
     Column("replica", Key, primary_key=True),
     Column("at_us", BigInteger, nullable=False),
     Column("diverged", Boolean, nullable=False, server_default=text("false")),
+    Column("verified_us", BigInteger, nullable=False, server_default="0"),
+    Index("ix_presence_verified", "replica", "verified_us"),
     Index(
         "ix_presence_diverged",
         "replica",
@@ -148,7 +161,9 @@ presence = narrow(
     ),
     Index("ix_presence_arrived", "replica", "kind", "at_us"),
 )
-"""Whose record, and all it names, was seen in a replica with the right digest, and when."""
+"""Whose record, and all it names, was seen in a replica with the right digest, and when.
+`verified_us` is when the record was last read and found right; 0: not since the catalog learned of
+it."""
 
 tombstones = Table(
     "tombstones",

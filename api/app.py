@@ -12,6 +12,7 @@ from api.conventions import register_conventions
 from api.dispatch import endpoint
 from api.guard import StoreGuard
 from api.health import register_service
+from api.integrity import get_integrity
 from api.metrics import Metrics
 from api.objects import register_objects
 from api.operation import Call
@@ -31,6 +32,7 @@ from auth.access import Access
 from auth.apart.elsewhere import deciding
 from config.settings import Settings
 from pipelines.notifying.subscriptions import SEALING
+from pipelines.replicating.fixity import Reports
 from storage.sealing import Sealer, derive
 from storage.stores import Stores
 
@@ -60,6 +62,7 @@ def create_app(
         chains=chains,
         metrics=Metrics(several_processes=settings.api_processes > 1),
         read_only=ReadOnly(stores.catalog, always=settings.read_only),
+        integrity=Reports(stores, settings.scrub_period_days),
         access=access,
         guard=StoreGuard(
             access, stores.catalog, stores.sources, Circumstances(settings.proxies, clock)
@@ -77,6 +80,7 @@ def create_app(
     register_operations(app, OPERATIONS, partial(endpoint, services=services, calls=Call), PREFIX)
     # Beside `/health`, where operators look for it.
     app.add_url_rule("/replication", "replication", endpoint(get_replication, services, Call))
+    app.add_url_rule("/integrity", "integrity", endpoint(get_integrity, services, Call))
     register_objects(app, services)
     register_uploads(app, services)
     register_reference(app, services, OPERATIONS)

@@ -51,6 +51,7 @@ TAGS = {
     "subscriptions": "Being told of bundles that match.",
     "checkout": "Copies of bundles for computing.",
     "replication": "How far the replicas are the same.",
+    "integrity": "How much of what is stored was verified, and what is damaged.",
     "areas": "Staging of files for those without a bucket of their own.",
 }
 

@@ -13,12 +13,14 @@ from typing import Any
 
 from flask import Flask, Response, g, request
 
+from api import integrity
 from api.metrics import CONTENT_TYPE, Sample
 from api.operation import reply
 from api.principal import identify
 from api.services import Services
 from auth.apart.elsewhere import Elsewhere
 from storage.catalog import figures, leases, todo, visibility
+from storage.catalog import integrity as integrity_rows
 from storage.errors import NotFound, StoreError
 from storage.protocols import BlobStore, SearchIndex
 from storage.stores import Stores
@@ -48,7 +50,7 @@ def register_service(app: Flask, services: Services) -> None:
         if not on_ops_port(services.settings.ops_port):
             principal = identify(services.verify, request.headers.get("Authorization"))
             services.guard.refuse(principal, "get_metrics", request)
-        page = services.metrics.page(lambda: samples(services.stores))
+        page = services.metrics.page(lambda: samples(services))
         return Response(page, content_type=CONTENT_TYPE)
 
     @app.before_request
@@ -79,6 +81,7 @@ def checks(services: Services) -> dict[str, Check]:
         "work": lambda: _work(stores),
         "replication": lambda: _replication(stores),
         "unindexed": lambda: _unindexed(stores),
+        "integrity": lambda: _integrity(stores),
         "writes": lambda: _writes(services),
     }
     for replica, blobs in stores.replicas.items():
@@ -168,15 +171,25 @@ def _unindexed(stores: Stores) -> Part:
     return _warning_if(bool(refused), reason, replicas=refused)
 
 
+def _integrity(stores: Stores) -> Part:
+    """What no replica could repair so far: a backup may have it."""
+    with stores.catalog.read() as tx:
+        count, some = integrity_rows.count_damaged(tx), integrity_rows.damaged(tx, limit=NAMED)
+    named = "; ".join(f"{one.key} in {one.replica}: {one.reason}" for one in some)
+    reason = f"{count} objects are damaged" + (f": {named}" if some else "")
+    return _warning_if(count > 0, reason, damaged=count)
+
+
 def _writes(services: Services) -> Part:
     """Refusing them is somebody's decision, and easily forgotten."""
     reason = services.read_only.reason()
     return _warning_if(reason is not None, reason or "are taken", read_only=reason is not None)
 
 
-def samples(stores: Stores) -> Iterable[Sample]:
+def samples(services: Services) -> Iterable[Sample]:
     """The figures that are read from the catalog for each scrape."""
-    with stores.catalog.read() as tx:
+    yield from integrity.samples(services.integrity.report())
+    with services.stores.catalog.read() as tx:
         waiting, parked = todo.backlog(tx), todo.count_parked(tx)
         pending, refused = figures.pending_deliveries(tx), figures.unindexed(tx)
     for (step, replica), rows in waiting.items():

@@ -14,7 +14,7 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
@@ -30,18 +30,20 @@ class Sample:
     about: str
     labels: dict[str, str]
     value: float
+    counter: bool = False
 
 
 class _Read(Collector):
-    """Gauges that are asked for at each scrape."""
+    """Gauges and totals that are asked for at each scrape."""
 
     def __init__(self, read: Callable[[], Iterable[Sample]]) -> None:
         self._read = read
 
     def collect(self) -> Iterable[Metric]:
-        families: dict[str, GaugeMetricFamily] = {}
+        families: dict[str, GaugeMetricFamily | CounterMetricFamily] = {}
         for sample in self._read():
-            family = families.get(sample.name) or GaugeMetricFamily(
+            made = CounterMetricFamily if sample.counter else GaugeMetricFamily
+            family = families.get(sample.name) or made(
                 sample.name, sample.about, labels=list(sample.labels)
             )
             families[sample.name] = family

@@ -16,6 +16,7 @@ from api.waiting import Waiting
 from auth.access import Access
 from config.settings import Settings
 from pipelines.notifying.subscriptions import Seal
+from pipelines.replicating.fixity import Reports
 from storage.model import Todo
 from storage.rates import Rates
 from storage.stores import Stores
@@ -47,6 +48,7 @@ class Services:
     chains: Chains
     metrics: Metrics
     read_only: ReadOnly
+    integrity: Reports
     access: Access
     guard: Guard
 

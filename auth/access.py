@@ -74,6 +74,7 @@ RESOURCES: Mapping[str, str] = MappingProxyType(
         "get_area_validations": "areas/{uuid}",
         "get_health": "service/health",
         "get_replication": "service/replication",
+        "get_integrity": "service/integrity",
         "get_metrics": "service/metrics",
     }
 )
@@ -87,7 +88,7 @@ OPEN: frozenset[str] = frozenset(
         *("post_bundles_checkout", "get_bundles_checkout", "post_search"),
         *("get_events", "get_event", "get_events_feed", "get_subscriptions"),
         # The service itself
-        *("get_health", "get_replication"),
+        *("get_health", "get_replication", "get_integrity"),
     }
 )
 """What takes no token and is not judged, unless the settings close it."""

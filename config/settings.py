@@ -264,7 +264,15 @@ class Settings:
         86_400, "time from when nothing refers to some bytes until they are deleted, seconds"
     )
     epoch_s: int = _setting(60, "time between two marks of the epoch, seconds")
-    scrub_bytes_s: int = _setting(0, "bytes a second that the scrub reads again; 0: none")
+    scrub_bytes_s: int = _setting(
+        8 * 1024 * 1024, "bytes a second that the scrub reads at most; 0: no scrub"
+    )
+    scrub_bytes_day: int = _setting(
+        100 * 1024**3, "bytes a day that the scrub reads at most, of both replicas; 0: no scrub"
+    )
+    scrub_period_days: float = _setting(
+        30.0, "every stored object is verified again within this time, days"
+    )
     worker_threads: int = _setting(8, "threads of one worker process")
     worker_poll_ms: int = _setting(25, "longest pause of an idle worker between two looks, ms")
 

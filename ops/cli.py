@@ -21,6 +21,7 @@ from ops import home, manual, ports, procfile, supervisor, tokens
 from ops.backups import backup, restore
 from ops.clients import clients
 from ops.demo.cli import demo
+from ops.fixity import fixity_report
 from ops.inspect import parked, status, sweep
 from ops.integrity import begin_epoch, reconcile, verify
 from ops.purging import purge
@@ -199,6 +200,7 @@ for command in (
     purge,
     reconcile,
     verify,
+    fixity_report,
     rebuild,
     print_fingerprint,
     backup,

@@ -117,6 +117,8 @@ STORE: tuple[Row, ...] = (
     Row("get_replay",                     "401 401 403 404 200 404 404 404 404", "GET /v1/subscriptions/<subscription>/replays/<replay>?replica=aws", owner=IS_HIDDEN),
     Row("get_replication",                "200 401 403 200 200 200 200 200 200", "GET /v1/replication"),
     Row("get_replication",                "200 401 403 200 200 200 200 200 200", "GET /replication"),
+    Row("get_integrity",                  "200 401 403 200 200 200 200 200 200", "GET /v1/integrity"),
+    Row("get_integrity",                  "200 401 403 200 200 200 200 200 200", "GET /integrity"),
     Row("post_area",                      "401 401 403 403 403 201 201 201 201", "POST /v1/area/<fresh>"),
     Row("post_area",                      "401 401 403 403 403 200 409 409 409", "POST /v1/area/<area>", owner="One that there is; of others it is 409."),
     Row("head_area",                      "401 401 403 403 403 200 403 403 403", "HEAD /v1/area/<area>", owner=OF_ITS_OWNER),

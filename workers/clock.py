@@ -5,6 +5,7 @@ A lease in the catalog makes a second clock harmless: it waits for the first one
 
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable
 from uuid import uuid4
@@ -19,7 +20,7 @@ from pipelines.journalling import journals
 from pipelines.keeping import blob_life
 from pipelines.notifying import replay, standing
 from pipelines.recovering import epochs
-from pipelines.replicating import leftovers, scrubbing, sweeps
+from pipelines.replicating import leftovers, scrub, sweeps
 from storage.catalog import events, leases, now_us, switches, todo
 from storage.connecting import connect
 from storage.errors import StoreError
@@ -33,6 +34,8 @@ log = logging.getLogger(__name__)
 
 LEASE_S = 5.0
 _SCRUB_S = 60
+_TURN_S = 50.0
+"""How long one turn of the scrub goes on, of every `_SCRUB_S`."""
 UPLOAD_AGE_S = 86_400.0
 _DAY_S = 86_400
 _DAY_US = _DAY_S * 1_000_000
@@ -48,6 +51,12 @@ class Clock:
         self._settings, self._stores, self._chains = settings, stores, chains
         self._token = uuid4().hex
         self._ours = False
+        self._stopping = threading.Event()
+        self._pace = scrub.Pace(max(1, settings.scrub_bytes_s), self._stopping.wait)
+
+    def stop(self) -> None:
+        """End what takes long."""
+        self._stopping.set()
 
     def lead(self) -> None:
         """Take or keep the lease that lets the other jobs run."""
@@ -156,8 +165,13 @@ class Clock:
             blob_life.reap(self._stores, grace_s=self._settings.blob_grace_s)
 
     def scrub(self) -> None:
-        """Read some of the stored bytes again."""
-        scrubbing.turn(self._stores, self._settings.scrub_bytes_s * _SCRUB_S)
+        """Read stored objects again that were not verified for long."""
+        budget = scrub.Budget(
+            self._settings.scrub_bytes_s,
+            self._settings.scrub_bytes_day,
+            self._settings.scrub_period_days,
+        )
+        scrub.scrub(self._stores, budget, self._pace, turn_s=_TURN_S)
 
     def tidy(self) -> None:
         """Clean up what is too old."""
@@ -225,6 +239,7 @@ def main() -> None:
     scheduler = scheduled(clock, settings)
     scheduler.start()
     stop.wait()
+    clock.stop()
     scheduler.shutdown(wait=True)
     _quietly(clock.leave)()
 

@@ -23,6 +23,7 @@ READS = (
     "PostBundlesCheckoutElsewhere",
     *("GetFile", "HeadFile", "GetTask", "PostSearch"),
     *("GetEvents", "GetEvent", "GetEventsFeed", "GetReplication"),
+    "GetIntegrity",
 )
 SUBSCRIPTIONS = (
     *("GetSubscriptions", "PutSubscription", "GetSubscription", "DeleteSubscription"),

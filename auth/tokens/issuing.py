@@ -5,8 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from joserfc import jwt
+from joserfc.errors import JoseError
+from joserfc.jwk import KeySet
 
 from auth.tokens.keys import SigningKeys, algorithm_of
+from storage.errors import Unauthorized
 
 GROUPS_BY, OPERATOR = "groups_by", "operator"
 """A claim, and what it says where the groups of a token are not those of the records."""
@@ -52,3 +55,15 @@ def sign(keys: SigningKeys, claims: Mapping[str, Any], *, kind: str = "JWT") -> 
     algorithm = algorithm_of(keys.signing)
     header = {"typ": kind, "alg": algorithm, "kid": keys.signing.kid}
     return jwt.encode(header, dict(claims), keys.signing, algorithms=[algorithm])
+
+
+def verified_claims(keys: SigningKeys, text: str, *, kind: str) -> dict[str, Any]:
+    """The claims of a JWT that `sign` made; Unauthorized for one of other keys or another kind."""
+    try:
+        public = KeySet(list(keys.keys))
+        token = jwt.decode(text, public, algorithms=list(keys.algorithms))
+    except (JoseError, ValueError) as error:
+        raise Unauthorized("No key of this service signed it") from error
+    if token.header.get("typ") != kind:
+        raise Unauthorized(f"typ: must be {kind}")
+    return dict(token.claims)

@@ -13,7 +13,7 @@ from pipelines.keeping.copying import Beat
 from pipelines.keeping.integrity import Outcome, ignore_progress
 from pipelines.replicating.comparing import BATCH
 from storage import keys
-from storage.catalog import Tx, expected
+from storage.catalog import Tx, expected, journals
 from storage.model import FQID, REPLICAS, Replica
 from storage.protocols import BlobInfo
 from storage.stores import Stores
@@ -33,6 +33,16 @@ def find_damage(
     if keys.parse_journal_manifest(key) is not None:
         return None
     return integrity.find_damage(stores, replica, key, beat)
+
+
+def is_expected(stores: Stores, replica: Replica, key: str) -> bool:
+    """Return whether the catalog says that a replica holds an object."""
+    journal = keys.parse_journal(key) or keys.parse_journal_manifest(key)
+    if journal is None:
+        return integrity.is_expected(stores, replica, key)
+    with stores.catalog.read() as tx:
+        found = journals.find(tx, journal)
+    return found is not None and found.state == "current"
 
 
 def repair_object(

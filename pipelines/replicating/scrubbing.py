@@ -6,20 +6,22 @@ can be made anew.
 """
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 
+from pipelines.keeping.copying import Beat
+from pipelines.keeping.integrity import ignore_progress
 from pipelines.replicating import repairing
-from storage.catalog import switches
+from storage.catalog import integrity
 from storage.errors import StoreError
-from storage.model import REPLICAS, Replica
+from storage.model import Replica
 from storage.stores import Stores
 
-log = logging.getLogger(__name__)
+BATCH = 100
+"""Objects whose verification is recorded in one transaction."""
 
-CURSOR = "scrub"
-LEAST = 4096
-"""Bytes that an object counts at least: asking for it costs something too."""
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,55 +47,59 @@ class Verified:
 def verify(
     stores: Stores, replica: Replica, *, rng: Random, share: float = 1.0, repair: bool = False
 ) -> Verified:
-    """Read a share of what a bucket holds again."""
+    """Read a share of what a bucket holds again, and record in the catalog what was found."""
     objects = size = 0
     damaged: list[Found] = []
+    intact: dict[str, int] = {}
     for info in repairing.objects(stores, replica):
         if share < 1.0 and rng.random() >= share:
             continue
         objects, size = objects + 1, size + info.size
-        found = _examined(stores, replica, info.key, repair=repair)
-        damaged += [] if found is None else [found]
+        found = examine(stores, replica, info.key, repair=repair)
+        if found is None:
+            intact[info.key] = info.size
+        else:
+            damaged.append(found)
+        if len(intact) >= BATCH:
+            record_intact(stores, replica, intact)
+            intact = {}
+    record_intact(stores, replica, intact)
     return Verified(replica, objects, size, tuple(damaged))
 
 
-def _examined(stores: Stores, replica: Replica, key: str, *, repair: bool) -> Found | None:
-    """Read one object again, and repair it if that is wanted."""
-    reason = repairing.find_damage(stores, replica, key)
+def record_intact(stores: Stores, replica: Replica, sizes: Mapping[str, int]) -> None:
+    """Record that objects were read just now, so many bytes each, and were right."""
+    if sizes:
+        with stores.catalog.write(durable=False) as tx:
+            integrity.record_verified(tx, replica, sizes, size=sum(sizes.values()))
+
+
+def examine(
+    stores: Stores,
+    replica: Replica,
+    key: str,
+    beat: Beat = ignore_progress,
+    *,
+    repair: bool,
+) -> Found | None:
+    """Read one object again. Damage is recorded, and repaired if that is wanted."""
+    reason = repairing.find_damage(stores, replica, key, beat)
     if reason is None:
         return None
-    found = Found(replica, key, reason, repair and _repaired(stores, replica, key))
+    with stores.catalog.write() as tx:
+        integrity.record_damage(tx, replica, key, reason)
+    found = Found(replica, key, reason, repair and _repaired(stores, replica, key, beat))
     log.error("%s in %s: %s%s", key, replica, reason, "; repaired" if found.repaired else "")
     return found
 
 
-def _repaired(stores: Stores, replica: Replica, key: str) -> bool:
+def _repaired(stores: Stores, replica: Replica, key: str, beat: Beat) -> bool:
     try:
-        return repairing.repair_object(stores, replica, key) != "lost"
+        if repairing.repair_object(stores, replica, key, beat) == "lost":
+            return False
     except StoreError as error:
         log.warning("%s in %s is not repaired: %s", key, replica, error.detail)
         return False
-
-
-def turn(stores: Stores, budget: int) -> list[Found]:
-    """Go on where the last turn ended, for about so many bytes; begin anew at the end. What is
-    damaged is repaired at once."""
-    damaged: list[Found] = []
-    if budget <= 0:
-        return damaged
-    with stores.catalog.read() as tx:
-        place = switches.value(tx, CURSOR) or REPLICAS[0]
-    name, _, after = place.partition(" ")
-    replica = next(one for one in REPLICAS if one == name)
-    following = REPLICAS[(REPLICAS.index(replica) + 1) % len(REPLICAS)]
-    place = following
-    for info in repairing.objects(stores, replica, after):
-        found = _examined(stores, replica, info.key, repair=True)
-        damaged += [] if found is None else [found]
-        budget -= max(info.size, LEAST)
-        if budget <= 0:
-            place = f"{replica} {info.key}"
-            break
     with stores.catalog.write() as tx:
-        switches.put(tx, CURSOR, place)
-    return damaged
+        integrity.record_verified(tx, replica, [key])
+    return True

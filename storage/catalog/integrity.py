@@ -9,18 +9,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Table, select
+from sqlalchemy import Table, TextClause, select
 
 from storage import keys
 from storage.catalog import bulk
-from storage.catalog.engine import Tx, execute_now, now_us, sql
+from storage.catalog.engine import Catalog, Tx, execute_now, now_us, sql
 from storage.catalog.schema import bundles, collections, files, tombstones
 from storage.model import FQID, Replica
 
 DAY_US = 86_400_000_000
 DEBT_DAYS = 60
 """Days that a budget which was exceeded is remembered for."""
-PAGE = 1_000
+PAGE = 500
 _VERSIONED: Mapping[str, Table] = {"file": files, "bundle": bundles, "collection": collections}
 
 
@@ -116,21 +116,28 @@ def _record_keys(tx: Tx, kind: str, idents: Sequence[int]) -> dict[int, str]:
     return {row.id: keys.record(named, FQID(row.uuid, row.version)) for row in tx.execute(query)}
 
 
-def objects(tx: Tx, replica: Replica) -> Iterator[StoredObject]:
-    """Every object that a bucket should hold, blobs by SHA-256, then records."""
+def pages(catalog: Catalog, replica: Replica) -> Iterator[list[StoredObject]]:
+    """Every object that a bucket should hold, blobs by SHA-256, then records; a page at a time, in
+    a unit of work of its own."""
     last = ""
-    while page := tx.execute(_PAGE_BLOBS, {"replica": replica, "after": last, "limit": PAGE}).all():
-        for row in page:
-            yield StoredObject(
-                replica, keys.blob(row.sha256), row.verified_us, row.sha256, row.size
-            )
-        last = page[-1].sha256
+    while blobs := _page(catalog, _PAGE_BLOBS, {"replica": replica, "after": last}):
+        yield [
+            StoredObject(replica, keys.blob(row.sha256), row.verified_us, row.sha256, row.size)
+            for row in blobs
+        ]
+        last = blobs[-1].sha256
     for kind in (*_VERSIONED, "tombstone"):
-        after = 0
-        asked = {"replica": replica, "kind": kind, "limit": PAGE}
-        while rows := tx.execute(_PAGE_RECORDS, {**asked, "after": after}).all():
-            yield from _records(tx, replica, rows)
+        asked, after = {"replica": replica, "kind": kind}, 0
+        while rows := _page(catalog, _PAGE_RECORDS, {**asked, "after": after}):
+            with catalog.read() as tx:
+                found = _records(tx, replica, rows)
+            yield found
             after = rows[-1].id
+
+
+def _page(catalog: Catalog, statement: TextClause, asked: Mapping[str, Any]) -> Sequence[Any]:
+    with catalog.read() as tx:
+        return tx.execute(statement, {**asked, "limit": PAGE}).all()
 
 
 _PAGE_BLOBS = sql(
@@ -199,13 +206,13 @@ _REPAIRED = (
 )
 
 
-def record_damage(tx: Tx, replica: Replica, key: str, reason: str, *, size: int = 0) -> bool:
-    """Note that an object is damaged, of which `size` bytes were read; False when that is known."""
+def record_damage(tx: Tx, replica: Replica, key: str, reason: str) -> bool:
+    """Note that an object is damaged; False when that is known already."""
     row = {"replica": replica, "key": key, "reason": reason}
     known = execute_now(tx, _TRIED, row).rowcount > 0
     if not known:
         execute_now(tx, _DAMAGED, row)
-    _add(tx, replica, bytes=size, damaged=0 if known else 1)
+        _add(tx, replica, damaged=1)
     return not known
 
 
@@ -233,6 +240,21 @@ _OPEN = sql(
     "SELECT replica, key, reason, found_us FROM damaged_objects"
     " WHERE repaired_us IS NULL AND tried_us < :before ORDER BY tried_us, replica, key LIMIT :limit"
 )
+
+
+def count_damaged(tx: Tx) -> int:
+    """Objects that are damaged and not repaired, in all replicas."""
+    query = sql("SELECT count(*) FROM damaged_objects WHERE repaired_us IS NULL")
+    return int(tx.execute(query).scalar_one())
+
+
+def among_damaged(tx: Tx, replica: Replica, some: Sequence[str]) -> dict[str, str]:
+    """Of these keys those that are damaged, with the reason."""
+    source, given = bulk.derived(tx, "wanted", {"key": ("text", list(some))})
+    same = "d.replica = :replica AND d.key = wanted.key AND d.repaired_us IS NULL"
+    one = bulk.one_each(tx, "damaged_objects", "d", same)
+    statement = sql(f"SELECT d.key, d.reason FROM {source} {one}")
+    return {row.key: row.reason for row in tx.execute(statement, {**given, "replica": replica})}
 
 
 def forget(tx: Tx, replica: Replica, key: str) -> None:

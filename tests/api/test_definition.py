@@ -38,6 +38,7 @@ SPECIFIED = {
     "delete_collection": ("delete", "/collections/{uuid}"),
     "get_task": ("get", "/tasks/{task_id}"),
     "get_replication": ("get", "/replication"),
+    "get_integrity": ("get", "/integrity"),
     "post_search": ("post", "/search"),
     "get_events": ("get", "/events"),
     "get_events_feed": ("get", "/events/feed"),

@@ -58,6 +58,7 @@ STORY = (
     "get_events_feed",
     "get_event",
     "get_replication",
+    "get_integrity",
     "patch_bundle",
     "patch_collection",
     "delete_collection",

@@ -25,6 +25,7 @@ PARTS = {
     "work",
     "replication",
     "unindexed",
+    "integrity",
     "writes",
     "bucket.aws",
     "bucket.gcp",

@@ -147,7 +147,7 @@ def test_a_replica_is_aws_or_gcp_wherever_one_is_named(replica: str) -> None:
 def test_every_operation_of_data_names_a_replica_but_those_that_the_contract_excepts() -> None:
     without = {one.name for one in OPERATIONS if "replica" not in one.query.load_fields}
     assert without == {
-        *("get_collections", "get_task", "get_replication"),
+        *("get_collections", "get_task", "get_replication", "get_integrity"),
         # An area is of no replica: its files become some replica's by put_file.
         *(one.name for one in OPERATIONS if one.path.startswith("/area/")),
     }

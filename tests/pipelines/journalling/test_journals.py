@@ -16,9 +16,9 @@ from pipelines.journalling import journal_copies, journal_drafts, journals, line
 from pipelines.keeping import placing
 from pipelines.notifying import events_feed
 from pipelines.notifying.events_feed import Window
-from pipelines.replicating import scrubbing, sweeps
+from pipelines.replicating import scrub, scrubbing, sweeps
 from storage import keys
-from storage.catalog import Tx, feeds, todo
+from storage.catalog import Tx, feeds, switches, todo
 from storage.catalog import journals as rows
 from storage.errors import Lost, NotFound, Unavailable
 from storage.model import FQID, REPLICAS, Claim, Todo
@@ -40,6 +40,7 @@ from tests.pipelines.happenings import (
     working,
 )
 from tests.pipelines.interleaving import play
+from tests.scrubs import run as run_scrub
 from workers.claims import work
 
 
@@ -626,6 +627,19 @@ def test_a_damaged_journal_is_found_and_replaced(stores: Stores, bucket: Any, lo
     assert placing.whole(stores.replicas[bucket], key) == right
     assert scrubbing.verify(stores, bucket, rng=Random(0)).damaged == ()
     check_buckets(stores)
+
+
+def test_the_scrub_repairs_a_damaged_journal_once_per_half_period(stores: Stores) -> None:
+    _few(stores, 2)
+    key = next(key for key in held(stores, "gcp") if keys.parse_journal(key))
+    right = placing.whole(stores.replicas["gcp"], key)
+    run_scrub(stores)
+    _replace(stores, "gcp", key, right[:-1] + b"x")
+    assert run_scrub(stores).damaged == []
+    with stores.catalog.write() as tx:
+        switches.put(tx, scrub.CURSOR, "0")
+    assert [(one.key, one.repaired) for one in run_scrub(stores).damaged] == [(key, True)]
+    assert placing.whole(stores.replicas["gcp"], key) == right
 
 
 def test_what_is_damaged_is_merged_from_the_other_bucket(

@@ -19,6 +19,7 @@ from storage.stores import Stores
 from tests.builders import make_file, new_uuid, version
 from tests.catalogs import ENGINES, Spares
 from tests.damaging import KINDS, damage, flip, path_of
+from tests.scrubs import age, run
 
 CONTENT = b"content, as it was deposited"
 
@@ -47,9 +48,8 @@ def verify(stores: Stores, replica: Replica = "aws", *, repair: bool) -> list[tu
 
 
 def scrub(stores: Stores) -> None:
-    """Two turns without a limit: one for each replica."""
-    for _ in REPLICAS:
-        scrubbing.turn(stores, 1 << 40)
+    age(stores, 16)
+    run(stores)
 
 
 HEALING: dict[str, Callable[[Stores], object]] = {

@@ -1,0 +1,172 @@
+"""The fixity report: every stored object with its SHA-256 and time of last verification, signed.
+
+A report is one JWS (RFC 7515, compact form) per line, signed with the key that signs tokens. Each
+line lists up to 250 objects and names the SHA-256 of the line before; the last one says so. So a
+report of any size is written and checked as a stream, and no line can be lost, moved or exchanged.
+"""
+
+import hashlib
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any, TextIO
+
+import click
+
+from auth.tokens.issuing import sign, verified_claims
+from auth.tokens.key_file import signing_keys, signing_until
+from auth.tokens.keys import SigningKeys
+from config import Settings
+from ops.opening import opened
+from pipelines.formats import version_at
+from pipelines.replicating import fixity
+from pipelines.replicating.fixity import Fixity, Report
+from storage.errors import Unauthorized
+from storage.model import REPLICAS
+
+TYPE = "fixity-report+jwt"
+"""The `typ` of its header, so that no line is taken for a token."""
+PAGE = 250
+"""Objects of one line, which JOSE libraries accept in their default limits."""
+KEPT_S = 366 * 86_400
+"""How long the key that signed a report stays published, at least."""
+
+Sign = Callable[[dict[str, Any]], str]
+
+
+class Broken(Exception):
+    """A report is incomplete or was changed; the text says where."""
+
+
+@click.command("fixity-report")
+@click.option("--output", type=click.Path(path_type=Path), help="A file; default: stdout.")
+@click.option(
+    "--check",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Check the signatures of this report instead of writing one.",
+)
+@click.pass_obj
+def fixity_report(settings: Settings, output: Path | None, check: Path | None) -> None:
+    """Write a signed list of every object with its SHA-256 and time of last verification.
+
+    Each line is a JWS that the published keys verify (see docs/operations.md, "Fixity report").
+    """
+    if check is not None:
+        _check(settings, check)
+        return
+    stores = opened(settings)
+    now = time.time()
+    keys = signing_until(settings.home, now + KEPT_S, settings.secret_key)
+    head = {"iss": settings.auth_url, "iat": int(now), "report": str(uuid.uuid4())}
+    counts = fixity.report(stores, period_days=settings.scrub_period_days)
+    with _written(output) as stream:
+        for line in lines(
+            fixity.objects(stores), counts, lambda claims: sign(keys, {**head, **claims}, kind=TYPE)
+        ):
+            stream.write(line + "\n")
+
+
+@contextmanager
+def _written(output: Path | None) -> Iterator[TextIO]:
+    """A file that is there only when it is complete."""
+    if output is None:
+        yield sys.stdout
+        return
+    part = output.with_name(output.name + ".part")
+    with part.open("w", encoding="ascii") as stream:
+        yield stream
+    part.replace(output)
+
+
+def lines(objects: Iterable[Fixity], counts: Report, signed: Sign) -> Iterator[str]:
+    """The lines of a report; the last has the counts of each replica."""
+    number, previous, rest = 1, "", iter(objects)
+    page, following = list(islice(rest, PAGE)), list(islice(rest, PAGE))
+    while following:
+        line = signed(_claims(number, previous, page))
+        yield line
+        number, previous = number + 1, _digest(line)
+        page, following = following, list(islice(rest, PAGE))
+    totals = {"last": True, "at": version_at(counts.at_us), "replicas": _totals(counts)}
+    yield signed({**_claims(number, previous, page), **totals})
+
+
+def _claims(number: int, previous: str, page: list[Fixity]) -> dict[str, Any]:
+    listed = [_listed(one) for one in page]
+    return {"page": number, "previous": previous, "last": False, "objects": listed}
+
+
+def _listed(one: Fixity) -> dict[str, Any]:
+    stored = one.stored
+    at = version_at(stored.verified_us) if stored.verified_us else None
+    found: dict[str, Any] = {
+        "replica": stored.replica,
+        "key": stored.key,
+        "sha256": one.sha256,
+        "verified": at,
+    }
+    if stored.size is not None:
+        found["size"] = stored.size
+    return found if one.damage is None else {**found, "damage": one.damage}
+
+
+def _totals(counts: Report) -> dict[str, Any]:
+    return {
+        name: {
+            "objects": one.objects,
+            "verified": one.verified,
+            "damaged": one.damaged,
+            "repaired": one.repaired,
+        }
+        for name, one in counts.replicas.items()
+    }
+
+
+def _digest(line: str) -> str:
+    return hashlib.sha256(line.encode()).hexdigest()
+
+
+def _check(settings: Settings, path: Path) -> None:
+    try:
+        with path.open(encoding="ascii") as stream:
+            found = checked(stream, signing_keys(settings.home, settings.secret_key))
+    except (Broken, UnicodeDecodeError) as error:
+        raise click.ClickException(f"{path}: {error}") from error
+    damaged = sum(found["replicas"][name]["damaged"] for name in REPLICAS)
+    click.echo(
+        f"{path}: {found['listed']} objects in {found['page']} lines, {damaged} damaged,"
+        f" as of {found['at']}. All signatures are right."
+    )
+
+
+def checked(stream: Iterable[str], keys: SigningKeys) -> dict[str, Any]:
+    """Check a report line by line; returns the last line's claims, and how many objects are
+    `listed` in all. Broken says what is wrong with which line."""
+    number, listed, previous = 0, 0, ""
+    report, last = "", None
+    for number, text in enumerate(stream, start=1):
+        line = text.rstrip("\n")
+        if last is not None:
+            raise Broken(f"line {number}: follows the last page")
+        claims = _verified(line, number, keys)
+        if claims["page"] != number or claims["previous"] != previous:
+            raise Broken(f"line {number}: a page is missing before it, or was moved")
+        if number > 1 and claims["report"] != report:
+            raise Broken(f"line {number}: is of another report")
+        report, previous = claims["report"], _digest(line)
+        listed += len(claims["objects"])
+        last = claims if claims["last"] else None
+    if last is None:
+        raise Broken(f"the report ends after line {number}, before its last page")
+    return {**last, "listed": listed}
+
+
+def _verified(line: str, number: int, keys: SigningKeys) -> dict[str, Any]:
+    try:
+        return verified_claims(keys, line, kind=TYPE)
+    except Unauthorized as error:
+        raise Broken(f"line {number}: {error.detail}") from error

@@ -1,0 +1,170 @@
+"""The scrub finds and repairs what is due, within its budgets, and says when each was verified."""
+
+from random import Random
+
+import pytest
+
+from pipelines.replicating import scrub, scrubbing
+from pipelines.replicating.scrub import Budget
+from storage import keys
+from storage.catalog import integrity, now_us, switches
+from storage.catalog.integrity import DAY_US
+from storage.model import REPLICAS, Replica
+from storage.stores import Stores
+from tests.builders import make_file
+from tests.damaging import damage
+from tests.pipelines.replicating.test_scrubbing import blob_of
+from tests.scrubs import Sleeper, age, pace, run
+
+
+def counts(stores: Stores, replica: Replica) -> integrity.Counts:
+    with stores.catalog.read() as tx:
+        return integrity.count(tx, replica, since_us=now_us(tx) - DAY_US)
+
+
+def verified_at(stores: Stores, replica: Replica) -> dict[str, int]:
+    pages = integrity.pages(stores.catalog, replica)
+    return {one.key: one.verified_us for page in pages for one in page}
+
+
+def test_ingest_and_sync_set_the_time_of_verification(stores: Stores) -> None:
+    with stores.catalog.read() as tx:
+        before = now_us(tx)
+    fqid = make_file(stores, b"content", everywhere=True)
+    for replica in REPLICAS:
+        times = verified_at(stores, replica)
+        assert times.keys() == {blob_of(stores, fqid), keys.record("file", fqid)}
+        assert all(time >= before for time in times.values())
+    assert run(stores).objects == 0
+
+
+def test_reads_again_what_was_not_verified_for_half_a_period(stores: Stores) -> None:
+    make_file(stores, b"content", everywhere=True)
+    age(stores, 14.9)
+    assert run(stores).objects == 0
+    age(stores, 0.2)
+    assert run(stores).objects == 4
+    assert counts(stores, "aws").verified == 2
+    assert run(stores).objects == 0
+
+
+def test_repairs_damage_and_reports_what_it_cannot_repair(stores: Stores) -> None:
+    healed, lost = (
+        blob_of(stores, make_file(stores, text, everywhere=True)) for text in (b"1", b"2")
+    )
+    damage(stores, "gcp", healed, "last byte")
+    for replica in REPLICAS:
+        damage(stores, replica, lost, "truncated")
+    age(stores, 16)
+    found = {(one.replica, one.key): one.repaired for one in run(stores).damaged}
+    assert found == {("gcp", healed): True, ("aws", lost): False, ("gcp", lost): False}
+    here = counts(stores, "gcp")
+    assert (here.objects, here.verified, here.damaged, here.repaired) == (4, 3, 1, 1)
+    with stores.catalog.read() as tx:
+        assert {one.key for one in integrity.damaged(tx, limit=9)} == {lost}
+
+
+def test_tries_again_what_could_not_be_repaired(stores: Stores) -> None:
+    key = blob_of(stores, make_file(stores, b"content", everywhere=True))
+    for replica in REPLICAS:
+        damage(stores, replica, key, "removed")
+    age(stores, 16)
+    assert len(run(stores).damaged) == 2
+    assert run(stores).objects == 0
+    stores.replicas["aws"].put(key, b"content")
+    age(stores, 1)
+    assert [one.repaired for one in run(stores).damaged] in ([True], [])
+    age(stores, 1)
+    run(stores)
+    assert [counts(stores, replica).damaged for replica in REPLICAS] == [0, 0]
+    assert b"".join(stores.replicas["gcp"].read(key)) == b"content"
+
+
+def test_holds_to_the_bytes_per_second(stores: Stores) -> None:
+    make_file(stores, bytes(3_000_000), everywhere=True)
+    age(stores, 16)
+    sleeper = Sleeper()
+    turn = scrub.scrub(stores, Budget(1_000_000, 10**12, 30), pace(1_000_000, sleeper), turn_s=60)
+    assert turn.bytes >= 6_000_000
+    assert sleeper.now == pytest.approx(turn.bytes / 1_000_000)
+
+
+def test_holds_to_the_bytes_per_day(stores: Stores) -> None:
+    for number in range(10):
+        make_file(stores, bytes([number]) * 100_000)
+    age(stores, 16)
+    budget = Budget(10**9, 300_000, 30)
+    read = [run(stores, budget).bytes]
+    read.append(run(stores, budget).bytes)
+    assert 300_000 <= read[0] < 500_000
+    assert read[1] == 0
+    age(stores, 1)
+    assert 0 < run(stores, budget).bytes < 400_000
+
+
+def test_an_object_larger_than_the_budget_of_a_day_is_paid_for_later(stores: Stores) -> None:
+    make_file(stores, bytes(1_000_000))
+    age(stores, 16)
+    budget = Budget(10**9, 300_000, 30)
+    assert run(stores, budget).bytes >= 1_000_000
+    make_file(stores, b"another")
+    age(stores, 2)
+    with stores.catalog.read() as tx:
+        assert integrity.allowance(tx, 300_000) < 0
+    age(stores, 2)
+    with stores.catalog.read() as tx:
+        assert integrity.allowance(tx, 300_000) > 0
+
+
+def test_stops_when_told_and_keeps_what_it_verified(stores: Stores) -> None:
+    for number in range(5):
+        make_file(stores, b"%d" % number)
+    age(stores, 16)
+    sleeper = Sleeper()
+    sleeper.stop_at = 3.5
+    turn = scrub.scrub(
+        stores, Budget(scrub.LEAST, 10**12, 30), pace(scrub.LEAST, sleeper), turn_s=60
+    )
+    assert turn.objects == 3
+    assert counts(stores, "aws").verified == 3
+
+
+def test_small_objects_spend_the_budget_too(stores: Stores) -> None:
+    for number in range(9):
+        make_file(stores, b"%d" % number)
+    age(stores, 16)
+    assert run(stores, Budget(10**9, 3 * scrub.LEAST, 30)).objects == 3
+
+
+def test_reads_journals_once_per_half_period(stores: Stores) -> None:
+    with stores.catalog.write() as tx:
+        switches.put(tx, scrub.CURSOR, None)
+    assert run(stores).objects == 0
+    with stores.catalog.read() as tx:
+        assert (switches.value(tx, scrub.CURSOR) or "").isdecimal()
+
+
+@pytest.mark.parametrize("budget", [Budget(0, 10**9, 30), Budget(10**9, 0, 30)])
+def test_a_budget_of_nothing_reads_nothing(stores: Stores, budget: Budget) -> None:
+    make_file(stores, b"content")
+    age(stores, 16)
+    assert scrub.scrub(stores, budget, pace(1), turn_s=60).objects == 0
+
+
+def test_damage_that_was_removed_on_purpose_is_forgotten(stores: Stores) -> None:
+    with stores.catalog.write() as tx:
+        integrity.record_damage(tx, "aws", keys.blob("0" * 64), "it is missing")
+    age(stores, 1)
+    run(stores)
+    assert (counts(stores, "aws").damaged, counts(stores, "aws").repaired) == (0, 0)
+
+
+def test_verify_records_what_it_read(stores: Stores) -> None:
+    key = blob_of(stores, make_file(stores, b"content", everywhere=True))
+    age(stores, 400)
+    damage(stores, "aws", key, "first byte")
+    assert counts(stores, "aws").verified == 0
+    scrubbing.verify(stores, "aws", rng=Random(0))
+    here = counts(stores, "aws")
+    assert (here.objects, here.verified, here.damaged) == (2, 1, 1)
+    assert (here.oldest_us or 0) > 399 * DAY_US

@@ -1,0 +1,43 @@
+"""Turns of the scrub without waiting, and objects whose verification is long ago."""
+
+from pipelines.replicating import scrub
+from pipelines.replicating.scrub import Budget, Pace, Turn
+from storage.catalog.engine import sql
+from storage.catalog.integrity import DAY_US
+from storage.stores import Stores
+
+PLENTY = Budget(10**9, 10**12, 30)
+
+
+class Sleeper:
+    """Time that passes only while somebody waits."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.stop_at = float("inf")
+
+    def wait(self, seconds: float) -> bool:
+        self.now += seconds
+        return self.now >= self.stop_at
+
+    def clock(self) -> float:
+        return self.now
+
+
+def pace(bytes_per_s: int = 10**9, sleeper: Sleeper | None = None) -> Pace:
+    sleeper = sleeper or Sleeper()
+    return Pace(bytes_per_s, sleeper.wait, sleeper.clock)
+
+
+def run(stores: Stores, budget: Budget = PLENTY) -> Turn:
+    return scrub.scrub(stores, budget, pace(budget.bytes_per_s), turn_s=60)
+
+
+def age(stores: Stores, days: float) -> None:
+    """Let the time of all verifications, and of all findings, be longer ago."""
+    past = {"past": int(days * DAY_US)}
+    with stores.catalog.write() as tx:
+        for table in ("blob_replicas", "presence"):
+            tx.execute(sql(f"UPDATE {table} SET verified_us = verified_us - :past"), past)
+        tx.execute(sql("UPDATE damaged_objects SET tried_us = tried_us - :past"), past)
+        tx.execute(sql("UPDATE scrubbed SET day = day - :days"), {"days": int(days)})

@@ -52,11 +52,12 @@ demo-real: $(DEV_READY) ## The same demonstration with every part on a real engi
 		-- $(BIN)/python -m tests.real
 
 .PHONY: check
-check: $(DEV_READY) ## Check format, lint, types and architecture
+check: $(DEV_READY) ## Check format, lint, types, architecture, and that every bench runs
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -p no:randomly tests/test_architecture.py tests/test_docs.py
+	$(BIN)/python -m bench --tiny
 
 SEEDED := $(if $(SEED),--seed $(SEED))
 

@@ -174,7 +174,7 @@ def waiting(catalog: Catalog, count: int) -> list[Request]:
             for row in deliveries.due(tx, ident, limit=count // RECEIVERS)
         ]
     now = time.time_ns() // 1000
-    return [request_for(row, attempt=1, now_us=now, key=KEY) for row in due]
+    return [request_for(row, attempt=1, now_us=now, keys=(KEY,)) for row in due]
 
 
 async def dispatch(catalog: Catalog) -> float:

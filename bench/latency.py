@@ -36,7 +36,7 @@ class Times:
     told: dict[str, float] = field(default_factory=dict)
 
 
-def main(bundles: int = 400, per_second: int = 20) -> None:
+def main(bundles: int = 400, per_second: int = 20, warm_up: int = WARM_UP) -> None:
     """Print the percentiles for redis-server, where it is installed, and for the embedded queue."""
     print(f"{bundles} bundles of 2 files, {per_second} a second, one subscription on every bundle")
     print(f"{'queue':<14}{'':<18}{'p50 ms':>8}{'p95 ms':>8}{'max ms':>8}")
@@ -45,7 +45,7 @@ def main(bundles: int = 400, per_second: int = 20) -> None:
         queues["redis-server"] = {}
     for name, environ in queues.items():
         with stand.running(environ) as (store, _, _):
-            times, shares = asyncio.run(measured(store, bundles, per_second))
+            times, shares = asyncio.run(measured(store, bundles, per_second, warm_up))
         print(f"{'':<14}cores used: {shares}")
         show(f"{name:<14}", times)
 
@@ -62,21 +62,23 @@ def show(queue: str, times: Times) -> None:
         print(f"{queue}{span:<18}{p50:>8.0f}{p95:>8.0f}{max(took):>8.0f}")
 
 
-async def measured(store: Stage, bundles: int, per_second: int) -> tuple[Times, processors.Shares]:
+async def measured(
+    store: Stage, bundles: int, per_second: int, warm_up: int = WARM_UP
+) -> tuple[Times, processors.Shares]:
     """When each bundle was sent, answered and told of, and who worked meanwhile."""
     times = Times()
     async with (
         _receiving(times) as callback_url,
         traffic.depositing(store.api, store.token, connections=IN_FLIGHT) as depositor,
     ):
-        files = await _files(depositor, WARM_UP + bundles)
+        files = await _files(depositor, warm_up + bundles)
         await depositor.subscribe(callback_url)
-        await _put_steadily(depositor, files[:WARM_UP], per_second, times)
+        await _put_steadily(depositor, files[:warm_up], per_second, times)
         await _all_told(times)
         for noted in (times.sent, times.answered, times.told):
             noted.clear()
         with processors.used(store, seconds_of_wall=True) as shares:
-            await _put_steadily(depositor, files[WARM_UP:], per_second, times)
+            await _put_steadily(depositor, files[warm_up:], per_second, times)
             await _all_told(times)
     return times, shares
 

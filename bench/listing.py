@@ -1,11 +1,12 @@
 """Listing of all bundles, page by page, of 10,000 and of 100,000.
 
-Run as `python -m bench.listing`.
+Run as `python -m bench.listing [rounds] [size size]`.
 """
 
 import logging
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import httpx
@@ -18,7 +19,6 @@ from storage.model import FQID
 from storage.stores import Stores
 
 SIZES = (10_000, 100_000)
-ROUNDS = 3
 FIRST = f"/v1/bundles/all?replica=aws&per_page={PAGE_MAX}"
 
 Fetch = Callable[[str], tuple[Any, str | None]]
@@ -27,9 +27,10 @@ Pages = Callable[[], Iterator[int]]
 """Walks a listing; the number of rows of every page."""
 
 
-def main() -> None:
+def main(rounds: int = 3, *sizes: int) -> None:
     """Print rows per second of each way to list, at each size."""
-    fqids = rows.new_fqids(SIZES[-1], salt="bundle")
+    sizes = sizes or SIZES
+    fqids = rows.new_fqids(sizes[-1], salt="bundle")
     rates: list[dict[str, float]] = []
     with stand.running() as (store, settings, opened), httpx.Client(trust_env=False) as http:
         client = stand.application(settings, opened).test_client()
@@ -38,24 +39,26 @@ def main() -> None:
             "API in process": lambda: _walk(lambda path: _page(client.get(path))),
             "API over HTTP": lambda: _walk(lambda path: _page(http.get(store.api + path))),
         }
-        stored = 0
-        for size in SIZES:
+        stored, before = 0, sum(_catalog(opened))
+        for size in sizes:
             rows.add_bundles(opened.catalog, fqids[stored:size])
             stored = size
-            rates.append({name: _rate(pages, size) for name, pages in ways.items()})
-    _show(rates)
+            rates.append(
+                {name: _rate(pages, before + size, rounds) for name, pages in ways.items()}
+            )
+    _show(rates, sizes, rounds)
 
 
-def _show(rates: list[dict[str, float]]) -> None:
-    print(f"rows per second, pages of {PAGE_MAX}, best of {ROUNDS} walks over all")
-    print(f"{'':<16}" + "".join(f"{size:>10,}" for size in SIZES) + f"{'change':>9}")
+def _show(rates: list[dict[str, float]], sizes: Sequence[int], rounds: int) -> None:
+    print(f"rows per second, pages of {PAGE_MAX}, best of {rounds} walks over all")
+    print(f"{'':<16}" + "".join(f"{size:>10,}" for size in sizes) + f"{'change':>9}")
     for name in rates[0]:
         small, large = (rate[name] for rate in rates)
         print(f"{name:<16}{small:>10,.0f}{large:>10,.0f}{large / small:>8.2f}×")
 
 
-def _rate(pages: Pages, expected: int) -> float:
-    return max(_walked(pages, expected) for _ in range(ROUNDS))
+def _rate(pages: Pages, expected: int, rounds: int) -> float:
+    return max(_walked(pages, expected) for _ in range(rounds))
 
 
 def _walked(pages: Pages, expected: int) -> float:
@@ -95,4 +98,4 @@ def _next(link: str) -> str | None:
 
 if __name__ == "__main__":
     logging.disable(logging.CRITICAL)
-    main()
+    main(*map(int, sys.argv[1:]))

@@ -1,6 +1,6 @@
 """Many small bundles at once, from upload to indexed in both replicas: how fast, and who works.
 
-Run as `python -m bench.load [bundles]`.
+Run as `python -m bench.load [bundles] [in flight]`.
 """
 
 import asyncio
@@ -15,26 +15,26 @@ from ops.demo.stage import Stage
 from storage.catalog import todo
 from storage.stores import Stores
 
-IN_FLIGHT = 12
+IN_FLIGHT = 64
 PATIENCE_S = 180.0
 
 
-def main(bundles: int = 200) -> None:
+def main(bundles: int = 200, in_flight: int = IN_FLIGHT) -> None:
     """Print bundles per second and processor time per bundle, for each kind of queue."""
-    print(f"{bundles} bundles of 2 files (JSON, 20 kB), {IN_FLIGHT} requests in flight")
+    print(f"{bundles} bundles of 2 files (JSON, 20 kB), {in_flight} requests in flight")
     queues = {"embedded": stand.EMBEDDED_QUEUE}
     if shutil.which("redis-server"):
         queues["redis-server"] = {}
     for name, environ in queues.items():
         with stand.running(environ) as (store, _, opened):
-            asyncio.run(_measure(name, store, opened, bundles))
+            asyncio.run(_measure(name, store, opened, bundles, in_flight))
 
 
-async def _measure(queue: str, store: Stage, opened: Stores, bundles: int) -> None:
-    async with traffic.depositing(store.api, store.token, connections=IN_FLIGHT) as depositor:
+async def _measure(queue: str, store: Stage, opened: Stores, bundles: int, in_flight: int) -> None:
+    async with traffic.depositing(store.api, store.token, connections=in_flight) as depositor:
         with processors.used(store, per=bundles) as shares:
             began = time.perf_counter()
-            await _deposit(depositor, bundles)
+            await _deposit(depositor, bundles, in_flight)
             answered = time.perf_counter() - began
             await _at_rest(opened)
             rested = time.perf_counter() - began
@@ -45,8 +45,8 @@ async def _measure(queue: str, store: Stage, opened: Stores, bundles: int) -> No
     print(f"  processor ms per bundle: {sum(shares.values()):.1f} = {shares}")
 
 
-async def _deposit(depositor: Depositor, bundles: int) -> None:
-    turns = asyncio.Semaphore(IN_FLIGHT)
+async def _deposit(depositor: Depositor, bundles: int, in_flight: int) -> None:
+    turns = asyncio.Semaphore(in_flight)
 
     async def one(number: int) -> None:
         async with turns:

@@ -1,6 +1,6 @@
 """PUT of large bundles against the standard library's parse and dump of the same body.
 
-Run as `python -m bench.manifests [rounds]`.
+Run as `python -m bench.manifests [rounds] [files ...]`.
 """
 
 import json
@@ -8,7 +8,7 @@ import logging
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import httpx
 from sqlalchemy import func, select
@@ -24,16 +24,17 @@ REST_S = 10.0
 Put = Callable[[FQID, bytes], None]
 
 
-def main(rounds: int = 7) -> None:
+def main(rounds: int = 7, *sizes: int) -> None:
     """Print seconds and ratios, in process and over HTTP, and how often a backend was called."""
-    files = rows.new_fqids(max(SIZES), salt="file")
+    sizes = sizes or SIZES
+    files = rows.new_fqids(max(sizes), salt="file")
     print(f"{rounds} rounds each; stdlib is json.dumps(json.loads(body)), measured beside each PUT")
     print(f"{'files':>6} {'':<10}{'stdlib ms':>10}{'median ms':>10}{'best ms':>9}{'ratio':>14}")
-    _in_process(files, rounds)
-    _over_http(files, rounds)
+    _in_process(files, sizes, rounds)
+    _over_http(files, sizes, rounds)
 
 
-def _in_process(files: list[FQID], rounds: int) -> None:
+def _in_process(files: list[FQID], sizes: Sequence[int], rounds: int) -> None:
     with stand.stores() as (settings, opened), counting.counting(opened) as counted:
         counted_stores, calls, statements = counted
         rows.add_files(opened.catalog, files)
@@ -46,14 +47,14 @@ def _in_process(files: list[FQID], rounds: int) -> None:
             assert answer.status_code == 201, answer.text
 
         counts = []
-        for size in SIZES:
+        for size in sizes:
             _compare("in process", put, files[:size], rounds)
             told = ", ".join(f"{count} {verb}" for verb, count in sorted(calls.items()))
             counts.append(f"{size} files: {len(statements)} SQL statements, blob calls: {told}")
     print(*counts, sep="\n")
 
 
-def _over_http(files: list[FQID], rounds: int) -> None:
+def _over_http(files: list[FQID], sizes: Sequence[int], rounds: int) -> None:
     with stand.running() as (store, _, opened):
         rows.add_files(opened.catalog, files)
         headers = _headers({"Authorization": f"Bearer {store.token}"})
@@ -66,7 +67,7 @@ def _over_http(files: list[FQID], rounds: int) -> None:
             def rest() -> None:
                 _until_nobody_works(opened)
 
-            for size in SIZES:
+            for size in sizes:
                 _compare("HTTP", put, files[:size], rounds, rest)
 
 

@@ -1,8 +1,9 @@
 """Matching one bundle with many jmespath subscriptions, against a loop of `jmespath.search`.
 
-Run as `python -m bench.matching`.
+Run as `python -m bench.matching [rounds] [size ...]`.
 """
 
+import sys
 import time
 import tracemalloc
 from collections.abc import Callable, Sequence
@@ -17,7 +18,6 @@ from storage.catalog.subscriptions import Subscription
 from storage.model import FQID, Event
 
 SIZES = (1_000, 10_000)
-ROUNDS = 7
 EQUALITIES = 0.7
 OF_ONE_OWNER = 100
 ALIKE = 100
@@ -90,9 +90,9 @@ HARD: Forms = (
 """Whose literals stand where the index does not look: what it cannot decide is evaluated."""
 
 
-def main() -> None:
+def main(rounds: int = 7, *sizes: int) -> None:
     """Print the time of one event at each size, either way."""
-    print(f"one bundle of 40 files, best of {ROUNDS} events, processor time; {EQUALITIES:.0%} of")
+    print(f"one bundle of 40 files, best of {rounds} events, processor time; {EQUALITIES:.0%} of")
     print(f"the expressions have an equality; their values are {ALIKE}, or all different.")
     print(
         "The others: what people ask (comparisons, contains, filters), or only what no index finds"
@@ -104,16 +104,16 @@ def main() -> None:
     )
     for others in ("asked", "hard"):
         for variety in (ALIKE, 10**9):
-            for size in SIZES:
-                _bench(size, variety, others)
+            for size in sizes or SIZES:
+                _bench(size, variety, others, rounds)
 
 
-def _bench(size: int, variety: int, others: str) -> None:
+def _bench(size: int, variety: int, others: str, rounds: int) -> None:
     asked = _subscriptions(size, variety, OTHER if others == "asked" else HARD)
     questions, set_up, megabytes = _measured(asked)
     sources = [each.query or "" for each in asked]
     ours, loop, ready = [], [], []
-    for number in range(ROUNDS):
+    for number in range(rounds):
         document = DOCUMENT | {"number": number}
         found, took = _timed(partial(_ours, questions, document))
         ours.append(took)
@@ -122,7 +122,7 @@ def _bench(size: int, variety: int, others: str) -> None:
         assert found == [each.id for each, told in zip(asked, plain, strict=True) if told]
     # Only now: so many objects would slow the others down, by what Python's collector walks.
     compiled = [jmespath.compile(source) for source in sources]
-    ready += [_timed(partial(_compiled_loop, compiled, DOCUMENT))[1] for _ in range(ROUNDS)]
+    ready += [_timed(partial(_compiled_loop, compiled, DOCUMENT))[1] for _ in range(rounds)]
     _, more = _timed(partial(_one_more, questions, _subscription(size + 1, "a.b == 'c'")))
     times, once = min(loop) / min(ours), min(ready) / min(ours)
     print(
@@ -203,4 +203,4 @@ def _subscription(number: int, query: str) -> Subscription:
 
 
 if __name__ == "__main__":
-    main()
+    main(*map(int, sys.argv[1:]))

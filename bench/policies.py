@@ -1,13 +1,15 @@
 """Deciding by 10 policies of 30 statements each, beside casbin, Cedar and moto's evaluator.
 
-Run as `python -m bench.policies`.
+Run as `python -m bench.policies [requests] [rounds]`.
 """
 
 import fnmatch
 import json
 import re
+import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -21,8 +23,6 @@ from auth.policies.model import Holding, parse
 from auth.policies.patterns import read
 
 POLICIES, STATEMENTS = 10, 30
-ASKED = 4_000
-ROUNDS = 5
 VERBS = ("Get", "Put", "Patch", "Delete", "Head")
 NOUNS = ("Bundle", "File", "Collection", "Subscription", "Area", "Task", "Checkout", "Events")
 KINDS = ("bundles", "files", "collections", "subscriptions", "areas")
@@ -42,11 +42,12 @@ m = like(r.act, p.act) && like(r.obj, p.obj)
 """
 
 
-def main() -> None:
+def main(requests: int = 4_000, rounds: int = 5) -> None:
     """Print how many decisions a second each makes, once all have decided alike."""
     rng = Random(1)
     print(
-        f"decisions a second, one process; best of {ROUNDS} rounds of {ASKED:,} by processor time"
+        f"decisions a second, one process; best of {rounds} rounds of {requests:,}"
+        " by processor time"
     )
     print(f"{'statements speak of':>30}{'ours':>10}{'set up ms':>11}", end="")
     print(f"{'Cedar':>9}{'ours is':>9}{'moto':>8}{'ours is':>9}{'casbin':>8}{'ours is':>9}")
@@ -56,17 +57,18 @@ def main() -> None:
         ("some actions, whole prefixes", _statement_of_prefixes),
     ):
         policies = [_policy(rng, statement) for _ in range(POLICIES)]
-        _bench(about, policies, [_request(rng, policies) for _ in range(ASKED)])
-    _bench_pattern()
+        _bench(about, policies, [_request(rng, policies) for _ in range(requests)], rounds)
+    _bench_pattern(10 * rounds)
 
 
-def _bench(about: str, policies: Policies, asked: Asked) -> None:
+def _bench(about: str, policies: Policies, asked: Asked, rounds: int) -> None:
     holdings = [Holding(f"role {n}", parse(each)) for n, each in enumerate(policies)]
     compiled, set_up = _timed(lambda: Compiled(holdings, {}))
     ours = [compiled.decide(*each).allowed for each in asked]
-    took = min(_timed(lambda: [compiled.decide(*each) for each in asked])[1] for _ in range(ROUNDS))
+    took = min(_timed(lambda: [compiled.decide(*each) for each in asked])[1] for _ in range(rounds))
     print(f"{about:>30}{len(asked) / took:>10,.0f}{set_up * 1000:>11.0f}", end="", flush=True)
     for other, few in ((_cedar, 1000), (_moto, 200), (_casbin, 100)):
+        few = min(few, len(asked))
         decided, theirs = other(policies, asked[:few])
         assert decided == ours[:few]
         width = 9 if other is _cedar else 8
@@ -74,7 +76,7 @@ def _bench(about: str, policies: Policies, asked: Asked) -> None:
     print(f"   ({sum(ours) / len(ours):.0%} allowed)")
 
 
-def _bench_pattern() -> None:
+def _bench_pattern(rounds: int) -> None:
     """The worst that a policy may hold: what repeats itself nearly matches everywhere."""
     for about, run, text in (
         ("on 4,000 times `a`", "aaaaaaaaaaaaaaab", "a" * 4_000),
@@ -83,7 +85,7 @@ def _bench_pattern() -> None:
     ):
         pattern = "*".join(["", *[run] * 11, ""])
         ready = glob(read(pattern, wild=True, variables=True).plain)
-        took = min(_timed(lambda r=ready, t=text: r.matches(t))[1] for _ in range(50))
+        took = min(_timed(partial(ready.matches, text))[1] for _ in range(rounds))
         print(f"one pattern of twelve `*` {about}: {took * 1e6:,.0f} µs")
 
 
@@ -201,4 +203,4 @@ def _timed(act: Callable[[], Any]) -> tuple[Any, float]:
 
 
 if __name__ == "__main__":
-    main()
+    main(*map(int, sys.argv[1:]))

@@ -2,7 +2,8 @@
 
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from flask import Flask
@@ -54,11 +55,47 @@ def application(settings: Settings, opened: Stores) -> Flask:
     return app
 
 
+Running = tuple[stage.Stage, Settings, Stores]
+
+
+@dataclass
+class _Shared:
+    """The embedded store that several benches use in turn."""
+
+    stack: ExitStack
+    store: Running | None = None
+
+
+_shared: list[_Shared] = []
+
+
 @contextmanager
-def running(
-    environ: Mapping[str, str] | None = None,
-) -> Iterator[tuple[stage.Stage, Settings, Stores]]:
+def shared() -> Iterator[None]:
+    """Let all embedded stores in this block be the same one, which starts when it is needed."""
+    with ExitStack() as stack:
+        _shared.append(_Shared(stack))
+        stack.callback(_shared.clear)
+        yield
+
+
+@contextmanager
+def running(environ: Mapping[str, str] | None = None) -> Iterator[Running]:
     """A store with all its processes, and its stores opened by this process too."""
+    if _shared and environ in (None, {}, EMBEDDED_QUEUE):
+        yield _shared_store(_shared[0])
+    else:
+        with _started(environ) as found:
+            yield found
+
+
+def _shared_store(one: _Shared) -> Running:
+    if one.store is None:
+        one.store = one.stack.enter_context(_started(EMBEDDED_QUEUE))
+    return one.store
+
+
+@contextmanager
+def _started(environ: Mapping[str, str] | None) -> Iterator[Running]:
     environ = {"STORE_LOG_LEVEL": "WARNING", **(environ or {})}
     with stage.temporary_home() as home, stage.running(home, environ) as one:
         own = {"STORE_HOME": str(home), "STORE_SECRET_KEY": secret(home, given="").decode()}

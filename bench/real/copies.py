@@ -3,7 +3,7 @@
 Ours is the step as a worker process runs it, every copy compared by checksum and recorded in
 PostgreSQL; a sync also writes a record for every file, so the tools copy the bytes alone, and then
 as many objects as ours writes. All take turns within one run, each into a new bucket.
-Run as `python -m bench.real.copies [rounds]`.
+Run as `python -m bench.real.copies [rounds] [times smaller]`.
 """
 
 import logging
@@ -56,13 +56,14 @@ class Stage:
     shape: Shape
 
 
-def main(rounds: int = 3) -> None:
-    """Print seconds and ratios for each way and each shape."""
+def main(rounds: int = 3, smaller: int = 1) -> None:
+    """Print seconds and ratios for each way and each shape, `smaller` times as small."""
+    many, large, fewer = (one.divided(smaller) for one in (MANY, LARGE, FEWER))
     with engines.database() as url, engines.catalog(url) as catalog:
-        _shape(catalog, MANY, rounds)
-        _shape(catalog, LARGE, max(rounds - 1, 1))
+        _shape(catalog, many, rounds)
+        _shape(catalog, large, max(rounds - 1, 1))
         with distance.away(AWAY_MS):
-            _shape(catalog, FEWER, 1, routes=(("s3", f"sync, S3 to S3, {AWAY_MS} ms away"),))
+            _shape(catalog, fewer, 1, routes=(("s3", f"sync, S3 to S3, {AWAY_MS} ms away"),))
 
 
 def _shape(catalog: Catalog, shape: Shape, rounds: int, routes: Routes = ROUTES) -> None:
@@ -144,7 +145,7 @@ def _checkout(stage: Stage) -> Contender:
 
 
 def _work(stores: Stores, row: Todo) -> None:
-    working = Working(stores, Unsent(), STEPS, Settings().max_claims, Random(1))  # type: ignore[arg-type]
+    working = Working(stores, Unsent(), STEPS, Settings().max_claims, Random(1))
     assert work(working, row), f"{row} was not done"
 
 

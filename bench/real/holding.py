@@ -56,6 +56,10 @@ class Shape:
         """Of all of them."""
         return self.files * self.size / MB
 
+    def divided(self, by: int) -> "Shape":
+        """Fewer and smaller files, at least two of a kilobyte."""
+        return Shape(max(2, self.files // by), max(1024, self.size // by)) if by > 1 else self
+
 
 def blobs(bucket_url: str) -> BlobStore:
     """A bucket as the store opens it."""

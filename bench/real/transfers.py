@@ -4,7 +4,7 @@ command of Amazon, and curl for the limit.
 All of them are the installed commands, timed as processes from start to end, one after another on
 one S3 server; each goes to a new bucket, or into a new folder. Ours up is told three times: into
 the staging bucket, into a bundle that is there and verified, and the same through an upload area.
-Ours down proves every SHA-256. Run as `python -m bench.real.transfers [rounds]`.
+Ours down proves every SHA-256. Run as `python -m bench.real.transfers [rounds] [times smaller]`.
 """
 
 import json
@@ -42,6 +42,10 @@ class Shape:
     def __str__(self) -> str:
         bytes_ = f"{self.size >> 20} MiB" if self.size >= 1 << 20 else f"{self.size >> 10} KiB"
         return f"{self.files:,} × {bytes_}"
+
+    def divided(self, by: int) -> "Shape":
+        """Fewer and smaller files, at least one of a kilobyte."""
+        return Shape(max(1, self.files // by), max(1024, self.size // by))
 
 
 SHAPES = (Shape(1_000, 10 * 1024), Shape(1, 2 * 1024**3))
@@ -84,8 +88,8 @@ class Ground:
 Contender = Callable[[], None]
 
 
-def main(rounds: int = 3) -> None:
-    """Print seconds and ratios for both shapes, both ways."""
+def main(rounds: int = 3, smaller: int = 1) -> None:
+    """Print seconds and ratios for both shapes, `smaller` times as small, both ways."""
     # The staging buckets are read by the store with the machine's own settings.
     os.environ["AWS_ENDPOINT_URL_S3"] = engines.endpoint("s3")
     with (
@@ -95,7 +99,8 @@ def main(rounds: int = 3) -> None:
     ):
         ground = Ground(stage, Path(folder))
         ground.run(STORE, "login", "--access-token", stage.token)
-        for shape, floor in zip(SHAPES, FLOORS, strict=True):
+        shapes = (shape.divided(smaller) for shape in SHAPES)
+        for shape, floor in zip(shapes, FLOORS, strict=True):
             source = made(ground.folder / f"source-{shape.files}", shape)
             up = {name: timed(one, rounds) for name, one in uploads(ground, source).items()}
             show(f"up: {shape}, aim {floor} of s5cmd", shape, up)

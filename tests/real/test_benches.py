@@ -1,0 +1,29 @@
+"""Every bench on real engines still runs, in its smallest size."""
+
+import subprocess
+import sys
+
+import pytest
+
+from ops.procfile import ROOT
+from tests.real import engines
+
+pytestmark = pytest.mark.skipif(
+    not (engines.ENOUGH and engines.GCS), reason="STORE_TEST_* name too few engines"
+)
+LIMIT_S = 240
+NAMES = ("real-callbacks", "real-latency", "real-scaling")
+"""The others compare with programs that only `make bench-real` installs."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_bench_on_real_engines_runs(name: str) -> None:
+    done = subprocess.run(
+        (sys.executable, "-m", "bench", "--tiny", name),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]

@@ -59,6 +59,7 @@ def connect(settings: Settings, *, notices: Notices | None = None) -> Stores:
         documents=ByteCache(settings.document_cache_bytes),
         base_url=settings.external_url or settings.internal_url,
         query_steps=settings.jmespath_visits,
+        search_fields=settings.search_fields,
         copy_parallel=settings.copy_parallel,
         mail=_mailer(settings),
         availability=_availability(replicas, search),

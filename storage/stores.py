@@ -29,6 +29,8 @@ class Stores:
     """Where the API is reached from outside, for URLs in messages."""
     query_steps: int
     """Steps that one stored query may take."""
+    search_fields: int
+    """Fields of one document that the search index takes."""
     copy_parallel: int
     """Copies in flight of one bundle or checkout."""
     mail: Callable[[str, str, str], None] | None = None

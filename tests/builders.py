@@ -56,6 +56,7 @@ def build_stores(
         documents=ByteCache(1 << 20),
         base_url="",
         query_steps=MAX_STEPS,
+        search_fields=10_000,
         copy_parallel=2,
     )
 

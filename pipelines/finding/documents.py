@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipelines.finding import field_names
+from pipelines.finding.field_count import FieldCount
 from pipelines.finding.metadata import Unreadable, parse
 from pipelines.keeping.records import entry as shown_entry
 from pipelines.limits import MAX_INDEXED_FILES
@@ -50,20 +51,23 @@ def assemble(
     entries: Sequence[Entry],
     contents: Iterable[tuple[Entry, bytes | None]],
     *,
+    field_limit: int,
     event_type: EventType = "CREATE",
 ) -> Assembled:
     """The document; `contents` has the metadata files in manifest order, None for one that is
-    too large to be looked at."""
+    too large to be looked at. Files that would bring it beyond `field_limit` are left out."""
     manifest = _manifest(creator_uid, entries)
-    files, errors = _files(contents, MAX_DOCUMENT_BYTES - len(dump(manifest)))
     document: dict[str, Any] = {
         "event_type": event_type,
         "bundle_info": {"uuid": fqid.uuid, "version": fqid.version},
         "uuid": fqid.uuid,
         "manifest": manifest,
-        "files": files,
-        "shape_descriptor": descriptor(files),
+        "files": {},
+        "shape_descriptor": UNVERSIONED,
     }
+    fields = FieldCount(document, field_limit)
+    files, errors = _files(contents, MAX_DOCUMENT_BYTES - len(dump(manifest)), fields)
+    document |= {"files": files, "shape_descriptor": descriptor(files)}
     if errors:
         document["errors"] = errors
     return Assembled(document, tuple(errors))
@@ -75,7 +79,7 @@ def _manifest(creator_uid: int, entries: Sequence[Entry]) -> dict[str, Any]:
 
 
 def _files(
-    contents: Iterable[tuple[Entry, bytes | None]], room: int
+    contents: Iterable[tuple[Entry, bytes | None]], room: int, fields: FieldCount
 ) -> tuple[dict[str, list[Any]], list[Error]]:
     """Parsed files by key, in order, as far as there is room; and what is wrong with the others."""
     files: dict[str, list[Any]] = {}
@@ -85,6 +89,7 @@ def _files(
         try:
             value, remarks = _value(entry, content, room)
             room_for_names -= field_names.text(value, room_for_names)
+            fields.add(file_key(entry.name), value, content or b"")
         except Unreadable as error:
             errors.append({"file": entry.name, "reason": str(error)})
             continue

@@ -32,7 +32,11 @@ def document(stores: Stores, replica: Replica, bundle_id: int, beat: Beat) -> di
         return documents.load(kept)
     entries = [entry for page in _pages(stores, bundle) for entry in page]
     made = documents.assemble(
-        bundle.fqid, bundle.creator_uid, entries, _contents(stores, replica, entries, beat)
+        bundle.fqid,
+        bundle.creator_uid,
+        entries,
+        _contents(stores, replica, entries, beat),
+        field_limit=stores.search_fields,
     )
     for error in made.errors:
         log.warning("document of %s: %s", bundle.fqid, error)

@@ -1,18 +1,20 @@
 """Attachments: values computed from a bundle's metadata and sent along with a notification."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pipelines.limits import ATTACHMENTS_BYTES
 from pipelines.queries import jmes
 from pipelines.queries.payloads import dump
+from pipelines.queries.spending import FIRST, GROWTH
 from storage.errors import Invalid, StoreError
 
 log = logging.getLogger(__name__)
 
 ERRORS = "_errors"
 JMESPATH = "jmespath"
+TOGETHER = "The attachments together take more steps on one event than allowed."
 
 Attachments = Mapping[str, Mapping[str, str]]
 
@@ -48,15 +50,19 @@ def evaluate(
     *,
     steps: int = jmes.MAX_STEPS,
     budget: jmes.Budget | None = None,
+    watch: Callable[[], None] | None = None,
 ) -> dict[str, Any]:
     """The value of every attachment, and under `_errors` what went wrong.
 
-    All of one subscription share the steps: many hostile ones cost no more than one. A budget
-    given instead of them tells what was spent; only what its watch raises is raised.
+    Each may take `steps` of its own. All are tried with few steps first, then those that need more
+    with more, so that an expensive one never leaves too few to a cheap one. `budget` bounds all of
+    them together, and tells what was spent. Only the StoreErrors that `watch` raises are raised.
     """
+    together = budget or jmes.Budget(steps * len(attachments))
+    evaluation = _Evaluation(document, steps, together, watch)
     try:
-        values = _values(attachments, document, budget or jmes.Budget(steps))
-        size = len(dump(values).encode())
+        evaluation.run(attachments)
+        size = evaluation.size()
     except StoreError:
         raise
     except Exception as error:
@@ -64,22 +70,69 @@ def evaluate(
         return {ERRORS: f"The attachments could not be processed ({type(error).__name__})."}
     if size > ATTACHMENTS_BYTES:
         return {ERRORS: f"The attachments are too large ({size} > {ATTACHMENTS_BYTES} bytes)."}
-    return values
+    values = evaluation.values
+    return {name: values[name] for name in attachments if name in values} | evaluation.failures()
 
 
-def _values(attachments: Attachments, document: Any, budget: jmes.Budget) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    errors: dict[str, str] = {}
-    for name, attachment in attachments.items():
+class _Evaluation:
+    """The attachments of one subscription on one document."""
+
+    def __init__(
+        self,
+        document: Any,
+        steps: int,
+        budget: jmes.Budget,
+        watch: Callable[[], None] | None,
+    ) -> None:
+        self.values: dict[str, Any] = {}
+        self._document, self._steps = document, steps
+        self._budget, self._watch = budget, watch
+        self._errors: dict[str, str] = {}
+        self._sizes: dict[str, int] = {}
+
+    def run(self, attachments: Attachments) -> None:
+        """Evaluate all of them, in rounds with a growing allowance."""
+        waiting, allowance = dict(attachments), min(FIRST, self._steps)
+        while waiting:
+            for name, attachment in list(waiting.items()):
+                if self._settle(name, attachment["expression"], allowance):
+                    del waiting[name]
+            allowance = min(allowance * GROWTH, self._steps)
+
+    def _settle(self, name: str, expression: str, allowance: int) -> bool:
+        """Evaluate one; False if it needs a larger allowance than this, and may have it."""
+        allowed = min(allowance, self._budget.left)
+        own = jmes.Budget(allowed, self._watch)
         try:
-            values[name] = _value(attachment["expression"], document, budget)
+            self._keep(name, *_value(expression, self._document, own))
+        except jmes.Exhausted as error:
+            if allowed == allowance < self._steps:
+                return False
+            self._errors[name] = str(error) if allowed == allowance else TOGETHER
         except jmes.Failed as error:
-            errors[name] = str(error)
-    return values | ({ERRORS: errors} if errors else {})
+            self._errors[name] = str(error)
+        finally:
+            self._budget.pay(min(allowed, allowed - own.left))
+        return True
+
+    def _keep(self, name: str, value: Any, size: int) -> None:
+        """Keep a value, or none at all once they are too large to be sent."""
+        self._sizes[name], self.values[name] = size, value
+        if sum(self._sizes.values()) > ATTACHMENTS_BYTES:
+            self.values.clear()
+
+    def size(self) -> int:
+        """Bytes of the whole as JSON, also where values were not kept."""
+        without = dump(dict.fromkeys(self._sizes, 0) | self.failures())
+        return len(without.encode()) - len(self._sizes) + sum(self._sizes.values())
+
+    def failures(self) -> dict[str, dict[str, str]]:
+        """The member `_errors`, if there is any."""
+        return {ERRORS: self._errors} if self._errors else {}
 
 
-def _value(expression: str, document: Any, budget: jmes.Budget) -> Any:
-    """The result, known to be JSON of bearable size."""
+def _value(expression: str, document: Any, budget: jmes.Budget) -> tuple[Any, int]:
+    """The result and its bytes as JSON; Failed where JSON cannot express it."""
     try:
         compiled = jmes.compiled(expression)
     except Invalid as error:
@@ -87,7 +140,6 @@ def _value(expression: str, document: Any, budget: jmes.Budget) -> Any:
     value = compiled.search(document, budget)
     budget.pay_for(value)
     try:
-        dump(value)
+        return value, len(dump(value).encode())
     except (ValueError, TypeError, RecursionError) as error:
         raise jmes.Failed("The result is not JSON.") from error
-    return value

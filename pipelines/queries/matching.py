@@ -167,8 +167,16 @@ def _attached(
 ) -> dict[str, Any] | None:
     if subscription.attachments is None:
         return None
-    allowed = min(accounts.steps, accounts.room(subscription.owner))
-    budget = jmes.Budget(allowed, lambda: beat(0))
-    values = attachments.evaluate(subscription.attachments, seen.document, budget=budget)
+    room = accounts.room(subscription.owner)
+    # Expensive attachments of one subscription leave steps to the owner's other subscriptions.
+    allowed = min(room, max(accounts.steps, room // 2))
+    budget = jmes.Budget(allowed)
+    values = attachments.evaluate(
+        subscription.attachments,
+        seen.document,
+        steps=accounts.steps,
+        budget=budget,
+        watch=lambda: beat(0),
+    )
     accounts.pay([subscription.owner], min(allowed, allowed - budget.left))
     return values

@@ -229,3 +229,25 @@ def test_a_query_may_ask_for_the_schema_versions_of_metadata(depositor, client) 
     query = {"term": {"shape_descriptor.keyword": "cell@9.0.0"}}
     answer = client.post("/v1/search?replica=gcp", json={"es_query": query})
     assert [one["bundle_fqid"] for one in answer.json["results"]] == [f"{uuid_of(2)}.{VERSION}"]
+
+
+def test_a_file_beyond_the_field_limit_leaves_its_bundle_searchable(depositor, client) -> None:
+    entries = []
+    for number, value in enumerate([{"organ": "o"}, {f"f{n}": n for n in range(10_001)}]):
+        name = f"m{number}.json"
+        source = depositor.stage(json.dumps(value).encode(), name, "application/json")
+        depositor.put_file(uuid_of(0x100 + number), source=source)
+        entry = {"uuid": uuid_of(0x100 + number), "version": VERSION, "name": name, "indexed": True}
+        entries.append(entry)
+    depositor.drain()
+    assert depositor.put_bundle(uuid_of(1), entries).status_code == 201
+    depositor.drain()
+    query = {"es_query": {"query": {"match": {"files.m0_json.organ": "o"}}}}
+    for replica in ("aws", "gcp"):
+        path = f"/v1/search?replica={replica}&output_format=raw"
+        (one,) = client.post(path, json=query).json["results"]
+        assert list(one["metadata"]["files"]) == ["m0_json"]
+        assert [error["file"] for error in one["metadata"]["errors"]] == ["m1.json"]
+        event = client.get(f"/v1/events/{uuid_of(1)}?replica={replica}&version={VERSION}")
+        assert event.json["errors"] == one["metadata"]["errors"]
+    assert client.get("/health").json["parts"]["unindexed"]["status"] == "ok"

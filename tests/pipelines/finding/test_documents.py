@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pipelines.finding import documents, field_names
 from pipelines.finding.documents import MAX_FILE_BYTES, assemble, file_key, withholding
@@ -15,6 +17,7 @@ from storage.query.analysis import flatten
 
 BUNDLE = FQID("b" * 8, "2026-01-01T000000.000000Z")
 SUMS = Checksums("1" * 40, "2" * 64, "3" * 8, "4" * 32)
+LIMIT = 10_000
 JSON = 'application/json; dcp-type="metadata/biomaterial"'
 
 
@@ -22,13 +25,13 @@ def entry(name: str, *, indexed: bool = True, content_type: str = JSON, size: in
     return Entry(name, FQID(f"file-{name}", "v"), indexed, content_type, size, SUMS)
 
 
-def assembled(contents: Mapping[str, Any]) -> documents.Assembled:
+def assembled(contents: Mapping[str, Any], field_limit: int = LIMIT) -> documents.Assembled:
     """A document of files with this JSON, or these bytes."""
     pairs = [
         (entry(name), value if isinstance(value, bytes | None) else json.dumps(value).encode())
         for name, value in contents.items()
     ]
-    return assemble(BUNDLE, 7, [each for each, _ in pairs], pairs)
+    return assemble(BUNDLE, 7, [each for each, _ in pairs], pairs, field_limit=field_limit)
 
 
 def reasons(made: documents.Assembled) -> list[str]:
@@ -37,7 +40,7 @@ def reasons(made: documents.Assembled) -> list[str]:
 
 def test_a_document_has_its_bundle_its_manifest_and_its_files() -> None:
     lines = [entry("cell_0.json"), entry("reads.fastq", indexed=False)]
-    made = assemble(BUNDLE, 7, lines, [(lines[0], b'{"a": 1}')])
+    made = assemble(BUNDLE, 7, lines, [(lines[0], b'{"a": 1}')], field_limit=LIMIT)
     assert made.errors == ()
     assert made.document == {
         "event_type": "CREATE",
@@ -142,7 +145,7 @@ def test_duplicate_names_are_reported_and_the_last_counts() -> None:
 
 def test_many_duplicates_take_no_time_and_little_room() -> None:
     content = b"{" + b",".join(b'"k%d": 1, "k%d": 2' % (n, n) for n in range(50_000)) + b"}"
-    made = assembled({"a.json": content})
+    made = assembled({"a.json": content}, field_limit=100_000)
     assert len(made.errors) == 10
 
 
@@ -196,9 +199,9 @@ def test_a_document_is_filled_up_to_its_bound() -> None:
 
 def test_a_manifest_of_too_many_files_is_left_out() -> None:
     line = entry("a.json")
-    most = assemble(BUNDLE, 7, [line] * MAX_INDEXED_FILES, [(line, b"1")])
+    most = assemble(BUNDLE, 7, [line] * MAX_INDEXED_FILES, [(line, b"1")], field_limit=LIMIT)
     assert len(most.document["manifest"]["files"]) == MAX_INDEXED_FILES
-    more = assemble(BUNDLE, 7, [line] * (MAX_INDEXED_FILES + 1), [(line, b"1")])
+    more = assemble(BUNDLE, 7, [line] * (MAX_INDEXED_FILES + 1), [(line, b"1")], field_limit=LIMIT)
     assert more.document["manifest"] == {"creator_uid": 7, "files": []}
     assert more.document["files"] == {"a_json": [1]}
 
@@ -248,3 +251,54 @@ def test_withheld_paths_stay_in_the_document_but_are_not_searchable() -> None:
     assert "files.a_json.x" in flatten(made).numbers
     assert "files.a_json.x" not in flatten(held).numbers
     assert withholding(made, ()) is made
+
+
+def fields_of(made: documents.Assembled) -> int:
+    """Fields as both engines count them."""
+    return sum(1 for _ in flatten(made.document).paths())
+
+
+def many(count: int, name: str = "f") -> dict[str, int]:
+    return {f"{name}{number}": number for number in range(count)}
+
+
+def test_a_file_beyond_the_field_limit_is_left_out_and_named() -> None:
+    made = assembled({"a.json": {"x": 1}, "big.json": many(100), "b.json": {"y": 2}}, 50)
+    assert made.document["files"] == {"a_json": [{"x": 1}], "b_json": [{"y": 2}]}
+    assert made.document["errors"] == [
+        {
+            "file": "big.json",
+            "reason": "has 100 fields, with which the document has more than 50",
+        }
+    ]
+    assert fields_of(made) <= 50
+
+
+def test_files_are_taken_as_long_as_their_fields_fit_together() -> None:
+    made = assembled({f"k{n}.json": many(10) for n in range(10)}, 60)
+    assert list(made.document["files"]) == ["k0_json", "k1_json", "k2_json", "k3_json"]
+    assert [error["file"] for error in made.errors] == [f"k{n}.json" for n in range(4, 10)]
+
+
+def test_fields_that_files_have_in_common_count_once() -> None:
+    made = assembled({f"cell_{n}.json": many(30) for n in range(200)}, 60)
+    assert (made.errors, len(made.document["files"]["cell_json"])) == ((), 200)
+
+
+@given(
+    st.lists(
+        st.recursive(
+            st.none() | st.integers() | st.text("a:.", max_size=2),
+            lambda inner: st.lists(inner) | st.dictionaries(st.text("ab.: ", max_size=3), inner),
+            max_leaves=12,
+        ),
+        max_size=6,
+    ),
+    st.integers(25, 60),
+)
+@settings(max_examples=50)
+def test_no_document_has_more_fields_than_the_limit(values: list[Any], limit: int) -> None:
+    made = assembled({f"m{n % 2}.json.{n // 2}": value for n, value in enumerate(values)}, limit)
+    assert fields_of(made) <= limit
+    taken = sum(map(len, made.document["files"].values()))
+    assert taken + len({error["file"] for error in made.errors}) == len(values)

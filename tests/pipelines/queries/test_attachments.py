@@ -1,12 +1,13 @@
 """Attachments: values, the three forms of `_errors`, and what a subscription may ask for."""
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
 
 from pipelines.limits import ATTACHMENTS_BYTES
-from pipelines.queries import attachments
+from pipelines.queries import attachments, jmes
 from storage.errors import Invalid
 
 DOCUMENT = {"bundle_info": {"uuid": "u"}, "text": "ä" * 10, "numbers": [1, 2], "nan": "nan"}
@@ -74,10 +75,57 @@ def test_the_errors_count_too() -> None:
     assert attachments.evaluate(asking(a="text", b="abs(text)"), document).keys() == {"_errors"}
 
 
-def test_all_of_a_subscription_share_their_steps() -> None:
-    many = asking(**{f"a{n}": "numbers[*]" for n in range(50)})
-    found = attachments.evaluate(many, DOCUMENT, steps=100)
+EXPENSIVE = "values[*].values(@)[][]"
+MANY = {"values": [{f"k{n}": [n] * 20 for n in range(20)}] * 100, "cheap": 1, "middle": [1] * 900}
+
+
+@pytest.mark.parametrize("before", [1, 3])
+def test_an_expensive_attachment_leaves_those_after_it_their_own_steps(before: int) -> None:
+    expensive = {f"a{n}": EXPENSIVE for n in range(before)}
+    budget = jmes.Budget(80_000)
+    found = attachments.evaluate(
+        asking(**expensive, cheap="cheap", middle="sum(middle[*])", bad="abs(values)"),
+        MANY,
+        steps=20_000,
+        budget=budget,
+    )
+    assert (found["cheap"], found["middle"]) == (1, 900)
+    errors = found["_errors"]
+    assert errors.keys() == {*expensive, "bad"}
+    assert "abs()" in errors["bad"]
+    assert all("more steps" in errors[name] for name in expensive)
+    assert budget.left >= 0
+
+
+def test_each_has_the_steps_of_one_evaluation() -> None:
+    found = attachments.evaluate(
+        asking(**{f"a{n}": "sum(middle[*])" for n in range(50)}), MANY, steps=3_000
+    )
+    assert found == {f"a{n}": 900 for n in range(50)}
+
+
+def test_all_of_a_subscription_are_bounded_together() -> None:
+    many = asking(**{f"a{n}": "sum(middle[*])" for n in range(50)})
+    budget = jmes.Budget(100_000)
+    found = attachments.evaluate(many, MANY, steps=3_000, budget=budget)
     assert 0 < len(found["_errors"]) < 50
+    assert set(found["_errors"].values()) == {attachments.TOGETHER}
+    assert 0 <= budget.left < 3_000
+
+
+def test_large_values_are_not_gathered_in_memory() -> None:
+    document = {"text": "x" * 1_000_000}
+    many = asking(**{f"a{n}": "join('', [text, text])" for n in range(20)})
+    size_of_names = size(dict.fromkeys(many, 0)) - 20
+    tracemalloc.start()
+    try:
+        found = attachments.evaluate(many, document)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    told = size_of_names + 20 * 2_000_002
+    assert found == {"_errors": f"The attachments are too large ({told} > 131072 bytes)."}
+    assert peak < 12_000_000
 
 
 @pytest.mark.parametrize("name", ["_errors", "_", "_x"])

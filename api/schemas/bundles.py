@@ -9,6 +9,7 @@ from marshmallow import Schema, ValidationError, fields, post_load, validate
 from api.schemas.common import Shown
 from api.schemas.fields import (
     INT64,
+    LONGEST,
     Count,
     Flag,
     Spelled,
@@ -111,7 +112,7 @@ class NewFileEntry(Schema):
 
     uuid = Uuid(required=True)
     version = at_version(required=True)
-    name = Text(required=True, metadata={"example": "sample.json"})
+    name = Text(required=True, metadata={"example": "sample.json", "maxLength": LONGEST})
     indexed = Truth(required=True, metadata={"description": "True marks a metadata file."})
 
 
@@ -227,8 +228,14 @@ class PatchEntry(Schema):
 
     uuid = Uuid(required=True)
     version = at_version(required=True)
-    name = Text(metadata={"description": "This or `path`.", "example": "sample.json"})
-    path = Text(metadata={"description": "Another word for `name`."})
+    name = Text(
+        metadata={
+            "description": "This or `path`.",
+            "example": "sample.json",
+            "maxLength": LONGEST,
+        }
+    )
+    path = Text(metadata={"description": "Another word for `name`.", "maxLength": LONGEST})
     indexed = Truth(metadata={"description": "True marks a metadata file; false by default."})
     type = Text(
         validate=validate.OneOf(list(KINDS)),

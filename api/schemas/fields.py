@@ -15,6 +15,15 @@ _DIGITS = re.compile(r"[0-9]{1,18}", re.ASCII)
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
 
+LONGEST = 4096
+"""Characters of a text whose field says nothing else."""
+
+
+def at_most(characters: int) -> validate.Length:
+    """A text is not longer than so many characters."""
+    return validate.Length(max=characters, error=f"Must have at most {characters} characters.")
+
+
 class Spelled(validate.Regexp):
     """The whole text must match; in a form that OpenAPI's dialect of patterns understands."""
 
@@ -25,7 +34,20 @@ class Spelled(validate.Regexp):
 
 
 class Text(fields.String):
-    """A string that can be stored: no NUL, no lone surrogates."""
+    """A string that can be stored: no NUL, no lone surrogates, at most LONGEST characters.
+
+    Another `validate.Length` takes the place of that limit. A `maxLength` in the metadata says that
+    the limit is checked elsewhere, by a rule with its own error code.
+    """
+
+    bounded = False
+    """Whether reading the value bounds it."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        own = any(isinstance(one, validate.Length | validate.OneOf) for one in self.validators)
+        if not (own or self.bounded or "maxLength" in self.metadata):
+            self.validators = [*self.validators, at_most(LONGEST)]
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> str:
         text: str = super()._deserialize(value, attr, data, **kwargs)
@@ -44,6 +66,8 @@ class Identity(Text):
 class Uuid(Text):
     """An RFC 4122 string in any case, lower case from here on."""
 
+    bounded = True
+
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> str:
         text = super()._deserialize(value, attr, data, **kwargs)
         try:
@@ -60,6 +84,8 @@ class Complaint(str):
 
 class Version(Text):
     """A STORE_VERSION."""
+
+    bounded = True
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> str:
         text = super()._deserialize(value, attr, data, **kwargs)

@@ -11,6 +11,7 @@ from api.schemas.subscriptions import (
     EVENTS,
     SubscriptionBody,
     SubscriptionContent,
+    key_id,
     moment,
     secret_key,
 )
@@ -34,9 +35,7 @@ class NewSecretBody(Body):
 
     model = NewSecret
     hmac_secret_key = secret_key(required=True)
-    hmac_key_id = Text(
-        load_default=None, metadata={"description": "Its id; the former one when absent."}
-    )
+    hmac_key_id = key_id("Its id; the former one when absent.")
     overlap_s = Whole(
         load_default=OVERLAP_S,
         validate=validate.Range(min=0, max=2**31, error="Must not be negative."),

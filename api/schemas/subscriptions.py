@@ -12,12 +12,15 @@ from api.schemas.fields import (
     Text,
     Uuid,
     Version,
+    at_most,
     at_version,
     in_replica,
     page_pointer,
     page_size,
 )
 from api.schemas.loading import Body, Query
+from pipelines.notifying.addresses import MAX_URL
+from pipelines.queries.jmes import MAX_SOURCE_BYTES
 from storage.catalog.deliveries import TEST, State
 from storage.catalog.subscriptions import Standing, SubscriptionType
 from storage.model import EventType, Replica
@@ -28,6 +31,11 @@ STANDINGS: tuple[Standing, ...] = get_args(Standing)
 EVENTS = (*get_args(EventType), TEST)
 EXAMPLE_TIME = "2026-01-31T235959.000000Z"
 PAGE_DELIVERIES = 100
+KEY_ID, FIELD_NAME = 256, 256
+"""Characters of the id of a signing key, of a form field's or an attachment's name."""
+FIELDS = 100
+"""Form fields, and attachments, of one subscription."""
+_FEW = validate.Length(max=FIELDS, error=f"At most {FIELDS} members.")
 
 
 def _kind() -> Text:
@@ -45,6 +53,11 @@ def secret_key(**given: Any) -> Text:
         metadata={"description": "Signs deliveries; never answered."},
         **given,
     )
+
+
+def key_id(about: str = "Names the signing key to receivers.") -> Text:
+    """Which key signs deliveries, as it is named in their header."""
+    return Text(load_default=None, validate=at_most(KEY_ID), metadata={"description": about})
 
 
 def moment(about: str, **given: Any) -> Version:
@@ -75,7 +88,7 @@ class Attachment(Schema):
         unknown = RAISE
 
     type = Text(required=True, validate=validate.OneOf(["jmespath"], error="Must be jmespath."))
-    expression = Text(required=True)
+    expression = Text(required=True, metadata={"maxLength": MAX_SOURCE_BYTES})
 
 
 @dataclass(frozen=True)
@@ -100,13 +113,16 @@ class SubscriptionBody(Body):
     model: ClassVar[type[Any]] = SubscriptionContent
     callback_url = Text(
         required=True,
-        metadata={"example": "https://pipeline.example/notify"},
+        metadata={"example": "https://pipeline.example/notify", "maxLength": MAX_URL},
     )
     es_query = JsonObject(
         load_default=None,
         metadata={"description": "Present: of type elasticsearch; an empty one matches all."},
     )
-    jmespath_query = Text(load_default=None, metadata={"example": "event_type == 'CREATE'"})
+    jmespath_query = Text(
+        load_default=None,
+        metadata={"example": "event_type == 'CREATE'", "maxLength": MAX_SOURCE_BYTES},
+    )
     method = Text(
         load_default="POST", validate=validate.OneOf(["POST", "PUT"], error="Must be POST or PUT.")
     )
@@ -117,17 +133,20 @@ class SubscriptionBody(Body):
             error="Must be application/json or multipart/form-data.",
         ),
     )
-    form_fields = fields.Dict(keys=Text(), values=Text(), load_default=dict)
+    form_fields = fields.Dict(
+        keys=Text(validate=at_most(FIELD_NAME)), values=Text(), load_default=dict, validate=_FEW
+    )
     payload_form_field = Text(
         load_default="payload",
-        validate=validate.Length(1, 256, error="Must have 1 to 256 characters."),
+        validate=validate.Length(1, FIELD_NAME, error=f"Must have 1 to {FIELD_NAME} characters."),
     )
-    hmac_key_id = Text(load_default=None)
+    hmac_key_id = key_id()
     hmac_secret_key = secret_key(load_default=None)
     attachments = fields.Dict(
-        keys=Text(),
+        keys=Text(validate=at_most(FIELD_NAME)),
         values=fields.Nested(Attachment),
         load_default=None,
+        validate=_FEW,
         metadata={"description": "Names, which must not start with an underscore, to expressions."},
     )
 

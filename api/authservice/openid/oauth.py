@@ -15,6 +15,7 @@ from api.authservice.services import Call
 from api.bodies import arriving, read_json
 from api.errors import status_of, with_retry_after
 from api.operation import reply
+from auth.openid.authorizing import MAX_TEXT
 from auth.openid.errors import OAuthError, invalid_request
 from storage.errors import StoreError
 
@@ -68,6 +69,8 @@ def form_of(request: Request) -> dict[str, str]:
         raise invalid_request("A member is given more than once.")
     if not all(isinstance(value, str) for _, value in known):
         raise invalid_request("A member is not a string.")
+    if any(len(value) > MAX_TEXT for name, value in known if name != "token"):
+        raise invalid_request(f"A member has more than {MAX_TEXT} characters.")
     return {name: value for name, value in known if value}
 
 

@@ -3,9 +3,15 @@
 Requests are judged by `auth.openid`, whose refusals are OAuth's: these schemas refuse nothing.
 """
 
+from typing import Any
+
 from marshmallow import EXCLUDE, Schema, fields
 
 from api.schemas.common import Shown
+from auth.openid.authorizing import MAX_TEXT
+
+MAX_BODY = 64 * 1024
+"""Bytes of a form; a token may fill it."""
 
 
 class Discovery(Shown):
@@ -57,24 +63,30 @@ class KeySet(Shown):
     keys = fields.List(fields.Nested(PublicKey), required=True)
 
 
+def judged_text(
+    about: str = "", *, required: bool = False, most: int = MAX_TEXT, **metadata: Any
+) -> fields.String:
+    """A text that `auth.openid` bounds, and refuses as OAuth does."""
+    described = {"description": about} if about else {}
+    return fields.String(required=required, metadata={**described, "maxLength": most, **metadata})
+
+
 class AuthorizeQuery(Schema):
     """RFC 6749, 4.1.1; OpenID Connect Core, 3.1.2.1; RFC 7636, 4.3."""
 
     class Meta:
         unknown = EXCLUDE
 
-    response_type = fields.String(metadata={"description": "`code`"})
-    client_id = fields.String(metadata={"description": "Empty: the store's web pages."})
-    redirect_uri = fields.String(
-        metadata={"description": "One that the client registered; empty: its only one."}
-    )
-    scope = fields.String(metadata={"description": "Words with a space between them."})
-    state = fields.String(metadata={"description": "Is given back with the answer."})
-    nonce = fields.String(metadata={"description": "Is given back in the id token."})
-    code_challenge = fields.String(metadata={"description": "Of a client without a secret."})
-    code_challenge_method = fields.String(metadata={"description": "`S256`"})
-    prompt = fields.String(metadata={"description": "`none`, `login`, `consent`"})
-    max_age = fields.String(metadata={"description": "Seconds since the person logged in."})
+    response_type = judged_text("`code`")
+    client_id = judged_text("Empty: the store's web pages.")
+    redirect_uri = judged_text("One that the client registered; empty: its only one.")
+    scope = judged_text("Words with a space between them.")
+    state = judged_text("Is given back with the answer.")
+    nonce = judged_text("Is given back in the id token.")
+    code_challenge = judged_text("Of a client without a secret.")
+    code_challenge_method = judged_text("`S256`")
+    prompt = judged_text("`none`, `login`, `consent`")
+    max_age = judged_text("Seconds since the person logged in.")
 
 
 class Proof(Schema):
@@ -83,33 +95,33 @@ class Proof(Schema):
     class Meta:
         unknown = EXCLUDE
 
-    client_id = fields.String(metadata={"description": "Of a client without a secret, too."})
-    client_secret = fields.String()
+    client_id = judged_text("Of a client without a secret, too.")
+    client_secret = judged_text()
 
 
 class TokenForm(Proof):
     """RFC 6749, 4.1.3 and 6; RFC 7636, 4.5; RFC 8628, 3.4."""
 
-    grant_type = fields.String(required=True, metadata={"example": "refresh_token"})
-    code = fields.String()
-    redirect_uri = fields.String(metadata={"description": "The one that the code was asked with."})
-    code_verifier = fields.String()
-    refresh_token = fields.String()
-    device_code = fields.String()
-    scope = fields.String(metadata={"description": "Less than was granted."})
+    grant_type = judged_text(required=True, example="refresh_token")
+    code = judged_text()
+    redirect_uri = judged_text("The one that the code was asked with.")
+    code_verifier = judged_text()
+    refresh_token = judged_text()
+    device_code = judged_text()
+    scope = judged_text("Less than was granted.")
 
 
 class RevokeForm(Proof):
     """RFC 7009, 2.1."""
 
-    token = fields.String(required=True, metadata={"example": "x8Hn0sJ2"})
-    token_type_hint = fields.String()
+    token = judged_text(required=True, example="x8Hn0sJ2", most=MAX_BODY)
+    token_type_hint = judged_text()
 
 
 class DeviceForm(Proof):
     """RFC 8628, 3.1."""
 
-    scope = fields.String(metadata={"description": "Words with a space between them."})
+    scope = judged_text("Words with a space between them.")
 
 
 class Tokens(Shown):

@@ -12,6 +12,7 @@ from openapi_spec_validator import validate
 from api.authservice.guard import wants
 from api.authservice.operations import OPERATIONS
 from auth.accounts.actions import ACTIONS, KNOWN, OPEN
+from tests.api.test_lengths import unbounded
 
 SPECIFIED = {
     "get_login": ("get", "/login"),
@@ -132,3 +133,7 @@ def test_every_required_member_of_a_record_has_an_example(document: dict[str, An
         if not {"example", "$ref", "items"} & schema["properties"][member].keys()
     ]
     assert lacking == []
+
+
+def test_every_text_of_a_body_has_a_maximum(document: dict[str, Any]) -> None:
+    assert unbounded(document) == []

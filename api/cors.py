@@ -27,6 +27,7 @@ EXPOSED = (
     "RateLimit-Limit",
     "RateLimit-Remaining",
     "RateLimit-Reset",
+    "Repr-Digest",
     "Retry-After",
     "WWW-Authenticate",
     "X-OpenAPI-Paginated-Content-Key",

@@ -151,6 +151,7 @@ def get_file(call: Call[ReadFile, None]) -> Response:
     served = replicas.serving_file(call.stores, query.replica, located)
     if served is None or located.file is None:
         return _later(call, located)
+    served = replicas.serving_bytes(call.stores, served, located.file)
     return redirect(_content(call, served, located.file), 302, _told(call, served, located.file))
 
 
@@ -193,6 +194,7 @@ def head_file(call: Call[HeadFile, None]) -> Response:
     served = replicas.serving_file(call.stores, call.query.replica, located)
     if served is None or located.file is None:
         return _later(call, located)
+    served = replicas.serving_bytes(call.stores, served, located.file)
     return Response(b"", headers=_told(call, served, located.file), mimetype="text/plain")
 
 

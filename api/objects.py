@@ -4,18 +4,29 @@ A depositor's file may be HTML. It is served from our origin, so the browser is 
 not to guess its type, and to save it, whatever the URL was signed for.
 """
 
+import base64
+import hashlib
+import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import BinaryIO
 
 from flask import Flask, Response, g, request
 
 from api.errors import answer
+from api.replication import served_by
 from api.services import Services
 from api.throttle import throttle
+from pipelines.keeping import failover
+from pipelines.keeping.checksums import PREFIX
+from pipelines.keeping.copying import INLINE
+from storage import keys
 from storage.blobs.local import LocalBlobs
-from storage.errors import NotFound
-from storage.protocols import BLOCK, DEFAULT_TYPE
+from storage.blobs.signing import Grant
+from storage.errors import Damaged, NotFound
+from storage.model import REPLICAS, Replica
+from storage.protocols import BLOCK, DEFAULT_TYPE, BlobInfo, BlobStore
 from storage.stores import Stores
 
 _RANGE = re.compile(r"bytes=(?P<first>[0-9]{0,18})-(?P<last>[0-9]{0,18})", re.ASCII)
@@ -41,7 +52,7 @@ def register_objects(app: Flask, services: Services) -> None:
         throttle(services.stores.rates, services.settings, request, None)
         if bucket not in folders:
             raise NotFound("There is no such bucket.")
-        return _object(folders[bucket], key)
+        return _object(services, folders[bucket], key)
 
 
 def served(stores: Stores) -> Mapping[str, LocalBlobs]:
@@ -50,11 +61,18 @@ def served(stores: Stores) -> Mapping[str, LocalBlobs]:
     return {blobs.signer.bucket: blobs for blobs in every if isinstance(blobs, LocalBlobs)}
 
 
-def _object(blobs: LocalBlobs, key: str) -> Response:
+def _object(services: Services, blobs: LocalBlobs, key: str) -> Response:
     grant = blobs.signer.verify(key, request.args)
-    file, size, info = blobs.open_payload(key)
+    asked = next((name for name in REPLICAS if services.stores.replicas[name] is blobs), None)
+    served, bucket = _serving(services.stores, asked, blobs, key)
+    told = served_by(asked, served) if asked and served else {}
+    if not isinstance(bucket, LocalBlobs):
+        return _elsewhere(services, bucket, key, grant, told)
+    file, size, info = bucket.open_payload(key)
     headers = {
         **SAFE,
+        **told,
+        **repr_digest(file, info),
         "Content-Type": grant.content_type or info.content_type or DEFAULT_TYPE,
         "Content-Disposition": attached(grant.disposition),
     }
@@ -66,7 +84,52 @@ def _object(blobs: LocalBlobs, key: str) -> Response:
     headers["Content-Length"] = str(length)
     if length < size:
         headers["Content-Range"] = f"bytes {start}-{start + length - 1}/{size}"
-    return _streamed(file, start, length, status=206 if length < size else 200, headers=headers)
+    if length < size:
+        return _streamed(file, start, length, status=206, headers=headers)
+    sha256 = keys.parse_blob(key)
+    if served is None or sha256 is None or failover.is_read(services.stores, served, info):
+        return _streamed(file, start, length, status=200, headers=headers)
+    noted = partial(failover.note_read, services.stores, served, info)
+    return _checked(_CheckedBlocks(file, size, sha256, noted), headers)
+
+
+def _serving(
+    stores: Stores, asked: Replica | None, blobs: LocalBlobs, key: str
+) -> tuple[Replica | None, BlobStore]:
+    """Return the replica and the bucket whose object is whole; areas have no replica."""
+    if asked is None:
+        return None, blobs
+    served = failover.serving_replica(stores, asked, key)
+    return served, stores.replicas[served]
+
+
+def _elsewhere(
+    services: Services, bucket: BlobStore, key: str, grant: Grant, told: Mapping[str, str]
+) -> Response:
+    """Redirect to the object in a bucket of a cloud."""
+    url = bucket.sign(
+        key,
+        expires_s=services.settings.signed_url_s,
+        content_type=grant.content_type,
+        disposition=grant.disposition,
+    )
+    return Response(None, 302, headers={**told, "Location": url, "Cache-Control": "no-store"})
+
+
+def repr_digest(file: BinaryIO, info: BlobInfo) -> dict[str, str]:
+    """Return the header that lets any client check what it was served (RFC 9530): of a blob by its
+    key, of what is small by reading it, of a large file in an area once it was checksummed."""
+    sha256 = keys.parse_blob(info.key)
+    if sha256 is not None:
+        digest = bytes.fromhex(sha256)
+    elif info.size <= INLINE:
+        digest = hashlib.sha256(os.pread(file.fileno(), info.size, file.tell())).digest()
+    else:
+        try:
+            digest = bytes.fromhex(info.metadata.get(f"{PREFIX}sha256", ""))
+        except ValueError:
+            return {}
+    return {"Repr-Digest": f"sha-256=:{base64.b64encode(digest).decode()}:"} if digest else {}
 
 
 def attached(asked: str | None) -> str:
@@ -113,6 +176,14 @@ def _streamed(
     return Response(body, status, headers=dict(headers), direct_passthrough=True)
 
 
+def _checked(body: "_CheckedBlocks", headers: Mapping[str, str]) -> Response:
+    """Answer with bytes that are verified as they are sent."""
+    if request.method == "HEAD":
+        body.close()
+        return Response(None, 200, headers=dict(headers))
+    return Response(body, 200, headers=dict(headers), direct_passthrough=True)
+
+
 class _Blocks:
     """A file's next bytes, for a server that has no means of its own. The file is closed at their
     end, or by the server, also when nobody took a byte: a generator that was never begun would
@@ -135,3 +206,26 @@ class _Blocks:
 
     def close(self) -> None:
         self._file.close()
+
+
+class _CheckedBlocks(_Blocks):
+    """The bytes of a blob, hashed on their way. The last block of damaged ones is held back, so
+    that no client takes them for the whole."""
+
+    def __init__(
+        self, file: BinaryIO, length: int, sha256: str, note: Callable[[bool], object]
+    ) -> None:
+        super().__init__(file, length)
+        self._sha256, self._note = sha256, note
+        self._digest = hashlib.sha256()
+
+    def __next__(self) -> bytes:
+        block = super().__next__()
+        self._digest.update(block)
+        if not self._rest:
+            right = self._digest.hexdigest() == self._sha256
+            self._note(right)
+            if not right:
+                self.close()
+                raise Damaged("The object is damaged; the last of its bytes are not sent.")
+        return block

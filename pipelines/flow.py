@@ -34,6 +34,7 @@ class Step(StrEnum):
     AREA_CHECKSUM = "area_checksum"  # ref: `<area>/<name>`. Read an uploaded file, say what it is.
     AREA_CHECKSUM_LARGE = "area_checksum_large"  # The same, for what would hold the others up.
     AREA_REMOVE = "area_remove"  # ref: area. Remove all that an upload area holds.
+    REPAIR = "repair"  # ref: object key. Read it again, replace it if it is damaged.
     PUBLISH = "publish"  # ref: `<kind>:<fqid>`. Complete a reservation whose writer died.
 
 

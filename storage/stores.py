@@ -35,6 +35,8 @@ class Stores:
     """Copies in flight of one bundle or checkout."""
     mail: Callable[[str, str, str], None] | None = None
     """Sends (to, subject, body); None where no mail server is configured."""
+    seen: ByteCache = field(default_factory=lambda: ByteCache(16_384))
+    """Whether the bytes of an object, by its pin, were read here and were right."""
     availability: Availability = field(default_factory=Availability)
     """Which of `bucket.<replica>` and `search.<replica>` answer."""
     lender: Lender | None = None

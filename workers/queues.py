@@ -32,6 +32,9 @@ PROMISES: Mapping[Step, Promise] = {
         Promise(Step.VERIFY_LARGE, "verify_large", 60, _REMOTE, "takes the time its bytes take"),
         Promise(Step.SYNC, "sync", 30, _REMOTE, "copies between clouds"),
         Promise(Step.SYNC_LARGE, "sync_large", 60, _REMOTE, "must not hold small copies up"),
+        Promise(
+            Step.REPAIR, "sync_large", 60, _REMOTE, "reads, and may replace, a whole object", 0
+        ),
         Promise(Step.INDEX, "index", 60, _SHORT, "reads metadata; readers wait to find it"),
         Promise(Step.MATCH, "match", 30, _SHORT, "evaluates stored queries; subscribers wait", 0),
         Promise(

@@ -7,7 +7,7 @@ from typing import Any
 from pipelines import flow
 from pipelines.collecting import links
 from pipelines.depositing import purging
-from pipelines.keeping import placing, records
+from pipelines.keeping import integrity, records
 from pipelines.limits import SEGMENT_ENTRIES
 from storage import keys
 from storage.catalog import (
@@ -129,8 +129,7 @@ def complete(stores: Stores, row: Collection, *, request_id: str = "") -> tuple[
     """Put the record of a reserved collection into its origin's bucket and publish it."""
     data = record_of(stores, row)
     key = keys.record(KIND, row.fqid)
-    blobs = stores.replicas[row.origin]
-    if not placing.place(blobs, key, data, content_type=records.CONTENT_TYPE):
+    if not integrity.place_record(stores, row.origin, key, data):
         with stores.catalog.write() as tx:
             visibility.record_seen(tx, KIND, row.id, row.origin, diverged=True)
         raise Conflict(

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pipelines.collecting.json_pointers import is_pointer, resolves
 from pipelines.finding.documents import MAX_DOCUMENT_BYTES, MAX_FILE_BYTES
 from pipelines.finding.metadata import Unreadable, parse
-from pipelines.keeping import placing
+from pipelines.keeping import failover
 from storage import keys
 from storage.catalog import Tx, collections, files
 from storage.catalog.collections import Target
-from storage.errors import NotFound, Unavailable, Unprocessable
+from storage.errors import Damaged, NotFound, Unavailable, Unprocessable
 from storage.model import FQID, Link, Replica
 from storage.stores import Stores
 
@@ -133,8 +133,8 @@ def _too_large(
 
 def _read(stores: Stores, replica: Replica, content: _Content) -> bytes:
     try:
-        return placing.whole(stores.replicas[replica], keys.blob(content.sha256))
-    except NotFound as error:
+        return failover.read_blob(stores, replica, content.sha256)
+    except (Damaged, NotFound) as error:
         raise Unavailable(f"The bytes of {content.fqid} are not in {replica} now.") from error
 
 

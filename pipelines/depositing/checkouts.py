@@ -8,12 +8,12 @@ from functools import partial
 
 from pipelines import flow, formats, topics
 from pipelines.depositing import manifests, replicas
-from pipelines.keeping import copying
+from pipelines.keeping import copying, failover
 from pipelines.keeping.copying import Beat
 from storage import keys
 from storage.catalog import bundles, checkouts, todo
 from storage.catalog.checkouts import Job
-from storage.errors import Lost, NotFound, StoreError, Unavailable
+from storage.errors import Damaged, Lost, NotFound, SourceChanged, StoreError, Unavailable
 from storage.model import FQID, Claim, Entry, Replica, Todo
 from storage.protocols import BlobStore
 from storage.stores import Stores
@@ -120,11 +120,11 @@ def _copy_all(stores: Stores, job: Job, beat: Beat) -> str:
     """Every file, some at a time; returns where they are."""
     target = _target(stores, job)
     fqid = FQID(job.uuid, job.version)
-    source = stores.replicas[replicas.serving(stores, manifests.KIND, job.replica, fqid)]
+    source = replicas.serving(stores, manifests.KIND, job.replica, fqid)
     done = size = 0
     with ThreadPoolExecutor(stores.copy_parallel) as pool:
         for batch in _batches(stores, job):
-            copy = partial(_copy_one, source, target, job, beat)
+            copy = partial(_copy_one, stores, source, target, job, beat)
             for entry in pool.map(copy, batch):
                 beat(entry.size)
                 done, size = done + 1, size + entry.size
@@ -146,17 +146,25 @@ def _batches(stores: Stores, job: Job) -> Iterator[Sequence[Entry]]:
         yield manifests.entries(stores, bundle, start, BATCH)
 
 
-def _copy_one(source: BlobStore, target: BlobStore, job: Job, beat: Beat, entry: Entry) -> Entry:
-    key = keys.checkout_file(job.id, entry.name)
-    copying.copy(
-        source,
-        target,
-        keys.blob(entry.checksums.sha256),
-        key,
+def _copy_one(
+    stores: Stores, source: Replica, target: BlobStore, job: Job, beat: Beat, entry: Entry
+) -> Entry:
+    """Copy one file; from the other replica if its bytes are damaged in this one."""
+    blob = keys.blob(entry.checksums.sha256)
+    copy = partial(
+        copying.copy,
+        target=target,
+        key=blob,
+        target_key=keys.checkout_file(job.id, entry.name),
         size=entry.size,
         checksums=entry.checksums,
         beat=beat,
     )
+    try:
+        copy(stores.replicas[source])
+    except (Damaged, NotFound, SourceChanged) as error:
+        failover.order_repair(stores, source, blob, error.detail)
+        copy(stores.replicas[failover.other_replica(source)])
     return entry
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pipelines import flow
-from pipelines.keeping import placing, records
+from pipelines.keeping import integrity, records
 from storage import keys
 from storage.catalog import Tx, files, heads, purges, tasks, versions, visibility
 from storage.catalog.tasks import TaskRow
@@ -108,8 +108,7 @@ def complete(stores: Stores, row: files.Reserved) -> None:
 def put_record(stores: Stores, row: files.Reserved, replica: Replica) -> bool:
     """Put a file's record into a bucket; False, and alarmed, when other bytes lie there."""
     key = keys.record(KIND, row.file.fqid)
-    blobs = stores.replicas[replica]
-    if placing.place(blobs, key, records.of_file(row), content_type=records.CONTENT_TYPE):
+    if integrity.place_record(stores, replica, key, records.of_file(row)):
         return True
     with stores.catalog.write() as tx:
         visibility.record_seen(tx, KIND, row.file.id, replica, diverged=True)

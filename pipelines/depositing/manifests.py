@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from pipelines import flow
 from pipelines.depositing import names, purging
-from pipelines.keeping import placing, records
+from pipelines.keeping import integrity, records
 from pipelines.limits import PENDING_RETRY_S, SEGMENT_ENTRIES
 from storage import keys
 from storage.catalog import (
@@ -196,8 +196,7 @@ def complete(
     bundle = row.bundle
     key = keys.record(KIND, bundle.fqid)
     data = records.of_bundle(row, manifest)
-    blobs = stores.replicas[bundle.origin]
-    if not placing.place(blobs, key, data, content_type=records.CONTENT_TYPE):
+    if not integrity.place_record(stores, bundle.origin, key, data):
         with stores.catalog.write() as tx:
             visibility.record_seen(tx, KIND, bundle.id, bundle.origin, diverged=True)
         raise Conflict(

@@ -15,7 +15,7 @@ from pipelines import flow
 from pipelines.depositing import files
 from pipelines.flow import Step
 from pipelines.journalling import journals
-from pipelines.keeping import placing, records
+from pipelines.keeping import integrity, records
 from pipelines.keeping.copying import Beat
 from storage import keys
 from storage.catalog import (
@@ -139,9 +139,7 @@ def mark(stores: Stores, claim: Claim, _beat: Beat) -> tuple[Todo, ...]:
     """Put the marker into one bucket; the last one lets the records be erased."""
     purge, replica = _found(stores, claim), flow.replica_of(claim.todo)
     key = keys.purged(_kind(purge.kind), purge.uuid, purge.version or None)
-    placing.place(
-        stores.replicas[replica], key, records.of_purge(purge), content_type=records.CONTENT_TYPE
-    )
+    integrity.place_record(stores, replica, key, records.of_purge(purge))
     follow: list[Todo] = []
     with stores.catalog.write() as tx:
         heads.lock(tx, purge.kind, [purge.uuid])

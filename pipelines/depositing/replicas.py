@@ -8,16 +8,14 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from pipelines.depositing.files import Located
+from pipelines.keeping import failover
+from pipelines.keeping.failover import other_replica as other
+from storage import keys
 from storage.catalog import visibility
 from storage.errors import TimedOut, Unavailable
-from storage.model import FQID, REPLICAS, Replica
+from storage.model import FQID, FileVersion, Replica
 from storage.protocols import Hit, SearchIndex, SearchPage
 from storage.stores import Stores
-
-
-def other(replica: Replica) -> Replica:
-    """The one that stands in."""
-    return next(name for name in REPLICAS if name != replica)
 
 
 def serving(stores: Stores, kind: str, replica: Replica, fqid: FQID) -> Replica:
@@ -31,6 +29,13 @@ def serving_file(stores: Stores, replica: Replica, located: Located) -> Replica 
         return None
     here = replica if located.state == "here" else None
     return _standing_in(stores, "file", replica, located.file.fqid) or here
+
+
+def serving_bytes(stores: Stores, served: Replica, file: FileVersion) -> Replica:
+    """Whose bytes are whole: those of the replica that serves the file, unless they are damaged
+    there and not in the other one."""
+    key = keys.blob(file.checksums.sha256)
+    return failover.serving_replica(stores, served, key, file)
 
 
 def instead_of(stores: Stores, replica: Replica) -> Replica | None:

@@ -1,7 +1,7 @@
 """Tombstones: hidden in every replica from one transaction on; the objects follow."""
 
 from pipelines import flow
-from pipelines.keeping import placing, records
+from pipelines.keeping import integrity, records
 from pipelines.keeping.copying import Beat
 from storage import keys
 from storage.catalog import Tx, bundles, events, heads, todo, tombstones, versions, visibility
@@ -100,12 +100,7 @@ def write_record(stores: Stores, claim: Claim, _beat: Beat) -> tuple[Todo, ...]:
         raise NotFound(f"There is no tombstone {claim.todo.ref}.")
     replica = flow.replica_of(claim.todo)
     key = keys.tombstone(kind, uuid, version or None)
-    same = placing.place(
-        stores.replicas[replica],
-        key,
-        records.of_tombstone(stone),
-        content_type=records.CONTENT_TYPE,
-    )
+    same = integrity.place_record(stores, replica, key, records.of_tombstone(stone))
     with stores.catalog.write() as tx:
         visibility.record_seen(tx, "tombstone", stone.id, replica, diverged=not same)
         todo.finish(tx, claim)

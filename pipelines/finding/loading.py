@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pipelines.finding import documents
+from pipelines.keeping import failover
 from pipelines.keeping.copying import Beat
 from pipelines.limits import SEGMENT_ENTRIES
 from storage import keys
@@ -61,12 +62,12 @@ def _contents(
             yield entry, None
             continue
         beat(entry.size)
-        yield entry, b"".join(_blob(stores, replica, entry))
+        yield entry, _blob(stores, replica, entry)
 
 
-def _blob(stores: Stores, replica: Replica, entry: Entry) -> Iterator[bytes]:
-    key = keys.blob(entry.checksums.sha256)
+def _blob(stores: Stores, replica: Replica, entry: Entry) -> bytes:
+    sha256 = entry.checksums.sha256
     try:
-        yield from stores.replicas[replica].read(key)
+        return failover.read_blob(stores, replica, sha256)
     except NotFound as error:
-        raise NotFound(f"{replica} lacks {key} of {entry.name}.") from error
+        raise NotFound(f"{replica} lacks {keys.blob(sha256)} of {entry.name}.") from error

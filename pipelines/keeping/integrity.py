@@ -121,6 +121,24 @@ _OF_VERSION: Mapping[str, Callable[[RecordKey, bytes], object]] = {
 }
 
 
+# Writing -----------------------------------------------------------------------------------
+
+
+def place_record(stores: Stores, replica: Replica, key: str, data: bytes) -> bool:
+    """Put a record into a bucket, or repair the one that lies there if it is damaged.
+
+    False if other bytes are left there: valid ones, or damaged ones of which no replica has a
+    whole copy.
+    """
+    bucket = stores.replicas[replica]
+    try:
+        if placing.place(bucket, key, data, content_type=records.CONTENT_TYPE):
+            return True
+    except Damaged as error:
+        log.warning("%s in %s: %s", key, replica, error.detail)
+    return repair_object(stores, replica, key) != "lost" and placing.whole(bucket, key) == data
+
+
 # Repairing ---------------------------------------------------------------------------------
 
 

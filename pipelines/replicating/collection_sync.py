@@ -4,7 +4,7 @@ from pipelines import flow
 from pipelines.collecting import collections, links
 from pipelines.collecting.collections import KIND
 from pipelines.depositing import purging
-from pipelines.keeping import placing, records
+from pipelines.keeping import integrity, records
 from pipelines.keeping.copying import Beat
 from pipelines.replicating.replication import COPYING
 from storage import keys
@@ -35,12 +35,8 @@ def sync(stores: Stores, claim: Claim, fqid: FQID, _beat: Beat) -> tuple[Todo, .
         contents = [] if row is None or purged else _contents(tx, claim, row)
     if row is None or purged:
         return purging.taken_back(stores, claim, purged)
-    same = placing.place(
-        stores.replicas[target],
-        keys.record(KIND, fqid),
-        records.of_collection(row, contents),
-        content_type=records.CONTENT_TYPE,
-    )
+    key, data = keys.record(KIND, fqid), records.of_collection(row, contents)
+    same = integrity.place_record(stores, target, key, data)
     with stores.catalog.write() as tx:
         heads.lock(tx, KIND, [fqid.uuid])
         purged = purges.among(tx, KIND, [fqid])

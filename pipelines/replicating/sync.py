@@ -12,7 +12,7 @@ from functools import partial
 from pipelines import flow, topics
 from pipelines.collecting import collections
 from pipelines.depositing import files, manifests, purging
-from pipelines.keeping import blob_life, copying, placing, records
+from pipelines.keeping import blob_life, copying, integrity, records
 from pipelines.keeping.copying import Beat
 from pipelines.limits import ETAG_CHUNK
 from pipelines.replicating import collection_sync
@@ -145,7 +145,7 @@ def _sync_bundle(stores: Stores, claim: Claim, fqid: FQID, beat: Beat) -> tuple[
     _bring_files(stores, sorted(set(idents) - seen), target, beat)
     data = records.of_bundle(row, manifests.manifest_of(stores, row.bundle))
     key = keys.record(manifests.KIND, fqid)
-    same = placing.place(stores.replicas[target], key, data, content_type=records.CONTENT_TYPE)
+    same = integrity.place_record(stores, target, key, data)
     with stores.catalog.write() as tx:
         heads.lock(tx, manifests.KIND, [fqid.uuid])
         purged = purges.among(tx, manifests.KIND, [fqid])

@@ -1,0 +1,143 @@
+"""Failover around damage: reads are answered by the other replica, and a repair is ordered.
+
+A look at an object costs one question to its bucket. Engines that keep a checksum of their own
+guard the bytes themselves; what a folder bucket holds is read, once for each process as long as it
+does not change, unless it is too large for a reader to wait for.
+"""
+
+import hashlib
+import logging
+from concurrent.futures import ThreadPoolExecutor
+
+from pipelines.flow import Step
+from pipelines.keeping import integrity, placing
+from pipelines.keeping.copying import INLINE
+from storage import keys
+from storage.catalog import todo
+from storage.errors import Damaged, NotFound, SourceChanged, StoreError, Unavailable
+from storage.model import REPLICAS, FileVersion, Replica, Todo
+from storage.protocols import BlobInfo
+from storage.stores import Stores
+
+log = logging.getLogger(__name__)
+
+PATIENCE_S = 1.0
+"""So long a reader waits for a look at an object."""
+_GLANCES = ThreadPoolExecutor(8, thread_name_prefix="glance")
+INTACT, BROKEN = b"\1", b"\0"
+"""What `Stores.seen` says of an object's bytes."""
+
+
+def other_replica(replica: Replica) -> Replica:
+    """Return the replica that stands in for this one."""
+    return next(name for name in REPLICAS if name != replica)
+
+
+def order_repair(stores: Stores, replica: Replica, key: str, reason: str) -> None:
+    """Have a damaged object repaired soon; a repair that is ordered already is left as it is."""
+    wanted = Todo(Step.REPAIR, replica, key)
+    try:
+        with stores.catalog.read() as tx:
+            ordered = todo.exists(tx, wanted)
+        if not ordered:
+            log.error("%s in %s: %s; a repair is ordered", key, replica, reason)
+            with stores.catalog.write() as tx:
+                todo.add_new(tx, [wanted])
+    except Unavailable as error:
+        log.warning("the repair of %s in %s is not ordered: %s", key, replica, error.detail)
+
+
+def serving_replica(
+    stores: Stores, replica: Replica, key: str, file: FileVersion | None = None
+) -> Replica:
+    """Return the replica that serves an object: this one, unless the object is damaged here and
+    whole in the other one. `file` tells size and checksums of a blob."""
+    reason = glance(stores, replica, key, file)
+    if reason is None:
+        return replica
+    order_repair(stores, replica, key, reason)
+    instead = other_replica(replica)
+    return replica if glance(stores, instead, key, file) else instead
+
+
+def glance(
+    stores: Stores, replica: Replica, key: str, file: FileVersion | None = None
+) -> str | None:
+    """Return what is wrong with an object as far as a reader can wait to know; None while its
+    bucket is away or silent."""
+    try:
+        return _GLANCES.submit(_glance, stores, replica, key, file).result(PATIENCE_S)
+    except TimeoutError:
+        stores.availability.failed(f"bucket.{replica}")
+        return None
+
+
+def _glance(stores: Stores, replica: Replica, key: str, file: FileVersion | None) -> str | None:
+    try:
+        info = stores.replicas[replica].head(key)
+        if file is not None and info.size != file.size:
+            return f"it has {info.size} bytes instead of {file.size}"
+        if file is not None and info.crc32c not in (None, file.checksums.crc32c):
+            return integrity.CHANGED
+        return _reread(stores, replica, info)
+    except NotFound:
+        return integrity.MISSING if integrity.is_expected(stores, replica, key) else None
+    except (Damaged, SourceChanged) as error:
+        return error.detail
+    except StoreError as error:
+        log.info("%s in %s is not looked at: %s", key, replica, error.detail)
+        return None
+
+
+def _reread(stores: Stores, replica: Replica, info: BlobInfo) -> str | None:
+    """Read a blob whose engine keeps no checksum, unless these bytes were read before."""
+    sha256 = keys.parse_blob(info.key)
+    if sha256 is None or info.etag is not None or info.crc32c is not None:
+        return None
+    seen = stores.seen.get(_bytes_of(replica, info))
+    if seen is None and info.size <= INLINE:
+        data = placing.whole(stores.replicas[replica], info.key)
+        seen = note_read(stores, replica, info, hashlib.sha256(data).hexdigest() == sha256)
+    return integrity.CHANGED if seen == BROKEN else None
+
+
+def is_read(stores: Stores, replica: Replica, info: BlobInfo) -> bool:
+    """Return whether these bytes of an object were read by this process."""
+    return stores.seen.get(_bytes_of(replica, info)) is not None
+
+
+def note_read(stores: Stores, replica: Replica, info: BlobInfo, right: bool) -> bytes:
+    """Remember whether these bytes of an object were right; if not, have them repaired."""
+    verdict = INTACT if right else BROKEN
+    stores.seen.put(_bytes_of(replica, info), verdict)
+    if not right:
+        order_repair(stores, replica, info.key, integrity.CHANGED)
+    return verdict
+
+
+def _bytes_of(replica: Replica, info: BlobInfo) -> str:
+    """Return the name of exactly these bytes of an object."""
+    return f"{replica} {info.key} {info.pin}"
+
+
+def read_blob(stores: Stores, replica: Replica, sha256: str) -> bytes:
+    """Return a small blob's verified bytes, from the other replica if they are damaged in this one.
+
+    NotFound or Damaged if neither has them.
+    """
+    key = keys.blob(sha256)
+    try:
+        return _verified(stores, replica, key)
+    except (Damaged, NotFound, SourceChanged) as error:
+        order_repair(stores, replica, key, error.detail)
+        try:
+            return _verified(stores, other_replica(replica), key)
+        except (Damaged, NotFound, SourceChanged):
+            raise error from None
+
+
+def _verified(stores: Stores, replica: Replica, key: str) -> bytes:
+    data = placing.whole(stores.replicas[replica], key)
+    if hashlib.sha256(data).hexdigest() != keys.parse_blob(key):
+        raise Damaged(f"{key} in {replica}: {integrity.CHANGED}")
+    return data

@@ -4,9 +4,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import orjson
+
+from pipelines.keeping import records
 from storage.blobs import layout
 from storage.blobs.local import LocalBlobs
-from storage.model import Replica
+from storage.model import FQID, Link, Replica
 from storage.protocols import BlobStore
 from storage.stores import Stores
 
@@ -58,3 +61,25 @@ def damage_s3(client: Any, bucket: str, key: str, kind: str) -> None:
     client.delete_object(Bucket=bucket, Key=key)
     if changed is not None:
         client.put_object(Bucket=bucket, Key=key, Body=changed)
+
+
+def other_record(data: bytes) -> bytes:
+    """A valid record of the same bundle or collection with other content."""
+    row = orjson.loads(data)
+    if row["kind"] == "bundle":
+        row["manifest"]["creator_uid"] += 1
+        lines = [
+            (line["name"], FQID(line["uuid"], line["version"]), line["indexed"])
+            for line in row["manifest"]["files"]
+        ]
+        row["digest"] = records.bundle_digest(row["manifest"]["creator_uid"], lines)
+    else:
+        row["name"] += "!"
+        links = [
+            Link(line["type"], FQID(line["uuid"], line["version"]), line.get("path"))
+            for line in row["contents"]
+        ]
+        row["digest"] = records.collection_digest(
+            row["owner"], row["name"], row["description"], row["details"], links
+        )
+    return orjson.dumps(row, option=orjson.OPT_SORT_KEYS)

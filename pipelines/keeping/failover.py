@@ -74,30 +74,44 @@ def glance(
 
 def _glance(stores: Stores, replica: Replica, key: str, file: FileVersion | None) -> str | None:
     try:
-        info = stores.replicas[replica].head(key)
-        if file is not None and info.size != file.size:
-            return f"it has {info.size} bytes instead of {file.size}"
-        if file is not None and info.crc32c not in (None, file.checksums.crc32c):
-            return integrity.CHANGED
-        return _reread(stores, replica, info)
-    except NotFound:
-        return integrity.MISSING if integrity.is_expected(stores, replica, key) else None
-    except (Damaged, SourceChanged) as error:
-        return error.detail
+        return find_damage(stores, replica, key, file, most=INLINE)
     except StoreError as error:
         log.info("%s in %s is not looked at: %s", key, replica, error.detail)
         return None
 
 
-def _reread(stores: Stores, replica: Replica, info: BlobInfo) -> str | None:
+def find_damage(
+    stores: Stores,
+    replica: Replica,
+    key: str,
+    file: FileVersion | None = None,
+    *,
+    most: int | None = None,
+) -> str | None:
+    """Return what is wrong with an object, or None. Its bytes are read only where that is needed,
+    and only if they are no more than `most`; Unavailable."""
+    try:
+        info = stores.replicas[replica].head(key)
+        if file is not None and info.size != file.size:
+            return f"it has {info.size} bytes instead of {file.size}"
+        if file is not None and info.crc32c not in (None, file.checksums.crc32c):
+            return integrity.CHANGED
+        return _reread(stores, replica, info, most)
+    except NotFound:
+        return integrity.MISSING if integrity.is_expected(stores, replica, key) else None
+    except (Damaged, SourceChanged) as error:
+        return error.detail
+
+
+def _reread(stores: Stores, replica: Replica, info: BlobInfo, most: int | None) -> str | None:
     """Read a blob whose engine keeps no checksum, unless these bytes were read before."""
-    sha256 = keys.parse_blob(info.key)
-    if sha256 is None or info.etag is not None or info.crc32c is not None:
+    engine_checks = info.etag is not None or info.crc32c is not None
+    if keys.parse_blob(info.key) is None or engine_checks:
         return None
     seen = stores.seen.get(_bytes_of(replica, info))
-    if seen is None and info.size <= INLINE:
-        data = placing.whole(stores.replicas[replica], info.key)
-        seen = note_read(stores, replica, info, hashlib.sha256(data).hexdigest() == sha256)
+    if seen is None and (most is None or info.size <= most):
+        right = integrity.find_damage(stores, replica, info.key) is None
+        seen = note_read(stores, replica, info, right)
     return integrity.CHANGED if seen == BROKEN else None
 
 

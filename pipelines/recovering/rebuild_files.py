@@ -122,6 +122,9 @@ def listed_blobs(run: Run, tally: Tally) -> Iterator[list[tuple[str, int]]]:
         if sha256 is None:
             tally.refuse(info.key, "Its name is none that the store gives.")
             continue
+        if info.damaged:
+            tally.refuse(info.key, "It is damaged.")
+            continue
         batch.append((sha256, info.size))
         if len(batch) == BLOBS:
             yield batch

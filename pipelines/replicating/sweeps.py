@@ -4,7 +4,7 @@ Repairing adds the ordinary to-do row.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import chain
 
@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 
 SETTLED_US = 120_000_000
 """Age below which a version is left to its own to-do rows."""
+BLOBS_SETTLED_US = 5_000_000
+"""The same of blobs: a repair looks again, so that nothing comes of a race."""
 INDEXED_US = 5_000_000
 """The same of what was recorded only once it could be found: a page of the index may be older than
 the page of the catalog that it is compared with."""
@@ -52,10 +54,13 @@ def indexing(stores: Stores, *, repair: bool = True) -> list[Swept]:
 def _compare(stores: Stores, kind: keys.Kind, replica: Replica, *, repair: bool) -> Swept:
     """A record that the catalog knows and the bucket lacks is brought again; one that only the
     bucket has is left alone, unless it was purged; if it stays unknown somebody should look."""
-    pairs = differences(_known(stores, kind), _listed(stores, kind, replica))
+    damaged: list[str] = []
+    pairs = differences(_known(stores, kind), _listed(stores, kind, replica, damaged.append))
     mend = partial(_bring, stores, kind, replica) if repair else None
     drop = partial(_withdraw, stores, kind, replica) if repair else None
     found = swept(kind, replica, pairs, mend, drop)
+    if repair:
+        _repair(stores, replica, damaged)
     if found.strange:
         about = "sweep: %d %ss in %s are newer than the sweep or unknown"
         log.info(about, found.strange, kind, replica)
@@ -77,10 +82,15 @@ def _known(stores: Stores, kind: keys.Kind) -> Iterator[str]:
     )
 
 
-def _listed(stores: Stores, kind: keys.Kind, replica: Replica) -> Iterator[str]:
+def _listed(
+    stores: Stores, kind: keys.Kind, replica: Replica, damaged: Callable[[str], object]
+) -> Iterator[str]:
+    """Every record; `damaged` is told the keys of those that a listing shows to be damaged."""
     for info in stores.replicas[replica].list(keys.records(kind)):
         found = keys.parse_record(info.key)
         if found is not None:
+            if info.damaged:
+                damaged(info.key)
             yield str(found.fqid)
 
 
@@ -113,31 +123,39 @@ def _withdraw(stores: Stores, kind: keys.Kind, replica: Replica, names: list[str
 
 
 def _compare_blobs(stores: Stores, replica: Replica, *, repair: bool) -> Swept:
-    """Bytes that the catalog knows in a bucket and that are gone come back with one of their
-    files; bytes that only the bucket has belong to a verification that is going on, or to none."""
+    """Blobs that are missing, damaged or of another size than the catalog knows are repaired; a
+    blob that only the bucket has belongs to a verification that is going on, or to none."""
     known = paged(
         stores,
         lambda tx, after, before_us: file_rows.blobs_after(
             tx, replica, after, before_us=before_us, limit=BATCH
         ),
-        "",
-        settled_us=SETTLED_US,
+        ("", 0),
+        settled_us=BLOBS_SETTLED_US,
     )
-    mend = partial(_bring_blobs, stores, replica) if repair else None
-    return swept("blob", replica, differences(known, _listed_blobs(stores, replica)), mend)
+    mend = partial(_repair_blobs, stores, replica) if repair else None
+    named = (f"{sha256} {size}" for sha256, size in known)
+    return swept("blob", replica, differences(named, _listed_blobs(stores, replica)), mend)
 
 
 def _listed_blobs(stores: Stores, replica: Replica) -> Iterator[str]:
     for info in stores.replicas[replica].list(keys.BLOBS):
         sha256 = keys.parse_blob(info.key)
         if sha256 is not None:
-            yield sha256
+            yield f"{sha256} {'damaged' if info.damaged else info.size}"
 
 
-def _bring_blobs(stores: Stores, replica: Replica, wanted: list[str]) -> None:
-    with stores.catalog.read() as tx:
-        found = [file_rows.with_blob(tx, sha256) for sha256 in wanted]
-    _bring(stores, "file", replica, [str(fqid) for fqid in found if fqid is not None])
+def _repair_blobs(stores: Stores, replica: Replica, wanted: list[str]) -> None:
+    _repair(stores, replica, [keys.blob(name.partition(" ")[0]) for name in wanted])
+
+
+def _repair(stores: Stores, replica: Replica, wanted: Iterable[str]) -> None:
+    """Have objects read again, and replaced if they are damaged."""
+    rows = [Todo(Step.REPAIR, replica, key) for key in wanted]
+    with stores.catalog.write() as tx:
+        todo.add_new(tx, rows)
+    if rows:
+        log.warning("sweep: %d objects to be repaired in %s", len(rows), replica)
 
 
 def _compare_journals(stores: Stores, bucket: Replica, *, repair: bool) -> Swept:

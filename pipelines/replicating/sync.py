@@ -12,7 +12,7 @@ from functools import partial
 from pipelines import flow, topics
 from pipelines.collecting import collections
 from pipelines.depositing import files, manifests, purging
-from pipelines.keeping import blob_life, copying, integrity, records
+from pipelines.keeping import blob_life, copying, failover, integrity, records
 from pipelines.keeping.copying import Beat
 from pipelines.limits import ETAG_CHUNK
 from pipelines.replicating import collection_sync
@@ -80,7 +80,7 @@ def _copy_blob(
     """The file's bytes into a bucket, compared by checksum."""
     key = keys.blob(file.checksums.sha256)
     blobs = stores.replicas[target]
-    if known and copying.holds(blobs, key, file.size):
+    if known and failover.find_damage(stores, target, key, file) is None:
         return
     large = file.size > ETAG_CHUNK
     copying.copy(

@@ -287,30 +287,15 @@ def seen_by_id(tx: Tx, replica: Replica, idents: Sequence[int]) -> set[int]:
     return set(rows.scalars())
 
 
-def blobs_after(tx: Tx, replica: Replica, after: str, *, before_us: int, limit: int) -> list[str]:
-    """SHA-256 of bytes seen in a bucket before a moment, in order, after a given one."""
+def blobs_after(
+    tx: Tx, replica: Replica, after: tuple[str, int], *, before_us: int, limit: int
+) -> list[tuple[str, int]]:
+    """SHA-256 and size of blobs seen in a bucket before a moment, in order, after a given one."""
     query = (
-        select(blobs.c.sha256)
+        select(blobs.c.sha256, blobs.c.size)
         .join(blob_replicas, blob_replicas.c.blob_id == blobs.c.id)
         .where(blob_replicas.c.replica == replica, blob_replicas.c.state == "present")
-        .where(blobs.c.sha256 > after, blob_replicas.c.at_us < before_us)
+        .where(blobs.c.sha256 > after[0], blob_replicas.c.at_us < before_us)
     )
-    return list(tx.execute(query.order_by(blobs.c.sha256).limit(limit)).scalars())
-
-
-def checksums_of(tx: Tx, sha256: str) -> Checksums | None:
-    """All four of some bytes that the catalog knows."""
-    query = select(blobs.c.sha1, blobs.c.sha256, blobs.c.crc32c, blobs.c.s3_etag)
-    row = tx.execute(query.where(blobs.c.sha256 == sha256)).first()
-    return None if row is None else Checksums(*row)
-
-
-def with_blob(tx: Tx, sha256: str) -> FQID | None:
-    """Some published file with these bytes."""
-    query = (
-        select(files.c.uuid, files.c.version)
-        .join(blobs, blobs.c.id == files.c.blob_id)
-        .where(blobs.c.sha256 == sha256, files.c.published_us.is_not(None))
-    )
-    row = tx.execute(query.limit(1)).first()
-    return None if row is None else FQID(row[0], row[1])
+    rows = tx.execute(query.order_by(blobs.c.sha256).limit(limit))
+    return [(row.sha256, row.size) for row in rows]

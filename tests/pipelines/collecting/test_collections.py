@@ -31,6 +31,7 @@ from storage.model import FQID, REPLICAS, Link, Replica, Todo
 from storage.stores import Stores
 from tests.builders import build_stores, make_file, new_uuid, version
 from tests.catalogs import Spares
+from tests.damaging import other_record
 from tests.depth import examples
 from tests.pipelines.interleaving import play
 
@@ -363,10 +364,11 @@ def test_a_link_to_what_was_put_aside_is_waited_for_and_named(
 def test_a_record_that_differs_is_alarmed_and_left(own: Stores) -> None:
     fqid = write(own).fqid
     key = keys.record("collection", fqid)
-    own.replicas["gcp"].put(key, b"{}")
+    other = other_record(record(own, "aws", key))
+    own.replicas["gcp"].put(key, other)
     done(own, Todo(flow.Step.SYNC, "gcp", f"collection:{fqid}"))
     assert seen(own, fqid) == {"aws"}
-    assert record(own, "gcp", key) == b"{}"
+    assert record(own, "gcp", key) == other
     with own.catalog.read() as tx:
         assert visibility.count_diverged(tx) == 1
 

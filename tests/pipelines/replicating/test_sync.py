@@ -16,6 +16,7 @@ from storage.errors import Conflict, Damaged, Invalid, Lost, NotFound
 from storage.model import FQID, Claim, Replica, Todo
 from storage.stores import Stores
 from tests.builders import build_stores, make_file, new_uuid, version
+from tests.damaging import other_record
 
 AUTHOR = "writer@example.org"
 MB = 1024 * 1024
@@ -152,12 +153,22 @@ def test_a_damaged_object_is_a_failure_that_is_counted_not_an_engine_that_is_awa
         copy(own, "file", fqid)
 
 
-def test_another_record_in_the_target_is_an_alarm_and_stays(own: Stores) -> None:
+def test_a_damaged_record_in_the_target_is_repaired(own: Stores) -> None:
     fqid = write(own, make_file(own, b"abc"))
     key = keys.record("bundle", fqid)
     own.replicas["gcp"].put(key, b"something else")
+    assert copy(own, "bundle", fqid) != ()
+    assert list(own.replicas["gcp"].read(key)) == list(own.replicas["aws"].read(key))
+    assert manifests.find(own, "gcp", fqid.uuid, None).fqid == fqid
+
+
+def test_another_record_in_the_target_is_an_alarm_and_stays(own: Stores) -> None:
+    fqid = write(own, make_file(own, b"abc"))
+    key = keys.record("bundle", fqid)
+    other = other_record(b"".join(own.replicas["aws"].read(key)))
+    own.replicas["gcp"].put(key, other)
     assert copy(own, "bundle", fqid) == ()
-    assert b"".join(own.replicas["gcp"].read(key)) == b"something else"
+    assert b"".join(own.replicas["gcp"].read(key)) == other
     with own.catalog.read() as tx:
         assert visibility.count_diverged(tx) == 1
     with pytest.raises(NotFound):

@@ -163,7 +163,7 @@ CALLS: dict[str, tuple[Callable[[Tx], object], str]] = {
         "uq_files_uuid_version",
     ),
     "blobs": (
-        lambda tx: files.blobs_after(tx, "aws", "7", before_us=ANY, limit=1000),
+        lambda tx: files.blobs_after(tx, "aws", ("7", 0), before_us=ANY, limit=1000),
         "uq_blobs_sha256",
     ),
     "indexed": (

@@ -1,0 +1,112 @@
+"""Reads of damaged objects: answered from the other replica at once, and a repair is ordered."""
+
+import base64
+import hashlib
+
+import pytest
+
+from pipelines.keeping.copying import INLINE
+from storage import keys
+from storage.errors import Damaged
+from tests.builders import make_file
+from tests.catalogs import ENGINES
+from tests.damaging import KINDS, damage, path_of
+
+CONTENT = b"content, as it was deposited"
+
+
+@pytest.fixture
+def catalog_url(tmp_path, spares):
+    """What is damaged lies in buckets: one engine of the catalog is enough."""
+    with spares.lend(ENGINES[0], tmp_path) as url:
+        yield url
+
+
+def key_of(data: bytes) -> str:
+    return keys.blob(hashlib.sha256(data).hexdigest())
+
+
+def digest(data: bytes) -> str:
+    return f"sha-256=:{base64.b64encode(hashlib.sha256(data).digest()).decode()}:"
+
+
+def get(client, fqid, **more):
+    query = {"replica": "aws", "version": fqid.version} | more
+    return client.get(f"/v1/files/{fqid.uuid}", query_string=query)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_damaged_file_is_read_from_the_other_replica_and_repaired(
+    client, stores, drain, kind
+) -> None:
+    fqid = make_file(stores, CONTENT, everywhere=True)
+    damage(stores, "aws", key_of(CONTENT), kind)
+    answer = get(client, fqid)
+    assert answer.status_code == 302
+    assert answer.headers["X-STORE-SERVED-BY"] == "gcp"
+    assert client.get(answer.headers["Location"]).data == CONTENT
+    assert client.head(f"/v1/files/{fqid.uuid}?replica=aws").headers["X-STORE-SERVED-BY"] == "gcp"
+    drain()
+    again = get(client, fqid)
+    assert "X-STORE-SERVED-BY" not in again.headers
+    assert client.get(again.headers["Location"]).data == CONTENT
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_url_that_was_signed_before_serves_the_other_replicas_bytes(
+    client, stores, drain, kind
+) -> None:
+    fqid = make_file(stores, CONTENT, everywhere=True)
+    url = get(client, fqid).headers["Location"]
+    whole = client.get(url)
+    assert (whole.data, whole.headers["Repr-Digest"]) == (CONTENT, digest(CONTENT))
+    damage(stores, "aws", key_of(CONTENT), kind)
+    answer = client.get(url)
+    assert (answer.status_code, answer.data) == (200, CONTENT)
+    assert answer.headers["X-STORE-SERVED-BY"] == "gcp"
+    assert answer.headers["Repr-Digest"] == digest(CONTENT)
+    part = client.get(url, headers={"Range": "bytes=3-5"})
+    assert (part.status_code, part.data) == (206, CONTENT[3:6])
+    assert part.headers["Repr-Digest"] == digest(CONTENT)
+    drain()
+    healed = client.get(url)
+    assert (healed.data, "X-STORE-SERVED-BY" in healed.headers) == (CONTENT, False)
+
+
+def test_what_is_damaged_everywhere_is_not_served_as_whole(client, stores) -> None:
+    fqid = make_file(stores, CONTENT, everywhere=True)
+    url = get(client, fqid).headers["Location"]
+    for replica in ("aws", "gcp"):
+        damage(stores, replica, key_of(CONTENT), "truncated")
+    answer = client.get(url)
+    assert answer.status_code == 500
+    assert CONTENT[:5] not in answer.data
+
+
+def test_the_last_bytes_of_a_large_damaged_file_are_held_back(client, stores, drain) -> None:
+    content = bytes(INLINE + 1)
+    fqid = make_file(stores, content, everywhere=True)
+    url = get(client, fqid).headers["Location"]
+    damage(stores, "aws", key_of(content), "last byte")
+    blocks = iter(client.get(url).response)
+    taken = 0
+    with pytest.raises(Damaged):  # noqa: PT012
+        while True:
+            taken += len(next(blocks))
+    assert taken < len(content)
+    again = client.get(url)
+    assert again.headers["X-STORE-SERVED-BY"] == "gcp"
+    assert again.data == content
+    drain()
+    assert path_of(stores.replicas["aws"], key_of(content)).read_bytes().endswith(content[-9:])
+    assert client.get(url).data == content
+
+
+def test_records_and_files_of_areas_carry_a_digest_too(client, stores) -> None:
+    stores.areas.put("areas/x/a.txt", b"staged")
+    answer = client.get(stores.areas.sign("areas/x/a.txt", expires_s=60))
+    assert (answer.data, answer.headers["Repr-Digest"]) == (b"staged", digest(b"staged"))
+    fqid = make_file(stores, CONTENT, everywhere=True)
+    key = keys.record("file", fqid)
+    answer = client.get(stores.replicas["aws"].sign(key, expires_s=60))
+    assert answer.headers["Repr-Digest"] == digest(answer.data)

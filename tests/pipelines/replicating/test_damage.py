@@ -58,7 +58,7 @@ def scrub(stores: Stores) -> None:
 Drain = Callable[[], int]
 
 
-def age(stores: Stores) -> None:
+def age_for_sweeps(stores: Stores) -> None:
     """Let everything be old enough for a sweep."""
     with stores.catalog.write() as tx:
         for table in ("files", "bundles"):
@@ -67,7 +67,7 @@ def age(stores: Stores) -> None:
 
 
 def sweep(stores: Stores, drain: Drain) -> None:
-    age(stores)
+    age_for_sweeps(stores)
     sweeps.replication(stores)
     drain()
 

@@ -5,6 +5,7 @@ from typing import Any
 from flask import Response
 
 from api.bundles import absolute, check_direct
+from api.dispositions import check_inline
 from api.operation import Answer, Call, Operation, operation, redirect, reply
 from api.replication import SHOWN, served_by, standing_header
 from api.schemas.common import NoQuery, Nothing
@@ -147,6 +148,9 @@ def get_file(call: Call[ReadFile, None]) -> Response:
     query = call.query
     if query.directurl:
         check_direct(call, query.replica, "directurl")
+    else:
+        in_folder = call.services.settings.bucket(query.replica).startswith("file:")
+        check_inline(query.content_disposition, served_here=in_folder)
     located = _located(call, query.replica, query.version)
     served = replicas.serving_file(call.stores, query.replica, located)
     if served is None or located.file is None:

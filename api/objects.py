@@ -14,6 +14,7 @@ from typing import BinaryIO
 
 from flask import Flask, Response, g, request
 
+from api.dispositions import as_attachment
 from api.errors import answer
 from api.replication import served_by
 from api.services import Services
@@ -30,8 +31,6 @@ from storage.protocols import BLOCK, DEFAULT_TYPE, BlobInfo, BlobStore
 from storage.stores import Stores
 
 _RANGE = re.compile(r"bytes=(?P<first>[0-9]{0,18})-(?P<last>[0-9]{0,18})", re.ASCII)
-
-_KINDS = ("attachment", "inline")
 
 SAFE = {
     "X-Content-Type-Options": "nosniff",
@@ -74,7 +73,7 @@ def _object(services: Services, blobs: LocalBlobs, key: str) -> Response:
         **told,
         **repr_digest(file, info),
         "Content-Type": grant.content_type or info.content_type or DEFAULT_TYPE,
-        "Content-Disposition": attached(grant.disposition),
+        "Content-Disposition": as_attachment(grant.disposition),
     }
     span = byte_range(request.headers.get("Range"), size)
     if span is None:
@@ -130,15 +129,6 @@ def repr_digest(file: BinaryIO, info: BlobInfo) -> dict[str, str]:
         except ValueError:
             return {}
     return {"Repr-Digest": f"sha-256=:{base64.b64encode(digest).decode()}:"} if digest else {}
-
-
-def attached(asked: str | None) -> str:
-    """The disposition that was asked for, as an attachment: only its parameters, above all the
-    file's name, are the asker's to choose."""
-    kind, semicolon, parameters = (asked or "").partition(";")
-    kind = kind.strip().lower()
-    # Of what is neither, nobody knows what a browser makes of it.
-    return f"attachment{semicolon}{parameters}" if kind in _KINDS else "attachment"
 
 
 def byte_range(header: str | None, size: int) -> tuple[int, int] | None:

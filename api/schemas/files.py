@@ -1,14 +1,15 @@
 """Files and the tasks that take them in: what their operations take and answer."""
 
 from dataclasses import dataclass
+from typing import Any
 
-from marshmallow import fields, validate
+from marshmallow import ValidationError, fields, validate
 
+from api.dispositions import encode_disposition
 from api.schemas.common import Shown
 from api.schemas.fields import (
     INT64,
     Flag,
-    Spelled,
     Text,
     Version,
     Whole,
@@ -79,6 +80,17 @@ class FileWritten(Shown):
     task_id = fields.String(metadata={"description": "While it is still being verified."})
 
 
+class Disposition(Text):
+    """A Content-Disposition, in the form that a header carries."""
+
+    def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> str:
+        text = super()._deserialize(value, attr, data, **kwargs)
+        try:
+            return encode_disposition(text)
+        except ValueError as error:
+            raise ValidationError(str(error)) from error
+
+
 @dataclass(frozen=True)
 class ReadFile:
     """Which version is read, and how."""
@@ -98,13 +110,12 @@ class ReadFileQuery(Query):
     version = at_version(load_default=None)
     token = retry_token()
     directurl = Flag(load_default=False, metadata={"description": "Redirect to the cloud's URL."})
-    content_disposition = Text(
+    content_disposition = Disposition(
         load_default=None,
-        validate=[
-            validate.Length(max=1024, error="Must have at most 1024 characters."),
-            Spelled(r"^[ -~]*$", error="Must be printable ASCII."),
-        ],
-        metadata={"description": "Content-Disposition of the redirect's target."},
+        metadata={
+            "description": "Content-Disposition of the redirect's target. File names may have any"
+            " letters. `inline` is possible only where the replica is a cloud bucket."
+        },
     )
     replication = with_replication()
 

@@ -4,6 +4,7 @@ import hashlib
 import json
 import threading
 from dataclasses import replace
+from urllib.parse import unquote
 
 import crcmod.predefined
 import pytest
@@ -127,6 +128,62 @@ def test_a_content_disposition_is_that_of_the_redirects_target(depositor, client
     )
     served = client.get(read.headers["Location"], buffered=True)
     assert served.headers["Content-Disposition"] == wanted
+
+
+@pytest.mark.parametrize(
+    ("name", "fallback", "encoded"),
+    [
+        ("Käfer.txt", "Kafer.txt", "K%C3%A4fer.txt"),
+        ("数据 1;%.json", "__ 1;_.json", "%E6%95%B0%E6%8D%AE%201%3B%25.json"),
+        ("\U0001f600" * 100, "_" * 100, "%F0%9F%98%80" * 100),
+    ],
+)
+def test_a_file_name_may_have_any_letters(depositor, client, name, fallback, encoded) -> None:
+    uuid = depositor.file(1)["uuid"]
+    asked = {"replica": "aws", "content_disposition": f'attachment; filename="{name}"'}
+    read = client.get(f"/v1/files/{uuid}", query_string=asked)
+    assert read.status_code == 302, read.text
+    served = client.get(read.headers["Location"], buffered=True)
+    wanted = f"attachment; filename=\"{fallback}\"; filename*=UTF-8''{encoded}"
+    assert served.headers["Content-Disposition"] == wanted
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ('attachment; filename="\u4f60', "spelled as in"),
+        ("K\xe4fer.txt", "spelled as in"),
+        ("\xe4ttachment", "spelled as in"),
+        ('attachment; name="\xe4"', "Only filename"),
+        ('attachment; filename="\xe4\x85"', "control characters"),
+        ("attachment; filename=a\nb", "control characters"),
+        ("a" * 1025, "at most 1024"),
+        ("attachment; filename=" + "\u4f60" * 900, "at most 3000"),
+    ],
+)
+def test_a_disposition_that_no_header_carries_is_refused(client, asked, said) -> None:
+    query = {"replica": "aws", "content_disposition": asked}
+    answer = client.get(f"/v1/files/{uuid_of(1)}", query_string=query)
+    assert (answer.status_code, list(answer.json["errors"])) == (400, ["content_disposition"])
+    assert said in answer.json["detail"]
+
+
+def test_inline_is_refused_where_the_store_serves_the_bytes_itself(depositor, client) -> None:
+    uuid = depositor.file(1)["uuid"]
+    for asked in ("inline", " INLINE ; filename=a.html"):
+        query = {"replica": "aws", "content_disposition": asked}
+        answer = client.get(f"/v1/files/{uuid}", query_string=query)
+        assert (answer.status_code, list(answer.json["errors"])) == (400, ["content_disposition"])
+        assert "only as attachments" in answer.json["detail"]
+
+
+def test_inline_is_passed_to_a_cloud_bucket(depositor, settings, stores, chains) -> None:
+    uuid = depositor.file(1)["uuid"]
+    cloud = replace(settings, replica_aws="s3://bucket")
+    client = create_app(cloud, stores, chains=chains, verify=verify).test_client()
+    query = {"replica": "aws", "content_disposition": 'inline; filename="\xe4"'}
+    location = client.get(f"/v1/files/{uuid}", query_string=query).headers["Location"]
+    assert "inline; filename=\"a\"; filename*=UTF-8''%C3%A4" in unquote(location)
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])

@@ -1,7 +1,8 @@
 import pytest
 from werkzeug.test import create_environ
 
-from api.objects import attached, byte_range
+from api.dispositions import as_attachment
+from api.objects import byte_range
 from storage.blobs.local import LocalBlobs
 from storage.model import REPLICAS
 
@@ -147,7 +148,7 @@ def test_a_server_with_means_of_its_own_is_handed_the_file(client, url) -> None:
     ],
 )
 def test_whatever_was_asked_for_is_an_attachment_under_the_name_asked_for(asked, told) -> None:
-    assert attached(asked) == told
+    assert as_attachment(asked) == told
 
 
 def test_a_url_that_was_signed_for_inline_serves_an_attachment(client, stores) -> None:

@@ -49,7 +49,7 @@ def test_a_client_that_follows_redirects_gets_a_pending_files_bytes(
         if len(waited) == 2:
             depositor.drain()
 
-    asked = f"/v1/files/{uuid_of(1)}?replica=gcp&version={VERSION}&content_disposition=inline%3Bfilename%3Da"
+    asked = f"/v1/files/{uuid_of(1)}?replica=gcp&version={VERSION}&content_disposition=attachment%3Bfilename%3Da"
     seen = followed(http, asked, wait)
     assert [one.status_code for one in seen] == [301, 301, 302, 200]
     assert seen[-1].content == b"late bytes"

@@ -71,7 +71,7 @@ def create_app(
     app = Flask(__name__, static_folder=None)
     register_conventions(
         app,
-        origins=settings.cors_origins,
+        origins_of=lambda _path: settings.cors_origins,
         request_ids=request_ids,
         count=services.metrics.count,
     )

@@ -5,13 +5,13 @@ One call has an application keep to all of it; statuses and codes of errors are 
 
 import logging
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 from flask import Flask, Response, g, request
 
 from api.compression import register_compression
-from api.cors import register_cors
-from api.errors import register_errors
+from api.cors import OriginsOf, register_cors
+from api.errors import ErrorPage, register_errors
 from api.problems import number_requests
 from config.logs import bound
 
@@ -22,15 +22,20 @@ Count = Callable[[str, int, float], None]
 
 
 def register_conventions(
-    app: Flask, *, origins: Collection[str], request_ids: Callable[[], str], count: Count
+    app: Flask,
+    *,
+    origins_of: OriginsOf,
+    request_ids: Callable[[], str],
+    count: Count,
+    page: ErrorPage | None = None,
 ) -> None:
     """What is registered first sees an answer last: it is compressed after all has been said."""
     app.url_map.merge_slashes = False
     number_requests(app, request_ids)
     _observe_requests(app, count)
     register_compression(app)
-    register_cors(app, origins)
-    register_errors(app)
+    register_cors(app, origins_of)
+    register_errors(app, page)
 
 
 def uncounted(_operation: str, _status: int, _seconds: float) -> None:

@@ -4,7 +4,7 @@ Tokens travel in `Authorization`, never in cookies, so that no answer is given w
 a page did not have itself.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from flask import Flask, Response, request
 
@@ -50,15 +50,17 @@ KEPT_S = 600
 """How long a browser may remember a preflight."""
 
 
-def register_cors(app: Flask, origins: Collection[str]) -> None:
+OriginsOf = Callable[[str], Collection[str]]
+"""The origins whose pages may read the answers of a path."""
+
+
+def register_cors(app: Flask, origins_of: OriginsOf) -> None:
     """Let pages of these origins in; `*` lets all in, none is the default."""
-    if not origins:
-        return
 
     @app.before_request
     def preflight() -> Response | None:
         asks = request.method == "OPTIONS" and "Access-Control-Request-Method" in request.headers
-        if not (asks and _allowed(origins)):
+        if not (asks and _allowed(origins_of(request.path))):
             return None
         headers = {
             "Access-Control-Allow-Methods": METHODS,
@@ -69,7 +71,8 @@ def register_cors(app: Flask, origins: Collection[str]) -> None:
 
     @app.after_request
     def admit(response: Response) -> Response:
-        if "*" not in origins:
+        origins = origins_of(request.path)
+        if origins and "*" not in origins:
             response.vary.add("Origin")
         if allowed := _allowed(origins):
             response.headers["Access-Control-Allow-Origin"] = allowed

@@ -4,10 +4,10 @@ Every answer is a problem (RFC 9457) with the request's id; a stack trace goes t
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import orjson
-from flask import Flask, Response, g, request
+from flask import Flask, Response, current_app, g, request
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from api.problems import MEDIA_TYPE, problem
@@ -69,8 +69,14 @@ IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS"})
 UNEXPECTED = "The service failed; the request id finds the reason in its log."
 
 
-def register_errors(app: Flask) -> None:
-    """Answer every error of this application in one shape."""
+ErrorPage = Callable[[int, str], Response]
+"""Makes a page for a person, of a status and a sentence."""
+PAGE = "store.error_page"
+
+
+def register_errors(app: Flask, page: ErrorPage | None = None) -> None:
+    """Answer every error of this application as a problem; browsers get a page, if there is one."""
+    app.extensions[PAGE] = page
     app.register_error_handler(StoreError, _ours)
     app.register_error_handler(HTTPException, _http)
     app.register_error_handler(Exception, _unexpected)
@@ -110,9 +116,18 @@ def _unexpected(error: Exception) -> Response:
 def answer(
     status: int, code: str, detail: str, errors: Mapping[str, list[str]] | None = None
 ) -> Response:
-    """A problem as a response."""
+    """A problem as a response, or as a page for who asks for HTML."""
+    page: ErrorPage | None = current_app.extensions.get(PAGE)
+    if page is not None and _prefers_html():
+        return page(status, detail)
     body = problem(status, code, detail, errors, request_id=g.get("request_id", ""))
     return Response(orjson.dumps(body), status, mimetype=MEDIA_TYPE)
+
+
+def _prefers_html() -> bool:
+    """Whether the client asks for HTML rather than JSON, as browsers do."""
+    kinds = (MEDIA_TYPE, "application/json", "text/html")
+    return request.accept_mimetypes.best_match(kinds) == "text/html"
 
 
 def with_retry_after(response: Response, code: str, seconds: int | None) -> Response:

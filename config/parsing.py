@@ -20,7 +20,37 @@ def parse(annotation: Any, raw: str) -> Any:
 
 
 def _tuple_of(kind: Any, raw: str) -> tuple[Any, ...]:
-    return tuple(kind(part.strip()) for part in raw.split(",") if part.strip())
+    """A list as JSON, or with commas between its items."""
+    text = raw.strip()
+    if text.startswith(("{", '"')) or (text.startswith("[") and _is_json_like(text)):
+        return tuple(_item(kind, item) for item in _json_list(text))
+    return tuple(kind(part.strip()) for part in text.split(",") if part.strip())
+
+
+def _is_json_like(text: str) -> bool:
+    """Whether a text that begins with a bracket is meant as JSON; `[::1]:8000` is a host."""
+    try:
+        json.loads(text)
+    except ValueError:
+        return '"' in text or "'" in text
+    return True
+
+
+def _json_list(text: str) -> list[Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise ValueError('must be a JSON list like ["a", "b"], or a,b') from error
+    if not isinstance(found, list):
+        raise ValueError('must be a JSON list like ["a", "b"], or a,b')
+    return found
+
+
+def _item(kind: Any, item: object) -> Any:
+    wanted = str if kind is str else (int, float)
+    if isinstance(item, bool) or not isinstance(item, wanted) or item == "":
+        raise ValueError(f"each item must be a {'text' if kind is str else 'number'}")
+    return kind(item)
 
 
 def _boolean(raw: str) -> bool:

@@ -5,6 +5,7 @@ start with an error that names them. The specification's own numbers are not set
 `pipelines/limits.py`.
 """
 
+import re
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -23,6 +24,9 @@ FOREIGN_PREFIXES = ("STORE_TEST_", "STORE_CLIENT_")
 
 class SettingsError(Exception):
     """A setting is unknown or has a value that cannot be used; the text names it."""
+
+
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
 
 
 def _setting(default: Any, about: str) -> Any:
@@ -318,6 +322,12 @@ class Settings:
         # Paths are put behind these, so `https://store.example/` means what it means without `/`.
         for name in ("external_url", "auth_external_url"):
             object.__setattr__(self, name, getattr(self, name).rstrip("/"))
+        for origin in self.cors_origins:
+            if origin != "*" and not _ORIGIN.fullmatch(origin):
+                raise SettingsError(
+                    f'STORE_CORS_ORIGINS: "{origin}" must be * or an origin such as'
+                    " https://portal.example, in lower case and without a path"
+                )
         if self.allow_private_callbacks is None:
             object.__setattr__(self, "allow_private_callbacks", _is_loopback(self.host))
 

@@ -159,6 +159,7 @@ AUTH: tuple[Row, ...] = (
     Row("post_oauth_authorize",           "303 303 303 303 303 303 303 303 303", "POST /oauth/authorize", content=ASKED),
     Row("get_login",                      "302 302 302 302 302 302 302 302 302", "GET /login?redirect_uri=http://127.0.0.1/callback"),
     Row("get_logout",                     "200 200 200 200 200 200 200 200 200", "GET /logout"),
+    Row("post_logout",                    "303 303 303 303 303 303 303 303 303", "POST /logout", content="state=x"),
     Row("get_v1_users",                   "401 401 403 403 403 403 403 403 200", "GET /v1/users?per_page=30"),
     Row("post_v1_user",                   "401 401 403 403 403 403 403 403 201", "POST /v1/user", {"user_id": "<fresh>@example.org"}),
     Row("get_v1_user",                    "401 401 403 403 200 403 403 403 200", "GET /v1/user/<reader>", owner="Of oneself."),
@@ -215,6 +216,7 @@ AUTH_BESIDE: Mapping[str, str] = {
     "/login/password": "the same",
     "/login/applications": "the same",
     "/login/everywhere": "the same",
+    "/logout/confirm": "a form of the session's own page",
     "/logout/done": "a page for everybody",
 }
 """The same of the authorization service; its pages look at no bearer token."""

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import typing
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -145,3 +146,59 @@ def test_settings_that_begin_like_those_of_the_client_are_read() -> None:
     given = {"STORE_CLIENT_WAITS": "3", "STORE_CLIENT_STREAMS": "2", "STORE_CLIENT_PROFILE": "x"}
     settings = load(given)
     assert (settings.client_waits, settings.client_streams) == (3, 2)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        "https://a.example, https://b.example",
+        '["https://a.example", "https://b.example"]',
+        ' [\n"https://a.example","https://b.example"] ',
+    ],
+)
+def test_a_list_is_json_or_has_commas(raw: str) -> None:
+    assert load({"STORE_CORS_ORIGINS": raw}).cors_origins == (
+        "https://a.example",
+        "https://b.example",
+    )
+    assert load({"STORE_ADMIN_GROUPS": raw}).admin_groups == (
+        "https://a.example",
+        "https://b.example",
+    )
+
+
+def test_every_list_setting_takes_json() -> None:
+    hints = typing.get_type_hints(Settings)
+    lists = {name: hint for name, hint in hints.items() if typing.get_origin(hint) is tuple}
+    assert len(lists) > 10
+    for name, hint in lists.items():
+        items = [60, 0.5] if typing.get_args(hint)[0] is float else ["https://a", "https://b"]
+        found = load({f"STORE_{name.upper()}": json.dumps(items)})
+        assert getattr(found, name) == tuple(items), name
+    assert load({"STORE_ALLOWED_HOSTS": "[::1]:8000,[::1]"}).allowed_hosts == (
+        "[::1]:8000",
+        "[::1]",
+    )
+    assert load({"STORE_DELIVERY_DELAYS_S": "0, 60"}).delivery_delays_s == (0, 60)
+
+
+@pytest.mark.parametrize(
+    ("name", "raw"),
+    [
+        ("CORS_ORIGINS", '["https://a.example"'),
+        ("CORS_ORIGINS", "['https://a.example']"),
+        ("CORS_ORIGINS", '"https://a.example"'),
+        ("CORS_ORIGINS", '{"https://a.example": 1}'),
+        ("CORS_ORIGINS", "https://a.example/"),
+        ("CORS_ORIGINS", "https://*.example"),
+        ("CORS_ORIGINS", "a.example"),
+        ("CORS_ORIGINS", "https://A.example"),
+        ("ADMIN_GROUPS", '["a", 1]'),
+        ("ADMIN_GROUPS", '["a", ["b"]]'),
+        ("DELIVERY_DELAYS_S", '["1"]'),
+        ("DELIVERY_DELAYS_S", "[true]"),
+    ],
+)
+def test_a_list_that_means_nothing_is_refused(name: str, raw: str) -> None:
+    with pytest.raises(SettingsError, match=f"STORE_{name}: .*(must be|each item)"):
+        load({f"STORE_{name}": raw})

@@ -9,12 +9,14 @@ from flask import Flask
 
 from api.asking import Verify
 from api.authservice.definition import SERVICE
+from api.authservice.frame import error_page
 from api.authservice.guard import AuthGuard
 from api.authservice.login.endpoints import register_logins
 from api.authservice.login.logins import open_logins
 from api.authservice.openid.authorize import register_consent
 from api.authservice.openid.device import register_device
 from api.authservice.operations import OPERATIONS
+from api.authservice.origins import origins_by_path
 from api.authservice.service import register_page
 from api.authservice.services import AuthServices, Call
 from api.circumstances import Circumstances
@@ -53,7 +55,11 @@ def create_auth_app(
     app = Flask(__name__, static_folder=None)
     app.url_map.strict_slashes = False
     register_conventions(
-        app, origins=settings.cors_origins, request_ids=request_ids, count=uncounted
+        app,
+        origins_of=origins_by_path(services.provider, settings.cors_origins),
+        request_ids=request_ids,
+        count=uncounted,
+        page=error_page,
     )
     register_limits(app)
     register_operations(app, OPERATIONS, partial(endpoint, services=services, calls=Call))

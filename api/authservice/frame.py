@@ -61,6 +61,11 @@ def failed(error: StoreError, text: str = "", **more: Any) -> Response:
     return with_retry_after(answer, error.code, error.retry_after_s)
 
 
+def error_page(status: int, text: str) -> Response:
+    """What a browser is shown where a program gets a problem."""
+    return message(text, status=status)
+
+
 def message(text: str, *, status: int = 200, title: str = "", **more: Any) -> Response:
     """A page of one sentence."""
     bad = status >= 400

@@ -5,6 +5,7 @@ from dataclasses import replace
 from api.authservice import service
 from api.authservice.accounts import auditing, groups, policies, roles, users
 from api.authservice.login import endpoints as login
+from api.authservice.login import logout
 from api.authservice.openid import authorize
 from api.authservice.openid import endpoints as openid
 from api.operation import Operation
@@ -13,7 +14,7 @@ _DECLARED: tuple[Operation, ...] = (
     *openid.OPERATIONS,
     *authorize.OPERATIONS,
     login.get_login,
-    login.get_logout,
+    *logout.OPERATIONS,
     *users.OPERATIONS,
     *groups.OPERATIONS,
     *roles.OPERATIONS,

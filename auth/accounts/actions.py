@@ -20,6 +20,7 @@ OPEN: frozenset[str] = frozenset(
         # Whoever logs in has no token yet; each of these looks itself at what it is shown.
         "get_login",
         "get_logout",
+        "post_logout",
         "get_oauth_authorize",
         "post_oauth_revoke",
         "post_oauth_token",

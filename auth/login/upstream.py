@@ -69,15 +69,16 @@ class Provider:
         self._held: tuple[float, Mapping[str, Any]] | None = None
         self._ring = KeyRing(self._keys, clock, ages)
 
-    def url(self, login: Login, *, again: bool = False) -> str:
+    def url(self, login: Login, *, again: bool = False, hint: str = "") -> str:
         """Where the browser goes to log in: code flow, PKCE S256, state and nonce; `again`: though
-        the provider knows already who is there."""
+        the provider knows already who is there; `hint`: as whom the person is expected to."""
         url, _ = self._client(login).create_authorization_url(
             self._metadata()["authorization_endpoint"],
             state=login.state,
             code_verifier=login.verifier,
             nonce=login.nonce,
             **({"prompt": "login"} if again else {}),
+            **({"login_hint": hint} if hint else {}),
         )
         return str(url)
 

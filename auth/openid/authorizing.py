@@ -32,7 +32,8 @@ _UNSUPPORTED = ("request", "request_uri", "registration")
 PARAMETERS = frozenset(
     {
         *("response_type", "response_mode", "client_id", "redirect_uri", "scope", "state", "nonce"),
-        *("code_challenge", "code_challenge_method", "prompt", "max_age", *_UNSUPPORTED),
+        *("code_challenge", "code_challenge_method", "prompt", "max_age", "login_hint"),
+        *_UNSUPPORTED,
     }
 )
 """Those that mean something here."""
@@ -52,6 +53,8 @@ class Request:
     challenge: str | None
     prompts: frozenset[str]
     max_age_s: int | None
+    login_hint: str = ""
+    """The e-mail address that the person is expected to log in with."""
 
     @property
     def is_unverified(self) -> bool:
@@ -174,6 +177,7 @@ def _request(client: Client, redirect_uri: str, given: Given) -> Request:
         challenge=_challenge(client, given),
         prompts=prompts,
         max_age_s=_max_age(given),
+        login_hint=_text(given, "login_hint") or "",
     )
 
 

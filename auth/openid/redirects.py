@@ -51,6 +51,17 @@ def is_registered(uri: str, registered: Iterable[str], *, native: bool) -> bool:
     return native and _portless(uri) is not None and _portless(uri) in map(_portless, known)
 
 
+def is_origin_of(origin: str, registered: Iterable[str]) -> bool:
+    """Whether a page of this origin may receive what is sent to one of these addresses."""
+    found = {_origin(uri) for uri in registered} - {""}
+    return is_registered(origin, found, native=True)
+
+
+def _origin(uri: str) -> str:
+    parts = urlsplit(uri)
+    return f"{parts.scheme}://{parts.netloc}" if parts.scheme in ("http", "https") else ""
+
+
 def _portless(uri: str) -> str | None:
     found = _LOOPBACK.fullmatch(uri)
     return found[1] + found[2] if found else None

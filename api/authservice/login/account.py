@@ -148,7 +148,7 @@ def _shown(
         local=is_local and logins.settings.local_logins,
         least=logins.settings.password_min,
         action=logins.settings.auth_url + PASSWORD,
-        logout=f"{logins.settings.auth_url}/logout",
+        logout=f"{logins.settings.auth_url}/logout/confirm",
         csrf=found.csrf,
         done=done,
         error=error,

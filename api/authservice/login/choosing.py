@@ -1,5 +1,6 @@
 """Choosing how to log in: where a login begins."""
 
+from dataclasses import dataclass, replace
 from functools import partial
 from urllib.parse import urlencode
 
@@ -12,6 +13,8 @@ from storage.errors import Invalid
 
 SELECT, LOCAL, UPSTREAM = "/login/select", "/login/local", "/login/upstream"
 LOCAL_TITLE = "E-mail address and password"
+MAX_HINT = 256
+"""Characters of a `login_hint`."""
 OVER = "This login is over, or did not begin here. Go back to where you came from and try again."
 
 
@@ -20,35 +23,44 @@ def register_choice(app: Flask, logins: Logins) -> None:
     add_page(app, logins, SELECT, partial(select, logins), "GET")
 
 
-def first_page(logins: Logins, target: str, *, again: bool) -> str:
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A login under way: where it leads, whether it must be made anew, and as whom, if the
+    application gave a `login_hint`."""
+
+    target: str
+    again: bool = False
+    hint: str = ""
+
+
+def first_page(logins: Logins, way: Way) -> str:
     """Where a login begins: the only provider, or a choice of them."""
-    ways = _ways(logins, target, again=again)
-    known = None if again else logins.session(request)
+    ways = _ways(logins, way)
+    known = None if way.again else logins.session(request)
     if len(ways) == 1 and known is None:
         return ways[0]["href"]
-    return select_page(logins, target, again=again)
+    return select_page(logins, way)
 
 
-def select_page(logins: Logins, target: str, *, again: bool = False) -> str:
+def select_page(logins: Logins, way: Way) -> str:
     """The address of the choice."""
-    return logins.settings.auth_url + _page_of(SELECT, target, again=again)
+    return logins.settings.auth_url + _page_of(SELECT, way)
 
 
 def once_more(logins: Logins, target: str) -> dict[str, str]:
     """A page's way back to the choice, where somebody has to prove anew who they are."""
-    return {"href": select_page(logins, target, again=True), "way": "Choose how to log in"}
+    return {"href": select_page(logins, Way(target, again=True)), "way": "Choose how to log in"}
 
 
 def select(logins: Logins) -> Response:
     """The providers; who is known already may go on as they are."""
-    target = request.args.get("next", "")
-    url = target_url(logins, target)
-    again = is_again(request)
-    known = None if again else logins.session(request)
+    way = Way(request.args.get("next", ""), is_again(request), login_hint(request))
+    url = target_url(logins, way.target)
+    known = None if way.again else logins.session(request)
     return page(
         "select.html",
         "Log in",
-        providers=_ways(logins, target, again=again),
+        providers=_ways(logins, way),
         email=known.email if known else None,
         onward=url,
         leads_to=logins.leads_to(url),
@@ -63,20 +75,31 @@ def target_url(logins: Logins, target: str) -> str:
     return url
 
 
-def _ways(logins: Logins, target: str, *, again: bool) -> list[dict[str, str]]:
+def _ways(logins: Logins, way: Way) -> list[dict[str, str]]:
     """Every provider: what it is called, and where a login with it begins."""
     ways = [
-        {"title": one.upstream.title, "href": _page_of(f"{UPSTREAM}/{name}", target, again=again)}
+        {"title": one.upstream.title, "href": _page_of(f"{UPSTREAM}/{name}", way)}
         for name, one in logins.providers.items()
     ]
     if logins.settings.local_logins:
-        ways.append({"title": LOCAL_TITLE, "href": _page_of(LOCAL, target)})
+        ways.append({"title": LOCAL_TITLE, "href": _page_of(LOCAL, replace(way, again=False))})
     base = logins.settings.auth_url
-    return [{**way, "href": base + way["href"]} for way in ways]
+    return [{**one, "href": base + one["href"]} for one in ways]
 
 
-def _page_of(path: str, target: str, *, again: bool = False) -> str:
-    return f"{path}?{urlencode({'next': target, **({'prompt': 'login'} if again else {})})}"
+def _page_of(path: str, way: Way) -> str:
+    told = {"next": way.target}
+    if way.again:
+        told["prompt"] = "login"
+    if way.hint:
+        told["login_hint"] = way.hint
+    return f"{path}?{urlencode(told)}"
+
+
+def login_hint(request: Request) -> str:
+    """Whom the application expects to log in; empty for what it could not have meant."""
+    hint = request.args.get("login_hint", "")
+    return hint if len(hint) <= MAX_HINT and hint.isprintable() else ""
 
 
 def is_again(request: Request) -> bool:

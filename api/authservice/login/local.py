@@ -5,7 +5,7 @@ from functools import partial
 from flask import Flask, Response, g, request
 
 from api.authservice.frame import add_page
-from api.authservice.login.choosing import LOCAL, select_page, target_url
+from api.authservice.login.choosing import LOCAL, Way, login_hint, select_page, target_url
 from api.authservice.login.logins import Logins
 from api.authservice.pages import ANYWHERE, again_in, go, page
 from api.errors import with_retry_after
@@ -29,7 +29,7 @@ def register_local_pages(app: Flask, logins: Logins) -> None:
 
 def local_form(logins: Logins) -> Response:
     """The local provider's form."""
-    return _form(logins, request.args.get("next", ""))
+    return _form(logins, request.args.get("next", ""), email=login_hint(request))
 
 
 def log_in(logins: Logins) -> Response:
@@ -86,7 +86,7 @@ def _form(
         email=email[:128],
         error=error,
         leads_to=leads_to,
-        others=select_page(logins, target) if logins.providers else "",
+        others=select_page(logins, Way(target)) if logins.providers else "",
     )
     return logins.bind(shown, browser)
 

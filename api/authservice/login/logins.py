@@ -95,13 +95,6 @@ class Logins:
         self.cookies.clear(response, BROWSER)
         return response
 
-    def addresses(self, client_id: str) -> tuple[str, ...] | None:
-        """What a client registered; None when there is no such client."""
-        own = clients.built_in(self.settings.web_redirect_uris)
-        with self.catalog.read() as tx:
-            found = clients.find(tx, own, client_id)
-        return None if found is None else found.redirect_uris
-
     def leads_to(self, url: str) -> str | None:
         """The host that an address leads to, when it is not ours."""
         own = url.startswith(self.settings.auth_url + "/")

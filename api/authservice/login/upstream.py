@@ -8,7 +8,14 @@ from functools import partial
 from flask import Flask, Response, g, request
 
 from api.authservice.frame import add_page, failed, message
-from api.authservice.login.choosing import OVER, UPSTREAM, is_again, once_more, target_url
+from api.authservice.login.choosing import (
+    OVER,
+    UPSTREAM,
+    is_again,
+    login_hint,
+    once_more,
+    target_url,
+)
 from api.authservice.login.logins import Logins
 from api.authservice.pages import go
 from api.throttle import address
@@ -38,7 +45,7 @@ def send_away(logins: Logins, name: str) -> Response:
     target_url(logins, target)
     departure, browser = logins.travels.begin(_callback(logins, name)), logins.browser(request)
     try:
-        url = provider.url(departure.login, again=is_again(request))
+        url = provider.url(departure.login, again=is_again(request), hint=login_hint(request))
     except StoreError as error:
         return _told(logins, error, provider, target)
     logins.travels.send(departure, name, browser, target)

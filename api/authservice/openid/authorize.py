@@ -95,7 +95,7 @@ def _authorize(services: AuthServices) -> Response:
         following = authorizing.what_next(tx, wanted, session, now=now, asked=asked)
     authorizing.refuse_prompt(wanted, following)
     if session is None or following is Next.LOGIN:
-        return _to_login(services, given, session)
+        return _to_login(services, given, session, wanted.login_hint)
     if following is Next.CONSENT:
         return _ask(services, given, wanted, session)
     return _grant(services.provider, wanted, session, agreed=False)
@@ -132,11 +132,11 @@ def _given(services: AuthServices) -> tuple[dict[str, list[str]], Asked | None]:
 
 
 def _to_login(
-    services: AuthServices, given: dict[str, list[str]], session: Session | None
+    services: AuthServices, given: dict[str, list[str]], session: Session | None, hint: str
 ) -> Response:
     had = session.id if session else ""
     sealed = _sealed(services, CONTINUING, given, login=True, session=had)
-    return to_login(f"{PATH}?continue={sealed}", again=session is not None)
+    return to_login(f"{PATH}?continue={sealed}", again=session is not None, hint=hint)
 
 
 def _ask(

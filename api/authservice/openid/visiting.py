@@ -10,6 +10,7 @@ from urllib.parse import urlencode, urlsplit
 from flask import Request, Response, request
 
 from api.authservice.frame import message
+from api.authservice.login.choosing import MAX_HINT
 from api.authservice.login.logins import from_elsewhere
 from api.authservice.pages import go
 from api.authservice.services import AuthServices
@@ -56,9 +57,12 @@ def visitor(services: AuthServices, request: Request) -> Session | None:
     return services.logins.session(request)
 
 
-def to_login(page: str, *, again: bool = False) -> Response:
-    """Have the person log in, `again` even if somebody is, and come back to a page of ours."""
+def to_login(page: str, *, again: bool = False, hint: str = "") -> Response:
+    """Have the person log in, `again` even if somebody is, and come back to a page of ours; `hint`:
+    as whom the person is expected to."""
     told = {"redirect_uri": page, **({"prompt": "login"} if again else {})}
+    if hint and len(hint) <= MAX_HINT:
+        told["login_hint"] = hint
     return go(f"/login?{urlencode(told)}")
 
 

@@ -17,6 +17,7 @@ class Login:
 
     redirect_uri: str
     state: str | None
+    login_hint: str | None
 
 
 class LoginQuery(Query):
@@ -33,12 +34,18 @@ class LoginQuery(Query):
         validate=validate.Length(max=MAX_STATE),
         metadata={"description": "Comes back in the query of redirect_uri, as it is."},
     )
+    login_hint = Text(
+        load_default=None,
+        validate=validate.Length(max=256),
+        metadata={"description": "The e-mail address that the person is expected to log in with."},
+    )
 
 
 @dataclass(frozen=True)
 class Logout:
     """Parameters of get_logout."""
 
+    id_token_hint: str | None
     client_id: str | None
     post_logout_redirect_uri: str | None
     state: str | None
@@ -48,14 +55,18 @@ class LogoutQuery(Query):
     """Where to go afterwards; nowhere without an address."""
 
     model = Logout
+    id_token_hint = Text(
+        load_default=None,
+        metadata={"description": "An ID token of this service; it names the client."},
+    )
     client_id = Text(
         load_default=None,
-        metadata={"description": "The application; the default one when absent."},
+        metadata={"description": "The application; that of id_token_hint, or the default one."},
     )
     post_logout_redirect_uri = Text(
         load_default=None,
         validate=validate.Length(max=MAX_URL),
-        metadata={"description": "One of that application's registered redirect URIs."},
+        metadata={"description": "A redirect URI of that application; on loopback, on any port."},
     )
     state = Text(
         load_default=None,

@@ -1,8 +1,10 @@
 import base64
 import hashlib
+import html
 import json
 import re
 from html.parser import HTMLParser
+from urllib.parse import urlencode
 
 import pytest
 from flask import Flask
@@ -394,7 +396,7 @@ def test_who_logs_out_is_out_everywhere(browser: Browser, catalog: Catalog) -> N
 def test_who_only_looks_at_the_log_out_is_still_logged_in(browser: Browser) -> None:
     browser.log_in()
     refused = browser.head("/logout")
-    assert (refused.status_code, refused.headers["Allow"]) == (405, "GET, OPTIONS")
+    assert (refused.status_code, refused.headers["Allow"]) == (405, "GET, OPTIONS, POST")
     assert browser.get("/login/account").status_code == 200
     assert browser.head("/login/account").data == b""
 
@@ -418,6 +420,20 @@ def test_a_log_out_leads_to_registered_addresses_only(browser: Browser, make: Ma
     answer = default.get(f"/logout?post_logout_redirect_uri={BACK}")
     assert answer.headers["Location"] == BACK
     assert browser.get("/logout/done?state=AAAA").status_code == 200
+
+
+def filled_in(page: TestResponse) -> str:
+    (email,) = re.findall(r'name="email"[^>]* value="([^"]*)"', page.text)
+    return html.unescape(email)
+
+
+def test_a_hint_of_who_logs_in_is_filled_in(browser: Browser) -> None:
+    for hint, shown in ((ADA, ADA), ('"><script>', '"><script>'), ("\n", "")):
+        first = browser.get(f"/login?{urlencode({'redirect_uri': BACK, 'login_hint': hint})}")
+        page = browser.get(first.headers["Location"])
+        assert filled_in(page) == shown
+        assert "<script>" not in page.text
+    assert browser.get(f"/login?redirect_uri={BACK}&login_hint={'x' * 257}").status_code == 400
 
 
 def test_who_is_known_may_go_on_as_they_are(browser: Browser) -> None:

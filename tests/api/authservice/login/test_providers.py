@@ -263,6 +263,11 @@ def test_the_catalog_holds_neither_state_nor_verifier(
         assert secret not in kept
 
 
+def test_a_hint_of_who_logs_in_goes_to_the_provider(browser: Browser) -> None:
+    first = browser.get(f"/login?redirect_uri={BACK}&login_hint={ADA}")
+    assert query(browser.get(first.headers["Location"]).headers["Location"])["login_hint"] == ADA
+
+
 def test_a_log_out_goes_by_the_provider_and_on(browser: Browser, issuer: Issuer) -> None:
     issuer.metadata["end_session_endpoint"] = f"{issuer.url}/end"
     come_back(browser, issuer, sent_away(browser))

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from api.authservice.openid.oauth import MAX_BODY
+from auth.openid.clients import NewClient, add
 from auth.tokens.key_file import KeyFile, rotate
 from config.settings import Settings
+from storage.catalog import Catalog
 from tests.api.authservice.openid.builders import ADA, BASE, Browser, of_portal
 from tests.auth.builders import Clock
 
@@ -289,9 +291,65 @@ def test_nothing_secret_is_logged(
         assert not isinstance(secret, str) or len(secret) < 20 or secret not in said
 
 
-def test_other_origins_read_tokens_only_when_they_are_let_in(browser: Browser) -> None:
-    response = browser.token({}, headers={"Origin": "https://evil.example"})
-    assert "Access-Control-Allow-Origin" not in response.headers
+def allowed_origin(browser: Browser, path: str, origin: str, method: str = "GET") -> str | None:
+    asks = {"Origin": origin, "Access-Control-Request-Method": method}
+    asked = browser.client.options(path, base_url=BASE, headers=asks)
+    answer = browser.client.open(path, method=method, base_url=BASE, headers={"Origin": origin})
+    found = answer.headers.get("Access-Control-Allow-Origin")
+    assert asked.headers.get("Access-Control-Allow-Origin") == found
+    assert "Access-Control-Allow-Credentials" not in answer.headers
+    return found
+
+
+def test_discovery_and_keys_are_for_pages_of_all_origins(browser: Browser) -> None:
+    for path in ("/.well-known/openid-configuration", "/.well-known/jwks.json"):
+        assert allowed_origin(browser, path, "https://anywhere.example") == "*"
+
+
+def test_pages_of_public_clients_call_the_token_end_points(
+    browser: Browser, catalog: Catalog, portal: str
+) -> None:
+    new = NewClient("spa", "Page", ("https://spa.example/back",), public=True)
+    with catalog.write() as tx:
+        add(tx, new, 1)
+    for path, method in (
+        ("/oauth/token", "POST"),
+        ("/oauth/revoke", "POST"),
+        ("/oauth/userinfo", "GET"),
+    ):
+        for origin in ("https://spa.example", "https://store.example", "http://127.0.0.1:5173"):
+            assert allowed_origin(browser, path, origin, method) == origin
+        for origin in (
+            "https://evil.example",
+            "https://spa.example.evil.example",
+            "http://spa.example",
+            "https://portal.example",
+            "null",
+        ):
+            assert allowed_origin(browser, path, origin, method) is None
+    for path in ("/oauth/authorize", "/login/account", "/device", "/v1/users"):
+        assert allowed_origin(browser, path, "https://spa.example") is None
+
+
+def test_browsers_are_told_of_errors_by_pages(browser: Browser) -> None:
+    chrome = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8"
+    for path, status in (
+        ("/nowhere", 404),
+        ("/login?redirect_uri=https://evil.example", 400),
+        ("/login", 400),
+        ("/v1/users", 401),
+        ("/oauth/token", 405),
+    ):
+        shown = browser.client.get(path, base_url=BASE, headers={"Accept": chrome})
+        assert (shown.status_code, shown.mimetype) == (status, "text/html"), path
+        assert shown.headers["X-Frame-Options"] == "DENY"
+        assert shown.headers["X-Request-Id"] in shown.text
+        for accept in ("*/*", "application/json", "application/json, text/html;q=0.5", ""):
+            told = browser.client.get(path, base_url=BASE, headers={"Accept": accept})
+            assert (told.status_code, told.mimetype) == (status, "application/problem+json"), path
+    # What applications call is answered as RFC 6749 has it, whoever asks.
+    refused = browser.token({}, headers={"Accept": chrome})
+    assert (refused.status_code, refused.mimetype) == (401, "application/json")
 
 
 def test_another_method_is_405(browser: Browser) -> None:

@@ -83,6 +83,7 @@ def checks(services: Services) -> dict[str, Check]:
         "unindexed": lambda: _unindexed(stores),
         "integrity": lambda: _integrity(stores),
         "writes": lambda: _writes(services),
+        "disk": lambda: _disk(stores),
     }
     for replica, blobs in stores.replicas.items():
         found[f"bucket.{replica}"] = partial(_bucket, blobs)
@@ -184,6 +185,18 @@ def _writes(services: Services) -> Part:
     """Refusing them is somebody's decision, and easily forgotten."""
     reason = services.read_only.reason()
     return _warning_if(reason is not None, reason or "are taken", read_only=reason is not None)
+
+
+def _disk(stores: Stores) -> Part:
+    """Whether every folder, and the catalog, took a write just now."""
+    failures = stores.probes.failures()
+    if not failures:
+        return _ok("every place took a write")
+    places: dict[str, list[str]] = {}
+    for name, reason in sorted(failures.items()):
+        places.setdefault(reason, []).append(name)
+    named = "; ".join(f"{reason} ({', '.join(names)})" for reason, names in places.items())
+    return {"status": "failed", "reason": named, "places": sorted(failures)}
 
 
 def samples(services: Services) -> Iterable[Sample]:

@@ -1,9 +1,12 @@
 """Building the stores from the settings: the one place that knows which engine is in use."""
 
+import tempfile
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+
+from sqlalchemy import make_url
 
 from config.settings import Settings, SettingsError
 from storage.availability import Availability
@@ -27,6 +30,7 @@ from storage.sealing import MIN_SECRET, derive
 from storage.search.embedded import EmbeddedIndex
 from storage.search.opensearch import open_index
 from storage.stores import Stores
+from storage.writability import WriteProbes, write_file
 
 LONGEST_LOAN_S = 43_200
 """A role's longest session."""
@@ -45,13 +49,13 @@ def connect(settings: Settings, *, notices: Notices | None = None) -> Stores:
         replica: _bucket(settings, replica, settings.bucket(replica)) for replica in REPLICAS
     }
     search = {replica: _search(settings, home, replica) for replica in REPLICAS}
+    checkouts = {replica: _checkouts(settings, replica, replicas[replica]) for replica in REPLICAS}
+    catalog = open_catalog(settings)
     return Stores(
         replicas=replicas,
         areas=areas,
-        checkouts={
-            replica: _checkouts(settings, replica, replicas[replica]) for replica in REPLICAS
-        },
-        catalog=open_catalog(settings),
+        checkouts=checkouts,
+        catalog=catalog,
         search=search,
         notices=notices or RedisNotices(settings.redis_url),
         sources=_sources(settings, replicas, areas),
@@ -64,6 +68,12 @@ def connect(settings: Settings, *, notices: Notices | None = None) -> Stores:
         mail=_mailer(settings),
         availability=_availability(replicas, search),
         rates=open_rates(settings),
+        probes=WriteProbes(
+            {
+                **_folder_probes(settings, {"areas": areas, **_by_name(replicas)}),
+                "catalog": catalog.probe,
+            }
+        ),
         lender=_lender(settings),
     )
 
@@ -78,6 +88,28 @@ def _availability(
         {f"bucket.{replica}": partial(_looked_into, blobs) for replica, blobs in replicas.items()},
         {f"search.{replica}": index.ping for replica, index in search.items()},
     )
+
+
+def _folder_probes(
+    settings: Settings, buckets: Mapping[str, BlobStore]
+) -> dict[str, Callable[[], None]]:
+    """A probe of each folder that takes writes; buckets of a cloud have none."""
+    home = settings.home.absolute()
+    folders = {"home": home, "scratch": Path(tempfile.gettempdir())}
+    catalog = make_url(settings.catalog)
+    if catalog.get_backend_name() == "sqlite" and catalog.database:
+        folders["catalog's folder"] = Path(catalog.database).parent
+    if not settings.search_url:
+        folders["search"] = home / "search"
+        folders["search"].mkdir(exist_ok=True)
+    for name, bucket in buckets.items():
+        if isinstance(bucket, LocalBlobs):
+            folders[name] = bucket.temporaries
+    return {name: partial(write_file, folder) for name, folder in folders.items()}
+
+
+def _by_name(replicas: Mapping[Replica, BlobStore]) -> dict[str, BlobStore]:
+    return {f"bucket.{replica}": bucket for replica, bucket in replicas.items()}
 
 
 def _looked_into(blobs: BlobStore) -> None:

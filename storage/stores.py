@@ -9,6 +9,7 @@ from storage.catalog import Catalog
 from storage.model import Replica
 from storage.protocols import BlobStore, Lender, Notices, SearchIndex, Sources
 from storage.rates import Rates
+from storage.writability import WriteProbes
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class Stores:
     """Whether the bytes of an object, by its pin, were read here and were right."""
     availability: Availability = field(default_factory=Availability)
     """Which of `bucket.<replica>` and `search.<replica>` answer."""
+    probes: WriteProbes = field(default_factory=WriteProbes)
+    """Whether each place of this machine that takes writes takes them now."""
     lender: Lender | None = None
     """Lends credentials for a part of the bucket of upload areas; None where nobody does: URLs are
     signed instead."""

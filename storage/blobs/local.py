@@ -16,7 +16,7 @@ from storage.blobs import envelope, layout, transfer
 from storage.blobs.envelope import Head, checked_head
 from storage.blobs.local_upload import LocalUpload
 from storage.blobs.signing import UrlSigner
-from storage.blobs.tree import Tree
+from storage.blobs.tree import TEMPORARY, Tree
 from storage.errors import AlreadyExists, Damaged, NotFound, RangeNotSatisfiable, SourceChanged
 from storage.protocols import DEFAULT_TYPE, BlobInfo, BlobStore, Progress, SignedUpload
 
@@ -32,6 +32,11 @@ class LocalBlobs:
     def root(self) -> Path:
         """The folder."""
         return Path(self._tree.root)
+
+    @property
+    def temporaries(self) -> Path:
+        """Where objects are written before they get their name."""
+        return self.root / TEMPORARY
 
     def head(self, key: str) -> BlobInfo:
         """See BlobStore."""

@@ -89,6 +89,17 @@ class Catalog:
         with self.read() as tx:
             return str(tx.execute(text(query)).scalar_one())
 
+    def probe(self) -> None:
+        """Write one row, always the same; Unavailable when the catalog takes no writes."""
+        with self.write() as tx:
+            tx.execute(
+                sql(
+                    "INSERT INTO meta (key, value) VALUES ('probe', :now) ON CONFLICT (key)"
+                    " DO UPDATE SET value = excluded.value"
+                ),
+                {"now": str(now_us(tx))},
+            )
+
     def close(self) -> None:
         """Give every pooled connection back."""
         self._engine.dispose()
@@ -122,6 +133,9 @@ def _translated() -> Iterator[None]:
     except PoolTimeoutError as error:
         raise Unavailable("The catalog is too busy.", retry_after_s=1) from error
     except DBAPIError as error:
+        if on_sqlite.is_disk_full(error):
+            detail = "The catalog takes no writes: its disk is full."
+            raise Unavailable(detail, retry_after_s=5) from error
         if error.connection_invalidated or _passes(error):
             raise Unavailable("The catalog cannot be reached.", retry_after_s=1) from error
         raise

@@ -61,6 +61,12 @@ def passes(error: DBAPIError) -> bool:
     return error.orig.sqlite_errorcode & 0xFF in _PASSING
 
 
+def is_disk_full(error: DBAPIError) -> bool:
+    """Whether SQLite found no room on its disk."""
+    found = error.orig
+    return isinstance(found, sqlite3.Error) and found.sqlite_errorcode == sqlite3.SQLITE_FULL
+
+
 class Turns:
     """Whose turn it is to write, over all threads and processes."""
 

@@ -27,6 +27,7 @@ PARTS = {
     "unindexed",
     "integrity",
     "writes",
+    "disk",
     "bucket.aws",
     "bucket.gcp",
     "search.aws",

@@ -1,0 +1,105 @@
+"""Write probes: whether each place that takes writes takes one now.
+
+Reading says nothing about a full disk, so each probe writes and syncs. A result counts for a
+second, and one thread at a time probes, however many ask.
+"""
+
+import logging
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from storage.errors import StoreError
+
+log = logging.getLogger(__name__)
+
+FRESH_S: Final = 1.0
+"""How long a result counts."""
+SILENT_S: Final = 10.0
+"""A probe that takes longer has failed."""
+FIRST_WAIT_S: Final = 2.0
+"""How long a caller waits for a result when there is none yet."""
+PROBE: Final = os.urandom(64 * 1024)
+"""What is written: bytes that no file system makes smaller."""
+
+Probe = Callable[[], None]
+
+
+def write_file(folder: Path) -> None:
+    """Write, sync and remove a small file in a folder; OSError with a text that names the disk."""
+    try:
+        with tempfile.TemporaryFile(dir=folder, prefix=".probe-", buffering=0) as file:
+            written = file.write(PROBE)
+            if written < len(PROBE):
+                file.write(PROBE[written:])
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise OSError(error.errno, f"disk {mount_point(folder)}: {error.strerror}") from error
+
+
+def mount_point(path: Path) -> Path:
+    """Where the disk of a path is mounted."""
+    found = path.absolute()
+    while not os.path.ismount(found) and found != found.parent:
+        found = found.parent
+    return found
+
+
+class WriteProbes:
+    """The probes of one process by the names of their places."""
+
+    def __init__(
+        self,
+        probes: Mapping[str, Probe] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._probes = dict(probes or {})
+        self._clock = clock
+        self._lock = threading.Condition()
+        self._failures: dict[str, str] | None = None
+        self._probed_at = float("-inf")
+        self._began_at: float | None = None
+        self._now = ""
+
+    def failures(self) -> dict[str, str]:
+        """The places that do not take writes, each with the reason; of at most a second ago."""
+        with self._lock:
+            if self._began_at is None and self._clock() - self._probed_at >= FRESH_S:
+                self._began_at = self._clock()
+                threading.Thread(target=self._run, name="write probes", daemon=True).start()
+            began = self._began_at
+            if began is not None:
+                self._lock.wait_for(lambda: self._began_at != began, FIRST_WAIT_S)
+            if self._began_at is not None and self._clock() - self._began_at >= SILENT_S:
+                return {**(self._failures or {}), self._now: "a write does not end"}
+            return dict(self._failures or {})
+
+    def _run(self) -> None:
+        found: dict[str, str] = {}
+        for name, probe in self._probes.items():
+            self._now = name
+            reason = _failure(probe)
+            if reason is not None:
+                found[name] = reason
+        with self._lock:
+            for name in found.keys() ^ (self._failures or {}).keys():
+                log.warning("%s: %s", name, found.get(name, "takes writes again"))
+            self._failures, self._probed_at, self._began_at = found, self._clock(), None
+            self._lock.notify_all()
+
+
+def _failure(probe: Probe) -> str | None:
+    try:
+        probe()
+    except OSError as error:
+        return error.strerror or str(error)
+    except StoreError as error:
+        return error.detail
+    except Exception as error:
+        log.exception("a write probe failed")
+        return f"{type(error).__name__}; see the log"
+    return None

@@ -90,17 +90,28 @@ def _availability(
     )
 
 
+def catalog_probes(settings: Settings, catalog: Catalog) -> WriteProbes:
+    """The write probes of a process that has no buckets."""
+    probes = {name: partial(write_file, folder) for name, folder in _catalog_folders(settings)}
+    return WriteProbes({**probes, "catalog": catalog.probe})
+
+
+def _catalog_folders(settings: Settings) -> list[tuple[str, Path]]:
+    folders = [("home", settings.home.absolute())]
+    catalog = make_url(settings.catalog)
+    if catalog.get_backend_name() == "sqlite" and catalog.database:
+        folders.append(("catalog's folder", Path(catalog.database).parent))
+    return folders
+
+
 def _folder_probes(
     settings: Settings, buckets: Mapping[str, BlobStore]
 ) -> dict[str, Callable[[], None]]:
     """A probe of each folder that takes writes; buckets of a cloud have none."""
-    home = settings.home.absolute()
-    folders = {"home": home, "scratch": Path(tempfile.gettempdir())}
-    catalog = make_url(settings.catalog)
-    if catalog.get_backend_name() == "sqlite" and catalog.database:
-        folders["catalog's folder"] = Path(catalog.database).parent
+    folders = dict(_catalog_folders(settings))
+    folders["scratch"] = Path(tempfile.gettempdir())
     if not settings.search_url:
-        folders["search"] = home / "search"
+        folders["search"] = settings.home.absolute() / "search"
         folders["search"].mkdir(exist_ok=True)
     for name, bucket in buckets.items():
         if isinstance(bucket, LocalBlobs):

@@ -37,6 +37,7 @@ from auth.tokens.grants import Grants
 from auth.tokens.key_file import KeyFile, seal_keys
 from config.settings import Settings
 from storage.catalog import Catalog
+from storage.connecting import catalog_probes
 from storage.rates import Rates
 from storage.sealing import derive
 
@@ -83,6 +84,7 @@ def _services(
     return AuthServices(
         settings=settings,
         catalog=catalog,
+        probes=catalog_probes(settings, catalog),
         keys=keys,
         cursors=Cursors(derive(secret, b"page pointers")),
         decisions=decisions,

@@ -44,6 +44,10 @@ def _keys_part(keys: KeyFile) -> dict[str, str]:
 
 
 def _catalog_part(services: AuthServices) -> dict[str, str]:
+    failures = services.probes.failures()
+    if failures:
+        named = "; ".join(f"{name}: {reason}" for name, reason in sorted(failures.items()))
+        return {"status": "failed", "reason": named}
     try:
         return {"status": "ok", "reason": services.catalog.ping()}
     except StoreError as error:

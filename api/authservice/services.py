@@ -18,6 +18,7 @@ from auth.tokens.key_file import KeyFile
 from config.settings import Settings
 from storage.catalog import Catalog
 from storage.rates import Rates
+from storage.writability import WriteProbes
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class AuthServices:
 
     settings: Settings
     catalog: Catalog
+    probes: WriteProbes
     keys: KeyFile
     cursors: Cursors
     decisions: Decisions

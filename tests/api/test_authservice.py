@@ -115,6 +115,21 @@ def test_health_says_why_a_part_does_not_work(client: FlaskClient, settings: Set
     assert int(keys.headers["Retry-After"]) > 0
 
 
+def test_health_is_503_while_the_home_takes_no_writes(
+    client: FlaskClient, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("storage.writability.FRESH_S", 0.0)
+    away = settings.home.with_name("away")
+    settings.home.rename(away)
+    settings.home.touch()
+    answer = client.get("/health")
+    assert answer.status_code == 503
+    assert "home: disk " in (answer.json or {})["parts"]["catalog"]["reason"]
+    settings.home.unlink()
+    away.rename(settings.home)
+    assert client.get("/health").status_code == 200
+
+
 def test_a_service_without_usable_keys_does_not_start(settings: Settings, catalog: Catalog) -> None:
     (settings.home / "secrets").mkdir()
     (settings.home / "secrets" / "signing-keys.json").write_text("broken")

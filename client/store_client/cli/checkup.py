@@ -20,6 +20,7 @@ from store_client.login.expiry import Standing, moment, printable
 from store_client.login.tokens import VARIABLE, tokens_of
 from store_client.login.whoami import whoami
 from store_client.private_files import locked, read_json
+from store_client.transport.limits import LARGEST_DEFINITION
 from store_client.transport.session import Session
 
 if TYPE_CHECKING:
@@ -170,7 +171,7 @@ def _reached(patient: Patient) -> "tuple[httpx.Response | None, Finding]":
     config, session = patient.config, patient.session
     try:
         found = load(session, config, fresh=True)
-        answer = session.ask("GET", DEFINITION, authorize=False)
+        answer = session.ask("GET", DEFINITION, authorize=False, limit=LARGEST_DEFINITION)
     except StoreError as error:
         advice = error.hint or "is the URL right, and this machine on the network?"
         return None, Finding("server", FAIL, str(error), advice, error.exit_code)

@@ -47,7 +47,7 @@ def _write_file(client: "Client", answer: "httpx.Response") -> None:
     digest = hashlib.sha256()
     place = urljoin(str(answer.url), answer.headers["Location"])
     plain = {"Accept-Encoding": "identity"}
-    with client.session.stream("GET", place, headers=plain, authorize=False) as content:
+    with client.session.stream("GET", place, headers=plain, authorize=False, limit=None) as content:
         for block in content.iter_raw():
             digest.update(block)
             output.raw(block)

@@ -87,6 +87,9 @@ bucket of your own stays there. At most 512 MiB of files are held in memory.
     help="Files, and parts of large ones, on their way at once.",
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be sent, and send nothing.")
+@click.option(
+    "--allow-invalid-json", is_flag=True, help="Upload metadata files also if they are not JSON."
+)
 def upload(here: Here, no_progress: bool, **given: Any) -> None:
     """Show the bundle as JSON."""
     options = UploadOptions(**given)

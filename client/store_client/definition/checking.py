@@ -5,8 +5,10 @@ right. What is not said in a schema is let through.
 """
 
 import difflib
+import importlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 from uuid import UUID
 
@@ -14,6 +16,9 @@ from store_client.definition.operation import Operation, Parameter
 from store_client.errors import Misused
 
 Schema = Mapping[str, Any]
+
+LONGEST_NAME, MOST_NAMES = 100, 1_000
+"""Characters and names that are looked at for one that may have been meant."""
 
 KINDS = {
     "string": "a string",
@@ -45,7 +50,8 @@ def checked(operation: Operation, arguments: Mapping[str, Any]) -> dict[str, Any
 
 def near(name: str, known: Iterable[str]) -> str:
     """Names that may have been meant, as the end of a sentence."""
-    found = difflib.get_close_matches(name, list(known), n=3, cutoff=0.6)
+    likely = islice((one for one in known if len(one) <= LONGEST_NAME), MOST_NAMES)
+    found = difflib.get_close_matches(name[:LONGEST_NAME], list(likely), n=3, cutoff=0.6)
     return f": is {' or '.join(found)} meant?" if found else ""
 
 
@@ -152,10 +158,12 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE |
 
 
 def _matches(pattern: str, value: str) -> bool:
+    library = importlib.import_module("re2")  # linear in the text, whatever the pattern
+    options = library.Options()
+    options.log_errors = False
     try:
-        # `$` of a definition is the very end.
-        return re.search(re.sub(r"\$$", r"\\Z", pattern), value) is not None
-    except re.error:
+        return library.compile(pattern, options).search(value) is not None
+    except library.error:
         return True
 
 

@@ -11,6 +11,7 @@ from store_client.definition.keeping import UNREADABLE, Copy, Kept, keep, kept
 from store_client.definition.operation import Definition
 from store_client.definition.reading import auth_url
 from store_client.errors import NotFound, Refused, StoreError, Unreachable
+from store_client.transport.limits import LARGEST_DEFINITION
 from store_client.transport.session import Session
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ def _fetched(session: Session, base: str, before: Kept | None, *, needed: bool =
         f"{base}/swagger.json",
         headers={"If-None-Match": before.etag} if before and before.etag else {},
         authorize=False,
+        limit=LARGEST_DEFINITION,
         # Where there is a copy, or it can be done without, nobody waits for long.
         repeatable=needed and before is None,
     )

@@ -14,6 +14,7 @@ from store_client.configuration import Configuration
 from store_client.errors import Misused, NotAllowed, Refused, StoreError
 from store_client.login.discovery import Service, service_of
 from store_client.login.expiry import claims, expires_s, identity, moment, printable
+from store_client.transport.limits import SMALL_ANSWER
 from store_client.transport.session import Session
 
 if TYPE_CHECKING:
@@ -106,7 +107,11 @@ def _told(session: Session, config: Configuration, token: str) -> Mapping[str, A
     header = {"Authorization": f"Bearer {token}"}
     try:
         found = session.ask(
-            "GET", service.userinfo_endpoint, headers=header, authorize=False
+            "GET",
+            service.userinfo_endpoint,
+            headers=header,
+            authorize=False,
+            limit=SMALL_ANSWER,
         ).json()
     except (StoreError, ValueError):
         return {}

@@ -13,6 +13,7 @@ from store_client.configuration import Configuration
 from store_client.definition import load
 from store_client.definition.reading import DISCOVERY
 from store_client.errors import Refused, StoreError
+from store_client.transport.limits import SMALL_ANSWER
 from store_client.transport.session import Session
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -48,7 +49,7 @@ def service_of(session: Session, config: Configuration, *, fresh: bool = False) 
 def found_at(session: Session, address: str) -> Service:
     """The service of this issuer, or of the address of its description."""
     issuer = address.removesuffix(DISCOVERY).rstrip("/")
-    answer = session.ask("GET", issuer + DISCOVERY, authorize=False)
+    answer = session.ask("GET", issuer + DISCOVERY, authorize=False, limit=SMALL_ANSWER)
     try:
         said = answer.json()
     except ValueError:

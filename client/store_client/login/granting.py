@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 
 from store_client.errors import NotAllowed, Refused
 from store_client.login.expiry import claims, expires_s, identity, printable, seconds
+from store_client.transport.limits import SMALL_ANSWER
 from store_client.transport.session import Session
 
 if TYPE_CHECKING:
@@ -68,7 +69,13 @@ def post(session: Session, url: str, form: Mapping[str, str], *, again: bool) ->
     body = urlencode(form).encode()
     try:
         return session.ask(
-            "POST", url, content=body, headers=FORM, repeatable=again, authorize=False
+            "POST",
+            url,
+            content=body,
+            headers=FORM,
+            repeatable=again,
+            authorize=False,
+            limit=SMALL_ANSWER,
         )
     except Refused as error:
         said = error.problem.get("error_description") or error.problem.get("error") or str(error)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from store_client.errors import Conflict, NotFound, StoreError, TimedOut, Unreachable
 from store_client.transport.headers import retry_after
+from store_client.transport.limits import LARGEST_ANSWER
 from store_client.transport.origins import Origin, downgrade, origin, resolved, shown, trusted
 from store_client.transport.policy import TOO_MANY, TRY_AGAIN, Policy
 from store_client.transport.refusals import phrase, refusal
@@ -46,6 +47,8 @@ class Asked:
     content: Callable[[], bytes | Iterable[bytes]] | None = None
     repeatable: bool = False
     authorize: bool = True
+    limit: int | None = LARGEST_ANSWER
+    """Bytes of the answer's body; None: any."""
     whole: bool = True
     """Read the body before it counts as answered."""
 
@@ -94,7 +97,7 @@ class Attempts:
             headers["Authorization"] = f"Bearer {self._token}"
         content = None if asked.content is None else asked.content()
         began = time.monotonic()
-        answer = wire.begin(Sent(asked.method, asked.url, headers, content))
+        answer = wire.begin(Sent(asked.method, asked.url, headers, content, asked.limit))
         self._known.add(origin(asked.url))
         if asked.whole:
             wire.read(answer)

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from store_client.transport.limits import LARGEST_ANSWER
+
 
 @dataclass(frozen=True, slots=True)
 class Sent:
@@ -12,6 +14,8 @@ class Sent:
     url: str
     headers: Mapping[str, str] = field(default_factory=dict)
     content: bytes | Iterable[bytes] | None = None
+    limit: int | None = LARGEST_ANSWER
+    """Bytes of the answer's body; None: any, for callers that stream it."""
 
 
 class Broken(Exception):

@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 from store_client.errors import Damaged, Misused, StoreError
 from store_client.transport.attempts import Asked, Attempts
 from store_client.transport.headers import next_link
+from store_client.transport.limits import LARGEST_ANSWER
 from store_client.transport.origins import Origin, origin, resolved, secured, shown, trusted
 from store_client.transport.policy import REPEATABLE, Policy
 from store_client.transport.tokens import Tokens
@@ -76,10 +77,12 @@ class Session:
         headers: Mapping[str, str] | None = None,
         repeatable: bool | None = None,
         authorize: bool = True,
+        limit: int = LARGEST_ANSWER,
     ) -> "httpx.Response":
         """The answer with its body, of status 2xx or a redirect that is the caller's to judge.
 
-        StoreError for every other answer, and when there is none.
+        StoreError for every other answer, and when there is none; Damaged when its body has more
+        than `limit` bytes.
         """
         kind = {} if json is None else {"Content-Type": "application/json"}
         body = content if json is None else _as_json(json)
@@ -90,6 +93,7 @@ class Session:
             content=None if body is None else lambda: body,
             repeatable=_repeatable(method, headers, repeatable),
             authorize=authorize,
+            limit=limit,
         )
         return self._answered(asked)
 
@@ -106,11 +110,12 @@ class Session:
         content_type: str | None = None,
         authorize: bool = True,
         repeatable: bool | None = None,
+        limit: int | None = LARGEST_ANSWER,
     ) -> "Iterator[httpx.Response]":
         """An answer whose body is still to be read; it is tried again only until that begins.
 
         `content` makes the body anew for each attempt. Unreachable, from the block, when the body
-        breaks off.
+        breaks off; Damaged beyond `limit` bytes. None is for bodies that are not kept in memory.
         """
         length = {} if size is None else {"Content-Length": str(size)}
         kind = {} if content_type is None else {"Content-Type": content_type}
@@ -121,6 +126,7 @@ class Session:
             content=content if content is None or size is None else _measured(content, size),
             repeatable=_repeatable(method, headers, repeatable),
             authorize=authorize,
+            limit=limit,
             whole=False,
         )
         with self._open().reading(self._answered(asked)) as answer:

@@ -17,6 +17,8 @@ from http.cookiejar import CookieJar, DefaultCookiePolicy
 import httpx
 
 from store_client.errors import Unreachable
+from store_client.transport.bodies import bound
+from store_client.transport.limits import LARGEST_ANSWER
 from store_client.transport.origins import shown
 from store_client.transport.policy import Policy
 from store_client.transport.sending import Broken, Sent
@@ -50,7 +52,8 @@ class Wire:
             ),
             follow_redirects=False,
             transport=transport,
-            headers={"User-Agent": f"store-client/{_version()}"},
+            # What is decoded in bounded memory, see `bodies`.
+            headers={"User-Agent": f"store-client/{_version()}", "Accept-Encoding": "gzip"},
             # What one answer leaves behind is nothing to the next request.
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
         )
@@ -61,7 +64,10 @@ class Wire:
             request = self._client.build_request(
                 sent.method, sent.url, headers=dict(sent.headers), content=sent.content
             )
-            return self._client.send(request, stream=True)
+            answer = self._client.send(request, stream=True)
+        if sent.limit is not None or answer.status_code >= httpx.codes.MULTIPLE_CHOICES:
+            bound(answer, LARGEST_ANSWER if sent.limit is None else sent.limit)
+        return answer
 
     def read(self, answer: httpx.Response) -> None:
         """The whole body, and the connection goes back. Broken."""

@@ -47,6 +47,7 @@ class UploadOptions:
     jobs: files, and parts of large files, on their way at once.
     indexed: shell patterns (case-sensitive) of names that are metadata.
     dry_run: look, and say what would be done; nothing is sent.
+    allow_invalid_json: upload metadata files also if they are not JSON.
     """
 
     src_dir: Path
@@ -58,6 +59,7 @@ class UploadOptions:
     jobs: int = JOBS
     indexed: tuple[str, ...] = METADATA
     dry_run: bool = False
+    allow_invalid_json: bool = False
 
     def __post_init__(self) -> None:
         if self.replica not in SCHEMES:

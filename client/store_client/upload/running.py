@@ -18,6 +18,7 @@ from store_client.upload.alone import alone
 from store_client.upload.bundling import Bundler, Patience
 from store_client.upload.depositing import Depositor
 from store_client.upload.journal import Attempt, Journal, Kept
+from store_client.upload.metadata import check_metadata
 from store_client.upload.options import UploadOptions
 from store_client.upload.planning import Existing, Wanted, same, settled, wanted
 from store_client.upload.reports import Uploaded, planned, unchanged
@@ -96,6 +97,8 @@ def _run(one: _Upload, patience: Patience) -> Uploaded:
         _finish(one, Attempt(there.uuid, there.version, "", finished=True))
         return unchanged(there)
     missing = [file for file in one.files if not _is_stored(known, file)]
+    if not one.options.allow_invalid_json:
+        check_metadata(missing)
     earlier = there.uuid if there and not one.options.bundle else None
     if one.options.dry_run:
         found = planned(one.options, one.files, missing)

@@ -15,6 +15,8 @@ import httpx
 
 from store_client.checksums import MB, Checksums, Hashing
 from store_client.errors import Damaged, Unreachable
+from store_client.transport.bodies import bound
+from store_client.transport.limits import SMALL_ANSWER
 from store_client.upload.gcs_client import speaking
 from store_client.upload.journal import Journal, Unfinished
 from store_client.upload.options import Bucket
@@ -162,8 +164,13 @@ class _Session:
         """How many bytes have arrived; None when it cannot be said. Ended, when there is no such
         session any more."""
         try:
-            answer = self._client.put(self._url, content=data, headers={"Content-Range": span})
-        except httpx.TransportError as error:
+            with self._client.stream(
+                "PUT", self._url, content=data, headers={"Content-Range": span}
+            ) as answer:
+                # Nothing of the body is wanted; read, it leaves the connection for the next part.
+                bound(answer, SMALL_ANSWER)
+                answer.read()
+        except (httpx.TransportError, Damaged) as error:
             log.info("Google Cloud Storage: %s", error)
             return None
         if answer.status_code in (200, 201):

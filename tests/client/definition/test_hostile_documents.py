@@ -1,5 +1,6 @@
 """Definitions that are wrong or mean harm: read for what they can mean, in little time and room."""
 
+import contextlib
 import time
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from store_client.definition.checking import checked
 from store_client.definition.keywords import meaningful
 from store_client.definition.operation import Operation
-from store_client.definition.reading import LARGEST, auth_url, operations
+from store_client.definition.reading import LARGEST, LARGEST_IN_ALL, auth_url, operations
 from store_client.errors import Misused
 from tests.client.definition.documents import body, document, operation, query
 
@@ -44,6 +45,48 @@ def test_a_page_of_text_does_not_become_more_than_there_is_memory() -> None:
     }
     made = one_of(body(link("L0")), **levels, L20={"type": "string"})
     assert sum(size_of(one.schema) for one in made.parameters) <= LARGEST
+
+
+def test_operations_that_refer_to_one_large_schema_do_not_multiply_it() -> None:
+    parts = {f"m{number}": {"type": "string"} for number in range(LARGEST - 1)}
+    large = {"type": "object", "properties": {"inner": {"type": "object", "properties": parts}}}
+    paths = {
+        f"/p{number}": {"post": operation(f"post_{number}", **body(link("L")))}
+        for number in range(500)
+    }
+    made = list(operations(document(paths, L=large), "http://x/v1", "store"))
+    assert len(made) == 500
+    assert sum(size_of(one.parameters[0].schema) for one in made) <= LARGEST_IN_ALL
+    assert len(made[0].parameters[0].schema["properties"]) == LARGEST - 1
+    assert made[-1].parameters[0].schema == {}
+
+
+@pytest.mark.parametrize("pattern", ["^(a+)+$", "^(a|a)*$", "^(a?){30}a{30}$", "(.*.*.*)*x", "("])
+def test_a_pattern_that_takes_a_backtracking_engine_for_ever_is_judged_at_once(
+    pattern: str,
+) -> None:
+    made = one_of({"parameters": [query("a", type="string", pattern=pattern)]})
+    began = time.monotonic()
+    with contextlib.suppress(Misused):
+        checked(made, {"a": "a" * 5_000 + "!"})
+    assert time.monotonic() - began < 2
+
+
+def test_a_pattern_without_end_marks_is_looked_for_and_its_end_is_the_very_end() -> None:
+    made = one_of({"parameters": [query("a", type="string", pattern="[0-9]{2}$")]})
+    assert checked(made, {"a": "x12"}) == {"a": "x12"}
+    for wrong in ("1", "12\n"):
+        with pytest.raises(Misused, match="does not look as it must"):
+            checked(made, {"a": wrong})
+
+
+def test_a_wrong_name_among_very_many_is_told_soon() -> None:
+    parameters = [query("n" * 50_000 + str(number)) for number in range(50)]
+    made = one_of({"parameters": [*parameters, *(query(f"q{n}") for n in range(20_000))]})
+    began = time.monotonic()
+    with pytest.raises(Misused, match="takes no"):
+        checked(made, {"n" * 50_000: "x"})
+    assert time.monotonic() - began < 5
 
 
 def test_a_list_of_one_type_and_null_is_that_type() -> None:

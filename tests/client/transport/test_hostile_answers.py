@@ -1,9 +1,17 @@
-"""Answers of somebody who means harm: they get no token, and no flood of requests."""
+"""Answers of somebody who means harm: they get no token, no flood of requests, and no memory."""
+
+import gzip
+import json
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
-from store_client.errors import StoreError, Unreachable
+from store_client.errors import Damaged, NotFound, StoreError, Unreachable
+from store_client.login.granting import granted
 from store_client.transport import Session
+from store_client.transport.limits import MIB, MOST_VALUES, SMALL_ANSWER
 from tests.client.scripted import Answer, Script, scripted
 
 TOKEN = {"Authorization": "Bearer secret", "Accept": "application/json"}
@@ -66,3 +74,99 @@ def test_what_is_not_found_need_not_be_something_with_a_version(
     with pytest.raises(StoreError, match="There is no user x") as told:
         session.ask("GET", "/v1/user/x")
     assert told.value.hint == "check the name or uuid; what is new may not be in each replica yet"
+
+
+BOMB = gzip.compress(bytes(64 * MIB), compresslevel=1)
+GZIP = {"Content-Encoding": "gzip"}
+
+
+@contextmanager
+def memory_below(most: int) -> Iterator[None]:
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < most
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [Answer(200, BOMB, GZIP), Answer(200, bytes(2 * MIB)), Answer(206, BOMB, GZIP)],
+    ids=["gzip", "plain", "page"],
+)
+def test_an_answer_beyond_the_limit_is_refused_in_bounded_memory(
+    script: Script, session: Session, answer: Answer
+) -> None:
+    script.say(answer)
+    with memory_below(8 * MIB), pytest.raises(Damaged, match="more than 1048576 bytes"):
+        session.ask("GET", "/v1/x", limit=MIB)
+    assert len(script.came) == 1
+
+
+def test_the_answer_to_what_is_streamed_is_bounded_when_it_is_read(
+    script: Script, session: Session
+) -> None:
+    script.say(Answer(200, BOMB, GZIP))
+    refused = pytest.raises(Damaged, match="more than")
+    with refused, memory_below(8 * MIB), session.stream("PUT", "/v1/x", limit=MIB) as answer:
+        answer.read()
+    script.say(Answer(200, bytes(2 * MIB)))
+    with session.stream("GET", "/v1/x", limit=None) as answer:
+        assert sum(map(len, answer.iter_raw())) == 2 * MIB
+
+
+@pytest.mark.parametrize("headers", [GZIP, {}], ids=["gzip", "plain"])
+def test_an_error_with_a_large_body_is_still_that_error(
+    script: Script, session: Session, headers: dict[str, str]
+) -> None:
+    script.say(Answer(404, BOMB if headers else bytes(4 * MIB), headers))
+    with memory_below(16 * MIB), pytest.raises(NotFound, match="404 Not Found"):
+        session.ask("GET", "/v1/x")
+
+
+@pytest.mark.parametrize("piece", [b"{},", b"[],", b'{"":1},'])
+def test_json_of_more_values_than_memory_bears_is_refused(
+    script: Script, session: Session, piece: bytes
+) -> None:
+    script.say(Answer(200, b"[" + piece * MOST_VALUES + b"0]"))
+    with memory_below(64 * MIB), pytest.raises(Damaged, match="values"):
+        session.ask("GET", "/v1/x")
+
+
+def test_an_answer_of_a_login_is_small(script: Script, session: Session) -> None:
+    said = {"access_token": "a" * SMALL_ANSWER, "token_type": "bearer"}
+    script.say(Answer(200, json.dumps(said).encode()))
+    with pytest.raises(Damaged, match="more than"):
+        granted(session, f"{script.url}/oauth/token", {}, again=False)
+
+
+@pytest.mark.parametrize("kind", ["gzip", "x-gzip", "identity", "GZIP"])
+def test_an_encoded_answer_is_decoded(script: Script, session: Session, kind: str) -> None:
+    body = b'{"a": [1, 2]}'
+    encoded = body if kind == "identity" else gzip.compress(body[:5]) + gzip.compress(body[5:])
+    script.say(Answer(200, encoded, {"Content-Encoding": kind}))
+    assert session.ask("GET", "/v1/x").json() == {"a": [1, 2]}
+    assert script.came[0].headers["accept-encoding"] == "gzip"
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "why"),
+    [
+        (gzip.compress(gzip.compress(b"{}")), "gzip, gzip", "not asked for"),
+        (b"{}", "br", "not asked for"),
+        (b"{}", "gzip", "is no gzip"),
+        (gzip.compress(b"{}")[:-4], "gzip", "breaks off"),
+    ],
+)
+def test_an_answer_that_cannot_be_decoded_is_damaged(
+    script: Script, session: Session, body: bytes, kind: str, why: str
+) -> None:
+    script.say(Answer(200, body, {"Content-Encoding": kind}))
+    with pytest.raises(Damaged, match=why):
+        session.ask("GET", "/v1/x")
+
+
+def test_an_empty_answer_may_say_that_it_is_encoded(script: Script, session: Session) -> None:
+    script.say(Answer(200, b"", GZIP))
+    assert session.ask("GET", "/v1/x").content == b""

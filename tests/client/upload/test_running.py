@@ -160,7 +160,8 @@ def test_a_bundle_that_was_deleted_since_is_made_anew(client: Client, source: Pa
 def test_another_creator_or_other_metadata_is_not_the_same(client: Client, source: Path) -> None:
     first = upload(client, UploadOptions(source, "aws"))
     other = upload(client, UploadOptions(source, "aws", creator_uid=7))
-    data = upload(client, UploadOptions(source, "aws", indexed=("*.txt",)))
+    odd = UploadOptions(source, "aws", indexed=("*.txt",), allow_invalid_json=True)
+    data = upload(client, odd)
     assert len({first.bundle_uuid, other.bundle_uuid, data.bundle_uuid}) == 3
     kinds = {entry["name"]: (entry["content-type"], entry["indexed"]) for entry in data.files}
     assert kinds["empty.txt"] == ("application/json", True)

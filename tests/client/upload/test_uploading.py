@@ -35,11 +35,25 @@ def test_all_options_are_understood(typist: Typist, source: Path) -> None:
     shown = typist.reads(
         *("upload", "--src-dir", str(source), "--replica", "gcp", "--timeout-seconds", "60"),
         *("--bundle-uuid", "0B0B0B0B-0000-4000-8000-00000000000B", "--creator-uid", "8008"),
-        *("--indexed", "*.txt", "--jobs", "3"),
+        *("--indexed", "*.txt", "--jobs", "3", "--allow-invalid-json"),
     )
     assert shown["bundle_uuid"] == "0b0b0b0b-0000-4000-8000-00000000000b"
     assert shown["bundle"]["creator_uid"] == 8008
     assert [one["name"] for one in shown["files"] if one["indexed"]] == ["empty.txt"]
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_broken_metadata_is_refused_with_its_position_unless_it_is_allowed(
+    typist: Typist, source: Path, more: tuple[str, ...]
+) -> None:
+    (source / "sample.json").write_text('{"a": 1,\n "b": }')
+    words = ("upload", "--src-dir", str(source), "--replica", "aws", "--no-progress", *more)
+    done = typist.types(*words)
+    assert done.exit_code == 2
+    assert "sample.json, line 2, column 7: Expecting value" in done.stderr
+    assert "--allow-invalid-json" in done.stderr
+    shown = typist.reads(*words, "--allow-invalid-json")
+    assert shown["state"] == ("planned" if more else "uploaded")
 
 
 def test_a_dry_run_lists_what_would_be_sent(typist: Typist, source: Path) -> None:

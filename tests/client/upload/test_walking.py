@@ -125,7 +125,7 @@ def test_twenty_thousand_files_are_planned_in_little_memory(
 ) -> None:
     many = 20_000
     for number in range(many):
-        path = tmp_path / "many" / f"{number % 100:02}" / f"{number:05}.json"
+        path = tmp_path / "many" / f"{number % 100:02}" / f"{number:05}.txt"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     nobody = httpx.MockTransport(lambda _: httpx.Response(599))

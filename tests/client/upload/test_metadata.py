@@ -1,0 +1,62 @@
+"""Metadata files that are not JSON: refused with file and position before anything is sent."""
+
+from pathlib import Path
+
+import pytest
+
+from store_client.errors import Misused
+from store_client.upload.metadata import LARGEST, check_metadata
+from store_client.upload.options import UploadOptions
+from store_client.upload.planning import Wanted, wanted
+
+
+def files(
+    folder: Path, *, indexed: tuple[str, ...] = ("*.json",), **contents: bytes
+) -> list[Wanted]:
+    for name, data in contents.items():
+        (folder / f"{name}.json").write_bytes(data)
+    return wanted(UploadOptions(folder, "aws", indexed=indexed))
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (b"", "a.json, line 1, column 1: Expecting value"),
+        (b'{"a": 1,\n "b": }', "a.json, line 2, column 7: Expecting value"),
+        (b'{"a": 1}\n{"b": 2}', "a.json, line 2, column 1: Extra data"),
+        (b'{"a":\n\n "\xff"}', "a.json, line 3, column 3: not UTF-8"),
+        (b'{"NaN": "NaN",\n  "b": NaN}', "a.json, line 2, column 8: NaN is not JSON"),
+        (b"[-Infinity]", "a.json, line 1, column 2: -Infinity is not JSON"),
+        ('["é", x]'.encode(), "a.json, line 1, column 7: Expecting value"),
+        (b"\xef\xbb\xbf{}", "a.json, line 1, column 1: Unexpected UTF-8 BOM"),
+        (b"[" * 200_000, "a.json: nested too deeply"),
+    ],
+)
+def test_what_is_not_json_is_refused_with_its_position(
+    tmp_path: Path, data: bytes, told: str
+) -> None:
+    with pytest.raises(Misused) as refused:
+        check_metadata(files(tmp_path, a=data))
+    assert str(refused.value).startswith(told)
+    assert "--allow-invalid-json" in refused.value.hint
+
+
+def test_others_that_are_wrong_are_counted(tmp_path: Path) -> None:
+    with pytest.raises(Misused, match=r"^b\.json, line 1.* \(and 1 more files\)$"):
+        check_metadata(files(tmp_path, a=b"{}", b=b"{", c=b"]"))
+
+
+@pytest.mark.parametrize(
+    "data", [b"null", b' {"a": [1e999, "\\ud800"]}\n', b"9" * 10_000, b"[" * 90 + b"]" * 90]
+)
+def test_what_is_json_passes(tmp_path: Path, data: bytes) -> None:
+    check_metadata(files(tmp_path, a=data))
+
+
+def test_data_files_and_those_that_the_store_does_not_look_into_may_be_anything(
+    tmp_path: Path,
+) -> None:
+    check_metadata(files(tmp_path, a=b"{", indexed=("*.meta",)))
+    with (tmp_path / "a.json").open("wb") as file:
+        file.truncate(LARGEST + 1)
+    check_metadata(files(tmp_path))

@@ -215,7 +215,8 @@ class BlobStore(Protocol):
 class Source(Protocol):
     """One object that a depositor named by URL; only read, by its pin.
 
-    Unprocessable (`source_not_found`) when it is absent or may not be read, else as a BlobStore.
+    Unprocessable (`source_not_found`, `source_not_readable`) when it is absent or may not be read,
+    else as a BlobStore.
     """
 
     def head(self) -> BlobInfo:

@@ -79,7 +79,7 @@ class Task:
 class SourceAway(StoreError):
     """The source cannot be reached; tried again a few times, then told to its depositor."""
 
-    code = "source_not_found"
+    code = "source_not_readable"
 
 
 class Mismatch(Exception):
@@ -101,8 +101,8 @@ def deposit(
     """Check what can be checked without reading the bytes, and record a task for the rest.
 
     Invalid (scheme, content type), Forbidden (the store's own buckets), Unprocessable
-    (`source_not_found`, `missing_checksum`, `invalid_checksum`), Conflict (other content, or other
-    content pending).
+    (`source_not_found`, `source_not_readable`, `missing_checksum`, `invalid_checksum`), Conflict
+    (other content, or other content pending).
     """
     url = _own_spelling(stores, new.source_url, author)
     info = stores.sources.open(url).head()

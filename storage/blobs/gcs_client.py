@@ -18,9 +18,10 @@ import google.cloud.storage
 import urllib3
 from google.auth import _default, iam
 from google.auth.credentials import AnonymousCredentials, Signing, with_scopes_if_required
+from google.auth.exceptions import DefaultCredentialsError
 from google.auth.transport.requests import Request
 
-from storage.blobs.clients import Limits
+from storage.blobs.clients import Limits, Reader
 from storage.blobs.urls import as_called
 from storage.errors import Unavailable
 from storage.protocols import BLOCK
@@ -65,11 +66,11 @@ class Call:
 class Connection:
     """One process's way to a server; threads share it."""
 
-    def __init__(self, server: Server, limits: Limits) -> None:
+    def __init__(self, server: Server, limits: Limits, *, credentials: Any = None) -> None:
         self.limits = limits
         self._server = server
         self.base = _endpoint(server)
-        self._credentials = _credentials(self.base, server.project)
+        self._credentials = credentials or _credentials(self.base, server.project)
         self._pool = _pool(self.base, limits)
         # Tokens come from elsewhere, by way of the environment's proxies.
         self._tokens = partial(Request(), timeout=limits.read_s)
@@ -115,6 +116,15 @@ class Connection:
     def public(self) -> str:
         """The endpoint as strangers find it."""
         return as_called(self._server.public or self.base).rstrip("/")
+
+
+def open_reader(limits: Limits) -> Reader[Connection]:
+    """A connection with the ambient credentials, anonymous where there are none."""
+    try:
+        return Reader(Connection(Server(), limits), signed=True)
+    except DefaultCredentialsError:
+        anonymous = AnonymousCredentials()  # type: ignore[no-untyped-call]
+        return Reader(Connection(Server(), limits, credentials=anonymous), signed=False)
 
 
 def signer_of(credentials: Any, tokens: Any) -> tuple[str, Sign]:

@@ -7,10 +7,11 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import boto3.session
+from botocore import UNSIGNED
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError
 
-from storage.blobs.clients import Limits
+from storage.blobs.clients import Limits, Reader
 from storage.blobs.s3_direct import Direct
 from storage.blobs.s3_signing import Credentials, Place
 from storage.blobs.urls import as_called
@@ -32,9 +33,12 @@ class Server:
     profile: str | None = None
 
 
-def s3_client(limits: Limits) -> Any:
-    """An S3 client with the ambient credentials, region and endpoint."""
-    return Connection(Server(), limits).client
+def open_reader(limits: Limits) -> Reader[Any]:
+    """A client with the ambient credentials, region and endpoint; unsigned without credentials."""
+    with _in_our_words():
+        session = boto3.session.Session()
+        signed = session.get_credentials() is not None
+        return Reader(_made(session, Server(), limits, signed=signed), signed)
 
 
 class Connection:
@@ -47,21 +51,10 @@ class Connection:
         self._server = server
         with _in_our_words():
             self._session = boto3.session.Session(profile_name=server.profile)
-            self.client: Any = self._made(server, limits)
+            self.client: Any = _made(self._session, server, limits)
         self._places: dict[str, Place] = {}
         # The client's own way out: its proxies, certificates, time-outs and connections.
         self.direct = Direct(self.client._endpoint.http_session, self.near, self.credentials)
-
-    def _made(self, server: Server, limits: Limits) -> Any:
-        ambient = self._session.region_name
-        client = self._session.client(
-            "s3",
-            endpoint_url=server.endpoint,
-            region_name=server.region or ambient or (_DEFAULT_REGION if server.endpoint else None),
-            config=_config(server, limits),
-        )
-        client.meta.events.register_last("before-call.s3", _send_at_once)
-        return client
 
     def credentials(self) -> Credentials:
         """Those of this moment: they may be temporary."""
@@ -93,6 +86,21 @@ class Connection:
         host = example.netloc.replace(_ANYWHERE, urlsplit(self.client.meta.endpoint_url).netloc)
         base = f"{example.scheme}://{host}{example.path.removesuffix('/k')}"
         return Place(as_called(base), region)
+
+
+def _made(
+    session: boto3.session.Session, server: Server, limits: Limits, *, signed: bool = True
+) -> Any:
+    config = _config(server, limits)
+    ambient = session.region_name
+    client = session.client(
+        "s3",
+        endpoint_url=server.endpoint,
+        region_name=server.region or ambient or (_DEFAULT_REGION if server.endpoint else None),
+        config=config if signed else config.merge(Config(signature_version=UNSIGNED)),
+    )
+    client.meta.events.register_last("before-call.s3", _send_at_once)
+    return client
 
 
 def _send_at_once(params: dict[str, Any], **_: object) -> None:

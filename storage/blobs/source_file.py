@@ -88,7 +88,9 @@ def _absent_as_ours() -> Iterator[None]:
         yield
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "no file can have this name"
-        raise Unprocessable(f"the source cannot be read: {why}", code="source_not_found") from error
+        closed = isinstance(error, PermissionError)
+        code = "source_not_readable" if closed else "source_not_found"
+        raise Unprocessable(f"the source cannot be read: {why}", code=code) from error
 
 
 def _described(folder: int, name: str) -> Mapping[str, str]:

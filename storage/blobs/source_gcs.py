@@ -2,10 +2,13 @@
 
 from collections.abc import Callable, Iterator
 
+from google.auth.exceptions import GoogleAuthError, TransportError
+from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
+
 from storage.blobs import gcs_reading
 from storage.blobs.gcs_asking import Bucket
 from storage.blobs.gcs_client import Connection
-from storage.errors import Forbidden, Invalid, NotFound, StoreError, Unprocessable
+from storage.errors import Forbidden, Invalid, NotFound, StoreError, Unavailable, Unprocessable
 from storage.protocols import BlobInfo
 
 
@@ -19,8 +22,8 @@ class GcsSource:
         """See Source."""
         try:
             return gcs_reading.head(self._bucket, self._key)
-        except (NotFound, Forbidden, Invalid) as error:
-            raise _unreadable(error) from error
+        except (NotFound, Forbidden, Invalid, Unavailable) as error:
+            raise _as_told(error, deposit=True) from error
 
     def read(self, pin: str, start: int = 0, length: int | None = None) -> Iterator[bytes]:
         """See Source."""
@@ -28,10 +31,25 @@ class GcsSource:
             yield from gcs_reading.stream(
                 self._bucket, self._key, pin=pin, start=start, length=length
             )
-        except (NotFound, Forbidden, Invalid) as error:
-            raise _unreadable(error) from error
+        except (NotFound, Forbidden, Invalid, Unavailable) as error:
+            raise _as_told(error) from error
 
 
-def _unreadable(error: StoreError) -> Unprocessable:
-    """It is the depositor's to mend."""
-    return Unprocessable(f"the source cannot be read: {error.detail}", code="source_not_found")
+def _as_told(error: StoreError, *, deposit: bool = False) -> StoreError:
+    """The answer to the depositor: 422 for what is absent or closed, the same for what may pass.
+
+    A server that cannot be reached at all is closed only when a deposit begins.
+    """
+    said = f"the source cannot be read: {error.detail}"
+    if isinstance(error, NotFound | Invalid):
+        return Unprocessable(said, code="source_not_found")
+    if isinstance(error, Forbidden) or _is_closed(error.__cause__, deposit=deposit):
+        return Unprocessable(said, code="source_not_readable")
+    return error
+
+
+def _is_closed(cause: BaseException | None, *, deposit: bool) -> bool:
+    if isinstance(cause, GoogleAuthError):
+        return not isinstance(cause, TransportError) and not cause.retryable
+    below = getattr(cause, "__cause__", None)
+    return deposit and isinstance(below, NewConnectionError | ConnectTimeoutError)

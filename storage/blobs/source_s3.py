@@ -5,6 +5,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from botocore.exceptions import (
+    ConnectTimeoutError,
+    CredentialRetrievalError,
+    EndpointConnectionError,
+    NoCredentialsError,
+    PartialCredentialsError,
+)
+
 from storage.blobs import s3_reading
 from storage.blobs.s3_reading import Bucket
 from storage.errors import Forbidden, Invalid, NotFound, StoreError, Unavailable, Unprocessable
@@ -20,7 +28,7 @@ class S3Source:
 
     def head(self) -> BlobInfo:
         """See Source; tags are asked for only when metadata does not declare every checksum."""
-        with _speaking_of_a_source():
+        with _speaking_of_a_source(), _unreachable_as_unreadable():
             info, _ = s3_reading.head(self._bucket, self._key)
             if all(any(name.endswith(field) for name in info.metadata) for field in CHECKSUMS):
                 return info
@@ -49,6 +57,42 @@ def _speaking_of_a_source() -> Iterator[None]:
     """What a depositor named and what may not be read is theirs to mend."""
     try:
         yield
-    except (NotFound, Forbidden, Invalid) as error:
+    except (NotFound, Invalid) as error:
         said = f"the source cannot be read: {error.detail}"
         raise Unprocessable(said, code="source_not_found") from error
+    except Forbidden as error:
+        raise unreadable(error) from error
+    except Unavailable as error:
+        if isinstance(error.__cause__, _CREDENTIALS):
+            raise unreadable(error) from error
+        raise
+
+
+@contextmanager
+def _unreachable_as_unreadable() -> Iterator[None]:
+    """A server that cannot be reached at all, or a bucket that it does not have, cannot be read.
+
+    Only when a deposit begins: later it is a fault that may pass, like every 5xx.
+    """
+    try:
+        yield
+    except Unavailable as error:
+        cause = error.__cause__
+        if isinstance(cause, EndpointConnectionError | ConnectTimeoutError) or moved(cause):
+            raise unreadable(error) from error
+        raise
+
+
+def moved(cause: BaseException | None) -> bool:
+    """Whether S3 sends us to another region, which its client did not find."""
+    status = getattr(cause, "response", {}).get("ResponseMetadata", {}).get("HTTPStatusCode")
+    return status in (301, 307)
+
+
+_CREDENTIALS = (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError)
+
+
+def unreadable(error: StoreError) -> Unprocessable:
+    """The answer to the depositor of a source that is closed to the store."""
+    said = f"the source cannot be read: {error.detail}"
+    return Unprocessable(said, code="source_not_readable")

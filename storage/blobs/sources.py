@@ -1,18 +1,18 @@
 """What a `source_url` may name, by its scheme, and what it may not.
 
-`s3://` and `gs://` are read with the ambient credentials, `file://` inside the staging folders, and
-an upload area by the URL that its files are put to.
+`s3://` and `gs://` are read with the ambient credentials, or unsigned where there are none,
+`file://` inside the staging folders, and an upload area by the URL that its files are put to.
 """
 
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from storage import keys
-from storage.blobs.clients import Limits, PerProcess
-from storage.blobs.gcs_client import Connection, Server
-from storage.blobs.s3_client import s3_client
+from storage.blobs import gcs_client, s3_client
+from storage.blobs.clients import Limits, PerProcess, Reader
 from storage.blobs.source_file import FileSource
 from storage.blobs.source_gcs import GcsSource
 from storage.blobs.source_s3 import S3Source
@@ -36,8 +36,8 @@ class Sources:
 
     def __init__(self, settings: SourceSettings) -> None:
         self._settings = settings
-        self._s3 = PerProcess(lambda: s3_client(settings.limits))
-        self._gcs = PerProcess(lambda: Connection(Server(), settings.limits))
+        self._s3 = PerProcess(lambda: s3_client.open_reader(settings.limits), expired=_is_expired)
+        self._gcs = PerProcess(lambda: gcs_client.open_reader(settings.limits), expired=_is_expired)
         self._roots = tuple(os.path.realpath(root) for root in settings.staging_roots)
 
     def open(self, url: str) -> Source:
@@ -48,9 +48,9 @@ class Sources:
         scheme, _, rest = url.partition("://")
         match scheme.lower():
             case "s3":
-                return S3Source(*_plain(*_bucket_and_key(rest)), self._s3)
+                return S3Source(*_plain(*_bucket_and_key(rest)), lambda: self._s3().client)
             case "gs":
-                return GcsSource(*_bucket_and_key(rest), self._gcs)
+                return GcsSource(*_bucket_and_key(rest), lambda: self._gcs().client)
             case "file":
                 return self._open_file(url)
         raise Invalid(f"no source can be read from {scheme}", code="unknown_source_schema")
@@ -78,6 +78,10 @@ class Sources:
             if path.startswith(root.rstrip("/") + "/") and all(names):
                 return FileSource(root, names)
         raise Forbidden("file:// sources are read from the staging folders only")
+
+
+def _is_expired(reader: Reader[Any]) -> bool:
+    return reader.expired
 
 
 @dataclass(frozen=True, slots=True)

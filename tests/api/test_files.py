@@ -266,6 +266,21 @@ def test_a_source_that_is_absent_is_422(depositor: Depositor) -> None:
     assert (answer.status_code, answer.json["code"]) == (422, "source_not_found")
 
 
+@pytest.mark.parametrize("source", ["s3://elsewhere/reads", "gs://elsewhere/reads"])
+def test_a_source_that_cannot_be_read_is_422(depositor, monkeypatch, source) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, "/nonexistent")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1")
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:1")
+    answer = depositor.put_file(uuid_of(1), source=source)
+    assert (answer.status_code, answer.json["code"]) == (422, "source_not_readable")
+    assert "cannot be read" in answer.json["detail"]
+
+
 def test_the_stores_own_buckets_are_no_source(depositor, settings) -> None:
     own = (settings.home.absolute() / "replicas" / "aws" / "blobs" / "x").as_uri()
     answer = depositor.put_file(uuid_of(1), source=own)

@@ -18,6 +18,8 @@ from store_client.upload.sharing import Shared
 from store_client.upload.staging import Item, Staged, Staging
 from store_client.versions import create_version
 
+ABSENT = ("source_not_found", "source_not_readable")
+"""Answers to a staged object that is gone: S3 says 403 to those who may not list its bucket."""
 DEPOSITED = {"Prefer": "respond-async"}
 """Verification is waited for once, at the end, not for each file."""
 
@@ -41,7 +43,7 @@ class Depositor:
             try:
                 self._put(one, staging, kept)
             except Refused as error:
-                if error.code != "source_not_found" or before is None:
+                if error.code not in ABSENT or before is None:
                     raise
                 # What an earlier run had staged is gone.
                 item = Item(one.file, one.content_type, kept.uuid, kept.version)

@@ -375,7 +375,7 @@ def test_a_source_that_stays_away_fails_in_the_end(small_stores: Stores, size: i
     assert ingest.verify(elsewhere, claimed(small_stores, accepted.todo[0]), lambda _n: None) == ()
     assert accepted.task_id is not None
     task = ingest.task(small_stores, accepted.task_id)
-    assert (task.state, (task.cause or {})["code"]) == ("FAILED", "source_not_found")
+    assert (task.state, (task.cause or {})["code"]) == ("FAILED", "source_not_readable")
     assert blobs_of(small_stores) == []
 
 

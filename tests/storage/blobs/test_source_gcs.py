@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from google.auth.exceptions import RefreshError, TransportError
 
 from storage.blobs.clients import Limits
-from storage.blobs.gcs_client import Connection, Server
+from storage.blobs.gcs_client import Connection, Server, open_reader
 from storage.blobs.source_gcs import GcsSource
 from storage.errors import RangeNotSatisfiable, SourceChanged, Unavailable, Unprocessable
 from storage.protocols import BLOCK, DEFAULT_TYPE
@@ -90,7 +91,7 @@ def test_what_may_not_be_read_is_the_depositors_to_mend(gcs: Gcs, connection: Co
     gcs.trouble.append(Trouble("/o/k", times=9, status=403))
     with pytest.raises(Unprocessable) as caught:
         list(source(connection, "k").read(pin))
-    assert caught.value.code == "source_not_found"
+    assert caught.value.code == "source_not_readable"
 
 
 @pytest.mark.parametrize(("key", "bucket"), [("absent", "staging"), ("k", "absent"), ("k", "!!")])
@@ -102,13 +103,49 @@ def test_what_is_absent_is_not_found(
     assert caught.value.code == "source_not_found"
 
 
-def test_without_credentials_it_may_work_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_credentials_requests_are_anonymous(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("STORAGE_EMULATOR_HOST", "GOOGLE_APPLICATION_CREDENTIALS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("NO_GCE_CHECK", "true")
     monkeypatch.setenv("CLOUDSDK_CONFIG", "/nonexistent")
+    reader = open_reader(Limits())
+    assert (reader.signed, reader.client.base) == (False, "https://storage.googleapis.com")
+
+
+@pytest.mark.parametrize(
+    ("error", "readable_later"),
+    [
+        (RefreshError("revoked"), False),
+        (RefreshError("busy", retryable=True), True),
+        (TransportError("no route"), True),
+    ],
+)
+def test_credentials_that_do_not_work_close_a_source(
+    error: Exception, readable_later: bool
+) -> None:
+    def connected() -> Connection:
+        raise error
+
+    with pytest.raises(Unavailable if readable_later else Unprocessable) as caught:
+        GcsSource("b", "k", connected).head()
+    assert caught.value.code == ("service_unavailable" if readable_later else "source_not_readable")
+
+
+def test_a_server_that_cannot_be_reached_is_not_readable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:1")
+    found = GcsSource("b", "k", lambda: open_reader(Limits(attempts=1)).client)
+    with pytest.raises(Unprocessable) as caught:
+        found.head()
+    assert caught.value.code == "source_not_readable"
     with pytest.raises(Unavailable):
-        GcsSource("b", "k", lambda: Connection(Server(), Limits())).head()
+        list(found.read("1"))
+
+
+def test_a_fault_of_the_server_may_pass(gcs: Gcs, connection: Connection) -> None:
+    put(gcs, "k", b"one")
+    gcs.trouble.append(Trouble("/o/k", times=9, status=503))
+    with pytest.raises(Unavailable):
+        source(connection, "k").head()
 
 
 @pytest.mark.parametrize(("key", "bucket"), [("..", "staging"), (".", "staging"), ("k", "..")])

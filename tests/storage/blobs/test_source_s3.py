@@ -1,5 +1,6 @@
 """S3 sources, against a simulated S3 and against a server that breaks off."""
 
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from typing import Any
@@ -7,8 +8,8 @@ from typing import Any
 import pytest
 from moto import mock_aws
 
-from storage.blobs.clients import Limits, PerProcess
-from storage.blobs.s3_client import s3_client
+from storage.blobs.clients import Limits, PerProcess, Reader
+from storage.blobs.s3_client import Connection, Server, open_reader
 from storage.blobs.source_s3 import S3Source
 from storage.errors import RangeNotSatisfiable, SourceChanged, Unavailable, Unprocessable
 from tests.serving import serving
@@ -36,7 +37,7 @@ def _ambient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def s3() -> Iterator[Any]:
     with mock_aws():
-        client = s3_client(Limits())
+        client = Connection(Server(), Limits()).client
         client.create_bucket(Bucket="staging")
         yield client
 
@@ -108,13 +109,114 @@ def test_what_is_absent_is_not_found(s3: Any) -> None:
         assert caught.value.code == "source_not_found"
 
 
-def test_without_credentials_it_may_work_later(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def _without_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+
+@pytest.mark.usefixtures("_without_credentials")
+def test_a_public_object_is_read_without_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(Public) as base:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", base)
+        reader = open_reader(QUICK)
+        assert not reader.signed
+        assert content(source(reader.client)) == Public.data
+
+
+@pytest.mark.usefixtures("_without_credentials")
+def test_a_private_object_is_not_readable_without_credentials(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with serving(Private) as base:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", base)
+        assert refusal(source(open_reader(QUICK).client)) == "source_not_readable"
+
+
+def test_requests_are_signed_where_there_are_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(Public) as base:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", base)
+        reader = open_reader(QUICK)
+        assert reader.signed
+        assert refusal(source(reader.client)) == "source_not_readable"
+
+
+def test_a_source_whose_server_cannot_be_reached_is_not_readable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1")
-    with pytest.raises(Unavailable):
-        source(s3_client(Limits())).head()
+    once = Limits(connect_s=1, read_s=5, attempts=1)
+    assert refusal(source(open_reader(once).client)) == "source_not_readable"
+
+
+def test_a_fault_of_the_server_may_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(Failing) as base:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", base)
+        with pytest.raises(Unavailable):
+            source(open_reader(QUICK).client).head()
+
+
+def test_credentials_are_looked_for_again_where_there_were_none() -> None:
+    now = time.monotonic()
+    assert not Reader(None, signed=False, made=now - 1).expired
+    assert Reader(None, signed=False, made=now - 61).expired
+    assert not Reader(None, signed=True, made=now - 61).expired
+    made = iter(range(9))
+    client = PerProcess(lambda: next(made), expired=lambda number: number < 2)
+    assert [client(), client(), client(), client()] == [0, 1, 2, 2]
+
+
+def refusal(found: S3Source) -> str:
+    with pytest.raises(Unprocessable) as caught:
+        found.head()
+    return caught.value.code
+
+
+QUICK = Limits(connect_s=1, read_s=5, attempts=2)
+
+
+class Public(BaseHTTPRequestHandler):
+    """A bucket that anybody may read, and that knows nobody's credentials."""
+
+    data = b"public"
+    closed = False
+
+    def do_HEAD(self) -> None:
+        self._answer(b"")
+
+    def do_GET(self) -> None:
+        self._answer(self.data)
+
+    def _answer(self, body: bytes) -> None:
+        if self.closed or "Authorization" in self.headers or "tagging" in self.path:
+            self.send_response(403)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(self.data)))
+        self.send_header("ETag", '"tag"')
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class Private(Public):
+    """A bucket that nobody may read."""
+
+    closed = True
+
+
+class Failing(Public):
+    """One that answers nothing but 503."""
+
+    def _answer(self, body: bytes) -> None:
+        self.send_response(503)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
 
 
 def test_one_client_serves_the_process() -> None:
@@ -160,7 +262,7 @@ def breaking(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Breaking]]:
 
 
 def test_a_stream_that_breaks_is_taken_up_where_it_broke(breaking: type[Breaking]) -> None:
-    assert content(source(s3_client(Limits())), 'e:"tag"') == Breaking.data
+    assert content(source(open_reader(Limits()).client), 'e:"tag"') == Breaking.data
     assert breaking.asked[0] is None
     assert all(asked is not None for asked in breaking.asked[1:])
     assert len(breaking.asked) >= 4
@@ -169,4 +271,4 @@ def test_a_stream_that_breaks_is_taken_up_where_it_broke(breaking: type[Breaking
 def test_a_stream_that_never_moves_is_given_up(breaking: type[Breaking]) -> None:
     breaking.most = 0
     with pytest.raises(Unavailable):
-        content(source(s3_client(Limits())), 'e:"tag"')
+        content(source(open_reader(Limits()).client), 'e:"tag"')

@@ -65,6 +65,8 @@ SEEDED := $(if $(SEED),--seed $(SEED))
 drill: $(DEV_READY) ## Fuzz, kill processes and hurt engines during deposits (SEED=<n>, DEEP=1 for more)
 	$(if $(DEEP),STORE_TEST_DEPTH=deep $(BIN)/python -m pytest -n 2 -m hypothesis --ignore tests/drill)
 	$(BIN)/python -m tests.drill.matching $(SEEDED)
+	$(IN_MEMORY) $(BIN)/python -m tests.drill.integrity $(SEEDED) \
+		$(if $(DEEP),--objects 20000 --damaged 2000 --corruptions 100000)
 	$(IN_MEMORY) $(BIN)/python -m tests.drill.fuzz $(SEEDED) $(if $(DEEP),--requests 20000 --minutes 60)
 	$(BIN)/python -m tests.drill $(SEEDED)
 	$(BIN)/python -m tests.drill --engines real $(SEEDED) $(if $(DEEP),--bundles 1000)

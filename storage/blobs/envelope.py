@@ -91,7 +91,8 @@ def unpack(descriptor: int) -> Envelope:
     if _FIXED.size + length > len(start):
         start = os.pread(descriptor, _FIXED.size + length, 0)
     text = start[_FIXED.size : _FIXED.size + length]
-    if zlib.crc32(text) != crc:
+    # A run of zeros over checksum and length is right: that of no bytes is 0.
+    if zlib.crc32(text) != crc or not text:
         raise _damaged()
     return Envelope(Head(**json.loads(text)), offset, size)
 

@@ -148,6 +148,15 @@ def test_a_torn_journal_only_costs_its_last_line(store: LocalBlobs) -> None:
     assert again.parts() == {1: 4, 2: 2}
 
 
+def test_zeros_over_checksum_and_length_of_the_head_are_damage(store: LocalBlobs) -> None:
+    store.put("k", b"content")
+    whole = (store.root / "k").read_bytes()
+    (store.root / "k").write_bytes(whole[:22] + bytes(8) + whole[30:])
+    for read in (store.head, lambda key: list(store.read(key))):
+        with pytest.raises(Damaged):
+            read("k")
+
+
 @pytest.mark.parametrize("damage", [b"", b"storeblb", b"garbage" * 100])
 def test_a_damaged_file_is_not_served(store: LocalBlobs, damage: bytes) -> None:
     store.put("k", b"content")

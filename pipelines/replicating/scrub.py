@@ -140,6 +140,8 @@ class Turn:
         self.objects, self.bytes = self.objects + 1, self.bytes + self._read
         if found is not None:
             self.damaged.append(found)
+            with self._stores.catalog.write(durable=False) as tx:
+                integrity.record_read(tx, replica, self._read)
         return self._read, found is None
 
     def _spend(self, size: int) -> None:
@@ -147,7 +149,7 @@ class Turn:
         self._pace.spend(size)
 
     def _verify_rest(self, room: int) -> bool:
-        """Read some journals and purge markers; False when they are not due."""
+        """Read some journals and purge markers; False when no more of them are due."""
         with self._stores.catalog.read() as tx:
             place = switches.value(tx, CURSOR) or ""
             before = self._before_us(now_us(tx))
@@ -158,7 +160,7 @@ class Turn:
         reached = self._walk(replica, after if replica == state else "", room)
         with self._stores.catalog.write(durable=False) as tx:
             switches.put(tx, CURSOR, reached or str(now_us(tx)))
-        return True
+        return reached is not None
 
     def _walk(self, replica: Replica, after: str, room: int) -> str | None:
         """Examine objects after a key; returns where to go on, None at the end of the last."""

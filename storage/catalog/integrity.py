@@ -216,6 +216,11 @@ def record_damage(tx: Tx, replica: Replica, key: str, reason: str) -> bool:
     return not known
 
 
+def record_read(tx: Tx, replica: Replica, size: int) -> None:
+    """Count bytes that were read again and were not right."""
+    _add(tx, replica, bytes=size)
+
+
 _TRIED = (
     "UPDATE damaged_objects SET reason = :reason, tried_us = :now"
     " WHERE replica = :replica AND key = :key AND repaired_us IS NULL"

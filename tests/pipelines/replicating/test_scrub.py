@@ -3,11 +3,13 @@
 from random import Random
 
 import pytest
+from sqlalchemy import TextClause
 
 from pipelines.replicating import scrub, scrubbing
 from pipelines.replicating.scrub import Budget
 from storage import keys
 from storage.catalog import integrity, now_us, switches
+from storage.catalog.engine import sql
 from storage.catalog.integrity import DAY_US
 from storage.model import REPLICAS, Replica
 from storage.stores import Stores
@@ -168,3 +170,35 @@ def test_verify_records_what_it_read(stores: Stores) -> None:
     here = counts(stores, "aws")
     assert (here.objects, here.verified, here.damaged) == (2, 1, 1)
     assert (here.oldest_us or 0) > 399 * DAY_US
+
+
+def test_a_period_of_nothing_does_not_spin(stores: Stores) -> None:
+    budget = Budget(10**9, 10**12, 0)
+    assert run(stores, budget).objects == 0
+
+
+def test_damaged_bytes_count_against_the_budget(stores: Stores) -> None:
+    key = blob_of(stores, make_file(stores, bytes(50_000), everywhere=True))
+    damage(stores, "gcp", key, "last byte")
+    age(stores, 16)
+    run(stores)
+    assert counts(stores, "gcp").verified_bytes > 50_000
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [integrity._DUE_BLOBS, integrity._DUE_RECORDS, integrity._COUNTS, integrity._OLDEST],
+)
+def test_no_query_reads_a_table(stores: Stores, statement: TextClause) -> None:
+    if not stores.catalog.sqlite:
+        pytest.skip("explains as SQLite does")
+    asked = dict.fromkeys(statement.compile().params, 1)
+    with stores.catalog.read() as tx:
+        plan = [
+            row.detail for row in tx.execute(sql(f"EXPLAIN QUERY PLAN {statement.text}"), asked)
+        ]
+    # What has one row is scanned; a table is not, whatever it goes by.
+    assert not {"blob_replicas", "presence", "blobs", "r", "b"} & {
+        line.removeprefix("SCAN ").split()[0] for line in plan if line.startswith("SCAN ")
+    }, plan
+    assert any("verified" in line for line in plan), plan

@@ -119,9 +119,13 @@ def answer(
     """A problem as a response, or as a page for who asks for HTML."""
     page: ErrorPage | None = current_app.extensions.get(PAGE)
     if page is not None and _prefers_html():
-        return page(status, detail)
-    body = problem(status, code, detail, errors, request_id=g.get("request_id", ""))
-    return Response(orjson.dumps(body), status, mimetype=MEDIA_TYPE)
+        response = page(status, detail)
+    else:
+        body = problem(status, code, detail, errors, request_id=g.get("request_id", ""))
+        response = Response(orjson.dumps(body), status, mimetype=MEDIA_TYPE)
+    if page is not None:
+        response.vary.add("Accept")
+    return response
 
 
 def _prefers_html() -> bool:

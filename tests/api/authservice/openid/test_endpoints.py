@@ -347,6 +347,7 @@ def test_browsers_are_told_of_errors_by_pages(browser: Browser) -> None:
         for accept in ("*/*", "application/json", "application/json, text/html;q=0.5", ""):
             told = browser.client.get(path, base_url=BASE, headers={"Accept": accept})
             assert (told.status_code, told.mimetype) == (status, "application/problem+json"), path
+            assert "Accept" in told.headers["Vary"]
     # What applications call is answered as RFC 6749 has it, whoever asks.
     refused = browser.token({}, headers={"Accept": chrome})
     assert (refused.status_code, refused.mimetype) == (401, "application/json")

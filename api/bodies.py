@@ -15,16 +15,17 @@ from werkzeug.exceptions import HTTPException, RequestTimeout
 
 from storage import json_codec, pointers
 from storage.errors import Invalid, TooLarge, UnsupportedMediaType
+from storage.json_size import MB, check_size, rough_size
 from storage.protocols import BLOCK
 
 REPORTED = 20
 """Faults of one kind that an answer names."""
 SLOW = "The body came too slowly."
+PARSED_BYTES, PARSED_TIMES = 64 * MB, 10
+"""Memory that a body may take once it is parsed: so many bytes, or so many times its own length. A
+manifest takes up to nine times, small values that are made to cost forty times."""
 SHOWN = 1_000
 """Characters of a pointer that an answer names."""
-PARTS = 6_000_000
-"""Commas and opening brackets of a body: a manifest of the largest size has fewer. Each may become
-a value that takes dozens of times its bytes."""
 _JSON = frozenset({"application/json", "text/json"})
 _CHARSETS = frozenset({"utf-8", "utf8", "us-ascii"})
 
@@ -47,7 +48,7 @@ def read_json(
         raise TooLarge(f"The body has more than {max_bytes} bytes")
     if not text:
         return {}
-    _check_parts(text)
+    check_size(rough_size(text), max(PARSED_BYTES, PARSED_TIMES * len(text)))
     try:
         value = json_codec.decode(text)
     except json.JSONDecodeError as error:
@@ -104,11 +105,6 @@ def _place(error: json.JSONDecodeError) -> str:
 
 def _malformed(detail: str) -> Invalid:
     return Invalid(detail, errors={"": [detail]})
-
-
-def _check_parts(text: bytes) -> None:
-    if len(text) > PARTS and sum(map(text.count, (b",", b"[", b"{"))) > PARTS:
-        raise TooLarge(f"The body has more than {PARTS} parts")
 
 
 def _check_depth(value: Any, max_depth: int) -> None:

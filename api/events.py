@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import orjson
 from flask import Response
 
 from api.bundles import absolute
@@ -126,7 +127,8 @@ def _journalled(numbered: Numbered) -> dict[str, Any]:
 def get_event(call: Call[ReadEvent, None]) -> Response:
     """Read the metadata document of a bundle version."""
     fqid = FQID(call.uuid, call.query.version)
-    return reply(events_feed.document(call.stores, call.query.replica, fqid))
+    text = events_feed.document(call.stores, call.query.replica, fqid)
+    return reply(orjson.Fragment(text))
 
 
 @operation(

@@ -32,6 +32,7 @@ ONLY_CHAINS = {"api", "ops"}
 PIPELINES_MAY_TOUCH = (
     "storage.errors",
     "storage.json_codec",
+    "storage.json_size",
     "storage.model",
     "storage.protocols",
     "storage.keys",

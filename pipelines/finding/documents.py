@@ -14,6 +14,7 @@ from pipelines.finding.metadata import Unreadable, parse
 from pipelines.keeping.records import entry as shown_entry
 from pipelines.limits import MAX_INDEXED_FILES
 from storage import json_codec
+from storage.json_size import MAX_PARSED_BYTES, parsed_size
 from storage.model import FQID, Entry, EventType
 
 MAX_FILE_BYTES = 32 * 1024 * 1024
@@ -84,27 +85,28 @@ def _files(
     """Parsed files by key, in order, as far as there is room; and what is wrong with the others."""
     files: dict[str, list[Any]] = {}
     errors: list[Error] = []
-    room_for_names = field_names.MAX_TEXT
+    room_for_names, room_in_memory = field_names.MAX_TEXT, MAX_PARSED_BYTES
     for entry, content in contents:
         try:
-            value, remarks = _value(entry, content, room)
+            value, remarks = _value(content, room, room_in_memory)
             room_for_names -= field_names.text(value, room_for_names)
             fields.add(file_key(entry.name), value, content or b"")
         except Unreadable as error:
             errors.append({"file": entry.name, "reason": str(error)})
             continue
         room -= len(content or b"")
+        room_in_memory -= parsed_size(content or b"")
         files.setdefault(file_key(entry.name), []).append(value)
         errors.extend({"file": entry.name, "reason": remark} for remark in remarks)
     return files, errors
 
 
-def _value(entry: Entry, content: bytes | None, room: int) -> tuple[Any, tuple[str, ...]]:
+def _value(content: bytes | None, room: int, room_in_memory: int) -> tuple[Any, tuple[str, ...]]:
     if content is None or len(content) > MAX_FILE_BYTES:
         raise Unreadable(f"larger than {MAX_FILE_BYTES} bytes")
     if len(content) > room:
         raise Unreadable(f"the document would be larger than {MAX_DOCUMENT_BYTES} bytes")
-    return parse(content)
+    return parse(content, room=room_in_memory)
 
 
 def file_key(name: str) -> str:

@@ -24,13 +24,27 @@ PAGE = 5_000
 
 def document(stores: Stores, replica: Replica, bundle_id: int, beat: Beat) -> dict[str, Any]:
     """The document of a bundle, as its CREATE event shows it."""
+    bundle, kept = _cached(stores, bundle_id)
+    return documents.load(kept) if kept else _assembled(stores, replica, bundle, beat)[0]
+
+
+def document_text(stores: Stores, replica: Replica, bundle_id: int, beat: Beat) -> bytes:
+    """The same as JSON: what is cached is not parsed, which takes many times its size."""
+    bundle, kept = _cached(stores, bundle_id)
+    return kept or _assembled(stores, replica, bundle, beat)[1]
+
+
+def _cached(stores: Stores, bundle_id: int) -> tuple[BundleVersion, bytes | None]:
     with stores.catalog.read() as tx:
         bundle = bundles.by_id(tx, bundle_id).bundle
     # By name: an id may be given again once what had it was purged.
-    key = str(bundle.fqid)
-    kept = stores.documents.get(key)
-    if kept is not None:
-        return documents.load(kept)
+    return bundle, stores.documents.get(str(bundle.fqid))
+
+
+def _assembled(
+    stores: Stores, replica: Replica, bundle: BundleVersion, beat: Beat
+) -> tuple[dict[str, Any], bytes]:
+    """The document from the bucket, and its text, which is cached."""
     entries = [entry for page in _pages(stores, bundle) for entry in page]
     made = documents.assemble(
         bundle.fqid,
@@ -41,8 +55,9 @@ def document(stores: Stores, replica: Replica, bundle_id: int, beat: Beat) -> di
     )
     for error in made.errors:
         log.warning("document of %s: %s", bundle.fqid, error)
-    stores.documents.put(key, documents.dump(made.document))
-    return made.document
+    text = documents.dump(made.document)
+    stores.documents.put(str(bundle.fqid), text)
+    return made.document, text
 
 
 def _pages(stores: Stores, bundle: BundleVersion) -> Iterator[list[Entry]]:

@@ -6,6 +6,9 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
+from storage.errors import TooLarge
+from storage.json_size import MAX_PARSED_BYTES, check_size, parsed_size
+
 MAX_DEPTH = 100
 REPORTED_DUPLICATES = 10
 
@@ -16,9 +19,14 @@ class Unreadable(ValueError):
     """What is wrong with a file that cannot be made part of a document."""
 
 
-def parse(content: bytes) -> tuple[Any, tuple[str, ...]]:
+def parse(content: bytes, *, room: int = MAX_PARSED_BYTES) -> tuple[Any, tuple[str, ...]]:
     """The value, and remarks on what was read though it is doubtful: duplicate names, of which the
-    last counts. Unreadable for what has no place in a document."""
+    last counts. Unreadable for what has no place in a document, or takes more memory than `room`
+    once it is parsed."""
+    try:
+        check_size(parsed_size(content), room)
+    except TooLarge as error:
+        raise Unreadable(error.detail) from error
     duplicates: list[str] = []
     value = _loaded(content, duplicates)
     _check_depth(value)

@@ -191,12 +191,12 @@ def shown(numbered: Numbered) -> dict[str, Any]:
     }
 
 
-def document(stores: Stores, replica: Replica, fqid: FQID) -> dict[str, Any]:
-    """The metadata document of a version that was ever seen in a replica, until it is purged."""
+def document(stores: Stores, replica: Replica, fqid: FQID) -> bytes:
+    """The JSON document of a version that was ever seen in a replica, until it is purged."""
     with stores.catalog.read() as tx:
         created = events.get(tx, events.event_id("CREATE", replica, fqid))
         row = bundles.by_fqid(tx, fqid)
         gone = feeds.purged(tx, [fqid])
     if created is None or row is None or gone:
         raise NotFound(f"There is no event of {fqid} in {replica}.")
-    return loading.document(stores, replica, row.bundle.id, lambda _moved: None)
+    return loading.document_text(stores, replica, row.bundle.id, lambda _moved: None)

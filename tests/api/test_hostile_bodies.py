@@ -1,5 +1,6 @@
 """Bodies that are small and mean to cost much: refused before anything is made of their parts."""
 
+import json
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,8 +8,10 @@ from contextlib import contextmanager
 import pytest
 
 from api import bodies
+from storage import json_size
 from storage.errors import Invalid
 from tests.api.builders import INGEST, READER, VERSION, uuid_of
+from tests.builders import new_uuid
 
 MB = 1024 * 1024
 UUID = uuid_of(1)
@@ -83,12 +86,19 @@ def test_many_large_integers_take_no_more_memory_than_they_are(client):
     assert answer.status_code == 201
 
 
-def test_a_body_of_more_parts_than_any_manifest_has_is_not_parsed(client):
-    body = b'{"details": [' + b"[]," * (bodies.PARTS // 2) + b"[]]}"
+@pytest.mark.parametrize("small", [b"[]", b"{}", b'{"":1}', b'"ab"', b"[[[[]]]]"])
+def test_a_body_of_many_small_values_is_not_parsed(client, small):
+    body = b'{"details": [' + (small + b",") * (8 * MB // (len(small) + 1)) + b"0]}"
     with within(3 * len(body)):
         answer = client.put(COLLECTION, data=body, headers=INGEST)
     assert answer.status_code == 413
     assert answer.json["code"] == "too_large"
+
+
+def test_the_shortest_manifest_entries_are_within_the_bound():
+    one = {"uuid": new_uuid(), "version": VERSION, "name": "a", "indexed": True}
+    text = json.dumps([one] * 100_000, separators=(",", ":")).encode()
+    assert json_size.rough_size(text) < bodies.PARSED_TIMES * len(text)
 
 
 def test_whoever_may_not_write_has_no_large_body_read(client):

@@ -2,6 +2,7 @@
 
 import json
 import socket
+import tracemalloc
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from pipelines.finding import documents, field_names
 from pipelines.finding.documents import MAX_FILE_BYTES, assemble, file_key, withholding
 from pipelines.limits import MAX_INDEXED_FILES
+from storage.json_size import parsed_size
 from storage.model import FQID, Checksums, Entry
 from storage.query.analysis import flatten
 
@@ -302,3 +304,23 @@ def test_no_document_has_more_fields_than_the_limit(values: list[Any], limit: in
     assert fields_of(made) <= limit
     taken = sum(map(len, made.document["files"].values()))
     assert taken + len({error["file"] for error in made.errors}) == len(values)
+
+
+def test_a_file_of_many_small_values_is_left_out_before_it_is_parsed() -> None:
+    small = b"[" + b",".join([b'{"":1}'] * (11 * 1024 * 1024 // 7)) + b"]"
+    good = b'{"a":1}'
+    tracemalloc.start()
+    made = assembled({"small.json": small, "good.json": good})
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 3 * len(small)
+    assert [error["file"] for error in made.errors] == ["small.json"]
+    assert "of memory" in made.errors[0]["reason"]
+    assert made.document["files"] == {"good_json": [{"a": 1}]}
+
+
+def test_all_files_of_a_document_share_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = b"[" + b",".join([b'{"":1}'] * 1000) + b"]"
+    monkeypatch.setattr(documents, "MAX_PARSED_BYTES", int(2.5 * parsed_size(one)))
+    made = assembled({f"{name}.json": one for name in "abc"})
+    assert [error["file"] for error in made.errors] == ["c.json"]

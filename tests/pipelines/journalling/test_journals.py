@@ -1,5 +1,6 @@
 """Journals: every event once, in order, in both buckets, whoever dies and whatever is purged."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -339,7 +340,7 @@ def test_a_lost_file_does_not_end_the_feed(stores: Stores) -> None:
 def test_a_document_is_read_of_a_tombstoned_bundle_and_not_of_a_purged_one(stores: Stores) -> None:
     fqid = make_bundle(stores, 1)
     happen(stores, "TOMBSTONE", fqid)
-    assert events_feed.document(stores, "aws", fqid)["uuid"] == fqid.uuid
+    assert json.loads(events_feed.document(stores, "aws", fqid))["uuid"] == fqid.uuid
     with pytest.raises(NotFound):
         events_feed.document(stores, "gcp", fqid)
     _purge(stores, fqid)

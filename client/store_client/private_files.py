@@ -32,7 +32,8 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Put it in place of what was there, at one instant, readable by its owner alone."""
-    write_private(path, json.dumps(value, ensure_ascii=False, indent=1).encode() + b"\n")
+    # With an indent, json encodes in Python, which takes ten times as long for a definition.
+    write_private(path, json.dumps(value, ensure_ascii=False).encode() + b"\n")
 
 
 def write_private(path: Path, data: bytes) -> None:

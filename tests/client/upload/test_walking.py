@@ -124,10 +124,10 @@ def test_twenty_thousand_files_are_planned_in_little_memory(
     config: Configuration, tmp_path: Path
 ) -> None:
     many = 20_000
+    for folder in range(100):
+        (tmp_path / "many" / f"{folder:02}").mkdir(parents=True)
     for number in range(many):
-        path = tmp_path / "many" / f"{number % 100:02}" / f"{number:05}.txt"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
+        (tmp_path / "many" / f"{number % 100:02}" / f"{number:05}.txt").touch()
     nobody = httpx.MockTransport(lambda _: httpx.Response(599))
     session = Client(config=config, token="admin").session
     session._transport = nobody

@@ -24,6 +24,7 @@ class BlobInfo:
     a generation, or inode and time; opaque to all but the store that made it. `etag` and `crc32c`
     (8 hex digits, of the whole object) are the engine's own findings, where an answer tells them.
     `damaged` objects occur in listings only: their `size` is what is stored, whatever it is.
+    `modified_us`, of listings, is when the object was stored or changed, by the engine's clock.
     """
 
     key: str
@@ -34,6 +35,7 @@ class BlobInfo:
     etag: str | None = None
     crc32c: str | None = None
     damaged: bool = False
+    modified_us: int | None = None
 
 
 Progress = Callable[[str, int], None]
@@ -169,7 +171,8 @@ class BlobStore(Protocol):
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[BlobInfo]:
         """Objects under `prefix` with a key greater than `after`, in byte order of keys; of each
-        only `key`, `size` and `pin` are promised. Damaged objects are listed and marked."""
+        only `key`, `size`, `pin` and `modified_us` are promised. Damaged objects are listed and
+        marked."""
 
     def delete(self, key: str, *, pin: str | None = None) -> None:
         """Remove the object; not an error when it is absent."""

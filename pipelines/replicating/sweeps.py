@@ -5,17 +5,19 @@ Repairing adds the ordinary to-do row.
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace as changed_info
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 
 from pipelines.depositing import purging
 from pipelines.flow import Step
 from pipelines.journalling import journal_copies
 from pipelines.replicating.comparing import BATCH, Swept, differences, paged, swept
 from storage import keys
-from storage.catalog import documents, heads, purges, todo, versions, visibility
+from storage.catalog import documents, heads, integrity, purges, todo, versions, visibility
 from storage.catalog import files as file_rows
 from storage.model import FQID, REPLICAS, Replica, Todo
+from storage.protocols import BlobInfo
 from storage.stores import Stores
 
 log = logging.getLogger(__name__)
@@ -86,12 +88,24 @@ def _listed(
     stores: Stores, kind: keys.Kind, replica: Replica, damaged: Callable[[str], object]
 ) -> Iterator[str]:
     """Every record; `damaged` is told the keys of those that a listing shows to be damaged."""
-    for info in stores.replicas[replica].list(keys.records(kind)):
+    for info in _judged(stores, replica, keys.records(kind)):
         found = keys.parse_record(info.key)
         if found is not None:
             if info.damaged:
                 damaged(info.key)
             yield str(found.fqid)
+
+
+def _judged(stores: Stores, replica: Replica, prefix: str) -> Iterator[BlobInfo]:
+    """List objects; those that were changed since they were verified count as damaged until they
+    are read again."""
+    listing = stores.replicas[replica].list(prefix)
+    while batch := list(islice(listing, BATCH)):
+        modified = {info.key: info.modified_us for info in batch if info.modified_us is not None}
+        with stores.catalog.read() as tx:
+            changed = integrity.changed_since(tx, replica, modified)
+        for info in batch:
+            yield changed_info(info, damaged=True) if info.key in changed else info
 
 
 def _bring(stores: Stores, kind: keys.Kind, replica: Replica, names: list[str]) -> None:
@@ -139,7 +153,7 @@ def _compare_blobs(stores: Stores, replica: Replica, *, repair: bool) -> Swept:
 
 
 def _listed_blobs(stores: Stores, replica: Replica) -> Iterator[str]:
-    for info in stores.replicas[replica].list(keys.BLOBS):
+    for info in _judged(stores, replica, keys.BLOBS):
         sha256 = keys.parse_blob(info.key)
         if sha256 is not None:
             yield f"{sha256} {'damaged' if info.damaged else info.size}"

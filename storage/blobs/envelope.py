@@ -108,7 +108,14 @@ def inspect(descriptor: int, key: str | None = None) -> tuple[BlobInfo, int]:
     head = envelope.head
     if status.st_size != envelope.offset + envelope.size or key not in (None, head.key):
         raise _damaged()
-    info = BlobInfo(head.key, envelope.size, pin_of(status), head.content_type, head.metadata)
+    info = BlobInfo(
+        head.key,
+        envelope.size,
+        pin_of(status),
+        head.content_type,
+        head.metadata,
+        modified_us=status.st_mtime_ns // 1000,
+    )
     return info, envelope.offset
 
 

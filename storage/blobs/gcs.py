@@ -133,7 +133,13 @@ class GcsBlobs:
                 if key.startswith(HIDDEN):
                     break
                 if key != after:
-                    yield BlobInfo(key, int(entry["size"]), str(entry["generation"]))
+                    stored = datetime.fromisoformat(entry["updated"]).timestamp()
+                    yield BlobInfo(
+                        key,
+                        int(entry["size"]),
+                        str(entry["generation"]),
+                        modified_us=int(stored * 1_000_000),
+                    )
             else:
                 return
 

@@ -58,7 +58,7 @@ def head(bucket: Bucket, key: str, pin: str | None = None) -> BlobInfo:
 
 def listed(bucket: Bucket, prefix: str, *, start: str = "", fields: str = "") -> Iterator[Reply]:
     """Descriptions of the objects under a prefix from a key on, in byte order."""
-    fields = fields or "name,size,generation"
+    fields = fields or "name,size,generation,updated"
     wanted: dict[str, object] = {
         "prefix": prefix,
         "startOffset": start,

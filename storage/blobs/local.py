@@ -151,7 +151,8 @@ class LocalBlobs:
         except Damaged:
             with self._tree.speaking_of(key):
                 status = os.stat(path)
-            return BlobInfo(key, status.st_size, envelope.pin_of(status), damaged=True)
+            pin, modified_us = envelope.pin_of(status), status.st_mtime_ns // 1000
+            return BlobInfo(key, status.st_size, pin, damaged=True, modified_us=modified_us)
 
     def delete(self, key: str, *, pin: str | None = None) -> None:
         """See BlobStore."""

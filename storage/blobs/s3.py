@@ -208,7 +208,9 @@ class S3Blobs:
         while True:
             page = self._bucket.ask("list_objects_v2", **wanted)
             for entry in page.get("Contents", ()):
-                yield info_of(entry["Key"], int(entry["Size"]), {"ETag": entry["ETag"]})
+                info = info_of(entry["Key"], int(entry["Size"]), {"ETag": entry["ETag"]})
+                at = entry.get("LastModified")
+                yield changed(info, modified_us=at and int(at.timestamp() * 1_000_000))
             if not page.get("IsTruncated"):
                 return
             wanted["ContinuationToken"] = page["NextContinuationToken"]

@@ -18,6 +18,8 @@ from storage.catalog.schema import bundles, collections, files, tombstones
 from storage.model import FQID, Replica
 
 DAY_US = 86_400_000_000
+SLACK_US = 1_000_000
+"""By how much the clocks of bucket and catalog may differ; more costs only reading."""
 DEBT_DAYS = 60
 """Days that a budget which was exceeded is remembered for."""
 PAGE = 500
@@ -204,6 +206,52 @@ _REPAIRED = (
     "UPDATE damaged_objects SET repaired_us = :now WHERE replica = :replica"
     " AND repaired_us IS NULL AND key IN (SELECT key FROM {source})"
 )
+
+
+def changed_since(tx: Tx, replica: Replica, modified: Mapping[str, int]) -> set[str]:
+    """Blobs and records that were changed, by their bucket's clock, after they were last verified
+    or seen there."""
+    found: set[str] = set()
+    sums = {keys.parse_blob(key): at_us for key, at_us in modified.items() if keys.parse_blob(key)}
+    if sums:
+        columns: bulk.Columns = {
+            "sha256": ("text", list(sums)),
+            "at_us": ("bigint", list(sums.values())),
+        }
+        source, given = bulk.derived(tx, "found", columns)
+        row = bulk.one_each(tx, "blobs", "b", "b.sha256 = found.sha256")
+        held = bulk.one_each(tx, "blob_replicas", "r", "r.blob_id = b.id AND r.replica = :replica")
+        statement = sql(f"SELECT found.sha256 FROM {source} {row} {held} WHERE {_CHANGED}")
+        asked = {**given, "replica": replica, "slack": SLACK_US}
+        found |= {keys.blob(sha256) for sha256 in tx.execute(statement, asked).scalars()}
+    for kind in keys.KINDS:
+        found |= _changed_records(tx, replica, kind, modified)
+    return found
+
+
+def _changed_records(
+    tx: Tx, replica: Replica, kind: keys.Kind, modified: Mapping[str, int]
+) -> set[str]:
+    parsed = [(keys.parse_record(key), at_us) for key, at_us in modified.items()]
+    named = [(key.fqid, at_us) for key, at_us in parsed if key is not None and key.kind == kind]
+    if not named:
+        return set()
+    columns: bulk.Columns = {
+        "uuid": ("text", [fqid.uuid for fqid, _ in named]),
+        "version": ("text", [fqid.version for fqid, _ in named]),
+        "at_us": ("bigint", [at_us for _, at_us in named]),
+    }
+    source, given = bulk.derived(tx, "found", columns)
+    same = "t.uuid = found.uuid AND t.version = found.version"
+    row = bulk.one_each(tx, f"{kind}s", "t", same)
+    same = "r.kind = :kind AND r.id = t.id AND r.replica = :replica"
+    held = bulk.one_each(tx, "presence", "r", same)
+    statement = sql(f"SELECT found.uuid, found.version FROM {source} {row} {held} WHERE {_CHANGED}")
+    asked = {**given, "kind": kind, "replica": replica, "slack": SLACK_US}
+    return {keys.record(kind, FQID(*one)) for one in tx.execute(statement, asked).all()}
+
+
+_CHANGED = "r.verified_us + :slack < found.at_us AND r.at_us + :slack < found.at_us"
 
 
 def record_damage(tx: Tx, replica: Replica, key: str, reason: str) -> bool:

@@ -65,7 +65,7 @@ def test_a_thousand_and_one_names_are_two_calls(gcs: Gcs, store: GcsBlobs) -> No
         gcs.objects.put(store.name, {"name": f"n/{number:04}"}, b"", {})
     assert len(list(store.list("n/"))) == 1001
     assert len(gcs.asked) == 2
-    assert all("fields=items%28name%2Csize%2Cgeneration%29" in line for line in gcs.asked)
+    assert all("fields=items%28name%2Csize%2Cgeneration%2Cupdated%29" in line for line in gcs.asked)
 
 
 def test_an_upload_of_one_part_costs_few_calls(gcs: Gcs, store: GcsBlobs) -> None:

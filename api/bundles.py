@@ -104,7 +104,7 @@ def get_bundle(call: Call[ReadBundle, None]) -> Response:
     end = query.start_at + len(found)
     more = bool(found) and end < bundle.file_count
     served = _serving(call, bundle)
-    shown = _shown(bundle, found, _url_of(call, served))
+    shown = _shown(bundle, found, _url_of(call, served, found))
     if query.replication:
         shown["replication"] = standings(call.stores, "bundle", bundle.id, bundle.fqid)
     response = reply({"bundle": shown}, headers=served_by(query.replica, served))
@@ -145,12 +145,16 @@ def _next_files(call: Call[ReadBundle, None], bundle: BundleVersion, start_at: i
     return next_url(call.request, call.base, changes)
 
 
-def _url_of(call: Call[ReadBundle, None], replica: Replica) -> Callable[[Entry], str] | None:
-    """How a file's URL is made, when URLs are asked for."""
+def _url_of(
+    call: Call[ReadBundle, None], replica: Replica, found: list[Entry]
+) -> Callable[[Entry], str] | None:
+    """How a file's URL is made, when URLs are asked for; bytes that are known to be damaged have
+    theirs in the other replica."""
     if call.query.directurls:
         return lambda entry: files.direct_url(call.stores, replica, entry.checksums.sha256)
     if call.query.presignedurls:
-        return lambda entry: _signed(call, replica, entry)
+        placed = replicas.undamaged(call.stores, replica, found)
+        return lambda entry: _signed(call, placed[entry.checksums.sha256], entry)
     return None
 
 

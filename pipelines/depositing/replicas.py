@@ -4,6 +4,7 @@ Nothing is served that readers of the other replica do not see: what is not whol
 tombstone, stays as it is. When neither serves, the answer is that of the replica asked for.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -11,9 +12,9 @@ from pipelines.depositing.files import Located
 from pipelines.keeping import failover
 from pipelines.keeping.failover import other_replica as other
 from storage import keys
-from storage.catalog import visibility
+from storage.catalog import integrity, visibility
 from storage.errors import TimedOut, Unavailable
-from storage.model import FQID, FileVersion, Replica
+from storage.model import FQID, Entry, FileVersion, Replica
 from storage.protocols import Hit, SearchIndex, SearchPage
 from storage.stores import Stores
 
@@ -36,6 +37,19 @@ def serving_bytes(stores: Stores, served: Replica, file: FileVersion) -> Replica
     there and not in the other one."""
     key = keys.blob(file.checksums.sha256)
     return failover.serving_replica(stores, served, key, file)
+
+
+def undamaged(stores: Stores, served: Replica, found: Sequence[Entry]) -> dict[str, Replica]:
+    """Return the replica of each blob, by SHA-256: the other one for those that are known to be
+    damaged in this one only."""
+    blobs = {entry.checksums.sha256: keys.blob(entry.checksums.sha256) for entry in found}
+    with stores.catalog.read() as tx:
+        here = integrity.among_damaged(tx, served, list(blobs.values()))
+        there = integrity.among_damaged(tx, other(served), list(here)) if here else {}
+    return {
+        sha256: other(served) if key in here and key not in there else served
+        for sha256, key in blobs.items()
+    }
 
 
 def instead_of(stores: Stores, replica: Replica) -> Replica | None:

@@ -2,13 +2,18 @@
 
 import base64
 import hashlib
+from random import Random
 
 import pytest
 
+from pipelines.depositing import manifests
+from pipelines.depositing.manifests import NewBundle, NewEntry
 from pipelines.keeping.copying import INLINE
+from pipelines.replicating import scrubbing
 from storage import keys
 from storage.errors import Damaged
-from tests.builders import make_file
+from storage.model import FQID
+from tests.builders import make_file, new_uuid, version
 from tests.catalogs import ENGINES
 from tests.damaging import KINDS, damage, path_of
 
@@ -110,3 +115,21 @@ def test_records_and_files_of_areas_carry_a_digest_too(client, stores) -> None:
     key = keys.record("file", fqid)
     answer = client.get(stores.replicas["aws"].sign(key, expires_s=60))
     assert answer.headers["Repr-Digest"] == digest(answer.data)
+
+
+def test_bundles_show_urls_in_the_other_replica_for_files_known_to_be_damaged(
+    client, stores
+) -> None:
+    fqids = [make_file(stores, data, everywhere=True) for data in (CONTENT, b"other")]
+    bundle = FQID(new_uuid(), version())
+    entries = [NewEntry(str(place), fqid, False) for place, fqid in enumerate(fqids)]
+    manifests.write(stores, NewBundle(bundle, "aws", 1, entries), "writer@example.org")
+    damage(stores, "aws", key_of(CONTENT), "last byte")
+    scrubbing.verify(stores, "aws", rng=Random(0), repair=False)
+    answer = client.get(
+        f"/v1/bundles/{bundle.uuid}?replica=aws&presignedurls=true",
+        headers={"Authorization": "Bearer reader"},
+    )
+    urls = [file["url"] for file in answer.json["bundle"]["files"]]
+    assert ["/objects/gcp/" in url for url in urls] == [True, False]
+    assert [client.get(url).data for url in urls] == [CONTENT, b"other"]

@@ -1,6 +1,5 @@
 """Building the stores from the settings: the one place that knows which engine is in use."""
 
-import tempfile
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -30,7 +29,7 @@ from storage.sealing import MIN_SECRET, derive
 from storage.search.embedded import EmbeddedIndex
 from storage.search.opensearch import open_index
 from storage.stores import Stores
-from storage.writability import WriteProbes, write_file
+from storage.writability import WriteProbes, write_file, write_scratch
 
 LONGEST_LOAN_S = 43_200
 """A role's longest session."""
@@ -109,14 +108,15 @@ def _folder_probes(
 ) -> dict[str, Callable[[], None]]:
     """A probe of each folder that takes writes; buckets of a cloud have none."""
     folders = dict(_catalog_folders(settings))
-    folders["scratch"] = Path(tempfile.gettempdir())
     if not settings.search_url:
         folders["search"] = settings.home.absolute() / "search"
         folders["search"].mkdir(exist_ok=True)
     for name, bucket in buckets.items():
         if isinstance(bucket, LocalBlobs):
             folders[name] = bucket.temporaries
-    return {name: partial(write_file, folder) for name, folder in folders.items()}
+    probes = {name: partial(write_file, folder) for name, folder in folders.items()}
+    # Not looked for here: without room for temporary files there is no such folder.
+    return {**probes, "scratch": write_scratch}
 
 
 def _by_name(replicas: Mapping[Replica, BlobStore]) -> dict[str, BlobStore]:

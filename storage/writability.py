@@ -41,6 +41,11 @@ def write_file(folder: Path) -> None:
         raise OSError(error.errno, f"disk {mount_point(folder)}: {error.strerror}") from error
 
 
+def write_scratch() -> None:
+    """The same in the folder of temporary files, which is looked for first."""
+    write_file(Path(tempfile.gettempdir()))
+
+
 def mount_point(path: Path) -> Path:
     """Where the disk of a path is mounted."""
     found = path.absolute()

@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from config.settings import Settings
+from storage.connecting import connect
 from storage.errors import Unavailable
+from storage.notices import MemoryNotices
 from storage.writability import FRESH_S, SILENT_S, WriteProbes, mount_point, write_file
 
 
@@ -40,6 +43,16 @@ def test_names_the_place_and_the_disk(tmp_path: Path) -> None:
     probes = WriteProbes({"home": lambda: write_file(gone), "search": lambda: write_file(tmp_path)})
     disk = f"disk {mount_point(tmp_path)}: No such file or directory"
     assert probes.failures() == {"home": disk}
+
+
+def test_a_store_opens_without_room_for_temporary_files_and_says_so(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setattr("tempfile._candidate_tempdir_list", lambda: ["/proc/nowhere"])
+    stores = connect(settings, notices=MemoryNotices())
+    assert "No usable temporary directory" in stores.probes.failures()["scratch"]
+    stores.catalog.close()
 
 
 _LIMITED = """

@@ -67,7 +67,8 @@ def on_ops_port(ops_port: int) -> bool:
 def _health(services: Services) -> Response:
     parts = examine(checks(services))
     failed = any(part["status"] == "failed" for part in parts.values())
-    value = {"status": "failed" if failed else "ok", "parts": parts}
+    status = "failed" if failed else "ok"
+    value = {"status": status, "instance": services.instance, "parts": parts}
     return reply(value, 503 if failed else 200, {"Retry-After": "5"} if failed else {})
 
 

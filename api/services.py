@@ -19,6 +19,7 @@ from pipelines.notifying.subscriptions import Seal
 from pipelines.replicating.fixity import Reports
 from storage.model import Todo
 from storage.rates import Rates
+from storage.sealing import instance_id
 from storage.stores import Stores
 
 __all__ = ["Chains", "Services", "Verify"]
@@ -56,6 +57,11 @@ class Services:
     def rates(self) -> Rates | None:
         """Counts requests; None where their number is not limited."""
         return self.stores.rates
+
+    @property
+    def instance(self) -> str:
+        """Which store this is; `ops status` compares it."""
+        return instance_id(self.settings.secret_key.encode())
 
     def base(self, request: Request) -> str:
         """Base of absolute URLs: what is configured, else what the request says of itself."""

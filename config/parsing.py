@@ -2,9 +2,22 @@
 
 import json
 import typing
+from collections.abc import Mapping
 from typing import Any
 
 from config.providers import Provider, parse_providers
+
+PORTS = {"port": (1, 65_534), "ops_port": (0, 65_535), "smtp_port": (1, 65_535)}
+"""Least and greatest; the authorization service listens on the port after the API's."""
+
+
+def wrong_ports(settings: Mapping[str, Any]) -> dict[str, str]:
+    """What is wrong with each port that no server could listen on."""
+    return {
+        name: f"must be between {least} and {most} (got {settings[name]})"
+        for name, (least, most) in PORTS.items()
+        if not least <= settings[name] <= most
+    }
 
 
 def parse(annotation: Any, raw: str) -> Any:

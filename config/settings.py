@@ -13,7 +13,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from config.parsing import parse
+from config.parsing import parse, wrong_ports
 from config.providers import PROVIDER_MEMBERS, Provider
 
 PREFIX = "STORE_"
@@ -388,4 +388,7 @@ def load(environ: Mapping[str, str]) -> Settings:
             values[names[key]] = parse(hints[names[key]], raw)
         except (ValueError, TypeError) as error:
             raise SettingsError(f"{key}: {error}") from error
-    return Settings(**values)
+    settings = Settings(**values)
+    for name, wrong in wrong_ports(vars(settings)).items():
+        raise SettingsError(f"{PREFIX}{name.upper()}: {wrong}")
+    return settings

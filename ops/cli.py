@@ -21,9 +21,11 @@ from ops import home, manual, ports, procfile, supervisor, tokens
 from ops.backups import backup, restore
 from ops.clients import clients
 from ops.demo.cli import demo
+from ops.faults import explain
 from ops.fixity import fixity_report
 from ops.inspect import parked, status, sweep
 from ops.integrity import begin_epoch, reconcile, verify
+from ops.opening import require_known
 from ops.purging import purge
 from ops.rebuilding import print_fingerprint, rebuild
 from ops.service_accounts import service_accounts
@@ -31,11 +33,10 @@ from ops.switches import read_only
 from ops.tables import show
 from ops.users import users
 from storage.catalog import Catalog
-from storage.catalog.migrate import current, expected, upgrade
+from storage.catalog.migrate import upgrade
 from storage.errors import StoreError, Unavailable
 
 LONGEST_H = 10 * 365 * 24
-MIGRATE = "The catalog's tables are not those of this release: `python -m ops migrate` first."
 
 
 class Plainly(click.Group):
@@ -45,23 +46,8 @@ class Plainly(click.Group):
         """Run the chosen one."""
         try:
             return super().invoke(ctx)
-        except StoreError as error:
-            raise click.ClickException(error.detail) from error
-        except SettingsError as error:
-            raise click.ClickException(str(error)) from error
-        except (click.ClickException, click.exceptions.Exit, click.Abort):
-            raise
-        except Exception as error:
-            if isinstance(ctx.obj, Settings) and _of_another_release(ctx.obj):
-                raise click.ClickException(MIGRATE) from error
-            raise
-
-
-def _of_another_release(settings: Settings) -> bool:
-    """Whether the catalog can be reached, and its tables are not those of this release."""
-    with suppress(StoreError, SettingsError):
-        return current(Catalog(settings.catalog)) != expected()
-    return False
+        except (StoreError, SettingsError, OSError) as error:
+            raise click.ClickException(explain(error)) from error
 
 
 @click.group(
@@ -114,11 +100,13 @@ def migrate(settings: Settings) -> None:
     The exit code is 75 when trying again later may help. Says when the store will be read-only,
     since catalog and buckets do not belong together: see `reconcile`.
     """
-    settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    home.make(settings.home)
+    catalog = Catalog(settings.catalog)
     try:
-        revision = upgrade(Catalog(settings.catalog))
+        require_known(catalog)
+        revision = upgrade(catalog)
     except Unavailable as error:
-        click.echo(error.detail, err=True)
+        click.echo(explain(error), err=True)
         sys.exit(os.EX_TEMPFAIL)
     click.echo(f"The catalog is at revision {revision}.")
     in_doubt = begin_epoch(settings)

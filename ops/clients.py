@@ -7,8 +7,8 @@ from rich.console import Console
 
 from auth.openid.clients import NewClient, add, built_in, listing, remove
 from config import Settings
+from ops.opening import open_catalog
 from ops.tables import show
-from storage.catalog import Catalog
 
 URI = click.option(
     "--redirect-uri",
@@ -45,7 +45,7 @@ def added(
     needs none to connect devices.
     """
     new = NewClient(client_id, name or client_id, uris, public, first_party)
-    with Catalog(settings.catalog).write() as tx:
+    with open_catalog(settings).write() as tx:
         secret = add(tx, new, int(time.time() * 1e6), taken=settings.audiences)
     click.echo(f"{client_id} is a client.")
     if secret is not None:
@@ -56,7 +56,7 @@ def added(
 @click.pass_obj
 def listed(settings: Settings) -> None:
     """Show every application."""
-    with Catalog(settings.catalog).read() as tx:
+    with open_catalog(settings).read() as tx:
         found = listing(tx, built_in(settings.web_redirect_uris))
     rows = [
         (
@@ -76,6 +76,6 @@ def listed(settings: Settings) -> None:
 @click.pass_obj
 def removed(settings: Settings, client_id: str) -> None:
     """Remove an application; all that people let it have ends."""
-    with Catalog(settings.catalog).write() as tx:
+    with open_catalog(settings).write() as tx:
         remove(tx, client_id, int(time.time() * 1e6))
     click.echo(f"{client_id} is no client any more.")

@@ -3,6 +3,7 @@
 The folder is its owner's alone (0700). Every file is replaced atomically.
 """
 
+import errno
 import fcntl
 import json
 import os
@@ -25,10 +26,21 @@ class Exposed(Exception):
     """Other users can enter the home, and we may not change that; the text says what to do."""
 
 
+def make(home: Path) -> None:
+    """Make the home if it is not there; OSError says that it is STORE_HOME that is wrong."""
+    try:
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except FileExistsError as error:
+        found = errno.ENOTDIR
+        raise NotADirectoryError(found, os.strerror(found), f"STORE_HOME {home}") from error
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, f"STORE_HOME {home}") from error
+
+
 @contextmanager
 def locked(home: Path) -> Iterator[None]:
     """The only supervisor of this home; Taken names the other. It ends with the process."""
-    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make(home)
     close_to_others(home)
     handle = os.open(home / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:

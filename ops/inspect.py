@@ -11,10 +11,11 @@ from rich.console import Console
 
 from config import Settings
 from ops import home as homes
-from ops.opening import opened
+from ops import tokens
+from ops.opening import open_catalog, opened
 from ops.tables import show
 from pipelines.replicating import sweeps
-from storage.catalog import Catalog, Tx, purges, todo
+from storage.catalog import Tx, purges, todo
 from storage.model import REPLICAS, Todo
 
 LISTED = 100
@@ -27,8 +28,13 @@ def status(settings: Settings) -> None:
     """Show processes, health, backlog, purges, parked rows."""
     console = Console()
     show(console, "Processes", ("process", "pid", "starts"), _processes(settings.home))
-    show(console, "Health", ("part", "state", "reason"), _health(settings))
-    with Catalog(settings.catalog).read() as tx:
+    other = (
+        f"{settings.internal_url} is not the store of {settings.home}: set STORE_HOME or STORE_PORT"
+    )
+    health = _health(settings)
+    shown = [("api", "failed", other)] if health is None else health
+    show(console, "Health", ("part", "state", "reason"), shown)
+    with open_catalog(settings).read() as tx:
         backlog, parked_count = todo.backlog(tx), todo.count_parked(tx)
         going_on = _purges(tx)
     rows = [(step, replica, count) for (step, replica), count in sorted(backlog.items())]
@@ -36,6 +42,8 @@ def status(settings: Settings) -> None:
     if going_on:
         show(console, "Purges", ("what", "since", *REPLICAS, "reason"), going_on)
     click.echo(f"parked: {parked_count}")
+    if health is None:
+        raise click.ClickException(other)
 
 
 def _purges(tx: Tx) -> list[tuple[str, ...]]:
@@ -91,7 +99,7 @@ def parked() -> None:
 @click.pass_obj
 def list_parked(settings: Settings, limit: int) -> None:
     """List them with their reasons, the latest first."""
-    with Catalog(settings.catalog).read() as tx:
+    with open_catalog(settings).read() as tx:
         found = todo.parked(tx, limit=limit)
     rows = (
         (item.todo.step, item.todo.replica, item.todo.ref, _time(item.parked_us), item.reason)
@@ -106,7 +114,7 @@ def list_parked(settings: Settings, limit: int) -> None:
 @click.pass_obj
 def retry(settings: Settings, step: str | None, ref: str | None) -> None:
     """Let the workers try them again; the clock sends the messages."""
-    with Catalog(settings.catalog).write() as tx:
+    with open_catalog(settings).write() as tx:
         rows = list(_matching(todo.parked(tx, limit=RETRIED), step, ref))
         todo.add(tx, rows, sent=False)
     click.echo(f"{len(rows)} rows are due again")
@@ -125,13 +133,21 @@ def _processes(home: Path) -> list[tuple[str, int, int]]:
     ]
 
 
-def _health(settings: Settings) -> list[tuple[str, str, str]]:
-    """What the API says of its parts; one row with the reason when it says nothing."""
+def _health(settings: Settings) -> list[tuple[str, str, str]] | None:
+    """What the API says of its parts; one row with the reason when nothing answers; None when
+    something answers that is not this store."""
     try:
         reply = httpx.get(f"{settings.internal_url}/health", trust_env=False, timeout=5.0)
-        parts: dict[str, Any] = reply.json()["parts"]
-    except (httpx.HTTPError, ValueError, KeyError) as error:
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
         return [("api", "failed", f"does not answer: {type(error).__name__}")]
+    try:
+        value = reply.json()
+        parts: dict[str, Any] = value["parts"]
+        instance = value["instance"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    if instance != tokens.instance(settings):
+        return None
     return [(name, part["status"], part["reason"]) for name, part in parts.items()]
 
 

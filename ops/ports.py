@@ -1,5 +1,6 @@
 """Ports of this machine: which are free."""
 
+import errno
 import random
 import socket
 
@@ -15,21 +16,31 @@ class PortTaken(Exception):
 
 def is_free(host: str, port: int) -> bool:
     """True when a server could listen there now."""
+    return _obstacle(host, port) is None
+
+
+def _obstacle(host: str, port: int) -> OSError | None:
+    """Why no server could listen there now."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         # As the servers do: a port that only lingers from the last run is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
-        except OSError:
-            return False
-        return True
+        except OSError as error:
+            return error
+    return None
 
 
 def require(host: str, port: int) -> None:
-    """PortTaken when the API's port or the next one is in use."""
+    """PortTaken when the API's port or the next one is in use, OSError when no port of the host can
+    be listened on."""
     for number, what in ((port, "the API"), (port + 1, "the authorization service")):
-        if not is_free(host, number):
+        obstacle = _obstacle(host, number)
+        if obstacle is not None and obstacle.errno != errno.EADDRINUSE:
+            said = f"{what} cannot listen on port {number} of {host} (STORE_HOST, STORE_PORT)"
+            raise OSError(obstacle.errno, obstacle.strerror, said)
+        if obstacle is not None:
             raise PortTaken(
                 f"port {number} of {host}, wanted by {what}, is taken: stop what listens there"
                 " or choose another with STORE_PORT"

@@ -13,8 +13,8 @@ from auth.accounts.names import MAILED, is_user_id
 from auth.programs import service_accounts as accounts
 from auth.programs.service_keys import Registered, credentials, key_of, public_key
 from config import Settings
+from ops.opening import open_catalog
 from ops.tables import show
-from storage.catalog import Catalog
 from storage.catalog import service_accounts as listed
 from storage.catalog.audit import OPERATOR
 from storage.model import one_spelling
@@ -66,7 +66,7 @@ def add(
 @click.pass_obj
 def remove(settings: Settings, email: str, kid: str | None) -> None:
     """Take an account, or one of its keys, from the list: its next request fails."""
-    with Catalog(settings.catalog).write() as tx:
+    with open_catalog(settings).write() as tx:
         gone = accounts.remove(tx, email, kid, by=_by("remove_service_key"))
         left = len(listed.keys(tx, one_spelling(email)))
     click.echo(f"{email}: {len(gone)} removed, {left} left.")
@@ -76,7 +76,7 @@ def remove(settings: Settings, email: str, kid: str | None) -> None:
 @click.pass_obj
 def list_service_accounts(settings: Settings) -> None:
     """Show every account with its keys."""
-    with Catalog(settings.catalog).read() as tx:
+    with open_catalog(settings).read() as tx:
         keys = listed.keys(tx)
     rows = [(key.email, key.kid, _time(key.created_us)) for key in keys]
     show(Console(), "Service accounts", ("account", "key", "since"), rows)
@@ -104,7 +104,7 @@ def _made(settings: Settings, email: str, path: Path) -> Registered:
 
 
 def _add(settings: Settings, email: str, registered: Registered) -> Registered:
-    with Catalog(settings.catalog).write() as tx:
+    with open_catalog(settings).write() as tx:
         accounts.add(tx, email, registered, by=_by("add_service_key"))
     return registered
 

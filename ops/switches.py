@@ -3,7 +3,8 @@
 import click
 
 from config import Settings
-from storage.catalog import Catalog, switches
+from ops.opening import open_catalog
+from storage.catalog import switches
 
 REASON = "The store is read-only at the moment."
 
@@ -35,7 +36,7 @@ def off(settings: Settings) -> None:
 @click.pass_obj
 def show_read_only(settings: Settings) -> None:
     """Say whether writes are taken."""
-    with Catalog(settings.catalog).read() as tx:
+    with open_catalog(settings).read() as tx:
         reason = switches.read_only(tx)
     if settings.read_only:
         reason = "STORE_READ_ONLY is set."
@@ -43,7 +44,7 @@ def show_read_only(settings: Settings) -> None:
 
 
 def _throw(settings: Settings, reason: str | None) -> None:
-    with Catalog(settings.catalog).write() as tx:
+    with open_catalog(settings).write() as tx:
         switches.set_read_only(tx, reason)
     click.echo(_said(reason))
 

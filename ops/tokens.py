@@ -4,13 +4,14 @@ import time
 import uuid
 from pathlib import Path
 
-from auth.private_files import secret
+from auth.private_files import FOLDER, SECRET_FILE, secret
 from auth.tokens.claims import read
 from auth.tokens.issuing import GROUPS_BY, OPERATOR, Grant, issue
 from auth.tokens.key_file import signing_until
 from config import Settings
 from ops import home as homes
 from storage.errors import Unauthorized
+from storage.sealing import instance_id
 
 ADMIN_LIFETIME_S = 365 * 86_400
 
@@ -30,6 +31,14 @@ def make(settings: Settings, grant: Grant, *, now: float, token_id: str) -> str:
 def secret_key(settings: Settings) -> str:
     """The store's secret: the operator's, else the one that this home keeps."""
     return secret(settings.home, given=settings.secret_key).decode()
+
+
+def instance(settings: Settings) -> str | None:
+    """Which store this home is; None when no store was ever started in it."""
+    kept = settings.home / FOLDER / SECRET_FILE
+    if not settings.secret_key and not kept.exists():
+        return None
+    return instance_id(secret_key(settings).encode())
 
 
 def administrator(settings: Settings) -> Grant:

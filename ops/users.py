@@ -15,6 +15,7 @@ from auth.login import users as accounts
 from auth.login.passwords import Passwords, costs
 from auth.login.users import User
 from config import Settings
+from ops.opening import open_catalog
 from ops.tables import show
 from storage.catalog import Catalog
 
@@ -135,7 +136,7 @@ def _at_terminal() -> bool:
 @contextmanager
 def _catalog(settings: Settings) -> Iterator[Catalog]:
     """Open as long as the block."""
-    catalog = Catalog(settings.catalog)
+    catalog = open_catalog(settings)
     try:
         yield catalog
     finally:

@@ -22,6 +22,11 @@ def derive(secret: bytes, purpose: bytes, length: int = 32) -> bytes:
     return HKDF(algorithm=hashes.SHA256(), length=length, salt=None, info=purpose).derive(secret)
 
 
+def instance_id(secret: bytes) -> str:
+    """What tells stores apart, and nothing of the secret."""
+    return derive(secret, b"instance", 16).hex()
+
+
 class Sealer:
     """Seals and opens with one key of 32 bytes, as `derive` makes it."""
 

@@ -70,6 +70,12 @@ def current(catalog: Catalog) -> str:
         return MigrationContext.configure(tx).get_current_revision() or ""
 
 
+def is_known(revision: str) -> bool:
+    """Whether this code has that revision, or one that follows it."""
+    known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
+    return not revision or revision in known
+
+
 def expected() -> str:
     """The revision that this code is written for."""
     return ScriptDirectory.from_config(_config()).get_current_head() or ""

@@ -24,6 +24,7 @@ OTHERS = 0o007
 
 # Codes of SQLite: busy, locked, read-only, I/O error, full, cannot open.
 _PASSING = frozenset({5, 6, 8, 10, 13, 14})
+_DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 _SYNCHRONOUS = {DURABLE: "PRAGMA synchronous=FULL", PASSING: "PRAGMA synchronous=NORMAL"}
 _PRAGMAS = (
@@ -65,6 +66,12 @@ def is_disk_full(error: DBAPIError) -> bool:
     """Whether SQLite found no room on its disk."""
     found = error.orig
     return isinstance(found, sqlite3.Error) and found.sqlite_errorcode == sqlite3.SQLITE_FULL
+
+
+def is_damaged(error: DBAPIError) -> bool:
+    """Whether the file is no database, or its pages contradict each other."""
+    found = error.orig
+    return isinstance(found, sqlite3.Error) and found.sqlite_errorcode & 0xFF in _DAMAGED
 
 
 class Turns:

@@ -4,13 +4,15 @@ import json
 import os
 import time
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 from click.testing import CliRunner
 
 from auth.tokens.verifying import verifier
 from config import Settings
-from ops import ports
+from ops import ports, tokens
 from ops.cli import cli
 from storage.catalog import Catalog, todo
 from storage.errors import Unauthorized
@@ -155,7 +157,7 @@ def test_a_catalog_that_is_away_is_said_in_a_sentence(
     monkeypatch.setenv("STORE_HOME", str(home / "nowhere"))
     result = CliRunner().invoke(cli, words, catch_exceptions=False)
     assert result.exit_code == 1
-    assert "Error: The catalog cannot be reached." in result.output
+    assert "Error: The catalog cannot be reached: unable to open database file" in result.output
 
 
 @pytest.mark.parametrize("words", [("status",), ("users", "list")], ids=" ".join)
@@ -198,3 +200,106 @@ def test_what_cannot_be_meant_is_refused_in_a_sentence(
     result = CliRunner().invoke(cli, words, catch_exceptions=False)
     assert result.exit_code in (1, 2)
     assert "Error: " in result.output
+
+
+CATALOG_COMMANDS = [
+    ("status",),
+    ("migrate",),
+    ("parked", "list"),
+    ("read-only", "show"),
+    ("users", "list"),
+    ("clients", "list"),
+    ("service-accounts", "list"),
+    ("verify",),
+    ("sweep",),
+    ("reconcile",),
+    ("rebuild", "index"),
+]
+
+
+def refusal(*words: str) -> str:
+    """The sentence that a command ends with; an unexpected error fails the test."""
+    result = CliRunner().invoke(cli, words, catch_exceptions=False)
+    assert result.exit_code != 0
+    return result.output.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize("words", CATALOG_COMMANDS, ids=" ".join)
+def test_a_damaged_catalog_is_named_as_the_cause(
+    settings: Settings, words: tuple[str, ...]
+) -> None:
+    for end in ("-wal", "-shm"):
+        settings.home.joinpath(f"catalog.sqlite{end}").unlink(missing_ok=True)
+    settings.home.joinpath("catalog.sqlite").write_bytes(b"no database " * 1000)
+    assert "The catalog is damaged: file is not a database" in refusal(*words)
+
+
+@pytest.mark.parametrize("words", CATALOG_COMMANDS, ids=" ".join)
+def test_a_catalog_of_a_newer_release_is_refused(
+    settings: Settings, words: tuple[str, ...]
+) -> None:
+    with Catalog(settings.catalog).write() as tx:
+        tx.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+    assert "The catalog is at revision 9999, which this release does not know" in refusal(*words)
+
+
+@pytest.mark.parametrize("words", [("run",), ("migrate",)], ids=" ".join)
+def test_a_home_that_cannot_be_made_is_named_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    for home, why in (
+        (file, "Not a directory"),
+        (file / "below", "Not a directory"),
+        (Path("/proc/store"), "No such file or directory"),
+    ):
+        monkeypatch.setenv("STORE_HOME", str(home))
+        assert refusal(*words) == f"Error: STORE_HOME {home}: {why}"
+
+
+@pytest.mark.parametrize("words", [("status",), ("token", "--email", "a@b.org")], ids=" ".join)
+def test_a_home_that_is_a_file_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("STORE_HOME", str(tmp_path / "file"))
+    assert "Not a directory" in refusal(*words)
+
+
+@pytest.mark.parametrize("port", ["70000", "65535", "0", "-1"])
+def test_a_port_that_is_none_is_named(
+    home: Path, monkeypatch: pytest.MonkeyPatch, port: str
+) -> None:
+    monkeypatch.setenv("STORE_PORT", port)
+    said = f"Error: STORE_PORT: must be between 1 and 65534 (got {port})"
+    for words in (("migrate",), ("run",), ("status",)):
+        assert refusal(*words) == said
+
+
+def test_a_host_that_is_none_is_not_called_a_port_in_use(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STORE_HOST", "203.0.113.7")
+    said = refusal("run")
+    assert "cannot listen on port" in said
+    assert "STORE_HOST" in said
+
+
+def test_the_status_of_another_store_is_not_shown_as_this_one_s(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    answers: dict[str, Any] = {"status": "ok", "parts": {"disk": part("ours")}}
+    monkeypatch.setattr(httpx, "get", lambda *_args, **_more: httpx.Response(200, json=answers))
+    answers["instance"] = tokens.instance(settings)
+    assert "ours" in run("status")
+    for other in ("0" * 32, None):
+        answers["instance"] = other
+        result = CliRunner().invoke(cli, ["status"], catch_exceptions=False)
+        assert result.exit_code == 1
+        assert "ours" not in result.output
+        assert "is not the store of" in result.output.splitlines()[-1]
+
+
+def part(reason: str) -> dict[str, str]:
+    return {"status": "ok", "reason": reason}

@@ -1,0 +1,24 @@
+"""What went wrong in an operator's command, in one sentence with its cause."""
+
+from storage.errors import Damaged, StoreError
+
+RESTORE = "bring a copy of it back, or make it again with `python -m ops rebuild catalog`"
+
+
+def explain(error: Exception) -> str:
+    """The sentence; the cause is the operator's to know, while users of the API are not told it."""
+    if isinstance(error, StoreError):
+        return _of_store(error)
+    if isinstance(error, OSError) and error.strerror:
+        named = f"{error.filename}: " if error.filename else ""
+        return f"{named}{error.strerror}"
+    return str(error)
+
+
+def _of_store(error: StoreError) -> str:
+    cause = getattr(error.__cause__, "orig", None) or error.__cause__
+    told = str(cause).strip().splitlines() if cause is not None else []
+    said = error.detail
+    if told and told[0] not in said:
+        said = f"{said.rstrip('.')}: {told[0]}"
+    return f"{said}; {RESTORE}" if isinstance(error, Damaged) else said

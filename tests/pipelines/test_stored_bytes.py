@@ -446,5 +446,5 @@ def test_every_acknowledged_byte_reads_back(
     )
 
 
-EXAMPLES = {"folders": (10, 1000), "s3": (2, 200)}
+EXAMPLES = {"folders": (10, 500), "s3": (2, 50)}
 """How many runs of the machine are made in CI, and in a deep run."""

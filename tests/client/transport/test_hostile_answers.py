@@ -158,6 +158,7 @@ def test_an_encoded_answer_is_decoded(script: Script, session: Session, kind: st
         (b"{}", "gzip", "is no gzip"),
         (gzip.compress(b"{}")[:-4], "gzip", "breaks off"),
     ],
+    ids=["encoded twice", "unknown encoding", "not encoded", "cut off"],
 )
 def test_an_answer_that_cannot_be_decoded_is_damaged(
     script: Script, session: Session, body: bytes, kind: str, why: str

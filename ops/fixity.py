@@ -51,7 +51,7 @@ class Broken(Exception):
 )
 @click.pass_obj
 def fixity_report(settings: Settings, output: Path | None, check: Path | None) -> None:
-    """Write a signed list of every object with its SHA-256 and time of last verification.
+    """Write a signed list of all objects and their checks.
 
     Each line is a JWS that the published keys verify (see docs/operations.md, "Fixity report").
     """

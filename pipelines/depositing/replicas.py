@@ -12,7 +12,7 @@ from pipelines.depositing.files import Located
 from pipelines.keeping import failover
 from pipelines.keeping.failover import other_replica as other
 from storage import keys
-from storage.catalog import integrity, visibility
+from storage.catalog import expected, integrity, visibility
 from storage.errors import TimedOut, Unavailable
 from storage.model import FQID, Entry, FileVersion, Replica
 from storage.protocols import Hit, SearchIndex, SearchPage
@@ -41,15 +41,18 @@ def serving_bytes(stores: Stores, served: Replica, file: FileVersion) -> Replica
 
 def undamaged(stores: Stores, served: Replica, found: Sequence[Entry]) -> dict[str, Replica]:
     """Return the replica of each blob, by SHA-256: the other one for those that are known to be
-    damaged in this one only."""
+    damaged in this one, and that the other one holds undamaged."""
     blobs = {entry.checksums.sha256: keys.blob(entry.checksums.sha256) for entry in found}
+    instead = other(served)
     with stores.catalog.read() as tx:
         here = integrity.among_damaged(tx, served, list(blobs.values()))
-        there = integrity.among_damaged(tx, other(served), list(here)) if here else {}
-    return {
-        sha256: other(served) if key in here and key not in there else served
-        for sha256, key in blobs.items()
-    }
+        there = integrity.among_damaged(tx, instead, list(here)) if here else {}
+        whole = {
+            sha256
+            for sha256, key in blobs.items()
+            if key in here and key not in there and expected.has_blob(tx, instead, sha256)
+        }
+    return {sha256: instead if sha256 in whole else served for sha256 in blobs}
 
 
 def instead_of(stores: Stores, replica: Replica) -> Replica | None:

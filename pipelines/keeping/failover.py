@@ -7,7 +7,9 @@ does not change, unless it is too large for a reader to wait for.
 
 import hashlib
 import logging
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from pipelines.flow import Step
 from pipelines.keeping import integrity, placing
@@ -57,24 +59,33 @@ def serving_replica(
         return replica
     order_repair(stores, replica, key, reason)
     instead = other_replica(replica)
-    return replica if glance(stores, instead, key, file) else instead
+    return replica if glance(stores, instead, key, file, required=True) else instead
 
 
 def glance(
-    stores: Stores, replica: Replica, key: str, file: FileVersion | None = None
+    stores: Stores,
+    replica: Replica,
+    key: str,
+    file: FileVersion | None = None,
+    *,
+    required: bool = False,
 ) -> str | None:
     """Return what is wrong with an object as far as a reader can wait to know; None while its
     bucket is away or silent."""
+    look = partial(find_damage, stores, replica, key, file, most=INLINE, required=required)
+    future = _GLANCES.submit(_glance, replica, key, look)
     try:
-        return _GLANCES.submit(_glance, stores, replica, key, file).result(PATIENCE_S)
+        return future.result(PATIENCE_S)
     except TimeoutError:
-        stores.availability.failed(f"bucket.{replica}")
+        # One that has not begun waits for other readers, and says nothing about the bucket.
+        if not future.cancel():
+            stores.availability.failed(f"bucket.{replica}")
         return None
 
 
-def _glance(stores: Stores, replica: Replica, key: str, file: FileVersion | None) -> str | None:
+def _glance(replica: Replica, key: str, look: Callable[[], str | None]) -> str | None:
     try:
-        return find_damage(stores, replica, key, file, most=INLINE)
+        return look()
     except StoreError as error:
         log.info("%s in %s is not looked at: %s", key, replica, error.detail)
         return None
@@ -87,9 +98,11 @@ def find_damage(
     file: FileVersion | None = None,
     *,
     most: int | None = None,
+    required: bool = False,
 ) -> str | None:
     """Return what is wrong with an object, or None. Its bytes are read only where that is needed,
-    and only if they are no more than `most`; Unavailable."""
+    and only if they are no more than `most`; Unavailable. An absent object is missing if it is
+    `required`, or if the catalog expects it."""
     try:
         info = stores.replicas[replica].head(key)
         if file is not None and info.size != file.size:
@@ -98,7 +111,8 @@ def find_damage(
             return integrity.CHANGED
         return _reread(stores, replica, info, most)
     except NotFound:
-        return integrity.MISSING if integrity.is_expected(stores, replica, key) else None
+        is_missing = required or integrity.is_expected(stores, replica, key)
+        return integrity.MISSING if is_missing else None
     except (Damaged, SourceChanged) as error:
         return error.detail
 

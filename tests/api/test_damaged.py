@@ -2,12 +2,15 @@
 
 import base64
 import hashlib
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from random import Random
 
 import pytest
 
 from pipelines.depositing import manifests
 from pipelines.depositing.manifests import NewBundle, NewEntry
+from pipelines.keeping import failover
 from pipelines.keeping.copying import INLINE
 from pipelines.replicating import scrubbing
 from storage import keys
@@ -86,6 +89,37 @@ def test_what_is_damaged_everywhere_is_not_served_as_whole(client, stores) -> No
     answer = client.get(url)
     assert answer.status_code == 500
     assert CONTENT[:5] not in answer.data
+
+
+def test_what_the_other_replica_does_not_hold_is_not_looked_for_there(client, stores) -> None:
+    fqid = make_file(stores, CONTENT)
+    bundle = FQID(new_uuid(), version())
+    new = NewBundle(bundle, "aws", 1, [NewEntry("a", fqid, False)])
+    manifests.write(stores, new, "writer@example.org")
+    damage(stores, "aws", key_of(CONTENT), "last byte")
+    assert "X-STORE-SERVED-BY" not in get(client, fqid).headers
+    scrubbing.verify(stores, "aws", rng=Random(0), repair=False)
+    answer = client.get(
+        f"/v1/bundles/{bundle.uuid}?replica=aws&presignedurls=true",
+        headers={"Authorization": "Bearer reader"},
+    )
+    (file,) = answer.json["bundle"]["files"]
+    assert "/objects/aws/" in file["url"]
+
+
+def test_a_reader_that_waits_for_other_readers_does_not_blame_the_bucket(
+    stores, monkeypatch
+) -> None:
+    fqid = make_file(stores, CONTENT)
+    busy, blamed = threading.Event(), []
+    monkeypatch.setattr(failover, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(stores.availability, "failed", blamed.append)
+    with ThreadPoolExecutor(1) as pool:
+        monkeypatch.setattr(failover, "_GLANCES", pool)
+        pool.submit(busy.wait)
+        assert failover.glance(stores, "aws", keys.record("file", fqid)) is None
+        assert blamed == []
+        busy.set()
 
 
 def test_the_last_bytes_of_a_large_damaged_file_are_held_back(client, stores, drain) -> None:

@@ -6,7 +6,13 @@ from typing import Any
 from flask import Response
 
 from api.operation import Answer, Call, Operation, operation, reply
-from api.schemas.checkout import Checkout, CheckoutBody, CheckoutStarted, CheckoutStatus
+from api.schemas.checkout import (
+    NOT_CONFIGURED,
+    Checkout,
+    CheckoutBody,
+    CheckoutStarted,
+    CheckoutStatus,
+)
 from api.schemas.common import InReplica, InReplicaQuery, Versioned, VersionedQuery
 from auth.access import CHECKOUT_ELSEWHERE
 from pipelines.depositing import checkouts
@@ -68,7 +74,10 @@ def _elsewhere(call: Call[Versioned, Checkout], destination: str) -> str | None:
 def get_bundles_checkout(call: Call[InReplica, None]) -> Response:
     """Ask how far a checkout is."""
     job = checkouts.status(call.stores, call.query.replica, call.path["checkout_job_id"])
-    return reply(_shown(job))
+    shown = _shown(job)
+    if job.email and call.stores.mail is None:
+        shown["mail"] = NOT_CONFIGURED
+    return reply(shown)
 
 
 def _shown(job: Job) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Deliveries over HTTP: what became of each, try one again, ask for a test."""
 
+import time
 from dataclasses import astuple
 from typing import Any
 
@@ -15,16 +16,18 @@ from api.schemas.subscriptions import (
     ListDeliveries,
     ListDeliveriesQuery,
 )
-from api.standing import whose
+from api.standing import running, whose
 from pipelines import formats, topics
 from pipelines.formats import us_of, version_at
-from pipelines.notifying import standing, subscriptions
+from pipelines.notifying import standing, subscriptions, trying
 from storage.catalog.deliveries import TEST
 from storage.catalog.delivery_log import Attempt, Delivery, Only, Place
 from storage.catalog.subscriptions import Subscription
 from storage.model import Replica
 
 TAG = "subscriptions"
+TEST_BUNDLES = 100
+"""Bundles that are looked at for one that a test can be about."""
 
 
 @operation(
@@ -123,14 +126,24 @@ def retry_deliveries(call: Call[InReplica, RetrySpan]) -> Response:
     tag=TAG,
     query=InReplicaQuery,
     answers={202: Answer("It is due now.", DeliveryAnswer)},
-    errors=(404,),
-    about="Sent, signed and tried again like any other delivery; its payload says `test`.",
+    errors=(404, 503),
+    about="Sent, signed and tried again like any other delivery. It is about the latest bundle that"
+    " matches, if one of the last 100 does. `X-STORE-NOTIFY-TEST: true` and the payload's `test`"
+    " mark it.",
 )
 def test_subscription(call: Call[InReplica, None]) -> Response:
     """Have a test delivered."""
     own = _own(call, call.query.replica)
+    with running():
+        match = trying.first_match(
+            call.stores,
+            own,
+            limit=TEST_BUNDLES,
+            time_s=call.services.settings.dry_run_s,
+            clock=time.monotonic,
+        )
     delivery = subscriptions.ping(
-        call.stores, own, uuid=formats.new_uuid(), request_id=call.request_id
+        call.stores, own, uuid=formats.new_uuid(), match=match, request_id=call.request_id
     )
     return _due_now(call, delivery, own)
 

@@ -109,6 +109,8 @@ def _journalled(numbered: Numbered) -> dict[str, Any]:
     return {
         "event_id": numbered.event.id,
         "event_type": numbered.event.type,
+        "bundle_uuid": numbered.event.fqid.uuid,
+        "bundle_version": numbered.event.fqid.version,
         "timestamp": version_at(numbered.seq_us),
         "offset": numbered.offset,
         "size": numbered.size,

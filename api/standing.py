@@ -2,6 +2,8 @@
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import orjson
@@ -22,6 +24,17 @@ from storage.errors import Unavailable
 AT_ONCE = 4
 """Dry runs of one process at the same time: each is the work of a step."""
 _running = threading.BoundedSemaphore(AT_ONCE)
+
+
+@contextmanager
+def running() -> Iterator[None]:
+    """Limit the dry runs of this process; Unavailable when there are too many."""
+    if not _running.acquire(blocking=False):
+        raise Unavailable("Too many dry runs at the moment.", retry_after_s=1)
+    try:
+        yield
+    finally:
+        _running.release()
 
 
 def whose(call: Call[InReplica, Any]) -> Whose:
@@ -101,9 +114,7 @@ def dry_run_subscription(call: Call[InReplica, DryRunContent]) -> Response:
     """See which of the latest bundles a subscription would match, and what it would be told."""
     asked = {name: value for name, value in vars(call.body).items() if name != "bundles"}
     settings = call.services.settings
-    if not _running.acquire(blocking=False):
-        raise Unavailable("Too many dry runs at the moment.", retry_after_s=1)
-    try:
+    with running():
         made = trying.dry_run(
             call.stores,
             NewSubscription(replica=call.query.replica, **asked),
@@ -114,8 +125,6 @@ def dry_run_subscription(call: Call[InReplica, DryRunContent]) -> Response:
             clock=time.monotonic,
             allow_private=settings.allow_private_callbacks,
         )
-    finally:
-        _running.release()
     bundles = [_tried(one) for one in made.bundles]
     return reply({"bundles": bundles, "timed_out": made.timed_out})
 

@@ -8,6 +8,7 @@ from api.schemas.common import Shown
 from api.schemas.fields import Spelled, Text, Uuid
 from api.schemas.loading import Body
 
+NOT_CONFIGURED = "not_configured"
 _MAIL = r'^[^@\s<>,;:"]{1,128}@[^@\s<>,;:"]{1,255}$'
 
 
@@ -61,3 +62,7 @@ class CheckoutStatus(Shown):
     location = fields.String(metadata={"description": "URL of the copy, with success."})
     cause = fields.String(metadata={"description": "Why it failed."})
     progress = fields.Nested(Progress, required=True)
+    mail = fields.String(
+        validate=validate.OneOf([NOT_CONFIGURED]),
+        metadata={"description": "The store has no mail server: nothing is sent to `email`."},
+    )

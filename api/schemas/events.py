@@ -62,6 +62,8 @@ class JournalledEvent(Shown):
 
     event_id = Uuid(required=True)
     event_type = fields.String(required=True, validate=validate.OneOf(TYPES))
+    bundle_uuid = Uuid(required=True)
+    bundle_version = fields.String(required=True)
     timestamp = fields.String(required=True)
     offset = fields.Integer(required=True)
     size = fields.Integer(required=True)

@@ -77,6 +77,8 @@ def request_for(due: Due, *, attempt: int, now_us: int, keys: Sequence[bytes] = 
         signatures.ATTEMPT_HEADER: str(attempt),
         **signatures.webhook_headers(keys, ident=due.uuid, now_us=now_us, body=body),
     }
+    if due.is_test:
+        headers[signatures.TEST_HEADER] = "true"
     if keys:
         headers |= signatures.http_signature(
             keys[0],

@@ -9,6 +9,7 @@ from email.utils import formatdate
 
 SIGNED = "(request-target) host date digest"
 ATTEMPT_HEADER = "X-STORE-NOTIFY-ATTEMPT"
+TEST_HEADER = "X-STORE-NOTIFY-TEST"
 
 
 def digest(body: bytes) -> str:

@@ -11,14 +11,14 @@ from pipelines.notifying.addresses import parse_callback
 from pipelines.notifying.pacing import BEGIN_S
 from pipelines.queries import attachments, jmes
 from pipelines.queries.attachments import Attachments
-from pipelines.queries.payloads import NOTHING, dump, trial
+from pipelines.queries.payloads import NOTHING, dump, trial, trial_members
 from storage.catalog import Tx, deliveries, delivery_log, endpoints, now_us, retrying
 from storage.catalog import subscriptions as rows
 from storage.catalog.deliveries import NewDelivery
 from storage.catalog.delivery_log import ALL, Delivery, Only, Place
 from storage.catalog.subscriptions import ELASTICSEARCH, JMESPATH, Subscription, SubscriptionType
 from storage.errors import Conflict, Invalid, NotAcceptable, NotFound, within
-from storage.model import Replica
+from storage.model import FQID, Replica
 from storage.query.grammar import parse_request
 from storage.stores import Stores
 
@@ -47,6 +47,14 @@ class NewSubscription:
     hmac_key_id: str | None = None
     hmac_secret_key: str | None = field(default=None, repr=False)
     attachments: Attachments | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A bundle that a subscription matches, and the payload that would be delivered."""
+
+    fqid: FQID
+    payload: Mapping[str, Any]
 
 
 def create(
@@ -229,15 +237,22 @@ def retry(stores: Stores, subscription: Subscription, delivery: str) -> Delivery
 
 
 def ping(
-    stores: Stores, subscription: Subscription, *, uuid: str, request_id: str = ""
+    stores: Stores,
+    subscription: Subscription,
+    *,
+    uuid: str,
+    match: Match | None = None,
+    request_id: str = "",
 ) -> Delivery:
-    """Record a test delivery, sent and tried again like any other."""
+    """Record a test delivery, sent and tried again like any other; about a bundle that matches, if
+    there is one."""
     with stores.catalog.write() as tx:
         now = now_us(tx)
-        payload = dump(trial(subscription, delivery=uuid, now_us=now))
-        fresh = NewDelivery(uuid, subscription.id, payload)
+        fqid = match.fqid if match else FQID(NOTHING, version_at(now))
+        told = dict(match.payload) if match else trial(subscription, delivery=uuid, now_us=now)
+        fresh = NewDelivery(uuid, subscription.id, dump(told | trial_members(uuid)))
         deliveries.add_test(
-            tx, fresh, bundle_uuid=NOTHING, version=version_at(now), request_id=request_id
+            tx, fresh, bundle_uuid=fqid.uuid, version=fqid.version, request_id=request_id
         )
         # Whoever asks wants to know now, however long its receiver has been left alone.
         endpoints.wake(tx, subscription.endpoint_id)

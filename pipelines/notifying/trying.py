@@ -1,18 +1,20 @@
-"""Dry runs: what a subscription would be told of the latest bundles. Nothing is stored.
+"""Dry runs: the payloads of a subscription for the latest bundles. Nothing is stored.
 
 What it says is what matching would record: the same queries, attachments and payload, but for the
 ids of a subscription that does not exist.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 from pipelines.finding import loading
 from pipelines.notifying import subscriptions
 from pipelines.notifying.addresses import parse_callback
-from pipelines.notifying.subscriptions import NewSubscription
+from pipelines.notifying.subscriptions import Match, NewSubscription
 from pipelines.queries import matching
+from storage import json_codec
 from storage.catalog import recent
+from storage.catalog.subscriptions import Subscription
 from storage.errors import StoreError, TimedOut
 from storage.model import FQID, Event
 from storage.stores import Stores
@@ -52,22 +54,45 @@ def dry_run(
     parse_callback(new.callback_url, allow_private=allow_private)
     subscriptions.check(new)
     asking = subscriptions.as_row(new, owner, uuid)
+    tried: list[Tried] = []
+    try:
+        for one in _tries(stores, asking, limit=limit, time_s=time_s, clock=clock):
+            tried.append(one)
+    except TimedOut:
+        return DryRun(tuple(tried), timed_out=True)
+    return DryRun(tuple(tried), timed_out=False)
+
+
+def first_match(
+    stores: Stores, subscription: Subscription, *, limit: int, time_s: float, clock: Clock
+) -> Match | None:
+    """Return the latest bundle that a subscription matches, whenever it was made; None if none of
+    the latest does, or time runs out."""
+    asking = replace(subscription, created_us=0)
+    try:
+        for one in _tries(stores, asking, limit=limit, time_s=time_s, clock=clock):
+            if one.payload is not None:
+                return Match(one.fqid, json_codec.decode(one.payload.encode()))
+    except TimedOut:
+        pass
+    return None
+
+
+def _tries(
+    stores: Stores, asking: Subscription, *, limit: int, time_s: float, clock: Clock
+) -> Iterator[Tried]:
+    """Yield the result for each of the latest bundles; TimedOut when time runs out."""
     with stores.catalog.read() as tx:
-        latest = recent.created(tx, new.replica, limit=limit)
+        latest = recent.created(tx, asking.replica, limit=limit)
     asked, end = matching.Questions([asking]), clock() + time_s
 
     def beat(_moved: int) -> None:
         if clock() > end:
             raise TimedOut("The dry run took too long.")
 
-    tried: list[Tried] = []
     for event in latest:
-        try:
-            beat(0)
-            tried.append(_try(stores, asked, event, beat))
-        except TimedOut:
-            return DryRun(tuple(tried), timed_out=True)
-    return DryRun(tuple(tried), timed_out=False)
+        beat(0)
+        yield _try(stores, asked, event, beat)
 
 
 def _try(

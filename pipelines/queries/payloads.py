@@ -10,7 +10,7 @@ from storage.catalog.subscriptions import JMESPATH, Subscription
 from storage.model import FQID, Event
 
 NOTHING = "00000000-0000-0000-0000-000000000000"
-"""The bundle that a test delivery speaks of."""
+"""The bundle of a test delivery where none matches."""
 
 
 def dump(value: Any) -> str:
@@ -39,10 +39,15 @@ def payload(
 
 
 def trial(subscription: Subscription, *, delivery: str, now_us: int) -> dict[str, Any]:
-    """A payload about no bundle, marked as a test."""
+    """The payload of a test about no bundle."""
     fqid = FQID(NOTHING, version_at(now_us))
     told = _told(subscription, fqid, delivery=delivery, event_type="CREATE")
-    return told | {"event_timestamp": fqid.version, "test": True}
+    return told | {"event_timestamp": fqid.version}
+
+
+def trial_members(delivery: str) -> dict[str, Any]:
+    """The members in which a test's payload differs from that of an event."""
+    return {"transaction_id": delivery, "test": True}
 
 
 def _told(

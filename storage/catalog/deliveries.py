@@ -220,7 +220,7 @@ _DUE = text("""
     AND (d.event_type = 'TEST' OR NOT EXISTS (
         SELECT 1 FROM deliveries o
         WHERE o.state = 'pending' AND o.bundle_uuid = d.bundle_uuid
-        AND o.subscription_id = d.subscription_id
+        AND o.subscription_id = d.subscription_id AND o.event_type <> 'TEST'
         AND (o.event_us < d.event_us OR (o.event_us = d.event_us AND o.id < d.id))
     ))
     ORDER BY d.due_us LIMIT :limit
@@ -230,7 +230,7 @@ _DUE = text("""
 def due(tx: Tx, endpoint_id: int, *, limit: int) -> list[Due]:
     """What an endpoint may be sent now, the longest due first; of each pair the earliest event.
 
-    Tests tell of no bundle: none waits for another.
+    Tests wait for nothing, and nothing waits for them.
     """
     rows = tx.execute(_DUE, {"endpoint_id": endpoint_id, "limit": limit, "now": now_us(tx)})
     return [_due(dict(row)) for row in rows.mappings()]

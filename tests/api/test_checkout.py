@@ -126,6 +126,16 @@ def test_who_gave_an_address_is_told_how_it_ended(
     assert (job.job_id if destination else "lies at") in text
 
 
+def test_without_a_mail_server_the_status_says_so(depositor, client) -> None:
+    path = f"/v1/bundles/{depositor.bundle(1)}/checkout?replica=aws"
+    for body, mail in (({"email": "ada@example.org"}, "not_configured"), ({}, None)):
+        begun = client.post(path, json=body)
+        assert begun.status_code == 200
+        job = begun.json["checkout_job_id"]
+        status = client.get(f"/v1/bundles/checkout/{job}?replica=aws").json
+        assert status.get("mail") == mail
+
+
 def test_copies_are_kept_for_14_days_and_then_said_to_be_gone(
     depositor, client, stores, drain
 ) -> None:

@@ -75,6 +75,7 @@ def test_a_life_is_listed_with_its_documents_behind_a_url_that_honours_ranges(
                 document = json.loads(part.data)
                 assert document["event_type"] == each["event_type"]
                 assert document["bundle_info"] == {"uuid": uuid, "version": VERSION}
+                assert (each["bundle_uuid"], each["bundle_version"]) == (uuid, VERSION)
                 assert document["manifest"]["files"]
 
 

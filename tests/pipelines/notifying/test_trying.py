@@ -12,8 +12,10 @@ from sqlalchemy import text
 from pipelines.depositing import tombstones
 from pipelines.limits import ATTACHMENTS_BYTES
 from pipelines.notifying import subscriptions, trying
+from pipelines.notifying.delivery import request_for
 from pipelines.notifying.subscriptions import NewSubscription
 from pipelines.notifying.trying import DryRun
+from storage.catalog import deliveries
 from storage.errors import Invalid
 from storage.model import FQID
 from storage.stores import Stores
@@ -47,6 +49,47 @@ def rows(stores: Stores) -> list[int]:
     tables = ("subscriptions", "deliveries", "endpoints", "todo")
     with stores.catalog.read() as tx:
         return [tx.execute(text(f"SELECT count(*) FROM {name}")).scalar_one() for name in tables]
+
+
+def test_a_test_is_about_the_latest_bundle_that_matches(stores: Stores, drain: Drain) -> None:
+    older, newer = (mouse(stores, drain) for _ in range(2))
+    bundle(stores, drain, {"sample_1.json": b'{"organism": {"text": "Zea mays"}}'})
+    drain()
+    asked = replace(
+        NEW,
+        jmespath_query=f"{ORGANISM} == 'Mus musculus'",
+        attachments=attaching(organism=ORGANISM),
+    )
+    made = subscriptions.create(
+        stores, asked, OWNER, uuid=new_uuid(), seal=lambda *_: b"", limit=9, allow_private=False
+    )
+    match = trying.first_match(stores, made, limit=10, time_s=10, clock=lambda: 0.0)
+    assert match is not None
+    assert match.fqid == newer
+    tested = subscriptions.ping(stores, made, uuid=new_uuid(), match=match)
+    assert (tested.bundle_uuid, tested.bundle_version) == newer
+    with stores.catalog.read() as tx:
+        (sent,) = deliveries.due(tx, made.endpoint_id, limit=9)
+    payload = json.loads(sent.payload)
+    assert payload["transaction_id"] == tested.uuid
+    assert (payload["test"], payload["attachments"]) == (True, {"organism": "Mus musculus"})
+    assert request_for(sent, attempt=1, now_us=0).headers["X-STORE-NOTIFY-TEST"] == "true"
+    tombstones.bury(stores, "aws", *newer, reason="wrong", author=OWNER)
+    match = trying.first_match(stores, made, limit=10, time_s=10, clock=lambda: 0.0)
+    assert match is not None
+    assert match.fqid == older
+
+
+def test_without_a_match_a_test_is_about_no_bundle(stores: Stores, drain: Drain) -> None:
+    mouse(stores, drain)
+    drain()
+    asked = replace(NEW, jmespath_query="absent")
+    made = subscriptions.create(
+        stores, asked, OWNER, uuid=new_uuid(), seal=lambda *_: b"", limit=9, allow_private=False
+    )
+    assert trying.first_match(stores, made, limit=10, time_s=10, clock=lambda: 0.0) is None
+    times = count(step=20.0)
+    assert trying.first_match(stores, made, limit=10, time_s=10, clock=lambda: next(times)) is None
 
 
 def test_the_latest_bundles_are_asked_about(stores: Stores, drain: Drain) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipelines.queries.payloads import dump, payload, trial
+from pipelines.queries.payloads import dump, payload, trial, trial_members
 from storage.model import FQID
 from tests.telling import BASE_URL, a_subscription, an_event
 
@@ -38,7 +38,8 @@ def test_attachments_come_only_where_they_are_asked_for() -> None:
 
 def test_a_test_is_marked_as_one() -> None:
     told = trial(a_subscription(), delivery="d", now_us=1_767_225_600_000_000)
-    assert told["test"] is True
+    assert (told | trial_members("e"))["test"] is True
+    assert (told | trial_members("e"))["transaction_id"] == "e"
     assert told["match"]["bundle_version"] == "2026-01-01T000000.000000Z"
     assert "bundle_url" not in told
 

@@ -267,6 +267,18 @@ def test_a_test_waits_for_no_other(catalog: Catalog) -> None:
     assert due(catalog, subscription) == [second.uuid]
 
 
+def test_events_of_a_bundle_do_not_wait_for_a_test_about_it(catalog: Catalog) -> None:
+    subscription = subscribe(catalog, URL)
+    event = happen(catalog, fqid=FQID(UUID, VERSIONS[0]))
+    with catalog.write() as tx:
+        fresh = NewDelivery(str(uuid4()), subscription.id, "{}")
+        deliveries.add_test(tx, fresh, bundle_uuid=UUID, version=VERSIONS[0])
+    match(catalog, event, subscription)
+    with catalog.read() as tx:
+        found = deliveries.due(tx, subscription.endpoint_id, limit=9)
+    assert [one.is_test for one in found] == [True, False]
+
+
 def test_what_is_due_says_all_that_an_attempt_needs(catalog: Catalog) -> None:
     subscription = subscribe(
         catalog,

@@ -25,7 +25,8 @@ log = logging.getLogger(__name__)
 
 PATIENCE_S = 1.0
 """So long a reader waits for a look at an object."""
-_GLANCES = ThreadPoolExecutor(8, thread_name_prefix="glance")
+_GLANCES = {name: ThreadPoolExecutor(8, thread_name_prefix=f"glance-{name}") for name in REPLICAS}
+"""Threads of each replica: a bucket that hangs must not hold up looks at the other."""
 INTACT, BROKEN = b"\1", b"\0"
 """What `Stores.seen` says of an object's bytes."""
 
@@ -73,7 +74,7 @@ def glance(
     """Return what is wrong with an object as far as a reader can wait to know; None while its
     bucket is away or silent."""
     look = partial(find_damage, stores, replica, key, file, most=INLINE, required=required)
-    future = _GLANCES.submit(_glance, replica, key, look)
+    future = _GLANCES[replica].submit(_glance, replica, key, look)
     try:
         return future.result(PATIENCE_S)
     except TimeoutError:
@@ -129,9 +130,17 @@ def _reread(stores: Stores, replica: Replica, info: BlobInfo, most: int | None) 
     return integrity.CHANGED if seen == BROKEN else None
 
 
-def is_read(stores: Stores, replica: Replica, info: BlobInfo) -> bool:
-    """Return whether these bytes of an object were read by this process."""
-    return stores.seen.get(_bytes_of(replica, info)) is not None
+def is_verified(stores: Stores, replica: Replica, info: BlobInfo) -> bool:
+    """Return whether this process read these bytes of a blob and found them right.
+
+    Bytes that it found damaged are read again, as they may be right now; Damaged if they are not.
+    """
+    seen = stores.seen.get(_bytes_of(replica, info))
+    if seen == BROKEN:
+        if (reason := integrity.find_damage(stores, replica, info.key)) is not None:
+            raise Damaged(f"The object is damaged, and no replica has a whole copy: {reason}.")
+        seen = note_read(stores, replica, info, right=True)
+    return seen == INTACT
 
 
 def note_read(stores: Stores, replica: Replica, info: BlobInfo, right: bool) -> bytes:

@@ -57,7 +57,7 @@ class LocalBlobs:
     def open_payload(self, key: str) -> tuple[BinaryIO, int, BlobInfo]:
         """The object's file at its first payload byte, for sendfile; the caller closes it."""
         with self._tree.speaking_of(key):
-            file = open(self._tree.path(key), "rb", buffering=0)  # noqa: SIM115
+            file = open(self._tree.open(key), "rb", buffering=0)  # noqa: SIM115
             try:
                 info, offset = envelope.inspect(file.fileno(), key)
                 file.seek(offset)
@@ -150,7 +150,7 @@ class LocalBlobs:
                 return info
         except Damaged:
             with self._tree.speaking_of(key):
-                status = os.stat(path)
+                status = os.lstat(path)
             pin, modified_us = envelope.pin_of(status), status.st_mtime_ns // 1000
             return BlobInfo(key, status.st_size, pin, damaged=True, modified_us=modified_us)
 
@@ -209,7 +209,7 @@ class LocalBlobs:
     def _open(self, key: str, pin: str | None = None) -> Iterator[tuple[int, BlobInfo, int]]:
         """Descriptor, information and payload offset of an object that fits the pin."""
         with self._tree.speaking_of(key):
-            descriptor = os.open(self._tree.path(key), os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = self._tree.open(key)
             try:
                 info, offset = envelope.inspect(descriptor, key)
                 if pin is not None and pin != info.pin:

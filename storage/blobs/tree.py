@@ -20,8 +20,11 @@ UPLOADS: Final = ".uploads"
 JOURNAL: Final = ".journal"
 """No key's path begins with a dot."""
 
+READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+"""How objects are opened: a FIFO in the place of one must not make us wait for a writer."""
+
 _ATTEMPTS = 16
-_UNREADABLE = (errno.EIO, errno.EISDIR)
+_UNREADABLE = (errno.EIO, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ESPIPE)
 """What the system says of one file that cannot be read, while others can."""
 _KNOWN_FOLDERS = 65_536
 
@@ -56,6 +59,15 @@ class Tree:
     def path(self, key: str) -> str:
         """Where a key's object lies or would lie."""
         return layout.place(key).under(self.root)
+
+    def open(self, key: str) -> int:
+        """Open an object's file for reading. Damaged if this one may not be opened, though its
+        bucket may."""
+        try:
+            return os.open(self.path(key), READ)
+        except PermissionError as error:
+            self.expect_root()
+            raise Damaged(f"the file of {key} cannot be read: {error.strerror}") from error
 
     @contextmanager
     def temporary(self) -> Iterator[tuple[str, int]]:
@@ -244,8 +256,11 @@ def _true_key(path: str) -> bytes:
     """The key in an object's head; empty when the object has just gone, or its head is damaged.
     Keys of replicas are short and never hashed."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(path, READ)
     except FileNotFoundError:
+        return b""
+    except OSError as error:
+        log.error("%s is damaged, and its key cannot be read: %s", path, error.strerror)
         return b""
     try:
         return envelope.unpack(descriptor).head.key.encode()

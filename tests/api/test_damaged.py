@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
@@ -14,8 +15,10 @@ from pipelines.keeping import failover
 from pipelines.keeping.copying import INLINE
 from pipelines.replicating import scrubbing
 from storage import keys
+from storage.availability import Availability
+from storage.blobs.local import LocalBlobs
 from storage.errors import Damaged
-from storage.model import FQID
+from storage.model import FQID, REPLICAS
 from tests.builders import make_file, new_uuid, version
 from tests.catalogs import ENGINES
 from tests.damaging import KINDS, damage, path_of
@@ -115,11 +118,61 @@ def test_a_reader_that_waits_for_other_readers_does_not_blame_the_bucket(
     monkeypatch.setattr(failover, "PATIENCE_S", 0.01)
     monkeypatch.setattr(stores.availability, "failed", blamed.append)
     with ThreadPoolExecutor(1) as pool:
-        monkeypatch.setattr(failover, "_GLANCES", pool)
+        monkeypatch.setattr(failover, "_GLANCES", {"aws": pool})
         pool.submit(busy.wait)
         assert failover.glance(stores, "aws", keys.record("file", fqid)) is None
         assert blamed == []
         busy.set()
+
+
+@pytest.mark.parametrize("more", [{}, {"Range": "bytes=1-3"}])
+def test_bytes_known_to_be_damaged_everywhere_are_not_sent(client, stores, more) -> None:
+    fqid = make_file(stores, CONTENT, everywhere=True)
+    url = get(client, fqid).headers["Location"]
+    for replica in REPLICAS:
+        damage(stores, replica, key_of(CONTENT), "last byte")
+    answer = client.get(url, headers=more)
+    assert answer.status_code == 500
+    assert CONTENT[:3] not in answer.data
+
+
+def test_a_damaged_object_that_was_restored_in_place_is_served_again(client, stores) -> None:
+    make_file(stores, CONTENT, everywhere=True)
+    url = stores.replicas["aws"].sign(key_of(CONTENT), expires_s=60)
+    path = path_of(stores.replicas["aws"], key_of(CONTENT))
+    whole, status = path.read_bytes(), path.stat()
+    for replica in REPLICAS:
+        damage(stores, replica, key_of(CONTENT), "last byte")
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert client.get(url).status_code == 500
+    path.write_bytes(whole)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert client.get(url).data == CONTENT
+
+
+def test_a_bucket_that_hangs_does_not_keep_the_other_from_being_read(stores, monkeypatch) -> None:
+    make_file(stores, CONTENT, everywhere=True)
+    hanging, end = stores.replicas["aws"], threading.Event()
+    head = LocalBlobs.head
+
+    def hang(bucket, key):
+        if bucket is hanging:
+            end.wait(30)
+        return head(bucket, key)
+
+    monkeypatch.setattr(LocalBlobs, "head", hang)
+    monkeypatch.setattr(failover, "PATIENCE_S", 0.01)
+    failed = []
+    monkeypatch.setattr(Availability, "failed", lambda _, name: failed.append(name))
+    try:
+        for _ in range(20):
+            assert failover.glance(stores, "aws", key_of(CONTENT)) is None
+        assert set(failed) == {"bucket.aws"}
+        monkeypatch.setattr(failover, "PATIENCE_S", 20)
+        damage(stores, "gcp", key_of(CONTENT), "last byte")
+        assert failover.glance(stores, "gcp", key_of(CONTENT)) is not None
+    finally:
+        end.set()
 
 
 def test_the_last_bytes_of_a_large_damaged_file_are_held_back(client, stores, drain) -> None:

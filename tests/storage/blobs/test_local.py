@@ -1,8 +1,10 @@
 """What is a folder bucket's own: crashes, stragglers, damage, sweeping, serving."""
 
+import errno
 import multiprocessing
 import os
 import signal
+import stat
 import threading
 import time
 from collections.abc import Iterator
@@ -267,3 +269,43 @@ def test_an_object_in_anothers_place_is_damaged(store: LocalBlobs) -> None:
     for read in (store.head, store.open_payload, lambda key: list(store.read(key))):
         with pytest.raises(Damaged):
             read("b")
+
+
+@pytest.mark.parametrize("thing", ["symbolic link to itself", "folder", "FIFO", "socket"])
+def test_what_lies_in_an_objects_place_is_damage_of_this_object_alone(
+    store: LocalBlobs, thing: str
+) -> None:
+    store.put("a", b"a")
+    store.put("b", b"b")
+    path = store.root / "a"
+    path.unlink()
+    if thing == "folder":
+        path.mkdir()
+    elif thing == "FIFO":
+        os.mkfifo(path)
+    elif thing == "socket":
+        os.mknod(path, stat.S_IFSOCK)
+    else:
+        path.symlink_to(path)
+    for read in (store.head, store.open_payload, lambda key: list(store.read(key))):
+        with pytest.raises(Damaged):
+            read("a")
+    assert [(info.key, info.damaged) for info in store.list("")] == [("a", True), ("b", False)]
+
+
+def test_an_object_that_may_not_be_opened_is_damaged(
+    store: LocalBlobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put("a", b"a")
+
+    def refuse(*_: object) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refuse)
+        with pytest.raises(Damaged):
+            store.head("a")
+        patch.setattr(os.path, "isdir", lambda _: False)
+        with pytest.raises(Unavailable):
+            store.head("a")
+    assert store.head("a").size == 1

@@ -1,6 +1,6 @@
 """What went wrong in an operator's command, in one sentence with its cause."""
 
-from storage.errors import Damaged, StoreError
+from storage.errors import CatalogDamaged, StoreError
 
 RESTORE = "bring a copy of it back, or make it again with `python -m ops rebuild catalog`"
 
@@ -21,4 +21,4 @@ def _of_store(error: StoreError) -> str:
     said = error.detail
     if told and told[0] not in said:
         said = f"{said.rstrip('.')}: {told[0]}"
-    return f"{said}; {RESTORE}" if isinstance(error, Damaged) else said
+    return f"{said}; {RESTORE}" if isinstance(error, CatalogDamaged) else said

@@ -140,6 +140,11 @@ class Damaged(StoreError):
     """Stored bytes are not what was written: waiting helps nobody, a human has to look."""
 
 
+class CatalogDamaged(StoreError):
+    """The catalog's file cannot be read as one: an operator has to restore it. It is no `Damaged`,
+    which stands for one stored object and has it repaired."""
+
+
 class TimedOut(StoreError):
     """Took longer than it may."""
 

@@ -15,7 +15,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from storage.catalog import on_postgresql, on_sqlite
 from storage.catalog.kinds import DURABLE, KIND, PASSING, READING, Kind, Limits
-from storage.errors import Damaged, Unavailable
+from storage.errors import CatalogDamaged, Unavailable
 
 Tx = Connection
 """A unit of work in progress; opaque outside of `storage.catalog`."""
@@ -127,7 +127,7 @@ def execute_now(tx: Tx, statement: str, parameters: Mapping[str, Any]) -> Cursor
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """The engine being away, or busy, is Unavailable; a file that is no catalog is Damaged;
+    """The engine being away, or busy, is Unavailable; a file that is no catalog is CatalogDamaged;
     everything else flies on."""
     try:
         yield
@@ -140,7 +140,7 @@ def _translated() -> Iterator[None]:
         if error.connection_invalidated or _passes(error):
             raise Unavailable("The catalog cannot be reached.", retry_after_s=1) from error
         if on_sqlite.is_damaged(error):
-            raise Damaged("The catalog is damaged.") from error
+            raise CatalogDamaged("The catalog is damaged.") from error
         raise
 
 

@@ -176,14 +176,14 @@ def _going_on(here: Here, given: dict[str, Any]) -> Iterator[Options]:
 def _kept(stopped: Interrupted) -> str:
     kept = []
     if stopped.files:
-        kept.append(f"{stopped.files} files")
+        kept.append(f"{stopped.files} file{'s' * (stopped.files != 1)}")
     if stopped.unfinished:
         kept.append(f"{size(stopped.unfinished)} of unfinished files")
     if not kept:
         return "Stopped. Nothing had come yet, and nothing is kept."
     return (
-        f"Stopped. {' and '.join(kept)} are kept in {Path(defaults.CACHE).absolute()}; the same"
-        " command again goes on from there."
+        f"Stopped. {Path(defaults.CACHE).absolute()} keeps {' and '.join(kept)}; the same command"
+        " again goes on from there."
     )
 
 

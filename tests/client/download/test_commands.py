@@ -107,7 +107,7 @@ def test_a_break_is_said_to_be_gone_on_with(
         _, err = going.communicate(timeout=30)
         assert going.returncode == 130, err
         assert re.search(
-            r"Stopped\. (2 files and )?[0-9.]+ (bytes|kB|MB) of unfinished files are", err
+            r"Stopped\. .* keeps (2 files and )?[0-9.]+ (bytes|kB|MB) of unfinished files;", err
         )
         assert "Traceback" not in err
         proxy.mode = Mode.PASS

@@ -14,8 +14,9 @@ from pipelines.flow import Step
 from pipelines.keeping import checksums, integrity, records
 from pipelines.replicating import scrubbing, sweeps
 from storage import keys
+from storage.catalog import Catalog, todo, visibility
 from storage.catalog import files as file_rows
-from storage.catalog import todo, visibility
+from storage.errors import CatalogDamaged
 from storage.model import CHECKSUMS, FQID, REPLICAS, Checksums, Replica, Todo
 from storage.stores import Stores
 from tests.builders import make_file, new_uuid, version
@@ -164,6 +165,20 @@ def bytes_on_disk(stores: Stores, replica: Replica, key: str) -> bytes | None:
     with suppress(FileNotFoundError):
         return path_of(stores.replicas[replica], key).read_bytes()
     return None
+
+
+def test_a_damaged_catalog_is_no_damaged_object(
+    stores: Stores, objects: dict[str, str], tmp_path: Path
+) -> None:
+    file = tmp_path / "no catalog"
+    file.write_bytes(b"no database at all" * 100)
+
+    def renew_claim(_moved: int) -> None:
+        with Catalog(f"sqlite:///{file}").write():
+            pass
+
+    with pytest.raises(CatalogDamaged):
+        integrity.find_damage(stores, "aws", objects["blob"], renew_claim)
 
 
 def test_each_byte_of_a_record_counts(stores: Stores, objects: dict[str, str]) -> None:

@@ -12,9 +12,10 @@ MAX_ENCODED = 3000
 """It travels in the query of a URL, whose line has at most 8,190 bytes."""
 
 _KINDS = ("attachment", "inline")
-_TOKEN = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
-_PART = re.compile(rf';\s*({_TOKEN})\s*=\s*("(?:[^"\\]|\\.)*"|[^;"]*)\s*')
-_WHOLE = re.compile(rf"\s*({_TOKEN})\s*(?:{_PART.pattern})*;?\s*")
+# Possessive quantifiers: a header has one reading, and looking for others takes exponential time.
+_TOKEN = r"[A-Za-z0-9!#$%&'*+.^_`|~-]++"
+_PART = re.compile(rf';\s*+({_TOKEN})\s*+=\s*+("(?:[^"\\]|\\.)*+"|[^;"]*+)\s*+')
+_WHOLE = re.compile(rf"\s*+({_TOKEN})\s*+(?:{_PART.pattern})*+;?\s*+")
 _EXAMPLE = 'attachment; filename="name.txt"'
 
 

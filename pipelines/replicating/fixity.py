@@ -13,6 +13,8 @@ from storage.model import REPLICAS, Replica
 from storage.stores import Stores
 
 FRESH_S = 2.0
+REST = 10
+"""A report counts as fresh for so many times as long as it took to count."""
 LISTED = 100
 """Damaged objects that are named."""
 
@@ -45,22 +47,36 @@ def report(stores: Stores, *, period_days: float) -> Report:
 
 
 class Reports:
-    """Reports of one process, each counted once in `FRESH_S`: counting reads whole indexes."""
+    """Reports of one process. Counting reads whole indexes, and any caller may ask: one thread at a
+    time counts, for a tenth of the time at most; the others get the previous report."""
 
     def __init__(
         self, stores: Stores, period_days: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._stores, self._period_days, self._clock = stores, period_days, clock
         self._lock = Lock()
-        self._counted: tuple[float, Report] | None = None
+        self._latest: Report | None = None
+        self._fresh_until = 0.0
 
     def report(self) -> Report:
-        """The report of at most `FRESH_S` ago."""
-        with self._lock:
-            if self._counted is None or self._clock() - self._counted[0] >= FRESH_S:
-                found = report(self._stores, period_days=self._period_days)
-                self._counted = self._clock(), found
-            return self._counted[1]
+        """Return the latest report; it says when it was counted."""
+        latest = self._latest
+        if latest is not None and self._clock() < self._fresh_until:
+            return latest
+        if not self._lock.acquire(blocking=latest is None) and latest is not None:
+            return latest
+        try:
+            return self._count()
+        finally:
+            self._lock.release()
+
+    def _count(self) -> Report:
+        began = self._clock()
+        if self._latest is None or began >= self._fresh_until:
+            self._latest = report(self._stores, period_days=self._period_days)
+            ended = self._clock()
+            self._fresh_until = ended + max(FRESH_S, REST * (ended - began))
+        return self._latest
 
 
 def objects(stores: Stores) -> Iterator[Fixity]:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from pipelines.replicating import repairing, scrubbing
+from pipelines.replicating import scrubbing, stored_objects
 from pipelines.replicating.scrubbing import BATCH, Found
 from storage import keys
 from storage.catalog import integrity, now_us, switches
@@ -97,16 +97,7 @@ class Turn:
         for one in found:
             _, intact = self._examine(one.replica, one.key)
             if intact:
-                self._close(one.replica, one.key)
-
-    def _close(self, replica: Replica, key: str) -> None:
-        """Somebody repaired the object, or removed it on purpose."""
-        kept = repairing.is_expected(self._stores, replica, key)
-        with self._stores.catalog.write() as tx:
-            if kept:
-                integrity.record_verified(tx, replica, [key])
-            else:
-                integrity.forget(tx, replica, key)
+                scrubbing.close_damage(self._stores, one.replica, one.key)
 
     def _due(self) -> list[StoredObject]:
         """The next objects of either replica."""
@@ -179,7 +170,7 @@ class Turn:
         return f"{replica} {key}"
 
     def _rest(self, replica: Replica, after: str) -> Iterator[str]:
-        for info in repairing.objects(self._stores, replica, max(after, keys.JOURNALS)):
+        for info in stored_objects.list_objects(self._stores, replica, max(after, keys.JOURNALS)):
             if not info.key.startswith((keys.JOURNALS, keys.PURGED)):
                 return
             yield info.key

@@ -1,8 +1,8 @@
-"""Scrubbing: stored bytes are read again and held to what the catalog knows of them.
+"""Verify stored objects, repair damaged ones, and record the findings in the catalog.
 
-Blobs by their checksums, records by their digest, journals by their manifests. What is damaged is
-replaced by the other replica's, if that is right; else it is left as it is, for a human. Journals
-can be made anew.
+`ops verify` reads a whole bucket, the scrub (`scrub.py`) one object after the other within its
+budget, and a repair job (REPAIR, ordered by reads and sweeps) a single one. All call `examine`.
+Without an intact copy in the other replica an object stays as it is, listed as damaged.
 """
 
 import logging
@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 
+from pipelines import flow
 from pipelines.keeping.copying import Beat
 from pipelines.keeping.integrity import ignore_progress
-from pipelines.replicating import repairing
-from storage.catalog import integrity
+from pipelines.replicating import stored_objects
+from storage.catalog import integrity, todo
 from storage.errors import StoreError
-from storage.model import Replica
+from storage.model import Claim, Replica, Todo
 from storage.stores import Stores
 
 BATCH = 100
@@ -51,7 +52,7 @@ def verify(
     objects = size = 0
     damaged: list[Found] = []
     intact: dict[str, int] = {}
-    for info in repairing.objects(stores, replica):
+    for info in stored_objects.list_objects(stores, replica):
         if share < 1.0 and rng.random() >= share:
             continue
         objects, size = objects + 1, size + info.size
@@ -83,7 +84,7 @@ def examine(
     repair: bool,
 ) -> Found | None:
     """Read one object again. Damage is recorded, and repaired if that is wanted."""
-    reason = repairing.find_damage(stores, replica, key, beat)
+    reason = stored_objects.find_damage(stores, replica, key, beat)
     if reason is None:
         return None
     with stores.catalog.write() as tx:
@@ -95,7 +96,7 @@ def examine(
 
 def _repaired(stores: Stores, replica: Replica, key: str, beat: Beat) -> bool:
     try:
-        if repairing.repair_object(stores, replica, key, beat) == "lost":
+        if stored_objects.repair_object(stores, replica, key, beat) == "lost":
             return False
     except StoreError as error:
         log.warning("%s in %s is not repaired: %s", key, replica, error.detail)
@@ -103,3 +104,23 @@ def _repaired(stores: Stores, replica: Replica, key: str, beat: Beat) -> bool:
     with stores.catalog.write() as tx:
         integrity.record_verified(tx, replica, [key])
     return True
+
+
+def run_repair(stores: Stores, claim: Claim, beat: Beat) -> tuple[Todo, ...]:
+    """Run a repair job: examine one object, and repair it if it is damaged."""
+    replica, key = flow.replica_of(claim.todo), claim.todo.ref
+    if examine(stores, replica, key, beat, repair=True) is None:
+        close_damage(stores, replica, key)
+    with stores.catalog.write() as tx:
+        todo.finish(tx, claim)
+    return ()
+
+
+def close_damage(stores: Stores, replica: Replica, key: str) -> None:
+    """Take an object off the list of damage: it is intact, or was removed on purpose."""
+    is_expected = stored_objects.is_expected(stores, replica, key)
+    with stores.catalog.write() as tx:
+        if is_expected:
+            integrity.record_verified(tx, replica, [key])
+        else:
+            integrity.forget(tx, replica, key)

@@ -43,17 +43,12 @@ def _blobs(replica: Replica) -> Select[Any]:
 
 def records_after(tx: Tx, kind: str, replica: Replica, after: FQID, *, limit: int) -> list[FQID]:
     """Return versions of a kind whose record a bucket should hold, after a given one."""
-    table, query = _TABLES[kind], _records(kind, replica)
-    place = tuple_(table.c.uuid, table.c.version)
-    query = query.where(place > (after.uuid, after.version)).order_by(*place)
-    return [FQID(row.uuid, row.version) for row in tx.execute(query.limit(limit))]
+    return _page(tx, _records(kind, replica), _TABLES[kind], after, limit)
 
 
 def has_record(tx: Tx, kind: str, replica: Replica, fqid: FQID) -> bool:
     """Return whether a bucket should hold the record of a version."""
-    table, query = _TABLES[kind], _records(kind, replica)
-    query = query.where(table.c.uuid == fqid.uuid, table.c.version == fqid.version)
-    return tx.execute(query).first() is not None
+    return _has(tx, _records(kind, replica), _TABLES[kind], fqid)
 
 
 def _records(kind: str, replica: Replica) -> Select[Any]:
@@ -72,17 +67,12 @@ def _records(kind: str, replica: Replica) -> Select[Any]:
 def tombstones_after(tx: Tx, kind: str, replica: Replica, after: FQID, *, limit: int) -> list[FQID]:
     """Return tombstones of a kind whose record a bucket should hold; a whole uuid's has no
     version."""
-    place = tuple_(tombstones.c.uuid, tombstones.c.version)
-    query = _tombstones(kind, replica).where(place > (after.uuid, after.version))
-    return [FQID(row.uuid, row.version) for row in tx.execute(query.order_by(*place).limit(limit))]
+    return _page(tx, _tombstones(kind, replica), tombstones, after, limit)
 
 
 def has_tombstone(tx: Tx, kind: str, replica: Replica, fqid: FQID) -> bool:
     """Return whether a bucket should hold the record of a tombstone."""
-    query = _tombstones(kind, replica).where(
-        tombstones.c.uuid == fqid.uuid, tombstones.c.version == fqid.version
-    )
-    return tx.execute(query).first() is not None
+    return _has(tx, _tombstones(kind, replica), tombstones, fqid)
 
 
 def _tombstones(kind: str, replica: Replica) -> Select[Any]:
@@ -96,17 +86,12 @@ def _tombstones(kind: str, replica: Replica) -> Select[Any]:
 
 def purges_after(tx: Tx, kind: str, replica: Replica, after: FQID, *, limit: int) -> list[FQID]:
     """Return purges of a kind whose marker a bucket should hold; a whole uuid's has no version."""
-    place = tuple_(purges.c.uuid, purges.c.version)
-    query = _purges(kind, replica).where(place > (after.uuid, after.version))
-    return [FQID(row.uuid, row.version) for row in tx.execute(query.order_by(*place).limit(limit))]
+    return _page(tx, _purges(kind, replica), purges, after, limit)
 
 
 def has_purge(tx: Tx, kind: str, replica: Replica, fqid: FQID) -> bool:
     """Return whether a bucket should hold a purge marker."""
-    query = _purges(kind, replica).where(
-        purges.c.uuid == fqid.uuid, purges.c.version == fqid.version
-    )
-    return tx.execute(query).first() is not None
+    return _has(tx, _purges(kind, replica), purges, fqid)
 
 
 def _purges(kind: str, replica: Replica) -> Select[Any]:
@@ -116,3 +101,14 @@ def _purges(kind: str, replica: Replica) -> Select[Any]:
         .where(purge_replicas.c.replica == replica, purge_replicas.c.marked_us.is_not(None))
         .where(purges.c.kind == kind)
     )
+
+
+def _page(tx: Tx, query: Select[Any], table: Table, after: FQID, limit: int) -> list[FQID]:
+    place = tuple_(table.c.uuid, table.c.version)
+    query = query.where(place > (after.uuid, after.version)).order_by(*place).limit(limit)
+    return [FQID(row.uuid, row.version) for row in tx.execute(query)]
+
+
+def _has(tx: Tx, query: Select[Any], table: Table, fqid: FQID) -> bool:
+    query = query.where(table.c.uuid == fqid.uuid, table.c.version == fqid.version)
+    return tx.execute(query).first() is not None

@@ -1,4 +1,4 @@
-"""Repair of any object of a replica's bucket, journals included; the objects that it should hold.
+"""Stored objects of a replica: list all that it holds or should hold, find damage, repair one.
 
 Blobs and records are judged and repaired by `keeping/integrity.py`, journals with their manifests
 by `journalling/journal_copies.py`, which can also make them anew.
@@ -11,7 +11,7 @@ from pipelines.journalling import journal_copies
 from pipelines.keeping import integrity
 from pipelines.keeping.copying import Beat
 from pipelines.keeping.integrity import Outcome, ignore_progress
-from pipelines.replicating.comparing import BATCH
+from pipelines.replicating.comparing import BATCH, paged
 from storage import keys
 from storage.catalog import Tx, expected, journals
 from storage.model import FQID, REPLICAS, Replica
@@ -21,7 +21,8 @@ from storage.stores import Stores
 JOURNALS_SETTLED_US = 120_000_000
 """Age below which a journal may still be on its way to a bucket."""
 
-Page = Callable[[Tx, FQID], list[FQID]]
+Listing = Callable[..., list[FQID]]
+"""`records_after` of the expected objects, or its like for tombstones and purges."""
 
 
 def find_damage(
@@ -58,7 +59,7 @@ def repair_object(
     return "repaired"
 
 
-def objects(stores: Stores, replica: Replica, after: str = "") -> Iterator[BlobInfo]:
+def list_objects(stores: Stores, replica: Replica, after: str = "") -> Iterator[BlobInfo]:
     """Yield what a bucket holds or should hold, in order of keys from a key on.
 
     A missing object has no pin and no size.
@@ -100,20 +101,14 @@ def _merged(listing: Iterator[BlobInfo], known: Iterator[str]) -> Iterator[BlobI
 
 
 def _blobs(stores: Stores, replica: Replica) -> Iterator[str]:
-    after = ""
-    while True:
-        with stores.catalog.read() as tx:
-            page = expected.blobs_after(tx, replica, after, limit=BATCH)
-        yield from map(keys.blob, page)
-        if len(page) < BATCH:
-            return
-        after = page[-1]
+    def page(tx: Tx, after: str, _before_us: int) -> list[str]:
+        return expected.blobs_after(tx, replica, after, limit=BATCH)
+
+    return map(keys.blob, paged(stores, page, "", settled_us=0))
 
 
 def _records(stores: Stores, replica: Replica, kind: keys.Kind) -> Iterator[str]:
-    for fqid in _paged(
-        stores, lambda tx, after: expected.records_after(tx, kind, replica, after, limit=BATCH)
-    ):
+    for fqid in _versions(stores, replica, kind, expected.records_after):
         yield keys.record(kind, fqid)
 
 
@@ -121,29 +116,18 @@ def _marks(
     stores: Stores,
     replica: Replica,
     key_of: Callable[[keys.Kind, str, str | None], str],
-    listed: Callable[..., list[FQID]],
+    listed: Listing,
 ) -> Iterator[str]:
     for kind in sorted(keys.KINDS):
-        page = partial(_marks_after, listed, kind, replica)
-        for fqid in _paged(stores, page):
+        for fqid in _versions(stores, replica, kind, listed):
             yield key_of(kind, fqid.uuid, fqid.version or None)
 
 
-def _marks_after(
-    listed: Callable[..., list[FQID]], kind: str, replica: Replica, tx: Tx, after: FQID
-) -> list[FQID]:
-    return listed(tx, kind, replica, after, limit=BATCH)
+def _versions(stores: Stores, replica: Replica, kind: keys.Kind, listed: Listing) -> Iterator[FQID]:
+    def page(tx: Tx, after: FQID, _before_us: int) -> list[FQID]:
+        return listed(tx, kind, replica, after, limit=BATCH)
 
-
-def _paged(stores: Stores, page_after: Page) -> Iterator[FQID]:
-    after = FQID("", "")
-    while True:
-        with stores.catalog.read() as tx:
-            page = page_after(tx, after)
-        yield from page
-        if len(page) < BATCH:
-            return
-        after = page[-1]
+    return paged(stores, page, FQID("", ""), settled_us=0)
 
 
 def _journals(stores: Stores) -> Iterator[str]:

@@ -47,8 +47,8 @@ class _Wanted:
     checksums: Checksums
 
 
-def _still(_moved: int) -> None:
-    """For copies that nobody waits for."""
+def ignore_progress(_moved: int) -> None:
+    """The heartbeat of work that holds no claim."""
 
 
 def holds(blobs: BlobStore, key: str, size: int) -> bool:
@@ -67,7 +67,7 @@ def copy(
     *,
     size: int,
     checksums: Checksums,
-    beat: Beat = _still,
+    beat: Beat = ignore_progress,
     ledger: Ledger | None = None,
 ) -> None:
     """Have the bytes of `key` under `target_key` too. What lies there already stays if it is right,
@@ -96,7 +96,7 @@ def replace(
     *,
     size: int,
     checksums: Checksums,
-    beat: Beat = _still,
+    beat: Beat = ignore_progress,
 ) -> None:
     """Replace an object that was read again and found damaged by the verified bytes of `key`.
 

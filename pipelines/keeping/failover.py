@@ -1,8 +1,8 @@
-"""Failover around damage: reads are answered by the other replica, and a repair is ordered.
+"""Failover and read repair: another replica answers for a damaged object, and a repair is ordered.
 
-A look at an object costs one question to its bucket. Engines that keep a checksum of their own
-guard the bytes themselves; what a folder bucket holds is read, once for each process as long as it
-does not change, unless it is too large for a reader to wait for.
+A check before a read costs one HEAD. Engines that keep a checksum of their own guard the bytes
+themselves. A blob of a folder bucket is read again, once for each process as long as it does not
+change, unless it is too large for a reader to wait for.
 """
 
 import hashlib
@@ -24,9 +24,9 @@ from storage.stores import Stores
 log = logging.getLogger(__name__)
 
 PATIENCE_S = 1.0
-"""So long a reader waits for a look at an object."""
-_GLANCES = {name: ThreadPoolExecutor(8, thread_name_prefix=f"glance-{name}") for name in REPLICAS}
-"""Threads of each replica: a bucket that hangs must not hold up looks at the other."""
+"""How long a reader waits for the check of an object."""
+_CHECKS = {name: ThreadPoolExecutor(8, thread_name_prefix=f"check-{name}") for name in REPLICAS}
+"""Threads of each replica: a bucket that hangs must not hold up checks of the other."""
 INTACT, BROKEN = b"\1", b"\0"
 """What `Stores.seen` says of an object's bytes."""
 
@@ -55,15 +55,15 @@ def serving_replica(
 ) -> Replica:
     """Return the replica that serves an object: this one, unless the object is damaged here and
     whole in the other one. `file` tells size and checksums of a blob."""
-    reason = glance(stores, replica, key, file)
+    reason = check_before_read(stores, replica, key, file)
     if reason is None:
         return replica
     order_repair(stores, replica, key, reason)
     instead = other_replica(replica)
-    return replica if glance(stores, instead, key, file, required=True) else instead
+    return replica if check_before_read(stores, instead, key, file, required=True) else instead
 
 
-def glance(
+def check_before_read(
     stores: Stores,
     replica: Replica,
     key: str,
@@ -73,8 +73,8 @@ def glance(
 ) -> str | None:
     """Return what is wrong with an object as far as a reader can wait to know; None while its
     bucket is away or silent."""
-    look = partial(find_damage, stores, replica, key, file, most=INLINE, required=required)
-    future = _GLANCES[replica].submit(_glance, replica, key, look)
+    check = partial(find_damage, stores, replica, key, file, most=INLINE, required=required)
+    future = _CHECKS[replica].submit(_run_check, replica, key, check)
     try:
         return future.result(PATIENCE_S)
     except TimeoutError:
@@ -84,11 +84,11 @@ def glance(
         return None
 
 
-def _glance(replica: Replica, key: str, look: Callable[[], str | None]) -> str | None:
+def _run_check(replica: Replica, key: str, check: Callable[[], str | None]) -> str | None:
     try:
-        return look()
+        return check()
     except StoreError as error:
-        log.info("%s in %s is not looked at: %s", key, replica, error.detail)
+        log.info("%s in %s is not checked: %s", key, replica, error.detail)
         return None
 
 

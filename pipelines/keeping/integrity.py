@@ -14,15 +14,16 @@ from typing import Literal
 
 import orjson
 
-from pipelines.keeping import placing, readback, records, written
+from pipelines.keeping import placing, readback, records, repair
 from pipelines.keeping.checksums import Hashing, part_size
-from pipelines.keeping.copying import INLINE, Beat, fill
+from pipelines.keeping.copying import INLINE, Beat, fill, ignore_progress
+from pipelines.limits import SEGMENT_ENTRIES
 from storage import keys
-from storage.catalog import expected
+from storage.catalog import bundles, collections, expected, files, link_segments, purges, tombstones
 from storage.errors import Damaged, NotFound, SourceChanged
 from storage.keys import MarkKey, RecordKey
 from storage.model import FQID, REPLICAS, Replica
-from storage.protocols import DEFAULT_TYPE, BlobStore
+from storage.protocols import DEFAULT_TYPE
 from storage.stores import Stores
 
 log = logging.getLogger(__name__)
@@ -33,10 +34,6 @@ Outcome = Literal["intact", "repaired", "lost"]
 MISSING = "it is missing"
 CHANGED = "its bytes are others than its key says"
 REWRITTEN = "its bytes are others than were written"
-
-
-def ignore_progress(_moved: int) -> None:
-    """The heartbeat of work that holds no claim."""
 
 
 # Finding -----------------------------------------------------------------------------------
@@ -80,24 +77,16 @@ def _defect(stores: Stores, replica: Replica, key: str, beat: Beat) -> str | Non
     try:
         if sha256 is None:
             return _record_defect(stores, key, placing.whole(bucket, key))
-        return None if _sha256(bucket, key, beat) == sha256 else CHANGED
+        return None if repair.hash_blob(bucket, key, beat) == sha256 else CHANGED
     except (Damaged, SourceChanged) as error:
         return error.detail
-
-
-def _sha256(bucket: BlobStore, key: str, beat: Beat) -> str:
-    digest = hashlib.sha256()
-    for block in bucket.read(key):
-        digest.update(block)
-        beat(len(block))
-    return digest.hexdigest()
 
 
 def _record_defect(stores: Stores, key: str, data: bytes) -> str | None:
     """Return what is wrong with a record's bytes. A digest covers content only; the catalog tells
     the rest."""
     parse_record(key, data)
-    right = written.record(stores, key)
+    right = rebuild_record(stores, key)
     if right is None or data == right:
         return None
     same = orjson.loads(data)["digest"] == orjson.loads(right)["digest"]
@@ -119,6 +108,57 @@ _OF_VERSION: Mapping[str, Callable[[RecordKey, bytes], object]] = {
     "bundle": readback.bundle,
     "collection": readback.collection,
 }
+
+
+# What was written --------------------------------------------------------------------------
+
+
+def rebuild_record(stores: Stores, key: str) -> bytes | None:
+    """Make a record anew, byte for byte, from the catalog's rows; None if it is not there."""
+    if (found := keys.parse_record(key)) is not None:
+        return _rebuild_version(stores, found)
+    if (stone := keys.parse_tombstone(key)) is not None:
+        return _rebuild_tombstone(stores, stone)
+    if (purge := keys.parse_purged(key)) is not None:
+        return _rebuild_purge(stores, purge)
+    return None
+
+
+def _rebuild_version(stores: Stores, key: RecordKey) -> bytes | None:
+    if key.kind == "file":
+        with stores.catalog.read() as tx:
+            file = files.by_fqid(tx, key.fqid)
+        return None if file is None else records.of_file(file)
+    if key.kind == "bundle":
+        return _rebuild_bundle(stores, key.fqid)
+    with stores.catalog.read() as tx:
+        row = collections.by_fqid(tx, key.fqid)
+        runs = [] if row is None else link_segments.of_collection(tx, row.id)
+    links = [link for run in runs for link in run.links]
+    return None if row is None else records.of_collection(row, links)
+
+
+def _rebuild_bundle(stores: Stores, fqid: FQID) -> bytes | None:
+    with stores.catalog.read() as tx:
+        row = bundles.by_fqid(tx, fqid)
+        if row is None:
+            return None
+        count = row.bundle.file_count
+        found = bundles.page(tx, row.bundle.id, start=0, limit=count, span=SEGMENT_ENTRIES)
+    lines = [records.entry(line) for line in found]
+    return records.of_bundle(row, records.manifest(row.bundle.creator_uid, lines))
+
+
+def _rebuild_tombstone(stores: Stores, key: MarkKey) -> bytes | None:
+    with stores.catalog.read() as tx:
+        row = tombstones.find(tx, key.kind, key.uuid, key.version or "")
+    return None if row is None else records.of_tombstone(row)
+
+
+def _rebuild_purge(stores: Stores, key: MarkKey) -> bytes | None:
+    with stores.catalog.read() as tx:
+        row = purges.find(tx, key.kind, key.uuid, key.version or "")
+    return None if row is None else records.of_purge(row)
 
 
 # Writing -----------------------------------------------------------------------------------
@@ -188,7 +228,7 @@ def _is_whole(stores: Stores, key: str, data: bytes) -> bool:
         return hashlib.sha256(data).hexdigest() == sha256
     parse_record(key, data)
     # One that has diverged is valid, too.
-    return written.record(stores, key) in (None, data)
+    return rebuild_record(stores, key) in (None, data)
 
 
 def _replaced_large(

@@ -22,18 +22,23 @@ Heartbeat = Callable[[int], None]
 Condition = Literal["absent", "intact", "damaged"]
 
 
+def hash_blob(blobs: BlobStore, key: str, heartbeat: Heartbeat) -> str:
+    """Read an object again and return its SHA-256."""
+    digest = hashlib.sha256()
+    for block in blobs.read(key):
+        digest.update(block)
+        heartbeat(len(block))
+    return digest.hexdigest()
+
+
 def inspect_blob(blobs: BlobStore, key: str, sha256: str, heartbeat: Heartbeat) -> Condition:
     """Read an object again and compare its SHA-256, which for a blob is part of its key."""
-    digest = hashlib.sha256()
     try:
-        for block in blobs.read(key):
-            digest.update(block)
-            heartbeat(len(block))
+        return "intact" if hash_blob(blobs, key, heartbeat) == sha256 else "damaged"
     except NotFound:
         return "absent"
     except Damaged:
         return "damaged"
-    return "intact" if digest.hexdigest() == sha256 else "damaged"
 
 
 def store_bytes(

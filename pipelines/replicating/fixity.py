@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
 
-from pipelines.keeping import written
+from pipelines.keeping.integrity import rebuild_record
 from storage.catalog import integrity, now_us
 from storage.catalog.integrity import DAY_US, Counts, Damage, StoredObject
 from storage.model import REPLICAS, Replica
@@ -93,5 +93,5 @@ def _sha256(stores: Stores, one: StoredObject) -> str | None:
     """The SHA-256 that an object should have; of a record from the catalog's rows."""
     if one.sha256 is not None:
         return one.sha256
-    data = written.record(stores, one.key)
+    data = rebuild_record(stores, one.key)
     return None if data is None else hashlib.sha256(data).hexdigest()

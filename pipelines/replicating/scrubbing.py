@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from random import Random
 
 from pipelines import flow
-from pipelines.keeping.copying import Beat
-from pipelines.keeping.integrity import ignore_progress
+from pipelines.keeping.copying import Beat, ignore_progress
 from pipelines.replicating import stored_objects
 from storage.catalog import integrity, todo
 from storage.errors import StoreError

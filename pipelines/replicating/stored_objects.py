@@ -9,8 +9,8 @@ from functools import partial
 
 from pipelines.journalling import journal_copies
 from pipelines.keeping import integrity
-from pipelines.keeping.copying import Beat
-from pipelines.keeping.integrity import Outcome, ignore_progress
+from pipelines.keeping.copying import Beat, ignore_progress
+from pipelines.keeping.integrity import Outcome
 from pipelines.replicating.comparing import BATCH, paged
 from storage import keys
 from storage.catalog import Tx, expected, journals

@@ -118,9 +118,9 @@ def test_a_reader_that_waits_for_other_readers_does_not_blame_the_bucket(
     monkeypatch.setattr(failover, "PATIENCE_S", 0.01)
     monkeypatch.setattr(stores.availability, "failed", blamed.append)
     with ThreadPoolExecutor(1) as pool:
-        monkeypatch.setattr(failover, "_GLANCES", {"aws": pool})
+        monkeypatch.setattr(failover, "_CHECKS", {"aws": pool})
         pool.submit(busy.wait)
-        assert failover.glance(stores, "aws", keys.record("file", fqid)) is None
+        assert failover.check_before_read(stores, "aws", keys.record("file", fqid)) is None
         assert blamed == []
         busy.set()
 
@@ -166,11 +166,11 @@ def test_a_bucket_that_hangs_does_not_keep_the_other_from_being_read(stores, mon
     monkeypatch.setattr(Availability, "failed", lambda _, name: failed.append(name))
     try:
         for _ in range(20):
-            assert failover.glance(stores, "aws", key_of(CONTENT)) is None
+            assert failover.check_before_read(stores, "aws", key_of(CONTENT)) is None
         assert set(failed) == {"bucket.aws"}
         monkeypatch.setattr(failover, "PATIENCE_S", 20)
         damage(stores, "gcp", key_of(CONTENT), "last byte")
-        assert failover.glance(stores, "gcp", key_of(CONTENT)) is not None
+        assert failover.check_before_read(stores, "gcp", key_of(CONTENT)) is not None
     finally:
         end.set()
 

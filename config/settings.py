@@ -297,8 +297,8 @@ class Settings:
     delivery_body_bytes: int = _setting(1024, "bytes kept of a receiver's answer")
     allow_private_callbacks: bool = _setting(
         None,
-        "let callbacks and providers be at loopback and private addresses; unset: only where"
-        " STORE_HOST is a loopback address",
+        "SSRF guard: unless true, callbacks and providers at loopback and private addresses are"
+        " refused; unset: true only where STORE_HOST is a loopback address",
     )
     subscriptions_per_user: int = _setting(100, "subscriptions one owner may have")
     disable_after_s: float = _setting(

@@ -1,4 +1,4 @@
-"""Every module that opens connections is in the table of outgoing connections."""
+"""SSRF: every module that opens connections is in the table of outgoing connections."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""Both HTTP servers as the Procfile starts them, asked in ways that no application gets to see."""
+"""Both HTTP servers as the Procfile starts them: malformed requests, slow clients (Slowloris)."""
 
 import json
 import re

@@ -80,7 +80,7 @@ OPERATIONS = (get_oauth_authorize, post_oauth_authorize)
 
 
 def register_consent(app: Flask, services: AuthServices) -> None:
-    """The answer to the question."""
+    """Take the answer of the consent page."""
     decided = partial(_decided, services)
     add_page(app, services.logins, CONSENT, decided, "POST", name="post_oauth_consent")
     add_page(app, services.logins, CONSENT, partial(message, OVER, status=400), "GET")
@@ -142,6 +142,7 @@ def _to_login(
 def _ask(
     services: AuthServices, given: dict[str, list[str]], wanted: Request, session: Session
 ) -> Response:
+    """Show the consent page."""
     return page(
         "consent.html",
         "Allow access?",

@@ -1,4 +1,4 @@
-"""Bodies of answers in bounded memory: decoded and counted as they come.
+"""Bodies of answers in bounded memory: decompression bombs and huge JSON are refused.
 
 A kilobyte of gzip can stand for a megabyte, and a megabyte of JSON for hundreds of them in memory.
 So bytes are counted after decoding, and with them what each value of JSON begins or ends with.

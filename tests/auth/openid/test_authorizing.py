@@ -200,7 +200,7 @@ def test_a_login_is_made_anew_whatever_clocks_two_machines_have(provider: Provid
         ("https://app.example/back", False),
     ],
 )
-def test_a_public_native_client_asks_in_each_session(
+def test_a_public_native_client_needs_consent_in_each_session(
     provider: Provider, uri: str, asks: bool
 ) -> None:
     new = NewClient("app", "App", (uri,), public=True, first_party=True)

@@ -197,7 +197,9 @@ def test_another_client_asks_once_and_is_remembered(browser: Browser, portal: st
     asked(browser, prompt="consent")
 
 
-def test_the_command_line_client_asks_once_in_a_session(browser: Browser, catalog: Catalog) -> None:
+def test_the_command_line_client_shows_the_consent_page_once_in_a_session(
+    browser: Browser, catalog: Catalog
+) -> None:
     browser.log_in()
     page = browser.authorize()
     assert page.status_code == 200

@@ -5,12 +5,15 @@ import os
 import select
 import socket
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from api.concurrency import Permit
 
 SENDFILE_BYTES = 1 << 30
+FIRST = 0.1
+"""Part of the time that a client is given, in which it is not yet called slow."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,8 @@ class Patience:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
+        self._began = time.monotonic()
+        self._count = 0
         self.left_s = limits.patience_s
 
     def spend(self, seconds: float) -> None:
@@ -39,7 +44,13 @@ class Patience:
     def earn(self, count: int) -> None:
         """Account for bytes that the client sent or took."""
         limits = self._limits
+        self._count += count
         self.left_s = min(limits.patience_s, self.left_s + count / limits.min_bytes_s)
+
+    def measure_rate(self) -> float | None:
+        """Bytes per second on average, None as long as the client has only just begun."""
+        age_s = time.monotonic() - self._began
+        return self._count / age_s if age_s > self._limits.patience_s * FIRST else None
 
 
 class ClientSocket(socket.socket):
@@ -54,6 +65,8 @@ class ClientSocket(socket.socket):
         super().__init__(accepted.family, accepted.type, accepted.proto, fileno=accepted.detach())
         super().setblocking(False)
         self.permit: Permit | None = None
+        self.is_ended = False
+        self._is_waiting = False
         self._limits = limits
         self._patience = Patience(limits)
         self._timeout_s: float | None = None
@@ -61,6 +74,17 @@ class ClientSocket(socket.socket):
     def begin_request(self) -> None:
         """Start with full patience: the request's headers have arrived."""
         self._patience = Patience(self._limits)
+
+    def is_slower_than(self, bytes_s: float) -> bool:
+        """Whether a request waits for a client of a lower average rate."""
+        rate = self._patience.measure_rate() if self._is_waiting else None
+        return rate is not None and rate < bytes_s
+
+    def end(self) -> None:
+        """Wake the thread that waits for this client: there is nothing to come any more."""
+        self.is_ended = True
+        with suppress(OSError):
+            self.shutdown(socket.SHUT_RDWR)
 
     # What gunicorn sets is kept here: the file descriptor itself never blocks.
 
@@ -141,6 +165,8 @@ class ClientSocket(socket.socket):
     def _poll(self, event: int, limit_s: float) -> bool:
         poll, began = select.poll(), time.monotonic()
         poll.register(self.fileno(), event)
+        self._is_waiting = True
         ready = bool(poll.poll(limit_s * 1000))
+        self._is_waiting = False
         self._patience.spend(time.monotonic() - began)
         return ready

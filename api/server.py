@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from email.utils import formatdate
 from functools import partial
 from http import HTTPStatus
+from itertools import islice
 from selectors import EVENT_READ
 from typing import Any
 
@@ -18,7 +19,7 @@ import orjson
 from gunicorn.http import errors
 from gunicorn.workers.gthread import ThreadWorker
 
-from api.client_socket import ClientSocket, Limits
+from api.client_socket import FIRST, ClientSocket, Limits
 from api.concurrency import Permits
 from api.errors import UNEXPECTED
 from api.problems import MEDIA_TYPE, REQUEST_ID_HEADER, new_request_id, problem
@@ -33,6 +34,8 @@ HEAD_BYTES = 65_536
 LINGER_S = 2.0
 LINGER_BYTES = 65_536
 """How long, and for how many bytes, a connection is read after its last answer."""
+CROWDED = 20
+"""Times the minimum rate that a client must reach while there is no room for others."""
 OPEN_FILES = 256
 """Files that a process has open beside its connections."""
 
@@ -92,6 +95,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         self._permits = Permits(self.cfg.threads)
         self._arriving: dict[Any, Head] = {}
         self._closing: dict[Any, Linger] = {}
+        self._running: dict[Any, None] = {}
 
     def get_thread_pool(self) -> ThreadPoolExecutor:
         """A thread for every connection, if need be; permits limit how many run."""
@@ -128,6 +132,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
             conn.parser.unreader.unread(bytes(head.data))
             conn.data_ready = True
             conn.sock.begin_request()
+            self._running[conn] = None
             super().enqueue_req(conn)
 
     def handle(self, conn: Any) -> Any:
@@ -143,6 +148,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
 
     def finish_request(self, conn: Any, fs: "Future[Any]") -> None:
         """Keep the connection for the next request, or close it without waiting for its client."""
+        self._running.pop(conn, None)
         if fs.cancelled() or fs.exception() is not None or not fs.result():
             self._linger(conn)
         else:
@@ -205,12 +211,27 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         self._linger(conn)
 
     def _make_room(self) -> None:
-        """Close connections that do nothing, oldest first, when there are as many as may be."""
-        idle = [*self._closing, *self._arriving, *self.keepalived_conns]
-        for conn in idle[: max(0, self.nr_conns - self.worker_connections + 1)]:
+        """Close connections when there are as many as may be: those that do nothing, oldest first,
+        then those of slow clients."""
+        wanted = max(0, self.nr_conns - self.worker_connections + 1)
+        late = time.monotonic() + self.limits.head_s * (1 - FIRST)
+        arriving = [conn for conn, head in self._arriving.items() if head.until < late]
+        idle = [*self._closing, *arriving, *self.keepalived_conns][:wanted]
+        for conn in idle:
             with suppress(ValueError):
                 self.keepalived_conns.remove(conn)
             self._drop(conn)
+        if wanted > len(idle):
+            self._end_slow(wanted - len(idle))
+
+    def _end_slow(self, count: int) -> None:
+        """End requests of slow clients, oldest first; those that end but are not closed count."""
+        rate = self.limits.min_bytes_s * CROWDED
+        running = [conn.sock for conn in self._running]
+        ending = sum(sock.is_ended for sock in running)
+        slow = (sock for sock in running if not sock.is_ended and sock.is_slower_than(rate))
+        for sock in islice(slow, max(0, count - ending)):
+            sock.end()
 
     def handle_error(self, req: Any, client: socket.socket, addr: Any, exc: Exception) -> None:
         """Answer what went wrong before or beside the application; the connection ends then."""

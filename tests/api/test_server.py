@@ -6,6 +6,7 @@ import socket
 import statistics
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,14 @@ from ops import ports
 from tests.api.servers import asked, migrated, started
 
 CONNECTIONS = 200
+FULL = 300
+"""Connections of one process."""
 HEAD_S, PATIENCE_S = 1.0, 1.5
 LIMITS = {
     "STORE_REQUEST_HEAD_S": f"{HEAD_S}",
     "STORE_REQUEST_PATIENCE_S": f"{PATIENCE_S}",
     "STORE_REQUEST_MIN_BYTES_S": "500",
+    "STORE_API_CONNECTIONS": f"{FULL}",
     "STORE_TOKEN_RATE_PER_MINUTE": "0",
 }
 SPARE_S = 20.0
@@ -181,13 +185,13 @@ def end_of(connection: socket.socket) -> bytes:
         return b""
 
 
-def trickle(made: list[socket.socket], seconds: float) -> None:
+def trickle(made: list[socket.socket], seconds: float, sent: bytes = b"a") -> None:
     """Send a byte each, again and again."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         for one in made:
             try:
-                one.sendall(b"a")
+                one.sendall(sent)
             except OSError:
                 continue
         time.sleep(0.3)
@@ -212,6 +216,18 @@ def test_others_are_answered_during_slow_bodies_which_end(port, name, connection
     assert all(end.startswith(b"HTTP/1.1 408 ") for end in ends), ends
     assert time.monotonic() - began < SPARE_S
     assert seconds_to_answer(port) < 1
+
+
+def test_others_are_answered_when_slow_bodies_take_all_connections(port, name, connections) -> None:
+    made = connect(connections, port, open_body(name) + b'{"es_query":', FULL + 20)
+    with ThreadPoolExecutor(1) as pool:
+        # Twice the minimum rate: no limit of a single client ends them.
+        pool.submit(trickle, made, 2.5, b"a" * 300)
+        for _ in range(3):
+            time.sleep(0.5)
+            began = time.monotonic()
+            assert asked(port, GET).startswith(b"HTTP/1.1 404 ")
+            assert time.monotonic() - began < 2
 
 
 def test_others_are_answered_while_many_keep_a_refused_connection_open(

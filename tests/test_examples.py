@@ -131,12 +131,17 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         yield found
 
 
+def at_stage(text: str, stage: Stage) -> str:
+    """The text with the addresses of the store of these tests."""
+    text = text.replace("http://127.0.0.1:8000", stage.api)
+    return text.replace("http://127.0.0.1:8001", stage.auth)
+
+
 def run(
     script: str, stage: Stage, folder: Path, *, waiting: str = INDEXED
 ) -> subprocess.CompletedProcess[str]:
     """Type it where the store of these tests is the one that `make run` keeps."""
-    script = script.replace("http://127.0.0.1:8000", stage.api)
-    script = script.replace("http://127.0.0.1:8001", stage.auth)
+    script = at_stage(script, stage)
     script = script.replace(".store-home", str(stage.home))
     script = script.replace("9099", str(ports.free()))
     script = script.replace("sleep 2;", waiting)
@@ -171,6 +176,7 @@ def test_the_commands_of_the_page_of_the_api_work_as_they_are_printed(
 
 
 def test_what_is_kept_every_night_is_kept_as_it_is_printed(stage: Stage, tmp_path: Path) -> None:
+    save_programs("docs/operations.md", stage, tmp_path)
     done = run(typed("docs/operations.md"), stage, tmp_path)
     assert done.returncode == 0, done.stderr
     assert list(tmp_path.glob("store-*.backup"))
@@ -217,11 +223,17 @@ def test_an_application_logs_a_person_in_as_it_is_printed(stage: Stage) -> None:
     assert told.json()["email"] == email
 
 
-def by_the_client(page: str, stage: Stage, folder: Path) -> str:
-    """What the commands of a page print, the page's programs lying beside them."""
+def save_programs(page: str, stage: Stage, folder: Path) -> None:
+    """Save the page's programs under their names, for its commands."""
     for one in examples():
         if one.page == page and (named := PROGRAM.match(one.text)):
-            (folder / f"{named[1]}.py").write_text(one.text, encoding="utf-8")
+            text = at_stage(one.text, stage)
+            (folder / f"{named[1]}.py").write_text(text, encoding="utf-8")
+
+
+def by_the_client(page: str, stage: Stage, folder: Path) -> str:
+    """What the commands of a page print, the page's programs lying beside them."""
+    save_programs(page, stage, folder)
     # Whatever is left running ends with the page, however that ends.
     script = f"trap 'kill $(jobs -p) 2> kill.txt || true' EXIT\n{typed(page)}"
     done = run(script, stage, folder, waiting=FOUND)

@@ -207,8 +207,9 @@ def test_a_checkout_of_damaged_bytes_fails(stores: Stores, drain: Drain) -> None
     fqid = mouse(stores, drain)
     drain()
     key = keys.blob(hashlib.sha256(b"ACGT").hexdigest())
-    stores.replicas["aws"].delete(key)
-    stores.replicas["aws"].put(key, b"ACGA")
+    for bucket in stores.replicas.values():
+        bucket.delete(key)
+        bucket.put(key, b"ACGA")
     job = checked_out(stores, drain, fqid)
     assert job.state in ("RUNNING", "FAILED"), "never SUCCEEDED"
 

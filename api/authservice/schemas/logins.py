@@ -7,6 +7,7 @@ from marshmallow import validate
 from api.schemas.fields import Text
 from api.schemas.loading import Query
 from auth.login.targets import MAX_STATE
+from auth.openid.hints import MAX_HINT
 
 MAX_URL = 4096
 
@@ -57,7 +58,10 @@ class LogoutQuery(Query):
     model = Logout
     id_token_hint = Text(
         load_default=None,
-        metadata={"description": "An ID token of this service; it names the client."},
+        metadata={
+            "description": "An ID token of this service; it names the client.",
+            "maxLength": MAX_HINT,
+        },
     )
     client_id = Text(
         load_default=None,

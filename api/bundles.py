@@ -153,7 +153,7 @@ def _url_of(
     if call.query.directurls:
         return lambda entry: files.direct_url(call.stores, replica, entry.checksums.sha256)
     if call.query.presignedurls:
-        placed = replicas.undamaged(call.stores, replica, found)
+        placed = replicas.intact_replicas(call.stores, replica, found)
         return lambda entry: _signed(call, placed[entry.checksums.sha256], entry)
     return None
 

@@ -63,15 +63,15 @@ def fixity_report(settings: Settings, output: Path | None, check: Path | None) -
     keys = signing_until(settings.home, now + KEPT_S, settings.secret_key)
     head = {"iss": settings.auth_url, "iat": int(now), "report": str(uuid.uuid4())}
     counts = fixity.report(stores, period_days=settings.scrub_period_days)
-    with _written(output) as stream:
-        for line in lines(
+    with _open_output(output) as stream:
+        for line in report_lines(
             fixity.objects(stores), counts, lambda claims: sign(keys, {**head, **claims}, kind=TYPE)
         ):
             stream.write(line + "\n")
 
 
 @contextmanager
-def _written(output: Path | None) -> Iterator[TextIO]:
+def _open_output(output: Path | None) -> Iterator[TextIO]:
     """A file that is there only when it is complete."""
     if output is None:
         yield sys.stdout
@@ -82,7 +82,7 @@ def _written(output: Path | None) -> Iterator[TextIO]:
     part.replace(output)
 
 
-def lines(objects: Iterable[Fixity], counts: Report, signed: Sign) -> Iterator[str]:
+def report_lines(objects: Iterable[Fixity], counts: Report, signed: Sign) -> Iterator[str]:
     """The lines of a report; the last has the counts of each replica."""
     number, previous, rest = 1, "", iter(objects)
     page, following = list(islice(rest, PAGE)), list(islice(rest, PAGE))
@@ -96,11 +96,11 @@ def lines(objects: Iterable[Fixity], counts: Report, signed: Sign) -> Iterator[s
 
 
 def _claims(number: int, previous: str, page: list[Fixity]) -> dict[str, Any]:
-    listed = [_listed(one) for one in page]
+    listed = [_object_claims(one) for one in page]
     return {"page": number, "previous": previous, "last": False, "objects": listed}
 
 
-def _listed(one: Fixity) -> dict[str, Any]:
+def _object_claims(one: Fixity) -> dict[str, Any]:
     stored = one.stored
     at = version_at(stored.verified_us) if stored.verified_us else None
     found: dict[str, Any] = {
@@ -133,7 +133,7 @@ def _digest(line: str) -> str:
 def _check(settings: Settings, path: Path) -> None:
     try:
         with path.open(encoding="ascii") as stream:
-            found = checked(stream, signing_keys(settings.home, settings.secret_key))
+            found = check_report(stream, signing_keys(settings.home, settings.secret_key))
     except (Broken, UnicodeDecodeError) as error:
         raise click.ClickException(f"{path}: {error}") from error
     damaged = sum(found["replicas"][name]["damaged"] for name in REPLICAS)
@@ -143,7 +143,7 @@ def _check(settings: Settings, path: Path) -> None:
     )
 
 
-def checked(stream: Iterable[str], keys: SigningKeys) -> dict[str, Any]:
+def check_report(stream: Iterable[str], keys: SigningKeys) -> dict[str, Any]:
     """Check a report line by line; returns the last line's claims, and how many objects are
     `listed` in all. Broken says what is wrong with which line."""
     number, listed, previous = 0, 0, ""
@@ -152,7 +152,7 @@ def checked(stream: Iterable[str], keys: SigningKeys) -> dict[str, Any]:
         line = text.rstrip("\n")
         if last is not None:
             raise Broken(f"line {number}: follows the last page")
-        claims = _verified(line, number, keys)
+        claims = _verify_line(line, number, keys)
         if claims["page"] != number or claims["previous"] != previous:
             raise Broken(f"line {number}: a page is missing before it, or was moved")
         if number > 1 and claims["report"] != report:
@@ -165,7 +165,7 @@ def checked(stream: Iterable[str], keys: SigningKeys) -> dict[str, Any]:
     return {**last, "listed": listed}
 
 
-def _verified(line: str, number: int, keys: SigningKeys) -> dict[str, Any]:
+def _verify_line(line: str, number: int, keys: SigningKeys) -> dict[str, Any]:
     try:
         return verified_claims(keys, line, kind=TYPE)
     except Unauthorized as error:

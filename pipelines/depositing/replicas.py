@@ -39,7 +39,7 @@ def serving_bytes(stores: Stores, served: Replica, file: FileVersion) -> Replica
     return failover.serving_replica(stores, served, key, file)
 
 
-def undamaged(stores: Stores, served: Replica, found: Sequence[Entry]) -> dict[str, Replica]:
+def intact_replicas(stores: Stores, served: Replica, found: Sequence[Entry]) -> dict[str, Replica]:
     """Return the replica of each blob, by SHA-256: the other one for those that are known to be
     damaged in this one, and that the other one holds undamaged."""
     blobs = {entry.checksums.sha256: keys.blob(entry.checksums.sha256) for entry in found}

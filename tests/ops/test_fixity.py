@@ -11,7 +11,7 @@ from joserfc.jwk import KeySet, RSAKey
 from auth.tokens.issuing import sign
 from auth.tokens.key_file import signing_keys
 from auth.tokens.keys import SigningKeys
-from ops.fixity import TYPE, Broken, checked
+from ops.fixity import TYPE, Broken, check_report
 from storage import keys
 from storage.model import FQID
 from tests.builders import make_file
@@ -66,7 +66,7 @@ def paged(home: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_a_long_report_is_checked_line_by_line(home: Path, paged: list[str]) -> None:
     assert len(paged) == 10
-    assert checked(paged, signing_keys(home))["listed"] == 20
+    assert check_report(paged, signing_keys(home))["listed"] == 20
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_long_report_is_checked_line_by_line(home: Path, paged: list[str]) -> 
 )
 def test_check_refuses_a_report_that_was_changed(home: Path, paged: list[str], broken) -> None:
     with pytest.raises(Broken):
-        checked(broken(paged), signing_keys(home))
+        check_report(broken(paged), signing_keys(home))
     (home / "report.jws").write_text("\n".join(broken(paged)))
     refused = typed("fixity-report", "--check", str(home / "report.jws"))
     assert refused.exit_code == 1
@@ -94,13 +94,13 @@ def test_check_refuses_a_report_that_was_changed(home: Path, paged: list[str], b
 def test_check_refuses_the_signature_of_another_key(home: Path, paged: list[str]) -> None:
     other = SigningKeys((RSAKey.generate_key(2048, auto_kid=True),))
     with pytest.raises(Broken, match="No key of this service"):
-        checked([sign(other, {"page": 1}, kind=TYPE)], signing_keys(home))
+        check_report([sign(other, {"page": 1}, kind=TYPE)], signing_keys(home))
 
 
 def test_a_token_is_no_report(home: Path) -> None:
     token = sign(signing_keys(home), {"page": 1})
     with pytest.raises(Broken, match="typ"):
-        checked([token], signing_keys(home))
+        check_report([token], signing_keys(home))
 
 
 def test_a_damaged_object_is_marked(home: Path, bundle: FQID) -> None:

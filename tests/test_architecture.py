@@ -404,6 +404,7 @@ MAY_DELETE_OR_REPLACE = {
     "pipelines.keeping.repair.complete_upload": "blobs: repair, by an upload",
     "pipelines.keeping.repair.undo_copy": "blobs, checkouts: undoes the copy just made, pinned",
     "pipelines.keeping.integrity._replaced": "blobs and records: repair, from another replica",
+    "pipelines.keeping.integrity._withdraw_purged": "records: one that was purged meanwhile",
     "pipelines.keeping.integrity._replaced_large": "blobs: repair, from another replica",
     "pipelines.depositing.purging.erase": "records: of what is purged",
     "pipelines.depositing.purging.withdraw": "records: of what is purged",

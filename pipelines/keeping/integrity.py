@@ -218,7 +218,19 @@ def _replaced(stores: Stores, source: Replica, target: Replica, key: str, beat: 
         return False
     kind = DEFAULT_TYPE if keys.parse_blob(key) else records.CONTENT_TYPE
     stores.replicas[target].put(key, data, content_type=kind, replace=True)
+    _withdraw_purged(stores, target, key)
     return True
+
+
+def _withdraw_purged(stores: Stores, replica: Replica, key: str) -> None:
+    """Remove a record that came to a bucket after its purge marker: the purge has been there."""
+    found = keys.parse_record(key)
+    if found is None:
+        return
+    with stores.catalog.read() as tx:
+        purged = purges.among(tx, found.kind, [found.fqid])
+    if purged.get(found.fqid):
+        stores.replicas[replica].delete(key)
 
 
 def _is_whole(stores: Stores, key: str, data: bytes) -> bool:

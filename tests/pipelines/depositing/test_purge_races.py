@@ -5,6 +5,7 @@ bundle names that was acknowledged is there.
 """
 
 import random
+from contextlib import suppress
 from functools import partial
 
 import pytest
@@ -12,13 +13,15 @@ import pytest
 from pipelines import flow
 from pipelines.depositing import files, manifests, purging, tombstones
 from pipelines.depositing.manifests import NewBundle, NewEntry, Written
+from pipelines.keeping import integrity
 from pipelines.replicating import sync
 from storage import keys
 from storage.catalog import todo
-from storage.errors import Conflict, Invalid, NotFound, StoreError, Unavailable
+from storage.errors import Conflict, Damaged, Invalid, NotFound, StoreError, Unavailable
 from storage.model import FQID, REPLICAS, Todo
 from storage.stores import Stores
 from tests.builders import make_file, new_uuid, version
+from tests.damaging import damage
 from tests.pipelines.interleaving import play
 from tests.pipelines.purged import PURGING, STEPS
 
@@ -63,11 +66,13 @@ def copy(ref: str, stores: Stores) -> str:
     return "copied"
 
 
-def doomed(stores: Stores) -> tuple[FQID, FQID]:
+def doomed(stores: Stores, *, everywhere: bool = False) -> tuple[FQID, FQID]:
     """A bundle with a file of its own, under a tombstone and ordered to be purged."""
-    file = make_file(stores, new_uuid().encode())
+    file = make_file(stores, new_uuid().encode(), everywhere=everywhere)
     fqid = FQID(new_uuid(), version())
     bundle(fqid, file, stores)
+    if everywhere:
+        copy(f"bundle:{fqid}", stores)
     tombstones.bury(stores, "aws", *fqid, reason="r", author=AUTHOR)
     purging.order(stores, *fqid, reason="r", author=AUTHOR)
     with stores.catalog.write() as tx:
@@ -97,6 +102,24 @@ def test_a_sync_beside_a_purge_leaves_no_record(race_stores: Stores, kind: str) 
             there = {info.key for info in race_stores.replicas[replica].list("")}
             assert keys.record("bundle", fqid) not in there
             assert keys.record("file", file) not in there
+
+
+def repair(key: str, stores: Stores) -> str:
+    with suppress(NotFound, Damaged):
+        integrity.repair_object(stores, "aws", key)
+    return "repaired"
+
+
+def test_a_repair_beside_a_purge_leaves_no_record(race_stores: Stores) -> None:
+    for moves in (0, 4, 8, 12, 16, 20, 60):
+        fqid, file = doomed(race_stores, everywhere=True)
+        key = keys.record("bundle", fqid)
+        damage(race_stores, "aws", key, "last byte")
+        order = ["p"] * moves + ["r"] + ["p"] * 60
+        play(race_stores, order, {"p": partial(purge, fqid, file), "r": partial(repair, key)})
+        settle(race_stores, fqid, file)
+        for replica in REPLICAS:
+            assert key not in {info.key for info in race_stores.replicas[replica].list("")}
 
 
 def test_a_bundle_of_a_file_that_goes_is_refused_or_keeps_it(race_stores: Stores) -> None:

@@ -22,6 +22,8 @@ CUT = 0.25
 FLIPPED = 0.1
 """Share of blocks of answers in which one bit is another."""
 LINGER_S = 2.0
+CLOSING_S = 0.01
+"""Until sockets that are opening are open, and those that are closing closed."""
 
 _REQUEST = re.compile(rb"(?:GET|HEAD|PUT|POST|PATCH|DELETE|OPTIONS) \S+ HTTP/1")
 HEAD_ENDS = b"\r\n\r\n"
@@ -55,6 +57,7 @@ class Proxy:
         self.port = 0
         self.target, self._rng = (host, port), rng
         self._listening, self._over = threading.Event(), asyncio.Event()
+        self._passing: set[asyncio.Future[None]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="faults", daemon=True)
 
@@ -77,18 +80,37 @@ class Proxy:
         self.port = server.sockets[0].getsockname()[1]
         self._listening.set()
         await self._over.wait()
+        await asyncio.sleep(CLOSING_S)  # asyncio forgets sockets that it accepts while it closes
         server.close()
-        rest = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in rest:
-            task.cancel()
-        await asyncio.gather(*rest, return_exceptions=True)
+        while rest := asyncio.all_tasks() - {asyncio.current_task()}:
+            while self._passing:
+                self._passing.pop().cancel()
+            await asyncio.wait(rest, timeout=0.1)
+            await asyncio.sleep(CLOSING_S)
 
     async def _serve(self, asks: asyncio.StreamReader, hears: asyncio.StreamWriter) -> None:
+        passing = asyncio.ensure_future(self._pass(asks, hears))
+        self._passing.add(passing)
+
+        def ended(task: asyncio.Future[None]) -> None:
+            self._passing.discard(task)
+            if task.cancelled():  # perhaps before it began
+                hears.transport.abort()
+
+        passing.add_done_callback(ended)
+
+    async def _pass(self, asks: asyncio.StreamReader, hears: asyncio.StreamWriter) -> None:
+        """Pass on what is said on one connection, until an end of it closes."""
+        connecting = asyncio.ensure_future(asyncio.open_connection(*self.target))
         try:
-            answers, told = await asyncio.open_connection(*self.target)
+            answers, told = await asyncio.shield(connecting)
         except OSError:
             hears.transport.abort()
             return
+        except asyncio.CancelledError:  # a cancelled connect would leave its socket open
+            with suppress(OSError):
+                (await connecting)[1].transport.abort()
+            raise
         asked = _Asked()
         both = [
             asyncio.ensure_future(self._asking(asks, told, hears, asked)),
@@ -96,14 +118,12 @@ class Proxy:
         ]
         try:
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        except asyncio.CancelledError:
-            hears.transport.abort()  # all is over
         finally:
             for task in both:
                 task.cancel()
             await asyncio.gather(*both, return_exceptions=True)
             told.transport.abort()
-            hears.close()
+        hears.close()
 
     def _does(self, asked: "_Asked") -> Mode:
         """What becomes of the next block of this connection."""

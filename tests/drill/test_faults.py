@@ -17,7 +17,7 @@ def test_closes_connections_that_are_just_being_made(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(sys, "unraisablehook", left.append)
     rng = Random(1)
     with socket.create_server(("127.0.0.1", 0), backlog=500) as server:
-        for _ in range(10):
+        for _ in range(40):
             with before("127.0.0.1", server.getsockname()[1], rng) as proxy:
                 clients = [socket.create_connection(("127.0.0.1", proxy.port)) for _ in range(5)]
                 time.sleep(rng.random() / 100)

@@ -67,7 +67,7 @@ drill: $(DEV_READY) ## Fuzz, kill processes and hurt engines during deposits (SE
 	$(BIN)/python -m tests.drill.matching $(SEEDED)
 	$(IN_MEMORY) $(BIN)/python -m tests.drill.integrity $(SEEDED) \
 		$(if $(DEEP),--objects 20000 --damaged 2000 --corruptions 100000)
-	$(IN_MEMORY) $(BIN)/python -m tests.drill.fuzz $(SEEDED) $(if $(DEEP),--requests 20000 --minutes 60)
+	$(IN_MEMORY) $(BIN)/python -m tests.drill.fuzz $(SEEDED) --requests $(if $(DEEP),20000 --minutes 60,3000)
 	$(BIN)/python -m tests.drill $(SEEDED)
 	$(BIN)/python -m tests.drill --engines real $(SEEDED) $(if $(DEEP),--bundles 1000)
 

@@ -30,9 +30,10 @@ Calls = Callable[..., Asked[Any, Any, Any]]
 def endpoint(operation: Operation, services: Services, calls: Calls) -> Callable[..., Response]:
     """The Flask view of an operation, whose own view gets one of these calls."""
     private = services.guard.wants(operation.name) is not None
+    pages = {status for status, documented in operation.answers.items() if documented.page}
 
     def view(**path: str) -> Response:
-        g.operation = operation.name
+        g.operation, g.pages = operation.name, pages
         answered = operation.view(_call(operation, services, calls, path))
         return conditional(request, answered, private=private)
 

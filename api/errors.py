@@ -116,9 +116,10 @@ def _unexpected(error: Exception) -> Response:
 def answer(
     status: int, code: str, detail: str, errors: Mapping[str, list[str]] | None = None
 ) -> Response:
-    """A problem as a response, or as a page for who asks for HTML."""
+    """A problem as a response, or as a page: for who asks for HTML, and where the operation
+    documents a page."""
     page: ErrorPage | None = current_app.extensions.get(PAGE)
-    if page is not None and _prefers_html():
+    if page is not None and (status in g.get("pages", ()) or _prefers_html()):
         response = page(status, detail)
     else:
         body = problem(status, code, detail, errors, request_id=g.get("request_id", ""))

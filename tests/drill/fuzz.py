@@ -50,6 +50,23 @@ EXAMPLES = 1 / 30
 """Generated requests of each operation, for each request wanted. Beside them are what the
 definition's own edges come to, some thousands, and sequences; some operations take few."""
 
+REFUSED = [
+    "400",
+    "401",
+    "403",
+    "404",
+    "405",
+    "406",
+    "409",
+    "413",
+    "415",
+    "422",
+    "428",
+    "429",
+    "5XX",
+]
+"""What may answer a request that the definition does not allow."""
+
 SHOWN = 25
 OF_ACCOUNTS = 0.3
 """Requests to the authorization service, for each to the store."""
@@ -167,7 +184,11 @@ def _config(document: Mapping[str, Any], token: str, seed: int, least: int) -> d
         # Where a client proves itself the header is for that.
         "operations": [{"include-name": label, "headers": bearer} for label in _asked(document)],
         # What follows the definition may still be refused: uuids that lead nowhere, and the like.
-        "checks": {"positive_data_acceptance": {"enabled": False}},
+        # A body may also be refused for its size.
+        "checks": {
+            "positive_data_acceptance": {"enabled": False},
+            "negative_data_rejection": {"expected-statuses": REFUSED},
+        },
         "generation": {
             "max-examples": max(1, round(least * EXAMPLES)),
             "no-shrink": True,

@@ -3,6 +3,7 @@
 import os
 import secrets
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -120,7 +121,7 @@ def _scaled(size: Size, bundles: int | None) -> Size:
 def _on_a_stand(
     engines: str, home: Path, size: Size, rng: Random, excused: frozenset[str]
 ) -> list[str]:
-    with _standing(engines, home / "engines", rng, excused) as ground:
+    with _standing(engines, rng, excused) as ground:
         os.environ.update({k: v for k, v in ground.settings.items() if not k.startswith("STORE_")})
         if ground.struck:
             click.echo(f"drill: the bucket of {ground.struck} will fail for a while")
@@ -133,14 +134,16 @@ def _on_a_stand(
 
 
 @contextmanager
-def _standing(
-    engines: str, home: Path, rng: Random, excused: frozenset[str]
-) -> Iterator[stand.Stand]:
+def _standing(engines: str, rng: Random, excused: frozenset[str]) -> Iterator[stand.Stand]:
     if engines == "embedded":
         with stand.embedded() as ground:
             yield ground
     else:
-        with stand.real(home, rng, excused=excused) as ground:
+        # Not in the store's home: PostgreSQL runs as a user who may not look into it.
+        with (
+            tempfile.TemporaryDirectory(prefix="drill-") as folder,
+            stand.real(Path(folder), rng, excused=excused) as ground,
+        ):
             yield ground
 
 

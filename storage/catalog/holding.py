@@ -93,11 +93,13 @@ def loose(tx: Tx, *, limit: int) -> list[Loose]:
     return [Loose(row.id, bool(row.deleted)) for row in rows]
 
 
+# `>=` finds the same row as `=`, since each of the holders has one, and leaves PostgreSQL the one
+# index in whose order it is the first; for `=` it may read and sort the whole subscription.
 _AGED = f"""{_HOLDERS}
     SELECT held.id FROM held WHERE (
         SELECT d.created_us FROM deliveries d
-        WHERE d.state = 'pending' AND d.due_us >= {HELD_US} AND d.subscription_id = held.id
-        ORDER BY d.id LIMIT 1
+        WHERE d.state = 'pending' AND d.due_us >= {HELD_US} AND d.subscription_id >= held.id
+        ORDER BY d.subscription_id, d.id LIMIT 1
     ) < :before LIMIT :limit
 """
 

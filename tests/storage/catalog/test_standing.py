@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from sqlalchemy import text
@@ -173,17 +174,31 @@ def walked(tx: Tx) -> None:
     assert holding.aged(tx, 1, limit=10) == []
 
 
-@pytest.mark.parametrize("known", ["nothing", "next to nothing"])
+def vacuum(catalog: Catalog) -> None:
+    """PostgreSQL counts the rows of its tables and indexes anew, but not what is in them."""
+    if not catalog.sqlite:
+        connection = catalog.engine.raw_connection()
+        driver: Any = connection.driver_connection
+        driver.rollback()
+        driver.autocommit = True
+        driver.execute("VACUUM deliveries")
+        driver.autocommit = False
+        connection.close()
+
+
+@pytest.mark.parametrize("known", ["nothing", "next to nothing", "how many"])
 def test_much_that_is_held_back_is_one_step_of_the_walk(catalog: Catalog, known: str) -> None:
     one, other = (subscribe(catalog, f"{URL}/{n}") for n in range(2))
     for each in (one, other):
         pause(catalog, each)
     tell(catalog, [one, other])
-    if known == "next to nothing":
+    if known != "nothing":
         with catalog.write() as tx:
             tx.execute(text("ANALYZE"))
     short = work_of(catalog, walked)
     backlog(catalog, one, 20_000)
+    if known == "how many":
+        vacuum(catalog)
     met(catalog, one)
     assert 0 < work_of(catalog, walked) < short + 100
 

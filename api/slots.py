@@ -14,7 +14,12 @@ BUSY_RETRY_S = 5
 @dataclass(frozen=True)
 class Slots:
     """So many at once for all, and of them `each` for one client (0: as many as there are), shared
-    by the threads of one process; `what` is held, as refusals say."""
+    by the threads of one process; `what` is held, as refusals say.
+
+    With `each` below the total, a client that holds as many as are free gets no more (dynamic thresholds, Choudhury
+    and Hahne 1998): n busy clients get one part in n + 1 each, and one part stays free for the next
+    client.
+    """
 
     what: str
     total: int
@@ -24,12 +29,14 @@ class Slots:
 
     def take(self, client: str) -> Callable[[], None]:
         """A slot, until what is returned is called, once; TooMany when the client holds as many as
-        it may, Unavailable when all are held."""
+        it may, Unavailable when others need those that are left."""
         with self._lock:
             if self.each and self._held[client] >= self.each:
                 said = f"One client may have {self.each} {self.what} at once."
                 raise TooMany(said, retry_after_s=BUSY_RETRY_S)
-            if self._held.total() >= max(1, self.total):
+            free = max(1, self.total) - self._held.total()
+            is_shared = 0 < self.each < self.total
+            if free <= (self._held[client] if is_shared else 0):
                 said = f"There are as many {self.what} as this server has."
                 raise Unavailable(said, retry_after_s=BUSY_RETRY_S)
             self._held[client] += 1

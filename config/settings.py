@@ -97,7 +97,7 @@ class Settings:
     api_connections: int = _setting(
         1000, "connections that one process of either HTTP service holds at once"
     )
-    api_waits: int = _setting(256, "requests that may wait for workers at once in one API process")
+    api_waits: int = _setting(512, "requests that may wait for workers at once in one API process")
     request_head_s: float = _setting(
         20.0, "time in which a request's line and headers must arrive, seconds"
     )

@@ -50,4 +50,38 @@ def test_threads_take_no_more_than_there_are() -> None:
         return 1
 
     with ThreadPoolExecutor(8) as pool:
-        assert sum(pool.map(take, range(200))) == 5
+        # The last slot is for a fifth client.
+        assert sum(pool.map(take, range(200))) == 4
+    slots.take("newcomer")
+
+
+def test_busy_clients_leave_slots_for_the_next_one() -> None:
+    slots = Slots("waiting requests", 256, 128)
+    held = {client: take_all(slots, client) for client in ("a", "b", "c", "d")}
+    assert held["a"] == 128
+    assert min(held.values()) >= 8
+    assert take_all(slots, "newcomer") >= 4
+
+
+def test_clients_that_come_together_get_equal_shares() -> None:
+    slots = Slots("waiting requests", 512, 128)
+    clients = [f"{number}" for number in range(7)]
+    for client in clients * 64:
+        slots.take(client)
+    assert take_all(slots, "newcomer") == 32
+
+
+def test_a_client_has_room_for_64_beside_a_busy_one() -> None:
+    slots = Slots("waiting requests", 512, 128)
+    for client in ("a", "b", "c"):
+        assert take_all(slots, client) >= 64
+
+
+def take_all(slots: Slots, client: str) -> int:
+    """Take slots until the client is refused; how many it got."""
+    for count in range(1000):
+        try:
+            slots.take(client)
+        except (TooMany, Unavailable):
+            return count
+    raise AssertionError("never refused")

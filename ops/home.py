@@ -23,7 +23,7 @@ class Taken(Exception):
 
 
 class Exposed(Exception):
-    """Other users can enter the home, and we may not change that; the text says what to do."""
+    """Another user can enter the home, and we may not change that; the text says what to do."""
 
 
 def make(home: Path) -> None:
@@ -57,8 +57,15 @@ def locked(home: Path) -> Iterator[None]:
 
 
 def close_to_others(home: Path) -> None:
-    """Take away the permissions of group and others; Exposed if that is not ours to do."""
-    mode = home.stat().st_mode & 0o777
+    """Take away the permissions of group and others; Exposed if that is not ours to do, or if the
+    folder belongs to another user, whom no mode keeps out."""
+    found = home.stat()
+    if found.st_uid != os.geteuid():
+        raise Exposed(
+            f"STORE_HOME: {home} belongs to another user (id {found.st_uid}), who can read and"
+            f" replace everything in it: run the store as that user, or use a folder of your own"
+        )
+    mode = found.st_mode & 0o777
     if not mode & 0o077:
         return
     try:

@@ -40,6 +40,13 @@ def test_refuses_a_home_that_it_cannot_close(
         home.locked(tmp_path).__enter__()
 
 
+def test_refuses_a_home_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tmp_path.chmod(0o700)
+    monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
+    with pytest.raises(home.Exposed, match="belongs to another user"):
+        home.locked(tmp_path).__enter__()
+
+
 def test_a_file_is_replaced_whole_and_read_back(tmp_path: Path) -> None:
     assert home.read(tmp_path, home.READY) is None
     home.write(tmp_path, home.READY, {"pid": 1})

@@ -42,7 +42,7 @@ def register_service(app: Flask, services: Services) -> None:
     @app.get("/health")
     def get_health() -> Response:
         g.operation = "get_health"
-        return _health(services)
+        return _health(services, is_operator=_is_operator(services))
 
     @app.get("/metrics")
     def get_metrics() -> Response:
@@ -64,16 +64,27 @@ def on_ops_port(ops_port: int) -> bool:
     return bool(ops_port) and request.environ.get("SERVER_PORT") == str(ops_port)
 
 
-def _health(services: Services) -> Response:
-    parts = examine(checks(services))
+def _is_operator(services: Services) -> bool:
+    """Whether the caller may see details. A bad token is no error: monitors need an answer."""
+    if on_ops_port(services.settings.ops_port):
+        return True
+    authorization = request.headers.get("Authorization")
+    try:
+        return services.access.may(identify(services.verify, authorization), integrity.WHO_MAY_NAME)
+    except StoreError:
+        return False
+
+
+def _health(services: Services, *, is_operator: bool) -> Response:
+    parts = examine(checks(services, is_operator=is_operator))
     failed = any(part["status"] == "failed" for part in parts.values())
     status = "failed" if failed else "ok"
     value = {"status": status, "instance": services.instance, "parts": parts}
     return reply(value, 503 if failed else 200, {"Retry-After": "5"} if failed else {})
 
 
-def checks(services: Services) -> dict[str, Check]:
-    """Every part with what asks it."""
+def checks(services: Services, *, is_operator: bool = False) -> dict[str, Check]:
+    """Every part with what asks it; operators are told the keys of damaged objects."""
     stores = services.stores
     found: dict[str, Check] = {
         "catalog": lambda: _ok(stores.catalog.ping()),
@@ -82,7 +93,7 @@ def checks(services: Services) -> dict[str, Check]:
         "work": lambda: _work(stores),
         "replication": lambda: _replication(stores),
         "unindexed": lambda: _unindexed(stores),
-        "integrity": lambda: _integrity(stores),
+        "integrity": lambda: _integrity(stores, is_operator=is_operator),
         "writes": lambda: _writes(services),
         "disk": lambda: _disk(stores),
     }
@@ -173,10 +184,11 @@ def _unindexed(stores: Stores) -> Part:
     return _warning_if(bool(refused), reason, replicas=refused)
 
 
-def _integrity(stores: Stores) -> Part:
+def _integrity(stores: Stores, *, is_operator: bool) -> Part:
     """What no replica could repair so far: a backup may have it."""
     with stores.catalog.read() as tx:
-        count, some = integrity_rows.count_damaged(tx), integrity_rows.damaged(tx, limit=NAMED)
+        count = integrity_rows.count_damaged(tx)
+        some = integrity_rows.damaged(tx, limit=NAMED) if is_operator else ()
     named = "; ".join(f"{one.key} in {one.replica}: {one.reason}" for one in some)
     reason = f"{count} objects are damaged" + (f": {named}" if some else "")
     return _warning_if(count > 0, reason, damaged=count)

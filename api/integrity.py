@@ -14,6 +14,8 @@ from pipelines.replicating.fixity import Report
 from storage.catalog.integrity import DAY_US, Counts
 
 _DAY_S = DAY_US / 1_000_000
+WHO_MAY_NAME = "get_metrics"
+"""Only callers who may do this are shown the keys of damaged objects."""
 
 
 @operation(
@@ -22,12 +24,15 @@ _DAY_S = DAY_US / 1_000_000
     tag="integrity",
     query=NoQuery,
     answers={200: Answer("The counts of each replica.", Integrity)},
-    about="Objects are blobs and the records of files, bundles, collections and tombstones.",
+    about="Objects are blobs and the records of files, bundles, collections and tombstones."
+    " `damaged` names damaged objects to callers who may do `store:GetMetrics`.",
 )
 def get_integrity(call: Call[Nothing, None]) -> Response:
     """Show how much of what is stored was verified, and what is damaged."""
     days = call.services.settings.scrub_period_days
-    return reply(_report(call.services.integrity.report(), days))
+    found = call.services.integrity.report()
+    is_operator = call.services.access.may(call.principal, WHO_MAY_NAME)
+    return reply(_report(found, days) | (_damaged(found) if is_operator else {}))
 
 
 def _report(found: Report, period_days: float) -> dict[str, Any]:
@@ -35,6 +40,11 @@ def _report(found: Report, period_days: float) -> dict[str, Any]:
         "at": version_at(found.at_us),
         "period_s": period_days * _DAY_S,
         "replicas": {name: _counts(counts) for name, counts in found.replicas.items()},
+    }
+
+
+def _damaged(found: Report) -> dict[str, Any]:
+    return {
         "damaged": [
             {
                 "replica": one.replica,
@@ -43,7 +53,7 @@ def _report(found: Report, period_days: float) -> dict[str, Any]:
                 "found": version_at(one.found_us),
             }
             for one in found.damaged
-        ],
+        ]
     }
 
 

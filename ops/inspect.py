@@ -15,7 +15,7 @@ from ops import tokens
 from ops.opening import open_catalog, opened
 from ops.tables import show
 from pipelines.replicating import sweeps
-from storage.catalog import Tx, purges, todo
+from storage.catalog import Tx, integrity, purges, todo
 from storage.model import REPLICAS, Todo
 
 LISTED = 100
@@ -25,7 +25,7 @@ RETRIED = 1_000_000
 @click.command()
 @click.pass_obj
 def status(settings: Settings) -> None:
-    """Show processes, health, backlog, purges, parked rows."""
+    """Show processes, health, backlog, purges, damaged objects, parked rows."""
     console = Console()
     show(console, "Processes", ("process", "pid", "starts"), _processes(settings.home))
     other = (
@@ -36,11 +36,14 @@ def status(settings: Settings) -> None:
     show(console, "Health", ("part", "state", "reason"), shown)
     with open_catalog(settings).read() as tx:
         backlog, parked_count = todo.backlog(tx), todo.count_parked(tx)
-        going_on = _purges(tx)
+        going_on, damaged = _purges(tx), integrity.damaged(tx, limit=LISTED)
     rows = [(step, replica, count) for (step, replica), count in sorted(backlog.items())]
     show(console, "Backlog", ("step", "replica", "open rows"), rows)
     if going_on:
         show(console, "Purges", ("what", "since", *REPLICAS, "reason"), going_on)
+    if damaged:
+        rows_damaged = [(one.replica, one.key, one.reason) for one in damaged]
+        show(console, "Damaged objects", ("replica", "key", "reason"), rows_damaged)
     click.echo(f"parked: {parked_count}")
     if health is None:
         raise click.ClickException(other)

@@ -52,6 +52,5 @@ class Integrity(Shown):
     replicas = fields.Nested(IntegrityReplicas, required=True)
     damaged = fields.List(
         fields.Nested(DamagedObject),
-        required=True,
-        metadata={"description": f"The first {LISTED} damaged objects."},
+        metadata={"description": f"The first {LISTED} damaged objects; only for operators."},
     )

@@ -16,9 +16,9 @@ class Slots:
     """So many at once for all, and of them `each` for one client (0: as many as there are), shared
     by the threads of one process; `what` is held, as refusals say.
 
-    With `each` below the total, a client that holds as many as are free gets no more (dynamic thresholds, Choudhury
-    and Hahne 1998): n busy clients get one part in n + 1 each, and one part stays free for the next
-    client.
+    With `each` below the total, a client that holds as many as are free gets no more (dynamic
+    thresholds, Choudhury and Hahne 1998): n busy clients get one part in n + 1 each, and one part
+    stays free for the next client.
     """
 
     what: str

@@ -12,7 +12,7 @@ from ops.backups import ENDED
 from ops.opening import chosen, opened
 from ops.tables import show
 from pipelines.recovering import epochs, reconciling
-from pipelines.replicating import scrubbing
+from pipelines.replicating import verification
 from storage.errors import StoreError
 from storage.model import REPLICAS
 
@@ -74,7 +74,7 @@ def verify(settings: Settings, replica: str | None, sample: float, repair: bool)
     """
     stores = opened(settings)
     done = [
-        scrubbing.verify(stores, name, rng=Random(), share=sample / 100, repair=repair)
+        verification.verify(stores, name, rng=Random(), share=sample / 100, repair=repair)
         for name in chosen(replica)
     ]
     console = Console()

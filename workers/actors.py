@@ -16,7 +16,7 @@ from pipelines.finding import indexing
 from pipelines.flow import Step
 from pipelines.journalling import journal_copies, journals
 from pipelines.notifying import replay, telling
-from pipelines.replicating import reservations, scrubbing, sync
+from pipelines.replicating import reservations, sync, verification
 from storage.model import Todo
 from workers.broker import Broker
 from workers.claims import StepFunction, Working, work
@@ -42,7 +42,7 @@ STEPS: Mapping[Step, StepFunction] = {
     Step.JOURNAL_COPY: journal_copies.copy,
     Step.JOURNAL_DROP: journal_copies.drop,
     Step.REPLAY: replay.replay,
-    Step.REPAIR: scrubbing.run_repair,
+    Step.REPAIR: verification.run_repair,
     Step.PUBLISH: reservations.complete,
     Step.MAIL: checkouts.mail,
 }

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from pipelines.replicating import scrubbing, stored_objects
-from pipelines.replicating.scrubbing import BATCH, Found
+from pipelines.replicating import stored_objects, verification
+from pipelines.replicating.verification import BATCH, Found
 from storage import keys
 from storage.catalog import integrity, now_us, switches
 from storage.catalog.integrity import DAY_US, StoredObject
@@ -97,7 +97,7 @@ class Turn:
         for one in found:
             _, intact = self._examine(one.replica, one.key)
             if intact:
-                scrubbing.close_damage(self._stores, one.replica, one.key)
+                verification.close_damage(self._stores, one.replica, one.key)
 
     def _due(self) -> list[StoredObject]:
         """The next objects of either replica."""
@@ -119,13 +119,13 @@ class Turn:
                     intact[one.replica][one.key] = size
         finally:
             for replica, sizes in intact.items():
-                scrubbing.record_intact(self._stores, replica, sizes)
+                verification.record_intact(self._stores, replica, sizes)
 
     def _examine(self, replica: Replica, key: str) -> tuple[int, bool]:
         """Read one object again and repair it if it is damaged; returns the bytes that were read,
         and whether it was right at once."""
         self._read = 0
-        found = scrubbing.examine(self._stores, replica, key, self._spend, repair=True)
+        found = verification.examine(self._stores, replica, key, self._spend, repair=True)
         if (rest := LEAST - self._read) > 0:
             self._spend(rest)
         self.objects, self.bytes = self.objects + 1, self.bytes + self._read
@@ -159,7 +159,7 @@ class Turn:
         for key in self._rest(replica, after):
             read, intact = self._examine(replica, key)
             if intact:
-                scrubbing.record_intact(self._stores, replica, {key: read})
+                verification.record_intact(self._stores, replica, {key: read})
             size += read
             if size >= min(room, BATCH * LEAST):
                 break

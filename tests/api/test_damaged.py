@@ -13,7 +13,7 @@ from pipelines.depositing import manifests
 from pipelines.depositing.manifests import NewBundle, NewEntry
 from pipelines.keeping import failover
 from pipelines.keeping.copying import INLINE
-from pipelines.replicating import scrubbing
+from pipelines.replicating import verification
 from storage import keys
 from storage.availability import Availability
 from storage.blobs.local import LocalBlobs
@@ -101,7 +101,7 @@ def test_what_the_other_replica_does_not_hold_is_not_looked_for_there(client, st
     manifests.write(stores, new, "writer@example.org")
     damage(stores, "aws", key_of(CONTENT), "last byte")
     assert "X-STORE-SERVED-BY" not in get(client, fqid).headers
-    scrubbing.verify(stores, "aws", rng=Random(0), repair=False)
+    verification.verify(stores, "aws", rng=Random(0), repair=False)
     answer = client.get(
         f"/v1/bundles/{bundle.uuid}?replica=aws&presignedurls=true",
         headers={"Authorization": "Bearer reader"},
@@ -212,7 +212,7 @@ def test_bundles_show_urls_in_the_other_replica_for_files_known_to_be_damaged(
     entries = [NewEntry(str(place), fqid, False) for place, fqid in enumerate(fqids)]
     manifests.write(stores, NewBundle(bundle, "aws", 1, entries), "writer@example.org")
     damage(stores, "aws", key_of(CONTENT), "last byte")
-    scrubbing.verify(stores, "aws", rng=Random(0), repair=False)
+    verification.verify(stores, "aws", rng=Random(0), repair=False)
     answer = client.get(
         f"/v1/bundles/{bundle.uuid}?replica=aws&presignedurls=true",
         headers={"Authorization": "Bearer reader"},

@@ -7,7 +7,7 @@ from storage.catalog import integrity
 from tests.api.builders import ADMIN, READER
 from tests.builders import make_file
 from tests.damaging import damage
-from tests.pipelines.replicating.test_scrubbing import blob_of
+from tests.pipelines.replicating.test_verification import blob_of
 from tests.scrubs import age, run
 
 REPORT = "/v1/integrity"

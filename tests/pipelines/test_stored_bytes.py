@@ -36,7 +36,7 @@ from pipelines.depositing.manifests import NewBundle, NewEntry
 from pipelines.depositing.patching import Patch
 from pipelines.flow import Step
 from pipelines.keeping import blob_life, checksums, copying, integrity
-from pipelines.replicating import leftovers, scrubbing, sweeps
+from pipelines.replicating import leftovers, sweeps, verification
 from storage import keys
 from storage.blobs.local import LocalBlobs
 from storage.catalog import todo
@@ -343,7 +343,7 @@ class StoredBytes(RuleBasedStateMachine):
             self.run_all_jobs(self.stores)
             sweep_all(self.stores)
             for replica in REPLICAS:
-                scrubbing.verify(self.stores, replica, rng=Random(0), repair=True)
+                verification.verify(self.stores, replica, rng=Random(0), repair=True)
             reap_all(self.stores)
             if not self.open_rows():
                 return

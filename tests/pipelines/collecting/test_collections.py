@@ -23,7 +23,7 @@ from pipelines.finding.documents import MAX_FILE_BYTES
 from pipelines.limits import SEGMENT_ENTRIES
 from pipelines.recovering import reconciling
 from pipelines.repeating import Repeatable
-from pipelines.replicating import leftovers, reservations, scrubbing, sweeps, sync
+from pipelines.replicating import leftovers, reservations, sweeps, sync, verification
 from storage import keys
 from storage.catalog import Catalog, link_segments, todo, visibility
 from storage.errors import Conflict, Forbidden, NotFound, Unprocessable, Waits
@@ -425,7 +425,7 @@ def test_a_damaged_record_is_replaced_by_the_other_replica_s(own: Stores) -> Non
     good = record(own, "aws", key) or b""
     own.replicas["aws"].delete(key)
     own.replicas["aws"].put(key, good.replace(b'"name":"n"', b'"name":"x"'))
-    found = scrubbing.verify(own, "aws", repair=True, rng=random.Random(0))
+    found = verification.verify(own, "aws", repair=True, rng=random.Random(0))
     assert [(one.key, one.repaired) for one in found.damaged] == [(key, True)]
     assert record(own, "aws", key) == good
 

@@ -17,7 +17,7 @@ from pipelines.journalling import journal_copies, journal_drafts, journals, line
 from pipelines.keeping import placing
 from pipelines.notifying import events_feed
 from pipelines.notifying.events_feed import Window
-from pipelines.replicating import scrub, scrubbing, sweeps
+from pipelines.replicating import scrub, sweeps, verification
 from storage import keys
 from storage.catalog import Tx, feeds, switches, todo
 from storage.catalog import journals as rows
@@ -623,10 +623,10 @@ def test_a_damaged_journal_is_found_and_replaced(stores: Stores, bucket: Any, lo
         # Its size tells already.
         assert _swept(stores) == {"aws": 0, "gcp": 0} | {bucket: 1}
     else:
-        found = scrubbing.verify(stores, bucket, rng=Random(0), repair=True)
+        found = verification.verify(stores, bucket, rng=Random(0), repair=True)
         assert [(one.key, one.repaired) for one in found.damaged] == [(key, True)]
     assert placing.whole(stores.replicas[bucket], key) == right
-    assert scrubbing.verify(stores, bucket, rng=Random(0)).damaged == ()
+    assert verification.verify(stores, bucket, rng=Random(0)).damaged == ()
     check_buckets(stores)
 
 

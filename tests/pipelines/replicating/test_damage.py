@@ -12,7 +12,7 @@ from pipelines.depositing import areas, checkouts, ingest, manifests, tombstones
 from pipelines.depositing.manifests import NewBundle, NewEntry
 from pipelines.flow import Step
 from pipelines.keeping import checksums, integrity, records
-from pipelines.replicating import scrubbing, sweeps
+from pipelines.replicating import sweeps, verification
 from storage import keys
 from storage.catalog import Catalog, todo, visibility
 from storage.catalog import files as file_rows
@@ -47,7 +47,7 @@ def content(stores: Stores, replica: Replica, key: str) -> bytes:
 
 
 def verify(stores: Stores, replica: Replica = "aws", *, repair: bool) -> list[tuple[str, bool]]:
-    found = scrubbing.verify(stores, replica, rng=Random(0), repair=repair)
+    found = verification.verify(stores, replica, rng=Random(0), repair=repair)
     return [(one.key, one.repaired) for one in found.damaged]
 
 

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 from sqlalchemy import TextClause
 
-from pipelines.replicating import scrub, scrubbing
+from pipelines.replicating import scrub, verification
 from pipelines.replicating.scrub import Budget
 from storage import keys
 from storage.catalog import integrity, now_us, switches
@@ -15,7 +15,7 @@ from storage.model import REPLICAS, Replica
 from storage.stores import Stores
 from tests.builders import make_file
 from tests.damaging import damage
-from tests.pipelines.replicating.test_scrubbing import blob_of
+from tests.pipelines.replicating.test_verification import blob_of
 from tests.scrubs import Sleeper, age, pace, run
 
 
@@ -166,7 +166,7 @@ def test_verify_records_what_it_read(stores: Stores) -> None:
     age(stores, 400)
     damage(stores, "aws", key, "first byte")
     assert counts(stores, "aws").verified == 0
-    scrubbing.verify(stores, "aws", rng=Random(0))
+    verification.verify(stores, "aws", rng=Random(0))
     here = counts(stores, "aws")
     assert (here.objects, here.verified, here.damaged) == (2, 1, 1)
     assert (here.oldest_us or 0) > 399 * DAY_US

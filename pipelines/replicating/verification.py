@@ -36,7 +36,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What a scrub of one replica read."""
+    """Objects and bytes of one replica that were read again, and those that are damaged."""
 
     replica: Replica
     objects: int

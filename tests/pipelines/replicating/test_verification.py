@@ -8,7 +8,7 @@ import pytest
 
 from pipelines.depositing import areas, ingest
 from pipelines.keeping import checksums
-from pipelines.replicating import scrubbing
+from pipelines.replicating import verification
 from storage import keys
 from storage.catalog import files as file_rows
 from storage.model import FQID, Replica
@@ -32,7 +32,7 @@ def flip(stores: Stores, replica: Replica, key: str) -> None:
 
 
 def verify(stores: Stores, replica: Replica, *, repair: bool = False) -> list[tuple[str, bool]]:
-    found = scrubbing.verify(stores, replica, rng=Random(0), repair=repair)
+    found = verification.verify(stores, replica, rng=Random(0), repair=repair)
     return [(one.key, one.repaired) for one in found.damaged]
 
 

@@ -403,9 +403,8 @@ MAY_DELETE_OR_REPLACE = {
     "pipelines.keeping.repair.store_bytes": "blobs: repair, by bytes in memory",
     "pipelines.keeping.repair.complete_upload": "blobs: repair, by an upload",
     "pipelines.keeping.repair.undo_copy": "blobs, checkouts: undoes the copy just made, pinned",
-    "pipelines.keeping.integrity._replaced": "blobs and records: repair, from another replica",
+    "pipelines.keeping.integrity._replaced": "records: repair, from another replica",
     "pipelines.keeping.integrity._withdraw_purged": "records: one that was purged meanwhile",
-    "pipelines.keeping.integrity._replaced_large": "blobs: repair, from another replica",
     "pipelines.depositing.purging.erase": "records: of what is purged",
     "pipelines.depositing.purging.withdraw": "records: of what is purged",
     "pipelines.depositing.purging._end_checkouts": "checkouts: of what is purged",
@@ -460,6 +459,5 @@ def test_only_garbage_collection_and_repair_delete_or_replace_blobs() -> None:
     of_blobs = {name for name, what in MAY_DELETE_OR_REPLACE.items() if what.startswith("blobs")}
     assert {name.rpartition(".")[0] for name in of_blobs} == {
         "pipelines.keeping.blob_life",
-        "pipelines.keeping.integrity",
         "pipelines.keeping.repair",
     }

@@ -4,8 +4,9 @@ Either way the copy is right or not there: an engine's copy is compared by check
 streams through us is hashed on its way and completed only if it is as it should be.
 """
 
+import hashlib
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +14,6 @@ from typing import Protocol
 
 from pipelines.keeping import repair
 from pipelines.keeping.checksums import Hashing, mismatches, part_size, parts
-from pipelines.keeping.repair import Condition
 from storage.errors import AlreadyExists, Damaged, NotFound, SourceChanged
 from storage.model import Checksums
 from storage.protocols import DEFAULT_TYPE, BlobInfo, BlobStore, Upload
@@ -80,7 +80,8 @@ def copy(
         info = _copy_in_engine(source, key, target, wanted, beat=beat, ledger=ledger)
     except AlreadyExists:
         if not _is_right(target, wanted, beat):
-            replace(source, target, key, target_key, size=size, checksums=checksums, beat=beat)
+            sha256 = checksums.sha256
+            replace(source, target, key, target_key, size=size, sha256=sha256, beat=beat)
     else:
         info = info or _through_us(source, key, target, wanted, beat=beat, ledger=ledger)
         _check(target, info, wanted, beat=beat)
@@ -95,15 +96,37 @@ def replace(
     target_key: str,
     *,
     size: int,
-    checksums: Checksums,
+    sha256: str,
     beat: Beat = ignore_progress,
 ) -> None:
     """Replace an object that was read again and found damaged by the verified bytes of `key`.
 
     SourceChanged, and nothing is replaced, when the source's bytes are damaged too.
     """
-    wanted = _Wanted(target_key, size, checksums)
-    _through_us(source, key, target, wanted, beat=beat, ledger=None, found="damaged")
+    blocks = _hashed(source.read(key), sha256, key)
+    if size <= INLINE:
+        repair.store_bytes(target, target_key, b"".join(blocks), sha256=sha256, heartbeat=beat)
+        return
+    step = part_size(size)
+    upload = target.upload(target_key, part_size=step, content_type=DEFAULT_TYPE)
+    try:
+        fill(upload, blocks, step, stored=lambda _number: beat(step))
+        repair.complete_upload(
+            target, target_key, upload, sha256=sha256, found="damaged", heartbeat=beat
+        )
+    except BaseException:
+        upload.abort()
+        raise
+
+
+def _hashed(blocks: Iterable[bytes], sha256: str, key: str) -> Iterator[bytes]:
+    """Yield blocks, and raise SourceChanged at their end if they have another SHA-256."""
+    digest = hashlib.sha256()
+    for block in blocks:
+        digest.update(block)
+        yield block
+    if digest.hexdigest() != sha256:
+        raise _source_damaged(key)
 
 
 def _copy_in_engine(
@@ -189,11 +212,10 @@ def _through_us(
     *,
     beat: Beat,
     ledger: Ledger | None,
-    found: Condition = "absent",
 ) -> BlobInfo:
     """Whole if it is small, else in parts, of which those that a dead worker stored are kept."""
     if wanted.size > INLINE:
-        return _in_parts(source, key, target, wanted, beat=beat, ledger=ledger, found=found)
+        return _in_parts(source, key, target, wanted, beat=beat, ledger=ledger)
     hashing = Hashing(wanted.size)
     data = b"".join(hashing.over(source.read(key)))
     _refuse_wrong(wanted.checksums, hashing, key)
@@ -209,7 +231,6 @@ def _in_parts(
     *,
     beat: Beat,
     ledger: Ledger | None,
-    found: Condition,
 ) -> BlobInfo:
     step, sha256 = part_size(wanted.size), wanted.checksums.sha256
     upload = _taken_up(target, wanted.key, step, ledger)
@@ -225,7 +246,7 @@ def _in_parts(
         if hashing:
             _refuse_wrong(wanted.checksums, hashing, key)
         return repair.complete_upload(
-            target, wanted.key, upload, sha256=sha256, found=found, heartbeat=beat
+            target, wanted.key, upload, sha256=sha256, found="absent", heartbeat=beat
         )
     except BaseException as error:
         if ledger is None or isinstance(error, SourceChanged):
@@ -260,4 +281,8 @@ def fill(
 
 def _refuse_wrong(checksums: Checksums, hashing: Hashing, key: str) -> None:
     if mismatches(checksums, hashing.result()):
-        raise SourceChanged(f"The bytes of {key} are damaged.")
+        raise _source_damaged(key)
+
+
+def _source_damaged(key: str) -> SourceChanged:
+    return SourceChanged(f"The bytes of {key} are damaged.")

@@ -7,23 +7,20 @@ stored bytes were read again and found wrong, and only by bytes that were verifi
 has such bytes, nothing is overwritten.
 """
 
-import hashlib
 import logging
 from collections.abc import Callable, Mapping
 from typing import Literal
 
 import orjson
 
-from pipelines.keeping import placing, readback, records, repair
-from pipelines.keeping.checksums import Hashing, part_size
-from pipelines.keeping.copying import INLINE, Beat, fill, ignore_progress
+from pipelines.keeping import copying, placing, readback, records, repair
+from pipelines.keeping.copying import Beat, ignore_progress
 from pipelines.limits import SEGMENT_ENTRIES
 from storage import keys
 from storage.catalog import bundles, collections, expected, files, link_segments, purges, tombstones
 from storage.errors import Damaged, NotFound, SourceChanged
 from storage.keys import MarkKey, RecordKey
 from storage.model import FQID, REPLICAS, Replica
-from storage.protocols import DEFAULT_TYPE
 from storage.stores import Stores
 
 log = logging.getLogger(__name__)
@@ -207,17 +204,18 @@ def _others(replica: Replica) -> list[Replica]:
 
 def _replaced(stores: Stores, source: Replica, target: Replica, key: str, beat: Beat) -> bool:
     """Replace an object that was found damaged by the source's; False if that is not whole."""
+    here, there = stores.replicas[target], stores.replicas[source]
     try:
-        size = stores.replicas[source].head(key).size
-        if keys.parse_blob(key) is not None and size > INLINE:
-            return _replaced_large(stores, source, target, key, size=size, beat=beat)
-        data = placing.whole(stores.replicas[source], key)
+        if (sha256 := keys.parse_blob(key)) is not None:
+            size = there.head(key).size
+            copying.replace(there, here, key, key, size=size, sha256=sha256, beat=beat)
+            return True
+        data = placing.whole(there, key)
         if not _is_whole(stores, key, data):
             return False
     except (Damaged, NotFound, SourceChanged):
         return False
-    kind = DEFAULT_TYPE if keys.parse_blob(key) else records.CONTENT_TYPE
-    stores.replicas[target].put(key, data, content_type=kind, replace=True)
+    here.put(key, data, content_type=records.CONTENT_TYPE, replace=True)
     _withdraw_purged(stores, target, key)
     return True
 
@@ -234,29 +232,7 @@ def _withdraw_purged(stores: Stores, replica: Replica, key: str) -> None:
 
 
 def _is_whole(stores: Stores, key: str, data: bytes) -> bool:
-    """Return whether these bytes may take the place of a damaged object; Damaged."""
-    sha256 = keys.parse_blob(key)
-    if sha256 is not None:
-        return hashlib.sha256(data).hexdigest() == sha256
+    """Return whether a record's bytes may take the place of a damaged one; Damaged."""
     parse_record(key, data)
     # One that has diverged is valid, too.
     return rebuild_record(stores, key) in (None, data)
-
-
-def _replaced_large(
-    stores: Stores, source: Replica, target: Replica, key: str, *, size: int, beat: Beat
-) -> bool:
-    bucket, step, hashing = stores.replicas[target], part_size(size), Hashing(size)
-    upload = bucket.upload(key, part_size=step, content_type=DEFAULT_TYPE)
-    try:
-        blocks = hashing.over(stores.replicas[source].read(key))
-        fill(upload, blocks, step, stored=lambda _number: beat(step))
-        sha256 = hashing.result().checksums.sha256
-        if sha256 != keys.parse_blob(key):
-            upload.abort()
-            return False
-        upload.complete(replace=True)
-    except BaseException:
-        upload.abort()
-        raise
-    return True

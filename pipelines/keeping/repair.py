@@ -2,9 +2,9 @@
 
 A blob's key is the SHA-256 of its bytes, so the bytes alone tell whether it is intact; what a
 request declares never counts. A blob is replaced only after its stored bytes were read again and
-found wrong, and only by bytes that were hashed and are right. Here those come from a deposit or a
-copy, in `integrity.py` from another replica; nothing else replaces blobs, and only garbage
-collection (`blob_life.py`) deletes them.
+found wrong, and only by bytes that were hashed and are right: those of a deposit, or of another
+replica (`copying.replace`). `store_bytes` and `complete_upload` are the only functions that replace
+blobs, and only garbage collection (`blob_life.py`) deletes them.
 """
 
 import hashlib

@@ -90,7 +90,9 @@ def status_of(error: StoreError) -> int:
 def _ours(error: StoreError) -> Response:
     status = status_of(error)
     if status >= 500:
-        log.warning("%s: %s", type(error).__name__, error.detail, exc_info=error)
+        # Of a damaged object all is said by its name; others may have a cause that is ours.
+        cause = None if isinstance(error, Damaged) else error
+        log.warning("%s: %s", type(error).__name__, error.detail, exc_info=cause)
     response = answer(status, error.code, error.detail, error.errors)
     if status == 401:
         response.headers["WWW-Authenticate"] = "Bearer"

@@ -5,6 +5,7 @@ not to guess its type, and to save it, whatever the URL was signed for.
 """
 
 import base64
+import errno
 import hashlib
 import os
 import re
@@ -25,7 +26,7 @@ from pipelines.keeping.copying import INLINE
 from storage import keys
 from storage.blobs.local import LocalBlobs
 from storage.blobs.signing import Grant
-from storage.errors import Damaged, NotFound
+from storage.errors import NotFound
 from storage.model import REPLICAS, Replica
 from storage.protocols import BLOCK, DEFAULT_TYPE, BlobInfo, BlobStore
 from storage.stores import Stores
@@ -213,7 +214,7 @@ class _Blocks:
 
 class _CheckedBlocks(_Blocks):
     """The bytes of a blob, hashed on their way. The last block of damaged ones is held back, so
-    that no client takes them for the whole."""
+    that no client takes them for the whole; ConnectionResetError."""
 
     def __init__(
         self, file: BinaryIO, length: int, sha256: str, note: Callable[[bool], object]
@@ -230,5 +231,6 @@ class _CheckedBlocks(_Blocks):
             self._note(right)
             if not right:
                 self.close()
-                raise Damaged("The object is damaged; the last of its bytes are not sent.")
+                # The server ends the connection for it, and takes it for no failure of its own.
+                raise ConnectionResetError(errno.ECONNRESET, "The object is damaged.")
         return block

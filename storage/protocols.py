@@ -24,7 +24,8 @@ class BlobInfo:
     a generation, or inode and time; opaque to all but the store that made it. `etag` and `crc32c`
     (8 hex digits, of the whole object) are the engine's own findings, where an answer tells them.
     `damaged` objects occur in listings only: their `size` is what is stored, whatever it is.
-    `modified_us`, of listings, is when the object was stored or changed, by the engine's clock.
+    `modified_us`, of listings and of folders, is when the object was stored or changed, by the
+    engine's clock.
     """
 
     key: str

@@ -1,8 +1,9 @@
 """Failover and read repair: another replica answers for a damaged object, and a repair is ordered.
 
 A check before a read costs one HEAD. Engines that keep a checksum of their own guard the bytes
-themselves. A blob of a folder bucket is read again, once for each process as long as it does not
-change, unless it is too large for a reader to wait for.
+themselves. A blob of a folder bucket is read again; the process that read it trusts it for a while,
+unless it changes. A blob too large for a reader to wait for is damaged if the catalog lists it; if
+it changed after its last verification, the other replica serves it until it is verified.
 """
 
 import hashlib
@@ -10,11 +11,13 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from time import monotonic
 
 from pipelines.flow import Step
 from pipelines.keeping import integrity, placing
 from pipelines.keeping.copying import INLINE
 from storage import keys
+from storage.catalog import integrity as findings
 from storage.catalog import todo
 from storage.errors import Damaged, NotFound, SourceChanged, StoreError, Unavailable
 from storage.model import REPLICAS, FileVersion, Replica, Todo
@@ -27,8 +30,12 @@ PATIENCE_S = 1.0
 """How long a reader waits for the check of an object."""
 _CHECKS = {name: ThreadPoolExecutor(8, thread_name_prefix=f"check-{name}") for name in REPLICAS}
 """Threads of each replica: a bucket that hangs must not hold up checks of the other."""
+TRUSTED_S = 600.0
+"""How long a process trusts a blob that it read: disks change bytes without a trace."""
 INTACT, BROKEN = b"\1", b"\0"
 """What `Stores.seen` says of an object's bytes."""
+UNVERIFIED = "it changed after it was last verified"
+"""Said of a large blob: it may be intact."""
 
 
 def other_replica(replica: Replica) -> Replica:
@@ -54,13 +61,25 @@ def serving_replica(
     stores: Stores, replica: Replica, key: str, file: FileVersion | None = None
 ) -> Replica:
     """Return the replica that serves an object: this one, unless the object is damaged here and
-    whole in the other one. `file` tells size and checksums of a blob."""
+    intact in the other one. Damaged if neither has an intact copy.
+
+    `file` tells size and checksums of a blob."""
     reason = check_before_read(stores, replica, key, file)
     if reason is None:
         return replica
     order_repair(stores, replica, key, reason)
     instead = other_replica(replica)
-    return replica if check_before_read(stores, instead, key, file, required=True) else instead
+    reason_there = check_before_read(stores, instead, key, file, required=True)
+    if reason_there is None:
+        return instead
+    for name, found in ((replica, reason), (instead, reason_there)):
+        if found == UNVERIFIED:
+            return name
+    what = f"file {file.fqid}" if file else key
+    raise Damaged(
+        f"The stored bytes of {what} are damaged, and no replica has an intact copy"
+        f" ({replica}: {reason}; {instead}: {reason_there})."
+    )
 
 
 def check_before_read(
@@ -119,15 +138,31 @@ def find_damage(
 
 
 def _reread(stores: Stores, replica: Replica, info: BlobInfo, most: int | None) -> str | None:
-    """Read a blob whose engine keeps no checksum, unless these bytes were read before."""
+    """Read a blob whose engine keeps no checksum, unless these bytes were read a while ago."""
     engine_checks = info.etag is not None or info.crc32c is not None
     if keys.parse_blob(info.key) is None or engine_checks:
         return None
     seen = stores.seen.get(_bytes_of(replica, info))
-    if seen is None and (most is None or info.size <= most):
+    if most is not None and info.size > most:
+        return _listed_damage(stores, replica, info) if seen is None else _said(seen)
+    if seen != INTACT:
         right = integrity.find_damage(stores, replica, info.key) is None
         seen = note_read(stores, replica, info, right)
+    return _said(seen)
+
+
+def _said(seen: bytes) -> str | None:
     return integrity.CHANGED if seen == BROKEN else None
+
+
+def _listed_damage(stores: Stores, replica: Replica, info: BlobInfo) -> str | None:
+    """Return what the catalog says is wrong with a large blob."""
+    modified = {} if info.modified_us is None else {info.key: info.modified_us}
+    with stores.catalog.read() as tx:
+        reason = findings.among_damaged(tx, replica, [info.key]).get(info.key)
+        if reason is None and modified and findings.changed_since(tx, replica, modified):
+            return UNVERIFIED
+    return reason
 
 
 def is_verified(stores: Stores, replica: Replica, info: BlobInfo) -> bool:
@@ -153,8 +188,8 @@ def note_read(stores: Stores, replica: Replica, info: BlobInfo, right: bool) -> 
 
 
 def _bytes_of(replica: Replica, info: BlobInfo) -> str:
-    """Return the name of exactly these bytes of an object."""
-    return f"{replica} {info.key} {info.pin}"
+    """Return the name of exactly these bytes of an object, for as long as they are trusted."""
+    return f"{replica} {info.key} {info.pin} {monotonic() // TRUSTED_S}"
 
 
 def read_blob(stores: Stores, replica: Replica, sha256: str) -> bytes:

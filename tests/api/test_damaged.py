@@ -4,6 +4,7 @@ import base64
 import hashlib
 import os
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
 
@@ -17,7 +18,6 @@ from pipelines.replicating import verification
 from storage import keys
 from storage.availability import Availability
 from storage.blobs.local import LocalBlobs
-from storage.errors import Damaged
 from storage.model import FQID, REPLICAS
 from tests.builders import make_file, new_uuid, version
 from tests.catalogs import ENGINES
@@ -84,14 +84,21 @@ def test_a_url_that_was_signed_before_serves_the_other_replicas_bytes(
     assert (healed.data, "X-STORE-SERVED-BY" in healed.headers) == (CONTENT, False)
 
 
-def test_what_is_damaged_everywhere_is_not_served_as_whole(client, stores) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("more", [{}, {"Range": "bytes=1-3"}])
+def test_says_that_a_file_is_damaged_in_both_replicas(client, stores, kind, more, caplog) -> None:
     fqid = make_file(stores, CONTENT, everywhere=True)
     url = get(client, fqid).headers["Location"]
-    for replica in ("aws", "gcp"):
-        damage(stores, replica, key_of(CONTENT), "truncated")
-    answer = client.get(url)
-    assert answer.status_code == 500
-    assert CONTENT[:5] not in answer.data
+    for replica in REPLICAS:
+        damage(stores, replica, key_of(CONTENT), kind)
+    for answer, name in ((get(client, fqid), f"file {fqid}"), (client.get(url, headers=more), url)):
+        assert (answer.status_code, answer.mimetype) == (500, "application/problem+json")
+        assert answer.json["code"] == "internal_error"
+        for said in ("no replica has an intact copy", "aws: ", "gcp: "):
+            assert said in answer.json["detail"]
+        assert name in answer.json["detail"] or key_of(CONTENT) in answer.json["detail"]
+    assert client.head(f"/v1/files/{fqid.uuid}?replica=aws").status_code == 500
+    assert [record for record in caplog.records if record.exc_info] == []
 
 
 def test_what_the_other_replica_does_not_hold_is_not_looked_for_there(client, stores) -> None:
@@ -182,7 +189,7 @@ def test_the_last_bytes_of_a_large_damaged_file_are_held_back(client, stores, dr
     damage(stores, "aws", key_of(content), "last byte")
     blocks = iter(client.get(url).response)
     taken = 0
-    with pytest.raises(Damaged):  # noqa: PT012
+    with pytest.raises(ConnectionResetError):  # noqa: PT012
         while True:
             taken += len(next(blocks))
     assert taken < len(content)
@@ -192,6 +199,75 @@ def test_the_last_bytes_of_a_large_damaged_file_are_held_back(client, stores, dr
     drain()
     assert path_of(stores.replicas["aws"], key_of(content)).read_bytes().endswith(content[-9:])
     assert client.get(url).data == content
+
+
+def change_later(stores, replica, key) -> None:
+    """Flip the last byte of an object, seconds after it was stored."""
+    damage(stores, replica, key, "last byte")
+    path = path_of(stores.replicas[replica], key)
+    later = time.time() + 5
+    os.utime(path, (later, later))
+
+
+@pytest.mark.parametrize("more", [{}, {"Range": "bytes=-3"}])
+def test_a_large_file_that_changed_is_read_from_the_other_replica_at_once(
+    client, stores, drain, more
+) -> None:
+    content = os.urandom(INLINE + 1)
+    make_file(stores, content, everywhere=True)
+    key = key_of(content)
+    url = stores.replicas["aws"].sign(key, expires_s=60)
+    change_later(stores, "aws", key)
+    answer = client.get(url, headers=more)
+    assert answer.headers["X-STORE-SERVED-BY"] == "gcp"
+    assert answer.data == (content[-3:] if more else content)
+    drain()
+    assert path_of(stores.replicas["aws"], key).read_bytes().endswith(content[-9:])
+
+
+def test_a_large_file_that_was_only_touched_is_served_as_before(client, stores, drain) -> None:
+    content = bytes(INLINE + 1)
+    make_file(stores, content, everywhere=True)
+    key = key_of(content)
+    later = time.time() + 5
+    for replica in REPLICAS:
+        os.utime(path_of(stores.replicas[replica], key), (later, later))
+    answer = client.get(stores.replicas["aws"].sign(key, expires_s=60))
+    assert (answer.data, "X-STORE-SERVED-BY" in answer.headers) == (content, False)
+
+
+def test_no_range_is_sent_of_a_large_file_that_is_listed_as_damaged(client, stores) -> None:
+    content = bytes(INLINE + 1)
+    make_file(stores, content, everywhere=True)
+    key = key_of(content)
+    url = stores.replicas["aws"].sign(key, expires_s=60)
+    damage(stores, "aws", key, "last byte")
+    verification.verify(stores, "aws", rng=Random(0), repair=False)
+    asked = {"Range": "bytes=-3"}
+    answer = client.get(url, headers=asked)
+    assert (answer.headers["X-STORE-SERVED-BY"], answer.data) == ("gcp", content[-3:])
+    damage(stores, "gcp", key, "last byte")
+    verification.verify(stores, "gcp", rng=Random(0), repair=False)
+    answer = client.get(url, headers=asked)
+    assert (answer.status_code, answer.json["code"]) == (500, "internal_error")
+
+
+@pytest.mark.parametrize("more", [{}, {"Range": "bytes=-3"}])
+def test_bytes_that_rot_after_a_read_are_noticed_when_its_memory_ends(
+    client, stores, monkeypatch, more
+) -> None:
+    make_file(stores, CONTENT, everywhere=True)
+    url = stores.replicas["aws"].sign(key_of(CONTENT), expires_s=60)
+    assert client.get(url).data == CONTENT
+    path = path_of(stores.replicas["aws"], key_of(CONTENT))
+    status = path.stat()
+    damage(stores, "aws", key_of(CONTENT), "last byte")
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    later = time.monotonic() + failover.TRUSTED_S
+    monkeypatch.setattr(failover, "monotonic", lambda: later)
+    answer = client.get(url, headers=more)
+    assert answer.headers["X-STORE-SERVED-BY"] == "gcp"
+    assert answer.data == (CONTENT[-3:] if more else CONTENT)
 
 
 def test_records_and_files_of_areas_carry_a_digest_too(client, stores) -> None:

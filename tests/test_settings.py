@@ -167,6 +167,11 @@ def test_a_list_is_json_or_has_commas(raw: str) -> None:
     )
 
 
+def test_origins_may_have_ports_and_schemes_of_their_own() -> None:
+    origins = ("https://a.example:8443", "http://[::1]:443", "http://localhost", "app://store")
+    assert load({"STORE_CORS_ORIGINS": ",".join(origins)}).cors_origins == origins
+
+
 def test_every_list_setting_takes_json() -> None:
     hints = typing.get_type_hints(Settings)
     lists = {name: hint for name, hint in hints.items() if typing.get_origin(hint) is tuple}
@@ -193,6 +198,9 @@ def test_every_list_setting_takes_json() -> None:
         ("CORS_ORIGINS", "https://*.example"),
         ("CORS_ORIGINS", "a.example"),
         ("CORS_ORIGINS", "https://A.example"),
+        ("CORS_ORIGINS", "https://a.example:443"),
+        ("CORS_ORIGINS", "http://a.example:80"),
+        ("CORS_ORIGINS", "https://a.example:65536"),
         ("ADMIN_GROUPS", '["a", 1]'),
         ("ADMIN_GROUPS", '["a", ["b"]]'),
         ("DELIVERY_DELAYS_S", '["1"]'),

@@ -12,7 +12,8 @@ from storage.errors import Invalid
 MAX_URI = 1024
 
 _PRINTABLE = re.compile(r"[!-~]+")
-_LOOPBACK = re.compile(r"(http://(?:127\.0\.0\.1|\[::1\]))(?::[0-9]{1,5})?((?:[/?].*)?)")
+_LOOPBACK = re.compile(r"(http://(?:127\.0\.0\.1|\[::1\]))(?::([0-9]{1,5}))?((?:[/?].*)?)")
+_MAX_PORT = 65535
 _PRIVATE_SCHEME = re.compile(r"[a-z][a-z0-9+-]*(\.[a-z0-9+-]+)+:/?[^/].*")
 
 
@@ -21,7 +22,7 @@ def check_redirect_uri(uri: str, *, native: bool) -> None:
     native clients, a private scheme that is a domain read backwards (RFC 8252)."""
     if len(uri) > MAX_URI or not _PRINTABLE.fullmatch(uri) or "#" in uri or "\\" in uri:
         raise Invalid("A redirect URI is printable ASCII without a fragment.")
-    if _is_https(uri) or _LOOPBACK.fullmatch(uri) or (native and _PRIVATE_SCHEME.fullmatch(uri)):
+    if _is_https(uri) or _portless(uri) or (native and _PRIVATE_SCHEME.fullmatch(uri)):
         return
     raise Invalid(
         "A redirect URI begins with https://, http://127.0.0.1 or http://[::1]; that of a public"
@@ -32,7 +33,8 @@ def check_redirect_uri(uri: str, *, native: bool) -> None:
 def _is_https(uri: str) -> bool:
     try:
         parts = urlsplit(uri)
-        return parts.scheme == "https" and bool(parts.hostname) and "@" not in parts.netloc
+        has_host = bool(parts.hostname) and parts.port != 0 and "@" not in parts.netloc
+        return parts.scheme == "https" and has_host
     except ValueError:
         return False
 
@@ -40,7 +42,7 @@ def _is_https(uri: str) -> bool:
 def is_native(uri: str) -> bool:
     """Whether any program on the person's computer may receive what is sent to this address: a
     loopback port, or a private scheme (RFC 8252, 8.6)."""
-    return _LOOPBACK.fullmatch(uri) is not None or not uri.startswith(("http://", "https://"))
+    return _portless(uri) is not None or not uri.startswith(("http://", "https://"))
 
 
 def is_registered(uri: str, registered: Iterable[str], *, native: bool) -> bool:
@@ -63,8 +65,9 @@ def _origin(uri: str) -> str:
 
 
 def _portless(uri: str) -> str | None:
+    """A loopback address without its port; None for any other, and for a port that there is not."""
     found = _LOOPBACK.fullmatch(uri)
-    return found[1] + found[2] if found else None
+    return found[1] + found[3] if found and int(found[2] or 0) <= _MAX_PORT else None
 
 
 def with_parameters(uri: str, parameters: dict[str, str]) -> str:

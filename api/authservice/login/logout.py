@@ -23,6 +23,7 @@ from auth.login.entering import leave
 from auth.login.sessions import COOKIE, Session
 from auth.login.targets import with_state
 from auth.openid.hints import read_hint
+from auth.openid.redirects import is_registered
 from storage.errors import Invalid
 
 TAG = "login"
@@ -209,7 +210,8 @@ def _checked(services: AuthServices, query: Logout) -> Wanted:
     if named and client is None:
         raise _wrong("client_id", "No such client.")
     uri = query.post_logout_redirect_uri
-    if uri and (client is None or not client.comes_back_to(uri)):
+    # No code or token goes there, so confidential clients need not come back to their very port.
+    if uri and not (client and is_registered(uri, client.redirect_uris, native=True)):
         raise _wrong("post_logout_redirect_uri", "The client did not register it.")
     onward = with_state(uri, query.state) if uri else ""
     return Wanted(hint.email if hint else None, onward)

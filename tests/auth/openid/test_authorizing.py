@@ -58,6 +58,7 @@ def test_a_request_is_read(provider: Provider) -> None:
         {"redirect_uri": "//127.0.0.1/callback"},
         {"redirect_uri": "javascript:alert(1)"},
         {"redirect_uri": "http://127.0.0.1:80/call\nback"},
+        {"redirect_uri": "http://127.0.0.1:65536/callback"},
     ],
 )
 def test_nobody_is_sent_to_an_address_that_is_not_the_clients(

@@ -91,6 +91,8 @@ def test_addresses_that_may_be_registered(uri: str, native: bool) -> None:
         "https://portal.example/é",
         "https:///back",
         "https://[bad/",
+        "https://portal.example:65536/back",
+        "http://127.0.0.1:65536/back",
         "javascript:alert(1)",
         "data:text/html,x",
         "file:///etc/passwd",

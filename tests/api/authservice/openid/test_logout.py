@@ -1,6 +1,5 @@
 """Logging out as applications ask for it: OpenID Connect RP-Initiated Logout 1.0."""
 
-from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -157,24 +156,33 @@ def test_the_persons_own_page_logs_out(browser: Browser) -> None:
     assert browser.get("/logout/confirm").status_code == 302
 
 
+@pytest.mark.parametrize("public", [True, False])
 @pytest.mark.parametrize("port", ["", ":1", ":65535"])
 def test_a_loopback_address_matches_on_any_port(
-    browser: Browser, catalog: Catalog, port: str
+    browser: Browser, catalog: Catalog, port: str, public: bool
 ) -> None:
-    new = NewClient("viewer", "Viewer", ("http://127.0.0.1/out",), public=True)
+    new = NewClient("viewer", "Viewer", ("http://127.0.0.1/out",), public=public)
     with catalog.write() as tx:
         add(tx, new, 1)
-        add(tx, replace(new, id="server", public=False), 1)
     uri = f"http://127.0.0.1{port}/out"
     browser.log_in()
     gone = log_out(browser, client_id="viewer", post_logout_redirect_uri=uri)
     assert (gone.status_code, gone.headers["Location"]) == (302, uri)
-    for other in ("http://127.0.0.1.evil.example/out", "http://127.0.0.1:1@evil.example/out"):
-        answer = log_out(browser, client_id="viewer", post_logout_redirect_uri=other)
-        refused(answer, "post_logout_redirect_uri")
-    if port:
-        answer = log_out(browser, client_id="server", post_logout_redirect_uri=uri)
-        refused(answer, "post_logout_redirect_uri")
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "http://127.0.0.1.evil.example/out",
+        "http://127.0.0.1:1@evil.example/out",
+        "http://127.0.0.1:65536/out",
+    ],
+)
+def test_nothing_else_is_a_loopback_address(browser: Browser, catalog: Catalog, uri: str) -> None:
+    with catalog.write() as tx:
+        add(tx, NewClient("viewer", "Viewer", ("http://127.0.0.1/out",), public=True), 1)
+    answer = log_out(browser, client_id="viewer", post_logout_redirect_uri=uri)
+    refused(answer, "post_logout_redirect_uri")
 
 
 def test_a_login_hint_is_handed_to_the_login(browser: Browser) -> None:

@@ -1,6 +1,8 @@
 """Texts of environment variables as what settings are made of."""
 
 import json
+import math
+import re
 import typing
 from collections.abc import Mapping
 from typing import Any
@@ -9,6 +11,8 @@ from config.providers import Provider, parse_providers
 
 PORTS = {"port": (1, 65_534), "ops_port": (0, 65_535), "smtp_port": (1, 65_535)}
 """Least and greatest; the authorization service listens on the port after the API's."""
+_ORIGIN = re.compile(r"([a-z][a-z0-9+.-]*)://(?:\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::([0-9]{1,5}))?")
+_DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def wrong_ports(settings: Mapping[str, Any]) -> dict[str, str]:
@@ -20,6 +24,13 @@ def wrong_ports(settings: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
+def is_origin(text: str) -> bool:
+    """Whether browsers send an origin spelled like this: never with its scheme's default port."""
+    found = _ORIGIN.fullmatch(text)
+    port = int((found and found[2]) or 0)
+    return found is not None and port <= 65535 and port != _DEFAULT_PORTS.get(found[1])
+
+
 def parse(annotation: Any, raw: str) -> Any:
     """One variable's text as the field's type; ValueError or TypeError when it is none."""
     origin = typing.get_origin(annotation)
@@ -29,7 +40,24 @@ def parse(annotation: Any, raw: str) -> Any:
         return parse_providers(raw)
     if origin is not None:
         return _mapping(raw)
-    return _boolean(raw) if annotation is bool else annotation(raw)
+    return _boolean(raw) if annotation is bool else _scalar(annotation, raw)
+
+
+def _scalar(kind: Any, raw: str) -> Any:
+    return _number(kind, raw) if kind in (int, float) else kind(raw)
+
+
+def _number(kind: type[int] | type[float], raw: str) -> float:
+    """A finite number in ASCII digits."""
+    try:
+        value = kind(raw)
+        usable = raw.isascii() and math.isfinite(value)
+    except (ValueError, OverflowError):
+        usable = False
+    if not usable:
+        wanted = "a whole number" if kind is int else "a number"
+        raise ValueError(f'must be {wanted} (got "{raw}")')
+    return value
 
 
 def _tuple_of(kind: Any, raw: str) -> tuple[Any, ...]:
@@ -37,7 +65,7 @@ def _tuple_of(kind: Any, raw: str) -> tuple[Any, ...]:
     text = raw.strip()
     if text.startswith(("{", '"')) or (text.startswith("[") and _is_json_like(text)):
         return tuple(_item(kind, item) for item in _json_list(text))
-    return tuple(kind(part.strip()) for part in text.split(",") if part.strip())
+    return tuple(_scalar(kind, part.strip()) for part in text.split(",") if part.strip())
 
 
 def _is_json_like(text: str) -> bool:
@@ -71,11 +99,14 @@ def _boolean(raw: str) -> bool:
         return True
     if raw.lower() in ("false", "0"):
         return False
-    raise ValueError("neither true nor false")
+    raise ValueError(f'must be true or false (got "{raw}")')
 
 
 def _mapping(raw: str) -> dict[str, str]:
-    value = json.loads(raw)
+    try:
+        value = json.loads(raw)
+    except ValueError:
+        value = None
     if not isinstance(value, dict):
-        raise ValueError("not a JSON object")
+        raise ValueError(f'must be a JSON object (got "{raw}")')
     return {str(key): str(item) for key, item in value.items()}

@@ -5,7 +5,6 @@ start with an error that names them. The specification's own numbers are not set
 `pipelines/limits.py`.
 """
 
-import re
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -13,7 +12,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from config.parsing import parse, wrong_ports
+from config.parsing import is_origin, parse, wrong_ports
 from config.providers import PROVIDER_MEMBERS, Provider
 
 PREFIX = "STORE_"
@@ -24,10 +23,6 @@ FOREIGN_PREFIXES = ("STORE_TEST_", "STORE_CLIENT_")
 
 class SettingsError(Exception):
     """A setting is unknown or has a value that cannot be used; the text names it."""
-
-
-_ORIGIN = re.compile(r"([a-z][a-z0-9+.-]*)://(?:\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::([0-9]{1,5}))?")
-_DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def _setting(default: Any, about: str) -> Any:
@@ -324,7 +319,7 @@ class Settings:
         for name in ("external_url", "auth_external_url"):
             object.__setattr__(self, name, getattr(self, name).rstrip("/"))
         for origin in self.cors_origins:
-            if origin != "*" and not _is_origin(origin):
+            if origin != "*" and not is_origin(origin):
                 raise SettingsError(
                     f'STORE_CORS_ORIGINS: "{origin}" must be * or an origin such as'
                     " https://portal.example, as browsers send it: in lower case, without a path"
@@ -361,13 +356,6 @@ class Settings:
     def catalog(self) -> str:
         """The catalog's URL."""
         return self.catalog_url or f"sqlite:///{self.home.absolute() / 'catalog.sqlite'}"
-
-
-def _is_origin(text: str) -> bool:
-    """Whether browsers send an origin spelled like this: never with its scheme's default port."""
-    found = _ORIGIN.fullmatch(text)
-    port = int((found and found[2]) or 0)
-    return found is not None and port <= 65535 and port != _DEFAULT_PORTS.get(found[1])
 
 
 def _is_loopback(host: str) -> bool:

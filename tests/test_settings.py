@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import typing
 from collections.abc import Iterator
 from dataclasses import fields
@@ -165,6 +166,27 @@ def test_a_list_is_json_or_has_commas(raw: str) -> None:
         "https://a.example",
         "https://b.example",
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "raw", "told"),
+    [
+        ("PORT", "abc", 'must be a whole number (got "abc")'),
+        ("PORT", "", 'must be a whole number (got "")'),
+        ("PORT", "80.5", 'must be a whole number (got "80.5")'),
+        ("PORT", "\N{ARABIC-INDIC DIGIT THREE}", "must be a whole number (got"),
+        ("PORT", "9" * 5000, "must be a whole number (got"),
+        ("WAIT_S", "soon", 'must be a number (got "soon")'),
+        ("WAIT_S", "nan", 'must be a number (got "nan")'),
+        ("WAIT_S", "1e999", 'must be a number (got "1e999")'),
+        ("DELIVERY_DELAYS_S", "1,x", 'must be a number (got "x")'),
+        ("READ_ONLY", "maybe", 'must be true or false (got "maybe")'),
+        ("ISSUERS", "https://a", 'must be a JSON object (got "https://a")'),
+    ],
+)
+def test_a_bad_value_is_named_with_what_it_must_be(name: str, raw: str, told: str) -> None:
+    with pytest.raises(SettingsError, match=re.escape(f"STORE_{name}: {told}")):
+        load({f"STORE_{name}": raw})
 
 
 def test_origins_may_have_ports_and_schemes_of_their_own() -> None:

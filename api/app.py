@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from flask import Flask
@@ -13,6 +14,7 @@ from api.dispatch import endpoint
 from api.guard import StoreGuard
 from api.health import register_service
 from api.integrity import get_integrity
+from api.memory import new_budget
 from api.metrics import Metrics
 from api.objects import register_objects
 from api.operation import Call
@@ -50,6 +52,7 @@ def create_app(
 ) -> Flask:
     """The application on open stores; `clock` tells policies the seconds since 1970."""
     secret = settings.secret_key.encode()
+    stores = replace(stores, memory=new_budget())
     access = Access(deciding(settings, stores.catalog), settings)
     services = Services(
         settings=settings,

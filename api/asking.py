@@ -13,6 +13,7 @@ from flask import Request
 from api.readonly import ReadOnly
 from config.settings import Settings
 from storage.errors import Unauthorized
+from storage.memory import MemoryBudget
 from storage.model import Principal
 from storage.rates import Rates
 
@@ -82,6 +83,8 @@ class Services(Protocol):
     def read_only(self) -> ReadOnly: ...
     @property
     def guard(self) -> Guard: ...
+    @property
+    def memory(self) -> MemoryBudget: ...
 
     def base(self, request: Request) -> str:
         """Base of absolute URLs, without `/v1`; Invalid when it may not be told from this."""

@@ -5,7 +5,7 @@ What the members mean is for `api/schemas` to say.
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from typing import IO, Any
@@ -36,9 +36,11 @@ def read_json(
     max_bytes: int,
     max_depth: int,
     once: bool = False,
+    reserve: Callable[[int], None] = lambda _size: None,
 ) -> Any:
     """The JSON value of the body, an empty object when there is none. Integers are exact whatever
-    their size. With `once` Invalid names members that are given more than once."""
+    their size. With `once` Invalid names members that are given more than once. `reserve` is called
+    with the memory that the value may take before it is made."""
     request.max_content_length = max_bytes
     _check_type(request)
     with arriving():
@@ -48,7 +50,9 @@ def read_json(
         raise TooLarge(f"The body has more than {max_bytes} bytes")
     if not text:
         return {}
-    check_size(rough_size(text), max(PARSED_BYTES, PARSED_TIMES * len(text)))
+    size = rough_size(text)
+    check_size(size, max(PARSED_BYTES, PARSED_TIMES * len(text)))
+    reserve(size)
     try:
         value = json_codec.decode(text)
     except json.JSONDecodeError as error:

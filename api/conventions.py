@@ -12,6 +12,7 @@ from flask import Flask, Response, g, request
 from api.compression import register_compression
 from api.cors import OriginsOf, register_cors
 from api.errors import ErrorPage, register_errors
+from api.memory import register_memory
 from api.problems import number_requests
 from config.logs import bound
 
@@ -33,6 +34,7 @@ def register_conventions(
     app.url_map.merge_slashes = False
     number_requests(app, request_ids)
     _observe_requests(app, count)
+    register_memory(app)
     register_compression(app)
     register_cors(app, origins_of)
     register_errors(app, page)

@@ -5,6 +5,7 @@ whatever the view itself finds.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from flask import Response, g, request
@@ -14,6 +15,7 @@ from werkzeug.exceptions import RequestEntityTooLarge
 from api.asking import Asked, Services
 from api.bodies import read_json
 from api.conditional import conditional
+from api.memory import reserve_memory
 from api.operation import SMALL_BODY, Operation
 from api.principal import identify
 from api.schemas.loading import MISSING, load_body, load_path, load_query
@@ -124,6 +126,7 @@ def _read(operation: Operation, services: Services, principal: Principal | None)
             max_bytes=most,
             max_depth=settings.max_json_depth,
             once=operation.once,
+            reserve=partial(reserve_memory, services.memory),
         )
     except (TooLarge, RequestEntityTooLarge):
         services.guard.refuse(principal, operation.name, request)

@@ -23,6 +23,7 @@ from api.client_socket import FIRST, ClientSocket, Limits
 from api.concurrency import Permits
 from api.errors import UNEXPECTED
 from api.problems import MEDIA_TYPE, REQUEST_ID_HEADER, new_request_id, problem
+from config import allocator
 from config.settings import Settings
 
 LONGEST_LINE = 8190
@@ -274,7 +275,9 @@ def refusal(error: Exception, request_id: str) -> tuple[int, bytes]:
 
 
 def prepare(worker: Any) -> None:
-    """Let a process have as many connections as its settings say, and end those that are dead."""
+    """Let a process have as many connections as its settings say, end those that are dead, and
+    give freed memory back."""
+    allocator.bound_heap()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = worker.worker_connections + OPEN_FILES
     if resource.RLIM_INFINITY != soft < wanted:

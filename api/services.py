@@ -17,6 +17,7 @@ from auth.access import Access
 from config.settings import Settings
 from pipelines.notifying.subscriptions import Seal
 from pipelines.replicating.fixity import Reports
+from storage.memory import MemoryBudget
 from storage.model import Todo
 from storage.rates import Rates
 from storage.sealing import instance_id
@@ -57,6 +58,11 @@ class Services:
     def rates(self) -> Rates | None:
         """Counts requests; None where their number is not limited."""
         return self.stores.rates
+
+    @property
+    def memory(self) -> MemoryBudget:
+        """For large request bodies and documents."""
+        return self.stores.memory
 
     @property
     def instance(self) -> str:

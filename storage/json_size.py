@@ -11,6 +11,8 @@ from storage.errors import TooLarge
 MB = 1024 * 1024
 MAX_PARSED_BYTES = 256 * MB
 """Of one metadata file, and of all metadata files of a document."""
+MAX_FACTOR = 50
+"""Times its length that a text may take once it is parsed, at the most: of `[{},{},…]`."""
 LARGE_BYTES = 32 * MB
 """From here on the estimate leaves texts out, which takes longer."""
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from storage.availability import Availability
 from storage.cache import ByteCache
 from storage.catalog import Catalog
+from storage.memory import MemoryBudget
 from storage.model import Replica
 from storage.protocols import BlobStore, Lender, Notices, SearchIndex, Sources
 from storage.rates import Rates
@@ -45,5 +46,7 @@ class Stores:
     lender: Lender | None = None
     """Lends credentials for a part of the bucket of upload areas; None where nobody does: URLs are
     signed instead."""
+    memory: MemoryBudget = field(default_factory=MemoryBudget)
+    """For large parsed JSON values of this process."""
     rates: Rates | None = None
     """Counts requests; None where their number is not limited."""

@@ -8,7 +8,7 @@ from random import Random
 from dramatiq import Worker
 
 import config
-from config import collector
+from config import allocator, collector
 from config.logs import configure
 from storage.connecting import connect
 from workers import actors, broker
@@ -28,6 +28,7 @@ def main(queues: list[str]) -> None:
     unknown = set(queues) - set(QUEUES)
     if unknown:
         sys.exit(f"unknown queue {', '.join(sorted(unknown))}; there are {', '.join(QUEUES)}")
+    allocator.bound_heap()
     settings = config.load(os.environ)
     configure(settings.log_level, "worker " + ",".join(queues or QUEUES))
     stores = connect(settings)

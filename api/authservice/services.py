@@ -1,13 +1,14 @@
 """What the views of the authorization service share, and the call that each of them gets."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from flask import Request
 
 from api.asking import Asked, B, Guard, Q, Verify
 from api.authservice.login.logins import Logins
+from api.memory import new_budget
 from api.paging import Cursors
 from api.readonly import ReadOnly
 from auth.accounts.decisions import Decisions
@@ -17,6 +18,7 @@ from auth.tokens.grants import Grants
 from auth.tokens.key_file import KeyFile
 from config.settings import Settings
 from storage.catalog import Catalog
+from storage.memory import MemoryBudget
 from storage.rates import Rates
 from storage.writability import WriteProbes
 
@@ -42,6 +44,7 @@ class AuthServices:
     grants: Grants
     definition: Callable[[], Mapping[str, Any]]
     """Made when it is first asked for."""
+    memory: MemoryBudget = field(default_factory=new_budget)
 
     def base(self, _request: Request) -> str:
         """Base of absolute URLs: every address comes from the settings."""

@@ -5,6 +5,7 @@ whoever was overtaken or died may have written it. The head's change counter ord
 so a late or doubled run never undoes a later one.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from pipelines import flow
@@ -13,7 +14,7 @@ from pipelines.keeping.copying import Beat
 from storage.catalog import bundles, events, heads, todo, visibility
 from storage.catalog import documents as document_rows
 from storage.model import FQID, Claim, Replica, Todo
-from storage.protocols import IndexedDocument
+from storage.protocols import IndexedDocument, Refusal
 from storage.stores import Stores
 
 KIND = "bundle"
@@ -31,12 +32,12 @@ def index(stores: Stores, claim: Claim, beat: Beat) -> tuple[Todo, ...]:
         return _nothing(stores, claim)
     ident = row.bundle.id
     if live:
-        document = loading.document(stores, replica, ident, beat)
-        shape, document = _shaped(stores, replica, document)
+        with loading.document(stores, replica, ident, beat) as document:
+            shape, refused = _write(stores, replica, fqid, change, document)
     else:
-        shape, document = before.shape if before else "", None
-    fresh = IndexedDocument(fqid.uuid, fqid.version, shape, change, document)
-    refused = stores.search[replica].write([fresh])
+        shape = before.shape if before else ""
+        stub = IndexedDocument(fqid.uuid, fqid.version, shape, change, None)
+        refused = stores.search[replica].write([stub])
     state = "unindexed" if refused else "indexed" if live else "stub"
     told, known = before is not None and before.told, state == "indexed"
     with stores.catalog.write() as tx:
@@ -68,6 +69,15 @@ def _asking(replica: Replica, fqid: FQID) -> tuple[Todo, ...]:
     rows = flow.follows("index", KIND, replica, str(fqid))
     event = events.event_id("CREATE", replica, fqid)
     return tuple(flow.addressed(row, bundle=fqid, event=event) for row in rows)
+
+
+def _write(
+    stores: Stores, replica: Replica, fqid: FQID, change: int, document: dict[str, Any]
+) -> tuple[str, Sequence[Refusal]]:
+    """Write a document to the index: the name of its shape, and refusals."""
+    shape, shaped = _shaped(stores, replica, document)
+    fresh = IndexedDocument(fqid.uuid, fqid.version, shape, change, shaped)
+    return shape, stores.search[replica].write([fresh])
 
 
 def _shaped(

@@ -1,10 +1,12 @@
 """Loading a bundle's metadata document: its entries from the catalog, its JSON from a bucket.
 
-A document is the same in every replica and for every step, so a worker keeps the latest ones.
+A document is the same in every replica and for every step, so a worker keeps the latest ones. A
+parsed one takes many times its size: its memory is reserved for as long as it is used.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from pipelines.finding import documents
@@ -14,6 +16,7 @@ from pipelines.limits import SEGMENT_ENTRIES
 from storage import keys
 from storage.catalog import bundles
 from storage.errors import NotFound
+from storage.json_size import MAX_FACTOR, MAX_PARSED_BYTES
 from storage.model import BundleVersion, Entry, Replica
 from storage.stores import Stores
 
@@ -22,16 +25,43 @@ log = logging.getLogger(__name__)
 PAGE = 5_000
 
 
-def document(stores: Stores, replica: Replica, bundle_id: int, beat: Beat) -> dict[str, Any]:
-    """The document of a bundle, as its CREATE event shows it."""
+@contextmanager
+def document(
+    stores: Stores, replica: Replica, bundle_id: int, beat: Beat
+) -> Iterator[dict[str, Any]]:
+    """The document of a bundle, as its CREATE event shows it; Unavailable without memory for it."""
     bundle, kept = _cached(stores, bundle_id)
-    return documents.load(kept) if kept else _assembled(stores, replica, bundle, beat)[0]
+    entries = () if kept else _entries(stores, bundle)
+    with stores.memory.reserved(_memory([len(kept)] if kept else _sizes(entries))):
+        if kept:
+            found = documents.load(kept)
+        else:
+            found = _assembled(stores, replica, bundle, entries, beat)[0]
+        try:
+            yield found
+        finally:
+            # Callers still have the name of it: the memory is free before its reservation is.
+            found.clear()
 
 
 def document_text(stores: Stores, replica: Replica, bundle_id: int, beat: Beat) -> bytes:
     """The same as JSON: what is cached is not parsed, which takes many times its size."""
     bundle, kept = _cached(stores, bundle_id)
-    return kept or _assembled(stores, replica, bundle, beat)[1]
+    if kept:
+        return kept
+    entries = _entries(stores, bundle)
+    with stores.memory.reserved(_memory(_sizes(entries))):
+        return _assembled(stores, replica, bundle, entries, beat)[1]
+
+
+def _memory(sizes: Iterable[int]) -> int:
+    """Bytes that texts of these sizes, and what is parsed of them, may take together."""
+    text = sum(size for size in sizes if size <= documents.MAX_DOCUMENT_BYTES)
+    return min(text, documents.MAX_DOCUMENT_BYTES) + min(text * MAX_FACTOR, MAX_PARSED_BYTES)
+
+
+def _sizes(entries: Iterable[Entry]) -> Iterator[int]:
+    return (entry.size for entry in entries if documents.is_metadata(entry))
 
 
 def _cached(stores: Stores, bundle_id: int) -> tuple[BundleVersion, bytes | None]:
@@ -41,11 +71,18 @@ def _cached(stores: Stores, bundle_id: int) -> tuple[BundleVersion, bytes | None
     return bundle, stores.documents.get(str(bundle.fqid))
 
 
+def _entries(stores: Stores, bundle: BundleVersion) -> list[Entry]:
+    return [entry for page in _pages(stores, bundle) for entry in page]
+
+
 def _assembled(
-    stores: Stores, replica: Replica, bundle: BundleVersion, beat: Beat
+    stores: Stores,
+    replica: Replica,
+    bundle: BundleVersion,
+    entries: Sequence[Entry],
+    beat: Beat,
 ) -> tuple[dict[str, Any], bytes]:
     """The document from the bucket, and its text, which is cached."""
-    entries = [entry for page in _pages(stores, bundle) for entry in page]
     made = documents.assemble(
         bundle.fqid,
         bundle.creator_uid,
@@ -67,7 +104,7 @@ def _pages(stores: Stores, bundle: BundleVersion) -> Iterator[list[Entry]]:
 
 
 def _contents(
-    stores: Stores, replica: Replica, entries: list[Entry], beat: Beat
+    stores: Stores, replica: Replica, entries: Sequence[Entry], beat: Beat
 ) -> Iterator[tuple[Entry, bytes | None]]:
     """The bytes of each metadata file, None for one that is too large to look at."""
     for entry in entries:

@@ -93,11 +93,10 @@ def _line(stores: Stores, numbered: Numbered, gone: set[FQID], beat: Beat) -> by
     here = [event.replica, *(replica for replica in REPLICAS if replica != event.replica)]
     for replica in here:
         try:
-            document = loading.document(stores, replica, event.bundle_id, beat)
+            with loading.document(stores, replica, event.bundle_id, beat) as document:
+                return lines.of_event(event, document)
         except NotFound as error:
             log.warning("journal of %s: %s", event.replica, error.detail)
-        else:
-            return lines.of_event(event, document)
     # One lost file must not end the feed of a replica.
     return lines.of_purged(event)
 

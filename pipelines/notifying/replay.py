@@ -8,6 +8,7 @@ is another event to all that keeps deliveries apart, made of the replay and the 
 
 import uuid as uuids
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 
 import orjson
@@ -141,19 +142,20 @@ def _again(one: Replay, event: Event) -> Event:
 def _evaluated(
     stores: Stores, asking: Questions, event: Event, again: Event, beat: Beat
 ) -> Iterator[NewDelivery]:
-    document = (
-        lines.about(event)
+    loaded = (
+        nullcontext(lines.about(event))
         if event.type == "DELETE"
         else loading.document(stores, event.replica, event.bundle_id, beat)
     )
-    return matching.evaluate(
-        asking,
-        again,
-        document,
-        base_url=stores.base_url,
-        steps=stores.query_steps,
-        beat=lambda _one: beat(0),
-    )
+    with loaded as document:
+        yield from matching.evaluate(
+            asking,
+            again,
+            document,
+            base_url=stores.base_url,
+            steps=stores.query_steps,
+            beat=lambda _one: beat(0),
+        )
 
 
 def _record(tx: Tx, again: Event, fresh: list[NewDelivery], claim: Claim) -> int:

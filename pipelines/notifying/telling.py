@@ -60,12 +60,12 @@ def batches(found: Iterable[NewDelivery]) -> Iterator[tuple[list[NewDelivery], b
 def _evaluate(
     stores: Stores, event: Event, stored: matching.Questions, beat: Beat
 ) -> Iterator[NewDelivery]:
-    document = loading.document(stores, event.replica, event.bundle_id, beat)
-    return matching.evaluate(
-        stored,
-        event,
-        document,
-        base_url=stores.base_url,
-        steps=stores.query_steps,
-        beat=lambda _one: beat(0),
-    )
+    with loading.document(stores, event.replica, event.bundle_id, beat) as document:
+        yield from matching.evaluate(
+            stored,
+            event,
+            document,
+            base_url=stores.base_url,
+            steps=stores.query_steps,
+            beat=lambda _one: beat(0),
+        )

@@ -99,17 +99,17 @@ def _try(
     stores: Stores, asked: matching.Questions, event: Event, beat: Callable[[int], None]
 ) -> Tried:
     try:
-        document = loading.document(stores, event.replica, event.bundle_id, beat)
-        found = matching.evaluate(
-            asked,
-            event,
-            document,
-            base_url=stores.base_url,
-            steps=stores.query_steps,
-            beat=beat,
-        )
-        for told in found:
-            return Tried(event.fqid, payload=told.payload or None, error=told.failure)
+        with loading.document(stores, event.replica, event.bundle_id, beat) as document:
+            found = matching.evaluate(
+                asked,
+                event,
+                document,
+                base_url=stores.base_url,
+                steps=stores.query_steps,
+                beat=beat,
+            )
+            for told in found:
+                return Tried(event.fqid, payload=told.payload or None, error=told.failure)
     except TimedOut:
         raise
     except StoreError as error:

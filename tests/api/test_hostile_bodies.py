@@ -8,9 +8,12 @@ from contextlib import contextmanager
 import pytest
 
 from api import bodies
+from api.app import create_app
 from storage import json_size
 from storage.errors import Invalid
+from storage.memory import MemoryBudget
 from tests.api.builders import INGEST, READER, VERSION, uuid_of
+from tests.api.conftest import verify
 from tests.builders import new_uuid
 
 MB = 1024 * 1024
@@ -106,3 +109,20 @@ def test_whoever_may_not_write_has_no_large_body_read(client):
     with within(12 * MB):
         answer = client.put(COLLECTION, data=body, headers=READER)
     assert answer.status_code == 403
+
+
+def test_large_bodies_wait_for_memory_that_others_hold(settings, stores, chains, monkeypatch):
+    budget = MemoryBudget(40 * MB, timeout_s=0.01)
+    monkeypatch.setattr("api.app.new_budget", lambda: budget)
+    client = create_app(settings, stores, chains=chains, verify=verify).test_client()
+    body = b'{"name": "", "description": "", "contents": [], "details": {"a": "%s"}, "b": 1}'
+    large = body % (b"x" * 6 * MB)
+    with budget.reserved(40 * MB):
+        answer = client.put(COLLECTION, data=large, headers=INGEST)
+        small = client.put(COLLECTION, data=body % b"x", headers=INGEST)
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
+    assert small.status_code == 400
+    assert client.put(COLLECTION, data=large, headers=INGEST).status_code == 400
+    with budget.reserved(40 * MB):
+        # The request that was refused with 400 has given its memory back.
+        pass

@@ -5,6 +5,7 @@ import math
 import re
 import typing
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from config.providers import Provider, parse_providers
@@ -44,6 +45,8 @@ def parse(annotation: Any, raw: str) -> Any:
 
 
 def _scalar(kind: Any, raw: str) -> Any:
+    if kind is Path and not raw.strip():
+        raise ValueError("must be a folder (got none)")
     return _number(kind, raw) if kind in (int, float) else kind(raw)
 
 

@@ -355,7 +355,12 @@ class Settings:
     @property
     def catalog(self) -> str:
         """The catalog's URL."""
-        return self.catalog_url or f"sqlite:///{self.home.absolute() / 'catalog.sqlite'}"
+        return self.catalog_url or f"sqlite:///{self.catalog_file}"
+
+    @property
+    def catalog_file(self) -> Path:
+        """The embedded catalog, which `catalog_url` replaces."""
+        return self.home.absolute() / "catalog.sqlite"
 
 
 def _is_loopback(host: str) -> bool:

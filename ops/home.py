@@ -7,6 +7,7 @@ import errno
 import fcntl
 import json
 import os
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,10 +32,24 @@ def make(home: Path) -> None:
     try:
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
     except FileExistsError as error:
-        found = errno.ENOTDIR
-        raise NotADirectoryError(found, os.strerror(found), f"STORE_HOME {home}") from error
+        raise _wrong(home, errno.ENOTDIR) from error
     except OSError as error:
-        raise OSError(error.errno, error.strerror, f"STORE_HOME {home}") from error
+        raise _wrong(home, error.errno) from error
+    require_writable(home)
+
+
+def require_writable(home: Path) -> None:
+    """OSError with the reason if the home takes no files; SQLite would not tell the reason."""
+    try:
+        with tempfile.TemporaryFile(dir=home):
+            pass
+    except OSError as error:
+        raise _wrong(home, error.errno) from error
+
+
+def _wrong(home: Path, number: int | None) -> OSError:
+    found = number or errno.EIO
+    return OSError(found, os.strerror(found), f"STORE_HOME {home}")
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from rich.console import Console
 from config import Settings
 from ops import home as homes
 from ops import tokens
-from ops.opening import open_catalog, opened
+from ops.opening import open_catalog, opened, require_home
 from ops.tables import show
 from pipelines.replicating import sweeps
 from storage.catalog import Tx, integrity, purges, todo
@@ -25,7 +25,8 @@ RETRIED = 1_000_000
 @click.command()
 @click.pass_obj
 def status(settings: Settings) -> None:
-    """Show processes, health, backlog, purges, damaged objects, parked rows."""
+    """Show processes, health, backlog, damage, parked rows."""
+    require_home(settings)
     console = Console()
     show(console, "Processes", ("process", "pid", "starts"), _processes(settings.home))
     other = (

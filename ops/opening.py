@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from config import Settings
 from ops import tokens
+from ops.home import require_writable
 from storage.catalog import Catalog, migrate
 from storage.connecting import connect
 from storage.errors import StoreError
@@ -11,14 +12,30 @@ from storage.model import REPLICAS, Replica
 from storage.stores import Stores
 
 OLDER = "The catalog's tables are not those of this release: `python -m ops migrate` first."
+ABSENT = (
+    "There is no store in {home} ({file} is missing): set STORE_HOME, or make an empty catalog"
+    " with `python -m ops migrate`."
+)
 NEWER = (
     "The catalog is at revision {revision}, which this release does not know: use the release that"
     " migrated it, or a later one."
 )
 
 
+def require_home(settings: Settings) -> None:
+    """StoreError where the home has no catalog (SQLite would make an empty one there), OSError
+    where it takes no files."""
+    if settings.catalog_url:
+        return
+    if settings.home.exists():
+        require_writable(settings.home)
+    if not settings.catalog_file.exists():
+        raise StoreError(ABSENT.format(home=settings.home, file=settings.catalog_file.name))
+
+
 def open_catalog(settings: Settings) -> Catalog:
     """The catalog, if its tables are those of this release; else StoreError."""
+    require_home(settings)
     catalog = Catalog(settings.catalog)
     require_release(catalog)
     return catalog
@@ -40,6 +57,7 @@ def require_known(catalog: Catalog) -> None:
 
 def opened(settings: Settings) -> Stores:
     """The stores, with the secret that this home keeps."""
+    require_home(settings)
     stores = connect(replace(settings, secret_key=tokens.secret_key(settings)))
     require_release(stores.catalog)
     return stores

@@ -104,12 +104,19 @@ class Supervisor:
         """Before anything else; an engine that is away, as after a power cut, is waited for."""
         delay_s = FIRST_DELAY_S
         while not self._stopping.is_set():
-            child = await start("migrate", self.prepare, self.environ, self.say)
+            last = [""]
+
+            def hear(name: str, line: str, last: list[str] = last) -> None:
+                last[:] = [line]
+                self.say(name, line)
+
+            child = await start("migrate", self.prepare, self.environ, hear)
             code = await child.wait()
             if code == 0:
                 return
             if code != os.EX_TEMPFAIL:
-                raise StartFailed("the catalog could not be migrated")
+                cause = last[0].removeprefix("Error: ") or f"exit code {code}"
+                raise StartFailed(f"the catalog could not be migrated: {cause}")
             delay_s = min(delay_s * 2, LONGEST_DELAY_S)
             await self._pause(delay_s)
 

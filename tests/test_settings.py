@@ -181,6 +181,7 @@ def test_a_list_is_json_or_has_commas(raw: str) -> None:
         ("WAIT_S", "1e999", 'must be a number (got "1e999")'),
         ("DELIVERY_DELAYS_S", "1,x", 'must be a number (got "x")'),
         ("READ_ONLY", "maybe", 'must be true or false (got "maybe")'),
+        ("HOME", "", "must be a folder (got none)"),
         ("ISSUERS", "https://a", 'must be a JSON object (got "https://a")'),
     ],
 )

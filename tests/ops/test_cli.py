@@ -151,17 +151,33 @@ def test_a_dry_sweep_shows_every_comparison(settings: Settings) -> None:
     ],
     ids=" ".join,
 )
-def test_a_catalog_that_is_away_is_said_in_a_sentence(
-    home: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+def test_a_home_without_a_store_is_named_and_left_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
-    monkeypatch.setenv("STORE_HOME", str(home / "nowhere"))
-    result = CliRunner().invoke(cli, words, catch_exceptions=False)
-    assert result.exit_code == 1
-    assert "Error: The catalog cannot be reached: unable to open database file" in result.output
+    (tmp_path / "empty").mkdir()
+    for home in (tmp_path / "nowhere", tmp_path / "empty"):
+        monkeypatch.setenv("STORE_HOME", str(home))
+        result = CliRunner().invoke(cli, words, catch_exceptions=False)
+        assert result.exit_code == 1
+        assert result.output.startswith(f"Error: There is no store in {home} (catalog.sqlite ")
+        assert result.output.count("\n") == 1
+    assert [*tmp_path.iterdir(), *home.iterdir()] == [home]
+
+
+@pytest.mark.skipif(not Path("/proc/1").exists(), reason="needs a folder that takes no files")
+@pytest.mark.parametrize("words", [("status",), ("migrate",), ("run",)], ids=" ".join)
+def test_a_home_that_takes_no_files_is_named_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    home = Path(f"/proc/{os.getpid()}")
+    monkeypatch.setenv("STORE_HOME", str(home))
+    assert refusal(*words) == f"Error: STORE_HOME {home}: No such file or directory"
 
 
 @pytest.mark.parametrize("words", [("status",), ("users", "list")], ids=" ".join)
 def test_a_catalog_without_tables_is_said_in_a_sentence(home: Path, words: tuple[str, ...]) -> None:
+    home.mkdir(exist_ok=True)
+    (home / "catalog.sqlite").touch()
     result = CliRunner().invoke(cli, words, catch_exceptions=False)
     assert result.exit_code == 1
     assert "`python -m ops migrate` first" in result.output

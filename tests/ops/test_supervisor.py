@@ -178,10 +178,10 @@ def test_an_engine_that_is_away_at_the_start_is_waited_for(start: Start, tmp_pat
 
 
 def test_a_start_that_waiting_does_not_help_fails(start: Start) -> None:
-    store = start(TOY_PREPARE="import sys; sys.exit(1)")
+    store = start(TOY_PREPARE="import sys; print('first'); sys.exit('Error: The cause.')")
     out, _ = store.process.communicate(timeout=PATIENCE_S)
     assert store.process.returncode == 1
-    assert "could not be migrated" in out
+    assert "the catalog could not be migrated: The cause." in out
 
 
 def test_no_process_outlives_a_killed_supervisor(start: Start) -> None:

@@ -5,19 +5,21 @@ has it, anew from the catalog's events. JOURNAL_DROP removes one that is past. `
 bucket lacks.
 """
 
+import hashlib
 import logging
 from collections.abc import Iterator
 
 from pipelines import flow
 from pipelines.flow import Step
-from pipelines.journalling import journals
+from pipelines.journalling import journals, lines
 from pipelines.journalling.journal_drafts import Kept, remade, sound
+from pipelines.keeping import placing
 from pipelines.keeping.copying import Beat
 from storage import keys
-from storage.catalog import feeds, now_us, todo
+from storage.catalog import feeds, integrity, now_us, todo
 from storage.catalog import journals as rows
 from storage.catalog.journals import Journal
-from storage.errors import Damaged, NotFound, Unavailable
+from storage.errors import Damaged, NotFound, SourceChanged, Unavailable
 from storage.model import REPLICAS, Claim, Replica, Todo
 from storage.protocols import BlobStore
 from storage.stores import Stores
@@ -77,6 +79,18 @@ def damage(stores: Stores, bucket: Replica, key: keys.JournalKey) -> str | None:
         return "its bytes are others than were written" if rows.find(tx, key) == one else None
 
 
+def sha256_of(stores: Stores, bucket: Replica, key: str) -> str | None:
+    """Return the SHA-256 of a manifest as it is stored, or of a journal as its manifest says; None
+    if the manifest cannot be read."""
+    journal = keys.parse_journal(key)
+    name = key if journal is None else keys.journal_manifest(journal)
+    try:
+        manifest = placing.whole(stores.replicas[bucket], name)
+    except (Damaged, NotFound, SourceChanged):
+        return None
+    return hashlib.sha256(manifest).hexdigest() if journal is None else lines.sha256_of(manifest)
+
+
 def mend(stores: Stores, bucket: Replica, key: keys.JournalKey) -> None:
     """Have this bucket hold a journal again, now."""
     with stores.catalog.read() as tx:
@@ -122,6 +136,9 @@ def drop(stores: Stores, claim: Claim, _beat: Beat) -> tuple[Todo, ...]:
     with stores.catalog.write() as tx:
         if one is not None:
             rows.forget(tx, one)
+        for bucket in REPLICAS:
+            for gone in (keys.journal(key), keys.journal_manifest(key)):
+                integrity.forget(tx, bucket, gone)
         todo.finish(tx, claim)
     return ()
 

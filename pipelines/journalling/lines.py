@@ -99,6 +99,14 @@ def fits(data: bytes, manifest: bytes) -> bool:
     return bool(told == (FORMAT, len(data), hashlib.sha256(data).hexdigest()))
 
 
+def sha256_of(manifest: bytes) -> str | None:
+    """Return the SHA-256 of the journal that a manifest describes; None if it is damaged."""
+    try:
+        return str(orjson.loads(manifest)["sha256"])
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
 def read_manifest(data: bytes) -> list[Numbered]:
     """The events that a manifest lists; of no bundle that a catalog knows."""
     value = orjson.loads(data)

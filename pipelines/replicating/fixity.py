@@ -4,10 +4,15 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from threading import Lock
 
+from pipelines.journalling import journal_copies
 from pipelines.keeping.integrity import rebuild_record
-from storage.catalog import integrity, now_us
+from pipelines.replicating import stored_objects
+from pipelines.replicating.comparing import BATCH
+from storage import keys
+from storage.catalog import integrity, now_us, verified_objects
 from storage.catalog.integrity import DAY_US, Counts, Damage, StoredObject
 from storage.model import REPLICAS, Replica
 from storage.stores import Stores
@@ -80,18 +85,30 @@ class Reports:
 
 
 def objects(stores: Stores) -> Iterator[Fixity]:
-    """Every blob and record of both replicas; what comes or goes meanwhile may be there or not."""
+    """Every stored object of both replicas; what comes or goes meanwhile may be there or not."""
     for replica in REPLICAS:
-        for page in integrity.pages(stores.catalog, replica):
+        for page in chain(integrity.pages(stores.catalog, replica), _rest(stores, replica)):
             with stores.catalog.read() as tx:
                 damaged = integrity.among_damaged(tx, replica, [one.key for one in page])
             for one in page:
                 yield Fixity(one, _sha256(stores, one), damaged.get(one.key))
 
 
+def _rest(stores: Stores, replica: Replica) -> Iterator[list[StoredObject]]:
+    """Journals, their manifests and purge markers, a page at a time."""
+    names = stored_objects.journals_and_purges(stores, replica)
+    while page := list(islice(names, BATCH)):
+        with stores.catalog.read() as tx:
+            times = verified_objects.times(tx, replica, page)
+        yield [StoredObject(replica, key, times.get(key, 0)) for key in page]
+
+
 def _sha256(stores: Stores, one: StoredObject) -> str | None:
-    """The SHA-256 that an object should have; of a record from the catalog's rows."""
+    """The SHA-256 that an object should have: of a record from the catalog's rows, of a journal
+    from its manifest, which itself is read."""
     if one.sha256 is not None:
         return one.sha256
+    if one.key.startswith(keys.JOURNALS):
+        return journal_copies.sha256_of(stores, one.replica, one.key)
     data = rebuild_record(stores, one.key)
     return None if data is None else hashlib.sha256(data).hexdigest()

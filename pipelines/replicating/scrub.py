@@ -1,8 +1,8 @@
 """The scrub: stored objects are read again within a budget, those first that were unread longest.
 
 Damaged objects are repaired from the other replica. What cannot be repaired stays as it is, is
-listed as damaged, and is tried again later. Journals and purge markers, which have no time of
-verification of their own, are read in the order of their keys once per half period.
+listed as damaged, and is tried again later. Journals and purge markers are read in the order of
+their keys once per half period.
 """
 
 import logging

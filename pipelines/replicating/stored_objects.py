@@ -85,6 +85,13 @@ def _sections(stores: Stores, replica: Replica) -> list[tuple[str, Callable[[], 
     return sorted(sections.items())
 
 
+def journals_and_purges(stores: Stores, replica: Replica) -> Iterator[str]:
+    """Yield keys of journals, their manifests and purge markers that a bucket should hold."""
+    for prefix, known in _sections(stores, replica):
+        if prefix in (keys.JOURNALS, keys.PURGED):
+            yield from known()
+
+
 def _merged(listing: Iterator[BlobInfo], known: Iterator[str]) -> Iterator[BlobInfo]:
     """Yield what is listed, and what is not listed but known, in order of keys."""
     wanted = next(known, None)

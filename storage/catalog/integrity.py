@@ -1,7 +1,8 @@
 """Integrity: time of last verification per object and replica, damaged objects, scrub totals.
 
 An object is named by its key. The time of last verification is a column of the row that says that
-a bucket holds it: `blob_replicas` for bytes, `presence` for records.
+a bucket holds it: `blob_replicas` for bytes, `presence` for records. Journals and purge markers
+have rows of their own (`verified_objects.py`).
 """
 
 from collections import defaultdict
@@ -12,7 +13,7 @@ from typing import Any
 from sqlalchemy import Table, TextClause, select
 
 from storage import keys
-from storage.catalog import bulk
+from storage.catalog import bulk, verified_objects
 from storage.catalog.engine import Catalog, Tx, execute_now, now_us, sql
 from storage.catalog.schema import bundles, collections, files, tombstones
 from storage.model import FQID, Replica
@@ -172,6 +173,7 @@ def record_verified(tx: Tx, replica: Replica, found: Iterable[str], *, size: int
         source, given = bulk.derived(tx, "found", {"sha256": ("text", sums)})
         verified = _VERIFIED_BLOBS.format(source=source)
         execute_now(tx, verified, {**given, "replica": replica})
+    verified_objects.record(tx, replica, every)
     for kind, names in records.items():
         _verify_records(tx, replica, kind, names)
     source, given = bulk.derived(tx, "found", {"key": ("text", every)})
@@ -316,6 +318,7 @@ def forget(tx: Tx, replica: Replica, key: str) -> None:
         sql("DELETE FROM damaged_objects WHERE replica = :replica AND key = :key"),
         {"replica": replica, "key": key},
     )
+    verified_objects.forget(tx, replica, key)
 
 
 def count(tx: Tx, replica: Replica, *, since_us: int) -> Counts:

@@ -25,7 +25,7 @@ from storage.catalog.schema.existing import (
     uploads,
     visible,
 )
-from storage.catalog.schema.integrity import damaged_objects, scrubbed
+from storage.catalog.schema.integrity import damaged_objects, scrubbed, verified_objects
 from storage.catalog.schema.journalling import journals, replays
 from storage.catalog.schema.logins import passwords, rates, sessions, tries, upstream_logins
 from storage.catalog.schema.openid import (
@@ -96,5 +96,6 @@ __all__ = [
     "tries",
     "uploads",
     "upstream_logins",
+    "verified_objects",
     "visible",
 ]

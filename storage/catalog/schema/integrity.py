@@ -35,3 +35,12 @@ scrubbed = narrow(
     Column("repaired", BigInteger, nullable=False),
 )
 """What was read again each day (days since 1970 UTC), and what came of it."""
+
+verified_objects = narrow(
+    "verified_objects",
+    Column("replica", Key, primary_key=True),
+    Column("key", Key, primary_key=True),
+    Column("verified_us", BigInteger, nullable=False),
+)
+"""When journals and purge markers of a bucket were last verified; those of blobs and records are in
+`blob_replicas` and `presence`."""

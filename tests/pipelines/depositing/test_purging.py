@@ -1,6 +1,8 @@
 """Purging: what is removed for good is gone from everywhere, and nothing else is."""
 
+import hashlib
 from collections.abc import Callable
+from random import Random
 
 import pytest
 
@@ -8,7 +10,7 @@ from pipelines import flow
 from pipelines.depositing import checkouts, files, ingest, manifests, patching, purging, tombstones
 from pipelines.depositing.manifests import NewBundle, NewEntry
 from pipelines.keeping import blob_life
-from pipelines.replicating import sync
+from pipelines.replicating import fixity, sync, verification
 from storage import keys
 from storage.catalog import bundles, events, purges, todo
 from storage.catalog import files as file_rows
@@ -119,6 +121,26 @@ def test_a_version_that_was_never_seen_in_a_replica_has_no_event_there(stores: S
     with stores.catalog.read() as tx:
         assert events.get(tx, events.event_id("DELETE", "aws", fqid)) is not None
         assert events.get(tx, events.event_id("DELETE", "gcp", fqid)) is None
+
+
+def test_the_fixity_report_lists_purge_markers_with_time_of_verification(
+    stores: Stores, drain: Callable[[], int]
+) -> None:
+    fqid = write(stores, make_file(stores, b"content"))
+    drain()
+    purge(stores, fqid)
+    finish(stores, drain)
+    key = keys.purged("bundle", *fqid)
+    for replica in REPLICAS:
+        verification.verify(stores, replica, rng=Random(0))
+        data = b"".join(stores.replicas[replica].read(key))
+        (found,) = [
+            one
+            for one in fixity.objects(stores)
+            if (one.stored.replica, one.stored.key) == (replica, key)
+        ]
+        assert found.sha256 == hashlib.sha256(data).hexdigest()
+        assert found.stored.verified_us > 0
 
 
 def test_only_what_is_under_a_tombstone_is_purged(stores: Stores) -> None:

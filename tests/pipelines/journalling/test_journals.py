@@ -1,5 +1,6 @@
 """Journals: every event once, in order, in both buckets, whoever dies and whatever is purged."""
 
+import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,9 +18,9 @@ from pipelines.journalling import journal_copies, journal_drafts, journals, line
 from pipelines.keeping import placing
 from pipelines.notifying import events_feed
 from pipelines.notifying.events_feed import Window
-from pipelines.replicating import scrub, sweeps, verification
+from pipelines.replicating import fixity, scrub, sweeps, verification
 from storage import keys
-from storage.catalog import Tx, feeds, switches, todo
+from storage.catalog import Tx, feeds, switches, todo, verified_objects
 from storage.catalog import journals as rows
 from storage.errors import Lost, NotFound, Unavailable
 from storage.model import FQID, REPLICAS, Claim, Todo
@@ -641,6 +642,49 @@ def test_the_scrub_repairs_a_damaged_journal_once_per_half_period(stores: Stores
         switches.put(tx, scrub.CURSOR, "0")
     assert [(one.key, one.repaired) for one in run_scrub(stores).damaged] == [(key, True)]
     assert placing.whole(stores.replicas["gcp"], key) == right
+
+
+def test_the_fixity_report_lists_journals_with_sha256_and_time_of_verification(
+    stores: Stores,
+) -> None:
+    _few(stores, 2)
+    _settled(stores)
+    assert {found.stored.verified_us for found in _listed_journals(stores)} == {0}
+    run_scrub(stores)
+    listed = _listed_journals(stores)
+    for bucket in REPLICAS:
+        assert {found.stored.key for found in listed if found.stored.replica == bucket} == {
+            key for key in held(stores, bucket) if key.startswith(keys.JOURNALS)
+        }
+    for found in listed:
+        data = placing.whole(stores.replicas[found.stored.replica], found.stored.key)
+        assert found.sha256 == hashlib.sha256(data).hexdigest()
+        assert found.stored.verified_us > 0
+    key = next(found.stored.key for found in listed if keys.parse_journal(found.stored.key))
+    _replace(stores, "gcp", key, b"damaged")
+    verification.verify(stores, "gcp", rng=Random(0))
+    marked = [found for found in _listed_journals(stores) if found.damage]
+    assert [(found.stored.replica, found.stored.key) for found in marked] == [("gcp", key)]
+
+
+def _listed_journals(stores: Stores) -> list[fixity.Fixity]:
+    listed = fixity.objects(stores)
+    return [found for found in listed if found.stored.key.startswith(keys.JOURNALS)]
+
+
+def test_a_dropped_journal_leaves_no_time_of_verification(stores: Stores) -> None:
+    _few(stores, 2)
+    _settled(stores)
+    run_scrub(stores)
+    with stores.catalog.read() as tx:
+        gone = rows.page(tx, "aws", 1, feeds.END, limit=1)[0]
+    with stores.catalog.write() as tx:
+        rows.end(tx, [gone])
+        todo.add(tx, [Todo(Step.JOURNAL_DROP, "aws", gone.key.name)])
+    drain(stores)
+    names = [keys.journal(gone.key), keys.journal_manifest(gone.key)]
+    with stores.catalog.read() as tx:
+        assert [verified_objects.times(tx, bucket, names) for bucket in REPLICAS] == [{}, {}]
 
 
 def test_what_is_damaged_is_merged_from_the_other_bucket(

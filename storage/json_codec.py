@@ -6,6 +6,7 @@ values with such integers take the slower way through the standard library; all 
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import orjson
@@ -15,7 +16,14 @@ MAX_DIGITS = 4300
 
 _LONG = re.compile(rb"[0-9]{19}")
 """An integer without such a run of digits fits into 64 bits."""
-_SURROGATE = re.compile(rb"\\u[dD][89abAB]")
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+class TooDeep(ValueError):
+    """A text is nested deeper than the standard library reads or writes."""
+
+
+Members = Callable[[list[tuple[str, Any]]], Any]
 
 
 def encode(value: Any, *, sort_keys: bool = False) -> bytes:
@@ -46,32 +54,43 @@ def decode(text: bytes) -> Any:
     NaN, infinities, numbers that overflow a double, half surrogate pairs and integers of more than
     `MAX_DIGITS` digits are errors. Of a duplicate name the last value counts.
     """
-    return _decode_exactly(text) if _LONG.search(text) else orjson.loads(text)
+    return decode_exactly(text.decode()) if _LONG.search(text) else orjson.loads(text)
 
 
-def _decode_exactly(text: bytes) -> Any:
-    content = text.decode()
+def decode_exactly(text: str, *, members: Members | None = None) -> Any:
+    """The same by the standard library; `members` makes objects from their names and values."""
     try:
-        value = json.loads(content, parse_float=finite_float, parse_constant=refuse_constant)
+        value = json.loads(
+            text,
+            parse_float=_finite_float,
+            parse_constant=_refuse_constant,
+            object_pairs_hook=members,
+        )
+        if _SURROGATE.search(text):
+            _check_surrogates(value)
     except RecursionError as error:
-        raise ValueError("nested too deep") from error
+        raise TooDeep("nested too deep") from error
     except ValueError as error:
-        if type(error) is ValueError and "digits" in str(error):
+        if type(error) is ValueError and "integer string" in str(error):
             raise ValueError(f"an integer has more than {MAX_DIGITS} digits") from error
         raise
-    if _SURROGATE.search(text):
-        json.dumps(value, ensure_ascii=False).encode()
     return value
 
 
-def finite_float(text: str) -> float:
-    """The double of a JSON number. Raises ValueError where it overflows."""
+def _finite_float(text: str) -> float:
     number = float(text)
     if number - number != 0:
         raise ValueError(f"the number {text[:40]} is beyond what a double can hold")
     return number
 
 
-def refuse_constant(name: str) -> NoReturn:
-    """Raise ValueError for NaN and infinities, which Python's reader would accept."""
+def _refuse_constant(name: str) -> NoReturn:
+    """NaN and infinities, which Python's reader would accept."""
     raise ValueError(f"{name} is not a JSON number")
+
+
+def _check_surrogates(value: Any) -> None:
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise ValueError("half of a surrogate pair stands alone") from error

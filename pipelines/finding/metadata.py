@@ -1,18 +1,16 @@
 """Reading one metadata file: JSON as the standard has it, bounded, with its faults named."""
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import Any
 
 from storage.errors import TooLarge
+from storage.json_codec import TooDeep, decode_exactly
 from storage.json_size import MAX_PARSED_BYTES, check_size, parsed_size
 
 MAX_DEPTH = 100
 REPORTED_DUPLICATES = 10
-
-ESCAPED_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 class Unreadable(ValueError):
@@ -30,8 +28,6 @@ def parse(content: bytes, *, room: int = MAX_PARSED_BYTES) -> tuple[Any, tuple[s
     duplicates: list[str] = []
     value = _loaded(content, duplicates)
     _check_depth(value)
-    if ESCAPED_SURROGATE.search(content):
-        _check_surrogates(value)
     shown = list(dict.fromkeys(duplicates))[:REPORTED_DUPLICATES]
     return value, tuple(f"duplicate name {json.dumps(name)}, the last counts" for name in shown)
 
@@ -45,35 +41,16 @@ def _loaded(content: bytes, duplicates: list[str]) -> Any:
         return found
 
     try:
-        return json.loads(
-            content.decode("utf-8-sig"),
-            object_pairs_hook=members,
-            parse_constant=_refuse_constant,
-            parse_float=_finite,
-        )
+        return decode_exactly(content.decode("utf-8-sig"), members=members)
     except UnicodeDecodeError as error:
         raise Unreadable(f"not UTF-8 at byte {error.start}") from error
-    except RecursionError as error:
-        raise Unreadable(f"nested deeper than {MAX_DEPTH}") from error
     except json.JSONDecodeError as error:
         problem = f"not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
         raise Unreadable(problem) from error
-    except Unreadable:
-        raise
+    except TooDeep as error:
+        raise Unreadable(f"nested deeper than {MAX_DEPTH}") from error
     except ValueError as error:
-        # Integers of more digits than Python reads.
-        raise Unreadable("a number has too many digits") from error
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise Unreadable(f"{name} is not a number that JSON has")
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if number - number != 0:
-        raise Unreadable(f"the number {text[:40]} is beyond what a double can hold")
-    return number
+        raise Unreadable(str(error)) from error
 
 
 def _check_depth(value: Any) -> None:
@@ -89,10 +66,3 @@ def _children(value: Any) -> Iterator[Any]:
     """The lists and objects directly inside of one."""
     inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return (child for child in inside if isinstance(child, dict | list))
-
-
-def _check_surrogates(value: Any) -> None:
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        raise Unreadable("half of a surrogate pair stands alone") from error

@@ -103,7 +103,7 @@ def test_a_file_with_an_integer_of_too_many_digits_is_named_in_errors(depositor,
     depositor.drain()
     event = client.get(f"/v1/events/{uuid_of(1)}?replica=aws&version={VERSION}").json
     assert event["files"] == {}
-    assert event["errors"] == [{"file": "n.json", "reason": "a number has too many digits"}]
+    assert event["errors"] == [{"file": "n.json", "reason": "an integer has more than 4300 digits"}]
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,12 @@ def test_deep_nesting_is_an_error_and_no_crash(depth: int) -> None:
         assert depth > 900
 
 
+@pytest.mark.parametrize("half", [b"\\ud800", b"\\uDFFF"])
+def test_half_of_a_surrogate_pair_is_an_error_beside_a_long_integer(half: bytes) -> None:
+    with pytest.raises(ValueError, match="half of a surrogate pair"):
+        json_codec.decode(b'[12345678901234567890, "%b"]' % half)
+
+
 def test_zero_keeps_its_sign() -> None:
     assert json_codec.encode(json_codec.decode(b"[-0.0,12345678901234567890]")) == (
         b"[-0.0,12345678901234567890]"

@@ -29,6 +29,11 @@ def files(
         (b"[-Infinity]", "a.json, line 1, column 2: -Infinity is not JSON"),
         ('["é", x]'.encode(), "a.json, line 1, column 7: Expecting value"),
         (b"\xef\xbb\xbf{}", "a.json, line 1, column 1: Unexpected UTF-8 BOM"),
+        (b'{"a": 1,\n "b": {"a": 2, "c": 3,\n  "c": 4}}', 'a.json, line 3, column 3: the name "c"'),
+        (b'[{"a": "{\\"x\\":"}, {"b": 1, "\\u0062" : 2}]', "a.json, line 1, column 29: the name"),
+        (b'{"a": "x\ny"}', "a.json, line 1, column 9: Invalid control character"),
+        ("{}".encode("utf-16"), "a.json, line 1, column 1: not UTF-8"),
+        (b'{"a": 1,}', "a.json, line 1, column "),
         (b"[" * 200_000, "a.json: nested too deeply"),
     ],
 )
@@ -47,7 +52,13 @@ def test_others_that_are_wrong_are_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"null", b' {"a": [1e999, "\\ud800"]}\n', b"9" * 10_000, b"[" * 90 + b"]" * 90]
+    "data",
+    [
+        b"null",
+        b' {"a": [1e999, "\\ud800"], "b": {"a": ["a", "a"]}}\n',
+        b"9" * 10_000,
+        b"[" * 90 + b"]" * 90,
+    ],
 )
 def test_what_is_json_passes(tmp_path: Path, data: bytes) -> None:
     check_metadata(files(tmp_path, a=data))

@@ -22,6 +22,11 @@ COLLECTION = f"/v1/collections?uuid={UUID}&version={VERSION}&replica=aws"
 MANY = b"[" + b",".join([b"{}"] * 100_000) + b"]"
 
 
+def below_a_long_name(value: bytes) -> bytes:
+    """An object whose one member is long in name and lists this value ten times, then zeros."""
+    return b'{"%s": [%s]}' % (b"x" * 100_000, b",".join([value] * 10 + [b"0"] * 20_000))
+
+
 @contextmanager
 def within(most: int) -> Iterator[None]:
     """No more memory than this is taken at any time."""
@@ -67,9 +72,7 @@ def test_members_with_names_of_the_client_are_counted_too(client, member):
 
 
 def test_repeated_members_below_a_long_name_take_no_more_memory_than_they_are(app):
-    long = b"x" * 100_000
-    inner = b",".join([b'{"a": 1, "a": 1}'] * 10 + [b"0"] * 20_000)
-    body = b'{"details": {"%s": [%s]}}' % (long, inner)
+    body = b'{"details": %s}' % below_a_long_name(b'{"a": 1, "a": 1}')
     with (
         app.test_request_context(method="PUT", data=body) as context,
         within(40 * MB),
@@ -81,8 +84,7 @@ def test_repeated_members_below_a_long_name_take_no_more_memory_than_they_are(ap
 
 
 def test_many_large_integers_take_no_more_memory_than_they_are(client):
-    numbers = b",".join([b"1" * 30] * 10 + [b"0"] * 20_000)
-    details = b'{"%s": [%s]}' % (b"x" * 100_000, numbers)
+    details = below_a_long_name(b"1" * 30)
     body = b'{"name": "", "description": "", "contents": [], "details": %s}' % details
     with within(40 * MB):
         answer = client.put(COLLECTION, data=body, headers=INGEST)

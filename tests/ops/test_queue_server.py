@@ -55,6 +55,13 @@ def queue(request: pytest.FixtureRequest, open_folder: Path) -> Iterator[Private
             process.wait(10)
 
 
+@pytest.fixture
+def scripts(queue: PrivateQueue) -> Iterator[redis.Redis]:
+    """A client that knows the password."""
+    with redis.Redis.from_url(queue.url) as client:
+        yield client
+
+
 def as_another_user(action: Callable[[], object]) -> int:
     """The error number that it ends in when another user of the machine does it; 0 for none."""
     child = os.fork()
@@ -98,15 +105,15 @@ def test_the_password_is_wanted_and_not_in_the_arguments(queue: PrivateQueue) ->
 
 
 @pytest.mark.parametrize("name", ["io", "python", "debug", "package", "require"])
-def test_scripts_have_no_such_module(queue: PrivateQueue, name: str) -> None:
+def test_scripts_have_no_such_module(scripts: redis.Redis, name: str) -> None:
     # redis-server keeps `os.clock` only.
-    with redis.Redis.from_url(queue.url) as client, pytest.raises(redis.ResponseError):
-        client.eval(f"return {name}.execute or {name}.open or {name}.getinfo or {name}.loadlib", 0)
+    with pytest.raises(redis.ResponseError):
+        scripts.eval(f"return {name}.execute or {name}.open or {name}.getinfo or {name}.loadlib", 0)
 
 
-def test_scripts_run_no_commands(queue: PrivateQueue) -> None:
-    with redis.Redis.from_url(queue.url) as client, pytest.raises(redis.ResponseError):
-        client.eval("return os.execute('true')", 0)
+def test_scripts_run_no_commands(scripts: redis.Redis) -> None:
+    with pytest.raises(redis.ResponseError):
+        scripts.eval("return os.execute('true')", 0)
 
 
 def test_a_home_that_is_too_deep_has_its_socket_in_a_private_folder(tmp_path: Path) -> None:

@@ -58,6 +58,12 @@ def nowhere(config: Configuration) -> Client:
     return Client(config=config, session=session)
 
 
+def typed(home: Path, *words: str, **environ: str) -> Result:
+    """Run a command line in this process, as the installed command does it."""
+    environ = {"STORE_CLIENT_HOME": str(home), **environ}
+    return CliRunner(env=environ).invoke(cli, words, catch_exceptions=False)
+
+
 def program(home: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
     """Run the installed command."""
     return subprocess.run(

@@ -29,7 +29,7 @@ from store_client.errors import (
     TimedOut,
     Unreachable,
 )
-from tests.client.cli.people import PROGRAM, Typist, program
+from tests.client.cli.people import PROGRAM, Typist, program, typed
 from tests.client.conftest import Served
 
 VERSION = re.compile(r"\d{4}-\d{2}-\d{2}T\d{6}\.\d{6}Z\n")
@@ -135,16 +135,16 @@ def test_a_log_level_that_there_is_not_is_refused(offline: Typist) -> None:
 
 def test_the_log_is_told_on_standard_error_as_wanted(store: Served, tmp_path: Path) -> None:
     there = {"STORE_CLIENT_URL": store.url}
-    done = program(tmp_path, "get-echo", "--log-level", "DEBUG", **there)
+    done = typed(tmp_path, "get-echo", "--log-level", "DEBUG", **there)
     assert "store_client.transport" in done.stderr
     assert json.loads(done.stdout)["path"] == "/echo"
-    assert program(tmp_path, "get-echo", **there).stderr == ""
+    assert typed(tmp_path, "get-echo", **there).stderr == ""
 
 
 def test_a_quiet_command_says_only_its_result(tmp_path: Path) -> None:
-    assert "cleared" in program(tmp_path, "clear-cache").stderr
-    done = program(tmp_path, "clear-cache", "-q")
-    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+    assert "cleared" in typed(tmp_path, "clear-cache").stderr
+    done = typed(tmp_path, "clear-cache", "-q")
+    assert (done.stdout, done.stderr, done.exit_code) == ("", "", 0)
 
 
 def test_the_installed_program_tells_its_version(tmp_path: Path) -> None:
@@ -152,10 +152,10 @@ def test_the_installed_program_tells_its_version(tmp_path: Path) -> None:
 
 
 def test_a_version_is_printed_and_nothing_else(tmp_path: Path) -> None:
-    done = program(tmp_path, "create-version")
+    done = typed(tmp_path, "create-version")
     assert VERSION.fullmatch(done.stdout)
     assert done.stderr == ""
-    whole = json.loads(program(tmp_path, "create-version", "--json").stdout)
+    whole = json.loads(typed(tmp_path, "create-version", "--json").stdout)
     assert VERSION.fullmatch(whole["version"] + "\n")
 
 
@@ -176,7 +176,7 @@ def test_a_small_command_imports_nothing_that_is_heavy(words: list[str], tmp_pat
 
 def test_the_list_of_known_commands_needs_no_network_code(store: Served, tmp_path: Path) -> None:
     there = {"STORE_CLIENT_URL": store.url}
-    program(tmp_path, "get-echo", **there)
+    typed(tmp_path, "get-echo", **there)
     done = program(tmp_path, "--help", PYTHONPROFILEIMPORTTIME="1", **there)
     assert "get-bundles-all" in done.stdout
     assert "httpx" not in done.stderr
@@ -234,7 +234,7 @@ def test_the_script_for_bash_is_one_that_bash_takes(tmp_path: Path) -> None:
 def completed(home: Path, line: str, at: int, **environ: str) -> list[str]:
     """What a shell is told that could stand there."""
     asked = {"_STORE_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(at)}
-    done = program(home, **asked, **environ)
+    done = typed(home, **asked, **environ)
     assert done.stderr == ""
     return [row.partition(",")[2] for row in done.stdout.split()]
 
@@ -242,7 +242,7 @@ def completed(home: Path, line: str, at: int, **environ: str) -> list[str]:
 def test_completion_knows_what_was_fetched_and_asks_nobody(store: Served, tmp_path: Path) -> None:
     assert completed(tmp_path, "store create", 1, **NOWHERE) == ["create-version"]
     assert completed(tmp_path, "store get-bundles-a", 1, **NOWHERE) == []
-    program(tmp_path, "get-echo", "--url", store.url)
+    typed(tmp_path, "get-echo", "--url", store.url)
     line = f"store --url {store.url} get-bundles-a"
     assert completed(tmp_path, line, 3) == ["get-bundles-all"]
     options = completed(tmp_path, f"store --url {store.url} get-bundle --re", 4)

@@ -8,12 +8,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 from urllib.parse import urlsplit
 
 import pytest
+from click.testing import Result
 
+from tests.client.cli.people import typed
 from tests.client.conftest import Served
 from tests.client.download.depositing import VERSION, Depositor, link, uuid_of
 from tests.client.download.test_bundles import contents
@@ -23,6 +26,7 @@ STORE = Path(sys.executable).with_name("store")
 CONTENTS = {"sample.json": b"{}", "a.gz": Random(1).randbytes(2_000_000), "b.txt": b"b"}
 
 Started = Callable[..., "subprocess.Popen[str]"]
+Types = Callable[..., Result]
 
 
 @pytest.fixture
@@ -49,42 +53,43 @@ def start(tmp_path: Path, store: Served) -> Started:
     return started
 
 
-def test_bundles_manifests_and_dry_runs(
-    start: Started, depositor: Depositor, tmp_path: Path
-) -> None:
+@pytest.fixture
+def types(tmp_path: Path, store: Served, monkeypatch: pytest.MonkeyPatch) -> Types:
+    """Commands in this process, for what has nothing to do with being a process."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return partial(typed, tmp_path / "home", STORE_CLIENT_URL=store.url)
+
+
+def test_bundles_manifests_and_dry_runs(types: Types, depositor: Depositor, tmp_path: Path) -> None:
     bundle = depositor.bundle(1, CONTENTS)
     words = ("download", "--bundle-uuid", bundle, "--replica", "aws", "--no-progress")
-    out, _ = start(*words, "--dry-run", "--json").communicate(timeout=60)
-    assert json.loads(out)["fetched_files"] == 3
+    assert json.loads(types(*words, "--dry-run", "--json").stdout)["fetched_files"] == 3
     assert list((tmp_path / "here").iterdir()) == []
-    going = start(*words, "--version", VERSION, "--data-filter", "*.gz", "--json")
-    out, err = going.communicate(timeout=60)
-    assert going.returncode == 0, err
-    report = json.loads(out)
+    done = types(*words, "--version", VERSION, "--data-filter", "*.gz", "--json")
+    assert done.exit_code == 0, done.stderr
+    report = json.loads(done.stdout)
     assert report["directory"] == f"{bundle}.{VERSION}"
     assert set(contents(tmp_path / "here" / report["directory"])) == {"sample.json", "a.gz"}
-    _, err = start(*words, "--no-data", "--data-filter", "*").communicate(timeout=60)
-    assert "cannot be combined" in err
+    assert "cannot be combined" in types(*words, "--no-data", "--data-filter", "*").stderr
 
 
-def test_a_collection_wants_its_owner(start: Started, depositor: Depositor) -> None:
+def test_a_collection_wants_its_owner(types: Types, depositor: Depositor) -> None:
     bundle = depositor.bundle(1, {"b.txt": b"b"})
     uuid = depositor.collection(0x20, [link("bundle", bundle)])
-    going = start("download-collection", "--uuid", uuid, "--replica", "aws")
-    _, err = going.communicate(timeout=60)
-    assert going.returncode == 4, err
+    done = types("download-collection", "--uuid", uuid, "--replica", "aws")
+    assert done.exit_code == 4, done.stderr
 
 
-def test_codes_say_what_happened(start: Started) -> None:
+def test_codes_say_what_happened(types: Types) -> None:
     for code, words in (
         (5, ("download", "--bundle-uuid", uuid_of(9), "--replica", "aws")),
         (2, ("download", "--bundle-uuid", "9", "--replica", "aws")),
         (2, ("download-manifest", "--manifest", "absent", "--replica", "aws")),
     ):
-        going = start(*words)
-        _, err = going.communicate(timeout=60)
-        assert going.returncode == code, err
-        assert len(err.splitlines()) <= 3
+        done = types(*words)
+        assert done.exit_code == code, done.stderr
+        assert len(done.stderr.splitlines()) <= 3
 
 
 def test_a_break_is_said_to_be_gone_on_with(

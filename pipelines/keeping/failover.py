@@ -72,6 +72,8 @@ def serving_replica(
     reason_there = check_before_read(stores, instead, key, file, required=True)
     if reason_there is None:
         return instead
+    if reason_there == UNVERIFIED:
+        order_repair(stores, instead, key, reason_there)
     for name, found in ((replica, reason), (instead, reason_there)):
         if found == UNVERIFIED:
             return name

@@ -225,6 +225,19 @@ def test_a_large_file_that_changed_is_read_from_the_other_replica_at_once(
     assert path_of(stores.replicas["aws"], key).read_bytes().endswith(content[-9:])
 
 
+def test_a_large_file_that_changed_in_both_replicas_is_verified_in_both(
+    client, stores, drain
+) -> None:
+    content = bytes(INLINE + 1)
+    fqid = make_file(stores, content, everywhere=True)
+    for replica in REPLICAS:
+        change_later(stores, replica, key_of(content))
+    assert get(client, fqid).status_code == 302
+    drain()
+    answer = get(client, fqid)
+    assert (answer.status_code, answer.json["code"]) == (500, "internal_error")
+
+
 def test_a_large_file_that_was_only_touched_is_served_as_before(client, stores, drain) -> None:
     content = bytes(INLINE + 1)
     make_file(stores, content, everywhere=True)

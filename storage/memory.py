@@ -13,13 +13,13 @@ from config import allocator
 from storage.errors import Unavailable
 from storage.json_size import MB
 
-BUDGET_BYTES = 512 * MB
+BUDGET_BYTES = 640 * MB
 SMALL_BYTES = 4 * MB
 """Reservations up to this size do not count, and never wait."""
 LARGE_BYTES = 32 * MB
 """After a reservation of this size the process gives free memory back."""
-TIMEOUT_S = 20.0
-"""Shorter than the leases of jobs, which are not renewed meanwhile."""
+TIMEOUT_S = 5.0
+"""Short, since the thread of a worker that waits could do another job meanwhile."""
 RETRY_S = 5
 
 

@@ -51,7 +51,9 @@ def document_text(stores: Stores, replica: Replica, bundle_id: int, beat: Beat) 
         return kept
     entries = _entries(stores, bundle)
     with stores.memory.reserved(_memory(_sizes(entries))):
-        return _assembled(stores, replica, bundle, entries, beat)[1]
+        # Another thread may have assembled it while this one waited.
+        found = stores.documents.get(str(bundle.fqid))
+        return found or _assembled(stores, replica, bundle, entries, beat)[1]
 
 
 def _memory(sizes: Iterable[int]) -> int:

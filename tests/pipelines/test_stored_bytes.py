@@ -35,7 +35,7 @@ from pipelines.depositing.ingest import Deposit
 from pipelines.depositing.manifests import NewBundle, NewEntry
 from pipelines.depositing.patching import Patch
 from pipelines.flow import Step
-from pipelines.keeping import blob_life, checksums, copying, integrity
+from pipelines.keeping import blob_life, checksums, copying
 from pipelines.replicating import leftovers, sweeps, verification
 from storage import keys
 from storage.blobs.local import LocalBlobs
@@ -427,7 +427,7 @@ PHASES = tuple(Phase) if DEEP else (Phase.explicit, Phase.reuse, Phase.generate)
 def test_every_acknowledged_byte_reads_back(
     engine: str, spares: Spares, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (ingest, copying, integrity):
+    for module in (ingest, copying):
         monkeypatch.setattr(module, "INLINE", INLINE)
     monkeypatch.setattr(sweeps, "SETTLED_US", -1)
     opening = ENGINES[engine]

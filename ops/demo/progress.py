@@ -15,7 +15,7 @@ VERIFIED, REPLICATED, INDEXED, NOTIFIED = STAGES = (
     "notified",
 )
 REPLICAS = ("aws", "gcp")
-LEAST_REST_S = 0.3
+LEAST_REST_S, LONGEST_REST_S = 0.3, 5.0
 EVERYTHING: Mapping[str, dict[str, object]] = {"query": {"match_all": {}}}
 
 
@@ -122,5 +122,13 @@ def watch(
             moved_at, before = began, moving.total()
         if stop() or began - moved_at > stall_s:
             return False
-        # A look over many bundles costs the store something: it may take a fifth of the time.
-        time.sleep(max(LEAST_REST_S, 4 * (time.monotonic() - began)))
+        time.sleep(rest_s(time.monotonic() - began))
+
+
+def rest_s(look_s: float) -> float:
+    """Return how long to wait after a look that took `look_s`.
+
+    A look over many bundles costs the store something, so it may take a fifth of the time; but one
+    that was slow for once must not make the next one late.
+    """
+    return min(max(LEAST_REST_S, 4 * look_s), LONGEST_REST_S)

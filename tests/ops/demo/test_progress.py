@@ -1,6 +1,16 @@
 """How far bundles have come."""
 
-from ops.demo.progress import INDEXED, NOTIFIED, REPLICATED, VERIFIED, Progress, watch
+from ops.demo.progress import (
+    INDEXED,
+    LEAST_REST_S,
+    LONGEST_REST_S,
+    NOTIFIED,
+    REPLICATED,
+    VERIFIED,
+    Progress,
+    rest_s,
+    watch,
+)
 
 
 def progress() -> Progress:
@@ -44,3 +54,9 @@ def test_watching_ends_when_all_is_there() -> None:
             found.mark(stage, {"1.1", "2.1"})
 
     assert watch(found, look, shown=lambda: None, stop=lambda: False, stall_s=0)
+
+
+def test_a_slow_look_does_not_make_the_next_one_late() -> None:
+    assert rest_s(0.01) == LEAST_REST_S
+    assert rest_s(0.5) == 2.0
+    assert rest_s(77.0) == LONGEST_REST_S

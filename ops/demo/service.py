@@ -9,7 +9,8 @@ import httpx
 
 PAGE = 500
 PATIENCE_S = 180.0
-CONNECTIONS = 32
+CONNECTIONS = 64
+"""More than the threads of a drill: who watches must not wait for who deposits."""
 BUSY = frozenset({429, 503, 504})
 
 Content = Callable[[], bytes | Iterable[bytes]]

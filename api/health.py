@@ -42,7 +42,7 @@ def register_service(app: Flask, services: Services) -> None:
     @app.get("/health")
     def get_health() -> Response:
         g.operation = "get_health"
-        return _health(services, is_operator=_is_operator(services))
+        return _health(services, _operator_check(services))
 
     @app.get("/metrics")
     def get_metrics() -> Response:
@@ -64,26 +64,35 @@ def on_ops_port(ops_port: int) -> bool:
     return bool(ops_port) and request.environ.get("SERVER_PORT") == str(ops_port)
 
 
-def _is_operator(services: Services) -> bool:
-    """Whether the caller may see details. A bad token is no error: monitors need an answer."""
-    if on_ops_port(services.settings.ops_port):
-        return True
+def _operator_check(services: Services) -> Callable[[], bool]:
+    """Return what tells, in any thread, whether the caller of this request may see details.
+
+    A bad token is no error: monitors need an answer.
+    """
+    at_ops_port = on_ops_port(services.settings.ops_port)
     authorization = request.headers.get("Authorization")
-    try:
-        return services.access.may(identify(services.verify, authorization), integrity.WHO_MAY_NAME)
-    except StoreError:
-        return False
+
+    def is_operator() -> bool:
+        if at_ops_port:
+            return True
+        try:
+            caller = identify(services.verify, authorization)
+            return services.access.may(caller, integrity.WHO_MAY_NAME)
+        except StoreError:
+            return False
+
+    return is_operator
 
 
-def _health(services: Services, *, is_operator: bool) -> Response:
-    parts = examine(checks(services, is_operator=is_operator))
+def _health(services: Services, is_operator: Callable[[], bool]) -> Response:
+    parts = examine(checks(services, is_operator))
     failed = any(part["status"] == "failed" for part in parts.values())
     status = "failed" if failed else "ok"
     value = {"status": status, "instance": services.instance, "parts": parts}
     return reply(value, 503 if failed else 200, {"Retry-After": "5"} if failed else {})
 
 
-def checks(services: Services, *, is_operator: bool = False) -> dict[str, Check]:
+def checks(services: Services, is_operator: Callable[[], bool]) -> dict[str, Check]:
     """Every part with what asks it; operators are told the keys of damaged objects."""
     stores = services.stores
     found: dict[str, Check] = {
@@ -93,7 +102,7 @@ def checks(services: Services, *, is_operator: bool = False) -> dict[str, Check]
         "work": lambda: _work(stores),
         "replication": lambda: _replication(stores),
         "unindexed": lambda: _unindexed(stores),
-        "integrity": lambda: _integrity(stores, is_operator=is_operator),
+        "integrity": lambda: _integrity(stores, is_operator),
         "writes": lambda: _writes(services),
         "disk": lambda: _disk(stores),
     }
@@ -184,11 +193,14 @@ def _unindexed(stores: Stores) -> Part:
     return _warning_if(bool(refused), reason, replicas=refused)
 
 
-def _integrity(stores: Stores, *, is_operator: bool) -> Part:
+def _integrity(stores: Stores, is_operator: Callable[[], bool]) -> Part:
     """What no replica could repair so far: a backup may have it."""
     with stores.catalog.read() as tx:
         count = integrity_rows.count_damaged(tx)
-        some = integrity_rows.damaged(tx, limit=NAMED) if is_operator else ()
+    some: list[integrity_rows.Damage] = []
+    if count and is_operator():
+        with stores.catalog.read() as tx:
+            some = integrity_rows.damaged(tx, limit=NAMED)
     named = "; ".join(f"{one.key} in {one.replica}: {one.reason}" for one in some)
     reason = f"{count} objects are damaged" + (f": {named}" if some else "")
     return _warning_if(count > 0, reason, damaged=count)

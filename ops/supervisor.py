@@ -102,20 +102,21 @@ class Supervisor:
 
     async def _migrate(self) -> None:
         """Before anything else; an engine that is away, as after a power cut, is waited for."""
-        delay_s = FIRST_DELAY_S
+        delay_s, last = FIRST_DELAY_S, ""
+
+        def hear(name: str, line: str) -> None:
+            nonlocal last
+            last = line
+            self.say(name, line)
+
         while not self._stopping.is_set():
-            last = [""]
-
-            def hear(name: str, line: str, last: list[str] = last) -> None:
-                last[:] = [line]
-                self.say(name, line)
-
+            last = ""
             child = await start("migrate", self.prepare, self.environ, hear)
             code = await child.wait()
             if code == 0:
                 return
             if code != os.EX_TEMPFAIL:
-                cause = last[0].removeprefix("Error: ") or f"exit code {code}"
+                cause = last.removeprefix("Error: ") or f"exit code {code}"
                 raise StartFailed(f"the catalog could not be migrated: {cause}")
             delay_s = min(delay_s * 2, LONGEST_DELAY_S)
             await self._pause(delay_s)

@@ -1,4 +1,4 @@
-"""Building the stores from the settings: the one place that knows which engine is in use."""
+"""Open the stores that the settings describe; `storage.engines` imports what they name."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -8,31 +8,25 @@ from urllib.parse import unquote, urlsplit
 from sqlalchemy import make_url
 
 from config.settings import Settings, SettingsError
+from storage import engines
 from storage.availability import Availability
-from storage.blobs import confined_gcs, confined_s3, gcs, s3
 from storage.blobs.clients import Limits
-from storage.blobs.gcs import GcsBlobs
 from storage.blobs.local import LocalBlobs
 from storage.blobs.plain import PlainFolder
-from storage.blobs.s3 import S3Blobs
 from storage.blobs.signing import UrlSigner
 from storage.blobs.sources import Sources, SourceSettings
 from storage.cache import ByteCache
 from storage.catalog import Catalog
 from storage.errors import NotFound
-from storage.mail import Mailer
 from storage.model import REPLICAS, Replica
-from storage.notices import RedisNotices
 from storage.protocols import BlobStore, Lender, Notices, SearchIndex
-from storage.rates import RedisRates
+from storage.rates import Rates
 from storage.sealing import MIN_SECRET, derive
-from storage.search.embedded import EmbeddedIndex
-from storage.search.opensearch import open_index
 from storage.stores import Stores
 from storage.writability import WriteProbes, write_file, write_scratch
 
-LONGEST_LOAN_S = 43_200
-"""A role's longest session."""
+LOAN_S = range(900, 43_200 + 1)
+"""Seconds that a session of a role in AWS may last."""
 PROBED = "probe/"
 """Nothing lies there."""
 
@@ -56,7 +50,7 @@ def connect(settings: Settings, *, notices: Notices | None = None) -> Stores:
         checkouts=checkouts,
         catalog=catalog,
         search=search,
-        notices=notices or RedisNotices(settings.redis_url),
+        notices=notices or engines.open_redis_notices(settings.redis_url),
         sources=_sources(settings, replicas, areas),
         destination=_destinations(home, replicas),
         documents=ByteCache(settings.document_cache_bytes),
@@ -127,10 +121,10 @@ def _looked_into(blobs: BlobStore) -> None:
     next(iter(blobs.list(PROBED)), None)
 
 
-def open_rates(settings: Settings) -> RedisRates | None:
+def open_rates(settings: Settings) -> Rates | None:
     """What counts requests; None where their number is not limited."""
     limited = settings.rate_per_minute or settings.rate_anonymous_per_minute
-    return RedisRates(settings.redis_url) if limited else None
+    return engines.open_redis_rates(settings.redis_url) if limited else None
 
 
 def _check_secret(settings: Settings) -> None:
@@ -164,26 +158,25 @@ def _bucket(settings: Settings, name: str, url: str, *, tagged: bool = False) ->
             key = derive(settings.secret_key.encode(), b"object urls")
             return LocalBlobs(_folder(name, url), UrlSigner(key, name))
         case "s3":
-            return s3.open_bucket(url, _limits(settings), tagged=tagged)
+            return engines.open_s3_bucket(url, _limits(settings), tagged=tagged)
         case "gs":
-            return gcs.open_bucket(url, _limits(settings))
+            return engines.open_gcs_bucket(url, _limits(settings))
     raise SettingsError(f"no engine for bucket {name}: {url}")
 
 
 def _lender(settings: Settings) -> Lender | None:
     """Who lends credentials of the areas' own engine; None: URLs are signed."""
     scheme, life = urlsplit(settings.areas_url).scheme, settings.areas_credentials_s
-    if not confined_s3.SHORTEST_S <= life <= LONGEST_LOAN_S:
+    if life not in LOAN_S:
         raise SettingsError("STORE_AREAS_CREDENTIALS_S must be from 900 to 43200")
     if settings.areas_role_arn and scheme != "s3":
         raise SettingsError("STORE_AREAS_ROLE_ARN is for upload areas in an s3:// bucket")
     if settings.areas_role_arn:
-        return confined_s3.open_lender(
+        return engines.open_s3_lender(
             settings.areas_url, _limits(settings), settings.areas_role_arn
         )
-    # What would outlive the setting is not lent.
-    if scheme == "gs" and settings.areas_downscoped and life >= confined_gcs.LIFE_S:
-        return confined_gcs.open_lender(settings.areas_url, _limits(settings))
+    if scheme == "gs" and settings.areas_downscoped:
+        return engines.open_gcs_lender(settings.areas_url, _limits(settings), life)
     return None
 
 
@@ -198,10 +191,12 @@ def _search(settings: Settings, home: Path, replica: Replica) -> SearchIndex:
     seconds, fields = settings.search_timeout_s, settings.search_fields
     if not settings.search_url:
         path = home / "search" / f"{replica}.sqlite"
-        return EmbeddedIndex(path, time_limit_s=seconds, field_limit=fields)
+        return engines.open_embedded_search(path, time_limit_s=seconds, field_limit=fields)
     if urlsplit(settings.search_url).scheme not in ("http", "https"):
         raise SettingsError("no engine for search: STORE_SEARCH_URL is neither http nor https")
-    return open_index(settings.search_url, replica, time_limit_s=seconds, field_limit=fields)
+    return engines.open_opensearch(
+        settings.search_url, replica, time_limit_s=seconds, field_limit=fields
+    )
 
 
 def _sources(
@@ -248,7 +243,7 @@ def _destinations(
 
     def destination(replica: Replica, name: str) -> BlobStore:
         bucket = replicas[replica]
-        if isinstance(bucket, S3Blobs | GcsBlobs):
+        if isinstance(bucket, engines.CloudBucket):
             return bucket.sibling(name)
         root = home / "checkouts" / "destinations" / replica / name
         if not root.is_dir():
@@ -261,4 +256,4 @@ def _destinations(
 def _mailer(settings: Settings) -> Callable[[str, str, str], None] | None:
     if not settings.smtp_host:
         return None
-    return Mailer(settings.smtp_host, settings.smtp_port, settings.smtp_from)
+    return engines.open_mailer(settings.smtp_host, settings.smtp_port, settings.smtp_from)

@@ -17,8 +17,6 @@ from storage.blobs.urls import as_called, taken_apart
 from storage.errors import Unavailable
 from storage.protocols import Loan
 
-SHORTEST_S: Final = 900
-"""STS gives no credentials that live shorter."""
 _ALLOWED: Final = (
     "s3:PutObject",
     "s3:AbortMultipartUpload",

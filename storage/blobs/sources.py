@@ -10,12 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from storage import keys
-from storage.blobs import gcs_client, s3_client
+from storage import engines, keys
 from storage.blobs.clients import Limits, PerProcess, Reader
 from storage.blobs.source_file import FileSource
-from storage.blobs.source_gcs import GcsSource
-from storage.blobs.source_s3 import S3Source
 from storage.errors import Forbidden, Invalid, NotFound, Unprocessable
 from storage.protocols import BlobInfo, BlobStore, Source
 
@@ -36,8 +33,10 @@ class Sources:
 
     def __init__(self, settings: SourceSettings) -> None:
         self._settings = settings
-        self._s3 = PerProcess(lambda: s3_client.open_reader(settings.limits), expired=_is_expired)
-        self._gcs = PerProcess(lambda: gcs_client.open_reader(settings.limits), expired=_is_expired)
+        self._s3 = PerProcess(lambda: engines.open_s3_reader(settings.limits), expired=_is_expired)
+        self._gcs = PerProcess(
+            lambda: engines.open_gcs_reader(settings.limits), expired=_is_expired
+        )
         self._roots = tuple(os.path.realpath(root) for root in settings.staging_roots)
 
     def open(self, url: str) -> Source:
@@ -48,9 +47,11 @@ class Sources:
         scheme, _, rest = url.partition("://")
         match scheme.lower():
             case "s3":
-                return S3Source(*_plain(*_bucket_and_key(rest)), lambda: self._s3().client)
+                return engines.open_s3_source(
+                    *_plain(*_bucket_and_key(rest)), lambda: self._s3().client
+                )
             case "gs":
-                return GcsSource(*_bucket_and_key(rest), lambda: self._gcs().client)
+                return engines.open_gcs_source(*_bucket_and_key(rest), lambda: self._gcs().client)
             case "file":
                 return self._open_file(url)
         raise Invalid(f"no source can be read from {scheme}", code="unknown_source_schema")

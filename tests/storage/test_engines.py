@@ -1,0 +1,48 @@
+"""A process imports the engines that its settings name, and no other."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+ENGINES = {
+    *("boto3", "botocore", "google", "opensearchpy", "psycopg", "smtplib", "requests"),
+    *("alembic", "fakeredis", "hypothesis", "pytest", "rich"),
+}
+"""What a store on folders and SQLite has no use for."""
+
+CONNECT = """
+import os, sys
+from config.settings import load
+from storage.connecting import connect
+connect(load(os.environ))
+print(*sys.modules)
+"""
+
+
+def modules_after_connecting(home: Path, **settings: str) -> set[str]:
+    """The packages that a new process has imported once its stores are open."""
+    inherited = {key: raw for key, raw in os.environ.items() if not key.startswith("STORE_")}
+    given = {"STORE_HOME": str(home), "STORE_SECRET_KEY": "x" * 32, **settings}
+    done = subprocess.run(
+        (sys.executable, "-c", CONNECT),
+        cwd=ROOT,
+        env={**inherited, **given},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return {name.partition(".")[0] for name in done.stdout.split()}
+
+
+def test_embedded_store_imports_no_engine(tmp_path: Path) -> None:
+    assert modules_after_connecting(tmp_path) & ENGINES == set()
+
+
+def test_imports_only_the_engines_that_settings_name(tmp_path: Path) -> None:
+    url = "s3://bucket?endpoint=http://127.0.0.1:9"
+    found = modules_after_connecting(tmp_path, STORE_REPLICA_AWS=url, STORE_SMTP_HOST="127.0.0.1")
+    assert found & ENGINES >= {"boto3", "smtplib"}
+    assert found & {"google", "opensearchpy", "alembic"} == set()

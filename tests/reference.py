@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from math import isinf
 from pathlib import Path
 
 from api.authservice.operations import OPERATIONS as OF_AUTH
@@ -11,7 +12,8 @@ from auth.accounts.actions import ACTIONS, KNOWN
 from ops import manual, procfile
 from tests.least_roles import least_role, least_role_over_accounts
 from tests.permissions_table import AUTH, BAD, CALLERS, STORE, Row
-from workers.queues import PROMISES, QUEUES, steps_of
+from workers.actors import ACTORS, MINUTES, QUEUES, steps_of
+from workers.queues import QUEUE_POLICIES
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (ROOT / "docs" / "operations.md", ROOT / "docs" / "permissions.md")
@@ -33,12 +35,20 @@ def tables() -> Mapping[str, str]:
 
 
 def queues() -> str:
-    lines = ["| queue | steps | lease, s | tried again after, s | why |", "|---|---|---|---|---|"]
+    lines = [
+        "| queue | step | priority | time limit, min | lease, s | retried after, s | what it does |",
+        "|---|---|---|---|---|---|---|",
+    ]
     for queue in QUEUES:
         for step in steps_of(queue):
-            row = PROMISES[step]
-            delays = ", ".join(f"{delay:g}" for delay in row.backoff_s)
-            lines.append(f"| `{queue}` | `{step}` | {row.lease_s:g} | {delays} | {row.why} |")
+            actor, policy = ACTORS[step], QUEUE_POLICIES[step]
+            delays = ", ".join(f"{delay:g}" for delay in policy.backoff_s)
+            limit = actor.options["time_limit"] / MINUTES
+            shown = "–" if isinf(limit) else f"{limit:g}"
+            lines.append(
+                f"| `{queue}` | `{step}` | {actor.priority} | {shown} | {policy.lease_s:g} |"
+                f" {delays} | {actor.fn.__doc__} |"
+            )
     return "\n".join(lines) + "\n"
 
 

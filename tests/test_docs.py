@@ -13,7 +13,7 @@ from ops import procfile
 from ops.cli import cli
 from tests import reference
 from tests.test_architecture import MAY_IMPORT, place_of
-from workers.queues import QUEUES
+from workers.actors import QUEUES
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [

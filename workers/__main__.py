@@ -12,9 +12,9 @@ from config import allocator, collector
 from config.logs import configure
 from storage.connecting import connect
 from workers import actors, broker
+from workers.actors import QUEUES
 from workers.chains import Chains
 from workers.claims import Working
-from workers.queues import QUEUES
 from workers.stopping import when_told
 
 log = logging.getLogger(__name__)
@@ -43,6 +43,8 @@ def main(queues: list[str]) -> None:
     )
     stop = when_told()
     collector.relax()
+    # What dramatiq's own command line says here: the time limit starts its thread.
+    messages.emit_after("process_boot")
     worker.start()
     log.info("worker: running %s", ", ".join(queues or QUEUES))
     stop.wait()

@@ -11,21 +11,18 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import redis
+from dramatiq.broker import Consumer, MessageProxy
 from dramatiq.brokers.redis import RedisBroker as _RedisBroker
-from dramatiq.brokers.redis import _RedisConsumer
 from dramatiq.brokers.stub import StubBroker
 from dramatiq.errors import ConnectionClosed
+from dramatiq.middleware import AsyncIO, Middleware, Retries, ShutdownNotifications, TimeLimit
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from storage.errors import Unavailable
 from storage.notices import keepalive
 from storage.protocols import Notices
-from workers.queues import (
-    HEARTBEAT_TIMEOUT_MS,
-    MAINTENANCE_CHANCE,
-    QUEUES,
-)
+from workers.queues import HEARTBEAT_TIMEOUT_MS, MAINTENANCE_CHANCE
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +34,23 @@ NOTICE_S = 0.5
 """Least time between two notices of one sender for one queue: less than a queue stays warm."""
 PATIENCE_S = 3.0
 """How long one command may take: the server is asked for nothing that it would have to wait for."""
+
+
+TIME_LIMIT_CHECK_MS = 5_000
+"""How often actors are checked for their time limits, which are minutes."""
+
+
+def middleware(*, time_limit_check_ms: int = TIME_LIMIT_CHECK_MS) -> list[Middleware]:
+    """The stock middleware that our actors use.
+
+    Retries stays in the list, since without it `max_retries=0` is not an option of an actor.
+    """
+    return [
+        TimeLimit(interval=time_limit_check_ms),
+        ShutdownNotifications(),
+        AsyncIO(),
+        Retries(max_retries=0),
+    ]
 
 
 def _topic(queue_name: str) -> str:
@@ -96,35 +110,38 @@ class RedisBroker(_RedisBroker):
             log.debug("the queue does not recover: %s", again)
 
     def _forget(self) -> None:
-        held = [f"{self.namespace}:{name}" for name in QUEUES]
+        held = [f"{self.namespace}:{name}" for name in self.queues]
         gone = self.client.delete(*held, *(f"{name}.msgs" for name in held))
         log.warning("the queue's server is out of memory: %d lists of messages dropped", gone)
 
-    @property
-    def consumer_class(self) -> type["Consumer"]:
-        """Ours, which waits for notices."""
-        return Consumer
+    def consume(self, queue_name: str, prefetch: int = 1, timeout: int = 5000) -> Consumer:
+        """See the base class; an idle consumer waits for a notice instead of polling."""
+        stock = super().consume(queue_name, prefetch, timeout)
+        return NotifiedConsumer(self, stock, queue_name)
 
 
-class Consumer(_RedisConsumer):
-    """Looks often while messages come, and sleeps until it is woken when none do."""
+class NotifiedConsumer(Consumer):
+    """Polls while messages come, and sleeps until a notice when none do."""
 
-    def __init__(self, broker: RedisBroker, queue_name: str, prefetch: int, timeout: int) -> None:
-        super().__init__(broker, queue_name, prefetch, timeout)  # type: ignore[no-untyped-call]
+    def __init__(self, broker: RedisBroker, stock: Consumer, queue_name: str) -> None:
+        self._stock = stock
         self._reached = broker.reached
+        self._outstanding: set[str] = set()
         self._warm_until = 0.0
         self._open = ExitStack()
         self._notice = self._open.enter_context(broker.notices.listen(_topic(queue_name)))
 
-    def __next__(self) -> Any:
+    def __next__(self) -> MessageProxy | None:
         """The next message, or None when there was none for a while."""
         try:
             with self._reached():
-                message = super().__next__()  # type: ignore[no-untyped-call]
+                message = next(self._stock)
         except Unavailable as error:
             raise ConnectionClosed(error) from error  # type: ignore[no-untyped-call]
         now = time.monotonic()
-        if message is not None or self.outstanding_message_count:
+        if message is not None:
+            self._outstanding.add(message.message_id)
+        if self._outstanding:
             self._warm_until = now + WARM_S
         elif now >= self._warm_until and self._notice.wait(COLD_S):
             self._warm_until = time.monotonic() + WARM_S
@@ -133,17 +150,18 @@ class Consumer(_RedisConsumer):
     # The row is done or given back, whatever becomes of its message: one that stays comes again
     # when this process has ended, and finds no row. So no thread waits for the server here.
 
-    def ack(self, message: Any) -> None:
+    def ack(self, message: MessageProxy) -> None:
         """Forget a message, or leave that to others."""
-        self._at_best(super().ack, message)
+        self._outstanding.discard(message.message_id)
+        self._at_best(self._stock.ack, message)
 
     def nack(self, message: Any) -> None:
         """The same: the row knows of the failure."""
         self._at_best(super().ack, message)
 
-    def requeue(self, messages: Iterable[Any]) -> None:
+    def requeue(self, messages: Iterable[MessageProxy]) -> None:
         """Give messages back at the end of a process, or leave that to others."""
-        self._at_best(super().requeue, messages)
+        self._at_best(self._stock.requeue, messages)
 
     def _at_best(self, command: Callable[[Any], None], given: Any) -> None:
         try:
@@ -155,7 +173,7 @@ class Consumer(_RedisConsumer):
     def close(self) -> None:
         """Hear no more notices."""
         self._open.close()
-        super().close()
+        self._stock.close()
 
 
 def connect(url: str, notices: Notices) -> RedisBroker:
@@ -171,7 +189,7 @@ def connect(url: str, notices: Notices) -> RedisBroker:
     return RedisBroker(
         notices,
         client=client,
-        middleware=[],
+        middleware=middleware(),
         heartbeat_timeout=HEARTBEAT_TIMEOUT_MS,
         maintenance_chance=MAINTENANCE_CHANCE,
     )
@@ -179,6 +197,9 @@ def connect(url: str, notices: Notices) -> RedisBroker:
 
 class MemoryBroker(StubBroker):
     """The same in one process, for tests."""
+
+    def __init__(self, chosen: list[Middleware] | None = None) -> None:
+        super().__init__(middleware=chosen or middleware())
 
     def depth(self, queue_name: str) -> int:
         """Messages that wait in a queue."""

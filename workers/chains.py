@@ -8,14 +8,13 @@ import logging
 import time
 from collections.abc import Iterable
 
-from dramatiq import Message
-
 from pipelines.flow import Step
 from storage.model import Todo
 from storage.protocols import Notices
+from workers import actors
 from workers import broker as brokers
+from workers.actors import ACTORS
 from workers.broker import Broker
-from workers.queues import PROMISES
 
 log = logging.getLogger(__name__)
 
@@ -41,9 +40,10 @@ class Chains:
             return
         try:
             for row in rows:
-                queue = PROMISES[Step(row.step)].queue
-                if not self._is_deep(queue):
-                    self._enqueue(queue, row, request_id)
+                actor = ACTORS[Step(row.step)]
+                if not self._is_deep(actor.queue_name):
+                    self._broker.declare_queue(actor.queue_name)
+                    self._broker.enqueue(actor.message(row.replica, row.ref, request_id))
         except Exception as error:
             self._silent_until = time.monotonic() + COOL_DOWN_S
             log.warning("messages not sent, the clock will: %s", error)
@@ -56,17 +56,6 @@ class Chains:
         """Raise whatever the broker raises when it cannot be reached."""
         self._broker.depth("verify")
 
-    def _enqueue(self, queue: str, row: Todo, request_id: str) -> None:
-        self._broker.declare_queue(queue)
-        message: Message[None] = Message(
-            queue_name=queue,
-            actor_name=str(row.step),
-            args=(row.replica, row.ref, request_id),
-            kwargs={},
-            options={},
-        )
-        self._broker.enqueue(message)
-
     def _is_deep(self, queue: str) -> bool:
         now = time.monotonic()
         if now - self._looked.get(queue, -_LOOK_EVERY_S) >= _LOOK_EVERY_S:
@@ -77,4 +66,6 @@ class Chains:
 
 def connect(redis_url: str, notices: Notices) -> Chains:
     """A sender to the queue at this address; call it after forking."""
-    return Chains(brokers.connect(redis_url, notices))
+    broker = brokers.connect(redis_url, notices)
+    actors.declare(broker)
+    return Chains(broker)

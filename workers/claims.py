@@ -8,13 +8,15 @@ from random import Random
 from typing import Protocol
 from uuid import uuid4
 
+from dramatiq.middleware import Shutdown, TimeLimitExceeded
+
 from pipelines.flow import Step
 from pipelines.keeping.copying import Beat
 from storage.catalog import todo
 from storage.errors import Lost, StoreError, Unavailable, Waits
 from storage.model import Claim, Todo
 from storage.stores import Stores
-from workers.queues import PROMISES
+from workers.queues import QUEUE_POLICIES
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +45,7 @@ class Working:
 def work(working: Working, row: Todo) -> bool:
     """Do a row if it is due and nobody has it; True when it was done."""
     step = Step(row.step)
-    lease_s = PROMISES[step].lease_s
+    lease_s = QUEUE_POLICIES[step].lease_s
     claim = _claimed(working, row, lease_s)
     if claim is None:
         return False
@@ -85,18 +87,21 @@ def _attempt(working: Working, claim: Claim, step: Step, lease_s: float) -> str:
     except Unavailable as error:
         _give_back(working, claim, working.rng.uniform(*AWAY_S), error.detail, counted=False)
         return "away"
-    except Exception as error:
+    except Shutdown:
+        _give_back(working, claim, 0, "Its worker was stopped.", counted=False)
+        return "interrupted"
+    except (Exception, TimeLimitExceeded) as error:
         return _failed(working, claim, step, error)
     working.chains.send(follow, claim.request_id)
     return "done"
 
 
-def _failed(working: Working, claim: Claim, step: Step, error: Exception) -> str:
+def _failed(working: Working, claim: Claim, step: Step, error: BaseException) -> str:
     """Try again later, or put the row aside when this was the last attempt."""
     ours = isinstance(error, StoreError)
     reason = error.detail if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
     log.warning("%s failed: %s", claim.todo, reason, exc_info=None if ours else error)
-    delays = PROMISES[step].backoff_s
+    delays = QUEUE_POLICIES[step].backoff_s
     if claim.attempts >= working.max_claims:
         return _put_aside(working, claim, reason)
     delay = delays[min(claim.attempts, len(delays)) - 1] * working.rng.uniform(0.8, 1.2)

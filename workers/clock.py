@@ -26,8 +26,8 @@ from storage.connecting import connect
 from storage.errors import StoreError
 from storage.stores import Stores
 from workers import broker
+from workers.actors import QUEUES, steps_of
 from workers.chains import Chains
-from workers.queues import QUEUES, steps_of
 from workers.stopping import when_told
 
 log = logging.getLogger(__name__)

@@ -1,6 +1,7 @@
-"""Each step's promises, one row each: its queue, how long, how often, and why.
+"""How each step's jobs are claimed and retried, and how dramatiq is set up.
 
-The Procfile reads like this table. Attempts are counted on the to-do row, not by the broker.
+Queue, priority and time limit of a step stand at its actor (`workers/actors.py`). Attempts are
+counted on the job's row, not by the broker.
 """
 
 from collections.abc import Mapping
@@ -10,56 +11,43 @@ from pipelines.flow import Step
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
-    """`lease_s`: life of a claim without a beat. `backoff_s`: delays before the next attempts.
-    `turn`: of all that a process holds, whatever the queue, the lowest goes first."""
+class QueuePolicy:
+    """Lease and backoff of a step's jobs.
 
-    step: Step
-    queue: str
+    `lease_s`: life of a claim without a heartbeat. `backoff_s`: delays before the next attempts.
+    """
+
     lease_s: float
     backoff_s: tuple[float, ...]
-    why: str
-    turn: int = 1
 
 
 _SHORT = (1, 5, 30, 120)
 _REMOTE = (1, 10, 60, 600)
 
-PROMISES: Mapping[Step, Promise] = {
-    row.step: row
-    for row in (
-        Promise(Step.VERIFY, "verify", 30, _REMOTE, "a request may be waiting for it", 0),
-        Promise(Step.VERIFY_LARGE, "verify_large", 60, _REMOTE, "takes the time its bytes take"),
-        Promise(Step.SYNC, "sync", 30, _REMOTE, "copies between clouds"),
-        Promise(Step.SYNC_LARGE, "sync_large", 60, _REMOTE, "must not hold small copies up"),
-        Promise(
-            Step.REPAIR, "sync_large", 60, _REMOTE, "reads, and may replace, a whole object", 0
-        ),
-        Promise(Step.INDEX, "index", 60, _SHORT, "reads metadata; readers wait to find it"),
-        Promise(Step.MATCH, "match", 30, _SHORT, "evaluates stored queries; subscribers wait", 0),
-        Promise(
-            Step.PERCOLATE, "match", 30, _SHORT, "the same, once search can find the bundle", 0
-        ),
-        Promise(Step.AREA_CHECKSUM, "verify", 30, _REMOTE, "a depositor looks at it again", 2),
-        Promise(
-            Step.AREA_CHECKSUM_LARGE, "verify_large", 60, _REMOTE, "takes what its bytes take", 2
-        ),
-        Promise(Step.AREA_REMOVE, "purge", 60, _REMOTE, "an area may hold thousands of files"),
-        Promise(Step.CHECKOUT, "checkout", 60, _REMOTE, "copies bundles; a person waits patiently"),
-        Promise(Step.BURY, "chores", 30, _REMOTE, "one small object; hidden already"),
-        Promise(Step.PUBLISH, "chores", 30, _REMOTE, "finishes what a dead writer reserved"),
-        Promise(Step.MARK, "purge", 30, _REMOTE, "one small object; hidden already"),
-        Promise(Step.ERASE, "purge", 60, _REMOTE, "waits for what still reads the document"),
-        Promise(Step.FORGET, "purge", 60, _REMOTE, "a bundle may take thousands of files along"),
-        Promise(Step.JOURNAL, "chores", 60, _SHORT, "reads documents; a minute's events at most"),
-        Promise(Step.JOURNAL_COPY, "chores", 60, _REMOTE, "one object between clouds"),
-        Promise(Step.JOURNAL_DROP, "chores", 30, _REMOTE, "nobody reads it any more"),
-        Promise(Step.REPLAY, "match", 60, _SHORT, "one stored query, many documents", 2),
-        Promise(Step.MAIL, "chores", 60, (60, 600, 3600), "one mail; its server may be slow"),
-    )
+QUEUE_POLICIES: Mapping[Step, QueuePolicy] = {
+    Step.VERIFY: QueuePolicy(30, _REMOTE),
+    Step.VERIFY_LARGE: QueuePolicy(60, _REMOTE),
+    Step.SYNC: QueuePolicy(30, _REMOTE),
+    Step.SYNC_LARGE: QueuePolicy(60, _REMOTE),
+    Step.REPAIR: QueuePolicy(60, _REMOTE),
+    Step.INDEX: QueuePolicy(60, _SHORT),
+    Step.MATCH: QueuePolicy(30, _SHORT),
+    Step.PERCOLATE: QueuePolicy(30, _SHORT),
+    Step.AREA_CHECKSUM: QueuePolicy(30, _REMOTE),
+    Step.AREA_CHECKSUM_LARGE: QueuePolicy(60, _REMOTE),
+    Step.AREA_REMOVE: QueuePolicy(60, _REMOTE),
+    Step.CHECKOUT: QueuePolicy(60, _REMOTE),
+    Step.BURY: QueuePolicy(30, _REMOTE),
+    Step.PUBLISH: QueuePolicy(30, _REMOTE),
+    Step.MARK: QueuePolicy(30, _REMOTE),
+    Step.ERASE: QueuePolicy(60, _REMOTE),
+    Step.FORGET: QueuePolicy(60, _REMOTE),
+    Step.JOURNAL: QueuePolicy(60, _SHORT),
+    Step.JOURNAL_COPY: QueuePolicy(60, _REMOTE),
+    Step.JOURNAL_DROP: QueuePolicy(30, _REMOTE),
+    Step.REPLAY: QueuePolicy(60, _SHORT),
+    Step.MAIL: QueuePolicy(60, (60, 600, 3600)),
 }
-
-QUEUES: tuple[str, ...] = tuple(dict.fromkeys(row.queue for row in PROMISES.values()))
 
 PREFETCH = 64
 """Messages a worker holds: twice its threads, the default, halves the throughput."""
@@ -69,8 +57,3 @@ HEARTBEAT_TIMEOUT_MS = 5_000
 """Silence after which a worker's messages are given to others."""
 MAINTENANCE_CHANCE = 10_000
 """In a million: how often a command to the broker also looks for dead workers."""
-
-
-def steps_of(queue: str) -> list[Step]:
-    """The steps whose messages travel on a queue."""
-    return [row.step for row in PROMISES.values() if row.queue == queue]

@@ -1,25 +1,58 @@
-"""The promises of the steps, and that the broker is told of them."""
+"""The actors: where their messages travel, in which order, and how they are interrupted."""
 
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from random import Random
 
+import dramatiq
+from dramatiq.middleware import Middleware
+
 from pipelines.flow import Step
+from storage.catalog import now_us, todo
+from storage.model import Claim, Todo
 from storage.stores import Stores
+from tests.patience import until
 from workers import actors
-from workers.broker import MemoryBroker
+from workers.actors import ACTORS, QUEUES
+from workers.broker import MemoryBroker, middleware
 from workers.chains import Chains
 from workers.claims import Working
-from workers.queues import PREFETCH, PROMISES
+from workers.queues import PREFETCH, QUEUE_POLICIES
+
+LARGE = Todo(Step.VERIFY_LARGE, "aws", "task")
 
 
-def test_what_somebody_waits_for_goes_before_what_shares_its_process(stores: Stores) -> None:
+def test_jobs_that_a_caller_waits_for_run_before_others_of_the_process() -> None:
+    assert ACTORS[Step.MATCH].priority < ACTORS[Step.INDEX].priority
+    assert ACTORS[Step.VERIFY].priority < ACTORS[Step.SYNC].priority
+
+
+def test_every_step_has_an_actor_and_a_policy() -> None:
+    assert set(ACTORS) == set(QUEUE_POLICIES) == set(Step)
+
+
+def test_dramatiq_retries_no_actor() -> None:
+    assert {actor.options["max_retries"] for actor in ACTORS.values()} == {0}
+
+
+def test_every_actor_has_a_time_limit_of_its_own() -> None:
+    limits = {actor.options["time_limit"] for actor in ACTORS.values()}
+    # A shorter one would end the claim of a healthy worker.
+    longest = max(policy.lease_s for policy in QUEUE_POLICIES.values())
+    assert min(limits) > longest * 1000
+
+
+def test_declare_moves_the_actors_to_the_broker_of_the_process() -> None:
     broker = MemoryBroker()
-    working = Working(stores, Chains(broker), actors.STEPS, 5, Random(0))
-    actors.declare(broker, working)
-    turns = {step: broker.get_actor(str(step)).priority for step in PROMISES}
-    assert turns[Step.MATCH] < turns[Step.INDEX]
-    assert turns[Step.VERIFY] < turns[Step.SYNC]
+    actors.declare(broker)
+    ACTORS[Step.INDEX].send("aws", "b.1", "r")
+    assert broker.depth("index") == 1
+    assert set(QUEUES) <= broker.get_declared_queues()
+    assert dramatiq.get_broker() is broker
 
 
 def test_a_worker_process_takes_as_many_messages_as_was_measured_to_be_best() -> None:
@@ -27,3 +60,57 @@ def test_a_worker_process_takes_as_many_messages_as_was_measured_to_be_best() ->
     asked = "import workers.__main__, dramatiq.worker as w; print(w.QUEUE_PREFETCH)"
     told = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
     assert int(told.stdout) == PREFETCH
+
+
+@contextmanager
+def worker_in_a_long_job(
+    stores: Stores, chosen: list[Middleware] | None = None, **options: float
+) -> Iterator[dramatiq.Worker]:
+    """A worker whose only job would never end."""
+    begun = threading.Event()
+
+    def never_end(stores: Stores, claim: Claim, heartbeat: object) -> tuple[Todo, ...]:
+        begun.set()
+        while True:
+            time.sleep(0.005)
+
+    broker = MemoryBroker(chosen)
+    actors.declare(
+        broker, Working(stores, Chains(broker), dict.fromkeys(Step, never_end), 5, Random(0))
+    )
+    with stores.catalog.write() as tx:
+        todo.add(tx, [LARGE])
+    broker.emit_after("process_boot")
+    worker = dramatiq.Worker(broker, queues={"verify_large"}, worker_timeout=20, worker_threads=1)
+    worker.start()
+    broker.enqueue(
+        ACTORS[Step.VERIFY_LARGE].message_with_options(args=(LARGE.replica, LARGE.ref), **options)
+    )
+    assert begun.wait(10)
+    try:
+        yield worker
+    finally:
+        worker.stop(timeout=5_000)
+
+
+def row(stores: Stores) -> tuple[int, str | None, bool]:
+    """Attempts, reason, and whether it can be claimed now."""
+    with stores.catalog.read() as tx:
+        found = tx.exec_driver_sql("SELECT attempts, reason, due_us, token FROM todo").one()
+        return found.attempts, found.reason, found.token is None and found.due_us <= now_us(tx)
+
+
+def test_a_stopped_worker_gives_a_long_job_back_at_once(stores: Stores) -> None:
+    with worker_in_a_long_job(stores) as worker:
+        worker.stop(timeout=5_000)
+        assert row(stores) == (0, "Its worker was stopped.", True)
+
+
+def test_a_job_beyond_its_time_limit_is_retried_with_backoff(stores: Stores) -> None:
+    quick = middleware(time_limit_check_ms=10)
+    with worker_in_a_long_job(stores, quick, time_limit=50):
+        until(lambda: row(stores)[1] is not None)
+        attempts, reason, claimable = row(stores)
+    assert (attempts, claimable) == (1, False)
+    assert reason is not None
+    assert reason.startswith("TimeLimitExceeded")

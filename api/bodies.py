@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import islice
+from itertools import chain, islice
 from typing import IO, Any
 
 from flask import Request
@@ -113,18 +113,21 @@ def _malformed(detail: str) -> Invalid:
 
 def _check_depth(value: Any, max_depth: int) -> None:
     """Level by level, so that only containers are visited and depth costs no stack."""
-    level = [value] if isinstance(value, dict | list) else []
+    objects, lists = _containers([value])
     depth = 0
-    while level:
+    while objects or lists:
         depth += 1
         if depth > max_depth:
             raise _malformed(f"The body is nested deeper than {max_depth} levels")
-        level = [
-            item
-            for holder in level
-            for item in (holder.values() if type(holder) is dict else holder)
-            if type(item) is dict or type(item) is list
-        ]
+        objects, lists = _containers([*chain(*map(dict.values, objects), *lists)])
+
+
+def _containers(values: list[Any]) -> tuple[list[dict[str, Any]], list[list[Any]]]:
+    """The objects and the lists among some values; most levels have none."""
+    kinds = set(map(type, values))
+    objects = [one for one in values if type(one) is dict] if dict in kinds else []
+    lists = [one for one in values if type(one) is list] if list in kinds else []
+    return objects, lists
 
 
 REPEATED = "It is given more than once."

@@ -27,12 +27,11 @@ from bench import (
     manifests,
     matching,
     policies,
-    reach,
+    requests,
     stand,
 )
 from bench.real import callbacks, copies, engines, listings, scaling, transfers
 from bench.real import latency as real_latency
-from bench.real import reach as real_reach
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
 FENCE = "```"
@@ -55,11 +54,6 @@ class Bench:
 Benches = Mapping[str, Bench]
 
 EMBEDDED: Benches = {
-    "reach": Bench(
-        reach.main,
-        "aim: ready after 4 s of processor time and 3 s, 250 MB, 1.5 % idle, 0.35 and 2.5 of it",
-        (1, 2, 0, 0),
-    ),
     "checksums": Bench(
         checksums.main, "aim: 1.8 times sequential hashing, 0.95 of MD5 alone", (8, 1)
     ),
@@ -75,6 +69,7 @@ EMBEDDED: Benches = {
     "policies": Bench(policies.main, "aim: 50,000 a second", (20, 1)),
     "latency": Bench(latency.main, "aim: below a second at 20 bundles a second", (4, 20, 1)),
     "load": Bench(load.main, "aim: none; shows where the processor's time goes", (8, 8)),
+    "requests": Bench(requests.main, "aim: few calls, few statements", (1, 1)),
     # Last, as its files have no bytes: their replication is tried again for ever.
     "manifests": Bench(
         manifests.main,
@@ -83,11 +78,6 @@ EMBEDDED: Benches = {
     ),
 }
 REAL: Benches = {
-    "real-reach": Bench(
-        real_reach.main,
-        "aim: 0.5 of its processor time for a bundle; p50 60 ms, p95 150 ms",
-        (1, 2, 0, 20, 0),
-    ),
     "real-copies": Bench(
         copies.main, "aim: 0.9 of the best tool, 5 times the plain loop", (1, 100)
     ),

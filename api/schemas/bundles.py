@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from operator import itemgetter
 from typing import Any
 
 from marshmallow import Schema, ValidationError, fields, post_load, validate
@@ -33,7 +35,8 @@ from pipelines.limits import PAGE_BUNDLE, PAGE_BUNDLES_ALL, PATCH_MAX
 from storage.errors import Invalid
 from storage.model import FQID, Replica
 
-MEMBERS = frozenset({"uuid", "version", "name", "indexed"})
+MEMBERS = 4
+"""Of each entry: uuid, version, name, indexed."""
 REPORTED = 100
 
 
@@ -132,15 +135,21 @@ class FileEntries(fields.List[Any]):
 def _all_right(given: Sequence[Any]) -> tuple[list[NewEntry], dict[int, Any]] | None:
     """All entries when nothing is wrong with any of them; found out of all at once."""
     try:
-        names = [item["name"] for item in given if len(item) == len(MEMBERS)]
-        indexed = [item["indexed"] for item in given]
-        fqids = fqids_of([item["uuid"] for item in given], [item["version"] for item in given])
+        if {*map(len, given)} != {MEMBERS}:
+            return None
+        names, indexed, uuids, versions = zip(*map(_MEMBERS, given), strict=True)
+        fqids = fqids_of(uuids, versions)
     except (LookupError, TypeError, AttributeError):
         return None
-    right_types = {*map(type, names)} <= {str} and {*map(type, indexed)} <= {bool}
-    if fqids is None or not right_types or len(names) < len(given) or "\x00" in "".join(names):
+    right_types = {*map(type, names)} == {str} and {*map(type, indexed)} == {bool}
+    if fqids is None or not right_types or "\x00" in "".join(names):
         return None
-    return list(map(NewEntry, names, fqids, indexed)), {}
+    return [*map(_NEW_ENTRY, zip(names, fqids, indexed, strict=True))], {}
+
+
+_MEMBERS = itemgetter("name", "indexed", "uuid", "version")
+_NEW_ENTRY = partial(tuple.__new__, NewEntry)
+"""Without the call in Python that a named tuple's own constructor is."""
 
 
 def _entries(given: Sequence[Any]) -> tuple[list[NewEntry], dict[int, dict[str, list[str]]]]:
@@ -164,7 +173,7 @@ def _entries(given: Sequence[Any]) -> tuple[list[NewEntry], dict[int, dict[str, 
 def _entry(item: Any) -> NewEntry | None:
     """The entry if it is all right; why it is not is asked afterwards."""
     name, indexed = item["name"], item["indexed"]
-    if len(item) != len(MEMBERS) or type(name) is not str or type(indexed) is not bool:
+    if len(item) != MEMBERS or type(name) is not str or type(indexed) is not bool:
         return None
     if "\x00" in name:
         return None

@@ -105,14 +105,9 @@ def look_up(
         found = files.lookup(tx, replica, wanted)
         if len(found) < len(wanted):
             _refuse_missing(tx, wanted, {row[0] for row in found}, pointer)
-    lines: list[dict[str, Any]] = [{}] * len(wanted)
-    rows: list[segments.Row] = [(0, "", False)] * len(wanted)
-    for row in found:
-        ordinal, ident = row[:2]
-        entry = new[ordinal]
-        rows[ordinal] = (ident, entry.name, entry.indexed)
-        lines[ordinal] = records.entry_of(entry.name, entry.file, entry.indexed, row[2:])
-    return lines, rows
+    pairs = zip(new, found, strict=True)
+    rows = [(row[1], name, indexed) for (name, _, indexed), row in pairs]
+    return records.entries_of(new, found), rows
 
 
 def still_there(

@@ -3,7 +3,8 @@
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from itertools import pairwise, repeat
+from operator import add
 
 from storage.errors import Invalid
 from storage.query.possessive import P
@@ -37,7 +38,12 @@ def _in_files(place: int) -> str:
 
 def check_names(names: Sequence[str], *, pointer: Pointer = _in_files) -> None:
     """All of them good and unique; Invalid names the first faulty ones by JSON pointer."""
-    faults = {} if _all_plain(names) else _faults(names, pointer)
+    if _all_plain(names):
+        # Of ASCII alone: their normal form is what they are.
+        _check_unique(names, pointer)
+        _check_nesting(names, pointer)
+        return
+    faults = _faults(names, pointer)
     if faults:
         shown = dict(list(faults.items())[:_REPORTED])
         raise Invalid(f"{len(faults)} file names cannot be used.", errors=shown)
@@ -77,10 +83,15 @@ def _check_unique(plain: Sequence[str], pointer: Pointer) -> None:
 def _check_nesting(plain: Sequence[str], pointer: Pointer) -> None:
     """A name that is another's folder could never be laid out beside it."""
     # In this order a folder is followed by what lies in it: no good name has a NUL.
-    ordered = sorted(plain, key=lambda name: name.replace("/", "\0"))
-    folders = {name for name, after in pairwise(ordered) if after.startswith(name + "/")}
-    if not folders:
+    ordered = sorted("\n".join(plain).replace("/", "\0").split("\n"))
+    as_folders = map(add, ordered, repeat("\0"))
+    if not any(map(str.startswith, ordered[1:], as_folders)):
         return
+    folders = {
+        name.replace("\0", "/")
+        for name, after in pairwise(ordered)
+        if after.startswith(name + "\0")
+    }
     clashes = {
         pointer(place): ["Another entry has this name as its folder."]
         for place, name in enumerate(plain)

@@ -21,9 +21,6 @@ from storage.model import FQID, Checksums, Entry, Link
 FORMAT = "store-record/1"
 CONTENT_TYPE = "application/json"
 
-Facts = tuple[str, int, str, str, str, str]
-"""content_type, size, sha1, sha256, crc32c, s3_etag of a file."""
-
 
 def _dump(value: Any) -> bytes:
     return json_codec.encode(value, sort_keys=True)
@@ -41,10 +38,8 @@ def file_digest(creator_uid: int, content_type: str, size: int, checksums: Check
 
 def bundle_digest(creator_uid: int, rows: Iterable[tuple[str, FQID, bool]]) -> str:
     """The same for manifests of (name, file, indexed); their order does not matter."""
-    lines = sorted(
-        f"{name}\0{file.uuid}\0{file.version}\0{indexed}" for name, file, indexed in rows
-    )
-    return _digest([creator_uid, *lines])
+    lines = [f"{name}\0{uuid}\0{version}\0{indexed}" for name, (uuid, version), indexed in rows]
+    return _digest([creator_uid, *sorted(lines)])
 
 
 def collection_digest(
@@ -84,29 +79,46 @@ def entry(line: Entry) -> dict[str, Any]:
     """A file entry as the specification shows it."""
     sums = line.checksums
     facts = (line.content_type, line.size, sums.sha1, sums.sha256, sums.crc32c, sums.s3_etag)
-    return entry_of(line.name, line.file, line.indexed, facts)
+    return entries_of([(line.name, line.file, line.indexed)], [(0, 0, *facts)])[0]
 
 
-def entry_of(name: str, file: FQID, indexed: bool, facts: Facts) -> dict[str, Any]:
-    """The same, of what was looked up of a file; called for every one of 20,000."""
-    content_type, size, sha1, sha256, crc32c, s3_etag = facts
-    return {
-        "name": name,
-        "uuid": file.uuid,
-        "version": file.version,
-        "content-type": content_type,
-        "crc32c": crc32c,
-        "indexed": indexed,
-        "s3_etag": s3_etag,
-        "sha1": sha1,
-        "sha256": sha256,
-        "size": size,
-    }
+def entries_of(
+    entries: Sequence[tuple[str, FQID, bool]], found: Sequence[files.Found]
+) -> list[dict[str, Any]]:
+    """File entries of (name, file, indexed) and what was looked up of their files, in one pass.
+
+    Members are in the order of their names, which `manifest` relies on.
+    """
+    return [
+        {
+            "content-type": content_type,
+            "crc32c": crc32c,
+            "indexed": indexed,
+            "name": name,
+            "s3_etag": s3_etag,
+            "sha1": sha1,
+            "sha256": sha256,
+            "size": size,
+            "uuid": uuid,
+            "version": version,
+        }
+        for (name, (uuid, version), indexed), (
+            _ordinal,
+            _ident,
+            content_type,
+            size,
+            sha1,
+            sha256,
+            crc32c,
+            s3_etag,
+        ) in zip(entries, found, strict=True)
+    ]
 
 
 def manifest(creator_uid: int, entries: Sequence[Mapping[str, Any]]) -> bytes:
     """The manifest of a bundle as JSON, in manifest order."""
-    return _dump({"creator_uid": creator_uid, "files": entries})
+    # As sorted as every record, without sorting ten members of each of 20,000 entries.
+    return json_codec.encode({"creator_uid": creator_uid, "files": entries})
 
 
 def of_file(row: files.Reserved) -> bytes:
@@ -140,7 +152,7 @@ def of_bundle(row: bundles.Reserved, manifest_json: bytes) -> bytes:
         }
     )
     # The manifest is serialised once for the answer and the record.
-    return head[:-1] + b',"manifest":' + manifest_json + b"}"
+    return b"".join([head[:-1], b',"manifest":', manifest_json, b"}"])
 
 
 def of_collection(row: Collection, links: Iterable[Link]) -> bytes:

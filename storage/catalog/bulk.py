@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from storage.catalog.engine import Tx
+from storage.catalog.engine import Tx, sql
 
 Columns = Mapping[str, tuple[str, Sequence[Any]]]
 """Column name → (SQL type on PostgreSQL, values); all of one length."""
@@ -25,6 +25,30 @@ def derived(tx: Tx, name: str, columns: Columns) -> tuple[str, dict[str, Any]]:
     )
     parameters = {f"{name}_{column}": list(values) for column, (_, values) in columns.items()}
     return f"unnest({arrays}) AS {name}({', '.join(columns)})", parameters
+
+
+def insert(tx: Tx, table: str, columns: Mapping[str, str], rows: Sequence[Sequence[Any]]) -> None:
+    """Insert rows; `columns` are their names and types, in order."""
+    names = ", ".join(columns)
+    if not rows:
+        return
+    if tx.dialect.name == "sqlite":
+        # Its own many executions of one prepared statement are faster than JSON taken apart.
+        places = ", ".join("?" * len(columns))
+        tx.exec_driver_sql(f"INSERT INTO {table} ({names}) VALUES ({places})", [*rows])
+        return
+    values = zip(*rows, strict=True)
+    typed = zip(columns.items(), values, strict=True)
+    source, parameters = derived(tx, "fresh", {name: (kind, [*v]) for (name, kind), v in typed})
+    tx.execute(sql(f"INSERT INTO {table} ({names}) SELECT {names} FROM {source}"), parameters)
+
+
+def fetch(tx: Tx, statement: str, parameters: Mapping[str, Any]) -> Sequence[tuple[Any, ...]]:
+    """All rows of a statement as the driver gives them: tuples, not SQLAlchemy's rows, which cost
+    as much as the statement where they are thousands."""
+    with tx.execute(sql(statement), parameters) as result:
+        cursor = result.cursor
+        return [] if cursor is None else cursor.fetchall()
 
 
 def one_each(tx: Tx, table: str, name: str, condition: str, *, lock: bool = False) -> str:

@@ -1,10 +1,10 @@
 """Bundles: heads, and manifests kept as immutable segments that versions share."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, select
+from sqlalchemy import Row, Select, bindparam, select
 
 from storage.catalog import segments
 from storage.catalog.engine import Tx, execute_now, sql
@@ -53,12 +53,13 @@ def _reserved(row: Row[Any]) -> Reserved:
 
 def by_id(tx: Tx, ident: int) -> Reserved:
     """The row of a known id; NotFound once it was purged."""
-    row = tx.execute(select(bundles).where(bundles.c.id == ident)).first()
+    row = tx.execute(_BY_ID, {"id": ident}).first()
     if row is None:
         raise NotFound("This bundle was purged.")
     return _reserved(row)
 
 
+_BY_ID = select(bundles).where(bundles.c.id == bindparam("id"))
 _BY_FQID = sql("SELECT * FROM bundles WHERE uuid = :uuid AND version = :version")
 
 
@@ -99,34 +100,33 @@ def reserve(tx: Tx, new: NewBundle) -> Reserved:
 
 def page(tx: Tx, bundle_id: int, *, start: int, limit: int, span: int) -> list[Entry]:
     """Entries by ordinal, in manifest order; `span` is the most entries of one segment."""
-    return [_entry(row) for row in _rows(tx, bundle_id, start=start, limit=limit, span=span)]
+    place = {"id": bundle_id, "above": start - span, "from": start, "to": start + limit}
+    return [_entry(row) for row in tx.execute(_PAGE, place)]
 
 
-def _rows(tx: Tx, bundle_id: int, *, start: int, limit: int, span: int) -> Iterator[Row[Any]]:
-    ordinal = bundle_segments.c.start + entries.c.position
-    query = (
-        select(
-            entries.c.name,
-            files.c.uuid,
-            files.c.version,
-            entries.c.indexed,
-            files.c.content_type,
-            blobs.c.size,
-            blobs.c.sha1,
-            blobs.c.sha256,
-            blobs.c.crc32c,
-            files.c.s3_etag,
-        )
-        .select_from(bundle_segments)
-        .join(entries, entries.c.segment_id == bundle_segments.c.segment_id)
-        .join(files, files.c.id == entries.c.file_id)
-        .join(blobs, blobs.c.id == files.c.blob_id)
-        .where(bundle_segments.c.bundle_id == bundle_id)
-        .where(bundle_segments.c.start > start - span, bundle_segments.c.start < start + limit)
-        .where(ordinal >= start, ordinal < start + limit)
-        .order_by(bundle_segments.c.start, entries.c.position)
+_ordinal = bundle_segments.c.start + entries.c.position
+_PAGE: Select[Any] = (
+    select(
+        entries.c.name,
+        files.c.uuid,
+        files.c.version,
+        entries.c.indexed,
+        files.c.content_type,
+        blobs.c.size,
+        blobs.c.sha1,
+        blobs.c.sha256,
+        blobs.c.crc32c,
+        files.c.s3_etag,
     )
-    return iter(tx.execute(query))
+    .select_from(bundle_segments)
+    .join(entries, entries.c.segment_id == bundle_segments.c.segment_id)
+    .join(files, files.c.id == entries.c.file_id)
+    .join(blobs, blobs.c.id == files.c.blob_id)
+    .where(bundle_segments.c.bundle_id == bindparam("id"))
+    .where(bundle_segments.c.start > bindparam("above"), bundle_segments.c.start < bindparam("to"))
+    .where(_ordinal >= bindparam("from"), _ordinal < bindparam("to"))
+    .order_by(bundle_segments.c.start, entries.c.position)
+)
 
 
 def _entry(row: Row[Any]) -> Entry:

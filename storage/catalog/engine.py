@@ -5,7 +5,7 @@ What each engine wants is in `on_sqlite` and `on_postgresql`; here is what both 
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from typing import Any
 
@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from storage.catalog import on_postgresql, on_sqlite
-from storage.catalog.kinds import DURABLE, KIND, PASSING, READING, Kind, Limits
+from storage.catalog.kinds import DURABLE, PASSING, READING, Kind, Limits
 from storage.errors import CatalogDamaged, Unavailable
 
 Tx = Connection
@@ -32,7 +32,8 @@ class Catalog:
         limits = Limits(connections, overflow, wait_s)
         made = on_sqlite.engine if self.sqlite else on_postgresql.engine
         self._engine = made(url, limits)
-        self._turns = on_sqlite.Turns(self._engine) if self.sqlite else None
+        self._begin_with = on_sqlite.begin if self.sqlite else on_postgresql.begin
+        self._turn = on_sqlite.Turns(self._engine).take if self.sqlite else nullcontext
 
     @property
     def engine(self) -> Engine:
@@ -42,27 +43,20 @@ class Catalog:
     @contextmanager
     def read(self) -> Iterator[Tx]:
         """A consistent view; never held over input or output."""
-        with _translated(), self._unit(READING) as tx:
-            yield tx
+        with _translated():
+            transaction = self._begun(READING)
+            with transaction.connection as tx, transaction:
+                yield tx
 
     @contextmanager
     def write(self, *, durable: bool = True) -> Iterator[Tx]:
         """All of it or nothing; committed when the block is left, and `durable` unless it is
         something that a power cut ends anyway, such as a claim: nobody waits for the disk then."""
         kind: Kind = DURABLE if durable else PASSING
-        with _translated():
-            if self._turns is None:
-                with self._unit(kind) as tx:
-                    yield tx
-            else:
-                with self._turns.take(), self._unit(kind) as tx:
-                    yield tx
-
-    @contextmanager
-    def _unit(self, kind: Kind) -> Iterator[Tx]:
-        transaction = self._begun(kind)
-        with transaction.connection as tx, transaction:
-            yield tx
+        with _translated(), self._turn():
+            transaction = self._begun(kind)
+            with transaction.connection as tx, transaction:
+                yield tx
 
     def _begun(self, kind: Kind) -> RootTransaction:
         """A connection that was idle may have died: beginning finds out, when nothing is lost
@@ -76,9 +70,12 @@ class Catalog:
         return self._begin(kind)
 
     def _begin(self, kind: Kind) -> RootTransaction:
-        connection: Connection = self._engine.connect().execution_options(**{KIND: kind})
+        connection = self._engine.connect()
         try:
-            return connection.begin()
+            transaction: RootTransaction = connection.begin()
+            # Not as an event: for one listener SQLAlchemy looks for more at every statement.
+            self._begin_with(connection, kind)
+            return transaction
         except BaseException:
             connection.close()
             raise

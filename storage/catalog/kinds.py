@@ -9,9 +9,6 @@ DURABLE: Final = "durable"
 PASSING: Final = "passing"
 """A write that a power cut may forget."""
 
-KIND: Final = "store_kind"
-"""The execution option by which a connection knows how to begin."""
-
 
 @dataclass(frozen=True, slots=True)
 class Limits:

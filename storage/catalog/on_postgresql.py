@@ -11,7 +11,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 
 from config.settings import SettingsError
-from storage.catalog.kinds import DURABLE, KIND, PASSING, READING, Kind, Limits
+from storage.catalog.kinds import DURABLE, PASSING, READING, Kind, Limits
 
 CLOCK = "CAST(extract(epoch FROM statement_timestamp()) * 1000000 AS bigint)"
 """When the server took the statement up. Stable within it, so that an index may be asked."""
@@ -64,12 +64,11 @@ def engine(url: str, limits: Limits) -> Engine:
         pool_recycle=RECYCLE_S,
         pool_use_lifo=True,
         hide_parameters=True,
-        # The driver would begin on its own, with a message of its own: `_begin` does.
+        # The driver would begin on its own, with a message of its own: `begin` does.
         connect_args={"autocommit": True}
         | {name: value for name, value in _REACHED.items() if name not in told.query},
     )
     event.listen(made, "connect", _prepare)
-    event.listen(made, "begin", _begin)
     return made
 
 
@@ -103,6 +102,6 @@ def _prepare(connection: Any, _record: Any) -> None:
         connection.prepare_threshold = None
 
 
-def _begin(connection: Connection) -> None:
-    kind: Kind = connection.get_execution_options().get(KIND, DURABLE)
+def begin(connection: Connection, kind: Kind) -> None:
+    """Begin a unit of work, in one message."""
     connection.exec_driver_sql(_BEGIN[kind])

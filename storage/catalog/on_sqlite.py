@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.pool import QueuePool
 
-from storage.catalog.kinds import DURABLE, KIND, PASSING, Limits
+from storage.catalog.kinds import DURABLE, PASSING, Kind, Limits
 
 OTHERS = 0o007
 """The bits of a file's mode that are for everybody."""
@@ -26,7 +26,10 @@ OTHERS = 0o007
 _PASSING = frozenset({5, 6, 8, 10, 13, 14})
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
-_SYNCHRONOUS = {DURABLE: "PRAGMA synchronous=FULL", PASSING: "PRAGMA synchronous=NORMAL"}
+_SYNCHRONOUS: dict[Kind, str] = {
+    DURABLE: "PRAGMA synchronous=FULL",
+    PASSING: "PRAGMA synchronous=NORMAL",
+}
 _PRAGMAS = (
     "journal_mode=WAL",
     "synchronous=FULL",
@@ -51,7 +54,6 @@ def engine(url: str, limits: Limits) -> Engine:
     )
     event.listen(made, "do_connect", partial(_keep_private, made.url.database or ""), once=True)
     event.listen(made, "connect", _prepare)
-    event.listen(made, "begin", _begin)
     return made
 
 
@@ -109,14 +111,15 @@ def _keep_private(database: str, *_: Any) -> None:
 
 
 def _prepare(connection: sqlite3.Connection, _record: Any) -> None:
-    # The driver must not begin on its own: `_begin` does, with the right kind of lock.
+    # The driver must not begin on its own: `begin` does, with the right kind of lock.
     connection.isolation_level = None
     for pragma in _PRAGMAS:
         connection.execute(f"PRAGMA {pragma}")
 
 
-def _begin(connection: Connection) -> None:
-    writes = _SYNCHRONOUS.get(connection.get_execution_options().get(KIND, ""))
+def begin(connection: Connection, kind: Kind) -> None:
+    """Begin a unit of work, with the lock that its kind wants."""
+    writes = _SYNCHRONOUS.get(kind)
     if writes:
         # Only between two units of work; what was not synced is with the next that is.
         driver: sqlite3.Connection = connection.connection.driver_connection  # type: ignore[assignment]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from sqlalchemy import Row, Select, delete, select, update
 
 from storage.catalog import bulk
-from storage.catalog.engine import Tx, execute_now, now_us, sql
+from storage.catalog.engine import Tx, execute_now, sql
 from storage.catalog.schema import (
     bundle_segments,
     bundles,
@@ -130,10 +130,10 @@ def among(tx: Tx, kind: str, fqids: Collection[FQID]) -> dict[FQID, bool]:
 
 def lately(tx: Tx) -> bool:
     """Whether any file was purged since a writer looked its files up: one probe of an index."""
-    query = select(purges.c.id).where(
-        purges.c.kind == "file", purges.c.created_us > now_us(tx) - LATELY_US
-    )
-    return tx.execute(query.limit(1)).first() is not None
+    return execute_now(tx, _LATELY, {}).first() is not None
+
+
+_LATELY = f"SELECT id FROM purges WHERE kind = 'file' AND created_us > :now - {LATELY_US} LIMIT 1"
 
 
 def marked(tx: Tx, purge: Purge, replica: Replica) -> bool:

@@ -84,27 +84,25 @@ def _made(tx: Tx, counts: Sequence[int]) -> list[int]:
 
 
 def _write_entries(tx: Tx, idents: Sequence[int], runs: Sequence[Sequence[Row]]) -> None:
-    rows = [row for run in runs for row in run]
-    if not rows:
-        return
-    numbered = zip(idents, runs, strict=True)
-    columns: bulk.Columns = {
-        "segment_id": ("bigint", [ident for ident, run in numbered for _ in run]),
-        "position": ("integer", [place for run in runs for place in range(len(run))]),
-        "file_id": ("bigint", [row[0] for row in rows]),
-        "name": ("text", [row[1] for row in rows]),
-        "indexed": ("boolean", [row[2] for row in rows]),
-    }
-    source, parameters = bulk.derived(tx, "fresh", columns)
-    fresh = sql(
-        "INSERT INTO entries (segment_id, position, file_id, name, indexed)"
-        f" SELECT segment_id, position, file_id, name, indexed FROM {source}"
-    )
+    rows = [
+        (ident, place, *row)
+        for ident, run in zip(idents, runs, strict=True)
+        for place, row in enumerate(run)
+    ]
     try:
-        tx.execute(fresh, parameters)
+        bulk.insert(tx, "entries", _ENTRY, rows)
     except IntegrityError as error:
         gone = "A file of the bundle was purged meanwhile."
         raise Invalid(gone, code="file_missing") from error
+
+
+_ENTRY = {
+    "segment_id": "bigint",
+    "position": "integer",
+    "file_id": "bigint",
+    "name": "text",
+    "indexed": "boolean",
+}
 
 
 def of_bundle(tx: Tx, bundle_id: int) -> list[Kept]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from sqlalchemy import Row, Select, insert, select, update
+from sqlalchemy import Row, Select, bindparam, insert, select, update
 
 from storage.catalog.engine import Tx, now_us
 from storage.catalog.schema import tasks
@@ -54,50 +54,66 @@ def _row(row: Row[Any]) -> TaskRow:
     )
 
 
-def _first(tx: Tx, query: Select[Any]) -> TaskRow | None:
-    row = tx.execute(query).first()
+# Built once: that takes longer than running them.
+_GET = select(tasks).where(tasks.c.id == bindparam("id"))
+_CURRENT = (
+    select(tasks)
+    .where(tasks.c.uuid == bindparam("uuid"), tasks.c.version == bindparam("version"))
+    .order_by(tasks.c.created_us.desc(), tasks.c.id)
+    .limit(1)
+)
+_LATEST_OPEN = (
+    select(tasks)
+    .where(tasks.c.uuid == bindparam("uuid"), tasks.c.finished_us.is_(None))
+    .order_by(tasks.c.version.desc())
+    .limit(1)
+)
+_START = insert(tasks)
+
+
+def _first(tx: Tx, query: Select[Any], named: Mapping[str, str]) -> TaskRow | None:
+    row = tx.execute(query, named).first()
     return None if row is None else _row(row)
 
 
 def get(tx: Tx, ident: str) -> TaskRow | None:
     """The task of that id."""
-    return _first(tx, select(tasks).where(tasks.c.id == ident))
+    return _first(tx, _GET, {"id": ident})
 
 
 def current(tx: Tx, fqid: FQID) -> TaskRow | None:
     """The latest task of a version: the open one, if there is one."""
-    query = select(tasks).where(tasks.c.uuid == fqid.uuid, tasks.c.version == fqid.version)
-    return _first(tx, query.order_by(tasks.c.created_us.desc(), tasks.c.id).limit(1))
+    return _first(tx, _CURRENT, fqid._asdict())
 
 
 def latest_open(tx: Tx, uuid: str) -> TaskRow | None:
     """The open task of a uuid's greatest version."""
-    query = select(tasks).where(tasks.c.uuid == uuid, tasks.c.finished_us.is_(None))
-    return _first(tx, query.order_by(tasks.c.version.desc()).limit(1))
+    return _first(tx, _LATEST_OPEN, {"uuid": uuid})
 
 
 def start(tx: Tx, task: TaskRow) -> None:
     """Open a task; the caller holds the file's head and saw that none is open."""
     tx.execute(
-        insert(tasks).values(
-            id=task.id,
-            uuid=task.fqid.uuid,
-            version=task.fqid.version,
-            replica=task.replica,
-            state=task.state,
-            digest=task.digest,
-            source_url=task.source_url,
-            pin=task.pin,
-            size=task.size,
-            content_type=task.content_type,
-            creator_uid=task.creator_uid,
-            author=task.author,
-            sha1=task.declared.sha1,
-            sha256=task.declared.sha256,
-            crc32c=task.declared.crc32c,
-            s3_etag=task.declared.s3_etag,
-            created_us=now_us(tx),
-        )
+        _START,
+        {
+            "id": task.id,
+            "uuid": task.fqid.uuid,
+            "version": task.fqid.version,
+            "replica": task.replica,
+            "state": task.state,
+            "digest": task.digest,
+            "source_url": task.source_url,
+            "pin": task.pin,
+            "size": task.size,
+            "content_type": task.content_type,
+            "creator_uid": task.creator_uid,
+            "author": task.author,
+            "sha1": task.declared.sha1,
+            "sha256": task.declared.sha256,
+            "crc32c": task.declared.crc32c,
+            "s3_etag": task.declared.s3_etag,
+            "created_us": now_us(tx),
+        },
     )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from sqlalchemy import delete, select, tuple_
+from sqlalchemy import bindparam, delete, select, tuple_
 
 from storage.catalog import bulk
 from storage.catalog.engine import Tx, execute_now, sql
@@ -33,11 +33,22 @@ def hide(tx: Tx, kind: str, uuid: str, version: str | None) -> list[tuple[Replic
 
 def latest(tx: Tx, kind: str, replica: Replica, uuid: str) -> tuple[str, int] | None:
     """The greatest visible version of a uuid, and its id."""
-    query = select(visible.c.version, visible.c.id).where(
-        visible.c.kind == kind, visible.c.replica == replica, visible.c.uuid == uuid
-    )
-    row = tx.execute(query.order_by(visible.c.version.desc()).limit(1)).first()
+    row = tx.execute(_LATEST, {"kind": kind, "replica": replica, "uuid": uuid}).first()
     return None if row is None else (row.version, row.id)
+
+
+_OF_UUID = (
+    (visible.c.kind == bindparam("kind"))
+    & (visible.c.replica == bindparam("replica"))
+    & (visible.c.uuid == bindparam("uuid"))
+)
+_LATEST = (
+    select(visible.c.version, visible.c.id)
+    .where(_OF_UUID)
+    .order_by(visible.c.version.desc())
+    .limit(1)
+)
+_FIND = select(visible.c.id).where(_OF_UUID, visible.c.version == bindparam("version"))
 
 
 def chosen(tx: Tx, kind: str, replica: Replica, uuid: str, version: str | None) -> int | None:
@@ -50,13 +61,8 @@ def chosen(tx: Tx, kind: str, replica: Replica, uuid: str, version: str | None) 
 
 def find(tx: Tx, kind: str, replica: Replica, fqid: FQID) -> int | None:
     """The id of a version if readers of that replica see it."""
-    query = select(visible.c.id).where(
-        visible.c.kind == kind,
-        visible.c.replica == replica,
-        visible.c.uuid == fqid.uuid,
-        visible.c.version == fqid.version,
-    )
-    return tx.execute(query).scalar_one_or_none()
+    named = {"kind": kind, "replica": replica, "uuid": fqid.uuid, "version": fqid.version}
+    return tx.execute(_FIND, named).scalar_one_or_none()
 
 
 def among(tx: Tx, kind: str, replica: Replica, fqids: Collection[FQID]) -> set[FQID]:

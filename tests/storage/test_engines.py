@@ -5,10 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from storage.catalog import Catalog, migrate
-
 ROOT = Path(__file__).resolve().parents[2]
 
 ENGINES = {
@@ -20,9 +16,8 @@ ENGINES = {
 CONNECT = """
 import os, sys
 from config.settings import load
-from storage import engines
 from storage.connecting import connect
-engines.migrate(connect(load(os.environ)).catalog)
+connect(load(os.environ))
 print(*sys.modules)
 """
 
@@ -40,13 +35,6 @@ def modules_after_connecting(home: Path, **settings: str) -> set[str]:
         check=True,
     )
     return {name.partition(".")[0] for name in done.stdout.split()}
-
-
-@pytest.fixture(autouse=True)
-def migrated(tmp_path: Path) -> None:
-    catalog = Catalog(f"sqlite:///{tmp_path}/catalog.sqlite")
-    migrate.upgrade(catalog)
-    catalog.close()
 
 
 def test_embedded_store_imports_no_engine(tmp_path: Path) -> None:

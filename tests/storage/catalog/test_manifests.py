@@ -13,7 +13,6 @@ from storage.catalog import (
     files,
     heads,
     migrate,
-    revisions,
     segments,
     versions,
     visibility,
@@ -131,5 +130,5 @@ def test_a_prefix_is_a_range(catalog: Catalog) -> None:
 
 
 def test_the_migrations_make_the_tables_of_the_schema(catalog: Catalog) -> None:
-    assert revisions.current(catalog) == revisions.expected()
+    assert migrate.current(catalog) == migrate.expected()
     assert migrate.differences(catalog) == []

@@ -19,40 +19,42 @@ IN_MEMORY := $(shell test -w /dev/shm && df -Pk /dev/shm 2>/dev/null \
 
 RUN_READY := $(VENV)/.ready-run
 DEV_READY := $(VENV)/.ready-dev
+# Bytecode of our own code: without it (PYTHONDONTWRITEBYTECODE) each process compiles it again.
+COMPILED := $(VENV)/.compiled
 
 .PHONY: help
 help: ## List what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 .PHONY: setup
-setup: $(DEV_READY) ## Make .venv with everything that running and testing need
+setup: $(DEV_READY) $(COMPILED) ## Make .venv with everything that running and testing need
 
 .PHONY: demo
-demo: $(RUN_READY) ## Run the main job end to end and show it (FROM=<folder> LIMIT=<n>)
+demo: $(COMPILED) ## Run the main job end to end and show it (FROM=<folder> LIMIT=<n>)
 	@$(BIN)/python -m ops demo $(if $(FROM),--from "$(FROM)") $(if $(LIMIT),--limit $(LIMIT))
 
 .PHONY: run
-run: $(RUN_READY) ## Run a store here until Ctrl-C (STORE_HOME, STORE_PORT)
+run: $(COMPILED) ## Run a store here until Ctrl-C (STORE_HOME, STORE_PORT)
 	@exec $(BIN)/python -m ops run
 
 .PHONY: test
-test: $(DEV_READY) ## Run the tests; they need neither root nor a server
+test: $(DEV_READY) $(COMPILED) ## Run the tests; they need neither root nor a server
 	$(IN_MEMORY) $(BIN)/python -m pytest -n 2 --dist worksteal --ignore tests/drill
 
 REAL := $(BIN)/python -m tests.engines run
 
 .PHONY: test-real
-test-real: $(DEV_READY) ## Install and start the real engines, and run what is tested on them
+test-real: $(DEV_READY) $(COMPILED) ## Install and start the real engines, and run what is tested on them
 	$(REAL) --unsynced -- env $(IN_MEMORY) $(BIN)/python -m pytest -n 2 --dist worksteal -p tests.engines.proof \
 		tests/storage tests/pipelines tests/workers tests/real
 
 .PHONY: demo-real
-demo-real: $(DEV_READY) ## The same demonstration with every part on a real engine
+demo-real: $(DEV_READY) $(COMPILED) ## The same demonstration with every part on a real engine
 	$(REAL) --only redis --only postgres --only s3 --only gcs --only opensearch \
 		-- $(BIN)/python -m tests.real
 
 .PHONY: check
-check: $(DEV_READY) ## Check format, lint, types, architecture, and that every bench runs
+check: $(DEV_READY) $(COMPILED) ## Check format, lint, types, architecture, and that every bench runs
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/mypy
@@ -62,7 +64,7 @@ check: $(DEV_READY) ## Check format, lint, types, architecture, and that every b
 SEEDED := $(if $(SEED),--seed $(SEED))
 
 .PHONY: drill
-drill: $(DEV_READY) ## Fuzz, kill processes and hurt engines during deposits (SEED=<n>, DEEP=1 for more)
+drill: $(DEV_READY) $(COMPILED) ## Fuzz, kill processes and hurt engines during deposits (SEED=<n>, DEEP=1 for more)
 	$(if $(DEEP),STORE_TEST_DEPTH=deep $(BIN)/python -m pytest -n 2 -m hypothesis --ignore tests/drill)
 	$(BIN)/python -m tests.drill.matching $(SEEDED)
 	$(IN_MEMORY) $(BIN)/python -m tests.drill.integrity $(SEEDED) \
@@ -72,11 +74,11 @@ drill: $(DEV_READY) ## Fuzz, kill processes and hurt engines during deposits (SE
 	$(BIN)/python -m tests.drill --engines real $(SEEDED) $(if $(DEEP),--bundles 1000)
 
 .PHONY: bench
-bench: $(DEV_READY) ## Measure; the numbers go into bench/RESULTS.md
+bench: $(DEV_READY) $(COMPILED) ## Measure; the numbers go into bench/RESULTS.md
 	$(BIN)/python -m bench
 
 .PHONY: bench-real
-bench-real: $(DEV_READY) ## Measure on the real engines, beside what one would use instead
+bench-real: $(DEV_READY) $(COMPILED) ## Measure on the real engines, beside what one would use instead
 	$(REAL) --tool s5cmd --tool rclone --tool aws --only redis --only postgres --only s3 --only gcs \
 		--only opensearch -- $(BIN)/python -m bench real
 
@@ -119,3 +121,7 @@ $(DEV_READY): requirements-dev.txt client/pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e ./client
 	@touch $@ $(RUN_READY)
+
+$(COMPILED): $(RUN_READY) $(shell find $(ROOMS) -name '*.py')
+	@$(BIN)/python -m compileall -q $(ROOMS)
+	@touch $@

@@ -27,11 +27,13 @@ from bench import (
     manifests,
     matching,
     policies,
+    reach,
     requests,
     stand,
 )
 from bench.real import callbacks, copies, engines, listings, scaling, transfers
 from bench.real import latency as real_latency
+from bench.real import reach as real_reach
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
 FENCE = "```"
@@ -54,6 +56,11 @@ class Bench:
 Benches = Mapping[str, Bench]
 
 EMBEDDED: Benches = {
+    "reach": Bench(
+        reach.main,
+        "aim: ready after 4 s of processor time and 3 s, 250 MB, 1.5 % idle, 0.35 and 2.5 of it",
+        (1, 2, 0, 0),
+    ),
     "checksums": Bench(
         checksums.main, "aim: 1.8 times sequential hashing, 0.95 of MD5 alone", (8, 1)
     ),
@@ -78,6 +85,11 @@ EMBEDDED: Benches = {
     ),
 }
 REAL: Benches = {
+    "real-reach": Bench(
+        real_reach.main,
+        "aim: 0.5 of its processor time for a bundle; p50 60 ms, p95 150 ms",
+        (1, 2, 0, 20, 0),
+    ),
     "real-copies": Bench(
         copies.main, "aim: 0.9 of the best tool, 5 times the plain loop", (1, 100)
     ),

@@ -34,7 +34,7 @@ async def _measure(queue: str, store: Stage, opened: Stores, bundles: int, in_fl
     async with traffic.depositing(store.api, store.token, connections=in_flight) as depositor:
         with processors.used(store, per=bundles) as shares:
             began = time.perf_counter()
-            await _deposit(depositor, bundles, in_flight)
+            await deposit(depositor, bundles, in_flight)
             answered = time.perf_counter() - began
             await _at_rest(opened)
             rested = time.perf_counter() - began
@@ -45,7 +45,7 @@ async def _measure(queue: str, store: Stage, opened: Stores, bundles: int, in_fl
     print(f"  processor ms per bundle: {sum(shares.values()):.1f} = {shares}")
 
 
-async def _deposit(depositor: Depositor, bundles: int, in_flight: int) -> None:
+async def deposit(depositor: Depositor, bundles: int, in_flight: int) -> None:
     turns = asyncio.Semaphore(in_flight)
 
     async def one(number: int) -> None:

@@ -12,7 +12,7 @@ from ops import tokens
 from ops.opening import opened
 from ops.tables import show
 from pipelines.recovering import backups, epochs, logins
-from storage.catalog import migrate, switches
+from storage.catalog import revisions, switches
 from storage.errors import StoreError, Unavailable
 from storage.sealing import derive
 from storage.stores import Stores
@@ -107,7 +107,7 @@ def restore(settings: Settings, file: Path) -> None:
     key = _key(settings)
     rows = []
     try:
-        if migrate.current(stores.catalog) != migrate.expected():
+        if revisions.current(stores.catalog) != revisions.expected():
             raise click.ClickException("Run `python -m ops migrate` first.")
         with file.open("rb") as source:
             made = backups.check(source, key=key).made

@@ -7,8 +7,12 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, asdict, fields
 from typing import Any
 
+import click
+from rich.console import Console
+
 from config import Settings
 from config.settings import PREFIX
+from ops.tables import show
 
 COLUMNS = ("variable", "default", "meaning")
 SECRET = ("secret_key", "provider_secrets")
@@ -64,3 +68,10 @@ def _written(value: Any) -> str:
     if isinstance(value, Mapping):
         return json.dumps(value, default=asdict) if value else ""
     return str(value)
+
+
+@click.command(name="settings")
+@click.pass_obj
+def print_settings(settings: Settings) -> None:
+    """Print every setting with its present value."""
+    show(Console(), "Settings", ("variable", "value", "meaning"), current(settings))

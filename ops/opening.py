@@ -5,7 +5,7 @@ from dataclasses import replace
 from config import Settings
 from ops import tokens
 from ops.home import require_writable
-from storage.catalog import Catalog, migrate
+from storage.catalog import Catalog, revisions
 from storage.connecting import connect
 from storage.errors import StoreError
 from storage.model import REPLICAS, Replica
@@ -44,14 +44,14 @@ def open_catalog(settings: Settings) -> Catalog:
 def require_release(catalog: Catalog) -> None:
     """StoreError when the catalog's tables are of an older or a newer release."""
     require_known(catalog)
-    if migrate.current(catalog) != migrate.expected():
+    if revisions.current(catalog) != revisions.expected():
         raise StoreError(OLDER)
 
 
 def require_known(catalog: Catalog) -> None:
     """StoreError when a newer release migrated the catalog."""
-    revision = migrate.current(catalog)
-    if not migrate.is_known(revision):
+    revision = revisions.current(catalog)
+    if not revisions.is_known(revision):
         raise StoreError(NEWER.format(revision=revision))
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from storage.blobs.clients import Limits, Reader
+from storage.catalog import Catalog, revisions
 from storage.protocols import BlobStore, Lender, Notices, SearchIndex, Source
 from storage.rates import Rates
 
@@ -112,3 +113,12 @@ def open_mailer(host: str, port: int, sender: str) -> Callable[[str, str, str], 
     from storage.mail import Mailer
 
     return Mailer(host, port, sender)
+
+
+def migrate(catalog: Catalog) -> str:
+    """Bring the catalog's tables up to date, with Alembic if they are not; their revision."""
+    if revisions.current(catalog) == revisions.expected():
+        return revisions.expected()
+    from storage.catalog.migrate import upgrade
+
+    return upgrade(catalog)

@@ -62,7 +62,7 @@ def resolved(words: list[str]) -> bool:
     for word in words:
         if not isinstance(command, click.Group):
             return any(isinstance(one, click.Argument) for one in command.params)
-        found = command.commands.get(word)
+        found = command.get_command(click.Context(command), word)
         if found is None:
             return False
         command = found

@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import httpx
+import httpcore
 from cryptography.exceptions import UnsupportedAlgorithm
 from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, JWKRegistry, RSAKey
 
+from auth.bounding import FAILURES, asking
 from storage.errors import Unauthorized, Unavailable
 
 log = logging.getLogger(__name__)
@@ -141,7 +142,7 @@ def fetch_json(url: str, *, timeout_s: float = FETCH_TIMEOUT_S) -> Mapping[str, 
     """The JSON object at an operator's URL: no redirect, no proxy, bounded in time and size."""
     try:
         document = json.loads(_download(url, timeout_s))
-    except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError, RecursionError) as error:
+    except (*FAILURES, RecursionError) as error:
         raise Unavailable(f"{url} cannot be read: {type(error).__name__}") from error
     if not isinstance(document, dict):
         raise Unavailable(f"{url} is not a JSON object")
@@ -150,15 +151,14 @@ def fetch_json(url: str, *, timeout_s: float = FETCH_TIMEOUT_S) -> Mapping[str, 
 
 def _download(url: str, timeout_s: float) -> bytes:
     deadline = time.monotonic() + timeout_s
-    headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
+    timeouts = dict.fromkeys(("connect", "read", "write", "pool"), timeout_s)
     with (
-        httpx.Client(
-            trust_env=False, verify=ssl.create_default_context(), timeout=timeout_s
-        ) as client,
-        client.stream("GET", url, headers=headers) as response,
+        httpcore.ConnectionPool(ssl.create_default_context()) as pool,
+        pool.stream("GET", url, headers=asking({}), extensions={"timeout": timeouts}) as response,
     ):
-        response.raise_for_status()
-        return _bounded(response.iter_raw(), deadline)
+        if response.status != 200:
+            raise ValueError(f"status {response.status}")
+        return _bounded(response.iter_stream(), deadline)
 
 
 def _bounded(chunks: Iterable[bytes], deadline: float) -> bytes:

@@ -89,24 +89,25 @@ def name_of(bucket_url: str) -> str:
 
 
 @contextmanager
-def database() -> Iterator[str]:
-    """The URL of an empty, migrated catalog on PostgreSQL, which goes with the block."""
+def database(*, migrated: bool = True) -> Iterator[str]:
+    """The URL of an empty catalog on PostgreSQL, which goes with the block."""
     server, name = make_url(url("postgres")), f"bench_{uuid4().hex[:12]}"
     _run(f"CREATE DATABASE {name}")
     made = server.set(database=name).render_as_string(hide_password=False)
     try:
-        with catalog(made):
-            pass
+        if migrated:
+            with catalog(made):
+                pass
         yield made
     finally:
         _run(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @contextmanager
-def settings(**more: str) -> Iterator[dict[str, str]]:
+def settings(migrated: bool = True, /, **more: str) -> Iterator[dict[str, str]]:
     """The environment of a new store with every part on a real engine, S3 for both replicas."""
     areas, aws, gcp = (bucket("s3") for _ in range(3))
-    with database() as found, queue() as redis_url:
+    with database(migrated=migrated) as found, queue() as redis_url:
         yield {
             "STORE_CATALOG_URL": found,
             "STORE_REDIS_URL": redis_url,

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 import orjson
 
 from pipelines.formats import version_at
-from storage.catalog import keeping, migrate, now_us, refilling
+from storage.catalog import keeping, now_us, refilling, revisions
 from storage.errors import Conflict, Damaged, Invalid
 from storage.stores import Stores
 
@@ -48,7 +48,7 @@ class Brought:
 def write(stores: Stores, target: BinaryIO, *, key: str) -> dict[str, int]:
     """Write all of it from one consistent view; how many rows of each table. `key` tells the
     store's secret from another without giving it away."""
-    revision = migrate.current(stores.catalog)
+    revision = revisions.current(stores.catalog)
     counts: dict[str, int] = {}
     digest = hashlib.sha256()
     with gzip.GzipFile(fileobj=target, mode="wb", mtime=0) as packed, stores.catalog.read() as tx:
@@ -116,7 +116,7 @@ def _header(line: bytes, key: str) -> Header:
         raise Damaged("The header of the backup lacks something.")
     if told["key"] != key:
         raise Conflict("The backup was made with another STORE_SECRET_KEY: set that one.")
-    if told["revision"] > migrate.expected():
+    if told["revision"] > revisions.expected():
         raise Conflict("The backup was made by a later version of the store.")
     return Header(told["made"], told["revision"], told["key"])
 

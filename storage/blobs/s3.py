@@ -5,8 +5,9 @@ either, so that a purge means what it says: older versions and delete markers ar
 """
 
 import base64
+import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace as changed
 from functools import cache
@@ -14,22 +15,21 @@ from typing import Any, Final
 
 import google_crc32c
 
-from storage.blobs import s3_deleting, s3_describing, s3_reading
+from storage.blobs import s3_objects
 from storage.blobs.clients import Limits, PerProcess
 from storage.blobs.layout import checked
-from storage.blobs.s3_client import Connection, Server
+from storage.blobs.s3_client import Bucket, Connection, Reply, Server
 from storage.blobs.s3_copy import AT_ONCE, Habit, Original, copy_parts, copy_whole
-from storage.blobs.s3_describing import with_tags
-from storage.blobs.s3_metadata import MARK, in_headers
-from storage.blobs.s3_reading import Bucket, Reply, gone, info_of
-from storage.blobs.s3_signing import signed_get, signed_put
-from storage.blobs.s3_upload import S3Upload
+from storage.blobs.s3_metadata import MARK, in_headers, with_tags
+from storage.blobs.s3_objects import explain_mismatch, make_info
+from storage.blobs.s3_upload import S3Upload, abort_if_stale
 from storage.blobs.urls import taken_apart
-from storage.errors import Forbidden, NotFound, SourceChanged, Unavailable
+from storage.errors import Forbidden, Invalid, NotFound, SourceChanged, Unavailable
 from storage.protocols import DEFAULT_TYPE, BlobInfo, BlobStore, Progress, SignedUpload
 
 AT_ONCE_MAX: Final = 5 * 1024**3
 """Bytes that S3 takes in one PUT."""
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _SURE_S: Final = 60.0
 """Seconds for which a bucket that was seen counts as there."""
 
@@ -64,16 +64,16 @@ class S3Blobs:
         self.name = name
         self._tagged = tagged
         self._server, self._connected, self._habit = server, connected, habit
-        self._bucket = Bucket(name, lambda: connected().client, direct=lambda: connected().direct)
+        self._bucket = Bucket(name, lambda: connected().client)
         self._seen = -_SURE_S
 
     def sibling(self, name: str) -> "S3Blobs":
         """Another bucket by the same client; NotFound when there is none, Forbidden when it is not
         ours to write, which only trying tells."""
         other = Bucket(name, self._bucket.client, own=False)
-        probe = other.ask("create_multipart_upload", ".probe")
+        probe = other.call("create_multipart_upload", ".probe")
         with suppress(NotFound, Forbidden):
-            other.ask("abort_multipart_upload", ".probe", UploadId=probe["UploadId"])
+            other.call("abort_multipart_upload", ".probe", UploadId=probe["UploadId"])
         return S3Blobs(name, self._server, self._connected, self._habit)
 
     def head(self, key: str) -> BlobInfo:
@@ -83,14 +83,14 @@ class S3Blobs:
 
     def _head(self, key: str, pin: str | None = None) -> tuple[BlobInfo, Reply]:
         try:
-            info, reply = s3_reading.head(self._bucket, key, pin)
+            info, reply = s3_objects.head(self._bucket, key, pin)
         except NotFound:
             self._expect_bucket()
             raise
         self._seen = time.monotonic()
         if MARK not in info.metadata and not self._tagged:
             return info, reply
-        tags = s3_reading.tags(self._bucket, key, info.pin)
+        tags = s3_objects.get_tags(self._bucket, key, info.pin)
         return changed(info, metadata=with_tags(info, tags)), reply
 
     def _expect_bucket(self) -> None:
@@ -98,7 +98,7 @@ class S3Blobs:
         if time.monotonic() - self._seen < _SURE_S:
             return
         try:
-            self._bucket.ask("head_bucket")
+            self._bucket.call("head_bucket")
         except NotFound as error:
             raise Unavailable(f"there is no S3 bucket {self.name}") from error
         self._seen = time.monotonic()
@@ -108,7 +108,7 @@ class S3Blobs:
     ) -> Iterator[bytes]:
         """See BlobStore."""
         checked(key)
-        yield from s3_reading.stream(self._bucket, key, pin=pin, start=start, length=length)
+        yield from s3_objects.stream(self._bucket, key, pin=pin, start=start, length=length)
 
     def put(
         self,
@@ -122,7 +122,7 @@ class S3Blobs:
         """See BlobStore; the server holds what arrives to its CRC-32C."""
         words = in_headers(key, content_type, metadata)
         checksum = google_crc32c.value(data).to_bytes(4, "big")
-        reply = self._bucket.ask(
+        reply = self._bucket.call(
             "put_object",
             key,
             Body=data,
@@ -131,7 +131,7 @@ class S3Blobs:
             **words,
             **({} if replace else {"IfNoneMatch": "*"}),
         )
-        return info_of(key, len(data), reply, content_type=content_type, metadata=metadata)
+        return make_info(key, len(data), reply, content_type=content_type, metadata=metadata)
 
     def upload(
         self,
@@ -200,15 +200,15 @@ class S3Blobs:
         try:
             return self._head(key, pin)[0]
         except (NotFound, SourceChanged) as error:
-            raise (error if pin is None else gone(self._bucket, key)) from error
+            raise (error if pin is None else explain_mismatch(self._bucket, key)) from error
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[BlobInfo]:
         """See BlobStore; pins are entity tags, in versioned buckets too."""
         wanted: dict[str, Any] = {"Prefix": prefix, "StartAfter": after}
         while True:
-            page = self._bucket.ask("list_objects_v2", **wanted)
+            page = self._bucket.call("list_objects_v2", **wanted)
             for entry in page.get("Contents", ()):
-                info = info_of(entry["Key"], int(entry["Size"]), {"ETag": entry["ETag"]})
+                info = make_info(entry["Key"], int(entry["Size"]), {"ETag": entry["ETag"]})
                 at = entry.get("LastModified")
                 yield changed(info, modified_us=at and int(at.timestamp() * 1_000_000))
             if not page.get("IsTruncated"):
@@ -219,13 +219,13 @@ class S3Blobs:
         """See BlobStore; nothing of it is left behind, older versions neither."""
         checked(key)
         if pin is None:
-            s3_deleting.delete(self._bucket, key)
+            s3_objects.delete(self._bucket, key)
             return
         with suppress(NotFound):
             info, reply = self._head(key)
             if pin not in (info.pin, f"e:{reply['ETag']}"):
                 raise SourceChanged(f"{key} is no longer what it was")
-            s3_deleting.delete_pinned(self._bucket, key, info.pin)
+            s3_objects.delete_pinned(self._bucket, key, info.pin)
 
     def describe(
         self,
@@ -238,7 +238,7 @@ class S3Blobs:
         """See BlobStore; by tags, which say of which bytes they are. Only a `tagged` bucket sees
         them at objects that were not ours."""
         checked(key)
-        return s3_describing.describe(self._bucket, key, metadata, pin)
+        return s3_objects.describe(self._bucket, key, metadata, pin)
 
     def sign(
         self,
@@ -250,22 +250,18 @@ class S3Blobs:
     ) -> str:
         """See BlobStore."""
         checked(key)
-        connection = self._connected()
-        return signed_get(
-            connection.place(self.name),
-            key,
-            connection.credentials(),
-            now=time.time(),
-            expires_s=expires_s,
-            answered={"content-type": content_type, "content-disposition": disposition},
-        )
+        headers = {"ResponseContentType": content_type, "ResponseContentDisposition": disposition}
+        params = {name: value for name, value in headers.items() if value}
+        if any(_CONTROL.search(value) for value in params.values()):
+            raise Invalid("response headers hold no control characters")
+        where = {"Bucket": self.name, "Key": key}
+        return self._connected().sign_url("get_object", expires_s, **where, **params)
 
     def sign_upload(self, key: str, *, expires_s: int, max_bytes: int) -> SignedUpload:
         """See BlobStore; of sizes a signature says nothing, so the limit is S3's."""
         checked(key)
-        connection = self._connected()
-        place, who = connection.place(self.name), connection.credentials()
-        url = signed_put(place, key, who, now=time.time(), expires_s=expires_s)
+        # No header of S3's own is signed: servers then refuse each that comes with the URL.
+        url = self._connected().sign_url("put_object", expires_s, Bucket=self.name, Key=key)
         return SignedUpload(url, {}, min(max_bytes, AT_ONCE_MAX))
 
     def direct_url(self, key: str) -> str:
@@ -274,4 +270,17 @@ class S3Blobs:
 
     def sweep_temporaries(self, older_than_s: float, *, now: float) -> int:
         """See BlobStore."""
-        return s3_deleting.sweep(self._bucket, before=now - older_than_s)
+        before = now - older_than_s
+        return sum(abort_if_stale(self._bucket, upload, before) for upload in self._uploads())
+
+    def _uploads(self) -> Sequence[Reply]:
+        """All unfinished uploads."""
+        found: list[Reply] = []
+        params: dict[str, Any] = {}
+        while True:
+            page = self._bucket.call("list_multipart_uploads", **params)
+            found.extend(page.get("Uploads", ()))
+            if not page.get("IsTruncated"):
+                return found
+            params["KeyMarker"] = page["NextKeyMarker"]
+            params["UploadIdMarker"] = page["NextUploadIdMarker"]

@@ -6,9 +6,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from storage.blobs.s3_reading import Bucket, Reply, gone, info_of, there, upload_gone
+from storage.blobs.s3_client import Bucket, Reply, is_upload_gone
+from storage.blobs.s3_objects import exists, explain_mismatch, make_info
 from storage.blobs.s3_upload import S3Upload
-from storage.errors import AlreadyExists, NotFound, SourceChanged, Unavailable
+from storage.errors import AlreadyExists, NotFound, SourceChanged, StoreError, Unavailable
 from storage.protocols import DEFAULT_TYPE, BlobInfo, Progress
 
 AT_ONCE: Final = 5 * 1024**3
@@ -35,6 +36,10 @@ class Original:
             return {"CopySource": {**where, "VersionId": self.pin[2:]}}
         return {"CopySource": where, "CopySourceIfMatch": self.pin[2:]}
 
+    def mismatch(self) -> StoreError:
+        """The error for a pin that does not match."""
+        return explain_mismatch(self.bucket, self.key)
+
 
 @dataclass(slots=True)
 class Habit:
@@ -57,7 +62,7 @@ def copy_whole(
     heeds no condition, and a second copy onto the first while that is unknown."""
     if progress:
         progress("", 0)
-    if not habit.heeds and there(target, key):
+    if not habit.heeds and exists(target, key):
         raise AlreadyExists(f"{key} exists already")
     reply = _copied(original, target, key)
     if habit.heeds is None:
@@ -67,19 +72,19 @@ def copy_whole(
             habit.heeds = True
     if progress:
         progress("", size)
-    return info_of(key, size, {**reply, **reply["CopyObjectResult"]})
+    return make_info(key, size, {**reply, **reply["CopyObjectResult"]})
 
 
 def _copied(original: Original, target: Bucket, key: str) -> Reply:
     try:
-        return target.ask(
+        return target.call(
             "copy_object", key, IfNoneMatch="*", ChecksumAlgorithm="CRC32C", **original.named()
         )
     except AlreadyExists as error:
         # The same answer says that the source's condition failed: what lies there decides.
-        raise (error if there(target, key) else gone(original.bucket, original.key)) from error
+        raise (error if exists(target, key) else original.mismatch()) from error
     except NotFound as error:
-        raise (error if original.pin is None else gone(original.bucket, original.key)) from error
+        raise (error if original.pin is None else original.mismatch()) from error
 
 
 def copy_parts(
@@ -105,9 +110,9 @@ def copy_parts(
         return upload.complete()
     except (SourceChanged, NotFound) as error:
         upload.abort()
-        if upload_gone(error):
+        if is_upload_gone(error):
             raise Unavailable(f"the unfinished copy of {key} was swept away") from error
-        raise gone(original.bucket, original.key) from error
+        raise original.mismatch() from error
 
 
 def _spans(size: int, step: int) -> dict[int, tuple[int, int]]:

@@ -15,6 +15,7 @@ from typing import Any, Final
 from storage.blobs.envelope import MAX_METADATA_BYTES, checked_head
 from storage.blobs.layout import checked
 from storage.errors import Invalid
+from storage.protocols import BlobInfo
 
 MARK: Final = "tags-follow"
 """Metadata of an object whose tags count: all others are never asked for them."""
@@ -81,9 +82,9 @@ def from_tags(tags: Mapping[str, str]) -> dict[str, str]:
     return {**plain, **json.loads(zlib.decompress(base64.b64decode(text)))}
 
 
-def of_these_bytes(tags: Mapping[str, str], etag: str | None) -> dict[str, str] | None:
-    """What tags say that were written when their object lay there already; None where they do not
-    say of which bytes, nothing when it is of others."""
+def described_by(tags: Mapping[str, str], etag: str | None) -> dict[str, str] | None:
+    """Metadata that `describe` wrote as tags of the object with this ETag; None if the tags name no
+    object, empty if they name another one."""
     said = from_tags(tags)
     described = said.pop(OF, None)
     if described is None:
@@ -99,3 +100,14 @@ def _fits(name: str, value: str) -> bool:
     """Tags forget spaces at an end, and some servers an empty value."""
     spelled = len(name) <= _KEY and len(value) <= _VALUE and value == value.strip() != ""
     return spelled and bool(_PLAIN.fullmatch(name) and _PLAIN.fullmatch(value))
+
+
+def with_tags(info: BlobInfo, tags: Mapping[str, str]) -> dict[str, str]:
+    """An object's metadata with its tags. Tags win where an upload announced them, or where
+    `describe` wrote them for these bytes; metadata wins over other people's tags."""
+    own = {name: value for name, value in info.metadata.items() if name != MARK}
+    described = described_by(tags, info.etag)
+    if described is not None:
+        return {**own, **described}
+    plain = from_tags(tags)
+    return {**own, **plain} if MARK in info.metadata else {**plain, **own}

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
+from storage.blobs.s3_client import Bucket, Reply
 from storage.blobs.s3_metadata import in_headers, last_words, marked
-from storage.blobs.s3_reading import Bucket, Reply, info_of, pin_of, pinned, there
+from storage.blobs.s3_objects import exists, make_info, pin_of, put_tags
 from storage.blobs.spooling import spooled
 from storage.errors import AlreadyExists, Invalid, NotFound
 from storage.protocols import BlobInfo
@@ -40,7 +41,7 @@ class S3Upload:
             raise Invalid("a part has at least one byte")
         words = in_headers(key, content_type, metadata)
         words["Metadata"] = marked(words["Metadata"])
-        reply = bucket.ask(
+        reply = bucket.call(
             "create_multipart_upload",
             key,
             **({"ChecksumAlgorithm": "CRC32C", "ChecksumType": "FULL_OBJECT"} if summed else {}),
@@ -71,7 +72,7 @@ class S3Upload:
         """See Upload."""
         self._check_number(number)
         with spooled(blocks, self._part_size) as part:
-            self._ask(
+            self._call(
                 "upload_part",
                 PartNumber=number,
                 Body=part.file,
@@ -83,7 +84,7 @@ class S3Upload:
         """Have the engine store a range of another object as part `number`."""
         self._check_number(number)
         reach = f"bytes={start}-{start + length - 1}"
-        self._ask("upload_part_copy", PartNumber=number, CopySourceRange=reach, **original)
+        self._call("upload_part_copy", PartNumber=number, CopySourceRange=reach, **original)
 
     def parts(self) -> Mapping[int, int]:
         """See Upload."""
@@ -100,19 +101,19 @@ class S3Upload:
         spoken = [{name: part[name] for name in _SPOKEN if part.get(name)} for part in parts]
         reply = self._completed(replace=replace, MultipartUpload={"Parts": spoken}, **condition)
         if labels:
-            self._label(labels, reply)
+            put_tags(self._bucket, self._key, labels, pin_of(reply))
         size = sum(part["Size"] for part in parts)
-        return info_of(self._key, size, reply, metadata={**self._metadata, **late})
+        return make_info(self._key, size, reply, metadata={**self._metadata, **late})
 
     def abort(self) -> None:
         """See Upload."""
         with suppress(NotFound):
-            self._ask("abort_multipart_upload")
+            self._call("abort_multipart_upload")
 
-    def _ask(self, verb: str, **wanted: Any) -> Reply:
+    def _call(self, verb: str, **params: Any) -> Reply:
         if not self._token:
             raise NotFound("no such upload")
-        return self._bucket.ask(verb, self._key, UploadId=self._token, **wanted)
+        return self._bucket.call(verb, self._key, UploadId=self._token, **params)
 
     def _check_number(self, number: int) -> None:
         if not 1 <= number <= MAX_PARTS:
@@ -121,7 +122,7 @@ class S3Upload:
     def _listed(self) -> Iterator[Reply]:
         after = 0
         while True:
-            page = self._ask("list_parts", PartNumberMarker=after)
+            page = self._call("list_parts", PartNumberMarker=after)
             yield from page.get("Parts", ())
             if not page.get("IsTruncated"):
                 return
@@ -143,21 +144,39 @@ class S3Upload:
         """The upload's end. An answer that was lost may have been yes, and a conflict may have cost
         the server the upload: if something lies there then, the key is taken."""
         try:
-            return self._ask("complete_multipart_upload", **wanted)
+            return self._call("complete_multipart_upload", **wanted)
         except AlreadyExists:
             self.abort()
             raise
         except NotFound as error:
-            if not replace and there(self._bucket, self._key):
+            if not replace and exists(self._bucket, self._key):
                 raise AlreadyExists(f"{self._key} exists already") from error
             raise
-
-    def _label(self, labels: Mapping[str, str], reply: Reply) -> None:
-        pin = pin_of(reply)
-        version = pinned(pin) if pin.startswith("v:") else {}
-        pairs = [{"Key": name, "Value": value} for name, value in labels.items()]
-        self._bucket.ask("put_object_tagging", self._key, Tagging={"TagSet": pairs}, **version)
 
 
 _SPOKEN: Final = ("PartNumber", "ETag", "ChecksumCRC32C")
 """What completion tells of each part."""
+
+
+def abort_if_stale(bucket: Bucket, upload: Reply, before: float) -> bool:
+    """Abort an upload that began before a time, with no part since; False if it goes on."""
+    if upload["Initiated"].timestamp() >= before:
+        return False
+    key, named = upload["Key"], {"UploadId": upload["UploadId"]}
+    with suppress(NotFound):
+        if not _has_part_since(bucket, key, named, before):
+            bucket.call("abort_multipart_upload", key, **named)
+            return True
+    return False
+
+
+def _has_part_since(bucket: Bucket, key: str, named: Mapping[str, str], since: float) -> bool:
+    """Whether a part was stored since a time: a large upload may take days."""
+    marker = 0
+    while True:
+        page = bucket.call("list_parts", key, PartNumberMarker=marker, **named)
+        if any(part["LastModified"].timestamp() >= since for part in page.get("Parts", ())):
+            return True
+        if not page.get("IsTruncated"):
+            return False
+        marker = page["NextPartNumberMarker"]

@@ -13,8 +13,8 @@ from botocore.exceptions import (
     PartialCredentialsError,
 )
 
-from storage.blobs import s3_reading
-from storage.blobs.s3_reading import Bucket
+from storage.blobs import s3_objects
+from storage.blobs.s3_client import Bucket
 from storage.errors import Forbidden, Invalid, NotFound, StoreError, Unavailable, Unprocessable
 from storage.model import CHECKSUMS
 from storage.protocols import BlobInfo
@@ -29,7 +29,7 @@ class S3Source:
     def head(self) -> BlobInfo:
         """See Source; tags are asked for only when metadata does not declare every checksum."""
         with _speaking_of_a_source(), _unreachable_as_unreadable():
-            info, _ = s3_reading.head(self._bucket, self._key)
+            info, _ = s3_objects.head(self._bucket, self._key)
             if all(any(name.endswith(field) for name in info.metadata) for field in CHECKSUMS):
                 return info
             return replace(info, metadata={**self._tags(info.pin), **info.metadata})
@@ -37,14 +37,14 @@ class S3Source:
     def read(self, pin: str, start: int = 0, length: int | None = None) -> Iterator[bytes]:
         """See Source; a stream that breaks is taken up where it broke, which the pin makes safe."""
         with _speaking_of_a_source():
-            yield from s3_reading.stream(
+            yield from s3_objects.stream(
                 self._bucket, self._key, pin=pin, start=start, length=length
             )
 
     def _tags(self, pin: str) -> dict[str, str]:
         """The object's tags; none when we may not see them."""
         try:
-            found = s3_reading.tags(self._bucket, self._key, pin)
+            found = s3_objects.get_tags(self._bucket, self._key, pin)
         except Unavailable:
             raise
         except StoreError:

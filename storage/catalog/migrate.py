@@ -5,7 +5,6 @@ A revision that holds up those who use a large table says so in `locks`: which, 
 
 import logging
 import sys
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -17,11 +16,11 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import text
 
 from storage.catalog.engine import Catalog, Tx
+from storage.catalog.revisions import FOLDER, current, expected
 from storage.catalog.schema import metadata
 
 log = logging.getLogger(__name__)
 
-FOLDER = Path(__file__).parent / "migrations"
 PATIENCE_S = 10
 _LOCK = 6_401_771_202_611
 """Any number, the same in every process."""
@@ -62,23 +61,6 @@ def _locking(config: Config, tx: Tx) -> list[tuple[str, str]]:
     scripts = ScriptDirectory.from_config(config).iterate_revisions("head", reached)
     told = [(script.revision, getattr(script.module, "locks", "")) for script in scripts]
     return [(revision, locks) for revision, locks in reversed(told) if locks]
-
-
-def current(catalog: Catalog) -> str:
-    """The revision of the catalog's tables; empty before the first migration."""
-    with catalog.read() as tx:
-        return MigrationContext.configure(tx).get_current_revision() or ""
-
-
-def is_known(revision: str) -> bool:
-    """Whether this code has that revision, or one that follows it."""
-    known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
-    return not revision or revision in known
-
-
-def expected() -> str:
-    """The revision that this code is written for."""
-    return ScriptDirectory.from_config(_config()).get_current_head() or ""
 
 
 def differences(catalog: Catalog) -> list[Any]:

@@ -5,6 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from storage.catalog import Catalog, migrate
+
 ROOT = Path(__file__).resolve().parents[2]
 
 ENGINES = {
@@ -16,8 +20,9 @@ ENGINES = {
 CONNECT = """
 import os, sys
 from config.settings import load
+from storage import engines
 from storage.connecting import connect
-connect(load(os.environ))
+engines.migrate(connect(load(os.environ)).catalog)
 print(*sys.modules)
 """
 
@@ -35,6 +40,13 @@ def modules_after_connecting(home: Path, **settings: str) -> set[str]:
         check=True,
     )
     return {name.partition(".")[0] for name in done.stdout.split()}
+
+
+@pytest.fixture(autouse=True)
+def migrated(tmp_path: Path) -> None:
+    catalog = Catalog(f"sqlite:///{tmp_path}/catalog.sqlite")
+    migrate.upgrade(catalog)
+    catalog.close()
 
 
 def test_embedded_store_imports_no_engine(tmp_path: Path) -> None:

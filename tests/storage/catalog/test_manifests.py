@@ -13,6 +13,7 @@ from storage.catalog import (
     files,
     heads,
     migrate,
+    revisions,
     segments,
     versions,
     visibility,
@@ -130,5 +131,5 @@ def test_a_prefix_is_a_range(catalog: Catalog) -> None:
 
 
 def test_the_migrations_make_the_tables_of_the_schema(catalog: Catalog) -> None:
-    assert migrate.current(catalog) == migrate.expected()
+    assert revisions.current(catalog) == revisions.expected()
     assert migrate.differences(catalog) == []

@@ -12,7 +12,7 @@ from alembic import command
 from alembic.script import ScriptDirectory
 from sqlalchemy import BigInteger, Boolean, Float, Integer, LargeBinary, MetaData, event, text
 
-from storage.catalog import Catalog, migrate
+from storage.catalog import Catalog, migrate, revisions
 from storage.errors import Unavailable
 
 ROWS = 3
@@ -82,6 +82,14 @@ def test_what_a_store_holds_is_intact_after_every_migration(blank_url: str) -> N
     catalog.close()
 
 
+def test_revisions_are_those_of_alembic() -> None:
+    scripts = ScriptDirectory.from_config(migrate._config())
+    assert revisions.expected() == scripts.get_current_head()
+    assert {
+        one.revision for one in scripts.walk_revisions() if revisions.is_known(one.revision)
+    } == {path.name[:4] for path in (revisions.FOLDER / "versions").glob("*.py")}
+
+
 _MIGRATE = """
 import sys
 from storage.catalog import Catalog, migrate
@@ -99,7 +107,7 @@ def test_processes_that_migrate_at_once_migrate_once(blank_url: str) -> None:
         return ended.stdout.strip() or ended.stderr
 
     with ThreadPoolExecutor(3) as pool:
-        assert list(pool.map(run, range(3))) == [migrate.expected()] * 3
+        assert list(pool.map(run, range(3))) == [revisions.expected()] * 3
     catalog = Catalog(blank_url)
     assert migrate.differences(catalog) == []
     catalog.close()

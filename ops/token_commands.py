@@ -1,0 +1,72 @@
+"""The commands `token` and `rotate-key`."""
+
+import math
+import time
+import uuid
+
+import click
+
+from auth.login.users import named
+from auth.tokens.issuing import Grant
+from auth.tokens.key_file import rotate
+from auth.tokens.keys import Algorithm
+from config import Settings
+from ops import tokens
+
+LONGEST_H = 10 * 365 * 24
+
+
+def _number(hours: float) -> float:
+    """A range lets through what is no number."""
+    if math.isnan(hours):
+        raise click.BadParameter("It is not a number.")
+    return hours
+
+
+@click.command()
+@click.option("--email", required=True, help="Whom the token names.")
+@click.option("--groups", default="", help="Groups it claims, by commas; store_admin may all.")
+@click.option(
+    "--hours",
+    default=12.0,
+    type=click.FloatRange(0.01, LONGEST_H),
+    callback=lambda _context, _option, hours: _number(hours),
+    show_default=True,
+    help="How long it is good.",
+)
+@click.pass_obj
+def token(settings: Settings, email: str, groups: str, hours: float) -> None:
+    """Print a bearer token signed with the store's own key."""
+    claimed = tuple(part.strip() for part in groups.split(",") if part.strip())
+    grant = Grant(named(email), claimed, int(hours * 3600))
+    click.echo(tokens.make(settings, grant, now=time.time(), token_id=str(uuid.uuid4())))
+
+
+@click.command(name="rotate-key")
+@click.option("--leaked", is_flag=True, help="Whatever was signed so far ends at once.")
+@click.option(
+    "--algorithm",
+    type=click.Choice(["RS256", "ES256"]),
+    default="RS256",
+    show_default=True,
+    help="What the new key signs with.",
+)
+@click.pass_obj
+def rotate_key(settings: Settings, leaked: bool, algorithm: Algorithm) -> None:
+    """Sign new tokens with a new key; old ones hold.
+
+    A key before it goes at a rotation after the last of its tokens has ended. Processes notice at
+    once; bring secrets/signing-keys.json of the home to every other machine that runs `api` or
+    `auth`. If a key leaked, give --leaked: all tokens end, admin.token too, which is made anew at
+    the next start once it is removed.
+    """
+    keys = rotate(
+        settings.home,
+        algorithm,
+        now=time.time(),
+        life_s=settings.access_token_s,
+        given=settings.secret_key,
+        drop=leaked,
+    )
+    held = len(keys.keys) - 1
+    click.echo(f"New tokens are signed with a new key; {held} before it still hold.")

@@ -17,7 +17,7 @@ from storage.model import FQID
 VERSION = version(0)
 DATA_BYTES = 20_000
 PENDING_S = 0.25
-"""Until a bundle is sent again whose files are not verified yet."""
+"""Until a request is sent again that found its files not verified yet."""
 
 
 @dataclass(frozen=True)
@@ -88,15 +88,17 @@ class Depositor:
         prefer: str = "",
     ) -> Any:
         headers = {"Content-Type": content_type, "Prefer": prefer}
+        wanted_now = {wanted}
         while True:
             async with self.http.request(method, path, data=data, headers=headers) as answer:
                 text = await answer.text()
-            if answer.status == wanted:
+            if answer.status in wanted_now:
                 return json.loads(text)
             # Older releases let few requests of one client wait.
-            pending = answer.status == 409 and "file_pending" in text
+            pending = answer.status == 202 or (answer.status == 409 and "file_pending" in text)
             assert pending, f"{method} {path}: {answer.status} {text[:300]}"
             await asyncio.sleep(PENDING_S)
+            wanted_now = {wanted, 200}
 
 
 def _entry(fqid: FQID, name: str, indexed: bool) -> dict[str, Any]:

@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ENGINES = {
     *("boto3", "botocore", "google", "opensearchpy", "psycopg", "smtplib", "requests"),
     *("alembic", "fakeredis", "hypothesis", "pytest", "rich"),
+    "sqlalchemy.dialects.postgresql",
 }
 """What a store on folders and SQLite has no use for."""
 
@@ -39,7 +40,8 @@ def modules_after_connecting(home: Path, **settings: str) -> set[str]:
         text=True,
         check=True,
     )
-    return {name.partition(".")[0] for name in done.stdout.split()}
+    names = done.stdout.split()
+    return {name.partition(".")[0] for name in names} | {*names}
 
 
 @pytest.fixture(autouse=True)

@@ -14,10 +14,8 @@ from queue import SimpleQueue
 from threading import BoundedSemaphore, Thread
 from typing import Protocol
 
-import crcmod.predefined
-import google_crc32c
-
 from pipelines.limits import ETAG_CHUNK, ETAG_CHUNK_UNTIL, ETAG_MAX_PARTS, MB
+from storage import crc32c
 from storage.errors import SourceChanged, TooLarge, Unprocessable
 from storage.model import CHECKSUMS, Checksums
 
@@ -186,7 +184,7 @@ class _Others:
     def update(self, block: bytes) -> None:
         self._sha1.update(block)
         self._sha256.update(block)
-        self._crc = _extend_crc32c(self._crc, block)
+        self._crc = crc32c.extend(self._crc, block)
 
     def digests(self) -> tuple[str, str, str]:
         return self._sha1.hexdigest(), self._sha256.hexdigest(), f"{self._crc:08x}"
@@ -223,17 +221,6 @@ class _Lane:
             except BaseException as error:  # kept for the caller, who must not block meanwhile
                 self._error = error
             self._room.release()
-
-
-def _extender() -> Callable[[int, bytes], int]:
-    """The fast library where its compiled form is there, else crcmod's."""
-    if google_crc32c.implementation == "c":
-        return google_crc32c.extend  # type: ignore[no-any-return]
-    crc = crcmod.predefined.mkPredefinedCrcFun("crc-32c")
-    return lambda value, block: int(crc(block, value))
-
-
-_extend_crc32c = _extender()
 
 
 def _one_part(pending: list[bytes], rest: Iterator[bytes], size: int) -> Iterator[bytes]:

@@ -1,76 +1,80 @@
-"""A bucket of Google Cloud Storage as a blob store; pins are generations.
+"""A bucket of Google Cloud Storage as a blob store.
 
-Nothing of GCS's own is needed but objects: no versioning (what is deleted is gone), no bucket
-metadata. What is unfinished lies under a prefix that listings leave out.
+Pins are generations. The bucket needs no versioning and no metadata of its own. Unfinished uploads
+lie under a prefix that listings leave out.
 """
 
-import json
-import time
+import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from datetime import datetime
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 from google.auth.exceptions import GoogleAuthError
+from google.cloud.storage import Blob
 
-from storage.blobs import gcs_reading, gcs_upload
+from storage.blobs import gcs_objects, gcs_upload
 from storage.blobs.clients import Limits, PerProcess
 from storage.blobs.envelope import checked_head
-from storage.blobs.gcs_asking import FREE, Bucket
-from storage.blobs.gcs_client import Call, Connection, Server
-from storage.blobs.gcs_copy import Original, rewrite
-from storage.blobs.gcs_inserting import insert, may_write
-from storage.blobs.gcs_signing import signed_get, signed_put
-from storage.blobs.gcs_upload import HIDDEN, GcsUpload, Words, in_memory
+from storage.blobs.gcs_client import Bucket, GcsClient, Server
+from storage.blobs.gcs_objects import describe_blob, explain_mismatch, make_info
+from storage.blobs.gcs_upload import HIDDEN, GcsUpload, UploadStart
 from storage.blobs.layout import checked
 from storage.blobs.urls import taken_apart
-from storage.errors import Invalid, NotFound, Unavailable
-from storage.protocols import DEFAULT_TYPE, BlobInfo, BlobStore, Progress, SignedUpload
+from storage.errors import Invalid, NotFound, SourceChanged, StoreError, Unavailable
+from storage.protocols import BLOCK, DEFAULT_TYPE, BlobInfo, BlobStore, Progress, SignedUpload
 
+LONGEST_S: Final = 7 * 24 * 3600
+"""GCS accepts no signed URL that is valid for longer."""
+_ONE_COPY: Final = 8 * BLOCK
+"""Objects up to this size are copied by one call, larger ones by rewrites with tokens."""
 _BEYOND_HIDDEN: Final = HIDDEN[:-1] + chr(ord("/") + 1)
 """The first key after all hidden ones."""
+_LISTED: Final = "items(name,size,generation,updated),nextPageToken"
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def open_bucket(url: str, limits: Limits) -> "GcsBlobs":
-    """The bucket of `gs://name?endpoint=&public=&project=`, not yet touched; all options may be
-    absent. SettingsError names what cannot be used."""
+    """Open the bucket of `gs://name?endpoint=&public=&project=`; nothing is requested yet.
+
+    Raises SettingsError for options that cannot be used.
+    """
     name, options = taken_apart(url, "gs", frozenset(Server.__slots__))
     server = Server(**options)
     return GcsBlobs(name, server, _shared(server, limits))
 
 
 @cache
-def _shared(server: Server, limits: Limits) -> PerProcess[Connection]:
+def _shared(server: Server, limits: Limits) -> PerProcess[GcsClient]:
     """All buckets of one server share its connections."""
-    return PerProcess(lambda: Connection(server, limits))
+    return PerProcess(lambda: GcsClient(server, limits))
 
 
 class GcsBlobs:
-    """See BlobStore. Threads may share it, and forked children: each makes its own connections."""
+    """See BlobStore. Threads and forked children may share it; each process has its own client."""
 
-    def __init__(self, name: str, server: Server, connected: PerProcess[Connection]) -> None:
+    def __init__(self, name: str, server: Server, client: PerProcess[GcsClient]) -> None:
         self.name = name
-        self._server, self._connected = server, connected
-        self._bucket = Bucket(name, connected)
+        self._server, self._client = server, client
+        self._bucket = Bucket(name, client)
 
     def sibling(self, name: str) -> "GcsBlobs":
-        """Another bucket by the same client; NotFound when there is none, Forbidden when it is not
-        ours to write, which only trying tells."""
-        may_write(Bucket(name, self._connected, own=False), HIDDEN + "probe")
-        return GcsBlobs(name, self._server, self._connected)
+        """Another bucket by the same client; NotFound if there is none, Forbidden if it is not ours
+        to write. The upload session that tries it holds no bytes, and GCS ends it after a week."""
+        bucket = Bucket(name, self._client, own=False)
+        bucket.call(bucket.blob(HIDDEN + "probe").create_resumable_upload_session)
+        return GcsBlobs(name, self._server, self._client)
 
     def head(self, key: str) -> BlobInfo:
         """See BlobStore."""
         _checked(key)
-        return gcs_reading.head(self._bucket, key)
+        return gcs_objects.head(self._bucket, key)
 
     def read(
         self, key: str, *, pin: str | None = None, start: int = 0, length: int | None = None
     ) -> Iterator[bytes]:
         """See BlobStore."""
         _checked(key)
-        yield from gcs_reading.stream(self._bucket, key, pin=pin, start=start, length=length)
+        yield from gcs_objects.read(self._bucket, key, pin=pin, start=start, length=length)
 
     def put(
         self,
@@ -84,10 +88,10 @@ class GcsBlobs:
         """See BlobStore."""
         _checked(key)
         checked_head(key, content_type, metadata)
-        described = gcs_reading.described(content_type, metadata)
-        condition = {} if replace else FREE
-        reply = insert(self._bucket, key, in_memory(data), described, condition)
-        return gcs_reading.info_of(key, reply)
+        blob = self._bucket.blob(key)
+        describe_blob(blob, content_type, metadata)
+        gcs_objects.insert(self._bucket, blob, data, replace=replace)
+        return make_info(blob)
 
     def upload(
         self,
@@ -102,8 +106,8 @@ class GcsBlobs:
         _checked(key)
         if token is not None:
             return GcsUpload.resume(self._bucket, key, token)
-        words = Words(key, part_size, content_type, dict(metadata or {}))
-        return GcsUpload.begin(self._bucket, words)
+        start = UploadStart(key, part_size, content_type, dict(metadata or {}))
+        return GcsUpload.begin(self._bucket, start)
 
     def copy(
         self,
@@ -117,37 +121,97 @@ class GcsBlobs:
         resume: str | None = None,
         progress: Progress | None = None,
     ) -> BlobInfo | None:
-        """See BlobStore; GCS needs to know neither size nor parts."""
+        """See BlobStore; GCS needs no parts."""
         if not isinstance(source, GcsBlobs) or source._server.endpoint != self._server.endpoint:
             return None
         _checked(key)
         _checked(target_key)
-        original = Original(source._bucket, key, pin)
-        return rewrite(original, self._bucket, target_key, resume=resume, progress=progress)
+        if progress:
+            progress(resume or "", 0)
+        try:
+            if size is not None and size <= _ONE_COPY:
+                target = self._copy_at_once(source, key, target_key, pin)
+            else:
+                target = self._rewrite(source, key, target_key, pin, resume, progress)
+        except NotFound as error:
+            raise self._copy_failure(source, key, pin, error) from error
+        info = make_info(target)
+        if progress:
+            progress("", info.size)
+        return info
+
+    def _copy_at_once(self, source: "GcsBlobs", key: str, target_key: str, pin: str | None) -> Blob:
+        origin = source._bucket.blob(key)
+        return self._bucket.call(
+            origin.bucket.copy_blob,
+            origin,
+            self._bucket.blob(target_key).bucket,
+            target_key,
+            source_generation=pin,
+            if_generation_match=0,
+        )
+
+    def _rewrite(
+        self,
+        source: "GcsBlobs",
+        key: str,
+        target_key: str,
+        pin: str | None,
+        token: str | None,
+        progress: Progress | None,
+    ) -> Blob:
+        """Copy an object of any size. The library always sends a description of the target, and
+        GCS then takes nothing from the source's: it has to be repeated."""
+        origin, target = source._bucket.blob(key, pin), self._bucket.blob(target_key)
+        source._bucket.call(origin.reload)
+        target.metadata, target.content_type = origin.metadata, origin.content_type
+
+        def step(token: str | None) -> Any:
+            return self._bucket.call(target.rewrite, origin, token=token, if_generation_match=0)
+
+        try:
+            token, done, _ = step(token or None)
+        except (NotFound, Invalid, SourceChanged):
+            if not token:
+                raise
+            # A token that expired, or that belongs to other bytes: from the beginning.
+            token, done, _ = step(None)
+        while token:
+            if progress:
+                progress(token, done)
+            token, done, _ = step(token)
+        return target
+
+    def _copy_failure(
+        self, source: "GcsBlobs", key: str, pin: str | None, error: StoreError
+    ) -> StoreError:
+        """What a 404 means: the source is gone or changed, or a bucket does not exist."""
+        why = explain_mismatch(source._bucket, key)
+        if not isinstance(why, SourceChanged):
+            return why
+        try:
+            self._bucket.expect()
+        except StoreError:
+            return Unavailable(f"GCS bucket {self.name} is absent")
+        return why if pin is not None else error
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[BlobInfo]:
-        """See BlobStore; unfinished uploads, of which there may be thousands, are jumped over."""
+        """See BlobStore; unfinished uploads, of which there may be thousands, are skipped."""
         for start in (after, max(after, _BEYOND_HIDDEN, key=str.encode)):
-            for entry in gcs_reading.listed(self._bucket, prefix, start=start):
-                key = entry["name"]
-                if key.startswith(HIDDEN):
+            for blob in gcs_objects.listed(self._bucket, prefix, start=start, fields=_LISTED):
+                if blob.name.startswith(HIDDEN):
                     break
-                if key != after:
-                    stored = datetime.fromisoformat(entry["updated"]).timestamp()
-                    yield BlobInfo(
-                        key,
-                        int(entry["size"]),
-                        str(entry["generation"]),
-                        modified_us=int(stored * 1_000_000),
-                    )
+                if blob.name != after:
+                    stored_us = int(blob.updated.timestamp() * 1_000_000)
+                    pin = str(blob.generation)
+                    yield BlobInfo(blob.name, blob.size, pin, modified_us=stored_us)
             else:
                 return
 
     def delete(self, key: str, *, pin: str | None = None) -> None:
         """See BlobStore."""
         _checked(key)
-        condition = {} if pin is None else {"ifGenerationMatch": pin}
-        gcs_upload.remove(self._bucket, key, condition)
+        gcs_objects.remove(self._bucket, key, pin)
 
     def describe(
         self,
@@ -157,15 +221,18 @@ class GcsBlobs:
         pin: str,
         progress: Progress | None = None,
     ) -> BlobInfo:
-        """See BlobStore; a generation stays the same when its metadata change."""
+        """See BlobStore; the generation stays the same."""
         _checked(key)
         try:
-            info = gcs_reading.head(self._bucket, key, pin)
+            blob = self._bucket.blob(key, pin)
+            self._bucket.call(blob.reload, if_generation_match=blob.generation)
+            info = make_info(blob)
             checked_head(key, info.content_type or "", {**info.metadata, **metadata})
-            reply = self._bucket.ask(_amending(self._bucket.object(key), metadata, pin))
-        except NotFound as error:
-            raise gcs_reading.gone(self._bucket, key) from error
-        return gcs_reading.info_of(key, reply)
+            blob.metadata = dict(metadata)
+            self._bucket.call(blob.patch, if_generation_match=blob.generation)
+        except (NotFound, SourceChanged) as error:
+            raise explain_mismatch(self._bucket, key) from error
+        return make_info(blob)
 
     def sign(
         self,
@@ -175,35 +242,40 @@ class GcsBlobs:
         content_type: str | None = None,
         disposition: str | None = None,
     ) -> str:
-        """See BlobStore; without a key of our own each URL is a call."""
-        _checked(key)
-        answered = {"content-type": content_type, "content-disposition": disposition}
-        with _signing():
-            connection = self._connected()
-            return signed_get(
-                f"{connection.public}/{self.name}",
-                key,
-                connection.signer(),
-                now=time.time(),
-                expires_s=expires_s,
-                answered=answered,
-            )
+        """See BlobStore; without a key of our own each URL is a request to IAM."""
+        if any(_CONTROL.search(value or "") for value in (content_type, disposition)):
+            raise Invalid("response headers hold no control characters")
+        return self._signed(
+            key,
+            "GET",
+            expires_s,
+            response_type=content_type or None,
+            response_disposition=disposition or None,
+        )
 
     def sign_upload(self, key: str, *, expires_s: int, max_bytes: int) -> SignedUpload:
-        """See BlobStore; GCS itself holds what arrives to the size that the header says."""
-        _checked(key)
+        """See BlobStore; GCS limits the body to the range in the header."""
         headers = {"x-goog-content-length-range": f"0,{max_bytes}"}
-        with _signing():
-            connection = self._connected()
-            url = signed_put(
-                f"{connection.public}/{self.name}",
-                key,
-                connection.signer(),
-                now=time.time(),
-                expires_s=expires_s,
-                headers=headers,
-            )
+        url = self._signed(key, "PUT", expires_s, headers=dict(headers))
         return SignedUpload(url, headers, max_bytes)
+
+    def _signed(self, key: str, method: str, expires_s: int, **options: object) -> str:
+        _checked(key)
+        blob = self._bucket.blob(key)
+        try:
+            client = self._client()
+            return str(
+                blob.generate_signed_url(
+                    version="v4",
+                    method=method,
+                    expiration=min(expires_s, LONGEST_S),
+                    api_access_endpoint=client.public,
+                    credentials=client.signing_credentials(),
+                    **options,
+                )
+            )
+        except GoogleAuthError as error:
+            raise Unavailable(f"GCS signs no URL for us: {error}") from error
 
     def direct_url(self, key: str) -> str:
         """See BlobStore."""
@@ -211,33 +283,11 @@ class GcsBlobs:
 
     def sweep_temporaries(self, older_than_s: float, *, now: float) -> int:
         """See BlobStore."""
-        return gcs_upload.sweep(self._bucket, before=now - older_than_s, moment=_moment)
-
-
-@contextmanager
-def _signing() -> Iterator[None]:
-    """What Google's library says of it, in our words."""
-    try:
-        yield
-    except GoogleAuthError as error:
-        raise Unavailable(f"GCS signs no URL for us: {error}") from error
-
-
-def _amending(where: str, metadata: Mapping[str, str], pin: str) -> Call:
-    """Adds metadata to one generation; what else it has stays."""
-    headers = {"Content-Type": "application/json; charset=UTF-8"}
-    body = json.dumps({"metadata": dict(metadata)}).encode()
-    return Call(
-        "PATCH", where, {"fields": gcs_reading.TOLD, "ifGenerationMatch": pin}, headers, body
-    )
-
-
-def _moment(text: str) -> float:
-    return datetime.fromisoformat(text).timestamp()
+        return gcs_upload.sweep(self._bucket, before=now - older_than_s)
 
 
 def _checked(key: str) -> None:
-    """Invalid when it can be no key here."""
+    """Invalid if it cannot be a key here."""
     checked(key)
     if key in (".", "..") or key.startswith(HIDDEN):
         raise Invalid("GCS takes no such key")

@@ -1,11 +1,10 @@
 """An upload into GCS: components under a hidden prefix that are composed into the object.
 
-GCS's own multipart uploads take no condition; a compose does. Beside its components
-(`.uploads/<token>/00001`) lie the upload's words, by which any process can go on; whoever has
-forgotten them has forgotten the upload, for every step looks at them first.
+GCS's own multipart uploads take no precondition, a compose does. Beside the components
+(`.uploads/<token>/00001`) lies what the upload was started with (`words`), so that any process can
+continue it. Without that the upload is gone: every step looks for it first.
 """
 
-import io
 import json
 import re
 import secrets
@@ -16,14 +15,19 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Final, TypeVar
 
-import google_crc32c
+from google.cloud.storage import Blob
 
 from storage.blobs.envelope import checked_head
-from storage.blobs.gcs_asking import FREE, Bucket, Reply
-from storage.blobs.gcs_client import Call
-from storage.blobs.gcs_inserting import Params, insert
-from storage.blobs.gcs_reading import TOLD, described, info_of, listed, stream
-from storage.blobs.spooling import Spooled, spooled
+from storage.blobs.gcs_client import Bucket
+from storage.blobs.gcs_objects import (
+    describe_blob,
+    insert,
+    insert_stream,
+    listed,
+    make_info,
+    read,
+    remove,
+)
 from storage.errors import AlreadyExists, Invalid, NotFound, StoreError, Unavailable
 from storage.protocols import BlobInfo
 
@@ -31,19 +35,19 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 HIDDEN: Final = ".uploads/"
-"""Where everything unfinished lies."""
+"""Prefix of everything unfinished."""
 MAX_PARTS: Final = 10_000
-_AT_ONCE: Final = 32
+_COMPOSED: Final = 32
 """Objects that one compose joins."""
-_SIDE_BY_SIDE: Final = 8
-_TOKEN = re.compile(r"[0-9a-f]{32}", re.ASCII)
-_NUMBER = re.compile(r"[0-9]{5}", re.ASCII)
-_WORDS: Final = "words"
+_PARALLEL: Final = 8
+_TOKEN: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
+_NUMBER: Final = re.compile(r"[0-9]{5}", re.ASCII)
+_START: Final = "words"
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
-    """What an upload was begun with; stored as JSON, a format that outlives a release."""
+class UploadStart:
+    """What an upload was started with; stored as JSON, a format that outlives a release."""
 
     key: str
     part_size: int
@@ -51,43 +55,33 @@ class Words:
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Component:
-    """One stored piece of the object, by its generation."""
-
-    name: str
-    size: int
-    generation: str
-
-
 class GcsUpload:
-    """One unfinished object; any number of parts may be on their way at once."""
+    """One unfinished object; any number of parts may be sent at once."""
 
-    def __init__(self, bucket: Bucket, token: str, words: Words) -> None:
-        self._bucket, self._token, self._words = bucket, token, words
+    def __init__(self, bucket: Bucket, token: str, start: UploadStart) -> None:
+        self._bucket, self._token, self._start = bucket, token, start
 
     @classmethod
-    def begin(cls, bucket: Bucket, words: Words) -> "GcsUpload":
+    def begin(cls, bucket: Bucket, start: UploadStart) -> "GcsUpload":
         """A new upload."""
-        checked_head(words.key, words.content_type, words.metadata)
-        if words.part_size < 1:
+        checked_head(start.key, start.content_type, start.metadata)
+        if start.part_size < 1:
             raise Invalid("a part has at least one byte")
         token = secrets.token_hex(16)
-        text = {name: getattr(words, name) for name in Words.__slots__}
-        content = in_memory(json.dumps(text).encode())
-        insert(bucket, _path(token, _WORDS), content, {}, FREE)
-        return cls(bucket, token, words)
+        text = {name: getattr(start, name) for name in UploadStart.__slots__}
+        insert(bucket, bucket.blob(_path(token, _START)), json.dumps(text).encode())
+        return cls(bucket, token, start)
 
     @classmethod
     def resume(cls, bucket: Bucket, key: str, token: str) -> "GcsUpload":
         """The upload that a token names; NotFound when it is gone, done or of another key."""
         if not _TOKEN.fullmatch(token):
             raise NotFound("no such upload")
-        blocks = stream(bucket, _path(token, _WORDS), pin=None, start=0, length=None)
-        words = Words(**json.loads(b"".join(blocks)))
-        if words.key != key:
+        blocks = read(bucket, _path(token, _START), pin=None, start=0, length=None)
+        start = UploadStart(**json.loads(b"".join(blocks)))
+        if start.key != key:
             raise NotFound("no such upload")
-        return cls(bucket, token, words)
+        return cls(bucket, token, start)
 
     @property
     def token(self) -> str:
@@ -97,116 +91,105 @@ class GcsUpload:
     @property
     def part_size(self) -> int:
         """Bytes of every part but the last."""
-        return self._words.part_size
+        return self._start.part_size
 
     def part(self, number: int, blocks: Iterable[bytes]) -> None:
         """See Upload."""
         if not 1 <= number <= MAX_PARTS:
             raise Invalid(f"part numbers are 1 to {MAX_PARTS}")
-        with spooled(blocks, self.part_size) as content:
-            words = self._bucket.object(_path(self._token, _WORDS))
-            self._bucket.ask(Call("GET", words, {"fields": "generation"}))
-            insert(self._bucket, _path(self._token, f"{number:05}"), content, {}, {})
+        self._bucket.call(self._bucket.blob(_path(self._token, _START)).reload)
+        blob = self._bucket.blob(_path(self._token, f"{number:05}"))
+        insert_stream(self._bucket, blob, blocks, most=self.part_size, replace=True)
 
     def parts(self) -> Mapping[int, int]:
         """See Upload."""
         return {number: part.size for number, part in self._components().items()}
 
-    def _components(self) -> dict[int, Component]:
-        found = [_component(entry) for entry in listed(self._bucket, _path(self._token))]
-        names = {part.name.rpartition("/")[2]: part for part in found}
-        if _WORDS not in names:
+    def _components(self) -> dict[int, Blob]:
+        fields = "items(name,size,generation),nextPageToken"
+        found = listed(self._bucket, _path(self._token), fields=fields)
+        names = {blob.name.rpartition("/")[2]: blob for blob in found}
+        if _START not in names:
             raise NotFound("no such upload")
-        return {int(name): part for name, part in names.items() if _NUMBER.fullmatch(name)}
+        return {int(name): blob for name, blob in names.items() if _NUMBER.fullmatch(name)}
 
     def complete(
         self, metadata: Mapping[str, str] | None = None, *, replace: bool = False
     ) -> BlobInfo:
         """See Upload."""
-        words = self._words
-        kept = {**words.metadata, **(metadata or {})}
-        checked_head(words.key, words.content_type, kept)
-        parts = _whole(self._components(), words.part_size)
-        condition: Params = {} if replace else FREE
+        start = self._start
+        kept = {**start.metadata, **(metadata or {})}
+        checked_head(start.key, start.content_type, kept)
+        parts = _whole(self._components(), start.part_size)
+        blob = self._bucket.blob(start.key)
+        describe_blob(blob, start.content_type, kept)
         try:
-            reply = self._made(parts, described(words.content_type, kept), condition)
+            self._join(parts, blob, replace=replace)
         except AlreadyExists:
             self.abort()
             raise
-        # The object is there: what cannot be cleared away now is left to the sweep.
+        # The object is there: what cannot be deleted now is left to the sweep.
         with suppress(StoreError):
             self.abort()
-        return info_of(words.key, reply)
+        return make_info(blob)
 
-    def _made(
-        self, parts: list[Component], described: Mapping[str, Any], condition: Params
-    ) -> Reply:
-        key = self._words.key
+    def _join(self, parts: Sequence[Blob], blob: Blob, *, replace: bool) -> None:
         if not parts:
-            return insert(self._bucket, key, in_memory(b""), described, condition)
+            insert(self._bucket, blob, b"", replace=replace)
+            return
         try:
-            return _compose(self._bucket, self._joined(parts), key, described, condition)
+            _compose(self._bucket, self._reduced(parts), blob, replace=replace)
         except NotFound as error:
             self._components()
             raise Unavailable("a part was stored again meanwhile") from error
 
-    def _joined(self, parts: list[Component], level: int = 1) -> list[Component]:
-        """As many pieces as one compose takes, made of the parts in as many rounds as needed."""
-        if len(parts) <= _AT_ONCE:
+    def _reduced(self, parts: Sequence[Blob], level: int = 1) -> Sequence[Blob]:
+        """As many objects as one compose takes, made of the parts in as many rounds as needed."""
+        if len(parts) <= _COMPOSED:
             return parts
-        groups = [parts[n : n + _AT_ONCE] for n in range(0, len(parts), _AT_ONCE)]
+        groups = [parts[n : n + _COMPOSED] for n in range(0, len(parts), _COMPOSED)]
 
-        def join(number: int) -> Component:
-            name = _path(self._token, f"joined-{level}-{number:05}")
-            reply = _compose(self._bucket, groups[number], name, {}, {})
-            return _component({"name": name, **reply})
+        def join(number: int) -> Blob:
+            blob = self._bucket.blob(_path(self._token, f"joined-{level}-{number:05}"))
+            _compose(self._bucket, groups[number], blob, replace=True)
+            return blob
 
-        return self._joined(_side_by_side(join, range(len(groups))), level + 1)
+        return self._reduced(_in_parallel(join, range(len(groups))), level + 1)
 
     def abort(self) -> None:
         """See Upload."""
         _forget(self._bucket, self._token)
 
 
-def in_memory(data: bytes) -> Spooled:
-    """Bytes that are there already, as what can be sent."""
-    return Spooled(io.BytesIO(data), len(data), google_crc32c.value(data).to_bytes(4, "big"))
+def _compose(bucket: Bucket, parts: Sequence[Blob], blob: Blob, *, replace: bool) -> None:
+    """Join up to 32 objects, exactly these generations of them."""
+    condition: dict[str, Any] = {} if replace else {"if_generation_match": 0}
+    bucket.call(blob.compose, parts, **condition)
 
 
-def remove(bucket: Bucket, key: str, condition: Params | None = None) -> None:
-    """Delete an object; not an error when it is absent."""
-    with suppress(NotFound):
-        bucket.ask(Call("DELETE", bucket.object(key), condition or {}))
-
-
-def sweep(bucket: Bucket, *, before: float, moment: Callable[[str], float]) -> int:
-    """Abort uploads of which nothing was stored since a time; returns how many. `moment` reads
-    GCS's times."""
-    count = 0
-    entries = listed(bucket, HIDDEN, fields="name,updated")
-    for token, group in groupby(entries, lambda entry: entry["name"].split("/")[1]):
-        if max(moment(entry["updated"]) for entry in group) < before:
+def sweep(bucket: Bucket, *, before: float) -> int:
+    """Abort uploads of which nothing was stored since a POSIX time; return how many."""
+    aborted = 0
+    blobs = listed(bucket, HIDDEN, fields="items(name,updated),nextPageToken")
+    for token, group in groupby(blobs, lambda blob: blob.name.split("/")[1]):
+        if max(blob.updated.timestamp() for blob in group) < before:
             _forget(bucket, token)
-            count += 1
-    return count
+            aborted += 1
+    return aborted
 
 
 def _forget(bucket: Bucket, token: str) -> None:
-    """Delete all of an upload; its words go first, so that nobody goes on."""
-    remove(bucket, _path(token, _WORDS))
-    left = [str(entry["name"]) for entry in listed(bucket, _path(token))]
-    _side_by_side(lambda name: remove(bucket, name), left)
+    """Delete all objects of an upload; its start goes first, so that nobody continues it."""
+    remove(bucket, _path(token, _START))
+    left = listed(bucket, _path(token), fields="items(name),nextPageToken")
+    _in_parallel(lambda name: remove(bucket, name), [blob.name for blob in left])
 
 
 def _path(token: str, name: str = "") -> str:
     return f"{HIDDEN}{token}/{name}"
 
 
-def _component(entry: Reply) -> Component:
-    return Component(entry["name"], int(entry["size"]), str(entry["generation"]))
-
-
-def _whole(parts: Mapping[int, Component], part_size: int) -> list[Component]:
+def _whole(parts: Mapping[int, Blob], part_size: int) -> list[Blob]:
     """All parts in order; Invalid unless they join without a gap."""
     if sorted(parts) != list(range(1, len(parts) + 1)):
         raise Invalid("a part is missing")
@@ -216,21 +199,6 @@ def _whole(parts: Mapping[int, Component], part_size: int) -> list[Component]:
     return ordered
 
 
-def _compose(
-    bucket: Bucket,
-    parts: Sequence[Component],
-    key: str,
-    described: Mapping[str, Any],
-    condition: Params,
-) -> Reply:
-    """Join up to 32 objects, just these generations of them, into one; what GCS tells of it."""
-    sources = [{"name": part.name, "generation": part.generation} for part in parts]
-    body = json.dumps({"sourceObjects": sources, "destination": described}).encode()
-    headers = {"Content-Type": "application/json"}
-    where = bucket.object(key) + "/compose"
-    return bucket.ask(Call("POST", where, {"fields": TOLD, **condition}, headers, body))
-
-
-def _side_by_side(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
-    with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
+def _in_parallel(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    with ThreadPoolExecutor(_PARALLEL) as pool:
         return list(pool.map(function, items))

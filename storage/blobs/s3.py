@@ -13,8 +13,7 @@ from dataclasses import replace as changed
 from functools import cache
 from typing import Any, Final
 
-import google_crc32c
-
+from storage import crc32c
 from storage.blobs import s3_objects
 from storage.blobs.clients import Limits, PerProcess
 from storage.blobs.layout import checked
@@ -121,7 +120,7 @@ class S3Blobs:
     ) -> BlobInfo:
         """See BlobStore; the server holds what arrives to its CRC-32C."""
         words = in_headers(key, content_type, metadata)
-        checksum = google_crc32c.value(data).to_bytes(4, "big")
+        checksum = crc32c.extend(0, data).to_bytes(4, "big")
         reply = self._bucket.call(
             "put_object",
             key,

@@ -3,32 +3,33 @@
 from collections.abc import Callable, Iterator
 
 from google.auth.exceptions import GoogleAuthError, TransportError
-from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
+from requests import ConnectionError as RequestsConnectionError
+from requests import ConnectTimeout
+from urllib3.exceptions import NewConnectionError
 
-from storage.blobs import gcs_reading
-from storage.blobs.gcs_asking import Bucket
-from storage.blobs.gcs_client import Connection
+from storage.blobs import gcs_objects
+from storage.blobs.gcs_client import Bucket, GcsClient
 from storage.errors import Forbidden, Invalid, NotFound, StoreError, Unavailable, Unprocessable
 from storage.protocols import BlobInfo
 
 
 class GcsSource:
-    """A Source in GCS."""
+    """A depositor's object; see Source. The credentials are ambient, or there are none."""
 
-    def __init__(self, bucket: str, key: str, connected: Callable[[], Connection]) -> None:
-        self._bucket, self._key = Bucket(bucket, connected, own=False), key
+    def __init__(self, bucket: str, key: str, client: Callable[[], GcsClient]) -> None:
+        self._bucket, self._key = Bucket(bucket, client, own=False), key
 
     def head(self) -> BlobInfo:
         """See Source."""
         try:
-            return gcs_reading.head(self._bucket, self._key)
+            return gcs_objects.head(self._bucket, self._key)
         except (NotFound, Forbidden, Invalid, Unavailable) as error:
             raise _as_told(error, deposit=True) from error
 
     def read(self, pin: str, start: int = 0, length: int | None = None) -> Iterator[bytes]:
         """See Source."""
         try:
-            yield from gcs_reading.stream(
+            yield from gcs_objects.read(
                 self._bucket, self._key, pin=pin, start=start, length=length
             )
         except (NotFound, Forbidden, Invalid, Unavailable) as error:
@@ -51,5 +52,7 @@ def _as_told(error: StoreError, *, deposit: bool = False) -> StoreError:
 def _is_closed(cause: BaseException | None, *, deposit: bool) -> bool:
     if isinstance(cause, GoogleAuthError):
         return not isinstance(cause, TransportError) and not cause.retryable
-    below = getattr(cause, "__cause__", None)
-    return deposit and isinstance(below, NewConnectionError | ConnectTimeoutError)
+    if isinstance(cause, RequestsConnectionError) and cause.args:
+        refused = isinstance(getattr(cause.args[0], "reason", None), NewConnectionError)
+        return deposit and (refused or isinstance(cause, ConnectTimeout))
+    return False

@@ -6,8 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, Final
 
-import google_crc32c
-
+from storage.crc32c import extend
 from storage.errors import Invalid
 from storage.protocols import BLOCK
 
@@ -33,7 +32,7 @@ def spooled(blocks: Iterable[bytes], most: int) -> Iterator[Spooled]:
             size += len(block)
             if size > most:
                 raise Invalid(f"a part has more than {most} bytes")
-            crc32c = google_crc32c.extend(crc32c, block)
+            crc32c = extend(crc32c, block)
             file.write(block)
         file.seek(0)
         yield Spooled(file, size, crc32c.to_bytes(4, "big"))

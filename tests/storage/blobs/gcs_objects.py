@@ -177,9 +177,15 @@ class Objects:
             return self.put(bucket, resource, data, params, components=count)
 
     def rewrite(
-        self, original: tuple[str, str], target: tuple[str, str], params: Params
+        self,
+        original: tuple[str, str],
+        target: tuple[str, str],
+        params: Params,
+        description: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """So many bytes of it as one call moves; a token for the next call until all are there."""
+        """So many bytes of it as one call moves; a token for the next call until all are there.
+
+        The source's metadata are copied only if no description of the target is sent."""
         with self._lock:
             self.may_put(*target, params)
             token = params.get("rewriteToken") or ""
@@ -194,7 +200,8 @@ class Objects:
                 self._rewriting[token] = going
                 moved = str(going.done)
                 return {**told, "done": False, "rewriteToken": token, "totalBytesRewritten": moved}
-            resource = {**source.resource(), "name": target[1]}
+            described = source.resource() if description is None else description
+            resource = {**described, "name": target[1]}
             more = {"components": source.components}
             stored = self.put(target[0], resource, source.data, params, **more)
             return {

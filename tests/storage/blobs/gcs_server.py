@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -26,6 +27,7 @@ _OBJECTS = re.compile(r"/storage/v1/b/([^/]+)/o")
 _INSERT = re.compile(r"/upload/storage/v1/b/([^/]+)/o")
 _COMPOSE = re.compile(r"/storage/v1/b/([^/]+)/o/([^/]+)/compose")
 _REWRITE = re.compile(r"/storage/v1/b/([^/]+)/o/([^/]+)/rewriteTo/b/([^/]+)/o/([^/]+)")
+_COPY = re.compile(r"/storage/v1/b/([^/]+)/o/([^/]+)/copyTo/b/([^/]+)/o/([^/]+)")
 _SESSION = re.compile(r"/session/([0-9a-f]+)")
 
 
@@ -33,7 +35,7 @@ _SESSION = re.compile(r"/session/([0-9a-f]+)")
 class Trouble:
     """For the next `times` requests whose `METHOD path?query` matches: answer with `status` and
     what is `said`, instead of or (`done`) after doing it; wait; send only the first bytes of a body
-    (`cut`); hang up after so many bytes of the request's (`deaf`)."""
+    (`cut`), or say that there are no more (`short`); hang up after so many bytes of the request's (`deaf`)."""
 
     where: str
     times: int = 1
@@ -42,6 +44,7 @@ class Trouble:
     done: bool = False
     wait_s: float = 0.0
     cut: int | None = None
+    short: int | None = None
     deaf: int | None = None
 
 
@@ -58,7 +61,8 @@ class Session:
 
 @dataclass
 class Gcs:
-    """The whole of it. `asked` is every request in order, `METHOD path?query`."""
+    """The whole of it. `asked` is every request in order, `METHOD path?query`; the clock that signed
+    URLs expire by may be `ahead`."""
 
     objects: Objects = field(default_factory=Objects)
     tokens: Tokens = field(default_factory=Tokens)
@@ -66,6 +70,7 @@ class Gcs:
     asked: list[str] = field(default_factory=list)
     sessions: dict[str, Session] = field(default_factory=dict)
     endpoint: str = ""
+    ahead: timedelta = timedelta()
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def due(self, line: str) -> Trouble | None:
@@ -116,6 +121,8 @@ class Handler(BaseHTTPRequestHandler):
         except HungUp:
             self.close_connection = True
             return
+        if trouble.short is not None:
+            answer.body = answer.body[: trouble.short]
         self._send(answer, trouble.cut)
 
     do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = _serve  # noqa: N815
@@ -161,7 +168,8 @@ class Handler(BaseHTTPRequestHandler):
             if match and method == self.command:
                 self.gcs.tokens.expect(self.headers["Authorization"] or "")
                 return serve(self, [unquote(group) for group in match.groups()], params, body)
-        expect_signed(self.command, parts.path, parts.query, self.headers)
+        now = datetime.now(UTC) + self.gcs.ahead
+        expect_signed(self.command, parts.path, parts.query, self.headers, now)
         if self.command == "PUT":
             return self._signed_put(parts.path, body)
         return self._signed(parts.path, params)
@@ -193,13 +201,21 @@ class Handler(BaseHTTPRequestHandler):
         made = self.gcs.objects.compose(names[0], names[1], json.loads(body), params)
         return _json(made.resource(), params)
 
-    def rewrite(self, names: list[str], params: dict[str, str], _: bytes) -> Answer:
+    def rewrite(self, names: list[str], params: dict[str, str], body: bytes) -> Answer:
         source, target = (names[0], names[1]), (names[2], names[3])
-        return _json(self.gcs.objects.rewrite(source, target, params), params)
+        description = json.loads(body) if body else None
+        return _json(self.gcs.objects.rewrite(source, target, params, description), params)
+
+    def copy(self, names: list[str], params: dict[str, str], body: bytes) -> Answer:
+        """A rewrite in one call, however long it takes."""
+        while (told := self.rewrite(names, params, body)) and b'"done": false' in told.body:
+            params = {**params, "rewriteToken": json.loads(told.body)["rewriteToken"]}
+        return _json(json.loads(told.body)["resource"])
 
     def insert(self, names: list[str], params: dict[str, str], body: bytes) -> Answer:
         if params["uploadType"] == "resumable":
             resource = json.loads(body)
+            _declare(resource, self.headers["X-Upload-Content-Type"] or "")
             self.gcs.objects.may_put(names[0], resource["name"], params)
             ident = secrets.token_hex(8)
             self.gcs.sessions[ident] = Session(names[0], resource, params)
@@ -218,10 +234,12 @@ class Handler(BaseHTTPRequestHandler):
             return _json(session.made.resource(), session.params)
         reach, _, total = self.headers["Content-Range"].removeprefix("bytes ").partition("/")
         if reach != "*":
-            if int(reach.partition("-")[0]) != len(session.data):
+            first = int(reach.partition("-")[0])
+            if first > len(session.data):
                 raise Refused(503, "Bytes that are not the next ones")
-            session.data += body
-        if len(session.data) < int(total):
+            # Bytes that it has already are ignored, as documented.
+            session.data += body[len(session.data) - first :]
+        if total == "*" or len(session.data) < int(total):
             last = len(session.data) - 1
             return Answer(308, b"", {"Range": f"bytes=0-{last}"} if session.data else {})
         put = self.gcs.objects.put
@@ -279,6 +297,7 @@ ROUTES: list[tuple[str, re.Pattern[str], Serve]] = [
     ("PATCH", _OBJECT, Handler.patch),
     ("POST", _COMPOSE, Handler.compose),
     ("POST", _REWRITE, Handler.rewrite),
+    ("POST", _COPY, Handler.copy),
     ("POST", _INSERT, Handler.insert),
 ]
 
@@ -298,10 +317,15 @@ def _multipart(kind: str, body: bytes) -> tuple[dict[str, Any], bytes]:
     _, words, rest = body.split(b"--" + boundary, 2)
     headers, _, data = rest.partition(b"\r\n\r\n")
     resource = json.loads(words.partition(b"\r\n\r\n")[2])
-    declared = re.search(rb"(?i)content-type: *([^\r]+)", headers)
-    if declared and "contentType" not in resource:
-        resource["contentType"] = declared[1].decode()
+    declared = re.search(rb"(?i)content-type:([^\r]*)", headers)
+    _declare(resource, declared[1].decode() if declared else "")
     return resource, data[: data.rindex(b"\r\n--" + boundary + b"--")]
+
+
+def _declare(resource: dict[str, Any], content_type: str) -> None:
+    """The bytes' content type is the object's if the description has none; an empty one is none."""
+    if content_type.strip() and "contentType" not in resource:
+        resource["contentType"] = content_type.strip()
 
 
 @contextmanager

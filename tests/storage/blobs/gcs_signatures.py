@@ -68,7 +68,9 @@ class Tokens:
         self._given.clear()
 
 
-def expect_signed(method: str, path: str, query: str, headers: Mapping[str, str]) -> None:
+def expect_signed(
+    method: str, path: str, query: str, headers: Mapping[str, str], now: datetime
+) -> None:
     """403 unless a V4 signature of the test's account covers this request; 400, as GCS says, if it
     is malformed, has expired, or has a header of GCS's own that is not signed."""
     told = {name.lower(): value for name, value in headers.items()}
@@ -82,7 +84,7 @@ def expect_signed(method: str, path: str, query: str, headers: Mapping[str, str]
         raise Refused(400, "Invalid query parameters")
     if any(name not in names for name in told if name.startswith("x-goog-")):
         raise Refused(400, "A header that is not signed")
-    if datetime.now(UTC) >= at + timedelta(seconds=life):
+    if now >= at + timedelta(seconds=life):
         raise Refused(400, EXPIRED)
     spelled = "&".join(
         f"{quote(n, safe='~')}={quote(v, safe='~')}" for n, v in sorted(given.items())

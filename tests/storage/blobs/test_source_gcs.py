@@ -7,7 +7,7 @@ import pytest
 from google.auth.exceptions import RefreshError, TransportError
 
 from storage.blobs.clients import Limits
-from storage.blobs.gcs_client import Connection, Server, open_reader
+from storage.blobs.gcs_client import GcsClient, Server, open_reader
 from storage.blobs.source_gcs import GcsSource
 from storage.errors import RangeNotSatisfiable, SourceChanged, Unavailable, Unprocessable
 from storage.protocols import BLOCK, DEFAULT_TYPE
@@ -29,34 +29,34 @@ def put(gcs: Gcs, key: str, data: bytes, **words: object) -> str:
 
 
 @pytest.fixture
-def connection(gcs: Gcs) -> Connection:
-    return Connection(Server(), Limits(connect_s=2, read_s=10, attempts=2))
+def client(gcs: Gcs) -> GcsClient:
+    return GcsClient(Server(), Limits(connect_s=2, read_s=10, attempts=2))
 
 
-def source(connection: Connection, key: str, bucket: str = "staging") -> GcsSource:
-    return GcsSource(bucket, key, lambda: connection)
+def source(client: GcsClient, key: str, bucket: str = "staging") -> GcsSource:
+    return GcsSource(bucket, key, lambda: client)
 
 
 def content(found: GcsSource, **which: int) -> bytes:
     return b"".join(found.read(found.head().pin, **which))
 
 
-def test_metadata_size_and_type_are_the_objects(gcs: Gcs, connection: Connection) -> None:
+def test_metadata_size_and_type_are_the_objects(gcs: Gcs, client: GcsClient) -> None:
     put(gcs, "a b/ü", b"content", contentType="x/y", metadata={"Store-SHA1": "x"})
-    head = source(connection, "a b/ü").head()
+    head = source(client, "a b/ü").head()
     assert (head.key, head.size, head.content_type) == ("a b/ü", 7, "x/y")
     assert head.metadata == {"store-sha1": "x"}
     assert head.crc32c is not None
 
 
-def test_what_has_no_content_type_is_bytes(gcs: Gcs, connection: Connection) -> None:
+def test_what_has_no_content_type_is_bytes(gcs: Gcs, client: GcsClient) -> None:
     put(gcs, "k", b"content")
-    assert source(connection, "k").head().content_type == DEFAULT_TYPE
+    assert source(client, "k").head().content_type == DEFAULT_TYPE
 
 
-def test_ranges(gcs: Gcs, connection: Connection) -> None:
+def test_ranges(gcs: Gcs, client: GcsClient) -> None:
     put(gcs, "ranges", b"0123456789")
-    found = source(connection, "ranges")
+    found = source(client, "ranges")
     assert content(found) == b"0123456789"
     assert content(found, start=3, length=4) == b"3456"
     assert content(found, start=8) == b"89"
@@ -66,40 +66,38 @@ def test_ranges(gcs: Gcs, connection: Connection) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, BLOCK, BLOCK + 1, 9 * BLOCK])
-def test_whole_objects_of_any_size(gcs: Gcs, connection: Connection, size: int) -> None:
+def test_whole_objects_of_any_size(gcs: Gcs, client: GcsClient, size: int) -> None:
     put(gcs, "k", b"x" * size)
-    assert content(source(connection, "k")) == b"x" * size
+    assert content(source(client, "k")) == b"x" * size
 
 
-def test_what_is_stored_packed_is_read_packed(gcs: Gcs, connection: Connection) -> None:
+def test_what_is_stored_packed_is_read_packed(gcs: Gcs, client: GcsClient) -> None:
     put(gcs, "k", b"\x1f\x8b not really", contentEncoding="gzip")
-    assert content(source(connection, "k")) == b"\x1f\x8b not really"
+    assert content(source(client, "k")) == b"\x1f\x8b not really"
 
 
-def test_a_changed_or_deleted_object_is_noticed(gcs: Gcs, connection: Connection) -> None:
+def test_a_changed_or_deleted_object_is_noticed(gcs: Gcs, client: GcsClient) -> None:
     pin = put(gcs, "k", b"one")
     put(gcs, "k", b"two")
     with pytest.raises(SourceChanged):
-        list(source(connection, "k").read(pin))
+        list(source(client, "k").read(pin))
     gcs.objects.delete("staging", "k", {})
     with pytest.raises(Unprocessable):
-        list(source(connection, "k").read(pin))
+        list(source(client, "k").read(pin))
 
 
-def test_what_may_not_be_read_is_the_depositors_to_mend(gcs: Gcs, connection: Connection) -> None:
+def test_what_may_not_be_read_is_the_depositors_to_mend(gcs: Gcs, client: GcsClient) -> None:
     pin = put(gcs, "k", b"one")
     gcs.trouble.append(Trouble("/o/k", times=9, status=403))
     with pytest.raises(Unprocessable) as caught:
-        list(source(connection, "k").read(pin))
+        list(source(client, "k").read(pin))
     assert caught.value.code == "source_not_readable"
 
 
 @pytest.mark.parametrize(("key", "bucket"), [("absent", "staging"), ("k", "absent"), ("k", "!!")])
-def test_what_is_absent_is_not_found(
-    gcs: Gcs, connection: Connection, key: str, bucket: str
-) -> None:
+def test_what_is_absent_is_not_found(gcs: Gcs, client: GcsClient, key: str, bucket: str) -> None:
     with pytest.raises(Unprocessable) as caught:
-        source(connection, key, bucket).head()
+        source(client, key, bucket).head()
     assert caught.value.code == "source_not_found"
 
 
@@ -109,7 +107,7 @@ def test_without_credentials_requests_are_anonymous(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("NO_GCE_CHECK", "true")
     monkeypatch.setenv("CLOUDSDK_CONFIG", "/nonexistent")
     reader = open_reader(Limits())
-    assert (reader.signed, reader.client.base) == (False, "https://storage.googleapis.com")
+    assert (reader.signed, reader.client.endpoint) == (False, "https://storage.googleapis.com")
 
 
 @pytest.mark.parametrize(
@@ -123,11 +121,11 @@ def test_without_credentials_requests_are_anonymous(monkeypatch: pytest.MonkeyPa
 def test_credentials_that_do_not_work_close_a_source(
     error: Exception, readable_later: bool
 ) -> None:
-    def connected() -> Connection:
+    def client() -> GcsClient:
         raise error
 
     with pytest.raises(Unavailable if readable_later else Unprocessable) as caught:
-        GcsSource("b", "k", connected).head()
+        GcsSource("b", "k", client).head()
     assert caught.value.code == ("service_unavailable" if readable_later else "source_not_readable")
 
 
@@ -141,16 +139,16 @@ def test_a_server_that_cannot_be_reached_is_not_readable(monkeypatch: pytest.Mon
         list(found.read("1"))
 
 
-def test_a_fault_of_the_server_may_pass(gcs: Gcs, connection: Connection) -> None:
+def test_a_fault_of_the_server_may_pass(gcs: Gcs, client: GcsClient) -> None:
     put(gcs, "k", b"one")
     gcs.trouble.append(Trouble("/o/k", times=9, status=503))
     with pytest.raises(Unavailable):
-        source(connection, "k").head()
+        source(client, "k").head()
 
 
 @pytest.mark.parametrize(("key", "bucket"), [("..", "staging"), (".", "staging"), ("k", "..")])
-def test_names_do_not_climb(gcs: Gcs, connection: Connection, key: str, bucket: str) -> None:
+def test_names_do_not_climb(gcs: Gcs, client: GcsClient, key: str, bucket: str) -> None:
     with pytest.raises(Unprocessable) as caught:
-        source(connection, key, bucket).head()
+        source(client, key, bucket).head()
     assert caught.value.code == "source_not_found"
     assert gcs.asked == []

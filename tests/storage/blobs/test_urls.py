@@ -6,7 +6,7 @@ import pytest
 
 from config.settings import SettingsError
 from storage.blobs.clients import Limits
-from storage.blobs.gcs_client import Connection as GcsConnection
+from storage.blobs.gcs_client import GcsClient
 from storage.blobs.gcs_client import Server as GcsServer
 from storage.blobs.s3 import open_bucket
 from storage.blobs.urls import as_called, taken_apart
@@ -53,4 +53,4 @@ def test_signed_urls_name_no_port_that_clients_leave_out_of_what_is_signed() -> 
             assert bucket.sign("k", expires_s=9).startswith("https://s3.example/b/k?")
     server = GcsServer("http://gcs.Example:80", "https://Gcs.Example:443")
     with patch.dict("os.environ", {"GOOGLE_APPLICATION_CREDENTIALS": ""}):
-        assert GcsConnection(server, LIMITS).public == "https://gcs.example"
+        assert GcsClient(server, LIMITS).public == "https://gcs.example"

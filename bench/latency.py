@@ -1,4 +1,4 @@
-"""From PUT of a bundle to the first callback, at a steady rate, with each kind of queue.
+"""From PUT of a bundle to the first callback, at a steady rate.
 
 The bundles' files are there before. Run as `python -m bench.latency [bundles] [per second]`.
 """
@@ -6,7 +6,6 @@ The bundles' files are there before. Run as `python -m bench.latency [bundles] [
 import asyncio
 import json
 import logging
-import shutil
 import statistics
 import sys
 import time
@@ -37,17 +36,13 @@ class Times:
 
 
 def main(bundles: int = 400, per_second: int = 20, warm_up: int = WARM_UP) -> None:
-    """Print the percentiles for redis-server, where it is installed, and for the embedded queue."""
+    """Print the percentiles of an embedded store."""
     print(f"{bundles} bundles of 2 files, {per_second} a second, one subscription on every bundle")
-    print(f"{'queue':<14}{'':<18}{'p50 ms':>8}{'p95 ms':>8}{'max ms':>8}")
-    queues = {"embedded": stand.EMBEDDED_QUEUE}
-    if shutil.which("redis-server"):
-        queues["redis-server"] = {}
-    for name, environ in queues.items():
-        with stand.running(environ) as (store, _, _):
-            times, shares = asyncio.run(measured(store, bundles, per_second, warm_up))
-        print(f"{'':<14}cores used: {shares}")
-        show(f"{name:<14}", times)
+    print(f"{'store':<14}{'':<18}{'p50 ms':>8}{'p95 ms':>8}{'max ms':>8}")
+    with stand.running() as (store, _, _):
+        times, shares = asyncio.run(measured(store, bundles, per_second, warm_up))
+    print(f"{'':<14}cores used: {shares}")
+    show(f"{'embedded':<14}", times)
 
 
 def show(queue: str, times: Times) -> None:

@@ -5,7 +5,6 @@ Run as `python -m bench.load [bundles] [in flight]`.
 
 import asyncio
 import logging
-import shutil
 import sys
 import time
 
@@ -22,12 +21,8 @@ PATIENCE_S = 180.0
 def main(bundles: int = 200, in_flight: int = IN_FLIGHT) -> None:
     """Print bundles per second and processor time per bundle, for each kind of queue."""
     print(f"{bundles} bundles of 2 files (JSON, 20 kB), {in_flight} requests in flight")
-    queues = {"embedded": stand.EMBEDDED_QUEUE}
-    if shutil.which("redis-server"):
-        queues["redis-server"] = {}
-    for name, environ in queues.items():
-        with stand.running(environ) as (store, _, opened):
-            asyncio.run(_measure(name, store, opened, bundles, in_flight))
+    with stand.running() as (store, _, opened):
+        asyncio.run(_measure("embedded", store, opened, bundles, in_flight))
 
 
 async def _measure(queue: str, store: Stage, opened: Stores, bundles: int, in_flight: int) -> None:

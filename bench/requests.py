@@ -30,11 +30,12 @@ from werkzeug.test import EnvironBuilder, run_wsgi_app
 from api.app import create_app
 from auth.programs.service_accounts import ServiceAccounts
 from auth.tokens.grants import Grants
+from auth.tokens.issuing import Grant, issue
+from auth.tokens.key_file import signing_until
 from auth.tokens.verifying import verifier
 from bench import rows, stand
 from config import collector
 from config.settings import Settings
-from ops import tokens
 from storage import keys
 from storage.catalog.schema import blobs
 from storage.model import FQID
@@ -152,8 +153,15 @@ def site() -> Iterator[Site]:
 def make_site(settings: Settings, stores: Stores) -> Site:
     """The same on open stores."""
     accounts = ServiceAccounts(stores.catalog, lifetime_s=settings.service_token_s)
-    grant = tokens.administrator(settings)
-    token = tokens.make(settings, grant, now=time.time(), token_id="bench")
+    grant = Grant("bench@example.org", (*settings.admin_groups, *settings.ingest_groups), 3600)
+    token = issue(
+        signing_until(settings.home, time.time() + grant.lifetime_s, settings.secret_key),
+        grant,
+        issuer=settings.auth_url,
+        audience=settings.audiences,
+        now=time.time(),
+        token_id="bench",
+    )
     grants = Grants(stores.catalog, time.time)
     verify = verifier(settings, time.time, accounts=accounts, grants=grants).verify
     app = create_app(settings, stores, chains=stand.Unsent(), verify=verify)

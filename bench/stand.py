@@ -20,8 +20,6 @@ from storage.notices import MemoryNotices
 from storage.stores import Stores
 
 AUTHORIZED = {"Authorization": "Bearer bench"}
-EMBEDDED_QUEUE = {"PATH": "/nowhere"}
-"""The store finds no redis-server and serves its queue itself."""
 
 
 class Unsent:
@@ -81,7 +79,7 @@ def shared() -> Iterator[None]:
 @contextmanager
 def running(environ: Mapping[str, str] | None = None) -> Iterator[Running]:
     """A store with all its processes, and its stores opened by this process too."""
-    if _shared and environ in (None, {}, EMBEDDED_QUEUE):
+    if _shared and not environ:
         yield _shared_store(_shared[0])
     else:
         with _started(environ) as found:
@@ -90,7 +88,7 @@ def running(environ: Mapping[str, str] | None = None) -> Iterator[Running]:
 
 def _shared_store(one: _Shared) -> Running:
     if one.store is None:
-        one.store = one.stack.enter_context(_started(EMBEDDED_QUEUE))
+        one.store = one.stack.enter_context(_started({}))
     return one.store
 
 

@@ -16,6 +16,8 @@ from config.parsing import is_origin, parse, wrong_ports
 from config.providers import PROVIDER_MEMBERS, Provider
 
 PREFIX = "STORE_"
+MIN_SECRET = 16
+"""Characters that the store's secret has at least."""
 FOREIGN = frozenset({"STORE_REAL_DATA"})
 FOREIGN_PREFIXES = ("STORE_TEST_", "STORE_CLIENT_")
 """Variables that tests, the demonstration and the client read, not the store."""
@@ -65,7 +67,7 @@ class Settings:
     catalog_url: str = _setting("", "SQLAlchemy URL; empty: SQLite in <home>/catalog.sqlite")
     search_url: str = _setting("", "search engine; empty: embedded, in <home>/search")
     redis_url: str = _setting(
-        "redis://127.0.0.1:6379/0", "queue and notices; `make run` sets its own"
+        "", "queue and notices of a store of several workers; empty: one worker, without Redis"
     )
 
     # How the engines are reached
@@ -256,7 +258,7 @@ class Settings:
     max_claims: int = _setting(5, "claims of one to-do row before it is parked")
     refill_rows: int = _setting(256, "due rows that the clock keeps in each queue")
     tick_s: float = _setting(1.0, "how often the clock looks for due rows, seconds")
-    sequencer_s: float = _setting(0.05, "how often committed events are numbered, seconds")
+    sequencer_s: float = _setting(0.05, "least time between two numberings of events, seconds")
     journal_s: float = _setting(3.0, "how often numbered events are journalled, seconds")
     sweep_s: int = _setting(900, "time between replication sweeps, seconds")
     reservation_grace_s: int = _setting(30, "age at which a sweep completes a reservation, seconds")

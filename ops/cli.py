@@ -7,12 +7,13 @@ from typing import Any
 import click
 
 from config import SettingsError, load
-from ops.faults import explain
 from storage.errors import StoreError
+from storage.faults import explain
 
 COMMANDS = {
     "run": "ops.run:run",
     "migrate": "ops.migrations:migrate",
+    "prepare": "ops.migrations:prepare",
     "token": "ops.token_commands:token",
     "rotate-key": "ops.token_commands:rotate_key",
     "settings": "ops.manual:print_settings",

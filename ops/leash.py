@@ -26,6 +26,8 @@ def main(parent: int, command: list[str]) -> None:
     # It may have died before the kernel was told.
     if os.getppid() != parent:
         sys.exit(1)
+    # The supervisor waits for its signals instead of being interrupted by them.
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     try:
         os.execvp(command[0], command)
     except OSError as error:

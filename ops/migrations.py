@@ -1,18 +1,19 @@
-"""The command `migrate`: the catalog's tables, and a new epoch."""
+"""The commands `migrate`, which makes the catalog's tables, and `prepare`."""
 
 import os
 import sys
 
 import click
 
+from auth.tokens import administrator
 from config import Settings
 from ops import home
-from ops.faults import explain
 from ops.integrity import begin_epoch
-from ops.opening import require_known
 from storage import engines
 from storage.catalog import Catalog
+from storage.catalog.revisions import require_known
 from storage.errors import Unavailable
+from storage.faults import explain
 
 
 @click.command()
@@ -35,3 +36,11 @@ def migrate(settings: Settings) -> None:
     in_doubt = begin_epoch(settings)
     if in_doubt is not None:
         click.echo(f"The store will be read-only. {in_doubt}", err=True)
+
+
+@click.command(hidden=True)
+@click.pass_context
+def prepare(context: click.Context) -> None:
+    """What `run` does before it starts the processes of the Procfile."""
+    context.invoke(migrate)
+    administrator.keep(context.obj)

@@ -16,10 +16,6 @@ ABSENT = (
     "There is no store in {home} ({file} is missing): set STORE_HOME, or make an empty catalog"
     " with `python -m ops migrate`."
 )
-NEWER = (
-    "The catalog is at revision {revision}, which this release does not know: use the release that"
-    " migrated it, or a later one."
-)
 
 
 def require_home(settings: Settings) -> None:
@@ -43,16 +39,9 @@ def open_catalog(settings: Settings) -> Catalog:
 
 def require_release(catalog: Catalog) -> None:
     """StoreError when the catalog's tables are of an older or a newer release."""
-    require_known(catalog)
+    revisions.require_known(catalog)
     if revisions.current(catalog) != revisions.expected():
         raise StoreError(OLDER)
-
-
-def require_known(catalog: Catalog) -> None:
-    """StoreError when a newer release migrated the catalog."""
-    revision = revisions.current(catalog)
-    if not revisions.is_known(revision):
-        raise StoreError(NEWER.format(revision=revision))
 
 
 def opened(settings: Settings) -> Stores:

@@ -2,8 +2,11 @@
 
 import re
 import shlex
+import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+from config import Settings
 
 ROOT = Path(__file__).resolve().parent.parent
 _LINE = re.compile(r"([A-Za-z0-9_-]+):\s*(\S.*)")
@@ -25,6 +28,19 @@ class ProcessLine:
 def read(path: Path = ROOT / "Procfile") -> tuple[ProcessLine, ...]:
     """Every process in the order of the file."""
     return parse(path.read_text(encoding="utf-8"))
+
+
+def embedded(settings: Settings) -> tuple[ProcessLine, ...]:
+    """The processes of a store on one machine, which needs no Redis."""
+    ports = [settings.port, settings.port + 1] + ([settings.ops_port] if settings.ops_port else [])
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    bound = [word for port in ports for word in ("--bind", f"{host}:{port}")]
+    web = ("gunicorn", "-c", "api/gunicorn.py", *bound, "api.embedded:application")
+    worker = (sys.executable, "-m", "workers.embedded")
+    return (
+        ProcessLine("web", web, "Both HTTP services."),
+        ProcessLine("worker", worker, "All work, and the scheduler."),
+    )
 
 
 def parse(text: str) -> tuple[ProcessLine, ...]:

@@ -1,4 +1,4 @@
-"""The command `run`: every process of the store on this machine."""
+"""The command `run`: the store on this machine."""
 
 import os
 from contextlib import suppress
@@ -11,14 +11,19 @@ from ops import home, ports, procfile, supervisor
 
 
 @click.command()
-@click.option("--only", multiple=True, help="Run only these processes of the Procfile.")
+@click.option("--only", multiple=True, help="Run only these processes.")
 @click.pass_obj
 def run(settings: Settings, only: tuple[str, ...]) -> None:
-    """Run every process of the store here, until Ctrl-C."""
-    lines = _chosen(procfile.read(), only)
-    width = max(len(line.name) for line in lines)
+    """Run the store here, until Ctrl-C.
+
+    In two processes, or with STORE_REDIS_URL in those of the Procfile.
+    """
+    lines = procfile.read() if settings.redis_url else procfile.embedded(settings)
+    lines = _chosen(lines, only)
+    prepare = supervisor.PREPARE if settings.redis_url else ()
+    say = partial(_say, max(len(line.name) for line in lines))
     try:
-        supervisor.run(settings, lines, environ=os.environ, say=partial(_say, width))
+        supervisor.run(settings, lines, environ=os.environ, say=say, prepare=prepare)
     except (home.Taken, home.Exposed, ports.PortTaken, supervisor.StartFailed) as error:
         raise click.ClickException(str(error)) from error
 
@@ -28,7 +33,7 @@ def _chosen(
 ) -> tuple[procfile.ProcessLine, ...]:
     unknown = set(only) - {line.name for line in lines}
     if unknown:
-        raise click.BadParameter(f"not in the Procfile: {', '.join(sorted(unknown))}")
+        raise click.BadParameter(f"no such process: {', '.join(sorted(unknown))}")
     return tuple(line for line in lines if not only or line.name in only)
 
 

@@ -4,6 +4,8 @@ from storage.model import FQID, Replica
 
 DELIVERIES = "deliveries"
 EVENTS = "events"
+COMMITTED = "committed"
+"""An event was committed, which has no number yet."""
 
 
 def of_file(replica: Replica, fqid: FQID) -> str:

@@ -7,7 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 from sqlalchemy import make_url
 
-from config.settings import Settings, SettingsError
+from config.settings import MIN_SECRET, Settings, SettingsError
 from storage import engines
 from storage.availability import Availability
 from storage.blobs.clients import Limits
@@ -17,11 +17,13 @@ from storage.blobs.signing import UrlSigner
 from storage.blobs.sources import Sources, SourceSettings
 from storage.cache import ByteCache
 from storage.catalog import Catalog
+from storage.datagrams import office
 from storage.errors import NotFound
 from storage.model import REPLICAS, Replica
+from storage.notices import LocalNotices
 from storage.protocols import BlobStore, Lender, Notices, SearchIndex
-from storage.rates import Rates
-from storage.sealing import MIN_SECRET, derive
+from storage.rates import MemoryRates, Rates
+from storage.sealing import derive
 from storage.stores import Stores
 from storage.writability import WriteProbes, write_file, write_scratch
 
@@ -50,7 +52,7 @@ def connect(settings: Settings, *, notices: Notices | None = None) -> Stores:
         checkouts=checkouts,
         catalog=catalog,
         search=search,
-        notices=notices or engines.open_redis_notices(settings.redis_url),
+        notices=notices or open_notices(settings),
         sources=_sources(settings, replicas, areas),
         destination=_destinations(home, replicas),
         documents=ByteCache(settings.document_cache_bytes),
@@ -121,10 +123,18 @@ def _looked_into(blobs: BlobStore) -> None:
     next(iter(blobs.list(PROBED)), None)
 
 
+def open_notices(settings: Settings) -> Notices:
+    """Wake-up calls between all processes of the store."""
+    if settings.redis_url:
+        return engines.open_redis_notices(settings.redis_url)
+    return LocalNotices(office(settings.home))
+
+
 def open_rates(settings: Settings) -> Rates | None:
     """What counts requests; None where their number is not limited."""
-    limited = settings.rate_per_minute or settings.rate_anonymous_per_minute
-    return engines.open_redis_rates(settings.redis_url) if limited else None
+    if not (settings.rate_per_minute or settings.rate_anonymous_per_minute):
+        return None
+    return engines.open_redis_rates(settings.redis_url) if settings.redis_url else MemoryRates()
 
 
 def _check_secret(settings: Settings) -> None:

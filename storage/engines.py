@@ -98,14 +98,14 @@ def open_embedded_search(path: Path, *, time_limit_s: float, field_limit: int) -
 
 def open_redis_notices(url: str) -> Notices:
     """Notices between all processes of one Redis."""
-    from storage.notices import RedisNotices
+    from storage.notices_redis import RedisNotices
 
     return RedisNotices(url)
 
 
 def open_redis_rates(url: str) -> Rates:
     """Token buckets that all processes of one Redis share."""
-    from storage.rates import RedisRates
+    from storage.rates_redis import RedisRates
 
     return RedisRates(url)
 

@@ -1,39 +1,16 @@
-"""Wake-up calls between processes: over Redis, and in memory for one process.
+"""Wake-up calls: within one process, and between the processes of one home.
 
-All notices of a store travel on one Redis channel whose messages are topics, so that a process
-needs one connection and one subscription whatever it waits for, and waiting costs no round trip.
+A store of several machines has them over Redis (`storage.notices_redis`).
 """
 
-import logging
-import os
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
 
-import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
-
-from config.settings import SettingsError
-
-log = logging.getLogger(__name__)
-
-CHANNEL: Final = "store:notices"
-
-_PATIENCE_S: Final = 1.0
-"""How long publishing, or the first waiter of a process, may be held up by a dead Redis."""
-_SILENCE_S: Final = 5.0
-"""After so long without a message the connection is asked for a sign of life …"""
-_DEAD_S: Final = 15.0
-"""… and after so long it is given up."""
-_COOL_DOWN_S: Final = 2.0
-"""How long nothing is published after Redis did not answer in time."""
-_BACK_OFF_S: Final = (0.05, 2.0)
+from storage.datagrams import Inbox, Office
 
 
-class _Waiter:
+class Waiter:
     """A Listening. Waking it twice before it looks is waking it once."""
 
     def __init__(self) -> None:
@@ -50,16 +27,16 @@ class _Waiter:
         return woken
 
 
-class _Board:
+class Board:
     """Who waits for what in this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiters: dict[str, set[_Waiter]] = {}
+        self._waiters: dict[str, set[Waiter]] = {}
 
     @contextmanager
-    def listening(self, topics: tuple[str, ...]) -> Iterator[_Waiter]:
-        waiter = _Waiter()
+    def listening(self, topics: tuple[str, ...]) -> Iterator[Waiter]:
+        waiter = Waiter()
         with self._lock:
             for topic in topics:
                 self._waiters.setdefault(topic, set()).add(waiter)
@@ -89,14 +66,14 @@ class MemoryNotices:
     """Notices within one process."""
 
     def __init__(self) -> None:
-        self._board = _Board()
+        self._board = Board()
 
     def publish(self, topic: str) -> None:
         """See Notices."""
         self._board.wake(topic)
 
     @contextmanager
-    def listen(self, *topics: str) -> Iterator[_Waiter]:
+    def listen(self, *topics: str) -> Iterator[Waiter]:
         """See Notices."""
         with self._board.listening(topics) as waiter:
             yield waiter
@@ -105,131 +82,44 @@ class MemoryNotices:
         """Nothing to give back."""
 
 
-def keepalive(url: str) -> dict[str, bool]:
-    """Options that keep a connection over TCP alive; a Unix socket has none."""
-    return {} if url.startswith("unix:") else {"socket_keepalive": True}
+class LocalNotices:
+    """Notices between the processes whose sockets are in one folder; make it after forking.
 
+    A message is a topic. Where some may have been lost, all who wait look for themselves.
+    """
 
-def _client(url: str, *, silence_s: float, retries: int) -> redis.Redis:
-    """A client that has not connected yet; SettingsError when the URL leads nowhere."""
-    try:
-        client = redis.Redis.from_url(
-            url,
-            socket_timeout=silence_s,
-            socket_connect_timeout=_PATIENCE_S,
-            **keepalive(url),
-            retry=Retry(NoBackoff(), retries),
-        )
-        # Only now the library looks at the options.
-        client.connection_pool.make_connection()
-    except (ValueError, TypeError) as error:
-        raise SettingsError(f"STORE_REDIS_URL: {error}") from error
-    return client
+    KIND = "notices"
 
-
-class RedisNotices:
-    """Notices between all processes of one Redis. While it is down, waiters just time out."""
-
-    def __init__(self, url: str, *, channel: str = CHANNEL) -> None:
-        self._url, self._channel = url, channel
-        # One retry, because the connection may be from before Redis was restarted.
-        self._client = _client(url, silence_s=_PATIENCE_S, retries=1)
-        self._silent_until = 0.0
+    def __init__(self, office: Office) -> None:
+        self._office = office
+        self._board = Board()
         self._lock = threading.Lock()
-        self._listener: _Listener | None = None
+        self._inbox: Inbox | None = None
 
     def publish(self, topic: str) -> None:
         """See Notices."""
-        if time.monotonic() >= self._silent_until:
-            self._say(topic)
-
-    def _say(self, topic: str) -> None:
-        try:
-            self._client.publish(self._channel, topic)
-        except redis.TimeoutError:
-            self._silent_until = time.monotonic() + _COOL_DOWN_S
-        except (redis.RedisError, OSError) as error:
-            log.debug("a notice was not published: %s", error)
+        self._board.wake(topic)
+        own = self._inbox
+        self._office.post(self.KIND, topic.encode(), but=own.name if own else "")
 
     @contextmanager
-    def listen(self, *topics: str) -> Iterator[_Waiter]:
+    def listen(self, *topics: str) -> Iterator[Waiter]:
         """See Notices."""
-        listener = self._own_listener()
-        with listener.board.listening(topics) as waiter:
-            listener.ready.wait(_PATIENCE_S)
+        self._receive()
+        with self._board.listening(topics) as waiter:
             yield waiter
 
+    def _receive(self) -> None:
+        with self._lock:
+            if self._inbox is None:
+                self._inbox = Inbox(self._office, self.KIND, self._heard, self._board.wake_all)
+
+    def _heard(self, message: bytes) -> None:
+        self._board.wake(message.decode())
+
     def close(self) -> None:
-        """End the listener thread and the connections; for tests and orderly exits."""
+        """Take this process's socket away."""
         with self._lock:
-            listener, self._listener = self._listener, None
-        if listener and listener.pid == os.getpid():
-            listener.stopped.set()
-            self._say("")  # so that it looks up
-            listener.join()
-        self._client.close()
-
-    def _own_listener(self) -> "_Listener":
-        """This process's listener: threads and sockets do not survive a fork."""
-        with self._lock:
-            if self._listener is None or self._listener.pid != os.getpid():
-                self._listener = _Listener(self._url, self._channel)
-            return self._listener
-
-
-class _Listener:
-    """One thread on one connection, which comes back by itself after Redis does."""
-
-    def __init__(self, url: str, channel: str) -> None:
-        self.pid = os.getpid()
-        self.board = _Board()
-        self.ready = threading.Event()
-        self.stopped = threading.Event()
-        self._channel = channel
-        self._missed = False
-        # For what is answered at once; for the next notice `get_message` has its own patience.
-        self._client = _client(url, silence_s=_SILENCE_S, retries=0)
-        self._thread = threading.Thread(target=self._run, name="notices", daemon=True)
-        self._thread.start()
-
-    def join(self) -> None:
-        self._thread.join()
-        self._client.close()
-
-    def _run(self) -> None:
-        least, most = _BACK_OFF_S
-        pause = least
-        while not self.stopped.is_set():
-            try:
-                self._follow()
-            except (redis.RedisError, OSError, ValueError) as error:
-                log.debug("the notice board is away: %s", error)
-            pause = least if self.ready.is_set() else min(pause * 2, most)
-            self._missed = True
-            self.ready.clear()
-            self.stopped.wait(pause)
-
-    def _follow(self) -> None:
-        """Subscribe and hand out notices until the connection breaks."""
-        with self._client.pubsub() as subscription:  # type: ignore[no-untyped-call]
-            subscription.subscribe(self._channel)
-            heard = time.monotonic()
-            while not self.stopped.is_set():
-                message = subscription.get_message(timeout=_SILENCE_S)
-                if message is not None:
-                    heard = time.monotonic()
-                    self._receive(message)
-                elif time.monotonic() - heard > _DEAD_S:
-                    raise redis.ConnectionError("no sign of life")
-                else:
-                    subscription.ping()
-
-    def _receive(self, message: dict[str, object]) -> None:
-        if message["type"] == "subscribe":
-            self.ready.set()
-            # Nobody knows what was said meanwhile: all look for themselves.
-            if self._missed:
-                self.board.wake_all()
-        elif message["type"] == "message":
-            data = message["data"]
-            self.board.wake(data.decode() if isinstance(data, bytes) else str(data))
+            inbox, self._inbox = self._inbox, None
+        if inbox is not None:
+            inbox.close()

@@ -12,8 +12,6 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from storage.errors import Unavailable
 
 FORMAT = b"\x01"
-MIN_SECRET = 16
-"""Characters that the store's secret has at least."""
 NONCE_BYTES = 12
 
 

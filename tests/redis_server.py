@@ -4,12 +4,14 @@ import os
 import shutil
 import signal
 import subprocess
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import redis
+from fakeredis import TcpFakeServer
 
 from ops import ports
 from tests.patience import until
@@ -98,3 +100,17 @@ def serving(
         yield server
     finally:
         server.kill()
+
+
+@contextmanager
+def fake(port: int = 0) -> Iterator[int]:
+    """A server in memory, for tests of what any Redis does; yields its port."""
+    server = TcpFakeServer(("127.0.0.1", port))
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield server.server_address[1]
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

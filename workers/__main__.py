@@ -1,17 +1,23 @@
-"""A worker process: `python -m workers QUEUE...`, or every queue when none is named."""
+"""A worker of a store that has several, by way of Redis: `python -m workers QUEUE...`.
+
+Without a name it runs every queue; `clock` is the scheduler. The only worker of an embedded store
+is `workers.embedded`.
+"""
 
 import logging
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from random import Random
 
 from dramatiq import Worker
 
 import config
-from config import allocator, collector
+from config import Settings, allocator, collector
 from config.logs import configure
 from storage.connecting import connect
-from workers import actors, broker
+from workers import actors, redis_broker, scheduler
 from workers.actors import QUEUES
 from workers.chains import Chains
 from workers.claims import Working
@@ -21,34 +27,55 @@ log = logging.getLogger(__name__)
 
 STOP_S = 8
 """How long work may take to end: less than the supervisor waits before it kills."""
+CLOCK = "clock"
+WITHOUT_REDIS = "STORE_REDIS_URL has to name the Redis that the processes of this store share"
 
 
-def main(queues: list[str]) -> None:
-    """Run actors until told to stop; what is in work then gets a while to end."""
-    unknown = set(queues) - set(QUEUES)
-    if unknown:
-        sys.exit(f"unknown queue {', '.join(sorted(unknown))}; there are {', '.join(QUEUES)}")
-    allocator.bound_heap()
-    settings = config.load(os.environ)
-    configure(settings.log_level, "worker " + ",".join(queues or QUEUES))
+@contextmanager
+def working(settings: Settings, queues: list[str]) -> Iterator[None]:
+    """Run these queues, or all, while the block runs."""
     stores = connect(settings)
-    messages = broker.connect(settings.redis_url, stores.notices)
-    working = Working(stores, Chains(messages), actors.STEPS, settings.max_claims, Random())
-    actors.declare(messages, working)
+    broker = redis_broker.connect(settings.redis_url, stores.notices)
+    chains = Chains(broker, stores.notices)
+    actors.declare(broker, Working(stores, chains, actors.STEPS, settings.max_claims, Random()))
     worker = Worker(
-        messages,
+        broker,
         queues=set(queues) or None,
         worker_timeout=settings.worker_poll_ms,
         worker_threads=settings.worker_threads,
     )
-    stop = when_told()
-    collector.relax()
     # What dramatiq's own command line says here: the time limit starts its thread.
-    messages.emit_after("process_boot")
+    broker.emit_after("process_boot")
     worker.start()
-    log.info("worker: running %s", ", ".join(queues or QUEUES))
-    stop.wait()
+    yield
     worker.stop(timeout=STOP_S * 1000)
+
+
+@contextmanager
+def scheduling(settings: Settings) -> Iterator[None]:
+    """Send what is due, number events and sweep while the block runs."""
+    stores = connect(settings)
+    chains = redis_broker.sender(settings.redis_url, stores.notices)
+    with scheduler.ticking(scheduler.Clock(settings, stores, chains), settings):
+        yield
+
+
+def main(names: list[str]) -> None:
+    """Work until told to stop; what is in work then gets a while to end."""
+    unknown = set(names) - set(QUEUES)
+    if unknown and names != [CLOCK]:
+        sys.exit(f"unknown queue {', '.join(sorted(unknown))}; there are {', '.join(QUEUES)}")
+    allocator.bound_heap()
+    settings = config.load(os.environ)
+    if not settings.redis_url:
+        sys.exit(WITHOUT_REDIS)
+    shown = CLOCK if names == [CLOCK] else "worker " + ",".join(names or QUEUES)
+    configure(settings.log_level, shown)
+    stop = when_told()
+    with scheduling(settings) if names == [CLOCK] else working(settings, names):
+        collector.relax()
+        log.info("%s runs", shown)
+        stop.wait()
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from pipelines.notifying import replay, telling
 from pipelines.replicating import reservations, sync, verification
 from storage.model import Claim, Todo
 from storage.stores import Stores
-from workers.broker import Broker, MemoryBroker
+from workers.broker import MemoryBroker
 from workers.claims import StepFunction, Working, work
 
 MINUTES = 60_000
@@ -271,7 +271,7 @@ def steps_of(queue: str) -> list[Step]:
     return [step for step, actor in ACTORS.items() if actor.queue_name == queue]
 
 
-def declare(broker: Broker, working: Working | None = None) -> None:
+def declare(broker: dramatiq.Broker, working: Working | None = None) -> None:
     """Move the actors to this process's broker; a process that only sends has no `working`."""
     global _working
     dramatiq.set_broker(broker)

@@ -9,12 +9,11 @@ import time
 from collections.abc import Iterable
 
 from pipelines.flow import Step
+from pipelines.topics import COMMITTED
 from storage.model import Todo
 from storage.protocols import Notices
-from workers import actors
-from workers import broker as brokers
 from workers.actors import ACTORS
-from workers.broker import Broker
+from workers.broker import Queues
 
 log = logging.getLogger(__name__)
 
@@ -28,14 +27,17 @@ COOL_DOWN_S = 2.0
 class Chains:
     """A sender on one broker, shared by the threads of a process."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, broker: Queues, notices: Notices | None = None) -> None:
+        self._broker, self._notices = broker, notices
         self._looked: dict[str, float] = {}
         self._deep: dict[str, bool] = {}
         self._silent_until = 0.0
 
     def send(self, rows: Iterable[Todo], request_id: str = "") -> None:
         """Hint at these rows; never raises."""
+        rows = tuple(rows)
+        if self._notices is not None and any(row.step == Step.MATCH for row in rows):
+            self._notices.publish(COMMITTED)
         if time.monotonic() < self._silent_until:
             return
         try:
@@ -62,10 +64,3 @@ class Chains:
             self._deep[queue] = self._broker.depth(queue) > DEEP
             self._looked[queue] = now
         return self._deep[queue]
-
-
-def connect(redis_url: str, notices: Notices) -> Chains:
-    """A sender to the queue at this address; call it after forking."""
-    broker = brokers.connect(redis_url, notices)
-    actors.declare(broker)
-    return Chains(broker)

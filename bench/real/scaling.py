@@ -37,7 +37,7 @@ from storage.catalog.schema import todo as rows
 from storage.connecting import connect
 from storage.model import FQID, Todo
 from storage.stores import Stores
-from workers import chains
+from workers.redis_broker import sender as sending
 
 AUTHOR = "bench@example.org"
 SMALL = 20_000
@@ -160,7 +160,7 @@ def _drained(
     environ: Environ, stores: Stores, queues: list[str], wanted: Sequence[Todo], processes: int
 ) -> Took:
     """Until the work is done, from the first message on."""
-    sender = chains.connect(environ["STORE_REDIS_URL"], stores.notices)
+    sender = sending(environ["STORE_REDIS_URL"], stores.notices)
     steps = {row.step for row in wanted}
     with (
         _running(environ, ["workers", *queues], processes) as pids,

@@ -6,8 +6,13 @@ from pathlib import Path
 from sqlalchemy import inspect, text
 
 from storage.catalog.engine import Catalog
+from storage.errors import StoreError
 
 FOLDER = Path(__file__).parent / "migrations"
+NEWER = (
+    "The catalog is at revision {revision}, which this release does not know: use the release that"
+    " migrated it, or a later one."
+)
 
 
 def current(catalog: Catalog) -> str:
@@ -21,6 +26,13 @@ def current(catalog: Catalog) -> str:
 def is_known(revision: str) -> bool:
     """Whether this code has that revision, or one that follows it."""
     return not revision or revision in _revisions()
+
+
+def require_known(catalog: Catalog) -> None:
+    """StoreError when a newer release migrated the catalog."""
+    revision = current(catalog)
+    if not is_known(revision):
+        raise StoreError(NEWER.format(revision=revision))
 
 
 def expected() -> str:

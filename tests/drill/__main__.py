@@ -61,7 +61,7 @@ class Size:
 
 
 SIZES: Mapping[str, Size] = {
-    "embedded": Size(200, 50, {chaos.WORKER: 30, chaos.FLUSH: 3}),
+    "embedded": Size(200, 50, {chaos.WORKER: 30, chaos.API: 3}),
     "real": Size(
         300,
         50,

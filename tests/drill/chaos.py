@@ -17,7 +17,8 @@ from tests.drill.stand import Stand, flush
 
 WORKER, API, FLUSH = "worker killed", "api killed", "queue emptied"
 OUTAGE = "outage"
-SPARED = frozenset({"redis", "api", "auth"})
+SERVES_API = frozenset({"api", "web"})
+SPARED = SERVES_API | {"auth"}
 """No workers. Who asks the API gets an error and asks again; identity fails on its own."""
 
 POLL_S = 0.05
@@ -113,7 +114,7 @@ class Chaos:
         if what in own:
             own[what]()
         elif what == FLUSH:
-            flush(self._stage.processes()["redis_url"])
+            flush(self._stand.settings["STORE_REDIS_URL"])
         else:
             self._stand.hands[what]()
 
@@ -123,7 +124,7 @@ class Chaos:
 
     def _kill_api(self) -> None:
         """The API's master, or one of its processes."""
-        self._kill(lambda running: [name for name in running if name == "api"], self._family)
+        self._kill(lambda running: [name for name in running if name in SERVES_API], self._family)
 
     def _family(self, pid: int) -> int:
         return self._rng.choice([pid, *_children(pid)])

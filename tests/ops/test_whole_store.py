@@ -30,7 +30,8 @@ def test_a_store_listens_on_its_two_http_ports_alone(stage: Stage) -> None:
     assert len(tree) > len(roots), "gunicorn has processes of its own"
     port = int(stage.api.rpartition(":")[2])
     assert listeners.ports(tree) == {port, port + 1}
-    assert listeners.unix_sockets(tree) == {str(stage.home / "queue.sock")}
+    assert len(tree) <= 4
+    assert listeners.unix_sockets(tree) == set()
 
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="the tour is typed with curl")

@@ -4,30 +4,20 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
-from fakeredis import TcpFakeServer
 
 from config.settings import SettingsError
-from storage.notices import MemoryNotices, RedisNotices
+from storage.datagrams import office
+from storage.notices import LocalNotices, MemoryNotices
+from storage.notices_redis import RedisNotices
 from storage.protocols import Listening
 from tests.patience import PATIENCE_S, until
+from tests.redis_server import fake
 
-Board = MemoryNotices | RedisNotices
-
-
-@contextmanager
-def redis_at(port: int = 0) -> Iterator[int]:
-    """A Redis on loopback; yields its port."""
-    server = TcpFakeServer(("127.0.0.1", port))
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield server.server_address[1]
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+Board = MemoryNotices | LocalNotices | RedisNotices
 
 
 @contextmanager
@@ -37,7 +27,7 @@ def in_memory() -> Iterator[Board]:
 
 @contextmanager
 def over_redis() -> Iterator[Board]:
-    with redis_at() as port:
+    with fake() as port:
         notices = RedisNotices(f"redis://127.0.0.1:{port}/0")
         try:
             yield notices
@@ -45,7 +35,16 @@ def over_redis() -> Iterator[Board]:
             notices.close()
 
 
-BOARDS = {"memory": in_memory, "redis": over_redis}
+@contextmanager
+def over_sockets() -> Iterator[Board]:
+    """One process that waits, another that publishes would be the same."""
+    with TemporaryDirectory() as home:
+        notices = LocalNotices(office(Path(home)))
+        yield notices
+        notices.close()
+
+
+BOARDS = {"memory": in_memory, "local": over_sockets, "redis": over_redis}
 
 
 @pytest.fixture(params=BOARDS)
@@ -111,7 +110,7 @@ def test_publishing_to_nobody_is_fine(board: Board) -> None:
 
 
 def test_two_boards_on_one_redis_hear_each_other() -> None:
-    with redis_at() as port:
+    with fake() as port:
         one, two = (RedisNotices(f"redis://127.0.0.1:{port}/0") for _ in range(2))
         with one.listen("topic") as listening:
             two.publish("topic")
@@ -121,7 +120,7 @@ def test_two_boards_on_one_redis_hear_each_other() -> None:
 
 
 def test_many_waiters_share_one_connection_and_one_thread() -> None:
-    with redis_at() as port:
+    with fake() as port:
         notices = RedisNotices(f"redis://127.0.0.1:{port}/0")
         before = threading.active_count()
         listeners = [notices.listen(f"topic:{n}") for n in range(50)]
@@ -138,7 +137,7 @@ def test_many_waiters_share_one_connection_and_one_thread() -> None:
 
 
 def test_without_a_redis_publishing_is_silent_and_waiting_times_out() -> None:
-    with redis_at() as port:
+    with fake() as port:
         pass
     notices = RedisNotices(f"redis://127.0.0.1:{port}/0")
     notices.publish("topic")
@@ -148,22 +147,22 @@ def test_without_a_redis_publishing_is_silent_and_waiting_times_out() -> None:
 
 
 def test_a_redis_that_returns_is_heard_again() -> None:
-    with redis_at() as port:
+    with fake() as port:
         notices = RedisNotices(f"redis://127.0.0.1:{port}/0")
         with notices.listen("topic") as listening:
             notices.publish("topic")
             assert listening.wait(5)
-    with redis_at(port), notices.listen("topic") as listening:
+    with fake(port), notices.listen("topic") as listening:
         until(lambda: heard(notices, listening))
     notices.close()
 
 
 def test_who_waited_through_a_restart_is_woken_after_it() -> None:
-    with redis_at() as port:
+    with fake() as port:
         notices = RedisNotices(f"redis://127.0.0.1:{port}/0")
         listener = notices.listen("topic")
         listening = listener.__enter__()
-    with redis_at(port):
+    with fake(port):
         until(lambda: heard(notices, listening))
         listener.__exit__(None, None, None)
     notices.close()

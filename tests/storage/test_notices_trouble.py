@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.notices import RedisNotices
+from storage.notices_redis import RedisNotices
 from tests.patience import until
 from tests.redis_server import RedisServer, needed, serving
 

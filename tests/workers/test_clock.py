@@ -16,7 +16,7 @@ from tests.builders import new_uuid, version
 from tests.telling import happen, match, states, subscribe, tell, told
 from workers.broker import MemoryBroker
 from workers.chains import Chains
-from workers.clock import Clock
+from workers.scheduler import Clock
 
 
 @pytest.fixture

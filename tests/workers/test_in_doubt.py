@@ -18,7 +18,7 @@ from tests.telling import states, subscribe, tell
 from tests.workers.receivers import dispatching, eventually, receiving
 from workers.broker import MemoryBroker
 from workers.chains import Chains
-from workers.clock import Clock, scheduled
+from workers.scheduler import Clock, scheduled
 
 ROW = Todo(Step.INDEX, "aws", "b.1")
 

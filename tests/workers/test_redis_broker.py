@@ -1,10 +1,9 @@
 """The same over Redis: messages reach actors, a dead worker's are taken over, FLUSHALL loses none.
 
-On the server that `make run` falls back to, on a private one, and on the one that is named.
+On a server in memory, on a private one, and on the one that is named.
 """
 
 import os
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -12,16 +11,15 @@ from random import Random
 import pytest
 from dramatiq import Worker
 
-from ops.fakeredis_server import QueueServer
 from pipelines.flow import Step
 from storage.catalog import todo
 from storage.model import Claim, Todo
-from storage.notices import RedisNotices
+from storage.notices_redis import RedisNotices
 from storage.stores import Stores
 from tests import redis_server
 from tests.patience import until
 from tests.redis_server import PROGRAM
-from workers import actors, broker
+from workers import actors, redis_broker
 from workers.chains import Chains
 from workers.claims import Working
 
@@ -38,17 +36,8 @@ def redis_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         with redis_server.serving(tmp_path) as real:
             yield real.url
     else:
-        yield from in_memory(tmp_path / "queue.sock")
-
-
-def in_memory(path: Path) -> Iterator[str]:
-    server = QueueServer(path, "secret")
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"unix://:secret@{path}?db=0"
-    server.shutdown()
-    server.server_close()
-    thread.join(5)
+        with redis_server.fake() as port:
+            yield f"redis://127.0.0.1:{port}/0"
 
 
 def finish(stores: Stores, claim: Claim, beat: object) -> tuple[Todo, ...]:
@@ -67,7 +56,7 @@ def settle(stores: Stores) -> None:
 
 def test_rows_are_done_over_redis_also_when_it_was_emptied(stores: Stores, redis_url: str) -> None:
     notices = RedisNotices(redis_url)
-    messages = broker.connect(redis_url, notices)
+    messages = redis_broker.connect(redis_url, notices)
     working = Working(stores, Chains(messages), dict.fromkeys(Step, finish), 5, Random(0))
     rows = [Todo(Step.INDEX, "aws", f"b.{number}") for number in range(20)]
     with stores.catalog.write() as tx:

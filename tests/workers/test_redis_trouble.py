@@ -16,20 +16,20 @@ from pipelines.flow import Step
 from storage.catalog import todo
 from storage.errors import Unavailable
 from storage.model import Claim, Todo
-from storage.notices import RedisNotices
+from storage.notices_redis import RedisNotices
 from storage.stores import Stores
 from tests.drill.faults import before
 from tests.patience import until
 from tests.redis_server import RedisServer, needed, serving
-from workers import actors, broker, chains
+from workers import actors, chains, redis_broker
 from workers.claims import Working
-from workers.clock import Clock
+from workers.scheduler import Clock
 
 pytestmark = needed
 
 SECONDS = 20.0
 """In which all is well again: connections return within three, lost messages are sent after five."""
-BOUNDED_S = 2 * broker.PATIENCE_S + 1.0
+BOUNDED_S = 2 * redis_broker.PATIENCE_S + 1.0
 
 
 @dataclass
@@ -74,7 +74,7 @@ def open_shop(
         return ()
 
     notices = RedisNotices(url)
-    messages = broker.connect(url, notices)
+    messages = redis_broker.connect(url, notices)
     sender = chains.Chains(messages)
     actors.declare(messages, Working(stores, sender, dict.fromkeys(Step, step), 5, Random(0)))
     worker = Worker(messages, queues={"index"}, worker_timeout=20, worker_threads=4)
@@ -84,7 +84,7 @@ def open_shop(
     if ticking:
         clock.start()
     try:
-        yield Shop(stores, chains.connect(url, notices), done)
+        yield Shop(stores, redis_broker.sender(url, notices), done)
     finally:
         over.set()
         if ticking:
@@ -96,7 +96,7 @@ def open_shop(
 
 def _tick(url: str, settings: Settings, stores: Stores, over: threading.Event) -> None:
     notices = RedisNotices(url)
-    clock = Clock(replace(settings, tick_s=0.2), stores, chains.connect(url, notices))
+    clock = Clock(replace(settings, tick_s=0.2), stores, redis_broker.sender(url, notices))
     clock.lead()
     while not over.wait(0.2):
         clock.job(clock.refill)()
@@ -204,7 +204,7 @@ def test_messages_that_fill_redis_make_room_by_themselves(
     server: RedisServer, settings: Settings, stores: Stores
 ) -> None:
     notices = RedisNotices(server.url)
-    sender = chains.connect(server.url, notices)
+    sender = redis_broker.sender(server.url, notices)
     with server.client() as client:
         sender.send([Todo(Step.SYNC, "aws", f"bundle:{'x' * 500}.{n}") for n in range(4_000)])
         client.config_set("maxmemory", client.info("memory")["used_memory"] - 1_000_000)

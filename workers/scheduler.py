@@ -1,19 +1,18 @@
-"""The clock process: sends what is due, numbers events, sweeps. `python -m workers.clock`.
+"""The clock process: sends what is due, numbers events, sweeps..
 
 A lease in the catalog makes a second clock harmless: it waits for the first one to die.
 """
 
 import logging
-import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from uuid import uuid4
 
 from apscheduler.schedulers.background import BackgroundScheduler
 
-import config
-from config.logs import configure
+from config import Settings
 from pipelines import passing, repeating, topics
 from pipelines.depositing import area_parts, checkouts
 from pipelines.journalling import journals
@@ -22,13 +21,10 @@ from pipelines.notifying import replay, standing
 from pipelines.recovering import epochs
 from pipelines.replicating import leftovers, scrub, sweeps
 from storage.catalog import events, leases, now_us, switches, todo
-from storage.connecting import connect
 from storage.errors import StoreError
 from storage.stores import Stores
-from workers import broker
 from workers.actors import QUEUES, steps_of
 from workers.chains import Chains
-from workers.stopping import when_told
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +33,8 @@ _SCRUB_S = 60
 _TURN_S = 50.0
 """How long one turn of the scrub goes on, of every `_SCRUB_S`."""
 UPLOAD_AGE_S = 86_400.0
+_COMMITTED_S = 1.0
+"""How long events wait for their numbers when the notice of them was lost."""
 _DAY_S = 86_400
 _DAY_US = _DAY_S * 1_000_000
 _FORGET_S = 60.0
@@ -47,7 +45,7 @@ _LATER_S = 600
 class Clock:
     """What ticks; every method is one job and may run beside another clock's."""
 
-    def __init__(self, settings: config.Settings, stores: Stores, chains: Chains) -> None:
+    def __init__(self, settings: Settings, stores: Stores, chains: Chains) -> None:
         self._settings, self._stores, self._chains = settings, stores, chains
         self._token = uuid4().hex
         self._ours = False
@@ -122,6 +120,14 @@ class Clock:
             events.number(tx)
         self._stores.notices.publish(topics.EVENTS)
 
+    def sequence(self) -> None:
+        """Number events as they are committed, until stopped."""
+        number = self.job(self.number, in_doubt=True)
+        with self._stores.notices.listen(topics.COMMITTED) as committed:
+            while not self._stopping.wait(self._settings.sequencer_s):
+                number()
+                committed.wait(_COMMITTED_S)
+
     def journal(self) -> None:
         """Have numbered events journalled, and old journals dropped."""
         journals.tend(self._stores, age_s=self._settings.signed_url_s + _LATER_S)
@@ -186,7 +192,7 @@ class Clock:
             passing.forget(self._stores, now - self._settings.logins_keep_days * _DAY_US)
 
 
-def scheduled(clock: Clock, settings: config.Settings) -> BackgroundScheduler:
+def scheduled(clock: Clock, settings: Settings) -> BackgroundScheduler:
     """Every job with its interval; a job that is late runs once, never beside itself."""
     scheduler = BackgroundScheduler(
         job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
@@ -196,7 +202,6 @@ def scheduled(clock: Clock, settings: config.Settings) -> BackgroundScheduler:
     for work, seconds in (
         # These look for themselves, or find out, whether catalog and buckets agree.
         (clock.refill, settings.tick_s),
-        (clock.number, settings.sequencer_s),
         (clock.mark, settings.epoch_s),
         (clock.reap, settings.sweep_s),
     ):
@@ -225,24 +230,20 @@ def _quietly(work: Callable[[], None]) -> Callable[[], None]:
     return run
 
 
-def main() -> None:
-    """Tick until told to stop."""
-    settings = config.load(os.environ)
-    configure(settings.log_level, "clock")
+@contextmanager
+def ticking(clock: Clock, settings: Settings) -> Iterator[None]:
+    """Tick while the block runs."""
     logging.getLogger("apscheduler").setLevel(logging.ERROR)
-    stores = connect(settings)
-    chains = Chains(broker.connect(settings.redis_url, stores.notices))
-    clock = Clock(settings, stores, chains)
-    stop = when_told()
     _quietly(clock.lead)()
     clock.job(clock.mark, in_doubt=True)()
     scheduler = scheduled(clock, settings)
     scheduler.start()
-    stop.wait()
-    clock.stop()
-    scheduler.shutdown(wait=True)
-    _quietly(clock.leave)()
-
-
-if __name__ == "__main__":
-    main()
+    sequencer = threading.Thread(target=clock.sequence, name="sequencer", daemon=True)
+    sequencer.start()
+    try:
+        yield
+    finally:
+        clock.stop()
+        scheduler.shutdown(wait=True)
+        sequencer.join()
+        _quietly(clock.leave)()

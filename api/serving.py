@@ -1,0 +1,43 @@
+"""The applications as they are served, on the engines of the settings."""
+
+import logging
+import time
+
+from flask import Flask
+
+from api.app import create_app
+from api.authservice.app import create_auth_app
+from api.services import Chains
+from auth.programs.service_accounts import ServiceAccounts
+from auth.tokens.grants import Grants
+from auth.tokens.verifying import verifier
+from config.settings import Settings
+from pipelines.recovering import epochs
+from storage.catalog import Catalog
+from storage.connecting import open_rates
+from storage.errors import StoreError
+from storage.stores import Stores
+
+log = logging.getLogger(__name__)
+
+
+def storage_application(settings: Settings, stores: Stores, chains: Chains) -> Flask:
+    """The storage API."""
+    # Whatever started before us may have been another catalog's.
+    try:
+        epochs.judge(stores)
+    except StoreError as error:
+        log.warning("the epoch is not known: %s", error.detail)
+    accounts = ServiceAccounts(stores.catalog, lifetime_s=settings.service_token_s)
+    # Of a store that is apart from it, the logins are the authorization service's alone.
+    grants = None if settings.policies_url else Grants(stores.catalog, time.time)
+    verify = verifier(settings, time.time, accounts=accounts, grants=grants).verify
+    return create_app(settings, stores, chains=chains, verify=verify)
+
+
+def authorization_application(settings: Settings, catalog: Catalog) -> Flask:
+    """The authorization service."""
+    accounts = ServiceAccounts(catalog, lifetime_s=settings.service_token_s)
+    grants = Grants(catalog, time.time)
+    verify = verifier(settings, time.time, accounts=accounts, grants=grants).verify
+    return create_auth_app(settings, catalog, verify=verify, rates=open_rates(settings))

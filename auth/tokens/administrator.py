@@ -1,0 +1,52 @@
+"""Bearer tokens signed with the store's own key, and the one that its first operator finds."""
+
+import time
+import uuid
+from pathlib import Path
+
+from auth.private_files import replace
+from auth.tokens.claims import read
+from auth.tokens.issuing import GROUPS_BY, OPERATOR, Grant, issue
+from auth.tokens.key_file import signing_until
+from config import Settings
+from storage.errors import Unauthorized
+
+FILE = "admin.token"
+LIFETIME_S = 365 * 86_400
+
+
+def make(settings: Settings, grant: Grant, *, now: float, token_id: str) -> str:
+    """A token that this deployment accepts."""
+    return issue(
+        signing_until(settings.home, now + grant.lifetime_s, settings.secret_key),
+        grant,
+        issuer=settings.auth_url,
+        audience=settings.audiences,
+        now=now,
+        token_id=token_id,
+    )
+
+
+def administrator(settings: Settings) -> Grant:
+    """All that an operator may, for a year."""
+    email = f"admin@{settings.deployment}"
+    groups = tuple(dict.fromkeys(settings.admin_groups + settings.ingest_groups))
+    return Grant(email, groups, LIFETIME_S)
+
+
+def keep(settings: Settings) -> None:
+    """Write the administrator's token into the home if there is none, or none of this address."""
+    path = settings.home / FILE
+    if not _fits(path, settings.auth_url):
+        grant, token_id = administrator(settings), str(uuid.uuid4())
+        replace(path, make(settings, grant, now=time.time(), token_id=token_id) + "\n")
+
+
+def _fits(path: Path, issuer: str) -> bool:
+    """A token names the address that issued it, so one of another port is of no use; nor is one of
+    a release that did not say who chose its groups."""
+    try:
+        found = read(path.read_text().strip())
+        return found.issuer == issuer and found.claims.get(GROUPS_BY) == OPERATOR
+    except (OSError, Unauthorized):
+        return False

@@ -1,0 +1,131 @@
+"""The one worker of an embedded store: all queues in memory, deliveries, and the scheduler.
+
+Run as `python -m workers.embedded`.
+"""
+
+import asyncio
+import logging
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from random import Random
+
+from dramatiq import Worker
+
+from config import Settings, SettingsError, allocator, collector, load
+from config.logs import configure
+from pipelines.notifying.subscriptions import SEALING
+from pipelines.recovering import epochs
+from storage import engines
+from storage.catalog import revisions
+from storage.connecting import connect
+from storage.datagrams import office
+from storage.errors import StoreError, Unavailable
+from storage.faults import explain
+from storage.model import Todo
+from storage.sealing import Sealer, derive
+from storage.stores import Stores
+from workers import actors, hints, scheduler
+from workers.broker import MemoryBroker
+from workers.chains import Chains
+from workers.claims import Working
+from workers.dispatch import dispatch
+from workers.stopping import when_told
+
+log = logging.getLogger(__name__)
+
+GROUPS = (
+    # A request may be waiting for a verification, so small files never queue behind large ones.
+    ("verify", "chores", "purge"),
+    # A stream of deposits must not keep the other replica waiting for its end.
+    ("sync",),
+    # What takes the time that its bytes take.
+    ("verify_large", "sync_large", "checkout"),
+    ("index", "match"),
+)
+"""Queues that share threads."""
+IDLE_MS = 1_000
+"""How often a thread that waits looks whether it shall end."""
+STOP_MS = 8_000
+"""How long work may take to end: less than the supervisor waits before it kills."""
+
+
+@contextmanager
+def running(settings: Settings) -> Iterator[None]:
+    """Migrate, then do all work while the block runs; StoreError or SettingsError if not."""
+    stores = connect(settings)
+    _prepare(stores)
+    broker = MemoryBroker()
+    chains = Chains(broker, stores.notices)
+    actors.declare(broker, Working(stores, chains, actors.STEPS, settings.max_claims, Random()))
+    ticker = scheduler.Clock(settings, stores, chains)
+
+    def take(rows: list[Todo], request_id: str) -> None:
+        chains.send(rows, request_id)
+
+    with ExitStack() as running:
+        # What dramatiq's own command line says here: the time limit starts its thread.
+        broker.emit_after("process_boot")
+        # It warns of every worker but the first.
+        logging.getLogger("dramatiq.broker").setLevel(logging.ERROR)
+        for queues in GROUPS:
+            worker = Worker(
+                broker,
+                queues=set(queues),
+                worker_timeout=IDLE_MS,
+                worker_threads=max(1, settings.worker_threads // 2),
+            )
+            worker.start()
+            running.callback(worker.stop, timeout=STOP_MS)
+        running.enter_context(scheduler.ticking(ticker, settings))
+        running.enter_context(_delivering(stores, settings))
+        inbox = hints.listen(office(settings.home), take, ticker.job(ticker.refill, in_doubt=True))
+        running.callback(inbox.close)
+        yield
+
+
+@contextmanager
+def _delivering(stores: Stores, settings: Settings) -> Iterator[None]:
+    loop, stop = asyncio.new_event_loop(), asyncio.Event()
+    unseal = Sealer(derive(settings.secret_key.encode(), SEALING)).open
+    work = dispatch(stores, settings, unseal=unseal, stop=stop)
+    thread = threading.Thread(target=loop.run_until_complete, args=(work,), daemon=True)
+    thread.start()
+    yield
+    loop.call_soon_threadsafe(stop.set)
+    thread.join()
+    loop.close()
+
+
+def _prepare(stores: Stores) -> None:
+    """Tables of this release, and an epoch that begins before anything is written. A bucket that
+    is away must not keep the others from starting: the clock tries again."""
+    revisions.require_known(stores.catalog)
+    engines.migrate(stores.catalog)
+    try:
+        if reason := epochs.begin(stores):
+            log.warning("the store is read-only: %s", reason)
+    except StoreError as error:
+        log.warning("no epoch begins now: %s", error.detail)
+
+
+def main() -> None:
+    """Work until told to stop; what is in work then gets a while to end."""
+    allocator.bound_heap()
+    settings = load(os.environ)
+    configure(settings.log_level, "worker")
+    stop = when_told()
+    with running(settings):
+        collector.relax()
+        log.info("worker: running")
+        stop.wait()
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (StoreError, SettingsError, OSError) as error:
+        sys.stderr.write(f"Error: {explain(error)}\n")
+        sys.exit(os.EX_TEMPFAIL if isinstance(error, Unavailable) else os.EX_CONFIG)

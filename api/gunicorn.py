@@ -35,6 +35,11 @@ control_socket_disable = True
 raw_env = [f"PROMETHEUS_MULTIPROC_DIR={_figures}"] if workers > 1 else []
 
 
+def post_fork(_server: Any, _worker: Any) -> None:
+    """The application is imported next."""
+    collector.pause()
+
+
 def post_worker_init(worker: Any) -> None:
     """The application is there: what it consists of is no garbage."""
     collector.relax()

@@ -5,6 +5,11 @@ import gc
 THRESHOLDS = (50_000, 20, 50)
 
 
+def pause() -> None:
+    """Collect no garbage until `relax`: imports make many objects and little garbage."""
+    gc.disable()
+
+
 def relax() -> None:
     """Look seldom, and never at what is there now; to be called once a process is set up.
 
@@ -14,3 +19,4 @@ def relax() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*THRESHOLDS)
+    gc.enable()

@@ -21,6 +21,7 @@ from pathlib import Path
 from bench import (
     checksums,
     deliveries,
+    jobs,
     latency,
     listing,
     load,
@@ -75,6 +76,7 @@ EMBEDDED: Benches = {
     ),
     "policies": Bench(policies.main, "aim: 50,000 a second", (20, 1)),
     "latency": Bench(latency.main, "aim: below a second at 20 bundles a second", (4, 20, 1)),
+    "jobs": Bench(jobs.main, "aim: half of the processor time in batches", (4,)),
     "load": Bench(load.main, "aim: none; shows where the processor's time goes", (8, 8)),
     "requests": Bench(requests.main, "aim: few calls, few statements", (1, 1)),
     # Last, as its files have no bytes: their replication is tried again for ever.

@@ -39,6 +39,11 @@ class MemoryBudget:
         self._queue: deque[object] = deque()
         self._changed = threading.Condition()
 
+    @staticmethod
+    def is_small(size: int) -> bool:
+        """Whether this size needs no reservation."""
+        return size <= SMALL_BYTES
+
     @contextmanager
     def reserved(self, size: int) -> Iterator[None]:
         """Hold `size` bytes during the block; Unavailable when others hold too much for too long.
@@ -46,7 +51,7 @@ class MemoryBudget:
         What is larger than the budget waits until it is alone. A thread must not nest reservations:
         two of them would wait for each other until one is refused.
         """
-        if size <= SMALL_BYTES:
+        if self.is_small(size):
             yield
             return
         weight = min(size, self._total)

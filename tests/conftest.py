@@ -19,7 +19,7 @@ from storage.stores import Stores
 from tests import depth
 from tests.catalogs import ENGINES, Spares
 from tests.sparing import routes_compiled_once, settle
-from workers.actors import STEPS
+from workers.actors import BATCHES, STEPS
 from workers.claims import Working, work
 
 depth.load_profile()
@@ -115,7 +115,7 @@ def drain(stores: Stores, chains: Outbox) -> Callable[[], int]:
 
 def draining(stores: Stores, chains: Outbox) -> Callable[[], int]:
     """The same for stores that last longer than a test."""
-    working = Working(stores, chains, STEPS, 5, Random(0))
+    working = Working(stores, chains, STEPS, 5, Random(0), BATCHES)
 
     def due() -> list[Todo]:
         with stores.catalog.write() as tx:

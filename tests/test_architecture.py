@@ -116,7 +116,7 @@ GENERIC_NAMES = re.compile(r"(utils?|helpers?|managers?|process_.*)")
 LONGEST_FUNCTION = 50
 P90_FUNCTION = 25
 MEDIAN_FUNCTION = 8
-LONGEST_MODULE = 400
+LONGEST_MODULE = 500
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

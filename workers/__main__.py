@@ -37,7 +37,10 @@ def working(settings: Settings, queues: list[str]) -> Iterator[None]:
     stores = connect(settings)
     broker = redis_broker.connect(settings.redis_url, stores.notices)
     chains = Chains(broker, stores.notices)
-    actors.declare(broker, Working(stores, chains, actors.STEPS, settings.max_claims, Random()))
+    actors.declare(
+        broker,
+        Working(stores, chains, actors.STEPS, settings.max_claims, Random(), actors.BATCHES),
+    )
     worker = Worker(
         broker,
         queues=set(queues) or None,

@@ -28,7 +28,7 @@ from pipelines.replicating import reservations, sync, verification
 from storage.model import Claim, Todo
 from storage.stores import Stores
 from workers.broker import MemoryBroker
-from workers.claims import StepFunction, Working, work
+from workers.claims import BatchFunction, StepFunction, Working, work
 
 MINUTES = 60_000
 """Milliseconds: the unit of dramatiq's time limits."""
@@ -263,6 +263,14 @@ ACTORS: Mapping[Step, dramatiq.Actor[[str, str, str], None]] = {
 }
 STEPS: Mapping[Step, StepFunction] = {step: unwrap(actor.fn) for step, actor in ACTORS.items()}
 """What the actors run, without claiming."""
+BATCHES: Mapping[Step, BatchFunction] = {
+    Step.MATCH: telling.match_batch,
+    Step.PERCOLATE: telling.percolate_batch,
+    Step.VERIFY: ingest.verify_batch,
+    Step.SYNC: sync.sync_batch,
+    Step.INDEX: indexing.index_batch,
+}
+"""The steps whose jobs run in batches (`workers/claims.py`)."""
 QUEUES: tuple[str, ...] = tuple(dict.fromkeys(actor.queue_name for actor in ACTORS.values()))
 
 

@@ -1,26 +1,32 @@
-"""Doing one to-do row: claim it, do its step, send what follows; or give it back with a reason."""
+"""Running jobs: claim one or a batch, run the step, send what follows; or give back with a reason.
+
+A message leads to its own job and, where the step has batches, to more jobs of the same step that
+are due. Whatever a batch does not complete is run by itself, with the claims already held.
+"""
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol
 from uuid import uuid4
 
 from dramatiq.middleware import Shutdown, TimeLimitExceeded
 
+from pipelines.batches import Completed
 from pipelines.flow import Step
 from pipelines.keeping.copying import Beat
 from storage.catalog import todo
 from storage.errors import Lost, StoreError, Unavailable, Waits
 from storage.model import Claim, Todo
 from storage.stores import Stores
-from workers.queues import QUEUE_POLICIES
+from workers.queues import QUEUE_POLICIES, QueuePolicy
 
 log = logging.getLogger(__name__)
 
 StepFunction = Callable[[Stores, Claim, Beat], tuple[Todo, ...]]
+BatchFunction = Callable[[Stores, Sequence[Claim], Beat], Completed]
 AWAY_S = (2.0, 20.0)
 """Bounds of the random delay while an engine is away, which is nobody's failed attempt."""
 
@@ -40,44 +46,80 @@ class Working:
     steps: Mapping[Step, StepFunction]
     max_claims: int
     rng: Random
+    batches: Mapping[Step, BatchFunction] = field(default_factory=dict)
 
 
 def work(working: Working, row: Todo) -> bool:
-    """Do a row if it is due and nobody has it; True when it was done."""
+    """Run a job, if it is due and nobody has it, and others with it; True when it was done."""
     step = Step(row.step)
-    lease_s = QUEUE_POLICIES[step].lease_s
-    claim = _claimed(working, row, lease_s)
-    if claim is None:
+    policy = QUEUE_POLICIES[step]
+    claims = _claimed(working, row, policy)
+    if not claims:
         return False
     started = time.monotonic()
-    outcome = _attempt(working, claim, step, lease_s)
-    log.info(
-        "%s %s %s: %s in %.3f s",
-        row.step,
-        row.ref,
-        row.replica,
-        outcome,
-        time.monotonic() - started,
-        extra={"request_id": claim.request_id},
-    )
-    return outcome == "done"
+    heartbeat = _beat(working.stores, claims, policy.lease_s)
+    outcomes = _together(working, claims, step, heartbeat) if len(claims) > 1 else {}
+    for claim in claims:
+        if claim.todo not in outcomes:
+            # What waited for its batch may have lost its lease meanwhile.
+            is_ours = len(claims) == 1 or _renewed(working, claim, policy.lease_s)
+            outcome = _attempt(working, claim, step, heartbeat) if is_ours else "lost"
+            outcomes[claim.todo] = outcome
+    seconds = time.monotonic() - started
+    for claim in claims:
+        named = (claim.todo.step, claim.todo.ref, claim.todo.replica, outcomes[claim.todo], seconds)
+        log.info("%s %s %s: %s in %.3f s", *named, extra={"request_id": claim.request_id})
+    return outcomes.get(row) == "done"
 
 
-def _claimed(working: Working, row: Todo, lease_s: float) -> Claim | None:
-    """None also while the catalog is away: the row is still there when it returns."""
+def _claimed(working: Working, row: Todo, policy: QueuePolicy) -> list[Claim]:
+    """None also while the catalog is away: the job is still there when it returns."""
+    token, lease_s = uuid4().hex, policy.lease_s
+    most = policy.batch if Step(row.step) in working.batches else 1
     try:
         with working.stores.catalog.write(durable=False) as tx:
-            return todo.claim(
-                tx, row, token=uuid4().hex, lease_s=lease_s, max_claims=working.max_claims
-            )
+            own = todo.claim(tx, row, token=token, lease_s=lease_s, max_claims=working.max_claims)
+            claims = [] if own is None else [own]
+            if most > 1 and (own is None or own.attempts == 1):
+                claims += todo.claim_more(
+                    tx, row, token=token, lease_s=lease_s, limit=most - len(claims)
+                )
+            return claims
     except Unavailable as error:
         log.warning("%s not claimed: %s", row, error.detail)
-        return None
+        return []
 
 
-def _attempt(working: Working, claim: Claim, step: Step, lease_s: float) -> str:
+def _together(
+    working: Working, claims: Sequence[Claim], step: Step, heartbeat: Beat
+) -> dict[Todo, str]:
+    """Outcomes of the jobs that ended with the batch; any other is to be run by itself."""
     try:
-        follow = working.steps[step](working.stores, claim, _beat(working.stores, claim, lease_s))
+        completed = working.batches[step](working.stores, claims, heartbeat)
+    except Unavailable as error:
+        for claim in claims:
+            delay = working.rng.uniform(*AWAY_S)
+            _give_back(working, claim, delay, error.detail, counted=False)
+        return {claim.todo: "away" for claim in claims}
+    except (Exception, TimeLimitExceeded) as error:
+        log.info("%d jobs of %s are run one by one: %s", len(claims), step, error)
+        return {}
+    for claim in claims:
+        working.chains.send(completed.get(claim.todo, ()), claim.request_id)
+    return dict.fromkeys(completed, "done")
+
+
+def _renewed(working: Working, claim: Claim, lease_s: float) -> bool:
+    try:
+        with working.stores.catalog.write(durable=False) as tx:
+            return todo.renewed(tx, claim, lease_s=lease_s)
+    except Unavailable:
+        return False
+
+
+def _attempt(working: Working, claim: Claim, step: Step, heartbeat: Beat) -> str:
+    try:
+        follow = working.steps[step](working.stores, claim, heartbeat)
     except Lost:
         return "lost"
     except Waits as error:
@@ -137,8 +179,8 @@ def _give_back(
         log.warning("%s not given back: %s", claim.todo, error.detail)
 
 
-def _beat(stores: Stores, claim: Claim, lease_s: float) -> Beat:
-    """Renews the lease as work moves on, three times a lease at the most."""
+def _beat(stores: Stores, claims: Sequence[Claim], lease_s: float) -> Beat:
+    """Renews the leases as work moves on, three times a lease at the most; Lost if none is ours."""
     due = time.monotonic() + lease_s / 3
 
     def beat(_moved: int) -> None:
@@ -146,7 +188,9 @@ def _beat(stores: Stores, claim: Claim, lease_s: float) -> Beat:
         if time.monotonic() < due:
             return
         with stores.catalog.write(durable=False) as tx:
-            todo.renew(tx, claim, lease_s=lease_s)
+            held = [claim for claim in claims if todo.renewed(tx, claim, lease_s=lease_s)]
+        if not held:
+            raise Lost("The claim was lost.")
         due = time.monotonic() + lease_s / 3
 
     return beat

@@ -59,7 +59,10 @@ def running(settings: Settings) -> Iterator[None]:
     _prepare(stores)
     broker = MemoryBroker()
     chains = Chains(broker, stores.notices)
-    actors.declare(broker, Working(stores, chains, actors.STEPS, settings.max_claims, Random()))
+    actors.declare(
+        broker,
+        Working(stores, chains, actors.STEPS, settings.max_claims, Random(), actors.BATCHES),
+    )
     ticker = scheduler.Clock(settings, stores, chains)
 
     def take(rows: list[Todo], request_id: str) -> None:

@@ -15,24 +15,29 @@ class QueuePolicy:
     """Lease and backoff of a step's jobs.
 
     `lease_s`: life of a claim without a heartbeat. `backoff_s`: delays before the next attempts.
+    `batch`: most jobs of one claim; those that are due are taken, none is waited for.
     """
 
     lease_s: float
     backoff_s: tuple[float, ...]
+    batch: int = 1
 
+
+BATCH = 16
+"""Small jobs of one claim: more save little, and hold the last of them up."""
 
 _SHORT = (1, 5, 30, 120)
 _REMOTE = (1, 10, 60, 600)
 
 QUEUE_POLICIES: Mapping[Step, QueuePolicy] = {
-    Step.VERIFY: QueuePolicy(30, _REMOTE),
+    Step.VERIFY: QueuePolicy(30, _REMOTE, batch=BATCH),
     Step.VERIFY_LARGE: QueuePolicy(60, _REMOTE),
-    Step.SYNC: QueuePolicy(30, _REMOTE),
+    Step.SYNC: QueuePolicy(30, _REMOTE, batch=BATCH),
     Step.SYNC_LARGE: QueuePolicy(60, _REMOTE),
     Step.REPAIR: QueuePolicy(60, _REMOTE),
-    Step.INDEX: QueuePolicy(60, _SHORT),
-    Step.MATCH: QueuePolicy(30, _SHORT),
-    Step.PERCOLATE: QueuePolicy(30, _SHORT),
+    Step.INDEX: QueuePolicy(60, _SHORT, batch=BATCH),
+    Step.MATCH: QueuePolicy(30, _SHORT, batch=BATCH),
+    Step.PERCOLATE: QueuePolicy(30, _SHORT, batch=BATCH),
     Step.AREA_CHECKSUM: QueuePolicy(30, _REMOTE),
     Step.AREA_CHECKSUM_LARGE: QueuePolicy(60, _REMOTE),
     Step.AREA_REMOVE: QueuePolicy(60, _REMOTE),

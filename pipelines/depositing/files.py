@@ -1,5 +1,6 @@
 """Files: published once their record is in a bucket; found by version; where their bytes lie."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -117,10 +118,20 @@ def put_record(stores: Stores, row: files.Reserved, replica: Replica) -> bool:
 
 def publish(tx: Tx, row: files.Reserved) -> tuple[Todo, ...]:
     """Let readers of the origin see a file whose record is in its bucket; returns what follows."""
-    heads.lock(tx, KIND, [row.file.fqid.uuid])
-    if not versions.publish(tx, KIND, row.file.fqid):
-        return ()
-    files.reveal(tx, [row], row.file.origin)
+    return publish_all(tx, [row]).get(row.file.fqid, ())
+
+
+def publish_all(tx: Tx, rows: Sequence[files.Reserved]) -> dict[FQID, tuple[Todo, ...]]:
+    """The same for files of one origin; nothing for one that was published before, or purged."""
+    heads.lock(tx, KIND, [row.file.fqid.uuid for row in rows])
+    published = versions.publish_all(tx, KIND, [row.file.fqid for row in rows])
+    fresh = [row for row in rows if row.file.fqid in published]
+    if fresh:
+        files.reveal(tx, fresh, fresh[0].file.origin)
+    return {row.file.fqid: _follow(row) for row in fresh}
+
+
+def _follow(row: files.Reserved) -> tuple[Todo, ...]:
     step = flow.Step.SYNC_LARGE if row.file.size >= flow.LARGE else flow.Step.SYNC
     follow = flow.follows("publish", KIND, row.file.origin, f"{KIND}:{row.file.fqid}")
     return tuple(todo._replace(step=step) for todo in follow)

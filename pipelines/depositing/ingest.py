@@ -4,12 +4,13 @@ Verification reads the source once, keeps the very buffers that it hashed, and l
 file be seen, or left behind, whose checksums are not all as declared.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from pipelines import flow, formats, topics
+from pipelines.batches import Completed, run_each
 from pipelines.depositing import areas, files
 from pipelines.keeping import blob_life, checksums, records, repair
 from pipelines.keeping.checksums import PREFIX, Hashed, Hashing
@@ -225,6 +226,7 @@ def verify(stores: Stores, claim: Claim, beat: Beat) -> tuple[Todo, ...]:
             todo.finish(tx, claim)
         return ()
     try:
+        blob_life.revive_bytes(stores, row.replica, [row.declared.sha256])
         hashed = _take_in(stores, row, beat)
         return _make_visible(stores, row, hashed, claim)
     except Mismatch as error:
@@ -254,9 +256,9 @@ def _kept(stores: Stores, row: TaskRow, source: Source, beat: Beat) -> Hashed:
     """Verify the source against its declaration, and store its bytes unless they are there.
 
     What lies in the bucket is judged by its key alone; a deposit that is refused changes nothing.
+    The caller has revived the bytes: they may have been condemned.
     """
     blobs, sha256 = stores.replicas[row.replica], row.declared.sha256
-    blob_life.revive_bytes(stores, row.replica, [sha256])
     found = repair.inspect_blob(blobs, keys.blob(sha256), sha256, beat)
     if found == "intact":
         return _compared(row, checksums.compute(_read(stores, row, source, beat), row.size))
@@ -354,6 +356,62 @@ def _make_visible(stores: Stores, row: TaskRow, hashed: Hashed, claim: Claim) ->
     stores.notices.publish(topics.of_task(row.id))
     stores.notices.publish(topics.of_file(row.replica, row.fqid))
     return follow
+
+
+def verify_batch(stores: Stores, claims: Sequence[Claim], beat: Beat) -> Completed:
+    """Verify several small files; those that go well are reserved, and published, together."""
+    claimed = {claim.todo.ref: claim for claim in claims}
+    with stores.catalog.read() as tx:
+        open_tasks = [
+            row for row in tasks.among(tx, list(claimed)) if row.state in ("PENDING", "RUNNING")
+        ]
+    # A task is open for each version, so no two of them are about the same one.
+    by_id = {row.id: row for row in open_tasks}
+    if len(by_id) < 2:
+        return {}
+    replica, parallel = open_tasks[0].replica, stores.copy_parallel
+    blob_life.revive_bytes(stores, replica, [row.declared.sha256 for row in open_tasks])
+    hashed = run_each(lambda ident: _take_in(stores, by_id[ident], beat), by_id, parallel=parallel)
+    reserved = _reserve_all(stores, {ident: by_id[ident] for ident in hashed}, hashed)
+    stored = run_each(
+        lambda ident: files.complete(stores, reserved[ident]), reserved, parallel=parallel
+    )
+    if not stored:
+        return {}
+    return _publish_all(stores, {ident: reserved[ident] for ident in stored}, claimed)
+
+
+def _reserve_all(
+    stores: Stores, rows: Mapping[str, TaskRow], hashed: Mapping[str, Hashed]
+) -> dict[str, file_rows.Reserved]:
+    """Reserve versions by task, but those that are purged or have other content."""
+    if not rows:
+        return {}
+    with stores.catalog.write() as tx:
+        heads.lock(tx, files.KIND, [row.fqid.uuid for row in rows.values()])
+        purged = purges.among(tx, files.KIND, [row.fqid for row in rows.values()])
+        wanted = [ident for ident, row in rows.items() if row.fqid not in purged]
+        new = [_new_file(rows[ident], hashed[ident]) for ident in wanted]
+        found = {row.file.fqid: row for row in file_rows.reserve_all(tx, new)}
+    reserved = {ident: found[rows[ident].fqid] for ident in wanted}
+    return {ident: row for ident, row in reserved.items() if row.digest == rows[ident].digest}
+
+
+def _publish_all(
+    stores: Stores, reserved: Mapping[str, file_rows.Reserved], claimed: Mapping[str, Claim]
+) -> Completed:
+    """Publish files whose records are stored, and complete their tasks and jobs."""
+    with stores.catalog.write() as tx:
+        published = files.publish_all(tx, list(reserved.values()))
+        tasks.succeed_all(tx, list(reserved))
+        todo.finish_all(tx, [claimed[ident] for ident in reserved])
+        follow = {ident: published.get(row.file.fqid, ()) for ident, row in reserved.items()}
+        jobs = [(job, claimed[ident].request_id) for ident in follow for job in follow[ident]]
+        todo.add_each(tx, jobs)
+    for ident, row in reserved.items():
+        stores.notices.publish(topics.of_task(ident))
+        stores.notices.publish(topics.of_file(row.file.origin, row.file.fqid))
+    return {claimed[ident].todo: jobs for ident, jobs in follow.items()}
 
 
 def _taken(detail: str) -> dict[str, Any]:

@@ -6,54 +6,124 @@ so a late or doubled run never undoes a later one.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pipelines import flow
+from pipelines.batches import Completed, run_each
 from pipelines.finding import documents, loading, shapes
 from pipelines.keeping.copying import Beat
-from storage.catalog import bundles, events, heads, todo, visibility
+from storage.catalog import Tx, bundles, events, heads, todo, visibility
 from storage.catalog import documents as document_rows
-from storage.model import FQID, Claim, Replica, Todo
+from storage.catalog.documents import Indexed, Standing
+from storage.model import FQID, BundleVersion, Claim, Replica, Todo
 from storage.protocols import IndexedDocument, Refusal
 from storage.stores import Stores
 
 KIND = "bundle"
 
 
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What the catalog says of a bundle and its document."""
+
+    bundle: BundleVersion
+    live: bool
+    change: int
+    before: Standing | None
+
+
+def _facts(tx: Tx, replica: Replica, fqids: Sequence[FQID]) -> dict[FQID, _Facts]:
+    """The same of several bundles; nothing for one that there is not."""
+    rows = {row.bundle.fqid: row.bundle for row in bundles.by_fqids(tx, fqids)}
+    live = visibility.among(tx, KIND, replica, list(rows))
+    changes = heads.changes_of(tx, KIND, [fqid.uuid for fqid in rows])
+    before = document_rows.states(tx, replica, [bundle.id for bundle in rows.values()])
+    return {
+        fqid: _Facts(bundle, fqid in live, changes.get(fqid.uuid, 0), before.get(bundle.id))
+        for fqid, bundle in rows.items()
+    }
+
+
 def index(stores: Stores, claim: Claim, beat: Beat) -> tuple[Todo, ...]:
     """Write a bundle's document, or its stub, and record that it can be found."""
     replica, fqid = flow.replica_of(claim.todo), FQID.parse(claim.todo.ref)
     with stores.catalog.read() as tx:
-        row = bundles.by_fqid(tx, fqid)
-        live = visibility.find(tx, KIND, replica, fqid) is not None
-        change = heads.changes(tx, KIND, fqid.uuid)
-        before = None if row is None else document_rows.state(tx, replica, row.bundle.id)
-    if row is None:
+        facts = _facts(tx, replica, [fqid]).get(fqid)
+    if facts is None:
         return _nothing(stores, claim)
-    ident = row.bundle.id
-    if live:
-        with loading.document(stores, replica, ident, beat) as document:
-            shape, refused = _write(stores, replica, fqid, change, document)
+    if facts.live:
+        with loading.document(stores, replica, facts.bundle.id, beat) as document:
+            shape, shaped = _shaped(stores, replica, document)
+            fresh = IndexedDocument(*fqid, shape, facts.change, shaped)
+            refused = stores.search[replica].write([fresh])
     else:
-        shape = before.shape if before else ""
-        stub = IndexedDocument(fqid.uuid, fqid.version, shape, change, None)
-        refused = stores.search[replica].write([stub])
-    state = "unindexed" if refused else "indexed" if live else "stub"
-    told, known = before is not None and before.told, state == "indexed"
+        fresh = _stub(facts)
+        refused = stores.search[replica].write([fresh])
     with stores.catalog.write() as tx:
-        document_rows.record(
-            tx,
-            replica,
-            ident,
-            state=state,
-            shape=shape,
-            change=change,
-            reason=refused[0].reason if refused else None,
-            told=told or known,
+        return _record_all(tx, replica, [(claim, facts, fresh)], refused)[claim.todo]
+
+
+def _stub(facts: _Facts) -> IndexedDocument:
+    shape = facts.before.shape if facts.before else ""
+    return IndexedDocument(*facts.bundle.fqid, shape, facts.change, None)
+
+
+def index_batch(stores: Stores, claims: Sequence[Claim], beat: Beat) -> Completed:
+    """Index several bundles of small metadata with one request, or transaction, of the engine."""
+    replica = flow.replica_of(claims[0].todo)
+    claimed = {FQID.parse(claim.todo.ref): claim for claim in claims}
+    with stores.catalog.read() as tx:
+        facts = _facts(tx, replica, list(claimed))
+
+    def prepare(fqid: FQID) -> IndexedDocument | None:
+        if not facts[fqid].live:
+            return _stub(facts[fqid])
+        document = loading.small_document(stores, replica, facts[fqid].bundle, beat)
+        if document is None:
+            return None
+        shape, shaped = _shaped(stores, replica, document)
+        return IndexedDocument(*fqid, shape, facts[fqid].change, shaped)
+
+    prepared = run_each(prepare, facts, parallel=stores.copy_parallel)
+    fresh = {fqid: document for fqid, document in prepared.items() if document is not None}
+    if not fresh:
+        return {}
+    refused = stores.search[replica].write(list(fresh.values()))
+    written = [(claimed[fqid], facts[fqid], document) for fqid, document in fresh.items()]
+    with stores.catalog.write() as tx:
+        return _record_all(tx, replica, written, refused)
+
+
+def _record_all(
+    tx: Tx,
+    replica: Replica,
+    written: Sequence[tuple[Claim, _Facts, IndexedDocument]],
+    refused: Sequence[Refusal],
+) -> Completed:
+    """Record how the documents are indexed, and complete the jobs."""
+    reasons = {FQID(one.uuid, one.version): one.reason for one in refused}
+    records, follow = list[Indexed](), dict[Todo, tuple[Todo, ...]]()
+    for claim, facts, document in written:
+        fqid = facts.bundle.fqid
+        state = "unindexed" if fqid in reasons else "indexed" if facts.live else "stub"
+        told, known = facts.before is not None and facts.before.told, state == "indexed"
+        records.append(
+            Indexed(
+                facts.bundle.id,
+                state=state,
+                shape=document.shape,
+                change=document.change,
+                reason=reasons.get(fqid),
+                told=told or known,
+            )
         )
-        todo.finish(tx, claim)
-        follow = _asking(replica, fqid) if known and not told else ()
-        todo.add(tx, follow, request_id=claim.request_id)
+        follow[claim.todo] = _asking(replica, fqid) if known and not told else ()
+    document_rows.record_all(tx, replica, records)
+    todo.finish_all(tx, [claim for claim, _, _ in written])
+    todo.add_each(
+        tx, [(job, claim.request_id) for claim, _, _ in written for job in follow[claim.todo]]
+    )
     return follow
 
 
@@ -69,15 +139,6 @@ def _asking(replica: Replica, fqid: FQID) -> tuple[Todo, ...]:
     rows = flow.follows("index", KIND, replica, str(fqid))
     event = events.event_id("CREATE", replica, fqid)
     return tuple(flow.addressed(row, bundle=fqid, event=event) for row in rows)
-
-
-def _write(
-    stores: Stores, replica: Replica, fqid: FQID, change: int, document: dict[str, Any]
-) -> tuple[str, Sequence[Refusal]]:
-    """Write a document to the index: the name of its shape, and refusals."""
-    shape, shaped = _shaped(stores, replica, document)
-    fresh = IndexedDocument(fqid.uuid, fqid.version, shape, change, shaped)
-    return shape, stores.search[replica].write([fresh])
 
 
 def _shaped(

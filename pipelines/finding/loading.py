@@ -30,13 +30,11 @@ def document(
     stores: Stores, replica: Replica, bundle_id: int, beat: Beat
 ) -> Iterator[dict[str, Any]]:
     """The document of a bundle, as its CREATE event shows it; Unavailable without memory for it."""
-    bundle, kept = _cached(stores, bundle_id)
-    entries = () if kept else _entries(stores, bundle)
+    with stores.catalog.read() as tx:
+        bundle = bundles.by_id(tx, bundle_id).bundle
+    kept, entries = _kept_or_entries(stores, bundle)
     with stores.memory.reserved(_memory([len(kept)] if kept else _sizes(entries))):
-        if kept:
-            found = documents.load(kept)
-        else:
-            found = _assembled(stores, replica, bundle, entries, beat)[0]
+        found = _loaded(stores, replica, bundle, kept, entries, beat)
         try:
             yield found
         finally:
@@ -44,12 +42,42 @@ def document(
             found.clear()
 
 
+def small_document(
+    stores: Stores, replica: Replica, bundle: BundleVersion, beat: Beat
+) -> dict[str, Any] | None:
+    """A document for which no memory needs to be reserved; None for any other."""
+    kept, entries = _kept_or_entries(stores, bundle)
+    if not stores.memory.is_small(_memory([len(kept)] if kept else _sizes(entries))):
+        return None
+    return _loaded(stores, replica, bundle, kept, entries, beat)
+
+
+def _kept_or_entries(stores: Stores, bundle: BundleVersion) -> tuple[bytes | None, Sequence[Entry]]:
+    # By name: an id may be given again once what had it was purged.
+    kept = stores.documents.get(str(bundle.fqid))
+    return kept, () if kept else _entries(stores, bundle)
+
+
+def _loaded(
+    stores: Stores,
+    replica: Replica,
+    bundle: BundleVersion,
+    kept: bytes | None,
+    entries: Sequence[Entry],
+    beat: Beat,
+) -> dict[str, Any]:
+    if kept:
+        return documents.load(kept)
+    return _assembled(stores, replica, bundle, entries, beat)[0]
+
+
 def document_text(stores: Stores, replica: Replica, bundle_id: int, beat: Beat) -> bytes:
     """The same as JSON: what is cached is not parsed, which takes many times its size."""
-    bundle, kept = _cached(stores, bundle_id)
+    with stores.catalog.read() as tx:
+        bundle = bundles.by_id(tx, bundle_id).bundle
+    kept, entries = _kept_or_entries(stores, bundle)
     if kept:
         return kept
-    entries = _entries(stores, bundle)
     with stores.memory.reserved(_memory(_sizes(entries))):
         # Another thread may have assembled it while this one waited.
         found = stores.documents.get(str(bundle.fqid))
@@ -64,13 +92,6 @@ def _memory(sizes: Iterable[int]) -> int:
 
 def _sizes(entries: Iterable[Entry]) -> Iterator[int]:
     return (entry.size for entry in entries if documents.is_metadata(entry))
-
-
-def _cached(stores: Stores, bundle_id: int) -> tuple[BundleVersion, bytes | None]:
-    with stores.catalog.read() as tx:
-        bundle = bundles.by_id(tx, bundle_id).bundle
-    # By name: an id may be given again once what had it was purged.
-    return bundle, stores.documents.get(str(bundle.fqid))
 
 
 def _entries(stores: Stores, bundle: BundleVersion) -> list[Entry]:

@@ -1,18 +1,25 @@
 """The steps MATCH and PERCOLATE: an event meets the stored queries of its replica."""
 
-from collections.abc import Iterable, Iterator
+import logging
+import time
+from collections.abc import Iterable, Iterator, Sequence
 
 from pipelines import flow, topics
+from pipelines.batches import Completed
 from pipelines.finding import loading
 from pipelines.keeping.copying import Beat
 from pipelines.queries import matching
-from storage.catalog import events, todo
+from storage.catalog import Tx, events, heads, todo
 from storage.catalog.deliveries import NewDelivery
 from storage.catalog.subscriptions import ELASTICSEARCH, JMESPATH, SubscriptionType
 from storage.errors import NotFound
 from storage.model import Claim, Event, Todo
 from storage.stores import Stores
 
+log = logging.getLogger(__name__)
+
+TOGETHER_S = 0.05
+"""How long a batch of events is evaluated: the deliveries of the first one wait for the last."""
 BATCH, BATCH_CHARACTERS = 500, 8_000_000
 """The most that is held in memory of what an event's deliveries will say."""
 
@@ -37,12 +44,71 @@ def _tell(stores: Stores, claim: Claim, beat: Beat, kind: SubscriptionType) -> t
     recorded = 0
     for batch, is_last in batches(_evaluate(stores, event, stored, beat) if stored else ()):
         with stores.catalog.write() as tx:
-            recorded += matching.record(tx, batch, event, request_id=claim.request_id)
+            recorded += _record(tx, batch, event, claim)
             if is_last:
                 todo.finish(tx, claim)
     if recorded:
         stores.notices.publish(topics.DELIVERIES)
     return ()
+
+
+def _record(tx: Tx, fresh: Sequence[NewDelivery], event: Event, claim: Claim) -> int:
+    """Record what an event matched; one that ends a version ends waiting deliveries, too."""
+    if not fresh and event.type == "CREATE":
+        return 0
+    return matching.record(tx, fresh, event, request_id=claim.request_id)
+
+
+def match_batch(stores: Stores, claims: Sequence[Claim], beat: Beat) -> Completed:
+    """Match several events with the jmespath subscriptions."""
+    return _tell_batch(stores, claims, beat, JMESPATH)
+
+
+def percolate_batch(stores: Stores, claims: Sequence[Claim], beat: Beat) -> Completed:
+    """Match several events with the elasticsearch subscriptions."""
+    return _tell_batch(stores, claims, beat, ELASTICSEARCH)
+
+
+def _tell_batch(
+    stores: Stores, claims: Sequence[Claim], beat: Beat, kind: SubscriptionType
+) -> Completed:
+    """Those events of which all deliveries fit into one transaction, together."""
+    claimed = {claim.todo.ref: claim for claim in claims}
+    with stores.catalog.read() as tx:
+        found = events.among(tx, list(claimed))
+        stored = matching.known(stores.catalog, tx, flow.replica_of(claims[0].todo), kind)
+    fresh = _few(stores, found, stored, beat) if stored else [(event, []) for event in found]
+    done = [claimed[event.id] for event, _ in fresh]
+    if not done:
+        return {}
+    with stores.catalog.write() as tx:
+        if any(deliveries or event.type != "CREATE" for event, deliveries in fresh):
+            heads.lock(tx, "bundle", [event.fqid.uuid for event, _ in fresh])
+        recorded = [_record(tx, told, event, claimed[event.id]) for event, told in fresh]
+        todo.finish_all(tx, done)
+    if any(recorded):
+        stores.notices.publish(topics.DELIVERIES)
+    return {claim.todo: () for claim in done}
+
+
+def _few(
+    stores: Stores, found: Iterable[Event], stored: matching.Questions, beat: Beat
+) -> list[tuple[Event, list[NewDelivery]]]:
+    """Events and their deliveries, as far as there is time and room for them."""
+    fresh: list[tuple[Event, list[NewDelivery]]] = []
+    deadline, room = time.monotonic() + TOGETHER_S, BATCH
+    for event in found:
+        try:
+            told, is_last = next(batches(_evaluate(stores, event, stored, beat)))
+        except Exception as error:
+            log.debug("event %s leaves its batch: %s", event.id, error)
+            continue
+        if is_last and len(told) <= room:
+            fresh.append((event, told))
+            room -= len(told)
+        if time.monotonic() > deadline:
+            break
+    return fresh
 
 
 def batches(found: Iterable[NewDelivery]) -> Iterator[tuple[list[NewDelivery], bool]]:

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from pipelines import flow, topics
+from pipelines.batches import Completed, run_each
 from pipelines.collecting import collections
 from pipelines.depositing import files, manifests, purging
 from pipelines.keeping import blob_life, copying, failover, integrity, records
@@ -54,6 +55,36 @@ def _sync_file(stores: Stores, claim: Claim, fqid: FQID, beat: Beat) -> tuple[To
             todo.finish(tx, claim)
     stores.notices.publish(topics.of_file(target, fqid))
     return purging.taken_back(stores, claim, purged) if purged else ()
+
+
+def sync_batch(stores: Stores, claims: Sequence[Claim], beat: Beat) -> Completed:
+    """Copy several small files; those that go well are revealed together. Bundles and collections
+    go by themselves."""
+    prefix, target = f"{files.KIND}:", flow.replica_of(claims[0].todo)
+    refs = {claim.todo.ref: claim for claim in claims if claim.todo.ref.startswith(prefix)}
+    claimed = {FQID.parse(ref.removeprefix(prefix)): claim for ref, claim in refs.items()}
+    if len(claimed) < 2:
+        return {}
+    with stores.catalog.read() as tx:
+        rows = {row.file.fqid: row for row in file_rows.by_fqids(tx, list(claimed))}
+        for fqid in purges.among(tx, files.KIND, list(rows)):
+            del rows[fqid]
+        known = file_rows.blobs_present(tx, target, list(rows.values()))
+    blob_life.revive(stores, target, list(rows.values()))
+    copied = run_each(
+        lambda fqid: _copy_file(stores, target, beat, known, rows[fqid]),
+        rows,
+        parallel=stores.copy_parallel,
+    )
+    if not copied:
+        return {}
+    with stores.catalog.write() as tx:
+        purged = _reveal_files(tx, [rows[fqid] for fqid in copied], target)
+        done = [fqid for fqid in copied if fqid not in purged]
+        todo.finish_all(tx, [claimed[fqid] for fqid in done])
+    for fqid in done:
+        stores.notices.publish(topics.of_file(target, fqid))
+    return {claimed[fqid].todo: () for fqid in done}
 
 
 def _copy_file(

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Row, Select, bindparam, select
 
-from storage.catalog import segments
+from storage.catalog import bulk, segments
 from storage.catalog.engine import Tx, execute_now, sql
 from storage.catalog.schema import blobs, bundle_segments, bundles, entries, files
 from storage.errors import NotFound
@@ -67,6 +67,20 @@ def by_fqid(tx: Tx, fqid: FQID) -> Reserved | None:
     """The row of a version, published or not."""
     row = tx.execute(_BY_FQID, {"uuid": fqid.uuid, "version": fqid.version}).first()
     return None if row is None else _reserved(row)
+
+
+def by_fqids(tx: Tx, fqids: Sequence[FQID]) -> list[Reserved]:
+    """The rows of several versions, in any order; nothing for one that there is not."""
+    columns: bulk.Columns = {
+        "uuid": ("text", [fqid.uuid for fqid in fqids]),
+        "version": ("text", [fqid.version for fqid in fqids]),
+    }
+    source, parameters = bulk.derived(tx, "wanted", columns)
+    same = "b.uuid = wanted.uuid AND b.version = wanted.version"
+    bundle = bulk.one_each(tx, "bundles", "b", same)
+    return [
+        _reserved(row) for row in tx.execute(sql(f"SELECT b.* FROM {source} {bundle}"), parameters)
+    ]
 
 
 _RESERVE = (

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import orjson
-from sqlalchemy import select, tuple_
+from sqlalchemy import bindparam, select, tuple_
 
 from storage.catalog import bulk
 from storage.catalog.engine import Tx, execute_now, sql
@@ -23,13 +23,35 @@ class Standing(NamedTuple):
     told: bool
 
 
+class Indexed(NamedTuple):
+    """How a bundle is indexed now: `indexed`, `unindexed` with a reason, or `stub`; without `told`,
+    stored queries are asked about it once it is found."""
+
+    bundle_id: int
+    state: str
+    shape: str
+    change: int
+    reason: str | None = None
+    told: bool = True
+
+
 def state(tx: Tx, replica: Replica, bundle_id: int) -> Standing | None:
     """How a bundle stands, None before an index was ever given it."""
-    query = select(documents.c.state, documents.c.shape, documents.c.told).where(
-        documents.c.replica == replica, documents.c.bundle_id == bundle_id
-    )
-    row = tx.execute(query).first()
-    return None if row is None else Standing(*row)
+    return states(tx, replica, [bundle_id]).get(bundle_id)
+
+
+def states(tx: Tx, replica: Replica, bundle_ids: Sequence[int]) -> dict[int, Standing]:
+    """The same of several bundles, by id."""
+    rows = tx.execute(_STATES, {"replica": replica, "idents": bundle_ids})
+    return {row.bundle_id: Standing(row.state, row.shape, row.told) for row in rows}
+
+
+_STATES = select(
+    documents.c.bundle_id, documents.c.state, documents.c.shape, documents.c.told
+).where(
+    documents.c.replica == bindparam("replica"),
+    documents.c.bundle_id.in_(bindparam("idents", expanding=True)),
+)
 
 
 def record(
@@ -43,25 +65,32 @@ def record(
     reason: str | None = None,
     told: bool = True,
 ) -> None:
-    """Say how a bundle stands: `indexed`, `unindexed` with a reason, or `stub`; without `told`,
-    stored queries are asked about it once it is found."""
-    execute_now(
-        tx,
-        "INSERT INTO documents (replica, bundle_id, state, shape, change, reason, at_us, told)"
-        " VALUES (:replica, :bundle_id, :state, :shape, :change, :reason, :now, :told)"
-        " ON CONFLICT (replica, bundle_id) DO UPDATE SET state = excluded.state,"
-        " shape = excluded.shape, change = excluded.change, reason = excluded.reason,"
-        " at_us = excluded.at_us, told = excluded.told",
-        {
-            "replica": replica,
-            "bundle_id": bundle_id,
-            "state": state,
-            "shape": shape,
-            "change": change,
-            "reason": reason,
-            "told": told,
-        },
-    )
+    """Record how one bundle is indexed."""
+    record_all(tx, replica, [Indexed(bundle_id, state, shape, change, reason, told)])
+
+
+def record_all(tx: Tx, replica: Replica, rows: Sequence[Indexed]) -> None:
+    """Record how bundles are indexed."""
+    columns: bulk.Columns = {
+        "bundle_id": ("bigint", [row.bundle_id for row in rows]),
+        "state": ("text", [row.state for row in rows]),
+        "shape": ("text", [row.shape for row in rows]),
+        "change": ("bigint", [row.change for row in rows]),
+        "reason": ("text", [row.reason for row in rows]),
+        "told": ("boolean", [row.told for row in rows]),
+    }
+    source, parameters = bulk.derived(tx, "fresh", columns)
+    execute_now(tx, _RECORD.format(source=source), {**parameters, "replica": replica})
+
+
+_RECORD = (
+    "INSERT INTO documents (replica, bundle_id, state, shape, change, reason, at_us, told)"
+    " SELECT :replica, bundle_id, state, shape, change, reason, :now, told FROM {source}"
+    " WHERE true ORDER BY bundle_id"
+    " ON CONFLICT (replica, bundle_id) DO UPDATE SET state = excluded.state,"
+    " shape = excluded.shape, change = excluded.change, reason = excluded.reason,"
+    " at_us = excluded.at_us, told = excluded.told"
+)
 
 
 def taken_in(

@@ -5,8 +5,9 @@ remembers the last one it saw would miss those that commit late.
 """
 
 import uuid
+from collections.abc import Sequence
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 
 from storage.catalog import heads
 from storage.catalog.engine import Tx, execute_now
@@ -44,11 +45,24 @@ def append(tx: Tx, kind: EventType, replica: Replica, fqid: FQID, bundle_id: int
 
 def get(tx: Tx, ident: str) -> Event | None:
     """The event of that id."""
-    row = tx.execute(select(events).where(events.c.id == ident)).first()
-    if row is None:
-        return None
-    fqid = FQID(row.uuid, row.version)
-    return Event(row.id, row.replica, row.type, fqid, row.bundle_id, row.at_us)
+    found = among(tx, [ident])
+    return found[0] if found else None
+
+
+def among(tx: Tx, idents: Sequence[str]) -> list[Event]:
+    """The events of these ids, in the order in which they happened."""
+    rows = tx.execute(_AMONG, {"idents": idents})
+    return [
+        Event(row.id, row.replica, row.type, FQID(row.uuid, row.version), row.bundle_id, row.at_us)
+        for row in rows
+    ]
+
+
+_AMONG = (
+    select(events)
+    .where(events.c.id.in_(bindparam("idents", expanding=True)))
+    .order_by(events.c.at_us, events.c.id)
+)
 
 
 def number(tx: Tx, *, limit: int = 1000) -> int:

@@ -88,6 +88,7 @@ _WHOLE: Select[Any] = select(
 # Built once: that takes longer than running them.
 _BY_ID = _WHOLE.where(files.c.id == bindparam("id"))
 _BY_FQID = _WHOLE.where(files.c.uuid == bindparam("uuid"), files.c.version == bindparam("version"))
+_NAMED = ", ".join(str(column) for column in _WHOLE.selected_columns)
 
 
 def by_id(tx: Tx, ident: int) -> Reserved:
@@ -120,50 +121,62 @@ def latest_anywhere(tx: Tx, uuid: str) -> Reserved | None:
     return None if row is None else _reserved(row)
 
 
+def by_fqids(tx: Tx, fqids: Sequence[FQID]) -> list[Reserved]:
+    """The rows of several versions, in any order; nothing for one that there is not."""
+    columns: bulk.Columns = {
+        "uuid": ("text", [fqid.uuid for fqid in fqids]),
+        "version": ("text", [fqid.version for fqid in fqids]),
+    }
+    source, parameters = bulk.derived(tx, "wanted", columns)
+    same = "files.uuid = wanted.uuid AND files.version = wanted.version"
+    file = bulk.one_each(tx, "files", "files", same)
+    blob = bulk.one_each(tx, "blobs", "blobs", "blobs.id = files.blob_id")
+    rows = tx.execute(sql(f"SELECT {_NAMED} FROM {source} {file} {blob}"), parameters)
+    return [_reserved(row) for row in rows]
+
+
 def reserve(tx: Tx, new: NewFile) -> Reserved:
     """Insert the version, or return the row that has it already (compare the digests)."""
-    blob_id = _blob(tx, new)
-    execute_now(
-        tx,
-        "INSERT INTO files (uuid, version, digest, origin, creator_uid, author, content_type,"
-        " s3_etag, blob_id, event_id, created_us)"
-        " VALUES (:uuid, :version, :digest, :origin, :creator_uid, :author, :content_type,"
-        " :s3_etag, :blob_id, :event_id, :now) ON CONFLICT (uuid, version) DO NOTHING",
-        {
-            "uuid": new.fqid.uuid,
-            "version": new.fqid.version,
-            "digest": new.digest,
-            "origin": new.origin,
-            "creator_uid": new.creator_uid,
-            "author": new.author,
-            "content_type": new.content_type,
-            "s3_etag": new.checksums.s3_etag,
-            "blob_id": blob_id,
-            "event_id": new.event_id,
-        },
-    )
-    reserved = by_fqid(tx, new.fqid)
-    assert reserved is not None
+    (reserved,) = reserve_all(tx, [new])
     return reserved
 
 
-def _blob(tx: Tx, new: NewFile) -> int:
-    values = {
-        "sha256": new.checksums.sha256,
-        "sha1": new.checksums.sha1,
-        "crc32c": new.checksums.crc32c,
-        "s3_etag": new.blob_etag,
-        "size": new.size,
+def reserve_all(tx: Tx, new: Sequence[NewFile]) -> list[Reserved]:
+    """The same for several versions, in any order. The caller holds their heads."""
+    columns: bulk.Columns = {
+        "sha256": ("text", [file.checksums.sha256 for file in new]),
+        "sha1": ("text", [file.checksums.sha1 for file in new]),
+        "crc32c": ("text", [file.checksums.crc32c for file in new]),
+        "blob_etag": ("text", [file.blob_etag for file in new]),
+        "size": ("bigint", [file.size for file in new]),
+        "uuid": ("text", [file.fqid.uuid for file in new]),
+        "version": ("text", [file.fqid.version for file in new]),
+        "digest": ("text", [file.digest for file in new]),
+        "origin": ("text", [file.origin for file in new]),
+        "creator_uid": ("bigint", [file.creator_uid for file in new]),
+        "author": ("text", [file.author for file in new]),
+        "content_type": ("text", [file.content_type for file in new]),
+        "s3_etag": ("text", [file.checksums.s3_etag for file in new]),
+        "event_id": ("text", [file.event_id for file in new]),
     }
-    tx.execute(
-        sql(
-            "INSERT INTO blobs (sha256, sha1, crc32c, s3_etag, size)"
-            " VALUES (:sha256, :sha1, :crc32c, :s3_etag, :size) ON CONFLICT (sha256) DO NOTHING"
-        ),
-        values,
-    )
-    query = select(blobs.c.id).where(blobs.c.sha256 == new.checksums.sha256)
-    return int(tx.execute(query).scalar_one())
+    source, parameters = bulk.derived(tx, "new", columns)
+    for statement in _RESERVE:
+        execute_now(tx, statement.format(source=source), parameters)
+    return by_fqids(tx, [file.fqid for file in new])
+
+
+_RESERVE = (
+    # Sorted, so that two that insert the same blobs wait for each other in one direction only.
+    "INSERT INTO blobs (sha256, sha1, crc32c, s3_etag, size)"
+    " SELECT sha256, sha1, crc32c, blob_etag, size FROM {source} WHERE true ORDER BY sha256"
+    " ON CONFLICT (sha256) DO NOTHING",
+    "INSERT INTO files (uuid, version, digest, origin, creator_uid, author, content_type,"
+    " s3_etag, blob_id, event_id, created_us)"
+    " SELECT new.uuid, new.version, new.digest, new.origin, new.creator_uid, new.author,"
+    " new.content_type, new.s3_etag,"
+    " (SELECT b.id FROM blobs AS b WHERE b.sha256 = new.sha256), new.event_id, :now"
+    " FROM {source} WHERE true ON CONFLICT (uuid, version) DO NOTHING",
+)
 
 
 def reveal(tx: Tx, rows: Sequence[Reserved], replica: Replica) -> None:

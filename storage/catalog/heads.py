@@ -84,7 +84,16 @@ def changes(tx: Tx, kind: str, uuid: str) -> int:
     return int(found.scalar_one_or_none() or 0)
 
 
+def changes_of(tx: Tx, kind: str, uuids: Sequence[str]) -> dict[str, int]:
+    """The same for several heads, by uuid; nothing for one that does not exist."""
+    rows = tx.execute(_CHANGES_OF, {"kind": kind, "uuids": uuids})
+    return {row.uuid: row.changes for row in rows}
+
+
 # Asked at every request: building a query takes longer than running it.
 _CHANGES = select(heads.c.changes).where(
     heads.c.kind == bindparam("kind"), heads.c.uuid == bindparam("uuid")
+)
+_CHANGES_OF = select(heads.c.uuid, heads.c.changes).where(
+    heads.c.kind == bindparam("kind"), heads.c.uuid.in_(bindparam("uuids", expanding=True))
 )

@@ -1,6 +1,6 @@
 """Tasks: one attempt each to take a file in; at most one of a `uuid.version` is open."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,6 +81,11 @@ def get(tx: Tx, ident: str) -> TaskRow | None:
     return _first(tx, _GET, {"id": ident})
 
 
+def among(tx: Tx, idents: Sequence[str]) -> list[TaskRow]:
+    """The tasks of those ids."""
+    return [_row(row) for row in tx.execute(select(tasks).where(tasks.c.id.in_(idents)))]
+
+
 def current(tx: Tx, fqid: FQID) -> TaskRow | None:
     """The latest task of a version: the open one, if there is one."""
     return _first(tx, _CURRENT, fqid._asdict())
@@ -128,3 +133,10 @@ def finish(tx: Tx, ident: str, *, state: str, cause: Mapping[str, Any] | None = 
     done = {"bytes_done": tasks.c.size} if state == "SUCCEEDED" else {}
     values = {"state": state, "cause": text, "finished_us": now_us(tx), **done}
     tx.execute(update(tasks).where(tasks.c.id == ident).values(**values))
+
+
+def succeed_all(tx: Tx, idents: Sequence[str]) -> None:
+    """Close several tasks whose files are published."""
+    values = {"state": "SUCCEEDED", "cause": None, "finished_us": now_us(tx)}
+    done = update(tasks).where(tasks.c.id.in_(idents))
+    tx.execute(done.values(bytes_done=tasks.c.size, **values))

@@ -44,17 +44,22 @@ def add(tx: Tx, rows: Iterable[Todo], *, request_id: str = "", sent: bool = True
 
     `sent` says that the caller will send the messages; the clock sends the others.
     """
-    rows = sorted(set(rows))
-    if not rows:
-        return
-    _insert(tx, rows, _ADD, {"sent": sent, "request_id": request_id})
+    add_each(tx, [(row, request_id) for row in rows], sent=sent)
+
+
+def add_each(tx: Tx, rows: Iterable[tuple[Todo, str]], *, sent: bool = True) -> None:
+    """The same, each row with the id of its own request."""
+    requests = dict(rows)
+    if requests:
+        wanted = sorted(requests)
+        _insert(tx, wanted, _ADD, {"sent": sent}, requests=[requests[row] for row in wanted])
 
 
 # Sorted: two that need the same rows wait for each other in one direction only.
 _ADD = (
     "INSERT INTO todo (step, replica, ref, born_us, due_us, sent_us, attempts, request_id)"
     " SELECT step, replica, ref, :now, :now, CASE WHEN CAST(:sent AS boolean) THEN :now END, 0,"
-    " :request_id FROM {source} WHERE true ORDER BY step, replica, ref"
+    " request_id FROM {source} WHERE true ORDER BY step, replica, ref"
     " ON CONFLICT (step, replica, ref) DO UPDATE SET due_us = excluded.due_us,"
     " sent_us = excluded.sent_us, attempts = 0, token = NULL, parked_us = NULL, reason = NULL,"
     " waits_for = NULL"
@@ -66,14 +71,27 @@ _ADD_NEW = (
 )
 
 
-def _insert(tx: Tx, rows: Sequence[Todo], statement: str, more: Mapping[str, object]) -> None:
-    columns: bulk.Columns = {
+def _insert(
+    tx: Tx,
+    rows: Sequence[Todo],
+    statement: str,
+    more: Mapping[str, object],
+    *,
+    requests: Sequence[str] = (),
+) -> None:
+    columns = _columns(rows)
+    if requests:
+        columns["request_id"] = ("text", requests)
+    source, parameters = bulk.derived(tx, "fresh", columns)
+    execute_now(tx, statement.format(source=source), {**parameters, **more})
+
+
+def _columns(rows: Sequence[Todo]) -> dict[str, tuple[str, Sequence[str]]]:
+    return {
         "step": ("text", [row.step for row in rows]),
         "replica": ("text", [row.replica for row in rows]),
         "ref": ("text", [row.ref for row in rows]),
     }
-    source, parameters = bulk.derived(tx, "fresh", columns)
-    execute_now(tx, statement.format(source=source), {**parameters, **more})
 
 
 def add_new(tx: Tx, rows: Iterable[Todo]) -> None:
@@ -118,12 +136,48 @@ def claim(tx: Tx, key: Todo, *, token: str, lease_s: float, max_claims: int) -> 
     return Claim(key, token, row.attempts, row.request_id)
 
 
+def claim_more(tx: Tx, like: Todo, *, token: str, lease_s: float, limit: int) -> list[Claim]:
+    """Claim other due jobs of the same step and replica, the longest due first.
+
+    Only those that were never attempted: work that failed, or that killed its worker, is attempted
+    by itself, so that it can do no harm to others.
+    """
+    statement = _TAKE_MORE.format(skipping="" if tx.dialect.name == "sqlite" else _SKIPPING)
+    given = {
+        "step": like.step,
+        "replica": like.replica,
+        "token": token,
+        "lease_us": int(lease_s * 1e6),
+        "limit": limit,
+    }
+    rows = execute_now(tx, statement, given).all()
+    return [Claim(like._replace(ref=row.ref), token, 1, row.request_id) for row in rows]
+
+
+_TAKE_MORE = (
+    "UPDATE todo SET token = :token, attempts = 1, due_us = :now + :lease_us FROM ("
+    "WITH those AS MATERIALIZED (SELECT step, replica, ref FROM todo"
+    " WHERE step = :step AND parked_us IS NULL AND due_us <= :now"
+    " AND replica = :replica AND attempts = 0"
+    f" AND NOT EXISTS (SELECT 1 FROM meta WHERE key = '{IN_DOUBT}')"
+    " ORDER BY due_us LIMIT :limit{skipping})"
+    " SELECT step, replica, ref FROM those) AS out"
+    " WHERE todo.step = out.step AND todo.replica = out.replica AND todo.ref = out.ref"
+    " RETURNING todo.ref, todo.request_id"
+)
+
+
 def renew(tx: Tx, held: Claim, *, lease_s: float) -> None:
     """Hold on for another lease; Lost when the claim is no longer ours."""
+    if not renewed(tx, held, lease_s=lease_s):
+        raise Lost("The claim was lost.")
+
+
+def renewed(tx: Tx, held: Claim, *, lease_s: float) -> bool:
+    """The same; False when the claim is no longer ours."""
     due = now_us(tx) + int(lease_s * 1e6)
     ours = _is(held.todo) & (todo.c.token == held.token)
-    if tx.execute(update(todo).where(ours).values(due_us=due)).rowcount != 1:
-        raise Lost("The claim was lost.")
+    return tx.execute(update(todo).where(ours).values(due_us=due)).rowcount == 1
 
 
 def finish(tx: Tx, held: Claim) -> None:
@@ -131,6 +185,29 @@ def finish(tx: Tx, held: Claim) -> None:
     ours = {**held.todo._asdict(), "token": held.token}
     if tx.execute(_FINISH, ours).rowcount != 1:
         raise Lost("The claim was lost.")
+
+
+def finish_all(tx: Tx, held: Sequence[Claim]) -> None:
+    """The same for several jobs; Lost if the claim on any of them is gone."""
+    if not held:
+        return
+    columns = _columns([claim.todo for claim in held])
+    columns["token"] = ("text", [claim.token for claim in held])
+    source, parameters = bulk.derived(tx, "held", columns)
+    # In the order in which `add` goes through the same rows.
+    locking = "" if tx.dialect.name == "sqlite" else " FOR UPDATE OF t"
+    statement = sql(_FINISH_ALL.format(source=source, locking=locking))
+    if tx.execute(statement, parameters).rowcount != len(held):
+        raise Lost("A claim was lost.")
+
+
+_FINISH_ALL = (
+    "DELETE FROM todo WHERE (step, replica, ref) IN (WITH ours AS MATERIALIZED ("
+    "SELECT t.step, t.replica, t.ref FROM {source} CROSS JOIN todo AS t"
+    " WHERE t.step = held.step AND t.replica = held.replica AND t.ref = held.ref"
+    " AND t.token = held.token ORDER BY t.step, t.replica, t.ref{locking})"
+    " SELECT step, replica, ref FROM ours)"
+)
 
 
 def postpone(

@@ -1,9 +1,10 @@
 """Versions of any kind, by their rows: reserved first, published once their record is there."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from sqlalchemy import Table, select, tuple_
 
+from storage.catalog import bulk
 from storage.catalog.engine import Tx, execute_now
 from storage.catalog.schema import bundles, collections, files
 from storage.model import FQID
@@ -19,6 +20,22 @@ def publish(tx: Tx, kind: str, fqid: FQID) -> bool:
         " WHERE uuid = :uuid AND version = :version AND published_us IS NULL"
     )
     return bool(execute_now(tx, statement, fqid._asdict()).rowcount)
+
+
+def publish_all(tx: Tx, kind: str, fqids: Sequence[FQID]) -> set[FQID]:
+    """The same for several versions; those that were marked now."""
+    columns: bulk.Columns = {
+        "uuid": ("text", [fqid.uuid for fqid in fqids]),
+        "version": ("text", [fqid.version for fqid in fqids]),
+    }
+    source, parameters = bulk.derived(tx, "wanted", columns)
+    name = _TABLES[kind].name
+    statement = (
+        f"UPDATE {name} SET published_us = :now FROM {source} WHERE {name}.uuid = wanted.uuid"
+        f" AND {name}.version = wanted.version AND {name}.published_us IS NULL"
+        f" RETURNING {name}.uuid, {name}.version"
+    )
+    return {FQID(row.uuid, row.version) for row in execute_now(tx, statement, parameters)}
 
 
 def exists(tx: Tx, kind: str, uuid: str) -> bool:

@@ -21,7 +21,7 @@ from tests.builders import make_file, new_uuid, version
 from tests.catalogs import Spares
 from tests.pipelines.happenings import Silent, tend
 from tests.pipelines.purged import finish
-from workers.actors import STEPS
+from workers.actors import BATCHES, STEPS
 from workers.claims import Working, work
 
 AUTHOR = "writer@example.org"
@@ -97,7 +97,7 @@ def do_all(stores: Stores) -> int:
     """Whatever is due, on stores other than the fixture's; how many rows."""
     done = 0
     chains: Any = Silent()
-    working = Working(stores, chains, STEPS, 5, Random(0))
+    working = Working(stores, chains, STEPS, 5, Random(0), BATCHES)
     while rows := _due(stores):
         for row in rows:
             done += work(working, row)

@@ -53,7 +53,7 @@ from tests.depth import DEEP
 from tests.pipelines.crashing import Crashed, crashing
 from tests.pipelines.happenings import Silent
 from tests.storage.blobs import backend_s3
-from workers.actors import STEPS
+from workers.actors import BATCHES, STEPS
 from workers.claims import Working, work
 
 OWNER = "depositor@example.org"
@@ -250,7 +250,7 @@ class StoredBytes(RuleBasedStateMachine):
         for row in self.rows():
             with self.stores.catalog.write() as tx:
                 todo.add(tx, [row])
-            work(Working(stores, sender, STEPS, 99, Random(0)), row)
+            work(Working(stores, sender, STEPS, 99, Random(0), BATCHES), row)
 
     def rows(self) -> list[Todo]:
         query = "SELECT step, replica, ref FROM todo ORDER BY born_us, step, replica, ref"

@@ -1,0 +1,50 @@
+"""Batches: jobs of one step that share transactions, round trips and fsyncs.
+
+A batch function gets the claims of several jobs and completes those that go well. Any other job is
+left to the step's own function, which runs it by itself: so one bad job never fails the others, and
+what to do about an error is decided in one place.
+"""
+
+import logging
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import TypeVar
+
+from storage.errors import Lost
+from storage.model import Todo
+
+log = logging.getLogger(__name__)
+
+Completed = Mapping[Todo, tuple[Todo, ...]]
+"""The jobs that a batch completed, each with those that follow from it."""
+
+Key = TypeVar("Key", bound=Hashable)
+Result = TypeVar("Result")
+
+
+def run_each(
+    work: Callable[[Key], Result], keys: Iterable[Key], *, parallel: int
+) -> dict[Key, Result]:
+    """Call a function for each key, several at a time; the results of those that did not fail."""
+    attempted = list(keys)
+    if len(attempted) < 2:
+        outcomes = [_attempt(work, key) for key in attempted]
+    else:
+        outcomes = list(_pool(parallel).map(lambda key: _attempt(work, key), attempted))
+    return {key: found[0] for key, found in zip(attempted, outcomes, strict=True) if found}
+
+
+def _attempt(work: Callable[[Key], Result], key: Key) -> tuple[Result] | None:
+    try:
+        return (work(key),)
+    except Exception as error:
+        if not isinstance(error, Lost):
+            log.debug("%s leaves its batch: %s", key, error)
+        return None
+
+
+@lru_cache(maxsize=4)
+def _pool(size: int) -> ThreadPoolExecutor:
+    """Threads that wait for buckets, shared by all batches of this process."""
+    return ThreadPoolExecutor(size, thread_name_prefix="batch")

@@ -1,0 +1,241 @@
+"""Batches: several jobs of one claim, each of which succeeds or fails by itself."""
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+import pytest
+
+from pipelines.batches import Completed
+from pipelines.depositing import areas, ingest
+from pipelines.flow import Step
+from storage import keys
+from storage.catalog import todo, visibility
+from storage.errors import Lost, NotFound, Unavailable
+from storage.model import Claim, Todo
+from storage.stores import Stores
+from tests.builders import make_file
+from tests.pipelines.depositing.test_ingest import AREA, OWNER, deposit, stage
+from tests.pipelines.happenings import make_bundle
+from workers.actors import BATCHES, STEPS
+from workers.broker import MemoryBroker
+from workers.chains import Chains
+from workers.claims import BatchFunction, StepFunction, Working, work
+from workers.queues import BATCH, QUEUE_POLICIES
+
+Beat = Callable[[int], None]
+POISON = "b.2"
+
+
+@pytest.fixture(autouse=True)
+def area(stores: Stores) -> None:
+    areas.create(stores, AREA, OWNER)
+
+
+def real(stores: Stores, broker: MemoryBroker | None = None) -> Working:
+    """A worker of the real steps, in batches."""
+    return Working(stores, Chains(broker or MemoryBroker()), STEPS, 5, Random(1), BATCHES)
+
+
+def fake(stores: Stores, step: StepFunction, batch: BatchFunction) -> Working:
+    """A worker of one step."""
+    chains = Chains(MemoryBroker())
+    return Working(stores, chains, {Step.INDEX: step}, 3, Random(1), {Step.INDEX: batch})
+
+
+def add(stores: Stores, count: int, step: Step = Step.INDEX) -> list[Todo]:
+    rows = [Todo(step, "aws", f"b.{number}") for number in range(count)]
+    with stores.catalog.write() as tx:
+        todo.add(tx, rows, request_id="r")
+    return rows
+
+
+def finish_one(stores: Stores, claim: Claim, beat: Beat) -> tuple[Todo, ...]:
+    if claim.todo.ref == POISON:
+        raise NotFound("it is poison")
+    with stores.catalog.write() as tx:
+        todo.finish(tx, claim)
+    return ()
+
+
+def finish_batch(stores: Stores, claims: Sequence[Claim], beat: Beat) -> Completed:
+    good = [claim for claim in claims if claim.todo.ref != POISON]
+    with stores.catalog.write() as tx:
+        todo.finish_all(tx, good)
+    return {claim.todo: () for claim in good}
+
+
+def failing(error: BaseException) -> BatchFunction:
+    def batch(stores: Stores, claims: Sequence[Claim], beat: Beat) -> Completed:
+        raise error
+
+    return batch
+
+
+def left(stores: Stores) -> list[tuple[str, int, str | None]]:
+    """Reference, attempts and reason of the jobs that are left."""
+    with stores.catalog.read() as tx:
+        rows = tx.exec_driver_sql("SELECT ref, attempts, reason FROM todo ORDER BY ref")
+        return [(row.ref, row.attempts, row.reason) for row in rows]
+
+
+def due_now(stores: Stores) -> None:
+    with stores.catalog.write() as tx:
+        tx.exec_driver_sql("UPDATE todo SET due_us = 0")
+
+
+def test_one_message_leads_to_all_jobs_that_are_due(stores: Stores) -> None:
+    rows = add(stores, 5)
+    due = [row for row in rows if row.ref != POISON]
+    assert work(fake(stores, finish_one, finish_batch), due[0])
+    assert [ref for ref, *_ in left(stores)] == [POISON]
+    assert not work(fake(stores, finish_one, finish_batch), due[1])
+
+
+def test_a_poison_job_in_the_middle_fails_by_itself_with_its_own_backoff(stores: Stores) -> None:
+    rows = add(stores, 5)
+    working = fake(stores, finish_one, finish_batch)
+    assert work(working, rows[0])
+    assert left(stores) == [(POISON, 1, "it is poison")]
+    assert not work(working, rows[2]), "it is not due yet"
+    due_now(stores)
+    work(working, rows[2])
+    assert left(stores) == [(POISON, 2, "it is poison")]
+
+
+def test_a_batch_has_a_limit(stores: Stores) -> None:
+    rows = add(stores, BATCH + 3, Step.MATCH)
+    seen: list[int] = []
+
+    def batch(stores: Stores, claims: Sequence[Claim], beat: Beat) -> Completed:
+        seen.append(len(claims))
+        return finish_batch(stores, claims, beat)
+
+    working = Working(stores, Chains(MemoryBroker()), {}, 3, Random(1), {Step.MATCH: batch})
+    # The poison stays due: no step runs it here.
+    with stores.catalog.write() as tx:
+        todo.remove(tx, rows[2])
+    work(working, rows[0])
+    assert seen == [QUEUE_POLICIES[Step.MATCH].batch]
+
+
+def test_jobs_that_were_attempted_before_are_in_no_batch(stores: Stores) -> None:
+    """They may be what killed the worker."""
+    rows = add(stores, 4)
+    with stores.catalog.write() as tx:
+        assert todo.claim(tx, rows[1], token="dead", lease_s=0, max_claims=3)
+    seen: list[list[str]] = []
+
+    def batch(stores: Stores, claims: Sequence[Claim], beat: Beat) -> Completed:
+        seen.append(sorted(claim.todo.ref for claim in claims))
+        return {}
+
+    work(fake(stores, finish_one, batch), rows[0])
+    work(fake(stores, finish_one, batch), rows[1])
+    assert seen == [["b.0", "b.2", "b.3"]]
+    assert [ref for ref, *_ in left(stores)] == [POISON]
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("oh"), Lost("gone"), NotFound("not there")])
+def test_a_batch_that_fails_is_run_one_by_one(stores: Stores, error: Exception) -> None:
+    rows = add(stores, 4)
+    assert work(fake(stores, finish_one, failing(error)), rows[0])
+    assert left(stores) == [(POISON, 1, "it is poison")]
+
+
+def test_an_engine_that_is_away_gives_the_whole_batch_back_uncounted(stores: Stores) -> None:
+    rows = add(stores, 3)
+    assert not work(fake(stores, finish_one, failing(Unavailable("away"))), rows[0])
+    assert left(stores) == [(row.ref, 0, "away") for row in rows]
+
+
+def test_a_crash_in_the_middle_loses_nothing(stores: Stores) -> None:
+    rows = add(stores, 3)
+
+    class Crash(BaseException):
+        """The process ends."""
+
+    with pytest.raises(Crash):
+        work(fake(stores, finish_one, failing(Crash())), rows[0])
+    assert [ref for ref, *_ in left(stores)] == ["b.0", "b.1", "b.2"]
+    due_now(stores)
+    for row in rows:
+        work(fake(stores, finish_one, finish_batch), row)
+    assert left(stores) == [(POISON, 2, "it is poison")]
+
+
+def test_a_job_that_is_needed_again_meanwhile_is_done_again(stores: Stores) -> None:
+    rows = add(stores, 3)
+
+    def batch(stores: Stores, claims: Sequence[Claim], beat: Beat) -> Completed:
+        with stores.catalog.write() as tx:
+            todo.add(tx, [rows[1]])
+        return finish_batch(stores, claims, beat)
+
+    work(fake(stores, finish_one, batch), rows[0])
+    assert [ref for ref, *_ in left(stores)] == ["b.1", POISON]
+    assert work(fake(stores, finish_one, finish_batch), rows[1])
+
+
+def task_states(stores: Stores, accepted: Sequence[ingest.Accepted]) -> list[tuple[str, Any]]:
+    tasks = [ingest.task(stores, str(one.task_id)) for one in accepted]
+    return [(task.state, task.cause and task.cause["code"]) for task in tasks]
+
+
+def test_files_are_verified_together_but_for_those_that_lie(stores: Stores) -> None:
+    lie = {"store-sha1": "0" * 40}
+    urls = [
+        stage(stores, b"%d" % number, name=f"{number}.txt", lies=lie if number == 2 else None)
+        for number in range(5)
+    ]
+    accepted = [deposit(stores, url) for url in urls]
+    # Two that are the same bytes, and one whose source is gone.
+    accepted.append(deposit(stores, urls[0]))
+    accepted.append(deposit(stores, stage(stores, b"gone", name="gone.txt")))
+    stores.areas.delete(keys.area_file(AREA, "gone.txt"))
+    broker = MemoryBroker()
+    assert work(real(stores, broker), accepted[0].todo[0])
+    well, wrong = ("SUCCEEDED", None), ("FAILED", "checksum_mismatch")
+    states = task_states(stores, accepted)
+    assert states[:6] == [well, well, wrong, well, well, well]
+    assert states[6][0] == "FAILED"
+    with stores.catalog.read() as tx:
+        assert todo.backlog(tx) == {(Step.SYNC, "gcp"): 5}
+
+
+def test_files_are_copied_together_but_for_those_whose_bytes_are_gone(stores: Stores) -> None:
+    made = [make_file(stores, b"%d" % number) for number in range(4)]
+    gone = made[1]
+    with stores.catalog.read() as tx:
+        (sha256,) = tx.exec_driver_sql(
+            "SELECT sha256 FROM blobs JOIN files ON files.blob_id = blobs.id"
+            f" WHERE files.uuid = '{gone.uuid}'"
+        ).one()
+    stores.replicas["aws"].delete(keys.blob(sha256))
+    rows = [Todo(Step.SYNC, "gcp", f"file:{fqid}") for fqid in made]
+    with stores.catalog.write() as tx:
+        todo.add(tx, rows)
+    assert work(real(stores), rows[0])
+    with stores.catalog.read() as tx:
+        seen = visibility.among(tx, "file", "gcp", made)
+    assert seen == set(made) - {gone}
+    ((ref, attempts, _),) = left(stores)
+    assert (ref, attempts) == (f"file:{gone}", 1)
+
+
+def test_bundles_are_indexed_together_and_their_events_matched(stores: Stores) -> None:
+    made = [make_bundle(stores, number) for number in range(4)]
+    with stores.catalog.write() as tx:
+        tx.exec_driver_sql("DELETE FROM todo WHERE step = 'sync'")
+    working = real(stores)
+    for _ in range(3):
+        with stores.catalog.write() as tx:
+            rows = [
+                row
+                for step in (Step.INDEX, Step.MATCH, Step.PERCOLATE)
+                for row, _ in todo.due(tx, step, limit=9, resend=True)
+            ]
+        for row in rows:
+            work(working, row)
+    assert left(stores) == []
+    assert set(stores.search["aws"].held()) == set(made)

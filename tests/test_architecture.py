@@ -81,6 +81,7 @@ package itself, by what it exports."""
 LIVES_IN = {
     "boto3": {"storage", "store_client"},
     "botocore": {"storage", "store_client"},
+    "obstore": {"storage"},
     "google": {"storage", "store_client"},
     "google_crc32c": {"storage", "store_client"},
     "sqlalchemy": {"storage"},

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
+from urllib.parse import parse_qs, urlsplit
 
 import boto3.session
 from botocore import UNSIGNED
@@ -13,6 +14,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 
 from storage.blobs.clients import Limits, Reader
+from storage.blobs.s3_obstore import Address, SmallCalls
 from storage.blobs.urls import as_called
 from storage.errors import (
     AlreadyExists,
@@ -59,10 +61,29 @@ class Connection:
         signed = as_called(address).rstrip("/") if address else None
         with _translated_errors():
             session = boto3.session.Session(profile_name=server.profile)
+            self._session = session
             self.client: Any = _make_client(session, server, limits)
             self._signer = self.client
             if signed != server.endpoint:
                 self._signer = _make_client(session, replace(server, endpoint=signed), limits)
+
+        self.small = SmallCalls(self._address, self._credentials, limits)
+
+    def _address(self, bucket: str) -> Address:
+        """Where the client itself finds a bucket, by an example of its signed URLs."""
+        with _translated_errors():
+            params = {"Bucket": bucket, "Key": "k"}
+            example = urlsplit(self.client.generate_presigned_url("get_object", Params=params))
+        scope = parse_qs(example.query)["X-Amz-Credential"][0].split("/")
+        base = f"{example.scheme}://{example.netloc}{example.path.removesuffix('/k')}"
+        return Address(base, scope[2])
+
+    def _credentials(self) -> Any:
+        """Those of this moment: they may be temporary."""
+        found = self._session.get_credentials()
+        if found is None:
+            raise Unavailable("S3 cannot be reached: there are no credentials")
+        return found.get_frozen_credentials()
 
     def sign_url(self, verb: str, expires_s: int, **params: Any) -> str:
         """A URL for one call, valid for 1 second to 7 days from now."""
@@ -162,6 +183,7 @@ class Bucket:
     name: str
     client: Callable[[], Any]
     own: bool = True
+    small: Callable[[], SmallCalls] | None = None
 
     def call(self, verb: str, key: str | None = None, **params: Any) -> Reply:
         """Make one call of the client; raises errors of `storage.errors` only."""

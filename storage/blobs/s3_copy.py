@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from storage.blobs.s3_client import Bucket, Reply, is_upload_gone
@@ -43,10 +43,15 @@ class Original:
 
 @dataclass(slots=True)
 class Habit:
-    """Whether a server's copies heed If-None-Match: it is S3's youngest condition, and servers that
-    do not know it replace without a word. Its first copy tells, and what it tells is kept."""
+    """What first copies told of a server.
+
+    `heeds`: whether its copies heed If-None-Match. That is S3's youngest condition, and servers
+    that do not know it replace objects silently. `digests`: whether ETags in a bucket are MD5s,
+    which they are not under some encryptions.
+    """
 
     heeds: bool | None = None
+    digests: dict[str, bool] = field(default_factory=dict)
 
 
 def copy_whole(
@@ -58,21 +63,40 @@ def copy_whole(
     habit: Habit,
     progress: Progress | None,
 ) -> BlobInfo:
-    """One call, which also tells the checksums of what was stored; a look before it where a server
-    heeds no condition, and a second copy onto the first while that is unknown."""
+    """Copy in one call, after a HEAD where the server does not heed If-None-Match.
+
+    While that is unknown, the first copy is made twice onto its own target.
+    """
     if progress:
         progress("", 0)
     if not habit.heeds and exists(target, key):
         raise AlreadyExists(f"{key} exists already")
-    reply = _copied(original, target, key)
-    if habit.heeds is None:
-        try:
-            reply, habit.heeds = _copied(original, target, key), False
-        except AlreadyExists:
-            habit.heeds = True
+    info = _copy_small(original, target, key, habit)
+    if info is None:
+        reply = _copied(original, target, key)
+        if habit.heeds is None:
+            try:
+                reply, habit.heeds = _copied(original, target, key), False
+            except AlreadyExists:
+                habit.heeds = True
+        habit.digests[target.name] = not _is_encrypted_by_key(reply)
+        info = make_info(key, size, {**reply, **reply["CopyObjectResult"]})
     if progress:
-        progress("", size)
-    return make_info(key, size, {**reply, **reply["CopyObjectResult"]})
+        progress("", info.size)
+    return info
+
+
+def _copy_small(original: Original, target: Bucket, key: str, habit: Habit) -> BlobInfo | None:
+    """Copy by obstore, which tells the ETag alone, so only where that is a digest of the bytes."""
+    if target.small is None or original.pin is not None or not habit.digests.get(target.name):
+        return None
+    copied = target.small().copy(original.bucket.name, original.key, target.name, key)
+    return None if copied is None else make_info(key, copied[0], copied[1])
+
+
+def _is_encrypted_by_key(reply: Reply) -> bool:
+    """Whether ETags are no digests: objects have a key of KMS, or of a customer."""
+    return "kms" in str(reply.get("ServerSideEncryption")) or "SSECustomerAlgorithm" in reply
 
 
 def _copied(original: Original, target: Bucket, key: str) -> Reply:

@@ -13,6 +13,7 @@ from storage.blobs.envelope import checked_head
 from storage.blobs.ranges import promised_end
 from storage.blobs.s3_client import Bucket, Reply
 from storage.blobs.s3_metadata import MARK, OF, as_tags, described_by, from_tags
+from storage.blobs.s3_obstore import BrokenStreamError
 from storage.errors import NotFound, RangeNotSatisfiable, SourceChanged, StoreError, Unavailable
 from storage.protocols import BLOCK, BlobInfo
 
@@ -82,6 +83,10 @@ def head(bucket: Bucket, key: str, pin: str | None = None) -> tuple[BlobInfo, Re
 
 def exists(bucket: Bucket, key: str) -> bool:
     """Whether an object has this key now."""
+    if bucket.small is not None:
+        found = bucket.small().exists(bucket.name, key)
+        if found is not None:
+            return found
     try:
         bucket.call("head_object", key)
     except NotFound:
@@ -162,7 +167,7 @@ def stream(
                     yield block
                     start, broken = start + len(block), 0
             return
-        except (HTTPClientError, HTTPError, IncompleteReadError) as error:
+        except (BrokenStreamError, HTTPClientError, HTTPError, IncompleteReadError) as error:
             # botocore lets urllib3's errors of broken TLS through.
             if start == last:
                 return
@@ -177,10 +182,8 @@ def _open_range(
     """The response to one GET; None for any range of an empty object."""
     params = pin_params(pin)
     ranged = bool(start) or end is not None
-    if ranged:
-        params["Range"] = f"bytes={start}-{'' if end is None else end - 1}"
     try:
-        reply = bucket.call("get_object", key, **params)
+        reply = _get(bucket, key, params, start, end)
     except RangeNotSatisfiable:
         if start == 0:
             return None
@@ -191,6 +194,16 @@ def _open_range(
         reply["Body"].close()
         raise Unavailable(f"S3 bucket {bucket.name} {wrong}")
     return reply
+
+
+def _get(bucket: Bucket, key: str, params: dict[str, str], start: int, end: int | None) -> Reply:
+    if bucket.small is not None:
+        reply = bucket.small().get(bucket.name, key, params, start, end)
+        if reply is not None:
+            return reply
+    if start or end is not None:
+        params["Range"] = f"bytes={start}-{'' if end is None else end - 1}"
+    return bucket.call("get_object", key, **params)
 
 
 def _length_defect(reply: Reply) -> str:

@@ -72,7 +72,7 @@ def versions(store: S3Blobs) -> list[Any]:
 
 
 @pytest.mark.parametrize("kind", ["blobs", "versioned"])
-def test_hot_paths_are_one_call_each(kind: str, request: pytest.FixtureRequest) -> None:
+def test_hot_paths_are_a_call_or_two_each(kind: str, request: pytest.FixtureRequest) -> None:
     store: S3Blobs = request.getfixturevalue(kind)
     store.put("first", b"abc")
 
@@ -83,15 +83,20 @@ def test_hot_paths_are_one_call_each(kind: str, request: pytest.FixtureRequest) 
 
     copy("first", "learnt")
     with asked() as made:
-        put = store.put("k", b"abc", metadata={"a": "b"})
-        head = store.head("k")
-        copied = copy("k", "copy")
-        copy("k", "pinned", put.pin)
+        put = store.put("blobs/k", b"abc", metadata={"a": "b"})
+        small = store.put("k", b"abc", metadata={"a": "b"})
+        head = store.head("blobs/k")
+        pinned = copy("blobs/k", "pinned", put.pin)
         content(store, "k")
         store.sign("k", expires_s=5)
-    assert made == ["PUT", "HEAD", "PUT copy", "PUT copy", "GET"]
-    assert put.crc32c == head.crc32c == copied.crc32c == "364b3fb7"
-    assert put.etag == head.etag == copied.etag == "900150983cd24fb0d6963f7d28e17f72"
+    assert made == ["PUT", "PUT", "HEAD", "PUT copy", "GET"]
+    assert put.crc32c == head.crc32c == pinned.crc32c == "364b3fb7"
+    assert put.etag == small.etag == head.etag == pinned.etag == "900150983cd24fb0d6963f7d28e17f72"
+    assert small.pin == store.head("k").pin
+    with asked() as made:
+        copied = copy("k", "copy")
+    assert made == ["PUT copy", "HEAD"]
+    assert copied.etag == put.etag
     assert copied.pin == store.head("copy").pin
 
 
@@ -265,7 +270,7 @@ def test_a_server_that_heeds_no_condition_on_copies_is_looked_at_first() -> None
             assert content(store, "to") == b"kept"
             with asked() as made:
                 copy("another")
-            assert made == ["HEAD", "PUT copy"]
+            assert made == ["HEAD", "PUT copy", "HEAD"]
         admin(endpoint).close()
 
 

@@ -4,11 +4,9 @@ Only this module has imports inside functions: a process that serves folders nev
 clients of S3, Google Cloud Storage, OpenSearch or Redis.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
-
-from sqlalchemy import Insert, Table
 
 from storage.blobs.clients import Limits, Reader
 from storage.catalog import Catalog, revisions
@@ -124,14 +122,3 @@ def migrate(catalog: Catalog) -> str:
     from storage.catalog.migrate import upgrade
 
     return upgrade(catalog)
-
-
-def insert_absent(dialect: str, table: Table, rows: Sequence[Mapping[str, Any]]) -> Insert:
-    """A statement of SQLite or PostgreSQL that inserts those rows that are not there."""
-    if dialect == "sqlite":
-        from sqlalchemy.dialects import sqlite
-
-        return sqlite.insert(table).values(list(rows)).on_conflict_do_nothing()
-    from sqlalchemy.dialects import postgresql
-
-    return postgresql.insert(table).values(list(rows)).on_conflict_do_nothing()

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import Table, select, update
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, StatementError
 
-from storage import engines
 from storage.catalog import bulk
 from storage.catalog.engine import Tx, execute_now, now_us, sql
 from storage.catalog.files import NewFile
@@ -49,8 +49,9 @@ def add(tx: Tx, table: Table, rows: Sequence[Mapping[str, Any]]) -> int:
     """Insert those that are not there; returns how many were not."""
     if not rows:
         return 0
+    engine = sqlite if tx.dialect.name == "sqlite" else postgresql
     # One statement: of many that go out together nobody counts the rows.
-    fresh = engines.insert_absent(tx.dialect.name, table, rows)
+    fresh = engine.insert(table).values(list(rows)).on_conflict_do_nothing()
     return tx.execute(fresh, execution_options={"preserve_rowcount": True}).rowcount
 
 

@@ -99,8 +99,14 @@ def get_bundle(call: Call[ReadBundle, None]) -> Response:
     """Read a bundle."""
     query = call.query
     _check_urltype(call)
-    bundle = manifests.find(call.stores, query.replica, call.uuid, query.version)
-    found = manifests.entries(call.stores, bundle, query.start_at, query.per_page)
+    bundle, found = manifests.read_page(
+        call.stores,
+        query.replica,
+        call.uuid,
+        query.version,
+        start=query.start_at,
+        limit=query.per_page,
+    )
     end = query.start_at + len(found)
     more = bool(found) and end < bundle.file_count
     served = _serving(call, bundle)

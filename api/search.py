@@ -3,7 +3,6 @@
 import hashlib
 from functools import partial
 from typing import Any
-from urllib.parse import urlencode
 
 import orjson
 from flask import Response
@@ -94,7 +93,8 @@ def _answer(call: Call[Search, Wanted], served: Replica, page: SearchPage) -> di
 
 
 def _result(call: Call[Search, Wanted], served: Replica, hit: Hit) -> dict[str, Any]:
-    asked = urlencode({"version": hit.version, "replica": served})
+    # Neither a uuid, a version nor a replica has a character that a URL would escape.
+    asked = f"version={hit.version}&replica={served}"
     shown: dict[str, Any] = {
         "bundle_fqid": f"{hit.uuid}.{hit.version}",
         "bundle_url": f"{call.base}/v1/bundles/{hit.uuid}?{asked}",

@@ -5,7 +5,7 @@ What an owner alone may do with what is theirs is decided where the owner is kno
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from string import Formatter
 from types import MappingProxyType
 from typing import Protocol
@@ -122,6 +122,7 @@ class StoreRights(Protocol):
     def closed_operations(self) -> tuple[str, ...]: ...
 
 
+@cache
 def action(operation: str) -> str:
     """The action of an operation: `store:PutBundle` of `put_bundle`."""
     return "store:" + "".join(word.capitalize() for word in operation.split("_"))
@@ -129,10 +130,17 @@ def action(operation: str) -> str:
 
 def arn(operation: str, deployment: str, named: Mapping[str, str]) -> str:
     """What an operation is on, with all that a request names."""
-    template = RESOURCES[operation]
-    fields = [field for _, field, _, _ in Formatter().parse(template) if field]
-    resource = template.format_map({field: named.get(field) or "*" for field in fields})
+    fields = {field: named.get(field) or "*" for field in _FIELDS[operation]}
+    resource = RESOURCES[operation].format_map(fields)
     return f"arn:store:{deployment}:{named.get('replica') or '*'}:{resource}"
+
+
+_FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        operation: tuple(field for _, field, _, _ in Formatter().parse(template) if field)
+        for operation, template in RESOURCES.items()
+    }
+)
 
 
 def wants(operation: str, unasked: Collection[str] = OPEN) -> str | None:

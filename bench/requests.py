@@ -133,13 +133,15 @@ def _serving(tree: str) -> Iterator[Ask]:
 
 def _serve() -> None:
     with site() as found:
-        made = {name: _requests(found, name) for name in OPERATIONS}
+        # As the server does once the application is there.
+        collector.relax()
+        made = {name: requests_of(found, name) for name in OPERATIONS}
         for line in sys.stdin:
             operation, count = line.split()
             if int(count):
                 told: Any = processor_ms(found, made[operation], int(count))
             else:
-                told = vars(path_of(found, next(made[operation])))
+                told = vars(trail_of(found, next(made[operation])))
             print(json.dumps(told), flush=True)
 
 
@@ -165,7 +167,6 @@ def make_site(settings: Settings, stores: Stores) -> Site:
     grants = Grants(stores.catalog, time.time)
     verify = verifier(settings, time.time, accounts=accounts, grants=grants).verify
     app = create_app(settings, stores, chains=stand.Unsent(), verify=verify)
-    collector.relax()
     files = rows.new_fqids(100, salt="file")
     bundles = rows.new_fqids(DOCUMENTS, salt="documents")
     rows.add_files(stores.catalog, files)
@@ -200,7 +201,7 @@ def _staged(app: Flask, token: str) -> str:
     return str((answer.json or {})["url"])
 
 
-def _requests(found: Site, operation: str) -> Iterator[dict[str, Any]]:
+def requests_of(found: Site, operation: str) -> Iterator[dict[str, Any]]:
     """Requests of one operation, as WSGI environments, without an end."""
     made = {
         "put_bundle": _puts,
@@ -314,7 +315,7 @@ def processor_ms(found: Site, requests: Iterator[dict[str, Any]], count: int) ->
     return (time.thread_time() - began) * 1000 / count
 
 
-def path_of(found: Site, environ: dict[str, Any]) -> Trail:
+def trail_of(found: Site, environ: dict[str, Any]) -> Trail:
     """What a request goes through; the same request should have been carried out before."""
     with seen() as codes, _counted(found.stores) as counted:
         answer(found, environ)

@@ -49,6 +49,9 @@ class Ages:
 @dataclass(frozen=True)
 class _Held:
     keys: Mapping[str, PublicKey] = field(default_factory=dict)
+    document: Mapping[str, Any] | None = None
+    """What the keys were made of. They stay the same objects while it does, so that a signature
+    that was verified with one need not be verified again."""
     fetched_at: float | None = None
     tried_at: float | None = None
     failed: bool = False
@@ -100,13 +103,15 @@ class KeyRing:
         return key_id not in held.keys or not _within(held.fetched_at, now, self._ages.refresh_s)
 
     def _fetched(self) -> _Held:
+        held = self._held
         try:
-            keys = _usable(self._fetch())
+            document = self._fetch()
+            keys = held.keys if document == held.document else _usable(document)
         except Unavailable as error:
             log.warning("keys of an issuer cannot be read: %s", error.detail)
             return replace(self._held, tried_at=self._clock(), failed=True)
         now = self._clock()
-        return _Held(keys=keys, fetched_at=now, tried_at=now)
+        return _Held(keys=keys, document=document, fetched_at=now, tried_at=now)
 
 
 def _within(since: float | None, now: float, span_s: float) -> bool:

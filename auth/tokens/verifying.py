@@ -27,6 +27,9 @@ ID_TOKENS_ALONE = "at_hash"
 """A claim that each of our ID tokens has, and no other token."""
 TAKEN_BACK = "The token was taken back"
 LEEWAY_S = 30.0
+VERIFIED = 1_000
+"""Tokens, of at most 16 KB, whose signature is not verified again by the same key. All that may
+change meanwhile is asked each time: the time, the key, the login, the account."""
 OWN_COOLDOWN_S = 1.0
 """Our own keys are a small file, so neither a rotation nor the end of a key that leaked need wait
 for the ages of foreign ones."""
@@ -112,6 +115,7 @@ class Verifier:
         self._clock = clock
         self._leeway_s = leeway_s
         self._registry = _Registry(algorithms=self._algorithms, strict_check_header=False)
+        self._verified: dict[str, PublicKey] = {}
 
     def verify(self, token: str) -> Principal:
         """Who the token names; Unauthorized, without repeating anything of it, for every fault."""
@@ -172,11 +176,17 @@ class Verifier:
         return replace(principal, email=unverified.issuer, groups=frozenset())
 
     def _check_signature(self, token: str, key: PublicKey) -> None:
+        if self._verified.get(token) is key:
+            return
         # The one key is passed, never a set: members of the header cannot choose another.
         try:
             deserialize_compact(token, key, registry=self._registry)
         except (JoseError, ValueError, TypeError, RecursionError) as error:
             raise Unauthorized("The token's signature does not verify") from error
+        # Refusals are not kept, so that only who can sign fills it.
+        if len(self._verified) >= VERIFIED:
+            self._verified.clear()
+        self._verified[token] = key
 
 
 def _foreign() -> Unauthorized:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from pipelines import flow
@@ -148,9 +149,9 @@ def _reserve(
     buried."""
     with stores.catalog.write() as tx:
         heads.lock(tx, KIND, [new.fqid.uuid])
-        if buried := _buried(tx, new.fqid):
-            raise buried
-        row = bundles.by_fqid(tx, new.fqid)
+        row, is_buried = bundles.existing(tx, new.fqid)
+        if is_buried:
+            raise _buried(new.fqid)
         if row is None:
             fresh = bundles.NewBundle(
                 fqid=new.fqid,
@@ -172,16 +173,15 @@ def _reserve(
     return row, False
 
 
-def _buried(tx: Tx, fqid: FQID) -> Conflict | None:
+def _buried(fqid: FQID) -> Conflict:
     """What to answer a writer of a version that may no longer be seen."""
-    if tombstones.over(tx, KIND, fqid.uuid, fqid.version) is None:
-        return None
     return Conflict(f"Bundle {fqid} is under a tombstone.", code="bundle_tombstone_already_exists")
 
 
 def taken(tx: Tx, fqid: FQID) -> bool:
     """Whether a version exists, or may not any more."""
-    return bundles.by_fqid(tx, fqid) is not None or _buried(tx, fqid) is not None
+    row, is_buried = bundles.existing(tx, fqid)
+    return row is not None or is_buried
 
 
 def complete(
@@ -198,42 +198,58 @@ def complete(
             f"{key} holds other content than was reserved.", code="bundle_already_exists"
         )
     with stores.catalog.write() as tx:
-        follow = _publish(tx, row, request_id)
-        buried = _buried(tx, bundle.fqid)
-        purged = purges.among(tx, KIND, [bundle.fqid]) if buried else {}
-    purging.withdraw(stores, bundle.origin, KIND, purged)
-    if buried:
-        raise buried
+        follow, is_buried = _publish(tx, row, request_id)
+        purged = purges.among(tx, KIND, [bundle.fqid]) if is_buried else {}
+    if is_buried:
+        purging.withdraw(stores, bundle.origin, KIND, purged)
+        raise _buried(bundle.fqid)
     return follow
 
 
-def _publish(tx: Tx, row: bundles.Reserved, request_id: str) -> tuple[Todo, ...]:
-    bundle = row.bundle
-    heads.lock(tx, KIND, [bundle.fqid.uuid])
-    if not versions.publish(tx, KIND, bundle.fqid):
-        return ()
-    follow = reveal(tx, row, bundle.origin, done="publish")
+def _publish(tx: Tx, row: bundles.Reserved, request_id: str) -> tuple[tuple[Todo, ...], bool]:
+    """Let readers of its origin see a bundle, once; what follows, and whether it is buried."""
+    fqid = row.bundle.fqid
+    change = heads.lock_and_change(tx, KIND, fqid.uuid)
+    is_buried = tombstones.over(tx, KIND, fqid.uuid, fqid.version) is not None
+    if not versions.publish(tx, KIND, fqid):
+        return (), is_buried
+    shown = _hide if is_buried else partial(_show, change=change)
+    follow = shown(tx, row, row.bundle.origin, done="publish")
     todo.add(tx, follow, request_id=request_id)
-    return follow
+    return follow, is_buried
 
 
 def reveal(tx: Tx, row: bundles.Reserved, replica: Replica, *, done: str) -> tuple[Todo, ...]:
     """A bundle is whole in a replica: readers see it there and its event is recorded, unless it
     was buried meanwhile. The caller holds its head. Returns what follows; MATCH goes by event."""
+    fqid = row.bundle.fqid
+    if tombstones.over(tx, KIND, fqid.uuid, fqid.version) is not None:
+        return _hide(tx, row, replica, done=done)
+    return _show(tx, row, replica, done=done, change=heads.change(tx, KIND, fqid.uuid))
+
+
+def _hide(tx: Tx, row: bundles.Reserved, replica: Replica, *, done: str) -> tuple[Todo, ...]:
+    """Nobody is told of what was buried, but its record is to be in every bucket, as its
+    tombstone's is."""
     bundle = row.bundle
     visibility.record_seen(tx, KIND, bundle.id, replica)
     follow = flow.follows(done, KIND, replica, str(bundle.fqid))
-    if tombstones.over(tx, KIND, bundle.fqid.uuid, bundle.fqid.version):
-        # Nobody is told, but its record is to be in every bucket, as its tombstone's is.
-        rest = (row for row in follow if row.step == flow.Step.SYNC)
-        return tuple(flow.addressed(row, bundle=bundle.fqid, event="") for row in rest)
+    rest = (row for row in follow if row.step == flow.Step.SYNC)
+    return tuple(flow.addressed(row, bundle=bundle.fqid, event="") for row in rest)
+
+
+def _show(
+    tx: Tx, row: bundles.Reserved, replica: Replica, *, done: str, change: int
+) -> tuple[Todo, ...]:
+    bundle = row.bundle
+    visibility.record_seen(tx, KIND, bundle.id, replica)
     visibility.show(tx, KIND, replica, bundle.fqid, bundle.id)
-    change = heads.change(tx, KIND, bundle.fqid.uuid)
-    if events.get(tx, events.event_id("CREATE", replica, bundle.fqid)) is not None:
+    follow = flow.follows(done, KIND, replica, str(bundle.fqid))
+    event, is_new = events.append_once(tx, "CREATE", replica, bundle.fqid, bundle.id)
+    if not is_new:
         # A record that was lost came back, or a catalog: its subscribers were told.
         documents.taken_in(tx, replica, [bundle.id], change=change, reason=COME_BACK)
         follow = tuple(row for row in follow if row.step != flow.Step.MATCH)
-    event = events.append(tx, "CREATE", replica, bundle.fqid, bundle.id)
     return tuple(flow.addressed(row, bundle=bundle.fqid, event=event) for row in follow)
 
 
@@ -246,11 +262,25 @@ def manifest_of(stores: Stores, bundle: BundleVersion) -> bytes:
 def find(stores: Stores, replica: Replica, uuid: str, version: str | None) -> BundleVersion:
     """A visible version, the latest when none is named; NotFound else."""
     with stores.catalog.read() as tx:
-        ident = visibility.chosen(tx, KIND, replica, uuid, version)
-        if ident is None:
-            named = uuid if version is None else f"{uuid}.{version}"
-            raise NotFound(f"There is no bundle {named} in replica {replica}.")
-        return bundles.by_id(tx, ident).bundle
+        return _found(tx, replica, uuid, version)
+
+
+def read_page(
+    stores: Stores, replica: Replica, uuid: str, version: str | None, *, start: int, limit: int
+) -> tuple[BundleVersion, list[Entry]]:
+    """The same, with some of its entries."""
+    with stores.catalog.read() as tx:
+        bundle = _found(tx, replica, uuid, version)
+        found = bundles.page(tx, bundle.id, start=start, limit=limit, span=SEGMENT_ENTRIES)
+        return bundle, found
+
+
+def _found(tx: Tx, replica: Replica, uuid: str, version: str | None) -> BundleVersion:
+    ident = visibility.chosen(tx, KIND, replica, uuid, version)
+    if ident is None:
+        named = uuid if version is None else f"{uuid}.{version}"
+        raise NotFound(f"There is no bundle {named} in replica {replica}.")
+    return bundles.by_id(tx, ident).bundle
 
 
 def entries(stores: Stores, bundle: BundleVersion, start: int, limit: int) -> list[Entry]:

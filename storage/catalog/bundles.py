@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, Select, bindparam, select
+from sqlalchemy import Row, Select, and_, bindparam, literal_column, or_, select
 
 from storage.catalog import bulk, segments
 from storage.catalog.engine import Tx, execute_now, sql
-from storage.catalog.schema import blobs, bundle_segments, bundles, entries, files
+from storage.catalog.schema import blobs, bundle_segments, bundles, entries, files, tombstones
 from storage.errors import NotFound
 from storage.model import FQID, BundleVersion, Checksums, Entry, Replica
 
@@ -83,33 +83,64 @@ def by_fqids(tx: Tx, fqids: Sequence[FQID]) -> list[Reserved]:
     ]
 
 
+_TOMBSTONE = select(tombstones.c.id).where(
+    tombstones.c.kind == "bundle",
+    tombstones.c.uuid == bindparam("uuid"),
+    or_(tombstones.c.version == "", tombstones.c.version == bindparam("version")),
+)
+_ONE_ROW = select(literal_column("1")).subquery()
+_EXISTING = select(_TOMBSTONE.exists().label("is_buried"), bundles).select_from(
+    _ONE_ROW.outerjoin(
+        bundles,
+        and_(bundles.c.uuid == bindparam("uuid"), bundles.c.version == bindparam("version")),
+    )
+)
+
+
+def existing(tx: Tx, fqid: FQID) -> tuple[Reserved | None, bool]:
+    """The row of a version, and whether the version is under a tombstone: one query."""
+    row = tx.execute(_EXISTING, fqid._asdict()).one()
+    return None if row.id is None else _reserved(row), bool(row.is_buried)
+
+
 _RESERVE = (
     "INSERT INTO bundles (uuid, version, digest, origin, creator_uid, author, parent, file_count,"
     " event_id, created_us) VALUES (:uuid, :version, :digest, :origin, :creator_uid, :author,"
-    " :parent, :file_count, :event_id, :now) RETURNING *"
+    " :parent, :file_count, :event_id, :now) RETURNING id, created_us"
 )
 
 
 def reserve(tx: Tx, new: NewBundle) -> Reserved:
     """Insert the version with its manifest; the caller holds the head and saw that none exists."""
-    row = execute_now(
-        tx,
-        _RESERVE,
-        {
-            "uuid": new.fqid.uuid,
-            "version": new.fqid.version,
-            "digest": new.digest,
-            "origin": new.origin,
-            "creator_uid": new.creator_uid,
-            "author": new.author,
-            "parent": new.parent,
-            "file_count": sum(map(segments.length, new.runs)),
-            "event_id": new.event_id,
-        },
+    count = sum(map(segments.length, new.runs))
+    values = {
+        "uuid": new.fqid.uuid,
+        "version": new.fqid.version,
+        "digest": new.digest,
+        "origin": new.origin,
+        "creator_uid": new.creator_uid,
+        "author": new.author,
+        "parent": new.parent,
+        "file_count": count,
+        "event_id": new.event_id,
+    }
+    row = execute_now(tx, _RESERVE, values).one()
+    segments.write(tx, row.id, new.runs)
+    return Reserved(
+        BundleVersion(
+            id=row.id,
+            fqid=new.fqid,
+            creator_uid=new.creator_uid,
+            origin=new.origin,
+            file_count=count,
+            created_us=row.created_us,
+            parent=new.parent,
+        ),
+        new.digest,
+        new.author,
+        new.event_id,
+        published=False,
     )
-    reserved = _reserved(row.one())
-    segments.write(tx, reserved.bundle.id, new.runs)
-    return reserved
 
 
 def page(tx: Tx, bundle_id: int, *, start: int, limit: int, span: int) -> list[Entry]:

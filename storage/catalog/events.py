@@ -25,8 +25,15 @@ def event_id(kind: EventType, replica: Replica, fqid: FQID) -> str:
 
 def append(tx: Tx, kind: EventType, replica: Replica, fqid: FQID, bundle_id: int) -> str:
     """Record that it happened, once; returns its id."""
+    return append_once(tx, kind, replica, fqid, bundle_id)[0]
+
+
+def append_once(
+    tx: Tx, kind: EventType, replica: Replica, fqid: FQID, bundle_id: int
+) -> tuple[str, bool]:
+    """The same; returns whether it is new, too."""
     ident = event_id(kind, replica, fqid)
-    execute_now(
+    added = execute_now(
         tx,
         "INSERT INTO events (id, replica, type, uuid, version, bundle_id, at_us)"
         " VALUES (:id, :replica, :type, :uuid, :version, :bundle_id, :now)"
@@ -40,7 +47,7 @@ def append(tx: Tx, kind: EventType, replica: Replica, fqid: FQID, bundle_id: int
             "bundle_id": bundle_id,
         },
     )
-    return ident
+    return ident, bool(added.rowcount)
 
 
 def get(tx: Tx, ident: str) -> Event | None:

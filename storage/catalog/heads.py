@@ -12,6 +12,9 @@ _CREATE = sql(
     "INSERT INTO heads (kind, uuid) VALUES (:kind, :uuid)"
     " ON CONFLICT (kind, uuid) DO NOTHING RETURNING id"
 )
+_CREATE_ON_SQLITE = sql(
+    "INSERT INTO heads (kind, uuid) VALUES (:kind, :uuid) ON CONFLICT (kind, uuid) DO NOTHING"
+)
 _HOLD = sql("SELECT id FROM heads WHERE kind = :kind AND uuid = :uuid FOR UPDATE")
 _CHANGE = sql(
     "UPDATE heads SET changes = changes + 1 WHERE kind = :kind AND uuid = :uuid RETURNING changes"
@@ -31,7 +34,7 @@ def lock(tx: Tx, kind: str, uuids: Iterable[str]) -> None:
     named = {"kind": kind, "uuid": wanted[0]}
     if tx.dialect.name == "sqlite":
         # The unit of work holds the whole catalog.
-        tx.execute(_CREATE, named).close()
+        tx.execute(_CREATE_ON_SQLITE, named)
     elif tx.execute(_HOLD, named).first() is None and tx.execute(_CREATE, named).first() is None:
         # Somebody else made it in between; who makes it holds it.
         tx.execute(_HOLD, named).scalar_one()

@@ -78,9 +78,9 @@ def among(tx: Tx, kind: str, replica: Replica, fqids: Collection[FQID]) -> set[F
         " AND v.uuid = wanted.uuid AND v.version = wanted.version"
     )
     found = bulk.one_each(tx, "visible", "v", same)
-    statement = sql(f"SELECT v.uuid, v.version FROM {source} {found}")
-    rows = tx.execute(statement, {**parameters, "kind": kind, "replica": replica})
-    return {FQID(row.uuid, row.version) for row in rows}
+    statement = f"SELECT v.uuid, v.version FROM {source} {found}"
+    rows = bulk.fetch(tx, statement, {**parameters, "kind": kind, "replica": replica})
+    return {*map(FQID._make, rows)}
 
 
 def listing(

@@ -16,7 +16,17 @@ from auth.tokens.verifying import verifier as verifier_from
 from config.settings import Settings
 from storage.errors import Invalid, Unauthorized
 from storage.model import Principal
-from tests.auth.builders import ISSUER, NOW, Clock, Issuer, claims, segment, signed, verifier_of
+from tests.auth.builders import (
+    AGES,
+    ISSUER,
+    NOW,
+    Clock,
+    Issuer,
+    claims,
+    segment,
+    signed,
+    verifier_of,
+)
 from tests.depth import examples
 
 JSON = st.recursive(
@@ -372,3 +382,14 @@ def test_a_key_that_leaked_ends_in_processes_that_have_it(tmp_path: Path, clock:
     clock.now += 1
     with pytest.raises(Unauthorized):
         running.verify(token)
+
+
+def test_a_token_is_verified_again_by_a_key_that_took_the_place_of_its_own(
+    curve: ECKey, issuer: Issuer, clock: Clock
+) -> None:
+    verifier = verifier_of(issuer, clock)
+    token = signed(curve, claims(exp=NOW + 2 * AGES.refresh_s))
+    assert [verifier.verify(token), verifier.verify(token)] == [ADA, ADA]
+    issuer.keys = SigningKeys((ECKey.generate_key("P-256", {"kid": str(curve.kid)}),))
+    clock.now += AGES.refresh_s
+    assert "signature" in refused(verifier, token)

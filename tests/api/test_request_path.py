@@ -1,0 +1,45 @@
+"""How much a request goes through between the server and its answer: it may shrink, not grow.
+
+The numbers are those that the code reached; whoever makes a path shorter lowers them.
+"""
+
+from collections.abc import Iterator
+from dataclasses import fields
+
+import pytest
+
+from bench import requests
+from bench.requests import Site, Trail
+
+MOST = {
+    "put_bundle": Trail(68, 218, 310, 16, reads=2, writes=2, syncs=2, opened=0),
+    "put_bundle_again": Trail(53, 172, 235, 5, reads=3, writes=1, syncs=0, opened=0),
+    "put_file": Trail(63, 206, 300, 10, reads=3, writes=1, syncs=0, opened=0),
+    "get_file": Trail(51, 140, 185, 5, reads=2, writes=0, syncs=0, opened=0),
+    "get_file_bytes": Trail(22, 60, 70, 0, reads=0, writes=0, syncs=0, opened=0),
+    "get_bundle": Trail(42, 120, 165, 4, reads=2, writes=0, syncs=0, opened=0),
+    "post_search": Trail(61, 203, 420, 2, reads=2, writes=0, syncs=0, opened=0),
+}
+"""Modules, functions and their calls, SQL statements, units of work, syncs; opened files are
+counted by the bench alone."""
+WARM, LOOKS = 2, 3
+"""Requests that fill caches, and those that are looked at: some of them ask again for what is
+looked up once a second."""
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    with requests.site() as found:
+        yield found
+
+
+@pytest.mark.parametrize("operation", requests.OPERATIONS)
+def test_a_request_goes_through_no_more_than_it_did(site: Site, operation: str) -> None:
+    made = requests.requests_of(site, operation)
+    for _ in range(WARM):
+        requests.answer(site, next(made))
+    seen = [requests.trail_of(site, next(made)) for _ in range(LOOKS)]
+    least = {one.name: min(getattr(trail, one.name) for trail in seen) for one in fields(Trail)}
+    most = MOST[operation]
+    grown = {name: (count, getattr(most, name)) for name, count in least.items()}
+    assert not {name: pair for name, pair in grown.items() if pair[0] > pair[1]}, least

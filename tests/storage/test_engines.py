@@ -19,7 +19,9 @@ ENGINES = {
 """What a store on folders and SQLite has no use for."""
 
 CONNECT = """
-import os, sys
+import importlib, os, sys
+for name in sys.argv[1:]:
+    importlib.import_module(name)
 from config.settings import load
 from storage import engines
 from storage.connecting import connect
@@ -28,12 +30,12 @@ print(*sys.modules)
 """
 
 
-def modules_after_connecting(home: Path, **settings: str) -> set[str]:
-    """The packages that a new process has imported once its stores are open."""
+def packages(home: Path, *modules: str, **settings: str) -> set[str]:
+    """The packages that a new process has imported with these modules, once its stores are open."""
     inherited = {key: raw for key, raw in os.environ.items() if not key.startswith("STORE_")}
     given = {"STORE_HOME": str(home), "STORE_SECRET_KEY": "x" * 32, **settings}
     done = subprocess.run(
-        (sys.executable, "-c", CONNECT),
+        (sys.executable, "-c", CONNECT, *modules),
         cwd=ROOT,
         env={**inherited, **given},
         capture_output=True,
@@ -51,11 +53,11 @@ def migrated(tmp_path: Path) -> None:
 
 
 def test_embedded_store_imports_no_engine(tmp_path: Path) -> None:
-    assert modules_after_connecting(tmp_path) & ENGINES == set()
+    assert packages(tmp_path, "workers.embedded", "api.serving") & ENGINES == set()
 
 
 def test_imports_only_the_engines_that_settings_name(tmp_path: Path) -> None:
     url = "s3://bucket?endpoint=http://127.0.0.1:9"
-    found = modules_after_connecting(tmp_path, STORE_REPLICA_AWS=url, STORE_SMTP_HOST="127.0.0.1")
+    found = packages(tmp_path, STORE_REPLICA_AWS=url, STORE_SMTP_HOST="127.0.0.1")
     assert found & ENGINES >= {"boto3", "smtplib"}
     assert found & {"google", "opensearchpy", "alembic"} == set()

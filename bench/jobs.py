@@ -28,6 +28,7 @@ from storage import keys
 from storage.catalog import todo
 from storage.model import FQID, Todo
 from storage.stores import Stores
+from workers import chains
 from workers.actors import BATCHES, STEPS
 from workers.claims import Working, work
 
@@ -40,12 +41,13 @@ Seconds = dict[str, float]
 class Queue:
     """Messages in the order in which they were sent, as one worker takes them."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, together: bool) -> None:
         self.rows: deque[Todo] = deque()
+        self.together = together
 
     def send(self, rows: Iterable[Todo], request_id: str = "") -> None:
-        """Remember the messages."""
-        self.rows.extend(rows)
+        """Remember the messages: in batches, one is enough for several jobs."""
+        self.rows.extend(chains.batch_heads(rows) if self.together else rows)
 
 
 def main(bundles: int = 40, profiled: int = 0) -> None:
@@ -81,7 +83,7 @@ def _run(
     together: bool = True,
 ) -> Seconds:
     """Deposit bundles and do all of their jobs; processor seconds by step."""
-    queue = Queue()
+    queue = Queue(together=together)
     made = [_files(stores, area, number, queue) for number in range(bundles)]
     working = Working(stores, queue, STEPS, 5, Random(1), BATCHES if together else {})
     spent: Seconds = defaultdict(float)

@@ -6,7 +6,8 @@ to-do row. So sending never fails for its caller.
 
 import logging
 import time
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 
 from pipelines.flow import Step
 from pipelines.topics import COMMITTED
@@ -14,6 +15,7 @@ from storage.model import Todo
 from storage.protocols import Notices
 from workers.actors import ACTORS
 from workers.broker import Queues
+from workers.queues import QUEUE_POLICIES
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +43,7 @@ class Chains:
         if time.monotonic() < self._silent_until:
             return
         try:
-            for row in rows:
+            for row in batch_heads(rows):
                 actor = ACTORS[Step(row.step)]
                 if not self._is_deep(actor.queue_name):
                     self._broker.declare_queue(actor.queue_name)
@@ -64,3 +66,12 @@ class Chains:
             self._deep[queue] = self._broker.depth(queue) > DEEP
             self._looked[queue] = now
         return self._deep[queue]
+
+
+def batch_heads(rows: Iterable[Todo]) -> Iterator[Todo]:
+    """The jobs that get a message: one of each batch, whose claim takes the others too."""
+    seen: Counter[tuple[str, str]] = Counter()
+    for row in rows:
+        if seen[row.step, row.replica] % QUEUE_POLICIES[Step(row.step)].batch == 0:
+            yield row
+        seen[row.step, row.replica] += 1

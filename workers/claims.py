@@ -5,6 +5,7 @@ are due. Whatever a batch does not complete is run by itself, with the claims al
 """
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,12 +30,36 @@ StepFunction = Callable[[Stores, Claim, Beat], tuple[Todo, ...]]
 BatchFunction = Callable[[Stores, Sequence[Claim], Beat], Completed]
 AWAY_S = (2.0, 20.0)
 """Bounds of the random delay while an engine is away, which is nobody's failed attempt."""
+MOST_TAKEN = 10_000
 
 
 class Sender(Protocol):
     """Sends a message for each row; a row whose message is lost waits for the clock."""
 
     def send(self, rows: Iterable[Todo], request_id: str = "") -> None: ...
+
+
+class Taken:
+    """Jobs that this process claimed before their own messages came.
+
+    Only a hint: such a message first looks whether anything is due, which costs less than a claim.
+    """
+
+    def __init__(self) -> None:
+        self._jobs: dict[Todo, bool] = {}
+        self._lock = threading.Lock()
+
+    def remember(self, jobs: Iterable[Todo]) -> None:
+        """Note jobs, the latest MOST_TAKEN of them."""
+        with self._lock:
+            self._jobs.update(dict.fromkeys(jobs, True))
+            while len(self._jobs) > MOST_TAKEN:
+                del self._jobs[next(iter(self._jobs))]
+
+    def forget(self, job: Todo) -> bool:
+        """Whether the job was noted; it is not any more."""
+        with self._lock:
+            return self._jobs.pop(job, False)
 
 
 @dataclass(frozen=True)
@@ -47,6 +72,7 @@ class Working:
     max_claims: int
     rng: Random
     batches: Mapping[Step, BatchFunction] = field(default_factory=dict)
+    taken: Taken = field(default_factory=Taken)
 
 
 def work(working: Working, row: Todo) -> bool:
@@ -77,17 +103,26 @@ def _claimed(working: Working, row: Todo, policy: QueuePolicy) -> list[Claim]:
     token, lease_s = uuid4().hex, policy.lease_s
     most = policy.batch if Step(row.step) in working.batches else 1
     try:
+        if working.taken.forget(row) and not _is_any_due(working, row):
+            return []
         with working.stores.catalog.write(durable=False) as tx:
             own = todo.claim(tx, row, token=token, lease_s=lease_s, max_claims=working.max_claims)
             claims = [] if own is None else [own]
             if most > 1 and (own is None or own.attempts == 1):
-                claims += todo.claim_more(
+                more = todo.claim_more(
                     tx, row, token=token, lease_s=lease_s, limit=most - len(claims)
                 )
+                working.taken.remember(claim.todo for claim in more)
+                claims += more
             return claims
     except Unavailable as error:
         log.warning("%s not claimed: %s", row, error.detail)
         return []
+
+
+def _is_any_due(working: Working, row: Todo) -> bool:
+    with working.stores.catalog.read() as tx:
+        return todo.exists_due(tx, row.step)
 
 
 def _together(
@@ -104,8 +139,7 @@ def _together(
     except (Exception, TimeLimitExceeded) as error:
         log.info("%d jobs of %s are run one by one: %s", len(claims), step, error)
         return {}
-    for claim in claims:
-        working.chains.send(completed.get(claim.todo, ()), claim.request_id)
+    working.chains.send([job for follow in completed.values() for job in follow])
     return dict.fromkeys(completed, "done")
 
 

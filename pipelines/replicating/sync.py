@@ -27,6 +27,8 @@ from storage.stores import Stores
 
 BATCH = 512
 """Files of one bundle that are looked up, and revealed, at a time."""
+SMALL = 100
+"""Files of a bundle that is synced together with others."""
 TOUCH_S = 60.0
 """How often an upload that goes on says so: the sweep of unfinished ones waits for much longer."""
 
@@ -58,13 +60,23 @@ def _sync_file(stores: Stores, claim: Claim, fqid: FQID, beat: Beat) -> tuple[To
 
 
 def sync_batch(stores: Stores, claims: Sequence[Claim], beat: Beat) -> Completed:
-    """Copy several small files; those that go well are revealed together. Bundles and collections
-    go by themselves."""
-    prefix, target = f"{files.KIND}:", flow.replica_of(claims[0].todo)
-    refs = {claim.todo.ref: claim for claim in claims if claim.todo.ref.startswith(prefix)}
-    claimed = {FQID.parse(ref.removeprefix(prefix)): claim for ref, claim in refs.items()}
-    if len(claimed) < 2:
-        return {}
+    """Sync several small files, and several bundles whose files came; those that go well are
+    revealed together. Collections, and bundles that need more, go by themselves."""
+    by_kind: dict[str, dict[FQID, Claim]] = {files.KIND: {}, manifests.KIND: {}}
+    for claim in claims:
+        kind, _, name = claim.todo.ref.partition(":")
+        if kind in by_kind:
+            by_kind[kind][FQID.parse(name)] = claim
+    completed = dict[Todo, tuple[Todo, ...]]()
+    if len(by_kind[files.KIND]) > 1:
+        completed.update(_sync_files(stores, by_kind[files.KIND], beat))
+    if len(by_kind[manifests.KIND]) > 1:
+        completed.update(_sync_bundles(stores, by_kind[manifests.KIND]))
+    return completed
+
+
+def _sync_files(stores: Stores, claimed: Mapping[FQID, Claim], beat: Beat) -> Completed:
+    target = _target(claimed)
     with stores.catalog.read() as tx:
         rows = {row.file.fqid: row for row in file_rows.by_fqids(tx, list(claimed))}
         for fqid in purges.among(tx, files.KIND, list(rows)):
@@ -85,6 +97,52 @@ def sync_batch(stores: Stores, claims: Sequence[Claim], beat: Beat) -> Completed
     for fqid in done:
         stores.notices.publish(topics.of_file(target, fqid))
     return {claimed[fqid].todo: () for fqid in done}
+
+
+def _sync_bundles(stores: Stores, claimed: Mapping[FQID, Claim]) -> Completed:
+    target = _target(claimed)
+    rows = _complete_bundles(stores, target, list(claimed))
+
+    def place(fqid: FQID) -> bool:
+        data = records.of_bundle(rows[fqid], manifests.manifest_of(stores, rows[fqid].bundle))
+        return integrity.place_record(stores, target, keys.record(manifests.KIND, fqid), data)
+
+    placed = run_each(place, rows, parallel=stores.copy_parallel)
+    if not placed:
+        return {}
+    completed = dict[Todo, tuple[Todo, ...]]()
+    with stores.catalog.write() as tx:
+        heads.lock(tx, manifests.KIND, [fqid.uuid for fqid in placed])
+        purged = purges.among(tx, manifests.KIND, list(placed))
+        done = [fqid for fqid in placed if fqid not in purged]
+        for fqid in done:
+            follow = _reveal_bundle(tx, rows[fqid], target, same=placed[fqid])
+            completed[claimed[fqid].todo] = follow
+        todo.finish_all(tx, [claimed[fqid] for fqid in done])
+        jobs = [(claimed[fqid].todo, claimed[fqid].request_id) for fqid in done]
+        todo.add_each(tx, [(job, request) for own, request in jobs for job in completed[own]])
+    return completed
+
+
+def _complete_bundles(
+    stores: Stores, target: Replica, fqids: Sequence[FQID]
+) -> dict[FQID, bundles.Reserved]:
+    """Those of these bundles that are small, not purged, and have all of their files here."""
+    with stores.catalog.read() as tx:
+        rows = {row.bundle.fqid: row for row in bundles.by_fqids(tx, fqids)}
+        purged = purges.among(tx, manifests.KIND, list(rows))
+        needed = {
+            fqid: set(bundles.file_ids(tx, row.bundle.id))
+            for fqid, row in rows.items()
+            if row.bundle.file_count <= SMALL and fqid not in purged
+        }
+        idents = sorted(set[int]().union(*needed.values()))
+        seen = file_rows.seen_by_id(tx, target, idents)
+    return {fqid: rows[fqid] for fqid, files_of in needed.items() if files_of <= seen}
+
+
+def _target(claimed: Mapping[FQID, Claim]) -> Replica:
+    return flow.replica_of(next(iter(claimed.values())).todo)
 
 
 def _copy_file(

@@ -7,14 +7,15 @@ from typing import Any
 import pytest
 
 from pipelines.batches import Completed
-from pipelines.depositing import areas, ingest
+from pipelines.depositing import areas, ingest, manifests
+from pipelines.depositing.manifests import NewBundle, NewEntry
 from pipelines.flow import Step
 from storage import keys
 from storage.catalog import todo, visibility
 from storage.errors import Lost, NotFound, Unavailable
-from storage.model import Claim, Todo
+from storage.model import FQID, REPLICAS, Claim, Todo
 from storage.stores import Stores
-from tests.builders import make_file
+from tests.builders import make_file, new_uuid, version
 from tests.pipelines.depositing.test_ingest import AREA, OWNER, deposit, stage
 from tests.pipelines.happenings import make_bundle
 from workers.actors import BATCHES, STEPS
@@ -177,6 +178,27 @@ def test_a_job_that_is_needed_again_meanwhile_is_done_again(stores: Stores) -> N
     assert work(fake(stores, finish_one, finish_batch), rows[1])
 
 
+def test_the_messages_of_jobs_that_were_done_together_find_nothing(stores: Stores) -> None:
+    rows = [row for row in add(stores, 4) if row.ref != POISON]
+    with stores.catalog.write() as tx:
+        todo.remove(tx, Todo(Step.INDEX, "aws", POISON))
+    working = fake(stores, finish_one, finish_batch)
+    assert work(working, rows[0])
+    assert not work(working, rows[1])
+    with stores.catalog.write() as tx:
+        todo.add(tx, [rows[2]])
+    assert work(working, rows[2]), "needed again, with a message of its own"
+
+
+def test_one_message_is_sent_for_the_jobs_of_a_batch() -> None:
+    broker = MemoryBroker()
+    rows = [Todo(Step.SYNC, "gcp", f"file:{number}") for number in range(BATCH + 1)]
+    Chains(broker).send([*rows, Todo(Step.SYNC, "aws", "file:0")])
+    assert broker.depth("sync") == 3
+    Chains(broker).send([Todo(Step.CHECKOUT, "aws", str(number)) for number in range(3)])
+    assert broker.depth("checkout") == 3
+
+
 def task_states(stores: Stores, accepted: Sequence[ingest.Accepted]) -> list[tuple[str, Any]]:
     tasks = [ingest.task(stores, str(one.task_id)) for one in accepted]
     return [(task.state, task.cause and task.cause["code"]) for task in tasks]
@@ -221,6 +243,25 @@ def test_files_are_copied_together_but_for_those_whose_bytes_are_gone(stores: St
     assert seen == set(made) - {gone}
     ((ref, attempts, _),) = left(stores)
     assert (ref, attempts) == (f"file:{gone}", 1)
+
+
+def test_bundles_are_synced_together_once_their_files_are_there(stores: Stores) -> None:
+    made = [make_bundle(stores, number) for number in range(3)]
+    lone = make_file(stores, b"only in aws")
+    entries = [NewEntry("a.bin", lone, False)]
+    new = NewBundle(FQID(new_uuid(), version(9)), "aws", 1, entries)
+    made.append(manifests.write(stores, new, OWNER).fqid)
+    rows = [Todo(Step.SYNC, "gcp", f"bundle:{fqid}") for fqid in made]
+    broker = MemoryBroker()
+    assert work(real(stores, broker), rows[0])
+    with stores.catalog.read() as tx:
+        assert visibility.among(tx, "bundle", "gcp", made) == set(made)
+        backlog = todo.backlog(tx)
+    assert (backlog[Step.INDEX, "gcp"], backlog[Step.MATCH, "gcp"]) == (4, 4)
+    for fqid in made:
+        key = keys.record("bundle", fqid)
+        (here, there) = (b"".join(stores.replicas[name].read(key)) for name in REPLICAS)
+        assert here == there
 
 
 def test_bundles_are_indexed_together_and_their_events_matched(stores: Stores) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from flask import Request
 
 from api.readonly import ReadOnly
+from auth.tokens.verifying import bearer
 from config.settings import Settings
 from storage.errors import Unauthorized
 from storage.memory import MemoryBudget
@@ -19,6 +20,13 @@ from storage.rates import Rates
 
 Verify = Callable[[str], Principal]
 """Who a bearer token names, or Unauthorized."""
+
+
+def identify(verify: Verify, authorization: str | None) -> Principal | None:
+    """Nobody without a header; a bad token is Unauthorized even where none is wanted."""
+    token = bearer(authorization)
+    return None if token is None else verify(token)
+
 
 Q = TypeVar("Q")
 B = TypeVar("B")

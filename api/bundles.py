@@ -228,17 +228,20 @@ def _when_whole(call: Call[Any, Any], replica: Replica, write: Callable[[], Writ
         except FilesPending as pending:
             return pending
 
-    seen = attempt()
-    within_s = call.wait_s(call.services.settings.pending_wait_s)
-    if isinstance(seen, FilesPending) and within_s > 0:
-        heard = [topics.of_file(replica, fqid) for fqid in seen.missing]
-        seen = call.services.waiting.until(
-            attempt,
-            lambda now: isinstance(now, Written),
-            client=call.client,
-            topics=heard,
-            within_s=within_s,
-        )
+    try:
+        return write()
+    except FilesPending as pending:
+        within_s = call.wait_s(call.services.settings.pending_wait_s)
+        if within_s <= 0:
+            raise
+        heard = [topics.of_file(replica, fqid) for fqid in pending.missing]
+    seen = call.services.waiting.until(
+        attempt,
+        lambda now: isinstance(now, Written),
+        client=call.client,
+        topics=heard,
+        within_s=within_s,
+    )
     if isinstance(seen, FilesPending):
         raise seen
     return seen

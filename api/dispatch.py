@@ -12,12 +12,11 @@ from flask import Response, g, request
 from werkzeug.datastructures import MultiDict
 from werkzeug.exceptions import RequestEntityTooLarge
 
-from api.asking import Asked, Services
+from api.asking import Asked, Services, identify
 from api.bodies import read_json
 from api.conditional import conditional
 from api.memory import reserve_memory
 from api.operation import SMALL_BODY, Operation
-from api.principal import identify
 from api.schemas.loading import MISSING, load_body, load_path, load_query
 from api.throttle import throttle
 from storage.errors import Invalid, TooLarge, Unauthorized, Unavailable
@@ -31,23 +30,28 @@ Calls = Callable[..., Asked[Any, Any, Any]]
 
 def endpoint(operation: Operation, services: Services, calls: Calls) -> Callable[..., Response]:
     """The Flask view of an operation, whose own view gets one of these calls."""
-    private = services.guard.wants(operation.name) is not None
+    wanted = services.guard.wants(operation.name)
+    private = wanted is not None
     pages = {status for status, documented in operation.answers.items() if documented.page}
 
     def view(**path: str) -> Response:
         g.operation, g.pages = operation.name, pages
-        answered = operation.view(_call(operation, services, calls, path))
+        answered = operation.view(_call(operation, services, calls, path, wanted))
         return conditional(request, answered, private=private)
 
     return view
 
 
 def _call(
-    operation: Operation, services: Services, calls: Calls, path: Mapping[str, str]
+    operation: Operation,
+    services: Services,
+    calls: Calls,
+    path: Mapping[str, str],
+    wanted: str | None,
 ) -> Asked[Any, Any, Any]:
     principal = _counted(operation, services)
     g.principal = principal.email if principal else None
-    _check_beforehand(operation, services, principal)
+    _check_beforehand(operation, services, principal, wanted)
     base = services.base(request)
     normal = load_path(_named(operation, path))
     query, body = _loaded(operation, services, principal)
@@ -69,19 +73,14 @@ def _named(operation: Operation, path: Mapping[str, str]) -> Mapping[str, str]:
 
 def _counted(operation: Operation, services: Services) -> Principal | None:
     """Who asks, unless too often; whose token is bad is counted by address."""
+    authorization = request.headers.get("Authorization") if operation.identified else None
     try:
-        principal = _identified(operation, services)
+        principal = identify(services.verify, authorization)
     except Unauthorized:
         _count(operation, services, None)
         raise
     _count(operation, services, principal)
     return principal
-
-
-def _identified(operation: Operation, services: Services) -> Principal | None:
-    if not operation.identified:
-        return None
-    return identify(services.verify, request.headers.get("Authorization"))
 
 
 def _count(operation: Operation, services: Services, principal: Principal | None) -> None:
@@ -90,10 +89,9 @@ def _count(operation: Operation, services: Services, principal: Principal | None
 
 
 def _check_beforehand(
-    operation: Operation, services: Services, principal: Principal | None
+    operation: Operation, services: Services, principal: Principal | None, wanted: str | None
 ) -> None:
     """What is refused whatever the request says, before a byte of its body is read."""
-    wanted = services.guard.wants(operation.name)
     if operation.identified and principal is None and wanted is not None:
         raise Unauthorized(f"{operation.name} needs {wanted}")
     if operation.writes and (reason := services.read_only.reason()):

@@ -14,9 +14,9 @@ from typing import Any
 from flask import Flask, Response, g, request
 
 from api import integrity
+from api.asking import identify
 from api.metrics import CONTENT_TYPE, Sample
 from api.operation import reply
-from api.principal import identify
 from api.services import Services
 from auth.apart.elsewhere import Elsewhere
 from storage.catalog import figures, leases, todo, visibility

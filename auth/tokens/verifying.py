@@ -115,17 +115,17 @@ class Verifier:
         self._clock = clock
         self._leeway_s = leeway_s
         self._registry = _Registry(algorithms=self._algorithms, strict_check_header=False)
-        self._verified: dict[str, PublicKey] = {}
+        self._verified: dict[str, tuple[PublicKey, Unverified]] = {}
 
     def verify(self, token: str) -> Principal:
         """Who the token names; Unauthorized, without repeating anything of it, for every fault."""
-        unverified = read(token)
+        unverified = self._read(token)
         if unverified.algorithm not in self._algorithms:
             raise Unauthorized("The token's algorithm is not accepted")
         ring = self._rings.get(unverified.issuer)
         if ring is None:
             return self._self_signed(token, unverified)
-        self._check_signature(token, ring.find(unverified.key_id))
+        self._check_signature(token, ring.find(unverified.key_id), unverified)
         principal = self._judged(unverified)
         self._check_kind(unverified)
         principal = replace(principal, grant=self._granted(unverified))
@@ -166,7 +166,7 @@ class Verifier:
         key = self._accounts.find(unverified.issuer, unverified.key_id)
         if key is None:
             raise _foreign()
-        self._check_signature(token, key)
+        self._check_signature(token, key, unverified)
         audience = unverified.claims.get("aud")
         if isinstance(audience, str) and self._is_own_address(audience):
             principal = self._judged(unverified, audience)
@@ -175,8 +175,13 @@ class Verifier:
         self._accounts.check(unverified.algorithm, unverified.claims)
         return replace(principal, email=unverified.issuer, groups=frozenset())
 
-    def _check_signature(self, token: str, key: PublicKey) -> None:
-        if self._verified.get(token) is key:
+    def _read(self, token: str) -> Unverified:
+        known = self._verified.get(token)
+        return read(token) if known is None else known[1]
+
+    def _check_signature(self, token: str, key: PublicKey, unverified: Unverified) -> None:
+        known = self._verified.get(token)
+        if known is not None and known[0] is key:
             return
         # The one key is passed, never a set: members of the header cannot choose another.
         try:
@@ -186,7 +191,7 @@ class Verifier:
         # Refusals are not kept, so that only who can sign fills it.
         if len(self._verified) >= VERIFIED:
             self._verified.clear()
-        self._verified[token] = key
+        self._verified[token] = key, unverified
 
 
 def _foreign() -> Unauthorized:

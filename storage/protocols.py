@@ -7,7 +7,7 @@ contract, the suite its proof. No word of a vendor appears here.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from storage.model import FQID
 from storage.query.grammar import Clause
@@ -214,6 +214,19 @@ class BlobStore(Protocol):
     def sweep_temporaries(self, older_than_s: float, *, now: float) -> int:
         """Forget what writers that died left unfinished, uploads too, if nothing has touched it for
         so long; returns how many. `now` is POSIX time."""
+
+
+@runtime_checkable
+class StreamTarget(BlobStore, Protocol):
+    """A BlobStore that stores an object of known size and checksum while it is still being read."""
+
+    def put_stream(self, key: str, blocks: Iterable[bytes], *, size: int, crc32c: str) -> BlobInfo:
+        """Create the object if the key is free, else raise AlreadyExists.
+
+        Nothing is visible until `blocks` has ended without an error, nor if the bytes are not of
+        this size (Invalid, Unavailable) and CRC-32C, 8 hex digits (Unavailable). An interrupted
+        stream begins anew.
+        """
 
 
 class Source(Protocol):

@@ -16,7 +16,7 @@ from pipelines.keeping import repair
 from pipelines.keeping.checksums import Hashing, mismatches, part_size, parts
 from storage.errors import AlreadyExists, Damaged, NotFound, SourceChanged
 from storage.model import Checksums
-from storage.protocols import DEFAULT_TYPE, BlobInfo, BlobStore, Upload
+from storage.protocols import DEFAULT_TYPE, BlobInfo, BlobStore, StreamTarget, Upload
 
 INLINE = 8 * 1024 * 1024
 """Bytes up to which an object is held in memory."""
@@ -213,14 +213,41 @@ def _through_us(
     beat: Beat,
     ledger: Ledger | None,
 ) -> BlobInfo:
-    """Whole if it is small, else in parts, of which those that a dead worker stored are kept."""
+    """Whole if it is small, else in parts, of which those that a dead worker stored are kept.
+
+    What has one part only is streamed into place where the target can do that."""
     if wanted.size > INLINE:
+        has_one_part = wanted.size <= part_size(wanted.size)
+        is_begun = ledger is not None and ledger.token() is not None
+        if isinstance(target, StreamTarget) and has_one_part and not is_begun:
+            return _streamed(source, key, target, wanted, beat=beat)
         return _in_parts(source, key, target, wanted, beat=beat, ledger=ledger)
     hashing = Hashing(wanted.size)
     data = b"".join(hashing.over(source.read(key)))
     _refuse_wrong(wanted.checksums, hashing, key)
     sha256 = wanted.checksums.sha256
     return repair.store_bytes(target, wanted.key, data, sha256=sha256, heartbeat=beat)
+
+
+def _streamed(
+    source: BlobStore, key: str, target: StreamTarget, wanted: _Wanted, *, beat: Beat
+) -> BlobInfo:
+    hashing = Hashing(wanted.size)
+
+    def verified() -> Iterator[bytes]:
+        for block in hashing.over(source.read(key)):
+            beat(len(block))
+            yield block
+        _refuse_wrong(wanted.checksums, hashing, key)
+
+    return repair.store_stream(
+        target,
+        wanted.key,
+        verified(),
+        size=wanted.size,
+        checksums=wanted.checksums,
+        heartbeat=beat,
+    )
 
 
 def _in_parts(

@@ -9,11 +9,12 @@ blobs, and only garbage collection (`blob_life.py`) deletes them.
 
 import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 from storage.errors import AlreadyExists, Damaged, NotFound, Unavailable
-from storage.protocols import BlobInfo, BlobStore, Upload
+from storage.model import Checksums
+from storage.protocols import BlobInfo, BlobStore, StreamTarget, Upload
 
 log = logging.getLogger(__name__)
 
@@ -75,8 +76,33 @@ def complete_upload(
     try:
         return upload.complete(replace=found == "damaged")
     except AlreadyExists as error:
-        if inspect_blob(blobs, key, sha256, heartbeat) != "intact":
-            raise Unavailable(f"A damaged object came to {key} during the upload.") from error
+        return _find_intact(blobs, key, sha256, heartbeat, error)
+
+
+def store_stream(
+    blobs: StreamTarget,
+    key: str,
+    blocks: Iterable[bytes],
+    *,
+    size: int,
+    checksums: Checksums,
+    heartbeat: Heartbeat,
+) -> BlobInfo:
+    """Store an object while it is read; `blocks` raises at its end unless the bytes are right.
+
+    Unavailable if a damaged object came to the key meanwhile: the copy has to be made again.
+    """
+    try:
+        return blobs.put_stream(key, blocks, size=size, crc32c=checksums.crc32c)
+    except AlreadyExists as error:
+        return _find_intact(blobs, key, checksums.sha256, heartbeat, error)
+
+
+def _find_intact(
+    blobs: BlobStore, key: str, sha256: str, heartbeat: Heartbeat, error: AlreadyExists
+) -> BlobInfo:
+    if inspect_blob(blobs, key, sha256, heartbeat) != "intact":
+        raise Unavailable(f"A damaged object came to {key} during the upload.") from error
     return blobs.head(key)
 
 

@@ -5,7 +5,7 @@ lie under a prefix that listings leave out.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from storage.blobs.gcs_objects import describe_blob, explain_mismatch, make_info
 from storage.blobs.gcs_upload import HIDDEN, GcsUpload, UploadStart
 from storage.blobs.layout import checked
 from storage.blobs.urls import taken_apart
+from storage.crc32c import encode
 from storage.errors import Invalid, NotFound, SourceChanged, StoreError, Unavailable
 from storage.protocols import BLOCK, DEFAULT_TYPE, BlobInfo, BlobStore, Progress, SignedUpload
 
@@ -91,6 +92,14 @@ class GcsBlobs:
         blob = self._bucket.blob(key)
         describe_blob(blob, content_type, metadata)
         gcs_objects.insert(self._bucket, blob, data, replace=replace)
+        return make_info(blob)
+
+    def put_stream(self, key: str, blocks: Iterable[bytes], *, size: int, crc32c: str) -> BlobInfo:
+        """See StreamTarget: one upload session, which ends when all bytes are there."""
+        _checked(key)
+        blob = self._bucket.blob(key)
+        blob.crc32c = encode(int(crc32c, 16))
+        gcs_objects.insert_stream(self._bucket, blob, blocks, most=size, size=size)
         return make_info(blob)
 
     def upload(

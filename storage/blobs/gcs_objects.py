@@ -3,6 +3,7 @@
 import io
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from threading import BoundedSemaphore
 from typing import Any, Final
 
 from google.cloud.storage import Blob
@@ -26,8 +27,11 @@ READ_BYTES: Final = 8 * BLOCK
 """Bytes of one request; larger reads take several, of one generation."""
 ONE_REQUEST: Final = 8 * BLOCK
 """Up to this size the library sends an object in one request."""
-CHUNK: Final = 16 * BLOCK
-"""Bytes of each request of a larger object; one chunk is held in memory."""
+CHUNK: Final = 65 * BLOCK
+"""Bytes of each request of a larger object, which are held in memory while they are sent. GCS
+advises large chunks; a part of 64 MiB takes one, and its end is known."""
+_SENDERS: Final = BoundedSemaphore(4)
+"""Larger objects that a process sends at a time, so that their chunks take a bounded memory."""
 
 
 def describe_blob(blob: Blob, content_type: str, metadata: Mapping[str, str] | None) -> None:
@@ -53,7 +57,9 @@ def make_info(blob: Blob) -> BlobInfo:
 
 
 class _Stream:
-    """Blocks as a file that is read forward; Invalid beyond `most` bytes."""
+    """Blocks as a file that is read forward; Invalid beyond `most` bytes.
+
+    The last of `most` bytes are given once the blocks have ended without an error."""
 
     def __init__(self, blocks: Iterable[bytes], most: int) -> None:
         self._blocks, self._left = iter(blocks), most
@@ -75,10 +81,10 @@ class _Stream:
         self._pending = b""
         while size < count and (block := next(self._blocks, None)) is not None:
             self._left -= len(block)
-            if self._left < 0:
-                raise Invalid("a part has more bytes than the parts of its upload")
             self.crc = crc32c.extend(self.crc, block)
             size += buffer.write(block)
+            if self._left < 0 or (self._left == 0 and next(self._blocks, None)):
+                raise Invalid("there are more bytes than were announced")
         self._pending = buffer.getvalue()
         return self._pending
 
@@ -88,25 +94,33 @@ class _Stream:
 
 
 def insert(bucket: Bucket, blob: Blob, data: bytes, *, replace: bool = False) -> None:
-    """Store an object under its CRC-32C: bytes that arrive otherwise are refused by GCS."""
-    blob.crc32c = crc32c.encode(crc32c.extend(0, data))
+    """Store an object under its CRC-32C, unless another was set: GCS refuses bytes that differ."""
+    blob.crc32c = blob.crc32c or crc32c.encode(crc32c.extend(0, data))
     _send(bucket, blob, io.BytesIO(data), len(data), replace=replace)
 
 
 def insert_stream(
-    bucket: Bucket, blob: Blob, blocks: Iterable[bytes], *, most: int, replace: bool = False
+    bucket: Bucket,
+    blob: Blob,
+    blocks: Iterable[bytes],
+    *,
+    most: int,
+    size: int | None = None,
+    replace: bool = False,
 ) -> None:
     """Store an object of at most `most` bytes; nothing if `blocks` raises.
 
-    What takes one request is stored under its CRC-32C. Above that the checksum is known only in
-    the end: an object that GCS finds to have another one is removed again, by its generation.
+    What takes one request is stored under its CRC-32C, and so is an object whose CRC-32C was set.
+    Otherwise it is known only in the end: an object that GCS finds to have another one is removed
+    again, by its generation.
     """
     stream = _Stream(blocks, most)
     head = stream.peek(ONE_REQUEST + 1)
     if len(head) <= ONE_REQUEST:
         insert(bucket, blob, head, replace=replace)
         return
-    _send(bucket, blob, stream, None, replace=replace)
+    with _SENDERS:
+        _send(bucket, blob, stream, size, replace=replace)
     if blob.crc32c != crc32c.encode(stream.crc):
         remove(bucket, blob.name, str(blob.generation))
         raise Unavailable(f"{blob.name} arrived at GCS with another checksum")

@@ -20,10 +20,11 @@ from storage.errors import (
     Invalid,
     NotFound,
     RangeNotSatisfiable,
+    SourceChanged,
     StoreError,
     Unavailable,
 )
-from storage.protocols import DEFAULT_TYPE
+from storage.protocols import BLOCK, DEFAULT_TYPE
 from tests.storage.blobs.backend_gcs import fetch, new_bucket, opened, running
 from tests.storage.blobs.gcs_server import Gcs, Trouble
 
@@ -199,6 +200,52 @@ def test_a_part_that_was_stored_again_meanwhile_is_not_mixed_in(gcs: Gcs, store:
         with pytest.raises(Unavailable, match="again"):
             completed.result()
     assert upload.complete().crc32c == crc32c(b"cd")
+
+
+# Streams into place
+
+
+def stream_of(data: bytes, ends: str = "") -> Iterator[bytes]:
+    yield from (data[at : at + BLOCK] for at in range(0, len(data), BLOCK))
+    if ends:
+        raise SourceChanged(ends)
+
+
+@pytest.mark.parametrize("size", [0, 1, 8 * BLOCK, 8 * BLOCK + 1, 65 * BLOCK, 66 * BLOCK])
+def test_an_object_of_any_size_is_streamed_into_place(store: GcsBlobs, size: int) -> None:
+    data = bytes(size)
+    info = store.put_stream("k", stream_of(data), size=size, crc32c=crc32c(data))
+    assert (info.size, info.crc32c, info.content_type) == (size, crc32c(data), DEFAULT_TYPE)
+    assert store.head("k") == info
+    with pytest.raises(AlreadyExists):
+        store.put_stream("k", stream_of(data), size=size, crc32c=crc32c(data))
+
+
+@pytest.mark.parametrize("size", [1, 9 * BLOCK, 65 * BLOCK])
+def test_a_stream_that_fails_at_its_very_end_leaves_nothing(store: GcsBlobs, size: int) -> None:
+    data = bytes(size)
+    with pytest.raises(SourceChanged, match="damaged"):
+        store.put_stream("k", stream_of(data, "damaged"), size=size, crc32c=crc32c(data))
+    with pytest.raises(NotFound):
+        store.head("k")
+
+
+@pytest.mark.parametrize("size", [1, 9 * BLOCK])
+def test_a_stream_of_other_bytes_or_of_another_size_leaves_nothing(
+    store: GcsBlobs, size: int
+) -> None:
+    wanted = crc32c(bytes(size))
+    for data in (b"x" * size, bytes(size - 1), bytes(size + 1)):
+        with pytest.raises((Unavailable, Invalid)):
+            store.put_stream("k", stream_of(data), size=size, crc32c=wanted)
+        with pytest.raises(NotFound):
+            store.head("k")
+
+
+def test_a_stream_into_place_takes_two_requests(gcs: Gcs, store: GcsBlobs) -> None:
+    data = bytes(64 * BLOCK)
+    store.put_stream("k", stream_of(data), size=len(data), crc32c=crc32c(data))
+    assert len(gcs.asked) == 2
 
 
 # Where and who

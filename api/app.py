@@ -63,7 +63,9 @@ def create_app(
         verify=verify,
         seal=Sealer(derive(secret, SEALING)).seal,
         chains=chains,
-        metrics=Metrics(several_processes=settings.api_processes > 1),
+        metrics=Metrics(
+            several_processes=settings.api_processes > 1, workers=settings.worker_metrics
+        ),
         read_only=ReadOnly(stores.catalog, always=settings.read_only),
         integrity=Reports(stores, settings.scrub_period_days),
         access=access,

@@ -6,6 +6,7 @@ server's configuration names before this module is imported.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from prometheus_client import (
     CollectorRegistry,
@@ -54,10 +55,11 @@ class _Read(Collector):
 class Metrics:
     """Counters of one application, in a registry of their own."""
 
-    def __init__(self, *, several_processes: bool = False) -> None:
+    def __init__(self, *, several_processes: bool = False, workers: Path | None = None) -> None:
+        """`workers`: the folder into which worker processes of this machine count."""
         # The times at which counters were made double the page and tell nobody anything.
         disable_created_metrics()  # type: ignore[no-untyped-call]
-        self._several = several_processes
+        self._several, self._workers = several_processes, workers
         self._own = CollectorRegistry()
         self.requests = Counter(
             "store_requests",
@@ -85,4 +87,12 @@ class Metrics:
             MultiProcessCollector(counted)  # type: ignore[no-untyped-call]
         asked = CollectorRegistry()
         asked.register(_Read(read))
-        return generate_latest(counted) + generate_latest(asked)
+        return generate_latest(counted) + self._of_workers() + generate_latest(asked)
+
+    def _of_workers(self) -> bytes:
+        """What the actors count, as dramatiq names it."""
+        if self._workers is None or not self._workers.is_dir():
+            return b""
+        counted = CollectorRegistry()
+        MultiProcessCollector(counted, path=str(self._workers))  # type: ignore[no-untyped-call]
+        return generate_latest(counted)

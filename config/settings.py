@@ -331,6 +331,11 @@ class Settings:
             object.__setattr__(self, "allow_private_callbacks", _is_loopback(self.host))
 
     @property
+    def worker_metrics(self) -> Path:
+        """Folder in which the workers of this machine count what their actors do."""
+        return self.home.absolute() / "worker-metrics"
+
+    @property
     def internal_url(self) -> str:
         """Where this machine reaches the API."""
         return f"http://{self.host}:{self.port}"

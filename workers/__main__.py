@@ -17,7 +17,7 @@ import config
 from config import Settings, allocator, collector
 from config.logs import configure
 from storage.connecting import connect
-from workers import actors, redis_broker, scheduler
+from workers import actors, metrics, redis_broker, scheduler
 from workers.actors import QUEUES
 from workers.chains import Chains
 from workers.claims import Working
@@ -36,6 +36,7 @@ def working(settings: Settings, queues: list[str]) -> Iterator[None]:
     """Run these queues, or all, while the block runs."""
     stores = connect(settings)
     broker = redis_broker.connect(settings.redis_url, stores.notices)
+    broker.add_middleware(metrics.middleware(settings.worker_metrics))
     chains = Chains(broker, stores.notices)
     actors.declare(
         broker,

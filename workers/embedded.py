@@ -27,7 +27,7 @@ from storage.faults import explain
 from storage.model import Todo
 from storage.sealing import Sealer, derive
 from storage.stores import Stores
-from workers import actors, hints, scheduler
+from workers import actors, hints, metrics, scheduler
 from workers.broker import MemoryBroker
 from workers.chains import Chains
 from workers.claims import Working
@@ -58,6 +58,7 @@ def running(settings: Settings) -> Iterator[None]:
     stores = connect(settings)
     _prepare(stores)
     broker = MemoryBroker()
+    broker.add_middleware(metrics.middleware(settings.worker_metrics))
     chains = Chains(broker, stores.notices)
     actors.declare(
         broker,

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 
 import pytest
@@ -48,6 +49,21 @@ def test_the_tour_of_the_readme_finds_what_it_deposited(stage: Stage) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert '"total_hits":1' in done.stdout.replace(" ", ""), done.stdout
+
+
+@pytest.mark.skipif(not shutil.which("curl"), reason="the tour is typed with curl")
+def test_metrics_count_what_the_actors_did(stage: Stage) -> None:
+    """After the tour; the worker counts, and the API shows it."""
+    request = urllib.request.Request(
+        f"{stage.api}/metrics", headers={"Authorization": f"Bearer {stage.token}"}
+    )
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        page = answer.read().decode()
+    for step in ("verify", "sync", "index", "match"):
+        counted = rf'dramatiq_messages_total{{actor_name="{step}",queue_name="{step}"}} ([0-9.]+)'
+        found = re.search(counted, page)
+        assert found, page
+        assert float(found[1]) >= 1
 
 
 def test_the_tour_has_five_lines_of_curl() -> None:

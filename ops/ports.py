@@ -1,13 +1,16 @@
 """Ports of this machine: which are free."""
 
 import errno
+import http.client
 import random
 import socket
+from contextlib import closing
 
 # Below the ports that systems lend to outgoing connections (32768 on Linux, 49152 elsewhere). A
 # server that is away from a lent port may find it taken when it comes back, even by a client that
 # asked for this server and was lent the very port that it asked for.
 _LASTING = range(20_000, 32_000)
+PROBE_S = 2.0
 
 
 class PortTaken(Exception):
@@ -45,6 +48,16 @@ def require(host: str, port: int) -> None:
                 f"port {number} of {host}, wanted by {what}, is taken: stop what listens there"
                 " or choose another with STORE_PORT"
             )
+
+
+def answers(host: str, port: int, path: str) -> bool:
+    """Whether a server there answers a GET with 200."""
+    with closing(http.client.HTTPConnection(host, port, timeout=PROBE_S)) as connection:
+        try:
+            connection.request("GET", path)
+            return connection.getresponse().status == 200
+        except (OSError, http.client.HTTPException):
+            return False
 
 
 def free(host: str = "127.0.0.1") -> int:

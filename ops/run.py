@@ -1,13 +1,19 @@
 """The command `run`: the store on this machine."""
 
 import os
+import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 
 import click
 
+from auth.private_files import secret
 from config import Settings
 from ops import home, ports, procfile, supervisor
+
+PREPARE = (sys.executable, "-m", "ops", "prepare")
 
 
 @click.command()
@@ -20,10 +26,10 @@ def run(settings: Settings, only: tuple[str, ...]) -> None:
     """
     lines = procfile.read() if settings.redis_url else procfile.embedded(settings)
     lines = _chosen(lines, only)
-    prepare = supervisor.PREPARE if settings.redis_url else ()
+    prepare = PREPARE if settings.redis_url else ()
     say = partial(_say, max(len(line.name) for line in lines))
     try:
-        supervisor.run(settings, lines, environ=os.environ, say=say, prepare=prepare)
+        supervise(settings, lines, environ=os.environ, say=say, prepare=prepare)
     except (home.Taken, home.Exposed, ports.PortTaken, supervisor.StartFailed) as error:
         raise click.ClickException(str(error)) from error
 
@@ -41,3 +47,29 @@ def _say(width: int, who: str, line: str) -> None:
     # Whoever read our output may be gone (`make run | head`): the store goes on and can be stopped.
     with suppress(OSError):
         click.echo(f"{click.style(who.ljust(width), fg='cyan')} | {line}")
+
+
+def supervise(
+    settings: Settings,
+    lines: tuple[procfile.ProcessLine, ...],
+    *,
+    environ: Mapping[str, str],
+    say: supervisor.Say,
+    prepare: tuple[str, ...] = (),
+    grace_s: float = supervisor.GRACE_S,
+) -> None:
+    """Run the store until it is told to stop; StartFailed, Taken, Exposed or PortTaken if not."""
+    with home.locked(settings.home):
+        ports.require(settings.host, settings.port)
+        # Left by one that was killed: it must not speak for us.
+        for name in (home.READY, home.PROCESSES):
+            home.remove(settings.home, name)
+        given = {
+            **environ,
+            "PATH": os.pathsep.join((str(Path(sys.executable).parent), environ.get("PATH", ""))),
+            "PYTHONUNBUFFERED": "1",
+            "STORE_HOME": str(settings.home.absolute()),
+            "STORE_PORT": str(settings.port),
+            "STORE_SECRET_KEY": secret(settings.home, given=settings.secret_key).decode(),
+        }
+        supervisor.Supervisor(settings, lines, given, say, prepare, grace_s).run()

@@ -5,19 +5,15 @@ what was acknowledged is in the catalog. A thread keeps each process; the first 
 signals.
 """
 
-import http.client
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from threading import Event, Lock, Thread
 
-from auth.private_files import secret
 from config import Settings
 from ops import home as homes
 from ops import ports
@@ -30,12 +26,11 @@ STEADY_S = 5.0
 """Who ran this long before it died is restarted at once again."""
 GRACE_S = 10.0
 """How long a process may take to end before it is killed."""
-PREPARE = (sys.executable, "-m", "ops", "prepare")
 DRAIN_S = 1.0
 PROBE_EVERY_S = 0.1
-PROBE_S = 2.0
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
+Process = subprocess.Popen[bytes]
 Say = Callable[[str, str], None]
 """Told who speaks and one line."""
 
@@ -55,7 +50,7 @@ class Supervisor:
     say: Say
     prepare: tuple[str, ...] = ()
     grace_s: float = GRACE_S
-    _processes: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
+    _processes: dict[str, Process] = field(default_factory=dict)
     _starts: dict[str, int] = field(default_factory=dict)
     _threads: list[Thread] = field(default_factory=list)
     _lock: Lock = field(default_factory=Lock)
@@ -130,14 +125,14 @@ class Supervisor:
         self._note(line.name, None)
         return code, "".join(said)
 
-    def _pass_on(self, name: str, process: "subprocess.Popen[bytes]", last: list[str]) -> None:
+    def _pass_on(self, name: str, process: Process, last: list[str]) -> None:
         assert process.stdout is not None
         with process.stdout as lines:
             for raw in lines:
                 last[:] = [raw.decode(errors="replace").rstrip("\n")]
                 self.say(name, last[0])
 
-    def _note(self, name: str, process: "subprocess.Popen[bytes] | None") -> None:
+    def _note(self, name: str, process: Process | None) -> None:
         """Keep who runs now, also for operators and drills."""
         with self._lock:
             self._processes.pop(name, None)
@@ -159,24 +154,15 @@ class Supervisor:
                 return
         api, auth = settings.external_url or settings.internal_url, settings.auth_url
         homes.write(settings.home, homes.READY, {"api": api, "auth": auth, "pid": os.getpid()})
-        self.say(
-            "store",
-            f"ready in {time.monotonic() - began:.1f} s: API {api}, authorization {auth},"
-            f" administrator's token in {settings.home / homes.ADMIN_TOKEN}",
-        )
+        took, token = f"{time.monotonic() - began:.1f} s", settings.home / homes.ADMIN_TOKEN
+        where = f"API {api}, authorization {auth}, administrator's token in {token}"
+        self.say("store", f"ready in {took}: {where}")
 
     def _is_healthy(self) -> bool:
         """Whether both services answer, and the API finds every part in order."""
         host, port = self.settings.host, self.settings.port
-        for number, path in ((port, "/health"), (port + 1, "/.well-known/jwks.json")):
-            with closing(http.client.HTTPConnection(host, number, timeout=PROBE_S)) as connection:
-                try:
-                    connection.request("GET", path)
-                    if connection.getresponse().status != 200:
-                        return False
-                except (OSError, http.client.HTTPException):
-                    return False
-        return True
+        both = (port, "/health"), (port + 1, "/.well-known/jwks.json")
+        return all(ports.answers(host, *one) for one in both)
 
     def _stop(self) -> None:
         """End everything in bounded time."""
@@ -194,7 +180,7 @@ class Supervisor:
             _signal(process, number)
 
 
-def _signal(process: "subprocess.Popen[bytes]", number: signal.Signals) -> None:
+def _signal(process: Process, number: signal.Signals) -> None:
     """Signal the whole group; no error when it is gone."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
@@ -203,29 +189,3 @@ def _signal(process: "subprocess.Popen[bytes]", number: signal.Signals) -> None:
 def next_delay_s(before_s: float, *, lived_s: float) -> float:
     """The pause before what died is started again, by the one before it and how long it lived."""
     return FIRST_DELAY_S if lived_s >= STEADY_S else min(before_s * 2, LONGEST_DELAY_S)
-
-
-def run(
-    settings: Settings,
-    lines: tuple[ProcessLine, ...],
-    *,
-    environ: Mapping[str, str],
-    say: Say,
-    prepare: tuple[str, ...] = (),
-    grace_s: float = GRACE_S,
-) -> None:
-    """Run the store until it is told to stop; StartFailed, Taken, Exposed or PortTaken if not."""
-    with homes.locked(settings.home):
-        ports.require(settings.host, settings.port)
-        # Left by one that was killed: it must not speak for us.
-        for name in (homes.READY, homes.PROCESSES):
-            homes.remove(settings.home, name)
-        given = {
-            **environ,
-            "PATH": os.pathsep.join((str(Path(sys.executable).parent), environ.get("PATH", ""))),
-            "PYTHONUNBUFFERED": "1",
-            "STORE_HOME": str(settings.home.absolute()),
-            "STORE_PORT": str(settings.port),
-            "STORE_SECRET_KEY": secret(settings.home, given=settings.secret_key).decode(),
-        }
-        Supervisor(settings, lines, given, say, prepare, grace_s).run()

@@ -7,11 +7,12 @@ from pathlib import Path
 from config import Settings
 from ops import home, ports, supervisor
 from ops.procfile import parse
+from ops.run import supervise
 
 if __name__ == "__main__":
     folder, port, procfile = sys.argv[1:]
     try:
-        supervisor.run(
+        supervise(
             Settings(home=Path(folder), port=int(port)),
             parse(procfile),
             environ=os.environ,

@@ -229,6 +229,19 @@ class StreamTarget(BlobStore, Protocol):
         """
 
 
+@runtime_checkable
+class BulkTarget(Protocol):
+    """A blob store into which many small objects are copied in one call each."""
+
+    def copy_unread(self, source: BlobStore, key: str, target_key: str) -> bool:
+        """Copy a small object onto a key that the caller saw free, in one call that returns nothing
+        of the copy: the caller compares what `list_below` returns. False if it may have failed, or
+        if ETags are no digests here: the caller uses `copy`."""
+
+    def list_below(self, prefix: str) -> Mapping[str, BlobInfo]:
+        """All objects below a prefix that ends in `/`, with their sizes and ETags, by key."""
+
+
 class Source(Protocol):
     """One object that a depositor named by URL; only read, by its pin.
 

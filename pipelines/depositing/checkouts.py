@@ -1,10 +1,10 @@
 """Checkout: a bundle's files, under their names, where somebody computes; copied and verified."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 from pipelines import flow, formats, topics
 from pipelines.depositing import manifests, replicas
@@ -15,7 +15,7 @@ from storage.catalog import bundles, checkouts, todo
 from storage.catalog.checkouts import Job
 from storage.errors import Damaged, Lost, NotFound, SourceChanged, StoreError, Unavailable
 from storage.model import FQID, Claim, Entry, Replica, Todo
-from storage.protocols import BlobStore
+from storage.protocols import BlobInfo, BlobStore, BulkTarget
 from storage.stores import Stores
 
 log = logging.getLogger(__name__)
@@ -117,20 +117,68 @@ def _end(
 
 
 def _copy_all(stores: Stores, job: Job, beat: Beat) -> str:
-    """Every file, some at a time; returns where they are."""
+    """Copy every file, some at a time; returns the URL of their folder."""
     target = _target(stores, job)
     fqid = FQID(job.uuid, job.version)
     source = replicas.serving(stores, manifests.KIND, job.replica, fqid)
+    copy = partial(_copy_one, stores, source, target, job, beat)
+    bulk = None
+    if isinstance(target, BulkTarget):
+        bulk = _BulkCopies(target, stores.replicas[source], job.id, copy)
     done = size = 0
     with ThreadPoolExecutor(stores.copy_parallel) as pool:
         for batch in _batches(stores, job):
-            copy = partial(_copy_one, stores, source, target, job, beat)
-            for entry in pool.map(copy, batch):
+            for entry in pool.map(bulk.copy if bulk else copy, batch):
                 beat(entry.size)
                 done, size = done + 1, size + entry.size
             with stores.catalog.write() as tx:
                 checkouts.progress(tx, job.id, files=done, size=size)
+        if bulk and bulk.unread:
+            for batch in _batches(stores, job):
+                list(pool.map(copy, bulk.find_wrong(batch)))
+                beat(0)
     return target.direct_url(keys.checkout(job.id))
+
+
+class _BulkCopies:
+    """Copies of small files that are compared all at once, by a listing of the job's folder.
+
+    Two calls less for each file than a copy that looks before and after. What a listing shows to be
+    absent or wrong is copied again, with both looks.
+    """
+
+    def __init__(
+        self, target: BulkTarget, source: BlobStore, job_id: str, copy: Callable[[Entry], Entry]
+    ) -> None:
+        self._target, self._source, self._job_id, self._copy = target, source, job_id, copy
+        self._before = target.list_below(keys.checkout(job_id))
+        self.unread: set[str] = set()
+        """Keys of copies that nothing was compared with yet."""
+
+    def copy(self, entry: Entry) -> Entry:
+        """Copy one file; only what may be wrong is looked at now."""
+        key = keys.checkout_file(self._job_id, entry.name)
+        blob = keys.blob(entry.checksums.sha256)
+        small = entry.size <= copying.INLINE and key not in self._before
+        if small and self._target.copy_unread(self._source, blob, key):
+            self.unread.add(key)
+            return entry
+        return self._copy(entry)
+
+    def find_wrong(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Those whose copies are not as they should be."""
+        return [entry for entry in entries if not self._is_right(entry)]
+
+    def _is_right(self, entry: Entry) -> bool:
+        key = keys.checkout_file(self._job_id, entry.name)
+        if key not in self.unread:
+            return True
+        info = self._after.get(key)
+        return info is not None and (info.size, info.etag) == (entry.size, entry.checksums.s3_etag)
+
+    @cached_property
+    def _after(self) -> Mapping[str, BlobInfo]:
+        return self._target.list_below(keys.checkout(self._job_id))
 
 
 def _target(stores: Stores, job: Job) -> BlobStore:

@@ -208,6 +208,22 @@ class S3Blobs:
             progress=progress,
         )
 
+    def copy_unread(self, source: BlobStore, key: str, target_key: str) -> bool:
+        """See BulkTarget."""
+        if not isinstance(source, S3Blobs) or not self._reaches(source):
+            return False
+        if not self._habit.digests.get(self.name):
+            return False
+        checked(target_key)
+        return self._connected().small.copy_unread(source.name, key, self.name, target_key)
+
+    def list_below(self, prefix: str) -> Mapping[str, BlobInfo]:
+        """See BulkTarget."""
+        found = self._connected().small.list_below(self.name, prefix)
+        if found is None:
+            return {info.key: info for info in self.list(prefix)}
+        return {key: make_info(key, size, reply) for key, (size, reply) in found.items()}
+
     def _reaches(self, other: "S3Blobs") -> bool:
         """True when one server would copy from there with the credentials that we have."""
         mine, theirs = self._server, other._server

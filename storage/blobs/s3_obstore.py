@@ -159,6 +159,28 @@ class SmallCalls:
         copied = obstore.head(self._store(target, target), target_key)
         return copied["size"], _named(copied)
 
+    def copy_unread(self, source: str, key: str, target: str, target_key: str) -> bool:
+        """Copy an object if the target key is free; False if that is not sure to have succeeded."""
+        if not is_plain(source, key):
+            return False
+
+        def copy() -> bool:
+            obstore.copy(self._store(source, target), key, target_key, overwrite=False)
+            return True
+
+        return bool(self._attempt(target, target_key, copy))
+
+    def list_below(self, bucket: str, prefix: str) -> dict[str, tuple[int, dict[str, Any]]] | None:
+        """Size and ETag of all objects below a prefix that ends in `/`, by key."""
+
+        def list_() -> dict[str, tuple[int, dict[str, Any]]]:
+            pages = obstore.list(self._store(bucket, bucket), prefix, chunk_size=1000)
+            return {
+                found["path"]: (found["size"], _named(found)) for page in pages for found in page
+            }
+
+        return self._attempt(bucket, prefix.rstrip("/"), list_)
+
     def _attempt(self, bucket: str, key: str, call: Callable[[], T]) -> T | None:
         if not is_plain(bucket, key) or _was_forked():
             return None

@@ -4,6 +4,7 @@ Calls that read or create may be sent twice when an answer is lost. Creation is 
 retry then meets its own object as AlreadyExists, and the caller reads that back.
 """
 
+import io
 import os
 import time
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from google.auth.transport.requests import AuthorizedSession, Request
 from google.cloud import storage
 from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
 from google.oauth2 import service_account
-from requests import RequestException, Response
+from requests import PreparedRequest, RequestException, Response
 from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError
 
@@ -38,6 +39,7 @@ from storage.errors import (
     StoreError,
     Unavailable,
 )
+from storage.protocols import BLOCK
 
 T = TypeVar("T")
 
@@ -270,5 +272,19 @@ def _session(credentials: Any, request: Any, endpoint: str, limits: Limits) -> A
     # GCS redirects no call; to follow one would show our token to another server.
     session.max_redirects = 0
     for scheme in ("http://", "https://"):
-        session.mount(scheme, HTTPAdapter(pool_maxsize=limits.connections))
+        session.mount(scheme, _BlockAdapter(pool_maxsize=limits.connections))
     return session
+
+
+class _BlockAdapter(HTTPAdapter):
+    """Sends large bodies in blocks. A time limit holds for each call of the socket: sent at once, a
+    body of 64 MiB would have to leave within it."""
+
+    def init_poolmanager(self, *arguments: Any, **options: Any) -> None:
+        super().init_poolmanager(*arguments, **options, blocksize=BLOCK // 4)
+
+    def send(self, request: PreparedRequest, *arguments: Any, **options: Any) -> Response:
+        if isinstance(request.body, bytes) and len(request.body) > BLOCK:
+            # The Content-Length is there already; the bytes are not copied.
+            request.body = io.BytesIO(request.body)
+        return super().send(request, *arguments, **options)

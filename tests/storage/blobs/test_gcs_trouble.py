@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import socket
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -294,6 +295,26 @@ ENDLESS = json.dumps(
         ).decode(),
     }
 ).encode()
+
+
+class Slow(Endless):
+    """Takes 20 MiB a second."""
+
+    size = 24 * BLOCK
+
+    def do_PUT(self) -> None:
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BLOCK)
+        for _ in range(self.size // BLOCK):
+            self.rfile.read(BLOCK)
+            time.sleep(0.05)
+        self.answer(DESCRIBED)
+
+
+def test_a_slow_upload_may_take_longer_than_any_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
+    with serving(Slow) as base:
+        store = opened(base, "b", Limits(connect_s=0.4, read_s=0.4, attempts=1, connections=1))
+        assert store.put("k", bytes(Slow.size)).pin == "1"
 
 
 def test_memory_is_bounded_whatever_the_size(monkeypatch: pytest.MonkeyPatch) -> None:

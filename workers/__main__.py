@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 STOP_S = 8
 """How long work may take to end: less than the supervisor waits before it kills."""
+IDLE_MS = 1_000
+"""How often a thread that waits looks whether it shall end."""
 CLOCK = "clock"
 WITHOUT_REDIS = "STORE_REDIS_URL has to name the Redis that the processes of this store share"
 
@@ -35,7 +37,9 @@ WITHOUT_REDIS = "STORE_REDIS_URL has to name the Redis that the processes of thi
 def working(settings: Settings, queues: list[str]) -> Iterator[None]:
     """Run these queues, or all, while the block runs."""
     stores = connect(settings)
-    broker = redis_broker.connect(settings.redis_url, stores.notices)
+    broker = redis_broker.connect(
+        settings.redis_url, stores.notices, poll_ms=settings.worker_poll_ms
+    )
     broker.add_middleware(metrics.middleware(settings.worker_metrics))
     chains = Chains(broker, stores.notices)
     actors.declare(
@@ -45,7 +49,7 @@ def working(settings: Settings, queues: list[str]) -> Iterator[None]:
     worker = Worker(
         broker,
         queues=set(queues) or None,
-        worker_timeout=settings.worker_poll_ms,
+        worker_timeout=IDLE_MS,
         worker_threads=settings.worker_threads,
     )
     # What dramatiq's own command line says here: the time limit starts its thread.

@@ -23,6 +23,8 @@ from workers.queues import HEARTBEAT_TIMEOUT_MS, MAINTENANCE_CHANCE
 
 log = logging.getLogger(__name__)
 
+POLL_MS = 25
+"""Longest pause of a consumer between two looks while messages come."""
 WARM_S = 2.0
 """How long after its last message a queue is looked at again and again …"""
 COLD_S = 1.0
@@ -41,9 +43,10 @@ class RedisBroker(_RedisBroker):
     """Without delay queues: the next attempt's time lives in the catalog. An idle worker is woken
     by a notice, so that an idle store need not ask its queues forty times a second."""
 
-    def __init__(self, notices: Notices, **parameters: Any) -> None:
+    def __init__(self, notices: Notices, poll_ms: int, **parameters: Any) -> None:
         super().__init__(**parameters)  # type: ignore[no-untyped-call]
         self.notices = notices
+        self._poll_ms = poll_ms
         self._noticed: dict[str, float] = {}
 
     def declare_queue(self, queue_name: str) -> None:
@@ -96,7 +99,8 @@ class RedisBroker(_RedisBroker):
 
     def consume(self, queue_name: str, prefetch: int = 1, timeout: int = 5000) -> Consumer:
         """See the base class; an idle consumer waits for a notice instead of polling."""
-        stock = super().consume(queue_name, prefetch, timeout)
+        # The timeout is the worker's, whose threads need not look as often: a message wakes them.
+        stock = super().consume(queue_name, prefetch, min(timeout, self._poll_ms))
         return NotifiedConsumer(self, stock, queue_name)
 
 
@@ -156,7 +160,7 @@ class NotifiedConsumer(Consumer):
         self._stock.close()
 
 
-def connect(url: str, notices: Notices) -> RedisBroker:
+def connect(url: str, notices: Notices, *, poll_ms: int = POLL_MS) -> RedisBroker:
     """A broker whose dead workers' messages are taken over within seconds."""
     client = redis.Redis.from_url(
         url,
@@ -168,6 +172,7 @@ def connect(url: str, notices: Notices) -> RedisBroker:
     )
     return RedisBroker(
         notices,
+        poll_ms,
         client=client,
         middleware=middleware(),
         heartbeat_timeout=HEARTBEAT_TIMEOUT_MS,

@@ -17,7 +17,8 @@ from api.schemas.subscriptions import (
     ListDeliveriesQuery,
 )
 from api.standing import running, whose
-from pipelines import formats, topics
+from pipelines import formats
+from pipelines.flow import deliver_to
 from pipelines.formats import us_of, version_at
 from pipelines.notifying import standing, subscriptions, trying
 from storage.catalog.deliveries import TEST
@@ -108,7 +109,7 @@ def retry_delivery(call: Call[InReplica, None]) -> Response:
 )
 def retry_deliveries(call: Call[InReplica, RetrySpan]) -> Response:
     """Try again what failed since a time."""
-    asked = call.body
+    asked, own = call.body, _own(call, call.query.replica)
     made = standing.retry_failed(
         call.stores,
         whose(call),
@@ -116,7 +117,7 @@ def retry_deliveries(call: Call[InReplica, RetrySpan]) -> Response:
         until_us=None if asked.until is None else us_of(asked.until),
         event_type=asked.event_type,
     )
-    call.stores.notices.publish(topics.DELIVERIES)
+    call.send(deliver_to([own.endpoint_id]))
     return reply({"retried": made.count, "more": made.more}, 202)
 
 
@@ -149,18 +150,18 @@ def test_subscription(call: Call[InReplica, None]) -> Response:
 
 
 def _due_now(call: Call[InReplica, None], delivery: Delivery, own: Subscription) -> Response:
-    call.stores.notices.publish(topics.DELIVERIES)
+    call.send(deliver_to([own.endpoint_id]))
     return reply(shown(delivery, own), 202)
 
 
-def _own(call: Call[Any, None], replica: Replica) -> Subscription:
+def _own(call: Call[Any, Any], replica: Replica) -> Subscription:
     """The caller's subscription, of either type."""
     return subscriptions.find(call.stores, call.uuid, call.who.email, replica=replica, kind=None)
 
 
 def shown(one: Delivery, own: Subscription) -> dict[str, Any]:
     """A delivery as its subscription's owner sees it."""
-    # What is due is held back when a dispatcher meets it; it is not sent before that either.
+    # What is due is held back when `deliver` fetches it; it is not sent before that either.
     sent = own.state == "active" or one.event_type == TEST
     value: dict[str, Any] = {
         "id": one.uuid,

@@ -14,7 +14,8 @@ from api.schemas.common import InReplica, InReplicaQuery
 from api.schemas.standing import DryRunAnswer, DryRunBody, DryRunContent, NewSecret, NewSecretBody
 from api.schemas.subscriptions import SubscriptionAnswer
 from api.subscriptions import TAG, shown
-from pipelines import formats, topics
+from pipelines import formats
+from pipelines.flow import deliver_to
 from pipelines.notifying import standing, trying
 from pipelines.notifying.standing import Whose
 from pipelines.notifying.subscriptions import NewSubscription
@@ -93,7 +94,7 @@ def pause_subscription(call: Call[InReplica, None]) -> Response:
 def resume_subscription(call: Call[InReplica, None]) -> Response:
     """Have deliveries sent again."""
     resumed = standing.resume(call.stores, whose(call))
-    call.stores.notices.publish(topics.DELIVERIES)
+    call.send(deliver_to([resumed.endpoint_id]))
     return reply(shown(resumed))
 
 

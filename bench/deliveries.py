@@ -1,8 +1,9 @@
-"""Deliveries per second through the real dispatcher, against `requests` one after the other.
+"""Deliveries per second by the actor `deliver`, beside another commit and `requests` one by one.
 
-Both send the same signed requests to a receiver in a process of its own; the dispatcher also reads
-them from the catalog and records every attempt. They take turns within one run.
-Run as `python -m bench.deliveries [deliveries] [rounds]`.
+All send the same signed requests to a receiver in a process of its own; the actor also reads them
+from the catalog and records every attempt. They take turns within one run. Then the actor again,
+while one of the other receivers is slow or dead.
+Run as `python -m bench.deliveries [deliveries] [rounds] [checkout of the other commit]`.
 """
 
 import asyncio
@@ -16,13 +17,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from random import Random
 from uuid import uuid4
 
 import requests
 from aiohttp import web
+from dramatiq import Worker
 from sqlalchemy import text
 
+from pipelines.flow import deliver_to
 from pipelines.notifying.delivery import Request, request_for
 from storage.catalog import (
     Catalog,
@@ -37,43 +39,96 @@ from storage.catalog import (
 from storage.catalog.deliveries import NewDelivery
 from storage.catalog.subscriptions import Subscription
 from storage.model import FQID, Event
-from workers.dispatch_ledger import Ledger
-from workers.dispatch_loop import Dispatcher, Rules
-from workers.dispatch_net import Sender
+from storage.notices import MemoryNotices
+from workers import deliver
+from workers.broker import MemoryBroker
+from workers.chains import Chains
+from workers.deliver import Deliverer
+from workers.delivery_turns import Rules
+from workers.webhooks import Sender
 
 KEY = b"a key of the bench"
 RECEIVERS = 20
 ONE_BY_ONE = 500
 """How many are sent one after the other in a round."""
 LIMIT_S = 120.0
+THREADS = 64
 
 
+BAD = 1000
+"""Deliveries that wait for the bad receiver."""
+SLOW_S = 5.0
+"""How long a slow receiver thinks."""
 LATENCIES_S = (0.0, 0.02)
 """How long the receiver thinks: none at all, and as long as a network takes."""
 
 
-def main(count: int = 4000, rounds: int = 3) -> None:
-    """Print both rates and their ratio, for each latency of the receiver."""
+def main(count: int = 4000, rounds: int = 3, other: str = "") -> None:
+    """Print rates and their ratios for each latency of the receiver, then what bad ones cost."""
     print(
         f"{count} signed deliveries, {RECEIVERS} receivers, {rounds} rounds, {os.cpu_count()} cores"
     )
     for latency_s in LATENCIES_S:
-        rates: dict[str, list[float]] = {"dispatcher": [], "one by one": []}
+        rates: dict[str, list[float]] = {"actor": [], "one by one": []}
+        if other:
+            rates["other commit"] = []
         with tempfile.TemporaryDirectory() as folder, receiver(latency_s) as url:
             for number in range(rounds):
                 catalog = _catalog(Path(folder) / f"{number}.sqlite", url, count)
                 rates["one by one"].append(_one_by_one(catalog))
-                rates["dispatcher"].append(count / asyncio.run(dispatch(catalog)))
+                rates["actor"].append(count / deliver_all(catalog))
                 catalog.close()
+                if other:
+                    rates["other commit"].append(_other(other, url, count))
         _show(latency_s, rates)
+    _show_bad(count, rounds)
 
 
 def _show(latency_s: float, rates: dict[str, list[float]]) -> None:
     print(f"the receiver answers after {latency_s * 1000:.0f} ms")
+    ours = rates.pop("actor")
+    print(f"  {'actor':<14}{statistics.median(ours):>8.0f}/s median{max(ours):>8.0f}/s best")
     for name, found in rates.items():
-        print(f"  {name:<12}{statistics.median(found):>8.0f}/s median{max(found):>8.0f}/s best")
-    ratios = [ours / theirs for ours, theirs in zip(*rates.values(), strict=True)]
-    print(f"  the dispatcher is {statistics.median(ratios):.1f} times as fast")
+        ratio = statistics.median(a / b for a, b in zip(ours, found, strict=True))
+        print(
+            f"  {name:<14}{statistics.median(found):>8.0f}/s median{max(found):>8.0f}/s best"
+            f"{ratio:>8.2f}: the actor's rate, paired"
+        )
+
+
+def _other(checkout: str, url: str, count: int) -> float:
+    """The rate of another commit, by its own bench, on a new catalog."""
+    code = (
+        "import asyncio, sys; from pathlib import Path; from bench import deliveries as bench\n"
+        "catalog = bench._catalog(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))\n"
+        "print(asyncio.run(bench.dispatch(catalog)))"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        words = [sys.executable, "-c", code, f"{folder}/other.sqlite", url, str(count)]
+        done = subprocess.run(words, cwd=checkout, stdout=subprocess.PIPE, text=True, check=True)
+    return count / float(done.stdout)
+
+
+def _show_bad(count: int, rounds: int) -> None:
+    """Rates of the good receivers: alone, beside a slow one and beside a dead one."""
+    rates: dict[str, list[float]] = {"alone": [], "beside a slow one": [], "beside a dead one": []}
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        receiver(LATENCIES_S[1]) as good,
+        receiver(SLOW_S) as slow,
+    ):
+        bad = {"beside a slow one": slow, "beside a dead one": "http://127.0.0.1:1"}
+        for number in range(rounds):
+            for name, found in rates.items():
+                catalog = _catalog(Path(folder) / f"{number}{name}.sqlite", good, count)
+                if name in bad:
+                    fill(catalog, f"{bad[name]}/bad", BAD, receivers=1)
+                found.append(count / deliver_all(catalog, but=BAD if name in bad else 0))
+                catalog.close()
+    print(f"{count} deliveries to good receivers that answer after {LATENCIES_S[1] * 1000:.0f} ms")
+    for name, found in rates.items():
+        ratios = [each / alone for each, alone in zip(found, rates["alone"], strict=True)]
+        print(f"  {name:<20}{statistics.median(found):>8.0f}/s{statistics.median(ratios):>8.2f}")
 
 
 @contextmanager
@@ -116,11 +171,13 @@ def _catalog(path: Path, url: str, count: int) -> Catalog:
     return catalog
 
 
-def fill(catalog: Catalog, url: str, count: int, *, key: bytes | None = KEY) -> None:
+def fill(
+    catalog: Catalog, url: str, count: int, *, key: bytes | None = KEY, receivers: int = RECEIVERS
+) -> None:
     """Let so many deliveries be due; without a key unsigned ones."""
     with catalog.write() as tx:
-        made = [_subscribe(tx, f"{url}/{number}", key) for number in range(RECEIVERS)]
-        for _ in range(count // RECEIVERS):
+        made = [_subscribe(tx, f"{url}/{number}", key) for number in range(receivers)]
+        for _ in range(count // receivers):
             fqid = FQID(str(uuid4()), "2026-01-01T000000.000000Z")
             event = Event(str(uuid4()), "aws", "CREATE", fqid, 1, now_us(tx))
             fresh = [
@@ -177,30 +234,39 @@ def waiting(catalog: Catalog, count: int) -> list[Request]:
     return [request_for(row, attempt=1, now_us=now, keys=(KEY,)) for row in due]
 
 
-async def dispatch(catalog: Catalog) -> float:
-    """Seconds until all of them are delivered and recorded."""
-    sender = Sender(timeout_s=10, allow_private=True, body_bytes=1024)
-    ledger = Ledger(catalog, token=uuid4().hex, lease_s=5)
-    dispatcher = Dispatcher(
-        ledger,
-        sender,
+def deliver_all(catalog: Catalog, *, but: int = 0) -> float:
+    """Seconds until all of them, but for so many, are delivered and recorded."""
+    broker = MemoryBroker()
+    chains = Chains(broker)
+    deliverer = Deliverer(
+        catalog,
+        MemoryNotices(),
+        chains,
         rules=Rules(delays_s=(0, 60)),
+        new_sender=lambda: Sender(timeout_s=10, allow_private=True, body_bytes=1024),
         unseal=lambda sealed, _: sealed,
-        rng=Random(1),
+        threads=THREADS,
     )
-    stop = asyncio.Event()
+    deliver.declare(broker, deliverer)
+    worker = Worker(broker, queues={deliver.QUEUE}, worker_threads=THREADS)
+    total = delivered(catalog, "state <> ''")
     began = time.perf_counter()
-    running = asyncio.create_task(dispatcher.run(stop))
-    while pending(catalog) and time.perf_counter() - began < LIMIT_S:
-        await asyncio.sleep(0.02)
-    took = time.perf_counter() - began
-    stop.set()
-    await running
-    await sender.close()
+    worker.start()
     with catalog.read() as tx:
-        failed = tx.execute(text("SELECT count(*) FROM deliveries WHERE state <> 'delivered'"))
-        assert failed.scalar_one() == 0
+        chains.send(deliver_to(endpoints.waiting(tx, limit=256)))
+    while delivered(catalog) < total - but:
+        if time.perf_counter() - began > LIMIT_S:
+            raise TimeoutError(f"{delivered(catalog)} of {total} were delivered")
+        time.sleep(0.02)
+    took = time.perf_counter() - began
+    worker.stop()
     return took
+
+
+def delivered(catalog: Catalog, which: str = "state = 'delivered'") -> int:
+    """Deliveries that their receivers took."""
+    with catalog.read() as tx:
+        return int(tx.execute(text(f"SELECT count(*) FROM deliveries WHERE {which}")).scalar_one())
 
 
 def pending(catalog: Catalog) -> int:
@@ -214,4 +280,5 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["receive"]:
         asyncio.run(_receive(float(sys.argv[2])))
     else:
-        main(*map(int, sys.argv[1:]))
+        given = [*sys.argv[1:], *("4000", "3", "")[len(sys.argv) - 1 :]]
+        main(int(given[0]), int(given[1]), given[2])

@@ -4,7 +4,7 @@ A row is written in the transaction of the completion that it follows; `workers.
 messages for what a completion recorded, the clock whatever is due and has no message.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 from storage.model import FQID, REPLICAS, Replica, Todo
@@ -41,6 +41,9 @@ class Step(StrEnum):
 LARGE = 64 * 1024 * 1024
 """Bytes from which a file is verified and synced on the queues of the large ones."""
 
+DELIVER = "deliver"
+"""The actor that sends deliveries to one endpoint; its reference is the endpoint's id."""
+
 HERE, ELSEWHERE = "here", "elsewhere"
 
 FOLLOWS: Mapping[tuple[str, str], tuple[tuple[Step, str], ...]] = {
@@ -75,6 +78,11 @@ def addressed(row: Todo, *, bundle: FQID, event: str) -> Todo:
     if row.step in (Step.SYNC, Step.SYNC_LARGE):
         return row._replace(ref=f"bundle:{bundle}")
     return row._replace(ref=str(bundle))
+
+
+def deliver_to(endpoint_ids: Iterable[int]) -> tuple[Todo, ...]:
+    """Messages that something may be due for these endpoints: their own rows decide, not jobs."""
+    return tuple(Todo(DELIVER, "", str(ident)) for ident in sorted(set(endpoint_ids)))
 
 
 def replica_of(row: Todo) -> Replica:

@@ -12,7 +12,9 @@ from auth.accounts.actions import ACTIONS, KNOWN
 from ops import manual, procfile
 from tests.least_roles import least_role, least_role_over_accounts
 from tests.permissions_table import AUTH, BAD, CALLERS, STORE, Row
+from workers import deliver
 from workers.actors import ACTORS, MINUTES, QUEUES, steps_of
+from workers.delivery_turns import Rules
 from workers.queues import QUEUE_POLICIES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -49,6 +51,12 @@ def queues() -> str:
                 f"| `{queue}` | `{step}` | {actor.priority} | {shown} | {policy.lease_s:g} |"
                 f" {delays} | {actor.fn.__doc__} |"
             )
+    limit = deliver.TIME_LIMIT_MS / MINUTES
+    lease = Rules(()).lease_s
+    lines.append(
+        f"| `{deliver.QUEUE}` | `{deliver.QUEUE}` | {deliver.deliver.priority} | {limit:g} | {lease:g} |"
+        f" – | {deliver.deliver.fn.__doc__} |"
+    )
     return "\n".join(lines) + "\n"
 
 

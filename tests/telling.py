@@ -81,7 +81,7 @@ def match(
         for each in matching
     ]
     with catalog.write() as tx:
-        return rows.record(tx, fresh, event, request_id=request_id)
+        return len(rows.record(tx, fresh, event, request_id=request_id))
 
 
 def tell(catalog: Catalog, matching: Iterable[Subscription], *, times: int = 1) -> list[Event]:

@@ -11,6 +11,7 @@ import pytest
 from config.settings import FOREIGN, FOREIGN_PREFIXES, PREFIX, Settings
 from ops import procfile
 from ops.cli import cli
+from pipelines.flow import DELIVER
 from tests import reference
 from tests.test_architecture import MAY_IMPORT, place_of
 from workers.actors import QUEUES
@@ -98,7 +99,7 @@ def links(page: Path) -> Iterator[str]:
 
 def test_every_queue_is_worked_on_by_one_process_at_least() -> None:
     workers = [line for line in procfile.read() if line.command[:3] == ("python", "-m", "workers")]
-    assert {queue for line in workers for queue in line.command[3:]} == {*QUEUES, "clock"}
+    assert {queue for line in workers for queue in line.command[3:]} == {*QUEUES, DELIVER, "clock"}
 
 
 def test_every_process_of_ours_can_be_found() -> None:

@@ -1,4 +1,4 @@
-"""Queues and the clock: actors, claims, the dispatcher; decides alone what runs next."""
+"""Queues and the clock: actors, claims, deliveries; decides alone what runs next."""
 
 import os
 

@@ -17,7 +17,7 @@ import config
 from config import Settings, allocator, collector
 from config.logs import configure
 from storage.connecting import connect
-from workers import actors, metrics, redis_broker, scheduler
+from workers import actors, deliver, metrics, redis_broker, scheduler
 from workers.actors import QUEUES
 from workers.chains import Chains
 from workers.claims import Working
@@ -30,6 +30,7 @@ STOP_S = 8
 IDLE_MS = 1_000
 """How often a thread that waits looks whether it shall end."""
 CLOCK = "clock"
+KNOWN = (*QUEUES, deliver.QUEUE)
 WITHOUT_REDIS = "STORE_REDIS_URL has to name the Redis that the processes of this store share"
 
 
@@ -46,17 +47,21 @@ def working(settings: Settings, queues: list[str]) -> Iterator[None]:
         broker,
         Working(stores, chains, actors.STEPS, settings.max_claims, Random(), actors.BATCHES),
     )
-    worker = Worker(
-        broker,
-        queues=set(queues) or None,
-        worker_timeout=IDLE_MS,
-        worker_threads=settings.worker_threads,
-    )
+    workers = []
+    jobs = set(queues or KNOWN) - {deliver.QUEUE}
+    if jobs:
+        threads = settings.worker_threads
+        workers.append(Worker(broker, queues=jobs, worker_timeout=IDLE_MS, worker_threads=threads))
+    if deliver.QUEUE in (queues or KNOWN):
+        threads = settings.delivery_threads
+        workers.append(deliver.worker(broker, stores, chains, settings, threads=threads))
     # What dramatiq's own command line says here: the time limit starts its thread.
     broker.emit_after("process_boot")
-    worker.start()
+    for worker in workers:
+        worker.start()
     yield
-    worker.stop(timeout=STOP_S * 1000)
+    for worker in workers:
+        worker.stop(timeout=STOP_S * 1000)
 
 
 @contextmanager
@@ -70,14 +75,14 @@ def scheduling(settings: Settings) -> Iterator[None]:
 
 def main(names: list[str]) -> None:
     """Work until told to stop; what is in work then gets a while to end."""
-    unknown = set(names) - set(QUEUES)
+    unknown = set(names) - set(KNOWN)
     if unknown and names != [CLOCK]:
-        sys.exit(f"unknown queue {', '.join(sorted(unknown))}; there are {', '.join(QUEUES)}")
+        sys.exit(f"unknown queue {', '.join(sorted(unknown))}; there are {', '.join(KNOWN)}")
     allocator.bound_heap()
     settings = config.load(os.environ)
     if not settings.redis_url:
         sys.exit(WITHOUT_REDIS)
-    shown = CLOCK if names == [CLOCK] else "worker " + ",".join(names or QUEUES)
+    shown = CLOCK if names == [CLOCK] else "worker " + ",".join(names or KNOWN)
     configure(settings.log_level, shown)
     stop = when_told()
     with scheduling(settings) if names == [CLOCK] else working(settings, names):

@@ -27,7 +27,7 @@ from pipelines.notifying import replay, telling
 from pipelines.replicating import reservations, sync, verification
 from storage.model import Claim, Todo
 from storage.stores import Stores
-from workers.broker import MemoryBroker
+from workers.broker import UNDECLARED
 from workers.claims import BatchFunction, StepFunction, Working, work
 
 MINUTES = 60_000
@@ -58,7 +58,7 @@ def claims_job(step: Step) -> Callable[[StepFunction], Handler]:
     return decorate
 
 
-dramatiq.set_broker(MemoryBroker())
+dramatiq.set_broker(UNDECLARED)
 
 # No actor is retried by dramatiq (max_retries=0): attempts, backoff and dead jobs are columns of
 # the job's row, and only the claim on that row decides who runs it and when. A priority orders all

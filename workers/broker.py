@@ -7,7 +7,6 @@ delayed or kept by a broker, and losing it loses nothing.
 from queue import Queue
 from typing import Any, Protocol
 
-from dramatiq.asyncio import get_event_loop_thread
 from dramatiq.brokers.stub import StubBroker
 from dramatiq.middleware import AsyncIO, Middleware, Retries, ShutdownNotifications, TimeLimit
 
@@ -16,16 +15,22 @@ TIME_LIMIT_CHECK_MS = 5_000
 
 
 class OneLoop(AsyncIO):
-    """One event loop for all workers of a process; it ends with the first of them to stop."""
+    """The stock middleware, with one event loop for all workers of a process."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._workers = 0
 
     def before_worker_boot(self, broker: Any, worker: Any) -> None:
-        """Start the loop unless it runs."""
-        if get_event_loop_thread() is None:
+        """Start the loop with the first worker."""
+        self._workers += 1
+        if self._workers == 1:
             super().before_worker_boot(broker, worker)  # type: ignore[no-untyped-call]
 
     def after_worker_shutdown(self, broker: Any, worker: Any) -> None:
-        """Stop the loop unless it is stopped."""
-        if get_event_loop_thread() is not None:
+        """Stop it after the last."""
+        self._workers -= 1
+        if self._workers == 0:
             super().after_worker_shutdown(broker, worker)  # type: ignore[no-untyped-call]
 
 
@@ -72,3 +77,7 @@ class MemoryBroker(StubBroker):
         """Messages that wait in a queue."""
         queue = self.queues.get(queue_name)
         return 0 if queue is None else int(queue.qsize())
+
+
+UNDECLARED = MemoryBroker()
+"""What actors belong to until a process knows its broker."""

@@ -3,11 +3,9 @@
 Run as `python -m workers.embedded`.
 """
 
-import asyncio
 import logging
 import os
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from random import Random
@@ -16,7 +14,6 @@ from dramatiq import Worker
 
 from config import Settings, SettingsError, allocator, collector, load
 from config.logs import configure
-from pipelines.notifying.subscriptions import SEALING
 from pipelines.recovering import epochs
 from storage import engines
 from storage.catalog import revisions
@@ -25,13 +22,11 @@ from storage.datagrams import office
 from storage.errors import StoreError, Unavailable
 from storage.faults import explain
 from storage.model import Todo
-from storage.sealing import Sealer, derive
 from storage.stores import Stores
-from workers import actors, hints, metrics, scheduler
+from workers import actors, deliver, hints, metrics, scheduler
 from workers.broker import MemoryBroker
 from workers.chains import Chains
 from workers.claims import Working
-from workers.dispatch import dispatch
 from workers.stopping import when_told
 
 log = logging.getLogger(__name__)
@@ -83,24 +78,14 @@ def running(settings: Settings) -> Iterator[None]:
             )
             worker.start()
             running.callback(worker.stop, timeout=STOP_MS)
+        threads = max(2, settings.delivery_threads // 4)
+        delivers = deliver.worker(broker, stores, chains, settings, threads=threads)
+        delivers.start()
+        running.callback(delivers.stop, timeout=STOP_MS)
         running.enter_context(scheduler.ticking(ticker, settings))
-        running.enter_context(_delivering(stores, settings))
         inbox = hints.listen(office(settings.home), take, ticker.job(ticker.refill, in_doubt=True))
         running.callback(inbox.close)
         yield
-
-
-@contextmanager
-def _delivering(stores: Stores, settings: Settings) -> Iterator[None]:
-    loop, stop = asyncio.new_event_loop(), asyncio.Event()
-    unseal = Sealer(derive(settings.secret_key.encode(), SEALING)).open
-    work = dispatch(stores, settings, unseal=unseal, stop=stop)
-    thread = threading.Thread(target=loop.run_until_complete, args=(work,), daemon=True)
-    thread.start()
-    yield
-    loop.call_soon_threadsafe(stop.set)
-    thread.join()
-    loop.close()
 
 
 def _prepare(stores: Stores) -> None:

@@ -15,12 +15,13 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from config import Settings
 from pipelines import passing, repeating, topics
 from pipelines.depositing import area_parts, checkouts
+from pipelines.flow import DELIVER, deliver_to
 from pipelines.journalling import journals
 from pipelines.keeping import blob_life
 from pipelines.notifying import replay, standing
 from pipelines.recovering import epochs
 from pipelines.replicating import leftovers, scrub, sweeps
-from storage.catalog import events, leases, now_us, switches, todo
+from storage.catalog import endpoints, events, leases, now_us, switches, todo
 from storage.errors import StoreError
 from storage.stores import Stores
 from workers.actors import QUEUES, steps_of
@@ -99,6 +100,15 @@ class Clock:
             waiting = self._chains.depth(queue)
             if waiting < self._settings.refill_rows:
                 self._send(queue, self._settings.refill_rows - waiting, empty=waiting == 0)
+        self._deliver()
+
+    def _deliver(self) -> None:
+        """Send a message for each endpoint with something due that nobody serves."""
+        room = self._settings.refill_rows - self._chains.depth(DELIVER)
+        if room > 0:
+            with self._stores.catalog.read() as tx:
+                waiting = endpoints.waiting(tx, limit=room)
+            self._chains.send(deliver_to(waiting))
 
     def _send(self, queue: str, room: int, *, empty: bool) -> None:
         for step in steps_of(queue):
@@ -147,9 +157,8 @@ class Clock:
             log.info("sweep: %s", swept)
 
     def settle(self) -> None:
-        """Let deliveries go that nothing holds back any more."""
-        if standing.settle(self._stores):
-            self._stores.notices.publish(topics.DELIVERIES)
+        """Let deliveries go that nothing holds back any more; a refill finds them."""
+        standing.settle(self._stores)
 
     def forget(self) -> None:
         """Forget deliveries, and replays, that came to an end long ago."""

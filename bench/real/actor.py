@@ -1,4 +1,4 @@
-"""What one would write without a dispatcher: an actor that sends one delivery by `requests`.
+"""The simple way: an actor that sends one delivery by `requests`.
 
 Run as `python -m bench.real.actor REDIS_URL WAY COUNT`, a worker process that prints how long it
 took for so many messages.

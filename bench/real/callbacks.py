@@ -1,11 +1,10 @@
-"""Deliveries per second through our dispatcher, beside a dramatiq actor that sends by `requests`.
+"""Deliveries per second by the actor `deliver`, beside an actor that sends one by `requests`.
 
 Both send the same signed requests to the same receivers. Ours reads them from PostgreSQL, signs
 them and records every attempt there; the actor takes them, signed, from Redis and records nothing.
 Run as `python -m bench.real.callbacks [deliveries] [rounds]`.
 """
 
-import asyncio
 import logging
 import os
 import statistics
@@ -41,7 +40,7 @@ def _round(
         order = list(rates)
         for name in order[turn % len(order) :] + order[: turn % len(order)]:
             if name == "ours":
-                rates[name].append(count / asyncio.run(deliveries.dispatch(catalog)))
+                rates[name].append(count / deliveries.deliver_all(catalog))
             else:
                 rates[name].append(some / actor.run(engines.url("redis"), requests, name))
 

@@ -1,6 +1,6 @@
 """From PUT of a bundle to the first callback, at a steady rate, with everything real.
 
-API, workers and dispatcher by the supervisor; PostgreSQL, Redis, OpenSearch, S3 for both replicas.
+API and workers by the supervisor; PostgreSQL, Redis, OpenSearch, S3 for both replicas.
 The bundles' files are there before. Run as `python -m bench.real.latency [seconds] [per second]`.
 """
 

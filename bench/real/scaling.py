@@ -30,9 +30,9 @@ from config.settings import load
 from pipelines.depositing import areas, ingest
 from pipelines.depositing.areas import Incoming
 from pipelines.depositing.manifests import NewEntry
-from pipelines.flow import Step
+from pipelines.flow import Step, deliver_to
 from storage import keys
-from storage.catalog import todo
+from storage.catalog import endpoints, todo
 from storage.catalog.schema import todo as rows
 from storage.connecting import connect
 from storage.model import FQID, Todo
@@ -44,7 +44,7 @@ SMALL = 20_000
 AWAY_MS = 50
 """A round trip to another cloud."""
 PATIENCE_S = 120.0
-READY = ("worker: running", "dispatch: up to")
+READY = ("worker: running",)
 
 Prepare = Callable[[Stores, int], Sequence[Todo]]
 Environ = Mapping[str, str]
@@ -174,10 +174,14 @@ def _drained(
 def _delivered(environ: Environ, stores: Stores, count: int, processes: int) -> Took:
     with (
         deliveries.receiver(0.0) as url,
-        _running(environ, ["workers.dispatch"], processes) as pids,
+        _running(environ, ["workers", "deliver"], processes) as pids,
     ):
         deliveries.fill(stores.catalog, url, count, key=None)
+        with stores.catalog.read() as tx:
+            waiting = endpoints.waiting(tx, limit=count)
+        sender = sending(environ["STORE_REDIS_URL"], stores.notices)
         with processors.busy(pids) as used:
+            sender.send(deliver_to(waiting))
             _until(lambda: not deliveries.pending(stores.catalog))
     return Took(count / used.seconds, used.own, used.machine)
 

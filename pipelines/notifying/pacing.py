@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from storage.catalog.endpoints import Endpoint
 
-WIDEST = 32
-"""Requests in flight to one receiver at the most; a new one starts with 4."""
+FIRST_WINDOW, WIDEST = 4, 32
+"""Requests in flight to a new receiver, and to one receiver at the most."""
 PATIENCE = 5
 """Failures in a row after which one probe at a time is sent …"""
 BEGIN_S = 0.2

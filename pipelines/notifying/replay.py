@@ -13,9 +13,9 @@ from dataclasses import replace
 
 import orjson
 
-from pipelines import repeating, topics
+from pipelines import repeating
 from pipelines.finding import loading
-from pipelines.flow import Step
+from pipelines.flow import Step, deliver_to
 from pipelines.journalling import lines
 from pipelines.keeping.copying import Beat
 from pipelines.notifying import events_feed
@@ -114,15 +114,13 @@ def replay(stores: Stores, claim: Claim, beat: Beat) -> tuple[Todo, ...]:
     with stores.catalog.write() as tx:
         # All of them, in order, before each is locked by itself.
         heads.lock(tx, "bundle", {again.fqid.uuid for again, _ in made})
-        count = sum(_record(tx, again, fresh, claim) for again, fresh in made)
-        replays.advance(tx, one, following, deliveries=count)
+        receivers = [each for again, fresh in made for each in _record(tx, again, fresh, claim)]
+        replays.advance(tx, one, following, deliveries=len(receivers))
         if ended:
             replays.finish(tx, one)
         todo.finish(tx, claim)
         todo.add(tx, follow, request_id=claim.request_id)
-    if count:
-        stores.notices.publish(topics.DELIVERIES)
-    return follow
+    return (*follow, *deliver_to(receivers))
 
 
 def _live(tx: Tx, one: Replay) -> Questions | None:
@@ -158,5 +156,5 @@ def _evaluated(
         )
 
 
-def _record(tx: Tx, again: Event, fresh: list[NewDelivery], claim: Claim) -> int:
-    return deliveries.record(tx, fresh, again, request_id=claim.request_id) if fresh else 0
+def _record(tx: Tx, again: Event, fresh: list[NewDelivery], claim: Claim) -> list[int]:
+    return deliveries.record(tx, fresh, again, request_id=claim.request_id) if fresh else []

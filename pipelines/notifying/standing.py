@@ -12,7 +12,7 @@ from pipelines.notifying.subscriptions import (
     check_key,
     own,
     secret_context,
-    wait_for_dispatchers,
+    wait_for_attempts,
 )
 from storage.catalog import Tx, delivery_log, endpoints, holding, now_us, retrying
 from storage.catalog import subscriptions as rows
@@ -48,7 +48,7 @@ def pause(stores: Stores, whose: Whose) -> Subscription:
     with stores.catalog.write() as tx:
         rows.halt(tx, whose.of(tx).id)
         paused = whose.of(tx)
-    wait_for_dispatchers(stores, paused.endpoint_id)
+    wait_for_attempts(stores, paused.endpoint_id)
     return paused
 
 

@@ -25,8 +25,8 @@ from storage.stores import Stores
 SEALING: Final = b"subscription secrets"
 """Purpose of the key that seals signing keys at rest."""
 
-DISPATCH_WAIT_S: Final = BEGIN_S + 0.05
-"""How long a stopped subscription is waited for: longer than a dispatcher believes a look."""
+ATTEMPTS_WAIT_S: Final = BEGIN_S + 0.05
+"""How long a stopped subscription is waited for: longer than a look lets attempts begin."""
 
 Seal = Callable[[bytes, bytes], bytes]
 """Seals a secret into its context, as `Sealer.seal` does."""
@@ -195,21 +195,22 @@ def delete(
         at = rows.remove(tx, gone)
         if at is None:
             raise NotFound("Cannot find subscription!")
-        # The first of them only: dispatchers cancel the others when they meet them.
+        # The first of them only: `deliver` cancels the others when it fetches them.
         deliveries.cancel(tx, gone.id, gone.endpoint_id)
-    wait_for_dispatchers(stores, gone.endpoint_id)
+    wait_for_attempts(stores, gone.endpoint_id)
     return version_at(at)
 
 
-def wait_for_dispatchers(stores: Stores, endpoint_id: int) -> None:
-    """Return when no dispatcher begins an attempt on what it read before this call.
+def wait_for_attempts(stores: Stores, endpoint_id: int) -> None:
+    """Return when no attempt begins any more on what was read before this call.
 
-    To be called after the change is committed: who leases the endpoint later reads the change.
+    Call it after the change is committed: who leases the endpoint later reads the change.
     """
-    with stores.catalog.read() as tx:
+    # A writing transaction, so that it waits for a lease that is not committed yet.
+    with stores.catalog.write(durable=False) as tx:
         in_use = endpoints.in_use(tx, endpoint_id)
     if in_use:
-        time.sleep(DISPATCH_WAIT_S)
+        time.sleep(ATTEMPTS_WAIT_S)
 
 
 def told(

@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
 
-from pipelines import flow, topics
+from pipelines import flow
 from pipelines.batches import Completed
 from pipelines.finding import loading
 from pipelines.keeping.copying import Beat
@@ -41,21 +41,22 @@ def _tell(stores: Stores, claim: Claim, beat: Beat, kind: SubscriptionType) -> t
         if event is None:
             raise NotFound(f"There is no event {claim.todo.ref}.")
         stored = matching.known(stores.catalog, tx, flow.replica_of(claim.todo), kind)
-    recorded = 0
+    receivers: set[int] = set()
     for batch, is_last in batches(_evaluate(stores, event, stored, beat) if stored else ()):
         with stores.catalog.write() as tx:
-            recorded += _record(tx, batch, event, claim)
+            receivers |= {*_record(tx, batch, event, claim)}
             if is_last:
                 todo.finish(tx, claim)
-    if recorded:
-        stores.notices.publish(topics.DELIVERIES)
-    return ()
+    return flow.deliver_to(receivers)
 
 
-def _record(tx: Tx, fresh: Sequence[NewDelivery], event: Event, claim: Claim) -> int:
-    """Record what an event matched; one that ends a version ends waiting deliveries, too."""
+def _record(tx: Tx, fresh: Sequence[NewDelivery], event: Event, claim: Claim) -> list[int]:
+    """Record what an event matched; returns the endpoint of each new delivery.
+
+    An event that ends a version ends waiting deliveries, too.
+    """
     if not fresh and event.type == "CREATE":
-        return 0
+        return []
     return matching.record(tx, fresh, event, request_id=claim.request_id)
 
 
@@ -86,9 +87,9 @@ def _tell_batch(
             heads.lock(tx, "bundle", [event.fqid.uuid for event, _ in fresh])
         recorded = [_record(tx, told, event, claimed[event.id]) for event, told in fresh]
         todo.finish_all(tx, done)
-    if any(recorded):
-        stores.notices.publish(topics.DELIVERIES)
-    return {claim.todo: () for claim in done}
+    receivers = flow.deliver_to(ident for idents in recorded for ident in idents)
+    # One message for each endpoint, whichever events it is told.
+    return {**{claim.todo: () for claim in done}, done[-1].todo: receivers}
 
 
 def _few(

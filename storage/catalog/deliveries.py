@@ -93,17 +93,21 @@ def delivery_id(subscription_uuid: str, event_id: str) -> str:
     return str(uuids.uuid5(NAMESPACE, f"{subscription_uuid}/{event_id}"))
 
 
-def record(tx: Tx, fresh: Sequence[NewDelivery], event: Event, *, request_id: str = "") -> int:
-    """Insert what an event's match found, once; returns how many are new.
+def record(
+    tx: Tx, fresh: Sequence[NewDelivery], event: Event, *, request_id: str = ""
+) -> list[int]:
+    """Insert what an event's match found, once; returns the endpoint of each new delivery.
 
     A version's end supersedes what still waits to tell of its creation, whichever of the two is
     matched first: the head is locked, so that one of them sees the other.
     """
     heads.lock(tx, "bundle", [event.fqid.uuid])
     ended = event.type == "CREATE" and _ended(tx, event)
-    made = sum(
-        _insert(tx, chunk, event, ended=ended, request_id=request_id) for chunk in _chunks(fresh)
-    )
+    made = [
+        endpoint
+        for chunk in _chunks(fresh)
+        for endpoint in _insert(tx, chunk, event, ended=ended, request_id=request_id)
+    ]
     if event.type != "CREATE":
         _supersede(tx, event)
     return made
@@ -129,7 +133,7 @@ def _chunks(fresh: Sequence[NewDelivery]) -> Iterable[list[NewDelivery]]:
 
 def _insert(
     tx: Tx, chunk: Sequence[NewDelivery], event: Event, *, ended: bool, request_id: str
-) -> int:
+) -> list[int]:
     columns: bulk.Columns = {
         "uuid": ("text", [row.uuid for row in chunk]),
         "subscription_id": ("bigint", [row.subscription_id for row in chunk]),
@@ -149,6 +153,7 @@ def _insert(
         " coalesce(fresh.failure, :reason), :request_id"
         f" FROM {source} JOIN subscriptions s ON s.id = fresh.subscription_id"
         " WHERE s.deleted_us IS NULL ORDER BY s.id ON CONFLICT DO NOTHING"
+        " RETURNING endpoint_id"
     )
     now = now_us(tx)
     told = {
@@ -163,7 +168,7 @@ def _insert(
         "reason": SUPERSEDED if ended else None,
         "request_id": request_id,
     }
-    return tx.execute(inserted, {**parameters, **told}).rowcount
+    return list(tx.execute(inserted, {**parameters, **told}).scalars())
 
 
 SUPERSEDED = "The version is no longer there."
@@ -187,7 +192,7 @@ def _supersede(tx: Tx, event: Event) -> None:
 
 
 def for_update(tx: Tx) -> str:
-    """Rows are held in the order of their ids, as dispatchers hold them: nobody waits in a ring."""
+    """Locks rows in the order of their ids, as every transaction does: so none deadlocks."""
     return "" if tx.dialect.name == "sqlite" else " FOR UPDATE"
 
 
@@ -289,8 +294,8 @@ def _columns(results: Sequence[Result]) -> bulk.Columns:
 
 
 def lock(tx: Tx, ids: Collection[int]) -> None:
-    """Hold these rows, in the order of their ids: two dispatchers that made the same attempt count
-    one after the other."""
+    """Hold these rows, in the order of their ids: two processes that made the same attempt
+    count one after the other."""
     if tx.dialect.name == "sqlite":
         return
     source, parameters = bulk.derived(tx, "held", {"id": ("bigint", sorted(ids))})

@@ -1,10 +1,10 @@
-"""Endpoints: the receivers of deliveries, each held by one dispatcher at a time.
+"""Endpoints: the receivers of deliveries, each leased by at most one deliver process at a time.
 
-A dispatcher leases endpoints that have something due, and hands them back with what it learnt of
-their pace; those of one that died are free again when the lease has run out.
+A process leases an endpoint that has something due, and releases it with what it learnt of its
+pace; the endpoints of a process that died are free again when their leases have run out.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from sqlalchemy import delete, select, text
@@ -31,7 +31,7 @@ _BUSY = """
     AND (SELECT d.due_us FROM deliveries d
          WHERE d.state = 'pending' AND d.endpoint_id = e.id
          ORDER BY d.due_us LIMIT 1) <= :now
-    ORDER BY e.lease_us LIMIT :limit
+    ORDER BY e.resume_us > 0, e.lease_us LIMIT :limit
 """
 
 
@@ -86,7 +86,8 @@ def forget(tx: Tx, ids: Collection[int]) -> int:
 
 
 def waiting(tx: Tx, *, limit: int) -> list[int]:
-    """Endpoints with something due that nobody holds, the longest unserved first.
+    """Endpoints with something due that nobody leases, the longest unserved first and those that
+    keep failing last.
 
     Walks from one endpoint with anything pending to the next: a million deliveries that wait for
     one dead receiver are one step.
@@ -95,36 +96,63 @@ def waiting(tx: Tx, *, limit: int) -> list[int]:
     return [int(ident) for ident in rows.scalars()]
 
 
-def claim(tx: Tx, ids: Collection[int], *, token: str, lease_s: float) -> list[Endpoint]:
-    """Hold those of the endpoints that are still free, until the lease ends."""
-    if not ids:
+def lock(tx: Tx, ids: Collection[int]) -> None:
+    """Lock these rows in the order of their ids, before any of them is claimed or released.
+
+    Who claims an endpoint waits for a release under way, and who releases it looks for due
+    deliveries after the lock: one of them sees what was recorded last.
+    """
+    if not ids or tx.dialect.name == "sqlite":
+        return
+    locked = select(endpoints.c.id).where(endpoints.c.id.in_(ids)).order_by(endpoints.c.id)
+    tx.execute(locked.with_for_update(key_share=True))
+
+
+def claim(
+    tx: Tx, probes: Mapping[int, bool], *, token: str, lease_s: float, patience: int
+) -> list[Endpoint]:
+    """Lease those of the endpoints that are free; `probes` says which even if they keep failing.
+
+    An endpoint with `patience` failures is not claimed before its `resume_us`.
+    """
+    if not probes:
         return []
-    source, parameters = bulk.derived(tx, "wanted", {"id": ("bigint", sorted(ids))})
+    columns: bulk.Columns = {
+        "id": ("bigint", list(probes)),
+        "probe": ("boolean", list(probes.values())),
+    }
+    source, parameters = bulk.derived(tx, "wanted", columns)
     now = now_us(tx)
     taken = text(
-        "UPDATE endpoints SET token = :token, lease_us = :until"
-        f" FROM (SELECT e.id FROM endpoints e JOIN {source} ON wanted.id = e.id"
-        f" WHERE e.lease_us < :now ORDER BY e.id{_skipping(tx)}) AS free"
-        " WHERE endpoints.id = free.id"
+        f"UPDATE endpoints SET token = :token, lease_us = :until FROM {source}"
+        " WHERE endpoints.id = wanted.id AND endpoints.lease_us < :now"
+        " AND (endpoints.failures < :patience OR (wanted.probe AND endpoints.resume_us <= :now))"
         " RETURNING endpoints.id, failures, width, resume_us"
     )
-    until = now + int(lease_s * 1e6)
-    rows = tx.execute(taken, {**parameters, "token": token, "until": until, "now": now})
+    limits = {"until": now + int(lease_s * 1e6), "now": now, "patience": patience}
+    rows = tx.execute(taken, {**parameters, **limits, "token": token})
     return [Endpoint(*row) for row in rows]
 
 
-def _skipping(tx: Tx) -> str:
-    return "" if tx.dialect.name == "sqlite" else " FOR UPDATE OF e SKIP LOCKED"
+def leased(tx: Tx, ids: Collection[int]) -> set[int]:
+    """Which of these are leased by any process."""
+    query = select(endpoints.c.id).where(
+        endpoints.c.id.in_(ids), endpoints.c.lease_us >= now_us(tx)
+    )
+    return set(tx.execute(query).scalars()) if ids else set()
 
 
 def in_use(tx: Tx, ident: int) -> bool:
-    """Whether a dispatcher holds the endpoint, or did a moment ago."""
-    lease_us = tx.execute(select(endpoints.c.lease_us).where(endpoints.c.id == ident)).scalar()
+    """Whether a process leases the endpoint, or did a moment ago; waits for a claim under way."""
+    query = select(endpoints.c.lease_us).where(
+        endpoints.c.id == ident, endpoints.c.token.is_not(None)
+    )
+    lease_us = tx.execute(query.with_for_update(read=True)).scalar()
     return lease_us is not None and lease_us > now_us(tx) - JUST_NOW_US
 
 
 def renew(tx: Tx, ids: Collection[int], *, token: str, lease_s: float) -> set[int]:
-    """Hold on for another lease; returns the ids, what is missing was taken by another."""
+    """Extend leases; returns the ids, what is missing was taken by another process."""
     if not ids:
         return set()
     source, parameters = bulk.derived(tx, "held", {"id": ("bigint", sorted(ids))})
@@ -137,7 +165,7 @@ def renew(tx: Tx, ids: Collection[int], *, token: str, lease_s: float) -> set[in
 
 
 def release(tx: Tx, rows: Iterable[Endpoint], *, token: str) -> None:
-    """Hand endpoints back with what was learnt of them; those lost meanwhile are left alone."""
+    """Release endpoints with what was learnt of them; those lost meanwhile are left alone."""
     listed = sorted(rows, key=lambda row: row.id)
     if not listed:
         return

@@ -1,4 +1,4 @@
-"""Real receivers on loopback, and a dispatcher that runs until something holds."""
+"""Real receivers on loopback, and deliveries to them that go on until something holds."""
 
 import asyncio
 import contextlib
@@ -6,18 +6,20 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from random import Random
-from uuid import uuid4
 
 from aiohttp import web
 
-from storage.catalog import Catalog
-from workers.dispatch_ledger import Ledger
-from workers.dispatch_loop import Dispatcher, Rules, Unseal
-from workers.dispatch_net import Sender
+from pipelines.flow import deliver_to
+from storage.catalog import Catalog, endpoints
+from storage.model import Todo
+from storage.notices import MemoryNotices
+from storage.protocols import Notices
+from workers.deliver import Deliverer
+from workers.delivery_turns import Rules, Sends, Unseal
+from workers.webhooks import Sender
 
 PATIENCE_S = 20.0
-RULES = Rules(delays_s=(0.0, 0.05, 0.05), poll_s=0.05)
+RULES = Rules(delays_s=(0.0, 0.05, 0.05))
 
 Answering = Callable[["Receiver", "Got"], Awaitable[web.StreamResponse]]
 
@@ -92,31 +94,78 @@ async def receiving(answering: Answering = takes) -> AsyncIterator[Receiver]:
         await runner.cleanup()
 
 
+class Messages:
+    """Sends messages: straight to the deliverer, in the event loop of the test."""
+
+    def __init__(self) -> None:
+        self.serve: Callable[[int], Awaitable[None]] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Future[None]] = set()
+
+    def send(self, rows: tuple[Todo, ...], _request_id: str = "") -> None:
+        """One task for each message."""
+        self._loop.call_soon_threadsafe(self._begin, [int(row.ref) for row in rows])
+
+    def _begin(self, endpoint_ids: list[int]) -> None:
+        assert self.serve is not None
+        for ident in endpoint_ids:
+            task = asyncio.ensure_future(self.serve(ident))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def ended(self) -> None:
+        """Return when no message is in work."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+
 @asynccontextmanager
-async def dispatching(
+async def delivering(
     catalog: Catalog,
     *,
     rules: Rules = RULES,
     timeout_s: float = 5.0,
     allow_private: bool = True,
-    disable_after_s: float = 0.0,
     unseal: Unseal = lambda sealed, context: sealed,
-) -> AsyncIterator[Dispatcher]:
-    """A dispatcher that delivers while the block lasts, then ends in an orderly way."""
-    sender = Sender(timeout_s=timeout_s, allow_private=allow_private, body_bytes=64)
-    ledger = Ledger(
-        catalog, token=uuid4().hex, lease_s=rules.lease_s, disable_after_s=disable_after_s
+    notices: Notices | None = None,
+    tick_s: float = 0.05,
+    threads: int = 64,
+    sender: Sends | None = None,
+) -> AsyncIterator[Deliverer]:
+    """A deliverer and a clock's ticks while the block lasts; then it ends in an orderly way."""
+    messages = Messages()
+    sender = sender or Sender(timeout_s=timeout_s, allow_private=allow_private, body_bytes=64)
+    deliverer = Deliverer(
+        catalog,
+        notices or MemoryNotices(),
+        messages,
+        rules=rules,
+        new_sender=lambda: sender,
+        unseal=unseal,
+        threads=threads,
     )
-    dispatcher = Dispatcher(ledger, sender, rules=rules, unseal=unseal, rng=Random(1))
-    stop = asyncio.Event()
-    running = asyncio.create_task(dispatcher.run(stop))
+    messages.serve = deliverer.serve
+    await deliverer.open()
+    ticking = asyncio.create_task(_tick(catalog, messages, tick_s))
     try:
-        yield dispatcher
+        yield deliverer
     finally:
-        stop.set()
+        ticking.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await running
-        await sender.close()
+            await ticking
+        deliverer.stop()
+        await messages.ended()
+        await deliverer.close()
+
+
+async def _tick(catalog: Catalog, messages: Messages, tick_s: float) -> None:
+    def waiting() -> list[int]:
+        with catalog.read() as tx:
+            return endpoints.waiting(tx, limit=100)
+
+    while True:
+        messages.send(deliver_to(await asyncio.to_thread(waiting)))
+        await asyncio.sleep(tick_s)
 
 
 async def eventually(holds: Callable[[], bool], within_s: float = PATIENCE_S) -> None:

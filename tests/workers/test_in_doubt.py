@@ -15,7 +15,7 @@ from storage.model import Todo
 from storage.stores import Stores
 from tests.builders import make_file
 from tests.telling import states, subscribe, tell
-from tests.workers.receivers import dispatching, eventually, receiving
+from tests.workers.receivers import delivering, eventually, receiving
 from workers.broker import MemoryBroker
 from workers.chains import Chains
 from workers.scheduler import Clock, scheduled
@@ -48,7 +48,7 @@ def test_nothing_is_delivered_until_they_agree(catalog: Catalog) -> None:
             subscription = subscribe(catalog, receiver.url)
             doubt(catalog)
             tell(catalog, [subscription])
-            async with dispatching(catalog):
+            async with delivering(catalog):
                 await asyncio.sleep(0.5)
                 assert (receiver.got, states(catalog, subscription)) == ([], ["pending"])
                 doubt(catalog, None)
@@ -57,12 +57,12 @@ def test_nothing_is_delivered_until_they_agree(catalog: Catalog) -> None:
     asyncio.run(scene())
 
 
-def test_a_dispatcher_that_holds_endpoints_already_stops_too(catalog: Catalog) -> None:
+def test_a_process_that_delivers_already_stops_too(catalog: Catalog) -> None:
     async def scene() -> None:
         async with receiving() as receiver:
             subscription = subscribe(catalog, receiver.url)
             tell(catalog, [subscription])
-            async with dispatching(catalog):
+            async with delivering(catalog):
                 await eventually(lambda: states(catalog, subscription) == ["delivered"])
                 doubt(catalog)
                 tell(catalog, [subscription])

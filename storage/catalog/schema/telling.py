@@ -115,7 +115,7 @@ endpoints = Table(
     Column("token", Key),
     Column("lease_us", BigInteger, nullable=False, server_default="0"),
 )
-"""One receiver (scheme, host, port, path): served round-robin, held by one dispatcher at a time.
+"""One receiver (scheme, host, port, path): leased by at most one process at a time.
 `width` is its window; after repeated failures nothing is sent before `resume_us`."""
 
 deliveries = Table(

@@ -188,7 +188,7 @@ def test_only_success_outweighs_what_happened_meanwhile(
     assert (delivery.state, len(delivery.attempts)) == (after, 1)
 
 
-def test_two_dispatchers_that_made_the_same_attempt_both_count(catalog: Catalog) -> None:
+def test_two_processes_that_made_the_same_attempt_both_count(catalog: Catalog) -> None:
     subscription = subscribe(catalog, URL)
     tell(catalog, [subscription], times=10)
     rows = told(catalog, subscription)

@@ -22,7 +22,9 @@ def waiting(catalog: Catalog, limit: int = 100) -> list[int]:
 
 def claim(catalog: Catalog, ids: list[int], token: str, lease_s: float = 60) -> list[Endpoint]:
     with catalog.write() as tx:
-        return endpoints.claim(tx, ids, token=token, lease_s=lease_s)
+        endpoints.lock(tx, ids)
+        probes = dict.fromkeys(ids, True)
+        return endpoints.claim(tx, probes, token=token, lease_s=lease_s, patience=5)
 
 
 def test_an_endpoint_is_found_when_something_is_due_for_it(catalog: Catalog) -> None:

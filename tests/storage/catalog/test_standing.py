@@ -62,7 +62,7 @@ def due(catalog: Catalog, subscription: Subscription) -> list[Due]:
 
 
 def met(catalog: Catalog, subscription: Subscription) -> int:
-    """As a dispatcher does when it meets what must not be sent."""
+    """As `deliver` does when it fetches what must not be sent."""
     halted = [row.id for row in due(catalog, subscription) if row.halted]
     with catalog.write() as tx:
         return holding.hold(tx, halted)
@@ -305,7 +305,7 @@ def test_pausing_a_disabled_one_leaves_its_reason(catalog: Catalog) -> None:
     assert read_again(catalog, subscription).state == "disabled"
 
 
-def test_dispatchers_and_owners_at_once_end_well(catalog: Catalog) -> None:
+def test_deliveries_and_owners_at_once_end_well(catalog: Catalog) -> None:
     """Failures are recorded, deliveries held, paused and resumed, matched: nobody waits in a ring."""
     many = [subscribe(catalog, f"{URL}/{n}") for n in range(4)]
     tell(catalog, many, times=5)

@@ -1,18 +1,22 @@
-"""The dispatcher as a process: killed, taken over, told to stop."""
+"""The process that delivers: killed, taken over, told to stop."""
 
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from storage.catalog import Catalog
+from pipelines.flow import deliver_to
+from storage.catalog import Catalog, endpoints
+from storage.notices import MemoryNotices
+from tests import redis_server
 from tests.patience import PATIENCE_S, until
 from tests.telling import states, subscribe, tell
+from workers import redis_broker
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -55,15 +59,15 @@ def receiving() -> Iterator[Receiver]:
             receiver.shutdown()
 
 
-def start(catalog: Catalog, home: Path) -> subprocess.Popen[bytes]:
+def start(catalog: Catalog, home: Path, redis_url: str) -> subprocess.Popen[bytes]:
     environment = {
         "STORE_HOME": str(home),
         "STORE_CATALOG_URL": catalog.url,
         "STORE_SECRET_KEY": "a secret for tests only",
-        "STORE_REDIS_URL": "redis://127.0.0.1:1/0",
+        "STORE_REDIS_URL": redis_url,
     }
     return subprocess.Popen(
-        [sys.executable, "-m", "workers.dispatch"],
+        [sys.executable, "-m", "workers", "deliver"],
         cwd=ROOT,
         env=environment,
         stdout=subprocess.DEVNULL,
@@ -74,17 +78,29 @@ def start(catalog: Catalog, home: Path) -> subprocess.Popen[bytes]:
 def test_after_a_kill_another_sends_the_same_again_and_stops_when_told(
     catalog: Catalog, tmp_path: Path
 ) -> None:
-    with receiving() as receiver:
+    with receiving() as receiver, redis_server.fake() as port:
+        redis_url = f"redis://127.0.0.1:{port}/0"
         subscription = subscribe(catalog, f"http://127.0.0.1:{receiver.server_port}/")
         tell(catalog, [subscription], times=3)
-        first = start(catalog, tmp_path / "home")
-        until(lambda: len(receiver.ids) == 3)
+        sender = redis_broker.sender(redis_url, MemoryNotices())
+
+        def tick() -> None:
+            """What the clock does every second."""
+            with catalog.read() as tx:
+                sender.send(deliver_to(endpoints.waiting(tx, limit=10)))
+
+        def ticking(holds: Callable[[], bool]) -> bool:
+            tick()
+            return holds()
+
+        first = start(catalog, tmp_path / "home", redis_url)
+        until(lambda: ticking(lambda: len(receiver.ids) == 3))
         first.kill()
         first.wait()
         assert states(catalog, subscription) == ["pending"] * 3
         receiver.answering.set()
-        second = start(catalog, tmp_path / "home")
-        until(lambda: states(catalog, subscription) == ["delivered"] * 3)
+        second = start(catalog, tmp_path / "home", redis_url)
+        until(lambda: ticking(lambda: states(catalog, subscription) == ["delivered"] * 3))
         second.send_signal(signal.SIGTERM)
         assert second.wait(PATIENCE_S) == 0
         assert sorted(receiver.ids[:3]) == sorted(receiver.ids[3:])

@@ -11,8 +11,8 @@ from config import Settings
 from pipelines.notifying.delivery import Answer, Request
 from tests.workers.leaping import LeapingLoop
 from tests.workers.receivers import Got, Receiver, hangs, receiving
-from workers.dispatch import sender_of
-from workers.dispatch_net import GuardedResolver, Refused, Sender
+from workers.deliver import sender_of
+from workers.webhooks import GuardedResolver, Refused, Sender
 
 
 def a_request(url: str, method: str = "POST") -> Request:

@@ -1,4 +1,4 @@
-"""The dispatcher against real receivers: paused, disabled, signed by two keys."""
+"""Deliveries to real receivers: paused, disabled, signed by two keys."""
 
 import asyncio
 import base64
@@ -23,7 +23,7 @@ from tests.workers.receivers import (
     RULES,
     Got,
     Receiver,
-    dispatching,
+    delivering,
     eventually,
     receiving,
     refuses,
@@ -54,11 +54,10 @@ def test_a_paused_one_is_sent_nothing_until_it_is_resumed(stores: Stores) -> Non
             backlog(catalog, paused, 700)
             standing.pause(stores, whose(paused))
             tell(catalog, [paused, other], times=3)
-            async with dispatching(catalog) as dispatcher:
+            async with delivering(catalog):
                 await eventually(lambda: states(catalog, other) == ["delivered"] * 3)
                 assert {got.path for got in receiver.got} == {"/same?who=other"}
                 standing.resume(stores, whose(paused))
-                dispatcher.wake()
                 await eventually(lambda: states(catalog, paused) == ["delivered"] * 703)
             assert len(set(receiver.ids())) == len(receiver.ids()) == 706
 
@@ -136,7 +135,7 @@ def test_a_test_is_sent_to_a_paused_one_too(stores: Stores) -> None:
             standing.pause(stores, whose(subscription))
             subscriptions.ping(stores, subscription, uuid=new_uuid())
             tell(stores.catalog, [subscription])
-            async with dispatching(stores.catalog):
+            async with delivering(stores.catalog):
                 await eventually(
                     lambda: states(stores.catalog, subscription) == ["delivered", "pending"]
                 )
@@ -158,8 +157,9 @@ def test_one_that_only_fails_is_disabled_and_the_other_at_its_endpoint_is_not(
             alive = subscribe(catalog, receiver.url + "/?alive")
             assert dead.endpoint_id == alive.endpoint_id
             tell(catalog, [dead, alive], times=12)
-            rules = replace(RULES, delays_s=(0.0, 0.2, 0.2, 3600.0, 0))
-            async with dispatching(catalog, rules=rules, disable_after_s=0.3):
+            delays_s = (0.0, 0.2, 0.2, 3600.0, 0)
+            rules = replace(RULES, delays_s=delays_s, disable_after_s=0.3)
+            async with delivering(catalog, rules=rules):
                 await eventually(lambda: state(catalog, dead) == "disabled")
                 await eventually(lambda: states(catalog, alive) == ["delivered"] * 12)
             assert state(catalog, alive) == "active"
@@ -183,8 +183,9 @@ def test_what_a_disabled_one_was_to_be_told_is_sent_when_it_is_resumed(stores: S
         async with receiving(refuses) as receiver:
             dead = subscribe(catalog, receiver.url)
             tell(catalog, [dead], times=8)
-            rules = replace(RULES, delays_s=(0.0, *[0.05] * 200))
-            async with dispatching(catalog, rules=rules, disable_after_s=0.3):
+            delays_s = (0.0, *[0.05] * 200)
+            rules = replace(RULES, delays_s=delays_s, disable_after_s=0.3)
+            async with delivering(catalog, rules=rules):
                 await eventually(lambda: state(catalog, dead) == "disabled")
                 await eventually(lambda: all(one.next_us is None for one in told(catalog, dead)))
                 sent = len(receiver.got)
@@ -254,7 +255,7 @@ def test_both_keys_verify_during_the_overlap_and_the_new_one_authorizes(
                 seal=sealing,
             )
             tell(stores.catalog, [made])
-            async with dispatching(stores.catalog, unseal=unsealing):
+            async with delivering(stores.catalog, unseal=unsealing):
                 await eventually(lambda: states(stores.catalog, made) == ["delivered"])
             (got,) = receiver.got
             assert verifies(got, b"new")

@@ -13,7 +13,7 @@ from storage.catalog import Catalog, endpoints
 from storage.catalog.subscriptions import Subscription
 from storage.stores import Stores
 from tests.telling import backlog, states, subscribe, tell
-from tests.workers.receivers import Got, Receiver, dispatching, eventually, receiving
+from tests.workers.receivers import Got, Receiver, delivering, eventually, receiving
 
 WATCHED_S = 0.6
 
@@ -41,7 +41,7 @@ def test_no_attempt_begins_after_it_was_answered(stores: Stores, stop: Stop) -> 
             stopped = subscribe(catalog, receiver.url + "/stopped")
             other = subscribe(catalog, receiver.url + "/other")
             backlog(catalog, stopped, 3000)
-            async with dispatching(catalog):
+            async with delivering(catalog):
                 await eventually(lambda: len(receiver.got) > 100)
                 await asyncio.to_thread(stop, stores, stopped)
                 answered = time.monotonic()
@@ -55,14 +55,14 @@ def test_no_attempt_begins_after_it_was_answered(stores: Stores, stop: Stop) -> 
     asyncio.run(scene())
 
 
-def test_nobody_waits_for_dispatchers_where_none_sends(stores: Stores) -> None:
+def test_a_deletion_waits_for_no_attempts_where_none_begin(stores: Stores) -> None:
     stopped = subscribe(stores.catalog, "http://receiver.example/")
     backlog(stores.catalog, stopped, 10)
     began = time.monotonic()
-    with stores.catalog.read() as tx:
+    with stores.catalog.write() as tx:
         assert not endpoints.in_use(tx, stopped.endpoint_id)
-    subscriptions.wait_for_dispatchers(stores, stopped.endpoint_id)
-    assert time.monotonic() - began < subscriptions.DISPATCH_WAIT_S
+    subscriptions.wait_for_attempts(stores, stopped.endpoint_id)
+    assert time.monotonic() - began < subscriptions.ATTEMPTS_WAIT_S
 
 
 def test_a_connection_that_takes_long_sends_nothing_after_a_deletion(stores: Stores) -> None:
@@ -71,8 +71,8 @@ def test_a_connection_that_takes_long_sends_nothing_after_a_deletion(stores: Sto
     async def scene(catalog: Catalog) -> None:
         async with receiving() as receiver:
             stopped = subscribe(catalog, receiver.url + "/stopped")
-            async with dispatching(catalog) as dispatcher:
-                connector = dispatcher._sender._session.connector  # type: ignore[attr-defined]
+            async with delivering(catalog) as deliverer:
+                connector = deliverer._sender._session.connector  # type: ignore[attr-defined]
                 connect, connecting = connector._create_connection, asyncio.Event()
                 may_connect = asyncio.Event()
 
@@ -83,7 +83,6 @@ def test_a_connection_that_takes_long_sends_nothing_after_a_deletion(stores: Sto
 
                 connector._create_connection = slow
                 tell(catalog, [stopped])
-                dispatcher.wake()
                 await asyncio.wait_for(connecting.wait(), 5)
                 await asyncio.to_thread(delete, stores, stopped)
                 may_connect.set()

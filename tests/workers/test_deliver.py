@@ -1,4 +1,4 @@
-"""The dispatcher against real receivers: fair, in order, crash-safe."""
+"""Deliveries to real receivers: fair, in order, crash-safe."""
 
 import asyncio
 import time
@@ -19,7 +19,7 @@ from tests.workers.receivers import (
     RULES,
     Got,
     Receiver,
-    dispatching,
+    delivering,
     eventually,
     hangs,
     receiving,
@@ -43,7 +43,7 @@ def test_a_delivery_is_sent_once_and_recorded(catalog: Catalog) -> None:
         async with receiving() as receiver:
             subscription = subscribe(catalog, receiver.url + "/hook?token=1")
             tell(catalog, [subscription])
-            async with dispatching(catalog):
+            async with delivering(catalog):
                 await eventually(lambda: states(catalog, subscription) == ["delivered"])
             (delivery,) = told(catalog, subscription)
             (got,) = receiver.got
@@ -66,10 +66,10 @@ def test_an_attempt_is_logged_under_the_request_that_caused_it(
         async with receiving() as receiver:
             subscription = subscribe(catalog, receiver.url + "/hook?token=secret")
             match(catalog, happen(catalog), subscription, request_id="request-1")
-            async with dispatching(catalog):
+            async with delivering(catalog):
                 await eventually(lambda: states(catalog, subscription) == ["delivered"])
 
-    with caplog.at_level("INFO", "workers.dispatch_loop"):
+    with caplog.at_level("INFO", "workers.delivery_turns"):
         asyncio.run(scene())
     (line,) = [record for record in caplog.records if "attempt 1" in record.getMessage()]
     assert vars(line)["request_id"] == "request-1"
@@ -82,7 +82,7 @@ def test_what_fails_is_tried_again_on_schedule_and_then_given_up(catalog: Catalo
             subscription = subscribe(catalog, receiver.url)
             tell(catalog, [subscription])
             rules = replace(RULES, delays_s=(0.0, 0.2, 0.4))
-            async with dispatching(catalog, rules=rules):
+            async with delivering(catalog, rules=rules):
                 await eventually(lambda: states(catalog, subscription) == ["failed"])
             (delivery,) = told(catalog, subscription)
             assert [attempt.status for attempt in delivery.attempts] == [500, 500, 500]
@@ -110,7 +110,7 @@ def test_a_redirect_is_not_followed(catalog: Catalog) -> None:
             async with receiving(sends_away) as receiver:
                 subscription = subscribe(catalog, receiver.url)
                 tell(catalog, [subscription])
-                async with dispatching(catalog):
+                async with delivering(catalog):
                     await eventually(lambda: states(catalog, subscription) == ["failed"])
                 assert other.got == []
 
@@ -123,7 +123,7 @@ def test_a_dead_receiver_with_a_long_backlog_holds_nobody_up(catalog: Catalog) -
             backlog(catalog, subscribe(catalog, dead.url), 20_000)
             others = [subscribe(catalog, f"{alive.url}/{n}") for n in range(10)]
             tell(catalog, others, times=10)
-            async with dispatching(catalog, timeout_s=2.0):
+            async with delivering(catalog, timeout_s=2.0):
                 await eventually(lambda: len(alive.got) == 100)
                 assert len(dead.got) == dead.busiest == 4
                 await eventually(lambda: len(dead.got) > 4)
@@ -142,7 +142,7 @@ def test_a_slow_receiver_holds_nobody_up(catalog: Catalog) -> None:
             patient, brisk = subscribe(catalog, slow.url), subscribe(catalog, quick.url)
             backlog(catalog, patient, 60)
             backlog(catalog, brisk, 60)
-            async with dispatching(catalog):
+            async with delivering(catalog):
                 await eventually(lambda: len(quick.got) == 60)
                 assert len(slow.got) < 60
                 await eventually(lambda: len(slow.got) == 60)
@@ -159,7 +159,7 @@ def test_a_window_opens_with_success(catalog: Catalog) -> None:
     async def scene() -> None:
         async with receiving(shortly) as receiver:
             backlog(catalog, subscribe(catalog, receiver.url), 400)
-            async with dispatching(catalog):
+            async with delivering(catalog):
                 await eventually(lambda: len(receiver.got) == 400)
             assert 16 < receiver.busiest <= 32
 
@@ -180,7 +180,7 @@ def test_what_one_subscription_is_told_of_one_bundle_comes_in_order(catalog: Cat
             versions = [f"2026-01-0{day}T000000.000000Z" for day in range(1, 6)]
             for version in versions:
                 match(catalog, happen(catalog, fqid=FQID(uuid, version)), subscription)
-            async with dispatching(catalog):
+            async with delivering(catalog):
                 await eventually(lambda: states(catalog, subscription) == ["delivered"] * 5)
             ids = [delivery.uuid for delivery in told(catalog, subscription)]
             assert receiver.ids() == [ident for ident in ids for _ in range(2)]
@@ -201,7 +201,7 @@ def test_what_is_superseded_or_cancelled_is_not_sent(catalog: Catalog) -> None:
             match(catalog, happen(catalog, "TOMBSTONE", event.fqid), kept)
             with catalog.write() as tx:
                 subscription_rows.remove(tx, gone)
-            async with dispatching(catalog):
+            async with delivering(catalog):
                 await eventually(lambda: states(catalog, kept) == ["superseded", "delivered"])
                 await eventually(lambda: states(catalog, gone) == ["cancelled"])
             assert [got.path for got in receiver.got] == ["/kept"]
@@ -209,7 +209,7 @@ def test_what_is_superseded_or_cancelled_is_not_sent(catalog: Catalog) -> None:
     asyncio.run(scene())
 
 
-def test_a_killed_dispatcher_is_taken_over_with_the_same_transaction_ids(catalog: Catalog) -> None:
+def test_a_killed_process_is_taken_over_with_the_same_transaction_ids(catalog: Catalog) -> None:
     async def scene() -> None:
         async with receiving() as receiver:
             subscription = subscribe(catalog, receiver.url)
@@ -222,7 +222,7 @@ def test_a_killed_dispatcher_is_taken_over_with_the_same_transaction_ids(catalog
                     {"until": time.time_ns() // 1000 + 500_000, "id": ident},
                 )
                 sent = {due.uuid for due in rows.due(tx, ident, limit=10)}
-            async with dispatching(catalog):
+            async with delivering(catalog):
                 await asyncio.sleep(0.2)
                 assert receiver.got == []
                 await eventually(lambda: states(catalog, subscription) == ["delivered"] * 3)
@@ -248,7 +248,7 @@ def test_nothing_more_is_sent_while_results_cannot_be_recorded(catalog: Catalog)
         async with receiving(slowly) as receiver:
             subscription = subscribe(catalog, receiver.url)
             tell(catalog, [subscription], times=500)
-            async with dispatching(catalog):
+            async with delivering(catalog):
                 await eventually(lambda: receiver.busy >= 24)
                 with away():
                     await asyncio.sleep(0.45)
@@ -261,12 +261,12 @@ def test_nothing_more_is_sent_while_results_cannot_be_recorded(catalog: Catalog)
     asyncio.run(scene())
 
 
-def test_two_dispatchers_share_the_work_and_send_nothing_twice(catalog: Catalog) -> None:
+def test_two_processes_share_the_work_and_send_nothing_twice(catalog: Catalog) -> None:
     async def scene() -> None:
         async with receiving() as receiver:
             subscriptions = [subscribe(catalog, f"{receiver.url}/{n}") for n in range(20)]
             tell(catalog, subscriptions, times=10)
-            async with dispatching(catalog), dispatching(catalog):
+            async with delivering(catalog), delivering(catalog):
                 await eventually(
                     lambda: all(states(catalog, one) == ["delivered"] * 10 for one in subscriptions)
                 )
@@ -284,7 +284,7 @@ def test_stopping_ends_and_records_what_is_in_flight(catalog: Catalog) -> None:
         async with receiving(slowly) as receiver:
             subscription = subscribe(catalog, receiver.url)
             tell(catalog, [subscription], times=9)
-            async with dispatching(catalog):
+            async with delivering(catalog):
                 await eventually(lambda: len(receiver.got) == 4)
             assert sorted(states(catalog, subscription)) == ["delivered"] * 4 + ["pending"] * 5
             assert len(receiver.got) == 4
@@ -297,7 +297,7 @@ def test_a_receiver_that_keeps_failing_is_probed_one_at_a_time(catalog: Catalog)
     async def scene() -> None:
         async with receiving(refuses) as receiver:
             backlog(catalog, subscribe(catalog, receiver.url), 1000)
-            async with dispatching(catalog, rules=replace(RULES, delays_s=(0, 60))):
+            async with delivering(catalog, rules=replace(RULES, delays_s=(0, 60))):
                 await eventually(lambda: len(receiver.got) >= 5)
                 await asyncio.sleep(1.0)
             assert len(receiver.got) <= 12
@@ -312,7 +312,7 @@ def test_a_private_address_is_refused_at_connect_time(catalog: Catalog) -> None:
             hosts = ["127.0.0.1", "localhost", "2130706433", "[::ffff:127.0.0.1]"]
             refused = [subscribe(catalog, f"http://{host}:{port}/") for host in hosts]
             tell(catalog, refused)
-            async with dispatching(catalog, allow_private=False):
+            async with delivering(catalog, allow_private=False):
                 for one in refused:
                     await eventually(lambda one=one: states(catalog, one) == ["failed"])
             assert receiver.got == []
@@ -328,7 +328,7 @@ def test_an_endless_answer_is_cut_short(catalog: Catalog) -> None:
         async with receiving(long_winded) as receiver:
             subscription = subscribe(catalog, receiver.url)
             tell(catalog, [subscription])
-            async with dispatching(catalog):
+            async with delivering(catalog):
                 await eventually(lambda: states(catalog, subscription) == ["delivered"])
             (delivery,) = told(catalog, subscription)
             assert delivery.attempts[0].body == "x" * 64

@@ -1,0 +1,396 @@
+"""Turns of endpoints: windows, leases, wake-ups without loss, results recorded in groups."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from random import Random
+
+import pytest
+from sqlalchemy import event, text
+
+from pipelines.notifying.delivery import Answer, Request
+from storage.catalog import Catalog, endpoints
+from storage.catalog.deliveries import Result
+from storage.catalog.delivery_turns import Lessee, Visit
+from storage.catalog.subscriptions import Subscription
+from storage.model import FQID
+from storage.notices import MemoryNotices
+from tests.telling import backlog, happen, match, states, subscribe, tell, told
+from tests.workers.receivers import RULES, delivering, eventually
+from workers.deliver import Deliverer
+from workers.delivery_records import Recorder
+from workers.webhooks import Allowed
+
+NEVER_S = 3600.0
+"""A clock that does not tick: only messages and wake-ups are left."""
+
+
+class Receivers:
+    """Sends nothing: holds each request until it is let go, then answers by its path."""
+
+    def __init__(self, *, hold: bool = False) -> None:
+        self.sent: list[str] = []
+        self.busy: list[str] = []
+        self.hanging = True
+        self._go = asyncio.Event()
+        if not hold:
+            self._go.set()
+
+    def let_go(self) -> None:
+        self._go.set()
+
+    async def send(self, request: Request, allowed: Allowed) -> Answer:
+        self.sent.append(request.url)
+        self.busy.append(request.url)
+        try:
+            while ("hangs" in request.url and self.hanging) or not self._go.is_set():
+                await asyncio.sleep(0.005)
+            return Answer(status=500 if "refuses" in request.url else 200)
+        finally:
+            self.busy.remove(request.url)
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+def url(path: str) -> str:
+    return f"http://127.0.0.1:1/{path}"
+
+
+def set_endpoint(catalog: Catalog, subscription: Subscription, change: str) -> None:
+    with catalog.write() as tx:
+        which = {"id": subscription.endpoint_id}
+        tx.execute(text(f"UPDATE endpoints SET {change} WHERE id = :id"), which)
+
+
+def waiting(catalog: Catalog) -> list[int]:
+    with catalog.read() as tx:
+        return endpoints.waiting(tx, limit=100)
+
+
+def test_no_more_requests_are_in_flight_than_allowed_in_all(catalog: Catalog) -> None:
+    async def scene() -> None:
+        receivers = Receivers(hold=True)
+        for number in range(5):
+            backlog(catalog, subscribe(catalog, url(str(number))), 10)
+        async with delivering(catalog, rules=replace(RULES, in_flight=7), sender=receivers):
+            await eventually(lambda: len(receivers.busy) == 7)
+            await asyncio.sleep(0.1)
+            assert len(receivers.busy) == 7
+            receivers.let_go()
+            await eventually(lambda: len(receivers.sent) == 50)
+
+    asyncio.run(scene())
+
+
+def test_receivers_that_keep_failing_use_half_of_the_threads(catalog: Catalog) -> None:
+    async def scene() -> None:
+        receivers = Receivers()
+        suspects = [subscribe(catalog, url(f"hangs/{number}")) for number in range(6)]
+        healthy = [subscribe(catalog, url(f"takes/{number}")) for number in range(6)]
+        tell(catalog, [*suspects, *healthy])
+        for suspect in suspects:
+            set_endpoint(catalog, suspect, "failures = 9")
+        async with delivering(catalog, sender=receivers, threads=4):
+            await eventually(lambda: sum("takes" in sent for sent in receivers.sent) == 6)
+            await asyncio.sleep(0.1)
+            assert len(receivers.busy) == 2
+            receivers.hanging = False
+
+    asyncio.run(scene())
+
+
+def test_what_is_in_flight_is_not_sent_again_however_often_a_turn_is_woken(
+    catalog: Catalog,
+) -> None:
+    async def scene() -> None:
+        receivers = Receivers(hold=True)
+        subscription = subscribe(catalog, url(""))
+        for day in (1, 2):
+            version = f"2026-01-0{day}T000000.000000Z"
+            made = happen(catalog, fqid=FQID("11111111-1111-4111-8111-111111111111", version))
+            match(catalog, made, subscription)
+        async with delivering(catalog, sender=receivers, tick_s=0.01) as deliverer:
+            await eventually(lambda: len(receivers.sent) == 1)
+            for _ in range(20):
+                await deliverer.serve(subscription.endpoint_id)
+                await asyncio.sleep(0.01)
+            assert len(receivers.sent) == 1
+            receivers.let_go()
+            await eventually(lambda: states(catalog, subscription) == ["delivered"] * 2)
+        assert len(receivers.sent) == 2
+
+    asyncio.run(scene())
+
+
+def test_a_delivery_that_waited_for_long_is_read_again_before_it_is_sent(
+    catalog: Catalog,
+) -> None:
+    async def scene() -> None:
+        receivers = Receivers(hold=True)
+        subscription = subscribe(catalog, url("a"))
+        first, second = tell(catalog, [subscription], times=2)
+        rules = replace(RULES, in_flight=1, fresh_s=0.1)
+        async with delivering(catalog, rules=rules, sender=receivers):
+            await eventually(lambda: len(receivers.busy) == 1)
+            await asyncio.sleep(0.15)
+            for made in (first, second):
+                match(catalog, happen(catalog, "TOMBSTONE", made.fqid), subscription)
+            receivers.let_go()
+            await eventually(lambda: "pending" not in states(catalog, subscription))
+        # The first CREATE, which was in flight, and both TOMBSTONEs.
+        assert sorted(states(catalog, subscription)) == ["delivered"] * 3 + ["superseded"]
+        assert len(receivers.sent) == 3
+
+    asyncio.run(scene())
+
+
+def test_a_turn_that_lost_its_lease_sends_nothing_more_and_records_its_answers(
+    catalog: Catalog,
+) -> None:
+    async def scene() -> None:
+        receivers = Receivers(hold=True)
+        subscription = subscribe(catalog, url(""))
+        backlog(catalog, subscription, 50)
+        async with delivering(catalog, rules=replace(RULES, lease_s=0.3), sender=receivers):
+            await eventually(lambda: len(receivers.busy) == 4)
+            set_endpoint(catalog, subscription, f"token = 'other', lease_us = {2**60}")
+            await asyncio.sleep(0.35)
+            receivers.let_go()
+            await eventually(lambda: states(catalog, subscription).count("delivered") == 4)
+            await asyncio.sleep(0.1)
+        assert len(receivers.sent) == 4
+
+    asyncio.run(scene())
+
+
+def test_a_turn_keeps_its_lease_while_requests_hang(catalog: Catalog) -> None:
+    async def scene() -> None:
+        receivers = Receivers(hold=True)
+        subscription = subscribe(catalog, url(""))
+        tell(catalog, [subscription])
+        rules = replace(RULES, lease_s=0.2)
+        async with (
+            delivering(catalog, rules=rules, sender=receivers),
+            delivering(catalog, rules=rules, sender=receivers),
+        ):
+            await eventually(lambda: len(receivers.busy) == 1)
+            await asyncio.sleep(0.6)
+            assert len(receivers.sent) == 1
+            receivers.let_go()
+            await eventually(lambda: states(catalog, subscription) == ["delivered"])
+
+    asyncio.run(scene())
+
+
+def test_no_wake_up_is_lost_between_processes_without_a_clock(catalog: Catalog) -> None:
+    """One message for each recorded delivery, to either process: none of them is left over."""
+
+    async def scene() -> None:
+        receivers, notices, rng = Receivers(), MemoryNotices(), Random(1)
+        subscription = subscribe(catalog, url(""))
+
+        def record() -> None:
+            tell(catalog, [subscription])
+
+        async with (
+            delivering(catalog, sender=receivers, notices=notices, tick_s=NEVER_S) as one,
+            delivering(catalog, sender=receivers, notices=notices, tick_s=NEVER_S) as other,
+        ):
+            serving = []
+            for _ in range(50):
+                await asyncio.to_thread(record)
+                either = rng.choice([one, other])
+                serving.append(asyncio.create_task(either.serve(subscription.endpoint_id)))
+                await asyncio.sleep(rng.random() * 0.01)
+            await asyncio.gather(*serving)
+            await eventually(lambda: states(catalog, subscription) == ["delivered"] * 50)
+        assert len(receivers.sent) == 50
+
+    asyncio.run(scene())
+
+
+def test_a_message_to_another_process_wakes_the_turn_at_once(catalog: Catalog) -> None:
+    async def scene() -> None:
+        receivers, notices = Receivers(hold=True), MemoryNotices()
+        subscription = subscribe(catalog, url(""))
+        tell(catalog, [subscription])
+        async with (
+            delivering(catalog, sender=receivers, notices=notices, tick_s=NEVER_S) as one,
+            delivering(catalog, sender=receivers, notices=notices, tick_s=NEVER_S) as other,
+        ):
+            serving = asyncio.create_task(one.serve(subscription.endpoint_id))
+            await eventually(lambda: len(receivers.busy) == 1)
+            tell(catalog, [subscription])
+            await other.serve(subscription.endpoint_id)
+            await eventually(lambda: len(receivers.busy) == 2, within_s=1.0)
+            receivers.let_go()
+            await serving
+
+    asyncio.run(scene())
+
+
+def test_a_turn_that_is_over_sends_itself_a_message(catalog: Catalog) -> None:
+    async def scene() -> None:
+        receivers = Receivers()
+        subscription = subscribe(catalog, url(""))
+        backlog(catalog, subscription, 300)
+        rules = replace(RULES, turn_s=0.02)
+        async with delivering(catalog, rules=rules, sender=receivers, tick_s=NEVER_S):
+            await eventually(lambda: len(receivers.sent) == 300)
+
+    asyncio.run(scene())
+
+
+def test_a_stopped_process_releases_what_hangs(catalog: Catalog) -> None:
+    async def scene() -> None:
+        receivers = Receivers()
+        subscription = subscribe(catalog, url("hangs"))
+        tell(catalog, [subscription])
+        async with serving_alone(catalog, receivers) as deliverer:
+            task = asyncio.create_task(deliverer.serve(subscription.endpoint_id))
+            await eventually(lambda: len(receivers.busy) == 1)
+        await task
+        assert waiting(catalog) == [subscription.endpoint_id]
+        assert states(catalog, subscription) == ["pending"]
+
+    asyncio.run(scene())
+
+
+@asynccontextmanager
+async def serving_alone(catalog: Catalog, receivers: Receivers) -> AsyncIterator[Deliverer]:
+    """A deliverer whose process is told to end while requests hang."""
+    deliverer = Deliverer(
+        catalog,
+        MemoryNotices(),
+        NoMessages(),
+        rules=RULES,
+        new_sender=lambda: receivers,
+        unseal=lambda sealed, _: sealed,
+        threads=4,
+    )
+    await deliverer.open()
+    yield deliverer
+    await deliverer.close()
+
+
+class NoMessages:
+    """Nothing is sent on."""
+
+    def send(self, rows: object, request_id: str = "") -> None:
+        raise AssertionError(rows)
+
+
+def test_an_endpoint_rests_while_all_that_is_due_waits_for_an_earlier_one(
+    catalog: Catalog,
+) -> None:
+    async def scene() -> None:
+        receivers = Receivers()
+        subscription = subscribe(catalog, url("refuses"))
+        uuid = "11111111-1111-4111-8111-111111111111"
+        for day in (1, 2):
+            fqid = FQID(uuid, f"2026-01-0{day}T000000.000000Z")
+            match(catalog, happen(catalog, fqid=fqid), subscription)
+        rules = replace(RULES, delays_s=(0, 60.0, 60.0))
+        async with delivering(catalog, rules=rules, sender=receivers):
+            await eventually(lambda: bool(told(catalog, subscription)[0].attempts))
+            await eventually(lambda: waiting(catalog) == [])
+            await asyncio.sleep(0.2)
+            assert waiting(catalog) == []
+            assert len(receivers.sent) == 1
+        # Something else that comes due is sent at once in spite of that.
+        tell(catalog, [subscription])
+        async with delivering(catalog, rules=rules, sender=receivers, tick_s=NEVER_S) as again:
+            await again.serve(subscription.endpoint_id)
+        assert len(receivers.sent) == 2
+
+    asyncio.run(scene())
+
+
+def a_result(ident: int, *, due_us: int = 1) -> Result:
+    return Result(ident, 1, 0.1, 200, None, "", "delivered", due_us, None)
+
+
+class Told:
+    """What a recorder tells a turn."""
+
+    def __init__(self) -> None:
+        self.done: list[int] = []
+        self.given_up = False
+
+    def recorded(self, delivery_id: int) -> None:
+        self.done.append(delivery_id)
+
+    def give_up(self) -> None:
+        self.given_up = True
+
+
+def test_a_result_that_cannot_be_recorded_fails_alone(catalog: Catalog) -> None:
+    async def scene() -> None:
+        subscription = subscribe(catalog, url(""))
+        tell(catalog, [subscription], times=3)
+        idents = [delivery.id for delivery in told(catalog, subscription)]
+        recorder = Recorder(catalog, Lessee("t", 5.0, 5))
+        turns = [Told() for _ in idents]
+        for ident, turn in zip(idents, turns, strict=True):
+            recorder.keep(a_result(ident, due_us=2**70 if turn is turns[1] else 1), turn)
+        running = asyncio.create_task(recorder.run())
+        with pytest.raises(Exception, match=r"\d"):
+            await recorder.visit(Visit(subscription.endpoint_id, claim=True))
+        await recorder.close(running)
+        assert [turn.done for turn in turns] == [[idents[0]], [], [idents[2]]]
+        assert [turn.given_up for turn in turns] == [False, True, False]
+        assert states(catalog, subscription) == ["delivered", "pending", "delivered"]
+
+    asyncio.run(scene())
+
+
+def test_results_of_many_turns_share_one_transaction(catalog: Catalog) -> None:
+    async def scene() -> None:
+        receivers = Receivers(hold=True)
+        several = [subscribe(catalog, url(str(number))) for number in range(10)]
+        tell(catalog, several)
+        async with delivering(catalog, sender=receivers):
+            await eventually(lambda: len(receivers.busy) == 10)
+            with counting(catalog) as commits:
+                receivers.let_go()
+                await eventually(
+                    lambda: all(states(catalog, one) == ["delivered"] for one in several)
+                )
+            assert commits() < 10
+
+    asyncio.run(scene())
+
+
+@contextmanager
+def counting(catalog: Catalog) -> Iterator[Callable[[], int]]:
+    """How often results were recorded meanwhile."""
+    count = 0
+
+    def look(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        nonlocal count
+        count += "INSERT INTO attempts" in statement
+
+    event.listen(catalog.engine, "before_cursor_execute", look)
+    yield lambda: count
+    event.remove(catalog.engine, "before_cursor_execute", look)
+
+
+def test_time_between_record_and_request_is_short(catalog: Catalog) -> None:
+    """Not a measurement: it fails if a delivery waits for a tick or a poll."""
+
+    async def scene() -> None:
+        receivers = Receivers()
+        subscription = subscribe(catalog, url(""))
+        async with delivering(catalog, sender=receivers, tick_s=NEVER_S) as deliverer:
+            for count in range(1, 6):
+                tell(catalog, [subscription])
+                began = time.monotonic()
+                serving = asyncio.create_task(deliverer.serve(subscription.endpoint_id))
+                await eventually(lambda count=count: len(receivers.sent) == count)
+                assert time.monotonic() - began < 0.5
+                await serving
+
+    asyncio.run(scene())

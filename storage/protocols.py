@@ -230,6 +230,14 @@ class StreamTarget(BlobStore, Protocol):
 
 
 @runtime_checkable
+class EtagStore(Protocol):
+    """A blob store whose ETags can be compared in a cheaper call than `head`."""
+
+    def matches(self, key: str, *, size: int, etag: str) -> bool:
+        """Whether an object of this size and ETag is there. False proves nothing: use `head`."""
+
+
+@runtime_checkable
 class BulkTarget(Protocol):
     """A blob store into which many small objects are copied in one call each."""
 

@@ -208,6 +208,11 @@ class S3Blobs:
             progress=progress,
         )
 
+    def matches(self, key: str, *, size: int, etag: str) -> bool:
+        """See EtagStore."""
+        checked(key)
+        return self._connected().small.matches(self.name, key, size=size, etag=etag)
+
     def copy_unread(self, source: BlobStore, key: str, target_key: str) -> bool:
         """See BulkTarget."""
         if not isinstance(source, S3Blobs) or not self._reaches(source):

@@ -142,6 +142,15 @@ class SmallCalls:
             return False
         return True
 
+    def matches(self, bucket: str, key: str, *, size: int, etag: str) -> bool:
+        """Whether an object of this size and ETag is sure to be there."""
+
+        def compare() -> bool:
+            found = obstore.head(self._store(bucket, bucket), key)
+            return (found["size"], _named(found)["ETag"]) == (size, f'"{etag}"')
+
+        return bool(self._attempt(bucket, key, compare))
+
     def copy(
         self, source: str, key: str, target: str, target_key: str
     ) -> tuple[int, dict[str, Any]] | None:

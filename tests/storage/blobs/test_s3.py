@@ -100,6 +100,17 @@ def test_hot_paths_are_a_call_or_two_each(kind: str, request: pytest.FixtureRequ
     assert copied.pin == store.head("copy").pin
 
 
+def test_an_etag_is_compared_in_one_call(blobs: S3Blobs) -> None:
+    info = blobs.put("blobs/k", b"abc")
+    assert info.etag is not None
+    with asked() as made:
+        assert blobs.matches("blobs/k", size=3, etag=info.etag)
+    assert made == ["HEAD"]
+    assert not blobs.matches("blobs/k", size=4, etag=info.etag)
+    assert not blobs.matches("blobs/k", size=3, etag="0" * 32)
+    assert not blobs.matches("blobs/absent", size=3, etag=info.etag)
+
+
 def test_an_uploads_checksum_is_that_of_all_bytes(blobs: S3Blobs) -> None:
     upload = blobs.upload("k", part_size=MIN_PART, content_type=TYPE)
     upload.part(1, [b"a" * MIN_PART])

@@ -21,6 +21,8 @@ from storage.model import Claim, Todo
 RESEND_US = 5_000_000
 """Age of a message that is presumed lost when its queue runs low."""
 
+WINDOW = 200
+"""Due jobs of a step among which a batch is chosen."""
 WOKEN = 1_000
 """Rows that are woken at once by what they waited for."""
 
@@ -142,7 +144,8 @@ def claim_more(tx: Tx, like: Todo, *, token: str, lease_s: float, limit: int) ->
     Only those that were never attempted: work that failed, or that killed its worker, is attempted
     by itself, so that it can do no harm to others.
     """
-    statement = _TAKE_MORE.format(skipping="" if tx.dialect.name == "sqlite" else _SKIPPING)
+    locking = "" if tx.dialect.name == "sqlite" else " FOR UPDATE OF t SKIP LOCKED"
+    statement = _TAKE_MORE.format(skipping=locking)
     given = {
         "step": like.step,
         "replica": like.replica,
@@ -154,17 +157,31 @@ def claim_more(tx: Tx, like: Todo, *, token: str, lease_s: float, limit: int) ->
     return [Claim(like._replace(ref=row.ref), token, 1, row.request_id) for row in rows]
 
 
+# The window bounds what is read where nearly all due jobs are another replica's.
+_FIRST = (
+    "(SELECT step, replica, ref, due_us FROM todo"
+    " WHERE step = :step AND parked_us IS NULL AND due_us <= :now"
+    f" ORDER BY due_us LIMIT {WINDOW}) AS first"
+)
 _TAKE_MORE = (
     "UPDATE todo SET token = :token, attempts = 1, due_us = :now + :lease_us FROM ("
-    "WITH those AS MATERIALIZED (SELECT step, replica, ref FROM todo"
-    " WHERE step = :step AND parked_us IS NULL AND due_us <= :now"
-    " AND replica = :replica AND attempts = 0"
+    "WITH those AS MATERIALIZED (SELECT t.step, t.replica, t.ref"
+    f" FROM {_FIRST} CROSS JOIN todo AS t"
+    " WHERE first.replica = :replica AND t.step = first.step AND t.replica = first.replica"
+    " AND t.ref = first.ref AND t.parked_us IS NULL AND t.due_us <= :now AND t.attempts = 0"
     f" AND NOT EXISTS (SELECT 1 FROM meta WHERE key = '{IN_DOUBT}')"
-    " ORDER BY due_us LIMIT :limit{skipping})"
+    " ORDER BY first.due_us LIMIT :limit{skipping})"
     " SELECT step, replica, ref FROM those) AS out"
     " WHERE todo.step = out.step AND todo.replica = out.replica AND todo.ref = out.ref"
     " RETURNING todo.ref, todo.request_id"
 )
+_IS_ANY_DUE = f"SELECT 1 FROM {_FIRST} WHERE first.replica = :replica LIMIT 1"
+
+
+def is_any_due(tx: Tx, like: Todo) -> bool:
+    """Whether any job of the same step and replica is among the first that are due."""
+    given = {"step": like.step, "replica": like.replica}
+    return execute_now(tx, _IS_ANY_DUE, given).first() is not None
 
 
 def renew(tx: Tx, held: Claim, *, lease_s: float) -> None:

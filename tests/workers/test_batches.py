@@ -120,6 +120,17 @@ def test_a_batch_has_a_limit(stores: Stores) -> None:
     assert seen == [QUEUE_POLICIES[Step.MATCH].batch]
 
 
+def test_jobs_of_another_replica_are_in_no_batch(stores: Stores) -> None:
+    rows = add(stores, 2)
+    with stores.catalog.write() as tx:
+        todo.add(tx, [row._replace(replica="gcp") for row in rows])
+    assert work(fake(stores, finish_one, finish_batch), rows[0])
+    with stores.catalog.read() as tx:
+        assert todo.backlog(tx) == {(Step.INDEX, "gcp"): 2}
+        assert todo.is_any_due(tx, rows[0]._replace(replica="gcp"))
+        assert not todo.is_any_due(tx, rows[0])
+
+
 def test_jobs_that_were_attempted_before_are_in_no_batch(stores: Stores) -> None:
     """They may be what killed the worker."""
     rows = add(stores, 4)

@@ -13,6 +13,7 @@ import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 from uuid import uuid4
@@ -35,8 +36,6 @@ from workers.claims import Working, work
 AUTHOR = "bench@example.org"
 DATA_BYTES = 20_000
 
-Seconds = dict[str, float]
-
 
 class Queue:
     """Messages in the order in which they were sent, as one worker takes them."""
@@ -50,67 +49,77 @@ class Queue:
         self.rows.extend(chains.batch_heads(rows) if self.together else rows)
 
 
+@dataclass
+class Meter:
+    """What jobs cost; off while bundles are deposited."""
+
+    profile: cProfile.Profile | None = None
+    spent: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    calls: Counter[str] = field(default_factory=Counter)
+    is_on: bool = False
+
+    def count(self, what: str) -> None:
+        """One more, if it is a job's."""
+        if self.is_on:
+            self.calls[what] += 1
+
+    def run(self, working: Working, row: Todo) -> None:
+        """Measure what a message leads to."""
+        self.is_on = True
+        if self.profile is not None:
+            self.profile.enable()
+        began = time.process_time()
+        work(working, row)
+        self.spent[row.step] += time.process_time() - began
+        if self.profile is not None:
+            self.profile.disable()
+        self.is_on = False
+
+    def print(self, how: str, bundles: int) -> None:
+        """Print it per bundle."""
+        total = sum(self.spent.values()) * 1e3 / bundles
+        print(f"{how}: processor ms per bundle: {total:.1f}")
+        steps = sorted(self.spent.items(), key=lambda item: -item[1])
+        print("  " + ", ".join(f"{step} {seconds * 1e3 / bundles:.2f}" for step, seconds in steps))
+        print("  " + ", ".join(f"{n / bundles:.1f} {what}" for what, n in self.calls.items()))
+        if self.profile is not None:
+            pstats.Stats(self.profile).sort_stats("cumulative").print_stats(90)
+            pstats.Stats(self.profile).sort_stats("tottime").print_stats(45)
+
+
 def main(bundles: int = 40, profiled: int = 0) -> None:
     """Print the cost per bundle by step, and what left the process: one by one, and in batches."""
     print(f"{bundles} bundles of 2 files (JSON, 20 kB), one thread")
     with stand.stores() as (_, stores):
         area = str(uuid4())
         areas.create(stores, area, AUTHOR)
-        _run(stores, area, 2)
+        _run(stores, area, 2, Meter(), together=True)
         for together in (False, True):
-            profile = cProfile.Profile() if profiled else None
-            with counting(stores) as calls:
-                spent = _run(stores, area, bundles, profile, together=together)
-            _print("in batches" if together else "one by one", bundles, spent, calls)
-            if profile is not None:
-                pstats.Stats(profile).sort_stats("cumulative").print_stats(90)
-                pstats.Stats(profile).sort_stats("tottime").print_stats(45)
+            meter = Meter(cProfile.Profile() if profiled else None)
+            with counting(stores, meter):
+                _run(stores, area, bundles, meter, together=together)
+            meter.print("in batches" if together else "one by one", bundles)
 
 
-def _print(how: str, bundles: int, spent: Seconds, calls: Counter[str]) -> None:
-    print(f"{how}: processor ms per bundle: {sum(spent.values()) * 1e3 / bundles:.1f}")
-    by_step = sorted(spent.items(), key=lambda item: -item[1])
-    print("  " + ", ".join(f"{step} {seconds * 1e3 / bundles:.2f}" for step, seconds in by_step))
-    print("  " + ", ".join(f"{count / bundles:.1f} {what}" for what, count in calls.items()))
-
-
-def _run(
-    stores: Stores,
-    area: str,
-    bundles: int,
-    profile: cProfile.Profile | None = None,
-    *,
-    together: bool = True,
-) -> Seconds:
-    """Deposit bundles and do all of their jobs; processor seconds by step."""
+def _run(stores: Stores, area: str, bundles: int, meter: Meter, *, together: bool) -> None:
+    """Deposit bundles and do all of their jobs."""
     queue = Queue(together=together)
     made = [_files(stores, area, number, queue) for number in range(bundles)]
     working = Working(stores, queue, STEPS, 5, Random(1), BATCHES if together else {})
-    spent: Seconds = defaultdict(float)
-    _drain(working, queue, spent, profile)
+    _drain(working, queue, meter)
     for metadata, data in made:
         entries = [NewEntry("sample.json", metadata, True), NewEntry("reads.bin", data, False)]
         new = NewBundle(FQID(str(uuid4()), version(0)), "aws", 1, entries)
         queue.send(manifests.write(stores, new, AUTHOR).todo)
-    _drain(working, queue, spent, profile)
+    _drain(working, queue, meter)
     with stores.catalog.read() as tx:
         assert not todo.backlog(tx)
         assert not todo.parked(tx)
-    return spent
 
 
-def _drain(
-    working: Working, queue: Queue, spent: Seconds, profile: cProfile.Profile | None
-) -> None:
+def _drain(working: Working, queue: Queue, meter: Meter) -> None:
     while queue.rows:
-        row = queue.rows.popleft()
-        began = time.process_time()
-        if profile is not None:
-            profile.enable()
-        work(working, row)
-        if profile is not None:
-            profile.disable()
-        spent[row.step] += time.process_time() - began
+        meter.run(working, queue.rows.popleft())
 
 
 def _files(stores: Stores, area: str, number: int, queue: Queue) -> Sequence[FQID]:
@@ -135,16 +144,12 @@ def _files(stores: Stores, area: str, number: int, queue: Queue) -> Sequence[FQI
 
 
 @contextmanager
-def counting(stores: Stores) -> Iterator[Counter[str]]:
-    """Statements, transactions, fsyncs and opened files of this process."""
-    calls: Counter[str] = Counter()
+def counting(stores: Stores, meter: Meter) -> Iterator[None]:
+    """Count statements, transactions, fsyncs and opened files of this process."""
     engine = stores.catalog.engine
 
     def note(what: str) -> Callable[..., None]:
-        def noted(*_: Any) -> None:
-            calls[what] += 1
-
-        return noted
+        return lambda *_: meter.count(what)
 
     heard = {"before_cursor_execute": note("SQL statements"), "commit": note("transactions")}
     for name, listener in heard.items():
@@ -152,16 +157,16 @@ def counting(stores: Stores) -> Iterator[Counter[str]]:
     fsync, opened = os.fsync, os.open
 
     def counted_fsync(descriptor: int) -> None:
-        calls["fsyncs of files"] += 1
+        meter.count("fsyncs of files")
         fsync(descriptor)
 
     def counted_open(*given: Any, **more: Any) -> int:
-        calls["opened files"] += 1
+        meter.count("opened files")
         return opened(*given, **more)
 
     os.fsync, os.open = counted_fsync, counted_open  # type: ignore[assignment]
     try:
-        yield calls
+        yield
     finally:
         os.fsync, os.open = fsync, opened
         for name, listener in heard.items():

@@ -150,8 +150,8 @@ def listed(bucket: Bucket, prefix: str, *, start: str = "", fields: str) -> Iter
 
 def remove(bucket: Bucket, key: str, pin: str | None = None) -> None:
     """Delete an object; not an error when it is absent."""
-    condition = {} if pin is None else {"if_generation_match": int(pin)}
     with suppress(NotFound):
+        condition = {} if pin is None else {"if_generation_match": bucket.blob(key, pin).generation}
         bucket.call(bucket.blob(key).delete, **condition)
 
 

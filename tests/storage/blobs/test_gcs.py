@@ -248,6 +248,14 @@ def test_a_stream_into_place_takes_two_requests(gcs: Gcs, store: GcsBlobs) -> No
     assert len(gcs.asked) == 2
 
 
+def test_a_pin_of_another_engine_names_nothing(store: GcsBlobs) -> None:
+    store.put("k", b"x")
+    store.delete("k", pin='e:"0"')
+    assert store.head("k").size == 1
+    with pytest.raises(SourceChanged):
+        store.describe("k", {"a": "1"}, pin='e:"0"')
+
+
 # Where and who
 
 

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from hashlib import sha256
 from random import Random
 
+from config import Settings
+from ops import procfile
 from ops.demo.depositing import Deposited
 from ops.demo.progress import EVERYTHING
 from ops.demo.service import Service
 from ops.demo.stage import LOG, Stage
-from ops.procfile import read as procfile
 from pipelines.replicating import leftovers
 from storage import keys
 from storage.catalog import figures, todo, versions, visibility
@@ -178,9 +179,12 @@ def done_twice(stage: Stage) -> Iterator[str]:
 
 
 def absent(stage: Stage) -> Iterator[str]:
-    """Processes of the Procfile that do not run."""
+    """Processes of the store that do not run."""
     running = stage.processes()["processes"]
-    yield from (f"{line.name} does not run" for line in procfile() if line.name not in running)
+    wanted = (
+        procfile.read() if "STORE_REDIS_URL" in stage.environ else procfile.embedded(Settings())
+    )
+    yield from (f"{line.name} does not run" for line in wanted if line.name not in running)
 
 
 def ended_alone(stage: Stage, killed: Callable[[str], int]) -> list[str]:

@@ -82,7 +82,7 @@ EMBEDDED: Benches = {
     # Last, as its files have no bytes: their replication is tried again for ever.
     "manifests": Bench(
         manifests.main,
-        "aim: at most 10 times the standard library, below 1.5 s",
+        "aim: 6 times the standard library with 1,000 files, 5 times with 20,000",
         (1, 10, 100),
     ),
 }

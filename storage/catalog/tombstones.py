@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from sqlalchemy import insert, select
+from sqlalchemy import bindparam, insert, or_, select
 
-from storage.catalog.engine import Tx, now_us, sql
+from storage.catalog.engine import Tx, now_us
 from storage.catalog.schema import tombstones
 from storage.model import Replica
 
@@ -40,9 +40,12 @@ def over(tx: Tx, kind: str, uuid: str, version: str) -> Tombstone | None:
     return None if row is None else Tombstone(**row)
 
 
-_OVER = sql(
-    "SELECT * FROM tombstones WHERE kind = :kind AND uuid = :uuid AND version IN ('', :version)"
-    " ORDER BY version LIMIT 1"
+_OVER = (
+    select(tombstones)
+    .where(tombstones.c.kind == bindparam("kind"), tombstones.c.uuid == bindparam("uuid"))
+    .where(or_(tombstones.c.version == "", tombstones.c.version == bindparam("version")))
+    .order_by(tombstones.c.version)
+    .limit(1)
 )
 
 

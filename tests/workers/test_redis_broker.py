@@ -58,18 +58,18 @@ def test_rows_are_done_over_redis_also_when_it_was_emptied(stores: Stores, redis
     notices = RedisNotices(redis_url)
     messages = redis_broker.connect(redis_url, notices)
     working = Working(stores, Chains(messages), dict.fromkeys(Step, finish), 5, Random(0))
-    rows = [Todo(Step.INDEX, "aws", f"b.{number}") for number in range(20)]
+    rows = [Todo(Step.SYNC_LARGE, "aws", f"b.{number}") for number in range(20)]
     with stores.catalog.write() as tx:
         todo.add(tx, rows)
     working.chains.send(rows, "r")
-    assert messages.depth("index") == 20
+    assert messages.depth("sync_large") == 20
     messages.client.flushall()
-    assert messages.depth("index") == 0
+    assert messages.depth("sync_large") == 0
     with stores.catalog.write() as tx:
-        again = todo.due(tx, Step.INDEX, limit=50, resend=True)
+        again = todo.due(tx, Step.SYNC_LARGE, limit=50, resend=True)
     working.chains.send([row for row, _ in again], "r")
     actors.declare(messages, working)
-    worker = Worker(messages, queues={"index"}, worker_timeout=20, worker_threads=2)
+    worker = Worker(messages, queues={"sync_large"}, worker_timeout=20, worker_threads=2)
     worker.start()
     try:
         settle(stores)

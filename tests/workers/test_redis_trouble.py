@@ -42,7 +42,7 @@ class Shop:
 
     def need(self, name: str, count: int = 40, *, send: bool = True) -> None:
         """Add rows as a request does."""
-        rows = [Todo(Step.INDEX, "aws", f"{name}.{number}") for number in range(count)]
+        rows = [Todo(Step.SYNC_LARGE, "aws", f"{name}.{number}") for number in range(count)]
         with self.stores.catalog.write() as tx:
             todo.add(tx, rows)
         if send:
@@ -77,7 +77,7 @@ def open_shop(
     messages = redis_broker.connect(url, notices)
     sender = chains.Chains(messages)
     actors.declare(messages, Working(stores, sender, dict.fromkeys(Step, step), 5, Random(0)))
-    worker = Worker(messages, queues={"index"}, worker_timeout=20, worker_threads=4)
+    worker = Worker(messages, queues={"sync_large"}, worker_timeout=20, worker_threads=4)
     worker.start()
     over = threading.Event()
     clock = threading.Thread(target=_tick, args=(url, settings, stores, over))
@@ -206,14 +206,14 @@ def test_messages_that_fill_redis_make_room_by_themselves(
     notices = RedisNotices(server.url)
     sender = redis_broker.sender(server.url, notices)
     with server.client() as client:
-        sender.send([Todo(Step.SYNC, "aws", f"bundle:{'x' * 500}.{n}") for n in range(4_000)])
+        sender.send([Todo(Step.SYNC_LARGE, "aws", f"bundle:{'x' * 500}.{n}") for n in range(4_000)])
         client.config_set("maxmemory", client.info("memory")["used_memory"] - 1_000_000)
     notices.close()
-    assert sender.depth("sync") == 4_000
+    assert sender.depth("sync_large") == 4_000
     with open_shop(server.url, settings, stores) as shop:
         shop.need("more")
         shop.settled()
-    assert sender.depth("sync") == 0
+    assert sender.depth("sync_large") == 0
 
 
 def test_a_worker_stops_in_time_while_redis_is_away(

@@ -24,14 +24,19 @@ Result = TypeVar("Result")
 
 
 def run_each(
-    work: Callable[[Key], Result], keys: Iterable[Key], *, parallel: int
+    work: Callable[[Key], Result], keys: Iterable[Key], *, step: str, replica: str, parallel: int
 ) -> dict[Key, Result]:
-    """Call a function for each key, several at a time; the results of those that did not fail."""
+    """Call a function for each key, several at a time; the results of those that did not fail.
+
+    Each step has threads of its own for each replica: a bucket that hangs holds no other up.
+    """
     attempted = list(keys)
     if len(attempted) < 2:
         outcomes = [_attempt(work, key) for key in attempted]
     else:
-        outcomes = list(_pool(parallel).map(lambda key: _attempt(work, key), attempted))
+        outcomes = list(
+            _pool(step, replica, parallel).map(lambda key: _attempt(work, key), attempted)
+        )
     return {key: found[0] for key, found in zip(attempted, outcomes, strict=True) if found}
 
 
@@ -44,7 +49,7 @@ def _attempt(work: Callable[[Key], Result], key: Key) -> tuple[Result] | None:
         return None
 
 
-@lru_cache(maxsize=4)
-def _pool(size: int) -> ThreadPoolExecutor:
-    """Threads that wait for buckets, shared by all batches of this process."""
-    return ThreadPoolExecutor(size, thread_name_prefix="batch")
+@lru_cache(maxsize=32)
+def _pool(step: str, replica: str, size: int) -> ThreadPoolExecutor:
+    """Threads that wait for a bucket, shared by the batches of this process."""
+    return ThreadPoolExecutor(size, thread_name_prefix=f"{step}-{replica}")

@@ -371,10 +371,20 @@ def verify_batch(stores: Stores, claims: Sequence[Claim], beat: Beat) -> Complet
         return {}
     replica, parallel = open_tasks[0].replica, stores.copy_parallel
     blob_life.revive_bytes(stores, replica, [row.declared.sha256 for row in open_tasks])
-    hashed = run_each(lambda ident: _take_in(stores, by_id[ident], beat), by_id, parallel=parallel)
+    hashed = run_each(
+        lambda ident: _take_in(stores, by_id[ident], beat),
+        by_id,
+        step=flow.Step.VERIFY,
+        replica=replica,
+        parallel=parallel,
+    )
     reserved = _reserve_all(stores, {ident: by_id[ident] for ident in hashed}, hashed)
     stored = run_each(
-        lambda ident: files.complete(stores, reserved[ident]), reserved, parallel=parallel
+        lambda ident: files.complete(stores, reserved[ident]),
+        reserved,
+        step=flow.Step.VERIFY,
+        replica=replica,
+        parallel=parallel,
     )
     if not stored:
         return {}

@@ -85,7 +85,9 @@ def index_batch(stores: Stores, claims: Sequence[Claim], beat: Beat) -> Complete
         shape, shaped = _shaped(stores, replica, document)
         return IndexedDocument(*fqid, shape, facts[fqid].change, shaped)
 
-    prepared = run_each(prepare, facts, parallel=stores.copy_parallel)
+    prepared = run_each(
+        prepare, facts, step=flow.Step.INDEX, replica=replica, parallel=stores.copy_parallel
+    )
     fresh = {fqid: document for fqid, document in prepared.items() if document is not None}
     if not fresh:
         return {}

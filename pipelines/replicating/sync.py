@@ -86,6 +86,8 @@ def _sync_files(stores: Stores, claimed: Mapping[FQID, Claim], beat: Beat) -> Co
     copied = run_each(
         lambda fqid: _copy_file(stores, target, beat, known, rows[fqid]),
         rows,
+        step=flow.Step.SYNC,
+        replica=target,
         parallel=stores.copy_parallel,
     )
     if not copied:
@@ -107,7 +109,9 @@ def _sync_bundles(stores: Stores, claimed: Mapping[FQID, Claim]) -> Completed:
         data = records.of_bundle(rows[fqid], manifests.manifest_of(stores, rows[fqid].bundle))
         return integrity.place_record(stores, target, keys.record(manifests.KIND, fqid), data)
 
-    placed = run_each(place, rows, parallel=stores.copy_parallel)
+    placed = run_each(
+        place, rows, step=flow.Step.SYNC, replica=target, parallel=stores.copy_parallel
+    )
     if not placed:
         return {}
     completed = dict[Todo, tuple[Todo, ...]]()

@@ -12,7 +12,7 @@ from storage.catalog import Catalog, migrate
 ROOT = Path(__file__).resolve().parents[2]
 
 ENGINES = {
-    *("boto3", "botocore", "google", "opensearchpy", "psycopg", "smtplib", "requests"),
+    *("boto3", "botocore", "obstore", "google", "opensearchpy", "psycopg", "smtplib", "requests"),
     *("alembic", "fakeredis", "hypothesis", "pytest", "rich"),
     "redis",
 }

@@ -51,7 +51,7 @@ class Bench:
 
     run: Callable[..., None]
     aim: str
-    tiny: tuple[int, ...]
+    tiny: tuple[int | float | str, ...]
 
 
 Benches = Mapping[str, Bench]
@@ -67,7 +67,7 @@ EMBEDDED: Benches = {
     ),
     "listing": Bench(listing.main, "aim: the same at every size", (1, 10, 20)),
     "deliveries": Bench(
-        deliveries.main, "aim: as many as the processor can sign and send", (20, 1)
+        deliveries.main, "aim: as many as the processor can sign and send", (20, 1, "", 0.1)
     ),
     "matching": Bench(
         matching.main,

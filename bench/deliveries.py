@@ -63,7 +63,7 @@ LATENCIES_S = (0.0, 0.02)
 """How long the receiver thinks: none at all, and as long as a network takes."""
 
 
-def main(count: int = 4000, rounds: int = 3, other: str = "") -> None:
+def main(count: int = 4000, rounds: int = 3, other: str = "", slow_s: float = SLOW_S) -> None:
     """Print rates and their ratios for each latency of the receiver, then what bad ones cost."""
     print(
         f"{count} signed deliveries, {RECEIVERS} receivers, {rounds} rounds, {os.cpu_count()} cores"
@@ -81,7 +81,7 @@ def main(count: int = 4000, rounds: int = 3, other: str = "") -> None:
                 if other:
                     rates["other commit"].append(_other(other, url, count))
         _show(latency_s, rates)
-    _show_bad(count, rounds)
+    _show_bad(count, rounds, slow_s)
 
 
 def _show(latency_s: float, rates: dict[str, list[float]]) -> None:
@@ -109,13 +109,13 @@ def _other(checkout: str, url: str, count: int) -> float:
     return count / float(done.stdout)
 
 
-def _show_bad(count: int, rounds: int) -> None:
+def _show_bad(count: int, rounds: int, slow_s: float) -> None:
     """Rates of the good receivers: alone, beside a slow one and beside a dead one."""
     rates: dict[str, list[float]] = {"alone": [], "beside a slow one": [], "beside a dead one": []}
     with (
         tempfile.TemporaryDirectory() as folder,
         receiver(LATENCIES_S[1]) as good,
-        receiver(SLOW_S) as slow,
+        receiver(slow_s) as slow,
     ):
         bad = {"beside a slow one": slow, "beside a dead one": "http://127.0.0.1:1"}
         for number in range(rounds):
@@ -248,7 +248,7 @@ def deliver_all(catalog: Catalog, *, but: int = 0) -> float:
         threads=THREADS,
     )
     deliver.declare(broker, deliverer)
-    worker = Worker(broker, queues={deliver.QUEUE}, worker_threads=THREADS)
+    worker = Worker(broker, queues={deliver.QUEUE}, worker_timeout=100, worker_threads=THREADS)
     total = delivered(catalog, "state <> ''")
     began = time.perf_counter()
     worker.start()

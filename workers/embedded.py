@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from random import Random
 
@@ -69,23 +70,27 @@ def running(settings: Settings) -> Iterator[None]:
         broker.emit_after("process_boot")
         # It warns of every worker but the first.
         logging.getLogger("dramatiq.broker").setLevel(logging.ERROR)
-        for queues in GROUPS:
-            worker = Worker(
-                broker,
-                queues=set(queues),
-                worker_timeout=IDLE_MS,
-                worker_threads=max(1, settings.worker_threads // 2),
-            )
-            worker.start()
-            running.callback(worker.stop, timeout=STOP_MS)
         threads = max(2, settings.delivery_threads // 4)
-        delivers = deliver.worker(broker, stores, chains, settings, threads=threads)
-        delivers.start()
-        running.callback(delivers.stop, timeout=STOP_MS)
+        workers = [deliver.worker(broker, stores, chains, settings, threads=threads)]
+        threads = max(1, settings.worker_threads // 2)
+        workers += [
+            Worker(broker, queues=set(queues), worker_timeout=IDLE_MS, worker_threads=threads)
+            for queues in GROUPS
+        ]
+        for worker in workers:
+            worker.start()
+        running.callback(_stop, workers)
         running.enter_context(scheduler.ticking(ticker, settings))
         inbox = hints.listen(office(settings.home), take, ticker.job(ticker.refill, in_doubt=True))
         running.callback(inbox.close)
         yield
+
+
+def _stop(workers: list[Worker]) -> None:
+    """All at once: each waits until its threads look up."""
+    with ThreadPoolExecutor(len(workers)) as pool:
+        for worker in workers:
+            pool.submit(worker.stop, timeout=STOP_MS)
 
 
 def _prepare(stores: Stores) -> None:

@@ -10,12 +10,13 @@ import pytest
 
 from storage.errors import Unavailable
 from storage.memory import SMALL_BYTES, MemoryBudget
+from tests.patience import PATIENCE_S
 
 BIG = 10 * SMALL_BYTES
 
 
 def test_threads_together_stay_within_the_budget() -> None:
-    budget, lock = MemoryBudget(3 * BIG), threading.Lock()
+    budget, lock = MemoryBudget(3 * BIG, timeout_s=PATIENCE_S), threading.Lock()
     now, most = 0, 0
 
     def use(_number: int) -> None:

@@ -44,7 +44,8 @@ SMALL = 20_000
 AWAY_MS = 50
 """A round trip to another cloud."""
 PATIENCE_S = 120.0
-READY = ("worker: running",)
+READY = (' runs"',)
+"""What a worker says once it runs."""
 
 Prepare = Callable[[Stores, int], Sequence[Todo]]
 Environ = Mapping[str, str]

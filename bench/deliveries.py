@@ -6,7 +6,6 @@ while one of the other receivers is slow or dead.
 Run as `python -m bench.deliveries [deliveries] [rounds] [checkout of the other commit]`.
 """
 
-import asyncio
 import logging
 import os
 import statistics
@@ -14,16 +13,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
 import requests
-from aiohttp import web
 from dramatiq import Worker
 from sqlalchemy import text
 
+from bench.receiving import receiver
 from pipelines.flow import deliver_to
 from pipelines.notifying.delivery import Request, request_for
 from storage.catalog import (
@@ -129,39 +126,6 @@ def _show_bad(count: int, rounds: int, slow_s: float) -> None:
     for name, found in rates.items():
         ratios = [each / alone for each, alone in zip(found, rates["alone"], strict=True)]
         print(f"  {name:<20}{statistics.median(found):>8.0f}/s{statistics.median(ratios):>8.2f}")
-
-
-@contextmanager
-def receiver(latency_s: float) -> Iterator[str]:
-    """A receiver that takes everything, in a process of its own; its URL."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "bench.deliveries", "receive", str(latency_s)],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    try:
-        yield process.stdout.readline().strip()
-    finally:
-        process.terminate()
-        process.wait()
-        process.stdout.close()
-
-
-async def _receive(latency_s: float) -> None:
-    async def take(request: web.Request) -> web.Response:
-        await request.read()
-        if latency_s:
-            await asyncio.sleep(latency_s)
-        return web.Response()
-
-    application = web.Application()
-    application.router.add_post("/{receiver}", take)
-    runner = web.AppRunner(application, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0, backlog=512).start()
-    print(f"http://127.0.0.1:{runner.addresses[0][1]}", flush=True)
-    await asyncio.sleep(3600)
 
 
 def _catalog(path: Path, url: str, count: int) -> Catalog:
@@ -277,8 +241,5 @@ def pending(catalog: Catalog) -> int:
 
 if __name__ == "__main__":
     logging.disable(logging.CRITICAL)
-    if sys.argv[1:2] == ["receive"]:
-        asyncio.run(_receive(float(sys.argv[2])))
-    else:
-        given = [*sys.argv[1:], *("4000", "3", "")[len(sys.argv) - 1 :]]
-        main(int(given[0]), int(given[1]), given[2])
+    given = [*sys.argv[1:], *("4000", "3", "")[len(sys.argv) - 1 :]]
+    main(int(given[0]), int(given[1]), given[2])

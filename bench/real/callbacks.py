@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 from bench import deliveries
 from bench.real import actor, engines
+from bench.receiving import receiver
 
 RECEIVERS_MS = (0, 20)
 
@@ -24,7 +25,7 @@ def main(count: int = 4000, rounds: int = 3) -> None:
     for latency_ms in RECEIVERS_MS:
         rates: Mapping[str, list[float]] = {name: [] for name in ("ours", *actor.WAYS)}
         for turn in range(rounds):
-            with deliveries.receiver(latency_ms / 1000) as url:
+            with receiver(latency_ms / 1000) as url:
                 _round(url, count, latency_ms, rates, turn)
         _show(latency_ms, rates)
 

@@ -25,6 +25,7 @@ from sqlalchemy import func, select
 
 from bench import deliveries, processors
 from bench.real import distance, engines, holding
+from bench.receiving import receiver
 from bench.rows import version
 from config.settings import load
 from pipelines.depositing import areas, ingest
@@ -174,7 +175,7 @@ def _drained(
 
 def _delivered(environ: Environ, stores: Stores, count: int, processes: int) -> Took:
     with (
-        deliveries.receiver(0.0) as url,
+        receiver(0.0) as url,
         _running(environ, ["workers", "deliver"], processes) as pids,
     ):
         deliveries.fill(stores.catalog, url, count, key=None)

@@ -40,20 +40,30 @@ class Office:
         self.folder = folder
 
     def post(self, kind: str, message: bytes, *, but: str = "") -> int:
-        """Give a message to every receiver of a kind, except one; how many were there to get it."""
+        """Give a message to every receiver of a kind, except one; how many were there to get it.
+
+        Never raises for what the system refuses: a message may be lost.
+        """
         names = [
             name for name in self._receivers() if f"{name}-".startswith(f"{kind}-") and name != but
         ]
         if not names:
             return 0
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-            sender.setblocking(False)
-            return sum(self._sent(sender, name, message) for name in names)
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+                sender.setblocking(False)
+                return sum(self._sent(sender, name, message) for name in names)
+        except OSError as error:
+            log.warning("no message was sent: %s", error)
+            return 0
 
     def _receivers(self) -> list[str]:
         try:
             return os.listdir(self.folder)
         except FileNotFoundError:
+            return []
+        except OSError as error:
+            log.warning("the sockets in %s cannot be listed: %s", self.folder, error)
             return []
 
     def _sent(self, sender: socket.socket, name: str, message: bytes) -> bool:
@@ -101,8 +111,10 @@ class Inbox:
         self._office = office
         office.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        with office.address(self.name) as address:
+        # Between the making of its file and the binding a sender would take it for a dead one.
+        with office.address(f".{self.name}") as address:
             self._socket.bind(address)
+        os.rename(office.folder / f".{self.name}", office.folder / self.name)
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"inbox {kind}", daemon=True)
         self._thread.start()

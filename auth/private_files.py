@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from config.settings import MIN_SECRET
 from storage.errors import Invalid, Unavailable
+from storage.model import MIN_SECRET
 
 FOLDER = "secrets"
 SECRET_FILE = "store"

@@ -16,8 +16,6 @@ from config.parsing import is_origin, parse, wrong_ports
 from config.providers import PROVIDER_MEMBERS, Provider
 
 PREFIX = "STORE_"
-MIN_SECRET = 16
-"""Characters that the store's secret has at least."""
 FOREIGN = frozenset({"STORE_REAL_DATA"})
 FOREIGN_PREFIXES = ("STORE_TEST_", "STORE_CLIENT_")
 """Variables that tests, the demonstration and the client read, not the store."""

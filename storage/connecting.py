@@ -7,7 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 from sqlalchemy import make_url
 
-from config.settings import MIN_SECRET, Settings, SettingsError
+from config.settings import Settings, SettingsError
 from storage import engines
 from storage.availability import Availability
 from storage.blobs.clients import Limits
@@ -19,7 +19,7 @@ from storage.cache import ByteCache
 from storage.catalog import Catalog
 from storage.datagrams import office
 from storage.errors import NotFound
-from storage.model import REPLICAS, Replica
+from storage.model import MIN_SECRET, REPLICAS, Replica
 from storage.notices import LocalNotices
 from storage.protocols import BlobStore, Lender, Notices, SearchIndex
 from storage.rates import MemoryRates, Rates

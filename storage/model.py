@@ -6,6 +6,8 @@ from typing import Literal, NamedTuple
 
 Replica = Literal["aws", "gcp"]
 REPLICAS: tuple[Replica, ...] = ("aws", "gcp")
+MIN_SECRET = 16
+"""Characters that the store's secret has at least."""
 
 EventType = Literal["CREATE", "TOMBSTONE", "DELETE"]
 

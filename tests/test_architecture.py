@@ -18,7 +18,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "config": set(),
     "storage": {"config"},
     "pipelines": {"storage"},
-    "auth": {"storage", "config"},
+    "auth": {"storage"},
     "workers": {"pipelines", "storage", "config"},
     "api": {"workers", "pipelines", "auth", "storage", "config"},
     "ops": {"workers", "pipelines", "auth", "storage", "config"},

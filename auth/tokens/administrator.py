@@ -2,20 +2,40 @@
 
 import time
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Protocol
 
 from auth.private_files import replace
 from auth.tokens.claims import read
 from auth.tokens.issuing import GROUPS_BY, OPERATOR, Grant, issue
 from auth.tokens.key_file import signing_until
-from config import Settings
 from storage.errors import Unauthorized
 
 FILE = "admin.token"
 LIFETIME_S = 365 * 86_400
 
 
-def make(settings: Settings, grant: Grant, *, now: float, token_id: str) -> str:
+class Deployment(Protocol):
+    """The part of Settings that says for what and by whom a token is signed."""
+
+    @property
+    def home(self) -> Path: ...
+    @property
+    def deployment(self) -> str: ...
+    @property
+    def secret_key(self) -> str: ...
+    @property
+    def auth_url(self) -> str: ...
+    @property
+    def audiences(self) -> Iterable[str]: ...
+    @property
+    def admin_groups(self) -> tuple[str, ...]: ...
+    @property
+    def ingest_groups(self) -> tuple[str, ...]: ...
+
+
+def make(settings: Deployment, grant: Grant, *, now: float, token_id: str) -> str:
     """A token that this deployment accepts."""
     return issue(
         signing_until(settings.home, now + grant.lifetime_s, settings.secret_key),
@@ -27,14 +47,14 @@ def make(settings: Settings, grant: Grant, *, now: float, token_id: str) -> str:
     )
 
 
-def administrator(settings: Settings) -> Grant:
+def administrator(settings: Deployment) -> Grant:
     """All that an operator may, for a year."""
     email = f"admin@{settings.deployment}"
     groups = tuple(dict.fromkeys(settings.admin_groups + settings.ingest_groups))
     return Grant(email, groups, LIFETIME_S)
 
 
-def keep(settings: Settings) -> None:
+def keep(settings: Deployment) -> None:
     """Write the administrator's token into the home if there is none, or none of this address."""
     path = settings.home / FILE
     if not _fits(path, settings.auth_url):

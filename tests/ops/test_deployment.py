@@ -14,10 +14,11 @@ import pytest
 import yaml
 
 from auth.apart.elsewhere import Elsewhere, deciding
-from config.settings import MIN_SECRET, Settings, load
+from config.settings import Settings, load
 from deploy import buckets
 from ops import procfile
 from storage.catalog import Catalog
+from storage.model import MIN_SECRET
 from tests.auth.services import credentials_file
 from tests.storage.blobs.backend_s3 import SIMULATED, admin
 from tests.storage.blobs.s3_server import lasting_s3

@@ -7,7 +7,7 @@ from flask import Flask
 
 from api.app import create_app
 from api.authservice.app import create_auth_app
-from api.services import Chains
+from api.services import Chains, Verify
 from auth.programs.service_accounts import ServiceAccounts
 from auth.tokens.grants import Grants
 from auth.tokens.verifying import verifier
@@ -28,16 +28,18 @@ def storage_application(settings: Settings, stores: Stores, chains: Chains) -> F
         epochs.judge(stores)
     except StoreError as error:
         log.warning("the epoch is not known: %s", error.detail)
-    accounts = ServiceAccounts(stores.catalog, lifetime_s=settings.service_token_s)
     # Of a store that is apart from it, the logins are the authorization service's alone.
     grants = None if settings.policies_url else Grants(stores.catalog, time.time)
-    verify = verifier(settings, time.time, accounts=accounts, grants=grants).verify
+    verify = _verify(settings, stores.catalog, grants)
     return create_app(settings, stores, chains=chains, verify=verify)
 
 
 def authorization_application(settings: Settings, catalog: Catalog) -> Flask:
     """The authorization service."""
-    accounts = ServiceAccounts(catalog, lifetime_s=settings.service_token_s)
-    grants = Grants(catalog, time.time)
-    verify = verifier(settings, time.time, accounts=accounts, grants=grants).verify
+    verify = _verify(settings, catalog, Grants(catalog, time.time))
     return create_auth_app(settings, catalog, verify=verify, rates=open_rates(settings))
+
+
+def _verify(settings: Settings, catalog: Catalog, grants: Grants | None) -> Verify:
+    accounts = ServiceAccounts(catalog, lifetime_s=settings.service_token_s)
+    return verifier(settings, time.time, accounts=accounts, grants=grants).verify

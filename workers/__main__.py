@@ -17,18 +17,13 @@ import config
 from config import Settings, allocator, collector
 from config.logs import configure
 from storage.connecting import connect
-from workers import actors, deliver, metrics, redis_broker, scheduler
+from workers import actors, deliver, metrics, redis_broker, scheduler, stopping
 from workers.actors import QUEUES
 from workers.chains import Chains
 from workers.claims import Working
-from workers.stopping import when_told
 
 log = logging.getLogger(__name__)
 
-STOP_S = 8
-"""How long work may take to end: less than the supervisor waits before it kills."""
-IDLE_MS = 1_000
-"""How often a thread that waits looks whether it shall end."""
 CLOCK = "clock"
 KNOWN = (*QUEUES, deliver.QUEUE)
 WITHOUT_REDIS = "STORE_REDIS_URL has to name the Redis that the processes of this store share"
@@ -51,7 +46,9 @@ def working(settings: Settings, queues: list[str]) -> Iterator[None]:
     jobs = set(queues or KNOWN) - {deliver.QUEUE}
     if jobs:
         threads = settings.worker_threads
-        workers.append(Worker(broker, queues=jobs, worker_timeout=IDLE_MS, worker_threads=threads))
+        workers.append(
+            Worker(broker, queues=jobs, worker_timeout=stopping.IDLE_MS, worker_threads=threads)
+        )
     if deliver.QUEUE in (queues or KNOWN):
         threads = settings.delivery_threads
         workers.append(deliver.worker(broker, stores, chains, settings, threads=threads))
@@ -60,8 +57,7 @@ def working(settings: Settings, queues: list[str]) -> Iterator[None]:
     for worker in workers:
         worker.start()
     yield
-    for worker in workers:
-        worker.stop(timeout=STOP_S * 1000)
+    stopping.stop(workers)
 
 
 @contextmanager
@@ -84,7 +80,7 @@ def main(names: list[str]) -> None:
         sys.exit(WITHOUT_REDIS)
     shown = CLOCK if names == [CLOCK] else "worker " + ",".join(names or KNOWN)
     configure(settings.log_level, shown)
-    stop = when_told()
+    stop = stopping.when_told()
     with scheduling(settings) if names == [CLOCK] else working(settings, names):
         collector.relax()
         log.info("%s runs", shown)

@@ -34,6 +34,7 @@ from storage.stores import Stores
 from workers.broker import UNDECLARED
 from workers.delivery_records import Fence, Recorder
 from workers.delivery_turns import Rules, Sends, Shared, Turn, Unseal
+from workers.stopping import IDLE_MS
 from workers.webhooks import Sender
 
 log = logging.getLogger(__name__)
@@ -41,8 +42,6 @@ log = logging.getLogger(__name__)
 QUEUE = DELIVER
 TIME_LIMIT_MS = 120_000
 """Far more than a turn and its last requests take."""
-IDLE_MS = 1_000
-"""How often an idle thread looks up: there are many of them."""
 PROBES = 2
 """Receivers that keep failing share this part of the threads: a half."""
 BUSY_TURN_S = 1.0

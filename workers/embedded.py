@@ -7,7 +7,6 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from random import Random
 
@@ -22,13 +21,11 @@ from storage.connecting import connect
 from storage.datagrams import office
 from storage.errors import StoreError, Unavailable
 from storage.faults import explain
-from storage.model import Todo
 from storage.stores import Stores
-from workers import actors, deliver, hints, metrics, scheduler
+from workers import actors, deliver, hints, metrics, scheduler, stopping
 from workers.broker import MemoryBroker
 from workers.chains import Chains
 from workers.claims import Working
-from workers.stopping import when_told
 
 log = logging.getLogger(__name__)
 
@@ -42,10 +39,6 @@ GROUPS = (
     ("index", "match"),
 )
 """Queues that share threads."""
-IDLE_MS = 1_000
-"""How often a thread that waits looks whether it shall end."""
-STOP_MS = 8_000
-"""How long work may take to end: less than the supervisor waits before it kills."""
 
 
 @contextmanager
@@ -62,9 +55,6 @@ def running(settings: Settings) -> Iterator[None]:
     )
     ticker = scheduler.Clock(settings, stores, chains)
 
-    def take(rows: list[Todo], request_id: str) -> None:
-        chains.send(rows, request_id)
-
     with ExitStack() as running:
         # What dramatiq's own command line says here: the time limit starts its thread.
         broker.emit_after("process_boot")
@@ -74,23 +64,19 @@ def running(settings: Settings) -> Iterator[None]:
         workers = [deliver.worker(broker, stores, chains, settings, threads=threads)]
         threads = max(1, settings.worker_threads // 2)
         workers += [
-            Worker(broker, queues=set(queues), worker_timeout=IDLE_MS, worker_threads=threads)
+            Worker(
+                broker, queues=set(queues), worker_timeout=stopping.IDLE_MS, worker_threads=threads
+            )
             for queues in GROUPS
         ]
         for worker in workers:
             worker.start()
-        running.callback(_stop, workers)
+        running.callback(stopping.stop, workers)
         running.enter_context(scheduler.ticking(ticker, settings))
-        inbox = hints.listen(office(settings.home), take, ticker.job(ticker.refill, in_doubt=True))
+        refill = ticker.job(ticker.refill, in_doubt=True)
+        inbox = hints.listen(office(settings.home), chains.send, refill)
         running.callback(inbox.close)
         yield
-
-
-def _stop(workers: list[Worker]) -> None:
-    """All at once: each waits until its threads look up."""
-    with ThreadPoolExecutor(len(workers)) as pool:
-        for worker in workers:
-            pool.submit(worker.stop, timeout=STOP_MS)
 
 
 def _prepare(stores: Stores) -> None:
@@ -110,7 +96,7 @@ def main() -> None:
     allocator.bound_heap()
     settings = load(os.environ)
     configure(settings.log_level, "worker")
-    stop = when_told()
+    stop = stopping.when_told()
     with running(settings):
         collector.relax()
         log.info("worker: running")

@@ -1,8 +1,9 @@
 """Deliveries per second by the actor `deliver`, beside another commit and `requests` one by one.
 
 All send the same signed requests to a receiver in a process of its own; the actor also reads them
-from the catalog and records every attempt. They take turns within one run. Then the actor again,
-while one of the other receivers is slow or dead.
+from the catalog and records every attempt. They take turns within one run. The actor runs in a
+process that has every place for attempts and in one that has just begun, and again while one of
+the other receivers is slow or dead.
 Run as `python -m bench.deliveries [deliveries] [rounds] [checkout of the other commit]`.
 """
 
@@ -50,7 +51,9 @@ ONE_BY_ONE = 500
 """How many are sent one after the other in a round."""
 LIMIT_S = 120.0
 THREADS = 64
-
+DELAYS_S = (0, 60)
+SETTLED = Rules(DELAYS_S, first_places=Rules.in_flight)
+"""A process that has recorded so much that it has every place."""
 
 BAD = 1000
 """Deliveries that wait for the bad receiver."""
@@ -66,7 +69,7 @@ def main(count: int = 4000, rounds: int = 3, other: str = "", slow_s: float = SL
         f"{count} signed deliveries, {RECEIVERS} receivers, {rounds} rounds, {os.cpu_count()} cores"
     )
     for latency_s in LATENCIES_S:
-        rates: dict[str, list[float]] = {"actor": [], "one by one": []}
+        rates: dict[str, list[float]] = {"actor": [], "just begun": [], "one by one": []}
         if other:
             rates["other commit"] = []
         with tempfile.TemporaryDirectory() as folder, receiver(latency_s) as url:
@@ -74,6 +77,9 @@ def main(count: int = 4000, rounds: int = 3, other: str = "", slow_s: float = SL
                 catalog = _catalog(Path(folder) / f"{number}.sqlite", url, count)
                 rates["one by one"].append(_one_by_one(catalog))
                 rates["actor"].append(count / deliver_all(catalog))
+                catalog.close()
+                catalog = _catalog(Path(folder) / f"{number}-begins.sqlite", url, count)
+                rates["just begun"].append(count / deliver_all(catalog, Rules(DELAYS_S)))
                 catalog.close()
                 if other:
                     rates["other commit"].append(_other(other, url, count))
@@ -198,7 +204,7 @@ def waiting(catalog: Catalog, count: int) -> list[Request]:
     return [request_for(row, attempt=1, now_us=now, keys=(KEY,)) for row in due]
 
 
-def deliver_all(catalog: Catalog, *, but: int = 0) -> float:
+def deliver_all(catalog: Catalog, rules: Rules = SETTLED, *, but: int = 0) -> float:
     """Seconds until all of them, but for so many, are delivered and recorded."""
     broker = MemoryBroker()
     chains = Chains(broker)
@@ -206,7 +212,7 @@ def deliver_all(catalog: Catalog, *, but: int = 0) -> float:
         catalog,
         MemoryNotices(),
         chains,
-        rules=Rules(delays_s=(0, 60)),
+        rules=rules,
         new_sender=lambda: Sender(timeout_s=10, allow_private=True, body_bytes=1024),
         unseal=lambda sealed, _: sealed,
         threads=THREADS,

@@ -32,7 +32,7 @@ from storage.protocols import Notices
 from storage.sealing import Sealer, derive
 from storage.stores import Stores
 from workers.broker import UNDECLARED
-from workers.delivery_records import Fence, Recorder
+from workers.delivery_records import Fence, Places, Recorder
 from workers.delivery_turns import Rules, Sends, Shared, Turn, Unseal
 from workers.stopping import IDLE_MS
 from workers.webhooks import Sender
@@ -105,7 +105,9 @@ class Deliverer:
         rules, catalog = self._rules, self._catalog
         lessee = Lessee(uuid4().hex, rules.lease_s, pacing.PATIENCE, rules.disable_after_s)
         self._sender = self._new_sender()
-        self._recorder, self._fence = Recorder(catalog, lessee), Fence(catalog, self._subscriptions)
+        places = Places(rules.in_flight, rules.first_places)
+        self._recorder = Recorder(catalog, lessee, places)
+        self._fence = Fence(catalog, self._subscriptions)
         self._shared = Shared(
             self._recorder,
             self._fence,
@@ -113,7 +115,7 @@ class Deliverer:
             rules,
             self._unseal,
             Random(),
-            asyncio.Semaphore(rules.in_flight),
+            places,
             lambda: sum(len(turn.queue) for turn in self._turns.values()),
         )
         self._running = asyncio.create_task(self._recorder.run())

@@ -1,12 +1,13 @@
-"""Group commit and fence of deliveries: what all turns of a process write and read together."""
+"""Group commit, places and fence of deliveries: what all turns of a process share."""
 
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from pipelines.notifying import pacing
 from storage.catalog import Catalog, delivery_turns, subscriptions
@@ -18,9 +19,12 @@ log = logging.getLogger(__name__)
 
 GAP_S = 0.01
 """Least time between the beginnings of two transactions: what comes in between shares the next."""
-UNRECORDED_S = 0.1
-"""Nothing more is sent while a result has waited so long: a process that dies sends again what it
-did not record, and a catalog that is slow or away must not make that more."""
+FIRST_PLACES, RECORDED_FOR_A_PLACE = 4, 100
+"""A process begins with so many places for attempts, and gets one more whenever it recorded so many
+results. A process that dies sends again what it did not record: with this it is a hundredth of
+what it sent and a few, though it may die again and again with a long backlog."""
+HANGS_S = 0.1
+"""An attempt that is not answered for so long gives its place to another."""
 AWAY_S = 1.0
 """Pause while the catalog is away."""
 
@@ -35,11 +39,80 @@ class Turn(Protocol):
     def give_up(self) -> None: ...
 
 
+class Places:
+    """Places for attempts that were begun and not recorded, `in_flight` at the most."""
+
+    def __init__(self, in_flight: int, first: int = FIRST_PLACES) -> None:
+        self._limit, self._free = asyncio.Semaphore(in_flight), first
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._recorded = 0
+
+    async def take(self) -> "Place":
+        """Wait for a place."""
+        await self._limit.acquire()
+        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(granted)
+        self._add(0)
+        try:
+            await granted
+        except asyncio.CancelledError:
+            self._add(0 if granted.cancelled() else 1)
+            self._limit.release()
+            raise
+        return Place(self._add, self._limit)
+
+    def grow(self, recorded: int) -> None:
+        """So many more results are recorded."""
+        before, self._recorded = self._recorded, self._recorded + recorded
+        self._add(self._recorded // RECORDED_FOR_A_PLACE - before // RECORDED_FOR_A_PLACE)
+
+    def _add(self, places: int) -> None:
+        self._free += places
+        while self._free > 0 and self._waiting:
+            granted = self._waiting.popleft()
+            if not granted.done():
+                granted.set_result(None)
+                self._free -= 1
+
+
+class Place:
+    """The place of one attempt; while no answer comes in time, another may have it."""
+
+    def __init__(self, add: Callable[[int], None], limit: asyncio.Semaphore) -> None:
+        self._add, self._limit = add, limit
+        self._lent = False
+        self._timer = asyncio.get_running_loop().call_later(HANGS_S, self._lend)
+
+    def answered(self) -> None:
+        """From now on it only waits to be recorded."""
+        self._timer.cancel()
+        if self._lent:
+            self._lent = False
+            self._add(-1)
+
+    def leave(self) -> None:
+        """It is recorded, or there is nothing to record."""
+        self._timer.cancel()
+        if not self._lent:
+            self._add(1)
+        self._limit.release()
+
+    def _lend(self) -> None:
+        self._lent = True
+        self._add(1)
+
+
+class _Kept(NamedTuple):
+    result: Result
+    turn: Turn
+    place: Place
+
+
 @dataclass
 class _Outbox:
     """What the next transaction takes along."""
 
-    results: list[tuple[Result, Turn]] = field(default_factory=list)
+    results: list[_Kept] = field(default_factory=list)
     visits: list[tuple[Visit, asyncio.Future[Visited]]] = field(default_factory=list)
     deleted: set[tuple[int, int]] = field(default_factory=set)
     halted: set[int] = field(default_factory=set)
@@ -48,11 +121,10 @@ class _Outbox:
 class Recorder:
     """Group commit: what all turns of a process write shares one transaction at a time."""
 
-    def __init__(self, catalog: Catalog, lessee: Lessee) -> None:
-        self._catalog, self._lessee = catalog, lessee
+    def __init__(self, catalog: Catalog, lessee: Lessee, places: Places) -> None:
+        self._catalog, self._lessee, self._places = catalog, lessee, places
         self._outbox = _Outbox()
-        self._oldest: float | None = None
-        self._wake, self._recorded = asyncio.Event(), asyncio.Event()
+        self._wake = asyncio.Event()
         self._closing = False
         # A thread of its own: transactions of one process never wait for each other.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="catalog")
@@ -69,11 +141,10 @@ class Recorder:
         self._wake.set()
         return await answer
 
-    def keep(self, result: Result, turn: Turn) -> None:
+    def keep(self, result: Result, turn: Turn, place: Place) -> None:
         """Record this result in the next transaction; it is kept until that succeeds."""
-        if self._oldest is None:
-            self._oldest = time.monotonic()
-        self._outbox.results.append((result, turn))
+        place.answered()
+        self._outbox.results.append(_Kept(result, turn, place))
         self._wake.set()
 
     def put_aside(self, due: Due, how: Stop) -> None:
@@ -82,12 +153,6 @@ class Recorder:
             self._outbox.deleted.add((due.subscription_id, due.endpoint_id))
         else:
             self._outbox.halted.add(due.id)
-
-    async def wait_until_recorded(self) -> None:
-        """Return once no result waits for too long."""
-        while self._oldest is not None and time.monotonic() - self._oldest > UNRECORDED_S:
-            self._recorded.clear()
-            await self._recorded.wait()
 
     async def run(self) -> None:
         """Write until closed, and then what is left."""
@@ -126,30 +191,30 @@ class Recorder:
         return True
 
     def _answer(self, taken: _Outbox, settled: Settled) -> None:
-        self._oldest = time.monotonic() if self._outbox.results else None
-        self._recorded.set()
         for uuid in settled.disabled:
             log.warning("subscription %s is disabled: nothing but failures", uuid)
-        for result, turn in taken.results:
+        self._places.grow(len(taken.results))
+        for result, turn, place in taken.results:
+            place.leave()
             turn.recorded(result.delivery_id)
         for visit, answer in taken.visits:
             if not answer.done():
                 answer.set_result(settled.visited[visit.endpoint_id])
 
-    async def _write_singly(self, results: Sequence[tuple[Result, Turn]]) -> None:
+    async def _write_singly(self, results: Sequence[_Kept]) -> None:
         """One transaction for each result, so that one that fails by a fault of ours fails alone.
 
         Its turn gives up without a release: so it is sent again when the lease ends, not at once.
         """
-        for result, turn in results:
-            alone = _Outbox([(result, turn)])
+        for kept in results:
+            alone = _Outbox([kept])
             try:
                 self._answer(alone, await self._settled(alone))
             except Exception:
-                log.exception("the result of delivery %d cannot be recorded", result.delivery_id)
-                turn.give_up()
-        self._oldest = time.monotonic() if self._outbox.results else None
-        self._recorded.set()
+                ident = kept.result.delivery_id
+                log.exception("the result of delivery %d cannot be recorded", ident)
+                kept.place.leave()
+                kept.turn.give_up()
 
     async def _settled(self, taken: _Outbox) -> Settled:
         loop = asyncio.get_running_loop()
@@ -160,7 +225,7 @@ class Recorder:
         # A lease that is lost by a power cut is a lease that ended.
         durable = bool(taken.results or taken.deleted or taken.halted)
         with self._catalog.write(durable=durable) as tx:
-            results = [result for result, _ in taken.results]
+            results = [kept.result for kept in taken.results]
             visits = [visit for visit, _ in taken.visits]
             settled = delivery_turns.settle(tx, self._lessee, results, visits, aside)
             # Before the commit, which takes its time.

@@ -23,7 +23,7 @@ from storage.catalog.deliveries import Due
 from storage.catalog.delivery_turns import Visit, Visited
 from storage.catalog.endpoints import Endpoint
 from storage.errors import StoreError
-from workers.delivery_records import AWAY_S, Fence, Recorder
+from workers.delivery_records import AWAY_S, FIRST_PLACES, Fence, Place, Places, Recorder
 from workers.webhooks import Allowed, Withdrawn
 
 log = logging.getLogger(__name__)
@@ -52,6 +52,8 @@ class Rules:
 
     delays_s: tuple[float, ...]
     in_flight: int = 200
+    first_places: int = FIRST_PLACES
+    """In flight or not recorded in a process that begins: see `Places`."""
     retry_after_cap_s: float = 86_400.0
     disable_after_s: float = 0.0
     lease_s: float = 5.0
@@ -70,8 +72,7 @@ class Shared:
     rules: Rules
     unseal: Unseal
     rng: Random
-    slots: asyncio.Semaphore
-    """One for each request in flight."""
+    places: Places
     buffered: Callable[[], int]
     """Deliveries that all turns have fetched and not sent."""
 
@@ -245,21 +246,23 @@ class Turn:
 
     async def _attempt(self, due: Due, fetched: float) -> bool | None:
         """Make one attempt; whether the receiver took it, None if that says nothing of it."""
+        place: Place | None = None
         try:
-            async with self._shared.slots:
-                await self._shared.recorder.wait_until_recorded()
-                now = time.monotonic()
-                if now > self._until or now - fetched > self._shared.rules.fresh_s:
-                    raise Withdrawn
-                return await self._make(due)
+            place = await self._shared.places.take()
+            now = time.monotonic()
+            if now > self._until or now - fetched > self._shared.rules.fresh_s:
+                raise Withdrawn
+            return await self._make(due, place)
         except BaseException as error:
             # Nothing will be recorded of it: it may be fetched again.
+            if place is not None:
+                place.leave()
             self.open.pop(due.id, None)
             if isinstance(error, Withdrawn):
                 return None
             raise
 
-    async def _make(self, due: Due) -> bool | None:
+    async def _make(self, due: Due, place: Place) -> bool | None:
         allowed = partial(self._may_begin, due)
         if not await allowed():
             raise Withdrawn
@@ -282,7 +285,7 @@ class Turn:
         seconds = time.monotonic() - began
         _log_attempt(due, attempt, answer, type(verdict).__name__, seconds)
         result = result_of(due, answer, verdict, at_us=at_us, seconds=seconds)
-        self._shared.recorder.keep(result, self)
+        self._shared.recorder.keep(result, self, place)
         return None if request is None else isinstance(verdict, Delivered)
 
     async def _may_begin(self, due: Due) -> bool:

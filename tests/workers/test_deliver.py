@@ -159,7 +159,7 @@ def test_a_window_opens_with_success(catalog: Catalog) -> None:
     async def scene() -> None:
         async with receiving(shortly) as receiver:
             backlog(catalog, subscribe(catalog, receiver.url), 400)
-            async with delivering(catalog):
+            async with delivering(catalog, rules=replace(RULES, first_places=64)):
                 await eventually(lambda: len(receiver.got) == 400)
             assert 16 < receiver.busiest <= 32
 
@@ -248,7 +248,7 @@ def test_nothing_more_is_sent_while_results_cannot_be_recorded(catalog: Catalog)
         async with receiving(slowly) as receiver:
             subscription = subscribe(catalog, receiver.url)
             tell(catalog, [subscription], times=500)
-            async with delivering(catalog):
+            async with delivering(catalog, rules=replace(RULES, first_places=64)):
                 await eventually(lambda: receiver.busy >= 24)
                 with away():
                     await asyncio.sleep(0.45)

@@ -20,7 +20,7 @@ from storage.notices import MemoryNotices
 from tests.telling import backlog, happen, match, states, subscribe, tell, told
 from tests.workers.receivers import RULES, delivering, eventually
 from workers.deliver import Deliverer
-from workers.delivery_records import Recorder
+from workers.delivery_records import FIRST_PLACES, RECORDED_FOR_A_PLACE, Places, Recorder
 from workers.webhooks import Allowed
 
 NEVER_S = 3600.0
@@ -81,6 +81,70 @@ def test_no_more_requests_are_in_flight_than_allowed_in_all(catalog: Catalog) ->
             assert len(receivers.busy) == 7
             receivers.let_go()
             await eventually(lambda: len(receivers.sent) == 50)
+
+    asyncio.run(scene())
+
+
+def test_a_process_that_dies_sends_a_hundredth_again_and_a_few(catalog: Catalog) -> None:
+    surplus: list[int] = []
+
+    class Looking(Receivers):
+        async def send(self, request: Request, allowed: Allowed) -> Answer:
+            answer = await super().send(request, allowed)
+            with catalog.read() as tx:
+                count = "SELECT count(*) FROM deliveries WHERE state = 'delivered'"
+                recorded = tx.execute(text(count)).scalar_one()
+            again = len(self.sent) - recorded
+            surplus.append(again - FIRST_PLACES - recorded // RECORDED_FOR_A_PLACE)
+            return answer
+
+    async def scene() -> None:
+        several = [subscribe(catalog, url(str(number))) for number in range(5)]
+        for one in several:
+            backlog(catalog, one, 50)
+        async with delivering(catalog, sender=Looking()):
+            await eventually(
+                lambda: all(states(catalog, one) == ["delivered"] * 50 for one in several)
+            )
+        assert max(surplus) == 0
+
+    asyncio.run(scene())
+
+
+def test_an_attempt_that_hangs_lends_its_place() -> None:
+    async def scene() -> None:
+        places = Places(in_flight=7, first=4)
+        hanging = [await places.take() for _ in range(4)]
+        more = [asyncio.create_task(places.take()) for _ in range(4)]
+        await asyncio.sleep(0.05)
+        assert not any(task.done() for task in more)
+        await asyncio.sleep(0.1)
+        assert sum(task.done() for task in more) == 3
+        # Answered and not recorded: they count again, and nothing has become free.
+        for place in hanging:
+            place.answered()
+        hanging.pop().leave()
+        await asyncio.sleep(0.01)
+        assert sum(task.done() for task in more) == 3
+        for place in hanging:
+            place.leave()
+        (await more[0]).leave()
+        await asyncio.wait_for(asyncio.gather(*more), 1.0)
+
+    asyncio.run(scene())
+
+
+def test_who_stops_waiting_for_a_place_takes_none() -> None:
+    async def scene() -> None:
+        places = Places(in_flight=2, first=1)
+        held = await places.take()
+        waiting = asyncio.create_task(places.take())
+        await asyncio.sleep(0)
+        held.leave()
+        waiting.cancel()  # … though it was granted just now.
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        (await asyncio.wait_for(places.take(), 1.0)).leave()
 
     asyncio.run(scene())
 
@@ -332,10 +396,12 @@ def test_a_result_that_cannot_be_recorded_fails_alone(catalog: Catalog) -> None:
         subscription = subscribe(catalog, url(""))
         tell(catalog, [subscription], times=3)
         idents = [delivery.id for delivery in told(catalog, subscription)]
-        recorder = Recorder(catalog, Lessee("t", 5.0, 5))
+        places = Places(3)
+        recorder = Recorder(catalog, Lessee("t", 5.0, 5), places)
         turns = [Told() for _ in idents]
         for ident, turn in zip(idents, turns, strict=True):
-            recorder.keep(a_result(ident, due_us=2**70 if turn is turns[1] else 1), turn)
+            result = a_result(ident, due_us=2**70 if turn is turns[1] else 1)
+            recorder.keep(result, turn, await places.take())
         running = asyncio.create_task(recorder.run())
         with pytest.raises(Exception, match=r"\d"):
             await recorder.visit(Visit(subscription.endpoint_id, claim=True))
@@ -343,6 +409,8 @@ def test_a_result_that_cannot_be_recorded_fails_alone(catalog: Catalog) -> None:
         assert [turn.done for turn in turns] == [[idents[0]], [], [idents[2]]]
         assert [turn.given_up for turn in turns] == [False, True, False]
         assert states(catalog, subscription) == ["delivered", "pending", "delivered"]
+        async with asyncio.timeout(1.0):
+            await asyncio.gather(*(places.take() for _ in range(3)))
 
     asyncio.run(scene())
 

@@ -35,8 +35,9 @@ control_socket_disable = True
 raw_env = [f"PROMETHEUS_MULTIPROC_DIR={_figures}"] if workers > 1 else []
 
 
-def post_fork(_server: Any, _worker: Any) -> None:
+def post_fork(_server: Any, worker: Any) -> None:
     """The application is imported next."""
+    server.die_with_master(worker)
     collector.pause()
 
 

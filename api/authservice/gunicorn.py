@@ -1,6 +1,7 @@
 """Gunicorn's configuration of the authorization service: one process, for little work."""
 
 import os
+from typing import Any
 
 from api import server
 from config.settings import load
@@ -23,3 +24,8 @@ control_socket_disable = True
 # An authorization request goes through a login as one parameter of it.
 limit_request_line = server.LONGEST_LINE
 post_worker_init = server.prepare
+
+
+def post_fork(_server: Any, worker: Any) -> None:
+    """End with the master."""
+    server.die_with_master(worker)

@@ -6,8 +6,8 @@ what to do about an error is decided in one place.
 """
 
 import logging
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from functools import lru_cache
 from typing import TypeVar
 
@@ -18,6 +18,9 @@ log = logging.getLogger(__name__)
 
 Completed = Mapping[Todo, tuple[Todo, ...]]
 """The jobs that a batch completed, each with those that follow from it."""
+
+GROUP_S = 0.25
+"""How long those of a batch that are done wait for the others."""
 
 Key = TypeVar("Key", bound=Hashable)
 Result = TypeVar("Result")
@@ -38,6 +41,26 @@ def run_each(
             _pool(step, replica, parallel).map(lambda key: _attempt(work, key), attempted)
         )
     return {key: found[0] for key, found in zip(attempted, outcomes, strict=True) if found}
+
+
+def run_in_groups(
+    work: Callable[[Key], Result], keys: Iterable[Key], *, step: str, replica: str, parallel: int
+) -> Iterator[dict[Key, Result]]:
+    """The same in groups, as they are done, so that a key that takes long holds no other up."""
+    pool = _pool(step, replica, parallel)
+    futures = {pool.submit(_attempt, work, key): key for key in keys}
+    waiting = set(futures)
+    try:
+        while waiting:
+            done, waiting = wait(waiting, GROUP_S)
+            if not done:
+                done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            outcomes = [(key, future.result()) for future, key in futures.items() if future in done]
+            if group := {key: found[0] for key, found in outcomes if found}:
+                yield group
+    finally:
+        for future in waiting:
+            future.cancel()
 
 
 def _attempt(work: Callable[[Key], Result], key: Key) -> tuple[Result] | None:

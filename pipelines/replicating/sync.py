@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from pipelines import flow, topics
-from pipelines.batches import Completed, run_each
+from pipelines.batches import Completed, run_each, run_in_groups
 from pipelines.collecting import collections
 from pipelines.depositing import files, manifests, purging
 from pipelines.keeping import blob_life, copying, failover, integrity, records
@@ -83,18 +83,28 @@ def _sync_files(stores: Stores, claimed: Mapping[FQID, Claim], beat: Beat) -> Co
             del rows[fqid]
         known = file_rows.blobs_present(tx, target, list(rows.values()))
     blob_life.revive(stores, target, list(rows.values()))
-    copied = run_each(
+    completed = dict[Todo, tuple[Todo, ...]]()
+    for copied in run_in_groups(
         lambda fqid: _copy_file(stores, target, beat, known, rows[fqid]),
         rows,
         step=flow.Step.SYNC,
         replica=target,
         parallel=stores.copy_parallel,
-    )
-    if not copied:
-        return {}
+    ):
+        completed.update(_reveal_together(stores, target, claimed, [rows[fqid] for fqid in copied]))
+    return completed
+
+
+def _reveal_together(
+    stores: Stores,
+    target: Replica,
+    claimed: Mapping[FQID, Claim],
+    rows: Sequence[file_rows.Reserved],
+) -> Completed:
+    """Reveal files whose blobs and records are there, and complete their jobs."""
     with stores.catalog.write() as tx:
-        purged = _reveal_files(tx, [rows[fqid] for fqid in copied], target)
-        done = [fqid for fqid in copied if fqid not in purged]
+        purged = _reveal_files(tx, rows, target)
+        done = [row.file.fqid for row in rows if row.file.fqid not in purged]
         todo.finish_all(tx, [claimed[fqid] for fqid in done])
     for fqid in done:
         stores.notices.publish(topics.of_file(target, fqid))

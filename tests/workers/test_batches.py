@@ -1,12 +1,14 @@
 """Batches: several jobs of one claim, each of which succeeds or fails by itself."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from random import Random
+from threading import Event, Thread
 from typing import Any
 
 import pytest
 
-from pipelines.batches import Completed
+from pipelines.batches import Completed, run_in_groups
 from pipelines.depositing import areas, ingest, manifests
 from pipelines.depositing.manifests import NewBundle, NewEntry
 from pipelines.flow import Step
@@ -16,6 +18,7 @@ from storage.errors import Lost, NotFound, Unavailable
 from storage.model import FQID, REPLICAS, Claim, Todo
 from storage.stores import Stores
 from tests.builders import make_file, new_uuid, version
+from tests.patience import until
 from tests.pipelines.depositing.test_ingest import AREA, OWNER, deposit, stage
 from tests.pipelines.happenings import make_bundle
 from workers.actors import BATCHES, STEPS
@@ -254,6 +257,59 @@ def test_files_are_copied_together_but_for_those_whose_bytes_are_gone(stores: St
     assert seen == set(made) - {gone}
     ((ref, attempts, _),) = left(stores)
     assert (ref, attempts) == (f"file:{gone}", 1)
+
+
+def test_those_of_a_batch_that_are_done_do_not_wait_for_a_slow_one() -> None:
+    slow = Event()
+
+    def double(number: int) -> int:
+        if number == 2:
+            assert slow.wait(10)
+        if number == 3:
+            raise NotFound("it is gone")
+        return 2 * number
+
+    groups = run_in_groups(double, range(5), step="test", replica="aws", parallel=5)
+    assert next(groups) == {0: 0, 1: 2, 4: 8}
+    slow.set()
+    assert list(groups) == [{2: 4}]
+
+
+class SlowBucket:
+    """A bucket in which one object cannot be read until `ready`."""
+
+    def __init__(self, inner: Any, key: str, ready: Event) -> None:
+        self._inner, self._key, self._ready = inner, key, ready
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def read(self, key: str, **options: Any) -> Iterator[bytes]:
+        assert key != self._key or self._ready.wait()
+        yield from self._inner.read(key, **options)
+
+
+def test_a_file_that_is_copied_slowly_holds_no_other_up(stores: Stores) -> None:
+    made = [make_file(stores, b"%d" % number) for number in range(4)]
+    rows = [Todo(Step.SYNC, "gcp", f"file:{fqid}") for fqid in made]
+    with stores.catalog.write() as tx:
+        todo.add(tx, rows)
+        (sha256,) = tx.exec_driver_sql(
+            "SELECT sha256 FROM blobs JOIN files ON files.blob_id = blobs.id"
+            f" WHERE files.uuid = '{made[0].uuid}'"
+        ).one()
+    ready = Event()
+    bucket: Any = SlowBucket(stores.replicas["aws"], keys.blob(sha256), ready)
+    slow = replace(stores, replicas={**stores.replicas, "aws": bucket})
+    worker = Thread(target=work, args=(real(slow), rows[0]))
+    worker.start()
+    try:
+        until(lambda: len(left(stores)) == 1, limit_s=20)
+        assert left(stores)[0][0] == f"file:{made[0]}"
+    finally:
+        ready.set()
+        worker.join()
+    assert left(stores) == []
 
 
 def test_bundles_are_synced_together_once_their_files_are_there(stores: Stores) -> None:

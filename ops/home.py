@@ -97,6 +97,15 @@ def write(home: Path, name: str, content: Mapping[str, Any]) -> None:
     write_text(home, name, json.dumps(content, indent=1) + "\n")
 
 
+def try_write(home: Path, name: str, content: Mapping[str, Any]) -> bool:
+    """The same, if the disk allows; False if it is full, for example."""
+    try:
+        write(home, name, content)
+    except OSError:
+        return False
+    return True
+
+
 def write_text(home: Path, name: str, text: str) -> None:
     """Replace a file of the home; at no time can another user read it."""
     draft = home / f".{name}.{os.getpid()}"

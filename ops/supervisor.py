@@ -144,16 +144,17 @@ class Supervisor:
                 for one, process in self._processes.items()
             }
             facts = {"supervisor": os.getpid(), "processes": running}
-            homes.write(self.settings.home, homes.PROCESSES, facts)
+            # On a full disk processes are started again all the same.
+            homes.try_write(self.settings.home, homes.PROCESSES, facts)
 
     def _announce(self) -> None:
         """Say that the store is ready once both services answer."""
         began, settings = time.monotonic(), self.settings
-        while not self._is_healthy():
+        api, auth = settings.external_url or settings.internal_url, settings.auth_url
+        ready = {"api": api, "auth": auth, "pid": os.getpid()}
+        while not (self._is_healthy() and homes.try_write(settings.home, homes.READY, ready)):
             if self._stopping.wait(PROBE_EVERY_S):
                 return
-        api, auth = settings.external_url or settings.internal_url, settings.auth_url
-        homes.write(settings.home, homes.READY, {"api": api, "auth": auth, "pid": os.getpid()})
         took, token = f"{time.monotonic() - began:.1f} s", settings.home / homes.ADMIN_TOKEN
         where = f"API {api}, authorization {auth}, administrator's token in {token}"
         self.say("store", f"ready in {took}: {where}")
@@ -166,13 +167,15 @@ class Supervisor:
 
     def _stop(self) -> None:
         """End everything in bounded time."""
-        homes.remove(self.settings.home, homes.READY)
+        with suppress(OSError):
+            homes.remove(self.settings.home, homes.READY)
         self._tell_all(signal.SIGTERM)
         until = time.monotonic() + self.grace_s
         while any(thread.is_alive() for thread in self._threads):
             if signal.sigtimedwait(ENDING, 0.02) or time.monotonic() > until:
                 self._tell_all(signal.SIGKILL)
-        homes.remove(self.settings.home, homes.PROCESSES)
+        with suppress(OSError):
+            homes.remove(self.settings.home, homes.PROCESSES)
         self.say("store", "stopped")
 
     def _tell_all(self, number: signal.Signals) -> None:

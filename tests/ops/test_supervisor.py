@@ -113,6 +113,19 @@ def test_what_dies_is_started_again_within_seconds(start: Start) -> None:
     assert said in ([("SIGKILL", "0.1")], [("SIGKILL", "0.2")])
 
 
+def test_what_dies_is_started_again_when_the_home_takes_no_file(start: Start) -> None:
+    store = start().ready()
+    api = store.pids()["api"]
+    # As a full disk: the file cannot be replaced.
+    (store.home / "processes.json").unlink()
+    (store.home / "processes.json").mkdir()
+    os.kill(api, signal.SIGKILL)
+    until(lambda: not alive(api))
+    until(lambda: ports.answers("127.0.0.1", store.port, "/health"))
+    assert "api ended (SIGKILL)" in store.end()
+    assert store.process.returncode == 0
+
+
 def test_what_dies_again_and_again_waits_longer_until_it_was_steady_once() -> None:
     delays_s = [FIRST_DELAY_S]
     for _ in range(8):

@@ -273,8 +273,12 @@ class Settings:
     scrub_period_days: float = _setting(
         30.0, "every stored object is verified again within this time, days"
     )
-    worker_threads: int = _setting(8, "threads of one worker process")
-    worker_poll_ms: int = _setting(25, "longest pause of an idle worker between two looks, ms")
+    worker_threads: int = _setting(
+        8, "threads of one worker process; embedded: half as many for each of four groups of queues"
+    )
+    worker_poll_ms: int = _setting(
+        25, "longest pause between two looks into Redis while messages come, ms"
+    )
 
     # Metadata
     document_cache_bytes: int = _setting(64 * 1024 * 1024, "documents kept by a worker, bytes")
@@ -289,7 +293,9 @@ class Settings:
     )
     delivery_timeout_s: float = _setting(10.0, "time to connect and answer, seconds")
     delivery_in_flight: int = _setting(200, "requests in flight in one process that delivers")
-    delivery_threads: int = _setting(64, "endpoints that one process serves at once")
+    delivery_threads: int = _setting(
+        64, "endpoints that one process serves at once; embedded: a quarter"
+    )
     delivery_retry_after_cap_s: float = _setting(86400.0, "longest Retry-After honoured, seconds")
     delivery_body_bytes: int = _setting(1024, "bytes kept of a receiver's answer")
     allow_private_callbacks: bool = _setting(

@@ -1,6 +1,7 @@
 """The command `run`: the store on this machine."""
 
 import os
+import shutil
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -64,6 +65,8 @@ def supervise(
         # Left by one that was killed: it must not speak for us.
         for name in (home.READY, home.PROCESSES):
             home.remove(settings.home, name)
+        # Counters begin anew with the store: each worker that ever ran has files of its own there.
+        shutil.rmtree(settings.worker_metrics, ignore_errors=True)
         given = {
             **environ,
             "PATH": os.pathsep.join((str(Path(sys.executable).parent), environ.get("PATH", ""))),

@@ -1,4 +1,4 @@
-"""The clock process: sends what is due, numbers events, sweeps..
+"""The scheduler: sends what is due, numbers events, sweeps.
 
 A lease in the catalog makes a second clock harmless: it waits for the first one to die.
 """

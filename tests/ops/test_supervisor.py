@@ -176,9 +176,12 @@ def test_what_a_killed_store_left_does_not_speak_for_the_next_one(start: Start) 
     first.process.kill()
     first.process.wait(PATIENCE_S)
     until(lambda: not any(alive(pid) for pid in pids.values()))
+    (first.home / "worker-metrics").mkdir()
+    (first.home / "worker-metrics" / "counter_1.db").touch()
     second = start("api: python -m tests.ops.toy_service 0\n", port=first.port)
     until(lambda: not ports.is_free("127.0.0.1", second.port))
     assert not (second.home / "ready.json").exists()
+    assert not (second.home / "worker-metrics").exists()
 
 
 def test_what_a_killed_process_leaves_in_its_group_is_ended(start: Start) -> None:

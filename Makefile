@@ -45,8 +45,8 @@ REAL := $(BIN)/python -m tests.engines run
 
 .PHONY: test-real
 test-real: $(DEV_READY) $(COMPILED) ## Install and start the real engines, and run what is tested on them
-	$(REAL) --unsynced -- env $(IN_MEMORY) $(BIN)/python -m pytest -n 2 --dist worksteal -p tests.engines.proof \
-		tests/storage tests/pipelines tests/workers tests/real
+	$(IN_MEMORY) $(REAL) --unsynced -- $(BIN)/python -m pytest -n 2 --dist worksteal \
+		-p tests.engines.proof tests/storage tests/pipelines tests/workers tests/real
 
 .PHONY: demo-real
 demo-real: $(DEV_READY) $(COMPILED) ## The same demonstration with every part on a real engine
@@ -55,9 +55,16 @@ demo-real: $(DEV_READY) $(COMPILED) ## The same demonstration with every part on
 
 .PHONY: check
 check: $(DEV_READY) $(COMPILED) ## Check format, lint, types, architecture, and that every bench runs
+	@$(MAKE) --no-print-directory -j 2 --output-sync=line check-code check-runs
+
+.PHONY: check-code
+check-code: $(DEV_READY) ## Check format, lint and types only
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/mypy
+
+.PHONY: check-runs
+check-runs: $(DEV_READY) $(COMPILED) ## Check architecture, and that every bench runs, only
 	$(BIN)/python -m pytest -p no:randomly tests/test_architecture.py tests/test_docs.py
 	$(BIN)/python -m bench --tiny
 
@@ -66,11 +73,19 @@ SEEDED := $(if $(SEED),--seed $(SEED))
 .PHONY: drill
 drill: $(DEV_READY) $(COMPILED) ## Fuzz, kill processes and hurt engines during deposits (SEED=<n>, DEEP=1 for more)
 	$(if $(DEEP),STORE_TEST_DEPTH=deep $(BIN)/python -m pytest -n 2 -m hypothesis --ignore tests/drill)
+	$(BIN)/python -m tests.drill $(SEEDED)
+	@$(MAKE) --no-print-directory -j 2 drill-answers drill-real
+
+.PHONY: drill-answers
+drill-answers: $(DEV_READY) $(COMPILED) ## Of the drill, fuzzing and the comparisons of what is answered and stored
 	$(BIN)/python -m tests.drill.matching $(SEEDED)
 	$(IN_MEMORY) $(BIN)/python -m tests.drill.integrity $(SEEDED) \
 		$(if $(DEEP),--objects 20000 --damaged 2000 --corruptions 100000)
 	$(IN_MEMORY) $(BIN)/python -m tests.drill.fuzz $(SEEDED) --requests $(if $(DEEP),20000 --minutes 60,3000)
-	$(BIN)/python -m tests.drill $(SEEDED)
+
+# Beside the others, as it waits for much of its time: an outage lasts two minutes.
+.PHONY: drill-real
+drill-real: $(DEV_READY) $(COMPILED) ## Of the drill, the part on real engines
 	$(BIN)/python -m tests.drill --engines real $(SEEDED) $(if $(DEEP),--bundles 1000)
 
 .PHONY: bench

@@ -67,7 +67,7 @@ EMBEDDED: Benches = {
     ),
     "listing": Bench(listing.main, "aim: the same at every size", (1, 10, 20)),
     "deliveries": Bench(
-        deliveries.main, "aim: as many as the processor can sign and send", (20, 1, "", 0.1)
+        deliveries.main, "aim: as many as the processor can sign and send", (20, 1, "", 0.1, 20)
     ),
     "matching": Bench(
         matching.main,

@@ -63,7 +63,9 @@ LATENCIES_S = (0.0, 0.02)
 """How long the receiver thinks: none at all, and as long as a network takes."""
 
 
-def main(count: int = 4000, rounds: int = 3, other: str = "", slow_s: float = SLOW_S) -> None:
+def main(
+    count: int = 4000, rounds: int = 3, other: str = "", slow_s: float = SLOW_S, bad: int = BAD
+) -> None:
     """Print rates and their ratios for each latency of the receiver, then what bad ones cost."""
     print(
         f"{count} signed deliveries, {RECEIVERS} receivers, {rounds} rounds, {os.cpu_count()} cores"
@@ -84,7 +86,7 @@ def main(count: int = 4000, rounds: int = 3, other: str = "", slow_s: float = SL
                 if other:
                     rates["other commit"].append(_other(other, url, count))
         _show(latency_s, rates)
-    _show_bad(count, rounds, slow_s)
+    _show_bad(count, rounds, slow_s, bad)
 
 
 def _show(latency_s: float, rates: dict[str, list[float]]) -> None:
@@ -112,7 +114,7 @@ def _other(checkout: str, url: str, count: int) -> float:
     return count / float(done.stdout)
 
 
-def _show_bad(count: int, rounds: int, slow_s: float) -> None:
+def _show_bad(count: int, rounds: int, slow_s: float, held_up: int) -> None:
     """Rates of the good receivers: alone, beside a slow one and beside a dead one."""
     rates: dict[str, list[float]] = {"alone": [], "beside a slow one": [], "beside a dead one": []}
     with (
@@ -125,8 +127,8 @@ def _show_bad(count: int, rounds: int, slow_s: float) -> None:
             for name, found in rates.items():
                 catalog = _catalog(Path(folder) / f"{number}{name}.sqlite", good, count)
                 if name in bad:
-                    fill(catalog, f"{bad[name]}/bad", BAD, receivers=1)
-                found.append(count / deliver_all(catalog, but=BAD if name in bad else 0))
+                    fill(catalog, f"{bad[name]}/bad", held_up, receivers=1)
+                found.append(count / deliver_all(catalog, but=held_up if name in bad else 0))
                 catalog.close()
     print(f"{count} deliveries to good receivers that answer after {LATENCIES_S[1] * 1000:.0f} ms")
     for name, found in rates.items():

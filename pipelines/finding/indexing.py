@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipelines import flow
-from pipelines.batches import Completed, run_each
+from pipelines.batches import Completed, run_in_groups
 from pipelines.finding import documents, loading, shapes
 from pipelines.keeping.copying import Beat
 from storage.catalog import Tx, bundles, events, heads, todo, visibility
@@ -85,16 +85,17 @@ def index_batch(stores: Stores, claims: Sequence[Claim], beat: Beat) -> Complete
         shape, shaped = _shaped(stores, replica, document)
         return IndexedDocument(*fqid, shape, facts[fqid].change, shaped)
 
-    prepared = run_each(
+    completed = dict[Todo, tuple[Todo, ...]]()
+    for prepared in run_in_groups(
         prepare, facts, step=flow.Step.INDEX, replica=replica, parallel=stores.copy_parallel
-    )
-    fresh = {fqid: document for fqid, document in prepared.items() if document is not None}
-    if not fresh:
-        return {}
-    refused = stores.search[replica].write(list(fresh.values()))
-    written = [(claimed[fqid], facts[fqid], document) for fqid, document in fresh.items()]
-    with stores.catalog.write() as tx:
-        return _record_all(tx, replica, written, refused)
+    ):
+        fresh = [(fqid, document) for fqid, document in prepared.items() if document is not None]
+        if fresh:
+            refused = stores.search[replica].write([document for _, document in fresh])
+            written = [(claimed[fqid], facts[fqid], document) for fqid, document in fresh]
+            with stores.catalog.write() as tx:
+                completed.update(_record_all(tx, replica, written, refused))
+    return completed
 
 
 def _record_all(

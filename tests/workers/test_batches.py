@@ -312,6 +312,30 @@ def test_a_file_that_is_copied_slowly_holds_no_other_up(stores: Stores) -> None:
     assert left(stores) == []
 
 
+def test_a_bundle_whose_metadata_come_slowly_holds_no_other_up(stores: Stores) -> None:
+    made = [make_bundle(stores, number) for number in range(4)]
+    with stores.catalog.write() as tx:
+        tx.exec_driver_sql("DELETE FROM todo WHERE step <> 'index'")
+        (sha256,) = tx.exec_driver_sql(
+            "SELECT sha256 FROM blobs JOIN files ON files.blob_id = blobs.id ORDER BY files.id"
+        ).first() or ("",)
+    ready = Event()
+    bucket: Any = SlowBucket(stores.replicas["aws"], keys.blob(sha256), ready)
+    slow = replace(stores, replicas={**stores.replicas, "aws": bucket})
+    worker = Thread(target=work, args=(real(slow), Todo(Step.INDEX, "aws", f"bundle:{made[0]}")))
+    worker.start()
+    try:
+        until(lambda: indexed(stores) == set(made[1:]), limit_s=20)
+    finally:
+        ready.set()
+        worker.join()
+    assert indexed(stores) == set(made)
+
+
+def indexed(stores: Stores) -> set[FQID]:
+    return set(stores.search["aws"].held())
+
+
 def test_bundles_are_synced_together_once_their_files_are_there(stores: Stores) -> None:
     made = [make_bundle(stores, number) for number in range(3)]
     lone = make_file(stores, b"only in aws")

@@ -19,12 +19,12 @@ log = logging.getLogger(__name__)
 
 GAP_S = 0.01
 """Least time between the beginnings of two transactions: what comes in between shares the next."""
-FIRST_PLACES, RECORDED_FOR_A_PLACE = 4, 100
+FIRST_PLACES, RECORDED_FOR_A_PLACE = 2, 100
 """A process begins with so many places for attempts, and gets one more whenever it recorded so many
 results. A process that dies sends again what it did not record: with this it is a hundredth of
-what it sent and a few, though it may die again and again with a long backlog."""
-HANGS_S = 0.1
-"""An attempt that is not answered for so long gives its place to another."""
+what it sent and two, though it may die again and again with a long backlog."""
+HANGS_S = 0.05
+"""An attempt that is not answered for so long lends its place to another."""
 AWAY_S = 1.0
 """Pause while the catalog is away."""
 
@@ -47,9 +47,16 @@ class Places:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._recorded = 0
 
-    async def take(self) -> "Place":
-        """Wait for a place."""
+    @property
+    def wanted(self) -> bool:
+        """Whether attempts wait for results to be recorded."""
+        return bool(self._waiting)
+
+    async def take(self, *, hangs: bool = False) -> "Place":
+        """Wait for a place; for an attempt that will hardly be answered only for one of all."""
         await self._limit.acquire()
+        if hangs:
+            return Place(self._add, self._limit, lent=True)
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(granted)
         self._add(0)
@@ -78,9 +85,10 @@ class Places:
 class Place:
     """The place of one attempt; while no answer comes in time, another may have it."""
 
-    def __init__(self, add: Callable[[int], None], limit: asyncio.Semaphore) -> None:
-        self._add, self._limit = add, limit
-        self._lent = False
+    def __init__(
+        self, add: Callable[[int], None], limit: asyncio.Semaphore, *, lent: bool = False
+    ) -> None:
+        self._add, self._limit, self._lent = add, limit, lent
         self._timer = asyncio.get_running_loop().call_later(HANGS_S, self._lend)
 
     def answered(self) -> None:
@@ -98,8 +106,9 @@ class Place:
         self._limit.release()
 
     def _lend(self) -> None:
-        self._lent = True
-        self._add(1)
+        if not self._lent:
+            self._lent = True
+            self._add(1)
 
 
 class _Kept(NamedTuple):
@@ -162,7 +171,8 @@ class Recorder:
             began = time.monotonic()
             if not await self._write() and not self._closing:
                 await asyncio.sleep(AWAY_S)
-            await asyncio.sleep(max(0.0, began + GAP_S - time.monotonic()))
+            if not self._places.wanted:
+                await asyncio.sleep(max(0.0, began + GAP_S - time.monotonic()))
 
     async def close(self, running: "asyncio.Task[None]") -> None:
         """Write what is left, if that is possible now."""

@@ -248,7 +248,7 @@ class Turn:
         """Make one attempt; whether the receiver took it, None if that says nothing of it."""
         place: Place | None = None
         try:
-            place = await self._shared.places.take()
+            place = await self._shared.places.take(hangs=self.probing)
             now = time.monotonic()
             if now > self._until or now - fetched > self._shared.rules.fresh_s:
                 raise Withdrawn

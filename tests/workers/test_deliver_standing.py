@@ -54,7 +54,7 @@ def test_a_paused_one_is_sent_nothing_until_it_is_resumed(stores: Stores) -> Non
             backlog(catalog, paused, 700)
             standing.pause(stores, whose(paused))
             tell(catalog, [paused, other], times=3)
-            async with delivering(catalog):
+            async with delivering(catalog, rules=replace(RULES, first_places=64)):
                 await eventually(lambda: states(catalog, other) == ["delivered"] * 3)
                 assert {got.path for got in receiver.got} == {"/same?who=other"}
                 standing.resume(stores, whose(paused))

@@ -19,6 +19,7 @@ from storage.model import FQID
 from storage.notices import MemoryNotices
 from tests.telling import backlog, happen, match, states, subscribe, tell, told
 from tests.workers.receivers import RULES, delivering, eventually
+from workers import delivery_records
 from workers.deliver import Deliverer
 from workers.delivery_records import FIRST_PLACES, RECORDED_FOR_A_PLACE, Places, Recorder
 from workers.webhooks import Allowed
@@ -85,7 +86,10 @@ def test_no_more_requests_are_in_flight_than_allowed_in_all(catalog: Catalog) ->
     asyncio.run(scene())
 
 
-def test_a_process_that_dies_sends_a_hundredth_again_and_a_few(catalog: Catalog) -> None:
+def test_a_process_that_dies_sends_a_hundredth_and_two_again(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery_records, "HANGS_S", 60.0)
     surplus: list[int] = []
 
     class Looking(Receivers):
@@ -116,12 +120,12 @@ def test_an_attempt_that_hangs_lends_its_place() -> None:
         places = Places(in_flight=7, first=4)
         hanging = [await places.take() for _ in range(4)]
         more = [asyncio.create_task(places.take()) for _ in range(4)]
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0)
         assert not any(task.done() for task in more)
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(2 * delivery_records.HANGS_S)
         assert sum(task.done() for task in more) == 3
         # Answered and not recorded: they count again, and nothing has become free.
-        for place in hanging:
+        for place in [*hanging, *(task.result() for task in more if task.done())]:
             place.answered()
         hanging.pop().leave()
         await asyncio.sleep(0.01)
@@ -130,6 +134,21 @@ def test_an_attempt_that_hangs_lends_its_place() -> None:
             place.leave()
         (await more[0]).leave()
         await asyncio.wait_for(asyncio.gather(*more), 1.0)
+
+    asyncio.run(scene())
+
+
+def test_a_receiver_that_is_only_probed_takes_no_place_of_others() -> None:
+    async def scene() -> None:
+        places = Places(in_flight=9, first=1)
+        probes = [await places.take(hangs=True) for _ in range(8)]
+        (await asyncio.wait_for(places.take(), 1.0)).leave()
+        probes[0].answered()
+        waiting = asyncio.create_task(places.take())
+        await asyncio.sleep(0.01)
+        assert not waiting.done()
+        probes[0].leave()
+        await asyncio.wait_for(waiting, 1.0)
 
     asyncio.run(scene())
 
@@ -396,7 +415,7 @@ def test_a_result_that_cannot_be_recorded_fails_alone(catalog: Catalog) -> None:
         subscription = subscribe(catalog, url(""))
         tell(catalog, [subscription], times=3)
         idents = [delivery.id for delivery in told(catalog, subscription)]
-        places = Places(3)
+        places = Places(3, first=3)
         recorder = Recorder(catalog, Lessee("t", 5.0, 5), places)
         turns = [Told() for _ in idents]
         for ident, turn in zip(idents, turns, strict=True):

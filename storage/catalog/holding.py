@@ -34,9 +34,10 @@ def hold(tx: Tx, ids: Collection[int]) -> int:
         return 0
     deliveries.lock(tx, ids)
     source, parameters = bulk.derived(tx, "met", {"id": ("bigint", sorted(ids))})
+    # Not a join: with statistics, SQLite compared each pending row with each of these.
     held = text(
-        f"UPDATE deliveries SET due_us = due_us + {HELD_US} FROM {source}"
-        " WHERE deliveries.id = met.id AND deliveries.state = 'pending'"
+        f"UPDATE deliveries SET due_us = due_us + {HELD_US}"
+        f" WHERE id IN (SELECT id FROM {source}) AND deliveries.state = 'pending'"
         f" AND deliveries.event_type <> 'TEST' AND deliveries.due_us < {HELD_US}"
         " AND EXISTS (SELECT 1 FROM subscriptions s WHERE s.id = deliveries.subscription_id"
         " AND s.state <> 'active')"

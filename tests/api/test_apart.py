@@ -35,7 +35,7 @@ from tests.auth.accounts.builders import People, a_policy
 from tests.auth.builders import Clock
 from tests.auth.services import STORE, Script, credentials_file, handler, saying
 from tests.catalogs import Spares
-from tests.conftest import Outbox
+from tests.conftest import Outbox, keyed
 from tests.serving import serving, serving_late
 
 ADA = "ada@example.org"
@@ -101,11 +101,11 @@ def service_catalog(spares: Spares, tmp_path: Path) -> Iterator[Catalog]:
 
 
 @pytest.fixture
-def service(service_catalog: Catalog, tmp_path: Path) -> Iterator[Service]:
+def service(service_catalog: Catalog, tmp_path: Path, signing_file: Path) -> Iterator[Service]:
     with ExitStack() as running:
         url, put = running.enter_context(serving_late())
         settings = Settings(
-            home=tmp_path / "service",
+            home=keyed(tmp_path / "service", signing_file),
             auth_external_url=url,
             secret_key="the secret of the service for tests",
             administrators=("root@example.org",),

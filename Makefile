@@ -19,8 +19,10 @@ IN_MEMORY := $(shell test -w /dev/shm && df -Pk /dev/shm 2>/dev/null \
 
 RUN_READY := $(VENV)/.ready-run
 DEV_READY := $(VENV)/.ready-dev
-# Bytecode of our own code: without it (PYTHONDONTWRITEBYTECODE) each process compiles it again.
+# Bytecode of our own code: without it (PYTHONDONTWRITEBYTECODE) each process compiles it again, and
+# each worker of pytest rewrites every module of tests.
 COMPILED := $(VENV)/.compiled
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help
 help: ## List what can be made
@@ -37,9 +39,10 @@ demo: $(COMPILED) ## Run the main job end to end and show it (FROM=<folder> LIMI
 run: $(COMPILED) ## Run a store here until Ctrl-C (STORE_HOME, STORE_PORT)
 	@exec $(BIN)/python -m ops run
 
+# Tests wait half of their time: for processes that start or stop, time limits, tries that follow.
 .PHONY: test
 test: $(DEV_READY) $(COMPILED) ## Run the tests; they need neither root nor a server
-	$(IN_MEMORY) $(BIN)/python -m pytest -n 2 --dist worksteal --ignore tests/drill
+	$(IN_MEMORY) $(BIN)/python -m pytest -n 4 --dist worksteal --ignore tests/drill
 
 REAL := $(BIN)/python -m tests.engines run
 
@@ -137,6 +140,6 @@ $(DEV_READY): requirements-dev.txt client/pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e ./client
 	@touch $@ $(RUN_READY)
 
-$(COMPILED): $(RUN_READY) $(shell find $(ROOMS) -name '*.py')
-	@$(BIN)/python -m compileall -q $(ROOMS)
+$(COMPILED): $(RUN_READY) $(shell find $(ROOMS) client -name '*.py')
+	@$(BIN)/python -m compileall -q $(ROOMS) client/store_client
 	@touch $@

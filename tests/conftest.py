@@ -18,11 +18,16 @@ from storage.notices import MemoryNotices
 from storage.stores import Stores
 from tests import depth
 from tests.catalogs import ENGINES, Spares
-from tests.sparing import routes_compiled_once, settle
+from tests.sparing import arrange, routes_compiled_once, settle
 from workers.actors import BATCHES, STEPS
 from workers.claims import Working, work
 
 depth.load_profile()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    arrange(items)
 
 
 def pytest_collection_finish() -> None:

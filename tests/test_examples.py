@@ -28,6 +28,8 @@ from ops.demo.stage import Stage, running
 from ops.procfile import ROOT
 from tests.least_roles import least_role
 
+pytestmark = pytest.mark.long
+
 PAGES = [
     ROOT / "README.md",
     ROOT / "client" / "README.md",

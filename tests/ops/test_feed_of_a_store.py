@@ -176,6 +176,7 @@ def kill_some(stage: Stage, stop: threading.Event) -> list[str]:
     return killed
 
 
+@pytest.mark.long
 def test_readers_miss_nothing_and_see_nothing_twice_while_processes_die(stage: Stage) -> None:
     deposits = Deposits(stage)
     poll, stream = Reader(stage, "aws"), Reader(stage, "gcp")

@@ -3,6 +3,8 @@
 import threading
 from pathlib import Path
 
+import pytest
+
 from ops import procfile
 from ops.demo.stage import running
 from tests.redis_server import RedisServer, needed
@@ -11,6 +13,7 @@ LATE_S = 4.0
 """Every process is up by then, and has looked for its queue in vain."""
 
 
+@pytest.mark.long
 @needed
 def test_a_store_is_ready_once_the_redis_of_its_operator_comes(tmp_path: Path) -> None:
     server = RedisServer(tmp_path)

@@ -241,6 +241,7 @@ def settled(service: Service, inbox: Inbox, fqid: str) -> None:
 STEPS = (("migrate",), ("rebuild", "catalog", "--from", "gcp"), ("restore", "FILE"), ("reconcile",))
 
 
+@pytest.mark.long
 def test_a_store_of_processes_loses_its_catalog_and_works_on(tmp_path: Path) -> None:
     home, kept = tmp_path / "home", tmp_path / "night.backup"
     home.mkdir()

@@ -15,6 +15,7 @@ from tests.patience import PATIENCE_S
 BIG = 10 * SMALL_BYTES
 
 
+@pytest.mark.long
 def test_threads_together_stay_within_the_budget() -> None:
     budget, lock = MemoryBudget(3 * BIG, timeout_s=PATIENCE_S), threading.Lock()
     now, most = 0, 0

@@ -68,6 +68,7 @@ def test_a_download_that_was_killed_goes_on_where_it_was(
     trouble.a_stopped_download_goes_on(proxy, person, bundle, signal.SIGKILL)
 
 
+@pytest.mark.long
 def test_an_upload_that_was_interrupted_goes_on_where_it_was(
     stage: Stage, proxy: Proxy, person: Person, tmp_path: Path
 ) -> None:

@@ -293,9 +293,7 @@ class Settings:
     )
     delivery_timeout_s: float = _setting(10.0, "time to connect and answer, seconds")
     delivery_in_flight: int = _setting(200, "requests in flight in one process that delivers")
-    delivery_threads: int = _setting(
-        64, "endpoints that one process serves at once; embedded: a quarter"
-    )
+    delivery_threads: int = _setting(64, "endpoints that one process serves at once")
     delivery_retry_after_cap_s: float = _setting(86400.0, "longest Retry-After honoured, seconds")
     delivery_body_bytes: int = _setting(1024, "bytes kept of a receiver's answer")
     allow_private_callbacks: bool = _setting(

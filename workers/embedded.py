@@ -60,7 +60,8 @@ def running(settings: Settings) -> Iterator[None]:
         broker.emit_after("process_boot")
         # It warns of every worker but the first.
         logging.getLogger("dramatiq.broker").setLevel(logging.ERROR)
-        threads = max(2, settings.delivery_threads // 4)
+        # All of them, though the store is small: each receiver that is slow holds one.
+        threads = settings.delivery_threads
         workers = [deliver.worker(broker, stores, chains, settings, threads=threads)]
         threads = max(1, settings.worker_threads // 2)
         workers += [

@@ -10,6 +10,7 @@ import logging
 import os
 import platform
 import sqlite3
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -158,12 +159,20 @@ def _section(name: str) -> str:
     about = (sys.modules[bench.run.__module__].__doc__ or "").partition("\n\n")[0]
     return (
         f"## {name}\n\n{about} ({bench.aim})\n\n{FENCE}\n{printed.getvalue().rstrip()}\n{FENCE}\n\n"
-        f"{_machine()}{_engines(name)}; load {os.getloadavg()[0]:.1f} at the end of {took:.0f} s.\n"
+        f"{_commit()}, {_machine()}{_engines(name)}; load {os.getloadavg()[0]:.1f} at the end of"
+        f" {took:.0f} s.\n"
     )
 
 
 def _engines(name: str) -> str:
     return f", {engines.versions()}" if name in REAL else ""
+
+
+def _commit() -> str:
+    """The commit that was measured, with a plus if files differed from it."""
+    described = ("git", "describe", "--always", "--dirty=+", "--exclude=*")
+    done = subprocess.run(described, cwd=RESULTS.parent, capture_output=True, text=True)
+    return done.stdout.strip() or "no commit"
 
 
 def _machine() -> str:

@@ -4,7 +4,7 @@ All send the same signed requests to a receiver in a process of its own; the act
 from the catalog and records every attempt. They take turns within one run. The actor runs in a
 process that has every place for attempts and in one that has just begun, and again while one of
 the other receivers is slow or dead.
-Run as `python -m bench.deliveries [deliveries] [rounds] [checkout of the other commit]`.
+Run as `python -m bench.deliveries [deliveries] [rounds] [the other commit]`.
 """
 
 import logging
@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from uuid import uuid4
 
@@ -21,6 +22,7 @@ import requests
 from dramatiq import Worker
 from sqlalchemy import text
 
+from bench.checkouts import Checkout, checkout_of
 from bench.receiving import receiver
 from pipelines.flow import deliver_to
 from pipelines.notifying.delivery import Request, request_for
@@ -51,6 +53,8 @@ ONE_BY_ONE = 500
 """How many are sent one after the other in a round."""
 LIMIT_S = 120.0
 THREADS = 64
+DISPATCHER = "a01d035"
+"""The last commit whose deliveries were sent by a process of its own, the dispatcher."""
 DELAYS_S = (0, 60)
 SETTLED = Rules(DELAYS_S, first_places=Rules.in_flight)
 """A process that has recorded so much that it has every place."""
@@ -64,16 +68,26 @@ LATENCIES_S = (0.0, 0.02)
 
 
 def main(
-    count: int = 4000, rounds: int = 3, other: str = "", slow_s: float = SLOW_S, bad: int = BAD
+    count: int = 4000,
+    rounds: int = 3,
+    other: str = DISPATCHER,
+    slow_s: float = SLOW_S,
+    bad: int = BAD,
 ) -> None:
     """Print rates and their ratios for each latency of the receiver, then what bad ones cost."""
+    with checkout_of(other) if other else nullcontext() as checkout:
+        _show_rates(count, rounds, checkout)
+    _show_bad(count, rounds, slow_s, bad)
+
+
+def _show_rates(count: int, rounds: int, other: Checkout | None) -> None:
     print(
         f"{count} signed deliveries, {RECEIVERS} receivers, {rounds} rounds, {os.cpu_count()} cores"
     )
     for latency_s in LATENCIES_S:
         rates: dict[str, list[float]] = {"actor": [], "just begun": [], "one by one": []}
         if other:
-            rates["other commit"] = []
+            rates[other.name] = []
         with tempfile.TemporaryDirectory() as folder, receiver(latency_s) as url:
             for number in range(rounds):
                 catalog = _catalog(Path(folder) / f"{number}.sqlite", url, count)
@@ -84,9 +98,8 @@ def main(
                 rates["just begun"].append(count / deliver_all(catalog, Rules(DELAYS_S)))
                 catalog.close()
                 if other:
-                    rates["other commit"].append(_other(other, url, count))
+                    rates[other.name].append(_other(other.root, url, count))
         _show(latency_s, rates)
-    _show_bad(count, rounds, slow_s, bad)
 
 
 def _show(latency_s: float, rates: dict[str, list[float]]) -> None:
@@ -101,7 +114,7 @@ def _show(latency_s: float, rates: dict[str, list[float]]) -> None:
         )
 
 
-def _other(checkout: str, url: str, count: int) -> float:
+def _other(checkout: Path, url: str, count: int) -> float:
     """The rate of another commit, by its own bench, on a new catalog."""
     code = (
         "import asyncio, sys; from pathlib import Path; from bench import deliveries as bench\n"

@@ -45,11 +45,17 @@ PRIVATE_REDIS = re.compile(r"\[.*private")
 _passed: Counter[str] = Counter()
 
 
+WHOLE_STORES = "tests/real/"
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect what ran on the embedded engines already."""
+    """Deselect what ran on the embedded engines already; begin with what takes longest: at the end
+    one process of a distributed run would wait for it, or start the same store again to help."""
     needless = [item for item in items if not _needs_an_engine(item)]
     config.hook.pytest_deselected(items=needless)
-    items[:] = [item for item in items if _needs_an_engine(item)]
+    needed = [item for item in items if _needs_an_engine(item)]
+    items[:] = sorted(needed, key=lambda item: not item.nodeid.startswith(WHOLE_STORES))
 
 
 def _needs_an_engine(item: pytest.Item) -> bool:

@@ -77,3 +77,13 @@ def test_that_may_be_skipped():
     code, words = run(tmp_path, "in memory", "raise AssertionError('not run')", ())
     assert "2 passed, 2 deselected" in words
     assert code == 0, words
+
+
+def test_whole_stores_come_first(tmp_path: Path) -> None:
+    whole = tmp_path / "tests" / "real"
+    whole.mkdir(parents=True)
+    (whole / "test_whole.py").write_text(
+        SUITE.format(parameter="named", body="assert True"), encoding="utf-8"
+    )
+    _, words = run(tmp_path, "named", "assert True", ("-v",))
+    assert 0 < words.index("test_whole.py::test_one") < words.index("test_suite.py::test_one")

@@ -29,6 +29,8 @@ class Spares:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._idle: dict[str, list[str]] = {name: [] for name in SERVERS}
+        self._emptying: dict[str, Engine] = {}
+        """A connection to each database: a new one knows no table yet, and would look for each."""
 
     @contextmanager
     def lend(self, engine: str, folder: Path) -> Iterator[str]:
@@ -40,7 +42,9 @@ class Spares:
         name = idle.pop() if idle else _made(SERVERS[engine])
         url = database(SERVERS[engine], name)
         yield url
-        _empty(url)
+        if url not in self._emptying:
+            self._emptying[url] = _engine(url, pool_pre_ping=True)
+        _execute(self._emptying[url], *EMPTYING)
         idle.append(name)
 
     def _file(self) -> Path:
@@ -51,6 +55,8 @@ class Spares:
 
     def close(self) -> None:
         """Forget them."""
+        for server in self._emptying.values():
+            server.dispose()
         for engine, names in self._idle.items():
             _run(SERVERS[engine], *(f"DROP DATABASE {name} WITH (FORCE)" for name in names))
 
@@ -62,20 +68,20 @@ def _made(server: str) -> str:
     return name
 
 
-def _empty(url: str) -> None:
-    """Whoever still holds anything there has had his time."""
-    others = "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
-    tables = reversed(metadata.sorted_tables)
-    _run(
-        url,
-        f"SELECT pg_terminate_backend(pid) FROM ({others} AND pid <> pg_backend_pid()) AS other",
-        "; ".join(f"DELETE FROM {table.name}{_made_later(table)}" for table in tables),
-    )
-
-
 def _made_later(table: Table) -> str:
     """What a migration made stays."""
     return " WHERE NOT built_in" if "built_in" in table.columns else ""
+
+
+_OTHERS = "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
+EMPTYING = (
+    f"SELECT pg_terminate_backend(pid) FROM ({_OTHERS} AND pid <> pg_backend_pid()) AS other",
+    "; ".join(
+        f"DELETE FROM {table.name}{_made_later(table)}"
+        for table in reversed(metadata.sorted_tables)
+    ),
+)
+"""Whoever still holds anything there has had his time."""
 
 
 @contextmanager
@@ -108,16 +114,19 @@ def _migrate(url: str) -> None:
 def _run(url: str, *statements: str) -> None:
     if not statements:
         return
-    with _server(url) as server, server.connect() as connection:
-        for statement in statements:
-            connection.execute(text(statement))
-
-
-@contextmanager
-def _server(url: str) -> Iterator[Engine]:
-    plain = {"prepare_threshold": None}
-    server = create_engine(url, isolation_level="AUTOCOMMIT", connect_args=plain)
+    server = _engine(url)
     try:
-        yield server
+        _execute(server, *statements)
     finally:
         server.dispose()
+
+
+def _engine(url: str, **more: bool) -> Engine:
+    plain = {"prepare_threshold": None}
+    return create_engine(url, isolation_level="AUTOCOMMIT", connect_args=plain, **more)
+
+
+def _execute(server: Engine, *statements: str) -> None:
+    with server.connect() as connection:
+        for statement in statements:
+            connection.execute(text(statement))

@@ -7,7 +7,7 @@ import statistics
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -178,11 +178,13 @@ def seconds_to_answer(port: int) -> float:
 
 
 def end_of(connection: socket.socket) -> bytes:
-    """All that the server answers until it closes the connection."""
-    try:
-        return b"".join(iter(lambda: connection.recv(65_536), b""))
-    except ConnectionResetError:
-        return b""
+    """All that the server answers until it closes the connection, also where a byte that came too
+    late makes it a reset."""
+    answer = b""
+    with suppress(ConnectionResetError):
+        while block := connection.recv(65_536):
+            answer += block
+    return answer
 
 
 def trickle(made: list[socket.socket], seconds: float, sent: bytes = b"a") -> None:

@@ -18,7 +18,7 @@ from storage.notices import MemoryNotices
 from storage.stores import Stores
 from tests import depth
 from tests.catalogs import ENGINES, Spares
-from tests.sparing import arrange, routes_compiled_once, settle
+from tests.sparing import arrange, routes_compiled_once, services_read_once, settle
 from workers.actors import BATCHES, STEPS
 from workers.claims import Working, work
 
@@ -35,9 +35,9 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def routes() -> Iterator[None]:
-    """All applications have the same."""
-    with routes_compiled_once():
+def spared() -> Iterator[None]:
+    """What all applications and all clients of a cloud have in common."""
+    with routes_compiled_once(), services_read_once():
         yield
 
 

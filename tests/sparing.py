@@ -1,7 +1,7 @@
 """What is done once for all the tests of a run, although a library does it for each of them.
 
 Nothing of ours is changed. The routes of thousands of applications are the same, and to compile
-them takes longer than most tests.
+them takes longer than most tests; so does reading what a client of S3 is made from.
 """
 
 import gc
@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.loaders import JSONFileLoader
 from werkzeug.routing import Rule
 
 Build = Callable[..., tuple[str, str]]
 
 _compile = Rule._compile_builder
+_load = JSONFileLoader.load_file
 
 
 @contextmanager
@@ -36,6 +38,23 @@ def routes_compiled_once() -> Iterator[None]:
         yield
     finally:
         Rule._compile_builder = _compile  # type: ignore[method-assign]
+
+
+@contextmanager
+def services_read_once() -> Iterator[None]:
+    """What botocore knows of a service is read once, not for each session that makes a client."""
+    known: dict[str, Any] = {}
+
+    def loaded(loader: JSONFileLoader, path: str) -> Any:
+        if path not in known:
+            known[path] = _load(loader, path)
+        return known[path]
+
+    JSONFileLoader.load_file = loaded
+    try:
+        yield
+    finally:
+        JSONFileLoader.load_file = _load
 
 
 def settle() -> None:

@@ -113,20 +113,24 @@ def _malformed(detail: str) -> Invalid:
 
 def _check_depth(value: Any, max_depth: int) -> None:
     """Level by level, so that only containers are visited and depth costs no stack."""
-    objects, lists = _containers([value])
+    objects, lists = _containers([[value]])
     depth = 0
     while objects or lists:
         depth += 1
         if depth > max_depth:
             raise _malformed(f"The body is nested deeper than {max_depth} levels")
-        objects, lists = _containers([*chain(*map(dict.values, objects), *lists)])
+        objects, lists = _containers([*map(dict.values, objects), *lists])
 
 
-def _containers(values: list[Any]) -> tuple[list[dict[str, Any]], list[list[Any]]]:
-    """The objects and the lists among some values; most levels have none."""
-    kinds = set(map(type, values))
-    objects = [one for one in values if type(one) is dict] if dict in kinds else []
-    lists = [one for one in values if type(one) is list] if list in kinds else []
+def _containers(holders: list[Iterable[Any]]) -> tuple[list[dict[str, Any]], list[list[Any]]]:
+    """The objects and the lists among the values of some holders; most levels have none."""
+    kinds = {*map(type, chain.from_iterable(holders))}
+    objects = (
+        [one for one in chain.from_iterable(holders) if type(one) is dict] if dict in kinds else []
+    )
+    lists = (
+        [one for one in chain.from_iterable(holders) if type(one) is list] if list in kinds else []
+    )
     return objects, lists
 
 

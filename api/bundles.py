@@ -1,6 +1,7 @@
 """Bundles over HTTP: list, read, write, patch, delete."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import orjson
@@ -178,7 +179,7 @@ def absolute(call: Call[Any, Any], url: str) -> str:
 def _shown(
     bundle: BundleVersion, found: list[Entry], url_of: Callable[[Entry], str] | None
 ) -> dict[str, Any]:
-    shown = [records.entry(entry) for entry in found]
+    shown = records.stored_entries(found)
     if url_of is not None:
         shown = [{**line, "url": url_of(entry)} for line, entry in zip(shown, found, strict=True)]
     return {
@@ -208,11 +209,7 @@ def put_bundle(call: Call[WriteBundle, BundleContent]) -> Response:
     """Write a bundle version."""
     fqid = FQID(call.uuid, call.query.version)
     new = NewBundle(fqid, call.query.replica, call.body.creator_uid, call.body.files)
-    author = call.who.email
-
-    def write() -> Written:
-        return manifests.write(call.stores, new, author, request_id=call.request_id)
-
+    write = partial(manifests.write, call.stores, new, call.who.email, request_id=call.request_id)
     written = _when_whole(call, new.replica, write)
     call.send(written.todo)
     answer = {"version": fqid.version, "manifest": orjson.Fragment(written.manifest)}

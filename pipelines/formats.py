@@ -2,16 +2,13 @@
 
 import re
 import uuid as uuids
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import partial
 
 from storage.errors import Invalid
-from storage.model import FQID
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.ASCII)
 _VERSION = re.compile(r"\d{4}-\d{2}-\d{2}T(?!24)\d{6}\.\d{6}Z", re.ASCII)
-_UUIDS = re.compile(rf"(?:{_UUID.pattern}\n)*+", re.ASCII)
 _EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 _VERSIONS = re.compile(rf"(?:{_VERSION.pattern}\n)*+", re.ASCII)
 
@@ -40,28 +37,32 @@ def version_of(text: str, *, where: str = "version") -> str:
     )
 
 
-def fqids_of(uuids: Sequence[str], versions: Sequence[str]) -> list[FQID] | None:
-    """The identities in normal spelling if every one is good, else None: one look at all of them
-    costs a third of one look at each."""
-    lower, moments = [*map(str.lower, uuids)], {*versions}
-    if not _all_match(_UUIDS, lower) or not _all_match(_VERSIONS, moments):
+def fqids_of(uuids: Sequence[str], versions: Sequence[str]) -> list[tuple[str, str]] | None:
+    """Return (uuid, version) pairs in normal spelling if every one is good, else None.
+
+    One look at all of them costs a fifth of one look at each; an `FQID` each would cost as much.
+    """
+    lines = "\n".join([*uuids, ""])
+    lower = lines.lower()
+    # Compared with hexadecimal digits alike: a pattern takes five times as long.
+    if not lower.isascii() or lower.encode().translate(_HEX_AS_ZEROS) != _ZEROS * len(uuids):
+        return None
+    moments = {*versions}
+    joined = "\n".join([*moments, ""])
+    # A text with a line break in it is not two texts.
+    if joined.count("\n") != len(moments) or not _VERSIONS.fullmatch(joined):
         return None
     try:
         for text in moments:
             datetime.fromisoformat(text)
     except ValueError:
         return None
-    return [*map(_FQID, zip(lower, versions, strict=True))]
+    normal = uuids if lower == lines else lower.splitlines()
+    return [*zip(normal, versions, strict=True)]
 
 
-_FQID = partial(tuple.__new__, FQID)
-"""Without the call in Python that a named tuple's own constructor is."""
-
-
-def _all_match(lines: re.Pattern[str], texts: Collection[str]) -> bool:
-    joined = "\n".join([*texts, ""])
-    # A text with a line break in it is not two texts.
-    return joined.count("\n") == len(texts) and lines.fullmatch(joined) is not None
+_HEX_AS_ZEROS = bytes.maketrans(b"123456789abcdef", b"0" * 15)
+_ZEROS = f"{uuids.UUID(int=0)}\n".encode()
 
 
 def version_at(us: int) -> str:

@@ -23,7 +23,7 @@ _NUMBER, _DIGIT = 33, 7
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _STRINGS = re.compile(rb'(?:[^"]*+"[^"\\]*+(?:\\.[^"\\]*+)*+"){1,4096}', re.DOTALL)
 """So many texts and what is between them: leaving out all at once would take much memory itself."""
-_DIGITS = b"0123456789"
+_DIGITS_AS_ZEROS = bytes.maketrans(b"123456789", b"0" * 9)
 
 
 def parsed_size(text: bytes) -> int:
@@ -41,7 +41,8 @@ def parsed_size(text: bytes) -> int:
 
 def rough_size(text: bytes) -> int:
     """The same in a hundredth of the time; commas and the like within texts count as values."""
-    digits = len(text) - len(text.translate(None, _DIGITS))
+    # Twice as fast as leaving the digits out.
+    digits = text.translate(_DIGITS_AS_ZEROS).count(b"0")
     numbers = min(_NUMBER * (text.count(b",") + 1), _DIGIT * digits)
     return len(text) + numbers + sum(text.count(sign) * cost for sign, cost in _COSTS)
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from operator import itemgetter
 from typing import Any
 
@@ -28,7 +27,7 @@ from api.schemas.fields import (
 )
 from api.schemas.loading import Body, Query
 from api.schemas.replication import Standings, with_replication
-from pipelines.depositing.manifests import NewEntry
+from pipelines.depositing.manifests import EntryRow, NewEntry
 from pipelines.depositing.patching import Removal
 from pipelines.formats import fqids_of, uuid_of, version_of
 from pipelines.limits import PAGE_BUNDLE, PAGE_BUNDLES_ALL, PATCH_MAX
@@ -132,29 +131,27 @@ class FileEntries(fields.List[Any]):
         return entries
 
 
-def _all_right(given: Sequence[Any]) -> tuple[list[NewEntry], dict[int, Any]] | None:
+def _all_right(given: Sequence[Any]) -> tuple[list[EntryRow], dict[int, Any]] | None:
     """All entries when nothing is wrong with any of them; found out of all at once."""
     try:
         if {*map(len, given)} != {MEMBERS}:
             return None
-        names, indexed, uuids, versions = zip(*map(_MEMBERS, given), strict=True)
+        names, indexed, uuids, versions = ([*map(pick, given)] for pick in _PICKS)
         fqids = fqids_of(uuids, versions)
     except (LookupError, TypeError, AttributeError):
         return None
     right_types = {*map(type, names)} == {str} and {*map(type, indexed)} == {bool}
     if fqids is None or not right_types or "\x00" in "".join(names):
         return None
-    return [*map(_NEW_ENTRY, zip(names, fqids, indexed, strict=True))], {}
+    return [*zip(names, fqids, indexed, strict=True)], {}
 
 
-_MEMBERS = itemgetter("name", "indexed", "uuid", "version")
-_NEW_ENTRY = partial(tuple.__new__, NewEntry)
-"""Without the call in Python that a named tuple's own constructor is."""
+_PICKS = tuple(map(itemgetter, ("name", "indexed", "uuid", "version")))
 
 
-def _entries(given: Sequence[Any]) -> tuple[list[NewEntry], dict[int, dict[str, list[str]]]]:
+def _entries(given: Sequence[Any]) -> tuple[list[EntryRow], dict[int, dict[str, list[str]]]]:
     """All entries, and what is wrong by place and member; stops after the first so many."""
-    entries: list[NewEntry] = []
+    entries: list[EntryRow] = []
     wrong: dict[int, dict[str, list[str]]] = {}
     for place, item in enumerate(given):
         try:
@@ -195,7 +192,7 @@ class BundleContent:
     """The body of put_bundle."""
 
     creator_uid: int
-    files: list[NewEntry]
+    files: list[EntryRow]
 
 
 class BundleBody(Body):

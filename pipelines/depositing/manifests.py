@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from itertools import islice
+from operator import itemgetter
+from typing import NamedTuple
 
 from pipelines import flow
 from pipelines.depositing import names, purging
@@ -21,7 +23,6 @@ from storage.catalog import (
     segments,
     todo,
     tombstones,
-    versions,
     visibility,
 )
 from storage.errors import Conflict, Invalid, NotFound
@@ -42,6 +43,10 @@ class NewEntry(NamedTuple):
     indexed: bool
 
 
+EntryRow = tuple[str, tuple[str, str], bool]
+"""(name, (uuid, version), indexed): a `NewEntry`, or a plain tuple where there are thousands."""
+
+
 @dataclass(frozen=True, slots=True)
 class NewBundle:
     """A bundle as its depositor describes it."""
@@ -49,7 +54,7 @@ class NewBundle:
     fqid: FQID
     replica: Replica
     creator_uid: int
-    entries: Sequence[NewEntry]
+    entries: Sequence[EntryRow]
     parent: str | None = None
 
 
@@ -83,7 +88,7 @@ def write(stores: Stores, new: NewBundle, author: str, *, request_id: str = "") 
     """
     if not new.entries:
         raise Invalid("A bundle has at least one file.", errors={"/files": ["Must not be empty."]})
-    names.check_names([entry.name for entry in new.entries])
+    names.check_names([name for name, _, _ in new.entries])
     lines, rows = look_up(stores, new.replica, new.entries)
     digest = records.bundle_digest(new.creator_uid, new.entries)
     row, ours = _reserve(stores, new, digest, author=author, rows=rows)
@@ -97,43 +102,45 @@ def write(stores: Stores, new: NewBundle, author: str, *, request_id: str = "") 
 
 
 def look_up(
-    stores: Stores, replica: Replica, new: Sequence[NewEntry], *, pointer: str = "/files/{}"
-) -> tuple[list[dict[str, Any]], list[segments.Row]]:
-    """Every entry with its file's facts, by one query: as the manifest shows it, and as a segment
+    stores: Stores, replica: Replica, new: Sequence[EntryRow], *, pointer: str = "/files/{}"
+) -> tuple[bytes, list[segments.Row]]:
+    """Every entry with its file's facts, by one query: as JSON of the manifest, and as a segment
     keeps it. Invalid (`file_missing`), FilesPending."""
-    wanted = [entry.file for entry in new]
+    wanted = [file for _, file, _ in new]
     with stores.catalog.read() as tx:
         found = files.lookup(tx, replica, wanted)
         if len(found) < len(wanted):
             _refuse_missing(tx, wanted, {row[0] for row in found}, pointer)
-    pairs = zip(new, found, strict=True)
-    rows = [(row[1], name, indexed) for (name, _, indexed), row in pairs]
-    return records.entries_of(new, found), rows
+    columns = map(itemgetter(1), found), map(itemgetter(0), new), map(itemgetter(2), new)
+    rows = [*zip(*columns, strict=True)]
+    return records.entries_json(new, found), rows
 
 
 def still_there(
-    tx: Tx, replica: Replica, new: Sequence[NewEntry], *, pointer: str = "/files/{}"
+    tx: Tx, replica: Replica, new: Sequence[EntryRow], *, pointer: str = "/files/{}"
 ) -> None:
     """Called once a reservation names these files, which holds them: Invalid (`file_missing`) when
     one was purged since it was looked up."""
     if purges.lately(tx):
-        wanted = [entry.file for entry in new]
+        wanted = [file for _, file, _ in new]
         found = files.lookup(tx, replica, wanted)
         if len(found) < len(wanted):
             _refuse_missing(tx, wanted, {row[0] for row in found}, pointer)
 
 
-def _refuse_missing(tx: Tx, wanted: Sequence[FQID], found: set[int], pointer: str) -> None:
-    missing = [place for place in range(len(wanted)) if place not in found]
-    known = files.whereabouts(tx, [wanted[place] for place in missing])
-    absent = [place for place in missing if wanted[place] not in known]
+def _refuse_missing(
+    tx: Tx, wanted: Sequence[tuple[str, str]], found: set[int], pointer: str
+) -> None:
+    missing = {at: FQID(*pair) for at, pair in enumerate(wanted) if at not in found}
+    known = files.whereabouts(tx, [*missing.values()])
+    absent = {at: fqid for at, fqid in missing.items() if fqid not in known}
     if not absent:
-        raise FilesPending([wanted[place] for place in missing])
-    shown = absent[:_NAMED]
+        raise FilesPending([*missing.values()])
+    shown = [*islice(absent.items(), _NAMED)]
     raise Invalid(
-        f"{len(absent)} files do not exist: " + ", ".join(str(wanted[place]) for place in shown),
+        f"{len(absent)} files do not exist: " + ", ".join(str(fqid) for _, fqid in shown),
         code="file_missing",
-        errors={pointer.format(place): ["This file does not exist."] for place in shown},
+        errors={pointer.format(at): ["This file does not exist."] for at, _ in shown},
     )
 
 
@@ -210,8 +217,8 @@ def _publish(tx: Tx, row: bundles.Reserved, request_id: str) -> tuple[tuple[Todo
     """Let readers of its origin see a bundle, once; what follows, and whether it is buried."""
     fqid = row.bundle.fqid
     change = heads.lock_and_change(tx, KIND, fqid.uuid)
-    is_buried = tombstones.over(tx, KIND, fqid.uuid, fqid.version) is not None
-    if not versions.publish(tx, KIND, fqid):
+    is_new, is_buried = bundles.publish(tx, fqid)
+    if not is_new:
         return (), is_buried
     shown = _hide if is_buried else partial(_show, change=change)
     follow = shown(tx, row, row.bundle.origin, done="publish")
@@ -255,8 +262,8 @@ def _show(
 
 def manifest_of(stores: Stores, bundle: BundleVersion) -> bytes:
     """The manifest as JSON again, from the catalog."""
-    lines = [records.entry(line) for line in entries(stores, bundle, 0, bundle.file_count)]
-    return records.manifest(bundle.creator_uid, lines)
+    found = entries(stores, bundle, 0, bundle.file_count)
+    return records.manifest(bundle.creator_uid, records.stored_json(found))
 
 
 def find(stores: Stores, replica: Replica, uuid: str, version: str | None) -> BundleVersion:

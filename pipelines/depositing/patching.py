@@ -87,9 +87,7 @@ def patch(
     row, fresh = _reserve(stores, patch, parent, runs, kept, author, repeatable)
     if not fresh:
         return _again(stores, row.bundle.fqid, request_id)
-    manifest = records.manifest(
-        row.bundle.creator_uid, [*(records.entry(entry) for entry in kept), *lines]
-    )
+    manifest = records.manifest(row.bundle.creator_uid, records.stored_json(kept), lines)
     follow = manifests.complete(stores, row, manifest, request_id=request_id)
     return Written(row.bundle.fqid, manifest, created=True, todo=follow)
 

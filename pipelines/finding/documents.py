@@ -10,7 +10,7 @@ from typing import Any
 
 from pipelines.finding import field_names
 from pipelines.finding.metadata import Unreadable, parse
-from pipelines.keeping.records import entry as shown_entry
+from pipelines.keeping.records import stored_entries
 from pipelines.limits import MAX_INDEXED_FILES
 from storage import json_codec
 from storage.json_size import MAX_PARSED_BYTES, parsed_size
@@ -123,7 +123,7 @@ def assemble(
 
 def _manifest(creator_uid: int, entries: Sequence[Entry]) -> dict[str, Any]:
     listed = entries if len(entries) <= MAX_INDEXED_FILES else ()
-    return {"creator_uid": creator_uid, "files": [shown_entry(entry) for entry in listed]}
+    return {"creator_uid": creator_uid, "files": stored_entries(listed)}
 
 
 def _files(

@@ -142,8 +142,8 @@ def _rebuild_bundle(stores: Stores, fqid: FQID) -> bytes | None:
             return None
         count = row.bundle.file_count
         found = bundles.page(tx, row.bundle.id, start=0, limit=count, span=SEGMENT_ENTRIES)
-    lines = [records.entry(line) for line in found]
-    return records.of_bundle(row, records.manifest(row.bundle.creator_uid, lines))
+    manifest = records.manifest(row.bundle.creator_uid, records.stored_json(found))
+    return records.of_bundle(row, manifest)
 
 
 def _rebuild_tombstone(stores: Stores, key: MarkKey) -> bytes | None:

@@ -27,7 +27,7 @@ def _dump(value: Any) -> bytes:
 
 
 def _digest(value: Any) -> str:
-    return hashlib.sha256(_dump(value)).hexdigest()
+    return hashlib.sha256(json_codec.encode(value, sort_keys=True)).hexdigest()
 
 
 def file_digest(creator_uid: int, content_type: str, size: int, checksums: Checksums) -> str:
@@ -36,9 +36,13 @@ def file_digest(creator_uid: int, content_type: str, size: int, checksums: Check
     return _digest([creator_uid, content_type, size, *sums])
 
 
-def bundle_digest(creator_uid: int, rows: Iterable[tuple[str, FQID, bool]]) -> str:
+def bundle_digest(creator_uid: int, rows: Iterable[tuple[str, tuple[str, str], bool]]) -> str:
     """The same for manifests of (name, file, indexed); their order does not matter."""
-    lines = [f"{name}\0{uuid}\0{version}\0{indexed}" for name, (uuid, version), indexed in rows]
+    # A text for each truth value: formatting one takes as long as all the rest.
+    said = ("False", "True")
+    lines = [
+        f"{name}\0{uuid}\0{version}\0{said[indexed]}" for name, (uuid, version), indexed in rows
+    ]
     return _digest([creator_uid, *sorted(lines)])
 
 
@@ -75,15 +79,19 @@ def purge_digest(kind: str, uuid: str, version: str, reason: str) -> str:
     return _digest(["purge", kind, uuid, version, reason])
 
 
-def entry(line: Entry) -> dict[str, Any]:
-    """A file entry as the specification shows it."""
-    sums = line.checksums
-    facts = (line.content_type, line.size, sums.sha1, sums.sha256, sums.crc32c, sums.s3_etag)
-    return entries_of([(line.name, line.file, line.indexed)], [(0, 0, *facts)])[0]
+def stored_entries(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    """Return file entries as the specification shows them."""
+    lines = [(line.name, line.file, line.indexed) for line in entries]
+    sums = [line.checksums for line in entries]
+    found = [
+        (0, 0, line.content_type, line.size, own.sha1, own.sha256, own.crc32c, own.s3_etag)
+        for line, own in zip(entries, sums, strict=True)
+    ]
+    return entries_of(lines, found)
 
 
 def entries_of(
-    entries: Sequence[tuple[str, FQID, bool]], found: Sequence[files.Found]
+    entries: Sequence[tuple[str, tuple[str, str], bool]], found: Sequence[files.Found]
 ) -> list[dict[str, Any]]:
     """File entries of (name, file, indexed) and what was looked up of their files, in one pass.
 
@@ -115,10 +123,31 @@ def entries_of(
     ]
 
 
-def manifest(creator_uid: int, entries: Sequence[Mapping[str, Any]]) -> bytes:
-    """The manifest of a bundle as JSON, in manifest order."""
+def entries_json(
+    entries: Sequence[tuple[str, tuple[str, str], bool]], found: Sequence[files.Found]
+) -> bytes:
+    """The same entries as JSON, separated by commas."""
+    # The objects of a whole large manifest would not stay in the processor's cache.
+    runs = range(0, len(entries), _RUN)
+    parts = (entries_of(entries[at : at + _RUN], found[at : at + _RUN]) for at in runs)
+    return b",".join(json_codec.encode(part)[1:-1] for part in parts)
+
+
+_RUN = 500
+"""Entries that are made into JSON at once."""
+
+
+def stored_json(entries: Sequence[Entry]) -> bytes:
+    """The same of entries that were read back from the catalog."""
+    parts = (stored_entries(entries[at : at + _RUN]) for at in range(0, len(entries), _RUN))
+    return b",".join(json_codec.encode(part)[1:-1] for part in parts)
+
+
+def manifest(creator_uid: int, *runs: bytes) -> bytes:
+    """The manifest of a bundle as JSON, of runs of entries as JSON, in manifest order."""
     # As sorted as every record, without sorting ten members of each of 20,000 entries.
-    return json_codec.encode({"creator_uid": creator_uid, "files": entries})
+    files_json = b",".join(filter(None, runs))
+    return b'{"creator_uid":%d,"files":[%b]}' % (creator_uid, files_json)
 
 
 def of_file(row: files.Reserved) -> bytes:

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, Select, and_, bindparam, literal_column, or_, select
+from sqlalchemy import Row, Select, bindparam, select
 
 from storage.catalog import bulk, segments
-from storage.catalog.engine import Tx, execute_now, sql
-from storage.catalog.schema import blobs, bundle_segments, bundles, entries, files, tombstones
+from storage.catalog.engine import Tx, execute_now, execute_sql, sql
+from storage.catalog.schema import blobs, bundle_segments, bundles, entries, files
 from storage.errors import NotFound
 from storage.model import FQID, BundleVersion, Checksums, Entry, Replica
 
@@ -83,24 +83,35 @@ def by_fqids(tx: Tx, fqids: Sequence[FQID]) -> list[Reserved]:
     ]
 
 
-_TOMBSTONE = select(tombstones.c.id).where(
-    tombstones.c.kind == "bundle",
-    tombstones.c.uuid == bindparam("uuid"),
-    or_(tombstones.c.version == "", tombstones.c.version == bindparam("version")),
+_IS_BURIED = (
+    "EXISTS (SELECT 1 FROM tombstones AS t WHERE t.kind = 'bundle' AND t.uuid = :uuid"
+    " AND t.version IN ('', :version))"
 )
-_ONE_ROW = select(literal_column("1")).subquery()
-_EXISTING = select(_TOMBSTONE.exists().label("is_buried"), bundles).select_from(
-    _ONE_ROW.outerjoin(
-        bundles,
-        and_(bundles.c.uuid == bindparam("uuid"), bundles.c.version == bindparam("version")),
-    )
+_EXISTING = (
+    f"SELECT {_IS_BURIED} AS is_buried, b.* FROM (SELECT 1 AS one) AS one"
+    " LEFT JOIN bundles AS b ON b.uuid = :uuid AND b.version = :version"
+)
+_PUBLISH = (
+    "UPDATE bundles SET published_us = :now WHERE uuid = :uuid AND version = :version"
+    f" AND published_us IS NULL RETURNING {_IS_BURIED} AS is_buried"
 )
 
 
 def existing(tx: Tx, fqid: FQID) -> tuple[Reserved | None, bool]:
     """The row of a version, and whether the version is under a tombstone: one query."""
-    row = tx.execute(_EXISTING, fqid._asdict()).one()
+    row = execute_sql(tx, _EXISTING, fqid._asdict()).one()
     return None if row.id is None else _reserved(row), bool(row.is_buried)
+
+
+def publish(tx: Tx, fqid: FQID) -> tuple[bool, bool]:
+    """Mark a reserved version published; the caller holds the head.
+
+    Returns whether it was marked now (not before, nor purged), and whether it is under a tombstone.
+    """
+    row = execute_now(tx, _PUBLISH, fqid._asdict()).first()
+    if row is None:
+        return False, existing(tx, fqid)[1]
+    return True, bool(row.is_buried)
 
 
 _RESERVE = (

@@ -230,22 +230,35 @@ _SEEN = (
     "v.kind = 'file' AND v.replica = :replica AND v.uuid = {of}.uuid AND v.version = {of}.version"
 )
 
+Key = tuple[str, str]
+"""uuid and version, as an `FQID` or a plain pair."""
+
 Found = tuple[int, int, str, int, str, str, str, str]
 """ordinal, id, content_type, size, sha1, sha256, crc32c, s3_etag of one looked-up file."""
+_FOUND = (
+    "wanted.ordinal",
+    "f.id",
+    "f.content_type",
+    "b.size",
+    "b.sha1",
+    "b.sha256",
+    "b.crc32c",
+    "f.s3_etag",
+)
 
 
-def lookup(tx: Tx, replica: Replica, keys: Sequence[FQID]) -> list[Found]:
+def lookup(tx: Tx, replica: Replica, keys: Sequence[Key]) -> list[Found]:
     """The files of these keys that readers of a replica see, in the order of the keys: one query.
 
     `ordinal` is the key's place in `keys`.
     """
-    statement, parameters = lookup_statement(tx, replica, keys)
-    return sorted(bulk.fetch(tx, statement, parameters))
+    source, parameters = lookup_source(tx, replica, keys)
+    return sorted(bulk.fetch(tx, _FOUND, source, parameters))
 
 
-def lookup_statement(tx: Tx, replica: Replica, keys: Sequence[FQID]) -> tuple[str, dict[str, Any]]:
-    """The statement of `lookup`, spelled so that the planner takes the index of what is visible,
-    key by key, however large the tables are."""
+def lookup_source(tx: Tx, replica: Replica, keys: Sequence[Key]) -> tuple[str, dict[str, Any]]:
+    """The joined tables of `lookup`, spelled so that the planner takes the index of what is
+    visible, key by key, however large the tables are."""
     if tx.dialect.name == "sqlite":
         source = _SQLITE_WANTED
         parameters: dict[str, Any] = {"wanted": orjson.dumps([*map(".".join, keys)]).decode()}
@@ -254,18 +267,14 @@ def lookup_statement(tx: Tx, replica: Replica, keys: Sequence[FQID]) -> tuple[st
         order = sorted(range(len(keys)), key=keys.__getitem__)
         columns: bulk.Columns = {
             "ordinal": ("bigint", order),
-            "uuid": ("text", [keys[place].uuid for place in order]),
-            "version": ("text", [keys[place].version for place in order]),
+            "uuid": ("text", [keys[place][0] for place in order]),
+            "version": ("text", [keys[place][1] for place in order]),
         }
         source, parameters = bulk.derived(tx, "wanted", columns)
     seen = bulk.one_each(tx, "visible", "v", _SEEN.format(of="wanted"))
     file = bulk.one_each(tx, "files", "f", "f.id = v.id")
     blob = bulk.one_each(tx, "blobs", "b", "b.id = f.blob_id")
-    statement = (
-        "SELECT wanted.ordinal, f.id, f.content_type, b.size, b.sha1, b.sha256, b.crc32c,"
-        f" f.s3_etag FROM {source} {seen} {file} {blob}"
-    )
-    return statement, {**parameters, "replica": replica}
+    return f"{source} {seen} {file} {blob}", {**parameters, "replica": replica}
 
 
 def whereabouts(tx: Tx, keys: Sequence[FQID]) -> dict[FQID, str]:

@@ -5,18 +5,15 @@ from collections.abc import Iterable, Sequence
 from sqlalchemy import bindparam, select
 
 from storage.catalog import bulk
-from storage.catalog.engine import Tx, execute_now, sql
+from storage.catalog.engine import Tx, execute_now, execute_sql, sql
 from storage.catalog.schema import heads
 
-_CREATE = sql(
-    "INSERT INTO heads (kind, uuid) VALUES (:kind, :uuid)"
-    " ON CONFLICT (kind, uuid) DO NOTHING RETURNING id"
-)
-_CREATE_ON_SQLITE = sql(
+_CREATE_ON_SQLITE = (
     "INSERT INTO heads (kind, uuid) VALUES (:kind, :uuid) ON CONFLICT (kind, uuid) DO NOTHING"
 )
+_CREATE = sql(f"{_CREATE_ON_SQLITE} RETURNING id")
 _HOLD = sql("SELECT id FROM heads WHERE kind = :kind AND uuid = :uuid FOR UPDATE")
-_CHANGE = sql(
+_CHANGE = (
     "UPDATE heads SET changes = changes + 1 WHERE kind = :kind AND uuid = :uuid RETURNING changes"
 )
 _CHANGE_BY_CLOCK = (
@@ -34,7 +31,7 @@ def lock(tx: Tx, kind: str, uuids: Iterable[str]) -> None:
     named = {"kind": kind, "uuid": wanted[0]}
     if tx.dialect.name == "sqlite":
         # The unit of work holds the whole catalog.
-        tx.execute(_CREATE_ON_SQLITE, named)
+        execute_sql(tx, _CREATE_ON_SQLITE, named)
     elif tx.execute(_HOLD, named).first() is None and tx.execute(_CREATE, named).first() is None:
         # Somebody else made it in between; who makes it holds it.
         tx.execute(_HOLD, named).scalar_one()
@@ -60,15 +57,15 @@ def _lock_many(tx: Tx, kind: str, uuids: Sequence[str]) -> None:
 
 def change(tx: Tx, kind: str, uuid: str) -> int:
     """Count one more change of a locked head and return the count."""
-    return int(tx.execute(_CHANGE, {"kind": kind, "uuid": uuid}).scalar_one())
+    return int(execute_sql(tx, _CHANGE, {"kind": kind, "uuid": uuid}).scalar_one())
 
 
 def lock_and_change(tx: Tx, kind: str, uuid: str) -> int:
     """Hold one uuid until the unit of work ends, and count one more change of it."""
-    return int(tx.execute(_LOCK_AND_CHANGE, {"kind": kind, "uuid": uuid}).scalar_one())
+    return int(execute_sql(tx, _LOCK_AND_CHANGE, {"kind": kind, "uuid": uuid}).scalar_one())
 
 
-_LOCK_AND_CHANGE = sql(
+_LOCK_AND_CHANGE = (
     "INSERT INTO heads (kind, uuid, changes) VALUES (:kind, :uuid, 1) ON CONFLICT (kind, uuid)"
     " DO UPDATE SET changes = heads.changes + 1 RETURNING changes"
 )

@@ -7,12 +7,14 @@ that hold them, and names the others again.
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
+import orjson
 from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 
 from storage.catalog import bulk
-from storage.catalog.engine import Tx, sql
+from storage.catalog.engine import Tx, execute_sql
 from storage.catalog.schema import bundle_segments, entries, segments
 from storage.errors import Invalid
 
@@ -55,14 +57,19 @@ def write(tx: Tx, bundle_id: int, runs: Sequence[Run]) -> None:
         starts.append(starts[-1] + length(run))
     columns: bulk.Columns = {"start": ("integer", starts), "segment_id": ("bigint", idents)}
     source, parameters = bulk.derived(tx, "fresh", columns)
-    tx.execute(
-        sql(
-            "INSERT INTO bundle_segments (bundle_id, start, segment_id)"
-            f" SELECT :bundle_id, start, segment_id FROM {source}"
-        ),
+    execute_sql(
+        tx,
+        "INSERT INTO bundle_segments (bundle_id, start, segment_id)"
+        f" SELECT :bundle_id, start, segment_id FROM {source}",
         {**parameters, "bundle_id": bundle_id},
     )
-    _write_entries(tx, made, fresh)
+    insert = _insert_on_sqlite if tx.dialect.name == "sqlite" else _insert_on_postgresql
+    try:
+        if fresh:
+            insert(tx, made, fresh)
+    except IntegrityError as error:
+        gone = "A file of the bundle was purged meanwhile."
+        raise Invalid(gone, code="file_missing") from error
 
 
 def _made(tx: Tx, counts: Sequence[int]) -> list[int]:
@@ -70,11 +77,10 @@ def _made(tx: Tx, counts: Sequence[int]) -> list[int]:
     if not counts:
         return []
     source, parameters = bulk.derived(tx, "fresh", {"entry_count": ("integer", counts)})
-    inserted = tx.execute(
-        sql(
-            f"INSERT INTO segments (entry_count) SELECT entry_count FROM {source}"
-            " RETURNING id, entry_count"
-        ),
+    inserted = execute_sql(
+        tx,
+        f"INSERT INTO segments (entry_count) SELECT entry_count FROM {source}"
+        " RETURNING id, entry_count",
         parameters,
     )
     of_size: dict[int, list[int]] = defaultdict(list)
@@ -83,26 +89,44 @@ def _made(tx: Tx, counts: Sequence[int]) -> list[int]:
     return [of_size[count].pop() for count in counts]
 
 
-def _write_entries(tx: Tx, idents: Sequence[int], runs: Sequence[Sequence[Row]]) -> None:
-    rows = [
-        (ident, place, *row)
+def _insert_on_sqlite(tx: Tx, idents: Sequence[int], runs: Sequence[Sequence[Row]]) -> None:
+    """Insert the entries of each segment from one JSON array of `<file id>/<indexed><name>`."""
+    # Two thirds of the time that sqlite3 takes to bind five values for each row.
+    given = [
+        {
+            "segment_id": ident,
+            "lines": orjson.dumps([f"{file}/{'01'[indexed]}{name}" for file, name, indexed in run]),
+        }
         for ident, run in zip(idents, runs, strict=True)
-        for place, row in enumerate(run)
     ]
-    try:
-        bulk.insert(tx, "entries", _ENTRY, rows)
-    except IntegrityError as error:
-        gone = "A file of the bundle was purged meanwhile."
-        raise Invalid(gone, code="file_missing") from error
+    execute_sql(tx, _CUT_ENTRIES, given)
 
 
-_ENTRY = {
-    "segment_id": "bigint",
-    "position": "integer",
-    "file_id": "bigint",
-    "name": "text",
-    "indexed": "boolean",
-}
+_CUT_ENTRIES = (
+    "INSERT INTO entries (segment_id, position, file_id, name, indexed)"
+    " SELECT :segment_id, key, CAST(value AS integer), substr(value, instr(value, '/') + 2),"
+    " substr(value, instr(value, '/') + 1, 1) FROM json_each(CAST(:lines AS text))"
+)
+
+
+def _insert_on_postgresql(tx: Tx, idents: Sequence[int], runs: Sequence[Sequence[Row]]) -> None:
+    """Insert the entries of all segments from one array for each column."""
+    places = [
+        (ident, at) for ident, run in zip(idents, runs, strict=True) for at in range(len(run))
+    ]
+    segment_ids, positions = zip(*places, strict=True)
+    file_ids, names, indexed = zip(*chain.from_iterable(runs), strict=True)
+    columns: bulk.Columns = {
+        "segment_id": ("bigint", segment_ids),
+        "position": ("integer", positions),
+        "file_id": ("bigint", file_ids),
+        "name": ("text", names),
+        "indexed": ("boolean", indexed),
+    }
+    source, parameters = bulk.derived(tx, "fresh", columns)
+    names_of = ", ".join(columns)
+    statement = f"INSERT INTO entries ({names_of}) SELECT {names_of} FROM {source}"
+    execute_sql(tx, statement, parameters)
 
 
 def of_bundle(tx: Tx, bundle_id: int) -> list[Kept]:

@@ -5,18 +5,17 @@ from collections.abc import Collection
 from sqlalchemy import bindparam, delete, select, tuple_
 
 from storage.catalog import bulk
-from storage.catalog.engine import Tx, execute_now, sql
+from storage.catalog.engine import Tx, execute_now, execute_sql, sql
 from storage.catalog.schema import presence, visible
 from storage.model import FQID, REPLICAS, Replica
 
 
 def show(tx: Tx, kind: str, replica: Replica, fqid: FQID, ident: int) -> None:
     """Let readers of a replica see a version; nothing when they do already."""
-    tx.execute(
-        sql(
-            "INSERT INTO visible (kind, replica, uuid, version, id)"
-            " VALUES (:kind, :replica, :uuid, :version, :id) ON CONFLICT DO NOTHING"
-        ),
+    execute_sql(
+        tx,
+        "INSERT INTO visible (kind, replica, uuid, version, id)"
+        " VALUES (:kind, :replica, :uuid, :version, :id) ON CONFLICT DO NOTHING",
         {"kind": kind, "replica": replica, "uuid": fqid.uuid, "version": fqid.version, "id": ident},
     )
 
@@ -78,8 +77,8 @@ def among(tx: Tx, kind: str, replica: Replica, fqids: Collection[FQID]) -> set[F
         " AND v.uuid = wanted.uuid AND v.version = wanted.version"
     )
     found = bulk.one_each(tx, "visible", "v", same)
-    statement = f"SELECT v.uuid, v.version FROM {source} {found}"
-    rows = bulk.fetch(tx, statement, {**parameters, "kind": kind, "replica": replica})
+    given = {**parameters, "kind": kind, "replica": replica}
+    rows = bulk.fetch(tx, ("v.uuid", "v.version"), f"{source} {found}", given)
     return {*map(FQID._make, rows)}
 
 

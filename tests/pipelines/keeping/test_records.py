@@ -108,7 +108,7 @@ def test_record_of_a_file() -> None:
 def test_record_of_a_bundle_ends_in_its_manifest() -> None:
     version = BundleVersion(1, BUNDLE, 8, "gcp", 1, CREATED_US, None)
     row = bundles.Reserved(version, "d" * 64, "a@b.c", "event", published=False)
-    manifest = records.manifest(8, [])
+    manifest = records.manifest(8)
     record = records.of_bundle(row, manifest)
     assert record.endswith(b',"manifest":{"creator_uid":8,"files":[]}}')
     assert orjson.loads(record)["parent"] is None

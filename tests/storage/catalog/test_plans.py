@@ -123,7 +123,7 @@ def _by_index(plans: list[str], *indexes: str, told: str = "") -> None:
 def test_keys_are_asked_for_in_the_order_of_the_index(filled: Catalog) -> None:
     wanted = keys(filled)
     with filled.read() as tx:
-        _, parameters = files.lookup_statement(tx, "aws", wanted)
+        _, parameters = files.lookup_source(tx, "aws", wanted)
         rows = files.lookup(tx, "aws", wanted)
     asked = list(zip(parameters["wanted_uuid"], parameters["wanted_version"], strict=True))
     assert asked == sorted(wanted)

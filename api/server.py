@@ -4,7 +4,6 @@ and a request that never reaches an application is refused as every other one is
 
 import ctypes
 import os
-import resource
 import signal
 import socket
 import sys
@@ -27,7 +26,7 @@ from api.client_socket import FIRST, ClientSocket, Limits
 from api.concurrency import Permits
 from api.errors import UNEXPECTED
 from api.problems import MEDIA_TYPE, REQUEST_ID_HEADER, new_request_id, problem
-from config import allocator
+from config import allocator, open_files
 from config.settings import Settings
 
 LONGEST_LINE = 8190
@@ -293,11 +292,7 @@ def prepare(worker: Any) -> None:
     """Let a process have as many connections as its settings say, end those that are dead, and
     give freed memory back."""
     allocator.bound_heap()
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = worker.worker_connections + OPEN_FILES
-    if resource.RLIM_INFINITY != soft < wanted:
-        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    open_files.allow(worker.worker_connections + OPEN_FILES)
     for listener in worker.sockets:
         if hasattr(socket, "TCP_USER_TIMEOUT"):
             # What is sent by the kernel knows no time-out but this one.

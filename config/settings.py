@@ -292,7 +292,10 @@ class Settings:
         "delay before each attempt, seconds; their number is the number of attempts",
     )
     delivery_timeout_s: float = _setting(10.0, "time to connect and answer, seconds")
-    delivery_in_flight: int = _setting(200, "requests in flight in one process that delivers")
+    delivery_in_flight: int = _setting(
+        1000,
+        "requests in flight in one process that delivers; half of them to new or failing ones",
+    )
     delivery_threads: int = _setting(64, "endpoints that one process serves at once")
     delivery_retry_after_cap_s: float = _setting(86400.0, "longest Retry-After honoured, seconds")
     delivery_body_bytes: int = _setting(1024, "bytes kept of a receiver's answer")

@@ -20,6 +20,7 @@ from dramatiq.asyncio import EventLoopThread, get_event_loop_thread
 from dramatiq.middleware import Middleware
 
 import config
+from config import open_files
 from pipelines.flow import DELIVER, deliver_to
 from pipelines.notifying import pacing
 from pipelines.notifying.subscriptions import SEALING
@@ -34,7 +35,7 @@ from storage.stores import Stores
 from workers.broker import UNDECLARED
 from workers.delivery_records import Fence, Places, Recorder
 from workers.delivery_turns import Rules, Sends, Shared, Turn, Unseal
-from workers.stopping import IDLE_MS
+from workers.stopping import IDLE_MS, STOP_MS
 from workers.webhooks import Sender
 
 log = logging.getLogger(__name__)
@@ -44,13 +45,16 @@ TIME_LIMIT_MS = 120_000
 """Far more than a turn and its last requests take."""
 PROBES = 2
 """Receivers that keep failing share this part of the threads: a half."""
-BUSY_TURN_S = 1.0
-"""How long a turn goes on while all threads are in use and other endpoints may wait."""
+CROWDED_S = 0.1
+"""How long all threads may be in use before they are freed."""
 CLOSE_S = 2.0
 """How long turns may take to release their endpoints once their requests were cancelled."""
 STUCK_CHECK_S, STUCK_CHECKS = 5.0, 3
 """An event loop that misses so many checks of the watchdog is stuck."""
 EXIT_STUCK = 70
+
+OTHER_FILES = 256
+"""What a process has open besides its requests."""
 
 T = TypeVar("T")
 
@@ -97,12 +101,16 @@ class Deliverer:
         self._catalog, self._notices, self._chains, self._rules = catalog, notices, chains, rules
         self._new_sender, self._unseal, self._threads = new_sender, unseal, threads
         self._turns: dict[int, Turn] = {}
+        self._serving: set[asyncio.Task[None]] = set()
+        self._waiting: set[asyncio.Future[None]] = set()
+        """One for each thread that waits for its turn."""
         self._stopping = False
         self._listener: threading.Thread | None = None
 
     async def open(self) -> None:
         """Start recording results and listening for notices."""
         rules, catalog = self._rules, self._catalog
+        open_files.allow(rules.in_flight + OTHER_FILES)
         lessee = Lessee(uuid4().hex, rules.lease_s, pacing.PATIENCE, rules.disable_after_s)
         self._sender = self._new_sender()
         places = Places(rules.in_flight, rules.first_places)
@@ -126,26 +134,56 @@ class Deliverer:
         self._listener.start()
 
     async def serve(self, endpoint_id: int) -> None:
-        """Send what is due to an endpoint until nothing is, or the turn is over."""
+        """Send what is due to an endpoint until nothing is, or the turn is over.
+
+        While all threads are in use turns go on by themselves, so that slow receivers do not keep
+        the threads from others.
+        """
         turn = self._turns.get(endpoint_id)
         if turn is not None:
             turn.wake()
             return
         turn = self._turns[endpoint_id] = Turn(endpoint_id, self._shared, self._ends)
+        loop = asyncio.get_running_loop()
+        let_go: asyncio.Future[None] = loop.create_future()
+        serving = asyncio.create_task(self._serve(turn))
+        self._serving.add(serving)
+        serving.add_done_callback(self._serving.discard)
+        serving.add_done_callback(lambda _: let_go.cancel())
+        self._waiting.add(let_go)
+        if len(self._waiting) >= self._threads:
+            loop.call_later(CROWDED_S, self._let_go)
+        try:
+            await asyncio.wait({let_go})
+        except asyncio.CancelledError:
+            serving.cancel()
+            raise
+        finally:
+            self._waiting.discard(let_go)
+
+    def _let_go(self) -> None:
+        """Free all threads if all are in use."""
+        if len(self._waiting) >= self._threads:
+            for let_go in self._waiting:
+                let_go.cancel()
+
+    async def _serve(self, turn: Turn) -> None:
         try:
             # Woken while it released the endpoint, it looks again: no wake-up is lost.
             while turn.woken and not self._stopping:
-                await self._serve(turn)
+                await self._run(turn)
                 if turn.over:
                     break
         except StoreError as error:
-            log.warning("endpoint %d is not served now: %s", endpoint_id, error.detail)
+            log.warning("endpoint %d is not served now: %s", turn.endpoint_id, error.detail)
+        except Exception:
+            log.exception("endpoint %d is not served now", turn.endpoint_id)
         finally:
-            del self._turns[endpoint_id]
+            del self._turns[turn.endpoint_id]
         if turn.over and not self._stopping:
-            await asyncio.to_thread(self._chains.send, deliver_to([endpoint_id]))
+            await asyncio.to_thread(self._chains.send, deliver_to([turn.endpoint_id]))
 
-    async def _serve(self, turn: Turn) -> None:
+    async def _run(self, turn: Turn) -> None:
         probing = sum(each.probing for each in self._turns.values())
         claimed = await turn.run(probe=probing * PROBES < self._threads)
         if claimed.elsewhere:
@@ -158,9 +196,12 @@ class Deliverer:
         for turn in self._turns.values():
             turn.wake()
 
-    async def close(self) -> None:
-        """Cancel the requests that are left, release every endpoint, record every result."""
+    async def close(self, until: float = 0.0) -> None:
+        """Wait so long for answers, cancel the requests that are left, release every endpoint,
+        record every result."""
         self.stop()
+        while self._turns and time.monotonic() < until:
+            await asyncio.sleep(0.02)
         end = time.monotonic() + CLOSE_S
         while self._turns and time.monotonic() < end:
             for turn in self._turns.values():
@@ -173,8 +214,7 @@ class Deliverer:
 
     def _ends(self, since_s: float) -> bool:
         """Whether a turn that began so long ago is over."""
-        crowded = len(self._turns) >= self._threads
-        return self._stopping or since_s > (BUSY_TURN_S if crowded else self._rules.turn_s)
+        return self._stopping or since_s > self._rules.turn_s
 
     def _subscriptions(self) -> set[int]:
         """Those of what is in flight or waits for it."""
@@ -255,6 +295,7 @@ class Deliveries(Middleware):
     def __init__(self, opened: Deliverer) -> None:
         self._deliverer = opened
         self._watchdog: Watchdog | None = None
+        self._stop_by = 0.0
 
     def before_worker_boot(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
         """Open it in the event loop, which the middleware AsyncIO has started."""
@@ -267,6 +308,7 @@ class Deliveries(Middleware):
     def before_worker_shutdown(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
         """Let the turns end while the worker waits for its threads."""
         if _delivers(worker):
+            self._stop_by = time.monotonic() + STOP_MS / 1000
             _event_loop_thread().loop.call_soon_threadsafe(self._deliverer.stop)
 
     def after_worker_shutdown(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
@@ -274,7 +316,7 @@ class Deliveries(Middleware):
         if _delivers(worker):
             if self._watchdog is not None:
                 self._watchdog.stop()
-            _run(_event_loop_thread(), self._deliverer.close())
+            _run(_event_loop_thread(), self._deliverer.close(self._stop_by))
 
 
 def _delivers(worker: dramatiq.Worker) -> bool:

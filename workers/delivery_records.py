@@ -23,7 +23,7 @@ FIRST_PLACES, RECORDED_FOR_A_PLACE = 2, 100
 """A process begins with so many places for attempts, and gets one more whenever it recorded so many
 results. A process that dies sends again what it did not record: with this it is a hundredth of
 what it sent and two, though it may die again and again with a long backlog."""
-HANGS_S = 0.05
+HANGS_S, SUSPECT_HANGS_S = 0.05, 0.01
 """An attempt that is not answered for so long lends its place to another."""
 AWAY_S = 1.0
 """Pause while the catalog is away."""
@@ -44,6 +44,7 @@ class Places:
 
     def __init__(self, in_flight: int, first: int = FIRST_PLACES) -> None:
         self._limit, self._free = asyncio.Semaphore(in_flight), first
+        self._suspects = asyncio.Semaphore(max(1, in_flight // 2))
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._recorded = 0
 
@@ -52,11 +53,22 @@ class Places:
         """Whether attempts wait for results to be recorded."""
         return bool(self._waiting)
 
-    async def take(self, *, hangs: bool = False) -> "Place":
-        """Wait for a place; for an attempt that will hardly be answered only for one of all."""
-        await self._limit.acquire()
-        if hangs:
-            return Place(self._add, self._limit, lent=True)
+    async def take(self, *, suspect: bool = False) -> "Place":
+        """Wait for a place; receivers that may hang have half of all, and lend it sooner."""
+        limits = (self._suspects, self._limit) if suspect else (self._limit,)
+        taken: list[asyncio.Semaphore] = []
+        try:
+            for limit in limits:
+                await limit.acquire()
+                taken.append(limit)
+            await self._prompt()
+        except asyncio.CancelledError:
+            for limit in taken:
+                limit.release()
+            raise
+        return Place(self._add, limits, SUSPECT_HANGS_S if suspect else HANGS_S)
+
+    async def _prompt(self) -> None:
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(granted)
         self._add(0)
@@ -64,9 +76,7 @@ class Places:
             await granted
         except asyncio.CancelledError:
             self._add(0 if granted.cancelled() else 1)
-            self._limit.release()
             raise
-        return Place(self._add, self._limit)
 
     def grow(self, recorded: int) -> None:
         """So many more results are recorded."""
@@ -86,10 +96,10 @@ class Place:
     """The place of one attempt; while no answer comes in time, another may have it."""
 
     def __init__(
-        self, add: Callable[[int], None], limit: asyncio.Semaphore, *, lent: bool = False
+        self, add: Callable[[int], None], limits: Sequence[asyncio.Semaphore], hangs_s: float
     ) -> None:
-        self._add, self._limit, self._lent = add, limit, lent
-        self._timer = asyncio.get_running_loop().call_later(HANGS_S, self._lend)
+        self._add, self._limits, self._lent = add, limits, False
+        self._timer = asyncio.get_running_loop().call_later(hangs_s, self._lend)
 
     def answered(self) -> None:
         """From now on it only waits to be recorded."""
@@ -103,12 +113,12 @@ class Place:
         self._timer.cancel()
         if not self._lent:
             self._add(1)
-        self._limit.release()
+        for limit in self._limits:
+            limit.release()
 
     def _lend(self) -> None:
-        if not self._lent:
-            self._lent = True
-            self._add(1)
+        self._lent = True
+        self._add(1)
 
 
 class _Kept(NamedTuple):

@@ -51,7 +51,7 @@ class Rules:
     """The operator's numbers, see `config.settings`."""
 
     delays_s: tuple[float, ...]
-    in_flight: int = 200
+    in_flight: int = 1000
     first_places: int = FIRST_PLACES
     """In flight or not recorded in a process that begins: see `Places`."""
     retry_after_cap_s: float = 86_400.0
@@ -183,6 +183,9 @@ class Turn:
         """Seconds until the lease is to be renewed."""
         return self._until - time.monotonic() - self._shared.rules.lease_s * 2 / 3
 
+    def _is_suspect(self) -> bool:
+        return self._claims_probe or pacing.suspect(self._endpoint)
+
     def _resting(self) -> bool:
         return pacing.probing(self._endpoint) and self._endpoint.resume_us > self._now_us()
 
@@ -248,7 +251,7 @@ class Turn:
         """Make one attempt; whether the receiver took it, None if that says nothing of it."""
         place: Place | None = None
         try:
-            place = await self._shared.places.take(hangs=self.probing)
+            place = await self._shared.places.take(suspect=self._is_suspect())
             now = time.monotonic()
             if now > self._until or now - fetched > self._shared.rules.fresh_s:
                 raise Withdrawn

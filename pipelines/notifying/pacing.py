@@ -19,6 +19,11 @@ def probing(endpoint: Endpoint) -> bool:
     return endpoint.failures >= PATIENCE
 
 
+def suspect(endpoint: Endpoint) -> bool:
+    """Whether it may well hang: it is new, or failed repeatedly, or is only probed."""
+    return endpoint.width <= FIRST_WINDOW
+
+
 def allowed(endpoint: Endpoint) -> int:
     """Requests that may be in flight to it."""
     return 1 if probing(endpoint) else int(endpoint.width)

@@ -20,7 +20,7 @@ from storage.notices import MemoryNotices
 from tests.telling import backlog, happen, match, states, subscribe, tell, told
 from tests.workers.receivers import RULES, delivering, eventually
 from workers import delivery_records
-from workers.deliver import Deliverer
+from workers.deliver import CROWDED_S, Deliverer
 from workers.delivery_records import FIRST_PLACES, RECORDED_FOR_A_PLACE, Places, Recorder
 from workers.webhooks import Allowed
 
@@ -75,11 +75,16 @@ def test_no_more_requests_are_in_flight_than_allowed_in_all(catalog: Catalog) ->
     async def scene() -> None:
         receivers = Receivers(hold=True)
         for number in range(5):
-            backlog(catalog, subscribe(catalog, url(str(number))), 10)
+            subscription = subscribe(catalog, url(str(number)))
+            backlog(catalog, subscription, 10)
+            if number < 3:
+                set_endpoint(catalog, subscription, "width = 8")
         async with delivering(catalog, rules=replace(RULES, in_flight=7), sender=receivers):
             await eventually(lambda: len(receivers.busy) == 7)
             await asyncio.sleep(0.1)
             assert len(receivers.busy) == 7
+            # New receivers may hang: they have half of all at the most.
+            assert sum(sent[-1] in "34" for sent in receivers.busy) <= 3
             receivers.let_go()
             await eventually(lambda: len(receivers.sent) == 50)
 
@@ -89,7 +94,8 @@ def test_no_more_requests_are_in_flight_than_allowed_in_all(catalog: Catalog) ->
 def test_a_process_that_dies_sends_a_hundredth_and_two_again(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delivery_records, "HANGS_S", 60.0)
+    for patience in ("HANGS_S", "SUSPECT_HANGS_S"):
+        monkeypatch.setattr(delivery_records, patience, 60.0)
     surplus: list[int] = []
 
     class Looking(Receivers):
@@ -138,17 +144,16 @@ def test_an_attempt_that_hangs_lends_its_place() -> None:
     asyncio.run(scene())
 
 
-def test_a_receiver_that_is_only_probed_takes_no_place_of_others() -> None:
+def test_receivers_that_may_hang_have_half_of_the_places_and_lend_them_soon() -> None:
     async def scene() -> None:
-        places = Places(in_flight=9, first=1)
-        probes = [await places.take(hangs=True) for _ in range(8)]
-        (await asyncio.wait_for(places.take(), 1.0)).leave()
-        probes[0].answered()
-        waiting = asyncio.create_task(places.take())
-        await asyncio.sleep(0.01)
-        assert not waiting.done()
-        probes[0].leave()
-        await asyncio.wait_for(waiting, 1.0)
+        places = Places(in_flight=16, first=1)
+        suspects = [asyncio.create_task(places.take(suspect=True)) for _ in range(20)]
+        await asyncio.sleep(20 * delivery_records.SUSPECT_HANGS_S)
+        assert sum(task.done() for task in suspects) == 8
+        others = [asyncio.wait_for(places.take(), 1.0) for _ in range(8)]
+        assert len(await asyncio.gather(*others)) == 8
+        for task in suspects:
+            task.cancel()
 
     asyncio.run(scene())
 
@@ -181,6 +186,28 @@ def test_receivers_that_keep_failing_use_half_of_the_threads(catalog: Catalog) -
             await asyncio.sleep(0.1)
             assert len(receivers.busy) == 2
             receivers.hanging = False
+
+    asyncio.run(scene())
+
+
+def test_slow_receivers_do_not_keep_all_threads(catalog: Catalog) -> None:
+    async def scene() -> None:
+        receivers = Receivers(hold=True)
+        slow = [subscribe(catalog, url(str(number))) for number in range(4)]
+        async with delivering(catalog, sender=receivers, threads=4, tick_s=NEVER_S) as deliverer:
+            await asyncio.sleep(0.1)  # … for the one tick of the clock.
+            tell(catalog, slow)
+            waiting = [asyncio.create_task(deliverer.serve(each.endpoint_id)) for each in slow[:3]]
+            await eventually(lambda: len(receivers.busy) == 3)
+            await asyncio.sleep(2 * CROWDED_S)
+            assert not any(task.done() for task in waiting)
+            async with asyncio.timeout(1.0):
+                await deliverer.serve(slow[3].endpoint_id)
+                await asyncio.gather(*waiting)
+            # Their turns go on: nobody else serves them, and the answers are recorded.
+            assert len(receivers.busy) == 4
+            receivers.let_go()
+            await eventually(lambda: all(states(catalog, each) == ["delivered"] for each in slow))
 
     asyncio.run(scene())
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from pipelines import flow, formats, topics
-from pipelines.batches import Completed, run_each
+from pipelines.batches import Completed, run_each, run_in_groups
 from pipelines.depositing import areas, files
 from pipelines.keeping import blob_life, checksums, records, repair
 from pipelines.keeping.checksums import PREFIX, Hashed, Hashing
@@ -369,22 +369,34 @@ def verify_batch(stores: Stores, claims: Sequence[Claim], beat: Beat) -> Complet
     by_id = {row.id: row for row in open_tasks}
     if len(by_id) < 2:
         return {}
-    replica, parallel = open_tasks[0].replica, stores.copy_parallel
+    replica = open_tasks[0].replica
     blob_life.revive_bytes(stores, replica, [row.declared.sha256 for row in open_tasks])
-    hashed = run_each(
+    completed = dict[Todo, tuple[Todo, ...]]()
+    for hashed in run_in_groups(
         lambda ident: _take_in(stores, by_id[ident], beat),
         by_id,
         step=flow.Step.VERIFY,
         replica=replica,
-        parallel=parallel,
-    )
-    reserved = _reserve_all(stores, {ident: by_id[ident] for ident in hashed}, hashed)
+        parallel=stores.copy_parallel,
+    ):
+        completed.update(_make_all_visible(stores, by_id, hashed, claimed))
+    return completed
+
+
+def _make_all_visible(
+    stores: Stores,
+    rows: Mapping[str, TaskRow],
+    hashed: Mapping[str, Hashed],
+    claimed: Mapping[str, Claim],
+) -> Completed:
+    """Reserve files whose bytes are stored, put their records, publish; all by task."""
+    reserved = _reserve_all(stores, {ident: rows[ident] for ident in hashed}, hashed)
     stored = run_each(
         lambda ident: files.complete(stores, reserved[ident]),
         reserved,
         step=flow.Step.VERIFY,
-        replica=replica,
-        parallel=parallel,
+        replica=next(iter(rows.values())).replica,
+        parallel=stores.copy_parallel,
     )
     if not stored:
         return {}
@@ -395,8 +407,6 @@ def _reserve_all(
     stores: Stores, rows: Mapping[str, TaskRow], hashed: Mapping[str, Hashed]
 ) -> dict[str, file_rows.Reserved]:
     """Reserve versions by task, but those that are purged or have other content."""
-    if not rows:
-        return {}
     with stores.catalog.write() as tx:
         heads.lock(tx, files.KIND, [row.fqid.uuid for row in rows.values()])
         purged = purges.among(tx, files.KIND, [row.fqid for row in rows.values()])

@@ -239,6 +239,37 @@ def test_files_are_verified_together_but_for_those_that_lie(stores: Stores) -> N
         assert todo.backlog(tx) == {(Step.SYNC, "gcp"): 5}
 
 
+class SlowSources:
+    """Sources of which one cannot be read until `ready`."""
+
+    def __init__(self, inner: Any, url: str, ready: Event) -> None:
+        self._inner, self._url, self._ready = inner, url, ready
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def open(self, url: str) -> Any:
+        source = self._inner.open(url)
+        return SlowBucket(source, source.head().pin, self._ready) if url == self._url else source
+
+
+def test_a_source_that_is_read_slowly_holds_no_other_up(stores: Stores) -> None:
+    urls = [stage(stores, b"%d" % number, name=f"{number}.txt") for number in range(4)]
+    accepted = [deposit(stores, url) for url in urls]
+    ready = Event()
+    sources: Any = SlowSources(stores.sources, urls[0], ready)
+    slow = real(replace(stores, sources=sources))
+    worker = Thread(target=work, args=(slow, accepted[1].todo[0]))
+    worker.start()
+    states = ["RUNNING", "SUCCEEDED", "SUCCEEDED", "SUCCEEDED"]
+    try:
+        until(lambda: [state for state, _ in task_states(stores, accepted)] == states, limit_s=20)
+    finally:
+        ready.set()
+        worker.join()
+    assert task_states(stores, accepted) == [("SUCCEEDED", None)] * 4
+
+
 def test_files_are_copied_together_but_for_those_whose_bytes_are_gone(stores: Stores) -> None:
     made = [make_file(stores, b"%d" % number) for number in range(4)]
     gone = made[1]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 from wsgiref.types import StartResponse, WSGIEnvironment
 
-from api.serving import authorization_application, storage_application
+from api.serving import authorization_application, saying_what_is_wrong, storage_application
 from auth.tokens import administrator
 from config import logs
 from config.settings import load
@@ -17,17 +17,20 @@ from workers.hints import Hints
 
 _MIGRATED_EVERY_S = 0.05
 
-_settings = load(os.environ)
-logs.configure(_settings.log_level, "web")
-_stores = connect(_settings)
+with saying_what_is_wrong():
+    _settings = load(os.environ)
+    logs.configure(_settings.log_level, "web")
+    _stores = connect(_settings)
 
-# The worker migrates; if it cannot, the supervisor ends us.
-while revisions.current(_stores.catalog) != revisions.expected():
-    time.sleep(_MIGRATED_EVERY_S)
+    # The worker migrates; if it cannot, the supervisor ends us.
+    while revisions.current(_stores.catalog) != revisions.expected():
+        time.sleep(_MIGRATED_EVERY_S)
 
-administrator.keep(_settings)
-_storage = storage_application(_settings, _stores, Hints(office(_settings.home), _stores.notices))
-_authorization = authorization_application(_settings, _stores.catalog)
+    administrator.keep(_settings)
+    _storage = storage_application(
+        _settings, _stores, Hints(office(_settings.home), _stores.notices)
+    )
+    _authorization = authorization_application(_settings, _stores.catalog)
 _authorization_port = str(_settings.port + 1)
 
 

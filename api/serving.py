@@ -1,7 +1,10 @@
 """The applications as they are served, on the engines of the settings."""
 
 import logging
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from flask import Flask
 
@@ -11,14 +14,28 @@ from api.services import Chains, Verify
 from auth.programs.service_accounts import ServiceAccounts
 from auth.tokens.grants import Grants
 from auth.tokens.verifying import verifier
-from config.settings import Settings
+from config.settings import Settings, SettingsError
 from pipelines.recovering import epochs
 from storage.catalog import Catalog
 from storage.connecting import open_rates
 from storage.errors import StoreError
+from storage.faults import explain
 from storage.stores import Stores
 
 log = logging.getLogger(__name__)
+
+BOOT_FAILED = 3
+"""The code that makes gunicorn stop instead of trying again."""
+
+
+@contextmanager
+def saying_what_is_wrong() -> Iterator[None]:
+    """End the process with one sentence if an application cannot be made with these settings."""
+    try:
+        yield
+    except (SettingsError, StoreError, OSError) as error:
+        sys.stderr.write(f"Error: {explain(error)}\n")
+        sys.exit(BOOT_FAILED)
 
 
 def storage_application(settings: Settings, stores: Stores, chains: Chains) -> Flask:

@@ -2,14 +2,15 @@
 
 import os
 
-from api.serving import storage_application
+from api.serving import saying_what_is_wrong, storage_application
 from config import logs
 from config.settings import load
 from storage.connecting import connect
 from workers.redis_broker import sender
 
-_settings = load(os.environ)
-logs.configure(_settings.log_level, "api")
-_stores = connect(_settings)
-_chains = sender(_settings.redis_url, _stores.notices)
-application = storage_application(_settings, _stores, _chains)
+with saying_what_is_wrong():
+    _settings = load(os.environ)
+    logs.configure(_settings.log_level, "api")
+    _stores = connect(_settings)
+    _chains = sender(_settings.redis_url, _stores.notices)
+    application = storage_application(_settings, _stores, _chains)

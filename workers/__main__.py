@@ -14,9 +14,11 @@ from random import Random
 from dramatiq import Worker
 
 import config
-from config import Settings, allocator, collector
+from config import Settings, SettingsError, allocator, collector
 from config.logs import configure
 from storage.connecting import connect
+from storage.errors import StoreError
+from storage.faults import explain
 from workers import actors, deliver, metrics, redis_broker, scheduler, stopping
 from workers.actors import QUEUES
 from workers.chains import Chains
@@ -26,7 +28,6 @@ log = logging.getLogger(__name__)
 
 CLOCK = "clock"
 KNOWN = (*QUEUES, deliver.QUEUE)
-WITHOUT_REDIS = "STORE_REDIS_URL has to name the Redis that the processes of this store share"
 
 
 @contextmanager
@@ -76,8 +77,6 @@ def main(names: list[str]) -> None:
         sys.exit(f"unknown queue {', '.join(sorted(unknown))}; there are {', '.join(KNOWN)}")
     allocator.bound_heap()
     settings = config.load(os.environ)
-    if not settings.redis_url:
-        sys.exit(WITHOUT_REDIS)
     shown = CLOCK if names == [CLOCK] else "worker " + ",".join(names or KNOWN)
     configure(settings.log_level, shown)
     stop = stopping.when_told()
@@ -88,4 +87,7 @@ def main(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    try:
+        main(sys.argv[1:])
+    except (StoreError, SettingsError, OSError) as error:
+        sys.exit(f"Error: {explain(error)}")

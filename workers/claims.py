@@ -136,7 +136,13 @@ def _together(
             delay = working.rng.uniform(*AWAY_S)
             _give_back(working, claim, delay, error.detail, counted=False)
         return {claim.todo: "away" for claim in claims}
-    except (Exception, TimeLimitExceeded) as error:
+    except TimeLimitExceeded:
+        # It is raised once a message: alone they would have no limit now, and as this was their
+        # first attempt they run alone the next time.
+        for claim in claims:
+            _give_back(working, claim, 0, "Its batch took too long.", counted=True)
+        return {claim.todo: "failed" for claim in claims}
+    except Exception as error:
         log.info("%d jobs of %s are run one by one: %s", len(claims), step, error)
         return {}
     working.chains.send([job for follow in completed.values() for job in follow])

@@ -13,6 +13,7 @@ from dramatiq.errors import ConnectionClosed
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from config import SettingsError
 from storage.errors import Unavailable
 from storage.notices_redis import keepalive
 from storage.protocols import Notices
@@ -33,6 +34,9 @@ NOTICE_S = 0.5
 """Least time between two notices of one sender for one queue: less than a queue stays warm."""
 PATIENCE_S = 3.0
 """How long one command may take: the server is asked for nothing that it would have to wait for."""
+
+
+WITHOUT_REDIS = "STORE_REDIS_URL has to name the Redis that the processes of this store share"
 
 
 def _topic(queue_name: str) -> str:
@@ -161,7 +165,10 @@ class NotifiedConsumer(Consumer):
 
 
 def connect(url: str, notices: Notices, *, poll_ms: int = POLL_MS) -> RedisBroker:
-    """A broker whose dead workers' messages are taken over within seconds."""
+    """A broker whose dead workers' messages are taken over within seconds; SettingsError without
+    an address."""
+    if not url:
+        raise SettingsError(WITHOUT_REDIS)
     client = redis.Redis.from_url(
         url,
         socket_timeout=PATIENCE_S,

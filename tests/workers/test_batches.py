@@ -7,6 +7,7 @@ from threading import Event, Thread
 from typing import Any
 
 import pytest
+from dramatiq.middleware import TimeLimitExceeded
 
 from pipelines.batches import Completed, run_in_groups
 from pipelines.depositing import areas, ingest, manifests
@@ -156,6 +157,15 @@ def test_a_batch_that_fails_is_run_one_by_one(stores: Stores, error: Exception) 
     rows = add(stores, 4)
     assert work(fake(stores, finish_one, failing(error)), rows[0])
     assert left(stores) == [(POISON, 1, "it is poison")]
+
+
+def test_a_batch_that_takes_too_long_is_given_back_to_be_run_one_by_one(stores: Stores) -> None:
+    rows = add(stores, 4)
+    assert not work(fake(stores, finish_one, failing(TimeLimitExceeded())), rows[0])
+    assert left(stores) == [(row.ref, 1, "Its batch took too long.") for row in rows]
+    for row in rows:
+        work(fake(stores, finish_one, failing(AssertionError())), row)
+    assert [ref for ref, *_ in left(stores)] == [POISON]
 
 
 def test_an_engine_that_is_away_gives_the_whole_batch_back_uncounted(stores: Stores) -> None:

@@ -1,14 +1,17 @@
 """The actors: where their messages travel, in which order, and how they are interrupted."""
 
+import os
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from random import Random
 
 import dramatiq
+import pytest
 from dramatiq.middleware import Middleware
 
 from pipelines.flow import Step
@@ -114,3 +117,23 @@ def test_a_job_beyond_its_time_limit_is_retried_with_backoff(stores: Stores) -> 
     assert (attempts, claimable) == (1, False)
     assert reason is not None
     assert reason.startswith("TimeLimitExceeded")
+
+
+@pytest.mark.parametrize(
+    ("command", "settings", "said"),
+    [
+        (("-m", "workers"), {"STORE_REDIS_URL": "nonsense"}, "STORE_REDIS_URL: "),
+        (("-c", "import api.wsgi"), {}, "STORE_REDIS_URL has to name"),
+        (("-c", "import api.wsgi"), {"STORE_SEARCH_URL": "ftp://x"}, "neither http nor https"),
+    ],
+)
+def test_a_process_that_cannot_start_says_why_in_one_sentence(
+    command: tuple[str, ...], settings: dict[str, str], said: str, tmp_path: Path
+) -> None:
+    own = {"STORE_HOME": str(tmp_path), "STORE_SECRET_KEY": "a key of the tests, long"}
+    environ = {**os.environ, **own, **settings}
+    done = subprocess.run([sys.executable, *command], env=environ, capture_output=True, text=True)
+    assert done.returncode
+    assert done.stderr.startswith("Error: ")
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1

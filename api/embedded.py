@@ -1,5 +1,6 @@
 """Where a WSGI server starts both services of an embedded store; acts at import, after the fork."""
 
+import logging
 import os
 import time
 from collections.abc import Iterable
@@ -15,6 +16,8 @@ from storage.connecting import connect
 from storage.datagrams import office
 from workers.hints import Hints
 
+log = logging.getLogger(__name__)
+
 _MIGRATED_EVERY_S = 0.05
 
 with saying_what_is_wrong():
@@ -23,6 +26,8 @@ with saying_what_is_wrong():
     _stores = connect(_settings)
 
     # The worker migrates; if it cannot, the supervisor ends us.
+    if revisions.current(_stores.catalog) != revisions.expected():
+        log.info("waiting for the worker, which migrates the catalog")
     while revisions.current(_stores.catalog) != revisions.expected():
         time.sleep(_MIGRATED_EVERY_S)
 

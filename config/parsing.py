@@ -10,17 +10,28 @@ from typing import Any
 
 from config.providers import Provider, parse_providers
 
-PORTS = {"port": (1, 65_534), "ops_port": (0, 65_535), "smtp_port": (1, 65_535)}
-"""Least and greatest; the authorization service listens on the port after the API's."""
+BOUNDS = {
+    # The authorization service listens on the port after the API's.
+    "port": (1, 65_534),
+    "ops_port": (0, 65_535),
+    "smtp_port": (1, 65_535),
+    "api_threads": (1, 1_000),
+    "worker_threads": (1, 1_000),
+    "delivery_threads": (1, 1_000),
+    "delivery_in_flight": (1, 100_000),
+    "tick_s": (0.01, 3_600.0),
+    "sequencer_s": (0.0, 3_600.0),
+}
+"""Least and greatest values; beyond them a store could not run."""
 _ORIGIN = re.compile(r"([a-z][a-z0-9+.-]*)://(?:\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::([0-9]{1,5}))?")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
-def wrong_ports(settings: Mapping[str, Any]) -> dict[str, str]:
-    """What is wrong with each port that no server could listen on."""
+def out_of_bounds(settings: Mapping[str, Any]) -> dict[str, str]:
+    """What is wrong with each setting that is beyond its bounds."""
     return {
         name: f"must be between {least} and {most} (got {settings[name]})"
-        for name, (least, most) in PORTS.items()
+        for name, (least, most) in BOUNDS.items()
         if not least <= settings[name] <= most
     }
 

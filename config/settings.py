@@ -12,7 +12,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from config.parsing import is_origin, parse, wrong_ports
+from config.parsing import is_origin, out_of_bounds, parse
 from config.providers import PROVIDER_MEMBERS, Provider
 
 PREFIX = "STORE_"
@@ -404,6 +404,6 @@ def load(environ: Mapping[str, str]) -> Settings:
         except (ValueError, TypeError) as error:
             raise SettingsError(f"{key}: {error}") from error
     settings = Settings(**values)
-    for name, wrong in wrong_ports(vars(settings)).items():
+    for name, wrong in out_of_bounds(vars(settings)).items():
         raise SettingsError(f"{PREFIX}{name.upper()}: {wrong}")
     return settings

@@ -174,6 +174,8 @@ def test_a_list_is_json_or_has_commas(raw: str) -> None:
         ("PORT", "abc", 'must be a whole number (got "abc")'),
         ("PORT", "", 'must be a whole number (got "")'),
         ("PORT", "80.5", 'must be a whole number (got "80.5")'),
+        ("TICK_S", "0", "must be between 0.01 and 3600.0 (got 0.0)"),
+        ("DELIVERY_THREADS", "0", "must be between 1 and 1000 (got 0)"),
         ("PORT", "\N{ARABIC-INDIC DIGIT THREE}", "must be a whole number (got"),
         ("PORT", "9" * 5000, "must be a whole number (got"),
         ("WAIT_S", "soon", 'must be a number (got "soon")'),

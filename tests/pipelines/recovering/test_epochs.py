@@ -104,8 +104,11 @@ def opened(settings: Settings) -> Stores:
 
 def copied(settings: Settings, to: Path) -> None:
     """The catalog as an operator copies it, while nothing runs."""
-    with Catalog(settings.catalog_url)._engine.connect() as connection:
+    catalog = Catalog(settings.catalog_url)
+    with catalog._engine.connect() as connection:
         connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+    # One that is closed by the garbage collector takes the files of a later one along.
+    catalog.close()
     shutil.copy(settings.catalog_url.removeprefix("sqlite:///"), to)
 
 

@@ -8,11 +8,11 @@ the token, so that the work is done once more with the new state.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import func, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from storage.catalog import bulk
-from storage.catalog.engine import Tx, execute_now, now_us, sql
+from storage.catalog.engine import Tx, execute_now, execute_sql, now_us, sql
 from storage.catalog.schema import todo
 from storage.catalog.switches import IN_DOUBT
 from storage.errors import Lost
@@ -35,6 +35,11 @@ class Parked:
     attempts: int
     parked_us: int
     reason: str
+
+
+_IS = "step = :step AND replica = :replica AND ref = :ref"
+_EXISTS = f"SELECT 1 FROM todo WHERE {_IS}"
+_RENEW = f"UPDATE todo SET due_us = :now + :lease_us WHERE {_IS} AND token = :token"
 
 
 def _is(key: Todo) -> ColumnElement[bool]:
@@ -192,9 +197,8 @@ def renew(tx: Tx, held: Claim, *, lease_s: float) -> None:
 
 def renewed(tx: Tx, held: Claim, *, lease_s: float) -> bool:
     """The same; False when the claim is no longer ours."""
-    due = now_us(tx) + int(lease_s * 1e6)
-    ours = _is(held.todo) & (todo.c.token == held.token)
-    return tx.execute(update(todo).where(ours).values(due_us=due)).rowcount == 1
+    given = {**held.todo._asdict(), "token": held.token, "lease_us": int(lease_s * 1e6)}
+    return execute_now(tx, _RENEW, given).rowcount == 1
 
 
 def finish(tx: Tx, held: Claim) -> None:
@@ -367,9 +371,9 @@ def count_parked(tx: Tx) -> int:
 
 def remove(tx: Tx, key: Todo) -> None:
     """Nobody needs it any more; whoever is working on it finds its claim lost."""
-    tx.execute(delete(todo).where(_is(key)))
+    execute_sql(tx, f"DELETE FROM todo WHERE {_IS}", key._asdict())
 
 
 def exists(tx: Tx, key: Todo) -> bool:
     """Whether the row is there, parked or not."""
-    return tx.execute(select(todo.c.ref).where(_is(key))).first() is not None
+    return execute_sql(tx, _EXISTS, key._asdict()).first() is not None

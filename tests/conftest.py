@@ -12,6 +12,7 @@ from auth.tokens.key_file import SIGNING_FILE, signing_keys
 from config.settings import Settings
 from pipelines.flow import Step
 from storage.catalog import Catalog, todo
+from storage.catalog.engine import execute_now
 from storage.connecting import connect
 from storage.model import Todo
 from storage.notices import MemoryNotices
@@ -118,13 +119,18 @@ def drain(stores: Stores, chains: Outbox) -> Callable[[], int]:
     return draining(stores, chains)
 
 
+_WAITING = "SELECT DISTINCT step FROM todo WHERE parked_us IS NULL AND due_us <= :now"
+
+
 def draining(stores: Stores, chains: Outbox) -> Callable[[], int]:
     """The same for stores that last longer than a test."""
     working = Working(stores, chains, STEPS, 5, Random(0), BATCHES)
 
     def due() -> list[Todo]:
         with stores.catalog.write() as tx:
-            return [row for step in Step for row, _ in todo.due(tx, step, limit=100, resend=True)]
+            waiting = set(execute_now(tx, _WAITING, {}).scalars())
+            steps = [step for step in Step if step in waiting]
+            return [row for step in steps for row, _ in todo.due(tx, step, limit=100, resend=True)]
 
     def run() -> int:
         done = 0

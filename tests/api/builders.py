@@ -1,6 +1,6 @@
 """Requests that most tests of the API begin with; a test states only what matters to it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -46,10 +46,19 @@ class Depositor:
 
     def file(self, number: int, data: bytes = b"content") -> dict[str, Any]:
         """A verified file, as a bundle's entry."""
-        uuid = uuid_of(number)
-        assert self.put_file(uuid, data).status_code in (200, 202)
+        (entry,) = self.files([number], data)
+        return entry
+
+    def files(self, numbers: Iterable[int], data: bytes = b"content") -> list[dict[str, Any]]:
+        """Verified files, as a bundle's entries."""
+        entries = []
+        for number in numbers:
+            uuid, source = uuid_of(number), self.stage(data, f"f{number}.txt")
+            assert self.put_file(uuid, source=source).status_code in (200, 202)
+            named = {"uuid": uuid, "version": VERSION, "name": f"f{number}.txt"}
+            entries.append({**named, "indexed": False})
         self.drain()
-        return {"uuid": uuid, "version": VERSION, "name": f"f{number}.txt", "indexed": False}
+        return entries
 
     def put_bundle(
         self, uuid: str, files: list[dict[str, Any]], *, version: str = VERSION, **more: Any
@@ -63,7 +72,7 @@ class Depositor:
 
     def bundle(self, number: int, *, files: int = 1, version: str = VERSION) -> str:
         """A bundle in both replicas; its uuid."""
-        entries = [self.file(0x100 * number + place) for place in range(files)]
+        entries = self.files(0x100 * number + place for place in range(files))
         uuid = uuid_of(number)
         assert self.put_bundle(uuid, entries, version=version).status_code == 201
         self.drain()

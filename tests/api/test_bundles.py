@@ -184,7 +184,7 @@ def crc32c(data: bytes) -> str:
 
 
 def test_files_stand_in_the_order_in_which_they_were_given(depositor, client) -> None:
-    entries = [depositor.file(number) for number in (3, 1, 2)]
+    entries = depositor.files((3, 1, 2))
     depositor.put_bundle(uuid_of(9), entries)
     read = client.get(f"/v1/bundles/{uuid_of(9)}?replica=aws").json["bundle"]
     assert [file["name"] for file in read["files"]] == ["f3.txt", "f1.txt", "f2.txt"]
@@ -273,7 +273,7 @@ def test_a_manifest_of_200_000_entries_fits_into_a_body() -> None:
 
 
 def test_the_files_of_a_bundle_are_asked_for_together(depositor, stores) -> None:
-    entries = [depositor.file(number) for number in range(1, 30)]
+    entries = depositor.files(range(1, 30))
     seen: list[str] = []
 
     def note(_c, _cursor, statement, *_) -> None:

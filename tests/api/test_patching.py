@@ -18,7 +18,7 @@ class Patching:
 
     def __init__(self, depositor: Depositor) -> None:
         self.client, self.depositor = depositor.client, depositor
-        self.entries = [depositor.file(number) for number in (1, 2, 3)]
+        self.entries = depositor.files((1, 2, 3))
         self.entries[2]["indexed"] = True
         assert depositor.put_bundle(UUID, self.entries).status_code == 201
         depositor.drain()

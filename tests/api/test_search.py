@@ -17,7 +17,9 @@ def found(depositor, client):
         )
         file = uuid_of(0x100 + number)
         depositor.put_file(file, source=source)
-        depositor.drain()
+    depositor.drain()
+    for number in (1, 2, 3):
+        file = uuid_of(0x100 + number)
         entry = {"uuid": file, "version": VERSION, "name": "donor.json", "indexed": True}
         depositor.put_bundle(uuid_of(number), [entry], version=f"2026-0{number}-01T000000.000000Z")
     depositor.drain()

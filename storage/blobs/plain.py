@@ -33,6 +33,7 @@ from storage.protocols import (
 )
 
 INCOMING = ".incoming-"
+_ATTEMPTS = 16
 
 
 class PlainFolder:
@@ -222,12 +223,20 @@ class PlainFolder:
 
 
 def _link(temporary: Path, path: Path, key: str) -> None:
-    try:
-        os.link(temporary, path)
-    except FileExistsError as error:
-        if path.is_file():
-            raise AlreadyExists(f"{key} exists.") from error
-        raise
+    for left in reversed(range(_ATTEMPTS)):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            os.link(temporary, path)
+        except FileExistsError as error:
+            if path.is_file():
+                raise AlreadyExists(f"{key} exists.") from error
+            raise
+        except FileNotFoundError:
+            # Somebody removed the folder because it was empty; make it again.
+            if not left:
+                raise
+        else:
+            return
 
 
 @contextmanager

@@ -51,6 +51,23 @@ def test_what_was_put_is_read_by_range_and_pin(folder: PlainFolder) -> None:
         list(folder.read("k", pin="other"))
 
 
+def test_a_folder_that_empties_meanwhile_is_made_again(
+    folder: PlainFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.put("job/reads/wrong", b"x")
+    link, deleted = os.link, []
+
+    def late(*paths: Path) -> None:
+        if not deleted:
+            deleted.append(folder.delete("job/reads/wrong"))
+        link(*paths)
+
+    monkeypatch.setattr(os, "link", late)
+    folder.put("job/reads/right", b"y")
+    assert b"".join(folder.read("job/reads/right")) == b"y"
+    assert deleted
+
+
 def test_a_taken_name_keeps_its_bytes(folder: PlainFolder, tmp_path: Path) -> None:
     folder.put("k", b"first")
     with pytest.raises(AlreadyExists):

@@ -48,7 +48,7 @@ REAL := $(BIN)/python -m tests.engines run
 
 .PHONY: test-real
 test-real: $(DEV_READY) $(COMPILED) ## Install and start the real engines, and run what is tested on them
-	$(IN_MEMORY) $(REAL) --unsynced -- $(BIN)/python -m pytest -n 2 --dist worksteal \
+	$(IN_MEMORY) $(REAL) --unsynced -- $(BIN)/python -m pytest -n 3 --dist worksteal \
 		-p tests.engines.proof tests/storage tests/pipelines tests/workers tests/real
 
 .PHONY: demo-real

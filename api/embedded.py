@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 from wsgiref.types import StartResponse, WSGIEnvironment
 
-from api.serving import authorization_application, saying_what_is_wrong, storage_application
+from api.serving import authorization_application, booting, storage_application
 from auth.tokens import administrator
 from config import logs
 from config.settings import load
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 _MIGRATED_EVERY_S = 0.05
 
-with saying_what_is_wrong():
+with booting():
     _settings = load(os.environ)
     logs.configure(_settings.log_level, "web")
     _stores = connect(_settings)

@@ -2,11 +2,7 @@
 and a request that never reaches an application is refused as every other one is.
 """
 
-import ctypes
-import os
-import signal
 import socket
-import sys
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -26,7 +22,7 @@ from api.client_socket import FIRST, ClientSocket, Limits
 from api.concurrency import Permits
 from api.errors import UNEXPECTED
 from api.problems import MEDIA_TYPE, REQUEST_ID_HEADER, new_request_id, problem
-from config import allocator, open_files
+from config import allocator, leash, open_files
 from config.settings import Settings
 
 LONGEST_LINE = 8190
@@ -42,7 +38,6 @@ CROWDED = 20
 """Times the minimum rate that a client must reach while there is no room for others."""
 OPEN_FILES = 256
 """Files that a process has open beside its connections."""
-PR_SET_PDEATHSIG = 1
 
 MALFORMED = "This is no request of HTTP/1.1"
 LONG = f"The request line has more than {LONGEST_LINE} bytes; what is long belongs into a body"
@@ -281,11 +276,7 @@ def refusal(error: Exception, request_id: str) -> tuple[int, bytes]:
 def die_with_master(worker: Any) -> None:
     """Let the kernel kill this worker when gunicorn's master is killed. By itself it would end its
     requests first, and a live feed keep the ports from the next start for a minute."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    # The master may have died before the kernel was told.
-    if os.getppid() != worker.ppid:
-        sys.exit(1)
+    leash.die_with(worker.ppid)
 
 
 def prepare(worker: Any) -> None:

@@ -1,10 +1,8 @@
 """The applications as they are served, on the engines of the settings."""
 
 import logging
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 from flask import Flask
 
@@ -14,28 +12,23 @@ from api.services import Chains, Verify
 from auth.programs.service_accounts import ServiceAccounts
 from auth.tokens.grants import Grants
 from auth.tokens.verifying import verifier
-from config.settings import Settings, SettingsError
+from config.settings import Settings
 from pipelines.recovering import epochs
 from storage.catalog import Catalog
 from storage.connecting import open_rates
 from storage.errors import StoreError
-from storage.faults import explain
+from storage.faults import exit_with_sentence
 from storage.stores import Stores
 
 log = logging.getLogger(__name__)
 
-BOOT_FAILED = 3
+_BOOT_FAILED = 3
 """The code that makes gunicorn stop instead of trying again."""
 
 
-@contextmanager
-def saying_what_is_wrong() -> Iterator[None]:
-    """End the process with one sentence if an application cannot be made with these settings."""
-    try:
-        yield
-    except (SettingsError, StoreError, OSError) as error:
-        sys.stderr.write(f"Error: {explain(error)}\n")
-        sys.exit(BOOT_FAILED)
+def booting() -> AbstractContextManager[None]:
+    """End the process with a sentence if the block fails to make an application."""
+    return exit_with_sentence(lambda _: _BOOT_FAILED)
 
 
 def storage_application(settings: Settings, stores: Stores, chains: Chains) -> Flask:

@@ -2,13 +2,13 @@
 
 import os
 
-from api.serving import saying_what_is_wrong, storage_application
+from api.serving import booting, storage_application
 from config import logs
 from config.settings import load
 from storage.connecting import connect
 from workers.redis_broker import sender
 
-with saying_what_is_wrong():
+with booting():
     _settings = load(os.environ)
     logs.configure(_settings.log_level, "api")
     _stores = connect(_settings)

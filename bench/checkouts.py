@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.processors import TICKS
+from config.leash import leashed
 from ops import home as homes
 from ops import ports
 from ops.demo.stage import Stage, temporary_home
-from ops.leash import leashed
 from ops.procfile import ROOT
 
 READY_S = 120.0

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from threading import Event, Lock, Thread
 
 from config import Settings
+from config.leash import leashed
 from ops import home as homes
 from ops import ports
-from ops.leash import leashed
 from ops.procfile import ROOT, ProcessLine
 
 FIRST_DELAY_S = 0.1

@@ -1,8 +1,23 @@
 """What went wrong in an operator's command, in one sentence with its cause."""
 
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from config.settings import SettingsError
 from storage.errors import CatalogDamaged, StoreError
 
 RESTORE = "bring a copy of it back, or make it again with `python -m ops rebuild catalog`"
+
+
+@contextmanager
+def exit_with_sentence(code_of: Callable[[Exception], int]) -> Iterator[None]:
+    """End the process with the sentence, and an exit code, if the block fails with such a fault."""
+    try:
+        yield
+    except (SettingsError, StoreError, OSError) as error:
+        sys.stderr.write(f"Error: {explain(error)}\n")
+        sys.exit(code_of(error))
 
 
 def explain(error: Exception) -> str:

@@ -9,20 +9,17 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from random import Random
 
 from dramatiq import Worker
 
 import config
-from config import Settings, SettingsError, allocator, collector
+from config import Settings, allocator, collector
 from config.logs import configure
 from storage.connecting import connect
-from storage.errors import StoreError
-from storage.faults import explain
+from storage.faults import exit_with_sentence
 from workers import actors, deliver, metrics, redis_broker, scheduler, stopping
 from workers.actors import QUEUES
 from workers.chains import Chains
-from workers.claims import Working
 
 log = logging.getLogger(__name__)
 
@@ -39,10 +36,7 @@ def working(settings: Settings, queues: list[str]) -> Iterator[None]:
     )
     broker.add_middleware(metrics.middleware(settings.worker_metrics))
     chains = Chains(broker, stores.notices)
-    actors.declare(
-        broker,
-        Working(stores, chains, actors.STEPS, settings.max_claims, Random(), actors.BATCHES),
-    )
+    actors.declare(broker, actors.working(stores, chains, settings))
     workers = []
     jobs = set(queues or KNOWN) - {deliver.QUEUE}
     if jobs:
@@ -87,7 +81,5 @@ def main(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    try:
+    with exit_with_sentence(lambda _: 1):
         main(sys.argv[1:])
-    except (StoreError, SettingsError, OSError) as error:
-        sys.exit(f"Error: {explain(error)}")

@@ -8,9 +8,11 @@ sends the messages of the jobs that follow. Actors are declared before a process
 from collections.abc import Callable, Mapping
 from functools import wraps
 from inspect import unwrap
+from random import Random
 
 import dramatiq
 
+from config import Settings
 from pipelines.depositing import (
     area_checking,
     area_removing,
@@ -28,7 +30,7 @@ from pipelines.replicating import reservations, sync, verification
 from storage.model import Claim, Todo
 from storage.stores import Stores
 from workers.broker import UNDECLARED
-from workers.claims import BatchFunction, StepFunction, Working, work
+from workers.claims import BatchFunction, Sender, StepFunction, Working, work
 
 MINUTES = 60_000
 """Milliseconds: the unit of dramatiq's time limits."""
@@ -277,6 +279,11 @@ QUEUES: tuple[str, ...] = tuple(dict.fromkeys(actor.queue_name for actor in ACTO
 def steps_of(queue: str) -> list[Step]:
     """The steps whose messages travel on a queue."""
     return [step for step, actor in ACTORS.items() if actor.queue_name == queue]
+
+
+def working(stores: Stores, chains: Sender, settings: Settings) -> Working:
+    """What a process works with that runs the actors with these settings."""
+    return Working(stores, chains, STEPS, settings.max_claims, Random(), BATCHES)
 
 
 def declare(broker: dramatiq.Broker, working: Working | None = None) -> None:

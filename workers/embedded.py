@@ -5,14 +5,12 @@ Run as `python -m workers.embedded`.
 
 import logging
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from random import Random
 
 from dramatiq import Worker
 
-from config import Settings, SettingsError, allocator, collector, load
+from config import Settings, allocator, collector, load
 from config.logs import configure
 from pipelines.recovering import epochs
 from storage import engines
@@ -20,12 +18,11 @@ from storage.catalog import revisions
 from storage.connecting import connect
 from storage.datagrams import office
 from storage.errors import StoreError, Unavailable
-from storage.faults import explain
+from storage.faults import exit_with_sentence
 from storage.stores import Stores
 from workers import actors, deliver, hints, metrics, scheduler, stopping
 from workers.broker import MemoryBroker
 from workers.chains import Chains
-from workers.claims import Working
 
 log = logging.getLogger(__name__)
 
@@ -49,10 +46,7 @@ def running(settings: Settings) -> Iterator[None]:
     broker = MemoryBroker()
     broker.add_middleware(metrics.middleware(settings.worker_metrics))
     chains = Chains(broker, stores.notices)
-    actors.declare(
-        broker,
-        Working(stores, chains, actors.STEPS, settings.max_claims, Random(), actors.BATCHES),
-    )
+    actors.declare(broker, actors.working(stores, chains, settings))
     ticker = scheduler.Clock(settings, stores, chains)
 
     with ExitStack() as running:
@@ -60,7 +54,6 @@ def running(settings: Settings) -> Iterator[None]:
         broker.emit_after("process_boot")
         # It warns of every worker but the first.
         logging.getLogger("dramatiq.broker").setLevel(logging.ERROR)
-        # All of them, though the store is small: each receiver that is slow holds one.
         threads = settings.delivery_threads
         workers = [deliver.worker(broker, stores, chains, settings, threads=threads)]
         threads = max(1, settings.worker_threads // 2)
@@ -105,8 +98,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
+    with exit_with_sentence(
+        lambda error: os.EX_TEMPFAIL if isinstance(error, Unavailable) else os.EX_CONFIG
+    ):
         main()
-    except (StoreError, SettingsError, OSError) as error:
-        sys.stderr.write(f"Error: {explain(error)}\n")
-        sys.exit(os.EX_TEMPFAIL if isinstance(error, Unavailable) else os.EX_CONFIG)

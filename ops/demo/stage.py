@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from config.leash import leashed
 from ops import home as homes
 from ops import ports
-from ops.leash import leashed
 from ops.procfile import ROOT
 
 READY_S = 90.0

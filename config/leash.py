@@ -18,14 +18,19 @@ def leashed(command: tuple[str, ...]) -> list[str]:
     return [sys.executable, "-I", "-S", str(Path(__file__)), str(os.getpid()), *command]
 
 
-def main(parent: int, command: list[str]) -> None:
-    """Ask the kernel to kill us when the parent dies, then become the command."""
-    # Linux only; elsewhere the supervisor's own stop is all there is.
+def die_with(parent: int) -> None:
+    """Ask the kernel to kill this process when its parent dies; end it if that has happened."""
+    # Linux only; elsewhere the orderly stop by the parent is all there is.
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     # It may have died before the kernel was told.
     if os.getppid() != parent:
         sys.exit(1)
+
+
+def main(parent: int, command: list[str]) -> None:
+    """Die with the parent, and become the command."""
+    die_with(parent)
     # The supervisor waits for its signals instead of being interrupted by them.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     try:

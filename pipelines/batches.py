@@ -6,7 +6,7 @@ what to do about an error is decided in one place.
 """
 
 import logging
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from functools import lru_cache
 from typing import TypeVar
@@ -44,12 +44,19 @@ def run_each(
 
 
 def run_in_groups(
-    work: Callable[[Key], Result], keys: Iterable[Key], *, step: str, replica: str, parallel: int
-) -> Iterator[dict[Key, Result]]:
-    """The same in groups, as they are done, so that a key that takes long holds no other up."""
+    work: Callable[[Key], Result],
+    keys: Iterable[Key],
+    complete: Callable[[dict[Key, Result]], Completed],
+    *,
+    step: str,
+    replica: str,
+    parallel: int,
+) -> Completed:
+    """The same, and complete the jobs in groups as they are done, so that a key that takes long
+    holds no other up."""
     pool = _pool(step, replica, parallel)
     futures = {pool.submit(_attempt, work, key): key for key in keys}
-    waiting = set(futures)
+    waiting, completed = set(futures), dict[Todo, tuple[Todo, ...]]()
     try:
         while waiting:
             done, waiting = wait(waiting, GROUP_S)
@@ -57,10 +64,11 @@ def run_in_groups(
                 done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
             outcomes = [(key, future.result()) for future, key in futures.items() if future in done]
             if group := {key: found[0] for key, found in outcomes if found}:
-                yield group
+                completed.update(complete(group))
     finally:
         for future in waiting:
             future.cancel()
+    return completed
 
 
 def _attempt(work: Callable[[Key], Result], key: Key) -> tuple[Result] | None:

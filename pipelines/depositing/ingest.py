@@ -371,16 +371,14 @@ def verify_batch(stores: Stores, claims: Sequence[Claim], beat: Beat) -> Complet
         return {}
     replica = open_tasks[0].replica
     blob_life.revive_bytes(stores, replica, [row.declared.sha256 for row in open_tasks])
-    completed = dict[Todo, tuple[Todo, ...]]()
-    for hashed in run_in_groups(
+    return run_in_groups(
         lambda ident: _take_in(stores, by_id[ident], beat),
         by_id,
+        lambda hashed: _make_all_visible(stores, by_id, hashed, claimed),
         step=flow.Step.VERIFY,
         replica=replica,
         parallel=stores.copy_parallel,
-    ):
-        completed.update(_make_all_visible(stores, by_id, hashed, claimed))
-    return completed
+    )
 
 
 def _make_all_visible(

@@ -85,17 +85,18 @@ def index_batch(stores: Stores, claims: Sequence[Claim], beat: Beat) -> Complete
         shape, shaped = _shaped(stores, replica, document)
         return IndexedDocument(*fqid, shape, facts[fqid].change, shaped)
 
-    completed = dict[Todo, tuple[Todo, ...]]()
-    for prepared in run_in_groups(
-        prepare, facts, step=flow.Step.INDEX, replica=replica, parallel=stores.copy_parallel
-    ):
+    def write(prepared: dict[FQID, IndexedDocument | None]) -> Completed:
         fresh = [(fqid, document) for fqid, document in prepared.items() if document is not None]
-        if fresh:
-            refused = stores.search[replica].write([document for _, document in fresh])
-            written = [(claimed[fqid], facts[fqid], document) for fqid, document in fresh]
-            with stores.catalog.write() as tx:
-                completed.update(_record_all(tx, replica, written, refused))
-    return completed
+        if not fresh:
+            return {}
+        refused = stores.search[replica].write([document for _, document in fresh])
+        written = [(claimed[fqid], facts[fqid], document) for fqid, document in fresh]
+        with stores.catalog.write() as tx:
+            return _record_all(tx, replica, written, refused)
+
+    return run_in_groups(
+        prepare, facts, write, step=flow.Step.INDEX, replica=replica, parallel=stores.copy_parallel
+    )
 
 
 def _record_all(

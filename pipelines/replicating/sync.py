@@ -83,16 +83,14 @@ def _sync_files(stores: Stores, claimed: Mapping[FQID, Claim], beat: Beat) -> Co
             del rows[fqid]
         known = file_rows.blobs_present(tx, target, list(rows.values()))
     blob_life.revive(stores, target, list(rows.values()))
-    completed = dict[Todo, tuple[Todo, ...]]()
-    for copied in run_in_groups(
+    return run_in_groups(
         lambda fqid: _copy_file(stores, target, beat, known, rows[fqid]),
         rows,
+        lambda copied: _reveal_together(stores, target, claimed, [rows[fqid] for fqid in copied]),
         step=flow.Step.SYNC,
         replica=target,
         parallel=stores.copy_parallel,
-    ):
-        completed.update(_reveal_together(stores, target, claimed, [rows[fqid] for fqid in copied]))
-    return completed
+    )
 
 
 def _reveal_together(

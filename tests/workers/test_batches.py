@@ -310,10 +310,16 @@ def test_those_of_a_batch_that_are_done_do_not_wait_for_a_slow_one() -> None:
             raise NotFound("it is gone")
         return 2 * number
 
-    groups = run_in_groups(double, range(5), step="test", replica="aws", parallel=5)
-    assert next(groups) == {0: 0, 1: 2, 4: 8}
-    slow.set()
-    assert list(groups) == [{2: 4}]
+    groups = []
+
+    def complete(group: dict[int, int]) -> Completed:
+        groups.append(group)
+        slow.set()
+        return {Todo("test", "aws", str(key)): () for key in group}
+
+    done = run_in_groups(double, range(5), complete, step="test", replica="aws", parallel=5)
+    assert groups == [{0: 0, 1: 2, 4: 8}, {2: 4}]
+    assert {row.ref for row in done} == {"0", "1", "2", "4"}
 
 
 class SlowBucket:

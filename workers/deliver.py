@@ -102,7 +102,7 @@ class Deliverer:
         self._new_sender, self._unseal, self._threads = new_sender, unseal, threads
         self._turns: dict[int, Turn] = {}
         self._serving: set[asyncio.Task[None]] = set()
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._waiting: set[asyncio.Event] = set()
         """One for each thread that waits for its turn."""
         self._stopping = False
         self._listener: threading.Thread | None = None
@@ -144,17 +144,16 @@ class Deliverer:
             turn.wake()
             return
         turn = self._turns[endpoint_id] = Turn(endpoint_id, self._shared, self._ends)
-        loop = asyncio.get_running_loop()
-        let_go: asyncio.Future[None] = loop.create_future()
+        let_go = asyncio.Event()
         serving = asyncio.create_task(self._serve(turn))
         self._serving.add(serving)
         serving.add_done_callback(self._serving.discard)
-        serving.add_done_callback(lambda _: let_go.cancel())
+        serving.add_done_callback(lambda _: let_go.set())
         self._waiting.add(let_go)
         if len(self._waiting) >= self._threads:
-            loop.call_later(CROWDED_S, self._let_go)
+            asyncio.get_running_loop().call_later(CROWDED_S, self._let_go)
         try:
-            await asyncio.wait({let_go})
+            await let_go.wait()
         except asyncio.CancelledError:
             serving.cancel()
             raise
@@ -165,7 +164,7 @@ class Deliverer:
         """Free all threads if all are in use."""
         if len(self._waiting) >= self._threads:
             for let_go in self._waiting:
-                let_go.cancel()
+                let_go.set()
 
     async def _serve(self, turn: Turn) -> None:
         try:

@@ -42,7 +42,7 @@ class Turn(Protocol):
 class Places:
     """Places for attempts that were begun and not recorded, `in_flight` at the most."""
 
-    def __init__(self, in_flight: int, first: int = FIRST_PLACES) -> None:
+    def __init__(self, in_flight: int, first: int) -> None:
         self._limit, self._free = asyncio.Semaphore(in_flight), first
         self._suspects = asyncio.Semaphore(max(1, in_flight // 2))
         self._waiting: deque[asyncio.Future[None]] = deque()

@@ -109,9 +109,7 @@ def add_new(tx: Tx, rows: Iterable[Todo]) -> None:
 
 
 # Every step of every bundle begins and ends with these: they are put together only once.
-_FREE = (
-    "step = :step AND replica = :replica AND ref = :ref AND parked_us IS NULL AND due_us <= :now"
-)
+_FREE = f"{_IS} AND parked_us IS NULL AND due_us <= :now"
 _TAKE = (
     "UPDATE todo SET token = :token, attempts = attempts + 1, due_us = :now + :lease_us"
     f" WHERE {_FREE} AND attempts < :most"
@@ -123,9 +121,7 @@ _PARK_SPENT = (
     " reason = coalesce(reason, 'Claimed too often without an end.')"
     f" WHERE {_FREE} AND attempts >= :most"
 )
-_FINISH = sql(
-    "DELETE FROM todo WHERE step = :step AND replica = :replica AND ref = :ref AND token = :token"
-)
+_FINISH = sql(f"DELETE FROM todo WHERE {_IS} AND token = :token")
 
 
 def claim(tx: Tx, key: Todo, *, token: str, lease_s: float, max_claims: int) -> Claim | None:
@@ -315,10 +311,7 @@ _EXISTS_DUE = (
     "SELECT 1 FROM todo WHERE step = :step AND parked_us IS NULL AND due_us <= :now"
     " ORDER BY due_us LIMIT 1"
 )
-_CLAIMED = (
-    "SELECT token FROM todo WHERE step = :step AND replica = :replica AND ref = :ref"
-    " AND due_us > :now"
-)
+_CLAIMED = f"SELECT token FROM todo WHERE {_IS} AND due_us > :now"
 
 
 def claimed(tx: Tx, key: Todo) -> bool:

@@ -213,7 +213,8 @@ def test_messages_that_fill_redis_make_room_by_themselves(
     with open_shop(server.url, settings, stores) as shop:
         shop.need("more")
         shop.settled()
-    assert sender.depth("sync_large") == 0
+        # The clock may have sent a job's message twice: what is left over leads to nothing.
+        until(lambda: sender.depth("sync_large") == 0)
 
 
 def test_a_worker_stops_in_time_while_redis_is_away(

@@ -51,17 +51,17 @@ def open_gcs_lender(url: str, limits: Limits, lifetime_s: int) -> Lender | None:
 
 
 def open_s3_reader(limits: Limits) -> Reader[Any]:
-    """A client that reads depositors' objects in S3."""
+    """What reads depositors' objects in S3."""
     from storage.blobs.s3_client import open_reader
 
     return open_reader(limits)
 
 
-def open_s3_source(bucket: str, key: str, client: Callable[[], Any]) -> Source:
+def open_s3_source(bucket: str, key: str, reader: Callable[[], Reader[Any]]) -> Source:
     """A depositor's object in S3."""
     from storage.blobs.source_s3 import S3Source
 
-    return S3Source(bucket, key, client)
+    return S3Source(bucket, key, reader)
 
 
 def open_gcs_reader(limits: Limits) -> Reader[Any]:

@@ -44,28 +44,27 @@ class Server:
     profile: str | None = None
 
 
-def open_reader(limits: Limits) -> Reader[Any]:
-    """A client with the ambient credentials, region and endpoint; unsigned without credentials."""
+def open_reader(limits: Limits) -> "Reader[Connection]":
+    """With the ambient credentials, region and endpoint; unsigned without credentials."""
     with _translated_errors():
-        session = boto3.session.Session()
-        signed = session.get_credentials() is not None
-        return Reader(_make_client(session, Server(), limits, signed=signed), signed)
+        signed = boto3.session.Session().get_credentials() is not None
+    return Reader(Connection(Server(), limits, signed=signed), signed)
 
 
 class Connection:
     """One process's clients of one server; making the first one reads half a megabyte of JSON."""
 
-    def __init__(self, server: Server, limits: Limits) -> None:
+    def __init__(self, server: Server, limits: Limits, *, signed: bool = True) -> None:
         address = server.public or server.endpoint
         # Some clients leave the scheme's own port out of `Host`, which is signed.
-        signed = as_called(address).rstrip("/") if address else None
+        called = as_called(address).rstrip("/") if address else None
         with _translated_errors():
             session = boto3.session.Session(profile_name=server.profile)
             self._session = session
-            self.client: Any = _make_client(session, server, limits)
+            self.client: Any = _make_client(session, server, limits, signed=signed)
             self._signer = self.client
-            if signed != server.endpoint:
-                self._signer = _make_client(session, replace(server, endpoint=signed), limits)
+            if called != server.endpoint:
+                self._signer = _make_client(session, replace(server, endpoint=called), limits)
 
         self.small = SmallCalls(self._address, self._credentials, limits)
 

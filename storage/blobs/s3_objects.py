@@ -75,10 +75,20 @@ def _crc32c(reply: Reply) -> str | None:
 def head(bucket: Bucket, key: str, pin: str | None = None) -> tuple[BlobInfo, Reply]:
     """One HEAD: the object's info, and the whole response."""
     reply = bucket.call("head_object", key, ChecksumMode="ENABLED", **pin_params(pin))
+    return _described(key, reply), reply
+
+
+def look(bucket: Bucket, key: str) -> BlobInfo:
+    """An object's info; its CRC-32C is not asked for."""
+    reply = None if bucket.small is None else bucket.small().head(bucket.name, key)
+    return head(bucket, key)[0] if reply is None else _described(key, reply)
+
+
+def _described(key: str, reply: Reply) -> BlobInfo:
     metadata = {name.lower(): value for name, value in reply["Metadata"].items()}
     declared = reply.get("ContentType")
     size = int(reply["ContentLength"])
-    return make_info(key, size, reply, content_type=declared, metadata=metadata), reply
+    return make_info(key, size, reply, content_type=declared, metadata=metadata)
 
 
 def exists(bucket: Bucket, key: str) -> bool:

@@ -28,6 +28,18 @@ _LONGEST: Final = timedelta(hours=1)
 _FAILURES: Final = (BaseError, OSError, ValueError, NotImplementedError)
 """Whatever obstore raises; an absent object is an OSError."""
 
+_HEADERS: Final = frozenset(
+    {
+        "Cache-Control",
+        "Content-Disposition",
+        "Content-Encoding",
+        "Content-Language",
+        "Content-Type",
+        "Storage-Class",
+    }
+)
+"""Attributes that are no metadata, whose names come in lower case."""
+
 T = TypeVar("T")
 
 
@@ -130,6 +142,22 @@ class SmallCalls:
             }
 
         return self._attempt(bucket, key, get)
+
+    def head(self, bucket: str, key: str) -> dict[str, Any] | None:
+        """What a HEAD says of an object, with the metadata of its own."""
+
+        def head() -> dict[str, Any]:
+            options: Any = {"head": True}
+            result = obstore.get(self._store(bucket, bucket), key, options=options)
+            told = result.attributes
+            return {
+                **_named(result.meta),
+                "ContentLength": result.meta["size"],
+                "ContentType": told.get("Content-Type"),
+                "Metadata": {name: told[name] for name in told if name not in _HEADERS},
+            }
+
+        return self._attempt(bucket, key, head)
 
     def exists(self, bucket: str, key: str) -> bool | None:
         """Whether there is an object; None if obstore cannot tell."""

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 from botocore.exceptions import (
     ConnectTimeoutError,
@@ -14,7 +13,8 @@ from botocore.exceptions import (
 )
 
 from storage.blobs import s3_objects
-from storage.blobs.s3_client import Bucket
+from storage.blobs.clients import Reader
+from storage.blobs.s3_client import Bucket, Connection
 from storage.errors import Forbidden, Invalid, NotFound, StoreError, Unavailable, Unprocessable
 from storage.model import CHECKSUMS
 from storage.protocols import BlobInfo
@@ -23,13 +23,20 @@ from storage.protocols import BlobInfo
 class S3Source:
     """A Source in S3."""
 
-    def __init__(self, bucket: str, key: str, client: Callable[[], Any]) -> None:
-        self._bucket, self._key = Bucket(bucket, client, own=False), key
+    def __init__(self, bucket: str, key: str, reader: Callable[[], Reader[Connection]]) -> None:
+        self._name, self._key, self._reader = bucket, key, reader
+
+    @property
+    def _bucket(self) -> Bucket:
+        reader = self._reader()
+        connection = reader.client
+        small = (lambda: connection.small) if reader.signed else None
+        return Bucket(self._name, lambda: connection.client, own=False, small=small)
 
     def head(self) -> BlobInfo:
         """See Source; tags are asked for only when metadata does not declare every checksum."""
         with _speaking_of_a_source(), _unreachable_as_unreadable():
-            info, _ = s3_objects.head(self._bucket, self._key)
+            info = s3_objects.look(self._bucket, self._key)
             if all(any(name.endswith(field) for name in info.metadata) for field in CHECKSUMS):
                 return info
             return replace(info, metadata={**self._tags(info.pin), **info.metadata})

@@ -47,9 +47,7 @@ class Sources:
         scheme, _, rest = url.partition("://")
         match scheme.lower():
             case "s3":
-                return engines.open_s3_source(
-                    *_plain(*_bucket_and_key(rest)), lambda: self._s3().client
-                )
+                return engines.open_s3_source(*_plain(*_bucket_and_key(rest)), self._s3)
             case "gs":
                 return engines.open_gcs_source(*_bucket_and_key(rest), lambda: self._gcs().client)
             case "file":

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from moto import mock_aws
@@ -35,31 +35,70 @@ def _ambient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def s3() -> Iterator[Any]:
+def simulated() -> Iterator[Reader[Connection]]:
+    """What the simulation, which is no server, is read by: nothing but boto3."""
     with mock_aws():
-        client = Connection(Server(), Limits()).client
-        client.create_bucket(Bucket="staging")
-        yield client
+        connection = Connection(Server(), Limits())
+        connection.client.create_bucket(Bucket="staging")
+        yield Reader(connection, signed=False)
 
 
-def source(client: Any, key: str = "k", bucket: str = "staging") -> S3Source:
-    return S3Source(bucket, key, lambda: client)
+@pytest.fixture
+def s3(simulated: Reader[Connection]) -> Any:
+    return simulated.client.client
+
+
+def source(reader: Reader[Connection], key: str = "k", bucket: str = "staging") -> S3Source:
+    return S3Source(bucket, key, lambda: reader)
 
 
 def content(found: S3Source, pin: str | None = None, **which: int) -> bytes:
     return b"".join(found.read(pin or found.head().pin, **which))
 
 
-def test_metadata_size_and_type_are_the_objects(s3: Any) -> None:
+def test_metadata_size_and_type_are_the_objects(s3: Any, simulated: Reader[Connection]) -> None:
     s3.put_object(Bucket="staging", Key="a b/ü", Body=b"content", ContentType="x/y", Metadata=SUMS)
-    head = source(s3, "a b/ü").head()
+    head = source(simulated, "a b/ü").head()
     assert (head.key, head.size, head.content_type) == ("a b/ü", 7, "x/y")
     assert head.metadata == SUMS
     assert head.etag is not None
     assert len(head.etag) == 32
 
 
-def test_tags_fill_what_metadata_lacks(s3: Any) -> None:
+class Described(BaseHTTPRequestHandler):
+    """Says all that a HEAD can say of an object."""
+
+    asked: ClassVar[list[tuple[str, bool]]] = []
+
+    def do_HEAD(self) -> None:
+        self.asked.append((self.command, "amz-sdk-invocation-id" in self.headers))
+        self.send_response(200)
+        for name, value in SUMS.items():
+            self.send_header(f"x-amz-meta-{name}", value)
+        self.send_header("x-amz-meta-content-type", "metadata, in spite of its name")
+        self.send_header("Content-Type", "x/y; z=1")
+        self.send_header("Cache-Control", "no-cache")
+        self.send_header("Content-Length", "7")
+        self.send_header("ETag", '"tag"')
+        self.send_header("x-amz-version-id", "v1")
+        self.send_header("Last-Modified", "Mon, 02 Nov 2026 10:00:00 GMT")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Silent."""
+
+
+def test_a_head_is_one_cheap_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(Described) as base:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", base)
+        head = source(open_reader(QUICK), "a b/ü").head()
+    assert Described.asked == [("HEAD", False)]
+    assert (head.key, head.size, head.content_type) == ("a b/ü", 7, "x/y; z=1")
+    assert (head.pin, head.etag) == ("v:v1", "tag")
+    assert head.metadata == {**SUMS, "content-type": "metadata, in spite of its name"}
+
+
+def test_tags_fill_what_metadata_lacks(s3: Any, simulated: Reader[Connection]) -> None:
     s3.put_object(
         Bucket="staging",
         Key="k",
@@ -67,14 +106,14 @@ def test_tags_fill_what_metadata_lacks(s3: Any) -> None:
         Metadata={"store-sha1": "1" * 40},
         Tagging="&".join(f"{name}={value}" for name, value in SUMS.items()),
     )
-    head = source(s3).head()
+    head = source(simulated).head()
     assert head.metadata == {**SUMS, "store-sha1": "1" * 40}
     assert head.content_type is None
 
 
-def test_ranges(s3: Any) -> None:
+def test_ranges(s3: Any, simulated: Reader[Connection]) -> None:
     s3.put_object(Bucket="staging", Key="k", Body=b"0123456789")
-    found = source(s3)
+    found = source(simulated)
     assert content(found) == b"0123456789"
     assert content(found, start=3, length=4) == b"3456"
     assert content(found, start=8) == b"89"
@@ -83,27 +122,31 @@ def test_ranges(s3: Any) -> None:
         content(found, start=11)
 
 
-def test_an_empty_object_is_read(s3: Any) -> None:
+def test_an_empty_object_is_read(s3: Any, simulated: Reader[Connection]) -> None:
     s3.put_object(Bucket="staging", Key="k", Body=b"")
-    assert content(source(s3)) == b""
+    assert content(source(simulated)) == b""
 
 
 @pytest.mark.parametrize("versioned", [False, True])
-def test_a_pin_outlives_no_change(s3: Any, versioned: bool) -> None:
+def test_a_pin_outlives_no_change(s3: Any, simulated: Reader[Connection], versioned: bool) -> None:
     if versioned:
         s3.put_bucket_versioning(Bucket="staging", VersioningConfiguration={"Status": "Enabled"})
     s3.put_object(Bucket="staging", Key="k", Body=b"one")
-    pin = source(s3).head().pin
+    pin = source(simulated).head().pin
     s3.put_object(Bucket="staging", Key="k", Body=b"two")
     if versioned:
-        assert content(source(s3), pin) == b"one"
+        assert content(source(simulated), pin) == b"one"
         s3.delete_object(Bucket="staging", Key="k", VersionId=pin[2:])
     with pytest.raises(SourceChanged):
-        content(source(s3), pin)
+        content(source(simulated), pin)
 
 
-def test_what_is_absent_is_not_found(s3: Any) -> None:
-    for found in (source(s3), source(s3, bucket="absent"), source(s3, bucket="no bucket!")):
+def test_what_is_absent_is_not_found(s3: Any, simulated: Reader[Connection]) -> None:
+    for found in (
+        source(simulated),
+        source(simulated, bucket="absent"),
+        source(simulated, bucket="no bucket!"),
+    ):
         with pytest.raises(Unprocessable) as caught:
             found.head()
         assert caught.value.code == "source_not_found"
@@ -122,7 +165,7 @@ def test_a_public_object_is_read_without_credentials(monkeypatch: pytest.MonkeyP
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", base)
         reader = open_reader(QUICK)
         assert not reader.signed
-        assert content(source(reader.client)) == Public.data
+        assert content(source(reader)) == Public.data
 
 
 @pytest.mark.usefixtures("_without_credentials")
@@ -131,7 +174,7 @@ def test_a_private_object_is_not_readable_without_credentials(
 ) -> None:
     with serving(Private) as base:
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", base)
-        assert refusal(source(open_reader(QUICK).client)) == "source_not_readable"
+        assert refusal(source(open_reader(QUICK))) == "source_not_readable"
 
 
 def test_requests_are_signed_where_there_are_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +182,7 @@ def test_requests_are_signed_where_there_are_credentials(monkeypatch: pytest.Mon
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", base)
         reader = open_reader(QUICK)
         assert reader.signed
-        assert refusal(source(reader.client)) == "source_not_readable"
+        assert refusal(source(reader)) == "source_not_readable"
 
 
 def test_a_source_whose_server_cannot_be_reached_is_not_readable(
@@ -147,14 +190,14 @@ def test_a_source_whose_server_cannot_be_reached_is_not_readable(
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1")
     once = Limits(connect_s=1, read_s=5, attempts=1)
-    assert refusal(source(open_reader(once).client)) == "source_not_readable"
+    assert refusal(source(open_reader(once))) == "source_not_readable"
 
 
 def test_a_fault_of_the_server_may_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(Failing) as base:
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", base)
         with pytest.raises(Unavailable):
-            source(open_reader(QUICK).client).head()
+            source(open_reader(QUICK)).head()
 
 
 def test_credentials_are_looked_for_again_where_there_were_none() -> None:
@@ -262,7 +305,7 @@ def breaking(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Breaking]]:
 
 
 def test_a_stream_that_breaks_is_taken_up_where_it_broke(breaking: type[Breaking]) -> None:
-    assert content(source(open_reader(Limits()).client), 'e:"tag"') == Breaking.data
+    assert content(source(open_reader(Limits())), 'e:"tag"') == Breaking.data
     assert breaking.asked[0] is None
     assert all(asked is not None for asked in breaking.asked[1:])
     assert len(breaking.asked) >= 4
@@ -271,4 +314,4 @@ def test_a_stream_that_breaks_is_taken_up_where_it_broke(breaking: type[Breaking
 def test_a_stream_that_never_moves_is_given_up(breaking: type[Breaking]) -> None:
     breaking.most = 0
     with pytest.raises(Unavailable):
-        content(source(open_reader(Limits()).client), 'e:"tag"')
+        content(source(open_reader(Limits())), 'e:"tag"')

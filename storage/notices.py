@@ -4,10 +4,31 @@ A store of several machines has them over Redis (`storage.notices_redis`).
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Final
+
+import orjson
 
 from storage.datagrams import Inbox, Office
+
+TOPICS: Final = 200
+"""Topics of one message, which a datagram must hold."""
+
+
+def messages(topics: Sequence[str]) -> Iterator[str]:
+    """Topics as they travel: several in one message, as JSON."""
+    for start in range(0, len(topics), TOPICS):
+        yield orjson.dumps(topics[start : start + TOPICS]).decode()
+
+
+def topics_of(message: bytes | str) -> list[str]:
+    """The topics of a message; one that is no JSON is a topic, as earlier releases send them."""
+    try:
+        found = orjson.loads(message)
+    except orjson.JSONDecodeError:
+        found = message.decode() if isinstance(message, bytes) else message
+    return found if isinstance(found, list) else [str(found)]
 
 
 class Waiter:
@@ -49,9 +70,9 @@ class Board:
                     if not self._waiters[topic]:
                         del self._waiters[topic]
 
-    def wake(self, topic: str) -> None:
+    def wake(self, *topics: str) -> None:
         with self._lock:
-            woken = list(self._waiters.get(topic, ()))
+            woken = {waiter for topic in topics for waiter in self._waiters.get(topic, ())}
         for waiter in woken:
             waiter.wake()
 
@@ -68,9 +89,9 @@ class MemoryNotices:
     def __init__(self) -> None:
         self._board = Board()
 
-    def publish(self, topic: str) -> None:
+    def publish(self, *topics: str) -> None:
         """See Notices."""
-        self._board.wake(topic)
+        self._board.wake(*topics)
 
     @contextmanager
     def listen(self, *topics: str) -> Iterator[Waiter]:
@@ -85,7 +106,7 @@ class MemoryNotices:
 class LocalNotices:
     """Notices between the processes whose sockets are in one folder; make it after forking.
 
-    A message is a topic. Where some may have been lost, all who wait look for themselves.
+    Where messages may have been lost, all who wait look for themselves.
     """
 
     KIND = "notices"
@@ -96,11 +117,12 @@ class LocalNotices:
         self._lock = threading.Lock()
         self._inbox: Inbox | None = None
 
-    def publish(self, topic: str) -> None:
+    def publish(self, *topics: str) -> None:
         """See Notices."""
-        self._board.wake(topic)
+        self._board.wake(*topics)
         own = self._inbox
-        self._office.post(self.KIND, topic.encode(), but=own.name if own else "")
+        for message in messages(topics):
+            self._office.post(self.KIND, message.encode(), but=own.name if own else "")
 
     @contextmanager
     def listen(self, *topics: str) -> Iterator[Waiter]:
@@ -115,7 +137,7 @@ class LocalNotices:
                 self._inbox = Inbox(self._office, self.KIND, self._heard, self._board.wake_all)
 
     def _heard(self, message: bytes) -> None:
-        self._board.wake(message.decode())
+        self._board.wake(*topics_of(message))
 
     def close(self) -> None:
         """Take this process's socket away."""

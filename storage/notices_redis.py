@@ -1,7 +1,8 @@
 """Wake-up calls between all processes of one Redis.
 
-All notices of a store travel on one Redis channel whose messages are topics, so that a process
-needs one connection and one subscription whatever it waits for, and waiting costs no round trip.
+All notices of a store travel on one Redis channel whose messages are lists of topics, so that a
+process needs one connection and one subscription whatever it waits for, and waiting costs no round
+trip.
 """
 
 import logging
@@ -17,7 +18,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from config.settings import SettingsError
-from storage.notices import Board, Waiter
+from storage.notices import Board, Waiter, messages, topics_of
 
 log = logging.getLogger(__name__)
 
@@ -67,14 +68,15 @@ class RedisNotices:
         self._lock = threading.Lock()
         self._listener: _Listener | None = None
 
-    def publish(self, topic: str) -> None:
+    def publish(self, *topics: str) -> None:
         """See Notices."""
-        if time.monotonic() >= self._silent_until:
-            self._say(topic)
+        for message in messages(topics):
+            if time.monotonic() >= self._silent_until:
+                self._say(message)
 
-    def _say(self, topic: str) -> None:
+    def _say(self, message: str) -> None:
         try:
-            self._client.publish(self._channel, topic)
+            self._client.publish(self._channel, message)
         except redis.TimeoutError:
             self._silent_until = time.monotonic() + _COOL_DOWN_S
         except (redis.RedisError, OSError) as error:
@@ -161,4 +163,4 @@ class _Listener:
                 self.board.wake_all()
         elif message["type"] == "message":
             data = message["data"]
-            self.board.wake(data.decode() if isinstance(data, bytes) else str(data))
+            self.board.wake(*topics_of(data if isinstance(data, bytes) else str(data)))

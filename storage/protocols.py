@@ -355,8 +355,8 @@ class SearchIndex(Protocol):
 class Notices(Protocol):
     """A board for wake-up calls between processes: lossy, never the truth."""
 
-    def publish(self, topic: str) -> None:
-        """Wake whoever waits for `topic`; silently nothing when the board is down."""
+    def publish(self, *topics: str) -> None:
+        """Wake whoever waits for one of these; silently nothing when the board is down."""
 
     def listen(self, *topics: str) -> AbstractContextManager["Listening"]:
         """Subscribed from the moment the block is entered."""

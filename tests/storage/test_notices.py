@@ -8,11 +8,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+import redis
 
 from config.settings import SettingsError
 from storage.datagrams import office
-from storage.notices import LocalNotices, MemoryNotices
-from storage.notices_redis import RedisNotices
+from storage.notices import TOPICS, LocalNotices, MemoryNotices
+from storage.notices_redis import CHANNEL, RedisNotices
 from storage.protocols import Listening
 from tests.patience import PATIENCE_S, until
 from tests.redis_server import fake
@@ -103,6 +104,29 @@ def test_topics_may_be_any_text(board: Board) -> None:
     with board.listen("file:ü b\n\x00") as listening:
         board.publish("file:ü b\n\x00")
         assert listening.wait(5)
+
+
+def test_many_topics_are_published_at_once(board: Board) -> None:
+    topics = [f"file:{number}" for number in range(2 * TOPICS + 1)]
+    with (
+        board.listen(topics[0]) as first,
+        board.listen(topics[-1]) as last,
+        board.listen("file:other") as other,
+    ):
+        board.publish(*topics)
+        assert first.wait(5)
+        assert last.wait(5)
+        assert not other.wait(0.05)
+
+
+def test_a_plain_topic_of_an_earlier_release_is_heard() -> None:
+    with fake() as port:
+        url = f"redis://127.0.0.1:{port}/0"
+        notices = RedisNotices(url)
+        with redis.Redis.from_url(url) as before, notices.listen("file:1") as listening:
+            before.publish(CHANNEL, "file:1")
+            assert listening.wait(5)
+        notices.close()
 
 
 def test_publishing_to_nobody_is_fine(board: Board) -> None:

@@ -30,7 +30,8 @@ _SHORT = (1, 5, 30, 120)
 _REMOTE = (1, 10, 60, 600)
 
 QUEUE_POLICIES: Mapping[Step, QueuePolicy] = {
-    Step.VERIFY: QueuePolicy(30, _REMOTE, batch=BATCH),
+    # Those that are done are completed meanwhile, so that a large batch holds none of them up.
+    Step.VERIFY: QueuePolicy(30, _REMOTE, batch=4 * BATCH),
     Step.VERIFY_LARGE: QueuePolicy(60, _REMOTE),
     Step.SYNC: QueuePolicy(30, _REMOTE, batch=BATCH),
     Step.SYNC_LARGE: QueuePolicy(60, _REMOTE),

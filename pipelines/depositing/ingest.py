@@ -36,6 +36,8 @@ from storage.protocols import DEFAULT_TYPE, BlobInfo, BlobStore, Source, Upload
 from storage.stores import Stores
 
 MAX_TYPE = 1024
+SMALL = 1024 * 1024
+"""Bytes that cost less to send in vain than a request that asks whether they are stored."""
 SOURCE_ATTEMPTS = 4
 """Verifications that may find the source away; with the step's pauses that is ten minutes."""
 
@@ -259,6 +261,9 @@ def _kept(stores: Stores, row: TaskRow, source: Source, beat: Beat) -> Hashed:
     The caller has revived the bytes: they may have been condemned.
     """
     blobs, sha256 = stores.replicas[row.replica], row.declared.sha256
+    if row.size <= SMALL:
+        # Nearly always new: putting them asks whether they are there.
+        return _kept_small(row, _read(stores, row, source, beat), blobs, beat)
     found = repair.inspect_blob(blobs, keys.blob(sha256), sha256, beat)
     if found == "intact":
         return _compared(row, checksums.compute(_read(stores, row, source, beat), row.size))
@@ -353,8 +358,7 @@ def _make_visible(stores: Stores, row: TaskRow, hashed: Hashed, claim: Claim) ->
         tasks.finish(tx, row.id, state="SUCCEEDED")
         todo.finish(tx, claim)
         todo.add(tx, follow, request_id=claim.request_id)
-    stores.notices.publish(topics.of_task(row.id))
-    stores.notices.publish(topics.of_file(row.replica, row.fqid))
+    stores.notices.publish(topics.of_task(row.id), topics.of_file(row.replica, row.fqid))
     return follow
 
 
@@ -426,9 +430,10 @@ def _publish_all(
         follow = {ident: published.get(row.file.fqid, ()) for ident, row in reserved.items()}
         jobs = [(job, claimed[ident].request_id) for ident in follow for job in follow[ident]]
         todo.add_each(tx, jobs)
-    for ident, row in reserved.items():
-        stores.notices.publish(topics.of_task(ident))
-        stores.notices.publish(topics.of_file(row.file.origin, row.file.fqid))
+    stores.notices.publish(
+        *map(topics.of_task, reserved),
+        *(topics.of_file(row.file.origin, row.file.fqid) for row in reserved.values()),
+    )
     return {claimed[ident].todo: jobs for ident, jobs in follow.items()}
 
 
@@ -455,7 +460,6 @@ def _fail(stores: Stores, row: TaskRow, cause: Mapping[str, Any], claim: Claim) 
     with stores.catalog.write() as tx:
         tasks.finish(tx, row.id, state="FAILED", cause=cause)
         todo.finish(tx, claim)
-    stores.notices.publish(topics.of_task(row.id))
     # A bundle that waits for the file, wherever it does, need not wait any longer.
-    for replica in REPLICAS:
-        stores.notices.publish(topics.of_file(replica, row.fqid))
+    waited = (topics.of_file(replica, row.fqid) for replica in REPLICAS)
+    stores.notices.publish(topics.of_task(row.id), *waited)

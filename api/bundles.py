@@ -29,6 +29,7 @@ from api.schemas.bundles import (
     ReasonBody,
     WriteBundle,
     WriteBundleQuery,
+    decode_bundle,
 )
 from api.schemas.common import Empty, Versioned, VersionedQuery
 from pipelines import topics
@@ -202,6 +203,7 @@ def _shown(
     },
     errors=(409,),
     max_body_bytes=None,
+    decode=decode_bundle,
     about="The order of files does not matter. Files that are still being verified are waited for;"
     " the header `Prefer: wait=<seconds>` or `respond-async` says how long.",
 )

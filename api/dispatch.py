@@ -124,6 +124,7 @@ def _read(operation: Operation, services: Services, principal: Principal | None)
             max_bytes=most,
             max_depth=settings.max_json_depth,
             once=operation.once,
+            decode=operation.decode,
             reserve=partial(reserve_memory, services.memory),
         )
     except (TooLarge, RequestEntityTooLarge):

@@ -15,7 +15,12 @@ def new_budget() -> MemoryBudget:
 
 
 def reserve_memory(budget: MemoryBudget, size: int) -> None:
-    """Reserve memory until this request ends; Unavailable if others hold too much for too long."""
+    """Reserve memory until this request ends, instead of what it reserved before; Unavailable if
+    others hold too much for too long."""
+    if "reservation" in g:
+        g.pop("reservation").__exit__(None, None, None)
+    if budget.is_small(size):
+        return
     reservation = budget.reserved(size)
     reservation.__enter__()
     g.reservation = reservation

@@ -116,6 +116,9 @@ class Operation:
     body_optional: bool = False
     max_body_bytes: int | None = SMALL_BODY
     """Largest JSON body; None: what the settings allow."""
+    decode: Callable[[bytes], Any] | None = None
+    """Decodes a body that may be large in one typed pass; None where the general reader must say
+    what is wrong with it."""
     aliases: tuple[str, ...] = ()
     """Further paths that are answered too, undocumented."""
     query_from_body: tuple[str, ...] = ()

@@ -102,6 +102,7 @@ LIVES_IN = {
     "flask": {"api"},
     "werkzeug": {"api"},
     "marshmallow": {"api"},
+    "msgspec": {"api", "pipelines"},
     "apispec": {"api"},
     "gunicorn": {"api"},
     "click": {"ops", "store_client"},

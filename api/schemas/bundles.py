@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import Any
 
 from marshmallow import Schema, ValidationError, fields, post_load, validate
+from msgspec import DecodeError, Struct, to_builtins
+from msgspec.json import Decoder
 
 from api.schemas.common import Shown
 from api.schemas.fields import (
@@ -125,28 +126,21 @@ class FileEntries(fields.List[Any]):
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> Any:
         if not isinstance(value, list):
             raise ValidationError("Must be a list.")
-        entries, wrong = _all_right(value) or _entries(value)
+        entries, wrong = _all_right(value) or _entries(to_builtins(value))
         if wrong:
             raise ValidationError(wrong)
         return entries
 
 
 def _all_right(given: Sequence[Any]) -> tuple[list[EntryRow], dict[int, Any]] | None:
-    """All entries when nothing is wrong with any of them; found out of all at once."""
-    try:
-        if {*map(len, given)} != {MEMBERS}:
-            return None
-        names, indexed, uuids, versions = ([*map(pick, given)] for pick in _PICKS)
-        fqids = fqids_of(uuids, versions)
-    except (LookupError, TypeError, AttributeError):
+    """All entries when they were decoded and nothing is wrong with any of them."""
+    if not given or type(given[0]) is not DecodedEntry:
         return None
-    right_types = {*map(type, names)} == {str} and {*map(type, indexed)} == {bool}
-    if fqids is None or not right_types or "\x00" in "".join(names):
+    names = [entry.name for entry in given]
+    fqids = fqids_of([entry.uuid for entry in given], [entry.version for entry in given])
+    if fqids is None or "\x00" in "".join(names):
         return None
-    return [*zip(names, fqids, indexed, strict=True)], {}
-
-
-_PICKS = tuple(map(itemgetter, ("name", "indexed", "uuid", "version")))
+    return [*zip(names, fqids, [entry.indexed for entry in given], strict=True)], {}
 
 
 def _entries(given: Sequence[Any]) -> tuple[list[EntryRow], dict[int, dict[str, list[str]]]]:
@@ -185,6 +179,34 @@ def _faults(item: Any) -> dict[str, list[str]]:
 
 
 _ENTRY = NewFileEntry(unknown="raise")
+
+
+class DecodedEntry(Struct, gc=False, forbid_unknown_fields=True):
+    """An entry whose members have the right types."""
+
+    uuid: str
+    version: str
+    name: str
+    indexed: bool
+
+
+class DecodedBundle(Struct, gc=False, forbid_unknown_fields=True):
+    """The body of put_bundle, whose members have the right types."""
+
+    creator_uid: int
+    files: list[DecodedEntry]
+
+
+_DECODER = Decoder(DecodedBundle)
+
+
+def decode_bundle(text: bytes) -> dict[str, Any] | None:
+    """Decode the body of put_bundle; None when anything is wrong with it."""
+    try:
+        found = _DECODER.decode(text)
+    except (DecodeError, UnicodeDecodeError):
+        return None
+    return {"creator_uid": found.creator_uid, "files": found.files}
 
 
 @dataclass(frozen=True)

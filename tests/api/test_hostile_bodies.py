@@ -9,6 +9,7 @@ import pytest
 
 from api import bodies
 from api.app import create_app
+from api.schemas.bundles import decode_bundle
 from storage import json_size
 from storage.errors import Invalid
 from storage.memory import MemoryBudget
@@ -104,6 +105,15 @@ def test_the_shortest_manifest_entries_are_within_the_bound():
     one = {"uuid": new_uuid(), "version": VERSION, "name": "a", "indexed": True}
     text = json.dumps([one] * 100_000, separators=(",", ":")).encode()
     assert json_size.rough_size(text) < bodies.PARSED_TIMES * len(text)
+
+
+@pytest.mark.parametrize("name", ["", "a", "\u00e9", "\U0001f600"])
+def test_decoded_entries_take_less_memory_than_is_reserved_for_them(name):
+    one = {"uuid": name, "version": name, "name": name, "indexed": True}
+    body = {"creator_uid": 1, "files": [one] * 50_000}
+    text = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
+    with within(bodies.TYPED_TIMES * len(text)):
+        assert decode_bundle(text) is not None
 
 
 def test_whoever_may_not_write_has_no_large_body_read(client):

@@ -131,6 +131,18 @@ class Hashing:
             lane.put(block)
 
 
+def hashed_beside(blocks: Iterable[bytes], update: Callable[[bytes], None]) -> Iterator[bytes]:
+    """Yield each block, which another thread hashes meanwhile; all are hashed when it ends."""
+    lane = _Lane(update)
+    try:
+        for block in blocks:
+            lane.put(block)
+            yield block
+    finally:
+        lane.finish()
+    lane.check()
+
+
 def compute(blocks: Iterable[bytes], size: int | None = None) -> Hashed:
     """The checksums of bytes that nobody else wants."""
     hashing = Hashing(size)

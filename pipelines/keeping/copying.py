@@ -13,7 +13,7 @@ from functools import partial
 from typing import Protocol
 
 from pipelines.keeping import repair
-from pipelines.keeping.checksums import Hashing, mismatches, part_size, parts
+from pipelines.keeping.checksums import Hashing, hashed_beside, mismatches, part_size, parts
 from storage.errors import AlreadyExists, Damaged, NotFound, SourceChanged
 from storage.model import Checksums
 from storage.protocols import DEFAULT_TYPE, BlobInfo, BlobStore, StreamTarget, Upload
@@ -103,7 +103,7 @@ def replace(
 
     SourceChanged, and nothing is replaced, when the source's bytes are damaged too.
     """
-    blocks = _hashed(source.read(key), sha256, key)
+    blocks = _verified(source, key, size=size, sha256=sha256)
     if size <= INLINE:
         repair.store_bytes(target, target_key, b"".join(blocks), sha256=sha256, heartbeat=beat)
         return
@@ -119,14 +119,20 @@ def replace(
         raise
 
 
-def _hashed(blocks: Iterable[bytes], sha256: str, key: str) -> Iterator[bytes]:
-    """Yield blocks, and raise SourceChanged at their end if they have another SHA-256."""
+def _verified(source: BlobStore, key: str, *, size: int, sha256: str) -> Iterator[bytes]:
+    """Yield an object's blocks, and raise SourceChanged at their end if they have another SHA-256.
+
+    The other checksums are of the same bytes: they need no second proof."""
     digest = hashlib.sha256()
-    for block in blocks:
-        digest.update(block)
-        yield block
+    blocks = source.read(key)
+    if size > INLINE:
+        yield from hashed_beside(blocks, digest.update)
+    else:
+        for block in blocks:
+            digest.update(block)
+            yield block
     if digest.hexdigest() != sha256:
-        raise _source_damaged(key)
+        raise SourceChanged(f"The bytes of {key} are damaged.")
 
 
 def _copy_in_engine(
@@ -222,28 +228,24 @@ def _through_us(
         if isinstance(target, StreamTarget) and has_one_part and not is_begun:
             return _streamed(source, key, target, wanted, beat=beat)
         return _in_parts(source, key, target, wanted, beat=beat, ledger=ledger)
-    hashing = Hashing(wanted.size)
-    data = b"".join(hashing.over(source.read(key)))
-    _refuse_wrong(wanted.checksums, hashing, key)
     sha256 = wanted.checksums.sha256
+    data = b"".join(_verified(source, key, size=wanted.size, sha256=sha256))
     return repair.store_bytes(target, wanted.key, data, sha256=sha256, heartbeat=beat)
 
 
 def _streamed(
     source: BlobStore, key: str, target: StreamTarget, wanted: _Wanted, *, beat: Beat
 ) -> BlobInfo:
-    hashing = Hashing(wanted.size)
-
-    def verified() -> Iterator[bytes]:
-        for block in hashing.over(source.read(key)):
+    def told() -> Iterator[bytes]:
+        sha256 = wanted.checksums.sha256
+        for block in _verified(source, key, size=wanted.size, sha256=sha256):
             beat(len(block))
             yield block
-        _refuse_wrong(wanted.checksums, hashing, key)
 
     return repair.store_stream(
         target,
         wanted.key,
-        verified(),
+        told(),
         size=wanted.size,
         checksums=wanted.checksums,
         heartbeat=beat,
@@ -263,15 +265,9 @@ def _in_parts(
     upload = _taken_up(target, wanted.key, step, ledger)
     stored = upload.parts()
     kept = next(n for n in itertools.count() if stored.get(n + 1) != step)
-    # What a dead worker stored was not hashed by us: the engine's own checksum decides then.
-    hashing = Hashing(wanted.size) if kept == 0 else None
-    blocks = source.read(key, start=kept * step) if kept * step < wanted.size else iter(())
-    hashed = hashing.over(blocks) if hashing else blocks
     try:
         told = partial(_moved, beat, ledger, upload.token)
-        fill(upload, hashed, step, first=kept + 1, stored=told)
-        if hashing:
-            _refuse_wrong(wanted.checksums, hashing, key)
+        fill(upload, _rest(source, key, wanted, kept * step), step, first=kept + 1, stored=told)
         return repair.complete_upload(
             target, wanted.key, upload, sha256=sha256, found="absent", heartbeat=beat
         )
@@ -279,6 +275,15 @@ def _in_parts(
         if ledger is None or isinstance(error, SourceChanged):
             upload.abort()
         raise
+
+
+def _rest(source: BlobStore, key: str, wanted: _Wanted, start: int) -> Iterator[bytes]:
+    """The bytes from `start` on. What a dead worker stored before them was not hashed by us: the
+    engine's own checksum of the whole decides then."""
+    if start == 0:
+        yield from _verified(source, key, size=wanted.size, sha256=wanted.checksums.sha256)
+    elif start < wanted.size:
+        yield from source.read(key, start=start)
 
 
 def _taken_up(target: BlobStore, key: str, step: int, ledger: Ledger | None) -> Upload:
@@ -304,12 +309,3 @@ def fill(
     for number, part in enumerate(parts(blocks, step), start=first):
         upload.part(number, part)
         stored(number)
-
-
-def _refuse_wrong(checksums: Checksums, hashing: Hashing, key: str) -> None:
-    if mismatches(checksums, hashing.result()):
-        raise _source_damaged(key)
-
-
-def _source_damaged(key: str) -> SourceChanged:
-    return SourceChanged(f"The bytes of {key} are damaged.")

@@ -61,8 +61,8 @@ class _Stream:
 
     The last of `most` bytes are given once the blocks have ended without an error."""
 
-    def __init__(self, blocks: Iterable[bytes], most: int) -> None:
-        self._blocks, self._left = iter(blocks), most
+    def __init__(self, blocks: Iterable[bytes], most: int, *, summed: bool) -> None:
+        self._blocks, self._left, self._summed = iter(blocks), most, summed
         self._pending = b""
         self._given = self.crc = 0
 
@@ -81,7 +81,8 @@ class _Stream:
         self._pending = b""
         while size < count and (block := next(self._blocks, None)) is not None:
             self._left -= len(block)
-            self.crc = crc32c.extend(self.crc, block)
+            if self._summed:
+                self.crc = crc32c.extend(self.crc, block)
             size += buffer.write(block)
             if self._left < 0 or (self._left == 0 and next(self._blocks, None)):
                 raise Invalid("there are more bytes than were announced")
@@ -114,14 +115,15 @@ def insert_stream(
     Otherwise it is known only in the end: an object that GCS finds to have another one is removed
     again, by its generation.
     """
-    stream = _Stream(blocks, most)
+    announced = blob.crc32c
+    stream = _Stream(blocks, most, summed=announced is None)
     head = stream.peek(ONE_REQUEST + 1)
     if len(head) <= ONE_REQUEST:
         insert(bucket, blob, head, replace=replace)
         return
     with _SENDERS:
         _send(bucket, blob, stream, size, replace=replace)
-    if blob.crc32c != crc32c.encode(stream.crc):
+    if blob.crc32c != (announced or crc32c.encode(stream.crc)):
         remove(bucket, blob.name, str(blob.generation))
         raise Unavailable(f"{blob.name} arrived at GCS with another checksum")
 

@@ -88,7 +88,8 @@ class Depositor:
         prefer: str = "",
     ) -> Any:
         headers = {"Content-Type": content_type, "Prefer": prefer}
-        wanted_now = {wanted}
+        # What was to be answered later may be done already.
+        wanted_now = {wanted, 201}
         while True:
             async with self.http.request(method, path, data=data, headers=headers) as answer:
                 text = await answer.text()
@@ -98,7 +99,7 @@ class Depositor:
             pending = answer.status == 202 or (answer.status == 409 and "file_pending" in text)
             assert pending, f"{method} {path}: {answer.status} {text[:300]}"
             await asyncio.sleep(PENDING_S)
-            wanted_now = {wanted, 200}
+            wanted_now = {wanted, 200, 201}
 
 
 def _entry(fqid: FQID, name: str, indexed: bool) -> dict[str, Any]:

@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 CLOCK = "clock"
 KNOWN = (*QUEUES, deliver.QUEUE)
+HURRIED = {"match"}
+"""Queues with threads of their own: subscribers must not wait for the search engine."""
 
 
 @contextmanager
@@ -37,14 +39,14 @@ def working(settings: Settings, queues: list[str]) -> Iterator[None]:
     broker.add_middleware(metrics.middleware(settings.worker_metrics))
     chains = Chains(broker, stores.notices)
     actors.declare(broker, actors.working(stores, chains, settings))
-    workers = []
-    jobs = set(queues or KNOWN) - {deliver.QUEUE}
-    if jobs:
-        threads = settings.worker_threads
-        workers.append(
-            Worker(broker, queues=jobs, worker_timeout=stopping.IDLE_MS, worker_threads=threads)
-        )
-    if deliver.QUEUE in (queues or KNOWN):
+    wanted = set(queues or KNOWN)
+    threads = settings.worker_threads
+    workers = [
+        Worker(broker, queues=jobs, worker_timeout=stopping.IDLE_MS, worker_threads=threads)
+        for jobs in (wanted & HURRIED, wanted - HURRIED - {deliver.QUEUE})
+        if jobs
+    ]
+    if deliver.QUEUE in wanted:
         threads = settings.delivery_threads
         workers.append(deliver.worker(broker, stores, chains, settings, threads=threads))
     # What dramatiq's own command line says here: the time limit starts its thread.

@@ -121,8 +121,7 @@ def _claimed(working: Working, row: Todo, policy: QueuePolicy) -> list[Claim]:
 
 
 def _is_any_due(working: Working, row: Todo) -> bool:
-    with working.stores.catalog.read() as tx:
-        return todo.is_any_due(tx, row)
+    return working.stores.catalog.ask(lambda tx: todo.is_any_due(tx, row))
 
 
 def _together(

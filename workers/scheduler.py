@@ -6,7 +6,7 @@ A lease in the catalog makes a second clock harmless: it waits for the first one
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from uuid import uuid4
 
@@ -15,7 +15,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from config import Settings
 from pipelines import passing, repeating, topics
 from pipelines.depositing import area_parts, checkouts
-from pipelines.flow import DELIVER, deliver_to
+from pipelines.flow import DELIVER, Step, deliver_to
 from pipelines.journalling import journals
 from pipelines.keeping import blob_life
 from pipelines.notifying import replay, standing
@@ -88,33 +88,32 @@ class Clock:
         return run
 
     def _doubts(self) -> bool:
-        with self._stores.catalog.read() as tx:
-            return switches.value(tx, switches.IN_DOUBT) is not None
+        return (
+            self._stores.catalog.ask(lambda tx: switches.value(tx, switches.IN_DOUBT)) is not None
+        )
 
     def refill(self) -> None:
         """Keep every queue filled with a bounded number of due rows; with none while catalog and
         buckets disagree, since what is due may have been done before the catalog was restored."""
         if self._doubts():
             return
+        due = self._stores.catalog.ask(lambda tx: todo.steps_due(tx, list(Step)))
         for queue in QUEUES:
-            waiting = self._chains.depth(queue)
+            steps = [step for step in steps_of(queue) if step in due]
+            waiting = self._chains.depth(queue) if steps else 0
             if waiting < self._settings.refill_rows:
-                self._send(queue, self._settings.refill_rows - waiting, empty=waiting == 0)
+                self._send(steps, self._settings.refill_rows - waiting, empty=waiting == 0)
         self._deliver()
 
     def _deliver(self) -> None:
         """Send a message for each endpoint with something due that nobody serves."""
         room = self._settings.refill_rows - self._chains.depth(DELIVER)
         if room > 0:
-            with self._stores.catalog.read() as tx:
-                waiting = endpoints.waiting(tx, limit=room)
+            waiting = self._stores.catalog.ask(lambda tx: endpoints.waiting(tx, limit=room))
             self._chains.send(deliver_to(waiting))
 
-    def _send(self, queue: str, room: int, *, empty: bool) -> None:
-        for step in steps_of(queue):
-            with self._stores.catalog.read() as tx:
-                if not todo.exists_due(tx, step):
-                    continue
+    def _send(self, steps: Iterable[Step], room: int, *, empty: bool) -> None:
+        for step in steps:
             with self._stores.catalog.write(durable=False) as tx:
                 rows = todo.due(tx, step, limit=room, resend=empty)
             for row, request_id in rows:
@@ -123,9 +122,8 @@ class Clock:
     def number(self) -> None:
         """Give committed events their place in the feeds; none while catalog and buckets disagree,
         since the buckets' journals may know their numbers."""
-        with self._stores.catalog.read() as tx:
-            if not events.unnumbered(tx) or switches.value(tx, switches.IN_DOUBT) is not None:
-                return
+        if not self._stores.catalog.ask(events.unnumbered) or self._doubts():
+            return
         with self._stores.catalog.write() as tx:
             events.number(tx)
         self._stores.notices.publish(topics.EVENTS)

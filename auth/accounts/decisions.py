@@ -101,16 +101,22 @@ class Decisions:
 
     def of(self, principal: Principal) -> Effective:
         """What holds for somebody now: one probe, and one query more after each change."""
-        with self.catalog.read() as tx:
-            return self._held(tx, principal)
+        version = self.catalog.ask(policy_version)
+        found = self._remembered(principal, version)
+        if found is None:
+            with self.catalog.read() as tx:
+                found = self._looked_up(tx, principal, version)
+        return found
 
     def _held(self, tx: Tx, principal: Principal) -> Effective:
-        key = (principal.email, principal.groups)
         version = policy_version(tx)
-        found = self._remembered(key, version)
-        if found is None:
-            found = effective(tx, principal.email, principal.groups, self.rights)
-            self._remember(key, version, found)
+        found = self._remembered(principal, version)
+        return self._looked_up(tx, principal, version) if found is None else found
+
+    def _looked_up(self, tx: Tx, principal: Principal, version: int) -> Effective:
+        """What holds now, which may be newer than the version, never older."""
+        found = effective(tx, principal.email, principal.groups, self.rights)
+        self._remember(_key(principal), version, found)
         return found
 
     def _named(self, tx: Tx) -> str:
@@ -120,7 +126,8 @@ class Decisions:
     def _settled(self) -> str:
         return settled(self.rights)
 
-    def _remembered(self, key: Key, version: int) -> Effective | None:
+    def _remembered(self, principal: Principal, version: int) -> Effective | None:
+        key = _key(principal)
         with self._lock:
             if version != self._version or key not in self._kept:
                 return None
@@ -139,6 +146,10 @@ class Decisions:
             self._kept[key] = found
             while len(self._kept) > self.rights.decisions_kept:
                 self._kept.popitem(last=False)
+
+
+def _key(principal: Principal) -> Key:
+    return principal.email, principal.groups
 
 
 def judged(

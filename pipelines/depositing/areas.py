@@ -66,8 +66,7 @@ def create(stores: Stores, uuid: str, owner: str) -> bool:
 
 def find(stores: Stores, uuid: str) -> Area:
     """An area; NotFound."""
-    with stores.catalog.read() as tx:
-        return _there(areas.get(tx, uuid), uuid)
+    return _there(stores.catalog.ask(lambda tx: areas.get(tx, uuid)), uuid)
 
 
 def owned(stores: Stores, uuid: str, caller: str) -> Area:
@@ -77,8 +76,7 @@ def owned(stores: Stores, uuid: str, caller: str) -> Area:
 
 def writable(stores: Stores, uuid: str, caller: str) -> Area:
     """The caller's area, if it takes files; NotFound, Forbidden, Conflict (`area_locked`)."""
-    with stores.catalog.read() as tx:
-        return writable_in(tx, uuid, caller)
+    return stores.catalog.ask(lambda tx: writable_in(tx, uuid, caller))
 
 
 def writable_in(

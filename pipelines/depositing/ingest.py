@@ -221,8 +221,7 @@ def task(stores: Stores, ident: str) -> Task:
 
 def verify(stores: Stores, claim: Claim, beat: Beat) -> tuple[Todo, ...]:
     """Take one task's file in, whole or not at all. Running again finds what is done already."""
-    with stores.catalog.read() as tx:
-        row = tasks.get(tx, claim.todo.ref)
+    row = stores.catalog.ask(lambda tx: tasks.get(tx, claim.todo.ref))
     if row is None or row.state in ("SUCCEEDED", "FAILED"):
         with stores.catalog.write() as tx:
             todo.finish(tx, claim)

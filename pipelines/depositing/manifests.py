@@ -292,8 +292,9 @@ def _found(tx: Tx, replica: Replica, uuid: str, version: str | None) -> BundleVe
 
 def entries(stores: Stores, bundle: BundleVersion, start: int, limit: int) -> list[Entry]:
     """Some entries, in manifest order."""
-    with stores.catalog.read() as tx:
-        return bundles.page(tx, bundle.id, start=start, limit=limit, span=SEGMENT_ENTRIES)
+    return stores.catalog.ask(
+        lambda tx: bundles.page(tx, bundle.id, start=start, limit=limit, span=SEGMENT_ENTRIES)
+    )
 
 
 def listing(

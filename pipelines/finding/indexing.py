@@ -150,8 +150,7 @@ def _shaped(
 ) -> tuple[str, dict[str, Any]]:
     """The name of the shape that a document goes to, and the document as it goes there."""
     descriptor = shapes.descriptor_of(document)
-    with stores.catalog.read() as tx:
-        known = document_rows.shapes_of(tx, replica, descriptor)
+    known = stores.catalog.ask(lambda tx: document_rows.shapes_of(tx, replica, descriptor))
     choice = shapes.choose(descriptor, document, known)
     if choice.kinds != (known[choice.number] if choice.number < len(known) else None):
         with stores.catalog.write() as tx:

@@ -30,8 +30,7 @@ def document(
     stores: Stores, replica: Replica, bundle_id: int, beat: Beat
 ) -> Iterator[dict[str, Any]]:
     """The document of a bundle, as its CREATE event shows it; Unavailable without memory for it."""
-    with stores.catalog.read() as tx:
-        bundle = bundles.by_id(tx, bundle_id).bundle
+    bundle = stores.catalog.ask(lambda tx: bundles.by_id(tx, bundle_id)).bundle
     kept, entries = _kept_or_entries(stores, bundle)
     with stores.memory.reserved(_memory([len(kept)] if kept else _sizes(entries))):
         found = _loaded(stores, replica, bundle, kept, entries, beat)
@@ -73,8 +72,7 @@ def _loaded(
 
 def document_text(stores: Stores, replica: Replica, bundle_id: int, beat: Beat) -> bytes:
     """The same as JSON: what is cached is not parsed, which takes many times its size."""
-    with stores.catalog.read() as tx:
-        bundle = bundles.by_id(tx, bundle_id).bundle
+    bundle = stores.catalog.ask(lambda tx: bundles.by_id(tx, bundle_id)).bundle
     kept, entries = _kept_or_entries(stores, bundle)
     if kept:
         return kept
@@ -95,7 +93,14 @@ def _sizes(entries: Iterable[Entry]) -> Iterator[int]:
 
 
 def _entries(stores: Stores, bundle: BundleVersion) -> list[Entry]:
-    return [entry for page in _pages(stores, bundle) for entry in page]
+    starts = range(0, bundle.file_count, PAGE)
+    return [entry for start in starts for entry in _page(stores, bundle, start)]
+
+
+def _page(stores: Stores, bundle: BundleVersion, start: int) -> list[Entry]:
+    return stores.catalog.ask(
+        lambda tx: bundles.page(tx, bundle.id, start=start, limit=PAGE, span=SEGMENT_ENTRIES)
+    )
 
 
 def _assembled(
@@ -118,12 +123,6 @@ def _assembled(
     text = documents.dump(made.document)
     stores.documents.put(str(bundle.fqid), text)
     return made.document, text
-
-
-def _pages(stores: Stores, bundle: BundleVersion) -> Iterator[list[Entry]]:
-    for start in range(0, bundle.file_count, PAGE):
-        with stores.catalog.read() as tx:
-            yield bundles.page(tx, bundle.id, start=start, limit=PAGE, span=SEGMENT_ENTRIES)
 
 
 def _contents(

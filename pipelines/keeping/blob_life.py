@@ -26,8 +26,7 @@ def revive(stores: Stores, replica: Replica, rows: Sequence[Reserved]) -> None:
 
 def revive_bytes(stores: Stores, replica: Replica, sums: Sequence[str]) -> None:
     """The same by SHA-256; one probe each where nothing is condemned."""
-    with stores.catalog.read() as tx:
-        dying = condemned.among(tx, replica, sums)
+    dying = stores.catalog.ask(lambda tx: condemned.among(tx, replica, sums))
     if not dying:
         return
     with stores.catalog.write() as tx:

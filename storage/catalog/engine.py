@@ -4,10 +4,10 @@ What each engine wants is in `on_sqlite` and `on_postgresql`; here is what both 
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, CursorResult, Engine, RootTransaction, TextClause, text
 from sqlalchemy.exc import DBAPIError
@@ -19,6 +19,7 @@ from storage.errors import CatalogDamaged, Unavailable
 
 Tx = Connection
 """A unit of work in progress; opaque outside of `storage.catalog`."""
+Answer = TypeVar("Answer")
 
 
 class Catalog:
@@ -47,6 +48,23 @@ class Catalog:
             transaction = self._begun(READING)
             with transaction.connection as tx, transaction:
                 yield tx
+
+    def ask(self, question: Callable[[Tx], Answer]) -> Answer:
+        """What one statement answers: it sees one state of the catalog by itself."""
+        with _translated():
+            try:
+                return self._asked(question)
+            except DBAPIError as error:
+                if not error.connection_invalidated:
+                    raise
+            # The connection had died while it was idle; the pool forgot all that it held.
+            return self._asked(question)
+
+    def _asked(self, question: Callable[[Tx], Answer]) -> Answer:
+        with self._engine.connect() as tx:
+            if self.sqlite or not on_postgresql.is_direct(tx):
+                self._begin_with(tx, READING)
+            return question(tx)
 
     @contextmanager
     def write(self, *, durable: bool = True) -> Iterator[Tx]:

@@ -1,7 +1,7 @@
 """PostgreSQL under the catalog: how a unit of work begins, and how its server is reached.
 
-All that a unit of work wants of its session is said while it begins, and ends with it: nothing is
-kept in the session, so that a pooler may give every unit of work another one.
+What a unit of work wants of its session is said once for each connection; behind a pooler, which
+may give every unit of work another session, while it begins.
 """
 
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from config.settings import SettingsError
 from storage.catalog.kinds import DURABLE, PASSING, READING, Kind, Limits
@@ -20,19 +21,29 @@ DRIVER = "postgresql+psycopg"
 LOCK_S, IDLE_S = 30, 60
 """The longest wait for a lock; and for a client that vanished while it held some."""
 
-_IDLE = f"SET LOCAL idle_in_transaction_session_timeout TO '{IDLE_S}s'"
-_WAIT = f"SET LOCAL lock_timeout TO '{LOCK_S}s'"
 # Looking up many keys is dear by the planner's reckoning; compiling that costs more than it saves.
 # A plan made for a small table is kept while it grows: it had better be by index from the first,
 # and in the order of the index: a bitmap of what seemed to be one row may be of all.
-_PLAIN = "SET LOCAL jit TO off; SET LOCAL enable_seqscan TO off; SET LOCAL enable_bitmapscan TO off"
-# One message each. A reader sees one state of the catalog throughout, as it does on SQLite.
+_SETTINGS = (
+    f"idle_in_transaction_session_timeout TO '{IDLE_S}s'",
+    f"lock_timeout TO '{LOCK_S}s'",
+    "jit TO off",
+    "enable_seqscan TO off",
+    "enable_bitmapscan TO off",
+)
+_PREPARE = "; ".join(f"SET {setting}" for setting in _SETTINGS)
+# A reader sees one state of the catalog throughout, as it does on SQLite.
 _BEGIN: dict[Kind, str] = {
-    READING: f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_IDLE}; {_PLAIN}",
-    DURABLE: f"BEGIN ISOLATION LEVEL READ COMMITTED; {_IDLE}; {_WAIT}; {_PLAIN}",
-    PASSING: f"BEGIN ISOLATION LEVEL READ COMMITTED; {_IDLE}; {_WAIT}; {_PLAIN};"
-    " SET LOCAL synchronous_commit TO off",
+    READING: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+    DURABLE: "BEGIN ISOLATION LEVEL READ COMMITTED",
+    PASSING: "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit TO off",
 }
+# One message each.
+_BEGIN_POOLED = {
+    kind: "; ".join((begin, *(f"SET LOCAL {setting}" for setting in _SETTINGS)))
+    for kind, begin in _BEGIN.items()
+}
+_DIRECT = "direct"
 
 # What libpq is told unless the URL says otherwise: a server or a network that is gone is noticed
 # within a minute, not after two hours.
@@ -94,14 +105,23 @@ def passes(error: DBAPIError) -> bool:
     return state[:2] in _PASSING_CLASSES or state in _PASSING_STATES
 
 
-def _prepare(connection: Any, _record: Any) -> None:
-    """Statements are prepared only where nothing stands between: whom a pooler gives to every unit
-    of work another session cannot find them again. A pooler makes up the process id it tells."""
+def _prepare(connection: Any, record: ConnectionPoolEntry) -> None:
+    """A session is ours where nothing stands between: a pooler makes up the process id it tells,
+    and gives every unit of work another session, which neither knows what was prepared before nor
+    keeps a setting."""
     served_by = connection.execute("SELECT pg_backend_pid()").fetchone()[0]
-    if served_by != connection.info.backend_pid:
+    record.info[_DIRECT] = served_by == connection.info.backend_pid
+    if record.info[_DIRECT]:
+        connection.execute(_PREPARE)
+    else:
         connection.prepare_threshold = None
+
+
+def is_direct(connection: Connection) -> bool:
+    """Whether the session behind a connection is ours, so that one statement needs no beginning."""
+    return bool(connection.info[_DIRECT])
 
 
 def begin(connection: Connection, kind: Kind) -> None:
     """Begin a unit of work, in one message."""
-    connection.exec_driver_sql(_BEGIN[kind])
+    connection.exec_driver_sql((_BEGIN if is_direct(connection) else _BEGIN_POOLED)[kind])

@@ -302,14 +302,16 @@ _SEND = (
 _SKIPPING = " FOR UPDATE SKIP LOCKED"
 
 
-def exists_due(tx: Tx, step: str) -> bool:
-    """Whether any row of a step is due: one probe of an index."""
-    return execute_now(tx, _EXISTS_DUE, {"step": step}).first() is not None
+def steps_due(tx: Tx, steps: Sequence[str]) -> set[str]:
+    """Those steps of which any row is due: one probe of an index for each."""
+    source, parameters = bulk.derived(tx, "asked", {"step": ("text", steps)})
+    rows = execute_now(tx, _STEPS_DUE.format(source=source), parameters)
+    return {row.step for row in rows if row.due}
 
 
-_EXISTS_DUE = (
-    "SELECT 1 FROM todo WHERE step = :step AND parked_us IS NULL AND due_us <= :now"
-    " ORDER BY due_us LIMIT 1"
+_STEPS_DUE = (
+    "SELECT step, (SELECT 1 FROM todo WHERE todo.step = asked.step AND parked_us IS NULL"
+    " AND due_us <= :now ORDER BY due_us LIMIT 1) AS due FROM {source}"
 )
 _CLAIMED = f"SELECT token FROM todo WHERE {_IS} AND due_us > :now"
 

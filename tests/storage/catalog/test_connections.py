@@ -12,7 +12,17 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, ProgrammingError
 
 from config.settings import SettingsError
-from storage.catalog import Catalog, Tx, bundles, heads, now_us, segments, todo, visibility
+from storage.catalog import (
+    Catalog,
+    Tx,
+    bundles,
+    heads,
+    now_us,
+    on_postgresql,
+    segments,
+    todo,
+    visibility,
+)
 from storage.errors import Unavailable
 from storage.model import FQID, Todo
 from tests.builders import new_uuid, version
@@ -65,6 +75,16 @@ def test_a_look_is_three_round_trips(wire: tuple[Wire, Catalog]) -> None:
     assert turns(line) == 3
 
 
+def test_a_question_is_one_round_trip_unless_a_pooler_is_between(
+    wire: tuple[Wire, Catalog],
+) -> None:
+    line, catalog = wire
+    is_direct = catalog.ask(on_postgresql.is_direct)
+    turns(line)
+    assert not catalog.ask(lambda tx: todo.steps_due(tx, ["index", "match"]))
+    assert turns(line) == (1 if is_direct else 3)
+
+
 def test_rows_of_a_bundle_do_not_add_round_trips(wire: tuple[Wire, Catalog]) -> None:
     line, catalog = wire
     catalog.ping()
@@ -109,6 +129,8 @@ def test_connections_that_died_idle_are_not_noticed(server: Catalog) -> None:
         assert refs(server) == {"b.1"}
         kill_others(server)
         add(server)
+        kill_others(server)
+        assert server.ask(lambda tx: todo.exists(tx, ROW))
 
 
 def test_a_session_that_ends_in_between_leaves_nothing(server: Catalog) -> None:

@@ -145,7 +145,7 @@ CALLS: dict[str, tuple[Callable[[Tx], object], str]] = {
     "diverged": (visibility.count_diverged, "ix_presence_diverged"),
     "head": (lambda tx: heads.lock(tx, "file", ["7"]), "uq_heads_kind"),
     "due": (lambda tx: todo.due(tx, "index", limit=256, resend=False), "ix_todo_due"),
-    "any due": (lambda tx: todo.exists_due(tx, "index"), "ix_todo_due"),
+    "any due": (lambda tx: todo.steps_due(tx, ["index", "match"]), "ix_todo_due"),
     "claim": (
         lambda tx: todo.claim(tx, Todo("index", "aws", "7"), token="t", lease_s=9, max_claims=5),
         "pk_todo",

@@ -90,7 +90,7 @@ def test_a_row_that_kills_its_workers_is_parked(catalog: Catalog) -> None:
     with catalog.read() as tx:
         assert [row.todo for row in todo.parked(tx)] == [ROW]
         assert todo.count_parked(tx) == 1
-        assert not todo.exists_due(tx, "index")
+        assert todo.steps_due(tx, ["index", "match"]) == set()
 
 
 def test_a_parked_row_is_due_again_when_it_is_needed_again(catalog: Catalog) -> None:

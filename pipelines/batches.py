@@ -6,7 +6,7 @@ what to do about an error is decided in one place.
 """
 
 import logging
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from functools import lru_cache
 from typing import TypeVar
@@ -23,6 +23,7 @@ GROUP_S = 0.25
 """How long those of a batch that are done wait for the others."""
 
 Key = TypeVar("Key", bound=Hashable)
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
@@ -41,6 +42,15 @@ def run_each(
             _pool(step, replica, parallel).map(lambda key: _attempt(work, key), attempted)
         )
     return {key: found[0] for key, found in zip(attempted, outcomes, strict=True) if found}
+
+
+def run_all(
+    work: Callable[[Item], Result], items: Sequence[Item], *, pool: str, parallel: int
+) -> list[Result]:
+    """Call a function for each item, several at a time; raises what any of them raises."""
+    if len(items) < 2:
+        return [work(item) for item in items]
+    return list(_pool(pool, "", parallel).map(work, items))
 
 
 def run_in_groups(

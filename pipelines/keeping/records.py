@@ -6,6 +6,7 @@ The envelope is frozen (`docs/decisions/0001-frozen-formats.md`).
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import orjson
@@ -120,16 +121,14 @@ def entries_json(
     entries: Sequence[tuple[str, tuple[str, str], bool]], facts: bundles.Facts
 ) -> bytes:
     """The JSON of entries (name, file, indexed) with what their files know, separated by commas."""
-    if not entries:
-        return b""
-    names, named, indexed = zip(*entries, strict=True)
-    uuids, versions = zip(*named, strict=True)
+    # Column by column: neither rows nor dictionaries are made of thousands of entries.
+    first, second, third = map(itemgetter, range(3))
+    files_of = [*map(second, entries)]
     content_type, size, sha1, sha256, crc32c, s3_etag = facts
-    # From columns: neither rows nor dictionaries are made of thousands of entries.
     lines = map(
         _Line,
-        *(content_type, crc32c, indexed, names, s3_etag),
-        *(sha1, sha256, size, uuids, versions),
+        *(content_type, crc32c, map(third, entries), map(first, entries), s3_etag),
+        *(sha1, sha256, size, map(first, files_of), map(second, files_of)),
     )
     return _ENCODER.encode([*lines])[1:-1]
 
@@ -140,12 +139,13 @@ _ENCODER = Encoder()
 def stored_json(entries: Sequence[Entry]) -> bytes:
     """The same of entries that were read back from the catalog."""
     rows = [(entry.name, entry.file, entry.indexed) for entry in entries]
-    facts = [
-        (entry.content_type, entry.size, sums.sha1, sums.sha256, sums.crc32c, sums.s3_etag)
-        for entry in entries
-        for sums in (entry.checksums,)
+    sums = [entry.checksums for entry in entries]
+    facts: list[Sequence[Any]] = [
+        [entry.content_type for entry in entries],
+        [entry.size for entry in entries],
+        *([*map(attrgetter(name), sums)] for name in ("sha1", "sha256", "crc32c", "s3_etag")),
     ]
-    return entries_json(rows, [*zip(*facts, strict=True)])
+    return entries_json(rows, facts)
 
 
 def manifest(creator_uid: int, *runs: bytes) -> bytes:

@@ -6,8 +6,15 @@ what to do about an error is decided in one place.
 """
 
 import logging
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    FIRST_EXCEPTION,
+    Executor,
+    ThreadPoolExecutor,
+    wait,
+)
 from functools import lru_cache
 from typing import TypeVar
 
@@ -23,8 +30,8 @@ GROUP_S = 0.25
 """How long those of a batch that are done wait for the others."""
 
 Key = TypeVar("Key", bound=Hashable)
-Item = TypeVar("Item")
 Result = TypeVar("Result")
+Item = TypeVar("Item")
 
 
 def run_each(
@@ -42,15 +49,6 @@ def run_each(
             _pool(step, replica, parallel).map(lambda key: _attempt(work, key), attempted)
         )
     return {key: found[0] for key, found in zip(attempted, outcomes, strict=True) if found}
-
-
-def run_all(
-    work: Callable[[Item], Result], items: Sequence[Item], *, pool: str, parallel: int
-) -> list[Result]:
-    """Call a function for each item, several at a time; raises what any of them raises."""
-    if len(items) < 2:
-        return [work(item) for item in items]
-    return list(_pool(pool, "", parallel).map(work, items))
 
 
 def run_in_groups(
@@ -79,6 +77,31 @@ def run_in_groups(
         for future in waiting:
             future.cancel()
     return completed
+
+
+def run_all(
+    pool: Executor, work: Callable[[Item], object], items: Iterable[Item], *, parallel: int
+) -> None:
+    """Call a function for each item, several at a time; the first error stops those not begun.
+
+    Each thread takes the next item: a future for each of many short calls would cost as much."""
+    waiting = deque(items)
+
+    def run() -> None:
+        while waiting:
+            try:
+                item = waiting.popleft()
+            except IndexError:  # Another thread took the last one.
+                return
+            work(item)
+
+    futures = [pool.submit(run) for _ in range(min(parallel, len(waiting)))]
+    try:
+        wait(futures, return_when=FIRST_EXCEPTION)
+    finally:
+        waiting.clear()
+    for future in futures:
+        future.result()
 
 
 def _attempt(work: Callable[[Key], Result], key: Key) -> tuple[Result] | None:

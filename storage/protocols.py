@@ -241,10 +241,13 @@ class EtagStore(Protocol):
 class BulkTarget(Protocol):
     """A blob store into which many small objects are copied in one call each."""
 
-    def copy_unread(self, source: BlobStore, key: str, target_key: str) -> bool:
-        """Copy a small object onto a key that the caller saw free, in one call that returns nothing
-        of the copy: the caller compares what `list_below` returns. False if it may have failed, or
-        if ETags are no digests here: the caller uses `copy`."""
+    def copy_unread(
+        self, source: BlobStore, key: str, target_key: str, *, is_free: bool = False
+    ) -> bool:
+        """Copy a small object onto a free key in a call that returns nothing of the copy: the
+        caller compares what `list_below` returns. `is_free` says that the caller saw the key free;
+        otherwise an engine whose copies replace is asked first. False if the copy may have failed,
+        or if ETags are no digests here: the caller uses `copy`."""
 
     def list_below(self, prefix: str) -> Mapping[str, BlobInfo]:
         """All objects below a prefix that ends in `/`, with their sizes and ETags, by key."""

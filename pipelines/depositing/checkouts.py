@@ -4,11 +4,12 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 
 from pipelines import flow, formats, topics
 from pipelines.depositing import manifests, replicas
 from pipelines.keeping import copying, failover
+from pipelines.keeping.bulk_copying import BulkCopies
 from pipelines.keeping.copying import Beat
 from storage import keys
 from storage.catalog import bundles, checkouts, todo
@@ -123,62 +124,41 @@ def _copy_all(stores: Stores, job: Job, beat: Beat) -> str:
     source = replicas.serving(stores, manifests.KIND, job.replica, fqid)
     copy = partial(_copy_one, stores, source, target, job, beat)
     bulk = None
+    first = copy
     if isinstance(target, BulkTarget):
-        bulk = _BulkCopies(target, stores.replicas[source], job.id, copy)
+        bulk = BulkCopies(stores.replicas[source], target, keys.checkout(job.id))
+        first = partial(_copy_in_bulk, bulk, target.list_below(keys.checkout(job.id)), job, copy)
     done = size = 0
     with ThreadPoolExecutor(stores.copy_parallel) as pool:
         for batch in _batches(stores, job):
-            for entry in pool.map(bulk.copy if bulk else copy, batch):
+            for entry in pool.map(first, batch):
                 beat(entry.size)
                 done, size = done + 1, size + entry.size
             with stores.catalog.write() as tx:
                 checkouts.progress(tx, job.id, files=done, size=size)
-        if bulk and bulk.unread:
+        if bulk and bulk.has_copied:
             for batch in _batches(stores, job):
-                list(pool.map(copy, bulk.find_wrong(batch)))
+                list(pool.map(copy, [entry for entry in batch if not _is_right(bulk, job, entry)]))
                 beat(0)
     return target.direct_url(keys.checkout(job.id))
 
 
-class _BulkCopies:
-    """Copies of small files that are compared all at once, by a listing of the job's folder.
+def _copy_in_bulk(
+    bulk: BulkCopies,
+    before: Mapping[str, BlobInfo],
+    job: Job,
+    copy: Callable[[Entry], Entry],
+    entry: Entry,
+) -> Entry:
+    """Copy one file; what lay there `before`, or may not have been copied, is looked at now."""
+    key, blob = keys.checkout_file(job.id, entry.name), keys.blob(entry.checksums.sha256)
+    if key not in before and bulk.copy(blob, key, size=entry.size, is_free=True):
+        return entry
+    return copy(entry)
 
-    Two calls less for each file than a copy that looks before and after. What a listing shows to be
-    absent or wrong is copied again, with both looks.
-    """
 
-    def __init__(
-        self, target: BulkTarget, source: BlobStore, job_id: str, copy: Callable[[Entry], Entry]
-    ) -> None:
-        self._target, self._source, self._job_id, self._copy = target, source, job_id, copy
-        self._before = target.list_below(keys.checkout(job_id))
-        self.unread: set[str] = set()
-        """Keys of copies that nothing was compared with yet."""
-
-    def copy(self, entry: Entry) -> Entry:
-        """Copy one file; only what may be wrong is looked at now."""
-        key = keys.checkout_file(self._job_id, entry.name)
-        blob = keys.blob(entry.checksums.sha256)
-        small = entry.size <= copying.INLINE and key not in self._before
-        if small and self._target.copy_unread(self._source, blob, key):
-            self.unread.add(key)
-            return entry
-        return self._copy(entry)
-
-    def find_wrong(self, entries: Sequence[Entry]) -> list[Entry]:
-        """Those whose copies are not as they should be."""
-        return [entry for entry in entries if not self._is_right(entry)]
-
-    def _is_right(self, entry: Entry) -> bool:
-        key = keys.checkout_file(self._job_id, entry.name)
-        if key not in self.unread:
-            return True
-        info = self._after.get(key)
-        return info is not None and (info.size, info.etag) == (entry.size, entry.checksums.s3_etag)
-
-    @cached_property
-    def _after(self) -> Mapping[str, BlobInfo]:
-        return self._target.list_below(keys.checkout(self._job_id))
+def _is_right(bulk: BulkCopies, job: Job, entry: Entry) -> bool:
+    return bulk.is_right(keys.checkout_file(job.id, entry.name), entry.size, entry.checksums)
 
 
 def _target(stores: Stores, job: Job) -> BlobStore:

@@ -197,6 +197,14 @@ def _check(target: BlobStore, info: BlobInfo, wanted: _Wanted, *, beat: Beat) ->
     raise Damaged(f"The copy of {info.key} came out wrong.")
 
 
+def remove_wrong(
+    target: BlobStore, key: str, *, size: int, checksums: Checksums, beat: Beat = ignore_progress
+) -> None:
+    """Remove a copy that the caller has just made under a free key, if it came out wrong."""
+    with suppress(NotFound, Damaged):
+        _check(target, target.head(key), _Wanted(key, size, checksums), beat=beat)
+
+
 def right(target: BlobStore, info: BlobInfo, checksums: Checksums, beat: Beat) -> bool:
     """By what the engine found while it stored the bytes, else by reading them again."""
     # Copies are made in the parts of the rule; with some encryptions a tag is no digest at all.

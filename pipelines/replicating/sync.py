@@ -6,14 +6,15 @@ the record is. Every step may run twice, half, or beside its twin.
 
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 
 from pipelines import flow, topics
-from pipelines.batches import Completed, run_each, run_in_groups
+from pipelines.batches import Completed, run_all, run_each, run_in_groups
 from pipelines.collecting import collections
 from pipelines.depositing import files, manifests, purging
 from pipelines.keeping import blob_life, copying, failover, integrity, records
+from pipelines.keeping.bulk_copying import BulkCopies
 from pipelines.keeping.copying import Beat
 from pipelines.limits import ETAG_CHUNK
 from pipelines.replicating import collection_sync
@@ -22,11 +23,13 @@ from storage.catalog import Tx, bundles, heads, purges, todo, uploads, visibilit
 from storage.catalog import files as file_rows
 from storage.errors import Conflict, NotFound
 from storage.model import FQID, REPLICAS, Claim, FileVersion, Replica, Todo
-from storage.protocols import BlobStore
+from storage.protocols import BlobStore, BulkTarget
 from storage.stores import Stores
 
-BATCH = 512
+BATCH = 1024
 """Files of one bundle that are looked up, and revealed, at a time."""
+LISTED_PER_LOOK = 8
+"""Objects that a listing shows for the price of a look at one."""
 SMALL = 100
 """Files of a bundle that is synced together with others."""
 TOUCH_S = 60.0
@@ -158,11 +161,18 @@ def _target(claimed: Mapping[FQID, Claim]) -> Replica:
 
 
 def _copy_file(
-    stores: Stores, target: Replica, beat: Beat, known: Set[int], row: file_rows.Reserved
+    stores: Stores,
+    target: Replica,
+    beat: Beat,
+    known: Set[int],
+    row: file_rows.Reserved,
+    *,
+    brought: Set[int] = frozenset(),
 ) -> None:
-    """A file's blob, unless it is `known` and there, and its record into a bucket; readers do not
-    see it yet."""
-    _copy_blob(stores, row.file, target, beat, known=row.blob_id in known)
+    """A file's blob, unless it was `brought` just now or is `known` and there, and its record into
+    a bucket; readers do not see it yet."""
+    if row.blob_id not in brought:
+        _copy_blob(stores, row.file, target, beat, known=row.blob_id in known)
     if not files.put_record(stores, row, target):
         raise Conflict(f"The record of {row.file.fqid} differs.", code="file_already_exists")
 
@@ -267,18 +277,70 @@ def _reveal_bundle(
 
 
 def _bring_files(stores: Stores, idents: Sequence[int], target: Replica, beat: Beat) -> None:
-    """Copy the files that a bundle needs and that have not come on their own yet."""
-    with ThreadPoolExecutor(stores.copy_parallel) as pool:
-        for start in range(0, len(idents), BATCH):
-            with stores.catalog.read() as tx:
-                rows = file_rows.by_ids(tx, idents[start : start + BATCH])
-                known = file_rows.blobs_present(tx, target, rows)
-            blob_life.revive(stores, target, rows)
-            for _ in pool.map(partial(_copy_file, stores, target, beat, known), rows):
-                beat(0)
-            with stores.catalog.write() as tx:
-                purged = _reveal_files(tx, rows, target)
-            purging.withdraw(stores, target, files.KIND, purged)
+    """Copy the files that a bundle needs and that have not come on their own yet.
+
+    Two batches at a time: one is looked up or revealed while the other is copied."""
+    batches = [idents[start : start + BATCH] for start in range(0, len(idents), BATCH)]
+    with ThreadPoolExecutor(stores.copy_parallel) as pool, ThreadPoolExecutor(2) as two:
+        bring = partial(_bring_batch, stores, target, beat, pool)
+        run_all(two, bring, batches, parallel=2)
+
+
+def _bring_batch(
+    stores: Stores, target: Replica, beat: Beat, pool: Executor, idents: Sequence[int]
+) -> None:
+    with stores.catalog.read() as tx:
+        rows = file_rows.by_ids(tx, idents)
+        known = file_rows.blobs_present(tx, target, rows)
+        most = file_rows.most_blobs(tx)
+    blob_life.revive(stores, target, rows)
+    new = {row.blob_id: row for row in rows if row.blob_id not in known}
+    is_worth_listing = len(new) * LISTED_PER_LOOK >= most
+    brought = _copy_in_bulk(stores, target, beat, pool, new) if is_worth_listing else frozenset()
+
+    def copy(row: file_rows.Reserved) -> None:
+        _copy_file(stores, target, beat, known, row, brought=brought)
+        beat(0)
+
+    run_all(pool, copy, rows, parallel=stores.copy_parallel)
+    with stores.catalog.write() as tx:
+        purged = _reveal_files(tx, rows, target)
+    purging.withdraw(stores, target, files.KIND, purged)
+
+
+def _copy_in_bulk(
+    stores: Stores,
+    target: Replica,
+    beat: Beat,
+    pool: Executor,
+    rows: Mapping[int, file_rows.Reserved],
+) -> Set[int]:
+    """Copy blobs, and compare all of them by one listing; those that are there and right."""
+    blobs = stores.replicas[target]
+    if not isinstance(blobs, BulkTarget) or not rows:
+        return frozenset()
+    bulk = BulkCopies(stores.replicas[failover.other_replica(target)], blobs, keys.BLOBS)
+
+    def copy(file: FileVersion) -> None:
+        key = keys.blob(file.checksums.sha256)
+        if not bulk.copy(key, key, size=file.size):
+            _copy_blob(stores, file, target, beat, known=False)
+        beat(0)
+
+    new = [row.file for row in rows.values()]
+    # The first copy shows what the others need to know of the bucket.
+    copy(new[0])
+    run_all(pool, copy, new[1:], parallel=stores.copy_parallel)
+    wrong = {ident for ident, row in rows.items() if not _is_right(bulk, row.file)}
+    for ident in wrong:
+        file = rows[ident].file
+        key = keys.blob(file.checksums.sha256)
+        copying.remove_wrong(blobs, key, size=file.size, checksums=file.checksums, beat=beat)
+    return rows.keys() - wrong
+
+
+def _is_right(bulk: BulkCopies, file: FileVersion) -> bool:
+    return bulk.is_right(keys.blob(file.checksums.sha256), file.size, file.checksums)
 
 
 _SYNC: Mapping[str, Callable[[Stores, Claim, FQID, Beat], tuple[Todo, ...]]] = {

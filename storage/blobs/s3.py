@@ -23,13 +23,10 @@ from storage.blobs.s3_objects import explain_mismatch, make_info
 from storage.blobs.s3_upload import S3Upload, abort_if_stale
 from storage.blobs.urls import taken_apart
 from storage.errors import Forbidden, Invalid, NotFound, SourceChanged, Unavailable
-from storage.model import CHECKSUMS
 from storage.protocols import DEFAULT_TYPE, BlobInfo, BlobStore, Progress, SignedUpload
 
 AT_ONCE_MAX: Final = 5 * 1024**3
 """Bytes that S3 takes in one PUT."""
-_DECLARED: Final = frozenset(f"store-{name}" for name in CHECKSUMS)
-"""Metadata by which an object may be a source."""
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _SURE_S: Final = 60.0
 """Seconds for which a bucket that was seen counts as there."""
@@ -38,8 +35,7 @@ _SURE_S: Final = 60.0
 def open_bucket(url: str, limits: Limits, *, tagged: bool = False) -> "S3Blobs":
     """The bucket of `s3://name?endpoint=&public=&region=&profile=`, not yet touched; all options
     may be absent. SettingsError names what cannot be used. In a `tagged` one others put objects,
-    which are described by tags: those of every object count that does not declare its checksums, at
-    the price of one more call."""
+    which are described by tags: those of every object count, at the price of one more call."""
     name, options = taken_apart(url, "s3", frozenset(Server.__slots__))
     server = Server(**options)
     return S3Blobs(name, server, *_shared(server, limits), tagged=tagged)
@@ -81,15 +77,7 @@ class S3Blobs:
     def head(self, key: str) -> BlobInfo:
         """See BlobStore; one call, two where tags count."""
         checked(key)
-        return self._declared(key) or self._head(key)[0]
-
-    def _declared(self, key: str) -> BlobInfo | None:
-        """An object of a tagged bucket whose own metadata has all checksums, by one cheap call. Its
-        tags would say the same: what is declared otherwise than it is gets none."""
-        info = s3_objects.look_cheaply(self._bucket, key) if self._tagged else None
-        if info is None or MARK in info.metadata or not info.metadata.keys() >= _DECLARED:
-            return None
-        return info
+        return self._head(key)[0]
 
     def _head(self, key: str, pin: str | None = None) -> tuple[BlobInfo, Reply]:
         try:
@@ -225,13 +213,17 @@ class S3Blobs:
         checked(key)
         return self._connected().small.matches(self.name, key, size=size, etag=etag)
 
-    def copy_unread(self, source: BlobStore, key: str, target_key: str) -> bool:
+    def copy_unread(
+        self, source: BlobStore, key: str, target_key: str, *, is_free: bool = False
+    ) -> bool:
         """See BulkTarget."""
         if not isinstance(source, S3Blobs) or not self._reaches(source):
             return False
         if not self._habit.digests.get(self.name):
             return False
         checked(target_key)
+        if not (is_free or self._habit.heeds) and s3_objects.exists(self._bucket, target_key):
+            return False
         return self._connected().small.copy_unread(source.name, key, self.name, target_key)
 
     def list_below(self, prefix: str) -> Mapping[str, BlobInfo]:

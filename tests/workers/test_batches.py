@@ -1,6 +1,7 @@
 """Batches: several jobs of one claim, each of which succeeds or fails by itself."""
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from random import Random
 from threading import Event, Thread
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 from dramatiq.middleware import TimeLimitExceeded
 
-from pipelines.batches import Completed, run_in_groups
+from pipelines.batches import Completed, run_all, run_in_groups
 from pipelines.depositing import areas, ingest, manifests
 from pipelines.depositing.manifests import NewBundle, NewEntry
 from pipelines.flow import Step
@@ -418,3 +419,20 @@ def test_bundles_are_indexed_together_and_their_events_matched(stores: Stores) -
             work(working, row)
     assert left(stores) == []
     assert set(stores.search["aws"].held()) == set(made)
+
+
+def test_the_first_error_stops_what_has_not_begun() -> None:
+    begun: list[int] = []
+
+    def work_on(number: int) -> None:
+        begun.append(number)
+        if number == 2:
+            raise NotFound("it is poison")
+
+    with ThreadPoolExecutor(2) as pool:
+        run_all(pool, begun.append, [0, 1], parallel=2)
+        assert sorted(begun) == [0, 1]
+        begun.clear()
+        with pytest.raises(NotFound):
+            run_all(pool, work_on, range(9), parallel=1)
+    assert begun == [0, 1, 2]

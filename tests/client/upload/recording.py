@@ -3,7 +3,6 @@
 As a program: one command of such a client, in a process of its own.
 """
 
-import json
 import os
 import sys
 from collections.abc import Callable
@@ -21,8 +20,7 @@ from store_client.transport.session import Session
 
 @dataclass
 class Recording(httpx.BaseTransport):
-    """Notes `METHOD path` of each request that was answered, of one that is about several files one
-    line each; `watch` hears of each request before it goes."""
+    """Notes `METHOD path` of each request that was answered; `watch` hears of each before it goes."""
 
     watch: Callable[[str], None] = lambda _: None
     asked: list[str] = field(default_factory=list)
@@ -32,11 +30,7 @@ class Recording(httpx.BaseTransport):
         line = f"{request.method} {request.url.path}"
         self.watch(line)
         answer = self.through.handle_request(request)
-        if line == "PUT /v1/files":
-            files = json.loads(request.read())["files"]
-            self.asked += [f"{line}/{file['uuid']}" for file in files]
-        else:
-            self.asked.append(line)
+        self.asked.append(line)
         return answer
 
     def close(self) -> None:

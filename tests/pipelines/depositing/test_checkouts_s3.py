@@ -84,14 +84,16 @@ def test_small_files_take_one_call_each(mixed: Stores, target: S3Blobs) -> None:
 class Wrong(S3Blobs):
     """Stores other bytes for one file, and nothing for another, and calls both copied."""
 
-    def copy_unread(self, source: object, key: str, target_key: str) -> bool:
+    def copy_unread(
+        self, source: object, key: str, target_key: str, *, is_free: bool = False
+    ) -> bool:
         match target_key.rpartition("/")[2]:
             case "1.txt":
                 self.put(target_key, b"content?!")
                 return True
             case "2.txt":
                 return True
-        return super().copy_unread(source, key, target_key)  # type: ignore[arg-type]
+        return super().copy_unread(source, key, target_key, is_free=is_free)  # type: ignore[arg-type]
 
 
 def test_wrong_and_missing_copies_are_made_again(mixed: Stores, target: S3Blobs) -> None:

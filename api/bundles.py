@@ -1,6 +1,7 @@
 """Bundles over HTTP: list, read, write, patch, delete."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -223,6 +224,10 @@ def _when_whole(call: Call[Any, Any], replica: Replica, write: Callable[[], Writ
 
     def attempt() -> Written | FilesPending:
         try:
+            # Those alone that were missing, and without the lock that a write takes. A file that
+            # is not to come is named by the write.
+            with suppress(Invalid):
+                manifests.require_files(call.stores, replica, missing)
             return write()
         except FilesPending as pending:
             return pending
@@ -233,12 +238,12 @@ def _when_whole(call: Call[Any, Any], replica: Replica, write: Callable[[], Writ
         within_s = call.wait_s(call.services.settings.pending_wait_s)
         if within_s <= 0:
             raise
-        heard = [topics.of_file(replica, fqid) for fqid in pending.missing]
+        missing = pending.missing
     seen = call.services.waiting.until(
         attempt,
         lambda now: isinstance(now, Written),
         client=call.client,
-        topics=heard,
+        topics=[topics.of_file(replica, fqid) for fqid in missing],
         within_s=within_s,
     )
     if isinstance(seen, FilesPending):

@@ -6,16 +6,20 @@ from flask import Response
 
 from api.bundles import absolute, check_direct
 from api.dispositions import check_inline
+from api.errors import status_of
 from api.operation import Answer, Call, Operation, operation, redirect, reply
 from api.replication import SHOWN, served_by, standing_header
-from api.schemas.common import NoQuery, Nothing
+from api.schemas.common import InReplica, InReplicaQuery, NoQuery, Nothing
 from api.schemas.files import (
     HEADERS,
     FileBody,
     FileSource,
+    FilesWritten,
     FileWritten,
     HeadFile,
     HeadFileQuery,
+    NewFiles,
+    NewFilesBody,
     ReadFile,
     ReadFileQuery,
     TaskAnswer,
@@ -29,7 +33,7 @@ from pipelines.depositing.files import Located
 from pipelines.depositing.ingest import Deposit, Task
 from pipelines.limits import PENDING_RETRY_S
 from storage.catalog.tasks import TaskRow
-from storage.errors import Conflict, Unprocessable
+from storage.errors import Conflict, StoreError, Unprocessable
 from storage.model import FQID, Checksums, FileVersion, Replica
 
 TAG = "files"
@@ -77,6 +81,46 @@ def _deposited(call: Call[WriteFile, FileSource], fqid: FQID) -> ingest.Accepted
         prefixes=call.services.settings.checksum_prefixes,
         request_id=call.request_id,
     )
+
+
+@operation(
+    "PUT",
+    "/files",
+    tag=TAG,
+    query=InReplicaQuery,
+    body=NewFilesBody,
+    answers={200: Answer("What became of each, in their order.", FilesWritten)},
+    errors=(403, 503),
+    about="For many small files: each is taken, or refused, as put_file does, and its verification"
+    " is not waited for.",
+)
+def put_files(call: Call[InReplica, NewFiles]) -> Response:
+    """Write several file versions."""
+    accepted = ingest.deposit_all(
+        call.stores,
+        [
+            Deposit(
+                FQID(one.uuid, one.version), call.query.replica, one.source_url, one.creator_uid
+            )
+            for one in call.body.files
+        ],
+        call.who.email,
+        prefixes=call.services.settings.checksum_prefixes,
+        request_id=call.request_id,
+    )
+    call.send([row for one in accepted if isinstance(one, ingest.Accepted) for row in one.todo])
+    shown = [
+        {"uuid": one.uuid, "version": one.version, **_became(found)}
+        for one, found in zip(call.body.files, accepted, strict=True)
+    ]
+    return reply({"files": shown})
+
+
+def _became(found: ingest.Accepted | StoreError) -> dict[str, Any]:
+    """What one of several files has become."""
+    if isinstance(found, StoreError):
+        return {"status": status_of(found), "code": found.code, "detail": found.detail}
+    return {"task_id": found.task_id} if found.task_id else {}
 
 
 def _watched(call: Call[WriteFile, FileSource], task_id: str) -> Task:
@@ -249,4 +293,4 @@ def _headers(file: FileVersion | TaskRow, sums: Checksums) -> dict[str, str]:
     }
 
 
-OPERATIONS: tuple[Operation, ...] = (put_file, get_file, head_file, get_task)
+OPERATIONS: tuple[Operation, ...] = (put_file, put_files, get_file, head_file, get_task)

@@ -9,7 +9,7 @@ from flask import Request
 from api.asking import Asked
 from api.circumstances import Circumstances
 from api.settling import with_replica, with_version
-from auth.access import OF_A_VERSION, Access
+from auth.access import OF_A_VERSION, OF_EACH, Access
 from storage.catalog import Catalog
 from storage.errors import NotFound
 from storage.model import Principal
@@ -43,7 +43,7 @@ class StoreGuard:
         elif operation == "put_file":
             settled = with_replica(call, self.sources)
         context = self.circumstances.of(call.request, call.principal)
-        self.access.require(call.principal, operation, named(settled or call), context)
+        self.access.require_each(call.principal, operation, named(settled or call), context)
         if settled is None:
             # What comes to be in between was not judged.
             raise NotFound(f"There is no {kind} {call.path['uuid']}.")
@@ -55,7 +55,12 @@ class StoreGuard:
         self.access.require(principal, operation, {}, context)
 
 
-def named(call: Asked[Any, Any, Any]) -> Mapping[str, str]:
-    """What a request names; nothing in a query stands for what its path names."""
+def named(call: Asked[Any, Any, Any]) -> list[Mapping[str, str]]:
+    """What a request names, by each thing that it is on; nothing in a query stands for what its
+    path names."""
     query = {} if call.query is None else vars(call.query)
-    return {name: value for name, value in {**query, **call.path}.items() if isinstance(value, str)}
+    on = [vars(one) for one in call.body.files] if call.operation in OF_EACH else [call.path]
+    return [
+        {name: value for name, value in {**query, **one}.items() if isinstance(value, str)}
+        for one in on
+    ]

@@ -3,7 +3,7 @@
 What an owner alone may do with what is theirs is decided where the owner is known, in pipelines.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from string import Formatter
@@ -29,6 +29,7 @@ RESOURCES: Mapping[str, str] = MappingProxyType(
         CHECKOUT_ELSEWHERE: "bundles/{uuid}.{version}",
         "get_bundles_checkout": "checkouts/{checkout_job_id}",
         "put_file": "files/{uuid}.{version}",
+        "put_files": "files/{uuid}.{version}",
         "get_file": "files/{uuid}.{version}",
         "head_file": "files/{uuid}.{version}",
         "get_task": "tasks/{task_id}",
@@ -122,10 +123,15 @@ class StoreRights(Protocol):
     def closed_operations(self) -> tuple[str, ...]: ...
 
 
+OF_EACH: Mapping[str, str] = MappingProxyType({"put_files": "put_file"})
+"""What does the same to several things: it asks what would be asked for each of them."""
+
+
 @cache
 def action(operation: str) -> str:
     """The action of an operation: `store:PutBundle` of `put_bundle`."""
-    return "store:" + "".join(word.capitalize() for word in operation.split("_"))
+    words = OF_EACH.get(operation, operation).split("_")
+    return "store:" + "".join(word.capitalize() for word in words)
 
 
 def arn(operation: str, deployment: str, named: Mapping[str, str]) -> str:
@@ -194,6 +200,16 @@ class Access:
     ) -> None:
         """Return if the principal may, as things are; Unauthorized without a token where one is
         wanted, else Forbidden. What a principal who is disabled shows is refused everywhere."""
+        self.require_each(principal, operation, [named], context)
+
+    def require_each(
+        self,
+        principal: Principal | None,
+        operation: str,
+        named: Sequence[Mapping[str, str]],
+        context: Mapping[str, Value],
+    ) -> None:
+        """The same of an operation on several things, all of which must be allowed."""
         if principal is None:
             if operation not in self.open:
                 raise Unauthorized(f"{operation} needs {self.wants(operation)}")
@@ -211,11 +227,11 @@ class Access:
         self,
         principal: Principal,
         operation: str,
-        named: Mapping[str, str],
+        named: Sequence[Mapping[str, str]],
         context: Mapping[str, Value],
     ) -> None:
-        on = arn(operation, self.rights.deployment, named)
-        require(self.deciding, principal, action(operation), [on], context)
+        on = [arn(operation, self.rights.deployment, one) for one in named]
+        require(self.deciding, principal, action(operation), on, context)
         if not self._of_domain(principal, operation):
             raise Forbidden(f"{operation} needs {self.wants(operation)}")
 

@@ -7,7 +7,7 @@ what to do about an error is decided in one place.
 
 import logging
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
     FIRST_EXCEPTION,
@@ -30,8 +30,8 @@ GROUP_S = 0.25
 """How long those of a batch that are done wait for the others."""
 
 Key = TypeVar("Key", bound=Hashable)
-Result = TypeVar("Result")
 Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 def run_each(
@@ -49,6 +49,15 @@ def run_each(
             _pool(step, replica, parallel).map(lambda key: _attempt(work, key), attempted)
         )
     return {key: found[0] for key, found in zip(attempted, outcomes, strict=True) if found}
+
+
+def run_all(
+    work: Callable[[Item], Result], items: Sequence[Item], *, pool: str, parallel: int
+) -> list[Result]:
+    """Call a function for each item, several at a time; raises what any of them raises."""
+    if len(items) < 2:
+        return [work(item) for item in items]
+    return list(_pool(pool, "", parallel).map(work, items))
 
 
 def run_in_groups(
@@ -79,7 +88,7 @@ def run_in_groups(
     return completed
 
 
-def run_all(
+def run_through(
     pool: Executor, work: Callable[[Item], object], items: Iterable[Item], *, parallel: int
 ) -> None:
     """Call a function for each item, several at a time; the first error stops those not begun.

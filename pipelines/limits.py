@@ -22,6 +22,8 @@ PAGE_EVENTS_MAX = 10  # Interface 1: events 1..10
 PAGE_AREA = 500  # ours: default per_page of get_area
 PAGE_FEED = 100  # ours: events of one answer of the live feed
 
+FILES_MAX = 100  # ours: file versions that one request writes
+
 AREA_NAME = 857  # ours: bytes of a file's name in an upload area, that are left of an object's key
 AREA_NAMES = 1_000  # ours: URLs that are signed for an upload area in one request
 

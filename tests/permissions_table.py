@@ -87,6 +87,7 @@ STORE: tuple[Row, ...] = (
     Row("get_bundles_checkout",           "200 401 403 200 200 200 200 200 200", "GET /v1/bundles/checkout/<checkout>?replica=aws"),
     Row("put_file",                       "401 401 403 403 403 202 202 202 202", "PUT /v1/files/<fresh>?version=<version>&replica=aws", {"source_url": "<own_source>", "creator_uid": 7}),
     Row("put_file",                       "401 401 403 403 403 202 403 403 403", "PUT /v1/file/<fresh>?version=<version>", {"source_url": "<source>", "creator_uid": 7}, owner="From an upload area, else it is 403."),
+    Row("put_files",                      "401 401 403 403 403 200 200 200 200", "PUT /v1/files?replica=aws", {"files": [{"uuid": "<fresh>", "version": "<version>", "source_url": "<own_source>", "creator_uid": 7}]}),
     Row("get_file",                       "302 401 403 302 302 302 302 302 302", "GET /v1/files/<file>?replica=aws"),
     Row("head_file",                      "200 401 403 200 200 200 200 200 200", "HEAD /v1/files/<file>?replica=aws"),
     Row("get_task",                       "200 401 403 200 200 200 200 200 200", "GET /v1/tasks/<task>"),

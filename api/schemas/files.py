@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from marshmallow import ValidationError, fields, validate
+from marshmallow import ValidationError, fields, validate, validates_schema
 
 from api.dispositions import encode_disposition
 from api.schemas.common import Shown
@@ -11,6 +11,7 @@ from api.schemas.fields import (
     INT64,
     Flag,
     Text,
+    Uuid,
     Version,
     Whole,
     at_version,
@@ -19,6 +20,7 @@ from api.schemas.fields import (
 )
 from api.schemas.loading import Body, Query
 from api.schemas.replication import with_replication
+from pipelines.limits import FILES_MAX
 from storage.model import Replica
 
 HEADERS = {
@@ -58,10 +60,7 @@ class FileSource:
     creator_uid: int
 
 
-class FileBody(Body):
-    """Where the bytes of a new file version are."""
-
-    model = FileSource
+class _OfSource(Body):
     source_url = Text(
         required=True,
         validate=validate.Length(1, 4096, error="Must have 1 to 4096 characters."),
@@ -73,11 +72,74 @@ class FileBody(Body):
     creator_uid = Whole(required=True, validate=INT64, metadata={"example": 8008})
 
 
+class FileBody(_OfSource):
+    """Where the bytes of a new file version are."""
+
+    model = FileSource
+
+
+@dataclass(frozen=True)
+class NewFile:
+    """One of several file versions that are written."""
+
+    uuid: str
+    version: str
+    source_url: str
+    creator_uid: int
+
+
+class NewFileBody(_OfSource):
+    """A file version, and where its bytes are."""
+
+    model = NewFile
+    uuid = Uuid(required=True)
+    version = at_version(required=True)
+
+
+@dataclass(frozen=True)
+class NewFiles:
+    """The body of put_files."""
+
+    files: list[NewFile]
+
+
+class NewFilesBody(Body):
+    """Several file versions."""
+
+    model = NewFiles
+    files = fields.List(
+        fields.Nested(NewFileBody),
+        required=True,
+        validate=validate.Length(1, FILES_MAX, error=f"Must have 1 to {FILES_MAX} items."),
+    )
+
+    @validates_schema
+    def check(self, data: dict[str, Any], **_: Any) -> None:
+        """Nothing is said of the same version twice."""
+        if len({(one.uuid, one.version) for one in data["files"]}) < len(data["files"]):
+            raise ValidationError("Must not name a version twice.", "files")
+
+
 class FileWritten(Shown):
     """The answer of put_file."""
 
     version = Version(required=True)
     task_id = fields.String(metadata={"description": "While it is still being verified."})
+
+
+class OneWritten(FileWritten):
+    """What became of one of several files; one that is refused has a status, code and detail."""
+
+    uuid = fields.String(required=True)
+    status = fields.Integer(metadata={"description": "Of its refusal, as put_file answers it."})
+    code = fields.String(metadata={"example": "source_not_found"})
+    detail = fields.String()
+
+
+class FilesWritten(Shown):
+    """The answer of put_files, in the order of the request."""
+
+    files = fields.List(fields.Nested(OneWritten), required=True)
 
 
 class Disposition(Text):

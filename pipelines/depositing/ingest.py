@@ -4,13 +4,13 @@ Verification reads the source once, keeps the very buffers that it hashed, and l
 file be seen, or left behind, whose checksums are not all as declared.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from pipelines import flow, formats, topics
-from pipelines.batches import Completed, run_each, run_in_groups
+from pipelines.batches import Completed, run_all, run_each, run_in_groups
 from pipelines.depositing import areas, files
 from pipelines.keeping import blob_life, checksums, records, repair
 from pipelines.keeping.checksums import PREFIX, Hashed, Hashing
@@ -107,22 +107,46 @@ def deposit(
     (`source_not_found`, `source_not_readable`, `missing_checksum`, `invalid_checksum`), Conflict
     (other content, or other content pending).
     """
-    url = _own_spelling(stores, new.source_url, author)
-    info = stores.sources.open(url).head()
-    task = _described(replace(new, source_url=url), info, author, prefixes)
-    with stores.catalog.write() as tx:
-        heads.lock(tx, files.KIND, [new.fqid.uuid])
-        return _settled(tx, task) or _joined(tx, task) or _started(tx, task, request_id)
+    found = deposit_all(stores, [new], author, prefixes=prefixes, request_id=request_id)[0]
+    if isinstance(found, StoreError):
+        raise found
+    return found
 
 
-def _own_spelling(stores: Stores, url: str, author: str) -> str:
+def deposit_all(
+    stores: Stores,
+    new: Sequence[Deposit],
+    author: str,
+    *,
+    prefixes: tuple[str, ...] = (PREFIX,),
+    request_id: str = "",
+) -> list[Accepted | StoreError]:
+    """The same for several versions, none of them twice: in the place of each that cannot be taken
+    in, the error that `deposit` raises."""
+    owner_of = cache(partial(_owner_of, stores))
+
+    def look(one: Deposit) -> TaskRow | StoreError:
+        try:
+            named = replace(one, source_url=_own_spelling(stores, one.source_url, author, owner_of))
+            info = stores.sources.open(named.source_url).head()
+            return _described(named, info, author, prefixes)
+        except StoreError as error:
+            return error
+
+    looked = run_all(look, new, pool="deposit", parallel=stores.copy_parallel)
+    wanted = {row.fqid: row for row in looked if isinstance(row, TaskRow)}
+    recorded = _recorded(stores, wanted, request_id) if wanted else {}
+    return [recorded[row.fqid] if isinstance(row, TaskRow) else row for row in looked]
+
+
+def _own_spelling(stores: Stores, url: str, author: str, owner_of: Callable[[str], str]) -> str:
     """The URL as workers know it, whatever host an area was addressed by. Forbidden: neither the
     store's own buckets nor another owner's area may be read through us."""
     if stores.sources.own(url):
         raise Forbidden("The store's own buckets cannot be a source.")
     key = stores.sources.area_key(url)
     named = None if key is None else keys.parse_area_file(key)
-    if named is not None and _owner_of(stores, named[0]) != author:
+    if named is not None and owner_of(named[0]) != author:
         raise Forbidden("This area is another owner's.")
     return url if key is None else stores.areas.direct_url(key)
 
@@ -167,39 +191,54 @@ def _usable(content_type: str) -> str:
     return content_type
 
 
-def _settled(tx: Tx, task: TaskRow) -> Accepted | None:
-    """The version exists: with this content that is success, with other a conflict."""
-    if purges.among(tx, files.KIND, [task.fqid]):
-        raise Conflict(f"File {task.fqid} was purged.", code="file_already_exists")
-    row = file_rows.by_fqid(tx, task.fqid)
-    if row is None:
-        return None
-    if row.digest != task.digest:
-        raise Conflict(f"File {task.fqid} exists with other content.", code="file_already_exists")
-    return Accepted(task.fqid, None) if row.published else None
+def _recorded(
+    stores: Stores, wanted: Mapping[FQID, TaskRow], request_id: str
+) -> dict[FQID, Accepted | StoreError]:
+    """Open a task for each version but those that exist, or are being verified."""
+    with stores.catalog.write() as tx:
+        heads.lock(tx, files.KIND, [fqid.uuid for fqid in wanted])
+        found = _settled(tx, wanted)
+        found |= _joined(tx, {fqid: row for fqid, row in wanted.items() if fqid not in found})
+        fresh = [row for fqid, row in wanted.items() if fqid not in found]
+        tasks.start_all(tx, fresh)
+        follow = {row.fqid: _verification(row) for row in fresh}
+        todo.add(tx, follow.values(), request_id=request_id)
+    begun = {row.fqid: Accepted(row.fqid, row.id, (follow[row.fqid],)) for row in fresh}
+    return {**found, **begun}
 
 
-def _joined(tx: Tx, task: TaskRow) -> Accepted | None:
+def _settled(tx: Tx, wanted: Mapping[FQID, TaskRow]) -> dict[FQID, Accepted | StoreError]:
+    """Versions that exist: with this content that is success, with other a conflict."""
+    found: dict[FQID, Accepted | StoreError] = {}
+    for row in file_rows.by_fqids(tx, list(wanted)):
+        fqid = row.file.fqid
+        if row.digest != wanted[fqid].digest:
+            found[fqid] = Conflict(f"File {fqid} exists with other content.", code=_EXISTS)
+        elif row.published:
+            found[fqid] = Accepted(fqid, None)
+    for fqid in purges.among(tx, files.KIND, list(wanted)):
+        found[fqid] = Conflict(f"File {fqid} was purged.", code=_EXISTS)
+    return found
+
+
+_EXISTS = "file_already_exists"
+
+
+def _joined(tx: Tx, wanted: Mapping[FQID, TaskRow]) -> dict[FQID, Accepted | StoreError]:
     """An open task for this content serves both, tried afresh if it was put aside; one for other
     content forbids this one."""
-    current = tasks.current(tx, task.fqid)
-    if current is None or current.state not in ("PENDING", "RUNNING"):
-        return None
-    if current.digest != task.digest:
-        raise Conflict(
-            f"Other content of file {task.fqid} is being verified.",
-            code="file_pending",
-            retry_after_s=PENDING_RETRY_S,
-        )
-    follow = tuple(row for row in (_verification(current),) if todo.resume(tx, row))
-    return Accepted(task.fqid, current.id, todo=follow)
-
-
-def _started(tx: Tx, task: TaskRow, request_id: str) -> Accepted:
-    tasks.start(tx, task)
-    follow = (_verification(task),)
-    todo.add(tx, follow, request_id=request_id)
-    return Accepted(task.fqid, task.id, todo=follow)
+    found: dict[FQID, Accepted | StoreError] = {}
+    for current in tasks.open_among(tx, list(wanted)):
+        if current.digest == wanted[current.fqid].digest:
+            follow = tuple(row for row in (_verification(current),) if todo.resume(tx, row))
+            found[current.fqid] = Accepted(current.fqid, current.id, todo=follow)
+        else:
+            found[current.fqid] = Conflict(
+                f"Other content of file {current.fqid} is being verified.",
+                code="file_pending",
+                retry_after_s=PENDING_RETRY_S,
+            )
+    return found
 
 
 def _verification(task: TaskRow) -> Todo:
@@ -260,10 +299,9 @@ def _kept(stores: Stores, row: TaskRow, source: Source, beat: Beat) -> Hashed:
     The caller has revived the bytes: they may have been condemned.
     """
     blobs, sha256 = stores.replicas[row.replica], row.declared.sha256
-    if row.size <= SMALL:
-        # Nearly always new: putting them asks whether they are there.
-        return _kept_small(row, _read(stores, row, source, beat), blobs, beat)
-    found = repair.inspect_blob(blobs, keys.blob(sha256), sha256, beat)
+    # The small ones are nearly always new, and putting them asks whether they are there.
+    is_small = row.size <= SMALL
+    found = "absent" if is_small else repair.inspect_blob(blobs, keys.blob(sha256), sha256, beat)
     if found == "intact":
         return _compared(row, checksums.compute(_read(stores, row, source, beat), row.size))
     if row.size <= INLINE:
@@ -289,15 +327,8 @@ def _compared(row: TaskRow, hashed: Hashed) -> Hashed:
     if wrong:
         field, declared, computed = wrong[0]
         detail = f"{field} was declared as {declared} but is {computed}."
-        raise Mismatch(
-            {
-                "code": "checksum_mismatch",
-                "detail": detail,
-                "field": field,
-                "declared": declared,
-                "computed": computed,
-            }
-        )
+        said = {"field": field, "declared": declared, "computed": computed}
+        raise Mismatch({"code": "checksum_mismatch", "detail": detail, **said})
     return hashed
 
 
@@ -437,7 +468,7 @@ def _publish_all(
 
 
 def _taken(detail: str) -> dict[str, Any]:
-    return {"code": "file_already_exists", "detail": detail}
+    return {"code": _EXISTS, "detail": detail}
 
 
 def _new_file(row: TaskRow, hashed: Hashed) -> file_rows.NewFile:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from operator import itemgetter
 from typing import NamedTuple
 
 from pipelines import flow
@@ -25,7 +24,7 @@ from storage.catalog import (
     tombstones,
     visibility,
 )
-from storage.errors import Conflict, Invalid, NotFound
+from storage.errors import Conflict, Invalid, NotFound, Unavailable
 from storage.model import FQID, BundleVersion, Entry, Replica, Todo
 from storage.stores import Stores
 
@@ -89,11 +88,13 @@ def write(stores: Stores, new: NewBundle, author: str, *, request_id: str = "") 
     if not new.entries:
         raise Invalid("A bundle has at least one file.", errors={"/files": ["Must not be empty."]})
     names.check_names([name for name, _, _ in new.entries])
-    lines, rows = look_up(stores, new.replica, new.entries)
     digest = records.bundle_digest(new.creator_uid, new.entries)
-    row, ours = _reserve(stores, new, digest, author=author, rows=rows)
-    # Who reserved it gave the entries their order; another's record would not be byte-identical.
-    manifest = records.manifest(new.creator_uid, lines) if ours else manifest_of(stores, row.bundle)
+    row, facts = _reserve(stores, new, digest, author)
+    if facts is None:
+        # Who reserved it gave the entries their order; another's record would not be the same.
+        manifest = manifest_of(stores, row.bundle)
+    else:
+        manifest = records.manifest(new.creator_uid, records.entries_json(new.entries, facts))
     if row.published:
         return Written(new.fqid, manifest, created=False, todo=())
     follow = complete(stores, row, manifest, request_id=request_id)
@@ -101,19 +102,51 @@ def write(stores: Stores, new: NewBundle, author: str, *, request_id: str = "") 
     return Written(new.fqid, manifest, created=bool(follow), todo=follow)
 
 
+def _reserve(
+    stores: Stores, new: NewBundle, digest: str, author: str
+) -> tuple[bundles.Reserved, bundles.Facts | None]:
+    """The version's row, and what its files know unless it is an equal writer's; Conflict when it
+    is taken or buried, Invalid (`file_missing`), FilesPending."""
+    fresh = bundles.NewBundle(
+        fqid=new.fqid,
+        digest=digest,
+        origin=new.replica,
+        creator_uid=new.creator_uid,
+        author=author,
+        parent=new.parent,
+        event_id=events.event_id("CREATE", new.replica, new.fqid),
+        runs=segments.cut(new.entries, SEGMENT_ENTRIES),
+    )
+    with stores.catalog.write() as tx:
+        found = bundles.reserve(tx, fresh)
+        if found.lacks_files:
+            check_files(tx, new.replica, [file for _, file, _ in new.entries])
+            raise Unavailable("Files came or went meanwhile.", retry_after_s=PENDING_RETRY_S)
+    if found.row is None or found.is_buried:
+        raise _buried(new.fqid)
+    if found.row.digest != digest:
+        raise Conflict(
+            f"Bundle {new.fqid} exists with other content.", code="bundle_already_exists"
+        )
+    return found.row, found.facts
+
+
 def look_up(
     stores: Stores, replica: Replica, new: Sequence[EntryRow], *, pointer: str = "/files/{}"
 ) -> tuple[bytes, list[segments.Row]]:
     """Every entry with its file's facts, by one query: as JSON of the manifest, and as a segment
     keeps it. Invalid (`file_missing`), FilesPending."""
-    wanted = [file for _, file, _ in new]
     with stores.catalog.read() as tx:
-        found = files.lookup(tx, replica, wanted)
-        if len(found) < len(wanted):
-            _refuse_missing(tx, wanted, {row[0] for row in found}, pointer)
-    columns = map(itemgetter(1), found), map(itemgetter(0), new), map(itemgetter(2), new)
-    rows = [*zip(*columns, strict=True)]
-    return records.entries_json(new, found), rows
+        found = check_files(tx, replica, [file for _, file, _ in new], pointer=pointer)
+    rows = [(known[1], name, indexed) for known, (name, _, indexed) in zip(found, new, strict=True)]
+    _, _, *facts = zip(*found, strict=True) if found else [()] * 8
+    return records.entries_json(new, facts), rows
+
+
+def require_files(stores: Stores, replica: Replica, wanted: Sequence[files.Key]) -> None:
+    """FilesPending while readers of the replica do not see all of these."""
+    with stores.catalog.read() as tx:
+        check_files(tx, replica, wanted)
 
 
 def still_there(
@@ -122,16 +155,19 @@ def still_there(
     """Called once a reservation names these files, which holds them: Invalid (`file_missing`) when
     one was purged since it was looked up."""
     if purges.lately(tx):
-        wanted = [file for _, file, _ in new]
-        found = files.lookup(tx, replica, wanted)
-        if len(found) < len(wanted):
-            _refuse_missing(tx, wanted, {row[0] for row in found}, pointer)
+        check_files(tx, replica, [file for _, file, _ in new], pointer=pointer)
 
 
-def _refuse_missing(
-    tx: Tx, wanted: Sequence[tuple[str, str]], found: set[int], pointer: str
-) -> None:
-    missing = {at: FQID(*pair) for at, pair in enumerate(wanted) if at not in found}
+def check_files(
+    tx: Tx, replica: Replica, wanted: Sequence[files.Key], *, pointer: str = "/files/{}"
+) -> list[files.Found]:
+    """The files of these keys in their order; Invalid (`file_missing`) with those that there are
+    not, FilesPending."""
+    found = files.lookup(tx, replica, wanted)
+    if len(found) == len(wanted):
+        return found
+    seen = {row[0] for row in found}
+    missing = {at: FQID(*key) for at, key in enumerate(wanted) if at not in seen}
     known = files.whereabouts(tx, [*missing.values()])
     absent = {at: fqid for at, fqid in missing.items() if fqid not in known}
     if not absent:
@@ -142,42 +178,6 @@ def _refuse_missing(
         code="file_missing",
         errors={pointer.format(at): ["This file does not exist."] for at, _ in shown},
     )
-
-
-def _reserve(
-    stores: Stores,
-    new: NewBundle,
-    digest: str,
-    *,
-    author: str,
-    rows: Sequence[segments.Row],
-) -> tuple[bundles.Reserved, bool]:
-    """The version's row, and whether it is ours or an equal one's; Conflict when it is taken or
-    buried."""
-    with stores.catalog.write() as tx:
-        heads.lock(tx, KIND, [new.fqid.uuid])
-        row, is_buried = bundles.existing(tx, new.fqid)
-        if is_buried:
-            raise _buried(new.fqid)
-        if row is None:
-            fresh = bundles.NewBundle(
-                fqid=new.fqid,
-                digest=digest,
-                origin=new.replica,
-                creator_uid=new.creator_uid,
-                author=author,
-                parent=new.parent,
-                event_id=events.event_id("CREATE", new.replica, new.fqid),
-                runs=segments.cut(rows, SEGMENT_ENTRIES),
-            )
-            reserved = bundles.reserve(tx, fresh)
-            still_there(tx, new.replica, new.entries)
-            return reserved, True
-    if row.digest != digest:
-        raise Conflict(
-            f"Bundle {new.fqid} exists with other content.", code="bundle_already_exists"
-        )
-    return row, False
 
 
 def _buried(fqid: FQID) -> Conflict:

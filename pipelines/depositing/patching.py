@@ -194,7 +194,7 @@ def _reserve(
             event_id=events.event_id("CREATE", patch.replica, fqid),
             runs=runs,
         )
-        reserved = bundles.reserve(tx, fresh)
+        reserved = bundles.insert(tx, fresh)
         manifests.still_there(tx, patch.replica, patch.add, pointer="/add_files/{}")
         return reserved, True
 

@@ -13,9 +13,11 @@ from pipelines import flow
 from pipelines.batches import Completed, run_in_groups
 from pipelines.finding import documents, loading, shapes
 from pipelines.keeping.copying import Beat
+from pipelines.queries import matching
 from storage.catalog import Tx, bundles, events, heads, todo, visibility
 from storage.catalog import documents as document_rows
 from storage.catalog.documents import Indexed, Standing
+from storage.catalog.subscriptions import ELASTICSEARCH
 from storage.model import FQID, BundleVersion, Claim, Replica, Todo
 from storage.protocols import IndexedDocument, Refusal
 from storage.stores import Stores
@@ -61,7 +63,7 @@ def index(stores: Stores, claim: Claim, beat: Beat) -> tuple[Todo, ...]:
         fresh = _stub(facts)
         refused = stores.search[replica].write([fresh])
     with stores.catalog.write() as tx:
-        return _record_all(tx, replica, [(claim, facts, fresh)], refused)[claim.todo]
+        return _record_all(stores, tx, replica, [(claim, facts, fresh)], refused)[claim.todo]
 
 
 def _stub(facts: _Facts) -> IndexedDocument:
@@ -92,7 +94,7 @@ def index_batch(stores: Stores, claims: Sequence[Claim], beat: Beat) -> Complete
         refused = stores.search[replica].write([document for _, document in fresh])
         written = [(claimed[fqid], facts[fqid], document) for fqid, document in fresh]
         with stores.catalog.write() as tx:
-            return _record_all(tx, replica, written, refused)
+            return _record_all(stores, tx, replica, written, refused)
 
     return run_in_groups(
         prepare, facts, write, step=flow.Step.INDEX, replica=replica, parallel=stores.copy_parallel
@@ -100,12 +102,17 @@ def index_batch(stores: Stores, claims: Sequence[Claim], beat: Beat) -> Complete
 
 
 def _record_all(
+    stores: Stores,
     tx: Tx,
     replica: Replica,
     written: Sequence[tuple[Claim, _Facts, IndexedDocument]],
     refused: Sequence[Refusal],
 ) -> Completed:
-    """Record how the documents are indexed, and complete the jobs."""
+    """Record how the documents are indexed, and complete the jobs.
+
+    Stored queries that are made from now on ask only about later bundles.
+    """
+    is_asked = bool(matching.known(stores.catalog, tx, replica, ELASTICSEARCH))
     reasons = {FQID(one.uuid, one.version): one.reason for one in refused}
     records, follow = list[Indexed](), dict[Todo, tuple[Todo, ...]]()
     for claim, facts, document in written:
@@ -122,7 +129,8 @@ def _record_all(
                 told=told or known,
             )
         )
-        follow[claim.todo] = _asking(replica, fqid) if known and not told else ()
+        asking = is_asked and known and not told
+        follow[claim.todo] = _asking(replica, fqid) if asking else ()
     document_rows.record_all(tx, replica, records)
     todo.finish_all(tx, [claim for claim, _, _ in written])
     todo.add_each(

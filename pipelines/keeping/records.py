@@ -6,9 +6,12 @@ The envelope is frozen (`docs/decisions/0001-frozen-formats.md`).
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import orjson
+from msgspec import Struct, field
+from msgspec.json import Encoder
 
 from pipelines.formats import version_at
 from storage import json_codec
@@ -81,66 +84,68 @@ def purge_digest(kind: str, uuid: str, version: str, reason: str) -> str:
 
 def stored_entries(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     """Return file entries as the specification shows them."""
-    lines = [(line.name, line.file, line.indexed) for line in entries]
-    sums = [line.checksums for line in entries]
-    found = [
-        (0, 0, line.content_type, line.size, own.sha1, own.sha256, own.crc32c, own.s3_etag)
-        for line, own in zip(entries, sums, strict=True)
-    ]
-    return entries_of(lines, found)
-
-
-def entries_of(
-    entries: Sequence[tuple[str, tuple[str, str], bool]], found: Sequence[files.Found]
-) -> list[dict[str, Any]]:
-    """File entries of (name, file, indexed) and what was looked up of their files, in one pass.
-
-    Members are in the order of their names, which `manifest` relies on.
-    """
     return [
         {
-            "content-type": content_type,
-            "crc32c": crc32c,
-            "indexed": indexed,
-            "name": name,
-            "s3_etag": s3_etag,
-            "sha1": sha1,
-            "sha256": sha256,
-            "size": size,
-            "uuid": uuid,
-            "version": version,
+            "content-type": entry.content_type,
+            "crc32c": entry.checksums.crc32c,
+            "indexed": entry.indexed,
+            "name": entry.name,
+            "s3_etag": entry.checksums.s3_etag,
+            "sha1": entry.checksums.sha1,
+            "sha256": entry.checksums.sha256,
+            "size": entry.size,
+            "uuid": entry.file.uuid,
+            "version": entry.file.version,
         }
-        for (name, (uuid, version), indexed), (
-            _ordinal,
-            _ident,
-            content_type,
-            size,
-            sha1,
-            sha256,
-            crc32c,
-            s3_etag,
-        ) in zip(entries, found, strict=True)
+        for entry in entries
     ]
+
+
+class _Line(Struct, gc=False):
+    """The same entry while it becomes JSON. Members are in the order of their names, which
+    `manifest` relies on."""
+
+    content_type: str = field(name="content-type")
+    crc32c: str
+    indexed: bool
+    name: str
+    s3_etag: str
+    sha1: str
+    sha256: str
+    size: int
+    uuid: str
+    version: str
 
 
 def entries_json(
-    entries: Sequence[tuple[str, tuple[str, str], bool]], found: Sequence[files.Found]
+    entries: Sequence[tuple[str, tuple[str, str], bool]], facts: bundles.Facts
 ) -> bytes:
-    """The same entries as JSON, separated by commas."""
-    # The objects of a whole large manifest would not stay in the processor's cache.
-    runs = range(0, len(entries), _RUN)
-    parts = (entries_of(entries[at : at + _RUN], found[at : at + _RUN]) for at in runs)
-    return b",".join(json_codec.encode(part)[1:-1] for part in parts)
+    """The JSON of entries (name, file, indexed) with what their files know, separated by commas."""
+    # Column by column: neither rows nor dictionaries are made of thousands of entries.
+    first, second, third = map(itemgetter, range(3))
+    files_of = [*map(second, entries)]
+    content_type, size, sha1, sha256, crc32c, s3_etag = facts
+    lines = map(
+        _Line,
+        *(content_type, crc32c, map(third, entries), map(first, entries), s3_etag),
+        *(sha1, sha256, size, map(first, files_of), map(second, files_of)),
+    )
+    return _ENCODER.encode([*lines])[1:-1]
 
 
-_RUN = 500
-"""Entries that are made into JSON at once."""
+_ENCODER = Encoder()
 
 
 def stored_json(entries: Sequence[Entry]) -> bytes:
     """The same of entries that were read back from the catalog."""
-    parts = (stored_entries(entries[at : at + _RUN]) for at in range(0, len(entries), _RUN))
-    return b",".join(json_codec.encode(part)[1:-1] for part in parts)
+    rows = [(entry.name, entry.file, entry.indexed) for entry in entries]
+    sums = [entry.checksums for entry in entries]
+    facts: list[Sequence[Any]] = [
+        [entry.content_type for entry in entries],
+        [entry.size for entry in entries],
+        *([*map(attrgetter(name), sums)] for name in ("sha1", "sha256", "crc32c", "s3_etag")),
+    ]
+    return entries_json(rows, facts)
 
 
 def manifest(creator_uid: int, *runs: bytes) -> bytes:

@@ -18,7 +18,7 @@ def row(
     before = bundles.by_fqid(tx, one.fqid)
     if before is not None and before.digest != one.digest:
         raise Damaged(f"The catalog knows bundle {one.fqid} with other content.")
-    kept = before or bundles.reserve(tx, _new(tx, one, files, purged=purged))
+    kept = before or bundles.insert(tx, _new(tx, one, files, purged=purged))
     if before is None:
         restoring.dated(tx, manifests.KIND, kept.bundle.id, one.created_us)
     versions.publish(tx, manifests.KIND, kept.bundle.fqid)

@@ -10,7 +10,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 
 from pipelines import flow, topics
-from pipelines.batches import Completed, run_all, run_each, run_in_groups
+from pipelines.batches import Completed, run_each, run_in_groups, run_through
 from pipelines.collecting import collections
 from pipelines.depositing import files, manifests, purging
 from pipelines.keeping import blob_life, copying, failover, integrity, records
@@ -283,7 +283,7 @@ def _bring_files(stores: Stores, idents: Sequence[int], target: Replica, beat: B
     batches = [idents[start : start + BATCH] for start in range(0, len(idents), BATCH)]
     with ThreadPoolExecutor(stores.copy_parallel) as pool, ThreadPoolExecutor(2) as two:
         bring = partial(_bring_batch, stores, target, beat, pool)
-        run_all(two, bring, batches, parallel=2)
+        run_through(two, bring, batches, parallel=2)
 
 
 def _bring_batch(
@@ -302,7 +302,7 @@ def _bring_batch(
         _copy_file(stores, target, beat, known, row, brought=brought)
         beat(0)
 
-    run_all(pool, copy, rows, parallel=stores.copy_parallel)
+    run_through(pool, copy, rows, parallel=stores.copy_parallel)
     with stores.catalog.write() as tx:
         purged = _reveal_files(tx, rows, target)
     purging.withdraw(stores, target, files.KIND, purged)
@@ -330,7 +330,7 @@ def _copy_in_bulk(
     new = [row.file for row in rows.values()]
     # The first copy shows what the others need to know of the bucket.
     copy(new[0])
-    run_all(pool, copy, new[1:], parallel=stores.copy_parallel)
+    run_through(pool, copy, new[1:], parallel=stores.copy_parallel)
     wrong = {ident for ident, row in rows.items() if not _is_right(bulk, row.file)}
     for ident in wrong:
         file = rows[ident].file

@@ -23,10 +23,13 @@ from storage.blobs.s3_objects import explain_mismatch, make_info
 from storage.blobs.s3_upload import S3Upload, abort_if_stale
 from storage.blobs.urls import taken_apart
 from storage.errors import Forbidden, Invalid, NotFound, SourceChanged, Unavailable
+from storage.model import CHECKSUMS
 from storage.protocols import DEFAULT_TYPE, BlobInfo, BlobStore, Progress, SignedUpload
 
 AT_ONCE_MAX: Final = 5 * 1024**3
 """Bytes that S3 takes in one PUT."""
+_DECLARED: Final = frozenset(f"store-{name}" for name in CHECKSUMS)
+"""Metadata by which an object may be a source."""
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _SURE_S: Final = 60.0
 """Seconds for which a bucket that was seen counts as there."""
@@ -35,7 +38,8 @@ _SURE_S: Final = 60.0
 def open_bucket(url: str, limits: Limits, *, tagged: bool = False) -> "S3Blobs":
     """The bucket of `s3://name?endpoint=&public=&region=&profile=`, not yet touched; all options
     may be absent. SettingsError names what cannot be used. In a `tagged` one others put objects,
-    which are described by tags: those of every object count, at the price of one more call."""
+    which are described by tags: those of every object count that does not declare its checksums, at
+    the price of one more call."""
     name, options = taken_apart(url, "s3", frozenset(Server.__slots__))
     server = Server(**options)
     return S3Blobs(name, server, *_shared(server, limits), tagged=tagged)
@@ -77,7 +81,15 @@ class S3Blobs:
     def head(self, key: str) -> BlobInfo:
         """See BlobStore; one call, two where tags count."""
         checked(key)
-        return self._head(key)[0]
+        return self._declared(key) or self._head(key)[0]
+
+    def _declared(self, key: str) -> BlobInfo | None:
+        """An object of a tagged bucket whose own metadata has all checksums, by one cheap call. Its
+        tags would say the same: what is declared otherwise than it is gets none."""
+        info = s3_objects.look_cheaply(self._bucket, key) if self._tagged else None
+        if info is None or MARK in info.metadata or not info.metadata.keys() >= _DECLARED:
+            return None
+        return info
 
     def _head(self, key: str, pin: str | None = None) -> tuple[BlobInfo, Reply]:
         try:

@@ -80,8 +80,13 @@ def head(bucket: Bucket, key: str, pin: str | None = None) -> tuple[BlobInfo, Re
 
 def look(bucket: Bucket, key: str) -> BlobInfo:
     """An object's info; its CRC-32C is not asked for."""
+    return look_cheaply(bucket, key) or head(bucket, key)[0]
+
+
+def look_cheaply(bucket: Bucket, key: str) -> BlobInfo | None:
+    """The same; None where obstore cannot tell."""
     reply = None if bucket.small is None else bucket.small().head(bucket.name, key)
-    return head(bucket, key)[0] if reply is None else _described(key, reply)
+    return None if reply is None else _described(key, reply)
 
 
 def _described(key: str, reply: Reply) -> BlobInfo:

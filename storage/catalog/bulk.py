@@ -1,6 +1,7 @@
 """Many rows in one statement: a derived table of the rows given, on either engine."""
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -28,21 +29,39 @@ def derived(tx: Tx, name: str, columns: Columns) -> tuple[str, dict[str, Any]]:
 
 
 def fetch(
-    tx: Tx, columns: Sequence[str], source: str, parameters: Mapping[str, Any]
+    tx: Tx, columns: tuple[str, ...], source: str, parameters: Mapping[str, Any]
 ) -> list[tuple[Any, ...]]:
     """Return all rows of `SELECT columns FROM source`, where they may be thousands.
 
     Integers and texts only. Rows of SQLAlchemy would cost as much as the statement.
     """
     if tx.dialect.name == "sqlite":
-        # One JSON array for each column: sqlite3 takes longer to step through the rows.
-        picks = ", ".join(f"json_group_array({column})" for column in columns)
-        arrays = tx.exec_driver_sql(f"SELECT {picks} FROM {source}", dict(parameters)).one()
+        arrays = tx.exec_driver_sql(_select_arrays(columns, source), dict(parameters)).one()
         return [*zip(*map(orjson.loads, arrays), strict=True)]
     statement = f"SELECT {', '.join(columns)} FROM {source}"
     with tx.execute(sql(statement), parameters) as result:
         cursor = result.cursor
         return [] if cursor is None else [*cursor.fetchall()]
+
+
+def fetch_columns(
+    tx: Tx, columns: tuple[str, ...], source: str, order: str, parameters: Mapping[str, Any]
+) -> list[Sequence[Any]]:
+    """The same, column by column. On SQLite the source alone makes the order: its outermost table
+    and those that it joins by CROSS JOIN are read by indexes in this order."""
+    if tx.dialect.name == "sqlite":
+        # ORDER BY would sort what is sorted: half as much time again.
+        arrays = tx.exec_driver_sql(_select_arrays(columns, source), dict(parameters)).one()
+        return [*map(orjson.loads, arrays)]
+    rows = fetch(tx, columns, f"{source} ORDER BY {order}", parameters)
+    return [*zip(*rows, strict=True)] or [()] * len(columns)
+
+
+@lru_cache(maxsize=64)
+def _select_arrays(columns: tuple[str, ...], source: str) -> str:
+    """One JSON array for each column: sqlite3 takes longer to step through the rows."""
+    picks = ", ".join(f"json_group_array({column})" for column in columns)
+    return f"SELECT {picks} FROM {source}"
 
 
 def one_each(tx: Tx, table: str, name: str, condition: str, *, lock: bool = False) -> str:

@@ -6,9 +6,10 @@ from typing import Any
 
 from sqlalchemy import Row, Select, bindparam, select
 
-from storage.catalog import bulk, segments
+from storage.catalog import bulk, files, heads, purges, segments
 from storage.catalog.engine import Tx, execute_now, execute_sql, sql
-from storage.catalog.schema import blobs, bundle_segments, bundles, entries, files
+from storage.catalog.schema import blobs, bundle_segments, bundles, entries
+from storage.catalog.schema import files as file_rows
 from storage.errors import NotFound
 from storage.model import FQID, BundleVersion, Checksums, Entry, Replica
 
@@ -22,6 +23,24 @@ class Reserved:
     author: str
     event_id: str
     published: bool
+
+
+Facts = Sequence[Sequence[Any]]
+"""Columns of a manifest that its files know: content type, size, sha1, sha256, crc32c, s3_etag."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """What asking for a version's name came to: its row, whether it is under a tombstone.
+
+    `facts` are there if the row is new. With `lacks_files` nothing may be committed: readers of
+    the origin do not see all files.
+    """
+
+    row: Reserved | None
+    is_buried: bool
+    facts: Facts | None = None
+    lacks_files: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,15 +133,53 @@ def publish(tx: Tx, fqid: FQID) -> tuple[bool, bool]:
     return True, bool(row.is_buried)
 
 
-_RESERVE = (
+def reserve(tx: Tx, new: NewBundle) -> Reservation:
+    """Lock the head; take the version's name with its manifest, or say what exists.
+
+    Its runs are of `segments.NamedRow`, whose files are looked up in its origin.
+    """
+    heads.lock(tx, "bundle", [new.fqid.uuid])
+    row, is_buried = existing(tx, new.fqid)
+    if row is not None or is_buried:
+        return Reservation(row, is_buried)
+    row = insert(tx, new, seen_in=new.origin)
+    facts = _facts(tx, row.bundle.id)
+    lacks_files = len(facts[0]) < row.bundle.file_count or _lost_files(tx, new)
+    return Reservation(row, is_buried, facts, lacks_files)
+
+
+def _lost_files(tx: Tx, new: NewBundle) -> bool:
+    """Whether a file was purged before its entry came to hold it."""
+    # SQLite's unit of work holds the whole catalog.
+    if tx.dialect.name == "sqlite" or not purges.lately(tx):
+        return False
+    runs: Any = new.runs
+    named = [file for run in runs for _, file, _ in run]
+    return len(files.lookup(tx, new.origin, named)) < len(named)
+
+
+def _facts(tx: Tx, bundle_id: int) -> Facts:
+    """What the files of a bundle know, in manifest order."""
+    names = ("f.content_type", "b.size", "b.sha1", "b.sha256", "b.crc32c", "f.s3_etag")
+    file = bulk.one_each(tx, "files", "f", "f.id = e.file_id")
+    blob = bulk.one_each(tx, "blobs", "b", "b.id = f.blob_id")
+    source = (
+        "bundle_segments AS s CROSS JOIN entries AS e"
+        f" {file} {blob} WHERE s.bundle_id = :id AND e.segment_id = s.segment_id"
+    )
+    return bulk.fetch_columns(tx, names, source, "s.start, e.position", {"id": bundle_id})
+
+
+_INSERT = (
     "INSERT INTO bundles (uuid, version, digest, origin, creator_uid, author, parent, file_count,"
     " event_id, created_us) VALUES (:uuid, :version, :digest, :origin, :creator_uid, :author,"
     " :parent, :file_count, :event_id, :now) RETURNING id, created_us"
 )
 
 
-def reserve(tx: Tx, new: NewBundle) -> Reserved:
-    """Insert the version with its manifest; the caller holds the head and saw that none exists."""
+def insert(tx: Tx, new: NewBundle, *, seen_in: Replica | None = None) -> Reserved:
+    """Insert the version with its manifest; the caller holds the head and saw that none exists.
+    With `seen_in` its runs are of `segments.NamedRow`."""
     count = sum(map(segments.length, new.runs))
     values = {
         "uuid": new.fqid.uuid,
@@ -135,8 +192,8 @@ def reserve(tx: Tx, new: NewBundle) -> Reserved:
         "file_count": count,
         "event_id": new.event_id,
     }
-    row = execute_now(tx, _RESERVE, values).one()
-    segments.write(tx, row.id, new.runs)
+    row = execute_now(tx, _INSERT, values).one()
+    segments.write(tx, row.id, new.runs, seen_in=seen_in)
     return Reserved(
         BundleVersion(
             id=row.id,
@@ -164,20 +221,20 @@ _ordinal = bundle_segments.c.start + entries.c.position
 _PAGE: Select[Any] = (
     select(
         entries.c.name,
-        files.c.uuid,
-        files.c.version,
+        file_rows.c.uuid,
+        file_rows.c.version,
         entries.c.indexed,
-        files.c.content_type,
+        file_rows.c.content_type,
         blobs.c.size,
         blobs.c.sha1,
         blobs.c.sha256,
         blobs.c.crc32c,
-        files.c.s3_etag,
+        file_rows.c.s3_etag,
     )
     .select_from(bundle_segments)
     .join(entries, entries.c.segment_id == bundle_segments.c.segment_id)
-    .join(files, files.c.id == entries.c.file_id)
-    .join(blobs, blobs.c.id == files.c.blob_id)
+    .join(file_rows, file_rows.c.id == entries.c.file_id)
+    .join(blobs, blobs.c.id == file_rows.c.blob_id)
     .where(bundle_segments.c.bundle_id == bindparam("id"))
     .where(bundle_segments.c.start > bindparam("above"), bundle_segments.c.start < bindparam("to"))
     .where(_ordinal >= bindparam("from"), _ordinal < bindparam("to"))

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from sqlalchemy import Row, Select, bindparam, insert, select, update
+from sqlalchemy import Row, Select, bindparam, select, update
 
-from storage.catalog.engine import Tx, now_us
+from storage.catalog import bulk
+from storage.catalog.engine import Tx, execute_now, now_us, sql
 from storage.catalog.schema import tasks
-from storage.model import FQID, Checksums, Replica
+from storage.model import CHECKSUMS, FQID, Checksums, Replica
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,8 @@ _LATEST_OPEN = (
     .order_by(tasks.c.version.desc())
     .limit(1)
 )
-_START = insert(tasks)
+_NAMED = ", ".join(f"t.{column.name}" for column in tasks.c)
+_TEXTS = ("id", "replica", "state", "digest", "source_url", "pin", "content_type", "author")
 
 
 def _first(tx: Tx, query: Select[Any], named: Mapping[str, str]) -> TaskRow | None:
@@ -96,29 +98,40 @@ def latest_open(tx: Tx, uuid: str) -> TaskRow | None:
     return _first(tx, _LATEST_OPEN, {"uuid": uuid})
 
 
-def start(tx: Tx, task: TaskRow) -> None:
-    """Open a task; the caller holds the file's head and saw that none is open."""
-    tx.execute(
-        _START,
-        {
-            "id": task.id,
-            "uuid": task.fqid.uuid,
-            "version": task.fqid.version,
-            "replica": task.replica,
-            "state": task.state,
-            "digest": task.digest,
-            "source_url": task.source_url,
-            "pin": task.pin,
-            "size": task.size,
-            "content_type": task.content_type,
-            "creator_uid": task.creator_uid,
-            "author": task.author,
-            "sha1": task.declared.sha1,
-            "sha256": task.declared.sha256,
-            "crc32c": task.declared.crc32c,
-            "s3_etag": task.declared.s3_etag,
-            "created_us": now_us(tx),
-        },
+def open_among(tx: Tx, fqids: Sequence[FQID]) -> list[TaskRow]:
+    """The open tasks of these versions."""
+    columns: bulk.Columns = {
+        "uuid": ("text", [fqid.uuid for fqid in fqids]),
+        "version": ("text", [fqid.version for fqid in fqids]),
+    }
+    source, parameters = bulk.derived(tx, "wanted", columns)
+    same = "t.uuid = wanted.uuid AND t.version = wanted.version AND t.finished_us IS NULL"
+    task = bulk.one_each(tx, "tasks", "t", same)
+    return [
+        _row(row) for row in tx.execute(sql(f"SELECT {_NAMED} FROM {source} {task}"), parameters)
+    ]
+
+
+def start_all(tx: Tx, new: Sequence[TaskRow]) -> None:
+    """Open tasks; the caller holds the files' heads and saw that none is open."""
+    if not new:
+        return
+    columns: dict[str, tuple[str, Sequence[Any]]] = {
+        "uuid": ("text", [task.fqid.uuid for task in new]),
+        "version": ("text", [task.fqid.version for task in new]),
+        "size": ("bigint", [task.size for task in new]),
+        "creator_uid": ("bigint", [task.creator_uid for task in new]),
+    }
+    for name in _TEXTS:
+        columns[name] = ("text", [getattr(task, name) for task in new])
+    for name in CHECKSUMS:
+        columns[name] = ("text", [getattr(task.declared, name) for task in new])
+    source, parameters = bulk.derived(tx, "new", columns)
+    names = ", ".join(columns)
+    execute_now(
+        tx,
+        f"INSERT INTO tasks ({names}, created_us) SELECT {names}, :now FROM {source} WHERE true",
+        parameters,
     )
 
 

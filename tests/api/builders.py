@@ -1,6 +1,6 @@
 """Requests that most tests of the API begin with; a test states only what matters to it."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -43,6 +43,14 @@ class Depositor:
             json={"source_url": source, "creator_uid": 7},
             headers=INGEST,
         )
+
+    def put_files(self, sources: Mapping[str, str]) -> Any:
+        """The answer to one PUT of files by their uuids."""
+        files = [
+            {"uuid": uuid, "version": VERSION, "source_url": source, "creator_uid": 7}
+            for uuid, source in sources.items()
+        ]
+        return self.client.put("/v1/files?replica=aws", json={"files": files}, headers=INGEST)
 
     def file(self, number: int, data: bytes = b"content") -> dict[str, Any]:
         """A verified file, as a bundle's entry."""

@@ -29,6 +29,7 @@ SPECIFIED = {
     "post_bundles_checkout": ("post", "/bundles/{uuid}/checkout"),
     "get_bundles_checkout": ("get", "/bundles/checkout/{checkout_job_id}"),
     "put_file": ("put", "/files/{uuid}"),
+    "put_files": ("put", "/files"),
     "get_file": ("get", "/files/{uuid}"),
     "head_file": ("head", "/files/{uuid}"),
     "get_collections": ("get", "/collections"),

@@ -47,6 +47,56 @@ def test_a_file_that_is_not_verified_yet_is_202_with_its_task(depositor: Deposit
     assert (done["status"], done["bytes_done"], done["bytes_total"]) == ("SUCCEEDED", 7, 7)
 
 
+def test_several_files_are_written_by_one_request(depositor: Depositor) -> None:
+    kept = uuid_of(1)
+    depositor.put_file(kept)
+    depositor.drain()
+    new, same, other, absent = (uuid_of(number) for number in range(2, 6))
+    assert depositor.put_file(other, b"other").status_code == 202
+    source = depositor.stage(b"content")
+    assert depositor.put_file(same, source=source).status_code == 202
+    sources = dict.fromkeys((new, kept, same, other), source) | {absent: f"{source}-absent"}
+    answer = depositor.put_files(sources)
+    assert answer.status_code == 200
+    found = {one.pop("uuid"): one for one in answer.json["files"]}
+    assert [*found] == [*sources]
+    assert {one.pop("version") for one in found.values()} == {VERSION}
+    assert [one.pop("detail", "")[:11] for one in found.values()][:3] == ["", "", ""]
+    assert found[kept] == {}
+    assert found[other] == {"status": 409, "code": "file_pending"}
+    assert found[absent] == {"status": 422, "code": "source_not_found"}
+    assert [*found[new]] == [*found[same]] == ["task_id"]
+    depositor.drain()
+    for uuid in (new, same):
+        task = depositor.client.get(f"/v1/tasks/{found[uuid]['task_id']}").json
+        assert (task["status"], task["uuid"]) == ("SUCCEEDED", uuid)
+    again = depositor.put_files(dict.fromkeys((new, same), source)).json["files"]
+    assert again == [{"uuid": uuid, "version": VERSION} for uuid in (new, same)]
+
+
+@pytest.mark.parametrize(
+    ("files", "pointer"),
+    [
+        ([], "/files"),
+        ([{}] * 101, "/files"),
+        (
+            [{"uuid": uuid_of(1), "version": VERSION, "source_url": "s3://b/k"}],
+            "/files/0/creator_uid",
+        ),
+        (
+            [{"uuid": uuid_of(1), "version": VERSION, "source_url": "s3://b/k", "creator_uid": 7}]
+            * 2,
+            "/files",
+        ),
+    ],
+)
+def test_several_files_that_cannot_be_are_named(
+    depositor: Depositor, files: list[dict[str, object]], pointer: str
+) -> None:
+    answer = depositor.client.put("/v1/files?replica=aws", json={"files": files}, headers=INGEST)
+    assert (answer.status_code, [*answer.json["errors"]]) == (400, [pointer])
+
+
 def test_a_file_that_is_verified_while_waited_for_is_201(settings, stores, drain) -> None:
     worker = _Working(drain)
     working = _served_by(worker, settings, stores)

@@ -12,8 +12,8 @@ from bench import requests
 from bench.requests import Site, Trail
 
 MOST = {
-    "put_bundle": Trail(64, 206, 292, 15, reads=2, writes=2, syncs=2, opened=0),
-    "put_bundle_again": Trail(50, 161, 216, 5, reads=3, writes=1, syncs=0, opened=0),
+    "put_bundle": Trail(61, 199, 271, 14, reads=1, writes=2, syncs=2, opened=0),
+    "put_bundle_again": Trail(49, 153, 192, 4, reads=2, writes=1, syncs=0, opened=0),
     "put_file": Trail(62, 203, 287, 10, reads=3, writes=1, syncs=0, opened=0),
     "get_file": Trail(51, 134, 171, 5, reads=2, writes=0, syncs=0, opened=0),
     "get_file_bytes": Trail(22, 60, 68, 0, reads=0, writes=0, syncs=0, opened=0),

@@ -1,7 +1,7 @@
 """Stores of a process that crashes at a chosen call to a bucket or to the catalog."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -110,6 +110,10 @@ class CrashingCatalog:
         self._fuse.burn()
         with self._inner.read() as tx:
             yield tx
+
+    def ask(self, question: Callable[[Tx], Any]) -> Any:
+        self._fuse.burn()
+        return self._inner.ask(question)
 
     @contextmanager
     def write(self, **how: Any) -> Iterator[Tx]:

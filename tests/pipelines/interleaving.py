@@ -88,6 +88,9 @@ class GatedCatalog:
     def read(self) -> Any:
         return self._inner.read()
 
+    def ask(self, question: Callable[[Tx], Any]) -> Any:
+        return self._inner.ask(question)
+
     @contextmanager
     def write(self) -> Iterator[Tx]:
         with self._schedule.move(self._name), self._inner.write() as tx:

@@ -46,6 +46,9 @@ class FragileCatalog:
     def read(self) -> Any:
         return self._inner.read()
 
+    def ask(self, question: Callable[[Tx], Any]) -> Any:
+        return self._inner.ask(question)
+
     @contextmanager
     def write(self) -> Iterator[Tx]:
         with self._inner.write() as tx:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from dramatiq.middleware import TimeLimitExceeded
 
-from pipelines.batches import Completed, run_all, run_in_groups
+from pipelines.batches import Completed, run_in_groups, run_through
 from pipelines.depositing import areas, ingest, manifests
 from pipelines.depositing.manifests import NewBundle, NewEntry
 from pipelines.flow import Step
@@ -430,9 +430,9 @@ def test_the_first_error_stops_what_has_not_begun() -> None:
             raise NotFound("it is poison")
 
     with ThreadPoolExecutor(2) as pool:
-        run_all(pool, begun.append, [0, 1], parallel=2)
+        run_through(pool, begun.append, [0, 1], parallel=2)
         assert sorted(begun) == [0, 1]
         begun.clear()
         with pytest.raises(NotFound):
-            run_all(pool, work_on, range(9), parallel=1)
+            run_through(pool, work_on, range(9), parallel=1)
     assert begun == [0, 1, 2]

@@ -4,11 +4,13 @@ The name of a file version is in the journal before the store hears of it, so th
 follows says the same again, which is success.
 """
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any
 from uuid import uuid4
 
+from store_client.checksums import ETAG_CHUNK
 from store_client.errors import Damaged, Refused
 from store_client.transport.session import Session
 from store_client.upload.journal import Journal, Kept, moment
@@ -24,6 +26,20 @@ DEPOSITED = {"Prefer": "respond-async"}
 """Verification is waited for once, at the end, not for each file."""
 
 
+TOGETHER = 64
+"""Files that the store is told of in one request."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrived:
+    """A file that the store is still to be told of; `before` says that an earlier run staged it."""
+
+    one: Wanted
+    staging: Staging
+    kept: Kept
+    before: bool
+
+
 class Depositor:
     """Makes file versions of files; threads share it. `tasks` are verifications to be heard of."""
 
@@ -34,25 +50,93 @@ class Depositor:
         self._options, self._session = options, session
         self._journal, self._shared = journal, shared
         self._lock = Lock()
+        self._arrived: list[_Arrived] = []
+        self._together = True
 
-    def deposit(self, one: Wanted, staging: Staging, before: Kept | None) -> Kept:
-        """A file version of this file; `before` is what is known of the same content."""
+    def deposit(self, one: Wanted, staging: Staging, before: Kept | None) -> None:
+        """Stage this file, and tell the store of it, or leave that to a later call, or `finish`;
+        `before` is what is known of the same content."""
         self._shared.check()
         kept = before or self._staged(one, staging, self._item(one, staging))
-        if not kept.stored:
-            try:
-                self._put(one, staging, kept)
-            except Refused as error:
-                if error.code not in ABSENT or before is None:
-                    raise
-                # What an earlier run had staged is gone.
-                item = Item(one.file, one.content_type, kept.uuid, kept.version)
-                kept = self._staged(one, staging, item)
-                self._put(one, staging, kept)
-            kept = replace(kept, stored=True)
-            self._journal.keep(one.name, kept)
+        if kept.stored:
+            self._shared.tell.file()
+            return
+        with self._lock:
+            self._arrived.append(_Arrived(one, staging, kept, before is not None))
+            # The verification of a large file takes its time, so it begins at once.
+            full = len(self._arrived) >= TOGETHER or one.file.size >= ETAG_CHUNK
+        if full:
+            self.finish()
+
+    def finish(self) -> None:
+        """Tell the store of all that arrived."""
+        while arrived := self._taken():
+            together = self._told_together(arrived)
+            for each in arrived:
+                if each.one.name not in together:
+                    # By itself, what was wrong with it is mended, or told.
+                    self._put_alone(each)
+                else:
+                    self._stored(each.one, each.kept)
+
+    def _taken(self) -> list[_Arrived]:
+        with self._lock:
+            taken, self._arrived = self._arrived[:TOGETHER], self._arrived[TOGETHER:]
+        return taken
+
+    def _told_together(self, arrived: Sequence[_Arrived]) -> set[str]:
+        """The names of the files that the store took from one request."""
+        if len(arrived) < 2 or not self._together:
+            return set()
+        files = [
+            {
+                "uuid": each.kept.uuid,
+                "version": each.kept.version,
+                "source_url": each.kept.url,
+                "creator_uid": self._options.creator_uid,
+            }
+            for each in arrived
+        ]
+        try:
+            answer = self._session.ask(
+                "PUT",
+                "/v1/files",
+                params={"replica": self._options.replica},
+                json={"files": files},
+            )
+        except Refused as error:
+            if error.status not in (404, 405):
+                raise
+            # A store of an earlier release.
+            self._together = False
+            return set()
+        taken = {told["uuid"]: told for told in answer.json()["files"] if "code" not in told}
+        tasks = {
+            each.one.name: str(task)
+            for each in arrived
+            if (task := taken.get(each.kept.uuid, {}).get("task_id"))
+        }
+        with self._lock:
+            self.tasks.update(tasks)
+        return {each.one.name for each in arrived if each.kept.uuid in taken}
+
+    def _put_alone(self, each: _Arrived) -> None:
+        self._shared.check()
+        one, staging, kept = each.one, each.staging, each.kept
+        try:
+            self._put(one, staging, kept)
+        except Refused as error:
+            if error.code not in ABSENT or not each.before:
+                raise
+            # What an earlier run had staged is gone.
+            item = Item(one.file, one.content_type, kept.uuid, kept.version)
+            kept = self._staged(one, staging, item)
+            self._put(one, staging, kept)
+        self._stored(one, kept)
+
+    def _stored(self, one: Wanted, kept: Kept) -> None:
+        self._journal.keep(one.name, replace(kept, stored=True))
         self._shared.tell.file()
-        return kept
 
     def again(self, one: Wanted, kept: Kept) -> None:
         """Tell the store once more of what an earlier run had told it."""

@@ -134,8 +134,9 @@ def _brought(
     )
     sent = sum(file.file.size for file in missing if file.name not in known)
     one.shared.tell.total(len(missing), sent)
-    made = _each(lambda file: depositor.deposit(file, staging, known.get(file.name)), missing, one)
-    known = {**known, **{file.name: kept for file, kept in zip(missing, made, strict=True)}}
+    _each(lambda file: depositor.deposit(file, staging, known.get(file.name)), missing, one)
+    depositor.finish()
+    known = {**known, **{file.name: one.journal.files[file.name] for file in missing}}
     bundler = Bundler(one.options, one.client.session, depositor)
     attempt, entries = _bundled(one, bundler, attempt, known=known, patience=patience)
     _finish(one, replace(attempt, finished=True))

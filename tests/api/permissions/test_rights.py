@@ -263,6 +263,21 @@ def test_a_deposit_is_judged_on_the_replica_that_it_goes_to(world: World) -> Non
         assert world.ask(world.store, email, "PUT", path, json=body) == status
 
 
+def test_several_files_are_written_by_who_may_write_each(world: World) -> None:
+    forbidden, allowed = world.fresh(), world.fresh()
+    email = world.person(policy=all_but("store:PutFile", f"*:files/{forbidden}.*"))
+    source = world.staged(email)
+
+    def status(*uuids: str) -> int:
+        one = {"version": VERSION, "source_url": source, "creator_uid": 7}
+        body = {"files": [{"uuid": uuid, **one} for uuid in uuids]}
+        return world.ask(world.store, email, "PUT", "/v1/files?replica=aws", json=body)
+
+    assert status(allowed, forbidden) == 403
+    assert world.depositor.client.head(f"/v1/files/{allowed}?replica=aws").status_code == 404
+    assert status(allowed) == 200
+
+
 def test_what_a_request_does_not_name_is_a_star_for_a_policy(world: World, versions: Any) -> None:
     """Who denies deletions of one version lets the whole bundle be deleted; who denies those of
     any, does not."""

@@ -3,6 +3,7 @@
 As a program: one command of such a client, in a process of its own.
 """
 
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -20,7 +21,8 @@ from store_client.transport.session import Session
 
 @dataclass
 class Recording(httpx.BaseTransport):
-    """Notes `METHOD path` of each request that was answered; `watch` hears of each before it goes."""
+    """Notes `METHOD path` of each request that was answered, of one that is about several files one
+    line each; `watch` hears of each request before it goes."""
 
     watch: Callable[[str], None] = lambda _: None
     asked: list[str] = field(default_factory=list)
@@ -30,7 +32,11 @@ class Recording(httpx.BaseTransport):
         line = f"{request.method} {request.url.path}"
         self.watch(line)
         answer = self.through.handle_request(request)
-        self.asked.append(line)
+        if line == "PUT /v1/files":
+            files = json.loads(request.read())["files"]
+            self.asked += [f"{line}/{file['uuid']}" for file in files]
+        else:
+            self.asked.append(line)
         return answer
 
     def close(self) -> None:

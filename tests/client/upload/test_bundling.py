@@ -35,10 +35,19 @@ class Clock:
 
 
 class Played:
-    """A store that takes everything; what it says of bundles and tasks is the test's to say."""
+    """A store that takes everything but, if it is `refusing`, one file that comes with others; what
+    it says of bundles and tasks is the test's to say. `old`: it takes one file at a time."""
 
-    def __init__(self, bundle: Iterator[httpx.Response], tasks: Answer) -> None:
+    def __init__(
+        self,
+        bundle: Iterator[httpx.Response],
+        tasks: Answer,
+        *,
+        old: bool = False,
+        refusing: bool = False,
+    ) -> None:
         self.bundle, self.tasks = bundle, tasks
+        self.old, self.refusing = old, refusing
         self.asked: list[httpx.Request] = []
         self.files: set[str] = set()
 
@@ -49,6 +58,8 @@ class Played:
             return self.tasks(request)
         if path.startswith("/v1/bundles/"):
             return next(self.bundle)
+        if path == "/v1/files":
+            return self._together(json.loads(request.read())["files"])
         if path.startswith("/v1/files/"):
             self.files.add(path)
             task = path.rpartition("/")[2]
@@ -58,6 +69,21 @@ class Played:
             sums = compute([data], len(data))
             return httpx.Response(201, json={"url": str(request.url), "checksums": asdict(sums)})
         return httpx.Response(200, json={"uri": "here"})
+
+    def _together(self, files: list[dict[str, object]]) -> httpx.Response:
+        if self.old:
+            return httpx.Response(404, json={"title": "none", "code": "not_found"})
+        refused = files[:1] if self.refusing else []
+        said = {"status": 422, "code": "missing_checksum", "detail": "no"}
+        self.files.update(f"/v1/files/{one['uuid']}" for one in files if one not in refused)
+        became = [
+            {**one, **(said if one in refused else {"task_id": one["uuid"]})} for one in files
+        ]
+        return httpx.Response(200, json={"files": became})
+
+    def puts(self, path: str) -> list[httpx.Request]:
+        """The requests that write there, or below."""
+        return [one for one in self.asked if one.url.path.startswith(path) and one.method == "PUT"]
 
     def tried(self) -> int:
         return sum(one.url.path.startswith("/v1/bundles/") for one in self.asked)
@@ -97,9 +123,36 @@ def test_a_bundle_is_put_until_its_files_are_verified(folder: Path, tmp_path: Pa
     assert played.tried() == 6
     asks = [one for one in played.asked if one.url.path.startswith("/v1/bundles/")]
     assert {one.headers["Prefer"] for one in asks} == {"wait=15"}
-    files = [one for one in played.asked if one.url.path.startswith("/v1/files/")]
+    (told,) = played.puts("/v1/files")
+    assert len({one["source_url"] for one in json.loads(told.content)["files"]}) == 4
+
+
+def test_a_store_of_an_earlier_release_is_told_of_each_file(folder: Path, tmp_path: Path) -> None:
+    played = Played(iter([written()]), status("RUNNING"), old=True)
+    assert run(played, folder, tmp_path / "home").state == "uploaded"
+    files = played.puts("/v1/files/")
     assert {one.headers["Prefer"] for one in files} == {"respond-async"}
     assert len({json.loads(one.content)["source_url"] for one in files}) == 4
+
+
+def test_a_file_that_is_refused_among_others_is_told_of_by_itself(
+    folder: Path, tmp_path: Path
+) -> None:
+    played = Played(iter([written()]), status("RUNNING"), refusing=True)
+    assert run(played, folder, tmp_path / "home").state == "uploaded"
+    assert len(played.puts("/v1/files/")) == 1
+    assert len(played.files) == 4
+
+
+def test_many_files_take_few_requests(tmp_path: Path) -> None:
+    source = tmp_path / "many"
+    source.mkdir()
+    for number in range(130):
+        (source / f"{number}.txt").write_text(str(number))
+    played = Played(iter([written()]), status("RUNNING"))
+    assert run(played, source, tmp_path / "home").state == "uploaded"
+    assert len(played.files) == 130
+    assert 3 <= len(played.puts("/v1/files")) <= 4
 
 
 def test_after_the_time_out_the_same_command_goes_on_waiting(folder: Path, tmp_path: Path) -> None:

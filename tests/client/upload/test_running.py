@@ -217,7 +217,6 @@ DEATHS = [
     ("PUT /v1/area", 1),
     ("PUT /v1/area", 4),
     ("PUT /v1/files", 1),
-    ("PUT /v1/files", 3),
     ("PUT /v1/bundles", 1),
     ("DELETE /v1/area", 1),
 ]

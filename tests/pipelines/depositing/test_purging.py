@@ -298,12 +298,15 @@ def test_a_bundle_of_a_file_that_was_purged_after_its_look_up_is_refused(
     own = make_file(stores, b"own", everywhere=True)
     doomed = write(stores, own)
     drain()
-    _, rows = manifests.look_up(stores, "aws", [NewEntry("a", own, False)])
+    entries = [NewEntry("a", own, False)]
+    manifests.look_up(stores, "aws", entries)
     purge(stores, doomed)
     finish(stores, drain)
-    new = NewBundle(FQID(new_uuid(), version()), "aws", 1, [NewEntry("a", own, False)])
+    with stores.catalog.read() as tx, pytest.raises(Invalid):
+        manifests.still_there(tx, "aws", entries)
+    new = NewBundle(FQID(new_uuid(), version()), "aws", 1, entries)
     with pytest.raises(Invalid) as missing:
-        manifests._reserve(stores, new, "digest", author=AUTHOR, rows=rows)
+        manifests.write(stores, new, AUTHOR)
     assert missing.value.code == "file_missing"
     with stores.catalog.read() as tx:
         assert bundles.by_fqid(tx, new.fqid) is None

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from random import Random
@@ -156,6 +156,9 @@ class MortalCatalog:
 
     def read(self) -> Any:
         return self._inner.read()
+
+    def ask(self, question: Callable[[Tx], Any]) -> Any:
+        return self._inner.ask(question)
 
     @contextmanager
     def write(self, **more: Any) -> Iterator[Tx]:

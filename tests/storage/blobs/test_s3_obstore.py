@@ -79,6 +79,22 @@ def test_the_profile_signs_and_sends_its_token(tmp_path: Path) -> None:
     assert headers["x-amz-security-token"] == "t"
 
 
+def test_an_object_that_declares_its_checksums_is_looked_at_once() -> None:
+    there = {"ETag": ETAG, "Last-Modified": "Mon, 23 Nov 2026 01:00:00 GMT"}
+    sums = {f"x-amz-meta-store-{name}": name for name in ("sha1", "sha256", "crc32c", "s3_etag")}
+    tag = b"<Tagging><TagSet><Tag><Key>store-sha1</Key><Value>t</Value></Tag></TagSet></Tagging>"
+    few = Say(200, b"", {**there, "x-amz-meta-other-sha256": "o"})
+    script = Script(Say(200, b"", {**there, **sums}), few, few, Say(200, tag))
+    with patch.dict(os.environ, SIMULATED), serving(script.handler()) as endpoint:
+        blobs = open_bucket(f"s3://bucket?endpoint={endpoint}", LIMITS, tagged=True)
+        whole = blobs.head("areas/a")
+        assert [asked for asked, _ in script.asked] == ["HEAD /bucket/areas/a"]
+        other = blobs.head("areas/b")
+    assert whole.metadata == {name.removeprefix("x-amz-meta-"): sums[name] for name in sums}
+    assert other.metadata == {"other-sha256": "o", "store-sha1": "t"}
+    assert script.asked[-1][0] == "GET /bucket/areas/b?tagging"
+
+
 def test_a_copy_keeps_its_condition_and_is_read_back() -> None:
     # The first copy, made twice, tells that the server heeds the condition.
     script = Script(Say(404), Say(200, COPIED), error(412, "PreconditionFailed"), Say(200))

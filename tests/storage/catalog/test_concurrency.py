@@ -85,7 +85,7 @@ def test_one_version_is_reserved_by_exactly_one(catalog: Catalog) -> None:
             if row is not None:
                 return row.digest
             new = bundles.NewBundle(fqid, digest, "aws", 1, "a", None, "e", [])
-            return bundles.reserve(tx, new).digest
+            return bundles.insert(tx, new).digest
 
     for _ in range(ROUNDS):
         fqid = FQID(new_uuid(), version())

@@ -103,7 +103,7 @@ def test_rows_of_a_bundle_do_not_add_round_trips(wire: tuple[Wire, Catalog]) -> 
                 "e",
                 segments.cut([(n, f"f{n}", False) for n in range(count)], 100),
             )
-            bundles.reserve(tx, new)
+            bundles.insert(tx, new)
         statements = [said for said in line.carried if b"INSERT" in said]
         turns(line)
         spoken.append(len(statements))

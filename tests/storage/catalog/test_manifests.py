@@ -1,6 +1,7 @@
 """Entries in segments, the batched look-up, and listings in byte order."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import text
@@ -41,7 +42,7 @@ def add_bundle(tx: Tx, fqids: list[FQID], *, segment_size: int = SEGMENT_ENTRIES
     heads.lock(tx, "bundle", [fqid.uuid])
     runs = segments.cut(rows, segment_size)
     new = bundles.NewBundle(fqid, "d", "aws", 1, "a", None, "e", runs)
-    return bundles.reserve(tx, new).bundle.id
+    return bundles.insert(tx, new).bundle.id
 
 
 @pytest.mark.parametrize("count", [1, 3, 4, 5, 12, 13])
@@ -58,6 +59,47 @@ def test_entries_come_back_in_manifest_order_by_any_page(catalog: Catalog, count
             ]
             assert [entry.file for entry in walked] == fqids
             assert [entry.name for entry in walked] == [f"f/{place}" for place in range(count)]
+
+
+def named(fqids: list[FQID]) -> bundles.NewBundle:
+    rows = [(f'f/{at} "ä"', fqid, at % 2 == 0) for at, fqid in enumerate(fqids)]
+    runs = segments.cut(rows, 4)
+    return bundles.NewBundle(FQID(new_uuid(), version()), "d", "aws", 1, "a", None, "e", runs)
+
+
+def test_a_reservation_looks_its_files_up_and_says_what_they_know(catalog: Catalog) -> None:
+    with catalog.write() as tx:
+        fqids = add_files(tx, 11)
+        random.Random(4).shuffle(fqids)
+        reserved = bundles.reserve(tx, named(fqids))
+        assert reserved.row
+        assert reserved.facts
+        assert not reserved.lacks_files
+        found = bundles.page(tx, reserved.row.bundle.id, start=0, limit=99, span=4)
+        assert [(one.file, one.name, one.indexed) for one in found] == [
+            (fqid, f'f/{at} "ä"', at % 2 == 0) for at, fqid in enumerate(fqids)
+        ]
+        assert [*zip(*reserved.facts, strict=True)] == [
+            (one.content_type, one.size, sums.sha1, sums.sha256, sums.crc32c, sums.s3_etag)
+            for one in found
+            for sums in [one.checksums]
+        ]
+
+
+def test_a_reservation_lacks_files_that_its_origin_does_not_show(catalog: Catalog) -> None:
+    with catalog.write() as tx:
+        fqids = add_files(tx, 5)
+        new = named([*fqids, FQID(new_uuid(), version())])
+        assert bundles.reserve(tx, new).lacks_files
+        assert bundles.reserve(tx, replace(named(fqids), origin="gcp")).lacks_files
+
+
+def test_a_version_is_reserved_once(catalog: Catalog) -> None:
+    with catalog.write() as tx:
+        new = named(add_files(tx, 5))
+        first, again = bundles.reserve(tx, new), bundles.reserve(tx, new)
+    assert again.row == first.row
+    assert (again.facts, again.lacks_files) == (None, False)
 
 
 def test_a_lookup_finds_what_is_visible_in_its_replica_only(catalog: Catalog) -> None:

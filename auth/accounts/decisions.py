@@ -116,7 +116,7 @@ class Decisions:
     def _looked_up(self, tx: Tx, principal: Principal, version: int) -> Effective:
         """What holds now, which may be newer than the version, never older."""
         found = effective(tx, principal.email, principal.groups, self.rights)
-        self._remember(_key(principal), version, found)
+        self._remember((principal.email, principal.groups), version, found)
         return found
 
     def _named(self, tx: Tx) -> str:
@@ -127,7 +127,7 @@ class Decisions:
         return settled(self.rights)
 
     def _remembered(self, principal: Principal, version: int) -> Effective | None:
-        key = _key(principal)
+        key = (principal.email, principal.groups)
         with self._lock:
             if version != self._version or key not in self._kept:
                 return None
@@ -146,10 +146,6 @@ class Decisions:
             self._kept[key] = found
             while len(self._kept) > self.rights.decisions_kept:
                 self._kept.popitem(last=False)
-
-
-def _key(principal: Principal) -> Key:
-    return principal.email, principal.groups
 
 
 def judged(

@@ -51,20 +51,19 @@ class Catalog:
 
     def ask(self, question: Callable[[Tx], Answer]) -> Answer:
         """What one statement answers: it sees one state of the catalog by itself."""
+        is_again = False
         with _translated():
-            try:
-                return self._asked(question)
-            except DBAPIError as error:
-                if not error.connection_invalidated:
-                    raise
-            # The connection had died while it was idle; the pool forgot all that it held.
-            return self._asked(question)
-
-    def _asked(self, question: Callable[[Tx], Answer]) -> Answer:
-        with self._engine.connect() as tx:
-            if self.sqlite or not on_postgresql.is_direct(tx):
-                self._begin_with(tx, READING)
-            return question(tx)
+            while True:
+                try:
+                    with self._engine.connect() as tx:
+                        if self.sqlite or not on_postgresql.is_direct(tx):
+                            self._begin_with(tx, READING)
+                        return question(tx)
+                except DBAPIError as error:
+                    if not error.connection_invalidated or is_again:
+                        raise
+                # The connection died while it was idle; the pool forgot all that it held.
+                is_again = True
 
     @contextmanager
     def write(self, *, durable: bool = True) -> Iterator[Tx]:

@@ -130,7 +130,7 @@ def draining(stores: Stores, chains: Outbox) -> Callable[[], int]:
         with stores.catalog.write() as tx:
             waiting = set(execute_now(tx, _WAITING, {}).scalars())
             steps = [step for step in Step if step in waiting]
-            return [row for step in steps for row, _ in todo.due(tx, step, limit=100, resend=True)]
+            return [row for step in steps for row, *_ in todo.due(tx, step, limit=100, resend=True)]
 
     def run() -> int:
         done = 0

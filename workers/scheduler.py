@@ -25,7 +25,7 @@ from storage.catalog import endpoints, events, leases, now_us, switches, todo
 from storage.errors import StoreError
 from storage.stores import Stores
 from workers.actors import QUEUES, steps_of
-from workers.chains import Chains
+from workers.chains import Chains, batch_heads
 
 log = logging.getLogger(__name__)
 
@@ -116,8 +116,11 @@ class Clock:
         for step in steps:
             with self._stores.catalog.write(durable=False) as tx:
                 rows = todo.due(tx, step, limit=room, resend=empty)
-            for row, request_id in rows:
-                self._chains.send([row], request_id)
+            # What failed before is taken into no batch.
+            heads = set(batch_heads(row for row, _, attempts in rows if not attempts))
+            for row, request_id, attempts in rows:
+                if attempts or row in heads:
+                    self._chains.send([row], request_id)
 
     def number(self) -> None:
         """Give committed events their place in the feeds; none while catalog and buckets disagree,

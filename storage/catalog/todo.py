@@ -279,14 +279,14 @@ def resume(tx: Tx, key: Todo) -> bool:
     return tx.execute(parked.values(sent_us=None, **fresh)).rowcount == 1
 
 
-def due(tx: Tx, step: str, *, limit: int, resend: bool) -> list[tuple[Todo, str]]:
-    """Rows due now with their request ids, marked as sent; with `resend` also those whose message
-    went out a moment ago, because the queue that held it is empty."""
+def due(tx: Tx, step: str, *, limit: int, resend: bool) -> list[tuple[Todo, str, int]]:
+    """Rows due now with their request ids and attempts, marked as sent; with `resend` also those
+    whose message went out a moment ago, because the queue that held it is empty."""
     # Who holds a row is claiming, finishing or renewing it: nobody waits for that here.
     statement = _SEND.format(skipping="" if tx.dialect.name == "sqlite" else _SKIPPING)
     given = {"step": step, "limit": limit, "age": 0 if resend else RESEND_US}
     rows = sorted(execute_now(tx, statement, given).all(), key=lambda row: row.due_us)
-    return [(Todo(step, row.replica, row.ref), str(row.request_id)) for row in rows]
+    return [(Todo(step, row.replica, row.ref), str(row.request_id), row.attempts) for row in rows]
 
 
 _SEND = (
@@ -297,7 +297,7 @@ _SEND = (
     " ORDER BY due_us LIMIT :limit{skipping})"
     " SELECT step, replica, ref FROM first) AS out"
     " WHERE todo.step = out.step AND todo.replica = out.replica AND todo.ref = out.ref"
-    " RETURNING todo.replica, todo.ref, todo.request_id, todo.due_us"
+    " RETURNING todo.replica, todo.ref, todo.request_id, todo.due_us, todo.attempts"
 )
 _SKIPPING = " FOR UPDATE SKIP LOCKED"
 

@@ -106,7 +106,7 @@ def do_all(stores: Stores) -> int:
 
 def _due(stores: Stores) -> list[Todo]:
     with stores.catalog.write() as tx:
-        return [row for step in Step for row, _ in todo.due(tx, step, limit=100, resend=True)]
+        return [row for step in Step for row, *_ in todo.due(tx, step, limit=100, resend=True)]
 
 
 def parts(stores: Stores, replica: Replica) -> dict[str, Part]:

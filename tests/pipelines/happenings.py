@@ -85,7 +85,7 @@ def drain(stores: Stores) -> None:
 def _due(stores: Stores) -> list[Todo]:
     with stores.catalog.write() as tx:
         return [
-            row for step in JOURNAL_STEPS for row, _ in todo.due(tx, step, limit=100, resend=True)
+            row for step in JOURNAL_STEPS for row, *_ in todo.due(tx, step, limit=100, resend=True)
         ]
 
 

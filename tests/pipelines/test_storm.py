@@ -101,7 +101,7 @@ class Storm:
         step = rng.choice(list(STEPS))
         with self.stores.catalog.write(durable=False) as tx:
             due = todo.due(tx, step, limit=8, resend=True)
-        for row, _ in due:
+        for row, *_ in due:
             self._one(step, row)
 
     def _one(self, step: flow.Step, row: Todo) -> None:

@@ -413,7 +413,7 @@ def test_bundles_are_indexed_together_and_their_events_matched(stores: Stores) -
             rows = [
                 row
                 for step in (Step.INDEX, Step.MATCH, Step.PERCOLATE)
-                for row, _ in todo.due(tx, step, limit=9, resend=True)
+                for row, *_ in todo.due(tx, step, limit=9, resend=True)
             ]
         for row in rows:
             work(working, row)

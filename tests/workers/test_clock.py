@@ -28,9 +28,11 @@ def clock(settings: Settings, stores: Stores, broker: MemoryBroker) -> Clock:
     return Clock(replace(settings, refill_rows=10), stores, Chains(broker))
 
 
-def needs(stores: Stores, count: int, *, sent: bool) -> None:
+def needs(stores: Stores, count: int, *, sent: bool, step: Step = Step.INDEX) -> list[Todo]:
+    rows = [Todo(step, "aws", f"b.{n}") for n in range(count)]
     with stores.catalog.write() as tx:
-        todo.add(tx, [Todo(Step.INDEX, "aws", f"b.{n}") for n in range(count)], sent=sent)
+        todo.add(tx, rows, sent=sent)
+    return rows
 
 
 def test_only_the_leading_clock_works(
@@ -63,20 +65,33 @@ def test_a_failing_job_does_not_stop_the_clock(
 def test_queues_are_filled_with_a_bounded_number_of_due_rows(
     settings: Settings, stores: Stores, broker: MemoryBroker
 ) -> None:
-    needs(stores, 25, sent=False)
+    needs(stores, 25, sent=False, step=Step.SYNC_LARGE)
     ours = clock(settings, stores, broker)
     ours.refill()
-    assert broker.depth("index") == 10
+    assert broker.depth("sync_large") == 10
     ours.refill()
-    assert broker.depth("index") == 10, "a full queue is left alone"
+    assert broker.depth("sync_large") == 10, "a full queue is left alone"
 
 
 def test_an_emptied_queue_is_filled_again_at_once(
     settings: Settings, stores: Stores, broker: MemoryBroker
 ) -> None:
-    needs(stores, 5, sent=True)
+    needs(stores, 5, sent=True, step=Step.SYNC_LARGE)
     clock(settings, stores, broker).refill()
-    assert broker.depth("index") == 5
+    assert broker.depth("sync_large") == 5
+
+
+def test_a_batch_gets_one_message_and_what_failed_before_its_own(
+    settings: Settings, stores: Stores, broker: MemoryBroker
+) -> None:
+    rows = needs(stores, 9, sent=False)
+    with stores.catalog.write() as tx:
+        for row in rows[:2]:
+            held = todo.claim(tx, row, token="t", lease_s=60, max_claims=9)
+            assert held is not None
+            todo.postpone(tx, held, delay_s=0, reason="it failed")
+    clock(settings, stores, broker).refill()
+    assert broker.depth("index") == 3
 
 
 def test_events_are_numbered_in_the_order_of_their_commits(

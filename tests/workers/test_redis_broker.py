@@ -67,7 +67,7 @@ def test_rows_are_done_over_redis_also_when_it_was_emptied(stores: Stores, redis
     assert messages.depth("sync_large") == 0
     with stores.catalog.write() as tx:
         again = todo.due(tx, Step.SYNC_LARGE, limit=50, resend=True)
-    working.chains.send([row for row, _ in again], "r")
+    working.chains.send([row for row, *_ in again], "r")
     actors.declare(messages, working)
     worker = Worker(messages, queues={"sync_large"}, worker_timeout=20, worker_threads=2)
     worker.start()

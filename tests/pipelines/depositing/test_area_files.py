@@ -62,7 +62,7 @@ def claimed(stores: Stores, row: Todo, *, most: int = 99) -> Claim:
 def opened(stores: Stores) -> list[Todo]:
     with stores.catalog.write() as tx:
         found = [todo.due(tx, step, limit=9, resend=True) for step in Step]
-    return [row for few in found for row, _ in few]
+    return [row for few in found for row, *_ in few]
 
 
 def sums_of(data: bytes) -> dict[str, str]:

@@ -209,7 +209,7 @@ def test_the_record_of_what_was_buried_before_it_was_seen_is_copied_too(
     asked = partial(patched, fqid=fqid, add=[("b", files[0], False)])
     play(race_stores, tuple(order), {"a": asked, "t": bury})
     with race_stores.catalog.write() as tx:
-        rows = [row for row, _ in todo.due(tx, Step.SYNC, limit=10_000, resend=True)]
+        rows = [row for row, *_ in todo.due(tx, Step.SYNC, limit=10_000, resend=True)]
     ours = sorted(row.ref for row in rows if fqid.uuid in row.ref)
     assert ours
     assert all(ref.startswith(f"bundle:{fqid.uuid}.") for ref in ours), ours

@@ -224,7 +224,7 @@ def do_all(stores: Stores) -> None:
 
 def _due(stores: Stores) -> list[Todo]:
     with stores.catalog.write() as tx:
-        return [row for step in Step for row, _ in todo.due(tx, step, limit=100, resend=True)]
+        return [row for step in Step for row, *_ in todo.due(tx, step, limit=100, resend=True)]
 
 
 def test_secrets_open_again_and_schedules_are_kept(

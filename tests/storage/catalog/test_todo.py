@@ -121,7 +121,7 @@ def test_a_postponed_row_waits(catalog: Catalog) -> None:
 def test_the_clock_sends_what_nobody_sent_once(catalog: Catalog) -> None:
     put(catalog, sent=False)
     with catalog.write() as tx:
-        assert todo.due(tx, "index", limit=9, resend=False) == [(ROW, "r")]
+        assert todo.due(tx, "index", limit=9, resend=False) == [(ROW, "r", 0)]
         assert todo.due(tx, "index", limit=9, resend=False) == []
 
 
@@ -129,7 +129,7 @@ def test_an_empty_queue_is_refilled_at_once(catalog: Catalog) -> None:
     put(catalog)
     with catalog.write() as tx:
         assert todo.due(tx, "index", limit=9, resend=False) == []
-        assert todo.due(tx, "index", limit=9, resend=True) == [(ROW, "r")]
+        assert todo.due(tx, "index", limit=9, resend=True) == [(ROW, "r", 0)]
 
 
 def test_refilling_is_bounded(catalog: Catalog) -> None:

@@ -29,6 +29,7 @@ STORY = (
     "delete_area_upload",
     "post_area_credentials",
     "put_file",
+    "put_files",
     "get_task",
     "get_file",
     "head_file",
@@ -190,6 +191,9 @@ def body(operation: dict[str, Any], known: dict[str, str]) -> dict[str, Any]:
     for member in ("source_url", "upload_id"):
         if member in shown:
             shown[member] = known[member]
+    for one in shown.get("files", ()):
+        if "source_url" in one:
+            one["source_url"] = known["source_url"]
     return {"json": shown}
 
 

@@ -13,7 +13,7 @@ from bench.real import engines
 
 
 def main(
-    rounds: int = 5, bundles: int = 200, idle_s: int = 20, callbacks: int = 400, paired: int = 1
+    rounds: int = 5, bundles: int = 100, idle_s: int = 10, callbacks: int = 200, paired: int = 1
 ) -> None:
     """Each round on new buckets and an empty database, which the store migrates itself."""
     plan = Plan(rounds, bundles, idle_s, callbacks)

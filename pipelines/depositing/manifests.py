@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -14,7 +13,6 @@ from storage import keys
 from storage.catalog import (
     Tx,
     bundles,
-    documents,
     events,
     files,
     heads,
@@ -29,7 +27,6 @@ from storage.model import FQID, BundleVersion, Entry, Replica, Todo
 from storage.stores import Stores
 
 KIND: keys.Kind = "bundle"
-COME_BACK = "It was seen here before; to be indexed again."
 _NAMED = 20
 """How many missing files an error names."""
 
@@ -205,7 +202,10 @@ def complete(
             f"{key} holds other content than was reserved.", code="bundle_already_exists"
         )
     with stores.catalog.write() as tx:
-        follow, is_buried = _publish(tx, row, request_id)
+        published = bundles.publish(tx, row)
+        follow = _follow(row, bundle.origin, published, done="publish") if published else ()
+        todo.add(tx, follow, request_id=request_id)
+        is_buried = published.is_buried if published else bundles.existing(tx, bundle.fqid)[1]
         purged = purges.among(tx, KIND, [bundle.fqid]) if is_buried else {}
     if is_buried:
         purging.withdraw(stores, bundle.origin, KIND, purged)
@@ -213,51 +213,28 @@ def complete(
     return follow
 
 
-def _publish(tx: Tx, row: bundles.Reserved, request_id: str) -> tuple[tuple[Todo, ...], bool]:
-    """Let readers of its origin see a bundle, once; what follows, and whether it is buried."""
-    fqid = row.bundle.fqid
-    change = heads.lock_and_change(tx, KIND, fqid.uuid)
-    is_new, is_buried = bundles.publish(tx, fqid)
-    if not is_new:
-        return (), is_buried
-    shown = _hide if is_buried else partial(_show, change=change)
-    follow = shown(tx, row, row.bundle.origin, done="publish")
-    todo.add(tx, follow, request_id=request_id)
-    return follow, is_buried
-
-
 def reveal(tx: Tx, row: bundles.Reserved, replica: Replica, *, done: str) -> tuple[Todo, ...]:
     """A bundle is whole in a replica: readers see it there and its event is recorded, unless it
     was buried meanwhile. The caller holds its head. Returns what follows; MATCH goes by event."""
     fqid = row.bundle.fqid
-    if tombstones.over(tx, KIND, fqid.uuid, fqid.version) is not None:
-        return _hide(tx, row, replica, done=done)
-    return _show(tx, row, replica, done=done, change=heads.change(tx, KIND, fqid.uuid))
+    is_buried = tombstones.over(tx, KIND, *fqid) is not None
+    change = 0 if is_buried else heads.change(tx, KIND, fqid.uuid)
+    shown = bundles.show(tx, row, replica, change=change, is_buried=is_buried)
+    return _follow(row, replica, shown, done=done)
 
 
-def _hide(tx: Tx, row: bundles.Reserved, replica: Replica, *, done: str) -> tuple[Todo, ...]:
-    """Nobody is told of what was buried, but its record is to be in every bucket, as its
-    tombstone's is."""
-    bundle = row.bundle
-    visibility.record_seen(tx, KIND, bundle.id, replica)
-    follow = flow.follows(done, KIND, replica, str(bundle.fqid))
-    rest = (row for row in follow if row.step == flow.Step.SYNC)
-    return tuple(flow.addressed(row, bundle=bundle.fqid, event="") for row in rest)
-
-
-def _show(
-    tx: Tx, row: bundles.Reserved, replica: Replica, *, done: str, change: int
+def _follow(
+    row: bundles.Reserved, replica: Replica, shown: bundles.Publication, *, done: str
 ) -> tuple[Todo, ...]:
-    bundle = row.bundle
-    visibility.record_seen(tx, KIND, bundle.id, replica)
-    visibility.show(tx, KIND, replica, bundle.fqid, bundle.id)
-    follow = flow.follows(done, KIND, replica, str(bundle.fqid))
-    event, is_new = events.append_once(tx, "CREATE", replica, bundle.fqid, bundle.id)
-    if not is_new:
-        # A record that was lost came back, or a catalog: its subscribers were told.
-        documents.taken_in(tx, replica, [bundle.id], change=change, reason=COME_BACK)
-        follow = tuple(row for row in follow if row.step != flow.Step.MATCH)
-    return tuple(flow.addressed(row, bundle=bundle.fqid, event=event) for row in follow)
+    """The jobs that follow: subscribers hear of new events only, and of nothing that is buried; its
+    record is to be in every bucket, as its tombstone's is."""
+    fqid = row.bundle.fqid
+    return tuple(
+        flow.addressed(job, bundle=fqid, event=shown.event or "")
+        for job in flow.follows(done, KIND, replica, str(fqid))
+        if job.step == flow.Step.SYNC
+        or (not shown.is_buried and (shown.event or job.step != flow.Step.MATCH))
+    )
 
 
 def manifest_of(stores: Stores, bundle: BundleVersion) -> bytes:

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Row, Select, bindparam, select
 
-from storage.catalog import bulk, files, heads, purges, segments
+from storage.catalog import bulk, documents, events, files, heads, purges, segments, visibility
 from storage.catalog.engine import Tx, execute_now, execute_sql, sql
 from storage.catalog.schema import blobs, bundle_segments, bundles, entries
 from storage.catalog.schema import files as file_rows
@@ -41,6 +41,15 @@ class Reservation:
     is_buried: bool
     facts: Facts | None = None
     lacks_files: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """What became of a bundle that is complete in a replica: the id of its CREATE event if that is
+    new, and whether it is under a tombstone, so that nobody sees it."""
+
+    event: str | None = None
+    is_buried: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,15 +131,31 @@ def existing(tx: Tx, fqid: FQID) -> tuple[Reserved | None, bool]:
     return None if row.id is None else _reserved(row), bool(row.is_buried)
 
 
-def publish(tx: Tx, fqid: FQID) -> tuple[bool, bool]:
-    """Mark a reserved version published; the caller holds the head.
+def publish(tx: Tx, row: Reserved) -> Publication | None:
+    """Lock the head, and let readers of its origin see a reserved version; None if it was published
+    before, or purged."""
+    fqid = row.bundle.fqid
+    change = heads.lock_and_change(tx, "bundle", fqid.uuid)
+    found = execute_now(tx, _PUBLISH, fqid._asdict()).first()
+    if found is None:
+        return None
+    is_buried = bool(found.is_buried)
+    return show(tx, row, row.bundle.origin, change=change, is_buried=is_buried)
 
-    Returns whether it was marked now (not before, nor purged), and whether it is under a tombstone.
-    """
-    row = execute_now(tx, _PUBLISH, fqid._asdict()).first()
-    if row is None:
-        return False, existing(tx, fqid)[1]
-    return True, bool(row.is_buried)
+
+def show(tx: Tx, row: Reserved, replica: Replica, *, change: int, is_buried: bool) -> Publication:
+    """A bundle is complete in a replica: let readers see it there and append its event, unless it
+    is under a tombstone. The caller holds its head, whose count of changes is `change`."""
+    bundle = row.bundle
+    visibility.record_seen(tx, "bundle", bundle.id, replica)
+    if is_buried:
+        return Publication(is_buried=True)
+    visibility.show(tx, "bundle", replica, bundle.fqid, bundle.id)
+    event, is_new = events.append_once(tx, "CREATE", replica, bundle.fqid, bundle.id)
+    if not is_new:
+        # A record that was lost came back, or a catalog: its subscribers were told.
+        documents.taken_in(tx, replica, [bundle.id], change=change, reason=CAME_BACK)
+    return Publication(event if is_new else None)
 
 
 def reserve(tx: Tx, new: NewBundle) -> Reservation:
@@ -144,14 +169,16 @@ def reserve(tx: Tx, new: NewBundle) -> Reservation:
         return Reservation(row, is_buried)
     row = insert(tx, new, seen_in=new.origin)
     facts = _facts(tx, row.bundle.id)
-    lacks_files = len(facts[0]) < row.bundle.file_count or _lost_files(tx, new)
+    lacks_files = len(facts[0]) < row.bundle.file_count
+    # SQLite's unit of work holds the whole catalog.
+    if tx.dialect.name != "sqlite" and not lacks_files:
+        lacks_files = _lost_files(tx, new)
     return Reservation(row, is_buried, facts, lacks_files)
 
 
 def _lost_files(tx: Tx, new: NewBundle) -> bool:
     """Whether a file was purged before its entry came to hold it."""
-    # SQLite's unit of work holds the whole catalog.
-    if tx.dialect.name == "sqlite" or not purges.lately(tx):
+    if not purges.lately(tx):
         return False
     runs: Any = new.runs
     named = [file for run in runs for _, file, _ in run]
@@ -169,6 +196,8 @@ def _facts(tx: Tx, bundle_id: int) -> Facts:
     )
     return bulk.fetch_columns(tx, names, source, "s.start, e.position", {"id": bundle_id})
 
+
+CAME_BACK = "It was seen here before; to be indexed again."
 
 _INSERT = (
     "INSERT INTO bundles (uuid, version, digest, origin, creator_uid, author, parent, file_count,"

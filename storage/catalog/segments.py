@@ -102,20 +102,20 @@ def _insert_on_sqlite(
 ) -> None:
     """Insert the entries of each segment from one JSON array of texts that are cut there."""
     # Two thirds of the time that sqlite3 takes to bind five values for each row.
-    lines = _id_lines if seen_in is None else _named_lines
+    if seen_in is None:
+        statement = _CUT_IDS
+        lines = [[f"{file}/{'01'[flag]}{name}" for file, name, flag in run] for run in runs]
+    else:
+        statement = _CUT_NAMED
+        lines = [
+            [f"{uuid}{version}{'01'[flag]}{name}" for name, (uuid, version), flag in run]
+            for run in runs
+        ]
     given = [
-        {"segment_id": ident, "lines": orjson.dumps(lines(run)), "replica": seen_in}
-        for ident, run in zip(idents, runs, strict=True)
+        {"segment_id": ident, "lines": orjson.dumps(some), "replica": seen_in}
+        for ident, some in zip(idents, lines, strict=True)
     ]
-    execute_sql(tx, _CUT_IDS if seen_in is None else _CUT_NAMED, given)
-
-
-def _id_lines(run: Sequence[Row]) -> list[str]:
-    return [f"{file}/{'01'[indexed]}{name}" for file, name, indexed in run]
-
-
-def _named_lines(run: Sequence[NamedRow]) -> list[str]:
-    return [f"{uuid}{version}{'01'[indexed]}{name}" for name, (uuid, version), indexed in run]
+    execute_sql(tx, statement, given)
 
 
 _INSERT = "INSERT INTO entries (segment_id, position, file_id, name, indexed)"

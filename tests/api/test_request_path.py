@@ -12,7 +12,7 @@ from bench import requests
 from bench.requests import Site, Trail
 
 MOST = {
-    "put_bundle": Trail(61, 198, 267, 14, reads=1, writes=2, syncs=2, opened=0),
+    "put_bundle": Trail(61, 196, 265, 14, reads=1, writes=2, syncs=2, opened=0),
     "put_bundle_again": Trail(49, 153, 186, 4, reads=2, writes=1, syncs=0, opened=0),
     "put_file": Trail(63, 206, 288, 10, reads=3, writes=1, syncs=0, opened=0),
     "get_file": Trail(51, 134, 167, 5, reads=2, writes=0, syncs=0, opened=0),

@@ -4,7 +4,7 @@ Verification reads the source once, keeps the very buffers that it hashed, and l
 file be seen, or left behind, whose checksums are not all as declared.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
@@ -36,6 +36,7 @@ from storage.protocols import DEFAULT_TYPE, BlobInfo, BlobStore, Source, Upload
 from storage.stores import Stores
 
 MAX_TYPE = 1024
+_EXISTS = "file_already_exists"
 SMALL = 1024 * 1024
 """Bytes that cost less to send in vain than a request that asks whether they are stored."""
 SOURCE_ATTEMPTS = 4
@@ -221,9 +222,6 @@ def _settled(tx: Tx, wanted: Mapping[FQID, TaskRow]) -> dict[FQID, Accepted | St
     return found
 
 
-_EXISTS = "file_already_exists"
-
-
 def _joined(tx: Tx, wanted: Mapping[FQID, TaskRow]) -> dict[FQID, Accepted | StoreError]:
     """An open task for this content serves both, tried afresh if it was put aside; one for other
     content forbids this one."""
@@ -266,8 +264,7 @@ def verify(stores: Stores, claim: Claim, beat: Beat) -> tuple[Todo, ...]:
             todo.finish(tx, claim)
         return ()
     try:
-        blob_life.revive_bytes(stores, row.replica, [row.declared.sha256])
-        hashed = _take_in(stores, row, beat)
+        hashed = _take_in(stores, row, _known_bytes(stores, row.replica, [row]), beat)
         return _make_visible(stores, row, hashed, claim)
     except Mismatch as error:
         _fail(stores, row, error.cause, claim)
@@ -279,11 +276,19 @@ def verify(stores: Stores, claim: Claim, beat: Beat) -> tuple[Todo, ...]:
         return ()
 
 
-def _take_in(stores: Stores, row: TaskRow, beat: Beat) -> Hashed:
+def _known_bytes(stores: Stores, replica: Replica, rows: Sequence[TaskRow]) -> set[str]:
+    """Which of these the replica should hold already, by SHA-256; condemned ones live on."""
+    sums = [row.declared.sha256 for row in rows]
+    blob_life.revive_bytes(stores, replica, sums)
+    with stores.catalog.read() as tx:
+        return file_rows.bytes_present(tx, replica, sums)
+
+
+def _take_in(stores: Stores, row: TaskRow, known: Set[str], beat: Beat) -> Hashed:
     """The source's bytes in the replica's bucket, with the checksums that they have."""
     source = stores.sources.open(row.source_url)
     try:
-        return _kept(stores, row, source, beat)
+        return _kept(stores, row, source, known, beat)
     except (SourceChanged, Unprocessable, Forbidden) as error:
         raise Mismatch(_cause(error)) from error
 
@@ -292,16 +297,16 @@ def _cause(error: StoreError) -> dict[str, Any]:
     return {"code": error.code, "detail": error.detail}
 
 
-def _kept(stores: Stores, row: TaskRow, source: Source, beat: Beat) -> Hashed:
+def _kept(stores: Stores, row: TaskRow, source: Source, known: Set[str], beat: Beat) -> Hashed:
     """Verify the source against its declaration, and store its bytes unless they are there.
 
     What lies in the bucket is judged by its key alone; a deposit that is refused changes nothing.
     The caller has revived the bytes: they may have been condemned.
     """
     blobs, sha256 = stores.replicas[row.replica], row.declared.sha256
-    # The small ones are nearly always new, and putting them asks whether they are there.
-    is_small = row.size <= SMALL
-    found = "absent" if is_small else repair.inspect_blob(blobs, keys.blob(sha256), sha256, beat)
+    # Small ones are put without asking first: that asks, too.
+    is_new = row.size <= SMALL and sha256 not in known
+    found = "absent" if is_new else repair.inspect_blob(blobs, keys.blob(sha256), sha256, beat)
     if found == "intact":
         return _compared(row, checksums.compute(_read(stores, row, source, beat), row.size))
     if row.size <= INLINE:
@@ -404,9 +409,9 @@ def verify_batch(stores: Stores, claims: Sequence[Claim], beat: Beat) -> Complet
     if len(by_id) < 2:
         return {}
     replica = open_tasks[0].replica
-    blob_life.revive_bytes(stores, replica, [row.declared.sha256 for row in open_tasks])
+    known = _known_bytes(stores, replica, open_tasks)
     return run_in_groups(
-        lambda ident: _take_in(stores, by_id[ident], beat),
+        lambda ident: _take_in(stores, by_id[ident], known, beat),
         by_id,
         lambda hashed: _make_all_visible(stores, by_id, hashed, claimed),
         step=flow.Step.VERIFY,

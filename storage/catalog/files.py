@@ -229,6 +229,17 @@ def most_blobs(tx: Tx) -> int:
     return tx.execute(select(func.max(blobs.c.id))).scalar() or 0
 
 
+def bytes_present(tx: Tx, replica: Replica, sums: Sequence[str]) -> set[str]:
+    """Those of these SHA-256 whose bytes the catalog knows in a replica's bucket."""
+    query = select(blobs.c.sha256).join(blob_replicas, blob_replicas.c.blob_id == blobs.c.id)
+    known = query.where(
+        blobs.c.sha256.in_(sums),
+        blob_replicas.c.replica == replica,
+        blob_replicas.c.state == "present",
+    )
+    return set(tx.execute(known).scalars())
+
+
 # Cutting one string is a third of the work of taking an array apart; a uuid has 36 characters.
 _SQLITE_WANTED = (
     "(SELECT key AS ordinal, substr(value, 1, 36) AS uuid, substr(value, 38) AS version"

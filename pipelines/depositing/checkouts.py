@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from pipelines import flow, formats, topics
+from pipelines.batches import run_through
 from pipelines.depositing import manifests, replicas
 from pipelines.keeping import copying, failover
 from pipelines.keeping.bulk_copying import BulkCopies
@@ -128,17 +129,26 @@ def _copy_all(stores: Stores, job: Job, beat: Beat) -> str:
     if isinstance(target, BulkTarget):
         bulk = BulkCopies(stores.replicas[source], target, keys.checkout(job.id))
         first = partial(_copy_in_bulk, bulk, target.list_below(keys.checkout(job.id)), job, copy)
+    parallel = stores.copy_parallel
     done = size = 0
-    with ThreadPoolExecutor(stores.copy_parallel) as pool:
+
+    def copy_and_tell(entry: Entry) -> None:
+        first(entry)
+        beat(entry.size)
+
+    with ThreadPoolExecutor(parallel) as pool:
         for batch in _batches(stores, job):
-            for entry in pool.map(first, batch):
-                beat(entry.size)
-                done, size = done + 1, size + entry.size
+            # The first small copy shows what the others need to know of the bucket.
+            alone = 1 if done == 0 and batch[0].size <= copying.INLINE else 0
+            run_through(pool, copy_and_tell, batch[:alone], parallel=1)
+            run_through(pool, copy_and_tell, batch[alone:], parallel=parallel)
+            done, size = done + len(batch), size + sum(entry.size for entry in batch)
             with stores.catalog.write() as tx:
                 checkouts.progress(tx, job.id, files=done, size=size)
         if bulk and bulk.has_copied:
             for batch in _batches(stores, job):
-                list(pool.map(copy, [entry for entry in batch if not _is_right(bulk, job, entry)]))
+                wrong = [entry for entry in batch if not _is_right(bulk, job, entry)]
+                run_through(pool, copy, wrong, parallel=parallel)
                 beat(0)
     return target.direct_url(keys.checkout(job.id))
 

@@ -26,7 +26,9 @@ class BulkCopies:
 
     def copy(self, key: str, target_key: str, *, size: int, is_free: bool = False) -> bool:
         """Copy a small object. False, and the caller uses `copying.copy`, if it is large or may
-        not have been copied. `is_free` says that the caller saw nothing under the target key."""
+        not have been copied. `is_free` says that the caller saw nothing under the target key.
+
+        That first copy by the caller shows whether others can be compared by a listing."""
         if size > INLINE:
             return False
         if not self._target.copy_unread(self._source, key, target_key, is_free=is_free):

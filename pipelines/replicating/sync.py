@@ -294,7 +294,8 @@ def _bring_batch(
         known = file_rows.blobs_present(tx, target, rows)
         most = file_rows.most_blobs(tx)
     blob_life.revive(stores, target, rows)
-    new = {row.blob_id: row for row in rows if row.blob_id not in known}
+    small = (row for row in rows if row.file.size <= copying.INLINE)
+    new = {row.blob_id: row for row in small if row.blob_id not in known}
     is_worth_listing = len(new) * LISTED_PER_LOOK >= most
     brought = _copy_in_bulk(stores, target, beat, pool, new) if is_worth_listing else frozenset()
 
@@ -315,7 +316,7 @@ def _copy_in_bulk(
     pool: Executor,
     rows: Mapping[int, file_rows.Reserved],
 ) -> Set[int]:
-    """Copy blobs, and compare all of them by one listing; those that are there and right."""
+    """Copy small blobs, and compare all by one listing; those that are there and right."""
     blobs = stores.replicas[target]
     if not isinstance(blobs, BulkTarget) or not rows:
         return frozenset()

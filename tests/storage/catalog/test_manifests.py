@@ -2,9 +2,10 @@
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import event, text
 
 from pipelines.limits import SEGMENT_ENTRIES
 from storage.catalog import (
@@ -84,6 +85,34 @@ def test_a_reservation_looks_its_files_up_and_says_what_they_know(catalog: Catal
             for one in found
             for sums in [one.checksums]
         ]
+
+
+def test_a_reservation_takes_the_index_key_by_key(catalog: Catalog) -> None:
+    if not catalog.sqlite:
+        pytest.skip("PostgreSQL's plans are those of test_plans.py")
+    said: list[tuple[str, Any]] = []
+
+    def listen(_c: Any, _k: Any, statement: str, parameters: Any, *_: Any) -> None:
+        said.append((statement, parameters))
+
+    with catalog.write() as tx:
+        fqids = add_files(tx, 9)
+        event.listen(catalog.engine, "before_cursor_execute", listen)
+        bundles.reserve(tx, named(fqids))
+        event.remove(catalog.engine, "before_cursor_execute", listen)
+        plan = "\n".join(
+            str(row)
+            for statement, given in said
+            for row in tx.exec_driver_sql(
+                f"EXPLAIN QUERY PLAN {statement}", given[0] if isinstance(given, list) else given
+            )
+        )
+    # What is read by segments and positions needs no sorting.
+    assert "TEMP B-TREE" not in plan
+    for table in ("v", "s", "e"):
+        assert f"SEARCH {table} USING PRIMARY KEY" in plan
+    for table in ("f", "b"):
+        assert f"SEARCH {table} USING INTEGER PRIMARY KEY" in plan
 
 
 def test_a_reservation_lacks_files_that_its_origin_does_not_show(catalog: Catalog) -> None:

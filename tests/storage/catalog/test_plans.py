@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from sqlalchemy import text
 
+from pipelines.limits import SEGMENT_ENTRIES
 from storage.catalog import (
     Catalog,
     Tx,
@@ -24,6 +25,7 @@ from storage.catalog import (
     migrate,
     recent,
     retrying,
+    segments,
     tasks,
     todo,
     versions,
@@ -34,6 +36,7 @@ from storage.catalog.delivery_log import Only
 from storage.catalog.retrying import Span
 from storage.catalog.schema import metadata
 from storage.model import FQID, Event, Todo
+from tests.builders import new_uuid, version
 from tests.catalogs import POSTGRES, fresh
 from tests.storage.catalog.filling import FILES, fill, some
 from tests.storage.catalog.plans import plans_of
@@ -54,6 +57,10 @@ def unanalysed(request: pytest.FixtureRequest) -> Iterator[Catalog]:
             for table in metadata.tables:
                 tx.execute(text(f"ALTER TABLE {table} SET (autovacuum_enabled = false)"))
         fill(catalog)
+        with catalog.write() as tx:
+            for table in ("bundles", "segments"):
+                serial = f"pg_get_serial_sequence('{table}', 'id')"
+                tx.execute(text(f"SELECT setval({serial}, (SELECT max(id) FROM {table}))"))
         yield catalog
         catalog.close()
 
@@ -85,6 +92,13 @@ def _look_up_by_index(catalog: Catalog) -> None:
             lambda tx: files.lookup(tx, "aws", wanted),
             ("pk_visible on visible", "pk_files on files", "pk_blobs on blobs"),
         ),
+        "reservation": (
+            lambda tx: bundles.reserve(tx, _bundle_of(wanted)),
+            (
+                *("pk_visible on visible", "pk_files on files", "pk_blobs on blobs"),
+                "pk_entries on entries",
+            ),
+        ),
         "hits of a search": (
             lambda tx: visibility.among(tx, "file", "aws", wanted[:500]),
             ("pk_visible on visible",),
@@ -110,6 +124,12 @@ def _look_up_by_index(catalog: Catalog) -> None:
         for name, (act, indexes) in acts.items():
             plans = plans_of(catalog, act, generic=generic)
             _by_index(plans, *indexes, told=f"{name} {generic=}")
+
+
+def _bundle_of(wanted: list[FQID]) -> bundles.NewBundle:
+    rows = [(f"f/{at}", key, False) for at, key in enumerate(wanted)]
+    runs = segments.cut(rows, SEGMENT_ENTRIES)
+    return bundles.NewBundle(FQID(new_uuid(), version()), "d", "aws", 1, "a", None, "e", runs)
 
 
 def _by_index(plans: list[str], *indexes: str, told: str = "") -> None:

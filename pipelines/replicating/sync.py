@@ -26,7 +26,7 @@ from storage.model import FQID, REPLICAS, Claim, FileVersion, Replica, Todo
 from storage.protocols import BlobStore, BulkTarget
 from storage.stores import Stores
 
-BATCH = 1024
+BATCH = 512
 """Files of one bundle that are looked up, and revealed, at a time."""
 LISTED_PER_LOOK = 8
 """Objects that a listing shows for the price of a look at one."""

@@ -109,7 +109,8 @@ class Clock:
         """Send a message for each endpoint with something due that nobody serves."""
         room = self._settings.refill_rows - self._chains.depth(DELIVER)
         if room > 0:
-            waiting = self._stores.catalog.ask(lambda tx: endpoints.waiting(tx, limit=room))
+            with self._stores.catalog.read() as tx:
+                waiting = endpoints.waiting(tx, limit=room)
             self._chains.send(deliver_to(waiting))
 
     def _send(self, steps: Iterable[Step], room: int, *, empty: bool) -> None:

@@ -299,8 +299,8 @@ def lock(tx: Tx, ids: Collection[int]) -> None:
     if tx.dialect.name == "sqlite":
         return
     source, parameters = bulk.derived(tx, "held", {"id": ("bigint", sorted(ids))})
-    held = f"SELECT d.id FROM deliveries d JOIN {source} ON held.id = d.id ORDER BY d.id"
-    tx.execute(text(held + " FOR UPDATE OF d"), parameters)
+    each = bulk.one_each(tx, "deliveries", "d", "d.id = held.id", lock=True)
+    tx.execute(text(f"SELECT d.id FROM {source} {each}"), parameters)
 
 
 def cancel(tx: Tx, subscription_id: int, endpoint_id: int) -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from sqlalchemy import delete, select, text
 
 from storage.catalog import bulk
-from storage.catalog.engine import Tx, execute_now, now_us
+from storage.catalog.engine import Tx, now_us
 from storage.catalog.schema import endpoints
 
 # `'pending'` is spelled out in every statement: the partial indexes want a literal. And the first
@@ -92,7 +92,7 @@ def waiting(tx: Tx, *, limit: int) -> list[int]:
     Walks from one endpoint with anything pending to the next: a million deliveries that wait for
     one dead receiver are one step.
     """
-    rows = execute_now(tx, _BUSY, {"limit": limit})
+    rows = tx.execute(text(_BUSY), {"now": now_us(tx), "limit": limit})
     return [int(ident) for ident in rows.scalars()]
 
 

@@ -48,13 +48,13 @@ def _may_be_held(d: str) -> str:
 
 
 # Each row by its key, whatever the statistics say: with some, both engines compared every pending
-# row with every one of these.
+# row with every one of these. An array is joined with nothing.
 _MET = f"""
-    id IN (
+    id = ANY(ARRAY(
         SELECT d.id FROM {{source}},
             LATERAL (SELECT * FROM deliveries WHERE deliveries.id = met.id OFFSET 0) AS d
         WHERE {_may_be_held("d")}
-    )
+    ))
 """
 _MET_ON_SQLITE = f"id IN (SELECT id FROM {{source}}) AND {_may_be_held('deliveries')}"
 

@@ -186,7 +186,15 @@ def vacuum(catalog: Catalog) -> None:
         connection.close()
 
 
-@pytest.mark.parametrize("known", ["nothing", "next to nothing", "how many"])
+def miscount(catalog: Catalog) -> None:
+    """PostgreSQL counted next to no rows in many pages: they were emptied just then."""
+    if not catalog.sqlite:
+        with catalog.write() as tx:
+            few = "UPDATE pg_class SET reltuples = 1, relpages = 2000 WHERE relname = 'deliveries'"
+            tx.execute(text(few))
+
+
+@pytest.mark.parametrize("known", ["nothing", "next to nothing", "how many", "too few"])
 def test_much_that_is_held_back_is_one_step_of_the_walk(catalog: Catalog, known: str) -> None:
     one, other = (subscribe(catalog, f"{URL}/{n}") for n in range(2))
     for each in (one, other):
@@ -199,6 +207,8 @@ def test_much_that_is_held_back_is_one_step_of_the_walk(catalog: Catalog, known:
     backlog(catalog, one, 20_000)
     if known == "how many":
         vacuum(catalog)
+    if known == "too few":
+        miscount(catalog)
     halted = [row.id for row in due(catalog, one) if row.halted]
     assert work_of(catalog, lambda tx: holding.hold(tx, halted)) < 300 * len(halted)
     assert 0 < work_of(catalog, walked) < short + 100

@@ -1,6 +1,7 @@
 """Bundles: write a manifest (reserve, put, publish), read it back by page, list what is visible."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
@@ -27,6 +28,8 @@ from storage.model import FQID, BundleVersion, Entry, Replica, Todo
 from storage.stores import Stores
 
 KIND: keys.Kind = "bundle"
+ATTEMPTS = 3
+"""How often a reservation is made that a file escaped which came just then."""
 _NAMED = 20
 """How many missing files an error names."""
 
@@ -99,6 +102,10 @@ def write(stores: Stores, new: NewBundle, author: str, *, request_id: str = "") 
     return Written(new.fqid, manifest, created=bool(follow), todo=follow)
 
 
+class _FilesCame(Exception):
+    """A file that readers did not see is there now."""
+
+
 def _reserve(
     stores: Stores, new: NewBundle, digest: str, author: str
 ) -> tuple[bundles.Reserved, bundles.Facts | None]:
@@ -114,11 +121,15 @@ def _reserve(
         event_id=events.event_id("CREATE", new.replica, new.fqid),
         runs=segments.cut(new.entries, SEGMENT_ENTRIES),
     )
-    with stores.catalog.write() as tx:
-        found = bundles.reserve(tx, fresh)
-        if found.lacks_files:
-            check_files(tx, new.replica, [file for _, file, _ in new.entries])
-            raise Unavailable("Files came or went meanwhile.", retry_after_s=PENDING_RETRY_S)
+    for _ in range(ATTEMPTS):
+        with suppress(_FilesCame), stores.catalog.write() as tx:
+            found = bundles.reserve(tx, fresh)
+            if found.lacks_files:
+                check_files(tx, new.replica, [file for _, file, _ in new.entries])
+                raise _FilesCame
+            break
+    else:
+        raise Unavailable("Files come and go.", retry_after_s=PENDING_RETRY_S)
     if found.row is None or found.is_buried:
         raise _buried(new.fqid)
     if found.row.digest != digest:

@@ -7,16 +7,18 @@ bundle names that was acknowledged is there.
 import random
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 import pytest
+from sqlalchemy import event
 
 from pipelines import flow
 from pipelines.depositing import files, manifests, purging, tombstones
-from pipelines.depositing.manifests import NewBundle, NewEntry, Written
+from pipelines.depositing.manifests import FilesPending, NewBundle, NewEntry, Written
 from pipelines.keeping import integrity
 from pipelines.replicating import sync
 from storage import keys
-from storage.catalog import todo
+from storage.catalog import todo, visibility
 from storage.errors import Conflict, Damaged, Invalid, NotFound, StoreError, Unavailable
 from storage.model import FQID, REPLICAS, Todo
 from storage.stores import Stores
@@ -157,3 +159,28 @@ def test_two_purges_of_one_file_take_it_along_once(race_stores: Stores) -> None:
     settle(race_stores, fqid, file)
     with pytest.raises(NotFound):
         files.locate(race_stores, "aws", *file)
+
+
+def test_a_file_that_comes_while_its_bundle_is_reserved_is_not_missed(race_stores: Stores) -> None:
+    stores, file = race_stores, make_file(race_stores, b"late")
+    with stores.catalog.write() as tx:
+        (seen,) = visibility.hide(tx, "file", *file)
+
+    looked: list[str] = []
+
+    def come(_c: Any, _k: Any, statement: str, *_: Any) -> None:
+        if "INSERT INTO entries" in statement and not stores.catalog.sqlite:
+            looked.append(statement)
+            if len(looked) == 1:
+                with stores.catalog.write() as tx:
+                    visibility.show(tx, "file", *seen)
+
+    event.listen(stores.catalog.engine, "after_cursor_execute", come)
+    fqid = FQID(new_uuid(), version())
+    if stores.catalog.sqlite:
+        # Nobody else writes meanwhile.
+        with pytest.raises(FilesPending):
+            bundle(fqid, file, stores)
+    else:
+        assert bundle(fqid, file, stores).created
+        assert len(looked) == 2

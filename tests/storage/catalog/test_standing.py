@@ -211,6 +211,9 @@ def test_much_that_is_held_back_is_one_step_of_the_walk(catalog: Catalog, known:
         miscount(catalog)
     halted = [row.id for row in due(catalog, one) if row.halted]
     assert work_of(catalog, lambda tx: holding.hold(tx, halted)) < 300 * len(halted)
+    results = [result(ident, "pending", 1, "It said no.") for ident in halted]
+    # Each with each other, not with the 20,000.
+    assert work_of(catalog, lambda tx: deliveries.close(tx, results)) < 3 * len(halted) ** 2
     assert 0 < work_of(catalog, walked) < short + 100
 
 

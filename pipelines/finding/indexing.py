@@ -13,8 +13,7 @@ from pipelines import flow
 from pipelines.batches import Completed, run_in_groups
 from pipelines.finding import documents, loading, shapes
 from pipelines.keeping.copying import Beat
-from pipelines.queries import matching
-from storage.catalog import Tx, bundles, events, heads, todo, visibility
+from storage.catalog import Tx, bundles, events, heads, subscriptions, todo, visibility
 from storage.catalog import documents as document_rows
 from storage.catalog.documents import Indexed, Standing
 from storage.catalog.subscriptions import ELASTICSEARCH
@@ -63,7 +62,7 @@ def index(stores: Stores, claim: Claim, beat: Beat) -> tuple[Todo, ...]:
         fresh = _stub(facts)
         refused = stores.search[replica].write([fresh])
     with stores.catalog.write() as tx:
-        return _record_all(stores, tx, replica, [(claim, facts, fresh)], refused)[claim.todo]
+        return _record_all(tx, replica, [(claim, facts, fresh)], refused)[claim.todo]
 
 
 def _stub(facts: _Facts) -> IndexedDocument:
@@ -94,7 +93,7 @@ def index_batch(stores: Stores, claims: Sequence[Claim], beat: Beat) -> Complete
         refused = stores.search[replica].write([document for _, document in fresh])
         written = [(claimed[fqid], facts[fqid], document) for fqid, document in fresh]
         with stores.catalog.write() as tx:
-            return _record_all(stores, tx, replica, written, refused)
+            return _record_all(tx, replica, written, refused)
 
     return run_in_groups(
         prepare, facts, write, step=flow.Step.INDEX, replica=replica, parallel=stores.copy_parallel
@@ -102,7 +101,6 @@ def index_batch(stores: Stores, claims: Sequence[Claim], beat: Beat) -> Complete
 
 
 def _record_all(
-    stores: Stores,
     tx: Tx,
     replica: Replica,
     written: Sequence[tuple[Claim, _Facts, IndexedDocument]],
@@ -112,7 +110,7 @@ def _record_all(
 
     Stored queries that are made from now on ask only about later bundles.
     """
-    is_asked = bool(matching.known(stores.catalog, tx, replica, ELASTICSEARCH))
+    is_asked = subscriptions.any_live(tx, replica, ELASTICSEARCH)
     reasons = {FQID(one.uuid, one.version): one.reason for one in refused}
     records, follow = list[Indexed](), dict[Todo, tuple[Todo, ...]]()
     for claim, facts, document in written:

@@ -1,15 +1,25 @@
 """Many rows in one statement: a derived table of the rows given, on either engine."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 import orjson
 
 from storage.catalog.engine import Tx, sql
+from storage.model import FQID
 
 Columns = Mapping[str, tuple[str, Sequence[Any]]]
 """Column name → (SQL type on PostgreSQL, values); all of one length."""
+
+
+def fqids(named: Iterable[FQID]) -> Columns:
+    """The columns `uuid` and `version` of these."""
+    rows = list(named)
+    return {
+        "uuid": ("text", [fqid.uuid for fqid in rows]),
+        "version": ("text", [fqid.version for fqid in rows]),
+    }
 
 
 def derived(tx: Tx, name: str, columns: Columns) -> tuple[str, dict[str, Any]]:

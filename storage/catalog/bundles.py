@@ -99,11 +99,7 @@ def by_fqid(tx: Tx, fqid: FQID) -> Reserved | None:
 
 def by_fqids(tx: Tx, fqids: Sequence[FQID]) -> list[Reserved]:
     """The rows of several versions, in any order; nothing for one that there is not."""
-    columns: bulk.Columns = {
-        "uuid": ("text", [fqid.uuid for fqid in fqids]),
-        "version": ("text", [fqid.version for fqid in fqids]),
-    }
-    source, parameters = bulk.derived(tx, "wanted", columns)
+    source, parameters = bulk.derived(tx, "wanted", bulk.fqids(fqids))
     same = "b.uuid = wanted.uuid AND b.version = wanted.version"
     bundle = bulk.one_each(tx, "bundles", "b", same)
     return [

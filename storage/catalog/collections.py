@@ -180,8 +180,7 @@ def seen(tx: Tx, replicas: Sequence[Replica], owner: str, targets: Sequence[Targ
     order = sorted(set(targets))
     columns: bulk.Columns = {
         "kind": ("text", [kind for kind, _ in order]),
-        "uuid": ("text", [fqid.uuid for _, fqid in order]),
-        "version": ("text", [fqid.version for _, fqid in order]),
+        **bulk.fqids(fqid for _, fqid in order),
     }
     source, parameters = bulk.derived(tx, "wanted", columns)
     statement = sql(f"SELECT v.kind, v.uuid, v.version FROM {source} {_seen_of(tx)}")

@@ -126,11 +126,7 @@ def latest_anywhere(tx: Tx, uuid: str) -> Reserved | None:
 
 def by_fqids(tx: Tx, fqids: Sequence[FQID]) -> list[Reserved]:
     """The rows of several versions, in any order; nothing for one that there is not."""
-    columns: bulk.Columns = {
-        "uuid": ("text", [fqid.uuid for fqid in fqids]),
-        "version": ("text", [fqid.version for fqid in fqids]),
-    }
-    source, parameters = bulk.derived(tx, "wanted", columns)
+    source, parameters = bulk.derived(tx, "wanted", bulk.fqids(fqids))
     same = "files.uuid = wanted.uuid AND files.version = wanted.version"
     file = bulk.one_each(tx, "files", "files", same)
     blob = bulk.one_each(tx, "blobs", "blobs", "blobs.id = files.blob_id")
@@ -152,8 +148,7 @@ def reserve_all(tx: Tx, new: Sequence[NewFile]) -> list[Reserved]:
         "crc32c": ("text", [file.checksums.crc32c for file in new]),
         "blob_etag": ("text", [file.blob_etag for file in new]),
         "size": ("bigint", [file.size for file in new]),
-        "uuid": ("text", [file.fqid.uuid for file in new]),
-        "version": ("text", [file.fqid.version for file in new]),
+        **bulk.fqids(file.fqid for file in new),
         "digest": ("text", [file.digest for file in new]),
         "origin": ("text", [file.origin for file in new]),
         "creator_uid": ("bigint", [file.creator_uid for file in new]),
@@ -298,11 +293,7 @@ def lookup_source(tx: Tx, replica: Replica, keys: Sequence[Key]) -> tuple[str, d
 
 def whereabouts(tx: Tx, keys: Sequence[FQID]) -> dict[FQID, str]:
     """Of these keys, those that are known at all: `elsewhere` (published) or `pending`."""
-    columns = {
-        "uuid": ("text", [key.uuid for key in keys]),
-        "version": ("text", [key.version for key in keys]),
-    }
-    source, parameters = bulk.derived(tx, "wanted", columns)
+    source, parameters = bulk.derived(tx, "wanted", bulk.fqids(keys))
     same = "{0}.uuid = wanted.uuid AND {0}.version = wanted.version"
     file = bulk.one_each(tx, "files", "f", same.format("f"))
     known = tx.execute(

@@ -239,8 +239,7 @@ def _changed_records(
     if not named:
         return set()
     columns: bulk.Columns = {
-        "uuid": ("text", [fqid.uuid for fqid, _ in named]),
-        "version": ("text", [fqid.version for fqid, _ in named]),
+        **bulk.fqids(fqid for fqid, _ in named),
         "at_us": ("bigint", [at_us for _, at_us in named]),
     }
     source, given = bulk.derived(tx, "found", columns)

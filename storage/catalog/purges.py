@@ -111,11 +111,7 @@ def among(tx: Tx, kind: str, fqids: Collection[FQID]) -> dict[FQID, bool]:
     records are being erased."""
     if not fqids:
         return {}
-    columns: bulk.Columns = {
-        "uuid": ("text", [fqid.uuid for fqid in fqids]),
-        "version": ("text", [fqid.version for fqid in fqids]),
-    }
-    source, parameters = bulk.derived(tx, "wanted", columns)
+    source, parameters = bulk.derived(tx, "wanted", bulk.fqids(fqids))
     same = "p.kind = :kind AND p.uuid = wanted.uuid AND p.version = wanted.version"
     found = bulk.one_each(tx, "purges", "p", same)
     rows = tx.execute(

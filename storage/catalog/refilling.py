@@ -81,8 +81,7 @@ def add_files(tx: Tx, found: Sequence[tuple[NewFile, int]]) -> None:
     """Files with the times at which they were made, which are those of their publication."""
     news = [new for new, _ in found]
     columns: bulk.Columns = {
-        "uuid": ("text", [new.fqid.uuid for new in news]),
-        "version": ("text", [new.fqid.version for new in news]),
+        **bulk.fqids(new.fqid for new in news),
         "digest": ("text", [new.digest for new in news]),
         "origin": ("text", [new.origin for new in news]),
         "creator_uid": ("bigint", [new.creator_uid for new in news]),
@@ -104,11 +103,7 @@ def add_files(tx: Tx, found: Sequence[tuple[NewFile, int]]) -> None:
 
 def digests(tx: Tx, kind: str, fqids: Sequence[FQID]) -> dict[FQID, tuple[int, str]]:
     """Ids and digests of those of these versions that the catalog knows."""
-    columns: bulk.Columns = {
-        "uuid": ("text", [fqid.uuid for fqid in fqids]),
-        "version": ("text", [fqid.version for fqid in fqids]),
-    }
-    source, parameters = bulk.derived(tx, "wanted", columns)
+    source, parameters = bulk.derived(tx, "wanted", bulk.fqids(fqids))
     same = "t.uuid = wanted.uuid AND t.version = wanted.version"
     row = bulk.one_each(tx, _TABLES[kind].name, "t", same)
     found = tx.execute(

@@ -30,11 +30,7 @@ def held(tx: Tx, kind: str, replica: Replica, fqids: Sequence[FQID]) -> set[FQID
     """Those of these versions whose records the catalog knows in a bucket, and knows to
     belong there."""
     table = _TABLES[kind]
-    columns: bulk.Columns = {
-        "uuid": ("text", [fqid.uuid for fqid in fqids]),
-        "version": ("text", [fqid.version for fqid in fqids]),
-    }
-    source, parameters = bulk.derived(tx, "wanted", columns)
+    source, parameters = bulk.derived(tx, "wanted", bulk.fqids(fqids))
     row = bulk.one_each(tx, table.name, "t", "t.uuid = wanted.uuid AND t.version = wanted.version")
     seen = bulk.one_each(
         tx, presence.name, "p", "p.kind = :kind AND p.id = t.id AND p.replica = :replica"
@@ -48,11 +44,7 @@ def held(tx: Tx, kind: str, replica: Replica, fqids: Sequence[FQID]) -> set[FQID
 
 def file_ids(tx: Tx, fqids: Collection[FQID]) -> dict[FQID, int]:
     """The ids of published files, wherever they are."""
-    columns: bulk.Columns = {
-        "uuid": ("text", [fqid.uuid for fqid in fqids]),
-        "version": ("text", [fqid.version for fqid in fqids]),
-    }
-    source, parameters = bulk.derived(tx, "wanted", columns)
+    source, parameters = bulk.derived(tx, "wanted", bulk.fqids(fqids))
     row = bulk.one_each(tx, "files", "t", "t.uuid = wanted.uuid AND t.version = wanted.version")
     found = tx.execute(sql(f"SELECT t.uuid, t.version, t.id FROM {source} {row}"), parameters)
     return {FQID(each[0], each[1]): each[2] for each in found}

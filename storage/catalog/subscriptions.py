@@ -190,6 +190,17 @@ def live(tx: Tx, replica: Replica, kind: SubscriptionType) -> list[int]:
     return sorted(tx.execute(query).scalars())
 
 
+def any_live(tx: Tx, replica: Replica, kind: SubscriptionType) -> bool:
+    """Whether an event of the replica may match any of this type."""
+    query = (
+        select(subscriptions.c.id)
+        .where(subscriptions.c.replica == replica, subscriptions.c.type == kind)
+        .where(subscriptions.c.deleted_us.is_(None))
+        .limit(1)
+    )
+    return tx.execute(query).scalar() is not None
+
+
 def stopped(tx: Tx, ids: Collection[int]) -> dict[int, Literal["deleted", "halted"]]:
     """Which of these are deleted, and which are paused or disabled."""
     if not ids:

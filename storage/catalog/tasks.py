@@ -100,11 +100,7 @@ def latest_open(tx: Tx, uuid: str) -> TaskRow | None:
 
 def open_among(tx: Tx, fqids: Sequence[FQID]) -> list[TaskRow]:
     """The open tasks of these versions."""
-    columns: bulk.Columns = {
-        "uuid": ("text", [fqid.uuid for fqid in fqids]),
-        "version": ("text", [fqid.version for fqid in fqids]),
-    }
-    source, parameters = bulk.derived(tx, "wanted", columns)
+    source, parameters = bulk.derived(tx, "wanted", bulk.fqids(fqids))
     same = "t.uuid = wanted.uuid AND t.version = wanted.version AND t.finished_us IS NULL"
     task = bulk.one_each(tx, "tasks", "t", same)
     return [
@@ -117,8 +113,7 @@ def start_all(tx: Tx, new: Sequence[TaskRow]) -> None:
     if not new:
         return
     columns: dict[str, tuple[str, Sequence[Any]]] = {
-        "uuid": ("text", [task.fqid.uuid for task in new]),
-        "version": ("text", [task.fqid.version for task in new]),
+        **bulk.fqids(task.fqid for task in new),
         "size": ("bigint", [task.size for task in new]),
         "creator_uid": ("bigint", [task.creator_uid for task in new]),
     }

@@ -24,11 +24,7 @@ def publish(tx: Tx, kind: str, fqid: FQID) -> bool:
 
 def publish_all(tx: Tx, kind: str, fqids: Sequence[FQID]) -> set[FQID]:
     """The same for several versions; those that were marked now."""
-    columns: bulk.Columns = {
-        "uuid": ("text", [fqid.uuid for fqid in fqids]),
-        "version": ("text", [fqid.version for fqid in fqids]),
-    }
-    source, parameters = bulk.derived(tx, "wanted", columns)
+    source, parameters = bulk.derived(tx, "wanted", bulk.fqids(fqids))
     name = _TABLES[kind].name
     statement = (
         f"UPDATE {name} SET published_us = :now FROM {source} WHERE {name}.uuid = wanted.uuid"

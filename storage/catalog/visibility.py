@@ -67,11 +67,7 @@ def find(tx: Tx, kind: str, replica: Replica, fqid: FQID) -> int | None:
 def among(tx: Tx, kind: str, replica: Replica, fqids: Collection[FQID]) -> set[FQID]:
     """Those of these versions that readers of that replica see; one query."""
     order = sorted(fqids)
-    columns: bulk.Columns = {
-        "uuid": ("text", [fqid.uuid for fqid in order]),
-        "version": ("text", [fqid.version for fqid in order]),
-    }
-    source, parameters = bulk.derived(tx, "wanted", columns)
+    source, parameters = bulk.derived(tx, "wanted", bulk.fqids(order))
     same = (
         "v.kind = :kind AND v.replica = :replica"
         " AND v.uuid = wanted.uuid AND v.version = wanted.version"

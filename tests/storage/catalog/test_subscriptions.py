@@ -86,3 +86,6 @@ def test_the_marker_changes_with_every_subscription_of_its_replica_and_type(
     assert len(set(seen)) == 3
     with catalog.read() as tx:
         assert subscriptions.live(tx, "aws", "jmespath") == []
+        assert not subscriptions.any_live(tx, "aws", "jmespath")
+        assert subscriptions.any_live(tx, "gcp", "jmespath")
+        assert subscriptions.any_live(tx, "aws", "elasticsearch")

@@ -133,6 +133,7 @@ def _translated(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
     return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
 
 
+@functools.lru_cache(KEPT)
 def check_address(address: str) -> str | None:
     """`refusal` of an address in any of its spellings; what is no address at all is refused."""
     parsed = literal(address)

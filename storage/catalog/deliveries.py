@@ -4,12 +4,14 @@ What one subscription is told of one bundle goes out in the order of the events,
 time: only the earliest pending delivery of such a pair is ever due.
 """
 
-import json
 import uuid as uuids
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Final, Literal
 
+import orjson
 from sqlalchemy import text
 
 from storage.catalog import bulk, events, heads
@@ -54,7 +56,6 @@ class Due:
     callback_url: str
     method: str
     encoding: str
-    form_fields: Mapping[str, str]
     payload_form_field: str
     hmac_key_id: str | None
     hmac_secret: bytes | None = field(repr=False)
@@ -66,6 +67,7 @@ class Due:
     """Whether its subscription is paused or disabled, so that it must wait."""
     is_test: bool = False
     """Whether its owner asked for it: it is sent while the subscription is paused, too."""
+    form_fields: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def pair(self) -> tuple[int, str]:
@@ -213,13 +215,13 @@ def add_test(
     tx.execute(inserted, {**event, **told, **caller})
 
 
+# In the order of the fields of `Due`.
 _DUE = text("""
-    SELECT d.id, d.uuid, d.endpoint_id, d.subscription_id, s.uuid AS subscription_uuid,
-        d.bundle_uuid, d.attempts, d.payload, s.callback_url, s.method, s.encoding, s.form_fields,
-        s.payload_form_field, s.hmac_key_id, s.hmac_secret, s.deleted_us,
-        CASE WHEN s.hmac_previous_us > :now THEN s.hmac_previous END AS hmac_previous,
-        s.state <> 'active' AND d.event_type <> 'TEST' AS halted, d.request_id,
-        d.event_type = 'TEST' AS is_test
+    SELECT d.id, d.uuid, d.endpoint_id, d.subscription_id, s.uuid, d.bundle_uuid, d.attempts,
+        d.payload, s.callback_url, s.method, s.encoding, s.payload_form_field, s.hmac_key_id,
+        s.hmac_secret, s.deleted_us IS NOT NULL, d.request_id,
+        CASE WHEN s.hmac_previous_us > :now THEN s.hmac_previous END,
+        s.state <> 'active' AND d.event_type <> 'TEST', d.event_type = 'TEST', s.form_fields
     FROM deliveries d JOIN subscriptions s ON s.id = d.subscription_id
     WHERE d.state = 'pending' AND d.endpoint_id = :endpoint_id AND d.due_us <= :now
     AND (d.event_type = 'TEST' OR NOT EXISTS (
@@ -238,14 +240,12 @@ def due(tx: Tx, endpoint_id: int, *, limit: int) -> list[Due]:
     Tests wait for nothing, and nothing waits for them.
     """
     rows = tx.execute(_DUE, {"endpoint_id": endpoint_id, "limit": limit, "now": now_us(tx)})
-    return [_due(dict(row)) for row in rows.mappings()]
+    return [Due(*row, form_fields=_form_fields(form_fields)) for *row, form_fields in rows]
 
 
-def _due(row: dict[str, Any]) -> Due:
-    deleted, halted = row.pop("deleted_us") is not None, bool(row["halted"])
-    form_fields = json.loads(row["form_fields"])
-    read = {"form_fields": form_fields, "deleted": deleted, "halted": halted}
-    return Due(**row | read | {"is_test": bool(row["is_test"])})
+@lru_cache(maxsize=256)
+def _form_fields(stored: str) -> Mapping[str, str]:
+    return MappingProxyType(orjson.loads(stored))
 
 
 def close(tx: Tx, results: Sequence[Result]) -> None:

@@ -240,7 +240,7 @@ def due(tx: Tx, endpoint_id: int, *, limit: int) -> list[Due]:
     Tests wait for nothing, and nothing waits for them.
     """
     rows = tx.execute(_DUE, {"endpoint_id": endpoint_id, "limit": limit, "now": now_us(tx)})
-    return [Due(*row, form_fields=_form_fields(form_fields)) for *row, form_fields in rows]
+    return [Due(*[*row, _form_fields(form_fields)]) for *row, form_fields in rows]
 
 
 @lru_cache(maxsize=256)

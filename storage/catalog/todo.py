@@ -21,8 +21,9 @@ from storage.model import Claim, Todo
 RESEND_US = 5_000_000
 """Age of a message that is presumed lost when its queue runs low."""
 
-WINDOW = 200
-"""Due jobs of a step among which a batch is chosen."""
+WINDOW = 1_000
+"""Due jobs of a step among which a batch is chosen: many batches, as those that others claim at the
+same instant are passed over."""
 WOKEN = 1_000
 """Rows that are woken at once by what they waited for."""
 

@@ -4,6 +4,7 @@ at a time; PostgreSQL does not."""
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from threading import Barrier
 
 import pytest
@@ -172,6 +173,24 @@ def test_a_number_once_given_stays(catalog: Catalog) -> None:
         assert places.items() <= now.items()
         assert sorted(now.values()) == list(range(1, len(now) + 1))
         places = now
+
+
+def test_batches_claimed_at_the_same_instant_are_full(server: Catalog) -> None:
+    with server.write() as tx:
+        todo.add(tx, [Todo("verify", "aws", str(number)) for number in range(600)])
+    with ExitStack() as transactions:
+        claimed = [
+            todo.claim_more(
+                transactions.enter_context(server.write()),
+                Todo("verify", "aws", "any"),
+                token=str(number),
+                lease_s=30,
+                limit=64,
+            )
+            for number in range(8)
+        ]
+    assert [len(claims) for claims in claimed] == [64] * 8
+    assert len({claim.todo for claims in claimed for claim in claims}) == 512
 
 
 def test_a_sequencer_waits_for_the_other_ones_numbers(server: Catalog) -> None:

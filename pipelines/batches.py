@@ -7,7 +7,7 @@ what to do about an error is decided in one place.
 
 import logging
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from concurrent.futures import (
     FIRST_COMPLETED,
     FIRST_EXCEPTION,
@@ -28,6 +28,9 @@ Completed = Mapping[Todo, tuple[Todo, ...]]
 
 GROUP_S = 0.25
 """How long those of a batch that are done wait for the others."""
+
+INTERRUPTED_S = 0.5
+"""How long a wait keeps a job from noticing that its worker stops, or that its time is over."""
 
 Key = TypeVar("Key", bound=Hashable)
 Item = TypeVar("Item")
@@ -51,15 +54,6 @@ def run_each(
     return {key: found[0] for key, found in zip(attempted, outcomes, strict=True) if found}
 
 
-def run_all(
-    work: Callable[[Item], Result], items: Sequence[Item], *, pool: str, parallel: int
-) -> list[Result]:
-    """Call a function for each item, several at a time; raises what any of them raises."""
-    if len(items) < 2:
-        return [work(item) for item in items]
-    return list(_pool(pool, "", parallel).map(work, items))
-
-
 def run_in_groups(
     work: Callable[[Key], Result],
     keys: Iterable[Key],
@@ -78,7 +72,7 @@ def run_in_groups(
         while waiting:
             done, waiting = wait(waiting, GROUP_S)
             if not done:
-                done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                done, waiting = wait(waiting, INTERRUPTED_S, FIRST_COMPLETED)
             outcomes = [(key, future.result()) for future, key in futures.items() if future in done]
             if group := {key: found[0] for key, found in outcomes if found}:
                 completed.update(complete(group))
@@ -105,8 +99,12 @@ def run_through(
             work(item)
 
     futures = [pool.submit(run) for _ in range(min(parallel, len(waiting)))]
+    pending = set(futures)
     try:
-        wait(futures, return_when=FIRST_EXCEPTION)
+        while pending:
+            done, pending = wait(pending, INTERRUPTED_S, FIRST_EXCEPTION)
+            if any(future.exception() for future in done):
+                break
     finally:
         waiting.clear()
     for future in futures:

@@ -4,6 +4,7 @@ The to-do rows are the queue; a message only says that a row may be due. So noth
 delayed or kept by a broker, and losing it loses nothing.
 """
 
+import threading
 from queue import Queue
 from typing import Any, Protocol
 
@@ -34,6 +35,24 @@ class OneLoop(AsyncIO):
             super().after_worker_shutdown(broker, worker)  # type: ignore[no-untyped-call]
 
 
+class OneShutdown(ShutdownNotifications):
+    """The stock middleware, which interrupts the actors of all workers of a process: only once, or
+    the second time would interrupt giving their jobs back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._is_running = threading.Lock()
+
+    def after_worker_boot(self, broker: Any, worker: Any) -> None:
+        """Notify again."""
+        self._is_running = threading.Lock()
+
+    def before_worker_shutdown(self, broker: Any, worker: Any) -> None:
+        """Notify with the first worker that stops."""
+        if self._is_running.acquire(blocking=False):
+            super().before_worker_shutdown(broker, worker)  # type: ignore[no-untyped-call]
+
+
 def middleware(*, time_limit_check_ms: int = TIME_LIMIT_CHECK_MS) -> list[Middleware]:
     """The stock middleware that our actors use.
 
@@ -41,7 +60,7 @@ def middleware(*, time_limit_check_ms: int = TIME_LIMIT_CHECK_MS) -> list[Middle
     """
     return [
         TimeLimit(interval=time_limit_check_ms),
-        ShutdownNotifications(),
+        OneShutdown(),
         OneLoop(),
         Retries(max_retries=0),
     ]

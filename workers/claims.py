@@ -31,6 +31,8 @@ BatchFunction = Callable[[Stores, Sequence[Claim], Beat], Completed]
 AWAY_S = (2.0, 20.0)
 """Bounds of the random delay while an engine is away, which is nobody's failed attempt."""
 MOST_TAKEN = 10_000
+INTERRUPTED = frozenset({"timed out", "interrupted"})
+"""Outcomes of jobs that dramatiq interrupted."""
 
 
 class Sender(Protocol):
@@ -87,10 +89,11 @@ def work(working: Working, row: Todo) -> bool:
     outcomes = _together(working, claims, step, heartbeat) if len(claims) > 1 else {}
     for claim in claims:
         if claim.todo not in outcomes:
-            # What waited for its batch may have lost its lease meanwhile.
-            is_ours = len(claims) == 1 or _renewed(working, claim, policy.lease_s)
-            outcome = _attempt(working, claim, step, heartbeat) if is_ours else "lost"
-            outcomes[claim.todo] = outcome
+            outcomes[claim.todo] = (
+                _attempt(working, claim, step, heartbeat)
+                if len(claims) == 1
+                else _alone(working, claim, step, heartbeat, outcomes)
+            )
     seconds = time.monotonic() - started
     for claim in claims:
         named = (claim.todo.step, claim.todo.ref, claim.todo.replica, outcomes[claim.todo], seconds)
@@ -148,6 +151,24 @@ def _together(
     return dict.fromkeys(completed, "done")
 
 
+def _alone(
+    working: Working,
+    claim: Claim,
+    step: Step,
+    heartbeat: Beat,
+    outcomes: Mapping[Todo, str],
+) -> str:
+    """Run a job of a batch that did not end with it, unless the message was interrupted already:
+    that happens only once, and what came after would have neither a limit nor an end."""
+    if not INTERRUPTED.isdisjoint(outcomes.values()):
+        _give_back(working, claim, 0, "Another job of its batch was interrupted.", counted=False)
+        return "given back"
+    # What waited for its batch may have lost its lease meanwhile.
+    if not _renewed(working, claim, QUEUE_POLICIES[step].lease_s):
+        return "lost"
+    return _attempt(working, claim, step, heartbeat)
+
+
 def _renewed(working: Working, claim: Claim, lease_s: float) -> bool:
     try:
         with working.stores.catalog.write(durable=False) as tx:
@@ -171,7 +192,10 @@ def _attempt(working: Working, claim: Claim, step: Step, heartbeat: Beat) -> str
     except Shutdown:
         _give_back(working, claim, 0, "Its worker was stopped.", counted=False)
         return "interrupted"
-    except (Exception, TimeLimitExceeded) as error:
+    except TimeLimitExceeded as error:
+        _failed(working, claim, step, error)
+        return "timed out"
+    except Exception as error:
         return _failed(working, claim, step, error)
     working.chains.send(follow, claim.request_id)
     return "done"

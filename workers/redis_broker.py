@@ -27,9 +27,10 @@ log = logging.getLogger(__name__)
 POLL_MS = 25
 """Longest pause of a consumer between two looks while messages come."""
 WARM_S = 2.0
-"""How long after its last message a queue is looked at again and again …"""
+"""How long after its last message came or went a queue is looked at again and again …"""
 COLD_S = 1.0
-"""… and how long a look waits from then on, unless a notice ends it."""
+"""… and how long a look waits from then on, unless a notice ends it: less than the silence after
+which the messages that a worker holds are given to others."""
 NOTICE_S = 0.5
 """Least time between two notices of one sender for one queue: less than a queue stays warm."""
 PATIENCE_S = 3.0
@@ -114,7 +115,6 @@ class NotifiedConsumer(Consumer):
     def __init__(self, broker: RedisBroker, stock: Consumer, queue_name: str) -> None:
         self._stock = stock
         self._reached = broker.reached
-        self._outstanding: set[str] = set()
         self._warm_until = 0.0
         self._open = ExitStack()
         self._notice = self._open.enter_context(broker.notices.listen(_topic(queue_name)))
@@ -126,21 +126,18 @@ class NotifiedConsumer(Consumer):
                 message = next(self._stock)
         except Unavailable as error:
             raise ConnectionClosed(error) from error  # type: ignore[no-untyped-call]
-        now = time.monotonic()
         if message is not None:
-            self._outstanding.add(message.message_id)
-        if self._outstanding:
-            self._warm_until = now + WARM_S
-        elif now >= self._warm_until and self._notice.wait(COLD_S):
-            self._warm_until = time.monotonic() + WARM_S
+            self._stay_warm()
+        elif time.monotonic() >= self._warm_until and self._notice.wait(COLD_S):
+            self._stay_warm()
         return message
 
     # The row is done or given back, whatever becomes of its message: one that stays comes again
     # when this process has ended, and finds no row. So no thread waits for the server here.
 
     def ack(self, message: MessageProxy) -> None:
-        """Forget a message, or leave that to others."""
-        self._outstanding.discard(message.message_id)
+        """Forget a message, or leave that to others; there is room for another one now."""
+        self._stay_warm()
         self._at_best(self._stock.ack, message)
 
     def nack(self, message: Any) -> None:
@@ -150,6 +147,9 @@ class NotifiedConsumer(Consumer):
     def requeue(self, messages: Iterable[MessageProxy]) -> None:
         """Give messages back at the end of a process, or leave that to others."""
         self._at_best(self._stock.requeue, messages)
+
+    def _stay_warm(self) -> None:
+        self._warm_until = time.monotonic() + WARM_S
 
     def _at_best(self, command: Callable[[Any], None], given: Any) -> None:
         try:

@@ -5,12 +5,13 @@ file be seen, or left behind, whose checksums are not all as declared.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
 from pipelines import flow, formats, topics
-from pipelines.batches import Completed, run_all, run_each, run_in_groups
+from pipelines.batches import Completed, run_each, run_in_groups
 from pipelines.depositing import areas, files
 from pipelines.keeping import blob_life, checksums, records, repair
 from pipelines.keeping.checksums import PREFIX, Hashed, Hashing
@@ -39,6 +40,8 @@ MAX_TYPE = 1024
 _EXISTS = "file_already_exists"
 SMALL = 1024 * 1024
 """Bytes that cost less to send in vain than a request that asks whether they are stored."""
+LOOKS = 8
+"""Sources that one request looks at side by side."""
 SOURCE_ATTEMPTS = 4
 """Verifications that may find the source away; with the step's pauses that is ten minutes."""
 
@@ -134,7 +137,9 @@ def deposit_all(
         except StoreError as error:
             return error
 
-    looked = run_all(look, new, pool="deposit", parallel=stores.copy_parallel)
+    # Threads of its own: sources that answer late hold no other request up.
+    with ThreadPoolExecutor(LOOKS, thread_name_prefix="deposit") as pool:
+        looked = [*(pool.map if len(new) > 1 else map)(look, new)]
     wanted = {row.fqid: row for row in looked if isinstance(row, TaskRow)}
     recorded = _recorded(stores, wanted, request_id) if wanted else {}
     return [recorded[row.fqid] if isinstance(row, TaskRow) else row for row in looked]

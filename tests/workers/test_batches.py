@@ -1,14 +1,17 @@
 """Batches: several jobs of one claim, each of which succeeds or fails by itself."""
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from random import Random
 from threading import Event, Thread
 from typing import Any
 
 import pytest
-from dramatiq.middleware import TimeLimitExceeded
+from dramatiq.middleware import Shutdown, TimeLimitExceeded
+from dramatiq.middleware.threading import raise_thread_exception
 
 from pipelines.batches import Completed, run_in_groups, run_through
 from pipelines.depositing import areas, ingest, manifests
@@ -436,3 +439,42 @@ def test_the_first_error_stops_what_has_not_begun() -> None:
         with pytest.raises(NotFound):
             run_through(pool, work_on, range(9), parallel=1)
     assert begun == [0, 1, 2]
+
+
+def test_work_that_is_shared_out_ends_soon_when_its_job_is_interrupted() -> None:
+    begun: list[int] = []
+
+    def work_on(item: int) -> None:
+        begun.append(item)
+        time.sleep(0.05)
+
+    def run() -> None:
+        with ThreadPoolExecutor(2) as pool, suppress(Shutdown):
+            run_through(pool, work_on, range(100), parallel=2)
+
+    thread = Thread(target=run)
+    thread.start()
+    until(lambda: len(begun) > 4)
+    assert thread.ident is not None
+    raise_thread_exception(thread.ident, Shutdown)
+    thread.join(10)
+    assert not thread.is_alive()
+    assert len(begun) < 60
+
+
+@pytest.mark.parametrize(("error", "reason"), [(TimeLimitExceeded(), "Time"), (Shutdown(), "Its")])
+def test_jobs_behind_one_that_was_interrupted_are_given_back(
+    stores: Stores, error: BaseException, reason: str
+) -> None:
+    rows = add(stores, 4)
+
+    def step(stores: Stores, claim: Claim, beat: Beat) -> tuple[Todo, ...]:
+        if claim.todo == rows[1]:
+            raise error
+        return finish_one(stores, claim, beat)
+
+    assert work(fake(stores, step, failing(ValueError("no batch"))), rows[0])
+    interrupted, *others = left(stores)
+    assert interrupted[0] == rows[1].ref
+    assert (interrupted[2] or "").startswith(reason)
+    assert [(ref, attempts) for ref, attempts, _ in others] == [(r.ref, 0) for r in rows[2:]]

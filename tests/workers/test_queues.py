@@ -6,16 +6,18 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import cast
 
 import dramatiq
 import pytest
 from dramatiq.middleware import Middleware
 
 from pipelines.flow import Step
-from storage.catalog import now_us, todo
+from storage.catalog import Catalog, Tx, now_us, todo
 from storage.model import Claim, Todo
 from storage.stores import Stores
 from tests.patience import until
@@ -25,6 +27,7 @@ from workers.broker import MemoryBroker, middleware
 from workers.chains import Chains
 from workers.claims import Working
 from workers.queues import PREFETCH, QUEUE_POLICIES
+from workers.stopping import stop
 
 LARGE = Todo(Step.VERIFY_LARGE, "aws", "task")
 
@@ -107,6 +110,52 @@ def test_a_stopped_worker_gives_a_long_job_back_at_once(stores: Stores) -> None:
     with worker_in_a_long_job(stores) as worker:
         worker.stop(timeout=5_000)
         assert row(stores) == (0, "Its worker was stopped.", True)
+
+
+class SlowCatalog:
+    """A catalog whose transactions begin late once a stop was noticed."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog, self.noticed = catalog, threading.Event()
+
+    def write(self, *, durable: bool = True) -> AbstractContextManager[Tx]:
+        for _ in range(100 if self.noticed.is_set() else 0):
+            time.sleep(0.005)
+        return self._catalog.write(durable=durable)
+
+
+def test_a_stop_of_several_workers_interrupts_a_job_only_once(stores: Stores) -> None:
+    """The second time would interrupt giving it back."""
+    slow, begun = SlowCatalog(stores.catalog), threading.Event()
+
+    def never_end(stores: Stores, claim: Claim, heartbeat: object) -> tuple[Todo, ...]:
+        begun.set()
+        try:
+            while True:
+                time.sleep(0.005)
+        finally:
+            slow.noticed.set()
+
+    broker = MemoryBroker()
+    ours = replace(stores, catalog=cast(Catalog, slow))
+    steps = dict.fromkeys(Step, never_end)
+    actors.declare(broker, Working(ours, Chains(broker), steps, 5, Random(0)))
+    with stores.catalog.write() as tx:
+        todo.add(tx, [LARGE])
+    workers = [
+        dramatiq.Worker(broker, queues={queue}, worker_timeout=20, worker_threads=1)
+        for queue in ("index", "sync", "verify_large")
+    ]
+    for worker in workers:
+        worker.start()
+    broker.enqueue(ACTORS[Step.VERIFY_LARGE].message(LARGE.replica, LARGE.ref))
+    assert begun.wait(10)
+    stopping = threading.Thread(target=workers[2].stop)
+    stopping.start()
+    assert slow.noticed.wait(10)
+    stop(workers[:2])
+    stopping.join(10)
+    assert row(stores) == (0, "Its worker was stopped.", True)
 
 
 def test_a_job_beyond_its_time_limit_is_retried_with_backoff(stores: Stores) -> None:

@@ -126,9 +126,8 @@ class NotifiedConsumer(Consumer):
                 message = next(self._stock)
         except Unavailable as error:
             raise ConnectionClosed(error) from error  # type: ignore[no-untyped-call]
-        if message is not None:
-            self._stay_warm()
-        elif time.monotonic() >= self._warm_until and self._notice.wait(COLD_S):
+        is_cold = message is None and time.monotonic() >= self._warm_until
+        if message is not None or (is_cold and self._notice.wait(COLD_S)):
             self._stay_warm()
         return message
 

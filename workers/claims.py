@@ -85,14 +85,14 @@ def work(working: Working, row: Todo) -> bool:
     if not claims:
         return False
     started = time.monotonic()
-    heartbeat = _beat(working.stores, claims, policy.lease_s)
-    outcomes = _together(working, claims, step, heartbeat) if len(claims) > 1 else {}
+    beat = heartbeat(working.stores, claims, policy.lease_s)
+    outcomes = _together(working, claims, step, beat) if len(claims) > 1 else {}
     for claim in claims:
         if claim.todo not in outcomes:
             outcomes[claim.todo] = (
-                _attempt(working, claim, step, heartbeat)
+                _attempt(working, claim, step, beat)
                 if len(claims) == 1
-                else _alone(working, claim, step, heartbeat, outcomes)
+                else _alone(working, claim, step, beat, outcomes)
             )
     seconds = time.monotonic() - started
     for claim in claims:
@@ -127,12 +127,10 @@ def _is_any_due(working: Working, row: Todo) -> bool:
     return working.stores.catalog.ask(lambda tx: todo.is_any_due(tx, row))
 
 
-def _together(
-    working: Working, claims: Sequence[Claim], step: Step, heartbeat: Beat
-) -> dict[Todo, str]:
+def _together(working: Working, claims: Sequence[Claim], step: Step, beat: Beat) -> dict[Todo, str]:
     """Outcomes of the jobs that ended with the batch; any other is to be run by itself."""
     try:
-        completed = working.batches[step](working.stores, claims, heartbeat)
+        completed = working.batches[step](working.stores, claims, beat)
     except Unavailable as error:
         for claim in claims:
             delay = working.rng.uniform(*AWAY_S)
@@ -155,7 +153,7 @@ def _alone(
     working: Working,
     claim: Claim,
     step: Step,
-    heartbeat: Beat,
+    beat: Beat,
     outcomes: Mapping[Todo, str],
 ) -> str:
     """Run a job of a batch that did not end with it, unless the message was interrupted already:
@@ -166,7 +164,7 @@ def _alone(
     # What waited for its batch may have lost its lease meanwhile.
     if not _renewed(working, claim, QUEUE_POLICIES[step].lease_s):
         return "lost"
-    return _attempt(working, claim, step, heartbeat)
+    return _attempt(working, claim, step, beat)
 
 
 def _renewed(working: Working, claim: Claim, lease_s: float) -> bool:
@@ -177,9 +175,9 @@ def _renewed(working: Working, claim: Claim, lease_s: float) -> bool:
         return False
 
 
-def _attempt(working: Working, claim: Claim, step: Step, heartbeat: Beat) -> str:
+def _attempt(working: Working, claim: Claim, step: Step, beat: Beat) -> str:
     try:
-        follow = working.steps[step](working.stores, claim, heartbeat)
+        follow = working.steps[step](working.stores, claim, beat)
     except Lost:
         return "lost"
     except Waits as error:
@@ -242,18 +240,21 @@ def _give_back(
         log.warning("%s not given back: %s", claim.todo, error.detail)
 
 
-def _beat(stores: Stores, claims: Sequence[Claim], lease_s: float) -> Beat:
+def heartbeat(stores: Stores, claims: Sequence[Claim], lease_s: float) -> Beat:
     """Renews the leases as work moves on, three times a lease at the most; Lost if none is ours."""
     due = time.monotonic() + lease_s / 3
+    # As `todo.finish_all` locks them: two that lock the same rows never wait for each other.
+    in_order = sorted(claims, key=lambda claim: claim.todo)
 
     def beat(_moved: int) -> None:
         nonlocal due
         if time.monotonic() < due:
             return
+        # Set first: other threads of the batch need not renew it, too.
+        due = time.monotonic() + lease_s / 3
         with stores.catalog.write(durable=False) as tx:
-            held = [claim for claim in claims if todo.renewed(tx, claim, lease_s=lease_s)]
+            held = [claim for claim in in_order if todo.renewed(tx, claim, lease_s=lease_s)]
         if not held:
             raise Lost("The claim was lost.")
-        due = time.monotonic() + lease_s / 3
 
     return beat

@@ -87,9 +87,10 @@ class S3Blobs:
         """An object of a tagged bucket whose own metadata has all checksums, by one cheap call. Its
         tags would say the same: what is declared otherwise than it is gets none."""
         info = s3_objects.look_cheaply(self._bucket, key) if self._tagged else None
-        if info is None or MARK in info.metadata or not info.metadata.keys() >= _DECLARED:
+        if info is None or MARK in info.metadata:
             return None
-        return info
+        # What is empty declares nothing.
+        return info if all(info.metadata.get(name) for name in _DECLARED) else None
 
     def _head(self, key: str, pin: str | None = None) -> tuple[BlobInfo, Reply]:
         try:

@@ -19,8 +19,9 @@ from obstore.store import S3Store
 from storage.blobs.clients import Limits
 from storage.errors import Unavailable
 
-_PLAIN_BUCKET: Final = re.compile(r"[a-z0-9.-]+(?<!--x-s3)")
-"""Neither an access point nor a directory bucket, which are signed in other ways."""
+_PLAIN_BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]*[a-z0-9](?<!--x-s3)")
+"""Neither an access point nor a directory bucket, which are signed in other ways; nor dots that a
+path is made shorter by, so that it would lead into another bucket."""
 _CREDENTIALS_FOR: Final = timedelta(minutes=10)
 """How long obstore may use credentials before it asks for them again."""
 _LONGEST: Final = timedelta(hours=1)

@@ -5,6 +5,7 @@
 """
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -131,11 +132,17 @@ def _bucket_and_key(rest: str) -> tuple[str, str]:
     bucket, _, key = rest.partition("/")
     if not bucket or not key:
         raise Invalid("the source URL names no object")
+    if not _BUCKET.fullmatch(bucket):
+        raise Invalid("the source URL names no bucket")
     return bucket, key
 
 
 _ALIASES = ("-s3alias", "--ol-s3", ".mrap")
 """How names of access points end that are used like a bucket's: no bucket's may end so."""
+
+
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*[A-Za-z0-9]")
+"""Names of buckets, old ones of S3 too: nothing that is part of a path, or of a resource's name."""
 
 
 def _alias(url: str) -> bool:
@@ -146,7 +153,7 @@ def _alias(url: str) -> bool:
 
 def _plain(bucket: str, key: str) -> tuple[str, str]:
     """Never an access point: it may lead into a bucket of the store by another name."""
-    if ":" in bucket or bucket.endswith(_ALIASES):
+    if bucket.endswith(_ALIASES):
         raise Invalid("the source URL names no bucket")
     return bucket, key
 

@@ -21,9 +21,6 @@ from storage.model import Claim, Todo
 RESEND_US = 5_000_000
 """Age of a message that is presumed lost when its queue runs low."""
 
-WINDOW = 1_000
-"""Due jobs of a step among which a batch is chosen: many batches, as those that others claim at the
-same instant are passed over."""
 WOKEN = 1_000
 """Rows that are woken at once by what they waited for."""
 
@@ -159,31 +156,28 @@ def claim_more(tx: Tx, like: Todo, *, token: str, lease_s: float, limit: int) ->
     return [Claim(like._replace(ref=row.ref), token, 1, row.request_id) for row in rows]
 
 
-# The window bounds what is read where nearly all due jobs are another replica's.
-_FIRST = (
-    "(SELECT step, replica, ref, due_us FROM todo"
-    " WHERE step = :step AND parked_us IS NULL AND due_us <= :now"
-    f" ORDER BY due_us LIMIT {WINDOW}) AS first"
+_FRESH = (
+    "FROM todo AS t WHERE t.step = :step AND t.replica = :replica AND t.parked_us IS NULL"
+    " AND t.attempts = 0 AND t.due_us <= :now"
 )
 _TAKE_MORE = (
     "UPDATE todo SET token = :token, attempts = 1, due_us = :now + :lease_us FROM ("
-    "WITH those AS MATERIALIZED (SELECT t.step, t.replica, t.ref"
-    f" FROM {_FIRST} CROSS JOIN todo AS t"
-    " WHERE first.replica = :replica AND t.step = first.step AND t.replica = first.replica"
-    " AND t.ref = first.ref AND t.parked_us IS NULL AND t.due_us <= :now AND t.attempts = 0"
+    f"WITH those AS MATERIALIZED (SELECT t.step, t.replica, t.ref {_FRESH}"
     f" AND NOT EXISTS (SELECT 1 FROM meta WHERE key = '{IN_DOUBT}')"
-    " ORDER BY first.due_us LIMIT :limit{skipping})"
+    " ORDER BY t.due_us LIMIT :limit{skipping})"
     " SELECT step, replica, ref FROM those) AS out"
     " WHERE todo.step = out.step AND todo.replica = out.replica AND todo.ref = out.ref"
     " RETURNING todo.ref, todo.request_id"
 )
-_IS_ANY_DUE = f"SELECT 1 FROM {_FIRST} WHERE first.replica = :replica LIMIT 1"
+_IS_ANY_DUE = (
+    f"SELECT 1 FROM todo WHERE {_IS} AND parked_us IS NULL AND due_us <= :now"
+    f" UNION ALL SELECT 1 FROM (SELECT 1 {_FRESH} LIMIT 1) AS fresh LIMIT 1"
+)
 
 
-def is_any_due(tx: Tx, like: Todo) -> bool:
-    """Whether any job of the same step and replica is among the first that are due."""
-    given = {"step": like.step, "replica": like.replica}
-    return execute_now(tx, _IS_ANY_DUE, given).first() is not None
+def is_any_due(tx: Tx, key: Todo) -> bool:
+    """Whether the job is due, or any other of its step and replica that was never attempted."""
+    return execute_now(tx, _IS_ANY_DUE, key._asdict()).first() is not None
 
 
 def renew(tx: Tx, held: Claim, *, lease_s: float) -> None:

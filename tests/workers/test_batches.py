@@ -139,6 +139,19 @@ def test_jobs_of_another_replica_are_in_no_batch(stores: Stores) -> None:
         assert not todo.is_any_due(tx, rows[0])
 
 
+def test_a_batch_is_full_behind_a_backlog_of_the_other_replica(stores: Stores) -> None:
+    batch = QUEUE_POLICIES[Step.INDEX].batch
+    with stores.catalog.write() as tx:
+        todo.add(tx, [Todo(Step.INDEX, "aws", f"a.{number}") for number in range(1_500)])
+        # Attempted before: those are due first, and in no batch.
+        tx.exec_driver_sql("UPDATE todo SET attempts = 1 WHERE ref < 'a.5'")
+    behind = [Todo(Step.INDEX, "gcp", f"g.{number}") for number in range(batch)]
+    with stores.catalog.write() as tx:
+        todo.add(tx, behind)
+    work(fake(stores, finish_one, finish_batch), behind[0])
+    assert [ref for ref, *_ in left(stores) if ref.startswith("g")] == []
+
+
 def test_jobs_that_were_attempted_before_are_in_no_batch(stores: Stores) -> None:
     """They may be what killed the worker."""
     rows = add(stores, 4)

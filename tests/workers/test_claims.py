@@ -1,10 +1,14 @@
 """Doing a row: done, postponed, parked, lost; and what is sent for what follows."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from threading import Event, Thread
+from typing import Any
 
 import pytest
+from sqlalchemy import event
 
 from pipelines.flow import Step
 from storage.catalog import Catalog, now_us, todo
@@ -14,7 +18,7 @@ from storage.stores import Stores
 from tests.builders import build_stores
 from workers.broker import MemoryBroker
 from workers.chains import Chains
-from workers.claims import StepFunction, Working, work
+from workers.claims import StepFunction, Working, heartbeat, work
 
 ROW = Todo(Step.INDEX, "aws", "b.1")
 NEXT = Todo(Step.PERCOLATE, "aws", "event")
@@ -138,3 +142,29 @@ def test_a_deep_queue_is_left_to_the_clock() -> None:
     broker = Deep()
     Chains(broker).send([ROW], "r")
     assert "index" not in broker.queues
+
+
+def test_a_heartbeat_and_the_completion_of_a_batch_wait_for_each_other(stores: Stores) -> None:
+    """Both lock the same rows; in another order each, PostgreSQL would end one of them."""
+    rows = [Todo(Step.INDEX, "aws", ref) for ref in ("z", "a")]
+    with stores.catalog.write() as tx:
+        todo.add(tx, rows)
+        claimed = [todo.claim(tx, row, token="t", lease_s=30, max_claims=5) for row in rows]
+    claims = [claim for claim in claimed if claim is not None]
+    renewed = Event()
+
+    @event.listens_for(stores.catalog.engine, "after_cursor_execute")
+    def renew_slowly(_c: Any, _k: Any, statement: str, *_: Any) -> None:
+        if statement.startswith("UPDATE todo SET due_us") and not renewed.is_set():
+            renewed.set()
+            time.sleep(0.3)
+
+    beat = heartbeat(stores, claims, lease_s=0)
+    renewing = Thread(target=beat, args=(1,))
+    renewing.start()
+    assert renewed.wait(10)
+    with stores.catalog.write() as tx:
+        todo.finish_all(tx, claims)
+    renewing.join(10)
+    with stores.catalog.read() as tx:
+        assert todo.backlog(tx) == {(Step.INDEX, "aws"): 1}

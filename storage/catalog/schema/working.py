@@ -43,6 +43,14 @@ todo = Table(
         postgresql_where=text("parked_us IS NULL"),
     ),
     Index(
+        "ix_todo_fresh",
+        "step",
+        "replica",
+        "due_us",
+        sqlite_where=text("parked_us IS NULL AND attempts = 0"),
+        postgresql_where=text("parked_us IS NULL AND attempts = 0"),
+    ),
+    Index(
         "ix_todo_parked",
         "parked_us",
         sqlite_where=text("parked_us IS NOT NULL"),

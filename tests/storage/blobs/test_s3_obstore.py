@@ -34,7 +34,10 @@ def test_takes_keys_that_both_name_alike(key: str) -> None:
     assert is_plain("bucket", key)
 
 
-@pytest.mark.parametrize("bucket", ["arn:aws:s3:us-east-1:1:accesspoint/a", "n--use1-az4--x-s3"])
+@pytest.mark.parametrize(
+    "bucket",
+    ["arn:aws:s3:us-east-1:1:accesspoint/a", "n--use1-az4--x-s3", ".", "..", "a..", "-a", ""],
+)
 def test_leaves_buckets_of_other_kinds_to_boto3(bucket: str) -> None:
     assert not is_plain(bucket, "key")
 
@@ -84,15 +87,21 @@ def test_an_object_that_declares_its_checksums_is_looked_at_once() -> None:
     sums = {f"x-amz-meta-store-{name}": name for name in ("sha1", "sha256", "crc32c", "s3_etag")}
     tag = b"<Tagging><TagSet><Tag><Key>store-sha1</Key><Value>t</Value></Tag></TagSet></Tagging>"
     few = Say(200, b"", {**there, "x-amz-meta-other-sha256": "o"})
-    script = Script(Say(200, b"", {**there, **sums}), few, few, Say(200, tag))
+    empty = Say(200, b"", {**there, **dict.fromkeys(sums, "")})
+    tagged = [few, few, Say(200, tag), empty, empty, Say(200, tag)]
+    script = Script(Say(200, b"", {**there, **sums}), *tagged)
     with patch.dict(os.environ, SIMULATED), serving(script.handler()) as endpoint:
         blobs = open_bucket(f"s3://bucket?endpoint={endpoint}", LIMITS, tagged=True)
         whole = blobs.head("areas/a")
         assert [asked for asked, _ in script.asked] == ["HEAD /bucket/areas/a"]
         other = blobs.head("areas/b")
+        blobs.head("areas/c")
     assert whole.metadata == {name.removeprefix("x-amz-meta-"): sums[name] for name in sums}
     assert other.metadata == {"other-sha256": "o", "store-sha1": "t"}
-    assert script.asked[-1][0] == "GET /bucket/areas/b?tagging"
+    assert [asked for asked, _ in script.asked if asked.startswith("GET")] == [
+        "GET /bucket/areas/b?tagging",
+        "GET /bucket/areas/c?tagging",
+    ]
 
 
 def test_a_copy_keeps_its_condition_and_is_read_back() -> None:

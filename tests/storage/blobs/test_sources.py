@@ -300,3 +300,12 @@ def test_an_access_point_by_a_buckets_name_counts_as_the_stores_own(
     assert sources.own(f"S3://{alias}")
     assert not sources.own(f"gs://{alias}/k")
     assert not sources.own(f"s3://another/{alias}")
+
+
+@pytest.mark.parametrize("scheme", ["s3", "gs"])
+@pytest.mark.parametrize("bucket", [".", "..", "%2e%2e", "a..", "-", "a\\b", "a b"])
+def test_a_name_that_would_lead_into_another_bucket_is_none(
+    sources: Sources, scheme: str, bucket: str
+) -> None:
+    with pytest.raises(Invalid):
+        sources.open(f"{scheme}://{bucket}/areas/of-another-owner/x")

@@ -139,9 +139,16 @@ def _prefers_html() -> bool:
 
 def with_retry_after(response: Response, code: str, seconds: int | None) -> Response:
     """Say when to try again, where trying again makes sense."""
-    status = response.status_code
-    pending = status != 409 or code == "file_pending"
-    repeatable = status != 500 or request.method in IDEMPOTENT
-    if status in RETRY_AFTER_S and pending and repeatable:
-        response.headers["Retry-After"] = str(seconds or RETRY_AFTER_S[status])
+    wait_s = retry_after_s(response.status_code, code, seconds, request.method)
+    if wait_s is not None:
+        response.headers["Retry-After"] = str(wait_s)
     return response
+
+
+def retry_after_s(status: int, code: str, seconds: int | None, method: str) -> int | None:
+    """Seconds until a repeated request may succeed; None where repeating it is no use."""
+    pending = status != 409 or code == "file_pending"
+    repeatable = status != 500 or method in IDEMPOTENT
+    if status not in RETRY_AFTER_S or not pending or not repeatable:
+        return None
+    return seconds or RETRY_AFTER_S[status]

@@ -152,6 +152,7 @@ OF_SCHEMAS: Mapping[str, Any] = {
     "Lag.versions": 20,
     "Lag.p50_s": 0.4,
     "Lag.p99_s": 1.9,
+    "OneWritten.task_id": OTHER,
     "PatchBody.add_files": [{**_NAMED, "name": "copies/sample.json", "indexed": False}],
     "PatchBody.remove_files": [{**_NAMED, "name": "sample.json"}],
     "PatchCollectionBody.add_contents": [_LINK],

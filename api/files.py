@@ -6,7 +6,7 @@ from flask import Response
 
 from api.bundles import absolute, check_direct
 from api.dispositions import check_inline
-from api.errors import status_of
+from api.errors import retry_after_s, status_of
 from api.operation import Answer, Call, Operation, operation, redirect, reply
 from api.replication import SHOWN, served_by, standing_header
 from api.schemas.common import InReplica, InReplicaQuery, NoQuery, Nothing
@@ -92,7 +92,9 @@ def _deposited(call: Call[WriteFile, FileSource], fqid: FQID) -> ingest.Accepted
     answers={200: Answer("What became of each, in their order.", FilesWritten)},
     errors=(403, 503),
     about="For many small files: each is taken, or refused, as put_file does, and its verification"
-    " is not waited for.",
+    " is not waited for. The status is 200 even if all are refused: each refused item has `status`,"
+    " `code`, `detail` and, where put_file has them, `errors` and `retry_after_s`. One with neither"
+    " `task_id` nor `code` is stored already.",
 )
 def put_files(call: Call[InReplica, NewFiles]) -> Response:
     """Write several file versions."""
@@ -119,7 +121,15 @@ def put_files(call: Call[InReplica, NewFiles]) -> Response:
 def _became(found: ingest.Accepted | StoreError) -> dict[str, Any]:
     """What one of several files has become."""
     if isinstance(found, StoreError):
-        return {"status": status_of(found), "code": found.code, "detail": found.detail}
+        status = status_of(found)
+        wait_s = retry_after_s(status, found.code, found.retry_after_s, "PUT")
+        return {
+            "status": status,
+            "code": found.code,
+            "detail": found.detail,
+            **({"errors": found.errors} if found.errors else {}),
+            **({} if wait_s is None else {"retry_after_s": wait_s}),
+        }
     return {"task_id": found.task_id} if found.task_id else {}
 
 

@@ -10,6 +10,7 @@ from api.schemas.common import Shown
 from api.schemas.fields import (
     INT64,
     Flag,
+    JsonObject,
     Text,
     Uuid,
     Version,
@@ -128,12 +129,18 @@ class FileWritten(Shown):
 
 
 class OneWritten(FileWritten):
-    """What became of one of several files; one that is refused has a status, code and detail."""
+    """Result of one of several files: refused if it has a `code`, else stored or with a task."""
 
     uuid = fields.String(required=True)
-    status = fields.Integer(metadata={"description": "Of its refusal, as put_file answers it."})
-    code = fields.String(metadata={"example": "source_not_found"})
-    detail = fields.String()
+    status = fields.Integer(metadata={"description": "HTTP status that put_file would answer."})
+    code = fields.String(metadata={"description": "Error code, if it was refused."})
+    detail = fields.String(metadata={"description": "Reason, if it was refused."})
+    errors = JsonObject(
+        metadata={"description": "JSON pointer in the item, or name of a checksum, to messages."}
+    )
+    retry_after_s = fields.Integer(
+        metadata={"description": "Seconds to wait before a retry, where put_file has Retry-After."}
+    )
 
 
 class FilesWritten(Shown):

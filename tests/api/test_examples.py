@@ -128,6 +128,12 @@ def test_every_json_body_and_answer_has_an_example_that_fits(document) -> None:
                 assert fits(document, content["schema"], content["example"]) == [], (verb, path)
 
 
+def test_the_example_of_several_files_is_an_item_with_its_task(document) -> None:
+    answer = document["paths"]["/files"]["put"]["responses"]["200"]
+    (item,) = answer["content"]["application/json"]["example"]["files"]
+    assert sorted(item) == ["task_id", "uuid", "version"]
+
+
 def test_the_checksums_of_the_examples_are_those_of_the_bytes(document) -> None:
     shown = document["components"]["schemas"]["AreaChecksums"]["properties"]
     assert {name: part["example"] for name, part in shown.items()} == {

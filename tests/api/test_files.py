@@ -12,9 +12,11 @@ import pytest
 from api.app import create_app
 from api.settling import REPLICA_OF
 from pipelines.depositing import ingest
+from pipelines.limits import PENDING_RETRY_S
 from storage import keys
 from storage.blobs.sources import Sources, SourceSettings
 from storage.catalog import tasks, todo
+from storage.errors import Unavailable
 from storage.model import Todo
 from tests.api.builders import INGEST, VERSION, Depositor, uuid_of
 from tests.api.conftest import verify
@@ -63,7 +65,8 @@ def test_several_files_are_written_by_one_request(depositor: Depositor) -> None:
     assert {one.pop("version") for one in found.values()} == {VERSION}
     assert [one.pop("detail", "")[:11] for one in found.values()][:3] == ["", "", ""]
     assert found[kept] == {}
-    assert found[other] == {"status": 409, "code": "file_pending"}
+    pending = {"status": 409, "code": "file_pending", "retry_after_s": PENDING_RETRY_S}
+    assert found[other] == pending
     assert found[absent] == {"status": 422, "code": "source_not_found"}
     assert [*found[new]] == [*found[same]] == ["task_id"]
     depositor.drain()
@@ -72,6 +75,45 @@ def test_several_files_are_written_by_one_request(depositor: Depositor) -> None:
         assert (task["status"], task["uuid"]) == ("SUCCEEDED", uuid)
     again = depositor.put_files(dict.fromkeys((new, same), source)).json["files"]
     assert again == [{"uuid": uuid, "version": VERSION} for uuid in (new, same)]
+
+
+def test_a_refused_item_holds_what_put_file_answers(depositor, stores, monkeypatch) -> None:
+    staged = depositor.stage(b"content")
+    key = stores.sources.area_key(staged)
+    declared = dict(stores.areas.head(key).metadata)
+    stores.areas.delete(key)
+    del declared["store-crc32c"]
+    stores.areas.put(key, b"content", metadata=declared)
+    lacking = _refused_both_ways(depositor, staged)
+    assert lacking["errors"] == {"store-crc32c": ["is missing"]}
+    assert "retry_after_s" not in lacking
+    unknown = _refused_both_ways(depositor, "ftp://somewhere/a")
+    assert (unknown["status"], "errors" in unknown) == (400, False)
+
+    def away(url: str) -> None:
+        raise Unavailable("The server of the source failed.", retry_after_s=7)
+
+    monkeypatch.setattr(stores.sources, "open", away)
+    failed = _refused_both_ways(depositor, staged)
+    assert (failed["status"], failed["retry_after_s"]) == (503, 7)
+    assert "errors" not in failed
+
+
+def _refused_both_ways(depositor: Depositor, source: str) -> dict[str, object]:
+    """The item of put_files, once it was compared with the answer of put_file."""
+    alone = depositor.client.put(
+        f"/v1/files/{uuid_of(1)}?version={VERSION}&replica=aws",
+        json={"source_url": source, "creator_uid": 7},
+        headers=INGEST,
+    )
+    (item,) = depositor.put_files({uuid_of(1): source}).json["files"]
+    members = ("status", "code", "detail", "errors")
+    assert {name: item.get(name) for name in members} == {
+        name: alone.json.get(name) for name in members
+    }
+    wait_s = alone.headers.get("Retry-After")
+    assert item.get("retry_after_s") == (None if wait_s is None else int(wait_s))
+    return dict(item)
 
 
 @pytest.mark.parametrize(

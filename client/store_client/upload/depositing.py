@@ -110,7 +110,12 @@ class Depositor:
             # A store of an earlier release.
             self._together = False
             return set()
-        taken = {told["uuid"]: told for told in answer.json()["files"] if "code" not in told}
+        items = answer.json()["files"]
+        taken = {told["uuid"]: told for told in items if "code" not in told}
+        # What is busy now is busy for each of them: one wait serves all that are put alone.
+        wait_s = max(float(told.get("retry_after_s", 0)) for told in items)
+        if 0 < wait_s <= self._session.policy.retry_after_cap_s:
+            self._shared.pause(wait_s)
         tasks = {
             each.one.name: str(task)
             for each in arrived

@@ -60,6 +60,11 @@ class Shared:
         if self.stopping.is_set():
             raise Stopped("the upload was stopped")
 
+    def pause(self, seconds: float) -> None:
+        """Wait so many seconds; Stopped as soon as all is to stop."""
+        self.stopping.wait(seconds)
+        self.check()
+
     def stop(self) -> None:
         """Whatever goes on ends at its next block."""
         with self._changed:

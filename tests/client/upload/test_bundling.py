@@ -16,6 +16,7 @@ from store_client.transport.session import Session
 from store_client.upload.options import UploadOptions
 from store_client.upload.reports import Uploaded
 from store_client.upload.running import upload
+from store_client.upload.sharing import Shared
 from tests.client.upload.directories import filled
 
 Answer = Callable[[httpx.Request], httpx.Response]
@@ -36,7 +37,8 @@ class Clock:
 
 class Played:
     """A store that takes everything but, if it is `refusing`, one file that comes with others; what
-    it says of bundles and tasks is the test's to say. `old`: it takes one file at a time."""
+    it says of bundles and tasks is the test's to say. `old`: it takes one file at a time. `busy_s`:
+    a refused one may be repeated after so many seconds."""
 
     def __init__(
         self,
@@ -45,9 +47,10 @@ class Played:
         *,
         old: bool = False,
         refusing: bool = False,
+        busy_s: int = 0,
     ) -> None:
         self.bundle, self.tasks = bundle, tasks
-        self.old, self.refusing = old, refusing
+        self.old, self.refusing, self.busy_s = old, refusing, busy_s
         self.asked: list[httpx.Request] = []
         self.files: set[str] = set()
 
@@ -74,7 +77,9 @@ class Played:
         if self.old:
             return httpx.Response(404, json={"title": "none", "code": "not_found"})
         refused = files[:1] if self.refusing else []
-        said = {"status": 422, "code": "missing_checksum", "detail": "no"}
+        said: dict[str, object] = {"status": 422, "code": "missing_checksum", "detail": "no"}
+        if self.busy_s:
+            said = {"status": 503, "code": "service_unavailable", "retry_after_s": self.busy_s}
         self.files.update(f"/v1/files/{one['uuid']}" for one in files if one not in refused)
         became = [
             {**one, **(said if one in refused else {"task_id": one["uuid"]})} for one in files
@@ -142,6 +147,17 @@ def test_a_file_that_is_refused_among_others_is_told_of_by_itself(
     assert run(played, folder, tmp_path / "home").state == "uploaded"
     assert len(played.puts("/v1/files/")) == 1
     assert len(played.files) == 4
+
+
+@pytest.mark.parametrize(("busy_s", "waited"), [(7, [7]), (1000, [])])
+def test_a_store_that_is_busy_is_given_the_time_it_asks_for(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, busy_s: int, waited: list[float]
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(Shared, "pause", lambda _, seconds: pauses.append(seconds))
+    played = Played(iter([written()]), status("RUNNING"), refusing=True, busy_s=busy_s)
+    assert run(played, folder, tmp_path / "home").state == "uploaded"
+    assert (pauses, len(played.puts("/v1/files/"))) == (waited, 1)
 
 
 def test_many_files_take_few_requests(tmp_path: Path) -> None:

@@ -202,7 +202,7 @@ def _shown(
         201: Answer("Written.", BundleWritten),
         200: Answer("The same content is stored already.", BundleWritten),
     },
-    errors=(409,),
+    errors=(409, 503),
     max_body_bytes=None,
     decode=decode_bundle,
     about="The order of files does not matter. Files that are still being verified are waited for;"

@@ -10,6 +10,8 @@ from sqlalchemy import event
 
 from api.app import create_app
 from config.settings import Settings
+from pipelines.depositing import manifests
+from pipelines.limits import PENDING_RETRY_S
 from storage import keys
 from storage.catalog import todo
 from storage.model import REPLICAS, Todo
@@ -56,6 +58,17 @@ def test_a_file_that_is_still_being_verified_is_409_with_retry_after(depositor, 
     answer = depositor.put_bundle(uuid_of(9), [entry], headers={"Prefer": "respond-async"})
     assert (answer.status_code, answer.json["code"]) == (409, "file_pending")
     assert int(answer.headers["Retry-After"]) > 0
+
+
+def test_files_that_come_and_go_are_503_as_the_definition_says(depositor, monkeypatch) -> None:
+    file = depositor.file(1)
+    # Each reservation lacks the file, and each look finds it.
+    monkeypatch.setattr(manifests, "check_files", lambda *_: None)
+    absent = {**file, "uuid": uuid_of(2)}
+    answer = depositor.put_bundle(uuid_of(9), [absent])
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, str(PENDING_RETRY_S))
+    described = depositor.client.get("/v1/swagger.json").json["paths"]["/bundles/{uuid}"]
+    assert "503" in described["put"]["responses"]
 
 
 def test_the_way_of_a_bundle_through_put_get_and_delete(depositor, client) -> None:

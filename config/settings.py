@@ -296,7 +296,11 @@ class Settings:
         1000,
         "requests in flight in one process that delivers; half of them to new or failing ones",
     )
-    delivery_threads: int = _setting(64, "endpoints that one process serves at once")
+    delivery_threads: int = _setting(
+        64,
+        "threads in which one process begins to serve endpoints; slow receivers keep none of them,"
+        " and half as many failing endpoints are tried at once",
+    )
     delivery_retry_after_cap_s: float = _setting(86400.0, "longest Retry-After honoured, seconds")
     delivery_body_bytes: int = _setting(1024, "bytes kept of a receiver's answer")
     allow_private_callbacks: bool = _setting(

@@ -209,8 +209,7 @@ def _recorded(
         tasks.start_all(tx, fresh)
         follow = {row.fqid: _verification(row) for row in fresh}
         todo.add(tx, follow.values(), request_id=request_id)
-    begun = {row.fqid: Accepted(row.fqid, row.id, (follow[row.fqid],)) for row in fresh}
-    return {**found, **begun}
+    return found | {row.fqid: Accepted(row.fqid, row.id, (follow[row.fqid],)) for row in fresh}
 
 
 def _settled(tx: Tx, wanted: Mapping[FQID, TaskRow]) -> dict[FQID, Accepted | StoreError]:
@@ -255,9 +254,8 @@ def task(stores: Stores, ident: str) -> Task:
         row = tasks.get(tx, ident)
         if row is None:
             raise NotFound(f"There is no task {ident}.")
-        state = row.state
-        if state == "PENDING" and todo.claimed(tx, _verification(row)):
-            state = "RUNNING"
+        is_running = row.state == "PENDING" and todo.claimed(tx, _verification(row))
+        state = "RUNNING" if is_running else row.state
     return Task(row.id, row.fqid, row.replica, state, row.size, row.bytes_done, row.cause)
 
 
@@ -388,10 +386,11 @@ def _make_visible(stores: Stores, row: TaskRow, hashed: Hashed, claim: Claim) ->
         heads.lock(tx, files.KIND, [row.fqid.uuid])
         if purges.among(tx, files.KIND, [row.fqid]):
             # By a twin whose claim was lost for as long as a purge takes.
-            raise Mismatch(_taken(f"File {row.fqid} was purged."))
+            raise Mismatch(_cause(Conflict(f"File {row.fqid} was purged.", code=_EXISTS)))
         reserved = file_rows.reserve(tx, _new_file(row, hashed))
     if reserved.digest != row.digest:
-        raise Mismatch(_taken(f"File {row.fqid} exists with other content."))
+        other = Conflict(f"File {row.fqid} exists with other content.", code=_EXISTS)
+        raise Mismatch(_cause(other))
     files.complete(stores, reserved)
     with stores.catalog.write() as tx:
         follow = files.publish(tx, reserved)
@@ -475,10 +474,6 @@ def _publish_all(
         *(topics.of_file(row.file.origin, row.file.fqid) for row in reserved.values()),
     )
     return {claimed[ident].todo: jobs for ident, jobs in follow.items()}
-
-
-def _taken(detail: str) -> dict[str, Any]:
-    return {"code": _EXISTS, "detail": detail}
 
 
 def _new_file(row: TaskRow, hashed: Hashed) -> file_rows.NewFile:

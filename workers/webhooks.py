@@ -5,7 +5,6 @@ import socket
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
-from types import SimpleNamespace
 
 from aiohttp import (
     ClientError,
@@ -17,10 +16,10 @@ from aiohttp import (
     DummyCookieJar,
     ServerDisconnectedError,
     TCPConnector,
-    TraceConfig,
 )
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.client_proto import ResponseHandler
+from aiohttp.connector import Connection
 from aiohttp.tracing import Trace
 from yarl import URL
 
@@ -97,36 +96,39 @@ def _lookup(host: str, port: int, family: socket.AddressFamily) -> list[ResolveR
     ]
 
 
+async def always() -> bool:
+    """The default of `Allowed`."""
+    return True
+
+
+_allowed: ContextVar[Allowed] = ContextVar("allowed", default=always)
+"""Whether the request of this task may still be sent."""
 _connected: ContextVar[bool] = ContextVar("connected", default=False)
-"""Whether the request of this task opened a connection of its own, or tried to."""
+"""Whether it opened a connection of its own, or tried to."""
 
 
 class _Connector(TCPConnector):
-    """Says when it connects, so that a kept connection found closed is told from a refusal."""
+    """Asks whether a request is still allowed when its connection is ready; says when it connects,
+    so that a kept connection found closed is told from a refusal."""
+
+    async def connect(
+        self, req: ClientRequest, traces: list[Trace], timeout: ClientTimeout
+    ) -> Connection:
+        connection = await super().connect(req, traces, timeout)
+        try:
+            # aiohttp waits for nothing else before it writes the headers.
+            if not await _allowed.get()():
+                raise Withdrawn
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
     async def _create_connection(
         self, req: ClientRequest, traces: list[Trace], timeout: ClientTimeout
     ) -> ResponseHandler:
         _connected.set(True)
         return await super()._create_connection(req, traces, timeout)
-
-
-async def always() -> bool:
-    """The default of `Allowed`."""
-    return True
-
-
-def _asking_again() -> TraceConfig:
-    """Asks whether a request is still allowed when its connection is ready."""
-
-    async def ask(_session: ClientSession, context: SimpleNamespace, _headers: object) -> None:
-        if not await context.trace_request_ctx():
-            raise Withdrawn
-
-    config = TraceConfig()
-    # aiohttp sends this signal just before it writes the headers.
-    config.on_request_headers_sent.append(ask)
-    return config
 
 
 class Sender:
@@ -146,7 +148,6 @@ class Sender:
             cookie_jar=DummyCookieJar(),
             auto_decompress=False,
             trust_env=False,
-            trace_configs=[_asking_again()],
             max_line_size=HEADER_BYTES,
             max_field_size=HEADER_BYTES,
         )
@@ -156,24 +157,25 @@ class Sender:
 
         Looking up a name and connecting may take seconds: `allowed` is asked when that is done.
         """
+        _allowed.set(allowed)
         try:
-            return await self._send_on_a_live_connection(request, allowed)
+            return await self._send_on_a_live_connection(request)
         except TimeoutError:
             return Answer(error="The receiver did not answer in time.")
         except (ClientError, OSError, ValueError) as error:
             return Answer(error=_told(error))
 
-    async def _send_on_a_live_connection(self, request: Request, allowed: Allowed) -> Answer:
+    async def _send_on_a_live_connection(self, request: Request) -> Answer:
         """Once more when a connection of before turns out to be closed by the receiver."""
         _connected.set(False)
         try:
-            return await self._send(request, allowed)
+            return await self._send(request)
         except (ServerDisconnectedError, ClientOSError):
             if _connected.get():
                 raise
-            return await self._send(request, allowed)
+            return await self._send(request)
 
-    async def _send(self, request: Request, allowed: Allowed) -> Answer:
+    async def _send(self, request: Request) -> Answer:
         url = URL(request.url, encoded=True)
         # The connector asks no resolver about what is an address already.
         if literal(url.raw_host or "") is not None:
@@ -184,7 +186,6 @@ class Sender:
             data=request.body,
             headers=request.headers,
             allow_redirects=False,
-            trace_request_ctx=allowed,
         ) as response:
             body = await self._beginning(response)
             return Answer(

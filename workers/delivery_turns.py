@@ -93,6 +93,7 @@ class Turn:
         self._changed = asyncio.Event()
         self._held = self._full = self._claims_probe = False
         self._fetched = self._until = self._began = 0.0
+        self._low = 0
 
     @property
     def probing(self) -> bool:
@@ -112,7 +113,6 @@ class Turn:
     def recorded(self, delivery_id: int) -> None:
         """The result of an attempt is in the catalog: what follows it may be fetched."""
         self.open.pop(delivery_id, None)
-        self._changed.set()
 
     def give_up(self) -> None:
         """Begin no more attempts, and let the lease run out."""
@@ -171,13 +171,17 @@ class Turn:
         if not self._flights and not self.queue:
             self.woken = False
             return replace(fetch, back=self._endpoint)
-        if (self.woken or self._full) and len(self.queue) <= ahead // 2:
+        if self._is_low():
             self.woken = False
             return fetch
         if self._renewal_s() <= 0:
             # While requests hang others may have come due, and their message may be lost.
             return fetch if not self.queue else Visit(self.endpoint_id)
         return None
+
+    def _is_low(self) -> bool:
+        """Whether half of what was fetched is begun, and there may be more."""
+        return (self.woken or self._full) and len(self.queue) <= self._low
 
     def _renewal_s(self) -> float:
         """Seconds until the lease is to be renewed."""
@@ -214,7 +218,7 @@ class Turn:
                 self._shared.recorder.put_aside(due, "deleted" if due.deleted else "halted")
             elif due.pair not in busy:
                 self.queue.append(due)
-        self._full, self._fetched = full, began
+        self._full, self._fetched, self._low = full, began, len(self.queue) // 2
         active = {due.subscription_id for due in self.queue if not due.is_test}
         self._shared.fence.admit(active, began)
 
@@ -234,9 +238,13 @@ class Turn:
 
     def _landed(self, flight: "asyncio.Task[bool | None]") -> None:
         self._flights.discard(flight)
-        self._changed.set()
-        if flight.cancelled():
-            return
+        if not flight.cancelled():
+            self._learn(flight)
+            self._launch()
+        if not self._flights or self._is_low():
+            self._changed.set()
+
+    def _learn(self, flight: "asyncio.Task[bool | None]") -> None:
         error = flight.exception()
         if error is not None:
             log.error("an attempt for endpoint %d failed", self.endpoint_id, exc_info=error)
@@ -245,7 +253,6 @@ class Turn:
             self._endpoint = pacing.succeeded(self._endpoint)
         elif flight.result() is not None:
             self._endpoint = pacing.failed(self._endpoint, now_us=self._now_us())
-        self._launch()
 
     async def _attempt(self, due: Due, fetched: float) -> bool | None:
         """Make one attempt; whether the receiver took it, None if that says nothing of it."""

@@ -8,11 +8,15 @@ import threading
 from queue import Queue
 from typing import Any, Protocol
 
+from dramatiq.asyncio import get_event_loop_thread
 from dramatiq.brokers.stub import StubBroker
 from dramatiq.middleware import AsyncIO, Middleware, Retries, ShutdownNotifications, TimeLimit
 
 TIME_LIMIT_CHECK_MS = 5_000
 """How often actors are checked for their time limits, which are minutes."""
+
+INTERRUPTED_S = 1.0
+"""How often a thread that waits for an async actor looks whether it was interrupted."""
 
 
 class OneLoop(AsyncIO):
@@ -27,6 +31,9 @@ class OneLoop(AsyncIO):
         self._workers += 1
         if self._workers == 1:
             super().before_worker_boot(broker, worker)  # type: ignore[no-untyped-call]
+            thread = get_event_loop_thread()
+            assert thread is not None
+            thread.interrupt_check_ival = INTERRUPTED_S
 
     def after_worker_shutdown(self, broker: Any, worker: Any) -> None:
         """Stop it after the last."""

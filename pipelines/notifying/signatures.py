@@ -59,7 +59,7 @@ def _date_of(seconds: int) -> str:
 
 
 def _hmac(key: bytes, text: bytes) -> str:
-    return _base64(hmac.new(key, text, hashlib.sha256).digest())
+    return _base64(hmac.digest(key, text, "sha256"))
 
 
 def _base64(data: bytes) -> str:

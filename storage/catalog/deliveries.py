@@ -15,7 +15,7 @@ import orjson
 from sqlalchemy import text
 
 from storage.catalog import bulk, events, heads
-from storage.catalog.engine import Tx, execute_now, now_us
+from storage.catalog.engine import Tx, execute_now, execute_sql, now_us
 from storage.catalog.schema.telling import HELD_US
 from storage.model import Event
 
@@ -258,13 +258,13 @@ def close(tx: Tx, results: Sequence[Result]) -> None:
         return
     lock(tx, [result.delivery_id for result in results])
     source, parameters = bulk.derived(tx, "done", _columns(results))
-    attempted = text(
+    attempted = (
         "INSERT INTO attempts (delivery_id, number, at_us, seconds, status, error, body)"
         " SELECT d.id, d.attempts + 1, done.at_us, done.seconds, done.status, done.error, done.body"
         f" FROM {source} {bulk.one_each(tx, 'deliveries', 'd', 'd.id = done.id')}"
         " WHERE true ON CONFLICT DO NOTHING"
     )
-    closed = text(
+    closed = (
         "UPDATE deliveries SET attempts = deliveries.attempts + 1,"
         f" state = CASE WHEN {_OPEN} THEN done.state ELSE deliveries.state END,"
         f" due_us = CASE WHEN {_OPEN} THEN done.due_us ELSE deliveries.due_us END,"
@@ -273,8 +273,8 @@ def close(tx: Tx, results: Sequence[Result]) -> None:
         " ELSE deliveries.finished_us END"
         f" FROM {source} WHERE deliveries.id = done.id{_these(tx)}"
     )
-    tx.execute(attempted, parameters)
-    tx.execute(closed, {**parameters, "now": now_us(tx)})
+    execute_sql(tx, attempted, parameters)
+    execute_now(tx, closed, parameters)
 
 
 def _these(tx: Tx) -> str:

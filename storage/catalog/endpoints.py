@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from sqlalchemy import delete, select, text
 
 from storage.catalog import bulk
-from storage.catalog.engine import Tx, now_us
+from storage.catalog.engine import Tx, execute_sql, now_us, sql
 from storage.catalog.schema import endpoints
 
 # `'pending'` is spelled out in every statement: the partial indexes want a literal. And the first
@@ -123,14 +123,14 @@ def claim(
     }
     source, parameters = bulk.derived(tx, "wanted", columns)
     now = now_us(tx)
-    taken = text(
+    taken = (
         f"UPDATE endpoints SET token = :token, lease_us = :until FROM {source}"
         " WHERE endpoints.id = wanted.id AND endpoints.lease_us < :now"
         " AND (endpoints.failures < :patience OR (wanted.probe AND endpoints.resume_us <= :now))"
         " RETURNING endpoints.id, failures, width, resume_us"
     )
     limits = {"until": now + int(lease_s * 1e6), "now": now, "patience": patience}
-    rows = tx.execute(taken, {**parameters, **limits, "token": token})
+    rows = tx.execute(sql(taken), {**parameters, **limits, "token": token})
     return [Endpoint(*row) for row in rows]
 
 
@@ -156,12 +156,12 @@ def renew(tx: Tx, ids: Collection[int], *, token: str, lease_s: float) -> set[in
     if not ids:
         return set()
     source, parameters = bulk.derived(tx, "held", {"id": ("bigint", sorted(ids))})
-    kept = text(
+    kept = (
         f"UPDATE endpoints SET lease_us = :until FROM {source}"
         " WHERE endpoints.id = held.id AND endpoints.token = :token RETURNING endpoints.id"
     )
     until = now_us(tx) + int(lease_s * 1e6)
-    return set(tx.execute(kept, {**parameters, "token": token, "until": until}).scalars())
+    return set(execute_sql(tx, kept, {**parameters, "token": token, "until": until}).scalars())
 
 
 def release(tx: Tx, rows: Iterable[Endpoint], *, token: str) -> None:
@@ -176,12 +176,12 @@ def release(tx: Tx, rows: Iterable[Endpoint], *, token: str) -> None:
         "resume_us": ("bigint", [row.resume_us for row in listed]),
     }
     source, parameters = bulk.derived(tx, "back", columns)
-    released = text(
+    released = (
         "UPDATE endpoints SET token = NULL, lease_us = :now, failures = back.failures,"
         f" width = back.width, resume_us = back.resume_us FROM {source}"
         " WHERE endpoints.id = back.id AND endpoints.token = :token"
     )
-    tx.execute(released, {**parameters, "token": token, "now": now_us(tx) - 1})
+    execute_sql(tx, released, {**parameters, "token": token, "now": now_us(tx) - 1})
 
 
 def wake(tx: Tx, ident: int) -> None:

@@ -11,7 +11,7 @@ from sqlalchemy import text
 
 from storage.catalog import bulk
 from storage.catalog.deliveries import Result
-from storage.catalog.engine import Tx, now_us, sql
+from storage.catalog.engine import Tx, execute_sql, now_us, sql
 
 LEAST_FAILURES = 5
 """Failures that disable at the least: few and far between are no sign of a dead receiver."""
@@ -69,7 +69,7 @@ def _fared(tx: Tx, results: Sequence[Result]) -> list[_Fared]:
         "reason": ("text", [result.reason for result in results]),
     }
     source, parameters = bulk.derived(tx, "done", columns)
-    rows = tx.execute(text(_FARED.format(source=source)), parameters)
+    rows = execute_sql(tx, _FARED.format(source=source), parameters)
     return [
         _Fared(row.id, row.uuid, row.taken, row.failed, row.began_us, row.before, row.reason or "")
         for row in rows

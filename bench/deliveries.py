@@ -24,6 +24,7 @@ from sqlalchemy import text
 
 from bench.checkouts import Checkout, checkout_of
 from bench.receiving import receiver
+from config import collector
 from pipelines.flow import deliver_to
 from pipelines.notifying.delivery import Request, request_for
 from storage.catalog import (
@@ -45,6 +46,7 @@ from workers.broker import MemoryBroker
 from workers.chains import Chains
 from workers.deliver import Deliverer
 from workers.delivery_turns import Rules
+from workers.stopping import IDLE_MS
 from workers.webhooks import Sender
 
 KEY = b"a key of the bench"
@@ -233,7 +235,9 @@ def deliver_all(catalog: Catalog, rules: Rules = SETTLED, *, but: int = 0) -> fl
         threads=THREADS,
     )
     deliver.declare(broker, deliverer)
-    worker = Worker(broker, queues={deliver.QUEUE}, worker_timeout=300, worker_threads=THREADS)
+    worker = Worker(broker, queues={deliver.QUEUE}, worker_timeout=IDLE_MS, worker_threads=THREADS)
+    # As a worker does once it is set up; the dispatcher did not.
+    collector.relax()
     began = time.perf_counter()
     worker.start()
     with catalog.read() as tx:

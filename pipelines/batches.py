@@ -7,7 +7,7 @@ what to do about an error is decided in one place.
 
 import logging
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
     FIRST_EXCEPTION,
@@ -52,6 +52,16 @@ def run_each(
             _pool(step, replica, parallel).map(lambda key: _attempt(work, key), attempted)
         )
     return {key: found[0] for key, found in zip(attempted, outcomes, strict=True) if found}
+
+
+def run_apart(
+    work: Callable[[Item], Result], items: Sequence[Item], *, threads: int
+) -> list[Result]:
+    """Call a function for each item, several at a time, in threads that end with the call."""
+    if len(items) < 2:
+        return [work(item) for item in items]
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(work, items))
 
 
 def run_in_groups(

@@ -51,7 +51,14 @@ def complete(
     told = _told(stores, upload, caller)
     if told is not None:
         return told
-    begun = find(stores, upload, caller)
+    try:
+        begun = find(stores, upload, caller)
+    except NotFound:
+        # Another completion may have ended since that look.
+        told = _told(stores, upload, caller)
+        if told is None:
+            raise
+        return told
     _put_together(stores, begun)
     declared = {"size": begun.size, **(said or {})}
     came = area_files.arrived(

@@ -5,13 +5,12 @@ file be seen, or left behind, whose checksums are not all as declared.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
 from pipelines import flow, formats, topics
-from pipelines.batches import Completed, run_each, run_in_groups
+from pipelines.batches import Completed, run_apart, run_each, run_in_groups
 from pipelines.depositing import areas, files
 from pipelines.keeping import blob_life, checksums, records, repair
 from pipelines.keeping.checksums import PREFIX, Hashed, Hashing
@@ -138,8 +137,7 @@ def deposit_all(
             return error
 
     # Threads of its own: sources that answer late hold no other request up.
-    with ThreadPoolExecutor(LOOKS, thread_name_prefix="deposit") as pool:
-        looked = [*(pool.map if len(new) > 1 else map)(look, new)]
+    looked = run_apart(look, new, threads=LOOKS)
     wanted = {row.fqid: row for row in looked if isinstance(row, TaskRow)}
     recorded = _recorded(stores, wanted, request_id) if wanted else {}
     return [recorded[row.fqid] if isinstance(row, TaskRow) else row for row in looked]

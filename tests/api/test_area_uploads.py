@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
+from sqlalchemy import event
 from werkzeug.test import TestResponse
 
 from api.app import create_app
@@ -379,6 +380,26 @@ def test_what_is_said_at_completion_is_said_of_no_file_that_came_in_its_place_me
     assert [(one["size"], one["validation"], one["cause"]) for one in shown] == [
         (7, "VALIDATED", None)
     ]
+
+
+def test_a_completion_between_two_looks_of_another_gives_both_one_answer(
+    client: FlaskClient, stores: Stores
+) -> None:
+    upload_id = begun(client)
+    for number in (1, 2):
+        put(client, upload_id, number, part_of(DATA, number))
+    others: list[TestResponse] = []
+    asked: list[str] = []
+
+    @event.listens_for(stores.catalog.engine, "after_cursor_execute")
+    def complete_meanwhile(_c: Any, _k: Any, statement: str, *_: Any) -> None:
+        if "FROM answers" in statement and not asked:
+            asked.append(statement)
+            others.append(completed(client.application.test_client(), upload_id))
+
+    answer = completed(client, upload_id)
+    assert [other.status_code for other in others] == [answer.status_code] == [202]
+    assert others[0].data == answer.data
 
 
 def test_parts_and_completions_may_come_side_by_side(client: FlaskClient, stores: Stores) -> None:

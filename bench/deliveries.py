@@ -20,7 +20,6 @@ from uuid import uuid4
 
 import requests
 from dramatiq import Worker
-from sqlalchemy import text
 
 from bench.checkouts import Checkout, checkout_of
 from bench.receiving import receiver
@@ -249,12 +248,6 @@ def deliver_all(catalog: Catalog, rules: Rules = SETTLED, *, but: int = 0) -> fl
     took = time.perf_counter() - began
     worker.stop()
     return took
-
-
-def delivered(catalog: Catalog, which: str = "state = 'delivered'") -> int:
-    """Deliveries that their receivers took."""
-    with catalog.read() as tx:
-        return int(tx.execute(text(f"SELECT count(*) FROM deliveries WHERE {which}")).scalar_one())
 
 
 def pending(catalog: Catalog) -> int:

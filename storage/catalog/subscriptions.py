@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from sqlalchemy import Row, case, func, insert, select, text, update
+from sqlalchemy import Row, Select, case, func, insert, select, text, update
 
 from storage.catalog import bulk, endpoints, heads
 from storage.catalog.engine import Tx, now_us
@@ -182,23 +182,20 @@ def changes(tx: Tx, replica: Replica, kind: SubscriptionType) -> int:
 
 def live(tx: Tx, replica: Replica, kind: SubscriptionType) -> list[int]:
     """The ids of all that an event of the replica may match, in order."""
-    query = (
-        select(subscriptions.c.id)
-        .where(subscriptions.c.replica == replica, subscriptions.c.type == kind)
-        .where(subscriptions.c.deleted_us.is_(None))
-    )
-    return sorted(tx.execute(query).scalars())
+    return sorted(tx.execute(_select_live(replica, kind)).scalars())
 
 
 def any_live(tx: Tx, replica: Replica, kind: SubscriptionType) -> bool:
     """Whether an event of the replica may match any of this type."""
-    query = (
+    return tx.execute(_select_live(replica, kind).limit(1)).scalar() is not None
+
+
+def _select_live(replica: Replica, kind: SubscriptionType) -> Select[Any]:
+    return (
         select(subscriptions.c.id)
         .where(subscriptions.c.replica == replica, subscriptions.c.type == kind)
         .where(subscriptions.c.deleted_us.is_(None))
-        .limit(1)
     )
-    return tx.execute(query).scalar() is not None
 
 
 def stopped(tx: Tx, ids: Collection[int]) -> dict[int, Literal["deleted", "halted"]]:

@@ -5,8 +5,8 @@ SHELL := /bin/bash
 
 VENV := .venv
 BIN := $(VENV)/bin
-ROOMS := config storage pipelines auth workers api ops
-SOURCES := $(ROOMS) client tests $(wildcard bench deploy)
+LAYERS := config storage pipelines auth workers api ops
+SOURCES := $(LAYERS) client tests examples $(wildcard bench deploy)
 
 # The first Python that is new enough; PYTHON=… chooses another.
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -100,9 +100,23 @@ bench-real: $(DEV_READY) $(COMPILED) ## Measure on the real engines, beside what
 	$(REAL) --tool s5cmd --tool rclone --tool aws --only redis --only postgres --only s3 --only gcs \
 		--only opensearch -- $(BIN)/python -m bench real
 
+.PHONY: conformance
+conformance: $(DEV_READY) ## Write build/conformance.md: the contract with the tests of each sentence
+	$(BIN)/python -m tests.conformance
+
+.PHONY: coverage
+coverage: $(DEV_READY) $(COMPILED) ## Measure the coverage of the tests into build/coverage
+	$(IN_MEMORY) $(BIN)/python -m pytest -n 4 --dist worksteal --ignore tests/drill \
+		$(foreach layer,$(LAYERS) store_client,--cov=$(layer)) --cov-report=html:build/coverage --cov-report=term:skip-covered
+
+.PHONY: wheel
+wheel: $(DEV_READY) ## Build the client's wheel into dist/
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist ./client
+
 .PHONY: docs
-docs: $(DEV_READY) ## Write the tables of the documents from the code
+docs: $(DEV_READY) ## Write the tables of the documents from the code, and build the site
 	$(BIN)/python -m tests.reference
+	$(BIN)/mkdocs build --quiet --strict
 
 .PHONY: migration
 migration: $(DEV_READY) ## Draft a migration of what the schema gained (MESSAGE=<text>)
@@ -140,6 +154,6 @@ $(DEV_READY): requirements-dev.txt client/pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e ./client
 	@touch $@ $(RUN_READY)
 
-$(COMPILED): $(RUN_READY) $(shell find $(ROOMS) client -name '*.py')
-	@$(BIN)/python -m compileall -q $(ROOMS) client/store_client
+$(COMPILED): $(RUN_READY) $(shell find $(LAYERS) client examples -name '*.py')
+	@$(BIN)/python -m compileall -q $(LAYERS) client/store_client examples
 	@touch $@

@@ -1,1 +1,1 @@
-"""The HTTP face: validates, authorizes, calls one step, answers."""
+"""HTTP API of the data store."""

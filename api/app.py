@@ -1,101 +1,175 @@
-"""Composition of the storage API: its operations, its definition, its pages, its errors."""
+"""Create the storage API's Flask application, and build both applications from settings."""
 
+import logging
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 
 from flask import Flask
 
-from api import problems
-from api.circumstances import Circumstances
-from api.conventions import register_conventions
-from api.dispatch import endpoint
-from api.guard import StoreGuard
-from api.health import register_service
+from api import (
+    area_uploads,
+    areas,
+    bundles,
+    checkouts,
+    collections,
+    deliveries,
+    events,
+    files,
+    integrity,
+    replication,
+    search,
+    subscriptions,
+)
+from api.area_uploads import register_signed_uploads
+from api.authz import create_auth_app
+from api.http import errors
+from api.http.auth import PolicyContextBuilder, StoreGuard, VerifyToken
+from api.http.dispatch import make_view
+from api.http.limits import FairSemaphore, ReadOnlyMode, new_memory_budget, register_rate_limits
+from api.http.metrics import RequestMetrics
+from api.http.openapi import register_reference
+from api.http.operation import ApiOperation, JobQueue, Services, StoreContext, register_operations
+from api.http.paging import Cursors
+from api.http.responses import register_conventions
+from api.http.waiting import LongPolling, ServerSentEvents
 from api.integrity import get_integrity
-from api.memory import new_budget
-from api.metrics import Metrics
 from api.objects import register_objects
-from api.operation import Call
-from api.operations import OPERATIONS
-from api.paging import Cursors
-from api.readonly import ReadOnly
-from api.reference import register_reference
 from api.replication import get_replication
-from api.routing import register_operations
-from api.services import Chains, Services, Verify
-from api.signed_uploads import register_uploads
-from api.slots import Slots
-from api.streaming import Streams
-from api.throttle import register_limits
-from api.waiting import Waiting
-from auth.access import Access
-from auth.apart.elsewhere import deciding
-from config.settings import Settings
-from pipelines.notifying.subscriptions import SEALING
-from pipelines.replicating.fixity import Reports
-from storage.sealing import Sealer, derive
+from api.service import register_service
+from auth.authorization import StoreAuthorizer
+from auth.remote import open_decision_point
+from auth.service_accounts import ServiceAccounts
+from auth.tokens.verification import GrantChecker, build_verifier
+from config import Settings
+from pipelines.fixity import FixityReportCache
+from pipelines.recovery import epochs
+from pipelines.subscriptions import SECRET_PURPOSE
+from storage.catalog import Catalog
+from storage.connect import open_rate_limiter
+from storage.encryption import SecretBox, derive_key
+from storage.errors import StoreError, exit_on_error
 from storage.stores import Stores
 
-PREFIX = "/v1"
+OPERATIONS: tuple[ApiOperation, ...] = (
+    *bundles.OPERATIONS,
+    *checkouts.OPERATIONS,
+    *files.OPERATIONS,
+    *collections.OPERATIONS,
+    *search.OPERATIONS,
+    *events.OPERATIONS,
+    *subscriptions.OPERATIONS,
+    *deliveries.OPERATIONS,
+    *replication.OPERATIONS,
+    *integrity.OPERATIONS,
+    *areas.OPERATIONS,
+    *area_uploads.OPERATIONS,
+)
+
+URL_PREFIX = "/v1"
 
 
 def create_app(
     settings: Settings,
     stores: Stores,
     *,
-    chains: Chains,
-    verify: Verify,
-    request_ids: Callable[[], str] = problems.new_request_id,
+    job_queue: JobQueue,
+    verify: VerifyToken,
+    request_ids: Callable[[], str] = errors.new_request_id,
     clock: Callable[[], float] = time.time,
 ) -> Flask:
-    """The application on open stores; `clock` tells policies the seconds since 1970."""
+    """Create the storage API on open stores; `clock` returns seconds since 1970 for policies."""
     secret = settings.secret_key.encode()
-    stores = replace(stores, memory=new_budget())
-    access = Access(deciding(settings, stores.catalog), settings)
+    stores = replace(stores, memory=new_memory_budget())
+    access = StoreAuthorizer(open_decision_point(settings, stores.catalog), settings)
     services = Services(
         settings=settings,
         stores=stores,
-        cursors=Cursors(derive(secret, b"page pointers")),
-        waiting=Waiting(stores.notices, _waits(settings)),
-        streams=Streams(stores.notices, _streams(settings)),
+        cursors=Cursors(derive_key(secret, b"page pointers")),
+        waiting=LongPolling(stores.pubsub, _wait_semaphore(settings)),
+        streams=ServerSentEvents(stores.pubsub, _stream_semaphore(settings)),
         verify=verify,
-        seal=Sealer(derive(secret, SEALING)).seal,
-        chains=chains,
-        metrics=Metrics(
+        seal=SecretBox(derive_key(secret, SECRET_PURPOSE)).seal,
+        job_queue=job_queue,
+        metrics=RequestMetrics(
             several_processes=settings.api_processes > 1, workers=settings.worker_metrics
         ),
-        read_only=ReadOnly(stores.catalog, always=settings.read_only),
-        integrity=Reports(stores, settings.scrub_period_days),
+        read_only=ReadOnlyMode(stores.catalog, always=settings.read_only),
+        integrity=FixityReportCache(stores, settings.scrub_period_days),
         access=access,
         guard=StoreGuard(
-            access, stores.catalog, stores.sources, Circumstances(settings.proxies, clock)
+            access, stores.catalog, stores.sources, PolicyContextBuilder(settings.proxies, clock)
         ),
     )
     app = Flask(__name__, static_folder=None)
     register_conventions(
         app,
-        origins_of=lambda _path: settings.cors_origins,
+        find_origins=lambda _path: settings.cors_origins,
         request_ids=request_ids,
         count=services.metrics.count,
     )
-    register_limits(app)
+    register_rate_limits(app)
     register_service(app, services)
-    register_operations(app, OPERATIONS, partial(endpoint, services=services, calls=Call), PREFIX)
-    # Beside `/health`, where operators look for it.
-    app.add_url_rule("/replication", "replication", endpoint(get_replication, services, Call))
-    app.add_url_rule("/integrity", "integrity", endpoint(get_integrity, services, Call))
+    register_operations(
+        app,
+        OPERATIONS,
+        partial(make_view, services=services, context_type=StoreContext),
+        URL_PREFIX,
+    )
+    # Also without `/v1`, beside `/health`, for operators.
+    app.add_url_rule(
+        "/replication", "replication", make_view(get_replication, services, StoreContext)
+    )
+    app.add_url_rule("/integrity", "integrity", make_view(get_integrity, services, StoreContext))
     register_objects(app, services)
-    register_uploads(app, services)
+    register_signed_uploads(app, services)
     register_reference(app, services, OPERATIONS)
     return app
 
 
-def _waits(settings: Settings) -> Slots:
-    return Slots("waiting requests", settings.api_waits, settings.client_waits)
+def _wait_semaphore(settings: Settings) -> FairSemaphore:
+    return FairSemaphore("waiting requests", settings.api_waits, settings.client_waits)
 
 
-def _streams(settings: Settings) -> Slots:
-    most = min(settings.feed_streams, settings.api_threads // 4)
-    return Slots("streams", most, settings.client_streams)
+def _stream_semaphore(settings: Settings) -> FairSemaphore:
+    total = min(settings.feed_streams, settings.api_threads // 4)
+    return FairSemaphore("streams", total, settings.client_streams)
+
+
+log = logging.getLogger(__name__)
+
+_BOOT_FAILED_EXIT_CODE = 3
+"""Makes gunicorn stop instead of restarting the worker."""
+
+
+def exit_on_boot_failure() -> AbstractContextManager[None]:
+    """Exit with an error message if the block cannot build the application."""
+    return exit_on_error(lambda _: _BOOT_FAILED_EXIT_CODE)
+
+
+def build_storage_app(settings: Settings, stores: Stores, job_queue: JobQueue) -> Flask:
+    """Build the storage API from settings."""
+    # The catalog may have been replaced since the last start.
+    try:
+        epochs.check_epoch(stores)
+    except StoreError as error:
+        log.warning("cannot check the epoch: %s", error.detail)
+    # With remote authorization, only the authorization service knows the logins.
+    grants = None if settings.policies_url else GrantChecker(stores.catalog, time.time)
+    verify = _build_verifier(settings, stores.catalog, grants)
+    return create_app(settings, stores, job_queue=job_queue, verify=verify)
+
+
+def build_auth_app(settings: Settings, catalog: Catalog) -> Flask:
+    """Build the authorization service from settings."""
+    verify = _build_verifier(settings, catalog, GrantChecker(catalog, time.time))
+    return create_auth_app(settings, catalog, verify=verify, rates=open_rate_limiter(settings))
+
+
+def _build_verifier(
+    settings: Settings, catalog: Catalog, grants: GrantChecker | None
+) -> VerifyToken:
+    accounts = ServiceAccounts(catalog, lifetime_s=settings.service_token_s)
+    return build_verifier(settings, time.time, accounts=accounts, grants=grants).verify

@@ -1,102 +1,129 @@
-"""Files that come into an upload area by parts, over HTTP: each part is a request of its own, and
-what a broken line costs is one of them.
+"""Uploads into areas over HTTP: multipart uploads, credentials and presigned URLs.
 
-The id that a client is given is sealed with the area, the name and the person that it belongs to.
+An upload id is sealed with the area, the file's name and the owner's e-mail address.
 """
 
 import base64
 import binascii
 import secrets
+from collections.abc import Mapping
 from typing import Any
 
-from flask import Response
+from flask import Flask, Response, g, request
 
 from api.areas import TAG, source_url
-from api.bodies import blocks
-from api.operation import Answer, Call, Operation, operation, reply
-from api.schemas.area_uploads import (
-    AreaPart,
-    AreaUpload,
-    AreaUploadDone,
-    BegunUpload,
-    BegunUploadBody,
-    CompletedUpload,
-    CompletedUploadBody,
-    NamedPart,
-    NamedPartQuery,
-    NamedUpload,
-    NamedUploadQuery,
+from api.bundles import absolute_url
+from api.http.bodies import read_blocks
+from api.http.dispatch import READ_ONLY_RETRY_S
+from api.http.limits import check_rate_limit
+from api.http.operation import (
+    ApiOperation,
+    ResponseDoc,
+    Services,
+    StoreContext,
+    json_response,
+    operation,
 )
-from api.schemas.common import Empty, NoQuery, Nothing
-from pipelines.depositing import area_completing, area_parts, areas
-from pipelines.depositing.area_parts import Begun, Named, Part
+from api.schemas.area_uploads import (
+    AreaCredentials,
+    AreaPart,
+    AreaUploadAnswer,
+    AreaUploadDone,
+    BeginUpload,
+    BeginUploadBody,
+    CompleteUpload,
+    CompleteUploadBody,
+    CredentialsBody,
+    CredentialsContent,
+    PartParameters,
+    PartQuery,
+    UploadParameters,
+    UploadQuery,
+)
+from api.schemas.common import Empty, NoParameters
+from pipelines import area_uploads, areas
+from pipelines.area_uploads import (
+    AreaUploadProgress,
+    AreaUploadRef,
+    AreaWriteGrant,
+    AreaWriteRequest,
+    IncomingPart,
+)
+from pipelines.areas import IncomingFile
+from pipelines.formats import version_from_us
 from storage import keys
-from storage.catalog import area_uploads
-from storage.errors import Invalid, Unavailable
-from storage.protocols import DEFAULT_TYPE
-from storage.sealing import Sealer, derive
+from storage.blobs.folder import FolderBlobs
+from storage.blobs.signed_urls import UploadGrant
+from storage.catalog import areas as catalog_areas
+from storage.encryption import SecretBox, derive_key
+from storage.errors import Forbidden, Invalid, Unavailable
+from storage.protocols import DEFAULT_CONTENT_TYPE
 
-SEALING = b"area uploads"
-"""What the key is for that ids of uploads are sealed with."""
+UPLOAD_ID_PURPOSE = b"area uploads"
+"""Purpose of the key that seals upload ids."""
 ID_BYTES = 16
-IN_BODY = "/upload_id"
+UPLOAD_ID_POINTER = "/upload_id"
 
 
 @operation(
     "POST",
     "/area/{uuid}/uploads/{filename}",
     tag=TAG,
-    query=NoQuery,
-    body=BegunUploadBody,
-    answers={201: Answer("Begun.", AreaUpload), 200: Answer("Taken up again.", AreaUpload)},
+    body=BeginUploadBody,
+    responses={
+        201: ResponseDoc("Begun.", AreaUploadAnswer),
+        200: ResponseDoc("Taken up again.", AreaUploadAnswer),
+    },
     errors=(404, 409),
-    about="For large files and bad lines. All parts but the last have `part_size` bytes. With the"
-    " `upload_id` of an upload that was begun before, `parts` says what came of it. What nobody"
-    " goes on with for a day is forgotten.",
+    description="For large files and bad lines. All parts but the last have `part_size` bytes. With"
+    " the `upload_id` of an upload that was begun before, `parts` says what came of it. What"
+    " nobody goes on with for a day is forgotten.",
 )
-def post_area_upload(call: Call[Nothing, BegunUpload]) -> Response:
-    """Begin, or take up again, an upload by parts into an upload area."""
-    body = call.body
+def post_area_upload(context: StoreContext[NoParameters, BeginUpload]) -> Response:
+    """Begin or resume a multipart upload into an upload area."""
+    body = context.body
     if body.upload_id is not None:
-        named = _named(call, body.upload_id, IN_BODY)
-        begun = area_parts.take_up(call.stores, named, call.who.email)
-        _check_size(begun, body.size)
-        return reply(_shown(begun, body.upload_id))
+        upload_ref = _decode_upload_id(context, body.upload_id, UPLOAD_ID_POINTER)
+        progress = area_uploads.resume(context.stores, upload_ref, context.caller.email)
+        _check_size(progress, body.size)
+        return json_response(_format_upload(progress, body.upload_id))
     ident = secrets.token_bytes(ID_BYTES)
-    begun = area_parts.begin(
-        call.stores,
-        _wanted(call, ident.hex()),
-        call.who.email,
-        limit=call.services.settings.max_upload_bytes,
+    progress = area_uploads.begin(
+        context.stores,
+        _new_upload(context, ident.hex()),
+        context.caller.email,
+        limit=context.services.settings.max_upload_bytes,
     )
-    return reply(_shown(begun, _sealed(call, ident)), 201)
+    return json_response(_format_upload(progress, _encode_upload_id(context, ident)), 201)
 
 
-def _wanted(call: Call[Nothing, BegunUpload], ident: str) -> area_uploads.AreaUpload:
-    return area_uploads.AreaUpload(
+def _new_upload(
+    context: StoreContext[NoParameters, BeginUpload], ident: str
+) -> catalog_areas.AreaUpload:
+    return catalog_areas.AreaUpload(
         id=ident,
-        area=call.uuid,
-        name=call.path["filename"],
+        area=context.uuid,
+        name=context.path["filename"],
         token="",
-        size=call.body.size,
-        content_type=call.body.content_type or DEFAULT_TYPE,
+        size=context.body.size,
+        content_type=context.body.content_type or DEFAULT_CONTENT_TYPE,
         part_size=0,
     )
 
 
-def _check_size(begun: Begun, size: int) -> None:
-    if begun.upload.size != size:
-        said = f"This upload is of {begun.upload.size} bytes."
-        raise Invalid(said, code="illegal_token", errors={"/size": [said]})
+def _check_size(progress: AreaUploadProgress, size: int) -> None:
+    if progress.upload.size != size:
+        message = f"This upload is of {progress.upload.size} bytes."
+        raise Invalid(message, code="illegal_token", errors={"/size": [message]})
 
 
-def _shown(begun: Begun, upload_id: str) -> dict[str, Any]:
+def _format_upload(progress: AreaUploadProgress, upload_id: str) -> dict[str, Any]:
     return {
         "upload_id": upload_id,
-        "size": begun.upload.size,
-        "part_size": begun.upload.part_size,
-        "part_count": area_parts.count(begun.upload),
-        "parts": list(begun.stored),
+        "size": progress.upload.size,
+        "part_size": progress.upload.part_size,
+        "part_count": area_uploads.count_parts(progress.upload),
+        "parts": list(progress.stored),
     }
 
 
@@ -104,65 +131,70 @@ def _shown(begun: Begun, upload_id: str) -> dict[str, Any]:
     "GET",
     "/area/{uuid}/uploads/{filename}",
     tag=TAG,
-    query=NamedUploadQuery,
-    answers={200: Answer("As it stands.", AreaUpload)},
+    query=UploadQuery,
+    responses={200: ResponseDoc("As it stands.", AreaUploadAnswer)},
     errors=(404, 409),
 )
-def get_area_upload(call: Call[NamedUpload, None]) -> Response:
-    """Ask which parts of an upload are stored."""
-    named = _named(call, call.query.upload_id)
-    begun = area_parts.take_up(call.stores, named, call.who.email)
-    return reply(_shown(begun, call.query.upload_id))
+def get_area_upload(context: StoreContext[UploadParameters, None]) -> Response:
+    """Show the stored parts of an upload."""
+    upload_ref = _decode_upload_id(context, context.query.upload_id)
+    progress = area_uploads.resume(context.stores, upload_ref, context.caller.email)
+    return json_response(_format_upload(progress, context.query.upload_id))
 
 
 @operation(
     "PUT",
     "/area/{uuid}/uploads/{filename}",
     tag=TAG,
-    query=NamedPartQuery,
-    answers={200: Answer("Stored.", AreaPart)},
+    query=PartQuery,
+    responses={200: ResponseDoc("Stored.", AreaPart)},
     errors=(404, 409, 413),
     upload=True,
-    about="The body is the part; `Content-Length` must say its size. In any order, several at once,"
-    " and again: `md5` is that of what arrived.",
+    description="The body is the part; `Content-Length` must say its size. In any order, several at"
+    " once, and again: `md5` is that of what arrived.",
 )
-def put_area_part(call: Call[NamedPart, None]) -> Response:
+def put_area_part(context: StoreContext[PartParameters, None]) -> Response:
     """Put one part of an upload."""
-    named, number = _named(call, call.query.upload_id), call.query.part
-    upload = area_parts.find(call.stores, named, call.who.email)
-    size = area_parts.expected(upload, number)
-    # One more than there is: the stream is cut off at this length, silently.
-    call.request.max_content_length = size + 1
-    announced = call.request.content_length
-    # Any other is refused for what it says, before the stream is for its length.
-    part = Part(number, announced, blocks(call.request.stream) if announced == size else ())
-    digest = area_parts.receive(call.stores, upload, part)
-    return reply({"part": number, "size": size, "md5": digest})
+    upload_ref, number = _decode_upload_id(context, context.query.upload_id), context.query.part
+    upload = area_uploads.find(context.stores, upload_ref, context.caller.email)
+    size = area_uploads.require_part_length(upload, number)
+    # One byte more than expected: the stream is truncated silently at this length.
+    context.request.max_content_length = size + 1
+    length = context.request.content_length
+    # A part of another length is rejected before its body is read.
+    part = IncomingPart(
+        number, length, read_blocks(context.request.stream) if length == size else ()
+    )
+    digest = area_uploads.receive_part(context.stores, upload, part)
+    return json_response({"part": number, "size": size, "md5": digest})
 
 
 @operation(
     "POST",
     "/area/{uuid}/complete/{filename}",
     tag=TAG,
-    query=NoQuery,
-    body=CompletedUploadBody,
-    answers={202: Answer("The file is there, and is looked at.", AreaUploadDone)},
+    body=CompleteUploadBody,
+    responses={202: ResponseDoc("The file is there, and is looked at.", AreaUploadDone)},
     errors=(404, 409),
-    about="The file takes the place of what the name stood for. As with `post_area_file` it is held"
-    " to the `checksums` that are said. The same upload again is answered the same.",
+    description="The file takes the place of what the name stood for. As with `post_area_file` it"
+    " is held to the `checksums` that are said. The same upload again is answered the same.",
 )
-def post_area_upload_complete(call: Call[Nothing, CompletedUpload]) -> Response:
-    """Make the parts of an upload a file."""
-    named = _named(call, call.body.upload_id, IN_BODY)
-    done = area_completing.complete(
-        call.stores, named, call.who.email, _said(call.body), request_id=call.request_id
+def post_area_upload_complete(context: StoreContext[NoParameters, CompleteUpload]) -> Response:
+    """Complete a multipart upload."""
+    upload_ref = _decode_upload_id(context, context.body.upload_id, UPLOAD_ID_POINTER)
+    result = area_uploads.complete(
+        context.stores,
+        upload_ref,
+        context.caller.email,
+        _declared_checksums(context.body),
+        request_id=context.request_id,
     )
-    call.send(done.todo)
-    url = source_url(call, keys.area_file(named.area, named.name), named.name)
-    return reply({"url": url, "size": done.size, "status": done.status}, 202)
+    context.send(result.jobs)
+    url = source_url(context, keys.area_file_key(upload_ref.area, upload_ref.name), upload_ref.name)
+    return json_response({"url": url, "size": result.size, "status": result.status}, 202)
 
 
-def _said(body: CompletedUpload) -> dict[str, Any]:
+def _declared_checksums(body: CompleteUpload) -> dict[str, Any]:
     return {"checksums": dict(body.checksums)} if body.checksums else {}
 
 
@@ -170,48 +202,146 @@ def _said(body: CompletedUpload) -> dict[str, Any]:
     "DELETE",
     "/area/{uuid}/uploads/{filename}",
     tag=TAG,
-    query=NamedUploadQuery,
-    answers={200: Answer("Its parts are gone.", Empty)},
+    query=UploadQuery,
+    responses={200: ResponseDoc("Its parts are gone.", Empty)},
     errors=(404,),
-    about="Also of what is gone already, and in an area that is locked.",
+    description="Also of what is gone already, and in an area that is locked.",
 )
-def delete_area_upload(call: Call[NamedUpload, None]) -> Response:
+def delete_area_upload(context: StoreContext[UploadParameters, None]) -> Response:
     """Abort an upload."""
-    area_parts.abort(call.stores, _named(call, call.query.upload_id), call.who.email)
-    return reply({})
+    area_uploads.abort(
+        context.stores, _decode_upload_id(context, context.query.upload_id), context.caller.email
+    )
+    return json_response({})
 
 
-def _sealer(call: Call[Any, Any]) -> Sealer:
-    return Sealer(derive(call.services.settings.secret_key.encode(), SEALING))
+def _make_sealer(context: StoreContext[Any, Any]) -> SecretBox:
+    return SecretBox(derive_key(context.services.settings.secret_key.encode(), UPLOAD_ID_PURPOSE))
 
 
-def _context(call: Call[Any, Any]) -> bytes:
-    """Whom and what an id belongs to; neither of the first two has a line feed."""
-    return f"{call.who.email}\n{call.uuid}\n{call.path['filename']}".encode()
+def _seal_context(context: StoreContext[Any, Any]) -> bytes:
+    """Return owner, area and file name; the first two have no line feed."""
+    return f"{context.caller.email}\n{context.uuid}\n{context.path['filename']}".encode()
 
 
-def _sealed(call: Call[Any, Any], ident: bytes) -> str:
-    sealed = _sealer(call).seal(ident, _context(call))
+def _encode_upload_id(context: StoreContext[Any, Any], ident: bytes) -> str:
+    sealed = _make_sealer(context).seal(ident, _seal_context(context))
     return base64.urlsafe_b64encode(sealed).decode().rstrip("=")
 
 
-def _named(call: Call[Any, Any], upload_id: str, where: str = "upload_id") -> Named:
-    """What an id names; whose area it is comes first. Invalid (`illegal_token`)."""
-    areas.owned(call.stores, call.uuid, call.who.email)
+def _decode_upload_id(
+    context: StoreContext[Any, Any], upload_id: str, field: str = "upload_id"
+) -> AreaUploadRef:
+    """Decode an id after checking the area's owner; Invalid (`illegal_token`)."""
+    areas.find_owned(context.stores, context.uuid, context.caller.email)
     try:
         padded = upload_id.encode("ascii") + b"=" * (-len(upload_id) % 4)
         sealed = base64.b64decode(padded, altchars=b"-_", validate=True)
-        ident = _sealer(call).open(sealed, _context(call))
+        ident = _make_sealer(context).open(sealed, _seal_context(context))
     except (binascii.Error, UnicodeEncodeError, Unavailable) as error:
-        said = "This is no upload of yours of this file."
-        raise Invalid(said, code="illegal_token", errors={where: [said]}) from error
-    return Named(call.uuid, call.path["filename"], ident.hex())
+        message = "This is no upload of yours of this file."
+        raise Invalid(message, code="illegal_token", errors={field: [message]}) from error
+    return AreaUploadRef(context.uuid, context.path["filename"], ident.hex())
 
 
-OPERATIONS: tuple[Operation, ...] = (
+@operation(
+    "POST",
+    "/area/{uuid}/credentials",
+    tag=TAG,
+    body=CredentialsBody,
+    body_optional=True,
+    responses={201: ResponseDoc("Until `expires`.", AreaCredentials)},
+    errors=(404, 409, 503),
+    description="Temporary, and confined to this area. `s3`: credentials that may put, and get,"
+    " objects below `prefix`; `gs`: a token that may do so; `urls`: a signed URL for each of"
+    " `filenames`, to PUT one file to with `headers` and a content type of your own. Say of each"
+    " file that came so that it did: `post_area_file`. Leave that was given outlives a lock of the"
+    " area, unless it is a URL of this API.",
+)
+def post_area_credentials(context: StoreContext[NoParameters, CredentialsContent]) -> Response:
+    """Get credentials or URLs to write to an upload area."""
+    settings = context.services.settings
+    request = AreaWriteRequest(
+        area=context.uuid,
+        caller=context.caller.email,
+        filenames=context.body.filenames,
+        seconds=settings.areas_credentials_s,
+        max_bytes=settings.max_upload_bytes,
+    )
+    grant = area_uploads.grant_write_access(context.stores, request)
+    content = (
+        _format_signed_urls(context, grant)
+        if grant.credentials is None
+        else _format_credentials(grant.credentials.kind, grant.credentials.parameters)
+    )
+    expires = {"expires": version_from_us(grant.expires_us)}
+    return json_response({**content, **expires}, 201, {"Cache-Control": "no-store"})
+
+
+def _format_credentials(kind: str, parameters: Mapping[str, str | None]) -> dict[str, Any]:
+    return {"kind": kind, **parameters}
+
+
+def _format_signed_urls(
+    context: StoreContext[NoParameters, CredentialsContent], grant: AreaWriteGrant
+) -> dict[str, Any]:
+    """Format URLs; all have the same headers and limit."""
+    example = next(iter(grant.urls.values()), None)
+    return {
+        "kind": "urls",
+        "method": "PUT",
+        "urls": {name: absolute_url(context, upload.url) for name, upload in grant.urls.items()},
+        "headers": dict(example.headers) if example else {},
+        "max_bytes": example.max_bytes if example else context.services.settings.max_upload_bytes,
+    }
+
+
+OPERATIONS: tuple[ApiOperation, ...] = (
     post_area_upload,
     get_area_upload,
     put_area_part,
     post_area_upload_complete,
     delete_area_upload,
+    post_area_credentials,
 )
+
+
+def register_signed_uploads(app: Flask, services: Services) -> None:
+    """Serve presigned upload URLs, if the upload areas are a folder."""
+
+    @app.put("/v1/objects/<bucket>/<path:key>", endpoint="put_object")
+    def put_object(bucket: str, key: str) -> Response:
+        g.operation = "put_object"
+        # The URL is the credential: clients are anonymous.
+        check_rate_limit(services.stores.rate_limiter, services.settings, request, None)
+        blobs = services.stores.areas
+        if not isinstance(blobs, FolderBlobs) or blobs.signer.bucket != bucket:
+            raise Forbidden("Nothing is put into this bucket.")
+        grant = blobs.signer.verify_upload(key, request.args)
+        if reason := services.read_only.reason():
+            raise Unavailable(reason, code="read_only", retry_after_s=READ_ONLY_RETRY_S)
+        return _store_upload(services, grant)
+
+
+def _store_upload(services: Services, grant: UploadGrant) -> Response:
+    """Store the file for the area's owner, who issued the URL."""
+    target = keys.parse_area_file(grant.key)
+    if target is None:
+        raise Forbidden("This is no place for a file of an upload area.")
+    area, name = target
+    limit = min(grant.max_bytes, services.settings.max_upload_bytes)
+    # One byte more than allowed: the stream is truncated silently at this length.
+    request.max_content_length = limit + 1
+    incoming = IncomingFile(
+        area=area,
+        name=name,
+        content_type=request.content_type or DEFAULT_CONTENT_TYPE,
+        blocks=read_blocks(request.stream),
+        length=request.content_length,
+        limit=limit,
+    )
+    owner = areas.find(services.stores, area).owner
+    services.access.require_enabled(owner)
+    stored_file = areas.receive_file(services.stores, incoming, owner, request_id=g.request_id)
+    services.job_queue.send(stored_file.jobs, g.request_id)
+    return Response(b"", mimetype="text/plain")

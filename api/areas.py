@@ -1,72 +1,88 @@
-"""Upload areas over HTTP: open one, look into it, lock it, have it removed. Their files are in
-`api/area_files.py`."""
+"""Upload area operations over HTTP: areas and the files in them."""
 
 from typing import Any
 from urllib.parse import quote
 
 from flask import Response
 
-from api.operation import Answer, Call, Operation, operation, reply
-from api.paging import next_url, paged
+from api.http.bodies import read_blocks
+from api.http.operation import (
+    ApiOperation,
+    ResponseDoc,
+    StoreContext,
+    json_response,
+    operation,
+    page_responses,
+)
 from api.schemas.areas import (
-    HEADERS,
+    AREA_HEADERS,
+    AreaChecksumCounts,
     AreaCreated,
+    AreaFileAnswer,
+    AreaFileName,
+    AreaFileQuery,
     AreaListing,
-    AreaState,
     AreaStateAnswer,
     AreaStateBody,
+    AreaStateContent,
+    AreaValidationCounts,
+    ChecksumStatus,
+    DeclaredFile,
+    DeclaredFileBody,
+    FileStatus,
     ListArea,
     ListAreaQuery,
+    ValidationStatus,
 )
-from api.schemas.common import NoQuery, Nothing
-from pipelines.depositing import area_files, areas
-from pipelines.depositing.area_files import Lying
-from pipelines.depositing.areas import GOING
+from api.schemas.common import NoParameters
+from pipelines import area_files, areas
+from pipelines.area_files import CHECKSUM_STATUSES, VALIDATION_STATUSES, AreaFileInfo
+from pipelines.areas import DELETING, IncomingFile
+from pipelines.limits import AREA_NAME_MAX_BYTES
 from storage import keys
-from storage.model import CHECKSUMS, Checksums
+from storage.model import CHECKSUM_NAMES, Checksums
+from storage.protocols import DEFAULT_CONTENT_TYPE
 
 TAG = "areas"
-_PLAIN = "!#$&'*+-/=?^_`{|}~.@"
-"""What stands in a header as it does in an e-mail address. A header is Latin-1 at most."""
+_UNQUOTED = "!#$&'*+-/=?^_`{|}~.@"
+"""Characters of an e-mail address that need no quoting in a header, which is Latin-1."""
 
 
 @operation(
     "POST",
     "/area/{uuid}",
     tag=TAG,
-    query=NoQuery,
-    answers={
-        201: Answer("Opened.", AreaCreated),
-        200: Answer("Opened by you before.", AreaCreated),
+    responses={
+        201: ResponseDoc("Opened.", AreaCreated),
+        200: ResponseDoc("Opened by you before.", AreaCreated),
     },
     errors=(409,),
-    about="A deleted area is never opened again.",
+    description="A deleted area is never opened again.",
 )
-def post_area(call: Call[Nothing, None]) -> Response:
+def post_area(context: StoreContext[NoParameters, None]) -> Response:
     """Open an upload area."""
-    fresh = areas.create(call.stores, call.uuid, call.who.email)
-    return reply({"uri": _uri(call)}, 201 if fresh else 200)
+    fresh = areas.create(context.stores, context.uuid, context.caller.email)
+    return json_response({"uri": _area_uri(context)}, 201 if fresh else 200)
 
 
-def _uri(call: Call[Any, Any]) -> str:
-    """The prefix of its files: the cloud's own address, or ours where the areas are a folder."""
-    direct = call.stores.areas.direct_url(keys.area(call.uuid))
+def _area_uri(context: StoreContext[Any, Any]) -> str:
+    """Return the prefix of its files: the cloud's URL, or ours if the areas are a folder."""
+    direct = context.stores.areas.direct_url(keys.area_prefix(context.uuid))
     is_folder = direct.startswith("file:")
-    return f"{call.base}/v1/area/{call.uuid}/" if is_folder else direct
+    return f"{context.base}/v1/area/{context.uuid}/" if is_folder else direct
 
 
 @operation(
     "HEAD",
     "/area/{uuid}",
     tag=TAG,
-    query=NoQuery,
-    answers={200: Answer("It is there.", headers=HEADERS)},
+    responses={200: ResponseDoc("It is there.", headers=AREA_HEADERS)},
     errors=(404,),
 )
-def head_area(call: Call[Nothing, None]) -> Response:
-    """Look whether an upload area of yours is there."""
-    area = areas.owned(call.stores, call.uuid, call.who.email)
-    headers = {"X-STORE-STATE": area.state, "X-STORE-OWNER": quote(area.owner, safe=_PLAIN)}
+def head_area(context: StoreContext[NoParameters, None]) -> Response:
+    """Check whether your upload area exists."""
+    area = areas.find_owned(context.stores, context.uuid, context.caller.email)
+    headers = {"X-STORE-STATE": area.state, "X-STORE-OWNER": quote(area.owner, safe=_UNQUOTED)}
     return Response(b"", headers=headers, mimetype="text/plain")
 
 
@@ -75,91 +91,230 @@ def head_area(call: Call[Nothing, None]) -> Response:
     "/area/{uuid}",
     tag=TAG,
     query=ListAreaQuery,
-    answers={200: Answer("The last page.", AreaListing), 206: Answer("A page.", AreaListing)},
+    responses=page_responses(AreaListing),
     errors=(404,),
     paged="files",
-    about="Its files, by name. One that nobody said to have come is UNSCHEDULED.",
+    description="Lists files by name. Files that were not registered are UNSCHEDULED.",
 )
-def get_area(call: Call[ListArea, None]) -> Response:
-    """List the files of an upload area of yours."""
-    area, size = areas.owned(call.stores, call.uuid, call.who.email), call.query.per_page
-    scope = ("get_area", call.uuid)
-    found = area_files.listing(call.stores, call.uuid, _after(call, scope), size + 1)
-    page, more = found[:size], len(found) > size
-    shown = [_listed(call, file) for file in page]
-    answer = {"uuid": area.uuid, "uri": _uri(call), "state": area.state, "files": shown}
-    following = _next(call, scope, page[-1].name) if more else None
-    return paged(reply(answer), "files", following)
+def get_area(context: StoreContext[ListArea, None]) -> Response:
+    """List the files of your upload area."""
+    area = areas.find_owned(context.stores, context.uuid, context.caller.email)
+    scope, size = ("get_area", context.uuid), context.query.per_page
+    position = context.open_cursor(scope, context.query.start_at, "start_at")
+    after = position[0] if position else ""
+    rows = area_files.list_files(context.stores, context.uuid, after, size + 1)
+    page = rows[:size]
+    content = {
+        "uuid": area.uuid,
+        "uri": _area_uri(context),
+        "state": area.state,
+        "files": [_format_file(context, file) for file in page],
+    }
+    last = [page[-1].name] if len(rows) > size else None
+    return context.page_response(content, "files", scope=scope, last=last, parameter="start_at")
 
 
-def _after(call: Call[ListArea, None], scope: tuple[str, ...]) -> str:
-    pointer = call.query.start_at
-    if pointer is None:
-        return ""
-    return call.services.cursors.open(scope, pointer, parameter="start_at")[0]
-
-
-def _next(call: Call[ListArea, None], scope: tuple[str, ...], last: str) -> str:
-    pointer = call.services.cursors.seal(scope, [last])
-    return next_url(call.request, call.base, {"start_at": pointer})
-
-
-def _listed(call: Call[Any, Any], file: Lying) -> dict[str, Any]:
+def _format_file(context: StoreContext[Any, Any], file: AreaFileInfo) -> dict[str, Any]:
     return {
         "name": file.name,
-        "url": source_url(call, file.key, file.name),
+        "url": source_url(context, file.key, file.name),
         "size": file.size,
         "content_type": file.content_type,
-        "checksums": shown_sums(file.checksums),
+        "checksums": format_checksums(file.checksums),
         "status": file.status,
         "validation": file.validation,
         "cause": file.cause,
     }
 
 
-def shown_sums(sums: Checksums | None) -> dict[str, str] | None:
-    """Checksums as answers have them."""
-    return None if sums is None else {name: getattr(sums, name) for name in CHECKSUMS}
+def format_checksums(sums: Checksums | None) -> dict[str, str] | None:
+    """Format checksums for JSON."""
+    return None if sums is None else {name: getattr(sums, name) for name in CHECKSUM_NAMES}
 
 
-def source_url(call: Call[Any, Any], key: str, name: str) -> str:
-    """What put_file takes: the cloud's own address, or ours where the areas are a folder."""
-    direct = call.stores.areas.direct_url(key)
-    ours = keys.area_url(call.base, call.uuid, name)
+def source_url(context: StoreContext[Any, Any], key: str, name: str) -> str:
+    """Return the URL for put_file: the cloud's, or ours if the areas are a folder."""
+    direct = context.stores.areas.direct_url(key)
+    ours = keys.area_url(context.base, context.uuid, name)
     is_folder = direct.startswith("file:")
-    return ours if is_folder and call.stores.sources.area_key(ours) is not None else direct
+    return (
+        ours if is_folder and context.stores.sources.resolve_area_key(ours) is not None else direct
+    )
 
 
 @operation(
     "PATCH",
     "/area/{uuid}",
     tag=TAG,
-    query=NoQuery,
     body=AreaStateBody,
-    answers={200: Answer("So it is.", AreaStateAnswer)},
+    responses={200: ResponseDoc("So it is.", AreaStateAnswer)},
     errors=(404, 409),
-    about="Into a LOCKED one nothing comes, nor is anything in it replaced.",
+    description="Into a LOCKED one nothing comes, nor is anything in it replaced.",
 )
-def patch_area(call: Call[Nothing, AreaState]) -> Response:
-    """Lock an upload area of yours, or unlock it."""
-    areas.change(call.stores, call.uuid, call.body.state, call.who.email)
-    return reply({"state": call.body.state})
+def patch_area(context: StoreContext[NoParameters, AreaStateContent]) -> Response:
+    """Lock or unlock your upload area."""
+    areas.set_state(context.stores, context.uuid, context.body.state, context.caller.email)
+    return json_response({"state": context.body.state})
 
 
 @operation(
     "DELETE",
     "/area/{uuid}",
     tag=TAG,
-    query=NoQuery,
-    answers={202: Answer("It is being removed.", AreaStateAnswer)},
+    responses={202: ResponseDoc("It is being removed.", AreaStateAnswer)},
     errors=(404,),
-    about="With all that it holds, what is on its way, too. It is 404 as soon as nothing is left.",
+    description="With all that it holds, what is on its way, too. It is 404 as soon as nothing is"
+    " left.",
 )
-def delete_area(call: Call[Nothing, None]) -> Response:
-    """Delete an upload area of yours."""
-    todo = areas.delete(call.stores, call.uuid, call.who.email, request_id=call.request_id)
-    call.send(todo)
-    return reply({"state": GOING}, 202)
+def delete_area(context: StoreContext[NoParameters, None]) -> Response:
+    """Delete your upload area."""
+    jobs = areas.delete(
+        context.stores, context.uuid, context.caller.email, request_id=context.request_id
+    )
+    context.send(jobs)
+    return json_response({"state": DELETING}, 202)
 
 
-OPERATIONS: tuple[Operation, ...] = (post_area, head_area, get_area, patch_area, delete_area)
+@operation(
+    "PUT",
+    "/area/{uuid}/files/{filename}",
+    tag=TAG,
+    responses={201: ResponseDoc("Kept, with its checksums.", AreaFileAnswer)},
+    errors=(404, 409, 413),
+    upload=True,
+    description="The body is the file. `filename` may hold slashes and has at most"
+    f" {AREA_NAME_MAX_BYTES} bytes of UTF-8; the same name again replaces it.",
+)
+def put_area_file(context: StoreContext[NoParameters, None]) -> Response:
+    """Put a file into an upload area."""
+    limit = context.services.settings.max_upload_bytes
+    # One byte more than allowed: the stream is truncated silently at this length.
+    context.request.max_content_length = limit + 1
+    name = context.path["filename"]
+    incoming = IncomingFile(
+        area=context.uuid,
+        name=name,
+        content_type=context.request.content_type or DEFAULT_CONTENT_TYPE,
+        blocks=read_blocks(context.request.stream),
+        length=context.request.content_length,
+        limit=limit,
+    )
+    stored_file = areas.receive_file(
+        context.stores, incoming, context.caller.email, request_id=context.request_id
+    )
+    context.send(stored_file.jobs)
+    url, sums = source_url(context, stored_file.key, name), format_checksums(stored_file.checksums)
+    return json_response({"url": url, "size": stored_file.size, "checksums": sums}, 201)
+
+
+@operation(
+    "POST",
+    "/area/{uuid}/files/{filename}",
+    tag=TAG,
+    body=DeclaredFileBody,
+    body_optional=True,
+    responses={202: ResponseDoc("It is looked at, or was.", FileStatus)},
+    errors=(404, 409),
+    description="For what came by credentials, or by a signed URL. It is read, held to what its"
+    " uploader says of it, here or in the object's own `store-*` metadata, and gets its checksums"
+    " as metadata. Saying the same again of what did not change begins nothing new.",
+)
+def post_area_file(context: StoreContext[NoParameters, DeclaredFile]) -> Response:
+    """Register a file uploaded directly to the bucket."""
+    name = context.path["filename"]
+    areas.check_file_name(name)
+    areas.find_writable(context.stores, context.uuid, context.caller.email)
+    declared, request_id = context.body.declared, context.request_id
+    registration = area_files.register_upload(
+        context.stores, context.uuid, name, declared, request_id=request_id
+    )
+    context.send(registration.jobs)
+    return json_response({"status": registration.status}, 202)
+
+
+def _find_file(context: StoreContext[AreaFileName, None]) -> AreaFileInfo:
+    areas.check_file_name(context.query.filename)
+    areas.find_owned(context.stores, context.uuid, context.caller.email)
+    return area_files.get_file(context.stores, context.uuid, context.query.filename)
+
+
+@operation(
+    "GET",
+    "/area/{uuid}/checksum",
+    tag=TAG,
+    query=AreaFileQuery,
+    responses={200: ResponseDoc("How far it is.", ChecksumStatus)},
+    errors=(404,),
+)
+def get_area_checksum(context: StoreContext[AreaFileName, None]) -> Response:
+    """Show the checksums of a file of an upload area."""
+    file = _find_file(context)
+    cause = file.cause if file.status == "FAILED" else None
+    sums = format_checksums(file.checksums)
+    return json_response({"status": file.status, "checksums": sums, "cause": cause})
+
+
+@operation(
+    "GET",
+    "/area/{uuid}/validate",
+    tag=TAG,
+    query=AreaFileQuery,
+    responses={200: ResponseDoc("How far it is.", ValidationStatus)},
+    errors=(404,),
+    description="VALIDATED: it has the size, the content type and the checksums that were said, and"
+    " is well-formed if it is to be JSON (by its name or content type).",
+)
+def get_area_validate(context: StoreContext[AreaFileName, None]) -> Response:
+    """Show the validation of a file of an upload area."""
+    file = _find_file(context)
+    return json_response({"status": file.validation, "cause": file.cause})
+
+
+@operation(
+    "GET",
+    "/area/{uuid}/checksums",
+    tag=TAG,
+    responses={200: ResponseDoc("How many files are how far.", AreaChecksumCounts)},
+    errors=(404,),
+    description="Of the files that were said to have come.",
+)
+def get_area_checksums(context: StoreContext[NoParameters, None]) -> Response:
+    """Count the files of an upload area by the states of their checksums."""
+    return _count_by_state(context, "status", CHECKSUM_STATUSES)
+
+
+@operation(
+    "GET",
+    "/area/{uuid}/validations",
+    tag=TAG,
+    responses={200: ResponseDoc("How many files are how far.", AreaValidationCounts)},
+    errors=(404,),
+    description="Of the files that were said to have come.",
+)
+def get_area_validations(context: StoreContext[NoParameters, None]) -> Response:
+    """Count the files of an upload area by the states of their validation."""
+    return _count_by_state(context, "validation", VALIDATION_STATUSES)
+
+
+def _count_by_state(
+    context: StoreContext[Any, Any], column: str, states: tuple[str, ...]
+) -> Response:
+    areas.find_owned(context.stores, context.uuid, context.caller.email)
+    by_state = area_files.count_files(context.stores, context.uuid, column)
+    counts = {state: by_state.get(state, 0) for state in states}
+    return json_response({"total": sum(counts.values()), "states": counts})
+
+
+OPERATIONS: tuple[ApiOperation, ...] = (
+    post_area,
+    head_area,
+    get_area,
+    patch_area,
+    delete_area,
+    put_area_file,
+    post_area_file,
+    get_area_checksum,
+    get_area_validate,
+    get_area_checksums,
+    get_area_validations,
+)

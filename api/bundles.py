@@ -1,4 +1,4 @@
-"""Bundles over HTTP: list, read, write, patch, delete."""
+"""Bundle operations over HTTP: list, read, write, patch and delete."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -8,9 +8,16 @@ from typing import Any
 import orjson
 from flask import Response
 
-from api.operation import Answer, Call, Operation, operation, reply
-from api.paging import next_url, paged
-from api.replication import SERVED, served_by, standings
+from api.http.operation import (
+    ApiOperation,
+    ResponseDoc,
+    StoreContext,
+    json_response,
+    operation,
+    page_responses,
+)
+from api.http.paging import add_paging_headers, next_page_url
+from api.replication import SERVED_BY_DOC, format_replica_states, served_by_header
 from api.schemas.bundles import (
     BundleAnswer,
     BundleBody,
@@ -18,28 +25,29 @@ from api.schemas.bundles import (
     BundleList,
     BundleName,
     BundleWritten,
+    DeletionReason,
     ListBundles,
     ListBundlesQuery,
     PatchBody,
-    PatchBundle,
-    PatchBundleQuery,
     PatchContent,
     ReadBundle,
     ReadBundleQuery,
-    Reason,
     ReasonBody,
-    WriteBundle,
-    WriteBundleQuery,
     decode_bundle,
 )
-from api.schemas.common import Empty, Versioned, VersionedQuery
-from pipelines import topics
-from pipelines.depositing import files, manifests, patching, replicas, tombstones
-from pipelines.depositing.manifests import FilesPending, NewBundle, Written
-from pipelines.depositing.patching import Patch
-from pipelines.keeping import records
+from api.schemas.common import (
+    Empty,
+    PatchQuery,
+    VersionParameters,
+    VersionQuery,
+    WriteParameters,
+    WriteQuery,
+)
+from pipelines import bundles, failover, files, flow, records
+from pipelines.bundles import BundleDraft, BundlePatch, FilesPending
+from pipelines.manifests import WriteResult
 from storage.errors import Invalid
-from storage.model import FQID, BundleVersion, Entry, Replica
+from storage.model import FQID, BundleVersion, ManifestEntry, Replica
 
 TAG = "bundles"
 
@@ -49,40 +57,26 @@ TAG = "bundles"
     "/bundles/all",
     tag=TAG,
     query=ListBundlesQuery,
-    answers={200: Answer("The last page.", BundleList), 206: Answer("A page.", BundleList)},
+    responses=page_responses(BundleList),
     paged="bundles",
-    about="Every live version of every bundle, by uuid, then version.",
+    description="Lists every live version of every bundle, ordered by uuid, then version.",
 )
-def get_bundles_all(call: Call[ListBundles, None]) -> Response:
+def get_bundles_all(context: StoreContext[ListBundles, None]) -> Response:
     """List bundles."""
-    query = call.query
-    scope = ("get_bundles_all", query.replica, query.prefix.lower())
-    after = _after(call, scope)
-    found = manifests.listing(
-        call.stores, query.replica, query.prefix.lower(), after, query.per_page + 1
-    )
-    page, more = found[: query.per_page], len(found) > query.per_page
-    response = reply(_listed(page, more, query.per_page))
-    return paged(response, "bundles", _next_listing(call, scope, page[-1]) if more else None)
-
-
-def _after(call: Call[ListBundles, None], scope: tuple[str, ...]) -> FQID | None:
-    pointer = call.query.search_after
-    return None if pointer is None else FQID(*call.services.cursors.open(scope, pointer))
-
-
-def _next_listing(call: Call[ListBundles, None], scope: tuple[str, ...], last: FQID) -> str:
-    pointer = call.services.cursors.seal(scope, [last.uuid, last.version])
-    return next_url(call.request, call.base, {"search_after": pointer})
-
-
-def _listed(page: list[FQID], more: bool, per_page: int) -> dict[str, Any]:
-    return {
+    query, prefix = context.query, context.query.prefix.lower()
+    scope = ("get_bundles_all", query.replica, prefix)
+    position = context.open_cursor(scope, query.search_after)
+    after = FQID(*position) if position else None
+    rows = bundles.list_versions(context.stores, query.replica, prefix, after, query.per_page + 1)
+    page, more = rows[: query.per_page], len(rows) > query.per_page
+    content = {
         "bundles": [{"uuid": fqid.uuid, "version": fqid.version} for fqid in page],
         "has_more": more,
         "page_count": len(page),
-        "per_page": per_page,
+        "per_page": query.per_page,
     }
+    last = [page[-1].uuid, page[-1].version] if more else None
+    return context.page_response(content, "bundles", scope=scope, last=last)
 
 
 @operation(
@@ -90,105 +84,118 @@ def _listed(page: list[FQID], more: bool, per_page: int) -> dict[str, Any]:
     "/bundles/{uuid}",
     tag=TAG,
     query=ReadBundleQuery,
-    answers={
-        200: Answer("The last page.", BundleAnswer, SERVED),
-        206: Answer("A page.", BundleAnswer, SERVED),
-    },
+    responses=page_responses(BundleAnswer, SERVED_BY_DOC),
     errors=(404,),
     paged="bundle.files",
-    about="The latest version when none is named; files in the order of the manifest.",
+    description="Reads the latest version unless `version` is given. Files come in the order of the"
+    " manifest.",
 )
-def get_bundle(call: Call[ReadBundle, None]) -> Response:
+def get_bundle(context: StoreContext[ReadBundle, None]) -> Response:
     """Read a bundle."""
-    query = call.query
-    _check_urltype(call)
-    bundle, found = manifests.read_page(
-        call.stores,
+    query = context.query
+    _check_url_type(context)
+    bundle, entries = bundles.read_page(
+        context.stores,
         query.replica,
-        call.uuid,
+        context.uuid,
         query.version,
         start=query.start_at,
         limit=query.per_page,
     )
-    end = query.start_at + len(found)
-    more = bool(found) and end < bundle.file_count
-    served = _serving(call, bundle)
-    shown = _shown(bundle, found, _url_of(call, served, found))
+    end = query.start_at + len(entries)
+    more = bool(entries) and end < bundle.file_count
+    served = _find_serving_replica(context, bundle)
+    value = _format_bundle(bundle, entries, _make_url_builder(context, served, entries))
     if query.replication:
-        shown["replication"] = standings(call.stores, "bundle", bundle.id, bundle.fqid)
-    response = reply({"bundle": shown}, headers=served_by(query.replica, served))
-    return paged(response, "bundle.files", _next_files(call, bundle, end) if more else None)
+        value["replication"] = format_replica_states(
+            context.stores, "bundle", bundle.id, bundle.fqid
+        )
+    response = json_response({"bundle": value}, headers=served_by_header(query.replica, served))
+    return add_paging_headers(
+        response, "bundle.files", _next_files_url(context, bundle, end) if more else None
+    )
 
 
-def _serving(call: Call[ReadBundle, None], bundle: BundleVersion) -> Replica:
-    """Whose bytes the URLs point to; without URLs nothing but the catalog is asked."""
-    query = call.query
+def _find_serving_replica(
+    context: StoreContext[ReadBundle, None], bundle: BundleVersion
+) -> Replica:
+    """Return the replica that the file URLs point to; without URLs, only the catalog is read."""
+    query = context.query
     if not (query.directurls or query.presignedurls):
         return query.replica
-    served = replicas.serving(call.stores, "bundle", query.replica, bundle.fqid)
+    served = failover.choose_replica(context.stores, "bundle", query.replica, bundle.fqid)
     if query.directurls:
-        check_direct(call, served, "directurls")
+        check_direct_urls(context, served, "directurls")
     return served
 
 
-def _check_urltype(call: Call[ReadBundle, None]) -> None:
-    if call.query.directurls and call.query.presignedurls:
-        errors = {"directurls": ["Not together with presignedurls."]}
+def _check_url_type(context: StoreContext[ReadBundle, None]) -> None:
+    if context.query.directurls and context.query.presignedurls:
+        message = "Must not be combined with presignedurls."
         raise Invalid(
-            "Only one of directurls and presignedurls", code="only_one_urltype", errors=errors
+            f"directurls: {message}", code="only_one_urltype", errors={"directurls": [message]}
         )
-    if call.query.directurls:
-        check_direct(call, call.query.replica, "directurls")
+    if context.query.directurls:
+        check_direct_urls(context, context.query.replica, "directurls")
 
 
-def check_direct(call: Call[Any, Any], replica: Replica, parameter: str) -> None:
-    """A path of this machine's file system is told to nobody unless the settings allow it."""
-    settings = call.services.settings
+def check_direct_urls(context: StoreContext[Any, Any], replica: Replica, parameter: str) -> None:
+    """Refuse to reveal paths of this machine's file system unless the settings allow it."""
+    settings = context.services.settings
     if settings.bucket(replica).startswith("file:") and not settings.direct_file_urls:
-        said = f"Replica {replica} has no direct URLs; ask for presigned ones"
-        raise Invalid(said, errors={parameter: [said]})
+        message = f"Replica {replica} has no direct URLs; use presigned URLs instead"
+        raise Invalid(message, errors={parameter: [message]})
 
 
-def _next_files(call: Call[ReadBundle, None], bundle: BundleVersion, start_at: int) -> str:
+def _next_files_url(
+    context: StoreContext[ReadBundle, None], bundle: BundleVersion, start_at: int
+) -> str:
     changes = {"version": bundle.fqid.version, "start_at": str(start_at)}
-    return next_url(call.request, call.base, changes)
+    return next_page_url(context.request, context.base, changes)
 
 
-def _url_of(
-    call: Call[ReadBundle, None], replica: Replica, found: list[Entry]
-) -> Callable[[Entry], str] | None:
-    """How a file's URL is made, when URLs are asked for; bytes that are known to be damaged have
-    theirs in the other replica."""
-    if call.query.directurls:
-        return lambda entry: files.direct_url(call.stores, replica, entry.checksums.sha256)
-    if call.query.presignedurls:
-        placed = replicas.intact_replicas(call.stores, replica, found)
-        return lambda entry: _signed(call, placed[entry.checksums.sha256], entry)
+def _make_url_builder(
+    context: StoreContext[ReadBundle, None], replica: Replica, entries: list[ManifestEntry]
+) -> Callable[[ManifestEntry], str] | None:
+    """Return a function from an entry to its URL, or None if the request wants no URLs.
+
+    Presigned URLs of damaged files point to the other replica.
+    """
+    if context.query.directurls:
+        return lambda entry: files.direct_url(context.stores, replica, entry.checksums.sha256)
+    if context.query.presignedurls:
+        replicas = failover.find_intact_replicas(context.stores, replica, entries)
+        return lambda entry: _signed_url(context, replicas[entry.checksums.sha256], entry)
     return None
 
 
-def _signed(call: Call[ReadBundle, None], replica: Replica, entry: Entry) -> str:
-    expires_s = call.services.settings.signed_url_s
-    url = files.content_url(call.stores, replica, entry, expires_s=expires_s)
-    return absolute(call, url)
+def _signed_url(
+    context: StoreContext[ReadBundle, None], replica: Replica, entry: ManifestEntry
+) -> str:
+    expires_s = context.services.settings.signed_url_s
+    url = files.content_url(context.stores, replica, entry, expires_s=expires_s)
+    return absolute_url(context, url)
 
 
-def absolute(call: Call[Any, Any], url: str) -> str:
-    """A signed URL of a folder bucket is a path of our own."""
-    return call.base + url if url.startswith("/") else url
+def absolute_url(context: StoreContext[Any, Any], url: str) -> str:
+    """Prefix a signed URL of a folder bucket, which is a path of this API, with the base URL."""
+    return context.base + url if url.startswith("/") else url
 
 
-def _shown(
-    bundle: BundleVersion, found: list[Entry], url_of: Callable[[Entry], str] | None
+def _format_bundle(
+    bundle: BundleVersion,
+    entries: list[ManifestEntry],
+    build_url: Callable[[ManifestEntry], str] | None,
 ) -> dict[str, Any]:
-    shown = records.stored_entries(found)
-    if url_of is not None:
-        shown = [{**line, "url": url_of(entry)} for line, entry in zip(shown, found, strict=True)]
+    lines = records.format_entries(entries)
+    if build_url is not None:
+        pairs = zip(lines, entries, strict=True)
+        lines = [{**line, "url": build_url(entry)} for line, entry in pairs]
     return {
         "uuid": bundle.fqid.uuid,
         "version": bundle.fqid.version,
         "creator_uid": bundle.creator_uid,
-        "files": shown,
+        "files": lines,
     }
 
 
@@ -196,38 +203,42 @@ def _shown(
     "PUT",
     "/bundles/{uuid}",
     tag=TAG,
-    query=WriteBundleQuery,
+    query=WriteQuery,
     body=BundleBody,
-    answers={
-        201: Answer("Written.", BundleWritten),
-        200: Answer("The same content is stored already.", BundleWritten),
+    responses={
+        201: ResponseDoc("Written.", BundleWritten),
+        200: ResponseDoc("The same content is already stored.", BundleWritten),
     },
     errors=(409, 503),
     max_body_bytes=None,
     decode=decode_bundle,
-    about="The order of files does not matter. Files that are still being verified are waited for;"
-    " the header `Prefer: wait=<seconds>` or `respond-async` says how long.",
+    description="The order of files does not matter. The request waits for files that are still"
+    " being verified, as long as `Prefer: wait=<seconds>` or `respond-async` says.",
 )
-def put_bundle(call: Call[WriteBundle, BundleContent]) -> Response:
+def put_bundle(context: StoreContext[WriteParameters, BundleContent]) -> Response:
     """Write a bundle version."""
-    fqid = FQID(call.uuid, call.query.version)
-    new = NewBundle(fqid, call.query.replica, call.body.creator_uid, call.body.files)
-    write = partial(manifests.write, call.stores, new, call.who.email, request_id=call.request_id)
-    written = _when_whole(call, new.replica, write)
-    call.send(written.todo)
+    fqid = FQID(context.uuid, context.query.version)
+    draft = BundleDraft(fqid, context.query.replica, context.body.creator_uid, context.body.files)
+    write = partial(
+        bundles.put, context.stores, draft, context.caller.email, request_id=context.request_id
+    )
+    written = _write_when_complete(context, draft.replica, write)
+    context.send(written.jobs)
     answer = {"version": fqid.version, "manifest": orjson.Fragment(written.manifest)}
-    return reply(answer, 201 if written.created else 200)
+    return json_response(answer, 201 if written.created else 200)
 
 
-def _when_whole(call: Call[Any, Any], replica: Replica, write: Callable[[], Written]) -> Written:
-    """Written at once, or when the files that it waits for have come."""
+def _write_when_complete(
+    context: StoreContext[Any, Any], replica: Replica, write: Callable[[], WriteResult]
+) -> WriteResult:
+    """Write the bundle now, or once the files that are still being verified are stored."""
 
-    def attempt() -> Written | FilesPending:
+    def attempt() -> WriteResult | FilesPending:
         try:
-            # Those alone that were missing, and without the lock that a write takes. A file that
-            # is not to come is named by the write.
+            # Checks only the missing files, and without the lock of a write. If one of them can
+            # no longer arrive, the write reports it.
             with suppress(Invalid):
-                manifests.require_files(call.stores, replica, missing)
+                bundles.require_files(context.stores, replica, missing)
             return write()
         except FilesPending as pending:
             return pending
@@ -235,82 +246,87 @@ def _when_whole(call: Call[Any, Any], replica: Replica, write: Callable[[], Writ
     try:
         return write()
     except FilesPending as pending:
-        within_s = call.wait_s(call.services.settings.pending_wait_s)
+        within_s = context.wait_s(context.services.settings.pending_wait_s)
         if within_s <= 0:
             raise
         missing = pending.missing
-    seen = call.services.waiting.until(
+    result = context.services.waiting.wait_until(
         attempt,
-        lambda now: isinstance(now, Written),
-        client=call.client,
-        topics=[topics.of_file(replica, fqid) for fqid in missing],
+        lambda result: isinstance(result, WriteResult),
+        client=context.client,
+        topics=[flow.file_topic(replica, fqid) for fqid in missing],
         within_s=within_s,
     )
-    if isinstance(seen, FilesPending):
-        raise seen
-    return seen
+    if isinstance(result, FilesPending):
+        raise result
+    return result
 
 
 @operation(
     "PATCH",
     "/bundles/{uuid}",
     tag=TAG,
-    query=PatchBundleQuery,
+    query=PatchQuery,
     body=PatchBody,
     body_optional=True,
-    answers={200: Answer("A new version was written.", BundleName)},
+    responses={200: ResponseDoc("A new version was written.", BundleName)},
     errors=(404, 409),
-    about="Writes the version that follows the patched one, which stays as it is. Entries to remove"
-    " that the bundle does not have are ignored. A request with the header `Idempotency-Key` that"
-    " comes again is answered like the first time.",
+    description="Writes the version that follows the patched one, which stays as it is. Entries to"
+    " remove that the bundle does not have are ignored. A request with the header"
+    " `Idempotency-Key` that comes again is answered like the first time.",
 )
-def patch_bundle(call: Call[PatchBundle, PatchContent]) -> Response:
-    """Add files to a bundle, and remove some."""
-    patch = Patch(
-        FQID(call.uuid, call.query.version),
-        call.query.replica,
-        call.body.added,
-        call.body.remove_files,
+def patch_bundle(context: StoreContext[WriteParameters, PatchContent]) -> Response:
+    """Add files to a bundle and remove files from it."""
+    patch = BundlePatch(
+        FQID(context.uuid, context.query.version),
+        context.query.replica,
+        context.body.new_entries,
+        context.body.remove_files,
     )
-    author, repeatable = call.who.email, call.repeatable(patching.digest(patch))
+    repeatable = context.parse_idempotency_key(bundles.patch_digest(patch))
 
-    def write() -> Written:
-        return patching.patch(
-            call.stores, patch, author, repeatable=repeatable, request_id=call.request_id
+    def write() -> WriteResult:
+        return bundles.patch_bundle(
+            context.stores,
+            patch,
+            context.caller.email,
+            repeatable=repeatable,
+            request_id=context.request_id,
         )
 
-    written = _when_whole(call, patch.replica, write)
-    call.send(written.todo)
-    return reply({"uuid": written.fqid.uuid, "version": written.fqid.version})
+    written = _write_when_complete(context, patch.replica, write)
+    context.send(written.jobs)
+    return json_response({"uuid": written.fqid.uuid, "version": written.fqid.version})
 
 
 @operation(
     "DELETE",
     "/bundles/{uuid}",
     tag=TAG,
-    query=VersionedQuery,
+    query=VersionQuery,
     body=ReasonBody,
-    answers={200: Answer("Deleted.", Empty)},
+    responses={200: ResponseDoc("Deleted.", Empty)},
     errors=(404, 409),
     body_from_query=("reason",),
-    about="Hides the version, or the whole bundle when none is named, in all replicas at once.",
+    description="Hides the version, or the whole bundle when none is named, in all replicas at"
+    " once.",
 )
-def delete_bundle(call: Call[Versioned, Reason]) -> Response:
+def delete_bundle(context: StoreContext[VersionParameters, DeletionReason]) -> Response:
     """Delete a bundle, or one version of it."""
-    todo = tombstones.bury(
-        call.stores,
-        call.query.replica,
-        call.uuid,
-        call.query.version,
-        reason=call.body.reason,
-        author=call.who.email,
-        request_id=call.request_id,
+    jobs = bundles.delete(
+        context.stores,
+        context.query.replica,
+        context.uuid,
+        context.query.version,
+        reason=context.body.reason,
+        author=context.caller.email,
+        request_id=context.request_id,
     )
-    call.send(todo)
-    return reply({})
+    context.send(jobs)
+    return json_response({})
 
 
-OPERATIONS: tuple[Operation, ...] = (
+OPERATIONS: tuple[ApiOperation, ...] = (
     get_bundles_all,
     get_bundle,
     put_bundle,

@@ -1,12 +1,16 @@
-"""Collections over HTTP: list yours, write, read, patch, delete."""
-
-from typing import Any
+"""Collection operations over HTTP: list, read, write, patch and delete."""
 
 import orjson
 from flask import Response
 
-from api.operation import Answer, Call, Operation, operation, reply
-from api.paging import next_url, paged
+from api.http.operation import (
+    ApiOperation,
+    ResponseDoc,
+    StoreContext,
+    json_response,
+    operation,
+    page_responses,
+)
 from api.schemas.collections import (
     CollectionAnswer,
     CollectionBody,
@@ -16,19 +20,22 @@ from api.schemas.collections import (
     CollectionName,
     ListCollections,
     ListCollectionsQuery,
-    PatchCollection,
     PatchCollectionBody,
-    PatchCollectionQuery,
     WriteCollection,
     WriteCollectionQuery,
 )
-from api.schemas.common import Empty, InReplica, InReplicaQuery, Versioned, VersionedQuery
-from pipelines.collecting import collection_patches, collections
-from pipelines.collecting.collection_patches import Patch
-from pipelines.collecting.collections import NewCollection
-from pipelines.keeping import records
-from storage.catalog.collections import Collection
-from storage.model import FQID, Link
+from api.schemas.common import (
+    Empty,
+    PatchQuery,
+    ReplicaParameters,
+    ReplicaQuery,
+    VersionParameters,
+    VersionQuery,
+    WriteParameters,
+)
+from pipelines import collections, records
+from pipelines.collections import CollectionDraft, CollectionPatch
+from storage.model import FQID
 
 TAG = "collections"
 
@@ -38,34 +45,27 @@ TAG = "collections"
     "/collections",
     tag=TAG,
     query=ListCollectionsQuery,
-    answers={200: Answer("The last page.", CollectionList), 206: Answer("A page.", CollectionList)},
+    responses=page_responses(CollectionList),
     paged="collections",
-    about="Every live version of yours, once, in whatever replica; by uuid, then version.",
+    description="Lists every live version of each of your collections once, whatever its replica,"
+    " ordered by uuid, then version.",
 )
-def get_collections(call: Call[ListCollections, None]) -> Response:
+def get_collections(context: StoreContext[ListCollections, None]) -> Response:
     """List your collections."""
-    owner, size = call.who.email, call.query.per_page
+    owner, size = context.caller.email, context.query.per_page
     scope = ("get_collections", owner)
-    after = _after(call, scope)
-    found = collections.listing(call.stores, owner, after, size + 1)
-    page, more = found[:size], len(found) > size
-    response = reply({"collections": [_named(fqid) for fqid in page]})
-    return paged(response, "collections", _next(call, scope, page[-1]) if more else None)
+    position = context.open_cursor(scope, context.query.start_at, "start_at")
+    after = FQID(*position) if position else None
+    rows = collections.list_owned(context.stores, owner, after, size + 1)
+    page = rows[:size]
+    content = {"collections": [_format_name(fqid) for fqid in page]}
+    last = [page[-1].uuid, page[-1].version] if len(rows) > size else None
+    return context.page_response(
+        content, "collections", scope=scope, last=last, parameter="start_at"
+    )
 
 
-def _after(call: Call[ListCollections, None], scope: tuple[str, ...]) -> FQID | None:
-    pointer = call.query.start_at
-    if pointer is None:
-        return None
-    return FQID(*call.services.cursors.open(scope, pointer, parameter="start_at"))
-
-
-def _next(call: Call[ListCollections, None], scope: tuple[str, ...], last: FQID) -> str:
-    pointer = call.services.cursors.seal(scope, [last.uuid, last.version])
-    return next_url(call.request, call.base, {"start_at": pointer})
-
-
-def _named(fqid: FQID) -> dict[str, str]:
+def _format_name(fqid: FQID) -> dict[str, str]:
     return {"uuid": fqid.uuid, "version": fqid.version}
 
 
@@ -75,113 +75,116 @@ def _named(fqid: FQID) -> dict[str, str]:
     tag=TAG,
     query=WriteCollectionQuery,
     body=CollectionBody,
-    answers={
-        201: Answer("Written.", CollectionName),
-        200: Answer("The same content is stored already.", CollectionName),
+    responses={
+        201: ResponseDoc("Written.", CollectionName),
+        200: ResponseDoc("The same content is already stored.", CollectionName),
     },
     errors=(409, 422),
     max_body_bytes=None,
-    about="Everything that it links to must be in the replica. The order of contents does not"
-    " matter. Nobody but you sees it.",
+    description="Everything that it links to must be in the replica. The order of contents does not"
+    " matter. Only you can see it.",
 )
-def put_collection(call: Call[WriteCollection, CollectionContent]) -> Response:
+def put_collection(context: StoreContext[WriteCollection, CollectionContent]) -> Response:
     """Write a collection version."""
-    fqid = FQID(call.query.uuid, call.query.version)
-    new = NewCollection(fqid=fqid, replica=call.query.replica, **vars(call.body))
-    written = collections.write(call.stores, new, call.who.email, request_id=call.request_id)
-    call.send(written.todo)
-    return reply(_named(written.fqid), 201 if written.created else 200)
+    fqid = FQID(context.query.uuid, context.query.version)
+    draft = CollectionDraft(fqid=fqid, replica=context.query.replica, **vars(context.body))
+    written = collections.put(
+        context.stores, draft, context.caller.email, request_id=context.request_id
+    )
+    context.send(written.jobs)
+    return json_response(_format_name(written.fqid), 201 if written.created else 200)
 
 
 @operation(
     "GET",
     "/collections/{uuid}",
     tag=TAG,
-    query=VersionedQuery,
-    answers={200: Answer("The collection.", CollectionAnswer)},
+    query=VersionQuery,
+    responses={200: ResponseDoc("The collection.", CollectionAnswer)},
     errors=(404,),
-    about="The latest version when none is named.",
+    description="Reads the latest version unless `version` is given.",
 )
-def get_collection(call: Call[Versioned, None]) -> Response:
-    """Read a collection of yours."""
-    query = call.query
-    found = collections.find(call.stores, query.replica, call.uuid, query.version, call.who.email)
-    return reply(_shown(found, collections.contents_of(call.stores, found)))
-
-
-def _shown(found: Collection, contents: list[Link]) -> dict[str, Any]:
-    return {
-        **_named(found.fqid),
-        "name": found.name,
-        "description": found.description,
-        "details": orjson.Fragment(found.details),
-        "contents": [records.item(link) for link in contents],
-        "owner": found.owner,
-    }
+def get_collection(context: StoreContext[VersionParameters, None]) -> Response:
+    """Read one of your collections."""
+    query = context.query
+    collection = collections.find(
+        context.stores, query.replica, context.uuid, query.version, context.caller.email
+    )
+    links = collections.read_links(context.stores, collection)
+    return json_response(
+        {
+            **_format_name(collection.fqid),
+            "name": collection.name,
+            "description": collection.description,
+            "details": orjson.Fragment(collection.details),
+            "contents": [records.format_link(link) for link in links],
+            "owner": collection.owner,
+        }
+    )
 
 
 @operation(
     "PATCH",
     "/collections/{uuid}",
     tag=TAG,
-    query=PatchCollectionQuery,
+    query=PatchQuery,
     body=PatchCollectionBody,
     body_optional=True,
-    answers={200: Answer("A new version was written.", CollectionName)},
+    responses={200: ResponseDoc("A new version was written.", CollectionName)},
     errors=(404, 409, 422),
     max_body_bytes=None,
     aliases=("/collections",),
-    about="Writes the version that follows the patched one, which stays as it is. Links to remove"
-    " that it does not have are ignored, links to add that it has are there once. What is not"
-    " given stays. A request with the header `Idempotency-Key` that comes again is answered like"
-    " the first time.",
+    description="Writes a new version; the patched one stays as it is. Links to remove that it does"
+    " not have are ignored, and links to add that it already has are stored once. Members that are"
+    " absent stay as they are. With an `Idempotency-Key`, a repeated request gets the first"
+    " response again.",
 )
-def patch_collection(call: Call[PatchCollection, CollectionChanges]) -> Response:
-    """Add links to a collection of yours, remove some, change what it says of itself."""
-    body = call.body
-    patch = Patch(
-        patched=FQID(call.uuid, call.query.version),
-        replica=call.query.replica,
+def patch_collection(context: StoreContext[WriteParameters, CollectionChanges]) -> Response:
+    """Add and remove links of one of your collections, and change its metadata."""
+    body = context.body
+    patch = CollectionPatch(
+        base=FQID(context.uuid, context.query.version),
+        replica=context.query.replica,
         add=body.add_contents,
         remove=body.remove_contents,
         name=body.name,
         description=body.description,
         details=body.details,
     )
-    written = collection_patches.patch(
-        call.stores,
+    written = collections.patch_collection(
+        context.stores,
         patch,
-        call.who.email,
-        repeatable=call.repeatable(collection_patches.digest(patch)),
-        request_id=call.request_id,
+        context.caller.email,
+        repeatable=context.parse_idempotency_key(collections.patch_digest(patch)),
+        request_id=context.request_id,
     )
-    call.send(written.todo)
-    return reply(_named(written.fqid))
+    context.send(written.jobs)
+    return json_response(_format_name(written.fqid))
 
 
 @operation(
     "DELETE",
     "/collections/{uuid}",
     tag=TAG,
-    query=InReplicaQuery,
-    answers={200: Answer("Deleted.", Empty)},
+    query=ReplicaQuery,
+    responses={200: ResponseDoc("Deleted.", Empty)},
     errors=(404,),
-    about="Hides it with all of its versions, in all replicas at once and for good.",
+    description="Permanently hides all versions in all replicas at once.",
 )
-def delete_collection(call: Call[InReplica, None]) -> Response:
-    """Delete a collection of yours."""
-    todo = collections.delete(
-        call.stores,
-        call.query.replica,
-        call.uuid,
-        call.who.email,
-        request_id=call.request_id,
+def delete_collection(context: StoreContext[ReplicaParameters, None]) -> Response:
+    """Delete one of your collections."""
+    jobs = collections.delete(
+        context.stores,
+        context.query.replica,
+        context.uuid,
+        context.caller.email,
+        request_id=context.request_id,
     )
-    call.send(todo)
-    return reply({})
+    context.send(jobs)
+    return json_response({})
 
 
-OPERATIONS: tuple[Operation, ...] = (
+OPERATIONS: tuple[ApiOperation, ...] = (
     get_collections,
     put_collection,
     get_collection,

@@ -1,4 +1,4 @@
-"""Where a WSGI server starts both services of an embedded store; acts at import, after the fork."""
+"""WSGI entry point that serves both APIs of an embedded store, each on its own port."""
 
 import logging
 import os
@@ -7,39 +7,38 @@ from collections.abc import Iterable
 from typing import Any
 from wsgiref.types import StartResponse, WSGIEnvironment
 
-from api.serving import authorization_application, booting, storage_application
-from auth.tokens import administrator
-from config import logs
-from config.settings import load
+from api.app import build_auth_app, build_storage_app, exit_on_boot_failure
+from auth.tokens import issuance
+from config import load_settings, logs
 from storage.catalog import revisions
-from storage.connecting import connect
-from storage.datagrams import office
-from workers.hints import Hints
+from storage.connect import connect
+from storage.datagrams import open_socket_folder
+from workers.hints import HintSender
 
 log = logging.getLogger(__name__)
 
-_MIGRATED_EVERY_S = 0.05
+_MIGRATION_POLL_S = 0.05
 
-with booting():
-    _settings = load(os.environ)
-    logs.configure(_settings.log_level, "web")
+with exit_on_boot_failure():
+    _settings = load_settings(os.environ)
+    logs.configure_logging(_settings.log_level, "web")
     _stores = connect(_settings)
 
     # The worker migrates; if it cannot, the supervisor ends us.
-    if revisions.current(_stores.catalog) != revisions.expected():
+    if revisions.read_current_revision(_stores.catalog) != revisions.expected_revision():
         log.info("waiting for the worker, which migrates the catalog")
-    while revisions.current(_stores.catalog) != revisions.expected():
-        time.sleep(_MIGRATED_EVERY_S)
+    while revisions.read_current_revision(_stores.catalog) != revisions.expected_revision():
+        time.sleep(_MIGRATION_POLL_S)
 
-    administrator.keep(_settings)
-    _storage = storage_application(
-        _settings, _stores, Hints(office(_settings.home), _stores.notices)
+    issuance.write_admin_token(_settings)
+    _storage_app = build_storage_app(
+        _settings, _stores, HintSender(open_socket_folder(_settings.home), _stores.pubsub)
     )
-    _authorization = authorization_application(_settings, _stores.catalog)
-_authorization_port = str(_settings.port + 1)
+    _auth_app = build_auth_app(_settings, _stores.catalog)
+_auth_port = str(_settings.port + 1)
 
 
 def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[Any]:
-    """Each service at its own port."""
-    asked = _authorization if environ["SERVER_PORT"] == _authorization_port else _storage
-    return asked(environ, start_response)
+    """Serve each API at its port."""
+    app = _auth_app if environ["SERVER_PORT"] == _auth_port else _storage_app
+    return app(environ, start_response)

@@ -1,19 +1,32 @@
-"""Events over HTTP: windows of journals, the live feed, one event's document, replays."""
+"""Event operations over HTTP: journals, live feed, event documents, replays."""
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import orjson
 from flask import Response
 
-from api.bundles import absolute
-from api.errors import answer
-from api.operation import Answer, Call, Operation, operation, reply
-from api.paging import next_url, paged
-from api.replication import SERVED, served_by
-from api.schemas.common import InReplica, InReplicaQuery
+from api.bundles import absolute_url
+from api.http import waiting
+from api.http.errors import error_response
+from api.http.operation import (
+    ApiOperation,
+    ResponseDoc,
+    StoreContext,
+    json_response,
+    operation,
+    page_responses,
+)
+from api.http.paging import next_page_url
+from api.replication import SERVED_BY_DOC, served_by_header
+from api.schemas.common import ReplicaParameters, ReplicaQuery
 from api.schemas.events import (
     EventDocument,
     EventList,
+    Feed,
+    FollowEvents,
+    FollowEventsQuery,
     ListEvents,
     ListEventsQuery,
     ReadEvent,
@@ -22,14 +35,17 @@ from api.schemas.events import (
     ReplayBody,
     ReplayWindow,
 )
-from pipelines import formats
-from pipelines.formats import version_at
-from pipelines.keeping import records
-from pipelines.notifying import events_feed, replay, subscriptions
-from pipelines.notifying.events_feed import Place, Renumbered, Stream, Window
-from storage.catalog.feeds import Numbered
-from storage.catalog.replays import Replay
-from storage.catalog.subscriptions import Subscription
+from api.subscriptions import find_own_subscription
+from pipelines import events, flow, formats, records
+from pipelines.events import (
+    EventWindow,
+    FeedPosition,
+    JournalExcerpt,
+    JournalPosition,
+    SequenceReset,
+)
+from pipelines.formats import version_from_us
+from storage.catalog.events import Replay, SequencedEvent
 from storage.errors import Invalid
 from storage.model import FQID, Replica
 
@@ -41,79 +57,75 @@ TAG = "events"
     "/events",
     tag=TAG,
     query=ListEventsQuery,
-    answers={
-        200: Answer("The last page.", EventList, SERVED),
-        206: Answer("A page.", EventList, SERVED),
-    },
+    responses=page_responses(EventList, SERVED_BY_DOC),
     paged="event_streams",
-    about="Journals with events of the window, in the order in which they became known. Behind a"
-    " `stream_url`, which honours `Range`, lies the document of each event, one a line; `events`"
-    " has those of the window with their places in it. What is new is listed within seconds.",
+    description="Lists journals with events of the window, in commit order. The URL `stream_url`,"
+    " which supports `Range`, holds the document of each event, one per line. `events` lists those"
+    " of the window with their offsets. New events are listed within seconds.",
 )
-def get_events(call: Call[ListEvents, None]) -> Response:
-    """List what happened."""
-    query = call.query
-    window = _window(query.from_date, query.to_date)
+def get_events(context: StoreContext[ListEvents, None]) -> Response:
+    """List journals of events."""
+    query = context.query
+    window = _check_window(query.from_date, query.to_date)
     scope = ("get_events", query.replica, query.from_date or "", query.to_date or "")
-    place = _place(call, scope)
+    position = context.open_cursor(scope, query.token, "token")
+    start = None
+    if position:
+        start = JournalPosition(position[0], int(position[1]), int(position[2]))
     try:
-        found, further = events_feed.streams(
-            call.stores, query.replica, window, place, query.per_page
+        excerpts, following = events.list_journal_excerpts(
+            context.stores, query.replica, window, start, query.per_page
         )
-    except Renumbered as error:
-        said = f"{error.detail} Begin again, without a token."
-        return answer(400, error.code, said, {"token": [said]})
-    served = [events_feed.serving(call.stores, one.journal) for one in found]
-    shown = [_stream(call, *each) for each in zip(served, found, strict=True)]
-    instead = next((name for name in served if name != query.replica), query.replica)
-    response = reply({"event_streams": shown}, 200, served_by(query.replica, instead))
-    return paged(response, "event_streams", _next(call, scope, further) if further else None)
+    except SequenceReset as error:
+        message = f"{error.detail} Start again without a token."
+        return error_response(400, error.code, message, {"token": [message]})
+    served = [events.choose_bucket(context.stores, excerpt.journal) for excerpt in excerpts]
+    other = next((name for name in served if name != query.replica), query.replica)
+    streams = [_format_stream(context, *pair) for pair in zip(served, excerpts, strict=True)]
+    last = [following.sequence, str(following.first), str(following.until)] if following else None
+    return context.page_response(
+        {"event_streams": streams},
+        "event_streams",
+        scope=scope,
+        last=last,
+        parameter="token",
+        headers=served_by_header(query.replica, other),
+    )
 
 
-def _window(from_date: str | None, to_date: str | None) -> Window:
+def _check_window(from_date: str | None, to_date: str | None) -> EventWindow:
     if from_date is not None and to_date is not None and from_date > to_date:
-        said = "from_date is later than to_date"
-        raise Invalid(said, code="illegal_version", errors={"from_date": [said]})
-    return Window(from_date, to_date)
+        message = f"from_date: must not be later than to_date ({to_date})"
+        raise Invalid(message, code="illegal_version", errors={"from_date": [message]})
+    return EventWindow(from_date, to_date)
 
 
-def _place(call: Call[ListEvents, None], scope: tuple[str, ...]) -> Place | None:
-    if call.query.token is None:
-        return None
-    position = call.services.cursors.open(scope, call.query.token, parameter="token")
-    numbering, first, until = position
-    return Place(numbering, int(first), int(until))
-
-
-def _next(call: Call[ListEvents, None], scope: tuple[str, ...], place: Place) -> str:
-    position = [place.numbering, str(place.first), str(place.until)]
-    pointer = call.services.cursors.seal(scope, position)
-    return next_url(call.request, call.base, {"token": pointer})
-
-
-def _stream(call: Call[ListEvents, None], bucket: Replica, one: Stream) -> dict[str, Any]:
-    expires_s = call.services.settings.signed_url_s
-    url = events_feed.stream_url(call.stores, bucket, one.journal, expires_s=expires_s)
+def _format_stream(
+    context: StoreContext[ListEvents, None], bucket: Replica, excerpt: JournalExcerpt
+) -> dict[str, Any]:
+    journal, first, last = excerpt.journal, excerpt.events[0], excerpt.events[-1]
+    expires_s = context.services.settings.signed_url_s
+    url = events.sign_journal_url(context.stores, bucket, journal, expires_s=expires_s)
     return {
-        "journal_id": one.journal.key.name,
-        "from_date": version_at(one.events[0].seq_us),
-        # As in windows: this moment is not in it any more.
-        "to_date": version_at(one.events[-1].seq_us + 1),
-        "size": one.journal.size,
-        "stream_url": absolute(call, url),
-        "events": [_journalled(each) for each in one.events],
+        "journal_id": journal.key.name,
+        "from_date": version_from_us(first.seq_us),
+        # Exclusive, as the end of a window is.
+        "to_date": version_from_us(last.seq_us + 1),
+        "size": journal.size,
+        "stream_url": absolute_url(context, url),
+        "events": [_format_event(event) for event in excerpt.events],
     }
 
 
-def _journalled(numbered: Numbered) -> dict[str, Any]:
+def _format_event(row: SequencedEvent) -> dict[str, Any]:
     return {
-        "event_id": numbered.event.id,
-        "event_type": numbered.event.type,
-        "bundle_uuid": numbered.event.fqid.uuid,
-        "bundle_version": numbered.event.fqid.version,
-        "timestamp": version_at(numbered.seq_us),
-        "offset": numbered.offset,
-        "size": numbered.size,
+        "event_id": row.event.id,
+        "event_type": row.event.type,
+        "bundle_uuid": row.event.fqid.uuid,
+        "bundle_version": row.event.fqid.version,
+        "timestamp": version_from_us(row.seq_us),
+        "offset": row.offset,
+        "size": row.size,
     }
 
 
@@ -122,78 +134,198 @@ def _journalled(numbered: Numbered) -> dict[str, Any]:
     "/events/{uuid}",
     tag=TAG,
     query=ReadEventQuery,
-    answers={200: Answer("The document.", EventDocument)},
+    responses={200: ResponseDoc("The document.", EventDocument)},
     errors=(404,),
-    about="Of a deleted bundle, too, until it is removed for good.",
+    description="A deleted bundle keeps its document until it is purged.",
 )
-def get_event(call: Call[ReadEvent, None]) -> Response:
+def get_event(context: StoreContext[ReadEvent, None]) -> Response:
     """Read the metadata document of a bundle version."""
-    fqid = FQID(call.uuid, call.query.version)
-    text = events_feed.document(call.stores, call.query.replica, fqid)
-    return reply(orjson.Fragment(text))
+    fqid = FQID(context.uuid, context.query.version)
+    text = events.load_event_document(context.stores, context.query.replica, fqid)
+    return json_response(orjson.Fragment(text))
 
 
 @operation(
     "POST",
     "/subscriptions/{uuid}/replay",
     tag="subscriptions",
-    query=InReplicaQuery,
+    query=ReplicaQuery,
     body=ReplayBody,
-    answers={202: Answer("It has begun.", ReplayAnswer)},
+    responses={202: ResponseDoc("The replay has started.", ReplayAnswer)},
     errors=(404, 409),
     body_optional=True,
-    about="Events of the window that match the subscription are delivered once more, those from"
-    " before it was made too. Each is a delivery of its own. A request with the header"
-    " `Idempotency-Key` that comes again begins nothing.",
+    description="Delivers the events of the window that match the subscription again, including"
+    " those from before it was created, each as a new delivery. With an `Idempotency-Key`, a"
+    " repeated request starts nothing new.",
 )
-def replay_subscription(call: Call[InReplica, ReplayWindow]) -> Response:
-    """Have a window of events delivered once more."""
-    own, body = _own(call), call.body
-    window = _window(body.from_date, body.to_date)
-    digest = records.request_digest(["replay", own.uuid, window.from_date, window.to_date])
-    one, follow = replay.request(
-        call.stores,
-        own,
+def replay_subscription(context: StoreContext[ReplicaParameters, ReplayWindow]) -> Response:
+    """Deliver the events of a time window again."""
+    subscription, body = find_own_subscription(context), context.body
+    window = _check_window(body.from_date, body.to_date)
+    digest = records.request_digest(["replay", subscription.uuid, window.from_date, window.to_date])
+    replay, jobs = events.request_replay(
+        context.stores,
+        subscription,
         window,
         ident=formats.new_uuid(),
-        repeatable=call.repeatable(digest),
-        request_id=call.request_id,
+        repeatable=context.parse_idempotency_key(digest),
+        request_id=context.request_id,
     )
-    call.send(follow)
-    return reply(_replay(one), 202)
+    context.send(jobs)
+    return json_response(_format_replay(replay), 202)
 
 
 @operation(
     "GET",
     "/subscriptions/{uuid}/replays/{id}",
     tag="subscriptions",
-    query=InReplicaQuery,
-    answers={200: Answer("The replay.", ReplayAnswer)},
+    query=ReplicaQuery,
+    responses={200: ResponseDoc("The replay.", ReplayAnswer)},
     errors=(404,),
 )
-def get_replay(call: Call[InReplica, None]) -> Response:
-    """See how far a replay is."""
-    return reply(_replay(replay.find(call.stores, _own(call), call.path["id"])))
+def get_replay(context: StoreContext[ReplicaParameters, None]) -> Response:
+    """Show the progress of a replay."""
+    subscription = find_own_subscription(context)
+    return json_response(
+        _format_replay(events.find_replay(context.stores, subscription, context.path["id"]))
+    )
 
 
-def _own(call: Call[InReplica, Any]) -> Subscription:
-    replica = call.query.replica
-    return subscriptions.find(call.stores, call.uuid, call.who.email, replica=replica, kind=None)
-
-
-def _replay(one: Replay) -> dict[str, Any]:
-    ended = one.finished_us is not None
+def _format_replay(replay: Replay) -> dict[str, Any]:
+    ended = replay.finished_us is not None
     return {
-        "replay_id": one.id,
+        "replay_id": replay.id,
         "state": "SUCCEEDED" if ended else "RUNNING",
-        "events_left": 0 if ended else one.end_seq - one.next_seq,
-        "deliveries": one.deliveries,
+        "events_left": 0 if ended else replay.end_seq - replay.next_seq,
+        "deliveries": replay.deliveries,
     }
 
 
-OPERATIONS: tuple[Operation, ...] = (
+NO_STORE = {"Cache-Control": "no-store"}
+FEED_TYPES = ["application/json", waiting.EVENT_STREAM_TYPE]
+
+
+@operation(
+    "GET",
+    "/events/feed",
+    tag=TAG,
+    query=FollowEventsQuery,
+    responses={200: ResponseDoc("New events; none if the wait timed out.", Feed)},
+    errors=(503,),
+    description="Waits for new events, as long as `Prefer: wait=<seconds>` says. With"
+    " `Accept: text/event-stream` it answers with Server-Sent Events. The id of each is the cursor"
+    " after it; the header `Last-Event-ID` takes precedence over `after`. A stream ends after a"
+    " while, and the client reconnects. Every event comes once, in order, across restarts.",
+)
+def get_events_feed(context: StoreContext[FollowEvents, None]) -> Response:
+    """Follow new events."""
+    streamed = context.request.accept_mimetypes.best_match(FEED_TYPES) == waiting.EVENT_STREAM_TYPE
+    try:
+        return (_stream_events if streamed else _poll_events)(context)
+    except SequenceReset as error:
+        return _restart_response(context, error)
+
+
+def _poll_events(context: StoreContext[FollowEvents, None]) -> Response:
+    """Return the events after the cursor; a GET waits for the first of them."""
+    query, position = context.query, _decode_cursor(context, context.query.after)
+    rows = context.services.waiting.wait_until(
+        lambda: events.list_events_since(context.stores, query.replica, position, query.per_page),
+        bool,
+        client=context.client,
+        topics=[flow.EVENTS_TOPIC],
+        within_s=0 if context.is_head else context.wait_s(context.services.settings.wait_s),
+        polling=True,
+    )
+    content = {
+        "events": [_format_feed_event(context, row) for row in rows],
+        "cursor": _encode_cursor(context, _advance(position, rows[-1]) if rows else position),
+    }
+    return json_response(content, 200, NO_STORE)
+
+
+def _feed_scope(context: StoreContext[FollowEvents, None]) -> tuple[str, ...]:
+    return "get_events_feed", context.query.replica
+
+
+def _encode_cursor(context: StoreContext[FollowEvents, None], position: FeedPosition) -> str:
+    parts = [position.sequence, str(position.seq), str(position.us)]
+    return context.services.cursors.seal(_feed_scope(context), parts)
+
+
+def _decode_cursor(
+    context: StoreContext[FollowEvents, None], cursor: str | None, parameter: str = "after"
+) -> FeedPosition:
+    """Return the position of a cursor: None is the end of the feed, an empty one its beginning."""
+    if cursor is None:
+        return events.latest_position(context.stores, context.query.replica)
+    if not cursor:
+        return events.first_position(context.stores)
+    sequence, seq, us = context.services.cursors.open(
+        _feed_scope(context), cursor, parameter=parameter
+    )
+    return FeedPosition(sequence, int(seq), int(us))
+
+
+def _advance(position: FeedPosition, row: SequencedEvent) -> FeedPosition:
+    return FeedPosition(position.sequence, row.seq, row.seq_us)
+
+
+def _format_feed_event(
+    context: StoreContext[FollowEvents, None], row: SequencedEvent
+) -> dict[str, Any]:
+    event = events.format_event(row)
+    query = f"version={event['bundle_version']}&replica={event['replica']}"
+    return event | {"bundle_url": f"{context.base}/v1/bundles/{event['bundle_uuid']}?{query}"}
+
+
+def _restart_response(context: StoreContext[FollowEvents, None], error: SequenceReset) -> Response:
+    """Refuse an old cursor, and link to the restart: the client must know that events repeat."""
+    message = (
+        f"{error.detail} Continue with the URL of the Link header: no event is missed, and repeated"
+        " events keep their event_id."
+    )
+    response = error_response(400, error.code, message, {"after": [message]})
+    if error.safe_position is not None:
+        cursor = _encode_cursor(context, error.safe_position)
+        url = next_page_url(context.request, context.base, {"after": cursor})
+        response.headers["Link"] = f'<{url}>; rel="next"'
+    return response
+
+
+def _stream_events(context: StoreContext[FollowEvents, None]) -> Response:
+    query, settings = context.query, context.services.settings
+    last_id = context.request.headers.get("Last-Event-ID")
+    if last_id:
+        start = _decode_cursor(context, last_id, "Last-Event-ID")
+    else:
+        start = _decode_cursor(context, query.after)
+    # Raises before the stream has sent its status.
+    events.list_events_since(context.stores, query.replica, start, 1)
+    if context.is_head:
+        return Response(mimetype=waiting.EVENT_STREAM_TYPE, headers=NO_STORE)
+
+    def read_since(seq: int) -> Iterator[waiting.StreamMessage]:
+        position = replace(start, seq=seq)
+        rows = events.list_events_since(context.stores, query.replica, position, query.per_page)
+        for row in rows:
+            cursor = _encode_cursor(context, _advance(start, row))
+            yield waiting.StreamMessage(row.seq, cursor, _format_feed_event(context, row))
+
+    return context.services.streams.respond(
+        read_since,
+        client=context.client,
+        start=waiting.StreamMessage(start.seq, _encode_cursor(context, start), None),
+        topic=flow.EVENTS_TOPIC,
+        life_s=settings.feed_life_s,
+        heartbeat_s=settings.feed_heartbeat_s,
+    )
+
+
+OPERATIONS: tuple[ApiOperation, ...] = (
     get_events,
     get_event,
     replay_subscription,
     get_replay,
+    get_events_feed,
 )

@@ -1,38 +1,44 @@
-"""Files over HTTP: write by reference, read by redirect, and the tasks in between."""
+"""File operations over HTTP: write by reference, read by redirect, ingest tasks."""
 
 from typing import Any
 
 from flask import Response
 
-from api.bundles import absolute, check_direct
-from api.dispositions import check_inline
-from api.errors import retry_after_s, status_of
-from api.operation import Answer, Call, Operation, operation, redirect, reply
-from api.replication import SHOWN, served_by, standing_header
-from api.schemas.common import InReplica, InReplicaQuery, NoQuery, Nothing
+from api.bundles import absolute_url, check_direct_urls
+from api.http.auth import find_source_replica
+from api.http.errors import compute_retry_after_s, http_status
+from api.http.operation import (
+    ApiOperation,
+    ResponseDoc,
+    StoreContext,
+    json_response,
+    operation,
+    redirect,
+)
+from api.http.responses import check_inline
+from api.replication import REPLICATION_DOCS, format_replication_header, served_by_header
+from api.schemas.common import NoParameters, ReplicaParameters, ReplicaQuery
 from api.schemas.files import (
-    HEADERS,
+    FILE_HEADERS,
     FileBody,
-    FileSource,
+    FileContent,
     FilesWritten,
     FileWritten,
     HeadFile,
     HeadFileQuery,
-    NewFiles,
     NewFilesBody,
+    NewFilesContent,
     ReadFile,
     ReadFileQuery,
     TaskAnswer,
     WriteFile,
     WriteFileQuery,
 )
-from api.settling import replica_of
-from pipelines import topics
-from pipelines.depositing import files, ingest, replicas
-from pipelines.depositing.files import Located
-from pipelines.depositing.ingest import Deposit, Task
+from pipelines import failover, files, flow, ingest
+from pipelines.files import FileLocation
+from pipelines.ingest import IngestRequest, IngestTask
 from pipelines.limits import PENDING_RETRY_S
-from storage.catalog.tasks import TaskRow
+from storage.catalog.ingest import IngestTaskRow
 from storage.errors import Conflict, StoreError, Unprocessable
 from storage.model import FQID, Checksums, FileVersion, Replica
 
@@ -45,41 +51,46 @@ TAG = "files"
     tag=TAG,
     query=WriteFileQuery,
     body=FileBody,
-    answers={
-        201: Answer("Verified and stored.", FileWritten),
-        200: Answer("The same content is stored already.", FileWritten),
-        202: Answer("Still being verified.", FileWritten, {"Location": "URL of the task to ask."}),
+    responses={
+        201: ResponseDoc("Verified and stored.", FileWritten),
+        200: ResponseDoc("The same content is stored already.", FileWritten),
+        202: ResponseDoc(
+            "Still being verified.", FileWritten, {"Location": "URL of the task to ask."}
+        ),
     },
     errors=(403, 409, 422, 503),
     aliases=("/file/{uuid}",),
-    about="The source must carry `store-sha1`, `store-sha256`, `store-crc32c` and `store-s3_etag`"
-    " as metadata. `Prefer: wait=<seconds>` or `respond-async` says how long to wait.",
+    description="The source must carry `store-sha1`, `store-sha256`, `store-crc32c` and"
+    " `store-s3_etag` as metadata. `Prefer: wait=<seconds>` or `respond-async` says how long to"
+    " wait.",
 )
-def put_file(call: Call[WriteFile, FileSource]) -> Response:
+def put_file(context: StoreContext[WriteFile, FileContent]) -> Response:
     """Write a file version."""
-    fqid = FQID(call.uuid, call.query.version)
-    accepted = _deposited(call, fqid)
-    call.send(accepted.todo)
+    fqid = FQID(context.uuid, context.query.version)
+    accepted = _deposit_file(context, fqid)
+    context.send(accepted.jobs)
     if accepted.task_id is None:
-        return reply({"version": fqid.version})
-    task = _watched(call, accepted.task_id)
+        return json_response({"version": fqid.version})
+    task = _wait_for_task(context, accepted.task_id)
     if task.state == "SUCCEEDED":
-        return reply({"version": fqid.version}, 201 if accepted.ours else 200)
+        return json_response({"version": fqid.version}, 201 if accepted.is_new else 200)
     if task.state == "FAILED":
-        raise _failure(task)
-    location = {"Location": f"{call.base}/v1/tasks/{task.id}"}
-    return reply({"version": fqid.version, "task_id": task.id}, 202, location)
+        raise _task_error(task)
+    location = {"Location": f"{context.base}/v1/tasks/{task.id}"}
+    return json_response({"version": fqid.version, "task_id": task.id}, 202, location)
 
 
-def _deposited(call: Call[WriteFile, FileSource], fqid: FQID) -> ingest.Accepted:
-    body = call.body
-    replica = call.query.replica or replica_of(body.source_url, call.stores.sources)
-    return ingest.deposit(
-        call.stores,
-        Deposit(fqid, replica, body.source_url, body.creator_uid),
-        call.who.email,
-        prefixes=call.services.settings.checksum_prefixes,
-        request_id=call.request_id,
+def _deposit_file(
+    context: StoreContext[WriteFile, FileContent], fqid: FQID
+) -> ingest.AcceptedIngest:
+    body = context.body
+    replica = context.query.replica or find_source_replica(body.source_url, context.stores.sources)
+    return ingest.start_task(
+        context.stores,
+        IngestRequest(fqid, replica, body.source_url, body.creator_uid),
+        context.caller.email,
+        prefixes=context.services.settings.checksum_prefixes,
+        request_id=context.request_id,
     )
 
 
@@ -87,71 +98,76 @@ def _deposited(call: Call[WriteFile, FileSource], fqid: FQID) -> ingest.Accepted
     "PUT",
     "/files",
     tag=TAG,
-    query=InReplicaQuery,
+    query=ReplicaQuery,
     body=NewFilesBody,
-    answers={200: Answer("What became of each, in their order.", FilesWritten)},
+    responses={200: ResponseDoc("What became of each, in their order.", FilesWritten)},
     errors=(403, 503),
-    about="For many small files: each is taken, or refused, as put_file does, and its verification"
-    " is not waited for. The status is 200 even if all are refused: each refused item has `status`,"
-    " `code`, `detail` and, where put_file has them, `errors` and `retry_after_s`. One with neither"
-    " `task_id` nor `code` is stored already.",
+    description="For many small files: each is taken, or refused, as put_file does, and its"
+    " verification is not waited for. The status is 200 even if all are refused: each refused item"
+    " has `status`, `code`, `detail` and, where put_file has them, `errors` and `retry_after_s`."
+    " One with neither `task_id` nor `code` is stored already.",
 )
-def put_files(call: Call[InReplica, NewFiles]) -> Response:
+def put_files(context: StoreContext[ReplicaParameters, NewFilesContent]) -> Response:
     """Write several file versions."""
-    accepted = ingest.deposit_all(
-        call.stores,
+    accepted = ingest.start_tasks(
+        context.stores,
         [
-            Deposit(
-                FQID(one.uuid, one.version), call.query.replica, one.source_url, one.creator_uid
+            IngestRequest(
+                FQID(item.uuid, item.version),
+                context.query.replica,
+                item.source_url,
+                item.creator_uid,
             )
-            for one in call.body.files
+            for item in context.body.files
         ],
-        call.who.email,
-        prefixes=call.services.settings.checksum_prefixes,
-        request_id=call.request_id,
+        context.caller.email,
+        prefixes=context.services.settings.checksum_prefixes,
+        request_id=context.request_id,
     )
-    call.send([row for one in accepted if isinstance(one, ingest.Accepted) for row in one.todo])
-    shown = [
-        {"uuid": one.uuid, "version": one.version, **_became(found)}
-        for one, found in zip(call.body.files, accepted, strict=True)
+    context.send(
+        [row for item in accepted if isinstance(item, ingest.AcceptedIngest) for row in item.jobs]
+    )
+    results = [
+        {"uuid": item.uuid, "version": item.version, **_format_result(result)}
+        for item, result in zip(context.body.files, accepted, strict=True)
     ]
-    return reply({"files": shown})
+    return json_response({"files": results})
 
 
-def _became(found: ingest.Accepted | StoreError) -> dict[str, Any]:
-    """What one of several files has become."""
-    if isinstance(found, StoreError):
-        status = status_of(found)
-        wait_s = retry_after_s(status, found.code, found.retry_after_s, "PUT")
+def _format_result(result: ingest.AcceptedIngest | StoreError) -> dict[str, Any]:
+    """Format the result of one file."""
+    if isinstance(result, StoreError):
+        status = http_status(result)
+        wait_s = compute_retry_after_s(status, result.code, result.retry_after_s, "PUT")
         return {
             "status": status,
-            "code": found.code,
-            "detail": found.detail,
-            **({"errors": found.errors} if found.errors else {}),
+            "code": result.code,
+            "detail": result.detail,
+            **({"errors": result.errors} if result.errors else {}),
             **({} if wait_s is None else {"retry_after_s": wait_s}),
         }
-    return {"task_id": found.task_id} if found.task_id else {}
+    return {"task_id": result.task_id} if result.task_id else {}
 
 
-def _watched(call: Call[WriteFile, FileSource], task_id: str) -> Task:
-    """The task when it ended, or as it stands when the time to wait is over."""
-    return call.services.waiting.until(
-        lambda: ingest.task(call.stores, task_id),
+def _wait_for_task(context: StoreContext[WriteFile, FileContent], task_id: str) -> IngestTask:
+    """Return the task when it ends, or when the wait times out."""
+    return context.services.waiting.wait_until(
+        lambda: ingest.get_task(context.stores, task_id),
         lambda task: task.state in ("SUCCEEDED", "FAILED"),
-        client=call.client,
-        topics=[topics.of_task(task_id)],
-        within_s=call.wait_s(call.services.settings.wait_s),
+        client=context.client,
+        topics=[flow.task_topic(task_id)],
+        within_s=context.wait_s(context.services.settings.wait_s),
     )
 
 
-def _failure(task: Task) -> Exception:
-    """What verification found, as the answer to the one who waited for it."""
+def _task_error(task: IngestTask) -> Exception:
+    """Return the error for the client that waits for verification."""
     cause = task.cause or {}
     code, detail = str(cause.get("code", "checksum_mismatch")), str(cause.get("detail", "Failed."))
     if code == "file_already_exists":
         return Conflict(detail, code=code)
-    named = f"declared {cause.get('declared')}, computed {cause.get('computed')}"
-    errors = {f"/{cause['field']}": [named]} if "field" in cause else {}
+    mismatch = f"declared {cause.get('declared')}, computed {cause.get('computed')}"
+    errors = {f"/{cause['field']}": [mismatch]} if "field" in cause else {}
     return Unprocessable(detail, code=code, errors=errors)
 
 
@@ -159,14 +175,13 @@ def _failure(task: Task) -> Exception:
     "GET",
     "/tasks/{task_id}",
     tag=TAG,
-    query=NoQuery,
-    answers={200: Answer("How far it is.", TaskAnswer)},
+    responses={200: ResponseDoc("How far it is.", TaskAnswer)},
     errors=(404,),
 )
-def get_task(call: Call[Nothing, None]) -> Response:
-    """Ask how far the verification of a file is."""
-    task = ingest.task(call.stores, call.path["task_id"])
-    shown: dict[str, Any] = {
+def get_task(context: StoreContext[NoParameters, None]) -> Response:
+    """Show how far a file's verification is."""
+    task = ingest.get_task(context.stores, context.path["task_id"])
+    answer: dict[str, Any] = {
         "task_id": task.id,
         "status": task.state,
         "uuid": task.fqid.uuid,
@@ -175,10 +190,10 @@ def get_task(call: Call[Nothing, None]) -> Response:
         "bytes_done": task.bytes_done,
         "bytes_total": task.size,
     }
-    return reply({**shown, "cause": task.cause} if task.cause else shown)
+    return json_response({**answer, "cause": task.cause} if task.cause else answer)
 
 
-_ELSEWHERE = Answer(
+_RETRY_LATER = ResponseDoc(
     "Not here yet: the same URL again after Retry-After.",
     headers={"Location": "This URL.", "Retry-After": "Seconds to wait."},
 )
@@ -189,51 +204,62 @@ _ELSEWHERE = Answer(
     "/files/{uuid}",
     tag=TAG,
     query=ReadFileQuery,
-    answers={
-        302: Answer("Where the content is.", headers={"Location": "Its URL.", **HEADERS, **SHOWN}),
-        301: _ELSEWHERE,
+    responses={
+        302: ResponseDoc(
+            "Where the content is.",
+            headers={"Location": "Its URL.", **FILE_HEADERS, **REPLICATION_DOCS},
+        ),
+        301: _RETRY_LATER,
     },
     errors=(404, 422),
-    about="The latest verified version when none is named. One that is not here yet is waited for:"
-    " `Prefer: wait=<seconds>` or `respond-async` says how long.",
+    description="The latest verified version when none is named. One that is not here yet is waited"
+    " for: `Prefer: wait=<seconds>` or `respond-async` says how long.",
 )
-def get_file(call: Call[ReadFile, None]) -> Response:
+def get_file(context: StoreContext[ReadFile, None]) -> Response:
     """Read a file: a redirect to its content."""
-    query = call.query
+    query = context.query
     if query.directurl:
-        check_direct(call, query.replica, "directurl")
+        check_direct_urls(context, query.replica, "directurl")
     else:
-        in_folder = call.services.settings.bucket(query.replica).startswith("file:")
-        check_inline(query.content_disposition, served_here=in_folder)
-    located = _located(call, query.replica, query.version)
-    served = replicas.serving_file(call.stores, query.replica, located)
-    if served is None or located.file is None:
-        return _later(call, located)
-    served = replicas.serving_bytes(call.stores, served, located.file)
-    return redirect(_content(call, served, located.file), 302, _told(call, served, located.file))
+        in_folder = context.services.settings.bucket(query.replica).startswith("file:")
+        check_inline(query.content_disposition, from_folder=in_folder)
+    location = _wait_for_file(context, query.replica, query.version)
+    served = failover.choose_file_replica(context.stores, query.replica, location)
+    if served is None or location.file is None:
+        return _retry_response(context, location)
+    served = failover.choose_blob_replica(context.stores, served, location.file)
+    return redirect(
+        _content_location(context, served, location.file),
+        302,
+        _read_headers(context, served, location.file),
+    )
 
 
-def _told(call: Call[Any, Any], served: Replica, file: FileVersion) -> dict[str, str]:
-    """All that is said of a file that can be read."""
+def _read_headers(
+    context: StoreContext[Any, Any], served: Replica, file: FileVersion
+) -> dict[str, str]:
+    """Return all headers of a readable file."""
     headers = file_headers(file) | {"ETag": f'"{file.fqid}"'}
-    if call.query.replication:
-        headers |= standing_header(call.stores, file.id, file.fqid)
-    return headers | served_by(call.query.replica, served)
+    if context.query.replication:
+        headers |= format_replication_header(context.stores, file.id, file.fqid)
+    return headers | served_by_header(context.query.replica, served)
 
 
-def _content(call: Call[ReadFile, None], replica: Replica, file: FileVersion) -> str:
-    query = call.query
+def _content_location(
+    context: StoreContext[ReadFile, None], replica: Replica, file: FileVersion
+) -> str:
+    query = context.query
     if query.directurl:
-        check_direct(call, replica, "directurl")
-        return files.direct_url(call.stores, replica, file.checksums.sha256)
+        check_direct_urls(context, replica, "directurl")
+        return files.direct_url(context.stores, replica, file.checksums.sha256)
     url = files.content_url(
-        call.stores,
+        context.stores,
         replica,
         file,
-        expires_s=call.services.settings.signed_url_s,
+        expires_s=context.services.settings.signed_url_s,
         disposition=query.content_disposition,
     )
-    return absolute(call, url)
+    return absolute_url(context, url)
 
 
 @operation(
@@ -241,56 +267,67 @@ def _content(call: Call[ReadFile, None], replica: Replica, file: FileVersion) ->
     "/files/{uuid}",
     tag=TAG,
     query=HeadFileQuery,
-    answers={200: Answer("Its metadata.", headers={**HEADERS, **SHOWN}), 301: _ELSEWHERE},
+    responses={
+        200: ResponseDoc("Its metadata.", headers={**FILE_HEADERS, **REPLICATION_DOCS}),
+        301: _RETRY_LATER,
+    },
     errors=(404, 422),
-    about="The latest verified version when none is named. One that is not here yet is waited for:"
-    " `Prefer: wait=<seconds>` or `respond-async` says how long.",
+    description="The latest verified version when none is named. One that is not here yet is waited"
+    " for: `Prefer: wait=<seconds>` or `respond-async` says how long.",
 )
-def head_file(call: Call[HeadFile, None]) -> Response:
+def head_file(context: StoreContext[HeadFile, None]) -> Response:
     """Read a file's metadata."""
-    located = _located(call, call.query.replica, call.query.version)
-    served = replicas.serving_file(call.stores, call.query.replica, located)
-    if served is None or located.file is None:
-        return _later(call, located)
-    served = replicas.serving_bytes(call.stores, served, located.file)
-    return Response(b"", headers=_told(call, served, located.file), mimetype="text/plain")
-
-
-def _located(call: Call[Any, Any], replica: Replica, version: str | None) -> Located:
-    """Where the file is, once it is here or the time to wait is over."""
-    seen = files.locate(call.stores, replica, call.uuid, version)
-    if replicas.serving_file(call.stores, replica, seen) is not None:
-        return seen
-    fqid = seen.task.fqid if seen.file is None and seen.task else getattr(seen.file, "fqid", None)
-    heard = [topics.of_file(replica, fqid)] if fqid else []
-    heard += [topics.of_task(seen.task.id)] if seen.task else []
-    return call.services.waiting.until(
-        lambda: files.locate(call.stores, replica, call.uuid, version),
-        lambda now: now.state == "here",
-        client=call.client,
-        topics=heard,
-        within_s=call.wait_s(call.services.settings.wait_s),
+    location = _wait_for_file(context, context.query.replica, context.query.version)
+    served = failover.choose_file_replica(context.stores, context.query.replica, location)
+    if served is None or location.file is None:
+        return _retry_response(context, location)
+    served = failover.choose_blob_replica(context.stores, served, location.file)
+    return Response(
+        b"", headers=_read_headers(context, served, location.file), mimetype="text/plain"
     )
 
 
-def _later(call: Call[Any, Any], located: Located) -> Response:
-    """The same URL again, after a while; with what is known, or declared, of the file."""
+def _wait_for_file(
+    context: StoreContext[Any, Any], replica: Replica, version: str | None
+) -> FileLocation:
+    """Return where the file is, once it is here or the wait ends."""
+    location = files.locate(context.stores, replica, context.uuid, version)
+    if failover.choose_file_replica(context.stores, replica, location) is not None:
+        return location
+    fqid = (
+        location.task.fqid
+        if location.file is None and location.task
+        else getattr(location.file, "fqid", None)
+    )
+    topics = [flow.file_topic(replica, fqid)] if fqid else []
+    topics += [flow.task_topic(location.task.id)] if location.task else []
+    return context.services.waiting.wait_until(
+        lambda: files.locate(context.stores, replica, context.uuid, version),
+        lambda current: current.state == "here",
+        client=context.client,
+        topics=topics,
+        within_s=context.wait_s(context.services.settings.wait_s),
+    )
+
+
+def _retry_response(context: StoreContext[Any, Any], location: FileLocation) -> Response:
+    """Redirect to the same URL, with the file's stored or declared metadata."""
     headers = {"Retry-After": str(PENDING_RETRY_S), "Cache-Control": "no-store"}
-    if located.file is not None:
-        headers |= file_headers(located.file)
-    elif located.task is not None:
-        headers |= _headers(located.task, located.task.declared)
-    query = call.request.query_string.decode("ascii", "replace")
-    location = f"{call.base}{call.request.path}" + (f"?{query}" if query else "")
-    return redirect(location, 301, headers)
+    if location.file is not None:
+        headers |= file_headers(location.file)
+    elif location.task is not None:
+        headers |= _format_headers(location.task, location.task.declared)
+    query = context.request.query_string.decode("ascii", "replace")
+    url = f"{context.base}{context.request.path}" + (f"?{query}" if query else "")
+    return redirect(url, 301, headers)
 
 
 def file_headers(file: FileVersion) -> dict[str, str]:
-    """What the specification puts into the headers of a file's answers."""
-    return _headers(file, file.checksums)
+    """Return the response headers that the specification defines."""
+    return _format_headers(file, file.checksums)
 
 
-def _headers(file: FileVersion | TaskRow, sums: Checksums) -> dict[str, str]:
+def _format_headers(file: FileVersion | IngestTaskRow, sums: Checksums) -> dict[str, str]:
     return {
         "X-STORE-SHA1": sums.sha1,
         "X-STORE-SHA256": sums.sha256,
@@ -303,4 +340,4 @@ def _headers(file: FileVersion | TaskRow, sums: Checksums) -> dict[str, str]:
     }
 
 
-OPERATIONS: tuple[Operation, ...] = (put_file, put_files, get_file, head_file, get_task)
+OPERATIONS: tuple[ApiOperation, ...] = (put_files, put_file, get_file, head_file, get_task)

@@ -1,54 +1,53 @@
-"""Gunicorn's configuration of the API."""
+"""Gunicorn configuration of the HTTP APIs."""
 
 import os
 import shutil
 from typing import Any
 
-from api import server
-from config import collector
-from config.settings import load
+from api.http import server
+from config import load_settings, process
 
-_settings = load(os.environ)
-_figures = _settings.home.absolute() / "figures"
+_settings = load_settings(os.environ)
+_metrics_dir = _settings.home.absolute() / "figures"
 
 _ports = [_settings.port] + ([_settings.ops_port] if _settings.ops_port else [])
 bind = [f"{_settings.host}:{port}" for port in _ports]
 workers = _settings.api_processes
-worker_class = server.worker_class(_settings)
+worker_class = server.build_worker_class(_settings)
 # Requests that run at once; those that wait have threads, too, up to the number of connections.
 threads = _settings.api_threads
 worker_connections = max(_settings.api_connections, 2 * threads)
-# A request may be waiting for as long as `Prefer: wait` allows, a download for as long as it takes;
-# this is for a process that is stuck as a whole.
+# This is for a process that is stuck as a whole: a request may wait for as long as `Prefer: wait`
+# allows, and a download takes as long as it takes.
 timeout = 120
 graceful_timeout = int(_settings.wait_cap_s) + 5
 keepalive = 75
 worker_tmp_dir = "/dev/shm" if os.path.isdir("/dev/shm") else None
 accesslog = None
-limit_request_line = server.LONGEST_LINE
-# No header is believed here: by default those of whatever connects from loopback are.
+limit_request_line = server.MAX_REQUEST_LINE
+# Trust no proxy headers; by default those of connections from loopback are trusted.
 forwarded_allow_ips = ""
-# By default it would lie in the operator's home folder and be shared with other servers.
+# By default it is in the operator's home folder, shared with other servers.
 control_socket_disable = True
 
-# The figures of several processes meet in files; their library looks for the folder at import.
-raw_env = [f"PROMETHEUS_MULTIPROC_DIR={_figures}"] if workers > 1 else []
+# Several processes share metrics in files; the library reads the folder at import.
+raw_env = [f"PROMETHEUS_MULTIPROC_DIR={_metrics_dir}"] if workers > 1 else []
 
 
 def post_fork(_server: Any, worker: Any) -> None:
-    """The application is imported next."""
+    """Set up a new worker process."""
     server.die_with_master(worker)
-    collector.pause()
+    process.pause_gc()
 
 
 def post_worker_init(worker: Any) -> None:
-    """The application is there: what it consists of is no garbage."""
-    collector.relax()
-    server.prepare(worker)
+    """Exempt the loaded application from garbage collection."""
+    process.relax_gc()
+    server.prepare_worker(worker)
 
 
 def on_starting(_server: Any) -> None:
-    """Begin with no figures of a former run."""
-    shutil.rmtree(_figures, ignore_errors=True)
+    """Delete the metrics of a former run."""
+    shutil.rmtree(_metrics_dir, ignore_errors=True)
     if workers > 1:
-        _figures.mkdir(parents=True)
+        _metrics_dir.mkdir(parents=True)

@@ -1,79 +1,131 @@
-"""Integrity over HTTP: how much of what is stored was verified, and what is damaged."""
+"""Integrity report over HTTP and as Prometheus metrics."""
 
 from collections.abc import Iterable
 from typing import Any
 
 from flask import Response
+from marshmallow import fields
 
-from api.metrics import Sample
-from api.operation import Answer, Call, Operation, operation, reply
-from api.schemas.common import NoQuery, Nothing
-from api.schemas.integrity import Integrity
-from pipelines.formats import version_at
-from pipelines.replicating.fixity import Report
-from storage.catalog.integrity import DAY_US, Counts
+from api.http.metrics import MetricSample
+from api.http.operation import ApiOperation, ResponseDoc, StoreContext, json_response, operation
+from api.schemas.common import NoParameters, ResponseSchema
+from api.schemas.fields import VersionField
+from pipelines.fixity import MAX_LISTED, FixityReport
+from pipelines.formats import version_from_us
+from storage.catalog.integrity import DAY_US, IntegrityCounts
+
+
+class ReplicaIntegrity(ResponseSchema):
+    """The objects of one replica: blobs and records."""
+
+    objects = fields.Integer(required=True, metadata={"description": "How many it should hold."})
+    verified = fields.Integer(
+        required=True, metadata={"description": "How many were verified within the period."}
+    )
+    damaged = fields.Integer(required=True, metadata={"description": "How many are damaged now."})
+    repaired = fields.Integer(
+        required=True, metadata={"description": "How many repairs were made so far."}
+    )
+    oldest_unverified_s = fields.Float(
+        metadata={
+            "description": "Longest time since an object was last verified, seconds; absent"
+            " without objects."
+        }
+    )
+
+
+class IntegrityReplicas(ResponseSchema):
+    """Every replica."""
+
+    aws = fields.Nested(ReplicaIntegrity, required=True)
+    gcp = fields.Nested(ReplicaIntegrity, required=True)
+
+
+class DamagedObject(ResponseSchema):
+    """An object whose bytes are wrong or missing in a replica, and that is not repaired."""
+
+    replica = fields.String(required=True)
+    key = fields.String(required=True)
+    reason = fields.String(required=True)
+    found = VersionField(required=True)
+
+
+class Integrity(ResponseSchema):
+    """The response of get_integrity."""
+
+    at = VersionField(required=True)
+    period_s = fields.Float(
+        required=True, metadata={"description": "Each object is to be verified within this time."}
+    )
+    replicas = fields.Nested(IntegrityReplicas, required=True)
+    damaged = fields.List(
+        fields.Nested(DamagedObject),
+        metadata={"description": f"The first {MAX_LISTED} damaged objects; only for operators."},
+    )
+
 
 _DAY_S = DAY_US / 1_000_000
-WHO_MAY_NAME = "get_metrics"
-"""Only callers who may do this are shown the keys of damaged objects."""
+DETAILS_OPERATION = "get_metrics"
+"""Operation that callers need to see the keys of damaged objects."""
 
 
 @operation(
     "GET",
     "/integrity",
     tag="integrity",
-    query=NoQuery,
-    answers={200: Answer("The counts of each replica.", Integrity)},
-    about="Objects are blobs and the records of files, bundles, collections and tombstones."
+    responses={200: ResponseDoc("The counts of each replica.", Integrity)},
+    description="Objects are blobs and the records of files, bundles, collections and tombstones."
     " `damaged` names damaged objects to callers who may do `store:GetMetrics`.",
 )
-def get_integrity(call: Call[Nothing, None]) -> Response:
-    """Show how much of what is stored was verified, and what is damaged."""
-    days = call.services.settings.scrub_period_days
-    found = call.services.integrity.report()
-    is_operator = call.services.access.may(call.principal, WHO_MAY_NAME)
-    return reply(_report(found, days) | (_damaged(found) if is_operator else {}))
+def get_integrity(context: StoreContext[NoParameters, None]) -> Response:
+    """Show how many objects are verified, and which are damaged."""
+    days = context.services.settings.scrub_period_days
+    report = context.services.integrity.report()
+    is_operator = context.services.access.may(context.principal, DETAILS_OPERATION)
+    return json_response(
+        _format_report(report, days) | (_format_damaged(report) if is_operator else {})
+    )
 
 
-def _report(found: Report, period_days: float) -> dict[str, Any]:
+def _format_report(report: FixityReport, period_days: float) -> dict[str, Any]:
     return {
-        "at": version_at(found.at_us),
+        "at": version_from_us(report.at_us),
         "period_s": period_days * _DAY_S,
-        "replicas": {name: _counts(counts) for name, counts in found.replicas.items()},
+        "replicas": {name: _format_counts(counts) for name, counts in report.replicas.items()},
     }
 
 
-def _damaged(found: Report) -> dict[str, Any]:
+def _format_damaged(report: FixityReport) -> dict[str, Any]:
     return {
         "damaged": [
             {
-                "replica": one.replica,
-                "key": one.key,
-                "reason": one.reason,
-                "found": version_at(one.found_us),
+                "replica": row.replica,
+                "key": row.key,
+                "reason": row.reason,
+                "found": version_from_us(row.found_us),
             }
-            for one in found.damaged
+            for row in report.damaged
         ]
     }
 
 
-def _counts(counts: Counts) -> dict[str, float]:
-    shown: dict[str, float] = {
+def _format_counts(counts: IntegrityCounts) -> dict[str, float]:
+    answer: dict[str, float] = {
         "objects": counts.objects,
         "verified": counts.verified,
         "damaged": counts.damaged,
         "repaired": counts.repaired,
     }
     if counts.oldest_us is not None:
-        shown["oldest_unverified_s"] = counts.oldest_us / 1_000_000
-    return shown
+        answer["oldest_unverified_s"] = counts.oldest_us / 1_000_000
+    return answer
 
 
-def samples(report: Report) -> Iterable[Sample]:
-    """The same for Prometheus."""
+def collect_integrity_samples(report: FixityReport) -> Iterable[MetricSample]:
+    """Yield its metrics."""
     for replica, counts in report.replicas.items():
         labels: dict[str, str] = {"replica": replica}
-        for name, about, value in (
+        for name, description, value in (
             ("store_objects", "Blobs and records that a replica should hold", counts.objects),
             ("store_objects_damaged", "Objects that are damaged now", counts.damaged),
             (
@@ -82,13 +134,13 @@ def samples(report: Report) -> Iterable[Sample]:
                 (counts.oldest_us or 0) / 1_000_000,
             ),
         ):
-            yield Sample(name, about, labels, value)
-        for name, about, value in (
+            yield MetricSample(name, description, labels, value)
+        for name, description, value in (
             ("store_verified_bytes", "Bytes that were read again", counts.verified_bytes),
             ("store_damage_found", "Objects that were found damaged", counts.found),
             ("store_repairs", "Damaged objects that were repaired", counts.repaired),
         ):
-            yield Sample(name, about, labels, value, counter=True)
+            yield MetricSample(name, description, labels, value, counter=True)
 
 
-OPERATIONS: tuple[Operation, ...] = (get_integrity,)
+OPERATIONS: tuple[ApiOperation, ...] = (get_integrity,)

@@ -1,7 +1,7 @@
-"""The bytes of a folder bucket, to whoever holds a signed URL: ranges, sendfile, no scripts.
+"""Serve objects of folder buckets behind presigned URLs, with ranges and checksums.
 
-A depositor's file may be HTML. It is served from our origin, so the browser is told to sandbox it,
-not to guess its type, and to save it, whatever the URL was signed for.
+Deposited files may be HTML. They are served from our origin, so headers make browsers sandbox them,
+not guess their type, and save them, whatever the URL was signed for.
 """
 
 import base64
@@ -15,25 +15,25 @@ from typing import BinaryIO
 
 from flask import Flask, Response, g, request
 
-from api.dispositions import as_attachment
-from api.errors import answer
-from api.replication import served_by
-from api.services import Services
-from api.throttle import throttle
-from pipelines.keeping import failover
-from pipelines.keeping.checksums import PREFIX
-from pipelines.keeping.copying import INLINE
+from api.http.errors import error_response
+from api.http.limits import check_rate_limit
+from api.http.operation import Services
+from api.http.responses import force_attachment
+from api.replication import served_by_header
+from pipelines import failover
+from pipelines.checksums import METADATA_PREFIX
+from pipelines.copies import INLINE_BYTES
 from storage import keys
-from storage.blobs.local import LocalBlobs
-from storage.blobs.signing import Grant
+from storage.blobs.folder import FolderBlobs
+from storage.blobs.signed_urls import DownloadGrant
 from storage.errors import NotFound
 from storage.model import REPLICAS, Replica
-from storage.protocols import BLOCK, DEFAULT_TYPE, BlobInfo, BlobStore
+from storage.protocols import BLOCK, DEFAULT_CONTENT_TYPE, BlobInfo, BlobStore
 from storage.stores import Stores
 
 _RANGE = re.compile(r"bytes=(?P<first>[0-9]{0,18})-(?P<last>[0-9]{0,18})", re.ASCII)
 
-SAFE = {
+SAFE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Content-Security-Policy": "default-src 'none'; sandbox",
     "Cache-Control": "private, max-age=0",
@@ -42,71 +42,71 @@ SAFE = {
 
 
 def register_objects(app: Flask, services: Services) -> None:
-    """Serve the signed URLs of those buckets that are folders."""
-    folders = served(services.stores)
+    """Serve the presigned URLs of folder buckets."""
+    folders = folder_buckets(services.stores)
 
     @app.get("/v1/objects/<bucket>/<path:key>", endpoint="get_object")
     def get_object(bucket: str, key: str) -> Response:
         g.operation = "get_object"
-        # Whoever has the URL may ask, and is known by nothing but an address.
-        throttle(services.stores.rates, services.settings, request, None)
+        # The URL is the credential: clients are anonymous.
+        check_rate_limit(services.stores.rate_limiter, services.settings, request, None)
         if bucket not in folders:
             raise NotFound("There is no such bucket.")
-        return _object(services, folders[bucket], key)
+        return _serve_object(services, folders[bucket], key)
 
 
-def served(stores: Stores) -> Mapping[str, LocalBlobs]:
-    """Folder buckets by the name that their URLs have."""
-    every = [*stores.replicas.values(), stores.areas, *stores.checkouts.values()]
-    return {blobs.signer.bucket: blobs for blobs in every if isinstance(blobs, LocalBlobs)}
+def folder_buckets(stores: Stores) -> Mapping[str, FolderBlobs]:
+    """Return folder buckets by their name in URLs."""
+    buckets = [*stores.replicas.values(), stores.areas, *stores.checkouts.values()]
+    return {blobs.signer.bucket: blobs for blobs in buckets if isinstance(blobs, FolderBlobs)}
 
 
-def _object(services: Services, blobs: LocalBlobs, key: str) -> Response:
+def _serve_object(services: Services, blobs: FolderBlobs, key: str) -> Response:
     grant = blobs.signer.verify(key, request.args)
-    asked = next((name for name in REPLICAS if services.stores.replicas[name] is blobs), None)
-    served, bucket = _serving(services.stores, asked, blobs, key)
-    told = served_by(asked, served) if asked and served else {}
-    if not isinstance(bucket, LocalBlobs):
-        return _elsewhere(services, bucket, key, grant, told)
+    replica = next((name for name in REPLICAS if services.stores.replicas[name] is blobs), None)
+    served, bucket = _find_intact(services.stores, replica, blobs, key)
+    replica_headers = served_by_header(replica, served) if replica and served else {}
+    if not isinstance(bucket, FolderBlobs):
+        return _redirect_to_cloud(services, bucket, key, grant, replica_headers)
     file, size, info = bucket.open_payload(key)
     verified = _is_verified(services.stores, served, file, info)
     headers = {
-        **SAFE,
-        **told,
-        **repr_digest(file, info),
-        "Content-Type": grant.content_type or info.content_type or DEFAULT_TYPE,
-        "Content-Disposition": as_attachment(grant.disposition),
+        **SAFE_HEADERS,
+        **replica_headers,
+        **repr_digest_header(file, info),
+        "Content-Type": grant.content_type or info.content_type or DEFAULT_CONTENT_TYPE,
+        "Content-Disposition": force_attachment(grant.disposition),
     }
-    span = byte_range(request.headers.get("Range"), size)
+    span = parse_range(request.headers.get("Range"), size)
     if span is None:
         file.close()
-        return _unsatisfiable(size)
+        return _unsatisfiable_response(size)
     start, length = span
     headers["Content-Length"] = str(length)
     if length < size:
         headers["Content-Range"] = f"bytes {start}-{start + length - 1}/{size}"
     if length < size:
-        return _streamed(file, start, length, status=206, headers=headers)
+        return _stream_range(file, start, length, status=206, headers=headers)
     sha256 = keys.parse_blob(key)
     if verified or served is None or sha256 is None:
-        return _streamed(file, start, length, status=200, headers=headers)
-    noted = partial(failover.note_read, services.stores, served, info)
-    return _checked(_CheckedBlocks(file, size, sha256, noted), headers)
+        return _stream_range(file, start, length, status=200, headers=headers)
+    record = partial(failover.record_read, services.stores, served, info)
+    return _stream_verified(_VerifiedBlocks(file, size, sha256, record), headers)
 
 
-def _serving(
-    stores: Stores, asked: Replica | None, blobs: LocalBlobs, key: str
+def _find_intact(
+    stores: Stores, replica: Replica | None, blobs: FolderBlobs, key: str
 ) -> tuple[Replica | None, BlobStore]:
-    """Return the replica and the bucket whose object is whole; areas have no replica."""
-    if asked is None:
+    """Return replica and bucket of the intact object; areas have no replica."""
+    if replica is None:
         return None, blobs
-    served = failover.serving_replica(stores, asked, key)
+    served = failover.find_intact_replica(stores, replica, key)
     return served, stores.replicas[served]
 
 
 def _is_verified(stores: Stores, served: Replica | None, file: BinaryIO, info: BlobInfo) -> bool:
-    """Return whether a payload can be sent without hashing it; Damaged, and the file is closed, if
-    it is known to be damaged: then not even a range of it is sent."""
+    """Return whether a payload can be sent without hashing it. If it is known to be
+    damaged, close the file and raise Damaged."""
     if served is None or keys.parse_blob(info.key) is None:
         return True
     try:
@@ -116,8 +116,12 @@ def _is_verified(stores: Stores, served: Replica | None, file: BinaryIO, info: B
         raise
 
 
-def _elsewhere(
-    services: Services, bucket: BlobStore, key: str, grant: Grant, told: Mapping[str, str]
+def _redirect_to_cloud(
+    services: Services,
+    bucket: BlobStore,
+    key: str,
+    grant: DownloadGrant,
+    headers: Mapping[str, str],
 ) -> Response:
     """Redirect to the object in a bucket of a cloud."""
     url = bucket.sign(
@@ -126,28 +130,28 @@ def _elsewhere(
         content_type=grant.content_type,
         disposition=grant.disposition,
     )
-    return Response(None, 302, headers={**told, "Location": url, "Cache-Control": "no-store"})
+    return Response(None, 302, headers={**headers, "Location": url, "Cache-Control": "no-store"})
 
 
-def repr_digest(file: BinaryIO, info: BlobInfo) -> dict[str, str]:
-    """Return the header that lets any client check what it was served (RFC 9530): of a blob by its
-    key, of what is small by reading it, of a large file in an area once it was checksummed."""
+def repr_digest_header(file: BinaryIO, info: BlobInfo) -> dict[str, str]:
+    """Return Repr-Digest (RFC 9530), so that clients can verify the bytes: a blob's key, a small
+    object's computed digest, or a large area file's stored checksum."""
     sha256 = keys.parse_blob(info.key)
     if sha256 is not None:
         digest = bytes.fromhex(sha256)
-    elif info.size <= INLINE:
+    elif info.size <= INLINE_BYTES:
         digest = hashlib.sha256(os.pread(file.fileno(), info.size, file.tell())).digest()
     else:
         try:
-            digest = bytes.fromhex(info.metadata.get(f"{PREFIX}sha256", ""))
+            digest = bytes.fromhex(info.metadata.get(f"{METADATA_PREFIX}sha256", ""))
         except ValueError:
             return {}
     return {"Repr-Digest": f"sha-256=:{base64.b64encode(digest).decode()}:"} if digest else {}
 
 
-def byte_range(header: str | None, size: int) -> tuple[int, int] | None:
-    """Start and length that a Range header asks for; None when it lies outside. The whole when
-    there is no header or one that may be ignored: several ranges, another unit, bad syntax."""
+def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
+    """Return start and length of a Range header; None if it is unsatisfiable. Without a header,
+    or with several ranges, another unit or bad syntax, that is the whole object."""
     parts = _RANGE.fullmatch((header or "").replace(" ", ""))
     if parts is None or not (parts["first"] or parts["last"]):
         return 0, size
@@ -161,26 +165,26 @@ def byte_range(header: str | None, size: int) -> tuple[int, int] | None:
     return (first, last - first + 1) if first < size else None
 
 
-def _unsatisfiable(size: int) -> Response:
-    response = answer(416, "range_not_satisfiable", f"The object has {size} bytes.")
+def _unsatisfiable_response(size: int) -> Response:
+    response = error_response(416, "range_not_satisfiable", f"The object has {size} bytes.")
     response.headers["Content-Range"] = f"bytes */{size}"
     return response
 
 
-def _streamed(
+def _stream_range(
     file: BinaryIO, start: int, length: int, *, status: int, headers: Mapping[str, str]
 ) -> Response:
-    """The bytes by the server's own means where it has any, which then ends at Content-Length."""
+    """Send bytes by the server's file wrapper if it has one; that ends at Content-Length."""
     if request.method == "HEAD":
         file.close()
         return Response(None, status, headers=dict(headers))
     file.seek(start, 1)
     wrapper = request.environ.get("wsgi.file_wrapper")
-    body: Iterable[bytes] = wrapper(file, BLOCK) if wrapper else _Blocks(file, length)
+    body: Iterable[bytes] = wrapper(file, BLOCK) if wrapper else _FileBlocks(file, length)
     return Response(body, status, headers=dict(headers), direct_passthrough=True)
 
 
-def _checked(body: "_CheckedBlocks", headers: Mapping[str, str]) -> Response:
+def _stream_verified(body: "_VerifiedBlocks", headers: Mapping[str, str]) -> Response:
     """Answer with bytes that are verified as they are sent."""
     if request.method == "HEAD":
         body.close()
@@ -188,10 +192,10 @@ def _checked(body: "_CheckedBlocks", headers: Mapping[str, str]) -> Response:
     return Response(body, 200, headers=dict(headers), direct_passthrough=True)
 
 
-class _Blocks:
-    """A file's next bytes, for a server that has no means of its own. The file is closed at their
-    end, or by the server, also when nobody took a byte: a generator that was never begun would
-    keep it open."""
+class _FileBlocks:
+    """Blocks of a file, for servers without a file wrapper.
+
+    The file is closed at its end or by `close`; a generator never started would keep it open."""
 
     def __init__(self, file: BinaryIO, length: int) -> None:
         self._file = file
@@ -212,9 +216,9 @@ class _Blocks:
         self._file.close()
 
 
-class _CheckedBlocks(_Blocks):
-    """The bytes of a blob, hashed on their way. The last block of damaged ones is held back, so
-    that no client takes them for the whole; ConnectionResetError."""
+class _VerifiedBlocks(_FileBlocks):
+    """Blocks of a blob, hashed on their way. A damaged blob ends with ConnectionResetError before
+    its last block, so no client gets it whole."""
 
     def __init__(
         self, file: BinaryIO, length: int, sha256: str, note: Callable[[bool], object]
@@ -227,10 +231,10 @@ class _CheckedBlocks(_Blocks):
         block = super().__next__()
         self._digest.update(block)
         if not self._rest:
-            right = self._digest.hexdigest() == self._sha256
-            self._note(right)
-            if not right:
+            is_intact = self._digest.hexdigest() == self._sha256
+            self._note(is_intact)
+            if not is_intact:
                 self.close()
-                # The server ends the connection for it, and takes it for no failure of its own.
+                # The server closes the connection, and does not log a failure.
                 raise ConnectionResetError(errno.ECONNRESET, "The object is damaged.")
         return block

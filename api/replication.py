@@ -1,56 +1,59 @@
-"""Replication over HTTP: how the store stands, how one version stands, who served a read."""
+"""Replication report over HTTP, and headers about replicas."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from flask import Response
 
-from api.operation import Answer, Call, Operation, operation, reply
-from api.schemas.common import NoQuery, Nothing
+from api.http.operation import ApiOperation, ResponseDoc, StoreContext, json_response, operation
+from api.schemas.common import NoParameters
 from api.schemas.replication import Replication
-from pipelines.formats import version_at
-from pipelines.replicating import replication
-from pipelines.replicating.replication import Lag, Report, Standing
-from storage.catalog.replication import Backlog, Diverged, Waiting
+from pipelines import replication
+from pipelines.formats import version_from_us
+from pipelines.replication import ReplicaStatus, ReplicationLag, ReplicationReport
+from storage.catalog.replication import DivergedVersion, ReplicationBacklog, WaitingJob
 from storage.model import FQID, Replica
 from storage.stores import Stores
 
-SERVED_BY = "X-STORE-SERVED-BY"
-STANDING = "X-STORE-REPLICATION"
-SERVED = {SERVED_BY: "The replica that serves the bytes, when it is not the one asked for."}
-SHOWN = SERVED | {STANDING: "With `replication`: how the version stands in each replica."}
-"""What answers may carry besides."""
-KINDS = {"file": "file", "bund": "bundle", "coll": "collection", "tomb": "tombstone"}
-"""By the beginning of a reference."""
-OF_STEP = {"bury": "tombstone", "index": "document"}
-"""Kinds of what is worked on without one in its reference."""
-_S = 1_000_000
+SERVED_BY_HEADER = "X-STORE-SERVED-BY"
+REPLICATION_HEADER = "X-STORE-REPLICATION"
+SERVED_BY_DOC = {
+    SERVED_BY_HEADER: "The replica that serves the bytes, when it is not the one asked for."
+}
+REPLICATION_DOCS = SERVED_BY_DOC | {
+    REPLICATION_HEADER: "With `replication`: how the version stands in each replica."
+}
+"""Additional response headers."""
+KIND_BY_PREFIX = {"file": "file", "bund": "bundle", "coll": "collection", "tomb": "tombstone"}
+"""Kind by a reference's prefix."""
+KIND_BY_STEP = {"bury": "tombstone", "index": "document"}
+"""Kinds of jobs whose reference has none."""
+_US_PER_S = 1_000_000
 
 
 @operation(
     "GET",
     "/replication",
     tag="replication",
-    query=NoQuery,
-    answers={200: Answer("How it stands.", Replication)},
-    about="Lags are those of what came of late; of what waits, each list has the first.",
+    responses={200: ResponseDoc("How it stands.", Replication)},
+    description="Lags are those of what came of late; of what waits, each list has the first.",
 )
-def get_replication(call: Call[Nothing, None]) -> Response:
-    """Ask how replication stands."""
-    return reply(shown(replication.report(call.stores)))
+def get_replication(context: StoreContext[NoParameters, None]) -> Response:
+    """Show replication status."""
+    return json_response(format_report(replication.build_report(context.stores)))
 
 
-def shown(report: Report) -> dict[str, Any]:
+def format_report(report: ReplicationReport) -> dict[str, Any]:
     """The report as JSON."""
     now = report.now_us
     return {
-        "at": version_at(now),
+        "at": version_from_us(now),
         "window_s": replication.WINDOW_S,
-        "lag": [_lag(lag) for lag in report.lag],
-        "oldest": [_awaited(row, now) for row in report.oldest],
-        "backlog": [_backlog(row, now) for row in report.backlog],
-        "failures": [_awaited(row, now) for row in report.failures],
-        "diverged": [_diverged(row) for row in report.diverged],
+        "lag": [_format_lag(lag) for lag in report.lag],
+        "oldest": [_format_waiting(row, now) for row in report.oldest],
+        "backlog": [_format_backlog(row, now) for row in report.backlog],
+        "failures": [_format_waiting(row, now) for row in report.failures],
+        "diverged": [_format_diverged(row) for row in report.diverged],
         "diverged_total": report.counts["diverged"],
         "unindexed": [
             {"replica": replica, "bundle": str(fqid), "reason": reason}
@@ -60,70 +63,72 @@ def shown(report: Report) -> dict[str, Any]:
     }
 
 
-def _lag(lag: Lag) -> dict[str, Any]:
-    found = {"p50_s": lag.p50_us, "p99_s": lag.p99_us}
-    known = {name: us / _S for name, us in found.items() if us is not None}
-    return {"kind": lag.kind, "replica": lag.replica, "versions": lag.versions, **known}
+def _format_lag(lag: ReplicationLag) -> dict[str, Any]:
+    quantiles = {"p50_s": lag.p50_us, "p99_s": lag.p99_us}
+    seconds = {name: us / _US_PER_S for name, us in quantiles.items() if us is not None}
+    return {"kind": lag.kind, "replica": lag.replica, "versions": lag.versions, **seconds}
 
 
-def _backlog(row: Backlog, now: int) -> dict[str, Any]:
+def _format_backlog(row: ReplicationBacklog, now: int) -> dict[str, Any]:
     return {
-        "kind": KINDS.get(row.prefix) or OF_STEP.get(row.step, "other"),
+        "kind": KIND_BY_PREFIX.get(row.prefix) or KIND_BY_STEP.get(row.step, "other"),
         "step": row.step,
         "replica": row.replica,
         "parked": row.parked,
         "rows": row.rows,
-        "oldest_s": max(0, now - row.oldest_us) / _S,
+        "oldest_s": max(0, now - row.oldest_us) / _US_PER_S,
     }
 
 
-def _awaited(row: Waiting, now: int) -> dict[str, Any]:
+def _format_waiting(row: WaitingJob, now: int) -> dict[str, Any]:
     kind, colon, name = row.todo.ref.partition(":")
-    told = {
-        "kind": kind if colon else OF_STEP.get(row.todo.step, "other"),
+    answer = {
+        "kind": kind if colon else KIND_BY_STEP.get(row.todo.step, "other"),
         "name": name if colon else row.todo.ref,
         "step": row.todo.step,
         "replica": row.todo.replica,
-        "since": version_at(row.born_us),
-        "age_s": max(0, now - row.born_us) / _S,
+        "since": version_from_us(row.born_us),
+        "age_s": max(0, now - row.born_us) / _US_PER_S,
         "attempts": row.attempts,
         "parked": row.parked,
     }
-    return told | ({"reason": row.reason} if row.reason else {})
+    return answer | ({"reason": row.reason} if row.reason else {})
 
 
-def _diverged(row: Diverged) -> dict[str, Any]:
-    seen = version_at(row.at_us)
+def _format_diverged(row: DivergedVersion) -> dict[str, Any]:
+    seen = version_from_us(row.at_us)
     return {"kind": row.kind, "name": row.name, "replica": row.replica, "seen": seen}
 
 
-def standings(stores: Stores, kind: str, ident: int, fqid: FQID) -> dict[str, dict[str, str]]:
-    """How one version stands in each replica, as a bundle's answer shows it."""
-    found = replication.standing(stores, kind, ident, fqid)
-    return {replica: _standing(one) for replica, one in found.items()}
+def format_replica_states(
+    stores: Stores, kind: str, ident: int, fqid: FQID
+) -> dict[str, dict[str, str]]:
+    """Format a version's status in each replica, as in bundle responses."""
+    statuses = replication.find_status(stores, kind, ident, fqid)
+    return {replica: _format_replica_state(status) for replica, status in statuses.items()}
 
 
-def _standing(standing: Standing) -> dict[str, str]:
-    at = None if standing.at_us is None else version_at(standing.at_us)
-    told = {"state": standing.state, "at": at, "reason": standing.reason}
-    return {name: text for name, text in told.items() if text}
+def _format_replica_state(status: ReplicaStatus) -> dict[str, str]:
+    at = None if status.at_us is None else version_from_us(status.at_us)
+    fields = {"state": status.state, "at": at, "reason": status.reason}
+    return {name: text for name, text in fields.items() if text}
 
 
-def standing_header(stores: Stores, ident: int, fqid: FQID) -> dict[str, str]:
-    """The same of a file: a dictionary of RFC 9651, without reasons."""
-    found = standings(stores, "file", ident, fqid)
-    told = [f"{replica}={_item(one)}" for replica, one in found.items()]
-    return {STANDING: ", ".join(told)}
+def format_replication_header(stores: Stores, ident: int, fqid: FQID) -> dict[str, str]:
+    """Format a file's status as an RFC 9651 dictionary, no reasons."""
+    states = format_replica_states(stores, "file", ident, fqid)
+    items = [f"{replica}={_format_header_item(state)}" for replica, state in states.items()]
+    return {REPLICATION_HEADER: ", ".join(items)}
 
 
-def _item(standing: Mapping[str, str]) -> str:
-    at = standing.get("at")
-    return standing["state"] + (f';at="{at}"' if at else "")
+def _format_header_item(state: Mapping[str, str]) -> str:
+    at = state.get("at")
+    return state["state"] + (f';at="{at}"' if at else "")
 
 
-def served_by(asked: Replica, served: Replica) -> dict[str, str]:
-    """Said whenever it was not the replica that was asked for."""
-    return {} if served == asked else {SERVED_BY: served}
+def served_by_header(requested: Replica, served: Replica) -> dict[str, str]:
+    """Name the serving replica unless it is the requested one."""
+    return {} if served == requested else {SERVED_BY_HEADER: served}
 
 
-OPERATIONS: tuple[Operation, ...] = (get_replication,)
+OPERATIONS: tuple[ApiOperation, ...] = (get_replication,)

@@ -1,24 +1,93 @@
-"""Search over HTTP."""
+"""Search operation over HTTP, with its schemas."""
 
 import hashlib
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
 from flask import Response
+from marshmallow import fields, validate
 
-from api.operation import Answer, Call, Operation, operation, reply
-from api.paging import next_url, paged
-from api.replication import SERVED, served_by
-from api.schemas.search import Search, SearchAnswer, SearchBody, SearchQuery, Wanted
-from pipelines.depositing import replicas
+from api.http.operation import (
+    ApiOperation,
+    StoreContext,
+    operation,
+    page_responses,
+)
+from api.replication import SERVED_BY_DOC, served_by_header
+from api.schemas.common import ResponseSchema
+from api.schemas.fields import JsonObject, QueryInteger, TextField, page_token_field, replica_field
+from api.schemas.loading import BodySchema, QuerySchema
+from pipelines import failover
 from pipelines.limits import PAGE_MAX, PAGE_RAW_MAX, PAGE_SEARCH
 from storage import json_codec
-from storage.errors import Invalid, within
+from storage.errors import Invalid, prefix_pointers
 from storage.model import Replica
-from storage.protocols import Hit, SearchIndex, SearchPage
-from storage.query.clauses import Clause
-from storage.query.grammar import parse_request
+from storage.protocols import SearchHit, SearchIndex, SearchPage
+from storage.search.grammar.parser import parse_query
+
+
+@dataclass(frozen=True)
+class SearchBundles:
+    """Parameters of a search; `per_page` None means the default of the output format."""
+
+    replica: Replica
+    output_format: str
+    per_page: int | None
+    search_after: str | None
+
+
+class SearchQuery(QuerySchema):
+    """Parameters of post_search."""
+
+    model = SearchBundles
+    replica = replica_field()
+    output_format = TextField(
+        load_default="summary",
+        validate=validate.OneOf(["summary", "raw"], error="Must be one of: summary, raw."),
+        metadata={"description": "`raw` adds the verbatim metadata."},
+    )
+    per_page = QueryInteger(
+        load_default=None,
+        validate=validate.Range(min=1, max=PAGE_MAX, error=f"Must be from 1 to {PAGE_MAX}."),
+        metadata={"description": f"Bundles per page; at most {PAGE_RAW_MAX} with `raw`."},
+    )
+    search_after = page_token_field()
+
+
+@dataclass(frozen=True)
+class SearchContent:
+    """The body of post_search."""
+
+    es_query: Mapping[str, Any]
+
+
+class SearchBody(BodySchema):
+    """A query; an empty object matches every bundle."""
+
+    model = SearchContent
+    es_query = JsonObject(
+        required=True,
+        metadata={"example": {"query": {"match": {"files.sample_json.organism": "danio"}}}},
+    )
+
+
+class SearchResult(ResponseSchema):
+    """A bundle that matches."""
+
+    bundle_fqid = fields.String(required=True)
+    bundle_url = fields.String(required=True)
+    search_score = fields.Float(required=True, allow_none=True)
+    metadata = JsonObject(metadata={"description": "The metadata document; only with `raw`."})
+
+
+class SearchAnswer(ResponseSchema):
+    """A page of matches, newest first."""
+
+    es_query = JsonObject(required=True)
+    results = fields.List(fields.Nested(SearchResult), required=True)
+    total_hits = fields.Integer(required=True)
 
 
 @operation(
@@ -28,81 +97,70 @@ from storage.query.grammar import parse_request
     query=SearchQuery,
     body=SearchBody,
     while_read_only=True,
-    answers={
-        200: Answer("The last page.", SearchAnswer, SERVED),
-        206: Answer("A page.", SearchAnswer, SERVED),
-    },
+    responses=page_responses(SearchAnswer, SERVED_BY_DOC),
     errors=(504,),
     paged="results",
-    about='`es_query` is `{}`, `{"query": <clause>}` or one bare clause; newest bundles first.',
+    description='`es_query` is `{}`, `{"query": <clause>}` or one bare clause.'
+    " The newest bundles come first.",
 )
-def post_search(call: Call[Search, Wanted]) -> Response:
+def post_search(context: StoreContext[SearchBundles, SearchContent]) -> Response:
     """Find bundles by their metadata."""
-    with within("/es_query"):
-        clause = parse_request(call.body.es_query)
-    raw, size = call.query.output_format == "raw", _page_size(call.query)
-    scope = _scope(call)
-    served, page = replicas.search(
-        call.stores,
-        call.query.replica,
-        partial(_search, clause=clause, raw=raw),
-        replicas.Wanted(size, PAGE_RAW_MAX if raw else PAGE_MAX, _after(call, scope)),
+    with prefix_pointers("/es_query"):
+        clause = parse_query(context.body.es_query)
+    query = context.query
+    raw = query.output_format == "raw"
+    scope = _cursor_scope(context)
+    position = context.open_cursor(scope, query.search_after)
+    request = failover.SearchPageRequest(
+        _page_size(query), PAGE_RAW_MAX if raw else PAGE_MAX, position[0] if position else None
     )
-    response = reply(_answer(call, served, page), headers=served_by(call.query.replica, served))
-    return paged(response, "results", _next(call, scope, page.after) if page.after else None)
+
+    def search(index: SearchIndex, *, size: int, after: str | None) -> SearchPage:
+        return index.search(clause, size=size, after=after, raw=raw)
+
+    served, page = failover.search_with_failover(context.stores, query.replica, search, request)
+    content = {
+        "es_query": orjson.Fragment(json_codec.encode(context.body.es_query)),
+        "results": [_format_hit(context, served, hit) for hit in page.hits],
+        "total_hits": page.total,
+    }
+    return context.page_response(
+        content,
+        "results",
+        scope=scope,
+        last=[page.after] if page.after else None,
+        headers=served_by_header(query.replica, served),
+    )
 
 
-def _search(
-    index: SearchIndex, *, size: int, after: str | None, clause: Clause, raw: bool
-) -> SearchPage:
-    return index.search(clause, size=size, after=after, raw=raw)
-
-
-def _page_size(query: Search) -> int:
-    """Within the format's own bounds."""
+def _page_size(query: SearchBundles) -> int:
     raw = query.output_format == "raw"
     if raw and query.per_page is not None and query.per_page > PAGE_RAW_MAX:
-        said = f"Must be from 1 to {PAGE_RAW_MAX} when raw."
-        raise Invalid(f"Bad query parameter 'per_page': {said}", errors={"per_page": [said]})
+        message = f"Must be from 1 to {PAGE_RAW_MAX} with output_format raw."
+        raise Invalid(f"Bad query parameter 'per_page': {message}", errors={"per_page": [message]})
     return query.per_page or (PAGE_RAW_MAX if raw else PAGE_SEARCH)
 
 
-def _scope(call: Call[Search, Wanted]) -> tuple[str, ...]:
-    """A pointer belongs to one query in one form."""
-    text = json_codec.encode(call.body.es_query, sort_keys=True)
+def _cursor_scope(context: StoreContext[SearchBundles, SearchContent]) -> tuple[str, ...]:
+    """Bind page tokens to one query in one output format."""
+    text = json_codec.encode(context.body.es_query, sort_keys=True)
     digest = hashlib.sha256(text).hexdigest()
-    return "post_search", call.query.replica, call.query.output_format, digest
+    return "post_search", context.query.replica, context.query.output_format, digest
 
 
-def _after(call: Call[Search, Wanted], scope: tuple[str, ...]) -> str | None:
-    pointer = call.query.search_after
-    return None if pointer is None else call.services.cursors.open(scope, pointer)[0]
-
-
-def _next(call: Call[Search, Wanted], scope: tuple[str, ...], after: str) -> str:
-    pointer = call.services.cursors.seal(scope, [after])
-    return next_url(call.request, call.base, {"search_after": pointer})
-
-
-def _answer(call: Call[Search, Wanted], served: Replica, page: SearchPage) -> dict[str, Any]:
-    return {
-        "es_query": orjson.Fragment(json_codec.encode(call.body.es_query)),
-        "results": [_result(call, served, hit) for hit in page.hits],
-        "total_hits": page.total,
-    }
-
-
-def _result(call: Call[Search, Wanted], served: Replica, hit: Hit) -> dict[str, Any]:
-    # Neither a uuid, a version nor a replica has a character that a URL would escape.
-    asked = f"version={hit.version}&replica={served}"
-    shown: dict[str, Any] = {
+def _format_hit(
+    context: StoreContext[SearchBundles, SearchContent], served: Replica, hit: SearchHit
+) -> dict[str, Any]:
+    # Uuids, versions and replicas need no URL escaping.
+    query = f"version={hit.version}&replica={served}"
+    value: dict[str, Any] = {
         "bundle_fqid": f"{hit.uuid}.{hit.version}",
-        "bundle_url": f"{call.base}/v1/bundles/{hit.uuid}?{asked}",
+        "bundle_url": f"{context.base}/v1/bundles/{hit.uuid}?{query}",
         "search_score": hit.score,
     }
     if hit.document is not None:
-        shown["metadata"] = orjson.Fragment(hit.document)
-    return shown
+        value["metadata"] = orjson.Fragment(hit.document)
+    return value
 
 
-OPERATIONS: tuple[Operation, ...] = (post_search,)
+OPERATIONS: tuple[ApiOperation, ...] = (post_search,)

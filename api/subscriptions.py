@@ -1,25 +1,43 @@
-"""Subscriptions over HTTP: be told of bundles that match."""
+"""Subscription operations over HTTP, with secrets, pause, resume and dry runs."""
 
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import orjson
 from flask import Response
 
-from api.operation import Answer, Call, Operation, operation, reply
-from api.schemas.common import InReplica, InReplicaQuery
+from api.http.operation import (
+    ApiOperation,
+    ResponseDoc,
+    StoreContext,
+    json_response,
+    omit_none,
+    operation,
+)
+from api.schemas.common import ReplicaParameters, ReplicaQuery
 from api.schemas.subscriptions import (
-    OfType,
-    OfTypeQuery,
+    DryRunAnswer,
+    DryRunBody,
+    DryRunContent,
+    NewSecret,
+    NewSecretBody,
     SubscriptionAnswer,
     SubscriptionBody,
     SubscriptionContent,
     SubscriptionDeleted,
+    SubscriptionFilter,
+    SubscriptionFilterQuery,
     SubscriptionList,
 )
-from pipelines import formats
-from pipelines.notifying import subscriptions
-from pipelines.notifying.subscriptions import NewSubscription
+from pipelines import dry_runs, formats, subscriptions
+from pipelines.dry_runs import DryRunResult
+from pipelines.flow import delivery_jobs
+from pipelines.subscriptions import NewSubscription, SubscriptionRef
 from storage.catalog.subscriptions import ELASTICSEARCH, Subscription
+from storage.errors import Unavailable
 
 TAG = "subscriptions"
 
@@ -28,121 +46,263 @@ TAG = "subscriptions"
     "GET",
     "/subscriptions",
     tag=TAG,
-    query=OfTypeQuery,
-    answers={200: Answer("Yours; none without a token.", SubscriptionList)},
+    query=SubscriptionFilterQuery,
+    responses={200: ResponseDoc("Your subscriptions; none without a token.", SubscriptionList)},
 )
-def get_subscriptions(call: Call[OfType, None]) -> Response:
+def get_subscriptions(context: StoreContext[SubscriptionFilter, None]) -> Response:
     """List your subscriptions."""
-    owner = call.principal.email if call.principal else None
-    query = call.query
-    found = subscriptions.listing(call.stores, owner, query.replica, query.subscription_type)
-    return reply({"subscriptions": [shown(one) for one in found]})
+    owner = context.principal.email if context.principal else None
+    query = context.query
+    rows = subscriptions.list_subscriptions(
+        context.stores, owner, query.replica, query.subscription_type
+    )
+    return json_response({"subscriptions": [format_subscription(row) for row in rows]})
 
 
 @operation(
     "PUT",
     "/subscriptions",
     tag=TAG,
-    query=InReplicaQuery,
+    query=ReplicaQuery,
     body=SubscriptionBody,
-    answers={201: Answer("Made.", SubscriptionAnswer)},
+    responses={201: ResponseDoc("Created.", SubscriptionAnswer)},
     errors=(406,),
     query_from_body=("replica",),
-    about="With `es_query` it is of type elasticsearch, else of type jmespath; without a query it"
+    description="With `es_query` the type is elasticsearch, otherwise jmespath. Without a query it"
     " matches every bundle.",
 )
-def put_subscription(call: Call[InReplica, SubscriptionContent]) -> Response:
-    """Subscribe."""
-    settings = call.services.settings
-    made = subscriptions.create(
-        call.stores,
-        NewSubscription(replica=call.query.replica, **vars(call.body)),
-        call.who.email,
+def put_subscription(context: StoreContext[ReplicaParameters, SubscriptionContent]) -> Response:
+    """Create a subscription."""
+    settings = context.services.settings
+    subscription = subscriptions.create_subscription(
+        context.stores,
+        NewSubscription(replica=context.query.replica, **vars(context.body)),
+        context.caller.email,
         uuid=formats.new_uuid(),
-        seal=call.services.seal,
+        seal=context.services.seal,
         limit=settings.subscriptions_per_user,
         allow_private=settings.allow_private_callbacks,
     )
-    return reply(shown(made), 201)
+    return json_response(format_subscription(subscription), 201)
 
 
 @operation(
     "GET",
     "/subscriptions/{uuid}",
     tag=TAG,
-    query=OfTypeQuery,
-    answers={200: Answer("The subscription.", SubscriptionAnswer)},
+    query=SubscriptionFilterQuery,
+    responses={200: ResponseDoc("The subscription.", SubscriptionAnswer)},
     errors=(404,),
 )
-def get_subscription(call: Call[OfType, None]) -> Response:
-    """Read a subscription of yours."""
-    query = call.query
-    found = subscriptions.find(
-        call.stores,
-        call.uuid,
-        call.who.email,
+def get_subscription(context: StoreContext[SubscriptionFilter, None]) -> Response:
+    """Read one of your subscriptions."""
+    query = context.query
+    subscription = subscriptions.find_subscription(
+        context.stores,
+        context.uuid,
+        context.caller.email,
         replica=query.replica,
         kind=query.subscription_type,
     )
-    return reply(shown(found))
+    return json_response(format_subscription(subscription))
 
 
 @operation(
     "DELETE",
     "/subscriptions/{uuid}",
     tag=TAG,
-    query=OfTypeQuery,
-    answers={200: Answer("Ended.", SubscriptionDeleted)},
+    query=SubscriptionFilterQuery,
+    responses={200: ResponseDoc("Deleted.", SubscriptionDeleted)},
     errors=(404,),
 )
-def delete_subscription(call: Call[OfType, None]) -> Response:
-    """End a subscription of yours."""
-    query = call.query
-    at = subscriptions.delete(
-        call.stores,
-        call.uuid,
-        call.who.email,
+def delete_subscription(context: StoreContext[SubscriptionFilter, None]) -> Response:
+    """Delete one of your subscriptions."""
+    query = context.query
+    deleted = subscriptions.delete_subscription(
+        context.stores,
+        context.uuid,
+        context.caller.email,
         replica=query.replica,
         kind=query.subscription_type,
     )
-    return reply({"timeDeleted": at})
+    return json_response({"timeDeleted": deleted})
 
 
-def shown(one: Subscription) -> dict[str, Any]:
-    """A subscription as its owner sees it; its secret is never shown."""
+def format_subscription(subscription: Subscription) -> dict[str, Any]:
+    """Return a subscription as its owner sees it, without its secret."""
+    is_elasticsearch = subscription.type == ELASTICSEARCH
     value: dict[str, Any] = {
-        "uuid": one.uuid,
-        "owner": one.owner,
-        "callback_url": one.callback_url,
-        "replica": one.replica,
-        "subscription_type": one.type,
-        "method": one.method,
-        "encoding": one.encoding,
-        "form_fields": one.form_fields,
-        "payload_form_field": one.payload_form_field,
-        "state": one.state,
+        "uuid": subscription.uuid,
+        "owner": subscription.owner,
+        "callback_url": subscription.callback_url,
+        "replica": subscription.replica,
+        "subscription_type": subscription.type,
+        "method": subscription.method,
+        "encoding": subscription.encoding,
+        "form_fields": subscription.form_fields,
+        "payload_form_field": subscription.payload_form_field,
+        "state": subscription.state,
     }
-    if one.type == ELASTICSEARCH:
-        value["es_query"] = orjson.Fragment(one.query or "{}")
-    given = {
-        "jmespath_query": one.query if one.type != ELASTICSEARCH else None,
-        "hmac_key_id": one.hmac_key_id,
-        "attachments": one.attachments,
-        "hmac_previous_until": _moment(one.hmac_previous_us),
-        "state_since": _moment(one.state_us),
-        "state_reason": one.state_reason,
-        "failing_since": _moment(one.failing_us),
+    if is_elasticsearch:
+        value["es_query"] = orjson.Fragment(subscription.query or "{}")
+    optional = {
+        "jmespath_query": None if is_elasticsearch else subscription.query,
+        "hmac_key_id": subscription.hmac_key_id,
+        "attachments": subscription.attachments,
+        "hmac_previous_until": format_time(subscription.hmac_previous_us),
+        "state_since": format_time(subscription.state_us),
+        "state_reason": subscription.state_reason,
+        "failing_since": format_time(subscription.failing_us),
     }
-    return value | {name: item for name, item in given.items() if item is not None}
+    return value | omit_none(optional)
 
 
-def _moment(us: int | None) -> str | None:
-    return None if us is None else formats.version_at(us)
+def format_time(us: int | None) -> str | None:
+    """Format microseconds since 1970 as a version; None stays None."""
+    return None if us is None else formats.version_from_us(us)
 
 
-OPERATIONS: tuple[Operation, ...] = (
+def subscription_ref(context: StoreContext[Any, Any]) -> SubscriptionRef:
+    """Return the reference of the caller's subscription in the path."""
+    return SubscriptionRef(context.uuid, context.caller.email, context.query.replica)
+
+
+def find_own_subscription(context: StoreContext[Any, Any]) -> Subscription:
+    """Return the caller's subscription in the path, of either type."""
+    return subscriptions.find_subscription(
+        context.stores,
+        context.uuid,
+        context.caller.email,
+        replica=context.query.replica,
+        kind=None,
+    )
+
+
+MAX_DRY_RUNS = 4
+"""Concurrent dry runs of one process; each costs as much as a step of a worker."""
+_dry_runs = threading.BoundedSemaphore(MAX_DRY_RUNS)
+
+
+@contextmanager
+def limit_dry_runs() -> Iterator[None]:
+    """Limit the dry runs of this process; Unavailable when there are too many."""
+    if not _dry_runs.acquire(blocking=False):
+        raise Unavailable("Too many concurrent dry runs: try again later.", retry_after_s=1)
+    try:
+        yield
+    finally:
+        _dry_runs.release()
+
+
+@operation(
+    "PUT",
+    "/subscriptions/{uuid}/secret",
+    tag=TAG,
+    query=ReplicaQuery,
+    body=NewSecretBody,
+    responses={
+        200: ResponseDoc(
+            "Deliveries are signed with the new secret from now on.", SubscriptionAnswer
+        )
+    },
+    errors=(404,),
+    description="For `overlap_s` seconds, `webhook-signature` also carries a signature with the"
+    " former secret. `Authorization` uses only the new secret.",
+)
+def put_subscription_secret(context: StoreContext[ReplicaParameters, NewSecret]) -> Response:
+    """Change the secret that signs a subscription's deliveries."""
+    subscription = subscriptions.rotate_secret(
+        context.stores,
+        subscription_ref(context),
+        context.body.hmac_secret_key,
+        key_id=context.body.hmac_key_id,
+        overlap_s=context.body.overlap_s,
+        overlap_cap_s=context.services.settings.secret_overlap_cap_s,
+        seal=context.services.seal,
+    )
+    return json_response(format_subscription(subscription))
+
+
+@operation(
+    "POST",
+    "/subscriptions/{uuid}/pause",
+    tag=TAG,
+    query=ReplicaQuery,
+    responses={200: ResponseDoc("Nothing is sent until it is resumed.", SubscriptionAnswer)},
+    errors=(404,),
+    description="Events that match meanwhile are recorded, and sent on resume.",
+)
+def pause_subscription(context: StoreContext[ReplicaParameters, None]) -> Response:
+    """Pause the deliveries of a subscription."""
+    subscription = subscriptions.pause_subscription(context.stores, subscription_ref(context))
+    return json_response(format_subscription(subscription))
+
+
+@operation(
+    "POST",
+    "/subscriptions/{uuid}/resume",
+    tag=TAG,
+    query=ReplicaQuery,
+    responses={200: ResponseDoc("Deliveries that are due are sent.", SubscriptionAnswer)},
+    errors=(404,),
+    description="Resumes a subscription that was paused, or disabled after too many failures.",
+)
+def resume_subscription(context: StoreContext[ReplicaParameters, None]) -> Response:
+    """Resume the deliveries of a subscription."""
+    subscription = subscriptions.resume_subscription(context.stores, subscription_ref(context))
+    context.send(delivery_jobs([subscription.endpoint_id]))
+    return json_response(format_subscription(subscription))
+
+
+@operation(
+    "POST",
+    "/subscriptions/dry-run",
+    tag=TAG,
+    query=ReplicaQuery,
+    body=DryRunBody,
+    while_read_only=True,
+    responses={200: ResponseDoc("The bundles and payloads.", DryRunAnswer)},
+    errors=(503,),
+    query_from_body=("replica",),
+    description="Creates and sends nothing. Payloads are those of deliveries, except for the ids of"
+    " a subscription that does not exist.",
+)
+def dry_run_subscription(context: StoreContext[ReplicaParameters, DryRunContent]) -> Response:
+    """Show which of the latest bundles a subscription would match, and the payloads."""
+    content = {name: value for name, value in vars(context.body).items() if name != "bundles"}
+    settings = context.services.settings
+    with limit_dry_runs():
+        outcome = dry_runs.dry_run_subscription(
+            context.stores,
+            NewSubscription(replica=context.query.replica, **content),
+            context.caller.email,
+            uuid=formats.new_uuid(),
+            limit=context.body.bundles,
+            time_s=settings.dry_run_s,
+            clock=time.monotonic,
+            allow_private=settings.allow_private_callbacks,
+        )
+    bundles = [_format_dry_run(result) for result in outcome.bundles]
+    return json_response({"bundles": bundles, "timed_out": outcome.timed_out})
+
+
+def _format_dry_run(result: DryRunResult) -> dict[str, Any]:
+    payload = None if result.payload is None else orjson.Fragment(result.payload)
+    return {
+        "bundle_uuid": result.fqid.uuid,
+        "bundle_version": result.fqid.version,
+        "matches": payload is not None,
+        **omit_none({"payload": payload, "error": result.error}),
+    }
+
+
+OPERATIONS: tuple[ApiOperation, ...] = (
     get_subscriptions,
     put_subscription,
     get_subscription,
     delete_subscription,
+    put_subscription_secret,
+    pause_subscription,
+    resume_subscription,
+    dry_run_subscription,
 )

@@ -1,16 +1,15 @@
-"""Where a WSGI server starts the API; acts at import, after the fork, as servers want it."""
+"""WSGI entry point of the storage API; builds the application at import, after the fork."""
 
 import os
 
-from api.serving import booting, storage_application
-from config import logs
-from config.settings import load
-from storage.connecting import connect
-from workers.redis_broker import sender
+from api.app import build_storage_app, exit_on_boot_failure
+from config import load_settings, logs
+from storage.connect import connect
+from workers.redis_broker import build_sender
 
-with booting():
-    _settings = load(os.environ)
-    logs.configure(_settings.log_level, "api")
+with exit_on_boot_failure():
+    _settings = load_settings(os.environ)
+    logs.configure_logging(_settings.log_level, "api")
     _stores = connect(_settings)
-    _chains = sender(_settings.redis_url, _stores.notices)
-    application = storage_application(_settings, _stores, _chains)
+    _job_sender = build_sender(_settings.redis_url, _stores.pubsub)
+    application = build_storage_app(_settings, _stores, _job_sender)

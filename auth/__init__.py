@@ -1,1 +1,1 @@
-"""Who asks and what they may: tokens, keys, groups."""
+"""Authorization: accounts, policies, login, OAuth and tokens."""

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.processors import TICKS
-from config.leash import leashed
+from config.process import bind_command_to_parent
 from ops import home as homes
 from ops import ports
-from ops.demo.stage import Stage, temporary_home
+from ops.local_store import LocalStore, temporary_home
 from ops.procfile import ROOT
 
 READY_S = 120.0
@@ -31,7 +31,7 @@ PACKAGES = ("config", "storage", "pipelines", "auth", "workers", "api", "ops")
 
 
 @dataclass(frozen=True)
-class Checkout:
+class GitCheckout:
     """The code of one commit."""
 
     name: str
@@ -42,18 +42,18 @@ class Checkout:
 class Store:
     """A running store, and what it took until it was ready."""
 
-    stage: Stage
+    stage: LocalStore
     pid: int
     processor_s: float
 
 
-def this_checkout() -> Checkout:
+def this_checkout() -> GitCheckout:
     """The code that this bench belongs to, compiled."""
-    return _compiled(Checkout("this checkout", ROOT))
+    return _compiled(GitCheckout("this checkout", ROOT))
 
 
 @contextmanager
-def checkout_of(commit: str) -> Iterator[Checkout]:
+def checkout_of(commit: str) -> Iterator[GitCheckout]:
     """The code of a commit, compiled, in a temporary folder; CalledProcessError if unknown."""
     packed = subprocess.run(
         ("git", "archive", "--format=tar", commit), cwd=ROOT, capture_output=True, check=True
@@ -61,10 +61,10 @@ def checkout_of(commit: str) -> Iterator[Checkout]:
     with tempfile.TemporaryDirectory(prefix="checkout-") as folder:
         with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
             archive.extractall(folder, filter="data")
-        yield _compiled(Checkout(commit, Path(folder)))
+        yield _compiled(GitCheckout(commit, Path(folder)))
 
 
-def _compiled(checkout: Checkout) -> Checkout:
+def _compiled(checkout: GitCheckout) -> GitCheckout:
     """Compile it, as `make run` does: otherwise the first to start would pay for the others."""
     compile_all = (sys.executable, "-m", "compileall", "-q", *PACKAGES)
     subprocess.run(compile_all, cwd=checkout.root, check=True)
@@ -72,16 +72,16 @@ def _compiled(checkout: Checkout) -> Checkout:
 
 
 @contextmanager
-def started(checkout: Checkout, settings: Mapping[str, str]) -> Iterator[Store]:
+def started(checkout: GitCheckout, settings: Mapping[str, str]) -> Iterator[Store]:
     """A store on a new home, until the block ends."""
     with temporary_home() as home:
         inherited = {key: raw for key, raw in os.environ.items() if not key.startswith("STORE_")}
-        own = {"STORE_HOME": str(home), "STORE_PORT": str(ports.free_pair())}
+        own = {"STORE_HOME": str(home), "STORE_PORT": str(ports.find_free_port_pair())}
         environ = {**inherited, **own, "STORE_LOG_LEVEL": "WARNING", **settings}
         began = time.monotonic()
         with (home / "store.log").open("wb") as log:
             process = subprocess.Popen(
-                leashed((sys.executable, "-m", "ops", "run")),
+                bind_command_to_parent((sys.executable, "-m", "ops", "run")),
                 cwd=checkout.root,
                 env=environ,
                 stdin=subprocess.DEVNULL,
@@ -98,13 +98,13 @@ def started(checkout: Checkout, settings: Mapping[str, str]) -> Iterator[Store]:
 def _ready(
     home: Path, process: "subprocess.Popen[bytes]", environ: Mapping[str, str], began: float
 ) -> Store:
-    while (found := homes.read(home, homes.READY)) is None:
+    while (found := homes.read_json(home, homes.READY)) is None:
         if process.poll() is not None or time.monotonic() - began > READY_S:
             raise RuntimeError((home / "store.log").read_text(errors="replace")[-2_000:])
         time.sleep(LOOK_S)
     took_s, processor_s = time.monotonic() - began, spent_s(process.pid)
     token = (home / homes.ADMIN_TOKEN).read_text().strip()
-    stage = Stage(home, found["api"], found["auth"], token, took_s, environ)
+    stage = LocalStore(home, found["api"], found["auth"], token, took_s, environ)
     return Store(stage, process.pid, processor_s)
 
 

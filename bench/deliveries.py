@@ -21,32 +21,32 @@ from uuid import uuid4
 import requests
 from dramatiq import Worker
 
-from bench.checkouts import Checkout, checkout_of
+from bench.checkouts import GitCheckout, checkout_of
 from bench.receiving import receiver
-from config import collector
-from pipelines.flow import deliver_to
-from pipelines.notifying.delivery import Request, request_for
+from config import process
+from pipelines.deliveries import WebhookRequest, build_request
+from pipelines.flow import delivery_jobs
 from storage.catalog import (
     Catalog,
     Tx,
     deliveries,
     endpoints,
-    figures,
     migrate,
     now_us,
+    store_state,
     subscriptions,
 )
 from storage.catalog.deliveries import NewDelivery
 from storage.catalog.subscriptions import Subscription
-from storage.model import FQID, Event
-from storage.notices import MemoryNotices
+from storage.model import FQID, BundleEvent
+from storage.pubsub import MemoryPubSub
 from workers import deliver
 from workers.broker import MemoryBroker
-from workers.chains import Chains
 from workers.deliver import Deliverer
-from workers.delivery_turns import Rules
-from workers.stopping import IDLE_MS
-from workers.webhooks import Sender
+from workers.delivery_turns import DeliveryRules
+from workers.messages import MessageSender
+from workers.runtime import IDLE_POLL_MS
+from workers.webhooks import WebhookSender
 
 KEY = b"a key of the bench"
 RECEIVERS = 20
@@ -57,7 +57,7 @@ THREADS = 64
 DISPATCHER = "a01d035"
 """The last commit whose deliveries were sent by a process of its own, the dispatcher."""
 DELAYS_S = (0, 60)
-SETTLED = Rules(DELAYS_S, first_places=Rules.in_flight)
+SETTLED = DeliveryRules(DELAYS_S, first_permits=DeliveryRules.in_flight)
 """A process that has recorded so much that it has every place."""
 
 BAD = 1000
@@ -81,7 +81,7 @@ def main(
     _show_bad(count, rounds, slow_s, bad)
 
 
-def _show_rates(count: int, rounds: int, other: Checkout | None) -> None:
+def _show_rates(count: int, rounds: int, other: GitCheckout | None) -> None:
     print(
         f"{count} signed deliveries, {RECEIVERS} receivers, {rounds} rounds, {os.cpu_count()} cores"
     )
@@ -96,7 +96,7 @@ def _show_rates(count: int, rounds: int, other: Checkout | None) -> None:
                 rates["actor"].append(count / deliver_all(catalog))
                 catalog.close()
                 catalog = _catalog(Path(folder) / f"{number}-begins.sqlite", url, count)
-                rates["just begun"].append(count / deliver_all(catalog, Rules(DELAYS_S)))
+                rates["just begun"].append(count / deliver_all(catalog, DeliveryRules(DELAYS_S)))
                 catalog.close()
                 if other:
                     rates[other.name].append(_other(other.root, url, count))
@@ -165,11 +165,11 @@ def fill(
         made = [_subscribe(tx, f"{url}/{number}", key) for number in range(receivers)]
         for _ in range(count // receivers):
             fqid = FQID(str(uuid4()), "2026-01-01T000000.000000Z")
-            event = Event(str(uuid4()), "aws", "CREATE", fqid, 1, now_us(tx))
+            event = BundleEvent(str(uuid4()), "aws", "CREATE", fqid, 1, now_us(tx))
             fresh = [
                 NewDelivery(str(uuid4()), each.id, '{"x":"%s"}' % ("y" * 700)) for each in made
             ]
-            deliveries.record(tx, fresh, event)
+            deliveries.insert_matches(tx, fresh, event)
 
 
 def _subscribe(tx: Tx, url: str, key: bytes | None) -> Subscription:
@@ -186,7 +186,7 @@ def _subscribe(tx: Tx, url: str, key: bytes | None) -> Subscription:
         payload_form_field="payload",
         hmac_secret=key,
     )
-    made = subscriptions.add(tx, fresh, address=url, limit=10 * RECEIVERS)
+    made = subscriptions.insert_subscription(tx, fresh, address=url, limit=10 * RECEIVERS)
     assert made is not None
     return made
 
@@ -208,39 +208,41 @@ def _one_by_one(catalog: Catalog) -> float:
         return len(due) / (time.perf_counter() - began)
 
 
-def waiting(catalog: Catalog, count: int) -> list[Request]:
+def waiting(catalog: Catalog, count: int) -> list[WebhookRequest]:
     """So many of the requests that are due, signed, evenly of all receivers."""
     with catalog.read() as tx:
         due = [
             row
-            for ident in endpoints.waiting(tx, limit=RECEIVERS)
-            for row in deliveries.due(tx, ident, limit=count // RECEIVERS)
+            for ident in endpoints.list_waiting(tx, limit=RECEIVERS)
+            for row in deliveries.list_due(tx, ident, limit=count // RECEIVERS)
         ]
     now = time.time_ns() // 1000
-    return [request_for(row, attempt=1, now_us=now, keys=(KEY,)) for row in due]
+    return [build_request(row, attempt=1, now_us=now, keys=(KEY,)) for row in due]
 
 
-def deliver_all(catalog: Catalog, rules: Rules = SETTLED, *, but: int = 0) -> float:
+def deliver_all(catalog: Catalog, rules: DeliveryRules = SETTLED, *, but: int = 0) -> float:
     """Seconds until all of them, but for so many, are delivered and recorded."""
     broker = MemoryBroker()
-    chains = Chains(broker)
+    chains = MessageSender(broker)
     deliverer = Deliverer(
         catalog,
-        MemoryNotices(),
+        MemoryPubSub(),
         chains,
         rules=rules,
-        new_sender=lambda: Sender(timeout_s=10, allow_private=True, body_bytes=1024),
+        new_sender=lambda: WebhookSender(timeout_s=10, allow_private=True, body_bytes=1024),
         unseal=lambda sealed, _: sealed,
         threads=THREADS,
     )
-    deliver.declare(broker, deliverer)
-    worker = Worker(broker, queues={deliver.QUEUE}, worker_timeout=IDLE_MS, worker_threads=THREADS)
+    deliver.declare_deliver(broker, deliverer)
+    worker = Worker(
+        broker, queues={deliver.QUEUE}, worker_timeout=IDLE_POLL_MS, worker_threads=THREADS
+    )
     # As a worker does once it is set up; the dispatcher did not.
-    collector.relax()
+    process.relax_gc()
     began = time.perf_counter()
     worker.start()
     with catalog.read() as tx:
-        chains.send(deliver_to(endpoints.waiting(tx, limit=256)))
+        chains.send(delivery_jobs(endpoints.list_waiting(tx, limit=256)))
     while pending(catalog) > but:
         if time.perf_counter() - began > LIMIT_S:
             raise TimeoutError(f"{pending(catalog)} are not delivered")
@@ -253,7 +255,7 @@ def deliver_all(catalog: Catalog, rules: Rules = SETTLED, *, but: int = 0) -> fl
 def pending(catalog: Catalog) -> int:
     """Deliveries that are not done."""
     with catalog.read() as tx:
-        return figures.pending_deliveries(tx)
+        return store_state.count_pending_deliveries(tx)
 
 
 if __name__ == "__main__":

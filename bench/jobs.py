@@ -22,16 +22,17 @@ from sqlalchemy import event
 
 from bench import stand
 from bench.rows import version
-from pipelines.depositing import areas, ingest, manifests
-from pipelines.depositing.areas import Incoming
-from pipelines.depositing.manifests import NewBundle, NewEntry
+from pipelines import areas, ingest
+from pipelines import bundles as pipelines_bundles
+from pipelines.areas import IncomingFile
+from pipelines.bundles import BundleDraft, NewEntry
 from storage import keys
-from storage.catalog import todo
-from storage.model import FQID, Todo
+from storage.catalog import jobs
+from storage.model import FQID, Job
 from storage.stores import Stores
-from workers import chains
-from workers.actors import BATCHES, STEPS
-from workers.claims import Working, work
+from workers import messages
+from workers.actors import BATCH_FUNCTIONS, STEP_FUNCTIONS
+from workers.claims import WorkerContext, run_job
 
 AUTHOR = "bench@example.org"
 DATA_BYTES = 20_000
@@ -41,12 +42,12 @@ class Queue:
     """Messages in the order in which they were sent, as one worker takes them."""
 
     def __init__(self, *, together: bool) -> None:
-        self.rows: deque[Todo] = deque()
+        self.rows: deque[Job] = deque()
         self.together = together
 
-    def send(self, rows: Iterable[Todo], request_id: str = "") -> None:
+    def send(self, rows: Iterable[Job], request_id: str = "") -> None:
         """Remember the messages: in batches, one is enough for several jobs."""
-        self.rows.extend(chains.batch_heads(rows) if self.together else rows)
+        self.rows.extend(messages.select_batch_heads(rows) if self.together else rows)
 
 
 @dataclass
@@ -63,13 +64,13 @@ class Meter:
         if self.is_on:
             self.calls[what] += 1
 
-    def run(self, working: Working, row: Todo) -> None:
+    def run(self, working: WorkerContext, row: Job) -> None:
         """Measure what a message leads to."""
         self.is_on = True
         if self.profile is not None:
             self.profile.enable()
         began = time.process_time()
-        work(working, row)
+        run_job(working, row)
         self.spent[row.step] += time.process_time() - began
         if self.profile is not None:
             self.profile.disable()
@@ -105,19 +106,21 @@ def _run(stores: Stores, area: str, bundles: int, meter: Meter, *, together: boo
     """Deposit bundles and do all of their jobs."""
     queue = Queue(together=together)
     made = [_files(stores, area, number, queue) for number in range(bundles)]
-    working = Working(stores, queue, STEPS, 5, Random(1), BATCHES if together else {})
+    working = WorkerContext(
+        stores, queue, STEP_FUNCTIONS, 5, Random(1), BATCH_FUNCTIONS if together else {}
+    )
     _drain(working, queue, meter)
     for metadata, data in made:
         entries = [NewEntry("sample.json", metadata, True), NewEntry("reads.bin", data, False)]
-        new = NewBundle(FQID(str(uuid4()), version(0)), "aws", 1, entries)
-        queue.send(manifests.write(stores, new, AUTHOR).todo)
+        new = BundleDraft(FQID(str(uuid4()), version(0)), "aws", 1, entries)
+        queue.send(pipelines_bundles.put(stores, new, AUTHOR).jobs)
     _drain(working, queue, meter)
     with stores.catalog.read() as tx:
-        assert not todo.backlog(tx)
-        assert not todo.parked(tx)
+        assert not jobs.count_open(tx)
+        assert not jobs.list_dead(tx)
 
 
-def _drain(working: Working, queue: Queue, meter: Meter) -> None:
+def _drain(working: WorkerContext, queue: Queue, meter: Meter) -> None:
     while queue.rows:
         meter.run(working, queue.rows.popleft())
 
@@ -134,11 +137,13 @@ def _files(stores: Stores, area: str, number: int, queue: Queue) -> Sequence[FQI
         (f"{uuid4()}/sample.json", content, "application/json"),
         (f"{uuid4()}/reads.bin", os.urandom(DATA_BYTES), "application/octet-stream"),
     ):
-        incoming = Incoming(area, name, kind, iter([data]), len(data), len(data))
-        queue.send(areas.receive(stores, incoming, AUTHOR).todo)
+        incoming = IncomingFile(area, name, kind, iter([data]), len(data), len(data))
+        queue.send(areas.receive_file(stores, incoming, AUTHOR).jobs)
         url = keys.area_url(stores.base_url, area, name)
         fqid = FQID(str(uuid4()), version(0))
-        queue.send(ingest.deposit(stores, ingest.Deposit(fqid, "aws", url, 1), AUTHOR).todo)
+        queue.send(
+            ingest.start_task(stores, ingest.IngestRequest(fqid, "aws", url, 1), AUTHOR).jobs
+        )
         found.append(fqid)
     return found
 

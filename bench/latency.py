@@ -18,7 +18,7 @@ from aiohttp import web
 
 from bench import processors, stand, traffic
 from bench.traffic import Depositor
-from ops.demo.stage import Stage
+from ops.local_store import LocalStore
 from storage.model import FQID
 
 IN_FLIGHT = 16
@@ -58,7 +58,7 @@ def show(queue: str, times: Times) -> None:
 
 
 async def measured(
-    store: Stage, bundles: int, per_second: int, warm_up: int = WARM_UP
+    store: LocalStore, bundles: int, per_second: int, warm_up: int = WARM_UP
 ) -> tuple[Times, processors.Shares]:
     """When each bundle was sent, answered and told of, and who worked meanwhile."""
     times = Times()

@@ -13,7 +13,7 @@ import httpx
 from werkzeug.http import parse_list_header
 
 from bench import rows, stand
-from pipelines.depositing import manifests
+from pipelines import bundles
 from pipelines.limits import PAGE_MAX
 from storage.model import FQID
 from storage.stores import Stores
@@ -69,7 +69,7 @@ def _walked(pages: Pages, expected: int) -> float:
 
 def _catalog(opened: Stores) -> Iterator[int]:
     after: FQID | None = None
-    while page := manifests.listing(opened, "aws", "", after, PAGE_MAX):
+    while page := bundles.list_versions(opened, "aws", "", after, PAGE_MAX):
         yield len(page)
         after = page[-1]
 

@@ -10,8 +10,8 @@ import time
 
 from bench import processors, stand, traffic
 from bench.traffic import Depositor
-from ops.demo.stage import Stage
-from storage.catalog import todo
+from ops.local_store import LocalStore
+from storage.catalog import jobs
 from storage.stores import Stores
 
 IN_FLIGHT = 64
@@ -25,7 +25,9 @@ def main(bundles: int = 200, in_flight: int = IN_FLIGHT) -> None:
         asyncio.run(_measure("embedded", store, opened, bundles, in_flight))
 
 
-async def _measure(queue: str, store: Stage, opened: Stores, bundles: int, in_flight: int) -> None:
+async def _measure(
+    queue: str, store: LocalStore, opened: Stores, bundles: int, in_flight: int
+) -> None:
     async with traffic.depositing(store.api, store.token, connections=in_flight) as depositor:
         with processors.used(store, per=bundles) as shares:
             began = time.perf_counter()
@@ -61,8 +63,8 @@ async def _at_rest(opened: Stores) -> None:
 
 def _open(opened: Stores) -> int:
     with opened.catalog.read() as tx:
-        assert todo.count_parked(tx) == 0
-        return sum(todo.backlog(tx).values())
+        assert jobs.count_dead(tx) == 0
+        return sum(jobs.count_open(tx).values())
 
 
 if __name__ == "__main__":

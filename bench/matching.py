@@ -13,9 +13,10 @@ from typing import Any
 
 import jmespath
 
-from pipelines.queries.matching import Questions, evaluate
+from pipelines.matching import evaluate_event
+from pipelines.queries.stored_queries import StoredQuerySet
 from storage.catalog.subscriptions import Subscription
-from storage.model import FQID, Event
+from storage.model import FQID, BundleEvent
 
 SIZES = (1_000, 10_000)
 EQUALITIES = 0.7
@@ -131,7 +132,7 @@ def _bench(size: int, variety: int, others: str, rounds: int) -> None:
     )
 
 
-def _measured(asked: Sequence[Subscription]) -> tuple[Questions, float, float]:
+def _measured(asked: Sequence[Subscription]) -> tuple[StoredQuerySet, float, float]:
     """The set, how long it takes to make, and what it holds beyond the subscriptions."""
     tracemalloc.start()
     _settled(asked)
@@ -144,21 +145,21 @@ def _measured(asked: Sequence[Subscription]) -> tuple[Questions, float, float]:
     return questions, took, (after - before) / 1e6
 
 
-def _settled(asked: Sequence[Subscription]) -> Questions:
-    questions = Questions(asked)
-    questions.settle()
+def _settled(asked: Sequence[Subscription]) -> StoredQuerySet:
+    questions = StoredQuerySet(asked)
+    questions.compile_pending()
     return questions
 
 
-def _one_more(questions: Questions, subscription: Subscription) -> None:
-    questions.change([subscription], gone=[])
-    questions.settle()
+def _one_more(questions: StoredQuerySet, subscription: Subscription) -> None:
+    questions.update([subscription], gone=[])
+    questions.compile_pending()
 
 
-def _ours(questions: Questions, document: dict[str, Any]) -> list[int]:
+def _ours(questions: StoredQuerySet, document: dict[str, Any]) -> list[int]:
     fqid = FQID(document["uuid"], document["bundle_info"]["version"])
-    event = Event("event", "aws", "CREATE", fqid, 1, 2**52)
-    found = evaluate(questions, event, document, base_url="https://store.example")
+    event = BundleEvent("event", "aws", "CREATE", fqid, 1, 2**52)
+    found = evaluate_event(questions, event, document, base_url="https://store.example")
     return [one.subscription_id for one in found if one.failure is None]
 
 

@@ -17,10 +17,9 @@ import casbin
 import cedarpy
 from moto.iam.access_control import IAMPolicy, PermissionResult
 
-from auth.policies.evaluator import Compiled
-from auth.policies.globs import glob
-from auth.policies.model import Holding, parse
-from auth.policies.patterns import read
+from auth.policies.evaluator import AttachedPolicy, CompiledPolicies
+from auth.policies.grammar import parse_policy
+from auth.policies.patterns import compile_glob, parse_pattern
 
 POLICIES, STATEMENTS = 10, 30
 VERBS = ("Get", "Put", "Patch", "Delete", "Head")
@@ -62,8 +61,8 @@ def main(requests: int = 4_000, rounds: int = 5) -> None:
 
 
 def _bench(about: str, policies: Policies, asked: Asked, rounds: int) -> None:
-    holdings = [Holding(f"role {n}", parse(each)) for n, each in enumerate(policies)]
-    compiled, set_up = _timed(lambda: Compiled(holdings, {}))
+    holdings = [AttachedPolicy(f"role {n}", parse_policy(each)) for n, each in enumerate(policies)]
+    compiled, set_up = _timed(lambda: CompiledPolicies(holdings, {}))
     ours = [compiled.decide(*each).allowed for each in asked]
     took = min(_timed(lambda: [compiled.decide(*each) for each in asked])[1] for _ in range(rounds))
     print(f"{about:>30}{len(asked) / took:>10,.0f}{set_up * 1000:>11.0f}", end="", flush=True)
@@ -84,7 +83,7 @@ def _bench_pattern(rounds: int) -> None:
         ("and six `?`, where it matches", "a?a?a?a?a?a?aaab", ("a" * 332 + "b") * 12),
     ):
         pattern = "*".join(["", *[run] * 11, ""])
-        ready = glob(read(pattern, wild=True, variables=True).plain)
+        ready = compile_glob(parse_pattern(pattern, wild=True, variables=True).plain)
         took = min(_timed(partial(ready.matches, text))[1] for _ in range(rounds))
         print(f"one pattern of twelve `*` {about}: {took * 1e6:,.0f} µs")
 

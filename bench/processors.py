@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ops.demo.stage import Stage
+from ops.local_store import LocalStore
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -21,7 +21,7 @@ class Shares(dict[str, float]):
 
 
 @contextmanager
-def used(store: Stage, *, per: int = 0, seconds_of_wall: bool = False) -> Iterator[Shares]:
+def used(store: LocalStore, *, per: int = 0, seconds_of_wall: bool = False) -> Iterator[Shares]:
     """Filled when the block ends: milliseconds for each of `per` things, or cores in use."""
     shares, before, began = Shares(), _seconds(store), time.perf_counter()
     yield shares
@@ -67,9 +67,9 @@ def _of_all() -> float:
     return (sum(map(int, fields[:7])) - int(fields[3]) - int(fields[4])) / TICKS
 
 
-def _seconds(store: Stage) -> dict[str, float]:
+def _seconds(store: LocalStore) -> dict[str, float]:
     """Every process of the store leads a group of its own; what it started counts with it."""
-    leaders = {one["pid"]: name for name, one in store.processes()["processes"].items()}
+    leaders = {one["pid"]: name for name, one in store.read_processes()["processes"].items()}
     found = dict.fromkeys(leaders.values(), 0.0)
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(FileNotFoundError, ProcessLookupError):

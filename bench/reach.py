@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from sqlalchemy import Engine, create_engine, text
 
 from bench import checkouts, latency, load, traffic
-from bench.checkouts import Checkout, Store
+from bench.checkouts import GitCheckout, Store
 
 BASELINE = "c861ca8"
 """Thirteen processes: before the store was made light."""
@@ -73,7 +73,7 @@ def compare(plan: Plan, environments: Environments, commit: str) -> None:
     _show([found[side.name] for side in sides], [side.name for side in sides])
 
 
-def _measure(checkout: Checkout, environ: Mapping[str, str], plan: Plan) -> Figures:
+def _measure(checkout: GitCheckout, environ: Mapping[str, str], plan: Plan) -> Figures:
     """One store, from its start to its end."""
     with checkouts.started(checkout, environ) as store:
         figures = {

@@ -28,16 +28,14 @@ from werkzeug.datastructures import Headers
 from werkzeug.test import EnvironBuilder, run_wsgi_app
 
 from api.app import create_app
-from auth.programs.service_accounts import ServiceAccounts
-from auth.tokens.grants import Grants
-from auth.tokens.issuing import Grant, issue
-from auth.tokens.key_file import signing_until
-from auth.tokens.verifying import verifier
+from auth.service_accounts import ServiceAccounts
+from auth.tokens.issuance import TokenSpec, issue_token
+from auth.tokens.signing_keys import read_keys_until
+from auth.tokens.verification import GrantChecker, build_verifier
 from bench import rows, stand
-from config import collector
-from config.settings import Settings
+from config import Settings, process
 from storage import keys
-from storage.catalog.schema import blobs
+from storage.catalog.tables import blobs
 from storage.model import FQID
 from storage.protocols import IndexedDocument
 from storage.stores import Stores
@@ -134,7 +132,7 @@ def _serving(tree: str) -> Iterator[Ask]:
 def _serve() -> None:
     with site() as found:
         # As the server does once the application is there.
-        collector.relax()
+        process.relax_gc()
         made = {name: requests_of(found, name) for name in OPERATIONS}
         for line in sys.stdin:
             operation, count = line.split()
@@ -155,18 +153,18 @@ def site() -> Iterator[Site]:
 def make_site(settings: Settings, stores: Stores) -> Site:
     """The same on open stores."""
     accounts = ServiceAccounts(stores.catalog, lifetime_s=settings.service_token_s)
-    grant = Grant("bench@example.org", (*settings.admin_groups, *settings.ingest_groups), 3600)
-    token = issue(
-        signing_until(settings.home, time.time() + grant.lifetime_s, settings.secret_key),
+    grant = TokenSpec("bench@example.org", (*settings.admin_groups, *settings.ingest_groups), 3600)
+    token = issue_token(
+        read_keys_until(settings.home, time.time() + grant.lifetime_s, settings.secret_key),
         grant,
         issuer=settings.auth_url,
         audience=settings.audiences,
         now=time.time(),
         token_id="bench",
     )
-    grants = Grants(stores.catalog, time.time)
-    verify = verifier(settings, time.time, accounts=accounts, grants=grants).verify
-    app = create_app(settings, stores, chains=stand.Unsent(), verify=verify)
+    grants = GrantChecker(stores.catalog, time.time)
+    verify = build_verifier(settings, time.time, accounts=accounts, grants=grants).verify
+    app = create_app(settings, stores, job_queue=stand.Unsent(), verify=verify)
     files = rows.new_fqids(100, salt="file")
     bundles = rows.new_fqids(DOCUMENTS, salt="documents")
     rows.add_files(stores.catalog, files)
@@ -181,7 +179,7 @@ def _keep_bytes(stores: Stores, file: FQID) -> None:
     """The bytes whose checksum `rows` gives a file."""
     data = file.uuid.encode()
     digest = sha256(data).hexdigest()
-    stores.replicas["aws"].put(keys.blob(digest), data)
+    stores.replicas["aws"].put(keys.blob_key(digest), data)
     with stores.catalog.write() as tx:
         tx.execute(update(blobs).where(blobs.c.sha256 == digest).values(size=len(data)))
 

@@ -9,14 +9,13 @@ from pathlib import Path
 from flask import Flask
 
 from api.app import create_app
-from auth.private_files import secret
-from config import collector
-from config.settings import Settings, load
-from ops.demo import stage
+from auth.secret_files import load_secret
+from config import Settings, load_settings, process
+from ops import local_store
 from storage.catalog import migrate
-from storage.connecting import connect
-from storage.model import Principal, Todo
-from storage.notices import MemoryNotices
+from storage.connect import connect
+from storage.model import Job, Principal
+from storage.pubsub import MemoryPubSub
 from storage.stores import Stores
 
 AUTHORIZED = {"Authorization": "Bearer bench"}
@@ -25,7 +24,7 @@ AUTHORIZED = {"Authorization": "Bearer bench"}
 class Unsent:
     """Where messages go when nobody works: the rows stay."""
 
-    def send(self, rows: Iterable[Todo], request_id: str = "") -> None:
+    def send(self, rows: Iterable[Job], request_id: str = "") -> None:
         """Nothing."""
 
     def ping(self) -> None:
@@ -37,7 +36,7 @@ def stores() -> Iterator[tuple[Settings, Stores]]:
     """Embedded stores of this process, empty."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         settings = Settings(home=Path(folder), secret_key="a secret for benches only", wait_s=0)
-        opened = connect(settings, notices=MemoryNotices())
+        opened = connect(settings, notices=MemoryPubSub())
         migrate.upgrade(opened.catalog)
         yield settings, opened
         opened.catalog.close()
@@ -47,13 +46,13 @@ def application(settings: Settings, opened: Stores) -> Flask:
     """The API on these stores; who asks may do everything."""
     everything = frozenset({*settings.ingest_groups, *settings.admin_groups})
     who = Principal("bench@example.org", everything)
-    app = create_app(settings, opened, chains=Unsent(), verify=lambda _token: who)
+    app = create_app(settings, opened, job_queue=Unsent(), verify=lambda _token: who)
     # As the server does once the application is there.
-    collector.relax()
+    process.relax_gc()
     return app
 
 
-Running = tuple[stage.Stage, Settings, Stores]
+Running = tuple[local_store.LocalStore, Settings, Stores]
 
 
 @dataclass
@@ -95,9 +94,9 @@ def _shared_store(one: _Shared) -> Running:
 @contextmanager
 def _started(environ: Mapping[str, str] | None) -> Iterator[Running]:
     environ = {"STORE_LOG_LEVEL": "WARNING", **(environ or {})}
-    with stage.temporary_home() as home, stage.running(home, environ) as one:
-        own = {"STORE_HOME": str(home), "STORE_SECRET_KEY": secret(home, given="").decode()}
-        settings = load({**environ, **own})
-        opened = connect(settings, notices=MemoryNotices())
+    with local_store.temporary_home() as home, local_store.running_store(home, environ) as one:
+        own = {"STORE_HOME": str(home), "STORE_SECRET_KEY": load_secret(home, given="").decode()}
+        settings = load_settings({**environ, **own})
+        opened = connect(settings, notices=MemoryPubSub())
         yield one, settings, opened
         opened.catalog.close()

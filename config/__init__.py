@@ -1,5 +1,5 @@
-"""The one typed, frozen Settings of every process; imports nothing of ours."""
+"""The typed, frozen Settings of every process; imports nothing else of the project."""
 
-from config.settings import Settings, SettingsError, load
+from config.settings import Settings, SettingsError, load_settings
 
-__all__ = ["Settings", "SettingsError", "load"]
+__all__ = ["Settings", "SettingsError", "load_settings"]

@@ -1,8 +1,8 @@
-"""Logging of every process: one JSON object a line on standard output.
+"""JSON logging of every process: one object per line on standard output.
 
-`bound` names the request or the unit of work that the lines of a block belong to; it follows
-context variables, so threads and tasks do not mix. Secrets and signed URLs are never logged: that
-is the duty of whoever logs, nothing here can tell.
+`bind_log_fields` adds the ids of the current request or job; the fields are context variables, so
+threads and tasks do not mix. Callers must not log secrets or presigned URLs: nothing here can
+detect them.
 """
 
 import json
@@ -15,16 +15,16 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-_EMPTY: Mapping[str, Any] = {}
-_bound: ContextVar[Mapping[str, Any]] = ContextVar("bound", default=_EMPTY)
+_NO_FIELDS: Mapping[str, Any] = {}
+_bound_fields: ContextVar[Mapping[str, Any]] = ContextVar("bound", default=_NO_FIELDS)
 
-_BEYOND_ASCII = re.compile(r"[\x7f-\U0010ffff]")
-_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-"""What every record carries; whatever else it has came by `extra=`."""
+_NON_PRINTABLE = re.compile(r"[\x7f-\U0010ffff]")
+_RECORD_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+"""Attributes of every record; all others come from `extra=`."""
 
 
-_TELLTALES = ("botocore.parsers",)
-"""Loggers of others that write down answers whole, credentials too, when they are let."""
+_LEAKING_LOGGERS = ("botocore.parsers",)
+"""Third-party loggers that log whole responses with credentials at level DEBUG."""
 
 
 class JsonLines(logging.Formatter):
@@ -36,53 +36,56 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
-            "time": _utc(record.created),
+            "time": _format_utc(record.created),
             "level": record.levelname,
             "process": self._process,
             "logger": record.name,
             "message": record.getMessage(),
-            **_bound.get(),
+            **_bound_fields.get(),
         }
-        line.update({key: value for key, value in vars(record).items() if key not in _STANDARD})
+        line.update(
+            {key: value for key, value in vars(record).items() if key not in _RECORD_ATTRIBUTES}
+        )
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return plain(json.dumps(line, default=str, ensure_ascii=False))
+        return escape_unprintable(json.dumps(line, default=str, ensure_ascii=False))
 
 
-def plain(line: str) -> str:
-    """JSON of which every character shows: one that only changes how others look, or ends a line
-    for some readers, is escaped. What clients send is logged."""
-    return line if line.isprintable() else _BEYOND_ASCII.sub(_escaped, line)
+def escape_unprintable(line: str) -> str:
+    """Escape characters of JSON that are not printable.
+
+    Log lines contain client input, which could hide text or break lines."""
+    return line if line.isprintable() else _NON_PRINTABLE.sub(_escape_character, line)
 
 
-def _escaped(found: re.Match[str]) -> str:
-    if found[0].isprintable():
-        return found[0]
-    units = found[0].encode("utf-16-be", "surrogatepass")
+def _escape_character(match: re.Match[str]) -> str:
+    if match[0].isprintable():
+        return match[0]
+    units = match[0].encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
 
-def _utc(seconds: float) -> str:
+def _format_utc(seconds: float) -> str:
     whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
     return f"{whole}.{int(seconds % 1 * 1000):03d}Z"
 
 
-def configure(level: str, process: str) -> None:
+def configure_logging(level: str, process: str) -> None:
     """Send every logger of this process to standard output as JSON lines."""
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(JsonLines(process))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    for name in _TELLTALES:
+    for name in _LEAKING_LOGGERS:
         logging.getLogger(name).setLevel(max(root.level, logging.INFO))
 
 
 @contextmanager
-def bound(**fields: Any) -> Iterator[None]:
-    """Put these members on every line that is logged inside the block."""
-    token = _bound.set({**_bound.get(), **fields})
+def bind_log_fields(**fields: Any) -> Iterator[None]:
+    """Add fields to every line that is logged inside the block."""
+    token = _bound_fields.set({**_bound_fields.get(), **fields})
     try:
         yield
     finally:
-        _bound.reset(token)
+        _bound_fields.reset(token)

@@ -1,4 +1,4 @@
-"""Providers of identities other than our own, as an operator names them in STORE_PROVIDERS."""
+"""Identity providers of the setting STORE_PROVIDERS."""
 
 import json
 import re
@@ -7,14 +7,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 PROVIDER_MEMBERS = "`{issuer, client_id, title?, domains?, scopes?}`"
-RESERVED = ("local",)
+RESERVED_NAMES = ("local",)
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
+_NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 
 
 @dataclass(frozen=True)
-class Provider:
-    """An OpenID issuer that users may log in with; `domains`: of whose e-mail, empty: of any."""
+class ProviderSettings:
+    """An OpenID provider; `domains` limits e-mail domains, empty allows any."""
 
     issuer: str
     client_id: str
@@ -23,30 +23,32 @@ class Provider:
     scopes: tuple[str, ...] = ("openid", "email")
 
 
-def parse_providers(raw: str) -> dict[str, Provider]:
-    """The providers by name; ValueError says what is wrong, and of which."""
+def parse_providers(raw: str) -> dict[str, ProviderSettings]:
+    """Parse providers by name; ValueError names the invalid one."""
     value = json.loads(raw)
     if not isinstance(value, dict):
         raise ValueError("not a JSON object")
-    return {name: _provider(name, item) for name, item in value.items()}
+    return {name: _parse_provider(name, item) for name, item in value.items()}
 
 
-def _provider(name: str, item: object) -> Provider:
-    if not _NAME.fullmatch(name) or name in RESERVED:
+def _parse_provider(name: str, item: object) -> ProviderSettings:
+    if not _NAME_PATTERN.fullmatch(name) or name in RESERVED_NAMES:
         raise ValueError(f"{name!r} is not a name of a provider")
     if not isinstance(item, dict) or not {"issuer", "client_id"} <= item.keys():
         raise ValueError(f"{name} wants {PROVIDER_MEMBERS}")
     unknown = item.keys() - {"issuer", "client_id", "title", "domains", "scopes"}
     if unknown:
         raise ValueError(f"{name} has an unknown member {min(unknown)!r}")
-    provider = Provider(**{key: _member(name, key, value) for key, value in item.items()})
+    provider = ProviderSettings(
+        **{key: _parse_member(name, key, value) for key, value in item.items()}
+    )
     _check_issuer(name, provider.issuer)
     if "openid" not in provider.scopes:
         raise ValueError(f"{name} wants the scope openid")
     return provider
 
 
-def _member(name: str, key: str, value: object) -> Any:
+def _parse_member(name: str, key: str, value: object) -> Any:
     if key in ("domains", "scopes"):
         if not isinstance(value, list) or not all(isinstance(part, str) for part in value):
             raise ValueError(f"{name}: {key} is not a list of texts")
@@ -57,7 +59,7 @@ def _member(name: str, key: str, value: object) -> Any:
 
 
 def _check_issuer(name: str, issuer: str) -> None:
-    """OpenID Connect Discovery 1.0, section 3: no query, no fragment."""
+    """Reject query and fragment (OpenID Connect Discovery 1.0, 3)."""
     parts = urlsplit(issuer)
     plain = parts.scheme in ("http", "https") and parts.hostname and "@" not in parts.netloc
     if not plain or parts.query or parts.fragment:

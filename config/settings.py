@@ -1,7 +1,7 @@
-"""Every number and address that an operator may set: one frozen dataclass, filled from STORE_*.
+"""All operator settings: one frozen dataclass, filled from STORE_* variables.
 
-A field `foo_s` is read from `STORE_FOO_S`. Unknown `STORE_*` variables and bad values stop the
-start with an error that names them. The specification's own numbers are not settings: they live in
+Field `foo_s` is read from `STORE_FOO_S`. Unknown `STORE_*` variables and bad values prevent the
+start with an error that names them. The specification's limits are not settings: see
 `pipelines/limits.py`.
 """
 
@@ -12,17 +12,17 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from config.parsing import is_origin, out_of_bounds, parse
-from config.providers import PROVIDER_MEMBERS, Provider
+from config.parsing import find_out_of_bounds, is_origin, parse_value
+from config.providers import PROVIDER_MEMBERS, ProviderSettings
 
 PREFIX = "STORE_"
-FOREIGN = frozenset({"STORE_REAL_DATA"})
-FOREIGN_PREFIXES = ("STORE_TEST_", "STORE_CLIENT_")
-"""Variables that tests, the demonstration and the client read, not the store."""
+IGNORED_VARIABLES = frozenset({"STORE_REAL_DATA"})
+IGNORED_PREFIXES = ("STORE_TEST_", "STORE_CLIENT_")
+"""Variables for the tests, the demo and the client, not the store."""
 
 
 class SettingsError(Exception):
-    """A setting is unknown or has a value that cannot be used; the text names it."""
+    """A setting is unknown or has an invalid value; the message names it."""
 
 
 def _setting(default: Any, about: str) -> Any:
@@ -33,7 +33,7 @@ def _setting(default: Any, about: str) -> Any:
 class Settings:
     """All settings, with their defaults for the embedded store."""
 
-    # Where things are
+    # Locations
     home: Path = _setting(Path(".store-home"), "folder that holds everything of an embedded store")
     deployment: str = _setting("local", "name of this deployment, the domain of its administrator")
     host: str = _setting("127.0.0.1", "address the HTTP servers listen on")
@@ -68,7 +68,7 @@ class Settings:
         "", "queue and notices of a store of several workers; empty: one worker, without Redis"
     )
 
-    # How the engines are reached
+    # Connections to the engines
     cloud_connect_s: float = _setting(5.0, "time to connect to a bucket's cloud, seconds")
     cloud_read_s: float = _setting(60.0, "longest silence of a bucket's cloud, seconds")
     cloud_attempts: int = _setting(5, "tries of one call to a bucket's cloud")
@@ -79,7 +79,7 @@ class Settings:
     catalog_overflow: int = _setting(10, "more of them while many are busy, closed afterwards")
     catalog_wait_s: float = _setting(30.0, "longest wait for one of them, seconds")
 
-    # Secrets; empty: made at first start and kept in <home>/secrets with mode 0600
+    # Secrets; empty: created in <home>/secrets with mode 0600 at first start
     secret_key: str = _setting("", "signs cursors and local URLs, encrypts secrets at rest")
 
     # HTTP
@@ -165,7 +165,7 @@ class Settings:
         (), "open operations, by name, that want a token and are judged; *: all but get_health"
     )
 
-    # A store that is apart from its authorization service
+    # Remote authorization service
     policies_url: str = _setting(
         "", "base URL of the service that decides; empty: in process, by the catalog's records"
     )
@@ -178,7 +178,7 @@ class Settings:
     policies_timeout_s: float = _setting(2.0, "time limit of one answer of that service, seconds")
     policies_kept: int = _setting(10_000, "decisions of that service that one process remembers")
 
-    # Tokens that the authorization service gives to applications
+    # Tokens of the authorization service for applications
     web_redirect_uris: tuple[str, ...] = _setting(
         (), "where people come back to the store's own web pages, client store-web"
     )
@@ -196,7 +196,7 @@ class Settings:
 
     # Logins at the authorization service
     local_logins: bool = _setting(True, "users of `ops users` may log in with a password")
-    providers: Mapping[str, Provider] = field(
+    providers: Mapping[str, ProviderSettings] = field(
         default_factory=dict,
         metadata={"about": f"other providers to log in with: name to {PROVIDER_MEMBERS}, as JSON"},
     )
@@ -247,12 +247,12 @@ class Settings:
     checkout_keep_days: int = _setting(14, "how long copies in the checkout area are kept, days")
     copy_parallel: int = _setting(16, "copies in flight of one bundle or checkout")
 
-    # Mail about checkouts; empty host: none is sent
+    # Mail about checkouts; empty host: disabled
     smtp_host: str = _setting("", "SMTP server for checkout mails")
     smtp_port: int = _setting(25, "its port")
     smtp_from: str = _setting("store@localhost", "sender of checkout mails")
 
-    # Work
+    # Jobs
     max_claims: int = _setting(5, "claims of one to-do row before it is parked")
     refill_rows: int = _setting(256, "due rows that the clock keeps in each queue")
     tick_s: float = _setting(1.0, "how often the clock looks for due rows, seconds")
@@ -327,7 +327,7 @@ class Settings:
     log_level: str = _setting("INFO", "DEBUG, INFO, WARNING or ERROR")
 
     def __post_init__(self) -> None:
-        # Paths are put behind these, so `https://store.example/` means what it means without `/`.
+        # Paths are appended to these, so drop a trailing slash.
         for name in ("external_url", "auth_external_url"):
             object.__setattr__(self, name, getattr(self, name).rstrip("/"))
         for origin in self.cors_origins:
@@ -342,12 +342,12 @@ class Settings:
 
     @property
     def worker_metrics(self) -> Path:
-        """Folder in which the workers of this machine count what their actors do."""
+        """Folder of the metrics of this machine's workers."""
         return self.home.absolute() / "worker-metrics"
 
     @property
     def internal_url(self) -> str:
-        """Where this machine reaches the API."""
+        """The API's URL on this machine."""
         return f"http://{self.host}:{self.port}"
 
     @property
@@ -356,17 +356,17 @@ class Settings:
         return self.auth_external_url or f"http://{self.host}:{self.port + 1}"
 
     def bucket(self, replica: str) -> str:
-        """The URL of a replica's bucket."""
-        named: str = getattr(self, f"replica_{replica}")
-        return named or (self.home.absolute() / "replicas" / replica).as_uri()
+        """Return the URL of a bucket."""
+        url: str = getattr(self, f"replica_{replica}")
+        return url or (self.home.absolute() / "replicas" / replica).as_uri()
 
     @property
     def cloud_pool(self) -> int:
-        """Connections that one process keeps to a cloud: each thread may copy so many at once."""
+        """Connections of one process to a cloud, by default one for each parallel copy."""
         return self.cloud_connections or self.worker_threads * self.copy_parallel
 
     def checkout_bucket(self, replica: str) -> str:
-        """The URL of the bucket that a replica's checkouts go to; empty when none is named."""
+        """Return the URL of a replica's checkout bucket; empty if not set."""
         return {"aws": self.checkout_aws, "gcp": self.checkout_gcp}[replica]
 
     @property
@@ -376,38 +376,40 @@ class Settings:
 
     @property
     def catalog_file(self) -> Path:
-        """The embedded catalog, which `catalog_url` replaces."""
+        """File of the catalog, if `catalog_url` is not set."""
         return self.home.absolute() / "catalog.sqlite"
 
 
 def _is_loopback(host: str) -> bool:
-    """Whether servers on this address are reached from this machine only."""
+    """Return whether only this machine can reach the address."""
     try:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host.lower() == "localhost"
 
 
-def _is_foreign(key: str) -> bool:
-    return key in FOREIGN or key.startswith(FOREIGN_PREFIXES)
+def _is_ignored(key: str) -> bool:
+    return key in IGNORED_VARIABLES or key.startswith(IGNORED_PREFIXES)
 
 
-def load(environ: Mapping[str, str]) -> Settings:
-    """Settings from the environment; SettingsError names what is unknown or bad."""
+def load_settings(environ: Mapping[str, str]) -> Settings:
+    """Load settings; SettingsError names an unknown or invalid variable."""
     hints = typing.get_type_hints(Settings)
     names = {PREFIX + item.name.upper(): item.name for item in fields(Settings)}
-    given = {key: raw for key, raw in environ.items() if key.startswith(PREFIX)} if environ else {}
-    given = {key: raw for key, raw in given.items() if key in names or not _is_foreign(key)}
-    unknown = sorted(given.keys() - names.keys())
+    variables = (
+        {key: raw for key, raw in environ.items() if key.startswith(PREFIX)} if environ else {}
+    )
+    variables = {key: raw for key, raw in variables.items() if key in names or not _is_ignored(key)}
+    unknown = sorted(variables.keys() - names.keys())
     if unknown:
         raise SettingsError(f"unknown setting {', '.join(unknown)}")
     values = {}
-    for key, raw in given.items():
+    for key, raw in variables.items():
         try:
-            values[names[key]] = parse(hints[names[key]], raw)
+            values[names[key]] = parse_value(hints[names[key]], raw)
         except (ValueError, TypeError) as error:
             raise SettingsError(f"{key}: {error}") from error
     settings = Settings(**values)
-    for name, wrong in out_of_bounds(vars(settings)).items():
-        raise SettingsError(f"{PREFIX}{name.upper()}: {wrong}")
+    for name, error_text in find_out_of_bounds(vars(settings)).items():
+        raise SettingsError(f"{PREFIX}{name.upper()}: {error_text}")
     return settings

@@ -14,7 +14,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from config import Settings, load
+from config import Settings, load_settings
 from storage.model import REPLICAS
 
 UPLOAD_DAYS = 14
@@ -120,7 +120,7 @@ def _code(error: ClientError) -> str:
 
 def main(environ: Mapping[str, str], say: Say = print) -> None:
     """Settle every bucket that the settings name."""
-    for bucket in wanted(load(environ)):
+    for bucket in wanted(load_settings(environ)):
         settle(bucket, say)
 
 

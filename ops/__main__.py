@@ -1,4 +1,4 @@
-"""`python -m ops`: the operator's commands."""
+"""Entry point of `python -m ops`, the operator's commands."""
 
 from ops.cli import cli
 

@@ -1,4 +1,4 @@
-"""Backing up what no bucket can restore, and bringing it back."""
+"""The commands `backup` and `restore`, for what no bucket can restore."""
 
 import os
 from contextlib import suppress
@@ -8,30 +8,29 @@ import click
 from rich.console import Console
 
 from config import Settings
-from ops import tokens
-from ops.opening import opened
-from ops.tables import show
-from pipelines.recovering import backups, epochs, logins
-from storage.catalog import revisions, switches
+from ops import commands
+from ops.commands import open_stores, print_table
+from pipelines.recovery import backups, epochs
+from storage.catalog import revisions, store_state
+from storage.encryption import derive_key
 from storage.errors import StoreError, Unavailable
-from storage.sealing import derive
 from storage.stores import Stores
 
-RIGHTS = ("accounts", "memberships", "passwords", "clients", "consents", "service_keys")
+ACCOUNT_TABLES = ("accounts", "memberships", "passwords", "clients", "consents", "service_keys")
 """Tables of who may do what."""
-CAME_BACK = (
+RESTORED_ACCOUNTS_NOTICE = (
     "Who may do what came back as it was on {made}: {tables}. Whoever was removed, disabled, taken"
     " out of a group or given another password since then may be in again. Look at"
     " `ops users list`, `ops clients list`, `ops service-accounts list` and /v1/audit."
 )
-ENDED = "All logins have ended, in browsers and of applications: people log in again."
+LOGINS_ENDED_NOTICE = "All logins have ended, in browsers and of applications: people log in again."
 
-_PURPOSE, _KEY_BYTES = b"backups", 16
+_KEY_PURPOSE, _KEY_BYTES = b"backups", 16
 
 
-def _key(settings: Settings) -> str:
+def _derive_backup_key(settings: Settings) -> str:
     """Tells one secret from another; nothing is signed or sealed with it."""
-    return derive(tokens.secret_key(settings).encode(), _PURPOSE, _KEY_BYTES).hex()
+    return derive_key(commands.read_secret_key(settings).encode(), _KEY_PURPOSE, _KEY_BYTES).hex()
 
 
 @click.command()
@@ -50,22 +49,22 @@ def backup(settings: Settings, file: Path) -> None:
     """
     if file.exists():
         raise click.ClickException(f"{file} exists; a backup never replaces a file.")
-    stores = opened(settings)
+    stores = open_stores(settings)
     try:
-        counts = _written(stores, file, _key(settings))
+        counts = _write_backup(stores, file, _derive_backup_key(settings))
         _begin_epoch(stores)
     except StoreError as error:
         raise click.ClickException(error.detail) from error
-    show(Console(), "Backed up", ("table", "rows"), sorted(counts.items()))
+    print_table(Console(), "Backed up", ("table", "rows"), sorted(counts.items()))
 
 
-def _written(stores: Stores, file: Path, key: str) -> dict[str, int]:
+def _write_backup(stores: Stores, file: Path, key: str) -> dict[str, int]:
     """The file has its name only once it is whole and on the disk."""
     draft = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(handle, "wb") as target:
-            counts = backups.write(stores, target, key=key)
+            counts = backups.write_backup(stores, target, key=key)
             target.flush()
             os.fsync(target.fileno())
         os.link(draft, file)
@@ -81,10 +80,10 @@ def _written(stores: Stores, file: Path, key: str) -> dict[str, int]:
 
 def _begin_epoch(stores: Stores) -> None:
     with stores.catalog.read() as tx:
-        if switches.value(tx, switches.IN_DOUBT) is not None:
+        if store_state.read_value(tx, store_state.EPOCH_IN_DOUBT_KEY) is not None:
             return
     try:
-        epochs.advance(stores)
+        epochs.advance_epoch(stores)
     except Unavailable as error:
         click.echo(f"No epoch begins now: {error.detail}", err=True)
 
@@ -103,26 +102,28 @@ def restore(settings: Settings, file: Path) -> None:
     may be in again as they were. So all logins end, in browsers and of applications; what came back
     has to be looked at.
     """
-    stores = opened(settings)
-    key = _key(settings)
+    stores = open_stores(settings)
+    key = _derive_backup_key(settings)
     rows = []
     try:
-        if revisions.current(stores.catalog) != revisions.expected():
+        if revisions.read_current_revision(stores.catalog) != revisions.expected_revision():
             raise click.ClickException("Run `python -m ops migrate` first.")
         with file.open("rb") as source:
-            made = backups.check(source, key=key).made
+            made = backups.check_backup(source, key=key).made
         # First: whatever comes back, and wherever this is interrupted, no old login meets it.
-        logins.end(stores, "restore", backup=made)
-        for one in backups.restore(stores, lambda: file.open("rb"), key=key):
+        epochs.end_all_sessions(stores, "restore", backup=made)
+        for one in backups.restore_backup(stores, lambda: file.open("rb"), key=key):
             rows.append((one.table, one.rows, one.added))
     except StoreError as error:
         raise click.ClickException(error.detail) from error
-    show(Console(), "Restored", ("table", "rows in the file", "added"), rows)
+    print_table(Console(), "Restored", ("table", "rows in the file", "added"), rows)
     click.echo(
         f"The backup is of {made}. Whoever subscribed, paused or was told after that is not in it:"
         " subscribers can have events replayed from then on."
     )
-    came_back = [f"{table} ({added})" for table, _, added in rows if added and table in RIGHTS]
+    came_back = [
+        f"{table} ({added})" for table, _, added in rows if added and table in ACCOUNT_TABLES
+    ]
     if came_back:
-        click.echo(CAME_BACK.format(made=made, tables=", ".join(came_back)))
-    click.echo(ENDED)
+        click.echo(RESTORED_ACCOUNTS_NOTICE.format(made=made, tables=", ".join(came_back)))
+    click.echo(LOGINS_ENDED_NOTICE)

@@ -1,4 +1,4 @@
-"""The operator's commands: `python -m ops --help`."""
+"""The command group `python -m ops`; each command is imported when it is called."""
 
 import importlib
 import os
@@ -6,30 +6,29 @@ from typing import Any
 
 import click
 
-from config import SettingsError, load
-from storage.errors import StoreError
-from storage.faults import explain
+from config import SettingsError, load_settings
+from storage.errors import StoreError, explain_error
 
 COMMANDS = {
-    "run": "ops.run:run",
-    "migrate": "ops.migrations:migrate",
-    "prepare": "ops.migrations:prepare",
-    "token": "ops.token_commands:token",
-    "rotate-key": "ops.token_commands:rotate_key",
-    "settings": "ops.manual:print_settings",
-    "demo": "ops.demo.cli:demo",
-    "clients": "ops.clients:clients",
-    "status": "ops.inspect:status",
-    "sweep": "ops.inspect:sweep",
-    "parked": "ops.inspect:parked",
-    "read-only": "ops.switches:read_only",
+    "run": "ops.supervisor:run",
+    "migrate": "ops.maintenance:migrate",
+    "prepare": "ops.maintenance:prepare",
+    "token": "ops.tokens:token",
+    "rotate-key": "ops.tokens:rotate_key",
+    "settings": "ops.settings_reference:print_settings",
+    "demo": "ops.demo:demo",
+    "clients": "ops.oauth_clients:clients",
+    "status": "ops.status:status",
+    "sweep": "ops.status:sweep",
+    "parked": "ops.status:parked",
+    "read-only": "ops.maintenance:read_only",
     "service-accounts": "ops.service_accounts:service_accounts",
-    "purge": "ops.purging:purge",
+    "purge": "ops.purges:purge",
     "reconcile": "ops.integrity:reconcile",
     "verify": "ops.integrity:verify",
     "fixity-report": "ops.fixity:fixity_report",
-    "rebuild": "ops.rebuilding:rebuild",
-    "fingerprint": "ops.rebuilding:print_fingerprint",
+    "rebuild": "ops.rebuild:rebuild",
+    "fingerprint": "ops.rebuild:print_fingerprint",
     "backup": "ops.backups:backup",
     "restore": "ops.backups:restore",
     "users": "ops.users:users",
@@ -37,7 +36,7 @@ COMMANDS = {
 """Where each command is; it is imported when it is called, so that the supervisor stays small."""
 
 
-class Plainly(click.Group):
+class OperatorCommands(click.Group):
     """Commands that say in a sentence what they could not do: operators need no traceback of it."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -57,11 +56,11 @@ class Plainly(click.Group):
         try:
             return super().invoke(ctx)
         except (StoreError, SettingsError, OSError) as error:
-            raise click.ClickException(explain(error)) from error
+            raise click.ClickException(explain_error(error)) from error
 
 
 @click.group(
-    cls=Plainly,
+    cls=OperatorCommands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.pass_context
@@ -71,4 +70,4 @@ def cli(context: click.Context) -> None:
     When something is wrong, `status` says what; docs/operations.md says what to do about it ("What
     can fail", "When something is lost"). Every command may be interrupted, and given again.
     """
-    context.obj = load(os.environ)
+    context.obj = load_settings(os.environ)

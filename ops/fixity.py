@@ -1,4 +1,4 @@
-"""The fixity report: every stored object with its SHA-256 and time of last verification, signed.
+"""The command `fixity-report`: a signed list of all objects and their last verification.
 
 A report is one JWS (RFC 7515, compact form) per line, signed with the key that signs tokens. Each
 line lists up to 250 objects and names the SHA-256 of the line before; the last one says so. So a
@@ -17,28 +17,27 @@ from typing import Any, TextIO
 
 import click
 
-from auth.tokens.issuing import sign, verified_claims
-from auth.tokens.key_file import signing_keys, signing_until
-from auth.tokens.keys import SigningKeys
+from auth.tokens.issuance import sign_claims, verify_own_claims
+from auth.tokens.signing_keys import SigningKeys, read_keys_until, read_signing_keys
 from config import Settings
-from ops.opening import opened
-from pipelines.formats import version_at
-from pipelines.replicating import fixity
-from pipelines.replicating.fixity import Fixity, Report
+from ops.commands import open_stores
+from pipelines import fixity
+from pipelines.fixity import FixityReport, ObjectFixity
+from pipelines.formats import version_from_us
 from storage.errors import Unauthorized
 from storage.model import REPLICAS
 
-TYPE = "fixity-report+jwt"
+REPORT_TYPE = "fixity-report+jwt"
 """The `typ` of its header, so that no line is taken for a token."""
-PAGE = 250
+OBJECTS_PER_LINE = 250
 """Objects of one line, which JOSE libraries accept in their default limits."""
-KEPT_S = 366 * 86_400
+KEY_PUBLISHED_S = 366 * 86_400
 """How long the key that signed a report stays published, at least."""
 
-Sign = Callable[[dict[str, Any]], str]
+SignClaims = Callable[[dict[str, Any]], str]
 
 
-class Broken(Exception):
+class BrokenReport(Exception):
     """A report is incomplete or was changed; the text says where."""
 
 
@@ -56,16 +55,18 @@ def fixity_report(settings: Settings, output: Path | None, check: Path | None) -
     Each line is a JWS that the published keys verify (see docs/operations.md, "Fixity report").
     """
     if check is not None:
-        _check(settings, check)
+        _check_file(settings, check)
         return
-    stores = opened(settings)
+    stores = open_stores(settings)
     now = time.time()
-    keys = signing_until(settings.home, now + KEPT_S, settings.secret_key)
+    keys = read_keys_until(settings.home, now + KEY_PUBLISHED_S, settings.secret_key)
     head = {"iss": settings.auth_url, "iat": int(now), "report": str(uuid.uuid4())}
-    counts = fixity.report(stores, period_days=settings.scrub_period_days)
+    counts = fixity.build_report(stores, period_days=settings.scrub_period_days)
     with _open_output(output) as stream:
-        for line in report_lines(
-            fixity.objects(stores), counts, lambda claims: sign(keys, {**head, **claims}, kind=TYPE)
+        for line in build_report_lines(
+            fixity.list_object_fixity(stores),
+            counts,
+            lambda claims: sign_claims(keys, {**head, **claims}, kind=REPORT_TYPE),
         ):
             stream.write(line + "\n")
 
@@ -82,27 +83,29 @@ def _open_output(output: Path | None) -> Iterator[TextIO]:
     part.replace(output)
 
 
-def report_lines(objects: Iterable[Fixity], counts: Report, signed: Sign) -> Iterator[str]:
+def build_report_lines(
+    objects: Iterable[ObjectFixity], counts: FixityReport, signed: SignClaims
+) -> Iterator[str]:
     """The lines of a report; the last has the counts of each replica."""
     number, previous, rest = 1, "", iter(objects)
-    page, following = list(islice(rest, PAGE)), list(islice(rest, PAGE))
+    page, following = list(islice(rest, OBJECTS_PER_LINE)), list(islice(rest, OBJECTS_PER_LINE))
     while following:
-        line = signed(_claims(number, previous, page))
+        line = signed(_build_claims(number, previous, page))
         yield line
-        number, previous = number + 1, _digest(line)
-        page, following = following, list(islice(rest, PAGE))
-    totals = {"last": True, "at": version_at(counts.at_us), "replicas": _totals(counts)}
-    yield signed({**_claims(number, previous, page), **totals})
+        number, previous = number + 1, _digest_line(line)
+        page, following = following, list(islice(rest, OBJECTS_PER_LINE))
+    totals = {"last": True, "at": version_from_us(counts.at_us), "replicas": _build_totals(counts)}
+    yield signed({**_build_claims(number, previous, page), **totals})
 
 
-def _claims(number: int, previous: str, page: list[Fixity]) -> dict[str, Any]:
-    listed = [_object_claims(one) for one in page]
+def _build_claims(number: int, previous: str, page: list[ObjectFixity]) -> dict[str, Any]:
+    listed = [_build_object_claims(one) for one in page]
     return {"page": number, "previous": previous, "last": False, "objects": listed}
 
 
-def _object_claims(one: Fixity) -> dict[str, Any]:
+def _build_object_claims(one: ObjectFixity) -> dict[str, Any]:
     stored = one.stored
-    at = version_at(stored.verified_us) if stored.verified_us else None
+    at = version_from_us(stored.verified_us) if stored.verified_us else None
     found: dict[str, Any] = {
         "replica": stored.replica,
         "key": stored.key,
@@ -114,7 +117,7 @@ def _object_claims(one: Fixity) -> dict[str, Any]:
     return found if one.damage is None else {**found, "damage": one.damage}
 
 
-def _totals(counts: Report) -> dict[str, Any]:
+def _build_totals(counts: FixityReport) -> dict[str, Any]:
     return {
         name: {
             "objects": one.objects,
@@ -126,15 +129,15 @@ def _totals(counts: Report) -> dict[str, Any]:
     }
 
 
-def _digest(line: str) -> str:
+def _digest_line(line: str) -> str:
     return hashlib.sha256(line.encode()).hexdigest()
 
 
-def _check(settings: Settings, path: Path) -> None:
+def _check_file(settings: Settings, path: Path) -> None:
     try:
         with path.open(encoding="ascii") as stream:
-            found = check_report(stream, signing_keys(settings.home, settings.secret_key))
-    except (Broken, UnicodeDecodeError) as error:
+            found = check_report(stream, read_signing_keys(settings.home, settings.secret_key))
+    except (BrokenReport, UnicodeDecodeError) as error:
         raise click.ClickException(f"{path}: {error}") from error
     damaged = sum(found["replicas"][name]["damaged"] for name in REPLICAS)
     click.echo(
@@ -151,22 +154,22 @@ def check_report(stream: Iterable[str], keys: SigningKeys) -> dict[str, Any]:
     for number, text in enumerate(stream, start=1):
         line = text.rstrip("\n")
         if last is not None:
-            raise Broken(f"line {number}: follows the last page")
+            raise BrokenReport(f"line {number}: follows the last page")
         claims = _verify_line(line, number, keys)
         if claims["page"] != number or claims["previous"] != previous:
-            raise Broken(f"line {number}: a page is missing before it, or was moved")
+            raise BrokenReport(f"line {number}: a page is missing before it, or was moved")
         if number > 1 and claims["report"] != report:
-            raise Broken(f"line {number}: is of another report")
-        report, previous = claims["report"], _digest(line)
+            raise BrokenReport(f"line {number}: is of another report")
+        report, previous = claims["report"], _digest_line(line)
         listed += len(claims["objects"])
         last = claims if claims["last"] else None
     if last is None:
-        raise Broken(f"the report ends after line {number}, before its last page")
+        raise BrokenReport(f"the report ends after line {number}, before its last page")
     return {**last, "listed": listed}
 
 
 def _verify_line(line: str, number: int, keys: SigningKeys) -> dict[str, Any]:
     try:
-        return verified_claims(keys, line, kind=TYPE)
+        return verify_own_claims(keys, line, kind=REPORT_TYPE)
     except Unauthorized as error:
-        raise Broken(f"line {number}: {error.detail}") from error
+        raise BrokenReport(f"line {number}: {error.detail}") from error

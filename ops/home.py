@@ -1,4 +1,4 @@
-"""Files of a running store in its home folder: lock, processes, readiness, first token.
+"""Files in the home folder of a running store: lock, processes, readiness, first token.
 
 The folder is its owner's alone (0700). Every file is replaced atomically.
 """
@@ -19,22 +19,22 @@ PROCESSES = "processes.json"
 ADMIN_TOKEN = "admin.token"
 
 
-class Taken(Exception):
+class HomeTaken(Exception):
     """Another supervisor runs on this home."""
 
 
-class Exposed(Exception):
+class HomeExposed(Exception):
     """Another user can enter the home, and we may not change that; the text says what to do."""
 
 
-def make(home: Path) -> None:
+def make_home(home: Path) -> None:
     """Make the home if it is not there; OSError says that it is STORE_HOME that is wrong."""
     try:
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
     except FileExistsError as error:
-        raise _wrong(home, errno.ENOTDIR) from error
+        raise _build_error(home, errno.ENOTDIR) from error
     except OSError as error:
-        raise _wrong(home, error.errno) from error
+        raise _build_error(home, error.errno) from error
     require_writable(home)
 
 
@@ -44,18 +44,18 @@ def require_writable(home: Path) -> None:
         with tempfile.TemporaryFile(dir=home):
             pass
     except OSError as error:
-        raise _wrong(home, error.errno) from error
+        raise _build_error(home, error.errno) from error
 
 
-def _wrong(home: Path, number: int | None) -> OSError:
+def _build_error(home: Path, number: int | None) -> OSError:
     found = number or errno.EIO
     return OSError(found, os.strerror(found), f"STORE_HOME {home}")
 
 
 @contextmanager
-def locked(home: Path) -> Iterator[None]:
+def lock_home(home: Path) -> Iterator[None]:
     """The only supervisor of this home; Taken names the other. It ends with the process."""
-    make(home)
+    make_home(home)
     close_to_others(home)
     handle = os.open(home / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
@@ -63,7 +63,7 @@ def locked(home: Path) -> Iterator[None]:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             holder = os.pread(handle, 32, 0).decode(errors="replace").strip()
-            raise Taken(f"a store runs in {home} already (process {holder})") from error
+            raise HomeTaken(f"a store runs in {home} already (process {holder})") from error
         os.truncate(handle, 0)
         os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
         yield
@@ -76,7 +76,7 @@ def close_to_others(home: Path) -> None:
     folder belongs to another user, whom no mode keeps out."""
     found = home.stat()
     if found.st_uid != os.geteuid():
-        raise Exposed(
+        raise HomeExposed(
             f"STORE_HOME: {home} belongs to another user (id {found.st_uid}), who can read and"
             f" replace everything in it: run the store as that user, or use a folder of your own"
         )
@@ -86,21 +86,21 @@ def close_to_others(home: Path) -> None:
     try:
         home.chmod(0o700)
     except OSError as error:
-        raise Exposed(
+        raise HomeExposed(
             f"STORE_HOME: {home} is open to other users (mode {mode:04o}) and cannot be closed"
             f" ({error.strerror}): make it yours with mode 0700"
         ) from error
 
 
-def write(home: Path, name: str, content: Mapping[str, Any]) -> None:
+def write_json(home: Path, name: str, content: Mapping[str, Any]) -> None:
     """Replace a JSON file of the home."""
     write_text(home, name, json.dumps(content, indent=1) + "\n")
 
 
-def try_write(home: Path, name: str, content: Mapping[str, Any]) -> bool:
+def try_write_json(home: Path, name: str, content: Mapping[str, Any]) -> bool:
     """The same, if the disk allows; False if it is full, for example."""
     try:
-        write(home, name, content)
+        write_json(home, name, content)
     except OSError:
         return False
     return True
@@ -115,7 +115,7 @@ def write_text(home: Path, name: str, text: str) -> None:
     os.replace(draft, home / name)
 
 
-def read(home: Path, name: str) -> dict[str, Any] | None:
+def read_json(home: Path, name: str) -> dict[str, Any] | None:
     """A JSON file of the home, or None when it is not there."""
     try:
         found: dict[str, Any] = json.loads((home / name).read_text())
@@ -124,6 +124,6 @@ def read(home: Path, name: str) -> dict[str, Any] | None:
     return found
 
 
-def remove(home: Path, name: str) -> None:
+def remove_file(home: Path, name: str) -> None:
     """Take a file away; no error when it is gone already."""
     (home / name).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Holding buckets and catalog to each other: reconciling after a restore, reading bytes again."""
+"""The commands `reconcile` and `verify`: compare buckets with the catalog."""
 
 import logging
 import sys
@@ -8,17 +8,17 @@ import click
 from rich.console import Console
 
 from config import Settings
-from ops.backups import ENDED
-from ops.opening import chosen, opened
-from ops.tables import show
-from pipelines.recovering import epochs, reconciling
-from pipelines.replicating import verification
+from ops.backups import LOGINS_ENDED_NOTICE
+from ops.commands import open_stores, print_table, select_replicas
+from pipelines import scrub
+from pipelines.recovery import epochs
+from pipelines.recovery import reconcile as recovery_reconcile
 from storage.errors import StoreError
 from storage.model import REPLICAS
 
 log = logging.getLogger(__name__)
 
-RESTORED = (
+RESTORED_NOTICE = (
     "Who may do what is as it was when the catalog was copied: take again what was taken from"
     " somebody since then (`ops users`, `ops clients`, `ops service-accounts`, /v1/audit)."
 )
@@ -28,7 +28,7 @@ def begin_epoch(settings: Settings) -> str | None:
     """Begin an epoch before anything is written; why not, when catalog and buckets disagree. A
     bucket that is away must not keep the others from starting: the clock tries again."""
     try:
-        return epochs.begin(opened(settings))
+        return epochs.begin_epoch(open_stores(settings))
     except StoreError as error:
         log.warning("no epoch begins now: %s", error.detail)
         return None
@@ -44,20 +44,20 @@ def reconcile(settings: Settings, dry_run: bool) -> None:
     through. Nobody is notified of what is taken in. What is wrong is refused and left: the log
     names it and says why. All logins end if the catalog is of another time than the buckets.
     """
-    stores = opened(settings)
+    stores = open_stores(settings)
     try:
-        reason = epochs.judge(stores)
+        reason = epochs.check_epoch(stores)
         click.echo(reason or "Catalog and buckets are of one epoch.")
         if dry_run:
             return
-        restored = epochs.is_of_another_time(stores)
-        merged = reconciling.reconcile(stores)
+        restored = epochs.is_catalog_restored(stores)
+        merged = recovery_reconcile.reconcile_catalog(stores)
     except StoreError as error:
         raise click.ClickException(error.detail) from error
-    rows = ((one.kind, one.replica, one.known, one.taken, one.refused) for one in merged)
-    show(Console(), "Reconciled", ("kind", "replica", "known", "taken in", "refused"), rows)
+    rows = ((one.kind, one.replica, one.known, one.imported, one.refused) for one in merged)
+    print_table(Console(), "Reconciled", ("kind", "replica", "known", "taken in", "refused"), rows)
     if restored:
-        click.echo(f"{ENDED} {RESTORED}")
+        click.echo(f"{LOGINS_ENDED_NOTICE} {RESTORED_NOTICE}")
 
 
 @click.command()
@@ -72,17 +72,17 @@ def verify(settings: Settings, replica: str | None, sample: float, repair: bool)
 
     The exit code is 1 when damage is left. It reads every byte, unless --sample says less.
     """
-    stores = opened(settings)
+    stores = open_stores(settings)
     done = [
-        verification.verify(stores, name, rng=Random(), share=sample / 100, repair=repair)
-        for name in chosen(replica)
+        scrub.verify_replica(stores, name, rng=Random(), share=sample / 100, repair=repair)
+        for name in select_replicas(replica)
     ]
     console = Console()
     rows = ((one.replica, one.objects, one.size, len(one.damaged)) for one in done)
-    show(console, "Verified", ("replica", "objects", "bytes", "damaged"), rows)
+    print_table(console, "Verified", ("replica", "objects", "bytes", "damaged"), rows)
     found = [each for one in done for each in one.damaged]
     told = ((one.key, one.replica, one.reason, "yes" if one.repaired else "no") for one in found)
     if found:
-        show(console, "Damaged", ("object", "replica", "why", "repaired"), told)
+        print_table(console, "Damaged", ("object", "replica", "why", "repaired"), told)
     if not all(one.repaired for one in found):
         sys.exit(1)

@@ -1,4 +1,4 @@
-"""Ports of this machine: which are free."""
+"""Find free ports of this machine, and check required ones."""
 
 import errno
 import http.client
@@ -9,8 +9,8 @@ from contextlib import closing
 # Below the ports that systems lend to outgoing connections (32768 on Linux, 49152 elsewhere). A
 # server that is away from a lent port may find it taken when it comes back, even by a client that
 # asked for this server and was lent the very port that it asked for.
-_LASTING = range(20_000, 32_000)
-PROBE_S = 2.0
+_PORT_RANGE = range(20_000, 32_000)
+PROBE_TIMEOUT_S = 2.0
 
 
 class PortTaken(Exception):
@@ -19,10 +19,10 @@ class PortTaken(Exception):
 
 def is_free(host: str, port: int) -> bool:
     """True when a server could listen there now."""
-    return _obstacle(host, port) is None
+    return _find_obstacle(host, port) is None
 
 
-def _obstacle(host: str, port: int) -> OSError | None:
+def _find_obstacle(host: str, port: int) -> OSError | None:
     """Why no server could listen there now."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -35,11 +35,11 @@ def _obstacle(host: str, port: int) -> OSError | None:
     return None
 
 
-def require(host: str, port: int) -> None:
+def require_free_ports(host: str, port: int) -> None:
     """PortTaken when the API's port or the next one is in use, OSError when no port of the host can
     be listened on."""
     for number, what in ((port, "the API"), (port + 1, "the authorization service")):
-        obstacle = _obstacle(host, number)
+        obstacle = _find_obstacle(host, number)
         if obstacle is not None and obstacle.errno != errno.EADDRINUSE:
             said = f"{what} cannot listen on port {number} of {host} (STORE_HOST, STORE_PORT)"
             raise OSError(obstacle.errno, obstacle.strerror, said)
@@ -50,9 +50,9 @@ def require(host: str, port: int) -> None:
             )
 
 
-def answers(host: str, port: int, path: str) -> bool:
+def is_answering(host: str, port: int, path: str) -> bool:
     """Whether a server there answers a GET with 200."""
-    with closing(http.client.HTTPConnection(host, port, timeout=PROBE_S)) as connection:
+    with closing(http.client.HTTPConnection(host, port, timeout=PROBE_TIMEOUT_S)) as connection:
         try:
             connection.request("GET", path)
             return connection.getresponse().status == 200
@@ -60,17 +60,17 @@ def answers(host: str, port: int, path: str) -> bool:
             return False
 
 
-def free(host: str = "127.0.0.1") -> int:
+def find_free_port(host: str = "127.0.0.1") -> int:
     """A free port, of those that no outgoing connection is lent."""
     while True:
-        port = random.choice(_LASTING)
+        port = random.choice(_PORT_RANGE)
         if is_free(host, port):
             return port
 
 
-def free_pair(host: str = "127.0.0.1") -> int:
+def find_free_port_pair(host: str = "127.0.0.1") -> int:
     """A free port whose successor is free too."""
     while True:
-        port = free(host)
+        port = find_free_port(host)
         if is_free(host, port + 1):
             return port

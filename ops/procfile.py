@@ -1,4 +1,4 @@
-"""Reads the Procfile: one process a line, the comment above it is the reason it exists."""
+"""Read the Procfile, and list the processes of an embedded store."""
 
 import re
 import shlex
@@ -9,7 +9,7 @@ from pathlib import Path
 from config import Settings
 
 ROOT = Path(__file__).resolve().parent.parent
-_LINE = re.compile(r"([A-Za-z0-9_-]+):\s*(\S.*)")
+_LINE_PATTERN = re.compile(r"([A-Za-z0-9_-]+):\s*(\S.*)")
 
 
 class ProcfileError(Exception):
@@ -25,12 +25,12 @@ class ProcessLine:
     reason: str
 
 
-def read(path: Path = ROOT / "Procfile") -> tuple[ProcessLine, ...]:
+def read_procfile(path: Path = ROOT / "Procfile") -> tuple[ProcessLine, ...]:
     """Every process in the order of the file."""
-    return parse(path.read_text(encoding="utf-8"))
+    return parse_procfile(path.read_text(encoding="utf-8"))
 
 
-def embedded(settings: Settings) -> tuple[ProcessLine, ...]:
+def build_embedded_processes(settings: Settings) -> tuple[ProcessLine, ...]:
     """The processes of a store on one machine, which needs no Redis."""
     ports = [settings.port, settings.port + 1] + ([settings.ops_port] if settings.ops_port else [])
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
@@ -43,7 +43,7 @@ def embedded(settings: Settings) -> tuple[ProcessLine, ...]:
     )
 
 
-def parse(text: str) -> tuple[ProcessLine, ...]:
+def parse_procfile(text: str) -> tuple[ProcessLine, ...]:
     """The processes of a Procfile's text; ProcfileError for a bad line or a name given twice."""
     found: dict[str, ProcessLine] = {}
     reason: list[str] = []
@@ -52,15 +52,15 @@ def parse(text: str) -> tuple[ProcessLine, ...]:
         if not line or line.startswith("#"):
             reason = [*reason, line.lstrip("# ")] if line else []
             continue
-        process = _process(line, " ".join(reason))
+        process = _parse_line(line, " ".join(reason))
         if process.name in found:
             raise ProcfileError(f"{process.name} is named twice")
         found[process.name], reason = process, []
     return tuple(found.values())
 
 
-def _process(line: str, reason: str) -> ProcessLine:
-    match = _LINE.fullmatch(line)
+def _parse_line(line: str, reason: str) -> ProcessLine:
+    match = _LINE_PATTERN.fullmatch(line)
     if match is None:
         raise ProcfileError(f"not `name: command`: {line}")
     return ProcessLine(match[1], tuple(shlex.split(match[2])), reason)

@@ -1,4 +1,4 @@
-"""Accounts of programs, which sign their own tokens with a key that is registered here."""
+"""The command group `service-accounts`: programs that sign their own tokens."""
 
 import os
 import uuid
@@ -8,19 +8,22 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from auth.accounts.changing import By
-from auth.accounts.names import MAILED, is_user_id
-from auth.programs import service_accounts as accounts
-from auth.programs.service_keys import Registered, credentials, key_of, public_key
+from auth import service_accounts as accounts
+from auth.accounts import EMAIL_RULE, AuditContext, is_user_id
+from auth.service_accounts import (
+    RegisteredKey,
+    create_credentials,
+    parse_credentials_key,
+    parse_public_key,
+)
 from config import Settings
-from ops.opening import open_catalog
-from ops.tables import show
+from ops.commands import open_catalog, print_table
 from storage.catalog import service_accounts as listed
 from storage.catalog.audit import OPERATOR
-from storage.model import one_spelling
+from storage.model import normalize_identity
 
-_readable = click.Path(exists=True, dir_okay=False, path_type=Path)
-_new = click.Path(dir_okay=False, path_type=Path)
+_READABLE_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_NEW_FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.group(name="service-accounts")
@@ -34,9 +37,9 @@ def service_accounts() -> None:
 
 @service_accounts.command()
 @click.argument("email")
-@click.option("--key", type=_readable, help="A public key: PEM, or JWK.")
-@click.option("--credentials", "held", type=_readable, help="A credentials file that exists.")
-@click.option("--make", type=_new, help="Make a key, and a credentials file here, mode 0600.")
+@click.option("--key", type=_READABLE_FILE, help="A public key: PEM, or JWK.")
+@click.option("--credentials", "held", type=_READABLE_FILE, help="A credentials file that exists.")
+@click.option("--make", type=_NEW_FILE, help="Make a key, and a credentials file here, mode 0600.")
 @click.option("--kid", default="", help="Name of a key of --key, if its file has none.")
 @click.pass_obj
 def add(
@@ -50,13 +53,17 @@ def add(
     if [key, held, make].count(None) != 2:
         raise click.UsageError("Give one of --key, --credentials, --make.")
     if not is_user_id(email):
-        raise click.BadParameter(MAILED, param_hint="EMAIL")
+        raise click.BadParameter(EMAIL_RULE, param_hint="EMAIL")
     if make is not None:
-        registered = _made(settings, email, make)
+        registered = _create_credentials_file(settings, email, make)
     elif held is not None:
-        registered = _add(settings, email, key_of(_text(held), email=email))
+        registered = _register_key(
+            settings, email, parse_credentials_key(_read_text(held), email=email)
+        )
     else:
-        registered = _add(settings, email, public_key(_text(key or Path()), kid=kid))
+        registered = _register_key(
+            settings, email, parse_public_key(_read_text(key or Path()), kid=kid)
+        )
     click.echo(f"{email} may sign with key {registered.kid}.")
 
 
@@ -67,8 +74,8 @@ def add(
 def remove(settings: Settings, email: str, kid: str | None) -> None:
     """Take an account, or one of its keys, from the list: its next request fails."""
     with open_catalog(settings).write() as tx:
-        gone = accounts.remove(tx, email, kid, by=_by("remove_service_key"))
-        left = len(listed.keys(tx, one_spelling(email)))
+        gone = accounts.remove_account_keys(tx, email, kid, by=_build_change("remove_service_key"))
+        left = len(listed.list_keys(tx, normalize_identity(email)))
     click.echo(f"{email}: {len(gone)} removed, {left} left.")
 
 
@@ -77,15 +84,15 @@ def remove(settings: Settings, email: str, kid: str | None) -> None:
 def list_service_accounts(settings: Settings) -> None:
     """Show every account with its keys."""
     with open_catalog(settings).read() as tx:
-        keys = listed.keys(tx)
-    rows = [(key.email, key.kid, _time(key.created_us)) for key in keys]
-    show(Console(), "Service accounts", ("account", "key", "since"), rows)
+        keys = listed.list_keys(tx)
+    rows = [(key.email, key.kid, _format_time(key.created_us)) for key in keys]
+    print_table(Console(), "Service accounts", ("account", "key", "since"), rows)
 
 
-def _made(settings: Settings, email: str, path: Path) -> Registered:
+def _create_credentials_file(settings: Settings, email: str, path: Path) -> RegisteredKey:
     """The file is there, whole, before its key is any good."""
     # Signed for the address, a token is good nowhere else.
-    text, registered = credentials(
+    text, registered = create_credentials(
         email,
         audience=settings.external_url or settings.audiences[0],
         token_uri=f"{settings.auth_url}/oauth/token",
@@ -97,28 +104,28 @@ def _made(settings: Settings, email: str, path: Path) -> Registered:
     except OSError as error:
         raise click.ClickException(f"{path} cannot be made: {error.strerror}") from error
     try:
-        return _add(settings, email, registered)
+        return _register_key(settings, email, registered)
     except BaseException:
         path.unlink(missing_ok=True)
         raise
 
 
-def _add(settings: Settings, email: str, registered: Registered) -> Registered:
+def _register_key(settings: Settings, email: str, registered: RegisteredKey) -> RegisteredKey:
     with open_catalog(settings).write() as tx:
-        accounts.add(tx, email, registered, by=_by("add_service_key"))
+        accounts.add_account_key(tx, email, registered, by=_build_change("add_service_key"))
     return registered
 
 
-def _by(what: str) -> By:
-    return By(OPERATOR, what, str(uuid.uuid4()))
+def _build_change(what: str) -> AuditContext:
+    return AuditContext(OPERATOR, what, str(uuid.uuid4()))
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise click.ClickException(f"{path} cannot be read") from error
 
 
-def _time(us: int) -> str:
+def _format_time(us: int) -> str:
     return datetime.fromtimestamp(us / 1e6, UTC).isoformat(timespec="seconds")

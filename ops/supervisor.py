@@ -1,4 +1,4 @@
-"""Runs the processes of a store on one machine: starts, restarts and stops them.
+"""The command `run` and its supervisor: start, restart and stop a store's processes.
 
 Each is a group of its own and dies with us even when we are killed, so a crash leaves no orphan;
 what was acknowledged is in the catalog. A thread keeps each process; the first one waits for
@@ -6,32 +6,38 @@ signals.
 """
 
 import os
+import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from threading import Event, Lock, Thread
 
+import click
+
+from auth.secret_files import load_secret
 from config import Settings
-from config.leash import leashed
-from ops import home as homes
-from ops import ports
+from config.process import bind_command_to_parent
+from ops import home, ports, procfile
 from ops.procfile import ROOT, ProcessLine
 
 FIRST_DELAY_S = 0.1
 LONGEST_DELAY_S = 10.0
-STEADY_S = 5.0
+STEADY_AFTER_S = 5.0
 """Who ran this long before it died is restarted at once again."""
-GRACE_S = 10.0
+STOP_GRACE_S = 10.0
 """How long a process may take to end before it is killed."""
-DRAIN_S = 1.0
-PROBE_EVERY_S = 0.1
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+OUTPUT_DRAIN_S = 1.0
+PROBE_INTERVAL_S = 0.1
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Process = subprocess.Popen[bytes]
-Say = Callable[[str, str], None]
+PrintLine = Callable[[str, str], None]
 """Told who speaks and one line."""
 
 
@@ -47,9 +53,9 @@ class Supervisor:
     settings: Settings
     lines: tuple[ProcessLine, ...]
     environ: Mapping[str, str]
-    say: Say
+    say: PrintLine
     prepare: tuple[str, ...] = ()
-    grace_s: float = GRACE_S
+    grace_s: float = STOP_GRACE_S
     _processes: dict[str, Process] = field(default_factory=dict)
     _starts: dict[str, int] = field(default_factory=dict)
     _threads: list[Thread] = field(default_factory=list)
@@ -59,30 +65,30 @@ class Supervisor:
 
     def run(self) -> None:
         """Until SIGINT, SIGTERM or SIGHUP; StartFailed when it cannot begin."""
-        signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
-        self._do(self._begin)
-        number = signal.Signals(signal.sigwait(ENDING))
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+        self._start_thread(self._start_processes)
+        number = signal.Signals(signal.sigwait(STOP_SIGNALS))
         self._stopping.set()
         if not self._failure:
             self.say("store", f"stopping ({number.name}); again to kill")
-        self._stop()
+        self._stop_processes()
         if self._failure:
             raise StartFailed(self._failure)
 
-    def _do(self, work: Callable[..., None], *given: ProcessLine) -> None:
+    def _start_thread(self, work: Callable[..., None], *given: ProcessLine) -> None:
         thread = Thread(target=work, args=given, daemon=True)
         self._threads.append(thread)
         thread.start()
 
-    def _begin(self) -> None:
+    def _start_processes(self) -> None:
         if self.prepare:
-            self._keep(ProcessLine("prepare", self.prepare, ""), once=True)
+            self._keep_running(ProcessLine("prepare", self.prepare, ""), once=True)
         if not self._stopping.is_set() and not self._failure:
             for line in self.lines:
-                self._do(self._keep, line)
-            self._announce()
+                self._start_thread(self._keep_running, line)
+            self._announce_ready()
 
-    def _keep(self, line: ProcessLine, *, once: bool = False) -> None:
+    def _keep_running(self, line: ProcessLine, *, once: bool = False) -> None:
         """Start it, wait for its end, start it again: at once at first, then with longer pauses.
         EX_CONFIG says that this will not help; EX_TEMPFAIL of what runs `once` that it may."""
         delay_s = FIRST_DELAY_S
@@ -95,7 +101,7 @@ class Supervisor:
                 self._failure = last.removeprefix("Error: ") or f"{line.name}: exit code {code}"
                 os.kill(os.getpid(), signal.SIGTERM)
                 return
-            delay_s = next_delay_s(delay_s, lived_s=time.monotonic() - began)
+            delay_s = compute_restart_delay_s(delay_s, lived_s=time.monotonic() - began)
             reason = signal.Signals(-code).name if code < 0 else f"exit code {code}"
             self.say("store", f"{line.name} ended ({reason}), again in {delay_s:.1f} s")
             self._stopping.wait(delay_s)
@@ -103,7 +109,7 @@ class Supervisor:
     def _run_once(self, line: ProcessLine) -> tuple[int, str]:
         """Its exit code and the last line it printed, once nothing of its group is left."""
         process = subprocess.Popen(
-            leashed(line.command),
+            bind_command_to_parent(line.command),
             cwd=ROOT,
             env=dict(self.environ),
             stdin=subprocess.DEVNULL,
@@ -111,28 +117,28 @@ class Supervisor:
             stderr=subprocess.STDOUT,
             process_group=0,
         )
-        self._note(line.name, process)
+        self._record_process(line.name, process)
         # Asked to stop while it was starting: it has not been told yet.
         if self._stopping.is_set():
-            _signal(process, signal.SIGTERM)
+            _signal_group(process, signal.SIGTERM)
         said: list[str] = []
-        reader = Thread(target=self._pass_on, args=(line.name, process, said), daemon=True)
+        reader = Thread(target=self._forward_output, args=(line.name, process, said), daemon=True)
         reader.start()
         code = process.wait()
         # What a killed process leaves behind would hold its port.
-        _signal(process, signal.SIGKILL)
-        reader.join(DRAIN_S)
-        self._note(line.name, None)
+        _signal_group(process, signal.SIGKILL)
+        reader.join(OUTPUT_DRAIN_S)
+        self._record_process(line.name, None)
         return code, "".join(said)
 
-    def _pass_on(self, name: str, process: Process, last: list[str]) -> None:
+    def _forward_output(self, name: str, process: Process, last: list[str]) -> None:
         assert process.stdout is not None
         with process.stdout as lines:
             for raw in lines:
                 last[:] = [raw.decode(errors="replace").rstrip("\n")]
                 self.say(name, last[0])
 
-    def _note(self, name: str, process: Process | None) -> None:
+    def _record_process(self, name: str, process: Process | None) -> None:
         """Keep who runs now, also for operators and drills."""
         with self._lock:
             self._processes.pop(name, None)
@@ -145,17 +151,17 @@ class Supervisor:
             }
             facts = {"supervisor": os.getpid(), "processes": running}
             # On a full disk processes are started again all the same.
-            homes.try_write(self.settings.home, homes.PROCESSES, facts)
+            home.try_write_json(self.settings.home, home.PROCESSES, facts)
 
-    def _announce(self) -> None:
+    def _announce_ready(self) -> None:
         """Say that the store is ready once both services answer."""
         began, settings = time.monotonic(), self.settings
         api, auth = settings.external_url or settings.internal_url, settings.auth_url
         ready = {"api": api, "auth": auth, "pid": os.getpid()}
-        while not (self._is_healthy() and homes.try_write(settings.home, homes.READY, ready)):
-            if self._stopping.wait(PROBE_EVERY_S):
+        while not (self._is_healthy() and home.try_write_json(settings.home, home.READY, ready)):
+            if self._stopping.wait(PROBE_INTERVAL_S):
                 return
-        took, token = f"{time.monotonic() - began:.1f} s", settings.home / homes.ADMIN_TOKEN
+        took, token = f"{time.monotonic() - began:.1f} s", settings.home / home.ADMIN_TOKEN
         where = f"API {api}, authorization {auth}, administrator's token in {token}"
         self.say("store", f"ready in {took}: {where}")
 
@@ -163,32 +169,100 @@ class Supervisor:
         """Whether both services answer, and the API finds every part in order."""
         host, port = self.settings.host, self.settings.port
         both = (port, "/health"), (port + 1, "/.well-known/jwks.json")
-        return all(ports.answers(host, *one) for one in both)
+        return all(ports.is_answering(host, *one) for one in both)
 
-    def _stop(self) -> None:
+    def _stop_processes(self) -> None:
         """End everything in bounded time."""
         with suppress(OSError):
-            homes.remove(self.settings.home, homes.READY)
-        self._tell_all(signal.SIGTERM)
+            home.remove_file(self.settings.home, home.READY)
+        self._signal_all(signal.SIGTERM)
         until = time.monotonic() + self.grace_s
         while any(thread.is_alive() for thread in self._threads):
-            if signal.sigtimedwait(ENDING, 0.02) or time.monotonic() > until:
-                self._tell_all(signal.SIGKILL)
+            if signal.sigtimedwait(STOP_SIGNALS, 0.02) or time.monotonic() > until:
+                self._signal_all(signal.SIGKILL)
         with suppress(OSError):
-            homes.remove(self.settings.home, homes.PROCESSES)
+            home.remove_file(self.settings.home, home.PROCESSES)
         self.say("store", "stopped")
 
-    def _tell_all(self, number: signal.Signals) -> None:
+    def _signal_all(self, number: signal.Signals) -> None:
         for process in list(self._processes.values()):
-            _signal(process, number)
+            _signal_group(process, number)
 
 
-def _signal(process: Process, number: signal.Signals) -> None:
+def _signal_group(process: Process, number: signal.Signals) -> None:
     """Signal the whole group; no error when it is gone."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
 
 
-def next_delay_s(before_s: float, *, lived_s: float) -> float:
+def compute_restart_delay_s(before_s: float, *, lived_s: float) -> float:
     """The pause before what died is started again, by the one before it and how long it lived."""
-    return FIRST_DELAY_S if lived_s >= STEADY_S else min(before_s * 2, LONGEST_DELAY_S)
+    return FIRST_DELAY_S if lived_s >= STEADY_AFTER_S else min(before_s * 2, LONGEST_DELAY_S)
+
+
+PREPARE_COMMAND = (sys.executable, "-m", "ops", "prepare")
+
+
+@click.command()
+@click.option("--only", multiple=True, help="Run only these processes.")
+@click.pass_obj
+def run(settings: Settings, only: tuple[str, ...]) -> None:
+    """Run the store here, until Ctrl-C.
+
+    In two processes, or with STORE_REDIS_URL in those of the Procfile.
+    """
+    lines = (
+        procfile.read_procfile()
+        if settings.redis_url
+        else procfile.build_embedded_processes(settings)
+    )
+    lines = _select_processes(lines, only)
+    prepare = PREPARE_COMMAND if settings.redis_url else ()
+    say = partial(_print_line, max(len(line.name) for line in lines))
+    try:
+        supervise(settings, lines, environ=os.environ, say=say, prepare=prepare)
+    except (home.HomeTaken, home.HomeExposed, ports.PortTaken, StartFailed) as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _select_processes(
+    lines: tuple[procfile.ProcessLine, ...], only: tuple[str, ...]
+) -> tuple[procfile.ProcessLine, ...]:
+    unknown = set(only) - {line.name for line in lines}
+    if unknown:
+        raise click.BadParameter(f"no such process: {', '.join(sorted(unknown))}")
+    return tuple(line for line in lines if not only or line.name in only)
+
+
+def _print_line(width: int, who: str, line: str) -> None:
+    # Whoever read our output may be gone (`make run | head`): the store goes on and can be stopped.
+    with suppress(OSError):
+        click.echo(f"{click.style(who.ljust(width), fg='cyan')} | {line}")
+
+
+def supervise(
+    settings: Settings,
+    lines: tuple[procfile.ProcessLine, ...],
+    *,
+    environ: Mapping[str, str],
+    say: PrintLine,
+    prepare: tuple[str, ...] = (),
+    grace_s: float = STOP_GRACE_S,
+) -> None:
+    """Run the store until it is told to stop; StartFailed, Taken, Exposed or PortTaken if not."""
+    with home.lock_home(settings.home):
+        ports.require_free_ports(settings.host, settings.port)
+        # Left by one that was killed: it must not speak for us.
+        for name in (home.READY, home.PROCESSES):
+            home.remove_file(settings.home, name)
+        # Counters begin anew with the store: each worker that ever ran has files of its own there.
+        shutil.rmtree(settings.worker_metrics, ignore_errors=True)
+        given = {
+            **environ,
+            "PATH": os.pathsep.join((str(Path(sys.executable).parent), environ.get("PATH", ""))),
+            "PYTHONUNBUFFERED": "1",
+            "STORE_HOME": str(settings.home.absolute()),
+            "STORE_PORT": str(settings.port),
+            "STORE_SECRET_KEY": load_secret(settings.home, given=settings.secret_key).decode(),
+        }
+        Supervisor(settings, lines, given, say, prepare, grace_s).run()

@@ -1,6 +1,4 @@
-"""Users that log in with a password. A password is typed or piped, and never an argument: those are
-seen by every user of the machine.
-"""
+"""The command group `users`: local users, their passwords and lockouts."""
 
 import sys
 import time
@@ -12,14 +10,13 @@ import click
 from rich.console import Console
 
 from auth.login import users as accounts
-from auth.login.passwords import Passwords, costs
-from auth.login.users import User
+from auth.login.passwords import PasswordHashing, hash_costs
+from auth.login.users import PasswordUser
 from config import Settings
-from ops.opening import open_catalog
-from ops.tables import show
+from ops.commands import open_catalog, print_table
 from storage.catalog import Catalog
 
-EMAIL = click.argument("email")
+EMAIL_ARGUMENT = click.argument("email")
 
 
 @click.group()
@@ -28,64 +25,64 @@ def users() -> None:
 
 
 @users.command()
-@EMAIL
+@EMAIL_ARGUMENT
 @click.pass_obj
 def add(settings: Settings, email: str) -> None:
     """Add a user; the password is asked for, or read from standard input."""
-    with _catalog(settings) as catalog:
-        name, passwords = accounts.named(email), Passwords(costs(settings))
-        accounts.add(catalog, passwords, name, _password(), now=time.time())
+    with _open_catalog(settings) as catalog:
+        name, passwords = accounts.parse_user_email(email), PasswordHashing(hash_costs(settings))
+        accounts.add_user(catalog, passwords, name, _read_password(), now=time.time())
     click.echo(f"{name} may log in.")
 
 
 @users.command(name="list")
 @click.pass_obj
-def listing(settings: Settings) -> None:
+def list_users_command(settings: Settings) -> None:
     """Show every user, and who has to wait."""
-    with _catalog(settings) as catalog:
-        found = accounts.listing(catalog)
+    with _open_catalog(settings) as catalog:
+        found = accounts.list_users(catalog)
     columns = ("user", "status", "password of", "failed", "waits until")
-    show(Console(), "Users", columns, [_row(user) for user in found])
+    print_table(Console(), "Users", columns, [_format_user(user) for user in found])
 
 
 @users.command()
-@EMAIL
+@EMAIL_ARGUMENT
 @click.pass_obj
 def passwd(settings: Settings, email: str) -> None:
     """Change a password; every login with the one so far ends."""
-    with _catalog(settings) as catalog:
-        name, passwords = accounts.named(email), Passwords(costs(settings))
-        accounts.change(catalog, passwords, name, _password(), time.time())
+    with _open_catalog(settings) as catalog:
+        name, passwords = accounts.parse_user_email(email), PasswordHashing(hash_costs(settings))
+        accounts.change_user_password(catalog, passwords, name, _read_password(), time.time())
     click.echo(f"The password of {name} is changed, and their logins have ended.")
 
 
 @users.command()
-@EMAIL
+@EMAIL_ARGUMENT
 @click.pass_obj
 def enable(settings: Settings, email: str) -> None:
     """Let a user in again."""
-    with _catalog(settings) as catalog:
-        changed = accounts.put_status(catalog, email, enabled=True)
+    with _open_catalog(settings) as catalog:
+        changed = accounts.set_user_status(catalog, email, enabled=True)
     click.echo("Enabled." if changed else "Was enabled before.")
 
 
 @users.command()
-@EMAIL
+@EMAIL_ARGUMENT
 @click.pass_obj
 def disable(settings: Settings, email: str) -> None:
     """Shut a user out at once, whatever they logged in with."""
-    with _catalog(settings) as catalog:
-        changed = accounts.put_status(catalog, email, enabled=False)
+    with _open_catalog(settings) as catalog:
+        changed = accounts.set_user_status(catalog, email, enabled=False)
     click.echo("Disabled." if changed else "Was disabled before.")
 
 
 @users.command()
-@EMAIL
+@EMAIL_ARGUMENT
 @click.pass_obj
 def remove(settings: Settings, email: str) -> None:
     """Take a user's password away; record and belongings stay."""
-    with _catalog(settings) as catalog:
-        accounts.remove(catalog, email)
+    with _open_catalog(settings) as catalog:
+        accounts.remove_password(catalog, email)
     click.echo("Removed. Who can log in elsewhere by that e-mail address still may: see `disable`.")
 
 
@@ -97,20 +94,20 @@ def unlock(settings: Settings, email: str | None, address: str | None) -> None:
     """Forget failed logins: nobody has to wait any more."""
     if (email is None) == (address is None):
         raise click.UsageError("Name a user, or an address.")
-    with _catalog(settings) as catalog:
+    with _open_catalog(settings) as catalog:
         if address is not None:
             forgiven = accounts.unlock_address(catalog, address)
         else:
-            forgiven = accounts.unlock(catalog, email or "")
+            forgiven = accounts.unlock_user(catalog, email or "")
     click.echo("Unlocked." if forgiven else "Nothing was held against them.")
 
 
-def _row(user: User) -> tuple[str, str, str, str, str]:
+def _format_user(user: PasswordUser) -> tuple[str, str, str, str, str]:
     waiting = user.until_us / 1e6 > time.time()
     return (
         user.email,
         "enabled" if user.enabled else "disabled",
-        _day(user.changed_us),
+        _format_day(user.changed_us),
         str(user.failures or ""),
         datetime.fromtimestamp(user.until_us / 1e6, UTC).strftime("%H:%M:%S UTC")
         if waiting
@@ -118,23 +115,23 @@ def _row(user: User) -> tuple[str, str, str, str, str]:
     )
 
 
-def _day(at_us: int) -> str:
+def _format_day(at_us: int) -> str:
     return datetime.fromtimestamp(at_us / 1e6, UTC).strftime("%Y-%m-%d")
 
 
-def _password() -> str:
+def _read_password() -> str:
     """Typed twice at a terminal, else the first line of standard input."""
-    if _at_terminal():
+    if _is_terminal():
         return str(click.prompt("Password", hide_input=True, confirmation_prompt=True))
     return sys.stdin.readline().rstrip("\r\n")
 
 
-def _at_terminal() -> bool:
+def _is_terminal() -> bool:
     return sys.stdin.isatty()
 
 
 @contextmanager
-def _catalog(settings: Settings) -> Iterator[Catalog]:
+def _open_catalog(settings: Settings) -> Iterator[Catalog]:
     """Open as long as the block."""
     catalog = open_catalog(settings)
     try:

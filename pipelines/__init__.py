@@ -1,1 +1,1 @@
-"""What the service means: plain functions on frozen dataclasses; no HTTP, no queue, no vendor."""
+"""Business logic: plain functions on frozen dataclasses; no HTTP, no queue, no vendor code."""

@@ -1,78 +1,83 @@
-"""The table of contents of a bundle's life: which to-do rows follow which completion.
+"""Which jobs follow each completed step, and the pubsub topics that wake waiting requests.
 
-A row is written in the transaction of the completion that it follows; `workers.chains` sends the
-messages for what a completion recorded, the clock whatever is due and has no message.
+A job is recorded in the transaction of the step that it follows. `workers.messages` sends its
+message; the scheduler sends messages for jobs that are due without one.
 """
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
-from storage.model import FQID, REPLICAS, Replica, Todo
+from storage.model import FQID, REPLICAS, Job, Replica
 
 
 class Step(StrEnum):
     """One kind of work; the name of its actor."""
 
-    VERIFY = "verify"  # ref: task id. Read a source once, keep what was hashed, publish the file.
-    VERIFY_LARGE = "verify_large"  # The same, for what would hold the others up.
-    SYNC = "sync"  # ref: `<kind>:<fqid>`. Make this replica hold it too.
-    SYNC_LARGE = "sync_large"  # The same, for what would hold the others up.
-    INDEX = "index"  # ref: bundle fqid. Make search say what the catalog says.
+    VERIFY = "verify"  # ref: task id. Read and hash a source, store its bytes, publish the file.
+    VERIFY_LARGE = "verify_large"  # The same for large files, which would delay the others.
+    SYNC = "sync"  # ref: `<kind>:<fqid>`. Copy a version to this replica.
+    SYNC_LARGE = "sync_large"  # The same for large files.
+    INDEX = "index"  # ref: bundle fqid. Bring the search index in line with the catalog.
     MATCH = "match"  # ref: event id. Record the deliveries of jmespath subscriptions.
-    PERCOLATE = "percolate"  # ref: event id. The same for elasticsearch ones, once searchable.
-    # ref: `<uuid>[.<version>]` of a bundle, `collection:<uuid>`. Write a tombstone's record here.
+    PERCOLATE = "percolate"  # ref: event id. The same for elasticsearch ones, after indexing.
+    # ref: `<uuid>[.<version>]` of a bundle, `collection:<uuid>`. Write a tombstone's record.
     BURY = "bury"
-    MARK = "mark"  # ref: `<kind>:<uuid>[.<version>]`. Say in this bucket that it is purged.
-    ERASE = "erase"  # ref: `<kind>:<fqid>`. Every bucket says so: remove its record from this one.
-    FORGET = "forget"  # ref: `<kind>:<fqid>`. No bucket has it: remove it from the catalog.
-    CHECKOUT = "checkout"  # ref: checkout job id. Copy a bundle to where people compute.
-    MAIL = "mail"  # ref: checkout job id. Tell its requester how it ended.
+    MARK = "mark"  # ref: `<kind>:<uuid>[.<version>]`. Put a purge marker into this bucket.
+    ERASE = "erase"  # ref: `<kind>:<fqid>`. Delete the record from this bucket.
+    FORGET = "forget"  # ref: `<kind>:<fqid>`. Delete the rows from the catalog.
+    CHECKOUT = "checkout"  # ref: checkout job id. Copy a bundle to its destination.
+    MAIL = "mail"  # ref: checkout job id. Mail the result to the requester.
     JOURNAL = "journal"  # ref: `gather` or `merge`. Write events, or small journals, as one object.
-    JOURNAL_COPY = "journal_copy"  # ref: `<replica>/<name>` of a journal. Have it in this bucket.
-    JOURNAL_DROP = "journal_drop"  # ref: name of a journal. Remove it from every bucket.
-    REPLAY = "replay"  # ref: replay id. Tell one subscription of a window of events once more.
-    AREA_CHECKSUM = "area_checksum"  # ref: `<area>/<name>`. Read an uploaded file, say what it is.
-    AREA_CHECKSUM_LARGE = "area_checksum_large"  # The same, for what would hold the others up.
-    AREA_REMOVE = "area_remove"  # ref: area. Remove all that an upload area holds.
-    REPAIR = "repair"  # ref: object key. Read it again, replace it if it is damaged.
+    JOURNAL_COPY = "journal_copy"  # ref: `<replica>/<name>` of a journal. Copy it to this bucket.
+    JOURNAL_DROP = "journal_drop"  # ref: name of a journal. Delete it from every bucket.
+    REPLAY = "replay"  # ref: replay id. Deliver a window of events to one subscription again.
+    AREA_CHECKSUM = "area_checksum"  # ref: `<area>/<name>`. Hash and validate an uploaded file.
+    AREA_CHECKSUM_LARGE = "area_checksum_large"  # The same for large files.
+    AREA_REMOVE = "area_remove"  # ref: area. Delete all files of an upload area.
+    REPAIR = "repair"  # ref: object key. Replace it if it is damaged.
     PUBLISH = "publish"  # ref: `<kind>:<fqid>`. Complete a reservation whose writer died.
 
 
-LARGE = 64 * 1024 * 1024
-"""Bytes from which a file is verified and synced on the queues of the large ones."""
+LARGE_BYTES = 64 * 1024 * 1024
+"""Size from which a file is verified and synced on the queues for large files."""
 
 DELIVER = "deliver"
 """The actor that sends deliveries to one endpoint; its reference is the endpoint's id."""
 
-HERE, ELSEWHERE = "here", "elsewhere"
+SAME_REPLICA, OTHER_REPLICAS = "here", "elsewhere"
 
-FOLLOWS: Mapping[tuple[str, str], tuple[tuple[Step, str], ...]] = {
-    # (what completed, of which kind): (what follows, in this replica or in every other one)
-    ("publish", "file"): ((Step.SYNC, ELSEWHERE),),
-    ("publish", "bundle"): ((Step.INDEX, HERE), (Step.MATCH, HERE), (Step.SYNC, ELSEWHERE)),
-    ("publish", "collection"): ((Step.SYNC, ELSEWHERE),),
+FOLLOWING_STEPS: Mapping[tuple[str, str], tuple[tuple[Step, str], ...]] = {
+    # (completed step, kind): (following step, in this replica or in every other one)
+    ("publish", "file"): ((Step.SYNC, OTHER_REPLICAS),),
+    ("publish", "bundle"): (
+        (Step.INDEX, SAME_REPLICA),
+        (Step.MATCH, SAME_REPLICA),
+        (Step.SYNC, OTHER_REPLICAS),
+    ),
+    ("publish", "collection"): ((Step.SYNC, OTHER_REPLICAS),),
     ("sync", "file"): (),
-    ("sync", "bundle"): ((Step.INDEX, HERE), (Step.MATCH, HERE)),
-    ("index", "bundle"): ((Step.PERCOLATE, HERE),),
-    # BURY, which writes the tombstone's own record, goes to every replica beside these.
-    ("tombstone", "bundle"): ((Step.INDEX, HERE), (Step.MATCH, HERE)),
-    # MARK goes to every replica beside these, and begins what ends with FORGET.
-    ("purge", "bundle"): ((Step.INDEX, HERE), (Step.MATCH, HERE)),
-    ("checkout", "job"): ((Step.MAIL, HERE),),
+    ("sync", "bundle"): ((Step.INDEX, SAME_REPLICA), (Step.MATCH, SAME_REPLICA)),
+    ("index", "bundle"): ((Step.PERCOLATE, SAME_REPLICA),),
+    # BURY, which writes the tombstone's record, goes to every replica in addition.
+    ("tombstone", "bundle"): ((Step.INDEX, SAME_REPLICA), (Step.MATCH, SAME_REPLICA)),
+    # MARK, the first step of the purge, goes to every replica in addition.
+    ("purge", "bundle"): ((Step.INDEX, SAME_REPLICA), (Step.MATCH, SAME_REPLICA)),
+    ("checkout", "job"): ((Step.MAIL, SAME_REPLICA),),
 }
 
 
-def follows(done: str, kind: str, replica: str, ref: str) -> tuple[Todo, ...]:
-    """The rows that the completion of `done` on a `kind` asks for; `ref` is that of all of them."""
-    rows = []
-    for step, where in FOLLOWS[done, kind]:
-        places = (replica,) if where == HERE else tuple(r for r in REPLICAS if r != replica)
-        rows += [Todo(step, place, ref) for place in places]
-    return tuple(rows)
+def following_jobs(completed: str, kind: str, replica: str, ref: str) -> tuple[Job, ...]:
+    """Return the jobs that follow a completed step on a `kind`, all with the reference `ref`."""
+    return tuple(
+        Job(step, name, ref)
+        for step, where in FOLLOWING_STEPS[completed, kind]
+        for name in REPLICAS
+        if (name == replica) == (where == SAME_REPLICA)
+    )
 
 
-def addressed(row: Todo, *, bundle: FQID, event: str) -> Todo:
-    """The row with the reference that its step wants: matching goes by event, sync by kind."""
+def address_job(row: Job, *, bundle: FQID, event: str) -> Job:
+    """Return the job with the reference of its step: event for matching, kind and fqid for sync."""
     if row.step in (Step.MATCH, Step.PERCOLATE):
         return row._replace(ref=event)
     if row.step in (Step.SYNC, Step.SYNC_LARGE):
@@ -80,11 +85,32 @@ def addressed(row: Todo, *, bundle: FQID, event: str) -> Todo:
     return row._replace(ref=str(bundle))
 
 
-def deliver_to(endpoint_ids: Iterable[int]) -> tuple[Todo, ...]:
-    """Messages that something may be due for these endpoints: their own rows decide, not jobs."""
-    return tuple(Todo(DELIVER, "", str(ident)) for ident in sorted(set(endpoint_ids)))
+def delivery_jobs(endpoint_ids: Iterable[int]) -> tuple[Job, ...]:
+    """Return messages for endpoints that may have due deliveries; their rows decide."""
+    return tuple(Job(DELIVER, "", str(ident)) for ident in sorted(set(endpoint_ids)))
 
 
-def replica_of(row: Todo) -> Replica:
-    """The row's replica as our word for it."""
+def job_replica(row: Job) -> Replica:
+    """Return the replica of a job."""
     return next(name for name in REPLICAS if name == row.replica)
+
+
+DELIVERIES_TOPIC = "deliveries"
+EVENTS_TOPIC = "events"
+COMMITTED_TOPIC = "committed"
+"""An event was committed and has no sequence number yet."""
+
+
+def file_topic(replica: Replica, fqid: FQID) -> str:
+    """Return the topic of a file that became visible in a replica, or failed."""
+    return f"file:{replica}:{fqid}"
+
+
+def task_topic(task_id: str) -> str:
+    """Return the topic of a task that ended."""
+    return f"task:{task_id}"
+
+
+def checkout_topic(job_id: str) -> str:
+    """Return the topic of a checkout that ended."""
+    return f"checkout:{job_id}"

@@ -1,4 +1,4 @@
-"""Spelling of uuids and versions: what comes in, what is stored, what the server makes."""
+"""Parse and generate UUIDs and versions."""
 
 import re
 import uuid as uuids
@@ -10,19 +10,19 @@ from storage.errors import Invalid
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.ASCII)
 _VERSION = re.compile(r"\d{4}-\d{2}-\d{2}T(?!24)\d{6}\.\d{6}Z", re.ASCII)
 _EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
-_VERSIONS = re.compile(rf"(?:{_VERSION.pattern}\n)*+", re.ASCII)
+_VERSION_LINES = re.compile(rf"(?:{_VERSION.pattern}\n)*+", re.ASCII)
 
 
-def uuid_of(text: str, *, where: str = "uuid") -> str:
-    """An RFC 4122 string in lower case; Invalid when it is none."""
+def parse_uuid(text: str, *, where: str = "uuid") -> str:
+    """Return an RFC 4122 UUID in lower case; raise Invalid."""
     lower = text.lower()
     if not _UUID.fullmatch(lower):
         raise Invalid(f"'{text[:100]}' is not a UUID.", errors={where: ["Not a valid UUID."]})
     return lower
 
 
-def version_of(text: str, *, where: str = "version") -> str:
-    """A STORE_VERSION that names a real moment; Invalid(illegal_version) when it is none."""
+def parse_version(text: str, *, where: str = "version") -> str:
+    """Return a STORE_VERSION with an existing date and time; raise Invalid (`illegal_version`)."""
     if _VERSION.fullmatch(text):
         try:
             datetime.fromisoformat(text)
@@ -37,20 +37,22 @@ def version_of(text: str, *, where: str = "version") -> str:
     )
 
 
-def fqids_of(uuids: Sequence[str], versions: Sequence[str]) -> list[tuple[str, str]] | None:
-    """Return (uuid, version) pairs in normal spelling if every one is good, else None.
+def parse_fqids(uuids: Sequence[str], versions: Sequence[str]) -> list[tuple[str, str]] | None:
+    """Return (uuid, version) pairs in normal spelling if all are valid, else None.
 
-    One look at all of them costs a fifth of one look at each; an `FQID` each would cost as much.
+    Checking all at once takes a fifth of the time of checking each; so does building no `FQID`.
     """
     lines = "\n".join([*uuids, ""])
     lower = lines.lower()
-    # Compared with hexadecimal digits alike: a pattern takes five times as long.
-    if not lower.isascii() or lower.encode().translate(_HEX_AS_ZEROS) != _ZEROS * len(uuids):
+    # Compared with all hexadecimal digits as zeros: a pattern takes five times as long.
+    if not lower.isascii() or lower.encode().translate(_HEX_AS_ZEROS) != _ZERO_UUID_LINE * len(
+        uuids
+    ):
         return None
     moments = {*versions}
     joined = "\n".join([*moments, ""])
-    # A text with a line break in it is not two texts.
-    if joined.count("\n") != len(moments) or not _VERSIONS.fullmatch(joined):
+    # A text with a line break would pass as two.
+    if joined.count("\n") != len(moments) or not _VERSION_LINES.fullmatch(joined):
         return None
     try:
         for text in moments:
@@ -62,32 +64,34 @@ def fqids_of(uuids: Sequence[str], versions: Sequence[str]) -> list[tuple[str, s
 
 
 _HEX_AS_ZEROS = bytes.maketrans(b"123456789abcdef", b"0" * 15)
-_ZEROS = f"{uuids.UUID(int=0)}\n".encode()
+_ZERO_UUID_LINE = f"{uuids.UUID(int=0)}\n".encode()
 
 
-def version_at(us: int) -> str:
-    """The STORE_VERSION of a moment in microseconds since 1970."""
+def version_from_us(us: int) -> str:
+    """Return the STORE_VERSION of a time in microseconds since 1970."""
     moment = datetime.fromtimestamp(us // 1_000_000, UTC).replace(microsecond=us % 1_000_000)
     return moment.strftime("%Y-%m-%dT%H%M%S.%fZ")
 
 
-def us_of(version: str) -> int:
-    """The moment of a good version, in microseconds since 1970."""
+def version_to_us(version: str) -> int:
+    """Return the time of a valid version, in microseconds since 1970."""
     return (datetime.fromisoformat(version) - _EPOCH) // _MICROSECOND
 
 
-LAST_US = us_of("9999-12-31T235959.999999Z")
+MAX_VERSION_US = version_to_us("9999-12-31T235959.999999Z")
 
 
 def later_versions(version: str, *, now_us: int) -> Iterator[str]:
-    """Names for what may follow a version: from now on, and after it, ever further apart. Whoever
-    wrote the next thousands beforehand has nobody look at each of them while a head is locked."""
-    us, step = max(now_us, us_of(version) + 1), 1
-    while us <= LAST_US:
-        yield version_at(us)
+    """Yield versions that are neither in the past nor before `version`, in growing steps.
+
+    The steps bound the search for a free version, while a head is locked, if many are taken.
+    """
+    us, step = max(now_us, version_to_us(version) + 1), 1
+    while us <= MAX_VERSION_US:
+        yield version_from_us(us)
         us, step = us + step, 2 * step
 
 
 def new_uuid() -> str:
-    """A random uuid."""
+    """Return a random UUID."""
     return str(uuids.uuid4())

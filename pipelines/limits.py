@@ -1,15 +1,15 @@
-"""The specification's numbers, each with its clause, and those of ours that several modules share.
+"""Limits of the specification, each with its clause, and our own shared limits.
 
 Operators' numbers are in `config`.
 """
 
 MB = 1_048_576  # Limits: "MB for entity tag chunking"
 ETAG_CHUNK = 64 * MB  # File: `store-s3_etag` uses 64 MB chunks …
-ETAG_CHUNK_UNTIL = 640_000 * MB  # … for files up to 640,000 MB
+ETAG_CHUNK_MAX_SIZE = 640_000 * MB  # … for files up to 640,000 MB
 ETAG_MAX_PARTS = 10_000  # beyond: size / 10000 rounded up to a whole MB
 
 MAX_INDEXED_FILES = 20_000  # Bundle rule 4: a larger manifest is left out of the document
-ATTACHMENTS_BYTES = 128 * 1024  # Events 6: serialized `attachments`
+ATTACHMENTS_MAX_BYTES = 128 * 1024  # Events 6: serialized `attachments`
 
 PAGE_MAX = 500  # Limits: page size maximum
 PAGE_RAW_MAX = 10  # Parameter rule 5: post_search with output_format raw
@@ -22,18 +22,20 @@ PAGE_EVENTS_MAX = 10  # Interface 1: events 1..10
 PAGE_AREA = 500  # ours: default per_page of get_area
 PAGE_FEED = 100  # ours: events of one answer of the live feed
 
-FILES_MAX = 100  # ours: file versions that one request writes
+FILES_MAX = 100  # ours: file versions of one request
 
-AREA_NAME = 857  # ours: bytes of a file's name in an upload area, that are left of an object's key
-AREA_NAMES = 1_000  # ours: URLs that are signed for an upload area in one request
+AREA_NAME_MAX_BYTES = (
+    857  # ours: bytes that an object's key leaves for a file's name in an upload area
+)
+AREA_URLS_MAX = 1_000  # ours: URLs for an upload area that one request signs
 
-COLLECTION_MAX = 1_000  # Limits: items of a collection in a create, add or remove
-COLLECTION_NAME = 1_024  # ours: characters of a collection's name, …
-COLLECTION_DESCRIPTION = 65_536  # … of its description, …
-COLLECTION_DETAILS_BYTES = 256 * 1024  # … and bytes of its details as JSON
-LINK_PATH = 4_096  # ours: characters of a link's path
-LINK_TYPE = 256  # ours: characters of a link's type
+COLLECTION_ITEMS_MAX = 1_000  # Limits: items of a collection in a create, add or remove
+COLLECTION_NAME_MAX = 1_024  # ours: characters of a collection's name, …
+COLLECTION_DESCRIPTION_MAX = 65_536  # … of its description, …
+COLLECTION_DETAILS_MAX_BYTES = 256 * 1024  # … and bytes of its details as JSON
+LINK_PATH_MAX = 4_096  # ours: characters of a link's path
+LINK_TYPE_MAX = 256  # ours: characters of a link's type
 PATCH_MAX = 1_000  # ours, as for collections: entries that one patch adds, or removes
 SEGMENT_ENTRIES = 1_024  # ours: entries of one shared segment of a manifest
-DRY_RUN_BUNDLES = 50  # ours: the most bundles that one dry run asks about
+DRY_RUN_BUNDLES_MAX = 50  # ours: bundles of one dry run
 PENDING_RETRY_S = 5  # ours: Retry-After while a file is being verified or synced

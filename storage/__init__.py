@@ -1,1 +1,1 @@
-"""Every byte that leaves the process: blobs, catalog, search, notices, mail."""
+"""Everything that leaves the process: blobs, catalog, search, cache and mail."""

@@ -1,31 +1,36 @@
-"""What can go wrong, by meaning. Nothing here knows HTTP; `api/errors.py` gives each a status.
+"""Domain errors, without HTTP, and how commands report them to operators.
 
 StoreError
 ├── Invalid                 the request itself is wrong
 ├── Unauthorized            no acceptable identity
-├── Forbidden               an identity that may not
-├── NotFound                what was named does not exist
-├── Conflict                what exists forbids it
-├── Unprocessable           well-formed, but what it names does not hold
-├── TooLarge                beyond a limit on size
-├── TooMany                 beyond a limit on number or rate
-├── NotAcceptable           beyond a quota of the owner
-├── RangeNotSatisfiable     a range that lies outside of the object
-├── UnsupportedMediaType    a body of a type that is not read here
-├── Unavailable             cannot now, may later
-├── Damaged                 what is stored is not what was written
-├── TimedOut                took longer than it may
-├── AlreadyExists           a conditional create found the key taken (blob stores only)
-├── SourceChanged           a pinned object is no longer the one that was pinned
-└── Lost                    the claim on a to-do row is no longer ours
+├── Forbidden               a permission is missing
+├── NotFound                the named thing does not exist
+├── Conflict                existing state forbids it
+├── Unprocessable           well-formed, but something it names is not valid
+├── TooLarge                a size limit is exceeded
+├── TooManyRequests         a rate limit is exceeded
+├── NotAcceptable           a quota of the owner is exceeded
+├── RangeNotSatisfiable     the range is outside the object
+├── UnsupportedMediaType    the operation does not accept this type of body
+├── Unavailable             impossible now, a retry may succeed
+│   └── NotReady            other work of the store has to end first
+├── DamagedObjectError      stored bytes differ from what was written
+├── CatalogDamagedError     the catalog's file is damaged
+├── TimedOut                a time or step limit is exceeded
+├── AlreadyExists           a conditional create found that the key exists (blob stores only)
+├── SourceChanged           a pinned object has changed
+└── ClaimLost               the claim on a job is no longer ours
 """
 
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+
+from config import SettingsError
 
 
 class StoreError(Exception):
-    """Base of all errors that a caller may see; `code` is the word the interface gives it."""
+    """Base of all errors that a caller may see; `code` is the API's word for it."""
 
     code = "internal_error"
 
@@ -51,12 +56,12 @@ class Invalid(StoreError):
 
 
 @contextmanager
-def within(pointer: str) -> Iterator[None]:
-    """What is Invalid in the block is so in this part of the body: pointers begin there."""
+def prefix_pointers(pointer: str) -> Iterator[None]:
+    """Prefix the JSON pointers of Invalid errors raised in the block."""
     try:
         yield
     except Invalid as error:
-        below = {pointer + where.rstrip("/"): said for where, said in error.errors.items()}
+        below = {pointer + at.rstrip("/"): messages for at, messages in error.errors.items()}
         errors = below or {pointer: [error.detail]}
         raise Invalid(error.detail, code=error.code, errors=errors) from error
 
@@ -68,102 +73,138 @@ class Unauthorized(StoreError):
 
 
 class Forbidden(StoreError):
-    """The identity is known and may not."""
+    """The principal is known but lacks permission."""
 
     code = "forbidden"
 
 
 class NotFound(StoreError):
-    """What was named does not exist here."""
+    """The named thing does not exist."""
 
     code = "not_found"
 
 
 class Conflict(StoreError):
-    """What exists already forbids it."""
+    """The request conflicts with existing state."""
 
     code = "already_exists"
 
 
 class Unprocessable(StoreError):
-    """The request is well-formed, but something it names does not hold."""
+    """The request is well-formed, but something it names is not valid."""
 
     code = "invalid_checksum"
 
 
 class TooLarge(StoreError):
-    """Beyond a limit on size."""
+    """A size limit is exceeded."""
 
     code = "too_large"
 
 
-class TooMany(StoreError):
-    """Beyond a limit on rate."""
+class TooManyRequests(StoreError):
+    """A rate limit is exceeded."""
 
     code = "too_many_requests"
 
 
 class NotAcceptable(StoreError):
-    """Beyond a quota of its owner."""
+    """A quota of the owner is exceeded."""
 
     code = "not_acceptable"
 
 
 class RangeNotSatisfiable(StoreError):
-    """The byte range lies outside of the object."""
+    """The byte range is outside the object."""
 
     code = "range_not_satisfiable"
 
 
 class UnsupportedMediaType(StoreError):
-    """The body is of a type that this operation does not read."""
+    """This operation does not accept bodies of this type."""
 
     code = "unsupported_media_type"
 
 
 class Unavailable(StoreError):
-    """Cannot be done now, may be later."""
+    """Temporarily impossible; a retry may succeed."""
 
     code = "service_unavailable"
 
 
-class Waits(Unavailable):
-    """Waits for other work of ours, not for an engine: to be looked at again after
-    `retry_after_s`, or as soon as the work on `until`, a to-do row's reference, wakes it."""
+class NotReady(Unavailable):
+    """Waits for other work of the store, not for an engine.
+
+    The job is retried after `retry_after_s`, or as soon as the work on reference `until` wakes it.
+    """
 
     def __init__(self, detail: str, *, retry_after_s: int, until: str | None = None) -> None:
         super().__init__(detail, retry_after_s=retry_after_s)
-        self.until = until
+        self.wakes_on = until
 
 
-class Damaged(StoreError):
-    """Stored bytes are not what was written: waiting helps nobody, a human has to look."""
+class DamagedObjectError(StoreError):
+    """Stored bytes differ from what was written; retries do not help."""
 
 
-class CatalogDamaged(StoreError):
-    """The catalog's file cannot be read as one: an operator has to restore it. It is no `Damaged`,
-    which stands for one stored object and has it repaired."""
+class CatalogDamagedError(StoreError):
+    """The catalog's file is damaged: an operator has to restore it.
+
+    Not a DamagedObjectError, which names one object and triggers its repair.
+    """
 
 
 class TimedOut(StoreError):
-    """Took longer than it may."""
+    """A time or step limit is exceeded."""
 
     code = "timed_out"
 
 
 class AlreadyExists(StoreError):
-    """A conditional create found the key taken."""
+    """A conditional create found that the key exists."""
 
     code = "already_exists"
 
 
 class SourceChanged(StoreError):
-    """A pinned object is no longer the one that was pinned."""
+    """A pinned object has changed."""
 
     code = "checksum_mismatch"
 
 
-class Lost(StoreError):
-    """The claim on a to-do row is no longer ours: roll back, somebody else has it."""
+class ClaimLost(StoreError):
+    """The claim on a job is no longer ours: roll back, another worker has it."""
 
     code = "internal_error"
+
+
+RESTORE_HINT = "restore a backup, or rebuild it with `python -m ops rebuild catalog`"
+
+
+@contextmanager
+def exit_on_error(code_of: Callable[[Exception], int]) -> Iterator[None]:
+    """End the process with a message and an exit code if the block fails."""
+    try:
+        yield
+    except (SettingsError, StoreError, OSError) as error:
+        sys.stderr.write(f"Error: {explain_error(error)}\n")
+        sys.exit(code_of(error))
+
+
+def explain_error(error: Exception) -> str:
+    """Return the message for operators, with the cause; API users do not see the cause."""
+    if isinstance(error, StoreError):
+        return _explain_store_error(error)
+    if isinstance(error, OSError) and error.strerror:
+        named = f"{error.filename}: " if error.filename else ""
+        return f"{named}{error.strerror}"
+    return str(error)
+
+
+def _explain_store_error(error: StoreError) -> str:
+    cause = getattr(error.__cause__, "orig", None) or error.__cause__
+    cause_lines = str(cause).strip().splitlines() if cause is not None else []
+    message = error.detail
+    if cause_lines and cause_lines[0] not in message:
+        message = f"{message.rstrip('.')}: {cause_lines[0]}"
+    return f"{message}; {RESTORE_HINT}" if isinstance(error, CatalogDamagedError) else message

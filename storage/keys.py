@@ -1,4 +1,4 @@
-"""The one place that spells object keys, both ways; they are a frozen format.
+"""Build and parse object keys; the key format is frozen.
 
 Byte order of record keys is (uuid, version) order, so that a bucket's listing and a table's index
 can be merged. Two leading characters spread a kind over 256 folders.
@@ -16,22 +16,22 @@ KINDS: tuple[Kind, ...] = ("file", "bundle", "collection")
 
 BLOBS = "blobs/"
 TOMBSTONES = "tombstones/"
-PURGED = "purged/"
+PURGE_MARKERS = "purged/"
 EPOCHS = "epochs/"
 AREAS = "areas/"
 CHECKOUTS = "checkouts/"
 JOURNALS = "journals/"
-LAST = 10**18
-"""No event has a greater number; twenty digits may tell of one that no catalog keeps."""
-MANIFEST = ".json"
-"""What the key of a journal's manifest ends with."""
+MAX_EVENT_NUMBER = 10**18
+"""Largest event number; twenty digits could hold more than the catalog can."""
+MANIFEST_SUFFIX = ".json"
+"""Suffix of a journal manifest's key."""
 
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _VERSION = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{6}\.[0-9]{6}Z"
 _KIND = r"(?P<kind>file|bundle|collection)s"
 _BLOB = re.compile(r"blobs/(?P<fan>[0-9a-f]{2})/(?P<sha256>[0-9a-f]{64})")
 _RECORD = re.compile(rf"{_KIND}/(?P<fan>..)/(?P<uuid>{_UUID})\.(?P<version>{_VERSION})")
-_MARK = re.compile(
+_MARKER = re.compile(
     rf"(?:tombstones|purged)/{_KIND}/(?P<fan>..)/(?P<uuid>{_UUID})(?:\.(?P<version>{_VERSION}))?"
 )
 _JOURNAL = re.compile(
@@ -45,14 +45,14 @@ _AREA = re.compile(rf"areas/(?P<uuid>{_UUID})/(?P<name>.+)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class RecordKey:
-    """The record of one version."""
+    """The key of a version's record."""
 
     kind: Kind
     fqid: FQID
 
 
 @dataclass(frozen=True, slots=True)
-class MarkKey:
+class MarkerKey:
     """A tombstone or purge marker; without `version` it covers the whole uuid."""
 
     kind: Kind
@@ -62,8 +62,7 @@ class MarkKey:
 
 @dataclass(frozen=True, slots=True)
 class JournalKey:
-    """The events of a replica with the numbers from `first` to `last`; each time that they are
-    written anew is another `generation`."""
+    """A journal of a replica's events `first` to `last`; each rewrite is a new `generation`."""
 
     replica: str
     first: int
@@ -72,7 +71,7 @@ class JournalKey:
 
     @property
     def name(self) -> str:
-        """The last part of its key."""
+        """Return the last segment of its key."""
         written = f".{self.generation}" if self.generation else ""
         return f"{self.first:020}-{self.last:020}{written}"
 
@@ -80,163 +79,163 @@ class JournalKey:
         return f"{JOURNALS}{self.replica}/{self.name}"
 
 
-def records(kind: Kind) -> str:
-    """Prefix of all records of one kind."""
+def record_prefix(kind: Kind) -> str:
+    """Return the prefix of all records of one kind."""
     return f"{kind}s/"
 
 
-def blob(sha256: str) -> str:
-    """The content key of some bytes."""
+def blob_key(sha256: str) -> str:
+    """Return the content key of a SHA-256."""
     return f"{BLOBS}{sha256[:2]}/{sha256}"
 
 
-def record(kind: Kind, fqid: FQID) -> str:
-    """Where the record of a version lies."""
+def record_key(kind: Kind, fqid: FQID) -> str:
+    """Return the key of a version's record."""
     return f"{kind}s/{fqid.uuid[:2]}/{fqid}"
 
 
-def tombstone(kind: Kind, uuid: str, version: str | None = None) -> str:
-    """Where the tombstone of a version, or of a whole uuid, lies."""
-    return TOMBSTONES + _marked(kind, uuid, version)
+def tombstone_key(kind: Kind, uuid: str, version: str | None = None) -> str:
+    """Return the key of the tombstone of a version, or of a whole uuid."""
+    return TOMBSTONES + _marker_suffix(kind, uuid, version)
 
 
-def purged(kind: Kind, uuid: str, version: str | None = None) -> str:
-    """Where the marker that something was purged for good lies."""
-    return PURGED + _marked(kind, uuid, version)
+def purge_marker_key(kind: Kind, uuid: str, version: str | None = None) -> str:
+    """Return the key of the purge marker of a version, or of a whole uuid."""
+    return PURGE_MARKERS + _marker_suffix(kind, uuid, version)
 
 
-def journals(replica: str) -> str:
-    """Prefix of the journals of a replica's events, in either bucket."""
+def journal_prefix(replica: str) -> str:
+    """Return the prefix of a replica's journals, in either bucket."""
     return f"{JOURNALS}{replica}/"
 
 
-def journal(key: JournalKey) -> str:
-    """Where the lines of a journal lie."""
+def journal_key(key: JournalKey) -> str:
+    """Return the key of a journal's lines."""
     return str(key)
 
 
-def journal_manifest(key: JournalKey) -> str:
-    """Where it is said which events a journal has, and where in it."""
-    return f"{key}{MANIFEST}"
+def journal_manifest_key(key: JournalKey) -> str:
+    """Return the key of a journal's manifest, which lists its events."""
+    return f"{key}{MANIFEST_SUFFIX}"
 
 
-def epoch(name: str) -> str:
-    """Where the mark of an epoch, `<20 digits>-<uuid>`, lies."""
+def epoch_key(name: str) -> str:
+    """Return the key of an epoch, named `<20 digits>-<uuid>`."""
     return EPOCHS + name
 
 
 def parse_epoch(key: str) -> str | None:
-    """The epoch that a key is the mark of, None for any other."""
+    """Return the epoch of a key, None for any other key."""
     found = _EPOCH.fullmatch(key)
     return found["name"] if found else None
 
 
-def area(uuid: str) -> str:
-    """Prefix of everything in an upload area."""
+def area_prefix(uuid: str) -> str:
+    """Return the prefix of an upload area."""
     return f"{AREAS}{uuid}/"
 
 
-def area_file(uuid: str, name: str) -> str:
-    """A file in an upload area."""
-    return area(uuid) + name
+def area_file_key(uuid: str, name: str) -> str:
+    """Return the key of a file in an upload area."""
+    return area_prefix(uuid) + name
 
 
-def checkout(job_id: str) -> str:
-    """Prefix of everything that a checkout copied."""
+def checkout_prefix(job_id: str) -> str:
+    """Return the prefix of a checkout."""
     return f"{CHECKOUTS}{job_id}/"
 
 
-def checkout_file(job_id: str, name: str) -> str:
-    """A file of a checked-out bundle."""
-    return checkout(job_id) + name
+def checkout_file_key(job_id: str, name: str) -> str:
+    """Return the key of a file in a checkout."""
+    return checkout_prefix(job_id) + name
 
 
 def parse_blob(key: str) -> str | None:
-    """The SHA-256 of a blob key, None for any other."""
+    """Return the SHA-256 of a blob key, None for any other key."""
     found = _BLOB.fullmatch(key)
     return found["sha256"] if found and found["sha256"].startswith(found["fan"]) else None
 
 
 def parse_record(key: str) -> RecordKey | None:
-    """What a record key names, None for any other."""
+    """Parse a record key; None for any other key."""
     found = _RECORD.fullmatch(key)
     if not found or not found["uuid"].startswith(found["fan"]):
         return None
-    return RecordKey(_kind(found["kind"]), FQID(found["uuid"], found["version"]))
+    return RecordKey(_parse_kind(found["kind"]), FQID(found["uuid"], found["version"]))
 
 
-def parse_tombstone(key: str) -> MarkKey | None:
-    """What a tombstone's key names, None for any other."""
-    return _parse_mark(key) if key.startswith(TOMBSTONES) else None
+def parse_tombstone(key: str) -> MarkerKey | None:
+    """Parse a tombstone's key; None for any other key."""
+    return _parse_marker(key) if key.startswith(TOMBSTONES) else None
 
 
-def parse_purged(key: str) -> MarkKey | None:
-    """What a purge marker's key names, None for any other."""
-    return _parse_mark(key) if key.startswith(PURGED) else None
+def parse_purge_marker(key: str) -> MarkerKey | None:
+    """Parse a purge marker's key; None for any other key."""
+    return _parse_marker(key) if key.startswith(PURGE_MARKERS) else None
 
 
 def parse_journal(key: str) -> JournalKey | None:
-    """What the key of a journal's lines names, None for any other."""
+    """Parse the key of a journal's lines; None for any other key."""
     found = _JOURNAL.fullmatch(key)
-    return None if found is None or found["manifest"] else _journal(found)
+    return None if found is None or found["manifest"] else _make_journal_key(found)
 
 
 def parse_journal_manifest(key: str) -> JournalKey | None:
-    """What the key of a journal's manifest names, None for any other."""
+    """Parse the key of a journal's manifest; None for any other key."""
     found = _JOURNAL.fullmatch(key)
-    return _journal(found) if found and found["manifest"] else None
+    return _make_journal_key(found) if found and found["manifest"] else None
 
 
-def _journal(found: re.Match[str]) -> JournalKey | None:
+def _make_journal_key(found: re.Match[str]) -> JournalKey | None:
     first, last, generation = int(found["first"]), int(found["last"]), found["generation"]
-    if not 0 < first <= last <= LAST:
+    if not 0 < first <= last <= MAX_EVENT_NUMBER:
         return None
     return JournalKey(found["replica"], first, last, int(generation or 0))
 
 
 def parse_area_file(key: str) -> tuple[str, str] | None:
-    """Area and name of an uploaded file's key, None for any other."""
+    """Return area and name of an uploaded file's key, None for any other key."""
     found = _AREA.fullmatch(key)
     return (found["uuid"], found["name"]) if found else None
 
 
 def area_url(external_base: str, uuid: str, name: str) -> str:
-    """The URL that a file of an upload area is put to, which is its `source_url`, too."""
+    """Return the upload URL of a file in an upload area, which is also its `source_url`."""
     return f"{external_base.rstrip('/')}/v1/area/{uuid}/files/{quote(name, safe='/')}"
 
 
-def area_key(url: str, external_bases: tuple[str, ...]) -> str | None:
-    """The key that a URL made by `area_url` under one of these bases names, None for any other."""
+def parse_area_url(url: str, external_bases: tuple[str, ...]) -> str | None:
+    """Return the key of an `area_url` under one of these bases, None for any other URL."""
     try:
         scheme, netloc, path, query, fragment = urlsplit(url)
         found = next(
-            filter(None, (_area_path(base, scheme, netloc, path) for base in external_bases))
+            filter(None, (_match_area_path(base, scheme, netloc, path) for base in external_bases))
         )
-        key = area_file(found[1].lower(), unquote(found[2], errors="strict"))
+        key = area_file_key(found[1].lower(), unquote(found[2], errors="strict"))
     except (ValueError, StopIteration):
         return None
     return key if not query and not fragment and parse_area_file(key) else None
 
 
-def _area_path(base: str, scheme: str, netloc: str, path: str) -> re.Match[str] | None:
-    """Area and quoted name in a path under a base URL; hosts compare in any case."""
+def _match_area_path(base: str, scheme: str, netloc: str, path: str) -> re.Match[str] | None:
+    """Match area and quoted name in a path under a base URL; hosts ignore case."""
     known = urlsplit(base)
     if (known.scheme, known.netloc.lower()) != (scheme, netloc.lower()):
         return None
     return re.fullmatch(re.escape(known.path.rstrip("/")) + r"/v1/area/([^/]+)/files/(.+)", path)
 
 
-def _marked(kind: Kind, uuid: str, version: str | None) -> str:
+def _marker_suffix(kind: Kind, uuid: str, version: str | None) -> str:
     name = uuid if version is None else f"{uuid}.{version}"
     return f"{kind}s/{uuid[:2]}/{name}"
 
 
-def _parse_mark(key: str) -> MarkKey | None:
-    found = _MARK.fullmatch(key)
+def _parse_marker(key: str) -> MarkerKey | None:
+    found = _MARKER.fullmatch(key)
     if not found or not found["uuid"].startswith(found["fan"]):
         return None
-    return MarkKey(_kind(found["kind"]), found["uuid"], found["version"])
+    return MarkerKey(_parse_kind(found["kind"]), found["uuid"], found["version"])
 
 
-def _kind(text: str) -> Kind:
+def _parse_kind(text: str) -> Kind:
     return next(kind for kind in KINDS if kind == text)

@@ -1,7 +1,7 @@
-"""Memory for large JSON values: one budget, shared by all threads of a process.
+"""Memory budget for large JSON values, shared by all threads of a process.
 
-A limit for one text does not bound a process, since many are parsed at the same time. A thread
-reserves what a value may take before it parses the text, and waits while others hold too much.
+Limits per text do not bound a process that parses many at once. A thread reserves the memory of a
+value before it parses the text, and waits while others hold too much.
 """
 
 import threading
@@ -9,18 +9,18 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from config import allocator
+from config import process
 from storage.errors import Unavailable
-from storage.json_size import MB
+from storage.json_codec import MB
 
 BUDGET_BYTES = 640 * MB
 SMALL_BYTES = 4 * MB
-"""Reservations up to this size do not count, and never wait."""
-LARGE_BYTES = 32 * MB
-"""After a reservation of this size the process gives free memory back."""
-TIMEOUT_S = 5.0
-"""Short, since the thread of a worker that waits could do another job meanwhile."""
-RETRY_S = 5
+"""Reservations up to this size are free and never wait."""
+RELEASE_FROM_BYTES = 32 * MB
+"""After a reservation of this size the process returns free memory to the system."""
+RESERVE_TIMEOUT_S = 5.0
+"""Short, since a waiting worker thread could run another job."""
+RETRY_AFTER_S = 5
 
 
 class MemoryBudget:
@@ -30,10 +30,10 @@ class MemoryBudget:
         self,
         total: int = BUDGET_BYTES,
         *,
-        timeout_s: float = TIMEOUT_S,
+        timeout_s: float = RESERVE_TIMEOUT_S,
         waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        """`waiting` surrounds a wait, for example to let another request run."""
+        """`waiting` is entered around a wait, for example to let another request run."""
         self._total, self._timeout_s, self._waiting = total, timeout_s, waiting
         self._used = 0
         self._queue: deque[object] = deque()
@@ -41,15 +41,15 @@ class MemoryBudget:
 
     @staticmethod
     def is_small(size: int) -> bool:
-        """Whether this size needs no reservation."""
+        """Return whether this size needs no reservation."""
         return size <= SMALL_BYTES
 
     @contextmanager
-    def reserved(self, size: int) -> Iterator[None]:
-        """Hold `size` bytes during the block; Unavailable when others hold too much for too long.
+    def reserve(self, size: int) -> Iterator[None]:
+        """Hold `size` bytes during the block; Unavailable if others hold too much for too long.
 
-        What is larger than the budget waits until it is alone. A thread must not nest reservations:
-        two of them would wait for each other until one is refused.
+        A value larger than the budget waits until it is alone. A thread must not nest reservations:
+        two such threads would block each other until one times out.
         """
         if self.is_small(size):
             yield
@@ -69,12 +69,12 @@ class MemoryBudget:
                 return
             self._queue.append(ticket)
         with self._waiting():
-            if not self._is_granted(ticket, weight):
-                said = "Too many large JSON documents are being read."
-                raise Unavailable(said, retry_after_s=RETRY_S)
+            if not self._wait_for_turn(ticket, weight):
+                message = "Too many large JSON documents are being read: try again later."
+                raise Unavailable(message, retry_after_s=RETRY_AFTER_S)
 
-    def _is_granted(self, ticket: object, weight: int) -> bool:
-        """Wait for this ticket's turn; whether it came in time."""
+    def _wait_for_turn(self, ticket: object, weight: int) -> bool:
+        """Wait for this ticket's turn; return whether it came in time."""
         with self._changed:
             is_granted = self._changed.wait_for(
                 lambda: self._queue[0] is ticket and self._used + weight <= self._total,
@@ -86,8 +86,8 @@ class MemoryBudget:
         return is_granted
 
     def _release(self, weight: int) -> None:
-        if weight >= LARGE_BYTES:
-            allocator.release_memory()
+        if weight >= RELEASE_FROM_BYTES:
+            process.release_memory()
         with self._changed:
             self._used -= weight
             self._changed.notify_all()

@@ -1,4 +1,4 @@
-"""The nouns that every room shares, as frozen dataclasses; no behaviour beyond spelling."""
+"""Domain types that all layers share, as frozen dataclasses."""
 
 import string
 from dataclasses import dataclass, field
@@ -6,8 +6,8 @@ from typing import Literal, NamedTuple
 
 Replica = Literal["aws", "gcp"]
 REPLICAS: tuple[Replica, ...] = ("aws", "gcp")
-MIN_SECRET = 16
-"""Characters that the store's secret has at least."""
+MIN_SECRET_LENGTH = 16
+"""Fewest characters of the store's secret."""
 
 EventType = Literal["CREATE", "TOMBSTONE", "DELETE"]
 
@@ -38,13 +38,13 @@ class Checksums:
     s3_etag: str
 
 
-CHECKSUMS = ("sha1", "sha256", "crc32c", "s3_etag")
-"""Their names, in the order in which they are told."""
+CHECKSUM_NAMES = ("sha1", "sha256", "crc32c", "s3_etag")
+"""Names of the checksums, in the order of responses."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileVersion:
-    """A file as the catalog knows it; `id` is the catalog's own key."""
+    """A file's row in the catalog; `id` is the catalog's key."""
 
     id: int
     fqid: FQID
@@ -57,8 +57,8 @@ class FileVersion:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One line of a manifest: a file under the name it has when downloaded."""
+class ManifestEntry:
+    """One line of a manifest: a file under its name in the bundle."""
 
     name: str
     file: FQID
@@ -81,45 +81,45 @@ class BundleVersion:
     parent: str | None = None
 
 
-class Link(NamedTuple):
-    """One item of a collection; a type that is no kind of ours names a fragment of a file."""
+class CollectionLink(NamedTuple):
+    """One item of a collection; an unknown type names a fragment of a file."""
 
     type: str
     target: FQID
     path: str | None = None
 
 
-# Only ASCII has the case that does not count: the Kelvin sign is no k.
-_SMALL = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
+# ASCII only: the Kelvin sign must not equal k.
+_ASCII_LOWERCASE = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
-def one_spelling(identity: str) -> str:
-    """An identity as it is kept and compared: an e-mail address in small letters."""
-    return identity.translate(_SMALL) if "@" in identity else identity
+def normalize_identity(identity: str) -> str:
+    """Return an identity for storage and comparison: e-mail addresses in lower case."""
+    return identity.translate(_ASCII_LOWERCASE) if "@" in identity else identity
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks, as the verified token says, in the one spelling of that identity; `None` stands for
-    nobody wherever this is optional."""
+    """The authenticated caller, with a normalized e-mail address; optional principals are None if
+    anonymous."""
 
     email: str
     groups: frozenset[str]
     scopes: frozenset[str] = frozenset()
-    # How they show it: whoever shows another token is not somebody else.
+    # About the token: the same person with another token is equal.
     issuer: str | None = field(default=None, compare=False)
     issued_at: float | None = field(default=None, compare=False)
     """Seconds since 1970."""
     grant: str | None = field(default=None, compare=False)
-    """The login with our own service that it came of."""
+    """Id of the login at this service that issued the token."""
 
     def __post_init__(self) -> None:
-        # Whoever disables somebody disables them however an issuer spells them.
-        object.__setattr__(self, "email", one_spelling(self.email))
+        # Disabling a person must apply to every spelling of the address.
+        object.__setattr__(self, "email", normalize_identity(self.email))
 
 
-class Todo(NamedTuple):
-    """A need: one step on one reference in one replica; `step` is a word of `pipelines.flow`."""
+class Job(NamedTuple):
+    """One step on one reference in one replica; `step` is a word of `pipelines.flow`."""
 
     step: str
     replica: str
@@ -127,18 +127,18 @@ class Todo(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """Our hold on a to-do row; `attempts` counts this claim too."""
+class JobClaim:
+    """A claim on a job; `attempts` includes this one."""
 
-    todo: Todo
+    job: Job
     token: str
     attempts: int
     request_id: str
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
-    """Something that happened to a bundle in one replica; `id` is made of the other fields."""
+class BundleEvent:
+    """Something that happened to a bundle in one replica; `id` derives from the other fields."""
 
     id: str
     replica: Replica

@@ -1,7 +1,7 @@
-"""What the rooms above may ask of a blob store, a search index and a notice board.
+"""Protocols of blob stores, search indexes and publish/subscribe.
 
-Each backend is enrolled in one contract suite (`tests/storage/contracts/`): the docstring is the
-contract, the suite its proof. No word of a vendor appears here.
+The docstrings are the contracts; every backend is enrolled in one contract suite
+(`tests/storage/contracts/`). Nothing here names a vendor.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,22 +10,23 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from storage.model import FQID
-from storage.query.grammar import Clause
+from storage.search.grammar.clauses import Clause
 
 BLOCK = 1024 * 1024
-"""Bytes of one block of every stream."""
-DEFAULT_TYPE = "application/octet-stream"
-"""Content type of what was given none."""
+"""Size in bytes of one block of a stream."""
+DEFAULT_CONTENT_TYPE = "application/octet-stream"
+"""Content type of objects stored without one."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlobInfo:
-    """What a HEAD tells of one object. `pin` names exactly these bytes: a version id or entity tag,
-    a generation, or inode and time; opaque to all but the store that made it. `etag` and `crc32c`
-    (8 hex digits, of the whole object) are the engine's own findings, where an answer tells them.
-    `damaged` objects occur in listings only: their `size` is what is stored, whatever it is.
-    `modified_us`, of listings and of folders, is when the object was stored or changed, by the
-    engine's clock.
+    """One object's size, pin and metadata.
+
+    `pin` names exactly these bytes: a version id or ETag, a generation, or inode and time; opaque
+    to all but its store. `etag` and `crc32c` (8 hex digits, of the whole object) are computed by
+    the engine, if its response has them. `damaged` objects occur in listings only, with the stored
+    size. `modified_us`, of listings and of folders, is the engine's time of storing or changing the
+    object.
     """
 
     key: str
@@ -39,43 +40,47 @@ class BlobInfo:
     modified_us: int | None = None
 
 
-Progress = Callable[[str, int], None]
-"""Told, as a copy moves on, a token to take it up again (empty: none) and the bytes so far. What it
-raises ends the copy."""
+ProgressCallback = Callable[[str, int], None]
+"""Called during a copy with a resume token (empty: none) and the bytes so far; an exception ends
+the copy."""
 
 
-class Upload(Protocol):
-    """An unfinished object, invisible until `complete`; parts of one size but the last, which may
-    be stored in any order and several at once."""
+class MultipartUpload(Protocol):
+    """An unfinished object, invisible until `complete`.
+
+    All parts but the last have one size; parts may be stored in any order and concurrently.
+    """
 
     @property
     def token(self) -> str:
         """Names this upload in its store, so that another process may resume or abort it."""
 
     def part(self, number: int, blocks: Iterable[bytes]) -> None:
-        """Store part `number` (1 to 10,000); storing one again replaces it."""
+        """Store part `number` (1 to 10,000); storing it again replaces it."""
 
     def parts(self) -> Mapping[int, int]:
-        """Sizes of the parts that are stored already, by number."""
+        """Return the sizes of stored parts by number."""
 
     def complete(
         self, metadata: Mapping[str, str] | None = None, *, replace: bool = False
     ) -> BlobInfo:
-        """Make the object visible if the key is free, else raise AlreadyExists and keep nothing;
-        with `replace`, which replicas use for repair only, in place of what the key held.
+        """Publish the object if the key is free; else raise AlreadyExists and store nothing.
 
-        `metadata` adds what was not known before the bytes had passed, such as their checksums.
-        Invalid when a part is missing or of the wrong size; no part at all is an empty object.
+        `replace`, which replicas use for repair only, replaces what the key holds. `metadata` adds
+        what is known only after the bytes, such as checksums. Invalid if a part is missing or has
+        the wrong size; no part at all makes an empty object.
         """
 
     def abort(self) -> None:
-        """Forget the upload and its parts; no error when it is gone already."""
+        """Delete the upload and its parts; succeed if it is gone."""
 
 
 @dataclass(frozen=True, slots=True)
-class SignedUpload:
-    """A URL that anybody may PUT one object to, for a while. `headers` are part of what is signed:
-    they are sent as they are. A body has at most `max_bytes`."""
+class PresignedUpload:
+    """A URL that allows a PUT of one object for a while, without credentials.
+
+    `headers` are signed: send them unchanged. A body may have at most `max_bytes`.
+    """
 
     url: str = field(repr=False)
     headers: Mapping[str, str]
@@ -83,41 +88,48 @@ class SignedUpload:
 
 
 @dataclass(frozen=True, slots=True)
-class Loan:
-    """Credentials of an engine's own that reach below one prefix only, until `expires`, POSIX time.
-    `words` are what its programs want to be told."""
+class Credentials:
+    """Temporary credentials for one prefix, valid until `expires` (POSIX time).
+
+    `parameters` are what the engine's programs need.
+    """
 
     kind: str
-    words: Mapping[str, str | None] = field(repr=False)
+    parameters: Mapping[str, str | None] = field(repr=False)
     expires: float
 
 
-class Lender(Protocol):
-    """Makes credentials of the engine of one bucket."""
+class CredentialIssuer(Protocol):
+    """Issues temporary credentials for one bucket."""
 
-    def lend(self, prefix: str, *, name: str, expires_s: int) -> Loan:
-        """Credentials for what lies below `prefix`, which ends in `/`; `name` is what the engine's
-        own log calls whoever uses them. Unavailable when the engine gives none."""
+    def issue_credentials(self, prefix: str, *, name: str, expires_s: int) -> Credentials:
+        """Return credentials for `prefix`, which ends in `/`; Unavailable if the engine issues
+        none.
+
+        `name` identifies their user in the engine's log.
+        """
 
 
 class BlobStore(Protocol):
-    """One bucket. Keys are `/`-separated text of at most 900 UTF-8 bytes, no control characters;
-    metadata are lower-case names with printable ASCII values, 2 KB in all; objects never change.
+    """One bucket; objects never change.
 
-    Absent keys raise NotFound, a store that cannot be reached Unavailable, a bad key Invalid, an
-    object that cannot be read as it was written Damaged, where the engine can tell.
+    Keys are `/`-separated text of at most 900 UTF-8 bytes without control characters. Metadata are
+    lower-case names with printable ASCII values, 2 KB in all.
+
+    Absent keys raise NotFound, an unreachable store Unavailable, a malformed key Invalid, an object
+    that is not as it was written DamagedObjectError, if the engine can tell.
     """
 
     def head(self, key: str) -> BlobInfo:
-        """Size, pin, content type and metadata (object tags count as metadata, which wins)."""
+        """Return size, pin, content type and metadata; tags count as metadata, which wins."""
 
     def read(
         self, key: str, *, pin: str | None = None, start: int = 0, length: int | None = None
     ) -> Iterator[bytes]:
         """Stream a range in blocks of at most BLOCK bytes; errors come with the first block.
 
-        SourceChanged if `pin` no longer fits, RangeNotSatisfiable if a `start` above 0 is not
-        inside the object; a range that ends beyond it ends with it.
+        SourceChanged if `pin` does not match, RangeNotSatisfiable if a `start` above 0 is outside
+        the object; a range beyond the end stops there.
         """
 
     def put(
@@ -125,14 +137,13 @@ class BlobStore(Protocol):
         key: str,
         data: bytes,
         *,
-        content_type: str = DEFAULT_TYPE,
+        content_type: str = DEFAULT_CONTENT_TYPE,
         metadata: Mapping[str, str] | None = None,
         replace: bool = False,
     ) -> BlobInfo:
-        """Create the object if the key is free, else raise AlreadyExists; all of it or nothing.
+        """Create the object atomically if the key is free; else raise AlreadyExists.
 
-        With `replace`, which replicas use for repair only, in place of what the key held, at one
-        instant.
+        `replace`, which replicas use for repair only, replaces what the key holds, atomically.
         """
 
     def upload(
@@ -143,10 +154,11 @@ class BlobStore(Protocol):
         content_type: str,
         metadata: Mapping[str, str] | None = None,
         token: str | None = None,
-    ) -> Upload:
-        """Start a multipart upload, or take up the one named by `token` (NotFound if it is gone).
+    ) -> MultipartUpload:
+        """Begin a multipart upload, or resume that of `token` (NotFound if it is gone).
 
-        All parts but the last will have `part_size` bytes; what is taken up keeps its first words.
+        All parts but the last have `part_size` bytes; a resumed upload keeps its content type and
+        metadata.
         """
 
     def copy(
@@ -159,38 +171,38 @@ class BlobStore(Protocol):
         part_size: int,
         size: int | None = None,
         resume: str | None = None,
-        progress: Progress | None = None,
+        progress: ProgressCallback | None = None,
     ) -> BlobInfo | None:
-        """Copy, content type and metadata too, inside the engine and not through us.
+        """Copy an object with content type and metadata inside the engine.
 
-        Without `pin` what lies there now: the caller holds the `crc32c` or `etag` of what comes
-        back to what it expects. A `size` that the caller knows saves asking for it. None when
-        `source` is of another engine: the caller streams instead. AlreadyExists when the key is
-        taken, SourceChanged when `pin` no longer fits. `resume` is a token that `progress` was
-        given by a copy of the same source that died; one that is gone starts anew.
+        Without `pin` the current object is copied: the caller compares `crc32c` or `etag` of the
+        result. A known `size` saves a request. None if `source` is of another engine: the caller
+        streams instead. AlreadyExists if the key exists, SourceChanged if `pin` does not match.
+        `resume` is a token that `progress` received from an interrupted copy of the same source; if
+        it is gone, the copy starts again.
         """
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[BlobInfo]:
-        """Objects under `prefix` with a key greater than `after`, in byte order of keys; of each
-        only `key`, `size`, `pin` and `modified_us` are promised. Damaged objects are listed and
-        marked."""
+        """List objects under `prefix` with keys greater than `after`, in byte order.
+
+        Only `key`, `size`, `pin` and `modified_us` are promised. Damaged objects are marked.
+        """
 
     def delete(self, key: str, *, pin: str | None = None) -> None:
-        """Remove the object; not an error when it is absent."""
+        """Delete the object; succeed if it is absent."""
 
-    def describe(
+    def write_metadata(
         self,
         key: str,
         metadata: Mapping[str, str],
         *,
         pin: str,
-        progress: Progress | None = None,
+        progress: ProgressCallback | None = None,
     ) -> BlobInfo:
-        """Add to an object's metadata what was found of the bytes that `pin` names; what replicas
-        hold is never described anew. SourceChanged, with nothing changed, if it fits no longer.
+        """Add metadata to the object of `pin`; SourceChanged, with nothing changed, if it differs.
 
-        Bytes and content type stay as they are; the pin may be another one afterwards. On some
-        engines the bytes are copied, and `progress` is told.
+        Never used on replicas. Bytes and content type stay; the pin may change. Some engines copy
+        the bytes and call `progress`.
         """
 
     def sign(
@@ -201,91 +213,105 @@ class BlobStore(Protocol):
         content_type: str | None = None,
         disposition: str | None = None,
     ) -> str:
-        """A URL that anybody may GET for `expires_s` seconds, answering with these headers. A path
-        beginning with `/` is relative to the API's external URL."""
+        """Return a URL for a GET without credentials, valid for `expires_s` seconds.
 
-    def sign_upload(self, key: str, *, expires_s: int, max_bytes: int) -> SignedUpload:
-        """Leave for anybody to store, or replace, this one object for `expires_s` seconds, and for
-        nothing else. An engine may have a lower limit of its own, or only that."""
+        Responses have these headers. A path that begins with `/` is relative to the API's external
+        URL.
+        """
+
+    def sign_upload(self, key: str, *, expires_s: int, max_bytes: int) -> PresignedUpload:
+        """Return a URL to store or replace only this object, valid for `expires_s` seconds.
+
+        An engine may have a lower size limit, or only its own.
+        """
 
     def direct_url(self, key: str) -> str:
-        """The object's address in its cloud's own words (`s3://`, `gs://`, `file://`)."""
+        """Return the object's address in its cloud (`s3://`, `gs://`, `file://`)."""
 
     def sweep_temporaries(self, older_than_s: float, *, now: float) -> int:
-        """Forget what writers that died left unfinished, uploads too, if nothing has touched it for
-        so long; returns how many. `now` is POSIX time."""
+        """Delete leftovers of crashed writers, uploads included, untouched for `older_than_s`.
+
+        Returns how many. `now` is POSIX time.
+        """
 
 
 @runtime_checkable
 class StreamTarget(BlobStore, Protocol):
-    """A BlobStore that stores an object of known size and checksum while it is still being read."""
+    """A BlobStore that stores an object of known size and checksum while it is being read."""
 
     def put_stream(self, key: str, blocks: Iterable[bytes], *, size: int, crc32c: str) -> BlobInfo:
         """Create the object if the key is free, else raise AlreadyExists.
 
-        Nothing is visible until `blocks` has ended without an error, nor if the bytes are not of
-        this size (Invalid, Unavailable) and CRC-32C, 8 hex digits (Unavailable). An interrupted
-        stream begins anew.
+        The object appears only after `blocks` ended without an error and the bytes have this size
+        (Invalid, Unavailable) and CRC-32C, 8 hex digits (Unavailable). An interrupted stream starts
+        again.
         """
 
 
 @runtime_checkable
 class EtagStore(Protocol):
-    """A blob store whose ETags can be compared in a cheaper call than `head`."""
+    """A blob store that compares ETags in a cheaper call than `head`."""
 
     def matches(self, key: str, *, size: int, etag: str) -> bool:
-        """Whether an object of this size and ETag is there. False proves nothing: use `head`."""
+        """Whether an object of this size and ETag exists. False proves nothing: use `head`."""
 
 
 @runtime_checkable
-class BulkTarget(Protocol):
-    """A blob store into which many small objects are copied in one call each."""
+class BulkCopyTarget(Protocol):
+    """A blob store that copies many small objects in one call each."""
 
-    def copy_unread(
+    def copy_unverified(
         self, source: BlobStore, key: str, target_key: str, *, is_free: bool = False
     ) -> bool:
-        """Copy a small object onto a free key in a call that returns nothing of the copy: the
-        caller compares what `list_below` returns. `is_free` says that the caller saw the key free;
-        otherwise an engine whose copies replace is asked first. False if the copy may have failed,
-        or if ETags are no digests here: the caller uses `copy`."""
+        """Copy a small object onto a free key in a call that returns nothing of the copy.
 
-    def list_below(self, prefix: str) -> Mapping[str, BlobInfo]:
-        """All objects below a prefix that ends in `/`, with their sizes and ETags, by key."""
+        The caller compares what `list_prefix` returns. `is_free` says that the caller saw the key
+        free; else an engine whose copies replace is asked first. False if the copy may have failed,
+        or if ETags are not MD5s here: the caller uses `copy`.
+        """
+
+    def list_prefix(self, prefix: str) -> Mapping[str, BlobInfo]:
+        """Return all objects below a prefix that ends in `/`, with sizes and ETags, by key."""
 
 
-class Source(Protocol):
-    """One object that a depositor named by URL; only read, by its pin.
+class SourceObject(Protocol):
+    """One object that a depositor named by URL; read-only, by its pin.
 
-    Unprocessable (`source_not_found`, `source_not_readable`) when it is absent or may not be read,
-    else as a BlobStore.
+    Unprocessable (`source_not_found`, `source_not_readable`) if it is absent or may not be read,
+    else errors as in BlobStore.
     """
 
     def head(self) -> BlobInfo:
-        """Size, pin, content type and metadata; tags count as metadata, which wins."""
+        """Return size, pin, content type and metadata; tags count as metadata, which wins."""
 
     def read(self, pin: str, start: int = 0, length: int | None = None) -> Iterator[bytes]:
-        """Stream a range of exactly the bytes that `pin` names, else raise SourceChanged."""
+        """Stream a range of the bytes that `pin` names, else raise SourceChanged."""
 
 
 class Sources(Protocol):
-    """What a `source_url` may name."""
+    """Opens the objects of source URLs."""
 
-    def open(self, url: str) -> Source:
-        """The source, not yet touched; Invalid (`unknown_source_schema`) for a scheme that we do
-        not read, Forbidden for a file outside of the configured folders."""
+    def open(self, url: str) -> SourceObject:
+        """Return the source without a request.
 
-    def area_key(self, url: str) -> str | None:
-        """The key in the area store that this URL names in any of its spellings, or None."""
+        Invalid (`unknown_source_schema`) for an unsupported scheme, Forbidden for a file outside
+        the configured folders.
+        """
 
-    def own(self, url: str) -> bool:
-        """True when the URL points into one of the store's own buckets."""
+    def resolve_area_key(self, url: str) -> str | None:
+        """Return the key in the area store that this URL names in any spelling, or None."""
+
+    def is_own_bucket(self, url: str) -> bool:
+        """Return whether the URL points into one of the store's own buckets."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexedDocument:
-    """A document on its way into the index. `change` is the head's change counter: of two writes of
-    one FQID the larger wins, whatever their order. `document` None is the stub of one not live.
-    What lies at or below a `path` of the document's own `errors` is kept, but not searchable."""
+    """A document to index; `document` None is the stub of a deleted one.
+
+    `change` is the head's change counter: of two writes of one FQID the larger wins, in any order.
+    Paths in the document's own `errors` are stored, but not searchable.
+    """
 
     uuid: str
     version: str
@@ -295,8 +321,8 @@ class IndexedDocument:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    """A document that the engine would not take, and why."""
+class IndexRefusal:
+    """A document that the engine rejected, and why."""
 
     uuid: str
     version: str
@@ -304,23 +330,23 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
-    """One bundle that matches."""
+class SearchHit:
+    """One matching bundle."""
 
     uuid: str
     version: str
     score: float | None
     document: bytes | None
-    """The verbatim document as JSON, when it was asked for."""
-    place: str
-    """What to pass on as `after` for what comes behind it."""
+    """The verbatim JSON document, if requested."""
+    page_token: str
+    """Pass it as `after` for the results after this hit."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchPage:
-    """`after` is what to pass on for the next page; None on the last one."""
+    """One page of results; pass `after` for the next page, None on the last one."""
 
-    hits: Sequence[Hit]
+    hits: Sequence[SearchHit]
     total: int
     after: str | None
 
@@ -328,45 +354,49 @@ class SearchPage:
 class SearchIndex(Protocol):
     """The searchable documents of one replica."""
 
-    def write(self, documents: Sequence[IndexedDocument]) -> Sequence[Refusal]:
-        """Store or replace, and return once all are searchable; refusals never stop the others."""
+    def write(self, documents: Sequence[IndexedDocument]) -> Sequence[IndexRefusal]:
+        """Store or replace documents, searchable on return. Refusals do not stop others."""
 
     def search(
         self, query: Clause, *, size: int, after: str | None = None, raw: bool = False
     ) -> SearchPage:
-        """Live documents that match, newest version first, then by uuid; a walk by `after` sees
-        everything that was there at its start once. Invalid when the engine refuses the query,
-        TimedOut beyond its time limit; never a partial result."""
+        """Return live documents that match, newest version first, then by uuid.
+
+        Paging by `after` returns everything that existed at its start once. Invalid if the engine
+        rejects the query, TimedOut beyond its time limit; never a partial result.
+        """
 
     def get(self, uuid: str, version: str) -> bytes | None:
-        """The verbatim live document, or None."""
+        """Return the verbatim live document, or None."""
 
-    def held(self) -> Iterator[FQID]:
-        """What the engine holds, documents and stubs, by uuid, then version; what others write
-        meanwhile may be there or not. Nothing at all when the engine lost its index."""
+    def list_ids(self) -> Iterator[FQID]:
+        """List the engine's documents and stubs by uuid, then version.
+
+        Concurrent writes may be included or not. Empty if the engine lost its index.
+        """
 
     def begin_rebuild(self) -> str:
-        """Open a new generation that `write` fills beside the current one; returns its name."""
+        """Begin a generation that `write` fills beside the current one; return its name."""
 
     def finish_rebuild(self, generation: str) -> None:
-        """Search the new generation from now on and drop the old one."""
+        """Make the new generation current and drop the old one."""
 
     def ping(self) -> str:
-        """The engine's name and version; Unavailable when it cannot be reached."""
+        """Return the engine's name and version; Unavailable if it cannot be reached."""
 
 
-class Notices(Protocol):
-    """A board for wake-up calls between processes: lossy, never the truth."""
+class PubSub(Protocol):
+    """Wake-ups between processes: lossy, never the truth."""
 
     def publish(self, *topics: str) -> None:
-        """Wake whoever waits for one of these; silently nothing when the board is down."""
+        """Wake the waiters of these topics; do nothing if the engine is down."""
 
-    def listen(self, *topics: str) -> AbstractContextManager["Listening"]:
-        """Subscribed from the moment the block is entered."""
+    def listen(self, *topics: str) -> AbstractContextManager["TopicSubscription"]:
+        """Subscribe from the moment the block is entered."""
 
 
-class Listening(Protocol):
-    """A subscription that is already in force."""
+class TopicSubscription(Protocol):
+    """An active subscription."""
 
     def wait(self, timeout_s: float) -> bool:
-        """True as soon as one of the topics was published since the last wait."""
+        """Return True as soon as a topic was published since the last wait, else False."""

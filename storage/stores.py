@@ -1,52 +1,51 @@
-"""The bundle of open stores that every room above receives; built by `storage.connecting`."""
+"""The open stores that business logic receives."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from storage.availability import Availability
 from storage.cache import ByteCache
 from storage.catalog import Catalog
+from storage.circuit_breaker import CircuitBreaker
 from storage.memory import MemoryBudget
 from storage.model import Replica
-from storage.protocols import BlobStore, Lender, Notices, SearchIndex, Sources
-from storage.rates import Rates
+from storage.protocols import BlobStore, CredentialIssuer, PubSub, SearchIndex, Sources
+from storage.rate_limits import RateLimiter
 from storage.writability import WriteProbes
 
 
 @dataclass(frozen=True)
 class Stores:
-    """One of each; `replicas` and `search` are keyed by replica, `areas` holds upload areas."""
+    """The open stores; `replicas` and `search` by replica, `areas` holds upload areas."""
 
     replicas: Mapping[Replica, BlobStore]
     areas: BlobStore
     checkouts: Mapping[Replica, BlobStore]
     catalog: Catalog
     search: Mapping[Replica, SearchIndex]
-    notices: Notices
+    pubsub: PubSub
     sources: Sources
-    destination: Callable[[Replica, str], BlobStore]
-    """A bucket of the requester's own, by name, in the replica's cloud; NotFound."""
+    open_destination: Callable[[Replica, str], BlobStore]
+    """Open a requester's bucket by name in the replica's cloud; NotFound."""
     documents: ByteCache
     base_url: str
-    """Where the API is reached from outside, for URLs in messages."""
-    query_steps: int
+    """External URL of the API, for URLs in messages."""
+    max_query_steps: int
     """Steps that one stored query may take."""
     search_fields: int
-    """Fields of one document that the search index takes."""
+    """Most fields of one document in the search index."""
     copy_parallel: int
-    """Copies in flight of one bundle or checkout."""
-    mail: Callable[[str, str, str], None] | None = None
+    """Concurrent copies of one bundle or checkout."""
+    send_mail: Callable[[str, str, str], None] | None = None
     """Sends (to, subject, body); None where no mail server is configured."""
-    seen: ByteCache = field(default_factory=lambda: ByteCache(16_384))
-    """Whether the bytes of an object, by its pin, were read here and were right."""
-    availability: Availability = field(default_factory=Availability)
-    """Which of `bucket.<replica>` and `search.<replica>` answer."""
-    probes: WriteProbes = field(default_factory=WriteProbes)
-    """Whether each place of this machine that takes writes takes them now."""
-    lender: Lender | None = None
-    """Lends credentials for a part of the bucket of upload areas; None where nobody does: URLs are
-    signed instead."""
+    verified_pins: ByteCache = field(default_factory=lambda: ByteCache(16_384))
+    """Pins of objects whose bytes this process has verified."""
+    circuit_breaker: CircuitBreaker = field(default_factory=CircuitBreaker)
+    """State of `bucket.<replica>` and `search.<replica>`."""
+    write_probes: WriteProbes = field(default_factory=WriteProbes)
+    """Write probes of this machine's disks and the catalog."""
+    credential_issuer: CredentialIssuer | None = None
+    """Issues temporary upload credentials; None if uploads use signed URLs."""
     memory: MemoryBudget = field(default_factory=MemoryBudget)
     """For large parsed JSON values of this process."""
-    rates: Rates | None = None
-    """Counts requests; None where their number is not limited."""
+    rate_limiter: RateLimiter | None = None
+    """Counts requests; None without limits."""

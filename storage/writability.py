@@ -1,7 +1,7 @@
-"""Write probes: whether each place that takes writes takes one now.
+"""Write probes: check that each disk and the catalog accept writes.
 
-Reading says nothing about a full disk, so each probe writes and syncs. A result counts for a
-second, and one thread at a time probes, however many ask.
+Reads do not show a full disk, so each probe writes and syncs. A result is valid for a second, and
+one thread at a time probes.
 """
 
 import logging
@@ -18,36 +18,36 @@ from storage.errors import StoreError
 log = logging.getLogger(__name__)
 
 FRESH_S: Final = 1.0
-"""How long a result counts."""
-SILENT_S: Final = 10.0
+"""How long a result is valid."""
+PROBE_TIMEOUT_S: Final = 10.0
 """A probe that takes longer has failed."""
 FIRST_WAIT_S: Final = 2.0
 """How long a caller waits for a result when there is none yet."""
-PROBE: Final = os.urandom(64 * 1024)
-"""What is written: bytes that no file system makes smaller."""
+PROBE_BYTES: Final = os.urandom(64 * 1024)
+"""Random bytes, which no file system compresses."""
 
-Probe = Callable[[], None]
+WriteProbe = Callable[[], None]
 
 
 def write_file(folder: Path) -> None:
-    """Write, sync and remove a small file in a folder; OSError with a text that names the disk."""
+    """Write, sync and remove a small file in a folder; OSError names the disk."""
     try:
         with tempfile.TemporaryFile(dir=folder, prefix=".probe-", buffering=0) as file:
-            written = file.write(PROBE)
-            if written < len(PROBE):
-                file.write(PROBE[written:])
+            written = file.write(PROBE_BYTES)
+            if written < len(PROBE_BYTES):
+                file.write(PROBE_BYTES[written:])
             os.fsync(file.fileno())
     except OSError as error:
         raise OSError(error.errno, f"disk {mount_point(folder)}: {error.strerror}") from error
 
 
 def write_scratch() -> None:
-    """The same in the folder of temporary files, which is looked for first."""
+    """Probe the folder of temporary files, resolved at each call."""
     write_file(Path(tempfile.gettempdir()))
 
 
 def mount_point(path: Path) -> Path:
-    """Where the disk of a path is mounted."""
+    """Return the mount point of a path."""
     found = path.absolute()
     while not os.path.ismount(found) and found != found.parent:
         found = found.parent
@@ -59,7 +59,7 @@ class WriteProbes:
 
     def __init__(
         self,
-        probes: Mapping[str, Probe] | None = None,
+        probes: Mapping[str, WriteProbe] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._probes = dict(probes or {})
@@ -71,7 +71,7 @@ class WriteProbes:
         self._now = ""
 
     def failures(self) -> dict[str, str]:
-        """The places that do not take writes, each with the reason; of at most a second ago."""
+        """Return the places that reject writes, each with the reason; at most a second old."""
         with self._lock:
             if self._began_at is None and self._clock() - self._probed_at >= FRESH_S:
                 self._began_at = self._clock()
@@ -79,25 +79,25 @@ class WriteProbes:
             began = self._began_at
             if began is not None:
                 self._lock.wait_for(lambda: self._began_at != began, FIRST_WAIT_S)
-            if self._began_at is not None and self._clock() - self._began_at >= SILENT_S:
-                return {**(self._failures or {}), self._now: "a write does not end"}
+            if self._began_at is not None and self._clock() - self._began_at >= PROBE_TIMEOUT_S:
+                return {**(self._failures or {}), self._now: "a write hangs"}
             return dict(self._failures or {})
 
     def _run(self) -> None:
         found: dict[str, str] = {}
         for name, probe in self._probes.items():
             self._now = name
-            reason = _failure(probe)
+            reason = _probe_failure(probe)
             if reason is not None:
                 found[name] = reason
         with self._lock:
             for name in found.keys() ^ (self._failures or {}).keys():
-                log.warning("%s: %s", name, found.get(name, "takes writes again"))
+                log.warning("%s: %s", name, found.get(name, "accepts writes again"))
             self._failures, self._probed_at, self._began_at = found, self._clock(), None
             self._lock.notify_all()
 
 
-def _failure(probe: Probe) -> str | None:
+def _probe_failure(probe: WriteProbe) -> str | None:
     try:
         probe()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Builders fill in everything; tests state only what matters."""
+"""Builders with defaults, so that tests state only what matters."""
 
 import hashlib
 from collections.abc import Mapping
@@ -6,21 +6,20 @@ from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
-from pipelines.depositing import files
-from pipelines.keeping import checksums, records
-from pipelines.queries.jmes import MAX_STEPS
+from pipelines import checksums, files, records
+from pipelines.queries.bounded_jmespath import MAX_STEPS
 from storage import keys
-from storage.blobs.local import LocalBlobs
-from storage.blobs.plain import PlainFolder
-from storage.blobs.signing import UrlSigner
-from storage.blobs.sources import Sources, SourceSettings
+from storage.blobs.folder import FolderBlobs
+from storage.blobs.plain_folder import PlainFolder
+from storage.blobs.signed_urls import UrlSigner
+from storage.blobs.sources import SourceSettings, UrlSources
 from storage.cache import ByteCache
 from storage.catalog import Catalog
 from storage.catalog import files as file_rows
 from storage.errors import AlreadyExists
 from storage.model import FQID, REPLICAS, Replica
-from storage.notices import MemoryNotices
 from storage.protocols import SearchIndex
+from storage.pubsub import MemoryPubSub
 from storage.stores import Stores
 
 SECRET = "a secret of tests, long enough"
@@ -34,8 +33,8 @@ def version(number: int = 0) -> str:
     return f"2026-01-01T000000.{number:06d}Z"
 
 
-def local(root: Path, name: str) -> LocalBlobs:
-    return LocalBlobs(root / name, UrlSigner(SECRET.encode(), name))
+def local(root: Path, name: str) -> FolderBlobs:
+    return FolderBlobs(root / name, UrlSigner(SECRET.encode(), name))
 
 
 def build_stores(
@@ -50,12 +49,12 @@ def build_stores(
         checkouts={replica: PlainFolder(root / "checkouts" / replica) for replica in REPLICAS},
         catalog=catalog,
         search=search or {},
-        notices=MemoryNotices(),
-        sources=Sources(SourceSettings(areas=areas, own=tuple(replicas.values()))),
-        destination=lambda _replica, name: PlainFolder(root / "destinations" / name),
+        pubsub=MemoryPubSub(),
+        sources=UrlSources(SourceSettings(areas=areas, own_buckets=tuple(replicas.values()))),
+        open_destination=lambda _replica, name: PlainFolder(root / "destinations" / name),
         documents=ByteCache(1 << 20),
         base_url="",
-        query_steps=MAX_STEPS,
+        max_query_steps=MAX_STEPS,
         search_fields=10_000,
         copy_parallel=2,
     )
@@ -72,9 +71,9 @@ def make_file(
 ) -> FQID:
     """A file that was verified and published, without the workers."""
     fqid = fqid or FQID(new_uuid(), version())
-    hashed = checksums.compute([content], len(content))
+    hashed = checksums.compute_checksums([content], len(content))
     sums = hashed.checksums
-    new = file_rows.NewFile(
+    new = file_rows.NewFileVersion(
         fqid=fqid,
         digest=records.file_digest(1, content_type, len(content), sums),
         origin=origin,
@@ -90,10 +89,10 @@ def make_file(
         row = file_rows.reserve(tx, new)
     for replica in REPLICAS if everywhere else (origin,):
         with suppress(AlreadyExists):
-            stores.replicas[replica].put(keys.blob(sums.sha256), content)
+            stores.replicas[replica].put(keys.blob_key(sums.sha256), content)
         assert files.put_record(stores, row, replica)
     with stores.catalog.write() as tx:
         files.publish(tx, row)
         for replica in REPLICAS if everywhere else ():
-            file_rows.reveal(tx, [row], replica)
+            file_rows.publish(tx, [row], replica)
     return fqid

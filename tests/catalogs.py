@@ -1,5 +1,4 @@
-"""Empty catalogs for tests: SQLite always; PostgreSQL, and a pooler before one, where the
-environment names them."""
+"""Empty catalogs for tests: SQLite, and PostgreSQL where the environment names it."""
 
 import os
 import shutil
@@ -12,7 +11,7 @@ from sqlalchemy import Engine, Table, create_engine, text
 from sqlalchemy.engine import make_url
 
 from storage.catalog import Catalog, migrate
-from storage.catalog.schema import metadata
+from storage.catalog.tables import metadata
 
 POSTGRES = os.environ.get("STORE_TEST_POSTGRES", "")
 PGBOUNCER = os.environ.get("STORE_TEST_PGBOUNCER", "")

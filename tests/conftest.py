@@ -1,4 +1,4 @@
-"""An embedded store of its own for every test that asks for one, and a way to let its work run."""
+"""Fixtures of all tests: an embedded store, and a way to run its jobs."""
 
 import shutil
 from collections.abc import Callable, Iterable, Iterator
@@ -8,22 +8,22 @@ from random import Random
 
 import pytest
 
-from auth.tokens.key_file import SIGNING_FILE, signing_keys
-from config.settings import Settings
+from auth.tokens.signing_keys import SIGNING_KEYS_FILE, read_signing_keys
+from config import Settings
 from pipelines.flow import Step
-from storage.catalog import Catalog, todo
+from storage.catalog import Catalog, jobs
 from storage.catalog.engine import execute_now
-from storage.connecting import connect
-from storage.model import Todo
-from storage.notices import MemoryNotices
+from storage.connect import connect
+from storage.model import Job
+from storage.pubsub import MemoryPubSub
 from storage.stores import Stores
-from tests import depth
+from tests import property_depth
 from tests.catalogs import ENGINES, Spares
-from tests.sparing import arrange, routes_compiled_once, services_read_once, settle
-from workers.actors import BATCHES, STEPS
-from workers.claims import Working, work
+from tests.speedups import arrange, routes_compiled_once, services_read_once, settle
+from workers.actors import BATCH_FUNCTIONS, STEP_FUNCTIONS
+from workers.claims import WorkerContext, run_job
 
-depth.load_profile()
+property_depth.load_profile()
 
 
 @pytest.hookimpl(trylast=True)
@@ -60,8 +60,8 @@ def spares(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spares]:
 def signing_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Keys made once: that takes longer than most tests of what is signed with them."""
     home = tmp_path_factory.mktemp("keys")
-    signing_keys(home)
-    return home / "secrets" / SIGNING_FILE
+    read_signing_keys(home)
+    return home / "secrets" / SIGNING_KEYS_FILE
 
 
 def keyed(home: Path, signing_file: Path) -> Path:
@@ -89,7 +89,7 @@ def catalog(catalog_url: str) -> Iterator[Catalog]:
 @pytest.fixture
 def stores(settings: Settings, catalog_url: str) -> Iterator[Stores]:
     """Real local stores with an empty catalog."""
-    opened = connect(replace(settings, catalog_url=catalog_url), notices=MemoryNotices())
+    opened = connect(replace(settings, catalog_url=catalog_url), notices=MemoryPubSub())
     yield opened
     opened.catalog.close()
 
@@ -98,9 +98,9 @@ class Outbox:
     """A sender that keeps what it is given: the rows themselves are in the catalog."""
 
     def __init__(self) -> None:
-        self.sent: list[tuple[Todo, str]] = []
+        self.sent: list[tuple[Job, str]] = []
 
-    def send(self, rows: Iterable[Todo], request_id: str = "") -> None:
+    def send(self, rows: Iterable[Job], request_id: str = "") -> None:
         self.sent += [(row, request_id) for row in rows]
 
     def ping(self) -> None:
@@ -108,34 +108,36 @@ class Outbox:
 
 
 @pytest.fixture
-def chains() -> Outbox:
+def job_queue() -> Outbox:
     """What was sent, for tests that ask."""
     return Outbox()
 
 
 @pytest.fixture
-def drain(stores: Stores, chains: Outbox) -> Callable[[], int]:
+def drain(stores: Stores, job_queue: Outbox) -> Callable[[], int]:
     """Do every row that is due, and what follows from it, until none is left."""
-    return draining(stores, chains)
+    return draining(stores, job_queue)
 
 
 _WAITING = "SELECT DISTINCT step FROM todo WHERE parked_us IS NULL AND due_us <= :now"
 
 
-def draining(stores: Stores, chains: Outbox) -> Callable[[], int]:
+def draining(stores: Stores, job_queue: Outbox) -> Callable[[], int]:
     """The same for stores that last longer than a test."""
-    working = Working(stores, chains, STEPS, 5, Random(0), BATCHES)
+    working = WorkerContext(stores, job_queue, STEP_FUNCTIONS, 5, Random(0), BATCH_FUNCTIONS)
 
-    def due() -> list[Todo]:
+    def due() -> list[Job]:
         with stores.catalog.write() as tx:
             waiting = set(execute_now(tx, _WAITING, {}).scalars())
             steps = [step for step in Step if step in waiting]
-            return [row for step in steps for row, *_ in todo.due(tx, step, limit=100, resend=True)]
+            return [
+                row for step in steps for row, *_ in jobs.take_due(tx, step, limit=100, resend=True)
+            ]
 
     def run() -> int:
         done = 0
         while rows := due():
-            done += sum(work(working, row) for row in rows)
+            done += sum(run_job(working, row) for row in rows)
         return done
 
     return run

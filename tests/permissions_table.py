@@ -1,7 +1,6 @@
-"""Who is answered what: a row for each operation of both applications, and some for what is its
-owner's. `tests/api/permissions/test_table.py` asks every one of them; `docs/permissions.md` shows them.
+"""Expected answers per operation and caller, for both applications.
 
-In a request `<word>` stands for something that is there (`tests/api/permissions/world.py` makes it), and
+In a request `<word>` stands for something that is there (`tests/api/permissions/deployment.py` makes it), and
 `<fresh>` for a uuid that is new each time.
 """
 

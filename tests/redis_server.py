@@ -1,4 +1,4 @@
-"""A real Redis of a test's own, where the machine has one: to be killed, frozen, filled, hidden."""
+"""A real Redis server of one test, which can be killed, paused or filled."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ import redis
 from fakeredis import TcpFakeServer
 
 from ops import ports
-from tests.patience import until
+from tests.waiting import until
 
 PROGRAM = shutil.which("redis-server")
 needed = pytest.mark.skipif(PROGRAM is None, reason="redis-server is not installed")
@@ -31,7 +31,7 @@ class RedisServer:
         link: str = "redis://{}/0",
         tls: bool = False,
     ) -> None:
-        self.port = ports.free()
+        self.port = ports.find_free_port()
         self.url = link.format(f"127.0.0.1:{self.port}")
         kept = {"--save": "", "--appendonly": "no", "--loglevel": "warning"}
         doors = {"--port": "0" if tls else str(self.port)}

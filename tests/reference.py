@@ -1,20 +1,20 @@
-"""The tables of the documents that are written from the code: `make docs`."""
+"""Tables of the documentation, generated from the code by `make docs`."""
 
 import re
 from collections.abc import Iterable, Mapping
 from math import isinf
 from pathlib import Path
 
-from api.authservice.operations import OPERATIONS as OF_AUTH
-from api.operations import OPERATIONS as OF_STORE
-from auth.access import CHECKOUT_ELSEWHERE, OPEN, RESOURCES, action
-from auth.accounts.actions import ACTIONS, KNOWN
-from ops import manual, procfile
+from api.app import OPERATIONS
+from api.authz.app import OPERATIONS as OF_AUTH
+from api.authz.authorization import AUTHENTICATED_OPERATIONS, REQUIRED_ACTIONS
+from auth.authorization import CHECKOUT_ELSEWHERE, OPEN_OPERATIONS, RESOURCES, action_name
+from ops import procfile, settings_reference
 from tests.least_roles import least_role, least_role_over_accounts
 from tests.permissions_table import AUTH, BAD, CALLERS, STORE, Row
 from workers import deliver
-from workers.actors import ACTORS, MINUTES, QUEUES, steps_of
-from workers.delivery_turns import Rules
+from workers.actors import ACTORS, MINUTES, QUEUES, find_queue_steps
+from workers.delivery_turns import DeliveryRules
 from workers.queues import QUEUE_POLICIES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,7 +25,7 @@ BLOCK = re.compile(r"(<!-- begin (\w+)[^>]*-->\n)(.*?)(<!-- end \2 -->)", re.DOT
 def tables() -> Mapping[str, str]:
     """Every table by the name it has in the page."""
     return {
-        "settings": manual.markdown(),
+        "settings": settings_reference.render_markdown(),
         "queues": queues(),
         "processes": processes(),
         "of_the_store": of_the_store(),
@@ -42,7 +42,7 @@ def queues() -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for queue in QUEUES:
-        for step in steps_of(queue):
+        for step in find_queue_steps(queue):
             actor, policy = ACTORS[step], QUEUE_POLICIES[step]
             delays = ", ".join(f"{delay:g}" for delay in policy.backoff_s)
             limit = actor.options["time_limit"] / MINUTES
@@ -52,7 +52,7 @@ def queues() -> str:
                 f" {delays} | {actor.fn.__doc__} |"
             )
     limit = deliver.TIME_LIMIT_MS / MINUTES
-    lease = Rules(()).lease_s
+    lease = DeliveryRules(()).lease_s
     lines.append(
         f"| `{deliver.QUEUE}` | `{deliver.QUEUE}` | {deliver.deliver.priority} | {limit:g} | {lease:g} |"
         f" – | {deliver.deliver.fn.__doc__} |"
@@ -62,14 +62,14 @@ def queues() -> str:
 
 def processes() -> str:
     lines = ["| process | command | why |", "|---|---|---|"]
-    for line in procfile.read():
+    for line in procfile.read_procfile():
         lines.append(f"| `{line.name}` | `{' '.join(line.command)}` | {line.reason} |")
     return "\n".join(lines) + "\n"
 
 
 def of_the_store() -> str:
     """What each operation of the store asks of its caller."""
-    known = {one.name: f"{one.method} /v1{one.path}" for one in OF_STORE}
+    known = {one.name: f"{one.method} /v1{one.path}" for one in OPERATIONS}
     known |= {"get_health": "GET /health", "get_metrics": "GET /metrics"}
     known |= {CHECKOUT_ELSEWHERE: "the same, with a `destination`"}
     lines = [
@@ -78,8 +78,8 @@ def of_the_store() -> str:
     ]
     for name in sorted(known, key=[*RESOURCES].index):
         shown = known[name] if name == CHECKOUT_ELSEWHERE else f"`{known[name]}`"
-        role = "open" if name in OPEN else f"`{least_role(name)}`"
-        asked = f"`{action(name)}` | `{RESOURCES[name]}` | {role}"
+        role = "open" if name in OPEN_OPERATIONS else f"`{least_role(name)}`"
+        asked = f"`{action_name(name)}` | `{RESOURCES[name]}` | {role}"
         lines.append(f"| `{name}` | {shown} | {asked} | {_owner(name, STORE)} |")
     return "\n".join(lines) + "\n"
 
@@ -91,9 +91,9 @@ def of_accounts() -> str:
         "|---|---|---|---|---|",
     ]
     for one in OF_AUTH:
-        asked, role = ACTIONS.get(one.name), least_role_over_accounts(one.name)
+        asked, role = REQUIRED_ACTIONS.get(one.name), least_role_over_accounts(one.name)
         if asked is None:
-            wanted = "– | – | " + ("any token" if one.name in KNOWN else "open")
+            wanted = "– | – | " + ("any token" if one.name in AUTHENTICATED_OPERATIONS else "open")
         else:
             of_whom = _owner(one.name, AUTH)
             resources = ", ".join(f"`{each}`" for each in asked.resources)

@@ -1,12 +1,12 @@
-"""Turns of the scrub without waiting, and objects whose verification is long ago."""
+"""Run scrub turns without waiting, on objects with old verification times."""
 
-from pipelines.replicating import scrub
-from pipelines.replicating.scrub import Budget, Pace, Turn
+from pipelines import scrub
+from pipelines.scrub import ReadRateLimiter, ScrubBudget, ScrubRun
 from storage.catalog.engine import sql
 from storage.catalog.integrity import DAY_US
 from storage.stores import Stores
 
-PLENTY = Budget(10**9, 10**12, 30)
+PLENTY = ScrubBudget(10**9, 10**12, 30)
 
 
 class Sleeper:
@@ -24,13 +24,13 @@ class Sleeper:
         return self.now
 
 
-def pace(bytes_per_s: int = 10**9, sleeper: Sleeper | None = None) -> Pace:
+def pace(bytes_per_s: int = 10**9, sleeper: Sleeper | None = None) -> ReadRateLimiter:
     sleeper = sleeper or Sleeper()
-    return Pace(bytes_per_s, sleeper.wait, sleeper.clock)
+    return ReadRateLimiter(bytes_per_s, sleeper.wait, sleeper.clock)
 
 
-def run(stores: Stores, budget: Budget = PLENTY) -> Turn:
-    return scrub.scrub(stores, budget, pace(budget.bytes_per_s), turn_s=60)
+def run(stores: Stores, budget: ScrubBudget = PLENTY) -> ScrubRun:
+    return scrub.run_scrub(stores, budget, pace(budget.bytes_per_s), turn_s=60)
 
 
 def age(stores: Stores, days: float) -> None:

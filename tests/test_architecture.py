@@ -1,9 +1,8 @@
-"""The house's law, held over the syntax tree: what may import what, how large things are."""
+"""Architecture rules checked on the syntax tree: layers, imports, sizes."""
 
 import ast
 import functools
 import re
-import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,52 +23,38 @@ MAY_IMPORT: dict[str, set[str]] = {
     "ops": {"workers", "pipelines", "auth", "storage", "config"},
     "store_client": set(),
 }
-"""Downhill only: a room may import itself and these."""
+"""Imports go down only: a layer may import itself and these."""
 
-ONLY_CHAINS = {"api", "ops"}
-"""Rooms that may enqueue but know no worker."""
+ENQUEUE_ONLY = {"api", "ops"}
+"""Layers that may enqueue jobs but import no other worker code."""
 
-PIPELINES_MAY_TOUCH = (
+PIPELINES_MAY_IMPORT = (
     "storage.errors",
     "storage.json_codec",
-    "storage.json_size",
     "storage.model",
     "storage.protocols",
     "storage.keys",
     "storage.stores",
-    "storage.query",
     "storage.catalog",
     "storage.crc32c",
+    "storage.search.documents",
+    "storage.search.evaluator",
+    "storage.search.grammar",
+    "storage.search.words",
 )
-"""Protocols, errors and formats, never a vendor's module."""
-
-FLOORS = (
-    "keeping queries",
-    "finding",
-    "journalling",
-    "depositing",
-    "collecting notifying",
-    "replicating recovering",
-)
-"""Folders of `pipelines/`, from the ground up; its own modules lie below them."""
-
-AUTH_FLOORS = (
-    *("", "digests", "seals", "private_files", "bounding"),
-    *("policies", "accounts", "tokens", "programs", "login", "openid", "apart"),
-    "access",
-)
-"""Folders of `auth/` and its own modules, from the ground up."""
+"""Protocols, errors, formats and the query language, never a vendor's module."""
 
 CLIENT_FLOORS = (
     "errors",
-    "versions checksums replacing directories file_locks names kinds content telling leaving",
-    "private_files",
+    "versions checksums names content_types progress atomic_files",
+    "local_files",
     "configuration",
-    "transport",
+    "http",
     "definition",
-    "login",
-    "calling methods",
+    "auth",
+    "calls",
     "client",
+    "transfer",
     "areas download",
     "upload",
     "cli",
@@ -78,7 +63,7 @@ CLIENT_FLOORS = (
 """Folders of `client/store_client/` and its own modules, from the ground up; above all of them the
 package itself, by what it exports."""
 
-LIVES_IN = {
+ALLOWED_IN = {
     "boto3": {"storage", "store_client"},
     "botocore": {"storage", "store_client"},
     "obstore": {"storage"},
@@ -108,17 +93,16 @@ LIVES_IN = {
     "click": {"ops", "store_client"},
     "rich": {"ops", "store_client"},
 }
-"""Third parties that live in some rooms only."""
+"""Third-party packages that only some layers may import."""
 
 SELECTS_ENGINES = "storage.engines"
-"""Imports what a setting's URL names, when it is opened."""
+"""Imports the engine that a setting's URL names, when it is opened."""
 
 GENERIC_NAMES = re.compile(r"(utils?|helpers?|managers?|process_.*)")
 
-LONGEST_FUNCTION = 50
-P90_FUNCTION = 25
-MEDIAN_FUNCTION = 8
-LONGEST_MODULE = 500
+LONGEST_FUNCTION = 60
+P90_FUNCTION = 30
+LONGEST_MODULE = 600
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -142,7 +126,7 @@ class Module:
     lines: int
 
     @property
-    def room(self) -> str:
+    def layer(self) -> str:
         return self.name.partition(".")[0]
 
     def functions(self) -> list[Function]:
@@ -153,18 +137,18 @@ class Module:
 
 
 def shipped() -> list[Module]:
-    return [module for room in MAY_IMPORT for module in modules_of(room)]
+    return [module for layer in MAY_IMPORT for module in modules_of(layer)]
 
 
 @functools.cache
-def modules_of(room: str) -> tuple[Module, ...]:
-    paths = sorted(place_of(room).rglob("*.py"))
+def modules_of(layer: str) -> tuple[Module, ...]:
+    paths = sorted(place_of(layer).rglob("*.py"))
     return tuple(read(path) for path in paths if "versions" not in path.parts)
 
 
-def place_of(room: str) -> Path:
+def place_of(layer: str) -> Path:
     """The client is a distribution of its own, and its package lies one deeper."""
-    return (ROOT / "client" if room == CLIENT else ROOT) / room
+    return (ROOT / "client" if layer == CLIENT else ROOT) / layer
 
 
 def read(path: Path) -> Module:
@@ -202,7 +186,7 @@ def complaints(found: Iterator[str]) -> None:
     assert list(found) == []
 
 
-def room_of(name: str) -> str:
+def layer_of(name: str) -> str:
     return name.partition(".")[0]
 
 
@@ -211,9 +195,9 @@ def test_rooms_import_downhill() -> None:
         f"{module}:{item.line} imports {item.module}"
         for module in shipped()
         for item in imports(module)
-        if room_of(item.module) in MAY_IMPORT
-        and room_of(item.module) != module.room
-        and room_of(item.module) not in MAY_IMPORT[module.room]
+        if layer_of(item.module) in MAY_IMPORT
+        and layer_of(item.module) != module.layer
+        and layer_of(item.module) not in MAY_IMPORT[module.layer]
     )
 
 
@@ -222,29 +206,29 @@ def test_third_parties_stay_in_their_rooms() -> None:
         f"{module}:{item.line} imports {item.module}"
         for module in shipped()
         for item in imports(module)
-        if module.room not in LIVES_IN.get(room_of(item.module), {module.room})
+        if module.layer not in ALLOWED_IN.get(layer_of(item.module), {module.layer})
     )
 
 
-def test_entry_rooms_know_no_worker_but_what_sends() -> None:
+def test_entry_layers_import_of_workers_only_what_enqueues() -> None:
     complaints(
         f"{module}:{item.line} imports {item.module}"
         for module in shipped()
-        if module.room in ONLY_CHAINS
+        if module.layer in ENQUEUE_ONLY
         for item in imports(module)
-        if room_of(item.module) == "workers"
+        if layer_of(item.module) == "workers"
         and item.module not in ("workers.redis_broker", "workers.hints")
     )
 
 
-def test_pipelines_see_protocols_and_the_catalog_but_no_vendors_module() -> None:
+def test_pipelines_import_no_engine_of_storage() -> None:
     complaints(
         f"{module}:{item.line} imports {item.module}"
         for module in modules_of("pipelines")
         for item in imports(module)
-        if room_of(item.module) == "storage"
+        if layer_of(item.module) == "storage"
         and item.module != "storage"
-        and not item.module.startswith(PIPELINES_MAY_TOUCH)
+        and not item.module.startswith(PIPELINES_MAY_IMPORT)
     )
 
 
@@ -262,7 +246,7 @@ def test_nothing_shipped_imports_tests_or_benchmarks() -> None:
         f"{module}:{item.line} imports {item.module}"
         for module in shipped()
         for item in imports(module)
-        if room_of(item.module) in ("tests", "bench")
+        if layer_of(item.module) in ("tests", "bench")
     )
 
 
@@ -275,54 +259,39 @@ def test_imports_are_absolute() -> None:
     )
 
 
-def test_modules_form_no_circle() -> None:
+def test_modules_form_no_cycle() -> None:
     graph = {
         module.name: {item.module for item in imports(module)} & names_of_modules()
         for module in shipped()
     }
-    assert circle(graph) is None
+    assert find_cycle(graph) is None
 
 
-def circle(graph: dict[str, set[str]]) -> list[str] | None:
-    """Take away, again and again, what imports nothing that is left; a circle remains."""
+def find_cycle(graph: dict[str, set[str]]) -> list[str] | None:
+    """Take away, again and again, what imports nothing that is left; a cycle remains."""
     left = {name: wanted - {name} for name, wanted in graph.items()}
     while free := {name for name, wanted in left.items() if not wanted & left.keys()}:
         left = {name: wanted for name, wanted in left.items() if name not in free}
     return sorted(left) or None
 
 
-def test_a_circle_is_found() -> None:
-    assert circle({"a": {"b"}, "b": {"a"}, "c": {"a"}, "d": set()}) == ["a", "b", "c"]
-    assert circle({"a": {"b"}, "b": set()}) is None
+def test_finds_a_cycle() -> None:
+    assert find_cycle({"a": {"b"}, "b": {"a"}, "c": {"a"}, "d": set()}) == ["a", "b", "c"]
+    assert find_cycle({"a": {"b"}, "b": set()}) is None
 
 
-def test_folders_of_pipelines_import_downhill() -> None:
-    floor = {name: at for at, names in enumerate(FLOORS, 1) for name in names.split()}
-    complaints(
-        f"{module}:{item.line} imports {item.module}"
-        for module in modules_of("pipelines")
-        for item in imports(module)
-        if room_of(item.module) == "pipelines"
-        and (own := folder(module.name)) != (other := folder(item.module))
-        and floor.get(other, 0) >= floor.get(own, 0)
-    )
-    assert {folder(module.name) for module in modules_of("pipelines")} == {"", *floor}
+@pytest.mark.parametrize("layer", ["pipelines", "auth"])
+def test_parts_of_a_layer_form_no_cycle(layer: str) -> None:
+    """A package counts as one part: what it imports must not import it back."""
+    graph: dict[str, set[str]] = {}
+    for module in modules_of(layer):
+        imported = {part_of_layer(i.module) for i in imports(module) if layer_of(i.module) == layer}
+        graph.setdefault(part_of_layer(module.name), set()).update(imported - {""})
+    assert find_cycle(graph) is None
 
 
-def test_folders_of_auth_import_downhill() -> None:
-    floor = {name: at for at, name in enumerate(AUTH_FLOORS)}
-    complaints(
-        f"{module}:{item.line} imports {item.module}"
-        for module in modules_of("auth")
-        for item in imports(module)
-        if room_of(item.module) == "auth"
-        and floor[part_of_room(item.module)] > floor[part_of_room(module.name)]
-    )
-    assert {part_of_room(module.name) for module in modules_of("auth")} == {*AUTH_FLOORS}
-
-
-def part_of_room(name: str) -> str:
-    """A folder, or one of the room's own modules; "" for the room itself."""
+def part_of_layer(name: str) -> str:
+    """A folder, or one of the layer's own modules; "" for the layer itself."""
     return f"{name}.".split(".")[1]
 
 
@@ -332,11 +301,11 @@ def test_folders_of_the_client_import_downhill() -> None:
         f"{module} uses {other}"
         for module in modules_of(CLIENT)
         for other in (*(item.module for item in imports(module)), *imported_late(module))
-        if room_of(other) == CLIENT
-        and (below := part_of_room(other)) != (own := part_of_room(module.name))
+        if layer_of(other) == CLIENT
+        and (below := part_of_layer(other)) != (own := part_of_layer(module.name))
         and floor[below] >= floor[own]
     )
-    assert {part_of_room(module.name) for module in modules_of(CLIENT)} == {*floor}
+    assert {part_of_layer(module.name) for module in modules_of(CLIENT)} == {*floor}
 
 
 def imported_late(module: Module) -> Iterator[str]:
@@ -347,11 +316,11 @@ def imported_late(module: Module) -> Iterator[str]:
 
 
 def folder(name: str) -> str:
-    """The folder of a room that a module is in; "" for the room itself."""
+    """The folder of a layer that a module is in; "" for the layer itself."""
     return name.split(".")[1] if name.count(".") > 1 else ""
 
 
-def test_no_file_has_a_name_that_says_nothing() -> None:
+def test_no_module_has_a_generic_name() -> None:
     complaints(
         str(module)
         for module in shipped()
@@ -359,7 +328,7 @@ def test_no_file_has_a_name_that_says_nothing() -> None:
     )
 
 
-def test_no_function_is_longer_than_a_page() -> None:
+def test_no_function_is_too_long() -> None:
     complaints(
         f"{module}:{function.lineno} {function.name}: {length(function)} lines"
         for module in shipped()
@@ -368,9 +337,8 @@ def test_no_function_is_longer_than_a_page() -> None:
     )
 
 
-def test_functions_are_small_as_a_rule() -> None:
+def test_nine_of_ten_functions_are_short() -> None:
     lengths = sorted(length(function) for module in shipped() for function in module.functions())
-    assert statistics.median(lengths) <= MEDIAN_FUNCTION
     assert lengths[int(len(lengths) * 0.9)] <= P90_FUNCTION
 
 
@@ -378,19 +346,21 @@ def length(function: Function) -> int:
     return (function.end_lineno or function.lineno) - function.lineno + 1
 
 
-def test_no_module_is_longer_than_it_may_be() -> None:
+def test_no_module_is_too_long() -> None:
     complaints(
         f"{module}: {module.lines} lines" for module in shipped() if module.lines > LONGEST_MODULE
     )
 
 
-def test_every_module_says_what_lives_there() -> None:
+def test_every_module_has_a_docstring() -> None:
     complaints(str(module) for module in shipped() if not ast.get_docstring(module.tree))
 
 
-@pytest.mark.parametrize("room", [*MAY_IMPORT, "tests"])
-def test_every_folder_with_code_is_a_package(room: str) -> None:
-    folders = {path.parent for path in place_of(room).rglob("*.py") if "versions" not in path.parts}
+@pytest.mark.parametrize("layer", [*MAY_IMPORT, "tests"])
+def test_every_folder_with_code_is_a_package(layer: str) -> None:
+    folders = {
+        path.parent for path in place_of(layer).rglob("*.py") if "versions" not in path.parts
+    }
     complaints(str(folder) for folder in folders if not (folder / "__init__.py").exists())
 
 
@@ -398,7 +368,7 @@ def test_only_the_settings_and_the_entry_points_read_the_environment() -> None:
     complaints(
         f"{module}:{node.lineno}"
         for module in shipped()
-        if module.room in ("storage", "pipelines", "auth", "config")
+        if module.layer in ("storage", "pipelines", "auth", "config")
         for node in ast.walk(module.tree)
         if isinstance(node, ast.Attribute)
         and node.attr in ("environ", "getenv")
@@ -407,32 +377,32 @@ def test_only_the_settings_and_the_entry_points_read_the_environment() -> None:
 
 
 MAY_DELETE_OR_REPLACE = {
-    "pipelines.keeping.blob_life._reap": "blobs: garbage collection",
-    "pipelines.keeping.repair.store_bytes": "blobs: repair, by bytes in memory",
-    "pipelines.keeping.repair.complete_upload": "blobs: repair, by an upload",
-    "pipelines.keeping.repair.undo_copy": "blobs, checkouts: undoes the copy just made, pinned",
-    "pipelines.keeping.integrity._replaced": "records: repair, from another replica",
-    "pipelines.keeping.integrity._withdraw_purged": "records: one that was purged meanwhile",
-    "pipelines.depositing.purging.erase": "records: of what is purged",
-    "pipelines.depositing.purging.withdraw": "records: of what is purged",
-    "pipelines.depositing.purging._end_checkouts": "checkouts: of what is purged",
-    "pipelines.depositing.checkouts.expire": "checkouts: of old jobs",
-    "pipelines.journalling.journals.erase_from": "journals: those that are past or damaged",
-    "pipelines.recovering.epochs._tidy": "marks of epochs that are over",
-    "pipelines.depositing.areas._keep": "upload areas: a file is uploaded again",
-    "pipelines.depositing.areas._keep_large": "upload areas: a file is uploaded again",
-    "pipelines.depositing.area_completing._put_together": "upload areas: an upload by parts",
-    "pipelines.depositing.area_files._removed": "upload areas: a file that came too late",
-    "pipelines.depositing.area_removing._deleted": "upload areas: the area is deleted",
-    "pipelines.depositing.area_credentials._signed": "upload areas: signed URLs of one file",
-    "pipelines.depositing.area_credentials.sign": "upload areas: the same, inside",
-    "pipelines.depositing.area_credentials._lent": "upload areas: credentials of one area",
-    "workers.redis_broker._forget": "no objects: lists of the queue in Redis",
+    "pipelines.garbage_collection._delete_expired_in": "blobs: garbage collection",
+    "pipelines.repair.store_bytes": "blobs: repair, by bytes in memory",
+    "pipelines.repair.complete_upload": "blobs: repair, by an upload",
+    "pipelines.repair.undo_copy": "blobs, checkouts: undoes the copy just made, pinned",
+    "pipelines.integrity._replace_from": "records: repair, from another replica",
+    "pipelines.integrity._delete_purged": "records: one that was purged meanwhile",
+    "pipelines.purges.erase_record": "records: of what is purged",
+    "pipelines.purges.delete_late_records": "records: of what is purged",
+    "pipelines.purges._end_checkouts": "checkouts: of what is purged",
+    "pipelines.checkouts.expire": "checkouts: of old jobs",
+    "pipelines.journals.erase_from_bucket": "journals: those that are past or damaged",
+    "pipelines.recovery.epochs._delete_old_marks": "marks of epochs that are over",
+    "pipelines.areas._store_file": "upload areas: a file is uploaded again",
+    "pipelines.areas._store_in_parts": "upload areas: a file is uploaded again",
+    "pipelines.area_uploads._assemble": "upload areas: an upload by parts",
+    "pipelines.area_files._remove_late_upload": "upload areas: a file that came too late",
+    "pipelines.area_removal._delete_objects": "upload areas: the area is deleted",
+    "pipelines.area_uploads._sign_urls": "upload areas: signed URLs of one file",
+    "pipelines.area_uploads.sign": "upload areas: the same, inside",
+    "pipelines.area_uploads._issue_credentials": "upload areas: credentials of one area",
+    "workers.redis_broker._drop_messages": "no objects: lists of the queue in Redis",
 }
 """The functions that call a verb which deletes or replaces objects of a bucket, and the key space
 that they touch. Blobs are deleted by garbage collection and replaced by repair, by nothing else."""
 
-DELETING_VERBS = {"delete", "sign_upload", "lend"}
+DELETING_VERBS = {"delete", "sign_upload", "issue_credentials"}
 """Verbs of a bucket that delete, or let others replace; any verb may take `replace`."""
 
 
@@ -456,8 +426,8 @@ def imported_names(module: Module) -> set[str]:
 def test_only_garbage_collection_and_repair_delete_or_replace_blobs() -> None:
     found = {
         f"{module.name}.{function.name}"
-        for room in ("pipelines", "workers", "api", "ops")
-        for module in modules_of(room)
+        for layer in ("pipelines", "workers", "api", "ops")
+        for module in modules_of(layer)
         for names in [imported_names(module)]
         for function in module.functions()
         for node in ast.walk(function)
@@ -466,8 +436,8 @@ def test_only_garbage_collection_and_repair_delete_or_replace_blobs() -> None:
     assert found == {*MAY_DELETE_OR_REPLACE}
     of_blobs = {name for name, what in MAY_DELETE_OR_REPLACE.items() if what.startswith("blobs")}
     assert {name.rpartition(".")[0] for name in of_blobs} == {
-        "pipelines.keeping.blob_life",
-        "pipelines.keeping.repair",
+        "pipelines.garbage_collection",
+        "pipelines.repair",
     }
 
 

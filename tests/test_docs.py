@@ -1,4 +1,4 @@
-"""Documents that a change would falsify: commands, settings, queues, processes, links."""
+"""The documentation agrees with commands, settings, queues, processes and links."""
 
 import re
 from collections.abc import Iterator
@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 import pytest
 
-from config.settings import FOREIGN, FOREIGN_PREFIXES, PREFIX, Settings
+from config import Settings
+from config.settings import IGNORED_PREFIXES, IGNORED_VARIABLES, PREFIX
 from ops import procfile
 from ops.cli import cli
 from pipelines.flow import DELIVER
@@ -16,9 +17,20 @@ from tests import reference
 from tests.test_architecture import MAY_IMPORT, place_of
 from workers.actors import QUEUES
 
+pytestmark = pytest.mark.spec("OPS-20")
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [
-    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "client/README.md")),
+    *(
+        ROOT / name
+        for name in (
+            "README.md",
+            "CHANGELOG.md",
+            "CONTRIBUTING.md",
+            "SECURITY.md",
+            "client/README.md",
+        )
+    ),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
@@ -52,9 +64,9 @@ def test_every_command_that_is_named_exists(page: Path) -> None:
 
 @pages
 def test_every_setting_that_is_named_exists(page: Path) -> None:
-    known = {PREFIX + item.name.upper() for item in fields(Settings)} | FOREIGN
+    known = {PREFIX + item.name.upper() for item in fields(Settings)} | IGNORED_VARIABLES
     named = set(re.findall(rf"\b{PREFIX}[A-Z0-9_]*[A-Z0-9]\b", page.read_text(encoding="utf-8")))
-    ours = {name for name in named if not f"{name}_".startswith(FOREIGN_PREFIXES)}
+    ours = {name for name in named if not f"{name}_".startswith(IGNORED_PREFIXES)}
     assert ours <= known
 
 
@@ -85,8 +97,8 @@ def test_every_link_to_a_file_leads_somewhere(page: Path) -> None:
 
 @pages
 def test_every_module_that_is_named_exists(page: Path) -> None:
-    # Beside the name of its room a page names a module as the room sees it.
-    places = (ROOT, *map(place_of, MAY_IMPORT))
+    # A page may name a module from the checkout, from its layer, or from the catalog.
+    places = (ROOT, *map(place_of, MAY_IMPORT), ROOT / "storage" / "catalog")
     named = set(re.findall(r"`([\w/]+\.py)\b", page.read_text(encoding="utf-8")))
     assert [name for name in sorted(named) if not any((at / name).exists() for at in places)] == []
 
@@ -98,12 +110,14 @@ def links(page: Path) -> Iterator[str]:
 
 
 def test_every_queue_is_worked_on_by_one_process_at_least() -> None:
-    workers = [line for line in procfile.read() if line.command[:3] == ("python", "-m", "workers")]
+    workers = [
+        line for line in procfile.read_procfile() if line.command[:3] == ("python", "-m", "workers")
+    ]
     assert {queue for line in workers for queue in line.command[3:]} == {*QUEUES, DELIVER, "clock"}
 
 
 def test_every_process_of_ours_can_be_found() -> None:
-    for line in procfile.read():
+    for line in procfile.read_procfile():
         if line.command[:2] == ("python", "-m"):
             path = ROOT / line.command[2].replace(".", "/")
             assert path.with_suffix(".py").exists() or (path / "__main__.py").exists(), line.name

@@ -1,4 +1,4 @@
-"""Every example of the pages for readers: typed, run or loaded as a reader would, or excused here."""
+"""Every example of the documentation runs."""
 
 import json
 import os
@@ -16,19 +16,18 @@ import httpx
 import pytest
 from openapi_schema_validator import OAS30Validator
 
-from api.definition import definition
-from api.operation import Operation
-from api.operations import OPERATIONS
-from auth.access import SUBSCRIBING
-from auth.policies.model import parse
+from api.app import OPERATIONS
+from api.http.openapi import build_definition
+from api.http.operation import ApiOperation
+from auth.authorization import SUBSCRIBING_OPERATIONS
+from auth.policies.grammar import parse_policy
+from examples.login import fill_in_forms
 from ops import ports
-from ops.demo.browser import Browser
-from ops.demo.people import log_in
-from ops.demo.stage import Stage, running
+from ops.local_store import LocalStore, running_store
 from ops.procfile import ROOT
 from tests.least_roles import least_role
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.spec("OPS-20")]
 
 PAGES = [
     ROOT / "README.md",
@@ -74,9 +73,9 @@ EXCUSED: Mapping[str, str] = {
 """Lines that no bare machine can run, by their beginnings, and why."""
 
 ELSEWHERE: Mapping[str, str] = {
-    "def follow": "tests/api/test_feed.py",
+    "def follow": "tests/api/test_live_feed.py",
     "def log_in": "tests/test_examples.py",
-    "def by_standard_webhooks": "tests/pipelines/notifying/test_signatures.py",
+    "def by_standard_webhooks": "tests/pipelines/test_signatures.py",
 }
 """Programs, by what is in them, and the test that runs each."""
 
@@ -128,24 +127,24 @@ def typed(page: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    with running(tmp_path_factory.mktemp("store"), {}) as found:
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStore]:
+    with running_store(tmp_path_factory.mktemp("store"), {}) as found:
         yield found
 
 
-def at_stage(text: str, stage: Stage) -> str:
+def at_stage(text: str, stage: LocalStore) -> str:
     """The text with the addresses of the store of these tests."""
     text = text.replace("http://127.0.0.1:8000", stage.api)
     return text.replace("http://127.0.0.1:8001", stage.auth)
 
 
 def run(
-    script: str, stage: Stage, folder: Path, *, waiting: str = INDEXED
+    script: str, stage: LocalStore, folder: Path, *, waiting: str = INDEXED
 ) -> subprocess.CompletedProcess[str]:
     """Type it where the store of these tests is the one that `make run` keeps."""
     script = at_stage(script, stage)
     script = script.replace(".store-home", str(stage.home))
-    script = script.replace("9099", str(ports.free()))
+    script = script.replace("9099", str(ports.find_free_port()))
     script = script.replace("sleep 2;", waiting)
     # A reader sees a refusal; here it ends the script.
     script = f'curl() {{ command curl --fail-with-body "$@"; }}\n{script}'
@@ -170,14 +169,16 @@ def run(
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="examples are typed with curl")
 def test_the_commands_of_the_page_of_the_api_work_as_they_are_printed(
-    stage: Stage, tmp_path: Path
+    stage: LocalStore, tmp_path: Path
 ) -> None:
     done = run(typed("docs/api.md"), stage, tmp_path)
     assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr}"
     assert re.findall(r'"total_hits":(.)', done.stdout) == ["1"], done.stdout[2000:9000]
 
 
-def test_what_is_kept_every_night_is_kept_as_it_is_printed(stage: Stage, tmp_path: Path) -> None:
+def test_what_is_kept_every_night_is_kept_as_it_is_printed(
+    stage: LocalStore, tmp_path: Path
+) -> None:
     save_programs("docs/operations.md", stage, tmp_path)
     done = run(typed("docs/operations.md"), stage, tmp_path)
     assert done.returncode == 0, done.stderr
@@ -186,7 +187,7 @@ def test_what_is_kept_every_night_is_kept_as_it_is_printed(stage: Stage, tmp_pat
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="examples are typed with curl")
 def test_the_commands_of_the_page_of_rights_work_as_they_are_printed(
-    stage: Stage, tmp_path: Path
+    stage: LocalStore, tmp_path: Path
 ) -> None:
     done = run(typed("docs/authorization.md"), stage, tmp_path)
     assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr}"
@@ -203,20 +204,18 @@ def test_the_commands_of_the_page_of_rights_work_as_they_are_printed(
     assert (tmp_path / "robot.json").stat().st_mode & 0o777 == 0o600
 
 
-def test_an_application_logs_a_person_in_as_it_is_printed(stage: Stage) -> None:
+def test_an_application_logs_a_person_in_as_it_is_printed(stage: LocalStore) -> None:
     email, password = "grace@example.com", "correct horse battery"
-    stage.operate("users", "add", email, typed=password)
+    stage.run_command("users", "add", email, stdin=password)
     named: dict[str, Any] = {}
-    browser = Browser()
     (program,) = (one.text for one in examples() if "def log_in" in one.text)
     exec(compile(program, "authorization.md", "exec"), named)
 
     def shown(url: str) -> None:
-        log_in(browser, url, email, password)
+        httpx.get(fill_in_forms(url, email, password), trust_env=False)
 
     with ThreadPoolExecutor(1) as person:
         tokens = named["log_in"](stage.auth, lambda url: person.submit(shown, url))
-    browser.close()
     told = httpx.get(
         f"{stage.auth}/oauth/userinfo",
         headers={"Authorization": f"Bearer {tokens['access_token']}"},
@@ -225,7 +224,7 @@ def test_an_application_logs_a_person_in_as_it_is_printed(stage: Stage) -> None:
     assert told.json()["email"] == email
 
 
-def save_programs(page: str, stage: Stage, folder: Path) -> None:
+def save_programs(page: str, stage: LocalStore, folder: Path) -> None:
     """Save the page's programs under their names, for its commands."""
     for one in examples():
         if one.page == page and (named := PROGRAM.match(one.text)):
@@ -233,7 +232,7 @@ def save_programs(page: str, stage: Stage, folder: Path) -> None:
             (folder / f"{named[1]}.py").write_text(text, encoding="utf-8")
 
 
-def by_the_client(page: str, stage: Stage, folder: Path) -> str:
+def by_the_client(page: str, stage: LocalStore, folder: Path) -> str:
     """What the commands of a page print, the page's programs lying beside them."""
     save_programs(page, stage, folder)
     # Whatever is left running ends with the page, however that ends.
@@ -243,7 +242,8 @@ def by_the_client(page: str, stage: Stage, folder: Path) -> str:
     return done.stdout
 
 
-def test_whoever_has_a_base_url_gets_on_as_it_is_printed(stage: Stage, tmp_path: Path) -> None:
+@pytest.mark.spec("DOC-01")
+def test_whoever_has_a_base_url_gets_on_as_it_is_printed(stage: LocalStore, tmp_path: Path) -> None:
     shown = by_the_client("client/README.md", stage, tmp_path)
     assert '"about": "login", "verdict": "ok", "text": "as admin@local' in shown
     assert "Up and down:" in shown
@@ -252,8 +252,9 @@ def test_whoever_has_a_base_url_gets_on_as_it_is_printed(stage: Stage, tmp_path:
     assert "_STORE_COMPLETE" in (tmp_path / "store.bash").read_text(encoding="utf-8")
 
 
+@pytest.mark.spec("DOC-02")
 @pytest.mark.skipif(not shutil.which("curl"), reason="one file comes with curl")
-def test_a_directory_is_deposited_as_it_is_printed(stage: Stage, tmp_path: Path) -> None:
+def test_a_directory_is_deposited_as_it_is_printed(stage: LocalStore, tmp_path: Path) -> None:
     shown = by_the_client("docs/depositing.md", stage, tmp_path)
     plans = [json.loads(line) for line in shown.splitlines() if '"state": "planned"' in line]
     assert [plan["sent"]["files"] for plan in plans] == [2, 1]
@@ -277,7 +278,10 @@ def test_a_directory_is_deposited_as_it_is_printed(stage: Stage, tmp_path: Path)
     assert left.status_code == 404
 
 
-def test_bundles_are_found_and_downloaded_as_it_is_printed(stage: Stage, tmp_path: Path) -> None:
+@pytest.mark.spec("DOC-03")
+def test_bundles_are_found_and_downloaded_as_it_is_printed(
+    stage: LocalStore, tmp_path: Path
+) -> None:
     shown = by_the_client("docs/downloading.md", stage, tmp_path)
     sides = {
         side: json.loads((tmp_path / f"{side}.json").read_text()) for side in ("left", "right")
@@ -303,7 +307,8 @@ def test_bundles_are_found_and_downloaded_as_it_is_printed(stage: Stage, tmp_pat
     assert f"('{fqids['right']}', {{'organism': 'Danio rerio', 'tissue': 'kidney'" in shown
 
 
-def test_a_pipeline_is_told_as_it_is_printed(stage: Stage, tmp_path: Path) -> None:
+@pytest.mark.spec("DOC-04")
+def test_a_pipeline_is_told_as_it_is_printed(stage: LocalStore, tmp_path: Path) -> None:
     (checking,) = (one.text for one in examples() if "def by_standard_webhooks" in one.text)
     (tmp_path / "signatures.py").write_text(checking, encoding="utf-8")
     shown = by_the_client("docs/subscribing.md", stage, tmp_path)
@@ -337,7 +342,9 @@ def _is_used(one: Example) -> bool:
 
 
 def _is_a_problem(one: Example) -> bool:
-    document = definition(OPERATIONS, server="http://localhost/v1", openid_url="http://localhost")
+    document = build_definition(
+        OPERATIONS, server="http://localhost/v1", openid_url="http://localhost"
+    )
     return OAS30Validator(document["components"]["schemas"]["Problem"]).is_valid(
         json.loads(one.text)
     )
@@ -354,7 +361,7 @@ def _is_a_policy(one: Example) -> bool:
 
 def _is_a_policy_of_ours(one: Example) -> bool:
     """One that may be given to a user, a group or a role as it is printed."""
-    return len(parse(json.loads(one.text)).statements) > 0
+    return len(parse_policy(json.loads(one.text)).statements) > 0
 
 
 def test_no_excuse_is_left_over() -> None:
@@ -379,7 +386,7 @@ def test_the_page_of_the_api_has_every_operation_and_what_it_wants() -> None:
 
 
 def _wanted(operation: str) -> str:
-    if operation in SUBSCRIBING:
+    if operation in SUBSCRIBING_OPERATIONS:
         return "of an authorized domain"
     return {None: "", "user_default": "yes"}.get(least_role(operation), "of those who may ingest")
 
@@ -393,7 +400,7 @@ def test_every_operation_is_used_in_the_page_of_the_api() -> None:
     ]
 
 
-def _uses(line: str, operation: Operation) -> bool:
+def _uses(line: str, operation: ApiOperation) -> bool:
     path = re.sub(r"{\w+}", '[^/?" ]*', operation.path)
     method = operation.method
     flag = {"GET": r"curl(?!.* -X )(?!.*--head)", "HEAD": "--head"}.get(method, f"-X {method}")

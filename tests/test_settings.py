@@ -1,4 +1,4 @@
-"""Every setting does something, and what it cannot do stops the start."""
+"""Every setting has an effect, and an invalid value stops the start."""
 
 import ast
 import json
@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from config.providers import Provider
-from config.settings import Settings, SettingsError, load
-from storage.connecting import connect
+from config import Settings, SettingsError, load_settings
+from config.providers import ProviderSettings
+from storage.connect import connect
+
+pytestmark = pytest.mark.spec("OPS-07")
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("config", "storage", "pipelines", "auth", "workers", "api", "ops")
@@ -51,12 +53,12 @@ def test_every_setting_is_read() -> None:
 )
 def test_an_engine_that_is_not_there_stops_the_start(tmp_path: Path, name: str, url: str) -> None:
     given = {"STORE_HOME": str(tmp_path), "STORE_SECRET_KEY": "x" * 32}
-    with pytest.raises(SettingsError, match="no engine for"):
-        connect(load({**given, name: url}))
+    with pytest.raises(SettingsError, match=r"must (be|not name)"):
+        connect(load_settings({**given, name: url}))
 
 
 def test_a_base_url_may_end_in_a_slash() -> None:
-    settings = load(
+    settings = load_settings(
         {"STORE_EXTERNAL_URL": "https://a.example/s/", "STORE_AUTH_EXTERNAL_URL": "https://b/"}
     )
     assert (settings.external_url, settings.auth_url) == ("https://a.example/s", "https://b")
@@ -67,6 +69,7 @@ def test_a_worker_has_a_connection_for_each_copy_unless_it_is_told_otherwise() -
     assert Settings(cloud_connections=7).cloud_pool == 7
 
 
+@pytest.mark.spec("BUN-29", "SUB-23", "CON-14", "OPS-19")
 def test_what_nobody_sets_is_as_the_contract_has_it() -> None:
     default = Settings()
     assert (default.wait_s, default.pending_wait_s) == (10, 15)
@@ -82,6 +85,7 @@ def test_what_nobody_sets_is_as_the_contract_has_it() -> None:
     assert default.direct_file_urls is default.read_only is False
 
 
+@pytest.mark.spec("SUB-03")
 @pytest.mark.parametrize(
     ("host", "allowed"),
     [
@@ -99,10 +103,10 @@ def test_what_nobody_sets_is_as_the_contract_has_it() -> None:
 def test_private_callbacks_are_allowed_by_default_on_a_loopback_host_only(
     host: str, allowed: bool
 ) -> None:
-    assert load({"STORE_HOST": host}).allow_private_callbacks is allowed
+    assert load_settings({"STORE_HOST": host}).allow_private_callbacks is allowed
     for given in (True, False):
         chosen = {"STORE_HOST": host, "STORE_ALLOW_PRIVATE_CALLBACKS": str(given)}
-        assert load(chosen).allow_private_callbacks is given
+        assert load_settings(chosen).allow_private_callbacks is given
 
 
 PROVIDER = {"issuer": "https://idp.example", "client_id": "store"}
@@ -111,9 +115,11 @@ PROVIDER = {"issuer": "https://idp.example", "client_id": "store"}
 def test_providers_are_named_with_what_they_need() -> None:
     given = {"idp": {**PROVIDER, "title": "The institute", "domains": ["Example.org"]}}
     secrets = json.dumps({"idp": "s3cret"})
-    settings = load({"STORE_PROVIDERS": json.dumps(given), "STORE_PROVIDER_SECRETS": secrets})
+    settings = load_settings(
+        {"STORE_PROVIDERS": json.dumps(given), "STORE_PROVIDER_SECRETS": secrets}
+    )
     assert settings.providers == {
-        "idp": Provider("https://idp.example", "store", "The institute", ("example.org",))
+        "idp": ProviderSettings("https://idp.example", "store", "The institute", ("example.org",))
     }
     assert settings.provider_secrets["idp"] == "s3cret"
 
@@ -140,12 +146,12 @@ def test_providers_are_named_with_what_they_need() -> None:
 )
 def test_a_provider_that_cannot_be_one_stops_the_start(given: object) -> None:
     with pytest.raises(SettingsError, match="STORE_PROVIDERS"):
-        load({"STORE_PROVIDERS": json.dumps(given)})
+        load_settings({"STORE_PROVIDERS": json.dumps(given)})
 
 
 def test_settings_that_begin_like_those_of_the_client_are_read() -> None:
     given = {"STORE_CLIENT_WAITS": "3", "STORE_CLIENT_STREAMS": "2", "STORE_CLIENT_PROFILE": "x"}
-    settings = load(given)
+    settings = load_settings(given)
     assert (settings.client_waits, settings.client_streams) == (3, 2)
 
 
@@ -158,11 +164,11 @@ def test_settings_that_begin_like_those_of_the_client_are_read() -> None:
     ],
 )
 def test_a_list_is_json_or_has_commas(raw: str) -> None:
-    assert load({"STORE_CORS_ORIGINS": raw}).cors_origins == (
+    assert load_settings({"STORE_CORS_ORIGINS": raw}).cors_origins == (
         "https://a.example",
         "https://b.example",
     )
-    assert load({"STORE_ADMIN_GROUPS": raw}).admin_groups == (
+    assert load_settings({"STORE_ADMIN_GROUPS": raw}).admin_groups == (
         "https://a.example",
         "https://b.example",
     )
@@ -189,12 +195,12 @@ def test_a_list_is_json_or_has_commas(raw: str) -> None:
 )
 def test_a_bad_value_is_named_with_what_it_must_be(name: str, raw: str, told: str) -> None:
     with pytest.raises(SettingsError, match=re.escape(f"STORE_{name}: {told}")):
-        load({f"STORE_{name}": raw})
+        load_settings({f"STORE_{name}": raw})
 
 
 def test_origins_may_have_ports_and_schemes_of_their_own() -> None:
     origins = ("https://a.example:8443", "http://[::1]:443", "http://localhost", "app://store")
-    assert load({"STORE_CORS_ORIGINS": ",".join(origins)}).cors_origins == origins
+    assert load_settings({"STORE_CORS_ORIGINS": ",".join(origins)}).cors_origins == origins
 
 
 def test_every_list_setting_takes_json() -> None:
@@ -203,13 +209,13 @@ def test_every_list_setting_takes_json() -> None:
     assert len(lists) > 10
     for name, hint in lists.items():
         items = [60, 0.5] if typing.get_args(hint)[0] is float else ["https://a", "https://b"]
-        found = load({f"STORE_{name.upper()}": json.dumps(items)})
+        found = load_settings({f"STORE_{name.upper()}": json.dumps(items)})
         assert getattr(found, name) == tuple(items), name
-    assert load({"STORE_ALLOWED_HOSTS": "[::1]:8000,[::1]"}).allowed_hosts == (
+    assert load_settings({"STORE_ALLOWED_HOSTS": "[::1]:8000,[::1]"}).allowed_hosts == (
         "[::1]:8000",
         "[::1]",
     )
-    assert load({"STORE_DELIVERY_DELAYS_S": "0, 60"}).delivery_delays_s == (0, 60)
+    assert load_settings({"STORE_DELIVERY_DELAYS_S": "0, 60"}).delivery_delays_s == (0, 60)
 
 
 @pytest.mark.parametrize(
@@ -234,4 +240,4 @@ def test_every_list_setting_takes_json() -> None:
 )
 def test_a_list_that_means_nothing_is_refused(name: str, raw: str) -> None:
     with pytest.raises(SettingsError, match=f"STORE_{name}: .*(must be|each item)"):
-        load({f"STORE_{name}": raw})
+        load_settings({f"STORE_{name}": raw})

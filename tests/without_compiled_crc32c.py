@@ -1,4 +1,4 @@
-"""A pytest plugin: google-crc32c as it is where its compiled form cannot be installed."""
+"""A pytest plugin that disables the compiled form of google-crc32c."""
 
 import sys
 import warnings

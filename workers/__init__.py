@@ -1,9 +1,9 @@
-"""Queues and the clock: actors, claims, deliveries; decides alone what runs next."""
+"""Workers: actors, claims, deliveries and the scheduler."""
 
 import os
 
-from workers.queues import PREFETCH, RESTART_MS
+from workers.queues import PREFETCHED_MESSAGES, RESTART_MS
 
-# dramatiq reads these once, when any part of it is first imported: here, nothing has been yet.
-os.environ.setdefault("dramatiq_queue_prefetch", str(PREFETCH))
+# dramatiq reads these once, on its first import, which comes later.
+os.environ.setdefault("dramatiq_queue_prefetch", str(PREFETCHED_MESSAGES))
 os.environ.setdefault("dramatiq_restart_delay", str(RESTART_MS))

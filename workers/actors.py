@@ -1,8 +1,8 @@
-"""The actors: one function per step, with its queue, priority and time limit.
+"""The dramatiq actors: one function per step, with its queue, priority and time limit.
 
 A message says that a job may be due. `claims_job` claims the job's row, calls the function, and
-sends the messages of the jobs that follow. Actors are declared before a process knows its broker;
-`declare` moves them to it.
+sends messages for the jobs that follow. Actors are defined before a process knows its broker;
+`declare_actors` moves them to it.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,64 +13,68 @@ from random import Random
 import dramatiq
 
 from config import Settings
-from pipelines.depositing import (
-    area_checking,
-    area_removing,
+from pipelines import (
+    area_files,
+    area_removal,
     checkouts,
+    events,
     ingest,
-    purging,
-    tombstones,
+    journal_copies,
+    journals,
+    manifests,
+    matching,
+    purges,
+    scrub,
+    search,
+    sweeps,
+    sync,
 )
-from pipelines.finding import indexing
+from pipelines.copies import Heartbeat
 from pipelines.flow import Step
-from pipelines.journalling import journal_copies, journals
-from pipelines.keeping.copying import Beat
-from pipelines.notifying import replay, telling
-from pipelines.replicating import reservations, sync, verification
-from storage.model import Claim, Todo
+from storage.model import Job, JobClaim
 from storage.stores import Stores
-from workers.broker import UNDECLARED
-from workers.claims import BatchFunction, Sender, StepFunction, Working, work
+from workers.broker import UNDECLARED_BROKER
+from workers.claims import BatchFunction, JobSender, StepFunction, WorkerContext, run_job
 
 MINUTES = 60_000
-"""Milliseconds: the unit of dramatiq's time limits."""
+"""Milliseconds per minute, for dramatiq's time limits."""
 NO_LIMIT = float("inf")
-"""For work that takes what its bytes take. The cloud's read timeout ends a call that hangs, and
-the lease of a job runs out when no bytes move."""
+"""No time limit, where the time depends on the bytes. The cloud's read timeout ends a call that
+hangs, and the lease expires when no bytes move."""
 
-Jobs = tuple[Todo, ...]
-"""Jobs that follow from a completed one, already in the catalog."""
-Handler = Callable[[str, str, str], None]
+FollowingJobs = tuple[Job, ...]
+"""Jobs that follow a completed one, already in the catalog."""
+MessageHandler = Callable[[str, str, str], None]
 
-_working: Working | None = None
+_context: WorkerContext | None = None
 
 
-def claims_job(step: Step) -> Callable[[StepFunction], Handler]:
+def claims_job(step: Step) -> Callable[[StepFunction], MessageHandler]:
     """Turn the function of a step into a message handler that claims the job first."""
 
-    def decorate(function: StepFunction) -> Handler:
+    def decorate(function: StepFunction) -> MessageHandler:
         @wraps(function)
         def handle(replica: str, ref: str, _request_id: str = "") -> None:
-            if _working is None:
-                raise RuntimeError("no worker runs in this process: call `declare` first")
-            work(_working, Todo(step, replica, ref))
+            if _context is None:
+                raise RuntimeError("no worker runs in this process: call `declare_actors` first")
+            run_job(_context, Job(step, replica, ref))
 
         return handle
 
     return decorate
 
 
-dramatiq.set_broker(UNDECLARED)
+dramatiq.set_broker(UNDECLARED_BROKER)
 
-# No actor is retried by dramatiq (max_retries=0): attempts, backoff and dead jobs are columns of
-# the job's row, and only the claim on that row decides who runs it and when. A priority orders all
-# messages that a process holds, whatever their queue; the lowest goes first.
+# dramatiq retries no actor (max_retries=0): attempts, backoff and dead jobs are columns of the
+# job's row, and only the claim on that row decides who runs it and when. Priorities order all
+# messages that a process holds, across queues; the lowest goes first.
 
 
 @dramatiq.actor(queue_name="verify", priority=0, time_limit=30 * MINUTES, max_retries=0)
 @claims_job(Step.VERIFY)
-def verify(stores: Stores, claim: Claim, heartbeat: Beat) -> Jobs:
-    """Read a small source once, store its bytes and publish the file; a request may wait."""
+def verify(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> FollowingJobs:
+    """Read a small source once, store its bytes and publish the file; requests may wait for it."""
     return ingest.verify(stores, claim, heartbeat)
 
 
@@ -82,16 +86,16 @@ def verify(stores: Stores, claim: Claim, heartbeat: Beat) -> Jobs:
     notify_shutdown=True,
 )
 @claims_job(Step.VERIFY_LARGE)
-def verify_large(stores: Stores, claim: Claim, heartbeat: Beat) -> Jobs:
+def verify_large(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> FollowingJobs:
     """Read a large source once; on a queue of its own, so that small ones never wait."""
     return ingest.verify(stores, claim, heartbeat)
 
 
 @dramatiq.actor(queue_name="verify", priority=2, time_limit=30 * MINUTES, max_retries=0)
 @claims_job(Step.AREA_CHECKSUM)
-def area_checksum(stores: Stores, claim: Claim, heartbeat: Beat) -> Jobs:
+def area_checksum(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> FollowingJobs:
     """Compute the checksums of a small file in an upload area."""
-    return area_checking.check(stores, claim, heartbeat)
+    return area_files.check_file(stores, claim, heartbeat)
 
 
 @dramatiq.actor(
@@ -102,18 +106,18 @@ def area_checksum(stores: Stores, claim: Claim, heartbeat: Beat) -> Jobs:
     notify_shutdown=True,
 )
 @claims_job(Step.AREA_CHECKSUM_LARGE)
-def area_checksum_large(stores: Stores, claim: Claim, heartbeat: Beat) -> Jobs:
+def area_checksum_large(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> FollowingJobs:
     """Compute the checksums of a large file in an upload area."""
-    return area_checking.check(stores, claim, heartbeat)
+    return area_files.check_file(stores, claim, heartbeat)
 
 
 @dramatiq.actor(
     actor_name="sync", queue_name="sync", priority=1, time_limit=30 * MINUTES, max_retries=0
 )
 @claims_job(Step.SYNC)
-def sync_small(stores: Stores, claim: Claim, heartbeat: Beat) -> Jobs:
+def sync_small(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> FollowingJobs:
     """Copy a small file, a bundle's record or a collection's to this replica."""
-    return sync.sync(stores, claim, heartbeat)
+    return sync.sync_version(stores, claim, heartbeat)
 
 
 @dramatiq.actor(
@@ -124,9 +128,9 @@ def sync_small(stores: Stores, claim: Claim, heartbeat: Beat) -> Jobs:
     notify_shutdown=True,
 )
 @claims_job(Step.SYNC_LARGE)
-def sync_large(stores: Stores, claim: Claim, heartbeat: Beat) -> Jobs:
+def sync_large(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> FollowingJobs:
     """Copy a large file; on a queue of its own, so that small copies never wait."""
-    return sync.sync(stores, claim, heartbeat)
+    return sync.sync_version(stores, claim, heartbeat)
 
 
 @dramatiq.actor(
@@ -137,30 +141,30 @@ def sync_large(stores: Stores, claim: Claim, heartbeat: Beat) -> Jobs:
     notify_shutdown=True,
 )
 @claims_job(Step.REPAIR)
-def repair(stores: Stores, claim: Claim, heartbeat: Beat) -> Jobs:
+def repair(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> FollowingJobs:
     """Read a whole stored object again and replace it if it is damaged."""
-    return verification.run_repair(stores, claim, heartbeat)
+    return scrub.run_repair_job(stores, claim, heartbeat)
 
 
 @dramatiq.actor(queue_name="index", priority=1, time_limit=10 * MINUTES, max_retries=0)
 @claims_job(Step.INDEX)
-def index(stores: Stores, claim: Claim, heartbeat: Beat) -> Jobs:
+def index(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> FollowingJobs:
     """Put a bundle's document into the search index, or remove it."""
-    return indexing.index(stores, claim, heartbeat)
+    return search.index_bundle(stores, claim, heartbeat)
 
 
 @dramatiq.actor(queue_name="match", priority=0, time_limit=10 * MINUTES, max_retries=0)
 @claims_job(Step.MATCH)
-def match(stores: Stores, claim: Claim, heartbeat: Beat) -> Jobs:
-    """Match an event with the JMESPath subscriptions; subscribers wait for it."""
-    return telling.match(stores, claim, heartbeat)
+def match(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> FollowingJobs:
+    """Match an event with the JMESPath subscriptions."""
+    return matching.match_event(stores, claim, heartbeat)
 
 
 @dramatiq.actor(queue_name="match", priority=0, time_limit=10 * MINUTES, max_retries=0)
 @claims_job(Step.PERCOLATE)
-def percolate(stores: Stores, claim: Claim, heartbeat: Beat) -> Jobs:
+def percolate(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> FollowingJobs:
     """Match an event with the Elasticsearch subscriptions, once search finds the bundle."""
-    return telling.percolate(stores, claim, heartbeat)
+    return matching.percolate_event(stores, claim, heartbeat)
 
 
 @dramatiq.actor(
@@ -172,126 +176,130 @@ def percolate(stores: Stores, claim: Claim, heartbeat: Beat) -> Jobs:
     notify_shutdown=True,
 )
 @claims_job(Step.REPLAY)
-def replay_window(stores: Stores, claim: Claim, heartbeat: Beat) -> Jobs:
-    """Match a window of past events, as long as it may be, with one subscription."""
-    return replay.replay(stores, claim, heartbeat)
+def replay_window(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> FollowingJobs:
+    """Match a window of past events of any length with one subscription."""
+    return events.run_replay(stores, claim, heartbeat)
 
 
 @dramatiq.actor(
     queue_name="checkout", priority=1, time_limit=NO_LIMIT, max_retries=0, notify_shutdown=True
 )
 @claims_job(Step.CHECKOUT)
-def checkout(stores: Stores, claim: Claim, heartbeat: Beat) -> Jobs:
-    """Copy a bundle to where people compute."""
-    return checkouts.checkout(stores, claim, heartbeat)
+def checkout(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> FollowingJobs:
+    """Copy a bundle to a checkout or a requester's bucket."""
+    return checkouts.run_checkout(stores, claim, heartbeat)
 
 
 @dramatiq.actor(queue_name="chores", priority=1, time_limit=10 * MINUTES, max_retries=0)
 @claims_job(Step.MAIL)
-def mail(stores: Stores, claim: Claim, heartbeat: Beat) -> Jobs:
+def mail(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> FollowingJobs:
     """Mail the requester of a checkout; the mail server may be slow."""
-    return checkouts.mail(stores, claim, heartbeat)
+    return checkouts.send_mail(stores, claim, heartbeat)
 
 
 @dramatiq.actor(queue_name="chores", priority=1, time_limit=10 * MINUTES, max_retries=0)
 @claims_job(Step.BURY)
-def bury(stores: Stores, claim: Claim, heartbeat: Beat) -> Jobs:
-    """Write the record of a tombstone; what it deletes is hidden already."""
-    return tombstones.write_record(stores, claim, heartbeat)
+def bury(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> FollowingJobs:
+    """Write the record of a tombstone, which already hides its target."""
+    return manifests.write_tombstone(stores, claim, heartbeat)
 
 
 @dramatiq.actor(queue_name="chores", priority=1, time_limit=30 * MINUTES, max_retries=0)
 @claims_job(Step.PUBLISH)
-def publish(stores: Stores, claim: Claim, heartbeat: Beat) -> Jobs:
-    """Complete a reservation whose writer died."""
-    return reservations.complete(stores, claim, heartbeat)
+def publish(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> FollowingJobs:
+    """Complete a reservation whose writer crashed."""
+    return sweeps.complete_reservation(stores, claim, heartbeat)
 
 
 @dramatiq.actor(queue_name="chores", priority=1, time_limit=10 * MINUTES, max_retries=0)
 @claims_job(Step.JOURNAL)
-def journal(stores: Stores, claim: Claim, heartbeat: Beat) -> Jobs:
+def journal(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> FollowingJobs:
     """Write numbered events to the bucket, or merge small journals."""
-    return journals.journal(stores, claim, heartbeat)
+    return journals.write_journal(stores, claim, heartbeat)
 
 
 @dramatiq.actor(queue_name="chores", priority=1, time_limit=30 * MINUTES, max_retries=0)
 @claims_job(Step.JOURNAL_COPY)
-def journal_copy(stores: Stores, claim: Claim, heartbeat: Beat) -> Jobs:
+def journal_copy(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> FollowingJobs:
     """Copy a journal to the other bucket."""
-    return journal_copies.copy(stores, claim, heartbeat)
+    return journal_copies.copy_journal(stores, claim, heartbeat)
 
 
 @dramatiq.actor(queue_name="chores", priority=1, time_limit=10 * MINUTES, max_retries=0)
 @claims_job(Step.JOURNAL_DROP)
-def journal_drop(stores: Stores, claim: Claim, heartbeat: Beat) -> Jobs:
+def journal_drop(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> FollowingJobs:
     """Delete a merged journal from every bucket."""
-    return journal_copies.drop(stores, claim, heartbeat)
+    return journal_copies.drop_journal(stores, claim, heartbeat)
 
 
 @dramatiq.actor(
     queue_name="purge", priority=1, time_limit=NO_LIMIT, max_retries=0, notify_shutdown=True
 )
 @claims_job(Step.AREA_REMOVE)
-def area_remove(stores: Stores, claim: Claim, heartbeat: Beat) -> Jobs:
+def area_remove(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> FollowingJobs:
     """Delete an upload area, which may hold thousands of files."""
-    return area_removing.remove(stores, claim, heartbeat)
+    return area_removal.remove_area(stores, claim, heartbeat)
 
 
 @dramatiq.actor(queue_name="purge", priority=1, time_limit=10 * MINUTES, max_retries=0)
 @claims_job(Step.MARK)
-def mark(stores: Stores, claim: Claim, heartbeat: Beat) -> Jobs:
-    """Write to this bucket that a document is purged; it is hidden already."""
-    return purging.mark(stores, claim, heartbeat)
+def mark(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> FollowingJobs:
+    """Write the purge marker of a document, which is hidden already."""
+    return purges.write_marker(stores, claim, heartbeat)
 
 
 @dramatiq.actor(queue_name="purge", priority=1, time_limit=30 * MINUTES, max_retries=0)
 @claims_job(Step.ERASE)
-def erase(stores: Stores, claim: Claim, heartbeat: Beat) -> Jobs:
-    """Delete a purged record from this bucket, once nothing reads it."""
-    return purging.erase(stores, claim, heartbeat)
+def erase(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> FollowingJobs:
+    """Delete a purged record from this bucket once nothing reads it."""
+    return purges.erase_record(stores, claim, heartbeat)
 
 
 @dramatiq.actor(
     queue_name="purge", priority=1, time_limit=NO_LIMIT, max_retries=0, notify_shutdown=True
 )
 @claims_job(Step.FORGET)
-def forget(stores: Stores, claim: Claim, heartbeat: Beat) -> Jobs:
-    """Delete a purged document, with its thousands of files, from the catalog."""
-    return purging.forget(stores, claim, heartbeat)
+def forget(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> FollowingJobs:
+    """Delete a purged document and its thousands of files from the catalog."""
+    return purges.delete_rows(stores, claim, heartbeat)
 
 
 ACTORS: Mapping[Step, dramatiq.Actor[[str, str, str], None]] = {
     step: dramatiq.get_broker().get_actor(str(step)) for step in Step
 }
-STEPS: Mapping[Step, StepFunction] = {step: unwrap(actor.fn) for step, actor in ACTORS.items()}
-"""What the actors run, without claiming."""
-BATCHES: Mapping[Step, BatchFunction] = {
-    Step.MATCH: telling.match_batch,
-    Step.PERCOLATE: telling.percolate_batch,
+STEP_FUNCTIONS: Mapping[Step, StepFunction] = {
+    step: unwrap(actor.fn) for step, actor in ACTORS.items()
+}
+"""The functions of the steps, without claiming."""
+BATCH_FUNCTIONS: Mapping[Step, BatchFunction] = {
+    Step.MATCH: matching.match_events,
+    Step.PERCOLATE: matching.percolate_events,
     Step.VERIFY: ingest.verify_batch,
-    Step.SYNC: sync.sync_batch,
-    Step.INDEX: indexing.index_batch,
+    Step.SYNC: sync.sync_versions,
+    Step.INDEX: search.index_bundles,
 }
 """The steps whose jobs run in batches (`workers/claims.py`)."""
 QUEUES: tuple[str, ...] = tuple(dict.fromkeys(actor.queue_name for actor in ACTORS.values()))
 
 
-def steps_of(queue: str) -> list[Step]:
-    """The steps whose messages travel on a queue."""
+def find_queue_steps(queue: str) -> list[Step]:
+    """Return the steps whose messages use a queue."""
     return [step for step, actor in ACTORS.items() if actor.queue_name == queue]
 
 
-def working(stores: Stores, chains: Sender, settings: Settings) -> Working:
-    """What a process works with that runs the actors with these settings."""
-    return Working(stores, chains, STEPS, settings.max_claims, Random(), BATCHES)
+def build_context(stores: Stores, chains: JobSender, settings: Settings) -> WorkerContext:
+    """Build the context in which a process runs the actors."""
+    return WorkerContext(
+        stores, chains, STEP_FUNCTIONS, settings.max_claims, Random(), BATCH_FUNCTIONS
+    )
 
 
-def declare(broker: dramatiq.Broker, working: Working | None = None) -> None:
+def declare_actors(broker: dramatiq.Broker, working: WorkerContext | None = None) -> None:
     """Move the actors to this process's broker; a process that only sends has no `working`."""
-    global _working
+    global _context
     dramatiq.set_broker(broker)
     for actor in ACTORS.values():
         actor.broker = broker
         broker.declare_actor(actor)
     if working is not None:
-        _working = working
+        _context = working

@@ -1,7 +1,7 @@
-"""The broker in memory, and the middleware of every broker.
+"""The in-memory broker, and the middleware that every broker uses.
 
-The to-do rows are the queue; a message only says that a row may be due. So nothing is retried,
-delayed or kept by a broker, and losing it loses nothing.
+The jobs table is the queue; a message only says that a job may be due. So brokers retry, delay and
+persist nothing, and losing a message loses no job.
 """
 
 import threading
@@ -13,14 +13,14 @@ from dramatiq.brokers.stub import StubBroker
 from dramatiq.middleware import AsyncIO, Middleware, Retries, ShutdownNotifications, TimeLimit
 
 TIME_LIMIT_CHECK_MS = 5_000
-"""How often actors are checked for their time limits, which are minutes."""
+"""Interval between checks of the actors' time limits, which are minutes."""
 
-INTERRUPTED_S = 1.0
-"""How often a thread that waits for an async actor looks whether it was interrupted."""
+INTERRUPT_CHECK_S = 1.0
+"""Interval at which a thread that waits for an async actor checks for interrupts."""
 
 
-class OneLoop(AsyncIO):
-    """The stock middleware, with one event loop for all workers of a process."""
+class SharedEventLoop(AsyncIO):
+    """dramatiq's AsyncIO with one event loop for all workers of a process."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,25 +33,27 @@ class OneLoop(AsyncIO):
             super().before_worker_boot(broker, worker)  # type: ignore[no-untyped-call]
             thread = get_event_loop_thread()
             assert thread is not None
-            thread.interrupt_check_ival = INTERRUPTED_S
+            thread.interrupt_check_ival = INTERRUPT_CHECK_S
 
     def after_worker_shutdown(self, broker: Any, worker: Any) -> None:
-        """Stop it after the last."""
+        """Stop the loop after the last worker."""
         self._workers -= 1
         if self._workers == 0:
             super().after_worker_shutdown(broker, worker)  # type: ignore[no-untyped-call]
 
 
-class OneShutdown(ShutdownNotifications):
-    """The stock middleware, which interrupts the actors of all workers of a process: only once, or
-    the second time would interrupt giving their jobs back."""
+class SharedShutdown(ShutdownNotifications):
+    """dramatiq's ShutdownNotifications, once for all workers of a process.
+
+    A second interrupt would hit the release of their jobs.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self._is_running = threading.Lock()
 
     def after_worker_boot(self, broker: Any, worker: Any) -> None:
-        """Notify again."""
+        """Allow another notification."""
         self._is_running = threading.Lock()
 
     def before_worker_shutdown(self, broker: Any, worker: Any) -> None:
@@ -60,50 +62,50 @@ class OneShutdown(ShutdownNotifications):
             super().before_worker_shutdown(broker, worker)  # type: ignore[no-untyped-call]
 
 
-def middleware(*, time_limit_check_ms: int = TIME_LIMIT_CHECK_MS) -> list[Middleware]:
-    """The stock middleware that our actors use.
+def build_middleware(*, time_limit_check_ms: int = TIME_LIMIT_CHECK_MS) -> list[Middleware]:
+    """Return the dramatiq middleware that our actors use.
 
-    Retries stays in the list, since without it `max_retries=0` is not an option of an actor.
+    Retries is included because without it actors have no option `max_retries`.
     """
     return [
         TimeLimit(interval=time_limit_check_ms),
-        OneShutdown(),
-        OneLoop(),
+        SharedShutdown(),
+        SharedEventLoop(),
         Retries(max_retries=0),
     ]
 
 
-class Queues(Protocol):
+class BrokerQueues(Protocol):
     """The part of a broker that senders use."""
 
     def declare_queue(self, queue_name: str) -> None:
-        """Know a queue."""
+        """Create a queue."""
 
     def enqueue(self, message: Any, *, delay: int | None = None) -> Any:
         """Put a message into its queue."""
 
     def depth(self, queue_name: str) -> int:
-        """Messages that wait in a queue."""
+        """Return the number of waiting messages."""
 
 
 class MemoryBroker(StubBroker):
     """Queues in memory, for the workers of one process."""
 
-    def __init__(self, chosen: list[Middleware] | None = None) -> None:
-        super().__init__(middleware=chosen or middleware())
+    def __init__(self, middleware: list[Middleware] | None = None) -> None:
+        super().__init__(middleware=middleware or build_middleware())
 
     def declare_queue(self, queue_name: str) -> None:
-        """Know a queue, without the companion for delayed messages: there are none."""
+        """Create a queue, without dramatiq's second one for delayed messages."""
         if queue_name not in self.queues:
             self.emit_before("declare_queue", queue_name)
             self.queues[queue_name] = Queue()
             self.emit_after("declare_queue", queue_name)
 
     def depth(self, queue_name: str) -> int:
-        """Messages that wait in a queue."""
+        """Return the number of waiting messages."""
         queue = self.queues.get(queue_name)
         return 0 if queue is None else int(queue.qsize())
 
 
-UNDECLARED = MemoryBroker()
-"""What actors belong to until a process knows its broker."""
+UNDECLARED_BROKER = MemoryBroker()
+"""The broker of actors until a process declares its own."""

@@ -1,7 +1,7 @@
-"""Running jobs: claim one or a batch, run the step, send what follows; or give back with a reason.
+"""Run jobs: claim one or a batch, run the step, send what follows, retry or dead-letter.
 
-A message leads to its own job and, where the step has batches, to more jobs of the same step that
-are due. Whatever a batch does not complete is run by itself, with the claims already held.
+A message leads to its own job and, where the step has batches, to more due jobs of the same step.
+Jobs that a batch does not complete run one by one under the same claims.
 """
 
 import logging
@@ -15,107 +15,107 @@ from uuid import uuid4
 
 from dramatiq.middleware import Shutdown, TimeLimitExceeded
 
-from pipelines.batches import Completed
+from pipelines.copies import Heartbeat
 from pipelines.flow import Step
-from pipelines.keeping.copying import Beat
-from storage.catalog import todo
-from storage.errors import Lost, StoreError, Unavailable, Waits
-from storage.model import Claim, Todo
+from pipelines.job_batches import CompletedJobs
+from storage.catalog import jobs
+from storage.errors import ClaimLost, NotReady, StoreError, Unavailable
+from storage.model import Job, JobClaim
 from storage.stores import Stores
 from workers.queues import QUEUE_POLICIES, QueuePolicy
 
 log = logging.getLogger(__name__)
 
-StepFunction = Callable[[Stores, Claim, Beat], tuple[Todo, ...]]
-BatchFunction = Callable[[Stores, Sequence[Claim], Beat], Completed]
-AWAY_S = (2.0, 20.0)
-"""Bounds of the random delay while an engine is away, which is nobody's failed attempt."""
-MOST_TAKEN = 10_000
-INTERRUPTED = frozenset({"timed out", "interrupted"})
+StepFunction = Callable[[Stores, JobClaim, Heartbeat], tuple[Job, ...]]
+BatchFunction = Callable[[Stores, Sequence[JobClaim], Heartbeat], CompletedJobs]
+OUTAGE_DELAY_S = (2.0, 20.0)
+"""Bounds of the random delay while an engine is down, which counts as no attempt."""
+PRECLAIMED_LIMIT = 10_000
+INTERRUPTED_OUTCOMES = frozenset({"timed out", "interrupted"})
 """Outcomes of jobs that dramatiq interrupted."""
 
 
-class Sender(Protocol):
-    """Sends a message for each row; a row whose message is lost waits for the clock."""
+class JobSender(Protocol):
+    """Sends a message for each job; the scheduler sends lost ones again."""
 
-    def send(self, rows: Iterable[Todo], request_id: str = "") -> None: ...
+    def send(self, rows: Iterable[Job], request_id: str = "") -> None: ...
 
 
-class Taken:
+class PreclaimedJobs:
     """Jobs that this process claimed before their own messages came.
 
-    Only a hint: such a message first looks whether anything is due, which costs less than a claim.
+    Only a hint: such a message first checks whether anything is due, which costs less than a claim.
     """
 
     def __init__(self) -> None:
-        self._jobs: dict[Todo, bool] = {}
+        self._jobs: dict[Job, bool] = {}
         self._lock = threading.Lock()
 
-    def remember(self, jobs: Iterable[Todo]) -> None:
-        """Note jobs, the latest MOST_TAKEN of them."""
+    def add(self, jobs: Iterable[Job]) -> None:
+        """Add jobs, keeping the latest PRECLAIMED_LIMIT."""
         with self._lock:
             self._jobs.update(dict.fromkeys(jobs, True))
-            while len(self._jobs) > MOST_TAKEN:
+            while len(self._jobs) > PRECLAIMED_LIMIT:
                 del self._jobs[next(iter(self._jobs))]
 
-    def forget(self, job: Todo) -> bool:
-        """Whether the job was noted; it is not any more."""
+    def discard(self, job: Job) -> bool:
+        """Remove a job; return whether it was there."""
         with self._lock:
             return self._jobs.pop(job, False)
 
 
 @dataclass(frozen=True)
-class Working:
-    """What a worker process works with."""
+class WorkerContext:
+    """Dependencies of a worker process."""
 
     stores: Stores
-    chains: Sender
+    sender: JobSender
     steps: Mapping[Step, StepFunction]
     max_claims: int
     rng: Random
     batches: Mapping[Step, BatchFunction] = field(default_factory=dict)
-    taken: Taken = field(default_factory=Taken)
+    preclaimed: PreclaimedJobs = field(default_factory=PreclaimedJobs)
 
 
-def work(working: Working, row: Todo) -> bool:
-    """Run a job, if it is due and nobody has it, and others with it; True when it was done."""
+def run_job(working: WorkerContext, row: Job) -> bool:
+    """Claim and run a job, and others with it; return whether this job is done."""
     step = Step(row.step)
     policy = QUEUE_POLICIES[step]
-    claims = _claimed(working, row, policy)
+    claims = _claim_batch(working, row, policy)
     if not claims:
         return False
     started = time.monotonic()
-    beat = heartbeat(working.stores, claims, policy.lease_s)
-    outcomes = _together(working, claims, step, beat) if len(claims) > 1 else {}
+    heartbeat = make_heartbeat(working.stores, claims, policy.lease_s)
+    outcomes = _run_batch(working, claims, step, heartbeat) if len(claims) > 1 else {}
     for claim in claims:
-        if claim.todo not in outcomes:
-            outcomes[claim.todo] = (
-                _attempt(working, claim, step, beat)
+        if claim.job not in outcomes:
+            outcomes[claim.job] = (
+                _run_claim(working, claim, step, heartbeat)
                 if len(claims) == 1
-                else _alone(working, claim, step, beat, outcomes)
+                else _run_after_batch(working, claim, step, heartbeat, outcomes)
             )
     seconds = time.monotonic() - started
     for claim in claims:
-        named = (claim.todo.step, claim.todo.ref, claim.todo.replica, outcomes[claim.todo], seconds)
-        log.info("%s %s %s: %s in %.3f s", *named, extra={"request_id": claim.request_id})
+        fields = (claim.job.step, claim.job.ref, claim.job.replica, outcomes[claim.job], seconds)
+        log.info("%s %s %s: %s in %.3f s", *fields, extra={"request_id": claim.request_id})
     return outcomes.get(row) == "done"
 
 
-def _claimed(working: Working, row: Todo, policy: QueuePolicy) -> list[Claim]:
-    """None also while the catalog is away: the job is still there when it returns."""
+def _claim_batch(working: WorkerContext, row: Job, policy: QueuePolicy) -> list[JobClaim]:
+    """Claim the job, and more of its step; none if it is not due or the catalog is down."""
     token, lease_s = uuid4().hex, policy.lease_s
-    most = policy.batch if Step(row.step) in working.batches else 1
+    limit = policy.batch if Step(row.step) in working.batches else 1
     try:
-        if working.taken.forget(row) and not _is_any_due(working, row):
+        if working.preclaimed.discard(row) and not _is_any_due(working, row):
             return []
         with working.stores.catalog.write(durable=False) as tx:
-            own = todo.claim(tx, row, token=token, lease_s=lease_s, max_claims=working.max_claims)
+            own = jobs.claim(tx, row, token=token, lease_s=lease_s, max_claims=working.max_claims)
             claims = [] if own is None else [own]
-            if most > 1 and (own is None or own.attempts == 1):
-                more = todo.claim_more(
-                    tx, row, token=token, lease_s=lease_s, limit=most - len(claims)
+            if limit > 1 and (own is None or own.attempts == 1):
+                more = jobs.claim_more(
+                    tx, row, token=token, lease_s=lease_s, limit=limit - len(claims)
                 )
-                working.taken.remember(claim.todo for claim in more)
+                working.preclaimed.add(claim.job for claim in more)
                 claims += more
             return claims
     except Unavailable as error:
@@ -123,138 +123,150 @@ def _claimed(working: Working, row: Todo, policy: QueuePolicy) -> list[Claim]:
         return []
 
 
-def _is_any_due(working: Working, row: Todo) -> bool:
-    return working.stores.catalog.ask(lambda tx: todo.is_any_due(tx, row))
+def _is_any_due(working: WorkerContext, row: Job) -> bool:
+    return working.stores.catalog.run_query(lambda tx: jobs.is_any_due(tx, row))
 
 
-def _together(working: Working, claims: Sequence[Claim], step: Step, beat: Beat) -> dict[Todo, str]:
-    """Outcomes of the jobs that ended with the batch; any other is to be run by itself."""
+def _run_batch(
+    working: WorkerContext, claims: Sequence[JobClaim], step: Step, heartbeat: Heartbeat
+) -> dict[Job, str]:
+    """Run a batch; return outcomes of the jobs that ended with it. The others run one by one."""
     try:
-        completed = working.batches[step](working.stores, claims, beat)
+        completed = working.batches[step](working.stores, claims, heartbeat)
     except Unavailable as error:
         for claim in claims:
-            delay = working.rng.uniform(*AWAY_S)
-            _give_back(working, claim, delay, error.detail, counted=False)
-        return {claim.todo: "away" for claim in claims}
+            delay = working.rng.uniform(*OUTAGE_DELAY_S)
+            _postpone_job(working, claim, delay, error.detail, counted=False)
+        return {claim.job: "away" for claim in claims}
     except TimeLimitExceeded:
-        # It is raised once a message: alone they would have no limit now, and as this was their
-        # first attempt they run alone the next time.
+        # Raised once per message: one by one they would have no limit now. As this counts as their
+        # first attempt, they run one by one next time.
         for claim in claims:
-            _give_back(working, claim, 0, "Its batch took too long.", counted=True)
-        return {claim.todo: "failed" for claim in claims}
+            _postpone_job(working, claim, 0, "Its batch took too long.", counted=True)
+        return {claim.job: "failed" for claim in claims}
     except Exception as error:
         log.info("%d jobs of %s are run one by one: %s", len(claims), step, error)
         return {}
-    working.chains.send([job for follow in completed.values() for job in follow])
+    working.sender.send([job for follow in completed.values() for job in follow])
     return dict.fromkeys(completed, "done")
 
 
-def _alone(
-    working: Working,
-    claim: Claim,
+def _run_after_batch(
+    working: WorkerContext,
+    claim: JobClaim,
     step: Step,
-    beat: Beat,
-    outcomes: Mapping[Todo, str],
+    heartbeat: Heartbeat,
+    outcomes: Mapping[Job, str],
 ) -> str:
-    """Run a job of a batch that did not end with it, unless the message was interrupted already:
-    that happens only once, and what came after would have neither a limit nor an end."""
-    if not INTERRUPTED.isdisjoint(outcomes.values()):
-        _give_back(working, claim, 0, "Another job of its batch was interrupted.", counted=False)
-        return "given back"
-    # What waited for its batch may have lost its lease meanwhile.
-    if not _renewed(working, claim, QUEUE_POLICIES[step].lease_s):
+    """Run a job that did not end with its batch.
+
+    Not after an interrupt: dramatiq interrupts a message only once, so the job would have no time
+    limit and could delay a shutdown.
+    """
+    if not INTERRUPTED_OUTCOMES.isdisjoint(outcomes.values()):
+        _postpone_job(working, claim, 0, "Another job of its batch was interrupted.", counted=False)
+        return "released"
+    # The lease may have expired while the job waited for its batch.
+    if not _renew_lease(working, claim, QUEUE_POLICIES[step].lease_s):
         return "lost"
-    return _attempt(working, claim, step, beat)
+    return _run_claim(working, claim, step, heartbeat)
 
 
-def _renewed(working: Working, claim: Claim, lease_s: float) -> bool:
+def _renew_lease(working: WorkerContext, claim: JobClaim, lease_s: float) -> bool:
     try:
         with working.stores.catalog.write(durable=False) as tx:
-            return todo.renewed(tx, claim, lease_s=lease_s)
+            return jobs.try_renew(tx, claim, lease_s=lease_s)
     except Unavailable:
         return False
 
 
-def _attempt(working: Working, claim: Claim, step: Step, beat: Beat) -> str:
+def _run_claim(working: WorkerContext, claim: JobClaim, step: Step, heartbeat: Heartbeat) -> str:
     try:
-        follow = working.steps[step](working.stores, claim, beat)
-    except Lost:
+        follow = working.steps[step](working.stores, claim, heartbeat)
+    except ClaimLost:
         return "lost"
-    except Waits as error:
+    except NotReady as error:
         delay = (error.retry_after_s or 1) * working.rng.uniform(0.8, 1.2)
-        _give_back(working, claim, delay, error.detail, counted=False, until=error.until)
+        _postpone_job(working, claim, delay, error.detail, counted=False, until=error.wakes_on)
         return "away"
     except Unavailable as error:
-        _give_back(working, claim, working.rng.uniform(*AWAY_S), error.detail, counted=False)
+        _postpone_job(
+            working, claim, working.rng.uniform(*OUTAGE_DELAY_S), error.detail, counted=False
+        )
         return "away"
     except Shutdown:
-        _give_back(working, claim, 0, "Its worker was stopped.", counted=False)
+        _postpone_job(working, claim, 0, "Its worker was stopped.", counted=False)
         return "interrupted"
     except TimeLimitExceeded as error:
-        _failed(working, claim, step, error)
+        _record_failure(working, claim, step, error)
         return "timed out"
     except Exception as error:
-        return _failed(working, claim, step, error)
-    working.chains.send(follow, claim.request_id)
+        return _record_failure(working, claim, step, error)
+    working.sender.send(follow, claim.request_id)
     return "done"
 
 
-def _failed(working: Working, claim: Claim, step: Step, error: BaseException) -> str:
-    """Try again later, or put the row aside when this was the last attempt."""
-    ours = isinstance(error, StoreError)
+def _record_failure(
+    working: WorkerContext, claim: JobClaim, step: Step, error: BaseException
+) -> str:
+    """Schedule a retry, or dead-letter the job after its last attempt."""
+    is_expected = isinstance(error, StoreError)
     reason = error.detail if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
-    log.warning("%s failed: %s", claim.todo, reason, exc_info=None if ours else error)
+    log.warning("%s failed: %s", claim.job, reason, exc_info=None if is_expected else error)
     delays = QUEUE_POLICIES[step].backoff_s
     if claim.attempts >= working.max_claims:
-        return _put_aside(working, claim, reason)
+        return _bury_job(working, claim, reason)
     delay = delays[min(claim.attempts, len(delays)) - 1] * working.rng.uniform(0.8, 1.2)
-    _give_back(working, claim, delay, reason, counted=True)
+    _postpone_job(working, claim, delay, reason, counted=True)
     return "failed"
 
 
-def _put_aside(working: Working, claim: Claim, reason: str) -> str:
-    """Park; what cannot be written now is parked by whoever claims the row next."""
+def _bury_job(working: WorkerContext, claim: JobClaim, reason: str) -> str:
+    """Dead-letter a job; if the catalog is down, the next claim does it."""
     try:
         with working.stores.catalog.write() as tx:
-            todo.park(tx, claim, reason=reason)
+            jobs.mark_dead(tx, claim, reason=reason)
     except Unavailable as error:
-        log.warning("%s not parked: %s", claim.todo, error.detail)
+        log.warning("%s cannot be dead-lettered now: %s", claim.job, error.detail)
         return "away"
-    return "parked"
+    return "dead"
 
 
-def _give_back(
-    working: Working,
-    claim: Claim,
+def _postpone_job(
+    working: WorkerContext,
+    claim: JobClaim,
     delay_s: float,
     reason: str,
     *,
     counted: bool,
     until: str | None = None,
 ) -> None:
-    """Postpone; if even that cannot be written, the lease runs out by itself."""
+    """Release a job until later; if the catalog is down, its lease expires."""
     try:
         with working.stores.catalog.write() as tx:
-            todo.postpone(tx, claim, delay_s=delay_s, reason=reason, counted=counted, until=until)
+            jobs.postpone(tx, claim, delay_s=delay_s, reason=reason, counted=counted, until=until)
     except Unavailable as error:
-        log.warning("%s not given back: %s", claim.todo, error.detail)
+        log.warning("%s cannot be released now: %s", claim.job, error.detail)
 
 
-def heartbeat(stores: Stores, claims: Sequence[Claim], lease_s: float) -> Beat:
-    """Renews the leases as work moves on, three times a lease at the most; Lost if none is ours."""
+def make_heartbeat(stores: Stores, claims: Sequence[JobClaim], lease_s: float) -> Heartbeat:
+    """Return a heartbeat that renews leases, at most three times per lease.
+
+    It raises ClaimLost once no claim is ours.
+    """
     due = time.monotonic() + lease_s / 3
-    # As `todo.finish_all` locks them: two that lock the same rows never wait for each other.
-    in_order = sorted(claims, key=lambda claim: claim.todo)
+    # In the lock order of `jobs.finish_all`, so that two transactions never deadlock.
+    in_order = sorted(claims, key=lambda claim: claim.job)
 
-    def beat(_moved: int) -> None:
+    def heartbeat(_moved: int) -> None:
         nonlocal due
         if time.monotonic() < due:
             return
-        # Set first: other threads of the batch need not renew it, too.
+        # Set first, so that other threads of the batch do not renew, too.
         due = time.monotonic() + lease_s / 3
         with stores.catalog.write(durable=False) as tx:
-            held = [claim for claim in in_order if todo.renewed(tx, claim, lease_s=lease_s)]
-        if not held:
-            raise Lost("The claim was lost.")
+            renewed = [claim for claim in in_order if jobs.try_renew(tx, claim, lease_s=lease_s)]
+        if not renewed:
+            raise ClaimLost("The claim was lost.")
 
-    return beat
+    return heartbeat

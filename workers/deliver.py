@@ -1,8 +1,8 @@
-"""The actor `deliver(endpoint)` and what its process needs: event loop, deliverer, watchdog.
+"""The actor `deliver(endpoint)`, its deliverer, middleware and watchdog.
 
-A message says that something may be due for an endpoint. The lease on the endpoint's row decides
-who serves it: a message for an endpoint that is served already only wakes its turn, and one that
-is lost is sent again by the clock.
+A message says that an endpoint may have due deliveries. The lease on the endpoint's row decides
+which process serves it: a message for an endpoint in service only wakes its turn, and the scheduler
+sends lost messages again.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from random import Random
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import dramatiq
@@ -20,54 +20,53 @@ from dramatiq.asyncio import EventLoopThread, get_event_loop_thread
 from dramatiq.middleware import Middleware
 
 import config
-from config import open_files
-from pipelines.flow import DELIVER, deliver_to
-from pipelines.notifying import pacing
-from pipelines.notifying.subscriptions import SEALING
-from pipelines.topics import DELIVERIES
+from config import process
+from pipelines import deliveries
+from pipelines.flow import DELIVER, DELIVERIES_TOPIC, delivery_jobs
+from pipelines.subscriptions import SECRET_PURPOSE
 from storage.catalog import Catalog
-from storage.catalog.delivery_turns import Lessee
+from storage.catalog.dispatch import LeaseHolder
+from storage.encryption import SecretBox, derive_key
 from storage.errors import StoreError
-from storage.model import Todo
-from storage.protocols import Notices
-from storage.sealing import Sealer, derive
+from storage.protocols import PubSub
 from storage.stores import Stores
-from workers.broker import UNDECLARED
-from workers.delivery_records import Fence, Places, Recorder
-from workers.delivery_turns import Rules, Sends, Shared, Turn, Unseal
-from workers.stopping import IDLE_MS, STOP_MS
-from workers.webhooks import Sender
+from workers.broker import UNDECLARED_BROKER
+from workers.claims import JobSender
+from workers.delivery_records import AttemptPermits, ResultRecorder, SubscriptionFence
+from workers.delivery_turns import (
+    DeliveryRules,
+    EndpointTurn,
+    SendsWebhooks,
+    TurnContext,
+    UnsealSecret,
+)
+from workers.runtime import IDLE_POLL_MS, STOP_TIMEOUT_MS
+from workers.webhooks import WebhookSender
 
 log = logging.getLogger(__name__)
 
 QUEUE = DELIVER
 TIME_LIMIT_MS = 120_000
-"""Far more than a turn and its last requests take."""
-PROBES = 2
-"""Receivers that keep failing share this part of the threads: a half."""
-CROWDED_S = 0.1
+"""Much more than a turn and its last requests take."""
+PROBING_SHARE = 2
+"""Failing receivers get at most this fraction of the threads: one half."""
+CROWDED_AFTER_S = 0.1
 """How long all threads may be in use before they are freed."""
-CLOSE_S = 2.0
-"""How long turns may take to release their endpoints once their requests were cancelled."""
+CLOSE_TIMEOUT_S = 2.0
+"""How long turns may take to release their endpoints after their requests are cancelled."""
 STUCK_CHECK_S, STUCK_CHECKS = 5.0, 3
-"""An event loop that misses so many checks of the watchdog is stuck."""
-EXIT_STUCK = 70
+"""Interval and number of missed checks after which an event loop counts as stuck."""
+STUCK_EXIT_CODE = 70
 
 OTHER_FILES = 256
-"""What a process has open besides its requests."""
+"""Files that a process has open besides its requests."""
 
 T = TypeVar("T")
 
 
-class SendsMessages(Protocol):
-    """Sends messages: `workers.chains.Chains`."""
-
-    def send(self, rows: tuple[Todo, ...], request_id: str = "") -> None: ...
-
-
-def rules_of(settings: config.Settings) -> Rules:
-    """The operator's numbers."""
-    return Rules(
+def build_delivery_rules(settings: config.Settings) -> DeliveryRules:
+    """Build the delivery rules from the settings."""
+    return DeliveryRules(
         delays_s=settings.delivery_delays_s,
         in_flight=settings.delivery_in_flight,
         retry_after_cap_s=settings.delivery_retry_after_cap_s,
@@ -75,9 +74,9 @@ def rules_of(settings: config.Settings) -> Rules:
     )
 
 
-def sender_of(settings: config.Settings) -> Sender:
-    """What sends, as patient as the operator wants it; build it inside the event loop."""
-    return Sender(
+def build_webhook_sender(settings: config.Settings) -> WebhookSender:
+    """Build the webhook client; call it inside the event loop."""
+    return WebhookSender(
         timeout_s=settings.delivery_timeout_s,
         allow_private=settings.allow_private_callbacks,
         body_bytes=settings.delivery_body_bytes,
@@ -85,45 +84,47 @@ def sender_of(settings: config.Settings) -> Sender:
 
 
 class Deliverer:
-    """All turns of one process; `open` and `serve` belong to its event loop."""
+    """All turns of one process; call `open` and `serve` in its event loop."""
 
     def __init__(
         self,
         catalog: Catalog,
-        notices: Notices,
-        chains: SendsMessages,
+        notices: PubSub,
+        chains: JobSender,
         *,
-        rules: Rules,
-        new_sender: Callable[[], Sends],
-        unseal: Unseal,
+        rules: DeliveryRules,
+        new_sender: Callable[[], SendsWebhooks],
+        unseal: UnsealSecret,
         threads: int,
     ) -> None:
         self._catalog, self._notices, self._chains, self._rules = catalog, notices, chains, rules
         self._new_sender, self._unseal, self._threads = new_sender, unseal, threads
-        self._turns: dict[int, Turn] = {}
+        self._turns: dict[int, EndpointTurn] = {}
         self._serving: set[asyncio.Task[None]] = set()
         self._waiting: set[asyncio.Event] = set()
-        """One for each thread that waits for its turn."""
+        """One event per thread that waits for a turn."""
         self._stopping = False
         self._listener: threading.Thread | None = None
 
     async def open(self) -> None:
-        """Start recording results and listening for notices."""
+        """Start recording results and listening for wake-ups."""
         rules, catalog = self._rules, self._catalog
-        open_files.allow(rules.in_flight + OTHER_FILES)
-        lessee = Lessee(uuid4().hex, rules.lease_s, pacing.PATIENCE, rules.disable_after_s)
+        process.raise_open_files_limit(rules.in_flight + OTHER_FILES)
+        lease_holder = LeaseHolder(
+            uuid4().hex, rules.lease_s, deliveries.FAILURES_BEFORE_PROBING, rules.disable_after_s
+        )
         self._sender = self._new_sender()
-        places = Places(rules.in_flight, rules.first_places)
-        self._recorder = Recorder(catalog, lessee, places)
-        self._fence = Fence(catalog, self._subscriptions)
-        self._shared = Shared(
+        permits = AttemptPermits(rules.in_flight, rules.first_permits)
+        self._recorder = ResultRecorder(catalog, lease_holder, permits)
+        self._fence = SubscriptionFence(catalog, self._list_subscriptions)
+        self._shared = TurnContext(
             self._recorder,
             self._fence,
             self._sender,
             rules,
             self._unseal,
             Random(),
-            places,
+            permits,
             lambda: sum(len(turn.queue) for turn in self._turns.values()),
         )
         self._running = asyncio.create_task(self._recorder.run())
@@ -134,44 +135,46 @@ class Deliverer:
         self._listener.start()
 
     async def serve(self, endpoint_id: int) -> None:
-        """Send what is due to an endpoint until nothing is, or the turn is over.
+        """Send an endpoint's due deliveries until none is left, or the turn is over.
 
-        While all threads are in use turns go on by themselves, so that slow receivers do not keep
-        the threads from others.
+        While all threads are in use turns continue without them, so that slow receivers do not
+        block others.
         """
         turn = self._turns.get(endpoint_id)
         if turn is not None:
             turn.wake()
             return
-        turn = self._turns[endpoint_id] = Turn(endpoint_id, self._shared, self._ends)
-        let_go = asyncio.Event()
-        serving = asyncio.create_task(self._serve(turn))
-        self._serving.add(serving)
-        serving.add_done_callback(self._serving.discard)
-        serving.add_done_callback(lambda _: let_go.set())
-        self._waiting.add(let_go)
+        turn = self._turns[endpoint_id] = EndpointTurn(
+            endpoint_id, self._shared, self._is_turn_over
+        )
+        released = asyncio.Event()
+        task = asyncio.create_task(self._serve(turn))
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+        task.add_done_callback(lambda _: released.set())
+        self._waiting.add(released)
         if len(self._waiting) >= self._threads:
-            asyncio.get_running_loop().call_later(CROWDED_S, self._let_go)
+            asyncio.get_running_loop().call_later(CROWDED_AFTER_S, self._free_threads)
         try:
-            await let_go.wait()
+            await released.wait()
         except asyncio.CancelledError:
-            serving.cancel()
+            task.cancel()
             raise
         finally:
-            self._waiting.discard(let_go)
+            self._waiting.discard(released)
 
-    def _let_go(self) -> None:
+    def _free_threads(self) -> None:
         """Free all threads if all are in use."""
         if len(self._waiting) >= self._threads:
-            for let_go in self._waiting:
-                let_go.set()
+            for released in self._waiting:
+                released.set()
 
-    async def _serve(self, turn: Turn) -> None:
+    async def _serve(self, turn: EndpointTurn) -> None:
         try:
-            # Woken while it released the endpoint, it looks again: no wake-up is lost.
+            # If it was woken while releasing the endpoint, it looks again: no wake-up is lost.
             while turn.woken and not self._stopping:
                 await self._run(turn)
-                if turn.over:
+                if turn.is_over:
                     break
         except StoreError as error:
             log.warning("endpoint %d is not served now: %s", turn.endpoint_id, error.detail)
@@ -179,44 +182,43 @@ class Deliverer:
             log.exception("endpoint %d is not served now", turn.endpoint_id)
         finally:
             del self._turns[turn.endpoint_id]
-        if turn.over and not self._stopping:
-            await asyncio.to_thread(self._chains.send, deliver_to([turn.endpoint_id]))
+        if turn.is_over and not self._stopping:
+            await asyncio.to_thread(self._chains.send, delivery_jobs([turn.endpoint_id]))
 
-    async def _run(self, turn: Turn) -> None:
-        probing = sum(each.probing for each in self._turns.values())
-        claimed = await turn.run(probe=probing * PROBES < self._threads)
-        if claimed.elsewhere:
-            # The process that leases it may be waiting for an answer: it has room for more.
-            await asyncio.to_thread(self._notices.publish, DELIVERIES)
+    async def _run(self, turn: EndpointTurn) -> None:
+        probing = sum(each.is_probing for each in self._turns.values())
+        claimed = await turn.run(probe=probing * PROBING_SHARE < self._threads)
+        if claimed.is_leased_elsewhere:
+            # The process with the lease may be waiting for a response, with room for more.
+            await asyncio.to_thread(self._notices.publish, DELIVERIES_TOPIC)
 
     def stop(self) -> None:
-        """Begin no more attempts; turns end when their requests are answered."""
+        """Begin no more attempts; turns end with their requests."""
         self._stopping = True
         for turn in self._turns.values():
             turn.wake()
 
     async def close(self, until: float = 0.0) -> None:
-        """Wait so long for answers, cancel the requests that are left, release every endpoint,
-        record every result."""
+        """Wait for responses until `until`, cancel the rest, release endpoints, record results."""
         self.stop()
         while self._turns and time.monotonic() < until:
             await asyncio.sleep(0.02)
-        end = time.monotonic() + CLOSE_S
+        end = time.monotonic() + CLOSE_TIMEOUT_S
         while self._turns and time.monotonic() < end:
             for turn in self._turns.values():
-                turn.abandon()
+                turn.cancel_requests()
             await asyncio.sleep(0.02)
         await self._recorder.close(self._running)
         self._fence.close()
         await self._sender.close()
-        await asyncio.to_thread(self._notices.publish, DELIVERIES)
+        await asyncio.to_thread(self._notices.publish, DELIVERIES_TOPIC)
 
-    def _ends(self, since_s: float) -> bool:
-        """Whether a turn that began so long ago is over."""
+    def _is_turn_over(self, since_s: float) -> bool:
+        """Return whether a turn of this age is over."""
         return self._stopping or since_s > self._rules.turn_s
 
-    def _subscriptions(self) -> set[int]:
-        """Those of what is in flight or waits for it."""
+    def _list_subscriptions(self) -> set[int]:
+        """Return the subscriptions of all open and queued deliveries."""
         return {
             due.subscription_id
             for turn in self._turns.values()
@@ -224,8 +226,8 @@ class Deliverer:
         }
 
     def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Wake every turn at every notice, in a thread of its own."""
-        with self._notices.listen(DELIVERIES) as listening:
+        """Wake every turn at every wake-up; runs in a thread."""
+        with self._notices.listen(DELIVERIES_TOPIC) as listening:
             while not self._stopping:
                 if listening.wait(60.0) and not self._stopping:
                     loop.call_soon_threadsafe(self._wake_turns)
@@ -235,17 +237,17 @@ class Deliverer:
             turn.wake()
 
 
-def deliverer(
-    stores: Stores, chains: SendsMessages, settings: config.Settings, *, threads: int
+def build_deliverer(
+    stores: Stores, chains: JobSender, settings: config.Settings, *, threads: int
 ) -> Deliverer:
-    """The deliverer of a process with these settings."""
-    sealer = Sealer(derive(settings.secret_key.encode(), SEALING))
+    """Build the deliverer of a process with these settings."""
+    sealer = SecretBox(derive_key(settings.secret_key.encode(), SECRET_PURPOSE))
     return Deliverer(
         stores.catalog,
-        stores.notices,
+        stores.pubsub,
         chains,
-        rules=rules_of(settings),
-        new_sender=lambda: sender_of(settings),
+        rules=build_delivery_rules(settings),
+        new_sender=lambda: build_webhook_sender(settings),
         unseal=sealer.open,
         threads=threads,
     )
@@ -254,42 +256,44 @@ def deliverer(
 _deliverer: Deliverer | None = None
 
 
-# Retries are columns of the delivery's row, so dramatiq's own stay off (max_retries=0).
+# Retries are columns of the delivery's row, so dramatiq's own are off (max_retries=0).
 @dramatiq.actor(
-    queue_name=QUEUE, priority=0, time_limit=TIME_LIMIT_MS, max_retries=0, broker=UNDECLARED
+    queue_name=QUEUE, priority=0, time_limit=TIME_LIMIT_MS, max_retries=0, broker=UNDECLARED_BROKER
 )
 async def deliver(endpoint: str) -> None:
-    """Send what is due to one receiver, within its window; subscribers wait for it."""
+    """Send due deliveries to one endpoint, within its window."""
     if _deliverer is None:
-        raise RuntimeError("no deliveries in this process: call `declare` first")
+        raise RuntimeError("no deliveries in this process: call `declare_deliver` first")
     await _deliverer.serve(int(endpoint))
 
 
-def declare(broker: dramatiq.Broker, with_deliverer: Deliverer | None = None) -> None:
+def declare_deliver(broker: dramatiq.Broker, with_deliverer: Deliverer | None = None) -> None:
     """Move the actor to this process's broker; a process that only sends has no deliverer."""
     global _deliverer
     deliver.broker = broker
     broker.declare_actor(deliver)
     if with_deliverer is not None:
         _deliverer = with_deliverer
-        broker.add_middleware(Deliveries(with_deliverer))
+        broker.add_middleware(DelivererMiddleware(with_deliverer))
 
 
-def worker(
+def build_worker(
     broker: dramatiq.Broker,
     stores: Stores,
-    chains: SendsMessages,
+    chains: JobSender,
     settings: config.Settings,
     *,
     threads: int,
 ) -> dramatiq.Worker:
-    """A worker of this queue alone, not started yet; its threads only wait for the event loop."""
-    declare(broker, deliverer(stores, chains, settings, threads=threads))
-    return dramatiq.Worker(broker, queues={QUEUE}, worker_timeout=IDLE_MS, worker_threads=threads)
+    """Build a worker for this queue, not started; its threads only wait for the event loop."""
+    declare_deliver(broker, build_deliverer(stores, chains, settings, threads=threads))
+    return dramatiq.Worker(
+        broker, queues={QUEUE}, worker_timeout=IDLE_POLL_MS, worker_threads=threads
+    )
 
 
-class Deliveries(Middleware):
-    """Opens and closes the deliverer with the worker that runs the queue `deliver`."""
+class DelivererMiddleware(Middleware):
+    """Opens and closes the deliverer with the worker of the queue `deliver`."""
 
     def __init__(self, opened: Deliverer) -> None:
         self._deliverer = opened
@@ -297,28 +301,28 @@ class Deliveries(Middleware):
         self._stop_by = 0.0
 
     def before_worker_boot(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
-        """Open it in the event loop, which the middleware AsyncIO has started."""
-        if _delivers(worker):
+        """Open the deliverer in the event loop, which the AsyncIO middleware started."""
+        if _runs_deliver_queue(worker):
             thread = _event_loop_thread()
-            _run(thread, self._deliverer.open())
+            _run_in_loop(thread, self._deliverer.open())
             self._watchdog = Watchdog(thread.loop)
             self._watchdog.start()
 
     def before_worker_shutdown(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
         """Let the turns end while the worker waits for its threads."""
-        if _delivers(worker):
-            self._stop_by = time.monotonic() + STOP_MS / 1000
+        if _runs_deliver_queue(worker):
+            self._stop_by = time.monotonic() + STOP_TIMEOUT_MS / 1000
             _event_loop_thread().loop.call_soon_threadsafe(self._deliverer.stop)
 
     def after_worker_shutdown(self, broker: dramatiq.Broker, worker: dramatiq.Worker) -> None:
-        """Record what is left, before AsyncIO stops the event loop."""
-        if _delivers(worker):
+        """Record the rest before AsyncIO stops the event loop."""
+        if _runs_deliver_queue(worker):
             if self._watchdog is not None:
                 self._watchdog.stop()
-            _run(_event_loop_thread(), self._deliverer.close(self._stop_by))
+            _run_in_loop(_event_loop_thread(), self._deliverer.close(self._stop_by))
 
 
-def _delivers(worker: dramatiq.Worker) -> bool:
+def _runs_deliver_queue(worker: dramatiq.Worker) -> bool:
     return worker.consumer_whitelist is None or QUEUE in worker.consumer_whitelist
 
 
@@ -329,16 +333,16 @@ def _event_loop_thread() -> EventLoopThread:
     return thread
 
 
-def _run(thread: EventLoopThread, work: Coroutine[Any, Any, T]) -> T:
+def _run_in_loop(thread: EventLoopThread, work: Coroutine[Any, Any, T]) -> T:
     return asyncio.run_coroutine_threadsafe(work, thread.loop).result()
 
 
 def _end_process() -> None:
-    os._exit(EXIT_STUCK)
+    os._exit(STUCK_EXIT_CODE)
 
 
 class Watchdog:
-    """Ends the process when its event loop is stuck, so that the supervisor starts it again."""
+    """Ends the process if its event loop is stuck, so that the supervisor restarts it."""
 
     def __init__(
         self,
@@ -352,16 +356,16 @@ class Watchdog:
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
     def start(self) -> None:
-        """Watch until stopped."""
+        """Begin to watch."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Watch no longer."""
+        """Stop watching."""
         self._stopped.set()
         self._thread.join()
 
     def _watch(self) -> None:
-        # Checks are counted, not seconds: a process that was suspended has missed one, not many.
+        # Count checks, not seconds: a suspended process misses one check, not many.
         ticked, missed = threading.Event(), 0
         self._loop.call_soon_threadsafe(ticked.set)
         while not self._stopped.wait(self._check_s):

@@ -1,4 +1,4 @@
-"""Group commit, places and fence of deliveries: what all turns of a process share."""
+"""Group commit, attempt permits and subscription checks shared by all turns of a process."""
 
 import asyncio
 import logging
@@ -9,38 +9,46 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
-from pipelines.notifying import pacing
-from storage.catalog import Catalog, delivery_turns, subscriptions
-from storage.catalog.deliveries import Due, Result
-from storage.catalog.delivery_turns import Aside, Lessee, Settled, Visit, Visited
+from pipelines import deliveries
+from storage.catalog import Catalog, dispatch, subscriptions
+from storage.catalog.deliveries import AttemptResult, DueDelivery
+from storage.catalog.dispatch import (
+    EndpointVisit,
+    LeaseHolder,
+    TurnResult,
+    VisitResult,
+    WithheldDeliveries,
+)
 from storage.errors import StoreError
 
 log = logging.getLogger(__name__)
 
-GAP_S = 0.01
-"""Least time between the beginnings of two transactions: what comes in between shares the next."""
-FIRST_PLACES, RECORDED_FOR_A_PLACE = 2, 100
-"""A process begins with so many places for attempts, and gets one more whenever it recorded so many
-results. A process that dies sends again what it did not record: with this it is a hundredth of
-what it sent and two, though it may die again and again with a long backlog."""
-HANGS_S, SUSPECT_HANGS_S = 0.05, 0.01
-"""An attempt that is not answered for so long lends its place to another."""
-AWAY_S = 1.0
+COMMIT_INTERVAL_S = 0.01
+"""Least time between the starts of two transactions; what arrives meanwhile shares the next."""
+FIRST_PERMITS, RESULTS_PER_PERMIT = 2, 100
+"""Attempt permits of a new process, and results recorded per additional permit.
+
+A process that crashes sends unrecorded attempts again: with this rule at most a hundredth of what
+it sent plus two, even if it crashes repeatedly with a long backlog.
+"""
+SLOW_ATTEMPT_S, SLOW_SUSPECT_S = 0.05, 0.01
+"""An attempt without a response for so long lends its permit to another."""
+OUTAGE_PAUSE_S = 1.0
 """Pause while the catalog is away."""
 
-Stop = Literal["deleted", "halted"]
+StopReason = Literal["deleted", "halted"]
 
 
-class Turn(Protocol):
-    """What a recorder tells a turn: see `workers.delivery_turns.Turn`."""
+class RecordedTurn(Protocol):
+    """The part of `workers.delivery_turns.EndpointTurn` that a recorder calls."""
 
-    def recorded(self, delivery_id: int) -> None: ...
+    def mark_recorded(self, delivery_id: int) -> None: ...
 
-    def give_up(self) -> None: ...
+    def stop_attempts(self) -> None: ...
 
 
-class Places:
-    """Places for attempts that were begun and not recorded, `in_flight` at the most."""
+class AttemptPermits:
+    """Permits for attempts that are sent and not recorded, at most `in_flight`."""
 
     def __init__(self, in_flight: int, first: int) -> None:
         self._limit, self._free = asyncio.Semaphore(in_flight), first
@@ -49,42 +57,44 @@ class Places:
         self._recorded = 0
 
     @property
-    def wanted(self) -> bool:
-        """Whether attempts wait for results to be recorded."""
+    def has_waiters(self) -> bool:
+        """Return whether attempts wait for results to be recorded."""
         return bool(self._waiting)
 
-    async def take(self, *, suspect: bool = False) -> "Place":
-        """Wait for a place; receivers that may hang have half of all, and lend it sooner."""
+    async def acquire(self, *, suspect: bool = False) -> "AttemptPermit":
+        """Wait for a permit; suspect receivers share half of them and lend theirs sooner."""
         limits = (self._suspects, self._limit) if suspect else (self._limit,)
-        taken: list[asyncio.Semaphore] = []
+        acquired: list[asyncio.Semaphore] = []
         try:
             for limit in limits:
                 await limit.acquire()
-                taken.append(limit)
-            await self._prompt()
+                acquired.append(limit)
+            await self._wait_for_permit()
         except asyncio.CancelledError:
-            for limit in taken:
+            for limit in acquired:
                 limit.release()
             raise
-        return Place(self._add, limits, SUSPECT_HANGS_S if suspect else HANGS_S)
+        return AttemptPermit(
+            self._add_permits, limits, SLOW_SUSPECT_S if suspect else SLOW_ATTEMPT_S
+        )
 
-    async def _prompt(self) -> None:
+    async def _wait_for_permit(self) -> None:
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(granted)
-        self._add(0)
+        self._add_permits(0)
         try:
             await granted
         except asyncio.CancelledError:
-            self._add(0 if granted.cancelled() else 1)
+            self._add_permits(0 if granted.cancelled() else 1)
             raise
 
-    def grow(self, recorded: int) -> None:
-        """So many more results are recorded."""
+    def add_recorded(self, recorded: int) -> None:
+        """Count recorded results, which may add permits."""
         before, self._recorded = self._recorded, self._recorded + recorded
-        self._add(self._recorded // RECORDED_FOR_A_PLACE - before // RECORDED_FOR_A_PLACE)
+        self._add_permits(self._recorded // RESULTS_PER_PERMIT - before // RESULTS_PER_PERMIT)
 
-    def _add(self, places: int) -> None:
-        self._free += places
+    def _add_permits(self, permits: int) -> None:
+        self._free += permits
         while self._free > 0 and self._waiting:
             granted = self._waiting.popleft()
             if not granted.done():
@@ -92,8 +102,8 @@ class Places:
                 self._free -= 1
 
 
-class Place:
-    """The place of one attempt; while no answer comes in time, another may have it."""
+class AttemptPermit:
+    """The permit of one attempt; while no response comes, another attempt may use it."""
 
     def __init__(
         self, add: Callable[[int], None], limits: Sequence[asyncio.Semaphore], hangs_s: float
@@ -101,15 +111,15 @@ class Place:
         self._add, self._limits, self._lent = add, limits, False
         self._timer = asyncio.get_running_loop().call_later(hangs_s, self._lend)
 
-    def answered(self) -> None:
-        """From now on it only waits to be recorded."""
+    def mark_answered(self) -> None:
+        """Take the permit back if it is lent: the attempt now waits only to be recorded."""
         self._timer.cancel()
         if self._lent:
             self._lent = False
             self._add(-1)
 
-    def leave(self) -> None:
-        """It is recorded, or there is nothing to record."""
+    def release(self) -> None:
+        """Release the permit: the attempt is recorded, or needs no record."""
         self._timer.cancel()
         if not self._lent:
             self._add(1)
@@ -121,176 +131,178 @@ class Place:
         self._add(1)
 
 
-class _Kept(NamedTuple):
-    result: Result
-    turn: Turn
-    place: Place
+class _PendingResult(NamedTuple):
+    result: AttemptResult
+    turn: RecordedTurn
+    permit: AttemptPermit
 
 
 @dataclass
-class _Outbox:
-    """What the next transaction takes along."""
+class _PendingWrites:
+    """Content of the next transaction."""
 
-    results: list[_Kept] = field(default_factory=list)
-    visits: list[tuple[Visit, asyncio.Future[Visited]]] = field(default_factory=list)
+    results: list[_PendingResult] = field(default_factory=list)
+    visits: list[tuple[EndpointVisit, asyncio.Future[VisitResult]]] = field(default_factory=list)
     deleted: set[tuple[int, int]] = field(default_factory=set)
     halted: set[int] = field(default_factory=set)
 
 
-class Recorder:
-    """Group commit: what all turns of a process write shares one transaction at a time."""
+class ResultRecorder:
+    """Group commit: all turns of a process share one transaction at a time."""
 
-    def __init__(self, catalog: Catalog, lessee: Lessee, places: Places) -> None:
-        self._catalog, self._lessee, self._places = catalog, lessee, places
-        self._outbox = _Outbox()
+    def __init__(
+        self, catalog: Catalog, lease_holder: LeaseHolder, permits: AttemptPermits
+    ) -> None:
+        self._catalog, self._lease_holder, self._permits = catalog, lease_holder, permits
+        self._outbox = _PendingWrites()
         self._wake = asyncio.Event()
         self._closing = False
-        # A thread of its own: transactions of one process never wait for each other.
+        # One thread, so that transactions of one process never wait for each other.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="catalog")
         self._ahead_us = time.time_ns() // 1000 - int(time.monotonic() * 1e6)
 
     def now_us(self) -> int:
-        """The catalog's time, as last read."""
+        """Return the catalog's time, extrapolated from the last transaction."""
         return self._ahead_us + int(time.monotonic() * 1e6)
 
-    async def visit(self, visit: Visit) -> Visited:
-        """Have the next transaction serve this visit; StoreError if the catalog is away."""
-        answer: asyncio.Future[Visited] = asyncio.get_running_loop().create_future()
-        self._outbox.visits.append((visit, answer))
+    async def visit(self, visit: EndpointVisit) -> VisitResult:
+        """Have the next transaction serve this visit; StoreError if the catalog is down."""
+        future: asyncio.Future[VisitResult] = asyncio.get_running_loop().create_future()
+        self._outbox.visits.append((visit, future))
         self._wake.set()
-        return await answer
+        return await future
 
-    def keep(self, result: Result, turn: Turn, place: Place) -> None:
-        """Record this result in the next transaction; it is kept until that succeeds."""
-        place.answered()
-        self._outbox.results.append(_Kept(result, turn, place))
+    def record(self, result: AttemptResult, turn: RecordedTurn, permit: AttemptPermit) -> None:
+        """Record a result in the next transaction; it is retried until that succeeds."""
+        permit.mark_answered()
+        self._outbox.results.append(_PendingResult(result, turn, permit))
         self._wake.set()
 
-    def put_aside(self, due: Due, how: Stop) -> None:
-        """Cancel or hold back what must not be sent."""
-        if how == "deleted":
+    def withdraw(self, due: DueDelivery, reason: StopReason) -> None:
+        """Cancel or pause deliveries that must not be sent."""
+        if reason == "deleted":
             self._outbox.deleted.add((due.subscription_id, due.endpoint_id))
         else:
             self._outbox.halted.add(due.id)
 
     async def run(self) -> None:
-        """Write until closed, and then what is left."""
+        """Write until closed, then write the rest."""
         while not self._closing or self._outbox.results or self._outbox.visits:
             await self._wake.wait()
             self._wake.clear()
             began = time.monotonic()
             if not await self._write() and not self._closing:
-                await asyncio.sleep(AWAY_S)
-            if not self._places.wanted:
-                await asyncio.sleep(max(0.0, began + GAP_S - time.monotonic()))
+                await asyncio.sleep(OUTAGE_PAUSE_S)
+            if not self._permits.has_waiters:
+                await asyncio.sleep(max(0.0, began + COMMIT_INTERVAL_S - time.monotonic()))
 
     async def close(self, running: "asyncio.Task[None]") -> None:
-        """Write what is left, if that is possible now."""
+        """Write the rest, if the catalog is up."""
         self._closing = True
         self._wake.set()
         await running
         self._thread.shutdown()
 
     async def _write(self) -> bool:
-        """One transaction; False while the catalog is away, which loses no result."""
-        taken, self._outbox = self._outbox, _Outbox()
-        if not (taken.results or taken.visits or taken.deleted or taken.halted):
+        """Run one transaction; return False while the catalog is down, which loses no result."""
+        batch, self._outbox = self._outbox, _PendingWrites()
+        if not (batch.results or batch.visits or batch.deleted or batch.halted):
             return True
         try:
-            settled = await self._settled(taken)
+            settled = await self._settle_in_thread(batch)
         except StoreError as error:
             log.warning("deliveries are not recorded yet: %s", error.detail)
-            self._keep_for_later(taken, error)
+            self._requeue(batch, error)
             return False
         except Exception as error:
-            log.exception("%d results of deliveries cannot be recorded", len(taken.results))
-            _fail_visits(taken, error)
-            await self._write_singly(taken.results)
+            log.exception("%d results of deliveries cannot be recorded", len(batch.results))
+            _fail_visits(batch, error)
+            await self._write_singly(batch.results)
             return True
-        self._answer(taken, settled)
+        self._resolve(batch, settled)
         return True
 
-    def _answer(self, taken: _Outbox, settled: Settled) -> None:
+    def _resolve(self, batch: _PendingWrites, settled: TurnResult) -> None:
         for uuid in settled.disabled:
             log.warning("subscription %s is disabled: nothing but failures", uuid)
-        self._places.grow(len(taken.results))
-        for result, turn, place in taken.results:
-            place.leave()
-            turn.recorded(result.delivery_id)
-        for visit, answer in taken.visits:
-            if not answer.done():
-                answer.set_result(settled.visited[visit.endpoint_id])
+        self._permits.add_recorded(len(batch.results))
+        for result, turn, permit in batch.results:
+            permit.release()
+            turn.mark_recorded(result.delivery_id)
+        for visit, future in batch.visits:
+            if not future.done():
+                future.set_result(settled.visited[visit.endpoint_id])
 
-    async def _write_singly(self, results: Sequence[_Kept]) -> None:
-        """One transaction for each result, so that one that fails by a fault of ours fails alone.
+    async def _write_singly(self, results: Sequence[_PendingResult]) -> None:
+        """Run one transaction per result, so that a faulty one fails alone.
 
-        Its turn gives up without a release: so it is sent again when the lease ends, not at once.
+        Its turn ends without a release, so it is sent again when the lease expires, not at once.
         """
-        for kept in results:
-            alone = _Outbox([kept])
+        for pending in results:
+            single = _PendingWrites([pending])
             try:
-                self._answer(alone, await self._settled(alone))
+                self._resolve(single, await self._settle_in_thread(single))
             except Exception:
-                ident = kept.result.delivery_id
-                log.exception("the result of delivery %d cannot be recorded", ident)
-                kept.place.leave()
-                kept.turn.give_up()
+                delivery_id = pending.result.delivery_id
+                log.exception("the result of delivery %d cannot be recorded", delivery_id)
+                pending.permit.release()
+                pending.turn.stop_attempts()
 
-    async def _settled(self, taken: _Outbox) -> Settled:
+    async def _settle_in_thread(self, batch: _PendingWrites) -> TurnResult:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self._settle, taken)
+        return await loop.run_in_executor(self._thread, self._settle, batch)
 
-    def _settle(self, taken: _Outbox) -> Settled:
-        aside = Aside(frozenset(taken.deleted), frozenset(taken.halted))
-        # A lease that is lost by a power cut is a lease that ended.
-        durable = bool(taken.results or taken.deleted or taken.halted)
+    def _settle(self, batch: _PendingWrites) -> TurnResult:
+        withheld = WithheldDeliveries(frozenset(batch.deleted), frozenset(batch.halted))
+        # Only leases need no durability: losing one in a power cut ends it early.
+        durable = bool(batch.results or batch.deleted or batch.halted)
         with self._catalog.write(durable=durable) as tx:
-            results = [kept.result for kept in taken.results]
-            visits = [visit for visit, _ in taken.visits]
-            settled = delivery_turns.settle(tx, self._lessee, results, visits, aside)
-            # Before the commit, which takes its time.
+            results = [pending.result for pending in batch.results]
+            visits = [visit for visit, _ in batch.visits]
+            settled = dispatch.settle_turns(tx, self._lease_holder, results, visits, withheld)
+            # Read before the commit, which takes time.
             self._ahead_us = settled.now_us - int(time.monotonic() * 1e6)
             return settled
 
-    def _keep_for_later(self, taken: _Outbox, error: StoreError) -> None:
-        _fail_visits(taken, error)
+    def _requeue(self, batch: _PendingWrites, error: StoreError) -> None:
+        _fail_visits(batch, error)
         later = self._outbox
-        later.results[:0] = taken.results
-        later.deleted |= taken.deleted
-        later.halted |= taken.halted
+        later.results[:0] = batch.results
+        later.deleted |= batch.deleted
+        later.halted |= batch.halted
         if self._closing:
             log.warning("%d results of deliveries are not recorded", len(later.results))
-            self._outbox = _Outbox()
+            self._outbox = _PendingWrites()
         elif later.results:
             self._wake.set()
 
 
-def _fail_visits(taken: _Outbox, error: Exception) -> None:
-    for _, answer in taken.visits:
-        if not answer.done():
-            answer.set_exception(error)
+def _fail_visits(batch: _PendingWrites, error: Exception) -> None:
+    for _, future in batch.visits:
+        if not future.done():
+            future.set_exception(error)
 
 
-class Fence:
-    """Lets an attempt begin only on a recent look at its subscription.
+class SubscriptionFence:
+    """Lets an attempt begin only after a recent check of its subscription.
 
-    Deleting or pausing a subscription waits for longer than a look counts before it is answered
-    (`pipelines.notifying.subscriptions.wait_for_attempts`). So no attempt begins after the answer,
-    though deliveries are fetched ahead and nothing is written before an attempt.
+    Deleting or pausing a subscription waits longer than a check is valid before it responds
+    (`pipelines.subscriptions.wait_for_attempts`). So no attempt begins after the response, though
+    deliveries are fetched ahead and nothing is written before an attempt.
     """
 
     def __init__(self, catalog: Catalog, others: Callable[[], set[int]]) -> None:
         self._catalog, self._others = catalog, others
-        # A thread of its own: a look must not wait for a transaction that writes.
+        # A separate thread: a check must not wait for a write transaction.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="fence")
         self._lock = asyncio.Lock()
         self._until: dict[int, float] = {}
-        self._stopped: Mapping[int, Stop] = {}
+        self._stopped: Mapping[int, StopReason] = {}
 
-    async def stopped(self, subscription_id: int) -> Stop | None:
-        """How the subscription was stopped, None while it is active; StoreError if unknown.
+    async def find_stop_reason(self, subscription_id: int) -> StopReason | None:
+        """Return why the subscription is stopped, None while it is active; StoreError if unknown.
 
-        The answer counts for the very next step of the caller, not across an `await`.
+        The result is valid for the caller's next step, not across an `await`.
         """
         while not self._is_fresh(subscription_id):
             async with self._lock:
@@ -298,27 +310,30 @@ class Fence:
                     await self._refresh({subscription_id, *self._others()})
         return self._stopped.get(subscription_id)
 
-    def admit(self, active: Collection[int], since: float) -> None:
-        """A transaction that began at `since` read these subscriptions as active."""
-        until = since + pacing.BEGIN_S
-        for ident in active:
-            if self._until.get(ident, 0.0) < until and ident not in self._stopped:
-                self._until[ident] = until
+    def mark_active(self, active: Collection[int], since: float) -> None:
+        """Note that a transaction begun at `since` read these subscriptions as active."""
+        until = since + deliveries.ATTEMPT_START_S
+        for subscription_id in active:
+            if (
+                self._until.get(subscription_id, 0.0) < until
+                and subscription_id not in self._stopped
+            ):
+                self._until[subscription_id] = until
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         self._thread.shutdown(wait=False)
 
     def _is_fresh(self, subscription_id: int) -> bool:
         return time.monotonic() < self._until.get(subscription_id, float("-inf"))
 
     async def _refresh(self, ids: Collection[int]) -> None:
-        # Counted from before the look: what is stopped during it may have been missed.
-        until = time.monotonic() + pacing.BEGIN_S
+        # Measured before the check, which may miss subscriptions that are stopped meanwhile.
+        until = time.monotonic() + deliveries.ATTEMPT_START_S
         loop = asyncio.get_running_loop()
-        self._stopped = await loop.run_in_executor(self._thread, self._look, ids)
+        self._stopped = await loop.run_in_executor(self._thread, self._read_stopped, ids)
         self._until = dict.fromkeys(ids, until)
 
-    def _look(self, ids: Collection[int]) -> Mapping[int, Stop]:
+    def _read_stopped(self, ids: Collection[int]) -> Mapping[int, StopReason]:
         with self._catalog.read() as tx:
-            return subscriptions.stopped(tx, ids)
+            return subscriptions.find_inactive(tx, ids)

@@ -1,7 +1,7 @@
-"""Turns of endpoints: one lease each, requests within a window, results recorded in groups.
+"""One endpoint's turn: a lease, requests within a window, results recorded in groups.
 
 All turns of a process share one event loop, one recorder, one fence and one limit of requests in
-flight. A process that dies loses its leases; what it sent and did not record is sent again with
+flight. A process that crashes loses its leases; what it sent and did not record is sent again with
 the same transaction id.
 """
 
@@ -16,93 +16,109 @@ from functools import partial
 from random import Random
 from typing import Protocol
 
-from pipelines.notifying import pacing
-from pipelines.notifying.delivery import Answer, Delivered, Request, judge, request_for, result_of
-from pipelines.notifying.subscriptions import secret_context
-from storage.catalog.deliveries import Due
-from storage.catalog.delivery_turns import Visit, Visited
+from pipelines import deliveries
+from pipelines.deliveries import (
+    DeliverySucceeded,
+    WebhookRequest,
+    WebhookResponse,
+    build_request,
+    build_result,
+    decide_outcome,
+)
+from pipelines.subscriptions import secret_context
+from storage.catalog.deliveries import DueDelivery
+from storage.catalog.dispatch import EndpointVisit, VisitResult
 from storage.catalog.endpoints import Endpoint
 from storage.errors import StoreError
-from workers.delivery_records import AWAY_S, FIRST_PLACES, Fence, Place, Places, Recorder
-from workers.webhooks import Allowed, Withdrawn
+from workers.delivery_records import (
+    FIRST_PERMITS,
+    OUTAGE_PAUSE_S,
+    AttemptPermit,
+    AttemptPermits,
+    ResultRecorder,
+    SubscriptionFence,
+)
+from workers.webhooks import DeliveryWithdrawn, SendPermission
 
 log = logging.getLogger(__name__)
 
-AHEAD = 8
-"""Deliveries that a turn fetches, in windows: one transaction lasts as long as many answers."""
-BUFFERED = 2000
+PREFETCH_WINDOWS = 8
+"""Windows of deliveries that a turn fetches: one transaction takes as long as many responses."""
+PREFETCH_LIMIT = 2000
 """Deliveries that all turns of a process fetch ahead."""
 
-Unseal = Callable[[bytes, bytes], bytes]
+UnsealSecret = Callable[[bytes, bytes], bytes]
 
 
-class Sends(Protocol):
-    """Sends a request: `workers.webhooks.Sender`."""
+class SendsWebhooks(Protocol):
+    """Sends requests; see `workers.webhooks.WebhookSender`."""
 
-    async def send(self, request: Request, allowed: Allowed) -> Answer:
-        """The answer, or why there is none; Withdrawn if it was not allowed."""
+    async def send(self, request: WebhookRequest, allowed: SendPermission) -> WebhookResponse:
+        """Return the response or error; DeliveryWithdrawn if `allowed` refuses."""
 
     async def close(self) -> None:
         """Close every connection."""
 
 
 @dataclass(frozen=True)
-class Rules:
-    """The operator's numbers, see `config.settings`."""
+class DeliveryRules:
+    """The operator's numbers; see `config.settings`."""
 
     delays_s: tuple[float, ...]
     in_flight: int = 1000
-    first_places: int = FIRST_PLACES
-    """In flight or not recorded in a process that begins: see `Places`."""
+    first_permits: int = FIRST_PERMITS
+    """Attempt permits of a new process; see `AttemptPermits`."""
     retry_after_cap_s: float = 86_400.0
     disable_after_s: float = 0.0
     lease_s: float = 5.0
     turn_s: float = 30.0
     fresh_s: float = 2.0
-    """Age at which a fetched delivery is fetched again: it may be superseded by now."""
+    """Age at which a fetched delivery is fetched again, since it may be superseded."""
 
 
 @dataclass(frozen=True)
-class Shared:
-    """What the turns of a process share."""
+class TurnContext:
+    """What all turns of a process share."""
 
-    recorder: Recorder
-    fence: Fence
-    sender: Sends
-    rules: Rules
-    unseal: Unseal
+    recorder: ResultRecorder
+    fence: SubscriptionFence
+    sender: SendsWebhooks
+    rules: DeliveryRules
+    unseal: UnsealSecret
     rng: Random
-    places: Places
+    permits: AttemptPermits
     buffered: Callable[[], int]
     """Deliveries that all turns have fetched and not sent."""
 
 
-class Turn:
+class EndpointTurn:
     """One endpoint while this process leases it."""
 
-    def __init__(self, endpoint_id: int, shared: Shared, ends: Callable[[float], bool]) -> None:
+    def __init__(
+        self, endpoint_id: int, shared: TurnContext, ends: Callable[[float], bool]
+    ) -> None:
         self.endpoint_id = endpoint_id
         self.woken = True
-        """Whether something may be due that was not fetched yet."""
-        self.queue: deque[Due] = deque()
-        self.open: dict[int, Due] = {}
+        """Whether due deliveries may exist that were not fetched yet."""
+        self.queue: deque[DueDelivery] = deque()
+        self.open: dict[int, DueDelivery] = {}
         """In flight, or not yet recorded."""
         self._endpoint = Endpoint(endpoint_id, 0, 1.0, 0)
         self._shared, self._ends = shared, ends
         self._flights: set[asyncio.Task[bool | None]] = set()
         self._changed = asyncio.Event()
-        self._held = self._full = self._claims_probe = False
+        self._is_leased = self._full = self._claims_probe = False
         self._fetched = self._until = self._began = 0.0
         self._low = 0
 
     @property
-    def probing(self) -> bool:
-        """Whether the receiver keeps failing, or may do so."""
-        return self._claims_probe or pacing.probing(self._endpoint)
+    def is_probing(self) -> bool:
+        """Return whether the receiver keeps failing, or may do so."""
+        return self._claims_probe or deliveries.is_probing(self._endpoint)
 
     @property
-    def over(self) -> bool:
-        """Whether this turn begins no more attempts, though more may be due."""
+    def is_over(self) -> bool:
+        """Return whether this turn begins no more attempts, though more may be due."""
         return self._ends(time.monotonic() - self._began)
 
     def wake(self) -> None:
@@ -110,182 +126,186 @@ class Turn:
         self.woken = True
         self._changed.set()
 
-    def recorded(self, delivery_id: int) -> None:
-        """The result of an attempt is in the catalog: what follows it may be fetched."""
+    def mark_recorded(self, delivery_id: int) -> None:
+        """Remove a recorded attempt: the delivery after it may be fetched."""
         self.open.pop(delivery_id, None)
 
-    def give_up(self) -> None:
-        """Begin no more attempts, and let the lease run out."""
-        self._held = False
+    def stop_attempts(self) -> None:
+        """Begin no more attempts, and let the lease expire."""
+        self._is_leased = False
         self.queue.clear()
         self._changed.set()
 
-    def abandon(self) -> None:
+    def cancel_requests(self) -> None:
         """Cancel the requests in flight; they will be sent again."""
         for flight in list(self._flights):
             flight.cancel()
 
-    async def run(self, *, probe: bool) -> Visited:
-        """Claim the endpoint, send what is due, release it; returns what the claim came to.
+    async def run(self, *, probe: bool) -> VisitResult:
+        """Claim the endpoint, send what is due, release it; return the result of the claim.
 
-        StoreError if the catalog is away when it is claimed.
+        StoreError if the catalog is down at the claim.
         """
         self._began = time.monotonic()
         self.woken, self._claims_probe = False, probe
         try:
-            want = self._ahead(pacing.FIRST_WINDOW)
-            claimed = await self._visit(Visit(self.endpoint_id, True, probe, want))
+            limit = self._count_prefetch(deliveries.INITIAL_WINDOW)
+            claimed = await self._visit(EndpointVisit(self.endpoint_id, True, probe, limit))
             self._endpoint = claimed.endpoint or self._endpoint
             self._claims_probe = False
-            while self._held or self._flights:
-                self._launch()
+            while self._is_leased or self._flights:
+                self._start_attempts()
                 try:
                     await self._step()
                 except StoreError:
-                    await asyncio.sleep(AWAY_S)
+                    await asyncio.sleep(OUTAGE_PAUSE_S)
         finally:
-            self.abandon()
+            self.cancel_requests()
         return claimed
 
     async def _step(self) -> None:
         """Visit the endpoint's row if there is a reason, or wait until there is one."""
-        visit = self._next_visit() if self._held else None
+        visit = self._next_visit() if self._is_leased else None
         if visit is not None:
             await self._visit(visit)
             return
-        left = self._renewal_s() if self._held else None
+        timeout_s = self._renewal_s() if self._is_leased else None
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(left):
+            async with asyncio.timeout(timeout_s):
                 await self._changed.wait()
         self._changed.clear()
 
-    def _next_visit(self) -> Visit | None:
-        if self._resting() or self.over:
+    def _next_visit(self) -> EndpointVisit | None:
+        if self._is_resting() or self.is_over:
             self.queue.clear()
             if not self._flights:
-                return Visit(self.endpoint_id, back=self._endpoint)
-            return Visit(self.endpoint_id) if self._renewal_s() <= 0 else None
-        ahead = self._ahead(pacing.allowed(self._endpoint))
-        # What is open is found again.
-        fetch = Visit(self.endpoint_id, want=ahead + len(self.open))
+                return EndpointVisit(self.endpoint_id, released=self._endpoint)
+            return EndpointVisit(self.endpoint_id) if self._renewal_s() <= 0 else None
+        ahead = self._count_prefetch(deliveries.concurrency_limit(self._endpoint))
+        # The query finds open deliveries, too.
+        fetch = EndpointVisit(self.endpoint_id, limit=ahead + len(self.open))
         if not self._flights and not self.queue:
             self.woken = False
-            return replace(fetch, back=self._endpoint)
+            return replace(fetch, released=self._endpoint)
         if self._is_low():
             self.woken = False
             return fetch
         if self._renewal_s() <= 0:
-            # While requests hang others may have come due, and their message may be lost.
-            return fetch if not self.queue else Visit(self.endpoint_id)
+            # While requests hang, others may have become due, and their message may be lost.
+            return fetch if not self.queue else EndpointVisit(self.endpoint_id)
         return None
 
     def _is_low(self) -> bool:
-        """Whether half of what was fetched is begun, and there may be more."""
+        """Return whether half of the fetched deliveries are begun, and there may be more."""
         return (self.woken or self._full) and len(self.queue) <= self._low
 
     def _renewal_s(self) -> float:
-        """Seconds until the lease is to be renewed."""
+        """Return the seconds until the lease must be renewed."""
         return self._until - time.monotonic() - self._shared.rules.lease_s * 2 / 3
 
     def _is_suspect(self) -> bool:
-        return self._claims_probe or pacing.suspect(self._endpoint)
+        return self._claims_probe or deliveries.is_suspect(self._endpoint)
 
-    def _resting(self) -> bool:
-        return pacing.probing(self._endpoint) and self._endpoint.resume_us > self._now_us()
+    def _is_resting(self) -> bool:
+        return deliveries.is_probing(self._endpoint) and self._endpoint.resume_us > self._now_us()
 
-    def _ahead(self, window: int) -> int:
-        """Deliveries to have fetched and not begun."""
-        room = BUFFERED - self._shared.buffered() + len(self.queue)
-        return min(AHEAD * window, max(window, room))
+    def _count_prefetch(self, window: int) -> int:
+        """Return how many deliveries to fetch ahead of attempts."""
+        room = PREFETCH_LIMIT - self._shared.buffered() + len(self.queue)
+        return min(PREFETCH_WINDOWS * window, max(window, room))
 
-    async def _visit(self, visit: Visit) -> Visited:
+    async def _visit(self, visit: EndpointVisit) -> VisitResult:
         began = time.monotonic()
         visited = await self._shared.recorder.visit(visit)
-        self._held = visited.held
+        self._is_leased = visited.is_leased
         self._until = began + self._shared.rules.lease_s
-        if not visited.held:
+        if not visited.is_leased:
             self.queue.clear()
-        elif visit.want:
-            self._feed(visited.due, began, full=len(visited.due) >= visit.want)
+        elif visit.limit:
+            self._replace_queue(
+                visited.deliveries, began, full=len(visited.deliveries) >= visit.limit
+            )
         return visited
 
-    def _feed(self, found: Sequence[Due], began: float, *, full: bool) -> None:
-        """Replace the queue by what was found, but for pairs with an attempt that is open."""
-        busy = {due.pair for due in self.open.values()}
+    def _replace_queue(
+        self, due_deliveries: Sequence[DueDelivery], began: float, *, full: bool
+    ) -> None:
+        """Replace the queue, except for ordering keys with an open attempt."""
+        busy_keys = {due.ordering_key for due in self.open.values()}
         self.queue.clear()
-        for due in found:
+        for due in due_deliveries:
             if due.deleted or due.halted:
-                self._shared.recorder.put_aside(due, "deleted" if due.deleted else "halted")
-            elif due.pair not in busy:
+                self._shared.recorder.withdraw(due, "deleted" if due.deleted else "halted")
+            elif due.ordering_key not in busy_keys:
                 self.queue.append(due)
         self._full, self._fetched, self._low = full, began, len(self.queue) // 2
         active = {due.subscription_id for due in self.queue if not due.is_test}
-        self._shared.fence.admit(active, began)
+        self._shared.fence.mark_active(active, began)
 
-    def _launch(self) -> None:
+    def _start_attempts(self) -> None:
         """Begin as many attempts as the window allows."""
         if self.queue and time.monotonic() - self._fetched > self._shared.rules.fresh_s:
             self.queue.clear()
             self.woken = True
-        while self.queue and self._held and not self.over and not self._resting():
-            if len(self._flights) >= pacing.allowed(self._endpoint):
+        while self.queue and self._is_leased and not self.is_over and not self._is_resting():
+            if len(self._flights) >= deliveries.concurrency_limit(self._endpoint):
                 return
             due = self.queue.popleft()
             self.open[due.id] = due
             flight = asyncio.create_task(self._attempt(due, self._fetched))
             self._flights.add(flight)
-            flight.add_done_callback(self._landed)
+            flight.add_done_callback(self._finish_attempt)
 
-    def _landed(self, flight: "asyncio.Task[bool | None]") -> None:
+    def _finish_attempt(self, flight: "asyncio.Task[bool | None]") -> None:
         self._flights.discard(flight)
         if not flight.cancelled():
-            self._learn(flight)
-            self._launch()
+            self._adapt_window(flight)
+            self._start_attempts()
         if not self._flights or self._is_low():
             self._changed.set()
 
-    def _learn(self, flight: "asyncio.Task[bool | None]") -> None:
+    def _adapt_window(self, flight: "asyncio.Task[bool | None]") -> None:
         error = flight.exception()
         if error is not None:
             log.error("an attempt for endpoint %d failed", self.endpoint_id, exc_info=error)
-            self.give_up()
+            self.stop_attempts()
         elif flight.result():
-            self._endpoint = pacing.succeeded(self._endpoint)
+            self._endpoint = deliveries.record_success(self._endpoint)
         elif flight.result() is not None:
-            self._endpoint = pacing.failed(self._endpoint, now_us=self._now_us())
+            self._endpoint = deliveries.record_failure(self._endpoint, now_us=self._now_us())
 
-    async def _attempt(self, due: Due, fetched: float) -> bool | None:
-        """Make one attempt; whether the receiver took it, None if that says nothing of it."""
-        place: Place | None = None
+    async def _attempt(self, due: DueDelivery, fetched: float) -> bool | None:
+        """Make one attempt; return whether it succeeded, None if that is unknown."""
+        permit: AttemptPermit | None = None
         try:
-            place = await self._shared.places.take(suspect=self._is_suspect())
+            permit = await self._shared.permits.acquire(suspect=self._is_suspect())
             now = time.monotonic()
             if now > self._until or now - fetched > self._shared.rules.fresh_s:
-                raise Withdrawn
-            return await self._make(due, place)
+                raise DeliveryWithdrawn
+            return await self._make_attempt(due, permit)
         except BaseException as error:
-            # Nothing will be recorded of it: it may be fetched again.
-            if place is not None:
-                place.leave()
+            # Nothing will be recorded, so it may be fetched again.
+            if permit is not None:
+                permit.release()
             self.open.pop(due.id, None)
-            if isinstance(error, Withdrawn):
+            if isinstance(error, DeliveryWithdrawn):
                 return None
             raise
 
-    async def _make(self, due: Due, place: Place) -> bool | None:
+    async def _make_attempt(self, due: DueDelivery, permit: AttemptPermit) -> bool | None:
         allowed = partial(self._may_begin, due)
         if not await allowed():
-            raise Withdrawn
+            raise DeliveryWithdrawn
         began, at_us, attempt = time.monotonic(), self._now_us(), due.attempts + 1
-        request: Request | None = None
+        request: WebhookRequest | None = None
         try:
-            request = self._request(due, attempt, at_us)
-            answer = await self._shared.sender.send(request, allowed)
+            request = self._build_request(due, attempt, at_us)
+            response = await self._shared.sender.send(request, allowed)
         except StoreError as error:
-            answer = Answer(error=error.detail)
+            response = WebhookResponse(error=error.detail)
         rules = self._shared.rules
-        verdict = judge(
-            answer,
+        outcome = decide_outcome(
+            response,
             attempt=attempt,
             delays=rules.delays_s,
             now_us=self._now_us(),
@@ -293,42 +313,44 @@ class Turn:
             retry_after_cap_s=rules.retry_after_cap_s,
         )
         seconds = time.monotonic() - began
-        _log_attempt(due, attempt, answer, type(verdict).__name__, seconds)
-        result = result_of(due, answer, verdict, at_us=at_us, seconds=seconds)
-        self._shared.recorder.keep(result, self, place)
-        return None if request is None else isinstance(verdict, Delivered)
+        _log_attempt(due, attempt, response, type(outcome).__name__, seconds)
+        result = build_result(due, response, outcome, at_us=at_us, seconds=seconds)
+        self._shared.recorder.record(result, self, permit)
+        return None if request is None else isinstance(outcome, DeliverySucceeded)
 
-    async def _may_begin(self, due: Due) -> bool:
-        """Whether the subscription is still there and active; what is not is put aside."""
+    async def _may_begin(self, due: DueDelivery) -> bool:
+        """Return whether the subscription is active; withdraw the delivery if not."""
         try:
-            how = await self._shared.fence.stopped(due.subscription_id)
+            reason = await self._shared.fence.find_stop_reason(due.subscription_id)
         except StoreError as error:
             log.warning("a delivery waits: %s", error.detail)
             return False
-        if how is None or (how == "halted" and due.is_test):
+        if reason is None or (reason == "halted" and due.is_test):
             return True
-        self._shared.recorder.put_aside(due, how)
+        self._shared.recorder.withdraw(due, reason)
         return False
 
-    def _request(self, due: Due, attempt: int, at_us: int) -> Request:
+    def _build_request(self, due: DueDelivery, attempt: int, at_us: int) -> WebhookRequest:
         context = secret_context(due.subscription_uuid)
         sealed = (due.hmac_secret, due.hmac_previous)
-        keys = [self._shared.unseal(one, context) for one in sealed if one is not None]
-        return request_for(due, attempt=attempt, now_us=at_us, keys=keys)
+        keys = [self._shared.unseal(secret, context) for secret in sealed if secret is not None]
+        return build_request(due, attempt=attempt, now_us=at_us, keys=keys)
 
     def _now_us(self) -> int:
         return self._shared.recorder.now_us()
 
 
-def _log_attempt(due: Due, attempt: int, answer: Answer, verdict: str, seconds: float) -> None:
-    """One line for each attempt; a query may hold a secret, so it is left out."""
+def _log_attempt(
+    due: DueDelivery, attempt: int, response: WebhookResponse, outcome: str, seconds: float
+) -> None:
+    """Log an attempt in one line, without the query, which may hold a secret."""
     log.info(
         "delivery %s attempt %d to %s: %s (%s) in %.3f s",
         due.uuid,
         attempt,
         due.callback_url.partition("?")[0],
-        verdict,
-        answer.status if answer.error is None else answer.error,
+        outcome,
+        response.status if response.error is None else response.error,
         seconds,
         extra={"request_id": due.request_id} if due.request_id else None,
     )

@@ -1,6 +1,6 @@
-"""The one worker of an embedded store: all queues in memory, deliveries, and the scheduler.
+"""The single worker of an embedded store: all queues in memory, deliveries, scheduler.
 
-Run as `python -m workers.embedded`.
+Run it as `python -m workers.embedded`.
 """
 
 import logging
@@ -10,28 +10,27 @@ from contextlib import ExitStack, contextmanager
 
 from dramatiq import Worker
 
-from config import Settings, allocator, collector, load
-from config.logs import configure
-from pipelines.recovering import epochs
+from config import Settings, load_settings, process
+from config.logs import configure_logging
+from pipelines.recovery import epochs
 from storage import engines
 from storage.catalog import revisions
-from storage.connecting import connect
-from storage.datagrams import office
-from storage.errors import StoreError, Unavailable
-from storage.faults import exit_with_sentence
+from storage.connect import connect
+from storage.datagrams import open_socket_folder
+from storage.errors import StoreError, Unavailable, exit_on_error
 from storage.stores import Stores
-from workers import actors, deliver, hints, metrics, scheduler, stopping
+from workers import actors, deliver, hints, runtime, scheduler
 from workers.broker import MemoryBroker
-from workers.chains import Chains
+from workers.messages import MessageSender
 
 log = logging.getLogger(__name__)
 
-GROUPS = (
+THREAD_GROUPS = (
     # A request may be waiting for a verification, so small files never queue behind large ones.
     ("verify", "chores", "purge"),
-    # A stream of deposits must not keep the other replica waiting for its end.
+    # A stream of deposits must not block the other replica until its end.
     ("sync",),
-    # What takes the time that its bytes take.
+    # Time depends on the bytes.
     ("verify_large", "sync_large", "checkout"),
     ("index", "match"),
 )
@@ -39,66 +38,71 @@ GROUPS = (
 
 
 @contextmanager
-def running(settings: Settings) -> Iterator[None]:
-    """Migrate, then do all work while the block runs; StoreError or SettingsError if not."""
+def run_worker(settings: Settings) -> Iterator[None]:
+    """Migrate, then do all work while the block runs; StoreError or SettingsError on failure."""
     stores = connect(settings)
-    _prepare(stores)
+    _prepare_catalog(stores)
     broker = MemoryBroker()
-    broker.add_middleware(metrics.middleware(settings.worker_metrics))
-    chains = Chains(broker, stores.notices)
-    actors.declare(broker, actors.working(stores, chains, settings))
-    ticker = scheduler.Clock(settings, stores, chains)
+    broker.add_middleware(runtime.metrics_middleware(settings.worker_metrics))
+    chains = MessageSender(broker, stores.pubsub)
+    actors.declare_actors(broker, actors.build_context(stores, chains, settings))
+    ticker = scheduler.Scheduler(settings, stores, chains)
 
     with ExitStack() as running:
-        # What dramatiq's own command line says here: the time limit starts its thread.
+        # dramatiq's command line emits this: it starts the time limit's thread.
         broker.emit_after("process_boot")
         # It warns of every worker but the first.
         logging.getLogger("dramatiq.broker").setLevel(logging.ERROR)
         threads = settings.delivery_threads
-        workers = [deliver.worker(broker, stores, chains, settings, threads=threads)]
+        workers = [deliver.build_worker(broker, stores, chains, settings, threads=threads)]
         threads = max(1, settings.worker_threads // 2)
         workers += [
             Worker(
-                broker, queues=set(queues), worker_timeout=stopping.IDLE_MS, worker_threads=threads
+                broker,
+                queues=set(queues),
+                worker_timeout=runtime.IDLE_POLL_MS,
+                worker_threads=threads,
             )
-            for queues in GROUPS
+            for queues in THREAD_GROUPS
         ]
         for worker in workers:
             worker.start()
-        running.callback(stopping.stop, workers)
-        running.enter_context(scheduler.ticking(ticker, settings))
-        refill = ticker.job(ticker.refill, in_doubt=True)
-        inbox = hints.listen(office(settings.home), chains.send, refill)
+        running.callback(runtime.stop_workers, workers)
+        running.enter_context(scheduler.run_scheduler(ticker, settings))
+        refill = ticker.guard_job(ticker.refill_queues, in_doubt=True)
+        inbox = hints.listen_for_hints(open_socket_folder(settings.home), chains.send, refill)
         running.callback(inbox.close)
         yield
 
 
-def _prepare(stores: Stores) -> None:
-    """Tables of this release, and an epoch that begins before anything is written. A bucket that
-    is away must not keep the others from starting: the clock tries again."""
-    revisions.require_known(stores.catalog)
-    engines.migrate(stores.catalog)
+def _prepare_catalog(stores: Stores) -> None:
+    """Migrate the tables, and begin an epoch before anything is written.
+
+    A bucket that is down must not block the others: the scheduler tries again.
+    """
+    revisions.require_known_revision(stores.catalog)
+    engines.migrate_catalog(stores.catalog)
     try:
-        if reason := epochs.begin(stores):
+        if reason := epochs.begin_epoch(stores):
             log.warning("the store is read-only: %s", reason)
     except StoreError as error:
         log.warning("no epoch begins now: %s", error.detail)
 
 
 def main() -> None:
-    """Work until told to stop; what is in work then gets a while to end."""
-    allocator.bound_heap()
-    settings = load(os.environ)
-    configure(settings.log_level, "worker")
-    stop = stopping.when_told()
-    with running(settings):
-        collector.relax()
+    """Work until a stop signal; running jobs get a grace period."""
+    process.bound_heap()
+    settings = load_settings(os.environ)
+    configure_logging(settings.log_level, "worker")
+    stop = runtime.install_stop_signals()
+    with run_worker(settings):
+        process.relax_gc()
         log.info("worker: running")
         stop.wait()
 
 
 if __name__ == "__main__":
-    with exit_with_sentence(
+    with exit_on_error(
         lambda error: os.EX_TEMPFAIL if isinstance(error, Unavailable) else os.EX_CONFIG
     ):
         main()

@@ -1,7 +1,7 @@
-"""Hints between the two processes of an embedded store: which jobs may be due.
+"""Hints from the web process of an embedded store to its worker: which jobs may be due.
 
-The web process has no queue. It tells the worker of the rows that a request added; a hint that is
-lost costs the time until the worker looks into the table of jobs by itself.
+The web process has no queue. It sends the worker hints at jobs that a request added; if one
+is lost, the worker finds the jobs in the table at its next poll.
 """
 
 import logging
@@ -10,49 +10,50 @@ from typing import Final
 
 import orjson
 
-from pipelines.flow import Step
-from pipelines.topics import COMMITTED
-from storage.datagrams import Inbox, Office
+from pipelines.flow import COMMITTED_TOPIC, Step
+from storage.datagrams import DatagramInbox, SocketFolder
 from storage.errors import Unavailable
-from storage.model import Todo
-from storage.protocols import Notices
+from storage.model import Job
+from storage.protocols import PubSub
 
 log = logging.getLogger(__name__)
 
-KIND: Final = "jobs"
-_ROWS: Final = 50
-"""Rows of one hint; their names are 500 bytes at most, a hint has 32 KiB."""
+HINT_KIND: Final = "jobs"
+_JOBS_PER_HINT: Final = 50
+"""Jobs of one hint of at most 32 KiB; each takes up to 500 bytes."""
 
-Take = Callable[[list[Todo], str], None]
-"""Told the rows and the request that added them."""
+TakeJobs = Callable[[list[Job], str], None]
+"""Called with the jobs and the id of the request that added them."""
 
 
-class Hints:
-    """Tells the worker; shared by the threads of the web process."""
+class HintSender:
+    """Sends hints to the worker; threads may share it."""
 
-    def __init__(self, office: Office, notices: Notices) -> None:
-        self._office, self._notices = office, notices
+    def __init__(self, folder: SocketFolder, notices: PubSub) -> None:
+        self._folder, self._notices = folder, notices
 
-    def send(self, rows: Iterable[Todo], request_id: str = "") -> None:
-        """Hint at these rows; never raises."""
-        named = [(row.step, row.replica, row.ref) for row in rows]
-        for first in range(0, len(named), _ROWS):
-            hint = orjson.dumps([named[first : first + _ROWS], request_id])
-            self._office.post(KIND, hint)
-        if any(step == Step.MATCH for step, _replica, _ref in named):
-            self._notices.publish(COMMITTED)
+    def send(self, rows: Iterable[Job], request_id: str = "") -> None:
+        """Hint at these jobs; never raises."""
+        refs = [(row.step, row.replica, row.ref) for row in rows]
+        for first in range(0, len(refs), _JOBS_PER_HINT):
+            hint = orjson.dumps([refs[first : first + _JOBS_PER_HINT], request_id])
+            self._folder.post(HINT_KIND, hint)
+        if any(step == Step.MATCH for step, _replica, _ref in refs):
+            self._notices.publish(COMMITTED_TOPIC)
 
     def ping(self) -> None:
-        """Unavailable while no worker listens."""
-        if not self._office.post(KIND, b""):
-            raise Unavailable("No worker runs")
+        """Raise Unavailable while no worker listens."""
+        if not self._folder.post(HINT_KIND, b""):
+            raise Unavailable("No worker is running")
 
 
-def listen(office: Office, take: Take, missed: Callable[[], None]) -> Inbox:
-    """Give every hint to `take`; `missed` is called where some may have been lost."""
+def listen_for_hints(
+    folder: SocketFolder, take: TakeJobs, missed: Callable[[], None]
+) -> DatagramInbox:
+    """Pass every hint to `take`; call `missed` where some may have been lost."""
 
-    def heard(message: bytes) -> None:
+    def handle_message(message: bytes) -> None:
         rows, request_id = orjson.loads(message)
-        take([Todo(*row) for row in rows], request_id)
+        take([Job(*row) for row in rows], request_id)
 
-    return Inbox(office, KIND, heard, missed)
+    return DatagramInbox(folder, HINT_KIND, handle_message, missed)

@@ -1,4 +1,4 @@
-"""The broker of a store with several workers: messages travel through Redis."""
+"""The Redis broker of a store with several workers, woken by pub/sub."""
 
 import logging
 import time
@@ -15,70 +15,73 @@ from redis.retry import Retry
 
 from config import SettingsError
 from storage.errors import Unavailable
-from storage.notices_redis import keepalive
-from storage.protocols import Notices
+from storage.protocols import PubSub
+from storage.pubsub_redis import keepalive_options
 from workers import actors
-from workers.broker import middleware
-from workers.chains import Chains
+from workers.broker import build_middleware
+from workers.messages import MessageSender
 from workers.queues import HEARTBEAT_TIMEOUT_MS, MAINTENANCE_CHANCE
 
 log = logging.getLogger(__name__)
 
 POLL_MS = 25
-"""Longest pause of a consumer between two looks while messages come."""
-WARM_S = 2.0
-"""How long after its last message came or went a queue is looked at again and again …"""
-COLD_S = 1.0
-"""… and how long a look waits from then on, unless a notice ends it: less than the silence after
-which the messages that a worker holds are given to others."""
-NOTICE_S = 0.5
-"""Least time between two notices of one sender for one queue: less than a queue stays warm."""
-PATIENCE_S = 3.0
-"""How long one command may take: the server is asked for nothing that it would have to wait for."""
+"""Longest pause between two polls of a consumer while messages come."""
+WARM_QUEUE_S = 2.0
+"""How long after its last message a queue is still polled often."""
+COLD_WAIT_S = 1.0
+"""Longest wait between polls of an idle queue, unless a wake-up ends it; less than the silence
+after which a worker's messages go to others."""
+NOTICE_INTERVAL_S = 0.5
+"""Least time between two wake-ups of a sender for one queue; less than a queue stays warm."""
+COMMAND_TIMEOUT_S = 3.0
+"""Timeout of one command; no command blocks on the server."""
 
 
-WITHOUT_REDIS = "STORE_REDIS_URL has to name the Redis that the processes of this store share"
+REDIS_URL_MISSING = "STORE_REDIS_URL: must name the Redis that the processes of this store share"
 
 
-def _topic(queue_name: str) -> str:
+def _queue_topic(queue_name: str) -> str:
     return f"queue:{queue_name}"
 
 
 class RedisBroker(_RedisBroker):
-    """Without delay queues: the next attempt's time lives in the catalog. An idle worker is woken
-    by a notice, so that an idle store need not ask its queues forty times a second."""
+    """dramatiq's RedisBroker without delay queues, woken by pub/sub.
 
-    def __init__(self, notices: Notices, poll_ms: int, **parameters: Any) -> None:
+    The time of the next attempt is in the catalog. An idle worker waits for a wake-up instead of
+    polling its queues forty times a second.
+    """
+
+    def __init__(self, notices: PubSub, poll_ms: int, **parameters: Any) -> None:
         super().__init__(**parameters)  # type: ignore[no-untyped-call]
-        self.notices = notices
+        self.pubsub = notices
         self._poll_ms = poll_ms
         self._noticed: dict[str, float] = {}
 
     def declare_queue(self, queue_name: str) -> None:
-        """Know a queue, without the companion that nobody would poll for anything."""
+        """Create a queue, without dramatiq's second one for delayed messages."""
         if queue_name not in self.queues:
             self.emit_before("declare_queue", queue_name)
             self.queues.add(queue_name)
             self.emit_after("declare_queue", queue_name)
 
     def enqueue(self, message: Any, *, delay: int | None = None) -> Any:
-        """Put a message into its queue, and wake who waits for one."""
-        with self.reached():
+        """Put a message into its queue, and wake its consumers."""
+        with self.translate_errors():
             sent = super().enqueue(message, delay=delay)
         now = time.monotonic()
-        if now - self._noticed.get(message.queue_name, -NOTICE_S) >= NOTICE_S:
+        if now - self._noticed.get(message.queue_name, -NOTICE_INTERVAL_S) >= NOTICE_INTERVAL_S:
             self._noticed[message.queue_name] = now
-            self.notices.publish(_topic(message.queue_name))
+            self.pubsub.publish(_queue_topic(message.queue_name))
         return sent
 
     def depth(self, queue_name: str) -> int:
-        """Messages that wait in a queue, not counting those that a worker holds."""
-        with self.reached():
+        """Return the number of waiting messages, without those that a worker holds."""
+        with self.translate_errors():
             return int(self.client.llen(f"{self.namespace}:{queue_name}"))
 
     @contextmanager
-    def reached(self) -> Iterator[None]:
-        """Whatever the server does not do in the block is Unavailable."""
+    def translate_errors(self) -> Iterator[None]:
+        """Raise Unavailable for errors of the server in the block."""
         try:
             yield
         except (redis.RedisError, OSError) as error:
@@ -86,108 +89,110 @@ class RedisBroker(_RedisBroker):
             raise Unavailable(f"The queue cannot be used: {error}", retry_after_s=1) from error
 
     def _recover(self, error: Exception) -> None:
-        """What waiting alone would not end."""
+        """Repair faults that do not pass."""
         try:
             if isinstance(error, redis.exceptions.ReadOnlyError):
-                # It became another server's replica: its name leads elsewhere by now.
+                # It became a replica: its name now leads to another server.
                 self.client.connection_pool.disconnect()
             if isinstance(error, redis.exceptions.OutOfMemoryError):
-                # Full, it lets nobody fetch either. Our messages are hints: they make room.
-                self._forget()
-        except (redis.RedisError, OSError) as again:
-            log.debug("the queue does not recover: %s", again)
+                # A full server blocks fetching, too. Our messages are hints: drop them.
+                self._drop_messages()
+        except (redis.RedisError, OSError) as second_error:
+            log.debug("the queue does not recover: %s", second_error)
 
-    def _forget(self) -> None:
-        held = [f"{self.namespace}:{name}" for name in self.queues]
-        gone = self.client.delete(*held, *(f"{name}.msgs" for name in held))
-        log.warning("the queue's server is out of memory: %d lists of messages dropped", gone)
+    def _drop_messages(self) -> None:
+        keys = [f"{self.namespace}:{name}" for name in self.queues]
+        dropped = self.client.delete(*keys, *(f"{name}.msgs" for name in keys))
+        log.warning("the queue's server is out of memory: %d lists of messages dropped", dropped)
 
     def consume(self, queue_name: str, prefetch: int = 1, timeout: int = 5000) -> Consumer:
-        """See the base class; an idle consumer waits for a notice instead of polling."""
-        # The timeout is the worker's, whose threads need not look as often: a message wakes them.
+        """See the base class; an idle consumer waits for a wake-up instead of polling."""
+        # The timeout is the worker's, whose threads need not poll as often.
         stock = super().consume(queue_name, prefetch, min(timeout, self._poll_ms))
         return NotifiedConsumer(self, stock, queue_name)
 
 
 class NotifiedConsumer(Consumer):
-    """Polls while messages come, and sleeps until a notice when none do."""
+    """Polls while messages come, and waits for a wake-up while none do."""
 
     def __init__(self, broker: RedisBroker, stock: Consumer, queue_name: str) -> None:
         self._stock = stock
-        self._reached = broker.reached
+        self._reached = broker.translate_errors
         self._warm_until = 0.0
         self._open = ExitStack()
-        self._notice = self._open.enter_context(broker.notices.listen(_topic(queue_name)))
+        self._notice = self._open.enter_context(broker.pubsub.listen(_queue_topic(queue_name)))
 
     def __next__(self) -> MessageProxy | None:
-        """The next message, or None when there was none for a while."""
+        """Return the next message, or None if there was none for a while."""
         try:
             with self._reached():
                 message = next(self._stock)
         except Unavailable as error:
             raise ConnectionClosed(error) from error  # type: ignore[no-untyped-call]
         is_cold = message is None and time.monotonic() >= self._warm_until
-        if message is not None or (is_cold and self._notice.wait(COLD_S)):
+        if message is not None or (is_cold and self._notice.wait(COLD_WAIT_S)):
             self._stay_warm()
         return message
 
-    # The row is done or given back, whatever becomes of its message: one that stays comes again
-    # when this process has ended, and finds no row. So no thread waits for the server here.
+    # The job is completed or released whatever happens to its message: a leftover message comes
+    # again after this process ends, and finds no job. So no thread waits for the server here.
 
     def ack(self, message: MessageProxy) -> None:
-        """Forget a message, or leave that to others; there is room for another one now."""
+        """Remove a message, or leave that to others; there is room for another one now."""
         self._stay_warm()
-        self._at_best(self._stock.ack, message)
+        self._try_command(self._stock.ack, message)
 
     def nack(self, message: Any) -> None:
-        """The same: the row knows of the failure."""
+        """Do the same: the job's row records the failure."""
         self.ack(message)
 
     def requeue(self, messages: Iterable[MessageProxy]) -> None:
-        """Give messages back at the end of a process, or leave that to others."""
-        self._at_best(self._stock.requeue, messages)
+        """Return messages when a process ends, or leave that to others."""
+        self._try_command(self._stock.requeue, messages)
 
     def _stay_warm(self) -> None:
-        self._warm_until = time.monotonic() + WARM_S
+        self._warm_until = time.monotonic() + WARM_QUEUE_S
 
-    def _at_best(self, command: Callable[[Any], None], given: Any) -> None:
+    def _try_command(self, command: Callable[[Any], None], argument: Any) -> None:
         try:
             with self._reached():
-                command(given)
+                command(argument)
         except (Unavailable, ConnectionClosed) as error:
             log.debug("a message stays: %s", error)
 
     def close(self) -> None:
-        """Hear no more notices."""
+        """Unsubscribe and close."""
         self._open.close()
         self._stock.close()
 
 
-def connect(url: str, notices: Notices, *, poll_ms: int = POLL_MS) -> RedisBroker:
-    """A broker whose dead workers' messages are taken over within seconds; SettingsError without
-    an address."""
+def connect_broker(url: str, notices: PubSub, *, poll_ms: int = POLL_MS) -> RedisBroker:
+    """Connect to Redis; dead workers' messages go to others within seconds.
+
+    SettingsError without a URL.
+    """
     if not url:
-        raise SettingsError(WITHOUT_REDIS)
+        raise SettingsError(REDIS_URL_MISSING)
     client = redis.Redis.from_url(
         url,
-        socket_timeout=PATIENCE_S,
-        socket_connect_timeout=PATIENCE_S,
-        **keepalive(url),
-        # Once more, at once: the connection may be from before the server was restarted.
+        socket_timeout=COMMAND_TIMEOUT_S,
+        socket_connect_timeout=COMMAND_TIMEOUT_S,
+        **keepalive_options(url),
+        # One immediate retry: the connection may predate a restart of the server.
         retry=Retry(NoBackoff(), 1, (redis.ConnectionError,)),
     )
     return RedisBroker(
         notices,
         poll_ms,
         client=client,
-        middleware=middleware(),
+        middleware=build_middleware(),
         heartbeat_timeout=HEARTBEAT_TIMEOUT_MS,
         maintenance_chance=MAINTENANCE_CHANCE,
     )
 
 
-def sender(url: str, notices: Notices) -> Chains:
-    """Sends to the queues at this address; call it after forking."""
-    broker = connect(url, notices)
-    actors.declare(broker)
-    return Chains(broker, notices)
+def build_sender(url: str, notices: PubSub) -> MessageSender:
+    """Build a sender to the queues of this Redis; call it after forking."""
+    broker = connect_broker(url, notices)
+    actors.declare_actors(broker)
+    return MessageSender(broker, notices)

@@ -1,6 +1,6 @@
-"""The scheduler: sends what is due, numbers events, sweeps.
+"""Scheduled jobs: send what is due, number events, sweep and expire, under one lease.
 
-A lease in the catalog makes a second clock harmless: it waits for the first one to die.
+The lease in the catalog makes a second scheduler harmless: it waits for the first one to end.
 """
 
 import logging
@@ -13,72 +13,92 @@ from uuid import uuid4
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from config import Settings
-from pipelines import passing, repeating, topics
-from pipelines.depositing import area_parts, checkouts
-from pipelines.flow import DELIVER, Step, deliver_to
-from pipelines.journalling import journals
-from pipelines.keeping import blob_life
-from pipelines.notifying import replay, standing
-from pipelines.recovering import epochs
-from pipelines.replicating import leftovers, scrub, sweeps
-from storage.catalog import endpoints, events, leases, now_us, switches, todo
+from pipelines import (
+    area_uploads,
+    checkouts,
+    events,
+    flow,
+    garbage_collection,
+    idempotency,
+    journals,
+    scrub,
+    subscriptions,
+    sweeps,
+)
+from pipelines.flow import DELIVER, Step, delivery_jobs
+from pipelines.recovery import epochs
+from storage.catalog import audit, endpoints, jobs, now_us, store_state
+from storage.catalog import events as catalog_events
 from storage.errors import StoreError
 from storage.stores import Stores
-from workers.actors import QUEUES, steps_of
-from workers.chains import Chains, batch_heads
+from workers.actors import QUEUES, find_queue_steps
+from workers.messages import MessageSender, select_batch_heads
+
+
+def expire_login_entries(stores: Stores, before_us: int) -> None:
+    """Delete login entries of the audit log before a time, in batches."""
+    while True:
+        with stores.catalog.write(durable=False) as tx:
+            if audit.expire(tx, before_us) < audit.EXPIRE_BATCH:
+                return
+
 
 log = logging.getLogger(__name__)
 
-LEASE_S = 5.0
+CLOCK_LEASE_S = 5.0
 _SCRUB_S = 60
-_TURN_S = 50.0
-"""How long one turn of the scrub goes on, of every `_SCRUB_S`."""
-UPLOAD_AGE_S = 86_400.0
-_COMMITTED_S = 1.0
-"""How long events wait for their numbers when the notice of them was lost."""
+_SCRUB_TURN_S = 50.0
+"""Length of one turn of the scrub, every `_SCRUB_S`."""
+ABANDONED_UPLOAD_S = 86_400.0
+_COMMIT_POLL_S = 1.0
+"""How long events wait for numbers if their wake-up is lost."""
 _DAY_S = 86_400
 _DAY_US = _DAY_S * 1_000_000
-_FORGET_S = 60.0
-_LATER_S = 600
-"""Added to the life of a URL before what it leads to is dropped."""
+_EXPIRY_INTERVAL_S = 60.0
+_URL_MARGIN_S = 600
+"""Added to the life of a URL before its target is deleted."""
 
 
-class Clock:
-    """What ticks; every method is one job and may run beside another clock's."""
+class Scheduler:
+    """The scheduled jobs, one per method; safe beside another process's scheduler."""
 
-    def __init__(self, settings: Settings, stores: Stores, chains: Chains) -> None:
+    def __init__(self, settings: Settings, stores: Stores, chains: MessageSender) -> None:
         self._settings, self._stores, self._chains = settings, stores, chains
         self._token = uuid4().hex
         self._ours = False
         self._stopping = threading.Event()
-        self._pace = scrub.Pace(max(1, settings.scrub_bytes_s), self._stopping.wait)
+        self._pace = scrub.ReadRateLimiter(max(1, settings.scrub_bytes_s), self._stopping.wait)
 
     def stop(self) -> None:
-        """End what takes long."""
+        """Stop long jobs."""
         self._stopping.set()
 
-    def lead(self) -> None:
-        """Take or keep the lease that lets the other jobs run."""
+    def renew_leadership(self) -> None:
+        """Acquire or renew the lease that lets the other jobs run."""
         with self._stores.catalog.write(durable=False) as tx:
-            ours = leases.hold(tx, "clock", token=self._token, lease_s=LEASE_S)
-        if ours != self._ours:
-            log.info("clock: %s", "leading" if ours else "waiting")
-        self._ours = ours
+            is_leading = store_state.acquire_lease(
+                tx, "clock", token=self._token, lease_s=CLOCK_LEASE_S
+            )
+        if is_leading != self._ours:
+            log.info("clock: %s", "leading" if is_leading else "waiting")
+        self._ours = is_leading
 
-    def leave(self) -> None:
-        """Let another clock lead at once."""
+    def release_leadership(self) -> None:
+        """Release the lease at once."""
         with self._stores.catalog.write() as tx:
-            leases.release(tx, "clock", token=self._token)
+            store_state.release_lease(tx, "clock", token=self._token)
 
-    def job(self, work: Callable[[], None], *, in_doubt: bool = False) -> Callable[[], None]:
-        """Run only while leading and, unless `in_doubt`, while catalog and buckets agree; an engine
-        that is away is met again at the next tick."""
+    def guard_job(self, work: Callable[[], None], *, in_doubt: bool = False) -> Callable[[], None]:
+        """Wrap a job: it runs only while leading, and logs errors.
+
+        Unless `in_doubt`, it runs only while catalog and buckets agree. The next tick tries again.
+        """
 
         def run() -> None:
             if not self._ours:
                 return
             try:
-                if in_doubt or not self._doubts():
+                if in_doubt or not self._is_in_doubt():
                     work()
             except StoreError as error:
                 log.warning("clock: %s: %s", work.__name__, error.detail)
@@ -87,151 +107,172 @@ class Clock:
 
         return run
 
-    def _doubts(self) -> bool:
+    def _is_in_doubt(self) -> bool:
         return (
-            self._stores.catalog.ask(lambda tx: switches.value(tx, switches.IN_DOUBT)) is not None
+            self._stores.catalog.run_query(
+                lambda tx: store_state.read_value(tx, store_state.EPOCH_IN_DOUBT_KEY)
+            )
+            is not None
         )
 
-    def refill(self) -> None:
-        """Keep every queue filled with a bounded number of due rows; with none while catalog and
-        buckets disagree, since what is due may have been done before the catalog was restored."""
-        if self._doubts():
+    def refill_queues(self) -> None:
+        """Send messages for due jobs, up to a bound per queue.
+
+        Not while catalog and buckets disagree: due jobs may have been done before the
+        catalog was restored.
+        """
+        if self._is_in_doubt():
             return
-        due = self._stores.catalog.ask(lambda tx: todo.steps_due(tx, list(Step)))
+        due = self._stores.catalog.run_query(lambda tx: jobs.find_due_steps(tx, list(Step)))
         for queue in QUEUES:
-            steps = [step for step in steps_of(queue) if step in due]
+            steps = [step for step in find_queue_steps(queue) if step in due]
             waiting = self._chains.depth(queue) if steps else 0
             if waiting < self._settings.refill_rows:
-                self._send(steps, self._settings.refill_rows - waiting, empty=waiting == 0)
-        self._deliver()
+                self._send_due(steps, self._settings.refill_rows - waiting, empty=waiting == 0)
+        self._send_deliveries()
 
-    def _deliver(self) -> None:
-        """Send a message for each endpoint with something due that nobody serves."""
+    def _send_deliveries(self) -> None:
+        """Send a message for each endpoint with due deliveries and without a lease."""
         room = self._settings.refill_rows - self._chains.depth(DELIVER)
         if room > 0:
             with self._stores.catalog.read() as tx:
-                waiting = endpoints.waiting(tx, limit=room)
-            self._chains.send(deliver_to(waiting))
+                waiting = endpoints.list_waiting(tx, limit=room)
+            self._chains.send(delivery_jobs(waiting))
 
-    def _send(self, steps: Iterable[Step], room: int, *, empty: bool) -> None:
+    def _send_due(self, steps: Iterable[Step], room: int, *, empty: bool) -> None:
         for step in steps:
             with self._stores.catalog.write(durable=False) as tx:
-                rows = todo.due(tx, step, limit=room, resend=empty)
-            # What failed before is taken into no batch.
-            heads = set(batch_heads(row for row, _, attempts in rows if not attempts))
+                rows = jobs.take_due(tx, step, limit=room, resend=empty)
+            # Jobs that failed before are not claimed in batches.
+            heads = set(select_batch_heads(row for row, _, attempts in rows if not attempts))
             for row, request_id, attempts in rows:
                 if attempts or row in heads:
                     self._chains.send([row], request_id)
 
-    def number(self) -> None:
-        """Give committed events their place in the feeds; none while catalog and buckets disagree,
-        since the buckets' journals may know their numbers."""
-        if not self._stores.catalog.ask(events.unnumbered) or self._doubts():
+    def number_events(self) -> None:
+        """Number committed events.
+
+        Not while catalog and buckets disagree, since the buckets' journals may use those numbers.
+        """
+        if (
+            not self._stores.catalog.run_query(catalog_events.has_unsequenced)
+            or self._is_in_doubt()
+        ):
             return
         with self._stores.catalog.write() as tx:
-            events.number(tx)
-        self._stores.notices.publish(topics.EVENTS)
+            catalog_events.assign_sequence(tx)
+        self._stores.pubsub.publish(flow.EVENTS_TOPIC)
 
-    def sequence(self) -> None:
+    def run_sequencer(self) -> None:
         """Number events as they are committed, until stopped."""
-        number = self.job(self.number, in_doubt=True)
-        with self._stores.notices.listen(topics.COMMITTED) as committed:
+        number = self.guard_job(self.number_events, in_doubt=True)
+        with self._stores.pubsub.listen(flow.COMMITTED_TOPIC) as committed:
             while not self._stopping.wait(self._settings.sequencer_s):
                 number()
-                committed.wait(_COMMITTED_S)
+                committed.wait(_COMMIT_POLL_S)
 
-    def journal(self) -> None:
-        """Have numbered events journalled, and old journals dropped."""
-        journals.tend(self._stores, age_s=self._settings.signed_url_s + _LATER_S)
+    def tend_journals(self) -> None:
+        """Enqueue jobs that write journals and drop old ones."""
+        journals.enqueue_journal_jobs(
+            self._stores, age_s=self._settings.signed_url_s + _URL_MARGIN_S
+        )
 
-    def complete(self) -> None:
-        """Have reservations completed whose writer died."""
-        leftovers.reservations(self._stores, grace_s=self._settings.reservation_grace_s)
+    def complete_reservations(self) -> None:
+        """Enqueue jobs that complete reservations of crashed writers."""
+        sweeps.enqueue_reservations(self._stores, grace_s=self._settings.reservation_grace_s)
 
-    def sweep(self) -> None:
+    def sweep_replicas(self) -> None:
         """Compare buckets and catalog."""
-        for swept in sweeps.replication(self._stores):
+        for swept in sweeps.sweep_replicas(self._stores):
             log.info("sweep: %s", swept)
 
-    def search_again(self) -> None:
+    def sweep_indexes(self) -> None:
         """Compare indexes and catalog."""
-        for swept in sweeps.indexing(self._stores):
+        for swept in sweeps.sweep_indexes(self._stores):
             log.info("sweep: %s", swept)
 
-    def settle(self) -> None:
-        """Let deliveries go that nothing holds back any more; a refill finds them."""
-        standing.settle(self._stores)
+    def settle_deliveries(self) -> None:
+        """Release paused deliveries that nothing blocks any more."""
+        subscriptions.release_paused_deliveries(self._stores)
 
-    def forget(self) -> None:
-        """Forget deliveries, and replays, that came to an end long ago."""
+    def expire_deliveries(self) -> None:
+        """Delete old deliveries and replays."""
         days, undelivered = self._settings.delivery_keep_days, self._settings.undelivered_keep_days
-        standing.expire(self._stores, standing.Keeping(days * _DAY_S, undelivered * _DAY_S))
-        # An answer that is given again tells of its replay.
+        subscriptions.expire_deliveries(
+            self._stores, subscriptions.DeliveryRetention(days * _DAY_S, undelivered * _DAY_S)
+        )
+        # An idempotent response refers to its replay.
         days = max(self._settings.delivery_keep_days, self._settings.idempotency_keep_days)
-        replay.expire(self._stores, keep_s=days * _DAY_US / 1e6)
+        events.expire_replays(self._stores, keep_s=days * _DAY_US / 1e6)
 
-    def mark(self) -> None:
-        """Compare the catalog's epoch with the buckets', and begin another one."""
-        epochs.begin(self._stores)
+    def begin_epoch(self) -> None:
+        """Compare the epochs of catalog and buckets, and begin a new one."""
+        epochs.begin_epoch(self._stores)
 
-    def reap(self) -> None:
-        """Condemn what nothing refers to, and delete what has been condemned for long. Is looked at
-        anew: the last comparison may be older than a restored catalog."""
-        if epochs.judge(self._stores) is None:
-            blob_life.condemn_orphans(self._stores)
-            blob_life.reap(self._stores, grace_s=self._settings.blob_grace_s)
+    def collect_garbage(self) -> None:
+        """Condemn orphans, and delete those condemned long ago.
 
-    def scrub(self) -> None:
-        """Read stored objects again that were not verified for long."""
-        budget = scrub.Budget(
+        Checks the epoch again: the last comparison may predate a restored catalog.
+        """
+        if epochs.check_epoch(self._stores) is None:
+            garbage_collection.condemn_orphans(self._stores)
+            garbage_collection.delete_expired(self._stores, grace_s=self._settings.blob_grace_s)
+
+    def scrub_objects(self) -> None:
+        """Verify stored objects that were not verified for long."""
+        budget = scrub.ScrubBudget(
             self._settings.scrub_bytes_s,
             self._settings.scrub_bytes_day,
             self._settings.scrub_period_days,
         )
-        scrub.scrub(self._stores, budget, self._pace, turn_s=_TURN_S)
+        scrub.run_scrub(self._stores, budget, self._pace, turn_s=_SCRUB_TURN_S)
 
-    def tidy(self) -> None:
-        """Clean up what is too old."""
-        leftovers.unfinished_uploads(self._stores, older_than_s=UPLOAD_AGE_S)
-        area_parts.sweep(self._stores, older_than_s=UPLOAD_AGE_S)
-        leftovers.temporaries(self._stores, older_than_s=UPLOAD_AGE_S, now=time.time())
+    def expire_leftovers(self) -> None:
+        """Abort stale uploads, and delete expired checkouts, responses and log entries."""
+        sweeps.abort_stale_uploads(self._stores, older_than_s=ABANDONED_UPLOAD_S)
+        area_uploads.abort_stale(self._stores, older_than_s=ABANDONED_UPLOAD_S)
+        sweeps.remove_temporaries(self._stores, older_than_s=ABANDONED_UPLOAD_S, now=time.time())
         with self._stores.catalog.read() as tx:
             now = now_us(tx)
         checkouts.expire(self._stores, now - self._settings.checkout_keep_days * _DAY_US)
-        repeating.forget(self._stores, now - self._settings.idempotency_keep_days * _DAY_US)
+        idempotency.expire_responses(
+            self._stores, now - self._settings.idempotency_keep_days * _DAY_US
+        )
         if self._settings.logins_keep_days:
-            passing.forget(self._stores, now - self._settings.logins_keep_days * _DAY_US)
+            expire_login_entries(self._stores, now - self._settings.logins_keep_days * _DAY_US)
 
 
-def scheduled(clock: Clock, settings: Settings) -> BackgroundScheduler:
-    """Every job with its interval; a job that is late runs once, never beside itself."""
+def build_scheduler(clock: Scheduler, settings: Settings) -> BackgroundScheduler:
+    """Schedule every job; a late job runs once, never beside itself."""
     scheduler = BackgroundScheduler(
         job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
         timezone="UTC",
     )
-    scheduler.add_job(_quietly(clock.lead), "interval", seconds=LEASE_S / 3)
+    scheduler.add_job(
+        _log_store_errors(clock.renew_leadership), "interval", seconds=CLOCK_LEASE_S / 3
+    )
     for work, seconds in (
-        # These look for themselves, or find out, whether catalog and buckets agree.
-        (clock.refill, settings.tick_s),
-        (clock.mark, settings.epoch_s),
-        (clock.reap, settings.sweep_s),
+        # These check for themselves whether catalog and buckets agree.
+        (clock.refill_queues, settings.tick_s),
+        (clock.begin_epoch, settings.epoch_s),
+        (clock.collect_garbage, settings.sweep_s),
     ):
-        scheduler.add_job(clock.job(work, in_doubt=True), "interval", seconds=seconds)
+        scheduler.add_job(clock.guard_job(work, in_doubt=True), "interval", seconds=seconds)
     for work, seconds in (
-        (clock.journal, settings.journal_s),
-        (clock.settle, settings.tick_s),
-        (clock.forget, _FORGET_S),
-        (clock.complete, settings.reservation_grace_s / 3),
-        (clock.sweep, settings.sweep_s),
-        (clock.search_again, settings.sweep_s),
-        (clock.tidy, settings.sweep_s),
-        (clock.scrub, _SCRUB_S),
+        (clock.tend_journals, settings.journal_s),
+        (clock.settle_deliveries, settings.tick_s),
+        (clock.expire_deliveries, _EXPIRY_INTERVAL_S),
+        (clock.complete_reservations, settings.reservation_grace_s / 3),
+        (clock.sweep_replicas, settings.sweep_s),
+        (clock.sweep_indexes, settings.sweep_s),
+        (clock.expire_leftovers, settings.sweep_s),
+        (clock.scrub_objects, _SCRUB_S),
     ):
-        scheduler.add_job(clock.job(work), "interval", seconds=seconds)
+        scheduler.add_job(clock.guard_job(work), "interval", seconds=seconds)
     return scheduler
 
 
-def _quietly(work: Callable[[], None]) -> Callable[[], None]:
+def _log_store_errors(work: Callable[[], None]) -> Callable[[], None]:
     def run() -> None:
         try:
             work()
@@ -242,14 +283,14 @@ def _quietly(work: Callable[[], None]) -> Callable[[], None]:
 
 
 @contextmanager
-def ticking(clock: Clock, settings: Settings) -> Iterator[None]:
-    """Tick while the block runs."""
+def run_scheduler(clock: Scheduler, settings: Settings) -> Iterator[None]:
+    """Run the scheduler while the block runs."""
     logging.getLogger("apscheduler").setLevel(logging.ERROR)
-    _quietly(clock.lead)()
-    clock.job(clock.mark, in_doubt=True)()
-    scheduler = scheduled(clock, settings)
+    _log_store_errors(clock.renew_leadership)()
+    clock.guard_job(clock.begin_epoch, in_doubt=True)()
+    scheduler = build_scheduler(clock, settings)
     scheduler.start()
-    sequencer = threading.Thread(target=clock.sequence, name="sequencer", daemon=True)
+    sequencer = threading.Thread(target=clock.run_sequencer, name="sequencer", daemon=True)
     sequencer.start()
     try:
         yield
@@ -257,4 +298,4 @@ def ticking(clock: Clock, settings: Settings) -> Iterator[None]:
         clock.stop()
         scheduler.shutdown(wait=True)
         sequencer.join()
-        _quietly(clock.leave)()
+        _log_store_errors(clock.release_leadership)()

@@ -1,4 +1,4 @@
-"""Sending one request from the event loop: connects to checked addresses only, follows nothing."""
+"""Asynchronous webhook client with an SSRF guard at connect time; follows no redirects."""
 
 import asyncio
 import socket
@@ -23,63 +23,63 @@ from aiohttp.connector import Connection
 from aiohttp.tracing import Trace
 from yarl import URL
 
-from pipelines.notifying.addresses import check_address, literal
-from pipelines.notifying.delivery import Answer, Request
+from pipelines.deliveries import WebhookRequest, WebhookResponse
+from pipelines.ssrf_guard import check_address_text, parse_ip_literal
 
-LOOKUPS = 64
-"""Threads that look names up: a name server that does not answer holds one for a long time."""
-NAMES_KEPT_S = 10
-KEPT_ALIVE_S = 4.0
-"""How long a connection is kept: less than most servers keep theirs."""
-HEADER_BYTES = 16 * 1024
-"""The longest line of an answer's head."""
-
-
-Allowed = Callable[[], Awaitable[bool]]
-"""Whether a request may still be sent."""
+LOOKUP_THREADS = 64
+"""Threads for DNS lookups: a server that does not answer blocks one for long."""
+DNS_CACHE_S = 10
+KEEPALIVE_S = 4.0
+"""Idle time of a connection, shorter than most servers allow."""
+MAX_HEADER_LINE_BYTES = 16 * 1024
+"""Longest header line of a response."""
 
 
-class Withdrawn(Exception):
-    """The request is not wanted any more; none of its bytes were sent."""
+SendPermission = Callable[[], Awaitable[bool]]
+"""Returns whether a request may still be sent."""
 
 
-class Refused(OSError):
-    """An address that nothing may be sent to."""
+class DeliveryWithdrawn(Exception):
+    """The request must not be sent any more; none of its bytes were."""
+
+
+class AddressRefused(OSError):
+    """The SSRF guard rejects this address."""
 
 
 class GuardedResolver(AbstractResolver):
-    """Looks a name up and refuses it when any of its addresses is special.
+    """Resolves a name and rejects it if any of its addresses is special.
 
-    What is connected to are the very addresses that were checked, under the original name.
+    Connections use exactly the addresses that were checked, under the original name.
     """
 
     def __init__(self, *, allow_private: bool) -> None:
         self._allow_private = allow_private
-        self._threads = ThreadPoolExecutor(LOOKUPS, thread_name_prefix="lookup")
+        self._threads = ThreadPoolExecutor(LOOKUP_THREADS, thread_name_prefix="lookup")
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        """The addresses of a name; OSError when there are none, or one is refused."""
-        found = await asyncio.get_running_loop().run_in_executor(
-            self._threads, _lookup, host, port, family
+        """Return the addresses of a name; OSError if there are none, or one is rejected."""
+        addresses = await asyncio.get_running_loop().run_in_executor(
+            self._threads, _look_up_addresses, host, port, family
         )
-        for each in found:
-            self.check(each["host"])
-        return found
+        for address in addresses:
+            self.check_host(address["host"])
+        return addresses
 
-    def check(self, host: str) -> None:
-        """Refuse an address, spelled out, that is special."""
-        reason = check_address(host)
+    def check_host(self, host: str) -> None:
+        """Raise AddressRefused for a special IP address."""
+        reason = check_address_text(host)
         if reason and not self._allow_private:
-            raise Refused(f"The name leads to a {reason} address.")
+            raise AddressRefused(f"The name resolves to a {reason} address, which is not allowed.")
 
     async def close(self) -> None:
-        """Look nothing up any more; what hangs is left behind."""
+        """Stop resolving; lookups that hang are abandoned."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-def _lookup(host: str, port: int, family: socket.AddressFamily) -> list[ResolveResult]:
+def _look_up_addresses(host: str, port: int, family: socket.AddressFamily) -> list[ResolveResult]:
     rows = socket.getaddrinfo(
         host, port, family=family, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG
     )
@@ -96,20 +96,22 @@ def _lookup(host: str, port: int, family: socket.AddressFamily) -> list[ResolveR
     ]
 
 
-async def always() -> bool:
-    """The default of `Allowed`."""
+async def allow_always() -> bool:
+    """Allow the request; the default."""
     return True
 
 
-_allowed: ContextVar[Allowed] = ContextVar("allowed", default=always)
-"""Whether the request of this task may still be sent."""
-_connected: ContextVar[bool] = ContextVar("connected", default=False)
-"""Whether it opened a connection of its own, or tried to."""
+_send_permission: ContextVar[SendPermission] = ContextVar("send_permission", default=allow_always)
+"""Returns whether the request of this task may still be sent."""
+_opened_connection: ContextVar[bool] = ContextVar("opened_connection", default=False)
+"""Whether this task opened a new connection, or tried to."""
 
 
-class _Connector(TCPConnector):
-    """Asks whether a request is still allowed when its connection is ready; says when it connects,
-    so that a kept connection found closed is told from a refusal."""
+class _GuardedConnector(TCPConnector):
+    """Asks for permission once the connection is ready, and notes new connections.
+
+    The note distinguishes a closed kept connection from a refused one.
+    """
 
     async def connect(
         self, req: ClientRequest, traces: list[Trace], timeout: ClientTimeout
@@ -117,8 +119,8 @@ class _Connector(TCPConnector):
         connection = await super().connect(req, traces, timeout)
         try:
             # aiohttp waits for nothing else before it writes the headers.
-            if not await _allowed.get()():
-                raise Withdrawn
+            if not await _send_permission.get()():
+                raise DeliveryWithdrawn
         except BaseException:
             connection.close()
             raise
@@ -127,59 +129,61 @@ class _Connector(TCPConnector):
     async def _create_connection(
         self, req: ClientRequest, traces: list[Trace], timeout: ClientTimeout
     ) -> ResponseHandler:
-        _connected.set(True)
+        _opened_connection.set(True)
         return await super()._create_connection(req, traces, timeout)
 
 
-class Sender:
+class WebhookSender:
     """One session for all receivers; build it inside the event loop."""
 
     def __init__(self, *, timeout_s: float, allow_private: bool, body_bytes: int) -> None:
         self._body_bytes = body_bytes
         self._resolver = GuardedResolver(allow_private=allow_private)
         self._session = ClientSession(
-            connector=_Connector(
+            connector=_GuardedConnector(
                 resolver=self._resolver,
                 limit=0,
-                ttl_dns_cache=NAMES_KEPT_S,
-                keepalive_timeout=KEPT_ALIVE_S,
+                ttl_dns_cache=DNS_CACHE_S,
+                keepalive_timeout=KEEPALIVE_S,
             ),
             timeout=ClientTimeout(total=timeout_s),
             cookie_jar=DummyCookieJar(),
             auto_decompress=False,
             trust_env=False,
-            max_line_size=HEADER_BYTES,
-            max_field_size=HEADER_BYTES,
+            max_line_size=MAX_HEADER_LINE_BYTES,
+            max_field_size=MAX_HEADER_LINE_BYTES,
         )
 
-    async def send(self, request: Request, allowed: Allowed = always) -> Answer:
-        """The answer, or the reason why there is none; Withdrawn if not allowed at the last moment.
+    async def send(
+        self, request: WebhookRequest, allowed: SendPermission = allow_always
+    ) -> WebhookResponse:
+        """Return the response or the error; DeliveryWithdrawn if refused at the last moment.
 
-        Looking up a name and connecting may take seconds: `allowed` is asked when that is done.
+        `allowed` is called after DNS and connecting, which may take seconds.
         """
-        _allowed.set(allowed)
+        _send_permission.set(allowed)
         try:
-            return await self._send_on_a_live_connection(request)
+            return await self._send_with_reconnect(request)
         except TimeoutError:
-            return Answer(error="The receiver did not answer in time.")
+            return WebhookResponse(error="The receiver did not answer in time.")
         except (ClientError, OSError, ValueError) as error:
-            return Answer(error=_told(error))
+            return WebhookResponse(error=_format_error(error))
 
-    async def _send_on_a_live_connection(self, request: Request) -> Answer:
-        """Once more when a connection of before turns out to be closed by the receiver."""
-        _connected.set(False)
+    async def _send_with_reconnect(self, request: WebhookRequest) -> WebhookResponse:
+        """Retry once if the receiver had closed a kept connection."""
+        _opened_connection.set(False)
         try:
             return await self._send(request)
         except (ServerDisconnectedError, ClientOSError):
-            if _connected.get():
+            if _opened_connection.get():
                 raise
             return await self._send(request)
 
-    async def _send(self, request: Request) -> Answer:
+    async def _send(self, request: WebhookRequest) -> WebhookResponse:
         url = URL(request.url, encoded=True)
-        # The connector asks no resolver about what is an address already.
-        if literal(url.raw_host or "") is not None:
-            self._resolver.check(url.raw_host or "")
+        # The connector does not resolve IP literals.
+        if parse_ip_literal(url.raw_host or "") is not None:
+            self._resolver.check_host(url.raw_host or "")
         async with self._session.request(
             request.method,
             url,
@@ -187,13 +191,13 @@ class Sender:
             headers=request.headers,
             allow_redirects=False,
         ) as response:
-            body = await self._beginning(response)
-            return Answer(
+            body = await self._read_prefix(response)
+            return WebhookResponse(
                 status=response.status, retry_after=response.headers.get("Retry-After"), body=body
             )
 
-    async def _beginning(self, response: ClientResponse) -> bytes:
-        """The first bytes of the body; the status is the answer whatever becomes of the rest."""
+    async def _read_prefix(self, response: ClientResponse) -> bytes:
+        """Return the first bytes of the body; errors in the rest do not matter."""
         body = b""
         try:
             while len(body) < self._body_bytes:
@@ -212,15 +216,15 @@ class Sender:
         await self._resolver.close()
 
 
-def _told(error: BaseException) -> str:
-    refused = _refused(error)
-    if refused is not None:
-        return str(refused)
+def _format_error(error: BaseException) -> str:
+    refusal = _find_refusal(error)
+    if refusal is not None:
+        return str(refusal)
     return f"{type(error).__name__}: {error}"[:300]
 
 
-def _refused(error: BaseException | None) -> Refused | None:
-    """The refusal that a library's error wraps."""
-    while error is not None and not isinstance(error, Refused):
+def _find_refusal(error: BaseException | None) -> AddressRefused | None:
+    """Return the AddressRefused that a library's error wraps, if any."""
+    while error is not None and not isinstance(error, AddressRefused):
         error = error.__cause__ or error.__context__
     return error

@@ -1,1 +1,1 @@
-"""What comes in and what goes out, a schema per direction; the API definition is made of them."""
+"""Marshmallow schemas of requests and responses; the OpenAPI definition uses them."""

@@ -1,159 +1,163 @@
-"""Uploads into areas by parts, and leave to write past the API: what they take and answer."""
+"""Schemas of multipart uploads into areas and temporary upload credentials."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from marshmallow import fields, validate
 
-from api.schemas.areas import said_sums, said_type
-from api.schemas.common import Shown
-from api.schemas.fields import Count, JsonObject, Text, Whole
-from api.schemas.loading import Body, Query
-from pipelines.limits import AREA_NAMES
+from api.schemas.areas import content_type_field, declared_checksums_field, file_size_field
+from api.schemas.common import ResponseSchema
+from api.schemas.fields import JsonObject, QueryInteger, TextField, text_length
+from api.schemas.loading import BodySchema, QuerySchema
+from pipelines.limits import AREA_URLS_MAX
 
-MAX_ID = 400
-_ID = {"example": "AZLp7m0Y3uGv5m4mXW0k0Yb6r2l1bY8n3zq5x0aQmJ1x4u9wR2s7d5hQ"}
-_LENGTH = validate.Length(min=1, max=MAX_ID, error="No upload's id.")
+MAX_UPLOAD_ID = 400
+_UPLOAD_ID_EXAMPLE = {"example": "AZLp7m0Y3uGv5m4mXW0k0Yb6r2l1bY8n3zq5x0aQmJ1x4u9wR2s7d5hQ"}
+_UPLOAD_ID_LENGTH = text_length(MAX_UPLOAD_ID)
 
 
-def _upload_id() -> Text:
-    return Text(required=True, validate=_LENGTH, metadata=_ID)
+def _upload_id_field() -> TextField:
+    return TextField(required=True, validate=_UPLOAD_ID_LENGTH, metadata=_UPLOAD_ID_EXAMPLE)
 
 
 @dataclass(frozen=True)
-class BegunUpload:
-    """A file that is to come, or to go on coming."""
+class BeginUpload:
+    """A multipart upload to start or to resume."""
 
     size: int
     content_type: str | None
     upload_id: str | None
 
 
-class BegunUploadBody(Body):
+class BeginUploadBody(BodySchema):
     """The body of post_area_upload."""
 
-    model = BegunUpload
-    size = Whole(required=True, validate=validate.Range(min=0, max=2**63 - 1, error="Not a size."))
-    content_type = said_type()
-    upload_id = Text(
+    model = BeginUpload
+    size = file_size_field(required=True)
+    content_type = content_type_field()
+    upload_id = TextField(
         load_default=None,
-        validate=_LENGTH,
-        metadata={"description": "That of an upload that was begun, to take it up again."},
+        validate=_UPLOAD_ID_LENGTH,
+        metadata={"description": "The id of the upload to resume."},
     )
 
 
 @dataclass(frozen=True)
-class NamedUpload:
-    """An upload that is gone on with."""
+class UploadParameters:
+    """A started upload."""
 
     upload_id: str
 
 
-class NamedUploadQuery(Query):
+class UploadQuery(QuerySchema):
     """Parameters of get_area_upload and delete_area_upload."""
 
-    model = NamedUpload
-    upload_id = _upload_id()
+    model = UploadParameters
+    upload_id = _upload_id_field()
 
 
 @dataclass(frozen=True)
-class NamedPart:
-    """One part of it."""
+class PartParameters:
+    """One part of an upload."""
 
     upload_id: str
     part: int
 
 
-class NamedPartQuery(Query):
+class PartQuery(QuerySchema):
     """Parameters of put_area_part."""
 
-    model = NamedPart
-    upload_id = _upload_id()
-    part = Count(required=True, metadata={"description": "From 1 on.", "example": 1})
+    model = PartParameters
+    upload_id = _upload_id_field()
+    part = QueryInteger(
+        required=True, metadata={"description": "The part's number, from 1.", "example": 1}
+    )
 
 
 @dataclass(frozen=True)
-class CompletedUpload:
-    """An upload of which everything came, and what its uploader says of the whole."""
+class CompleteUpload:
+    """An upload to complete, with the declared checksums of the file."""
 
     upload_id: str
     checksums: Mapping[str, str] | None
 
 
-class CompletedUploadBody(Body):
+class CompleteUploadBody(BodySchema):
     """The body of post_area_upload_complete."""
 
-    model = CompletedUpload
-    upload_id = _upload_id()
-    checksums = said_sums()
+    model = CompleteUpload
+    upload_id = _upload_id_field()
+    checksums = declared_checksums_field()
 
 
 @dataclass(frozen=True)
-class NamedFiles:
-    """Files that leave to write is wanted for."""
+class CredentialsContent:
+    """Files to get upload credentials for."""
 
     filenames: list[str]
 
 
-class NamedFilesBody(Body):
+class CredentialsBody(BodySchema):
     """The body of post_area_credentials."""
 
-    model = NamedFiles
+    model = CredentialsContent
     filenames = fields.List(
-        Text(),
+        TextField(),
         load_default=list,
-        validate=validate.Length(max=AREA_NAMES, error=f"At most {AREA_NAMES} names."),
-        metadata={"description": "What to sign URLs for, where URLs are signed."},
+        validate=validate.Length(
+            max=AREA_URLS_MAX, error=f"Must have at most {AREA_URLS_MAX} names."
+        ),
+        metadata={"description": "Names of files to sign URLs for; only used with `urls`."},
     )
 
 
-class AreaUpload(Shown):
-    """An upload as it stands; `parts` are those that are stored whole."""
+class AreaUploadAnswer(ResponseSchema):
+    """The state of an upload; `parts` are the numbers of the stored parts."""
 
-    upload_id = fields.String(required=True, metadata=_ID)
+    upload_id = fields.String(required=True, metadata=_UPLOAD_ID_EXAMPLE)
     size = fields.Integer(required=True)
     part_size = fields.Integer(required=True, metadata={"example": 64 * 1024**2})
     part_count = fields.Integer(required=True, metadata={"example": 1})
     parts = fields.List(fields.Integer(), required=True, metadata={"example": [1]})
 
 
-class AreaPart(Shown):
-    """What arrived as a part."""
+class AreaPart(ResponseSchema):
+    """A stored part."""
 
     part = fields.Integer(required=True, metadata={"example": 1})
     size = fields.Integer(required=True)
     md5 = fields.String(required=True, metadata={"example": "b3ae3fe9abcd78a9edf55a4c782c3f2f"})
 
 
-class AreaUploadDone(Shown):
-    """A file that came by parts; `status` is how far looking at it is."""
+class AreaUploadDone(ResponseSchema):
+    """A completed upload; `status` is the state of the file's verification."""
 
     url = fields.String(required=True)
     size = fields.Integer(required=True)
     status = fields.String(required=True, metadata={"example": "SCHEDULED"})
 
 
-_LEAVES = ("s3", "gs", "urls")
+_CREDENTIAL_KINDS = ("s3", "gs", "urls")
 
 
-class AreaCredentials(Shown):
-    """Leave to write: the members that its `kind` has."""
+class AreaCredentials(ResponseSchema):
+    """Temporary upload credentials; the members depend on `kind`."""
 
     kind = fields.String(
-        required=True, validate=validate.OneOf(_LEAVES), metadata={"example": "urls"}
+        required=True, validate=validate.OneOf(_CREDENTIAL_KINDS), metadata={"example": "urls"}
     )
     expires = fields.String(required=True, metadata={"example": "2026-01-31T235959.000000Z"})
-    bucket = fields.String(metadata={"description": "Of s3 and gs."})
-    prefix = fields.String(metadata={"description": "Of s3 and gs: where keys begin."})
-    region = fields.String(metadata={"description": "Of s3."})
+    bucket = fields.String(metadata={"description": "For s3 and gs."})
+    prefix = fields.String(metadata={"description": "For s3 and gs: the prefix of all keys."})
+    region = fields.String(metadata={"description": "For s3."})
     endpoint = fields.String(
-        allow_none=True, metadata={"description": "Of s3; null: Amazon's own."}
+        allow_none=True, metadata={"description": "For s3; null means Amazon's endpoint."}
     )
-    access_key_id = fields.String(metadata={"description": "Of s3."})
-    secret_access_key = fields.String(metadata={"description": "Of s3."})
-    session_token = fields.String(metadata={"description": "Of s3."})
-    access_token = fields.String(metadata={"description": "Of gs: a bearer token."})
-    method = fields.String(metadata={"description": "Of urls.", "example": "PUT"})
-    urls = JsonObject(metadata={"description": "Of urls: a URL for each name that was asked for."})
-    headers = JsonObject(metadata={"description": "Of urls: to be sent with each, as they are."})
-    max_bytes = fields.Integer(metadata={"description": "Of urls: the largest body of one."})
+    access_key_id = fields.String(metadata={"description": "For s3."})
+    secret_access_key = fields.String(metadata={"description": "For s3."})
+    session_token = fields.String(metadata={"description": "For s3."})
+    access_token = fields.String(metadata={"description": "For gs: a bearer token."})
+    method = fields.String(metadata={"description": "For urls.", "example": "PUT"})
+    urls = JsonObject(metadata={"description": "For urls: a URL by name."})
+    headers = JsonObject(metadata={"description": "For urls: headers to send with each request."})
+    max_bytes = fields.Integer(metadata={"description": "For urls: the maximum size of a body."})

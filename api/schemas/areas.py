@@ -1,4 +1,4 @@
-"""Upload areas: what their operations take and answer."""
+"""Schemas of upload areas and their files."""
 
 import re
 from collections.abc import Mapping
@@ -7,23 +7,32 @@ from typing import Any
 
 from marshmallow import ValidationError, fields, validate
 
-from api.schemas.common import Shown
-from api.schemas.fields import JsonObject, Spelled, Text, Uuid, Whole, page_pointer, page_size
-from api.schemas.loading import Body, Query
-from pipelines.depositing.area_files import STATUSES, VALIDATIONS
-from pipelines.depositing.areas import GOING, GONE, LOCKED, OPEN
+from api.schemas.common import ResponseSchema
+from api.schemas.fields import (
+    FullMatch,
+    IntegerField,
+    JsonObject,
+    TextField,
+    UuidField,
+    one_of,
+    page_size_field,
+    page_token_field,
+)
+from api.schemas.loading import BodySchema, QuerySchema
+from pipelines.area_files import CHECKSUM_STATUSES, VALIDATION_STATUSES
+from pipelines.areas import DELETED, DELETING, LOCKED, UNLOCKED
 from pipelines.limits import PAGE_AREA
-from storage.model import CHECKSUMS
+from storage.model import CHECKSUM_NAMES
 
-STATES = (OPEN, LOCKED, GOING, GONE)
-HEADERS = {
-    "X-STORE-STATE": f"{', '.join(STATES[:-2])} or {GOING}.",
-    "X-STORE-OWNER": "Whose it is; what is not ASCII in it is percent-encoded UTF-8.",
+AREA_STATES = (UNLOCKED, LOCKED, DELETING, DELETED)
+AREA_HEADERS = {
+    "X-STORE-STATE": f"{', '.join(AREA_STATES[:-2])} or {DELETING}.",
+    "X-STORE-OWNER": "The owner; other characters than ASCII are percent-encoded UTF-8.",
 }
-"""What the answer of head_area carries."""
+"""Headers of the response of head_area."""
 
-_TYPE = r"^[\x20-\x7e]{1,1024}$"
-_FORMS = {
+_CONTENT_TYPE = r"^[\x20-\x7e]{1,1024}$"
+_CHECKSUM_FORMS = {
     "sha1": "[0-9a-fA-F]{40}",
     "sha256": "[0-9a-fA-F]{64}",
     "crc32c": "[0-9a-fA-F]{8}",
@@ -33,119 +42,130 @@ _FORMS = {
 
 @dataclass(frozen=True)
 class ListArea:
-    """Which page of an area's files."""
+    """A page of an area's files."""
 
     per_page: int
     start_at: str | None
 
 
-class ListAreaQuery(Query):
+class ListAreaQuery(QuerySchema):
     """Parameters of get_area."""
 
     model = ListArea
-    per_page = page_size(PAGE_AREA)
-    start_at = page_pointer()
+    per_page = page_size_field(PAGE_AREA)
+    start_at = page_token_field()
 
 
 @dataclass(frozen=True)
-class NamedFile:
-    """Which file of an area."""
+class AreaFileName:
+    """A file of an area."""
 
     filename: str
 
 
-class NamedFileQuery(Query):
-    """Parameters of what asks about one file."""
+class AreaFileQuery(QuerySchema):
+    """Parameters of operations on one file."""
 
-    model = NamedFile
-    filename = Text(required=True, metadata={"description": "Its name.", "example": "sample.json"})
+    model = AreaFileName
+    filename = TextField(
+        required=True, metadata={"description": "The file's name.", "example": "sample.json"}
+    )
 
 
 @dataclass(frozen=True)
-class AreaState:
-    """What an area is to be."""
+class AreaStateContent:
+    """The new state of an area."""
 
     state: str
 
 
-class AreaStateBody(Body):
+class AreaStateBody(BodySchema):
     """The body of patch_area."""
 
-    model = AreaState
-    state = Text(
+    model = AreaStateContent
+    state = TextField(
         required=True,
-        validate=validate.OneOf((OPEN, LOCKED), error=f"Must be one of: {OPEN}, {LOCKED}."),
-        metadata={"description": f"A {LOCKED} area takes no files.", "example": LOCKED},
+        validate=one_of(UNLOCKED, LOCKED),
+        metadata={"description": f"A {LOCKED} area accepts no files.", "example": LOCKED},
     )
 
 
-class SaidSums(JsonObject):
-    """Checksums that an uploader knows, as many as they are, by name; in small letters from here
-    on. No schema of its own: beside a reference nothing could say that it may be left out."""
+class DeclaredChecksumsField(JsonObject):
+    """Checksums by name, in lower case.
+
+    It has no schema of its own: a reference to one could not be optional.
+    """
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> Any:
-        given: Mapping[str, Any] = super()._deserialize(value, attr, data, **kwargs)
-        wrong = {name: _fault(name, said) for name, said in given.items()}
-        if faults := {name: [fault] for name, fault in wrong.items() if fault}:
-            raise ValidationError(faults)
-        return {name: said.lower() for name, said in given.items()}
+        checksums: Mapping[str, Any] = super()._deserialize(value, attr, data, **kwargs)
+        faults = {name: _checksum_fault(name, checksum) for name, checksum in checksums.items()}
+        if errors := {name: [fault] for name, fault in faults.items() if fault}:
+            raise ValidationError(errors)
+        return {name: checksum.lower() for name, checksum in checksums.items()}
 
 
-def _fault(name: str, said: Any) -> str | None:
-    if name not in _FORMS:
+def _checksum_fault(name: str, checksum: Any) -> str | None:
+    if name not in _CHECKSUM_FORMS:
         return "Unknown field."
-    good = isinstance(said, str) and re.fullmatch(_FORMS[name], said, re.ASCII)
-    return None if good else f"Not a {name}."
+    pattern = _CHECKSUM_FORMS[name]
+    valid = isinstance(checksum, str) and re.fullmatch(pattern, checksum, re.ASCII)
+    return None if valid else f"Must be a {name} checksum: {pattern}."
 
 
-def said_sums() -> SaidSums:
-    """Checksums that may be left out."""
-    about = f"As many as are known of {', '.join(CHECKSUMS)}."
+def declared_checksums_field() -> DeclaredChecksumsField:
+    """Return an optional field of checksums."""
+    about = f"Any of {', '.join(CHECKSUM_NAMES)}."
     example = {"crc32c": "4f1dab61"}
-    return SaidSums(load_default=None, metadata={"description": about, "example": example})
+    return DeclaredChecksumsField(
+        load_default=None, metadata={"description": about, "example": example}
+    )
 
 
-def said_type() -> Text:
-    """A content type that may be left out."""
-    spelled = Spelled(_TYPE, error="Not printable ASCII of at most 1024 characters.")
-    return Text(load_default=None, validate=spelled)
+def content_type_field() -> TextField:
+    """Return an optional field of a content type."""
+    rule = FullMatch(_CONTENT_TYPE, error="Must have 1 to 1024 printable ASCII characters.")
+    return TextField(load_default=None, validate=rule)
+
+
+def file_size_field(**options: Any) -> IntegerField:
+    """Return the field of a file's size in bytes."""
+    limits = validate.Range(min=0, max=2**63 - 1, error="Must be a size in bytes, at least 0.")
+    return IntegerField(validate=limits, **options)
 
 
 @dataclass(frozen=True)
-class SaidFile:
-    """What an uploader says of a file that came past the store."""
+class DeclaredFile:
+    """The declared properties of a file that was uploaded directly to the bucket."""
 
     content_type: str | None
     size: int | None
     checksums: Mapping[str, str] | None
 
     @property
-    def said(self) -> Mapping[str, Any]:
-        """Only what is said."""
-        sums = self.checksums or None
-        every = {"content_type": self.content_type, "size": self.size, "checksums": sums}
-        return {name: value for name, value in every.items() if value is not None}
+    def declared(self) -> Mapping[str, Any]:
+        """The properties that were declared."""
+        checksums = self.checksums or None
+        values = {"content_type": self.content_type, "size": self.size, "checksums": checksums}
+        return {name: value for name, value in values.items() if value is not None}
 
 
-class SaidFileBody(Body):
-    """The body of post_area_file: what the file is held to, as far as it is said."""
+class DeclaredFileBody(BodySchema):
+    """The body of post_area_file: the properties that the file must have."""
 
-    model = SaidFile
-    content_type = said_type()
-    size = Whole(
-        load_default=None, validate=validate.Range(min=0, max=2**63 - 1, error="Not a size.")
-    )
-    checksums = said_sums()
+    model = DeclaredFile
+    content_type = content_type_field()
+    size = file_size_field(load_default=None)
+    checksums = declared_checksums_field()
 
 
-class AreaCreated(Shown):
-    """The answer of post_area."""
+class AreaCreated(ResponseSchema):
+    """The response of post_area."""
 
     uri = fields.String(required=True)
 
 
-class AreaChecksums(Shown):
-    """What the bytes came to."""
+class AreaChecksums(ResponseSchema):
+    """Computed checksums of a file."""
 
     sha1 = fields.String(required=True)
     sha256 = fields.String(required=True)
@@ -153,35 +173,36 @@ class AreaChecksums(Shown):
     s3_etag = fields.String(required=True)
 
 
-class AreaFile(Shown):
-    """The answer of put_area_file; `url` may be a `source_url` at once."""
+class AreaFileAnswer(ResponseSchema):
+    """The response of put_area_file; `url` can be used as a `source_url` at once."""
 
     url = fields.String(required=True)
     size = fields.Integer(required=True)
     checksums = fields.Nested(AreaChecksums, required=True)
 
 
-def _of(states: tuple[str, ...], example: str) -> fields.String:
-    one_of = validate.OneOf(states)
-    return fields.String(required=True, validate=one_of, metadata={"example": example})
+def _state_field(states: tuple[str, ...], example: str) -> fields.String:
+    return fields.String(
+        required=True, validate=validate.OneOf(states), metadata={"example": example}
+    )
 
 
-def _status() -> fields.String:
-    return _of(STATUSES, "CHECKSUMMED")
+def _status_field() -> fields.String:
+    return _state_field(CHECKSUM_STATUSES, "CHECKSUMMED")
 
 
-def _validation() -> fields.String:
-    return _of(VALIDATIONS, "VALIDATED")
+def _validation_field() -> fields.String:
+    return _state_field(VALIDATION_STATUSES, "VALIDATED")
 
 
-def _cause() -> fields.String:
-    about = {"description": "Why it FAILED, or is INVALID."}
+def _cause_field() -> fields.String:
+    about = {"description": "Why it is FAILED or INVALID."}
     return fields.String(required=True, allow_none=True, metadata={**about, "example": None})
 
 
-def _sums() -> fields.Dict:
-    """No reference to a schema: beside one nothing could say that it may be null."""
-    about = {"description": f"{', '.join(CHECKSUMS)}; null until they are known."}
+def _checksums_field() -> fields.Dict:
+    """Return a nullable field; a reference to a schema could not be nullable."""
+    about = {"description": f"{', '.join(CHECKSUM_NAMES)}; null until they are computed."}
     return fields.Dict(
         keys=fields.String(),
         values=fields.String(),
@@ -191,8 +212,8 @@ def _sums() -> fields.Dict:
     )
 
 
-class ListedFile(Shown):
-    """A file of an area; once its checksums are there, `url` may be a `source_url`."""
+class AreaFileEntry(ResponseSchema):
+    """A file of an area; once it has checksums, `url` can be used as a `source_url`."""
 
     name = fields.String(required=True)
     url = fields.String(required=True)
@@ -200,50 +221,50 @@ class ListedFile(Shown):
     content_type = fields.String(
         required=True, allow_none=True, metadata={"example": "application/json"}
     )
-    checksums = _sums()
-    status = _status()
-    validation = _validation()
-    cause = _cause()
+    checksums = _checksums_field()
+    status = _status_field()
+    validation = _validation_field()
+    cause = _cause_field()
 
 
-class AreaListing(Shown):
-    """The answer of get_area."""
+class AreaListing(ResponseSchema):
+    """The response of get_area."""
 
-    uuid = Uuid(required=True)
+    uuid = UuidField(required=True)
     uri = fields.String(required=True)
-    state = _of(STATES[:-1], OPEN)
-    files = fields.List(fields.Nested(ListedFile), required=True)
+    state = _state_field(AREA_STATES[:-1], UNLOCKED)
+    files = fields.List(fields.Nested(AreaFileEntry), required=True)
 
 
-class AreaStateAnswer(Shown):
-    """The answer of patch_area and delete_area."""
+class AreaStateAnswer(ResponseSchema):
+    """The response of patch_area and delete_area."""
 
-    state = _of(STATES, OPEN)
-
-
-class FileStatus(Shown):
-    """The answer of post_area_file."""
-
-    status = _of(STATUSES, "SCHEDULED")
+    state = _state_field(AREA_STATES, UNLOCKED)
 
 
-class ChecksumStatus(Shown):
-    """The answer of get_area_checksum."""
+class FileStatus(ResponseSchema):
+    """The response of post_area_file."""
 
-    status = _status()
-    checksums = _sums()
-    cause = _cause()
+    status = _state_field(CHECKSUM_STATUSES, "SCHEDULED")
 
 
-class ValidationStatus(Shown):
-    """The answer of get_area_validate."""
+class ChecksumStatus(ResponseSchema):
+    """The response of get_area_checksum."""
 
-    status = _validation()
-    cause = _cause()
+    status = _status_field()
+    checksums = _checksums_field()
+    cause = _cause_field()
 
 
-class ChecksumCounts(Shown):
-    """Files in each state of their checksums."""
+class ValidationStatus(ResponseSchema):
+    """The response of get_area_validate."""
+
+    status = _validation_field()
+    cause = _cause_field()
+
+
+class ChecksumCounts(ResponseSchema):
+    """The number of files by checksum state."""
 
     UNSCHEDULED = fields.Integer(required=True, metadata={"example": 0})
     SCHEDULED = fields.Integer(required=True, metadata={"example": 0})
@@ -252,8 +273,8 @@ class ChecksumCounts(Shown):
     FAILED = fields.Integer(required=True, metadata={"example": 0})
 
 
-class ValidationCounts(Shown):
-    """Files in each state of their validation."""
+class ValidationCounts(ResponseSchema):
+    """The number of files by validation state."""
 
     UNSCHEDULED = fields.Integer(required=True, metadata={"example": 0})
     VALIDATING = fields.Integer(required=True, metadata={"example": 0})
@@ -261,15 +282,15 @@ class ValidationCounts(Shown):
     INVALID = fields.Integer(required=True, metadata={"example": 0})
 
 
-class AreaChecksumCounts(Shown):
-    """The answer of get_area_checksums."""
+class AreaChecksumCounts(ResponseSchema):
+    """The response of get_area_checksums."""
 
     total = fields.Integer(required=True, metadata={"example": 1})
     states = fields.Nested(ChecksumCounts, required=True)
 
 
-class AreaValidationCounts(Shown):
-    """The answer of get_area_validations."""
+class AreaValidationCounts(ResponseSchema):
+    """The response of get_area_validations."""
 
     total = fields.Integer(required=True, metadata={"example": 1})
     states = fields.Nested(ValidationCounts, required=True)

@@ -1,4 +1,4 @@
-"""Bundles: what their operations take and answer."""
+"""Schemas of bundle operations."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,41 +8,41 @@ from marshmallow import Schema, ValidationError, fields, post_load, validate
 from msgspec import DecodeError, Struct, to_builtins
 from msgspec.json import Decoder
 
-from api.schemas.common import Shown
+from api.schemas.common import ResponseSchema
 from api.schemas.fields import (
     INT64,
-    LONGEST,
-    Count,
-    Flag,
-    Spelled,
-    Text,
-    Truth,
-    Uuid,
-    Version,
-    Whole,
-    at_version,
-    in_replica,
-    page_pointer,
-    page_size,
-    retry_token,
+    MAX_TEXT,
+    BooleanField,
+    FullMatch,
+    IntegerField,
+    QueryFlag,
+    QueryInteger,
+    TextField,
+    UuidField,
+    VersionField,
+    page_size_field,
+    page_token_field,
+    replica_field,
+    retry_token_field,
+    text_length,
+    version_field,
 )
-from api.schemas.loading import Body, Query
-from api.schemas.replication import Standings, with_replication
-from pipelines.depositing.manifests import EntryRow, NewEntry
-from pipelines.depositing.patching import Removal
-from pipelines.formats import fqids_of, uuid_of, version_of
+from api.schemas.loading import BodySchema, QuerySchema
+from api.schemas.replication import ReplicaStatesAnswer, replication_field
+from pipelines.bundles import EntryRemoval, EntryRow, NewEntry
+from pipelines.formats import parse_fqids, parse_uuid, parse_version
 from pipelines.limits import PAGE_BUNDLE, PAGE_BUNDLES_ALL, PATCH_MAX
 from storage.errors import Invalid
 from storage.model import FQID, Replica
 
-MEMBERS = 4
-"""Of each entry: uuid, version, name, indexed."""
-REPORTED = 100
+ENTRY_MEMBERS = 4
+"""Members of an entry: uuid, version, name, indexed."""
+MAX_REPORTED = 100
 
 
 @dataclass(frozen=True)
 class ReadBundle:
-    """Which page of which version, and whether with URLs."""
+    """Parameters of a read of a bundle."""
 
     replica: Replica
     version: str | None
@@ -53,25 +53,27 @@ class ReadBundle:
     replication: bool
 
 
-class ReadBundleQuery(Query):
+class ReadBundleQuery(QuerySchema):
     """Parameters of get_bundle."""
 
     model = ReadBundle
-    replica = in_replica()
-    version = at_version(load_default=None)
-    directurls = Flag(load_default=False, metadata={"description": "Add cloud URLs."})
-    presignedurls = Flag(
-        load_default=False, metadata={"description": "Add URLs that anybody may GET."}
+    replica = replica_field()
+    version = version_field(load_default=None)
+    directurls = QueryFlag(load_default=False, metadata={"description": "Add cloud URLs."})
+    presignedurls = QueryFlag(
+        load_default=False, metadata={"description": "Add presigned URLs, which need no token."}
     )
-    token = retry_token()
-    per_page = page_size(PAGE_BUNDLE)
-    start_at = Count(load_default=0, metadata={"description": "Ordinal of the page's first file."})
-    replication = with_replication()
+    token = retry_token_field()
+    per_page = page_size_field(PAGE_BUNDLE)
+    start_at = QueryInteger(
+        load_default=0, metadata={"description": "Index of the page's first file."}
+    )
+    replication = replication_field()
 
 
 @dataclass(frozen=True)
 class ListBundles:
-    """Which page of which part of the listing."""
+    """A page of the list of bundles."""
 
     replica: Replica
     prefix: str
@@ -79,110 +81,96 @@ class ListBundles:
     search_after: str | None
 
 
-class ListBundlesQuery(Query):
+class ListBundlesQuery(QuerySchema):
     """Parameters of get_bundles_all."""
 
     model = ListBundles
-    replica = in_replica()
-    prefix = Text(
+    replica = replica_field()
+    prefix = TextField(
         load_default="",
-        validate=Spelled(r"^[0-9A-Za-z-]*$", error="Only letters, digits and dashes are allowed."),
-        metadata={"description": "Beginning of the bundles' uuids.", "example": "4c"},
+        validate=FullMatch(r"^[0-9A-Za-z-]*$", error="Must have only letters, digits and dashes."),
+        metadata={"description": "Prefix of the bundles' uuids.", "example": "4c"},
     )
-    token = retry_token()
-    per_page = page_size(PAGE_BUNDLES_ALL)
-    search_after = page_pointer()
-
-
-@dataclass(frozen=True)
-class WriteBundle:
-    """Which version is written, and where it begins."""
-
-    replica: Replica
-    version: str
-
-
-class WriteBundleQuery(Query):
-    """Parameters of put_bundle."""
-
-    model = WriteBundle
-    version = at_version(required=True)
-    replica = in_replica()
+    token = retry_token_field()
+    per_page = page_size_field(PAGE_BUNDLES_ALL)
+    search_after = page_token_field()
 
 
 class NewFileEntry(Schema):
-    """A stored file, under the name it has in the bundle."""
+    """A stored file with its name in the bundle."""
 
-    uuid = Uuid(required=True)
-    version = at_version(required=True)
-    name = Text(required=True, metadata={"example": "sample.json", "maxLength": LONGEST})
-    indexed = Truth(required=True, metadata={"description": "True marks a metadata file."})
+    uuid = UuidField(required=True)
+    version = version_field(required=True)
+    name = TextField(required=True, metadata={"example": "sample.json", "maxLength": MAX_TEXT})
+    indexed = BooleanField(required=True, metadata={"description": "True marks a metadata file."})
 
 
 class FileEntries(fields.List[Any]):
-    """Entries of a manifest: shown as a list of `NewFileEntry`, and loaded by hand, because a
-    schema's pass over each of 25,000 entries takes seconds."""
+    """Entries of a manifest, documented as `NewFileEntry` but loaded without marshmallow.
+
+    Marshmallow takes seconds for 25,000 entries.
+    """
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> Any:
         if not isinstance(value, list):
             raise ValidationError("Must be a list.")
-        entries, wrong = _all_right(value) or _entries(to_builtins(value))
-        if wrong:
-            raise ValidationError(wrong)
+        entries, faults = _convert_decoded(value) or _load_entries(to_builtins(value))
+        if faults:
+            raise ValidationError(faults)
         return entries
 
 
-def _all_right(given: Sequence[Any]) -> tuple[list[EntryRow], dict[int, Any]] | None:
-    """All entries when they were decoded and nothing is wrong with any of them."""
-    if not given or type(given[0]) is not DecodedEntry:
+def _convert_decoded(items: Sequence[Any]) -> tuple[list[EntryRow], dict[int, Any]] | None:
+    """Convert typed entries; None if they are not typed or any of them is invalid."""
+    if not items or type(items[0]) is not DecodedEntry:
         return None
-    names = [entry.name for entry in given]
-    fqids = fqids_of([entry.uuid for entry in given], [entry.version for entry in given])
+    names = [entry.name for entry in items]
+    fqids = parse_fqids([entry.uuid for entry in items], [entry.version for entry in items])
     if fqids is None or "\x00" in "".join(names):
         return None
-    return [*zip(names, fqids, [entry.indexed for entry in given], strict=True)], {}
+    return [*zip(names, fqids, [entry.indexed for entry in items], strict=True)], {}
 
 
-def _entries(given: Sequence[Any]) -> tuple[list[EntryRow], dict[int, dict[str, list[str]]]]:
-    """All entries, and what is wrong by place and member; stops after the first so many."""
+def _load_entries(items: Sequence[Any]) -> tuple[list[EntryRow], dict[int, dict[str, list[str]]]]:
+    """Return the valid entries, and errors by index and member; stops after MAX_REPORTED errors."""
     entries: list[EntryRow] = []
-    wrong: dict[int, dict[str, list[str]]] = {}
-    for place, item in enumerate(given):
+    faults: dict[int, dict[str, list[str]]] = {}
+    for index, item in enumerate(items):
         try:
-            entry = _entry(item)
+            entry = _load_entry(item)
         except (Invalid, LookupError, TypeError, AttributeError):
             entry = None
         if entry is not None:
             entries.append(entry)
             continue
-        wrong[place] = _faults(item)
-        if len(wrong) >= REPORTED:
+        faults[index] = _describe_faults(item)
+        if len(faults) >= MAX_REPORTED:
             break
-    return entries, wrong
+    return entries, faults
 
 
-def _entry(item: Any) -> NewEntry | None:
-    """The entry if it is all right; why it is not is asked afterwards."""
+def _load_entry(item: Any) -> NewEntry | None:
+    """Return a valid entry; otherwise None, or an exception."""
     name, indexed = item["name"], item["indexed"]
-    if len(item) != MEMBERS or type(name) is not str or type(indexed) is not bool:
+    if len(item) != ENTRY_MEMBERS or type(name) is not str or type(indexed) is not bool:
         return None
     if "\x00" in name:
         return None
-    return NewEntry(name, FQID(uuid_of(item["uuid"]), version_of(item["version"])), indexed)
+    return NewEntry(name, FQID(parse_uuid(item["uuid"]), parse_version(item["version"])), indexed)
 
 
-def _faults(item: Any) -> dict[str, list[str]]:
-    """What `NewFileEntry` says is wrong with one entry."""
-    found = _ENTRY.validate(item) if isinstance(item, dict) else {}
-    faults = {str(member): list(messages) for member, messages in found.items()}
+def _describe_faults(item: Any) -> dict[str, list[str]]:
+    """Return the errors of `NewFileEntry` for an entry."""
+    errors = _ENTRY_SCHEMA.validate(item) if isinstance(item, dict) else {}
+    faults = {str(member): list(messages) for member, messages in errors.items()}
     return faults or {"_schema": ["Must be an object with uuid, version, name and indexed."]}
 
 
-_ENTRY = NewFileEntry(unknown="raise")
+_ENTRY_SCHEMA = NewFileEntry(unknown="raise")
 
 
 class DecodedEntry(Struct, gc=False, forbid_unknown_fields=True):
-    """An entry whose members have the right types."""
+    """An entry with members of the right types."""
 
     uuid: str
     version: str
@@ -191,7 +179,7 @@ class DecodedEntry(Struct, gc=False, forbid_unknown_fields=True):
 
 
 class DecodedBundle(Struct, gc=False, forbid_unknown_fields=True):
-    """The body of put_bundle, whose members have the right types."""
+    """The body of put_bundle with members of the right types."""
 
     creator_uid: int
     files: list[DecodedEntry]
@@ -201,12 +189,12 @@ _DECODER = Decoder(DecodedBundle)
 
 
 def decode_bundle(text: bytes) -> dict[str, Any] | None:
-    """Decode the body of put_bundle; None when anything is wrong with it."""
+    """Decode the body of put_bundle; None if it is invalid."""
     try:
-        found = _DECODER.decode(text)
+        body = _DECODER.decode(text)
     except (DecodeError, UnicodeDecodeError):
         return None
-    return {"creator_uid": found.creator_uid, "files": found.files}
+    return {"creator_uid": body.creator_uid, "files": body.files}
 
 
 @dataclass(frozen=True)
@@ -217,11 +205,11 @@ class BundleContent:
     files: list[EntryRow]
 
 
-class BundleBody(Body):
+class BundleBody(BodySchema):
     """The content of a new bundle version."""
 
     model = BundleContent
-    creator_uid = Whole(required=True, validate=INT64, metadata={"example": 8008})
+    creator_uid = IntegerField(required=True, validate=INT64, metadata={"example": 8008})
     files = FileEntries(
         fields.Nested(NewFileEntry),
         required=True,
@@ -229,118 +217,104 @@ class BundleBody(Body):
     )
 
 
-@dataclass(frozen=True)
-class PatchBundle:
-    """Which version is patched, where."""
-
-    replica: Replica
-    version: str
-
-
-class PatchBundleQuery(Query):
-    """Parameters of patch_bundle."""
-
-    model = PatchBundle
-    version = at_version(
-        required=True, metadata={"description": "The version to patch; any live one may be."}
-    )
-    replica = in_replica()
-
-
-KINDS = {"metadata": True, "data": False}
-"""What the specification calls `type`, as `indexed`."""
+INDEXED_BY_TYPE = {"metadata": True, "data": False}
+"""The specification's `type`, as `indexed`."""
 
 
 class PatchEntry(Schema):
-    """A stored file under the name that it gets, or has, in the bundle."""
+    """A stored file to add or remove, with its name in the bundle."""
 
-    uuid = Uuid(required=True)
-    version = at_version(required=True)
-    name = Text(
+    uuid = UuidField(required=True)
+    version = version_field(required=True)
+    name = TextField(
         metadata={
-            "description": "This or `path`.",
+            "description": "`name` or `path` is required.",
             "example": "sample.json",
-            "maxLength": LONGEST,
+            "maxLength": MAX_TEXT,
         }
     )
-    path = Text(metadata={"description": "Another word for `name`.", "maxLength": LONGEST})
-    indexed = Truth(metadata={"description": "True marks a metadata file; false by default."})
-    type = Text(
-        validate=validate.OneOf(list(KINDS)),
-        metadata={"description": "Another word for `indexed`: `metadata` or `data`."},
+    path = TextField(metadata={"description": "Alias of `name`.", "maxLength": MAX_TEXT})
+    indexed = BooleanField(
+        metadata={"description": "True marks a metadata file; false by default."}
+    )
+    type = TextField(
+        validate=validate.OneOf(list(INDEXED_BY_TYPE)),
+        metadata={"description": "Alias of `indexed`: `metadata` or `data`."},
     )
 
     @post_load
-    def build(self, data: dict[str, Any], **_: Any) -> Removal:
-        """Both spellings as one; two that differ are refused."""
-        name = _either(data, "name", "path", data.get("path"))
-        kind = KINDS.get(data.get("type", ""))
-        indexed = _either(data, "indexed", "type", kind)
+    def build(self, data: dict[str, Any], **_: Any) -> EntryRemoval:
+        """Merge the aliases; refuse them if they differ."""
+        name = _merge_spellings(data, "name", "path", data.get("path"))
+        kind = INDEXED_BY_TYPE.get(data.get("type", ""))
+        indexed = _merge_spellings(data, "indexed", "type", kind)
         if name is None:
             raise ValidationError({"name": ["Missing data for required field."]})
-        return Removal(name, FQID(data["uuid"], data["version"]), indexed)
+        return EntryRemoval(name, FQID(data["uuid"], data["version"]), indexed)
 
 
-def _either(data: Mapping[str, Any], member: str, other: str, said: Any) -> Any:
-    if member in data and other in data and data[member] != said:
-        raise ValidationError({other: [f"Says otherwise than {member}."]})
-    return data.get(member, said)
+def _merge_spellings(data: Mapping[str, Any], member: str, alias: str, value: Any) -> Any:
+    if member in data and alias in data and data[member] != value:
+        raise ValidationError({alias: [f"Must not differ from {member}."]})
+    return data.get(member, value)
 
 
 @dataclass(frozen=True)
 class PatchContent:
     """The body of patch_bundle."""
 
-    add_files: list[Removal]
-    remove_files: list[Removal]
+    add_files: list[EntryRemoval]
+    remove_files: list[EntryRemoval]
 
     @property
-    def added(self) -> list[NewEntry]:
-        """What is added, as entries of a manifest."""
-        return [NewEntry(one.name, one.file, bool(one.indexed)) for one in self.add_files]
+    def new_entries(self) -> list[NewEntry]:
+        """The files to add, as entries of a manifest."""
+        return [NewEntry(file.name, file.file, bool(file.indexed)) for file in self.add_files]
 
 
-def _entries_to_patch(about: str) -> Any:
+def _patch_entries_field(about: str) -> Any:
     return fields.List(
         fields.Nested(PatchEntry(unknown="raise")),
         load_default=list,
-        validate=validate.Length(max=PATCH_MAX, error=f"At most {PATCH_MAX} entries."),
+        validate=validate.Length(max=PATCH_MAX, error=f"Must have at most {PATCH_MAX} entries."),
         metadata={"description": about},
     )
 
 
-class PatchBody(Body):
-    """What is to change; nothing at all still writes a version."""
+class PatchBody(BodySchema):
+    """Changes to a bundle; an empty patch still writes a version."""
 
     model = PatchContent
-    add_files = _entries_to_patch("Entries to add; their names must be free.")
-    remove_files = _entries_to_patch("Entries to leave out where they match in all that is given.")
+    add_files = _patch_entries_field("Entries to add; their names must be free.")
+    remove_files = _patch_entries_field(
+        "Entries to remove; each must match in all members that it has."
+    )
 
 
 @dataclass(frozen=True)
-class Reason:
-    """Why something is deleted."""
+class DeletionReason:
+    """The reason of a deletion."""
 
     reason: str
 
 
-class ReasonBody(Body):
+class ReasonBody(BodySchema):
     """The body of delete_bundle."""
 
-    model = Reason
-    reason = Text(
+    model = DeletionReason
+    reason = TextField(
         required=True,
-        validate=validate.Length(1, 4096, error="Must have 1 to 4096 characters."),
+        validate=text_length(MAX_TEXT),
         metadata={"example": "consent withdrawn"},
     )
 
 
-class FileEntry(Shown):
-    """A file as a bundle lists it."""
+class FileEntry(ResponseSchema):
+    """A file in a bundle."""
 
     name = fields.String(required=True, metadata={"example": "sample.json"})
-    uuid = Uuid(required=True)
-    version = Version(required=True)
+    uuid = UuidField(required=True)
+    version = VersionField(required=True)
     content_type = fields.String(required=True, data_key="content-type")
     crc32c = fields.String(required=True)
     indexed = fields.Boolean(required=True)
@@ -348,33 +322,33 @@ class FileEntry(Shown):
     sha1 = fields.String(required=True)
     sha256 = fields.String(required=True)
     size = fields.Integer(required=True)
-    url = fields.String(metadata={"description": "With directurls or presignedurls."})
+    url = fields.String(metadata={"description": "Only with directurls or presignedurls."})
 
 
-class Bundle(Shown):
+class Bundle(ResponseSchema):
     """A page of a bundle version."""
 
-    uuid = Uuid(required=True)
-    version = Version(required=True)
+    uuid = UuidField(required=True)
+    version = VersionField(required=True)
     creator_uid = fields.Integer(required=True)
     files = fields.List(fields.Nested(FileEntry), required=True)
-    replication = fields.Nested(Standings)
+    replication = fields.Nested(ReplicaStatesAnswer)
 
 
-class BundleAnswer(Shown):
-    """The answer of get_bundle."""
+class BundleAnswer(ResponseSchema):
+    """The response of get_bundle."""
 
     bundle = fields.Nested(Bundle, required=True)
 
 
-class BundleName(Shown):
+class BundleName(ResponseSchema):
     """A bundle version's name."""
 
-    uuid = Uuid(required=True)
-    version = Version(required=True)
+    uuid = UuidField(required=True)
+    version = VersionField(required=True)
 
 
-class BundleList(Shown):
+class BundleList(ResponseSchema):
     """A page of the listing."""
 
     bundles = fields.List(fields.Nested(BundleName), required=True)
@@ -383,15 +357,15 @@ class BundleList(Shown):
     per_page = fields.Integer(required=True)
 
 
-class Manifest(Shown):
-    """What was written."""
+class Manifest(ResponseSchema):
+    """The written manifest."""
 
     creator_uid = fields.Integer(required=True)
     files = fields.List(fields.Nested(FileEntry), required=True)
 
 
-class BundleWritten(Shown):
-    """The answer of put_bundle."""
+class BundleWritten(ResponseSchema):
+    """The response of put_bundle."""
 
-    version = Version(required=True)
+    version = VersionField(required=True)
     manifest = fields.Nested(Manifest, required=True)

@@ -1,4 +1,4 @@
-"""Collections: what their operations take and answer."""
+"""Schemas of collection operations."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,146 +6,130 @@ from typing import Any
 
 from marshmallow import Schema, ValidationError, fields, post_load, validate
 
-from api.schemas.common import Shown
+from api.schemas.common import ResponseSchema
 from api.schemas.fields import (
     JsonObject,
-    Text,
-    Uuid,
-    Version,
-    at_version,
-    in_replica,
-    page_pointer,
-    page_size,
+    TextField,
+    UuidField,
+    VersionField,
+    max_length,
+    page_size_field,
+    page_token_field,
+    replica_field,
+    text_length,
+    version_field,
 )
-from api.schemas.loading import Body, Query
+from api.schemas.loading import BodySchema, QuerySchema
 from pipelines.limits import (
-    COLLECTION_DESCRIPTION,
-    COLLECTION_DETAILS_BYTES,
-    COLLECTION_MAX,
-    COLLECTION_NAME,
-    LINK_PATH,
-    LINK_TYPE,
+    COLLECTION_DESCRIPTION_MAX,
+    COLLECTION_DETAILS_MAX_BYTES,
+    COLLECTION_ITEMS_MAX,
+    COLLECTION_NAME_MAX,
+    LINK_PATH_MAX,
+    LINK_TYPE_MAX,
     PAGE_COLLECTIONS,
 )
 from storage import json_codec
-from storage.model import FQID, Link, Replica
+from storage.model import FQID, CollectionLink, Replica
 
 
 @dataclass(frozen=True)
 class ListCollections:
-    """Which page of the caller's list."""
+    """A page of the caller's collections."""
 
     per_page: int
     start_at: str | None
 
 
-class ListCollectionsQuery(Query):
+class ListCollectionsQuery(QuerySchema):
     """Parameters of get_collections."""
 
     model = ListCollections
-    per_page = page_size(PAGE_COLLECTIONS)
-    start_at = page_pointer()
+    per_page = page_size_field(PAGE_COLLECTIONS)
+    start_at = page_token_field()
 
 
 @dataclass(frozen=True)
 class WriteCollection:
-    """Which version is written, and where it begins."""
+    """The version to write, and the replica to write it to."""
 
     uuid: str
     version: str
     replica: Replica
 
 
-class WriteCollectionQuery(Query):
+class WriteCollectionQuery(QuerySchema):
     """Parameters of put_collection."""
 
     model = WriteCollection
-    uuid = Uuid(required=True, metadata={"example": "6ba7b810-9dad-11d1-80b4-00c04fd430c8"})
-    version = at_version(required=True)
-    replica = in_replica()
-
-
-@dataclass(frozen=True)
-class PatchCollection:
-    """Which version is patched, where."""
-
-    version: str
-    replica: Replica
-
-
-class PatchCollectionQuery(Query):
-    """Parameters of patch_collection."""
-
-    model = PatchCollection
-    version = at_version(
-        required=True, metadata={"description": "The version to patch; any live one may be."}
-    )
-    replica = in_replica()
-
-
-def _most(characters: int) -> validate.Length:
-    return validate.Length(max=characters, error=f"At most {characters} characters.")
+    uuid = UuidField(required=True, metadata={"example": "6ba7b810-9dad-11d1-80b4-00c04fd430c8"})
+    version = version_field(required=True)
+    replica = replica_field()
 
 
 class CollectionItem(Schema):
-    """A link."""
+    """A link to a version of a file, bundle or collection."""
 
-    type = Text(
+    type = TextField(
         required=True,
-        validate=validate.Length(1, LINK_TYPE, error=f"Must have 1 to {LINK_TYPE} characters."),
+        validate=text_length(LINK_TYPE_MAX),
         metadata={
-            "description": "`file`, `bundle`, `collection`; any other word means a fragment of"
-            " the JSON of a file.",
+            "description": "`file`, `bundle` or `collection`; any other value links to a fragment"
+            " of a JSON file.",
             "example": "bundle",
         },
     )
-    uuid = Uuid(required=True)
-    version = at_version(required=True)
-    path = Text(
-        validate=_most(LINK_PATH),
+    uuid = UuidField(required=True)
+    version = version_field(required=True)
+    path = TextField(
+        validate=max_length(LINK_PATH_MAX),
         metadata={
-            "description": "Of a fragment a JSON Pointer (RFC 6901) into the file; kept as it is"
-            " for the other types.",
+            "description": "For a fragment, a JSON Pointer (RFC 6901) into the file; not"
+            " interpreted for the other types.",
         },
     )
-    fragment = Text(validate=_most(LINK_PATH), metadata={"description": "Another word for `path`."})
+    fragment = TextField(
+        validate=max_length(LINK_PATH_MAX), metadata={"description": "Alias of `path`."}
+    )
 
     @post_load
-    def build(self, data: dict[str, Any], **_: Any) -> Link:
-        """Both spellings as one; two that differ are refused."""
+    def build(self, data: dict[str, Any], **_: Any) -> CollectionLink:
+        """Merge the aliases; refuse them if they differ."""
         path = data.get("path", data.get("fragment"))
         if data.get("fragment", path) != path:
-            raise ValidationError({"fragment": ["Says otherwise than path."]})
-        return Link(data["type"], FQID(data["uuid"], data["version"]), path)
+            raise ValidationError({"fragment": ["Must not differ from path."]})
+        return CollectionLink(data["type"], FQID(data["uuid"], data["version"]), path)
 
 
-def _items(about: str, **given: Any) -> Any:
+def _items_field(about: str, **given: Any) -> Any:
     return fields.List(
         fields.Nested(CollectionItem(unknown="raise")),
-        validate=validate.Length(max=COLLECTION_MAX, error=f"At most {COLLECTION_MAX} items."),
+        validate=validate.Length(
+            max=COLLECTION_ITEMS_MAX, error=f"Must have at most {COLLECTION_ITEMS_MAX} items."
+        ),
         metadata={"description": about},
         **given,
     )
 
 
-def _name(**given: Any) -> Text:
+def _name_field(**given: Any) -> TextField:
     about = {"description": "A short name.", "example": "Kidney, first release"}
-    return Text(validate=_most(COLLECTION_NAME), metadata=about, **given)
+    return TextField(validate=max_length(COLLECTION_NAME_MAX), metadata=about, **given)
 
 
-def _description(**given: Any) -> Text:
+def _description_field(**given: Any) -> TextField:
     about = {"description": "Markdown.", "example": "What the *first* release is made of."}
-    return Text(validate=_most(COLLECTION_DESCRIPTION), metadata=about, **given)
+    return TextField(validate=max_length(COLLECTION_DESCRIPTION_MAX), metadata=about, **given)
 
 
-def _details(**given: Any) -> JsonObject:
+def _details_field(**given: Any) -> JsonObject:
     about = {"description": "Supplementary metadata.", "example": {"release": 1}}
-    return JsonObject(validate=_small, metadata=about, **given)
+    return JsonObject(validate=_check_details_size, metadata=about, **given)
 
 
-def _small(value: Mapping[str, Any]) -> None:
-    if len(json_codec.encode(value)) > COLLECTION_DETAILS_BYTES:
-        raise ValidationError(f"At most {COLLECTION_DETAILS_BYTES} bytes of JSON.")
+def _check_details_size(value: Mapping[str, Any]) -> None:
+    if len(json_codec.encode(value)) > COLLECTION_DETAILS_MAX_BYTES:
+        raise ValidationError(f"Must have at most {COLLECTION_DETAILS_MAX_BYTES} bytes as JSON.")
 
 
 @dataclass(frozen=True)
@@ -155,72 +139,72 @@ class CollectionContent:
     name: str
     description: str
     details: Mapping[str, Any]
-    contents: list[Link]
+    contents: list[CollectionLink]
 
 
-class CollectionBody(Body):
+class CollectionBody(BodySchema):
     """The content of a new collection version."""
 
     model = CollectionContent
-    name = _name(required=True)
-    description = _description(required=True)
-    details = _details(required=True)
-    contents = _items("Links; identical ones count once.", required=True)
+    name = _name_field(required=True)
+    description = _description_field(required=True)
+    details = _details_field(required=True)
+    contents = _items_field("Links; duplicates are stored once.", required=True)
 
 
 @dataclass(frozen=True)
 class CollectionChanges:
     """The body of patch_collection; None leaves a member as it is."""
 
-    add_contents: list[Link]
-    remove_contents: list[Link]
+    add_contents: list[CollectionLink]
+    remove_contents: list[CollectionLink]
     name: str | None
     description: str | None
     details: Mapping[str, Any] | None
 
 
-class PatchCollectionBody(Body):
-    """What is to change; nothing at all still writes a version."""
+class PatchCollectionBody(BodySchema):
+    """Changes to a collection; an empty patch still writes a version."""
 
     model = CollectionChanges
-    add_contents = _items("Links to add, unless they are there.", load_default=list)
-    remove_contents = _items(
-        "Links to leave out; each must match in all of its members.", load_default=list
+    add_contents = _items_field("Links to add, unless they exist.", load_default=list)
+    remove_contents = _items_field(
+        "Links to remove; each must match in all members.", load_default=list
     )
-    name = _name(load_default=None, allow_none=False)
-    description = _description(load_default=None, allow_none=False)
-    details = _details(load_default=None, allow_none=False)
+    name = _name_field(load_default=None, allow_none=False)
+    description = _description_field(load_default=None, allow_none=False)
+    details = _details_field(load_default=None, allow_none=False)
 
 
-class CollectionName(Shown):
+class CollectionName(ResponseSchema):
     """A collection version's name."""
 
-    uuid = Uuid(required=True)
-    version = Version(required=True)
+    uuid = UuidField(required=True)
+    version = VersionField(required=True)
 
 
-class CollectionList(Shown):
-    """A page of the caller's list."""
+class CollectionList(ResponseSchema):
+    """A page of the caller's collections."""
 
     collections = fields.List(fields.Nested(CollectionName), required=True)
 
 
-class ItemShown(Shown):
-    """A link, as it was written."""
+class CollectionItemAnswer(ResponseSchema):
+    """A link of a collection."""
 
     type = fields.String(required=True)
-    uuid = Uuid(required=True)
-    version = Version(required=True)
+    uuid = UuidField(required=True)
+    version = VersionField(required=True)
     path = fields.String()
 
 
-class CollectionAnswer(Shown):
-    """The answer of get_collection."""
+class CollectionAnswer(ResponseSchema):
+    """The response of get_collection."""
 
-    uuid = Uuid(required=True)
-    version = Version(required=True)
+    uuid = UuidField(required=True)
+    version = VersionField(required=True)
     name = fields.String(required=True)
     description = fields.String(required=True)
     details = JsonObject(required=True)
-    contents = fields.List(fields.Nested(ItemShown), required=True)
+    contents = fields.List(fields.Nested(CollectionItemAnswer), required=True)
     owner = fields.String(required=True, metadata={"example": "curator@example.org"})

@@ -4,61 +4,85 @@ from dataclasses import dataclass
 
 from marshmallow import EXCLUDE, Schema, fields
 
-from api.schemas.fields import JsonObject, at_version, in_replica
-from api.schemas.loading import Query
+from api.schemas.fields import JsonObject, replica_field, version_field
+from api.schemas.loading import QuerySchema
 from storage.model import Replica
 
 
 @dataclass(frozen=True)
-class InReplica:
-    """Which replica is asked."""
+class ReplicaParameters:
+    """The replica of a request."""
 
     replica: Replica
 
 
-class InReplicaQuery(Query):
-    """Parameters of operations that name a replica only."""
+class ReplicaQuery(QuerySchema):
+    """Parameters of operations that take only a replica."""
 
-    model = InReplica
-    replica = in_replica()
+    model = ReplicaParameters
+    replica = replica_field()
 
 
 @dataclass(frozen=True)
-class Versioned:
-    """Which replica is asked, and for which version; None is the latest."""
+class VersionParameters:
+    """The replica and the version of a read; None is the latest version."""
 
     replica: Replica
     version: str | None
 
 
-class VersionedQuery(Query):
-    """Parameters of reads: the latest version when none is named."""
+class VersionQuery(QuerySchema):
+    """Parameters of reads, by default of the latest version."""
 
-    model = Versioned
-    replica = in_replica()
-    version = at_version(load_default=None)
+    model = VersionParameters
+    replica = replica_field()
+    version = version_field(load_default=None)
 
 
 @dataclass(frozen=True)
-class Nothing:
+class WriteParameters:
+    """The version to write or to patch, and the replica to write to."""
+
+    version: str
+    replica: Replica
+
+
+class WriteQuery(QuerySchema):
+    """Parameters of writes."""
+
+    model = WriteParameters
+    version = version_field(required=True)
+    replica = replica_field()
+
+
+class PatchQuery(WriteQuery):
+    """Parameters of patches."""
+
+    version = version_field(
+        required=True, metadata={"description": "The version to patch; any live version."}
+    )
+
+
+@dataclass(frozen=True)
+class NoParameters:
     """No parameters."""
 
 
-class NoQuery(Query):
-    """An operation without query parameters."""
+class NoQuery(QuerySchema):
+    """The query of an operation without parameters."""
 
-    model = Nothing
+    model = NoParameters
 
 
-class Shown(Schema):
-    """A schema of an answer: clients let members pass that they do not know."""
+class ResponseSchema(Schema):
+    """A response schema: clients ignore unknown members."""
 
     class Meta:
         unknown = EXCLUDE
 
 
-class Problem(Shown):
-    """An error, as RFC 9457 has it."""
+class Problem(ResponseSchema):
+    """An error (RFC 9457)."""
 
     type = fields.String(required=True, metadata={"example": "about:blank"})
     title = fields.String(required=True, metadata={"example": "Not Found"})
@@ -66,8 +90,8 @@ class Problem(Shown):
     code = fields.String(required=True, metadata={"example": "not_found"})
     detail = fields.String(required=True, metadata={"example": "There is no such bundle."})
     request_id = fields.String(required=True)
-    errors = JsonObject(metadata={"description": "JSON pointer or parameter to its messages."})
+    errors = JsonObject(metadata={"description": "Messages by JSON pointer or parameter."})
 
 
-class Empty(Shown):
+class Empty(ResponseSchema):
     """An empty object."""

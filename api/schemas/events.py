@@ -1,43 +1,43 @@
-"""Events: what their operations take and answer."""
+"""Schemas of event operations."""
 
 from dataclasses import dataclass
 from typing import get_args
 
 from marshmallow import fields, validate
 
-from api.schemas.common import Shown
+from api.schemas.common import ResponseSchema
 from api.schemas.fields import (
     JsonObject,
-    Text,
-    Uuid,
-    Version,
-    at_version,
-    in_replica,
-    page_pointer,
-    page_size,
+    TextField,
+    UuidField,
+    VersionField,
+    page_size_field,
+    page_token_field,
+    replica_field,
+    version_field,
 )
-from api.schemas.loading import Body, Query
+from api.schemas.loading import BodySchema, QuerySchema
 from pipelines.limits import PAGE_EVENTS, PAGE_EVENTS_MAX, PAGE_FEED
 from storage.model import EventType, Replica
 
-TYPES: tuple[EventType, ...] = get_args(EventType)
+EVENT_TYPES: tuple[EventType, ...] = get_args(EventType)
 
 
-def _from_date() -> Version:
-    about = "The earliest time that is meant; the beginning when it is absent."
-    told = {"description": about, "example": "2026-01-01T000000.000000Z"}
-    return at_version(load_default=None, metadata=told)
+def _from_date_field() -> VersionField:
+    about = "The earliest time, inclusive; by default the beginning."
+    metadata = {"description": about, "example": "2026-01-01T000000.000000Z"}
+    return version_field(load_default=None, metadata=metadata)
 
 
-def _to_date() -> Version:
-    about = "The time before which all is meant; now when it is absent."
-    told = {"description": about, "example": "2026-02-01T000000.000000Z"}
-    return at_version(load_default=None, metadata=told)
+def _to_date_field() -> VersionField:
+    about = "The latest time, exclusive; by default now."
+    metadata = {"description": about, "example": "2026-02-01T000000.000000Z"}
+    return version_field(load_default=None, metadata=metadata)
 
 
 @dataclass(frozen=True)
 class ListEvents:
-    """Which page of which window."""
+    """A page of a time window."""
 
     replica: Replica
     from_date: str | None
@@ -46,41 +46,41 @@ class ListEvents:
     token: str | None
 
 
-class ListEventsQuery(Query):
+class ListEventsQuery(QuerySchema):
     """Parameters of get_events."""
 
     model = ListEvents
-    replica = in_replica()
-    from_date = _from_date()
-    to_date = _to_date()
-    per_page = page_size(PAGE_EVENTS, most=PAGE_EVENTS_MAX)
-    token = page_pointer()
+    replica = replica_field()
+    from_date = _from_date_field()
+    to_date = _to_date_field()
+    per_page = page_size_field(PAGE_EVENTS, most=PAGE_EVENTS_MAX)
+    token = page_token_field()
 
 
-class JournalledEvent(Shown):
-    """An event, and where its document lies in the bytes behind the journal's `stream_url`."""
+class JournalledEvent(ResponseSchema):
+    """An event, with offset and size of its document in the journal at `stream_url`."""
 
-    event_id = Uuid(required=True)
-    event_type = fields.String(required=True, validate=validate.OneOf(TYPES))
-    bundle_uuid = Uuid(required=True)
+    event_id = UuidField(required=True)
+    event_type = fields.String(required=True, validate=validate.OneOf(EVENT_TYPES))
+    bundle_uuid = UuidField(required=True)
     bundle_version = fields.String(required=True)
     timestamp = fields.String(required=True)
     offset = fields.Integer(required=True)
     size = fields.Integer(required=True)
 
 
-class EventStream(Shown):
-    """A journal: documents of events, one a line, and which of them are in the window."""
+class EventStream(ResponseSchema):
+    """A journal of event documents, one per line, and its events in the window."""
 
     journal_id = fields.String(required=True)
     from_date = fields.String(required=True)
     to_date = fields.String(required=True)
-    size = fields.Integer(required=True, metadata={"description": "Bytes behind `stream_url`."})
+    size = fields.Integer(required=True, metadata={"description": "Size of the journal in bytes."})
     stream_url = fields.String(required=True)
     events = fields.List(fields.Nested(JournalledEvent), required=True)
 
 
-class EventList(Shown):
+class EventList(ResponseSchema):
     """A page of journals, in order."""
 
     event_streams = fields.List(fields.Nested(EventStream), required=True)
@@ -88,26 +88,26 @@ class EventList(Shown):
 
 @dataclass(frozen=True)
 class ReadEvent:
-    """Which version's document is wanted."""
+    """The version of a document to read."""
 
     replica: Replica
     version: str
 
 
-class ReadEventQuery(Query):
+class ReadEventQuery(QuerySchema):
     """Parameters of get_event."""
 
     model = ReadEvent
-    replica = in_replica()
-    version = at_version(required=True)
+    replica = replica_field()
+    version = version_field(required=True)
 
 
-class EventDocument(Shown):
+class EventDocument(ResponseSchema):
     """The metadata document of a bundle version."""
 
     event_type = fields.String(required=True)
     bundle_info = JsonObject(required=True)
-    uuid = Uuid(required=True)
+    uuid = UuidField(required=True)
     manifest = JsonObject(required=True)
     files = JsonObject(required=True)
     shape_descriptor = fields.String(required=True)
@@ -115,42 +115,42 @@ class EventDocument(Shown):
 
 @dataclass(frozen=True)
 class FollowEvents:
-    """Where a reader of the live feed stands: None is now, empty the beginning."""
+    """A position in the live feed: None is now, an empty text the beginning."""
 
     replica: Replica
     after: str | None
     per_page: int
 
 
-class FollowEventsQuery(Query):
+class FollowEventsQuery(QuerySchema):
     """Parameters of get_events_feed."""
 
     model = FollowEvents
-    replica = in_replica()
-    after = Text(
+    replica = replica_field()
+    after = TextField(
         load_default=None,
         metadata={
-            "description": "The `cursor` of an earlier answer; empty: from the first event on;"
-            " absent: from now on."
+            "description": "The `cursor` of an earlier response. If empty, the feed starts at the"
+            " first event; if absent, it starts now."
         },
     )
-    per_page = page_size(PAGE_FEED)
+    per_page = page_size_field(PAGE_FEED)
 
 
-class FeedEvent(Shown):
-    """An event as the live feed tells it."""
+class FeedEvent(ResponseSchema):
+    """An event of the live feed."""
 
-    event_id = Uuid(required=True)
-    event_type = fields.String(required=True, validate=validate.OneOf(TYPES))
+    event_id = UuidField(required=True)
+    event_type = fields.String(required=True, validate=validate.OneOf(EVENT_TYPES))
     timestamp = fields.String(required=True)
     replica = fields.String(required=True)
-    bundle_uuid = Uuid(required=True)
+    bundle_uuid = UuidField(required=True)
     bundle_version = fields.String(required=True)
     bundle_url = fields.String(required=True)
 
 
-class Feed(Shown):
-    """What is new, and what to ask for next."""
+class Feed(ResponseSchema):
+    """New events, and the cursor after them."""
 
     events = fields.List(fields.Nested(FeedEvent), required=True)
     cursor = fields.String(required=True)
@@ -158,26 +158,28 @@ class Feed(Shown):
 
 @dataclass(frozen=True)
 class ReplayWindow:
-    """The events that are to be told once more."""
+    """The time window to replay."""
 
     from_date: str | None
     to_date: str | None
 
 
-class ReplayBody(Body):
-    """A window of time: `from_date` is in it, `to_date` is not."""
+class ReplayBody(BodySchema):
+    """A time window from `from_date`, inclusive, to `to_date`, exclusive."""
 
     model = ReplayWindow
-    from_date = _from_date()
-    to_date = _to_date()
+    from_date = _from_date_field()
+    to_date = _to_date_field()
 
 
-class ReplayAnswer(Shown):
-    """A replay, and how far it is."""
+class ReplayAnswer(ResponseSchema):
+    """A replay and its progress."""
 
-    replay_id = Uuid(required=True)
+    replay_id = UuidField(required=True)
     state = fields.String(required=True, validate=validate.OneOf(["RUNNING", "SUCCEEDED"]))
     events_left = fields.Integer(
-        required=True, metadata={"description": "Events that were not looked at yet."}
+        required=True, metadata={"description": "Events not processed yet."}
     )
-    deliveries = fields.Integer(required=True, metadata={"description": "Deliveries made so far."})
+    deliveries = fields.Integer(
+        required=True, metadata={"description": "Deliveries created so far."}
+    )

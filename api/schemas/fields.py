@@ -1,53 +1,70 @@
-"""Fields with the interface's own spelling rules, each with the code that its refusal carries."""
+"""Marshmallow fields with the API's validation rules."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from marshmallow import ValidationError, fields, validate
 
-from pipelines.formats import uuid_of, version_of
+from auth.accounts import ACCOUNT_ID_PATTERN, ACCOUNT_ID_RULE, EMAIL_RULE, MAX_NAMED, is_user_id
+from auth.policies.grammar import AccessPolicy, parse_policy
+from pipelines.formats import parse_uuid, parse_version
 from storage.errors import Invalid
-from storage.model import REPLICAS, one_spelling
+from storage.model import REPLICAS, normalize_identity
 
 INT64 = validate.Range(min=-(2**63), max=2**63 - 1, error="Must fit into 64 bits.")
 _DIGITS = re.compile(r"[0-9]{1,18}", re.ASCII)
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
 
-LONGEST = 4096
-"""Characters of a text whose field says nothing else."""
+MAX_TEXT = 4096
+"""Default maximum length of a text in characters."""
 
 
-def at_most(characters: int) -> validate.Length:
-    """A text is not longer than so many characters."""
+def max_length(characters: int) -> validate.Length:
+    """Limit a text to `characters`, and allow an empty one."""
     return validate.Length(max=characters, error=f"Must have at most {characters} characters.")
 
 
-class Spelled(validate.Regexp):
-    """The whole text must match; in a form that OpenAPI's dialect of patterns understands."""
+def text_length(characters: int) -> validate.Length:
+    """Require a text of 1 to `characters` characters."""
+    return validate.Length(1, characters, error=f"Must have 1 to {characters} characters.")
+
+
+def one_of(*values: str) -> validate.OneOf:
+    """Require one of these values."""
+    return validate.OneOf(values, error=f"Must be one of: {', '.join(values)}.")
+
+
+def in_range(least: int, most: int) -> validate.Range:
+    """Require a number from `least` to `most`."""
+    return validate.Range(min=least, max=most, error=f"Must be from {least} to {most}.")
+
+
+class FullMatch(validate.Regexp):
+    """Require that the whole text matches; the pattern is also valid in OpenAPI."""
 
     def __call__(self, value: Any) -> Any:
         if not self.regex.fullmatch(value):
-            raise ValidationError(self.error or "Not in the expected form.")
+            raise ValidationError(self.error or "Must have the documented format.")
         return value
 
 
-class Text(fields.String):
-    """A string that can be stored: no NUL, no lone surrogates, at most LONGEST characters.
+class TextField(fields.String):
+    """A string without NUL and lone surrogates, of at most MAX_TEXT characters.
 
-    Another `validate.Length` takes the place of that limit. A `maxLength` in the metadata says that
-    the limit is checked elsewhere, by a rule with its own error code.
+    Another `validate.Length` replaces that limit. A `maxLength` in the metadata means that business
+    logic checks the limit, with its own error code.
     """
 
     bounded = False
-    """Whether reading the value bounds it."""
+    """Whether parsing limits the length."""
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
-        own = any(isinstance(one, validate.Length | validate.OneOf) for one in self.validators)
-        if not (own or self.bounded or "maxLength" in self.metadata):
-            self.validators = [*self.validators, at_most(LONGEST)]
+        has_limit = any(isinstance(v, validate.Length | validate.OneOf) for v in self.validators)
+        if not (has_limit or self.bounded or "maxLength" in self.metadata):
+            self.validators = [*self.validators, max_length(MAX_TEXT)]
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> str:
         text: str = super()._deserialize(value, attr, data, **kwargs)
@@ -56,47 +73,47 @@ class Text(fields.String):
         return text
 
 
-class Identity(Text):
-    """An e-mail address in any case, in small letters from here on; other text as it is."""
+class EmailField(TextField):
+    """An e-mail address, converted to lower case."""
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> str:
-        return one_spelling(super()._deserialize(value, attr, data, **kwargs))
+        return normalize_identity(super()._deserialize(value, attr, data, **kwargs))
 
 
-class Uuid(Text):
-    """An RFC 4122 string in any case, lower case from here on."""
+class UuidField(TextField):
+    """A UUID (RFC 4122), converted to lower case."""
 
     bounded = True
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> str:
         text = super()._deserialize(value, attr, data, **kwargs)
         try:
-            return uuid_of(text)
+            return parse_uuid(text)
         except Invalid as error:
             raise ValidationError("Not a valid UUID.") from error
 
 
-class Complaint(str):
-    """A message that brings its own code."""
+class CodedMessage(str):
+    """An error message with its own error code."""
 
     code = "illegal_version"
 
 
-class Version(Text):
-    """A STORE_VERSION."""
+class VersionField(TextField):
+    """A version: <YYYY>-<MM>-<DD>T<HHMMSS>.<6 digits>Z."""
 
     bounded = True
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> str:
         text = super()._deserialize(value, attr, data, **kwargs)
         try:
-            return version_of(text)
+            return parse_version(text)
         except Invalid as error:
-            raise ValidationError(Complaint(error.detail)) from error
+            raise ValidationError(CodedMessage(error.detail)) from error
 
 
-class Flag(fields.Boolean):
-    """A boolean of the query: `true false 1 0` in any case."""
+class QueryFlag(fields.Boolean):
+    """A boolean query parameter: `true`, `false`, `1` or `0`, in any case."""
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> bool:
         flag = _FLAGS.get(value.lower()) if isinstance(value, str) else None
@@ -105,8 +122,8 @@ class Flag(fields.Boolean):
         return flag
 
 
-class Truth(fields.Boolean):
-    """A boolean of a JSON body: nothing but true and false."""
+class BooleanField(fields.Boolean):
+    """A boolean of a JSON body, without conversions."""
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> bool:
         if not isinstance(value, bool):
@@ -114,8 +131,8 @@ class Truth(fields.Boolean):
         return value
 
 
-class Count(fields.Integer):
-    """A whole number of the query, decimal digits only."""
+class QueryInteger(fields.Integer):
+    """An unsigned integer query parameter of at most 18 digits."""
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> int:
         if not isinstance(value, str) or not _DIGITS.fullmatch(value):
@@ -123,8 +140,8 @@ class Count(fields.Integer):
         return int(value)
 
 
-class Whole(fields.Integer):
-    """An integer of a JSON body: no number with a point, no text, no boolean."""
+class IntegerField(fields.Integer):
+    """An integer of a JSON body, without conversions."""
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> int:
         if not isinstance(value, int) or isinstance(value, bool):
@@ -133,7 +150,7 @@ class Whole(fields.Integer):
 
 
 class JsonObject(fields.Dict):
-    """Any JSON object, taken as it is."""
+    """Any JSON object."""
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> Any:
         if not isinstance(value, Mapping):
@@ -141,36 +158,84 @@ class JsonObject(fields.Dict):
         return value
 
 
-def in_replica(**given: Any) -> Text:
-    """The replica that the operation is about; required unless said otherwise."""
-    about = {"description": "The replica to use.", "example": "aws"}
-    one_of = validate.OneOf(REPLICAS, error="Must be one of: aws, gcp.")
-    metadata = about | given.get("metadata", {})
-    return Text(**{"required": True, "validate": one_of, **given, "metadata": metadata})
+def replica_field(**given: Any) -> TextField:
+    """Return a replica field, required by default."""
+    metadata = {"description": "The replica to use.", "example": "aws"} | given.get("metadata", {})
+    defaults: dict[str, Any] = {"required": True, "validate": one_of(*REPLICAS)}
+    return TextField(**{**defaults, **given, "metadata": metadata})
 
 
-def at_version(**given: Any) -> Version:
-    """A version; what its absence means is said where it is used."""
+def version_field(**given: Any) -> VersionField:
+    """Return a version field, optional by default."""
     about = {
-        "description": "A version, spelled <YYYY>-<MM>-<DD>T<HHMMSS>.<6 digits>Z.",
+        "description": "A version: <YYYY>-<MM>-<DD>T<HHMMSS>.<6 digits>Z.",
         "example": "2026-01-31T235959.000000Z",
     }
-    return Version(**{**given, "metadata": about | given.get("metadata", {})})
+    return VersionField(**{**given, "metadata": about | given.get("metadata", {})})
 
 
-def page_size(default: int, least: int = 1, most: int = 500) -> Count:
-    """How many items a page has."""
-    span = validate.Range(min=least, max=most, error=f"Must be from {least} to {most}.")
-    about = {"description": "Items on one page."}
-    return Count(load_default=default, validate=span, metadata=about)
+def page_size_field(default: int, least: int = 1, most: int = 500) -> QueryInteger:
+    """Return the parameter for the number of items per page."""
+    about = {"description": "Items per page."}
+    return QueryInteger(load_default=default, validate=in_range(least, most), metadata=about)
 
 
-def retry_token() -> Text:
-    """Declared because the interface has it; clients manage their retries with it, we need none."""
-    return Text(load_default=None, metadata={"description": "Not set by end users."})
+def retry_token_field() -> TextField:
+    """Return the unused `token` parameter, which the specification requires for retries."""
+    return TextField(load_default=None, metadata={"description": "Not set by end users."})
 
 
-def page_pointer(what: str = "page") -> Text:
-    """The opaque pointer that a `Link` carries; clients do not make it themselves."""
-    about = {"description": f"Where the next {what} begins; taken from a Link header only."}
-    return Text(load_default=None, metadata=about)
+def page_token_field(what: str = "page") -> TextField:
+    """Return the page token parameter, whose values come from a `Link` header."""
+    about = {"description": f"The token of the next {what}, from a Link header."}
+    return TextField(load_default=None, metadata=about)
+
+
+def account_id_field(example: str, **given: Any) -> TextField:
+    """Return the field of an account's id."""
+    return TextField(
+        validate=FullMatch(ACCOUNT_ID_PATTERN, error=f"{ACCOUNT_ID_RULE}."),
+        metadata={"example": example},
+        **given,
+    )
+
+
+def _check_email(value: str) -> None:
+    if not is_user_id(value):
+        raise ValidationError(EMAIL_RULE)
+
+
+def user_id(**given: Any) -> TextField:
+    """Return the field of a new user's id, an e-mail address."""
+    rule = FullMatch(ACCOUNT_ID_PATTERN, error=f"{ACCOUNT_ID_RULE}.")
+    about = {"example": "grace@example.org", "description": "The user's e-mail address."}
+    return EmailField(validate=[rule, _check_email], metadata=about, **given)
+
+
+def _existing_user_id_field(example: str) -> TextField:
+    rule = FullMatch(ACCOUNT_ID_PATTERN, error=f"{ACCOUNT_ID_RULE}.")
+    return EmailField(validate=rule, metadata={"example": example})
+
+
+def user_ids_field(example: str, about: str) -> fields.List[str]:
+    """Return a list field of users, empty by default."""
+    return account_ids_field(example, about, _existing_user_id_field)
+
+
+def account_ids_field(
+    example: str, about: str, one: Callable[..., TextField] = account_id_field
+) -> fields.List[str]:
+    """Return a list field of accounts, empty by default."""
+    return fields.List(
+        one(example),
+        load_default=list,
+        validate=validate.Length(max=MAX_NAMED, error=f"Must have at most {MAX_NAMED} items."),
+        metadata={"description": about, "example": [example]},
+    )
+
+
+class PolicyField(fields.Field[AccessPolicy]):
+    """A policy; its errors are reported by JSON pointers into the body."""
+
+    def _deserialize(self, value: Any, attr: str | None, data: Any, **_: Any) -> AccessPolicy:
+        return parse_policy(value, pointer=f"/{attr}")

@@ -1,30 +1,32 @@
-"""Files and the tasks that take them in: what their operations take and answer."""
+"""Schemas of file operations and ingest tasks."""
 
 from dataclasses import dataclass
 from typing import Any
 
 from marshmallow import ValidationError, fields, validate, validates_schema
 
-from api.dispositions import encode_disposition
-from api.schemas.common import Shown
+from api.http.responses import encode_disposition
+from api.schemas.common import ResponseSchema
 from api.schemas.fields import (
     INT64,
-    Flag,
+    MAX_TEXT,
+    IntegerField,
     JsonObject,
-    Text,
-    Uuid,
-    Version,
-    Whole,
-    at_version,
-    in_replica,
-    retry_token,
+    QueryFlag,
+    TextField,
+    UuidField,
+    VersionField,
+    replica_field,
+    retry_token_field,
+    text_length,
+    version_field,
 )
-from api.schemas.loading import Body, Query
-from api.schemas.replication import with_replication
+from api.schemas.loading import BodySchema, QuerySchema
+from api.schemas.replication import replication_field
 from pipelines.limits import FILES_MAX
 from storage.model import Replica
 
-HEADERS = {
+FILE_HEADERS = {
     "X-STORE-SHA1": "SHA-1 checksum",
     "X-STORE-SHA256": "SHA-256 checksum",
     "X-STORE-S3-ETAG": "object-storage entity tag",
@@ -34,54 +36,54 @@ HEADERS = {
     "X-STORE-VERSION": "version",
     "X-STORE-SIZE": "size in bytes",
 }
-"""What a file's answers carry about it."""
+"""Headers of a file's responses."""
 
 
 @dataclass(frozen=True)
 class WriteFile:
-    """Which version is written; replica None is that of the source's scheme."""
+    """The version to write; replica None means the default of the source's scheme."""
 
     version: str
     replica: Replica | None
 
 
-class WriteFileQuery(Query):
+class WriteFileQuery(QuerySchema):
     """Parameters of put_file."""
 
     model = WriteFile
-    version = at_version(required=True)
-    replica = in_replica(required=False, load_default=None)
+    version = version_field(required=True)
+    replica = replica_field(required=False, load_default=None)
 
 
 @dataclass(frozen=True)
-class FileSource:
+class FileContent:
     """The body of put_file."""
 
     source_url: str
     creator_uid: int
 
 
-class _OfSource(Body):
-    source_url = Text(
+class _SourceBody(BodySchema):
+    source_url = TextField(
         required=True,
-        validate=validate.Length(1, 4096, error="Must have 1 to 4096 characters."),
+        validate=text_length(MAX_TEXT),
         metadata={
-            "description": "A staged object with its four checksums as metadata.",
+            "description": "The URL of a staged object with its four checksums as metadata.",
             "example": "s3://staging/sample.json",
         },
     )
-    creator_uid = Whole(required=True, validate=INT64, metadata={"example": 8008})
+    creator_uid = IntegerField(required=True, validate=INT64, metadata={"example": 8008})
 
 
-class FileBody(_OfSource):
-    """Where the bytes of a new file version are."""
+class FileBody(_SourceBody):
+    """The source of a new file version."""
 
-    model = FileSource
+    model = FileContent
 
 
 @dataclass(frozen=True)
-class NewFile:
-    """One of several file versions that are written."""
+class NewFileContent:
+    """One of several new file versions."""
 
     uuid: str
     version: str
@@ -89,25 +91,25 @@ class NewFile:
     creator_uid: int
 
 
-class NewFileBody(_OfSource):
-    """A file version, and where its bytes are."""
+class NewFileBody(_SourceBody):
+    """A new file version with its source."""
 
-    model = NewFile
-    uuid = Uuid(required=True)
-    version = at_version(required=True)
+    model = NewFileContent
+    uuid = UuidField(required=True)
+    version = version_field(required=True)
 
 
 @dataclass(frozen=True)
-class NewFiles:
+class NewFilesContent:
     """The body of put_files."""
 
-    files: list[NewFile]
+    files: list[NewFileContent]
 
 
-class NewFilesBody(Body):
+class NewFilesBody(BodySchema):
     """Several file versions."""
 
-    model = NewFiles
+    model = NewFilesContent
     files = fields.List(
         fields.Nested(NewFileBody),
         required=True,
@@ -116,19 +118,19 @@ class NewFilesBody(Body):
 
     @validates_schema
     def check(self, data: dict[str, Any], **_: Any) -> None:
-        """Nothing is said of the same version twice."""
-        if len({(one.uuid, one.version) for one in data["files"]}) < len(data["files"]):
+        """Refuse repeated versions."""
+        if len({(file.uuid, file.version) for file in data["files"]}) < len(data["files"]):
             raise ValidationError("Must not name a version twice.", "files")
 
 
-class FileWritten(Shown):
-    """The answer of put_file."""
+class FileWritten(ResponseSchema):
+    """The response of put_file."""
 
-    version = Version(required=True)
-    task_id = fields.String(metadata={"description": "While it is still being verified."})
+    version = VersionField(required=True)
+    task_id = fields.String(metadata={"description": "Only while the file is being verified."})
 
 
-class OneWritten(FileWritten):
+class FileResult(FileWritten):
     """Result of one of several files: refused if it has a `code`, else stored or with a task."""
 
     uuid = fields.String(required=True)
@@ -143,14 +145,14 @@ class OneWritten(FileWritten):
     )
 
 
-class FilesWritten(Shown):
-    """The answer of put_files, in the order of the request."""
+class FilesWritten(ResponseSchema):
+    """The response of put_files, in the order of the request."""
 
-    files = fields.List(fields.Nested(OneWritten), required=True)
+    files = fields.List(fields.Nested(FileResult), required=True)
 
 
-class Disposition(Text):
-    """A Content-Disposition, in the form that a header carries."""
+class DispositionField(TextField):
+    """A Content-Disposition, encoded for a header."""
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> str:
         text = super()._deserialize(value, attr, data, **kwargs)
@@ -162,7 +164,7 @@ class Disposition(Text):
 
 @dataclass(frozen=True)
 class ReadFile:
-    """Which version is read, and how."""
+    """Parameters of a read of a file."""
 
     replica: Replica
     version: str | None
@@ -171,43 +173,45 @@ class ReadFile:
     replication: bool
 
 
-class ReadFileQuery(Query):
+class ReadFileQuery(QuerySchema):
     """Parameters of get_file."""
 
     model = ReadFile
-    replica = in_replica()
-    version = at_version(load_default=None)
-    token = retry_token()
-    directurl = Flag(load_default=False, metadata={"description": "Redirect to the cloud's URL."})
-    content_disposition = Disposition(
+    replica = replica_field()
+    version = version_field(load_default=None)
+    token = retry_token_field()
+    directurl = QueryFlag(
+        load_default=False, metadata={"description": "Redirect to the cloud's URL."}
+    )
+    content_disposition = DispositionField(
         load_default=None,
         metadata={
-            "description": "Content-Disposition of the redirect's target. File names may have any"
-            " letters. `inline` is possible only where the replica is a cloud bucket."
+            "description": "Content-Disposition of the redirect's target. File names may have"
+            " non-ASCII characters. `inline` is supported only if the replica is a cloud bucket."
         },
     )
-    replication = with_replication()
+    replication = replication_field()
 
 
 @dataclass(frozen=True)
 class HeadFile:
-    """Which version's metadata is read."""
+    """Parameters of a read of a file's metadata."""
 
     replica: Replica
     version: str | None
     replication: bool
 
 
-class HeadFileQuery(Query):
+class HeadFileQuery(QuerySchema):
     """Parameters of head_file."""
 
     model = HeadFile
-    replica = in_replica()
-    version = at_version(load_default=None)
-    replication = with_replication()
+    replica = replica_field()
+    version = version_field(load_default=None)
+    replication = replication_field()
 
 
-class TaskCause(Shown):
+class TaskCause(ResponseSchema):
     """Why a task failed."""
 
     code = fields.String(required=True)
@@ -217,16 +221,16 @@ class TaskCause(Shown):
     computed = fields.String()
 
 
-class TaskAnswer(Shown):
-    """How far the verification of a file is."""
+class TaskAnswer(ResponseSchema):
+    """The progress of a file's verification."""
 
     task_id = fields.String(required=True)
     status = fields.String(
         required=True, validate=validate.OneOf(["PENDING", "RUNNING", "SUCCEEDED", "FAILED"])
     )
     uuid = fields.String(required=True)
-    version = Version(required=True)
-    replica = in_replica(required=True)
+    version = VersionField(required=True)
+    replica = replica_field(required=True)
     bytes_done = fields.Integer(required=True)
     bytes_total = fields.Integer(required=True)
     cause = fields.Nested(TaskCause)

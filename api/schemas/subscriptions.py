@@ -1,4 +1,4 @@
-"""Subscriptions and their deliveries: what their operations take and answer."""
+"""Schemas of subscriptions, deliveries, retries and dry runs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,89 +6,106 @@ from typing import Any, ClassVar, get_args
 
 from marshmallow import RAISE, Schema, fields, validate
 
-from api.schemas.common import Shown
+from api.schemas.common import ResponseSchema
 from api.schemas.fields import (
+    IntegerField,
     JsonObject,
-    Text,
-    Uuid,
-    Version,
-    at_most,
-    at_version,
-    in_replica,
-    page_pointer,
-    page_size,
+    TextField,
+    UuidField,
+    VersionField,
+    in_range,
+    max_length,
+    one_of,
+    page_size_field,
+    page_token_field,
+    replica_field,
+    text_length,
+    version_field,
 )
-from api.schemas.loading import Body, Query
-from pipelines.notifying.addresses import MAX_URL
-from pipelines.queries.jmes import MAX_SOURCE_BYTES
-from storage.catalog.deliveries import TEST, State
-from storage.catalog.subscriptions import Standing, SubscriptionType
+from api.schemas.loading import BodySchema, QuerySchema
+from pipelines.limits import DRY_RUN_BUNDLES_MAX
+from pipelines.queries.bounded_jmespath import MAX_SOURCE_BYTES
+from pipelines.ssrf_guard import MAX_URL_BYTES
+from storage.catalog.deliveries import TEST_EVENT, DeliveryState
+from storage.catalog.subscriptions import SubscriptionState, SubscriptionType
 from storage.model import EventType, Replica
 
-TYPES: tuple[SubscriptionType, ...] = get_args(SubscriptionType)
-STATES: tuple[State, ...] = get_args(State)
-STANDINGS: tuple[Standing, ...] = get_args(Standing)
-EVENTS = (*get_args(EventType), TEST)
+SUBSCRIPTION_TYPES: tuple[SubscriptionType, ...] = get_args(SubscriptionType)
+DELIVERY_STATES: tuple[DeliveryState, ...] = get_args(DeliveryState)
+SUBSCRIPTION_STATES: tuple[SubscriptionState, ...] = get_args(SubscriptionState)
+DELIVERY_EVENT_TYPES = (*get_args(EventType), TEST_EVENT)
 EXAMPLE_TIME = "2026-01-31T235959.000000Z"
 PAGE_DELIVERIES = 100
-KEY_ID, FIELD_NAME = 256, 256
-"""Characters of the id of a signing key, of a form field's or an attachment's name."""
-FIELDS = 100
-"""Form fields, and attachments, of one subscription."""
-_FEW = validate.Length(max=FIELDS, error=f"At most {FIELDS} members.")
+MAX_KEY_ID, MAX_FIELD_NAME = 256, 256
+"""Maximum characters of a signing key's id, and of the name of a form field or an attachment."""
+MAX_FIELDS = 100
+"""Maximum form fields, and maximum attachments, of one subscription."""
+_FIELDS_LENGTH = validate.Length(max=MAX_FIELDS, error=f"Must have at most {MAX_FIELDS} members.")
 
 
-def _kind() -> Text:
-    return Text(
+def _type_field() -> TextField:
+    return TextField(
         load_default="jmespath",
-        validate=validate.OneOf(TYPES, error="Must be one of: elasticsearch, jmespath."),
+        validate=one_of(*SUBSCRIPTION_TYPES),
         metadata={"description": "The type of subscription."},
     )
 
 
-def secret_key(**given: Any) -> Text:
-    """What signs deliveries."""
-    return Text(
-        validate=validate.Length(1, 1024, error="Must have 1 to 1024 characters."),
-        metadata={"description": "Signs deliveries; never answered."},
-        **given,
+def _event_type_field() -> TextField:
+    return TextField(
+        load_default=None,
+        validate=one_of(*DELIVERY_EVENT_TYPES),
+        metadata={"description": "Only deliveries of this event type."},
     )
 
 
-def key_id(about: str = "Names the signing key to receivers.") -> Text:
-    """Which key signs deliveries, as it is named in their header."""
-    return Text(load_default=None, validate=at_most(KEY_ID), metadata={"description": about})
+def secret_key_field(**options: Any) -> TextField:
+    """Return the field of the secret that signs deliveries."""
+    return TextField(
+        validate=text_length(1024),
+        metadata={"description": "Signs deliveries; never included in responses."},
+        **options,
+    )
 
 
-def moment(about: str, **given: Any) -> Version:
-    """A time, spelled as versions are."""
-    return at_version(metadata={"description": about, "example": EXAMPLE_TIME}, **given)
+def key_id_field(about: str = "Identifies the signing key to receivers.") -> TextField:
+    """Return the field of the signing key's id, which a header of deliveries carries."""
+    return TextField(
+        load_default=None, validate=max_length(MAX_KEY_ID), metadata={"description": about}
+    )
+
+
+def time_field(about: str, **options: Any) -> VersionField:
+    """Return the field of a time in the format of versions."""
+    return version_field(metadata={"description": about, "example": EXAMPLE_TIME}, **options)
 
 
 @dataclass(frozen=True)
-class OfType:
-    """Which subscriptions are meant."""
+class SubscriptionFilter:
+    """Replica and type of subscriptions."""
 
     replica: Replica
     subscription_type: SubscriptionType
 
 
-class OfTypeQuery(Query):
+class SubscriptionFilterQuery(QuerySchema):
     """Parameters of subscription operations."""
 
-    model = OfType
-    replica = in_replica()
-    subscription_type = _kind()
+    model = SubscriptionFilter
+    replica = replica_field()
+    subscription_type = _type_field()
 
 
 class Attachment(Schema):
-    """A value computed from the metadata and sent along."""
+    """A value that is computed from the metadata and delivered with the event."""
 
     class Meta:
         unknown = RAISE
 
-    type = Text(required=True, validate=validate.OneOf(["jmespath"], error="Must be jmespath."))
-    expression = Text(required=True, metadata={"maxLength": MAX_SOURCE_BYTES})
+    type = TextField(
+        required=True, validate=validate.OneOf(["jmespath"], error="Must be jmespath.")
+    )
+    expression = TextField(required=True, metadata={"maxLength": MAX_SOURCE_BYTES})
 
 
 @dataclass(frozen=True)
@@ -107,26 +124,26 @@ class SubscriptionContent:
     attachments: Mapping[str, Mapping[str, str]] | None
 
 
-class SubscriptionBody(Body):
-    """Whom to tell of which bundles, and how."""
+class SubscriptionBody(BodySchema):
+    """The endpoint of a subscription, its query, and the format of deliveries."""
 
     model: ClassVar[type[Any]] = SubscriptionContent
-    callback_url = Text(
+    callback_url = TextField(
         required=True,
-        metadata={"example": "https://pipeline.example/notify", "maxLength": MAX_URL},
+        metadata={"example": "https://pipeline.example/notify", "maxLength": MAX_URL_BYTES},
     )
     es_query = JsonObject(
         load_default=None,
-        metadata={"description": "Present: of type elasticsearch; an empty one matches all."},
+        metadata={"description": "If present, the type is elasticsearch; `{}` matches all."},
     )
-    jmespath_query = Text(
+    jmespath_query = TextField(
         load_default=None,
         metadata={"example": "event_type == 'CREATE'", "maxLength": MAX_SOURCE_BYTES},
     )
-    method = Text(
+    method = TextField(
         load_default="POST", validate=validate.OneOf(["POST", "PUT"], error="Must be POST or PUT.")
     )
-    encoding = Text(
+    encoding = TextField(
         load_default="application/json",
         validate=validate.OneOf(
             ["application/json", "multipart/form-data"],
@@ -134,31 +151,34 @@ class SubscriptionBody(Body):
         ),
     )
     form_fields = fields.Dict(
-        keys=Text(validate=at_most(FIELD_NAME)), values=Text(), load_default=dict, validate=_FEW
+        keys=TextField(validate=max_length(MAX_FIELD_NAME)),
+        values=TextField(),
+        load_default=dict,
+        validate=_FIELDS_LENGTH,
     )
-    payload_form_field = Text(
+    payload_form_field = TextField(
         load_default="payload",
-        validate=validate.Length(1, FIELD_NAME, error=f"Must have 1 to {FIELD_NAME} characters."),
+        validate=text_length(MAX_FIELD_NAME),
     )
-    hmac_key_id = key_id()
-    hmac_secret_key = secret_key(load_default=None)
+    hmac_key_id = key_id_field()
+    hmac_secret_key = secret_key_field(load_default=None)
     attachments = fields.Dict(
-        keys=Text(validate=at_most(FIELD_NAME)),
+        keys=TextField(validate=max_length(MAX_FIELD_NAME)),
         values=fields.Nested(Attachment),
         load_default=None,
-        validate=_FEW,
-        metadata={"description": "Names, which must not start with an underscore, to expressions."},
+        validate=_FIELDS_LENGTH,
+        metadata={"description": "Expressions by name; names must not start with `_`."},
     )
 
 
-class SubscriptionAnswer(Shown):
-    """A subscription; its secret is never shown."""
+class SubscriptionAnswer(ResponseSchema):
+    """A subscription without its secret."""
 
-    uuid = Uuid(required=True)
+    uuid = UuidField(required=True)
     owner = fields.String(required=True)
     callback_url = fields.String(required=True)
-    replica = in_replica(required=True)
-    subscription_type = fields.String(required=True, validate=validate.OneOf(TYPES))
+    replica = replica_field(required=True)
+    subscription_type = fields.String(required=True, validate=validate.OneOf(SUBSCRIPTION_TYPES))
     method = fields.String(required=True)
     encoding = fields.String(required=True)
     form_fields = JsonObject(required=True)
@@ -167,39 +187,39 @@ class SubscriptionAnswer(Shown):
     jmespath_query = fields.String()
     hmac_key_id = fields.String()
     hmac_previous_until = fields.String(
-        metadata={"description": "Until when the former secret signs too."}
+        metadata={"description": "When the former secret stops signing."}
     )
     attachments = JsonObject()
     state = fields.String(
         required=True,
-        validate=validate.OneOf(STANDINGS),
-        metadata={"description": "Only an active one is sent anything but tests."},
+        validate=validate.OneOf(SUBSCRIPTION_STATES),
+        metadata={"description": "Only active ones get deliveries other than tests."},
     )
-    state_since = fields.String(metadata={"description": "Since when it is not active."})
+    state_since = fields.String(metadata={"description": "When it became inactive."})
     state_reason = fields.String(metadata={"description": "Why it is disabled."})
     failing_since = fields.String(
-        metadata={"description": "The first of its failures since anything was delivered."}
+        metadata={"description": "First failure since the last successful delivery."}
     )
 
 
-class SubscriptionList(Shown):
+class SubscriptionList(ResponseSchema):
     """The caller's subscriptions."""
 
     subscriptions = fields.List(fields.Nested(SubscriptionAnswer), required=True)
 
 
-class SubscriptionDeleted(Shown):
-    """The answer of delete_subscription."""
+class SubscriptionDeleted(ResponseSchema):
+    """The response of delete_subscription."""
 
     timeDeleted = fields.String(required=True)  # noqa: N815
 
 
 @dataclass(frozen=True)
 class ListDeliveries:
-    """Which page of a subscription's deliveries."""
+    """A page of a subscription's deliveries, with filters."""
 
     replica: Replica
-    state: State | None
+    state: DeliveryState | None
     event_type: str | None
     bundle_uuid: str | None
     since: str | None
@@ -208,66 +228,156 @@ class ListDeliveries:
     search_after: str | None
 
 
-class ListDeliveriesQuery(Query):
+class ListDeliveriesQuery(QuerySchema):
     """Parameters of get_deliveries."""
 
     model = ListDeliveries
-    replica = in_replica()
-    state = Text(
+    replica = replica_field()
+    state = TextField(
         load_default=None,
-        validate=validate.OneOf(STATES, error=f"Must be one of: {', '.join(STATES)}."),
-        metadata={"description": "Only those that stand so."},
+        validate=one_of(*DELIVERY_STATES),
+        metadata={"description": "Only deliveries in this state."},
     )
-    event_type = Text(
-        load_default=None,
-        validate=validate.OneOf(EVENTS, error=f"Must be one of: {', '.join(EVENTS)}."),
-        metadata={"description": "Only those that tell of such events."},
+    event_type = _event_type_field()
+    bundle_uuid = UuidField(
+        load_default=None, metadata={"description": "Only deliveries about this bundle."}
     )
-    bundle_uuid = Uuid(
-        load_default=None, metadata={"description": "Only those that tell of this bundle."}
-    )
-    since = moment("Recorded then or later.", load_default=None)
-    until = moment("Recorded before then.", load_default=None)
-    per_page = page_size(PAGE_DELIVERIES)
-    search_after = page_pointer()
+    since = time_field("Only deliveries recorded at or after this time.", load_default=None)
+    until = time_field("Only deliveries recorded before this time.", load_default=None)
+    per_page = page_size_field(PAGE_DELIVERIES)
+    search_after = page_token_field()
 
 
-class Attempt(Shown):
-    """One request to the receiver and what came of it."""
+class AttemptAnswer(ResponseSchema):
+    """One request to the receiver, with its result."""
 
     number = fields.Integer(required=True)
     at = fields.String(required=True)
     seconds = fields.Float(required=True)
     status = fields.Integer(metadata={"description": "The receiver's status code."})
     error = fields.String()
-    body = fields.String(metadata={"description": "The receiver's answer, truncated."})
+    body = fields.String(metadata={"description": "The receiver's response body, truncated."})
 
 
-class DeliveryAnswer(Shown):
-    """One event on its way to one subscriber."""
+class DeliveryAnswer(ResponseSchema):
+    """The delivery of one event to one subscriber."""
 
-    id = Uuid(required=True)
-    transaction_id = Uuid(required=True, metadata={"description": "The same, as receivers see it."})
+    id = UuidField(required=True)
+    transaction_id = UuidField(
+        required=True, metadata={"description": "The same id, as receivers see it."}
+    )
     event_type = fields.String(required=True)
-    bundle_uuid = Uuid(required=True)
+    bundle_uuid = UuidField(required=True)
     bundle_version = fields.String(required=True)
     state = fields.String(
         required=True,
-        validate=validate.OneOf(STATES),
-        metadata={"description": "What was given up is failed; what is tried again is pending."},
+        validate=validate.OneOf(DELIVERY_STATES),
+        metadata={"description": "`pending` until it is delivered or has failed."},
     )
     recorded = fields.String(
         required=True,
-        metadata={"description": "When the event was matched, or the test asked for."},
+        metadata={"description": "When the event matched, or the test was requested."},
     )
-    attempts = fields.List(fields.Nested(Attempt), required=True)
+    attempts = fields.List(fields.Nested(AttemptAnswer), required=True)
     next_attempt = fields.String(
-        metadata={"description": "Only while it is pending, and not held back by a pause."}
+        metadata={"description": "Only while it is pending and not paused."}
     )
-    reason = fields.String(metadata={"description": "Why it stands as it does."})
+    reason = fields.String(metadata={"description": "The reason of its state."})
 
 
-class DeliveryList(Shown):
+class DeliveryList(ResponseSchema):
     """A page of deliveries, the latest first."""
 
     deliveries = fields.List(fields.Nested(DeliveryAnswer), required=True)
+
+
+DEFAULT_OVERLAP_S = 86_400
+DEFAULT_DRY_RUN_BUNDLES = 10
+
+
+@dataclass(frozen=True)
+class NewSecret:
+    """The body of put_subscription_secret."""
+
+    hmac_secret_key: str = field(repr=False)
+    hmac_key_id: str | None
+    overlap_s: int
+
+
+class NewSecretBody(BodySchema):
+    """The new secret that signs deliveries."""
+
+    model = NewSecret
+    hmac_secret_key = secret_key_field(required=True)
+    hmac_key_id = key_id_field("The new key's id; by default the former id.")
+    overlap_s = IntegerField(
+        load_default=DEFAULT_OVERLAP_S,
+        validate=validate.Range(min=0, max=2**31, error="Must be from 0 to 2147483648."),
+        metadata={"description": "How long the former secret also signs, seconds."},
+    )
+
+
+@dataclass(frozen=True)
+class DryRunContent(SubscriptionContent):
+    """The body of dry_run_subscription."""
+
+    bundles: int
+
+
+class DryRunBody(SubscriptionBody):
+    """A subscription, and the number of bundles to try."""
+
+    model = DryRunContent
+    bundles = IntegerField(
+        load_default=DEFAULT_DRY_RUN_BUNDLES,
+        validate=in_range(1, DRY_RUN_BUNDLES_MAX),
+        metadata={"description": "How many of the latest bundles to try."},
+    )
+
+
+class DryRunBundle(ResponseSchema):
+    """One bundle: whether it matches, and the payload that would be sent."""
+
+    bundle_uuid = UuidField(required=True)
+    bundle_version = fields.String(required=True)
+    matches = fields.Boolean(required=True)
+    payload = JsonObject(metadata={"description": "The payload that would be sent, if it matches."})
+    error = fields.String(metadata={"description": "Why the payload cannot be built."})
+
+
+class DryRunAnswer(ResponseSchema):
+    """The response of dry_run_subscription, the latest bundle first."""
+
+    bundles = fields.List(fields.Nested(DryRunBundle), required=True)
+    timed_out = fields.Boolean(
+        required=True, metadata={"description": "Whether time ran out before the last bundle."}
+    )
+
+
+@dataclass(frozen=True)
+class RetrySpan:
+    """The body of retry_deliveries."""
+
+    since: str
+    until: str | None
+    event_type: str | None
+
+
+class RetrySpanBody(BodySchema):
+    """The failed deliveries to retry."""
+
+    model = RetrySpan
+    since = time_field("Only if the last attempt failed at or after this time.", required=True)
+    until = time_field("Only if the last attempt failed before this time.", load_default=None)
+    event_type = _event_type_field()
+
+
+class RetriedAnswer(ResponseSchema):
+    """The response of retry_deliveries."""
+
+    retried = fields.Integer(
+        required=True, metadata={"description": "The number of deliveries that are due now."}
+    )
+    more = fields.Boolean(
+        required=True, metadata={"description": "Whether to repeat the request for the rest."}
+    )

@@ -1,1 +1,1 @@
-"""Who is at the browser: local passwords and upstream providers."""
+"""Login: passwords, identity providers, sessions and lockout."""

@@ -1,13 +1,12 @@
-"""Login throttling: failed logins make the next one wait.
+"""Lockout after failed logins, and rate limits by address.
 
 Failures are counted for the account at one address, for the address, and for the account at all
 addresses. So an attacker locks an account out at the attacker's own address only. The count at all
 addresses bounds distributed guessing: it allows many failures, and then slows down by seconds.
 A browser that logged in to the account before is counted by itself alone.
 
-A try is counted before the password is checked, and taken back when it was right, so that a
-thousand tries at once are a thousand. No wait is longer than the longest, and refused tries do not
-prolong it.
+An attempt is counted before the password is checked, and uncounted if it was right, so that
+concurrent attempts are all counted. Rejected attempts do not prolong a lockout.
 """
 
 import math
@@ -15,17 +14,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from storage.catalog import Catalog, Tx, tries
-from storage.errors import TooMany
+from storage.catalog import Catalog, Tx, login
+from storage.errors import TooManyRequests
+from storage.rate_limits import Rate
 
-FORGOTTEN_S = 86_400
+FORGET_AFTER_S = 86_400
 ACCOUNT_CAP_S = 60
-"""Longest wait of an account at all addresses: a slow-down, no lock-out."""
-MAX_WHO = 300
+"""Longest wait of an account at all addresses: a slow-down, not a lockout."""
+MAX_KEY_LENGTH = 300
 
 
 @dataclass(frozen=True)
-class Patience:
+class LockoutPolicy:
     """Failures after which each next try waits: 1 s, then twice as long each time, up to a cap."""
 
     pair: int = 5
@@ -36,8 +36,8 @@ class Patience:
     cap_s: int = 900
 
 
-class PatienceSettings(Protocol):
-    """The part of Settings that says who has to wait."""
+class LockoutSettings(Protocol):
+    """The part of Settings about lockouts."""
 
     @property
     def lockout_after(self) -> int: ...
@@ -49,9 +49,9 @@ class PatienceSettings(Protocol):
     def lockout_cap_s(self) -> int: ...
 
 
-def patience(settings: PatienceSettings) -> Patience:
-    """As the settings have it."""
-    return Patience(
+def lockout_policy(settings: LockoutSettings) -> LockoutPolicy:
+    """Return the policy that the settings name."""
+    return LockoutPolicy(
         pair=settings.lockout_after,
         address=settings.lockout_address_after,
         account=settings.lockout_account_after,
@@ -60,94 +60,120 @@ def patience(settings: PatienceSettings) -> Patience:
 
 
 @dataclass(frozen=True)
-class Counted:
-    """A try that was let in: whose it is, and how many each of them has failed with it."""
+class CountedAttempt:
+    """An attempt that may proceed, and the failures of each lockout key including it."""
 
     failures: Mapping[str, int]
 
 
-def account(email: str) -> str:
-    """The key that an account's failures at all addresses are counted under."""
-    return f"account:{email}"[:MAX_WHO]
+def account_key(email: str) -> str:
+    """Return the lockout key of an account at all addresses."""
+    return f"account:{email}"[:MAX_KEY_LENGTH]
 
 
-def pair(email: str, seen: str) -> str:
-    """The same of an account at one address."""
-    return f"{pair_prefix(email)}{seen}"[:MAX_WHO]
+def pair_key(email: str, seen: str) -> str:
+    """Return the lockout key of an account at one address."""
+    return f"{pair_key_prefix(email)}{seen}"[:MAX_KEY_LENGTH]
 
 
-def pair_prefix(email: str) -> str:
-    """What the keys of an account at each address begin with; no e-mail address has a space."""
+def pair_key_prefix(email: str) -> str:
+    """Return the prefix of an account's pair keys; the space cannot be in an e-mail address."""
     return f"pair:{email} "
 
 
-def address(seen: str) -> str:
-    """The same of an address."""
-    return f"address:{seen}"[:MAX_WHO]
+def address_key(seen: str) -> str:
+    """Return the lockout key of an address."""
+    return f"address:{seen}"[:MAX_KEY_LENGTH]
 
 
-def browser(name: str) -> str:
-    """The same of a browser that logged in before."""
-    return f"browser:{name}"[:MAX_WHO]
+def browser_key(name: str) -> str:
+    """Return the lockout key of a known browser."""
+    return f"browser:{name}"[:MAX_KEY_LENGTH]
 
 
-def device(email: str) -> str:
-    """The same of somebody who enters the codes of devices."""
-    return f"device:{email}"[:MAX_WHO]
+def device_key(email: str) -> str:
+    """Return the lockout key of a user who enters device codes."""
+    return f"device:{email}"[:MAX_KEY_LENGTH]
 
 
-def enter(catalog: Catalog, whose: Iterable[str], patience: Patience, now: float) -> Counted:
-    """Count a try as a failure of all of these; TooMany while one of them has to wait."""
+def count_attempt(
+    catalog: Catalog, whose: Iterable[str], patience: LockoutPolicy, now: float
+) -> CountedAttempt:
+    """Count an attempt as a failure of these keys; TooManyRequests while one is locked out."""
     now_us = int(now * 1e6)
     with catalog.write(durable=False) as tx:
-        forget(tx, now)
-        # In one order, so that no two tries wait for each other.
-        return Counted({who: _counted(tx, who, patience, now_us) for who in sorted(set(whose))})
+        forget_old_failures(tx, now)
+        # Sorted, so that transactions cannot deadlock.
+        return CountedAttempt(
+            {who: _count_failure(tx, who, patience, now_us) for who in sorted(set(whose))}
+        )
 
 
-def forget(tx: Tx, now: float) -> None:
-    """Forget some of those whose last failure is long ago."""
-    tries.forget(tx, int((now - FORGOTTEN_S) * 1e6))
+def forget_old_failures(tx: Tx, now: float) -> None:
+    """Delete a batch of expired failure counts."""
+    login.expire_failures(tx, int((now - FORGET_AFTER_S) * 1e6))
 
 
-def passed(tx: Tx, counted: Counted) -> None:
-    """Take back a try that was no failure. An address, and an account at all addresses, keep their
-    other failures: they may be an attacker's, who may have an account of their own."""
+def forgive_attempt(tx: Tx, counted: CountedAttempt) -> None:
+    """Uncount a successful attempt.
+
+    Addresses, and accounts at all addresses, keep their other failures: an attacker may log in to
+    an account of their own.
+    """
     for who, failures in sorted(counted.failures.items()):
         if who.startswith(("address:", "account:")):
-            tries.uncount(tx, who, counted=failures)
+            login.uncount_failure(tx, who, counted=failures)
         else:
-            tries.forgive(tx, who)
+            login.clear_failures(tx, who)
 
 
-def waits(counted: Counted, patience: Patience) -> dict[str, int]:
-    """Who has to wait now, and for how many seconds, should it have been a failure."""
-    found = {who: _wait_s(who, failures, patience) for who, failures in counted.failures.items()}
+def required_waits(counted: CountedAttempt, patience: LockoutPolicy) -> dict[str, int]:
+    """Return the keys that are locked out if the attempt fails, with the seconds."""
+    found = {
+        who: _required_wait_s(who, failures, patience) for who, failures in counted.failures.items()
+    }
     return {who: wait_s for who, wait_s in found.items() if wait_s}
 
 
-def delay_s(failures: int, after: int, cap_s: int) -> int:
-    """How long the next try waits after so many failures in a row."""
+def lockout_delay_s(failures: int, after: int, cap_s: int) -> int:
+    """Return the lockout in seconds after so many consecutive failures."""
     if failures < after:
         return 0
     return min(cap_s, 1 << min(failures - after, 30))
 
 
-def _counted(tx: Tx, who: str, patience: Patience, now_us: int) -> int:
-    before = now_us - FORGOTTEN_S * 1_000_000
-    failures = tries.count(tx, who, now_us=now_us, forgotten_us=before)
+def _count_failure(tx: Tx, who: str, patience: LockoutPolicy, now_us: int) -> int:
+    before = now_us - FORGET_AFTER_S * 1_000_000
+    failures = login.count_failure(tx, who, now_us=now_us, forgotten_us=before)
     if failures is None:
-        held = tries.find(tx, who)
+        held = login.find_failures(tx, who)
         left_us = held.until_us - now_us if held else 0
-        raise TooMany("Too many failed logins.", retry_after_s=max(1, math.ceil(left_us / 1e6)))
-    wait_s = _wait_s(who, failures, patience)
-    tries.postpone(tx, who, now_us + wait_s * 1_000_000 if wait_s else 0)
+        raise TooManyRequests(
+            "Too many failed logins.", retry_after_s=max(1, math.ceil(left_us / 1e6))
+        )
+    wait_s = _required_wait_s(who, failures, patience)
+    login.lock_out(tx, who, now_us + wait_s * 1_000_000 if wait_s else 0)
     return failures
 
 
-def _wait_s(who: str, failures: int, patience: Patience) -> int:
+def _required_wait_s(who: str, failures: int, patience: LockoutPolicy) -> int:
     if who.startswith("address:"):
-        return delay_s(failures, patience.address, patience.cap_s)
+        return lockout_delay_s(failures, patience.address, patience.cap_s)
     if who.startswith("account:"):
-        return delay_s(failures, patience.account, min(patience.cap_s, ACCOUNT_CAP_S))
-    return delay_s(failures, patience.pair, patience.cap_s)
+        return lockout_delay_s(failures, patience.account, min(patience.cap_s, ACCOUNT_CAP_S))
+    return lockout_delay_s(failures, patience.pair, patience.cap_s)
+
+
+def check_rate_limit(catalog: Catalog, who: str, rate: Rate, now: float) -> None:
+    """Count a request; TooManyRequests beyond the rate limit. A rate of 0 is no limit."""
+    if rate.per_minute <= 0:
+        return
+    now_us, step_us = int(now * 1e6), 60_000_000 // rate.per_minute
+    with catalog.write(durable=False) as tx:
+        login.expire_rates(tx, now_us)
+        wait_us = login.take_permit(
+            tx, who, now_us=now_us, step_us=step_us, burst=max(1, rate.burst)
+        )
+    if wait_us:
+        text = f"Rate limit: {rate.per_minute} requests per minute, bursts of {rate.burst}."
+        raise TooManyRequests(text, retry_after_s=math.ceil(wait_us / 1e6))

@@ -1,27 +1,30 @@
-"""A browser's login: what its cookie holds is the session's only proof, and is kept as a digest.
+"""Browser sessions: log in, log out, and the audit entries of logins.
 
-A session ends by logging out, at a time that was set when it began, when it lies idle, when its
-user is disabled, and when the user's password changes.
+A session ends by logout, at the end of its lifetime, after its idle timeout, when its user is
+disabled, and when the user's password changes.
+
+Attackers can cause any number of failed logins, so the audit log takes a limited number per hour
+and then only their count.
 """
 
 import hashlib
 import secrets
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from auth.accounts.admitting import is_enabled
-from auth.digests import digest
-from storage.catalog import Catalog, logins
-from storage.catalog.engine import Tx
+from auth.accounts import AuditContext, admit_at_login, is_user_enabled, record_audit
+from auth.secret_values import hash_secret
+from storage.catalog import Catalog, Tx, login
 
-COOKIE = "store-session"
+SESSION_COOKIE = "store-session"
 COOKIE_BYTES = 32
-SEEN_US = 60_000_000
-"""A session's last use is written down once a minute, not with each request."""
+SEEN_INTERVAL_US = 60_000_000
+"""The last use of a session is recorded at most once a minute."""
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
-    """Who is at a browser, by which provider and since when; `csrf` is what its forms hold."""
+class BrowserSession:
+    """A logged-in user at a browser; `at_s` is when they logged in, `csrf` the form token."""
 
     id: str
     email: str
@@ -31,27 +34,26 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
-class Lifetimes:
-    """How long a session lasts, and how long it may lie idle."""
+class SessionLifetimes:
+    """Absolute and idle timeout of sessions, in seconds."""
 
     whole_s: int
     idle_s: int
 
 
-def host_bound(name: str, base_url: str) -> str:
-    """The name of a cookie of this host; over https one that no neighbour and no subdomain can
-    set."""
+def host_cookie_name(name: str, base_url: str) -> str:
+    """Return a cookie name; `__Host-` over HTTPS, so that no other host can set it."""
     return f"__Host-{name}" if base_url.startswith("https://") else name
 
 
-def begin(
-    tx: Tx, email: str, provider: str, *, now: float, lifetimes: Lifetimes
-) -> tuple[str, Session]:
-    """A new session, and what its cookie holds; never one that the browser brought."""
+def create_session(
+    tx: Tx, email: str, provider: str, *, now: float, lifetimes: SessionLifetimes
+) -> tuple[str, BrowserSession]:
+    """Create a session with a new cookie; return the cookie and the session."""
     cookie = secrets.token_urlsafe(COOKIE_BYTES)
     now_us = int(now * 1e6)
-    row = logins.SessionRow(
-        id=digest(cookie),
+    row = login.SessionRow(
+        id=hash_secret(cookie),
         email=email,
         provider=provider,
         created_us=now_us,
@@ -59,37 +61,118 @@ def begin(
         idle_us=lifetimes.idle_s * 1_000_000,
         ends_us=now_us + lifetimes.whole_s * 1_000_000,
     )
-    logins.add_session(tx, row)
-    return cookie, _session(row, cookie)
+    login.insert_session(tx, row)
+    return cookie, _build_session(row, cookie)
 
 
-def current(catalog: Catalog, cookie: str | None, now: float) -> Session | None:
-    """The live session of a cookie; None for any other cookie."""
+def find_session(catalog: Catalog, cookie: str | None, now: float) -> BrowserSession | None:
+    """Return the live session of a cookie, or None."""
     if not cookie:
         return None
     now_us = int(now * 1e6)
     with catalog.read() as tx:
-        row = logins.session(tx, digest(cookie))
-        enabled = row is None or is_enabled(tx, row.email)
-    if row is None or not row.live(now_us):
+        row = login.find_session(tx, hash_secret(cookie))
+        enabled = row is None or is_user_enabled(tx, row.email)
+    if row is None or not row.is_live(now_us):
         return None
     if not enabled:
-        # Enabling the user again is no reason for an old login to hold again.
+        # Old logins must not revive when the user is enabled again.
         with catalog.write() as tx:
-            logins.end_all(tx, row.email)
+            login.end_logins(tx, row.email)
         return None
-    if now_us - row.seen_us >= SEEN_US:
+    if now_us - row.seen_us >= SEEN_INTERVAL_US:
         with catalog.write(durable=False) as tx:
-            logins.see(tx, row.id, now_us)
-    return _session(row, cookie)
+            login.touch_session(tx, row.id, now_us)
+    return _build_session(row, cookie)
 
 
-def end(tx: Tx, cookie: str | None) -> bool:
-    """End the session of this cookie; False when it has none."""
-    return bool(cookie) and logins.end_session(tx, digest(cookie or ""))
+def delete_session(tx: Tx, cookie: str | None) -> bool:
+    """End the session of a cookie; False if there is none."""
+    return bool(cookie) and login.end_session(tx, hash_secret(cookie or ""))
 
 
-def _session(row: logins.SessionRow, cookie: str) -> Session:
-    # Only the cookie makes it: what is in the catalog does not tell a form's token.
+def _build_session(row: login.SessionRow, cookie: str) -> BrowserSession:
+    # Derived from the cookie, so that a leaked catalog does not reveal form tokens.
     csrf = hashlib.sha256(b"csrf " + cookie.encode()).hexdigest()
-    return Session(row.id, row.email, row.provider, row.created_us / 1e6, csrf)
+    return BrowserSession(row.id, row.email, row.provider, row.created_us / 1e6, csrf)
+
+
+AUDIT_WINDOW_S = 3_600
+MAX_AUDITED_FAILURES = 20
+"""Audit entries of one kind per account or address in that window."""
+
+
+def record_login_event(
+    tx: Tx, who: str, what: str, email: str, request_id: str, **after: str | int
+) -> None:
+    """Write an audit entry about a user's login; `who` is empty if unuser."""
+    record_audit(tx, AuditContext(who, what, request_id), f"user/{email}", before=None, after=after)
+
+
+@dataclass(frozen=True, slots=True)
+class LoginFailure:
+    """A failed login; `email` is empty if unuser."""
+
+    email: str
+    at: float
+    request_id: str
+
+
+def record_login_failure(
+    tx: Tx, what: str, failure: LoginFailure, *, keys: Iterable[str], **after: str | int
+) -> None:
+    """Write an audit entry of a failure, limited per lockout key.
+
+    The entry's `untold` is the number of failures before it that were not written.
+    """
+    now_us, span_us = int(failure.at * 1e6), AUDIT_WINDOW_S * 1_000_000
+    # Sorted, so that transactions cannot deadlock.
+    skipped = [
+        login.count_in_window(
+            tx, f"{what} {key}", most=MAX_AUDITED_FAILURES, now_us=now_us, span_us=span_us
+        )
+        for key in sorted(set(keys))
+    ]
+    counts = [count for count in skipped if count is not None]
+    if len(counts) == len(skipped):
+        more = {"untold": max(counts)} if any(counts) else {}
+        record_login_event(tx, "", what, failure.email, failure.request_id, **after, **more)
+
+
+@dataclass(frozen=True)
+class AuthenticatedUser:
+    """A user who has just logged in; `former` is the browser's old session cookie."""
+
+    email: str
+    provider: str
+    at: float
+    request_id: str
+    former: str | None = None
+
+
+def log_in_user(
+    catalog: Catalog, user: AuthenticatedUser, lifetimes: SessionLifetimes
+) -> tuple[str, BrowserSession]:
+    """Create a session; return its cookie and the session. Forbidden if the user is disabled.
+
+    The browser's old session ends, which prevents session fixation.
+    """
+    with catalog.write() as tx:
+        admit_at_login(tx, user.email, user.request_id)
+        delete_session(tx, user.former)
+        session = create_session(tx, user.email, user.provider, now=user.at, lifetimes=lifetimes)
+        record_login_event(
+            tx, user.email, "login", user.email, user.request_id, provider=user.provider
+        )
+    return session
+
+
+def log_out_user(
+    catalog: Catalog, session: BrowserSession, cookie: str | None, request_id: str
+) -> None:
+    """End the session of a browser, with an audit entry."""
+    with catalog.write() as tx:
+        delete_session(tx, cookie)
+        record_login_event(
+            tx, session.email, "logout", session.email, request_id, provider=session.provider
+        )

@@ -1,7 +1,7 @@
-"""Where a browser goes when it is known who is at it: only to where somebody registered it may go.
+"""Redirect targets of a login, sealed, and limited to registered addresses.
 
-A target travels through the login's pages as a text that was sealed: by us, or by the page of ours
-that sent the browser here and takes it back.
+A target passes through the login pages as a sealed value. The login page or the authorization
+endpoint seals it.
 """
 
 import re
@@ -9,61 +9,63 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import urlencode, urlsplit
 
-from auth.seals import Seals
+from auth.secret_values import ValueSealer
 from storage.errors import Invalid
 
 MAX_STATE = 2048
-LIFE_S = 86_400
+TARGET_LIFE_S = 86_400
 OWN_PAGES = ("/", "/oauth/authorize", "/device", "/login/account")
-"""Pages of ours that a login may lead to."""
-CONTINUE = "continue"
-"""A sealed value of the authorization request's own, which goes back there as it came."""
-AUTHORIZE = "/oauth/authorize"
+"""Own pages that a login may redirect to."""
+CONTINUE_PARAMETER = "continue"
+"""Sealed authorization request, which is passed back unchanged."""
+AUTHORIZE_PATH = "/oauth/authorize"
 
-_SEALED, _CONTINUED = "t.", "c."
-_CARRIED = re.compile(rf"{AUTHORIZE}\?{CONTINUE}=([A-Za-z0-9_.=~-]+)")
+_SEALED_PREFIX, _CONTINUED_PREFIX = "t.", "c."
+_CONTINUED_REQUEST_REGEX = re.compile(
+    rf"{AUTHORIZE_PATH}\?{CONTINUE_PARAMETER}=([A-Za-z0-9_.=~-]+)"
+)
 
 
 @dataclass(frozen=True)
-class Targets:
-    """Judges, seals and opens targets."""
+class LoginTargets:
+    """Checks, seals and opens targets."""
 
     base_url: str
-    seals: Seals
+    seals: ValueSealer
     registered: Callable[[str], bool]
     """Whether a client registered this redirect URI."""
 
-    def asked(self, redirect_uri: str, state: str | None, *, now: float) -> str:
-        """The target of a login; Invalid when nobody registered that address."""
-        own = self._own(redirect_uri)
+    def seal_target(self, redirect_uri: str, state: str | None, *, now: float) -> str:
+        """Seal a login's target; Invalid if the URI is not registered."""
+        own = self._own_page_url(redirect_uri)
         if own is None and not self.registered(redirect_uri):
-            told = "It is not a registered redirect URI."
-            raise Invalid(f"redirect_uri: {told}", errors={"redirect_uri": [told]})
+            reason = "It is not a registered redirect URI."
+            raise Invalid(f"redirect_uri: {reason}", errors={"redirect_uri": [reason]})
         if state is not None and len(state) > MAX_STATE:
-            told = f"It has more than {MAX_STATE} characters."
-            raise Invalid(f"state: {told}", errors={"state": [told]})
-        carried = _CARRIED.fullmatch((own or "").removeprefix(self.base_url))
-        if carried and state is None:
-            # Sealed already: it travels as it is, which keeps addresses short.
-            return _CONTINUED + carried[1]
-        url = with_state(own or redirect_uri, state)
-        return _SEALED + self.seals.seal("target", [url], ends=now + LIFE_S)
+            reason = f"It has more than {MAX_STATE} characters."
+            raise Invalid(f"state: {reason}", errors={"state": [reason]})
+        continued = _CONTINUED_REQUEST_REGEX.fullmatch((own or "").removeprefix(self.base_url))
+        if continued and state is None:
+            # Sealed already: passing it unchanged keeps URLs short.
+            return _CONTINUED_PREFIX + continued[1]
+        url = add_state(own or redirect_uri, state)
+        return _SEALED_PREFIX + self.seals.seal("target", [url], ends=now + TARGET_LIFE_S)
 
-    def home(self, *, now: float) -> str:
-        """Our own page, for who came from nowhere."""
-        return self.asked("/login/account", None, now=now)
+    def seal_home(self, *, now: float) -> str:
+        """Seal the default target."""
+        return self.seal_target("/login/account", None, now=now)
 
-    def url(self, target: str | None, *, now: float) -> str | None:
-        """The address of a target; None for what is none of ours, or too old."""
+    def open_target(self, target: str | None, *, now: float) -> str | None:
+        """Return the URL of a target; None if it is invalid or expired."""
         text = target or ""
-        if text.startswith(_CONTINUED):
-            query = urlencode({CONTINUE: text.removeprefix(_CONTINUED)})
-            return f"{self.base_url}{AUTHORIZE}?{query}"
-        opened = self.seals.open("target", text.removeprefix(_SEALED), now=now)
-        return opened[0] if opened else None
+        if text.startswith(_CONTINUED_PREFIX):
+            query = urlencode({CONTINUE_PARAMETER: text.removeprefix(_CONTINUED_PREFIX)})
+            return f"{self.base_url}{AUTHORIZE_PATH}?{query}"
+        values = self.seals.open("target", text.removeprefix(_SEALED_PREFIX), now=now)
+        return values[0] if values else None
 
-    def _own(self, uri: str) -> str | None:
-        """The address of a page of ours, named whole or by its path."""
+    def _own_page_url(self, uri: str) -> str | None:
+        """Return an own page's URL, from a URL or a path; else None."""
         path = uri.removeprefix(self.base_url) if uri.startswith(self.base_url + "/") else uri
         plain = path.partition("?")[0]
         if not path.isascii() or not path.isprintable() or "#" in path or "\\" in path:
@@ -71,14 +73,14 @@ class Targets:
         return self.base_url + path if plain in OWN_PAGES else None
 
 
-def with_state(uri: str, state: str | None) -> str:
-    """The address with the state added to its query, as it came."""
+def add_state(uri: str, state: str | None) -> str:
+    """Return the URL with the state added to its query."""
     if state is None:
         return uri
     return uri + ("&" if "?" in uri else "?") + urlencode({"state": state})
 
 
-def origin(url: str) -> str:
-    """Scheme, host and port of an address; of a scheme without a host, the scheme."""
+def url_origin(url: str) -> str:
+    """Return scheme, host and port of a URL; only the scheme without a host."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}" if parts.netloc else f"{parts.scheme}:"

@@ -1,10 +1,14 @@
-"""A provider of identities as its client: where to send a browser, what to make of its coming back.
+"""Log in with an upstream OpenID Connect provider.
 
-Nothing here believes an address that came with a browser or in a token: the issuer is the
-operator's, its metadata come from the issuer's own address, and every request passes the guard.
+Addresses from browsers and tokens are not trusted: the operator sets the issuer, its metadata
+come from the issuer's own address, and every request passes the SSRF guard.
+
+A state is valid once, for one provider and one browser. Nonce and verifier are derived from the
+secret in the state, so neither is stored.
 """
 
 import logging
+import secrets
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,25 +20,29 @@ from authlib.oauth2.client import OAuth2Client
 from joserfc.errors import JoseError
 from joserfc.jws import JWSRegistry, deserialize_compact
 
-from auth.login.identity import Expected, check_claims, email_of
-from auth.login.outgoing import Answer, Outgoing
-from auth.tokens.claims import read
-from auth.tokens.keyring import Ages, KeyRing
+from auth.http_client import HttpClient, HttpResponse
+from auth.login.identity import ExpectedClaims, check_id_token_claims, verified_email
+from auth.secret_values import ValueSealer, hash_secret
+from auth.tokens.claims import parse_token
+from auth.tokens.keyring import KeyAges, KeyRing
+from storage.catalog import Catalog, login
 from storage.errors import StoreError, Unauthorized, Unavailable
 
 log = logging.getLogger(__name__)
 
-WELL_KNOWN = "/.well-known/openid-configuration"
-ENDPOINTS = ("authorization_endpoint", "token_endpoint", "jwks_uri")
-ALGORITHMS = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384"})
+METADATA_PATH = "/.well-known/openid-configuration"
+REQUIRED_ENDPOINTS = ("authorization_endpoint", "token_endpoint", "jwks_uri")
+PROVIDER_ALGORITHMS = frozenset(
+    {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384"}
+)
 
-ONLY = "(the only key)"
-"""Stands for the name of a key: tokens need not name it where a provider has but one."""
+ONLY_KEY_ID = "(the only key)"
+"""Placeholder key id: tokens may omit it if the provider has only one key."""
 
 
 @dataclass(frozen=True)
-class Upstream:
-    """A provider as the operator named it."""
+class IdentityProviderConfig:
+    """A provider, as configured."""
 
     name: str
     title: str
@@ -46,8 +54,8 @@ class Upstream:
 
 
 @dataclass(frozen=True)
-class Login:
-    """One login under way: what the provider is told, and must tell again."""
+class UpstreamLogin:
+    """Values of a pending login that the provider must return."""
 
     callback: str
     state: str
@@ -55,23 +63,28 @@ class Login:
     verifier: str = field(repr=False)
 
 
-class Provider:
-    """One provider, for many threads; its metadata and keys are kept, and read again when old."""
+class IdentityProvider:
+    """A provider, with cached metadata and keys; thread-safe."""
 
     def __init__(
-        self, upstream: Upstream, outgoing: Outgoing, clock: Callable[[], float], ages: Ages
+        self,
+        upstream: IdentityProviderConfig,
+        http: HttpClient,
+        clock: Callable[[], float],
+        ages: KeyAges,
     ) -> None:
         self.upstream = upstream
-        self._outgoing = outgoing
+        self._http = http
         self._clock = clock
         self._ages = ages
         self._lock = threading.Lock()
-        self._held: tuple[float, Mapping[str, Any]] | None = None
-        self._ring = KeyRing(self._keys, clock, ages)
+        self._cached_metadata: tuple[float, Mapping[str, Any]] | None = None
+        self._ring = KeyRing(self._fetch_keys, clock, ages)
 
-    def url(self, login: Login, *, again: bool = False, hint: str = "") -> str:
-        """Where the browser goes to log in: code flow, PKCE S256, state and nonce; `again`: though
-        the provider knows already who is there; `hint`: as whom the person is expected to."""
+    def login_url(self, login: UpstreamLogin, *, again: bool = False, hint: str = "") -> str:
+        """Return the login URL: code flow, PKCE S256, state and nonce.
+
+        `again` forces a new login at the provider; `hint` is the expected e-mail address."""
         url, _ = self._client(login).create_authorization_url(
             self._metadata()["authorization_endpoint"],
             state=login.state,
@@ -83,58 +96,58 @@ class Provider:
         return str(url)
 
     def check_issuer(self, given: str | None) -> None:
-        """RFC 9207: an answer that names another issuer, or none where it should, is not its."""
+        """Reject a response with a wrong or missing issuer (RFC 9207)."""
         promised = self._metadata().get("authorization_response_iss_parameter_supported") is True
         if (given is None and promised) or given not in (None, self.upstream.issuer):
             raise Unauthorized("The answer is of another provider")
 
-    def email(self, login: Login, code: str) -> str:
-        """Who logged in: the code is exchanged, the token verified, its claims judged."""
-        token = self._exchanged(login, code)
-        claims = self._verified(token.get("id_token"))
-        check_claims(claims, self._expected(login), self._clock())
+    def exchange_email(self, login: UpstreamLogin, code: str) -> str:
+        """Exchange the code, verify the ID token, and return the e-mail."""
+        token = self._exchange_code(login, code)
+        claims = self._verify_id_token(token.get("id_token"))
+        check_id_token_claims(claims, self._expected_claims(login), self._clock())
         if "email" not in claims:
             claims = {**claims, **self._userinfo(token, claims)}
-        return email_of(claims, self.upstream.domains)
+        return verified_email(claims, self.upstream.domains)
 
     def logout_url(self, back: str, state: str) -> str | None:
-        """Where the provider ends its own session; None when it offers no such address."""
+        """Return the provider's logout URL; None if it has none."""
         try:
             end = self._metadata().get("end_session_endpoint")
         except StoreError:
-            # Logging out here must not depend on somebody else's health.
+            # Logout must not depend on the provider's availability.
             return None
-        if not _is_address(end):
+        if not _is_http_url(end):
             return None
-        told = {
+        parameters = {
             "client_id": self.upstream.client_id,
             "post_logout_redirect_uri": back,
             "state": state,
         }
-        return f"{end}{'&' if '?' in str(end) else '?'}{urlencode(told)}"
+        return f"{end}{'&' if '?' in str(end) else '?'}{urlencode(parameters)}"
 
-    def _expected(self, login: Login) -> Expected:
-        return Expected(self.upstream.issuer, self.upstream.client_id, login.nonce)
+    def _expected_claims(self, login: UpstreamLogin) -> ExpectedClaims:
+        return ExpectedClaims(self.upstream.issuer, self.upstream.client_id, login.nonce)
 
-    def _client(self, login: Login) -> Any:
+    def _client(self, login: UpstreamLogin) -> Any:
         return OAuth2Client(
-            _Session(self._outgoing),
+            _AuthlibSession(self._http),
             self.upstream.client_id,
             self.upstream.secret,
-            token_endpoint_auth_method=self._authentication(),
+            token_endpoint_auth_method=self._client_auth_method(),
             scope=" ".join(self.upstream.scopes),
             redirect_uri=login.callback,
             code_challenge_method="S256",
         )
 
-    def _authentication(self) -> str:
+    def _client_auth_method(self) -> str:
         if not self.upstream.secret:
             return "none"
         offered = self._metadata().get("token_endpoint_auth_methods_supported")
         only_post = isinstance(offered, list) and "client_secret_basic" not in offered
         return "client_secret_post" if only_post else "client_secret_basic"
 
-    def _exchanged(self, login: Login, code: str) -> Mapping[str, Any]:
+    def _exchange_code(self, login: UpstreamLogin, code: str) -> Mapping[str, Any]:
         endpoint = self._metadata()["token_endpoint"]
         try:
             token = self._client(login).fetch_token(
@@ -146,14 +159,14 @@ class Provider:
             raise Unavailable("The provider's token cannot be read") from error
         return dict(token)
 
-    def _verified(self, token: object) -> Mapping[str, Any]:
+    def _verify_id_token(self, token: object) -> Mapping[str, Any]:
         if not isinstance(token, str):
             raise Unauthorized("The provider sent no ID token")
-        unverified = read(token, unnamed=ONLY)
-        if unverified.algorithm not in ALGORITHMS:
+        unverified = parse_token(token, unnamed=ONLY_KEY_ID)
+        if unverified.algorithm not in PROVIDER_ALGORITHMS:
             raise Unauthorized("The token's algorithm is not accepted")
         key = self._ring.find(unverified.key_id)
-        registry = JWSRegistry(algorithms=sorted(ALGORITHMS), strict_check_header=False)
+        registry = JWSRegistry(algorithms=sorted(PROVIDER_ALGORITHMS), strict_check_header=False)
         try:
             deserialize_compact(token, key, registry=registry)
         except (JoseError, ValueError, TypeError, RecursionError) as error:
@@ -161,71 +174,132 @@ class Provider:
         return unverified.claims
 
     def _userinfo(self, token: Mapping[str, Any], claims: Mapping[str, Any]) -> Mapping[str, Any]:
-        """OpenID Connect Core 1.0, section 5.3.2: only of the very same subject."""
+        """Fetch claims of the same subject (OpenID Connect Core 1.0, 5.3.2)."""
         endpoint, access = self._metadata().get("userinfo_endpoint"), token.get("access_token")
-        if not _is_address(endpoint) or not isinstance(access, str) or not access.isascii():
+        if not _is_http_url(endpoint) or not isinstance(access, str) or not access.isascii():
             return {}
         headers = {"Authorization": f"Bearer {access}"}
-        found = self._outgoing.request("GET", str(endpoint), headers).object()
-        if found.get("sub") is None or found["sub"] != claims.get("sub"):
+        userinfo = self._http.request("GET", str(endpoint), headers).object()
+        if userinfo.get("sub") is None or userinfo["sub"] != claims.get("sub"):
             raise Unauthorized("The provider's answer is about somebody else")
-        return {name: found[name] for name in ("email", "email_verified") if name in found}
+        return {name: userinfo[name] for name in ("email", "email_verified") if name in userinfo}
 
-    def _keys(self) -> Mapping[str, Any]:
-        found = self._outgoing.request("GET", self._metadata()["jwks_uri"], {}).object()
-        keys = found.get("keys")
+    def _fetch_keys(self) -> Mapping[str, Any]:
+        key_set = self._http.request("GET", self._metadata()["jwks_uri"], {}).object()
+        keys = key_set.get("keys")
         if isinstance(keys, list) and len(keys) == 1 and isinstance(keys[0], dict):
-            return {"keys": [*keys, {**keys[0], "kid": ONLY}]}
-        return found
+            return {"keys": [*keys, {**keys[0], "kid": ONLY_KEY_ID}]}
+        return key_set
 
     def _metadata(self) -> Mapping[str, Any]:
-        """The provider's metadata; old ones while it does not answer."""
-        held, now = self._held, self._clock()
-        if held is not None and 0 <= now - held[0] < self._ages.refresh_s:
-            return held[1]
+        """Return metadata; stale ones while the provider is down."""
+        cached, now = self._cached_metadata, self._clock()
+        if cached is not None and 0 <= now - cached[0] < self._ages.refresh_s:
+            return cached[1]
         with self._lock:
-            if self._held is not None and self._held is not held:
-                return self._held[1]
+            if self._cached_metadata is not None and self._cached_metadata is not cached:
+                return self._cached_metadata[1]
             try:
-                found = self._read()
+                metadata = self._fetch_metadata()
             except Unavailable as error:
                 log.warning("provider %s: %s", self.upstream.name, error.detail)
-                if held is None or now - held[0] > self._ages.usable_s:
+                if cached is None or now - cached[0] > self._ages.usable_s:
                     raise
-                found = held[1]
+                metadata = cached[1]
                 now += self._ages.cooldown_s - self._ages.refresh_s
-            self._held = (now, found)
-        return found
+            self._cached_metadata = (now, metadata)
+        return metadata
 
-    def _read(self) -> Mapping[str, Any]:
+    def _fetch_metadata(self) -> Mapping[str, Any]:
         issuer = self.upstream.issuer
-        found = self._outgoing.request("GET", issuer.rstrip("/") + WELL_KNOWN, {}).object()
-        if found.get("issuer") != issuer:
+        metadata = self._http.request("GET", issuer.rstrip("/") + METADATA_PATH, {}).object()
+        if metadata.get("issuer") != issuer:
             raise Unavailable("The provider's metadata are of another issuer")
-        if not all(_is_address(found.get(name)) for name in ENDPOINTS):
+        if not all(_is_http_url(metadata.get(name)) for name in REQUIRED_ENDPOINTS):
             raise Unavailable("The provider's metadata name no addresses that can be used")
         if issuer.startswith("https://") and any(
-            not str(found[name]).startswith("https://") for name in ENDPOINTS
+            not str(metadata[name]).startswith("https://") for name in REQUIRED_ENDPOINTS
         ):
             raise Unavailable("The provider's metadata lead away from https")
-        return found
+        return metadata
 
 
 @dataclass(frozen=True)
-class _Session:
-    """What Authlib sends its requests with."""
+class _AuthlibSession:
+    """The HTTP session for Authlib."""
 
-    outgoing: Outgoing
+    http: HttpClient
 
     def post(
         self, url: str, *, data: Mapping[str, str], headers: Mapping[str, str], auth: Any
-    ) -> Answer:
+    ) -> HttpResponse:
         sent: dict[str, str] = dict(headers)
         url, sent, body = auth.prepare("POST", url, sent, urlencode(data))
-        return self.outgoing.request("POST", url, sent, body.encode())
+        return self.http.request("POST", url, sent, body.encode())
 
 
-def _is_address(value: object) -> bool:
+def _is_http_url(value: object) -> bool:
     return (
         isinstance(value, str) and value.startswith(("https://", "http://")) and len(value) < 2048
     )
+
+
+STATE_SECRET_BYTES = 24
+
+
+@dataclass(frozen=True)
+class UpstreamLoginRequest:
+    """A new login; only its state contains the secret."""
+
+    login: UpstreamLogin
+    secret: str = field(repr=False)
+    ends: float
+
+
+@dataclass(frozen=True)
+class UpstreamRedirects:
+    """States of upstream logins, valid for `life_s`; `clock` returns seconds."""
+
+    catalog: Catalog
+    seals: ValueSealer
+    clock: Callable[[], float]
+    life_s: int
+
+    def begin(self, callback: str) -> UpstreamLoginRequest:
+        """Create a login with a new state."""
+        secret, ends = secrets.token_urlsafe(STATE_SECRET_BYTES), self.clock() + self.life_s
+        state = self.seals.seal("state", [secret], ends=ends)
+        return UpstreamLoginRequest(self._login(callback, state, secret), secret, ends)
+
+    def send(
+        self, departure: UpstreamLoginRequest, provider: str, browser: str, target: str
+    ) -> None:
+        """Store the login's provider, browser and target."""
+        away = login.UpstreamLoginRow(
+            hash_secret(departure.secret), provider, hash_secret(browser), target
+        )
+        with self.catalog.write(durable=False) as tx:
+            login.insert_upstream_login(
+                tx, away, now_us=int(self.clock() * 1e6), ends_us=int(departure.ends * 1e6)
+            )
+
+    def take_back(
+        self, provider: str, state: str | None, browser: str, callback: str
+    ) -> tuple[UpstreamLogin, str] | None:
+        """Return the login of a state, and its target, and delete it.
+
+        None if the state is used, expired, or another browser's."""
+        now = self.clock()
+        opened = self.seals.open("state", state, now=now)
+        if opened is None:
+            return None
+        (secret,) = opened
+        with self.catalog.write(durable=False) as tx:
+            target = login.take_upstream_login(
+                tx, hash_secret(secret), provider, hash_secret(browser), now_us=int(now * 1e6)
+            )
+        return None if target is None else (self._login(callback, "", secret), target)
+
+    def _login(self, callback: str, state: str, secret: str) -> UpstreamLogin:
+        nonce, verifier = (self.seals.derive_value(what, secret) for what in ("nonce", "verifier"))
+        return UpstreamLogin(callback=callback, state=state, nonce=nonce, verifier=verifier)

@@ -1,1 +1,1 @@
-"""Access policies: documents, their grammar, and what they decide. Pure."""
+"""Access policies: grammar, conditions and evaluation."""

@@ -1,94 +1,280 @@
-"""Deciding: an explicit deny, else an allow, else no."""
+"""Evaluate policies: explicit deny, else allow, else implicit deny.
 
-from collections.abc import Mapping, Sequence
+Each pattern is indexed by the rarest n-gram of its literal text: a resource without it cannot
+match. The n-grams of a resource are computed once.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
 from types import MappingProxyType
+from typing import Literal
 
-from auth.policies.index import Table
-from auth.policies.keys import spelled
-from auth.policies.limits import MAX_PATTERNS, MAX_TABLES, MAX_VALUES
-from auth.policies.model import Decision, Holding, Value
-from auth.policies.patterns import values
-from auth.policies.rules import Rule, rules
+from auth.policies.conditions import BoundCondition, bind_condition
+from auth.policies.grammar import AccessPolicy, PolicyStatement
+from auth.policies.keys import normalize_key
+from auth.policies.patterns import (
+    MAX_PATTERNS,
+    MAX_RULE_INDEXES,
+    MAX_VARIABLE_VALUES,
+    Glob,
+    Value,
+    compile_glob,
+    list_values,
+)
 from storage.errors import Forbidden
 
+Reason = Literal["explicit_deny", "allow", "implicit_deny", "disabled"]
+
+
+@dataclass(frozen=True, slots=True)
+class AttachedPolicy:
+    """A policy and its source: `user a@b`, `group g`, `role r`, or `group g, role r`."""
+
+    source: str
+    policy: AccessPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Whether an action is allowed, and the policy and statement that decide."""
+
+    allowed: bool
+    reason: Reason
+    source: str | None = None
+    statement: str | None = None
+    """Its Sid, else its JSON pointer in the policy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One statement for one principal."""
+
+    decision: Decision
+    """The decision if it applies."""
+    actions: tuple[Glob, ...]
+    other_actions: bool
+    resources: tuple[Glob, ...]
+    other_resources: bool
+    requirements: tuple[BoundCondition, ...]
+    """Conditions on the request; the principal's hold already."""
+
+    @property
+    def size(self) -> int:
+        """The number of patterns."""
+        return len(self.resources) + sum(len(each.tests) for each in self.requirements)
+
+    def names_action(self, action: str) -> bool:
+        """Return whether it covers a lower-case action."""
+        return any(each.matches(action) for each in self.actions) != self.other_actions
+
+    def names(self, resource: str) -> bool:
+        """Return whether it names a resource."""
+        return any(each.matches(resource) for each in self.resources) != self.other_resources
+
+    def holds(self, context: Mapping[str, Value]) -> bool:
+        """Return whether all requirements hold."""
+        return all(each.holds(list_values(context.get(each.key))) for each in self.requirements)
+
+
+def bind_statements(holding: AttachedPolicy, variables: Mapping[str, Value]) -> Iterator[Rule]:
+    """Yield the rules of a policy, except those that never apply to this principal."""
+    for statement in holding.policy.statements:
+        rule = _bind_statement(statement, holding.source, variables)
+        if rule is not None:
+            yield rule
+
+
+def _bind_statement(
+    statement: PolicyStatement, source: str, variables: Mapping[str, Value]
+) -> Rule | None:
+    resolved = [tuple(each.resolve(variables)) for each in statement.resources]
+    bound = [bind_condition(condition, variables) for condition in statement.conditions]
+    # "All except ${…}" without a value for the variable would match all: then allow nothing.
+    has_unresolved = (statement.other_resources and not all(resolved)) or any(
+        each.operator.negated and not is_resolved for each, is_resolved in bound
+    )
+    settled = [each for each, _ in bound if each.key in variables]
+    if statement.allows and has_unresolved:
+        return None
+    if not all(each.holds(list_values(variables[each.key])) for each in settled):
+        return None
+    return Rule(
+        decision=Decision(
+            allowed=statement.allows,
+            reason="allow" if statement.allows else "explicit_deny",
+            source=source,
+            statement=statement.name,
+        ),
+        actions=statement.actions,
+        other_actions=statement.other_actions,
+        resources=tuple(compile_glob(tokens) for some in resolved for tokens in some),
+        other_resources=statement.other_resources,
+        requirements=tuple(each for each, _ in bound if each.key not in variables),
+    )
+
+
+PIECE_LENGTH = 6
+"""Characters of an n-gram: long enough to be rare, short enough for most patterns."""
+MAX_UNINDEXED = 12
+"""Up to this many patterns, trying each is faster than an index."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexEntry:
+    """A candidate rule, by one of its patterns."""
+
+    order: int
+    rule: Rule
+    pattern: Glob | None
+    """None: the whole rule must be evaluated."""
+
+    def names(self, resource: str) -> bool:
+        """Return whether the pattern covers a resource."""
+        if self.pattern is None:
+            return self.rule.names(resource)
+        return self.pattern.matches(resource)
+
+
+_entry_order = attrgetter("order")
+
+
+class RuleIndex:
+    """The rules that cover one action, indexed by resource pattern."""
+
+    def __init__(self, rules: Sequence[tuple[int, Rule]]) -> None:
+        entries = [
+            IndexEntry(at, rule, each) for at, rule in rules for each in _rule_patterns(rule)
+        ]
+        exact: dict[str, list[IndexEntry]] = defaultdict(list)
+        filed: dict[str, list[IndexEntry]] = defaultdict(list)
+        loose: list[IndexEntry] = []
+        common = Counter(piece for entry in entries for piece in _literal_pieces(entry.pattern))
+        for entry in entries:
+            text = None if entry.pattern is None else entry.pattern.exact
+            if text is not None:
+                exact[text].append(entry)
+            elif pieces := _literal_pieces(entry.pattern):
+                filed[min(pieces, key=common.__getitem__)].append(entry)
+            else:
+                loose.append(entry)
+        if sum(map(len, filed.values())) <= MAX_UNINDEXED:
+            loose += [entry for some in filed.values() for entry in some]
+            filed.clear()
+        self._exact: Mapping[str, list[IndexEntry]] = dict(exact)
+        self._filed: Mapping[str, list[IndexEntry]] = dict(filed)
+        self._loose = sorted(loose, key=_entry_order)
+
+    def candidates(self, resource: str) -> Iterable[IndexEntry]:
+        """Return a superset of the matching entries, in order."""
+        exact = self._exact.get(resource)
+        if not self._filed and exact is None:
+            return self._loose
+        entries = self._loose + (exact or [])
+        if self._filed:
+            for piece in self._filed.keys() & _cut_pieces(resource):
+                entries += self._filed[piece]
+        entries.sort(key=_entry_order)
+        return entries
+
+
+def _rule_patterns(rule: Rule) -> Iterator[Glob | None]:
+    if rule.other_resources:
+        yield None
+    else:
+        yield from rule.resources
+
+
+def _literal_pieces(pattern: Glob | None) -> set[str]:
+    runs = () if pattern is None else pattern.runs
+    return {piece for run in runs for piece in _cut_pieces(run.literal or "")}
+
+
+def _cut_pieces(text: str) -> set[str]:
+    return {text[at : at + PIECE_LENGTH] for at in range(len(text) - PIECE_LENGTH + 1)}
+
+
 IMPLICIT_DENY = Decision(allowed=False, reason="implicit_deny")
-NOTHING: Mapping[str, Value] = MappingProxyType({})
+EMPTY_CONTEXT: Mapping[str, Value] = MappingProxyType({})
 
 
-class Compiled:
-    """What one principal may do, made ready to be asked often and by many threads."""
+class CompiledPolicies:
+    """The compiled policies of one principal; thread-safe."""
 
-    def __init__(self, holdings: Sequence[Holding], variables: Mapping[str, Value]) -> None:
-        known = _spelled(variables)
-        if any(len(values(value)) > MAX_VALUES for value in known.values()):
-            raise Forbidden(f"Nobody with more than {MAX_VALUES} groups or roles can be judged")
-        made = _made(holdings, known)
-        # Whatever denies comes first, so that the first rule that applies is the answer.
-        self._rules = sorted(made, key=lambda rule: rule.decision.allowed)
-        # Threads may make a table twice, which is as good as once.
-        self._tables: dict[str, Table] = {}
-        self._alike: dict[tuple[int, ...], Table] = {}
+    def __init__(self, holdings: Sequence[AttachedPolicy], variables: Mapping[str, Value]) -> None:
+        values = _normalize_context(variables)
+        if any(len(list_values(value)) > MAX_VARIABLE_VALUES for value in values.values()):
+            raise Forbidden(f"Too many groups or roles: the limit is {MAX_VARIABLE_VALUES}.")
+        rules = _compile_rules(holdings, values)
+        # Deny rules come first, so that the first rule that applies decides.
+        self._rules = sorted(rules, key=lambda rule: rule.decision.allowed)
+        # Two threads may build the same table, which is harmless.
+        self._tables: dict[str, RuleIndex] = {}
+        self._alike: dict[tuple[int, ...], RuleIndex] = {}
 
     def decide(
-        self, action: str, resource: str, context: Mapping[str, Value] = NOTHING
+        self, action: str, resource: str, context: Mapping[str, Value] = EMPTY_CONTEXT
     ) -> Decision:
-        """Whether the principal may, and why; what is known of the principal beats the context."""
-        table = self._tables.get(action) or self._table(action)
-        known: Mapping[str, Value] | None = None
+        """Decide one action on one resource; the principal's variables override the context."""
+        table = self._tables.get(action) or self._find_index(action)
+        values: Mapping[str, Value] | None = None
         for entry in table.candidates(resource):
             if entry.names(resource):
                 rule = entry.rule
-                # What is known of the principal was settled when the rule was made.
+                # Conditions on the principal were evaluated when it was bound.
                 if not rule.requirements:
                     return rule.decision
-                known = _spelled(context) if known is None else known
-                if rule.holds(known):
+                values = _normalize_context(context) if values is None else values
+                if rule.holds(values):
                     return rule.decision
         return IMPLICIT_DENY
 
-    def asks(self, action: str, resource: str) -> frozenset[str]:
-        """The keys of the context that a decision depends on, whatever their values are."""
-        found: set[str] = set()
-        for entry in self._table(action).candidates(resource):
+    def context_keys(self, action: str, resource: str) -> frozenset[str]:
+        """Return the context keys that a decision may depend on."""
+        keys: set[str] = set()
+        for entry in self._find_index(action).candidates(resource):
             if entry.names(resource):
                 if not entry.rule.requirements:
-                    # It decides, unless one of those before it does.
+                    # It decides, unless an earlier rule does.
                     break
-                found.update(each.key for each in entry.rule.requirements)
-        return frozenset(found)
+                keys.update(each.key for each in entry.rule.requirements)
+        return frozenset(keys)
 
-    def might(self, action: str) -> bool:
-        """Whether any statement allows the action, on whatever and whatever else it asks."""
-        name = _folded(action)
+    def could_allow(self, action: str) -> bool:
+        """Return whether any statement allows the action, on any resource."""
+        name = _fold_case(action)
         return any(rule.decision.allowed and rule.names_action(name) for rule in self._rules)
 
-    def _table(self, action: str) -> Table:
-        name = _folded(action)
+    def _find_index(self, action: str) -> RuleIndex:
+        name = _fold_case(action)
         named = tuple(at for at, rule in enumerate(self._rules) if rule.names_action(name))
         table = self._alike.get(named)
         if table is None:
-            table = Table([(at, self._rules[at]) for at in named])
-        if len(self._tables) < MAX_TABLES:
+            table = RuleIndex([(at, self._rules[at]) for at in named])
+        if len(self._tables) < MAX_RULE_INDEXES:
             self._alike[named] = self._tables[action] = table
         return table
 
 
-def _made(holdings: Sequence[Holding], variables: Mapping[str, Value]) -> list[Rule]:
-    made: list[Rule] = []
+def _compile_rules(
+    holdings: Sequence[AttachedPolicy], variables: Mapping[str, Value]
+) -> list[Rule]:
+    rules: list[Rule] = []
     room = MAX_PATTERNS
     for holding in holdings:
-        for rule in rules(holding, variables):
-            made.append(rule)
+        for rule in bind_statements(holding, variables):
+            rules.append(rule)
             room -= rule.size
             if room < 0:
-                raise Forbidden(f"Nobody with more than {MAX_PATTERNS} patterns can be judged")
-    return made
+                raise Forbidden(f"Too many policy patterns: the limit is {MAX_PATTERNS}.")
+    return rules
 
 
-def _folded(action: str) -> str:
-    # Only ASCII has the case that does not count: the Kelvin sign is no K.
+def _fold_case(action: str) -> str:
+    # Case is ignored in ASCII only: the Kelvin sign is not a K.
     return action.lower() if action.isascii() else action
 
 
-def _spelled(context: Mapping[str, Value]) -> dict[str, Value]:
-    return {spelled(name): value for name, value in context.items()}
+def _normalize_context(context: Mapping[str, Value]) -> dict[str, Value]:
+    return {normalize_key(name): value for name, value in context.items()}

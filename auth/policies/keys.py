@@ -1,6 +1,4 @@
-"""Keys that conditions ask for, of the principal and of the request, and how they are spelled.
-Those of the principal are the variables of policies, too.
-"""
+"""Condition keys and policy variables, and their canonical spelling."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -9,9 +7,9 @@ USER_EMAIL = "store:user_email"
 GROUPS = "store:groups"
 ROLES = "store:roles"
 VARIABLES = (USER_EMAIL, GROUPS, ROLES)
-"""What is known of the principal."""
-LISTS = frozenset({GROUPS, ROLES})
-"""Variables that have many values: a pattern matches if it does with one of them."""
+"""Variables of the principal."""
+LIST_VARIABLES = frozenset({GROUPS, ROLES})
+"""Variables with many values: a pattern matches if any value does."""
 
 SOURCE_IP = "store:SourceIp"
 SECURE_TRANSPORT = "store:SecureTransport"
@@ -21,25 +19,25 @@ USER_AGENT = "store:UserAgent"
 TOKEN_ISSUE_TIME = "store:TokenIssueTime"
 ISSUER = "store:Issuer"
 
-OF_REQUESTS = (
+REQUEST_KEYS = (
     *(SOURCE_IP, SECURE_TRANSPORT, CURRENT_TIME, EPOCH_TIME),
     *(USER_AGENT, TOKEN_ISSUE_TIME, ISSUER),
 )
-"""What is known of a request when it is judged, besides who asks."""
+"""Condition keys of a request, besides the principal."""
 
 ANY_KEY = "*"
-"""Stands for all keys, where a decision depends on more of them than are worth naming."""
+"""Stands for all keys, if a decision depends on too many to list."""
 
-OURS = "store:"
-AS_IN_AWS = (SOURCE_IP, SECURE_TRANSPORT, CURRENT_TIME, EPOCH_TIME, USER_AGENT, TOKEN_ISSUE_TIME)
-"""Keys that mean with `aws:` before them what they mean in IAM: both spellings are one key."""
+STORE_PREFIX = "store:"
+AWS_KEYS = (SOURCE_IP, SECURE_TRANSPORT, CURRENT_TIME, EPOCH_TIME, USER_AGENT, TOKEN_ISSUE_TIME)
+"""Keys that may also have IAM's prefix `aws:`; both spellings are the same key."""
 
-_SAME: Mapping[str, str] = MappingProxyType(
-    {f"aws:{key.removeprefix(OURS)}".lower(): key.lower() for key in AS_IN_AWS}
+_AWS_ALIASES: Mapping[str, str] = MappingProxyType(
+    {f"aws:{key.removeprefix(STORE_PREFIX)}".lower(): key.lower() for key in AWS_KEYS}
 )
 
 
-def spelled(key: str) -> str:
-    """The one spelling of a key, whose case does not count."""
+def normalize_key(key: str) -> str:
+    """Return the canonical spelling of a key; ignores case."""
     lower = key.lower()
-    return _SAME.get(lower, lower)
+    return _AWS_ALIASES.get(lower, lower)

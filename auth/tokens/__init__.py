@@ -1,1 +1,1 @@
-"""Bearer tokens: whom they name, and the keys that ours are signed with."""
+"""Bearer tokens: claims, verification, issuance and signing keys."""

@@ -1,138 +1,133 @@
-"""The public keys of one issuer: read, cached, read again when they are old or a key is unknown.
+"""Cached public keys of one issuer.
 
-Where they are read from is the operator's choice alone; nothing in a token has a say in it.
+The operator chooses their URL; nothing in a token influences it.
 """
 
-import json
 import logging
-import ssl
 import threading
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import httpcore
 from cryptography.exceptions import UnsupportedAlgorithm
 from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, JWKRegistry, RSAKey
 
-from auth.bounding import FAILURES, asking
+from auth.http_client import HttpClient
 from storage.errors import Unauthorized, Unavailable
 
 log = logging.getLogger(__name__)
 
-PublicKey = RSAKey | ECKey
-Fetch = Callable[[], Mapping[str, Any]]
-"""Reads a JWK set; raises Unavailable when it cannot."""
+VerificationKey = RSAKey | ECKey
+KeyFetch = Callable[[], Mapping[str, Any]]
+"""Return a JWK set; raise Unavailable if it cannot be read."""
 
-MAX_SET_BYTES = 256 * 1024
-MAX_KEYS = 100
+MAX_ISSUER_KEYS = 100
 FETCH_TIMEOUT_S = 5.0
-MIN_RSA_CHARACTERS = 342
-"""A modulus of 2,048 bits in base64url; shorter ones are not accepted."""
+MIN_RSA_MODULUS_LENGTH = 342
+"""Length of a 2,048-bit modulus in base64url; shorter keys are ignored."""
 
 
 @dataclass(frozen=True)
-class Ages:
+class KeyAges:
     """How old keys may be, in seconds."""
 
     refresh_s: float
     cooldown_s: float
     usable_s: float = 86_400.0
-    """Beyond this age keys that could not be refreshed are no longer believed."""
+    """Maximum age of keys that could not be refreshed."""
 
     waiting_s: float = 1.0
     """How long a token with an unknown key waits for a fetch that another thread is making."""
 
 
 @dataclass(frozen=True)
-class _Held:
-    keys: Mapping[str, PublicKey] = field(default_factory=dict)
+class _CachedKeys:
+    keys: Mapping[str, VerificationKey] = field(default_factory=dict)
     document: Mapping[str, Any] | None = None
-    """What the keys were made of. They stay the same objects while it does, so that a signature
-    that was verified with one need not be verified again."""
+    """The JWK set. While it is unchanged, keys stay the same objects, so that cached verifications
+    remain valid."""
     fetched_at: float | None = None
     tried_at: float | None = None
     failed: bool = False
 
 
 class KeyRing:
-    """One issuer's keys, for many threads; at most one fetch per cool-down, whatever is asked."""
+    """One issuer's keys, for many threads; fetches at most once per cooldown."""
 
-    def __init__(self, fetch: Fetch, clock: Callable[[], float], ages: Ages) -> None:
+    def __init__(self, fetch: KeyFetch, clock: Callable[[], float], ages: KeyAges) -> None:
         self._fetch = fetch
         self._clock = clock
         self._ages = ages
-        self._held = _Held()
+        self._cached = _CachedKeys()
         self._lock = threading.Lock()
 
-    def find(self, key_id: str) -> PublicKey:
-        """The key; Unauthorized when its issuer has none such, Unavailable when none can tell."""
+    def find(self, key_id: str) -> VerificationKey:
+        """Return a key; Unauthorized if unknown, Unavailable if the keys cannot be read."""
         settled = self._refresh(key_id)
-        held = self._held
+        held = self._cached
         key = held.keys.get(key_id)
-        if key is not None and _within(held.fetched_at, self._clock(), self._ages.usable_s):
+        if key is not None and _is_within(held.fetched_at, self._clock(), self._ages.usable_s):
             return key
         if held.failed:
             wait_s = max(1, round(self._ages.cooldown_s))
             raise Unavailable("The keys of the token's issuer cannot be read", retry_after_s=wait_s)
         if not settled:
             raise Unavailable("The keys of the token's issuer are being read", retry_after_s=1)
-        raise Unauthorized("The token's key is not one of its issuer")
+        raise Unauthorized("The token's key is unknown to its issuer")
 
     def _refresh(self, key_id: str) -> bool:
-        """Fetch if that is due; False when another thread is at it and took too long for us."""
-        if not self._due(key_id):
+        """Fetch keys if due; False if another thread has not finished its fetch in time."""
+        if not self._is_refresh_due(key_id):
             return True
-        # Whoever has a usable key goes on with it while somebody else fetches.
-        wait_s = 0.0 if key_id in self._held.keys else self._ages.waiting_s
+        # With a usable key, do not wait for the thread that fetches.
+        wait_s = 0.0 if key_id in self._cached.keys else self._ages.waiting_s
         if not self._lock.acquire(timeout=wait_s):
             return False
         try:
-            if self._due(key_id):
-                self._held = self._fetched()
+            if self._is_refresh_due(key_id):
+                self._cached = self._fetch_keys()
         finally:
             self._lock.release()
         return True
 
-    def _due(self, key_id: str) -> bool:
-        held, now = self._held, self._clock()
-        if _within(held.tried_at, now, self._ages.cooldown_s):
+    def _is_refresh_due(self, key_id: str) -> bool:
+        held, now = self._cached, self._clock()
+        if _is_within(held.tried_at, now, self._ages.cooldown_s):
             return False
-        return key_id not in held.keys or not _within(held.fetched_at, now, self._ages.refresh_s)
+        return key_id not in held.keys or not _is_within(held.fetched_at, now, self._ages.refresh_s)
 
-    def _fetched(self) -> _Held:
-        held = self._held
+    def _fetch_keys(self) -> _CachedKeys:
+        held = self._cached
         try:
             document = self._fetch()
-            keys = held.keys if document == held.document else _usable(document)
+            keys = held.keys if document == held.document else _parse_key_set(document)
         except Unavailable as error:
             log.warning("keys of an issuer cannot be read: %s", error.detail)
-            return replace(self._held, tried_at=self._clock(), failed=True)
+            return replace(self._cached, tried_at=self._clock(), failed=True)
         now = self._clock()
-        return _Held(keys=keys, document=document, fetched_at=now, tried_at=now)
+        return _CachedKeys(keys=keys, document=document, fetched_at=now, tried_at=now)
 
 
-def _within(since: float | None, now: float, span_s: float) -> bool:
-    """Whether less than the span has passed; a clock that was set back counts as passed."""
+def _is_within(since: float | None, now: float, span_s: float) -> bool:
+    """Return whether less than the span has passed; False if the clock was set back."""
     return since is not None and 0 <= now - since < span_s
 
 
-def _usable(document: Mapping[str, Any]) -> dict[str, PublicKey]:
-    """The keys of a JWK set that can verify, by id; those that are not understood are left out."""
+def _parse_key_set(document: Mapping[str, Any]) -> dict[str, VerificationKey]:
+    """Return the usable keys of a JWK set by id; skip all others."""
     listed = document.get("keys")
     if not isinstance(listed, list):
         raise Unavailable("not a JWK set")
-    found = (_public(data) for data in listed[:MAX_KEYS])
+    found = (_parse_public_key(data) for data in listed[:MAX_ISSUER_KEYS])
     return {key.kid: key for key in found if key is not None and key.kid}
 
 
-def _public(data: object) -> PublicKey | None:
-    """A public key that signatures are verified with; symmetric, weak and broken ones are none."""
+def _parse_public_key(data: object) -> VerificationKey | None:
+    """Parse a public key; None if it is symmetric, weak or invalid."""
     if not isinstance(data, dict):
         return None
-    if data.get("kty") == "RSA" and len(str(data.get("n", ""))) < MIN_RSA_CHARACTERS:
+    if data.get("kty") == "RSA" and len(str(data.get("n", ""))) < MIN_RSA_MODULUS_LENGTH:
         return None
     if data.get("use", "sig") != "sig" or not isinstance(data.get("kid"), str):
         return None
@@ -144,33 +139,5 @@ def _public(data: object) -> PublicKey | None:
 
 
 def fetch_json(url: str, *, timeout_s: float = FETCH_TIMEOUT_S) -> Mapping[str, Any]:
-    """The JSON object at an operator's URL: no redirect, no proxy, bounded in time and size."""
-    try:
-        document = json.loads(_download(url, timeout_s))
-    except (*FAILURES, RecursionError) as error:
-        raise Unavailable(f"{url} cannot be read: {type(error).__name__}") from error
-    if not isinstance(document, dict):
-        raise Unavailable(f"{url} is not a JSON object")
-    return document
-
-
-def _download(url: str, timeout_s: float) -> bytes:
-    deadline = time.monotonic() + timeout_s
-    timeouts = dict.fromkeys(("connect", "read", "write", "pool"), timeout_s)
-    with (
-        httpcore.ConnectionPool(ssl.create_default_context()) as pool,
-        pool.stream("GET", url, headers=asking({}), extensions={"timeout": timeouts}) as response,
-    ):
-        if response.status != 200:
-            raise ValueError(f"status {response.status}")
-        return _bounded(response.iter_stream(), deadline)
-
-
-def _bounded(chunks: Iterable[bytes], deadline: float) -> bytes:
-    """All chunks; the time-out of a socket alone would let a slow sender go on for ever."""
-    body = bytearray()
-    for chunk in chunks:
-        body += chunk
-        if len(body) > MAX_SET_BYTES or time.monotonic() > deadline:
-            raise ValueError("too large or too slow")
-    return bytes(body)
+    """Return the JSON object at a URL that the operator chose; Unavailable if there is none."""
+    return HttpClient(timeout_s).request("GET", url, {}).object()

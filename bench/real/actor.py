@@ -15,7 +15,7 @@ import requests
 from dramatiq import Actor, Worker, actor
 from dramatiq.brokers.redis import RedisBroker
 
-from pipelines.notifying.delivery import Request
+from pipelines.deliveries import WebhookRequest
 
 WAYS = ("actor, a session a thread", "actor, no session")
 THREADS = 8
@@ -25,7 +25,7 @@ TIMEOUT_S = 10
 Send = Callable[..., requests.Response]
 
 
-def run(redis_url: str, wanted: Sequence[Request], way: str) -> float:
+def run(redis_url: str, wanted: Sequence[WebhookRequest], way: str) -> float:
     """Seconds from the first to the last of these, enqueued before."""
     broker = RedisBroker(url=redis_url)  # type: ignore[no-untyped-call]
     broker.flush_all()

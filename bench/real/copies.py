@@ -18,14 +18,13 @@ from random import Random
 from bench.real import distance, engines, holding, tools
 from bench.real.holding import Shape
 from bench.stand import Unsent
-from config.settings import Settings
-from pipelines import flow
-from pipelines.depositing import checkouts
-from storage.catalog import Catalog, todo
-from storage.model import FQID, Todo
+from config import Settings
+from pipelines import checkouts, flow
+from storage.catalog import Catalog, jobs
+from storage.model import FQID, Job
 from storage.stores import Stores
-from workers.actors import STEPS
-from workers.claims import Working, work
+from workers.actors import STEP_FUNCTIONS
+from workers.claims import WorkerContext, run_job
 
 MANY = Shape(1_000, 64 * 1024)
 LARGE = Shape(8, 64 * 1024 * 1024)
@@ -124,9 +123,9 @@ def _sync(stage: Stage) -> Contender:
         catalog = stage.stores.catalog
         holding.forget_copies(catalog)
         replicas = {**stage.stores.replicas, "gcp": holding.blobs(target)}
-        row = Todo(flow.Step.SYNC, "gcp", f"bundle:{stage.fqid}")
+        row = Job(flow.Step.SYNC, "gcp", f"bundle:{stage.fqid}")
         with catalog.write() as tx:
-            todo.add(tx, [row])
+            jobs.insert(tx, [row])
         _work(replace(stage.stores, replicas=replicas), row)
 
     return run
@@ -135,18 +134,18 @@ def _sync(stage: Stage) -> Contender:
 def _checkout(stage: Stage) -> Contender:
     def run(target: str) -> None:
         stores = replace(stage.stores, checkouts={"aws": holding.blobs(target)})
-        wanted = checkouts.Wanted("aws", *stage.fqid)
-        (row,) = checkouts.request(stores, wanted, None).todo
+        wanted = checkouts.CheckoutRequest("aws", *stage.fqid)
+        (row,) = checkouts.create(stores, wanted, None).jobs
         _work(stores, row)
-        job = checkouts.status(stores, "aws", row.ref)
+        job = checkouts.get_status(stores, "aws", row.ref)
         assert job.state == "SUCCEEDED", job.cause
 
     return run
 
 
-def _work(stores: Stores, row: Todo) -> None:
-    working = Working(stores, Unsent(), STEPS, Settings().max_claims, Random(1))
-    assert work(working, row), f"{row} was not done"
+def _work(stores: Stores, row: Job) -> None:
+    working = WorkerContext(stores, Unsent(), STEP_FUNCTIONS, Settings().max_claims, Random(1))
+    assert run_job(working, row), f"{row} was not done"
 
 
 if __name__ == "__main__":

@@ -16,21 +16,21 @@ from uuid import uuid4
 from sqlalchemy import text
 
 from bench.rows import version
-from config.settings import Settings
-from pipelines.depositing import files, manifests
-from pipelines.depositing.manifests import NewBundle, NewEntry, Written
-from pipelines.keeping import checksums, records
+from config import Settings
+from pipelines import bundles, checksums, files, records
+from pipelines.bundles import BundleDraft, NewEntry
 from pipelines.limits import ETAG_CHUNK, MB
+from pipelines.manifests import WriteResult
 from storage import keys
-from storage.blobs.clients import Limits
-from storage.blobs.gcs import open_bucket as open_gcs
-from storage.blobs.s3 import open_bucket as open_s3
+from storage.blobs.clients import CloudLimits
+from storage.blobs.gcs import open_gcs_blobs
+from storage.blobs.s3 import open_s3_blobs
 from storage.catalog import Catalog
 from storage.catalog import files as file_rows
-from storage.connecting import connect
+from storage.connect import connect
 from storage.model import FQID, REPLICAS
-from storage.notices import MemoryNotices
 from storage.protocols import BlobStore
+from storage.pubsub import MemoryPubSub
 from storage.stores import Stores
 
 A = TypeVar("A")
@@ -63,8 +63,8 @@ class Shape:
 
 def blobs(bucket_url: str) -> BlobStore:
     """A bucket as the store opens it."""
-    opener = open_s3 if bucket_url.startswith("s3:") else open_gcs
-    return opener(bucket_url, Limits())
+    opener = open_s3_blobs if bucket_url.startswith("s3:") else open_gcs_blobs
+    return opener(bucket_url, CloudLimits())
 
 
 @contextmanager
@@ -72,7 +72,7 @@ def stores(catalog: Catalog, source: BlobStore) -> Iterator[Stores]:
     """Stores of one worker process, `source` as replica aws; the other one is to be set."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         settings = Settings(home=Path(folder), secret_key="a secret for benches only")
-        opened = connect(settings, notices=MemoryNotices())
+        opened = connect(settings, notices=MemoryPubSub())
         opened.catalog.close()
         yield replace(opened, catalog=catalog, replicas={"aws": source, "gcp": source})
 
@@ -84,10 +84,10 @@ def bundle(stores: Stores, shape: Shape) -> FQID:
     return write(stores, entries).fqid
 
 
-def write(stores: Stores, entries: Sequence[NewEntry]) -> Written:
+def write(stores: Stores, entries: Sequence[NewEntry]) -> WriteResult:
     """A bundle of replica aws."""
     fqid = FQID(str(uuid4()), version(0))
-    return manifests.write(stores, NewBundle(fqid, "aws", 1, entries), "bench@example.org")
+    return bundles.put(stores, BundleDraft(fqid, "aws", 1, entries), "bench@example.org")
 
 
 def files_of(stores: Stores, contents: Iterable[bytes], content_type: str = TYPE) -> list[FQID]:
@@ -96,7 +96,7 @@ def files_of(stores: Stores, contents: Iterable[bytes], content_type: str = TYPE
         made = _mapped(pool, partial(_stored, stores.replicas["aws"], content_type), contents)
         with stores.catalog.write() as tx:
             rows = [file_rows.reserve(tx, new) for new in made]
-        list(pool.map(partial(files.complete, stores), rows))
+        list(pool.map(partial(files.put_origin_record, stores), rows))
     with stores.catalog.write() as tx:
         for row in rows:
             files.publish(tx, row)
@@ -112,10 +112,10 @@ def _mapped(pool: ThreadPoolExecutor, work: Callable[[A], B], given: Iterable[A]
     return found
 
 
-def _stored(blobs: BlobStore, content_type: str, data: bytes) -> file_rows.NewFile:
+def _stored(blobs: BlobStore, content_type: str, data: bytes) -> file_rows.NewFileVersion:
     size = len(data)
-    sums = checksums.compute([data], size).checksums
-    key = keys.blob(sums.sha256)
+    sums = checksums.compute_checksums([data], size).checksums
+    key = keys.blob_key(sums.sha256)
     if size < ETAG_CHUNK:
         blobs.put(key, data)
     else:
@@ -124,7 +124,7 @@ def _stored(blobs: BlobStore, content_type: str, data: bytes) -> file_rows.NewFi
             upload.part(number, [data[start : start + ETAG_CHUNK]])
         upload.complete()
     fqid = FQID(str(uuid4()), version(0))
-    return file_rows.NewFile(
+    return file_rows.NewFileVersion(
         fqid=fqid,
         digest=records.file_digest(1, content_type, size, sums),
         origin="aws",

@@ -18,7 +18,7 @@ from bench import rows
 from bench.real import engines, tools
 from pipelines.limits import PAGE_MAX
 from storage import keys
-from storage.catalog import Catalog, visibility
+from storage.catalog import Catalog, versions
 from storage.model import FQID
 
 Lister = Callable[[], int]
@@ -63,7 +63,7 @@ def _fill(target: str, fqids: list[FQID]) -> None:
     """Records without content under the bundles' keys."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         for fqid in fqids:
-            path = Path(folder) / keys.record("bundle", fqid)
+            path = Path(folder) / keys.record_key("bundle", fqid)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
         tools.upload(folder, target)
@@ -78,7 +78,7 @@ def _pages(catalog: Catalog) -> Iterator[int]:
 
 def _page(catalog: Catalog, after: FQID | None) -> list[FQID]:
     with catalog.read() as tx:
-        return visibility.listing(tx, "bundle", "aws", prefix="", after=after, limit=PAGE_MAX)
+        return versions.list_published(tx, "bundle", "aws", prefix="", after=after, limit=PAGE_MAX)
 
 
 def _show(bundles: int, rounds: int, rates: Mapping[str, list[float]]) -> None:

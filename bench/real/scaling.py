@@ -27,18 +27,18 @@ from bench import deliveries, processors
 from bench.real import distance, engines, holding
 from bench.receiving import receiver
 from bench.rows import version
-from config.settings import load
-from pipelines.depositing import areas, ingest
-from pipelines.depositing.areas import Incoming
-from pipelines.depositing.manifests import NewEntry
-from pipelines.flow import Step, deliver_to
+from config import load_settings
+from pipelines import areas, ingest
+from pipelines.areas import IncomingFile
+from pipelines.bundles import NewEntry
+from pipelines.flow import Step, delivery_jobs
 from storage import keys
-from storage.catalog import endpoints, todo
-from storage.catalog.schema import todo as rows
-from storage.connecting import connect
-from storage.model import FQID, Todo
+from storage.catalog import endpoints, jobs
+from storage.catalog.tables import todo
+from storage.connect import connect
+from storage.model import FQID, Job
 from storage.stores import Stores
-from workers.redis_broker import sender as sending
+from workers.redis_broker import build_sender
 
 AUTHOR = "bench@example.org"
 SMALL = 20_000
@@ -48,7 +48,7 @@ PATIENCE_S = 120.0
 READY = (' runs"',)
 """What a worker says once it runs."""
 
-Prepare = Callable[[Stores, int], Sequence[Todo]]
+Prepare = Callable[[Stores, int], Sequence[Job]]
 Environ = Mapping[str, str]
 
 
@@ -100,7 +100,7 @@ def _installation() -> Iterator[tuple[Environ, Stores]]:
         own = {"STORE_HOME": home, "STORE_SECRET_KEY": "a secret for benches only"}
         environ = held.enter_context(engines.settings(**own))
         held.enter_context(engines.catalog(environ["STORE_CATALOG_URL"]))
-        stores = connect(load(environ))
+        stores = connect(load_settings(environ))
         yield environ, stores
         stores.catalog.close()
 
@@ -108,7 +108,7 @@ def _installation() -> Iterator[tuple[Environ, Stores]]:
 # The work
 
 
-def _to_verify(stores: Stores, count: int) -> list[Todo]:
+def _to_verify(stores: Stores, count: int) -> list[Job]:
     area = str(uuid4())
     areas.create(stores, area, AUTHOR)
     with ThreadPoolExecutor(holding.AT_ONCE) as pool:
@@ -117,28 +117,28 @@ def _to_verify(stores: Stores, count: int) -> list[Todo]:
         ]
 
 
-def _staged(stores: Stores, area: str, number: int) -> tuple[Todo, ...]:
+def _staged(stores: Stores, area: str, number: int) -> tuple[Job, ...]:
     name, data = f"{number}.bin", os.urandom(SMALL)
-    incoming = Incoming(area, name, holding.TYPE, iter([data]), SMALL, SMALL)
-    areas.receive(stores, incoming, AUTHOR)
+    incoming = IncomingFile(area, name, holding.TYPE, iter([data]), SMALL, SMALL)
+    areas.receive_file(stores, incoming, AUTHOR)
     url = keys.area_url(stores.base_url, area, name)
-    deposit = ingest.Deposit(FQID(str(uuid4()), version(0)), "aws", url, 1)
-    return ingest.deposit(stores, deposit, AUTHOR).todo
+    deposit = ingest.IngestRequest(FQID(str(uuid4()), version(0)), "aws", url, 1)
+    return ingest.start_task(stores, deposit, AUTHOR).jobs
 
 
-def _to_sync(stores: Stores, count: int) -> list[Todo]:
+def _to_sync(stores: Stores, count: int) -> list[Job]:
     made = holding.files_of(stores, (os.urandom(SMALL) for _ in range(count)))
-    return _added(stores, [Todo(Step.SYNC, "gcp", f"file:{fqid}") for fqid in made])
+    return _added(stores, [Job(Step.SYNC, "gcp", f"file:{fqid}") for fqid in made])
 
 
-def _to_index(stores: Stores, count: int) -> list[Todo]:
+def _to_index(stores: Stores, count: int) -> list[Job]:
     """Half as many bundles: each is indexed and matched."""
     contents = (_metadata(number) for number in range(count // 2))
     made = holding.files_of(stores, contents, "application/json")
     entries = [[NewEntry("sample.json", fqid, True)] for fqid in made]
     with ThreadPoolExecutor(holding.AT_ONCE) as pool:
         written = pool.map(partial(holding.write, stores), entries)
-        return [row for one in written for row in one.todo if row.step != Step.SYNC]
+        return [row for one in written for row in one.jobs if row.step != Step.SYNC]
 
 
 def _metadata(number: int) -> bytes:
@@ -149,9 +149,9 @@ def _metadata(number: int) -> bytes:
     return json.dumps(content).encode()
 
 
-def _added(stores: Stores, wanted: list[Todo]) -> list[Todo]:
+def _added(stores: Stores, wanted: list[Job]) -> list[Job]:
     with stores.catalog.write() as tx:
-        todo.add(tx, wanted)
+        jobs.insert(tx, wanted)
     return wanted
 
 
@@ -159,10 +159,10 @@ def _added(stores: Stores, wanted: list[Todo]) -> list[Todo]:
 
 
 def _drained(
-    environ: Environ, stores: Stores, queues: list[str], wanted: Sequence[Todo], processes: int
+    environ: Environ, stores: Stores, queues: list[str], wanted: Sequence[Job], processes: int
 ) -> Took:
     """Until the work is done, from the first message on."""
-    sender = sending(environ["STORE_REDIS_URL"], stores.notices)
+    sender = build_sender(environ["STORE_REDIS_URL"], stores.pubsub)
     steps = {row.step for row in wanted}
     with (
         _running(environ, ["workers", *queues], processes) as pids,
@@ -180,18 +180,18 @@ def _delivered(environ: Environ, stores: Stores, count: int, processes: int) -> 
     ):
         deliveries.fill(stores.catalog, url, count, key=None)
         with stores.catalog.read() as tx:
-            waiting = endpoints.waiting(tx, limit=count)
-        sender = sending(environ["STORE_REDIS_URL"], stores.notices)
+            waiting = endpoints.list_waiting(tx, limit=count)
+        sender = build_sender(environ["STORE_REDIS_URL"], stores.pubsub)
         with processors.busy(pids) as used:
-            sender.send(deliver_to(waiting))
+            sender.send(delivery_jobs(waiting))
             _until(lambda: not deliveries.pending(stores.catalog))
     return Took(count / used.seconds, used.own, used.machine)
 
 
 def _open(stores: Stores, steps: set[str]) -> int:
     with stores.catalog.read() as tx:
-        assert todo.count_parked(tx) == 0
-        query = select(func.count()).select_from(rows).where(rows.c.step.in_(steps))
+        assert jobs.count_dead(tx) == 0
+        query = select(func.count()).select_from(todo).where(todo.c.step.in_(steps))
         return int(tx.execute(query).scalar_one())
 
 

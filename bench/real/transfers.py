@@ -25,7 +25,7 @@ import httpx
 
 from bench import stand
 from bench.real import engines
-from ops.demo.stage import Stage
+from ops.local_store import LocalStore
 from ops.procfile import ROOT
 
 STORE = Path(sys.executable).with_name("store")
@@ -56,7 +56,7 @@ FLOORS = (0.3, 0.7)
 class Ground:
     """A store on real engines, and folders."""
 
-    stage: Stage
+    stage: LocalStore
     folder: Path
 
     @property

@@ -1,9 +1,10 @@
 """The client of a consortium's data store: the command `store`, and this library.
 
-What is exported is loaded when it is used first, so that the command starts fast.
+Exports are imported on first use, so that the command starts fast.
 """
 
 import importlib
+import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -36,10 +37,27 @@ __all__ = [
 ]
 
 _LIVES_IN = {"Client": "client", "create_version": "versions"}
-"""Modules of what is exported; errors are in `errors`."""
+"""Modules of the exports; errors are in `errors`."""
+
+_RENAMED = {
+    "Definition": ("definition", "ApiDefinition"),
+    "GivenToken": ("http", "StaticToken"),
+    "Operation": ("definition", "ApiOperation"),
+    "Parameter": ("definition", "OperationParameter"),
+    "Policy": ("http", "RetryPolicy"),
+    "Session": ("http", "HttpSession"),
+    "Tell": ("progress", "TransferProgress"),
+    "Tokens": ("http", "TokenSource"),
+    "Uploaded": ("upload", "UploadReport"),
+}
+"""Former names of public classes, kept until release 0.3: module and name of today."""
 
 
 def __getattr__(name: str) -> Any:
+    if name in _RENAMED:
+        module, now = _RENAMED[name]
+        warnings.warn(f"{name} is {module}.{now} now", DeprecationWarning, stacklevel=2)
+        return getattr(importlib.import_module(f"{__name__}.{module}"), now)
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = importlib.import_module(f"{__name__}.{_LIVES_IN.get(name, 'errors')}")

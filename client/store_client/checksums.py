@@ -1,7 +1,7 @@
 """The four checksums of a file, computed in the one pass over its bytes that a transfer makes.
 
-MD5, the slowest, has a thread of its own; SHA-1, SHA-256 and CRC-32C share another. Whoever sends a
-file in parts has the MD5 of each part from elsewhere (`md5`), and needs only the others in order.
+MD5, the slowest, has its own thread; SHA-1, SHA-256 and CRC-32C share another. A file sent in parts
+gets the MD5 of each part from the thread that sends it (`md5_digest`).
 """
 
 import hashlib
@@ -26,13 +26,13 @@ THREADS_FROM = 4 * MB
 BLOCKS_AHEAD = 8
 """Blocks that the slower thread may lag behind: what bounds the memory."""
 
-PREFIX = "store-"
+METADATA_PREFIX = "store-"
 """What the names of checksums begin with where they are an object's metadata."""
 
 
 @dataclass(frozen=True, slots=True)
-class Checksums:
-    """Lower-case hexadecimal; `s3_etag` may end with `-<parts>`."""
+class FileChecksums:
+    """The four checksums in lower-case hex; `s3_etag` may end with `-<parts>`."""
 
     sha1: str
     sha256: str
@@ -40,31 +40,31 @@ class Checksums:
     s3_etag: str
 
     def metadata(self) -> dict[str, str]:
-        """As the object metadata that the store wants of a source (put_file)."""
-        return {f"{PREFIX}{name}": value for name, value in asdict(self).items()}
+        """The checksums as object metadata, as the store expects them of a source."""
+        return {f"{METADATA_PREFIX}{name}": value for name, value in asdict(self).items()}
 
 
 def part_size(size: int) -> int:
-    """Bytes of one part of the entity tag of a file of this size."""
+    """Bytes of one part in the entity tag of a file of this size."""
     if size <= ETAG_CHUNK_UNTIL:
         return ETAG_CHUNK
     return -(-size // (ETAG_MAX_PARTS * MB)) * MB
 
 
-def md5(data: bytes) -> bytes:
-    """What one part adds to an entity tag."""
+def md5_digest(data: bytes) -> bytes:
+    """The MD5 of one part."""
     return hashlib.md5(data, usedforsecurity=False).digest()
 
 
-def etag(parts: Sequence[bytes], size: int) -> str:
-    """The entity tag of a file whose parts have these MD5s."""
+def combine_etags(parts: Sequence[bytes], size: int) -> str:
+    """The multipart ETag of a file whose parts have these MD5s."""
     if size < ETAG_CHUNK:
         return parts[0].hex()
-    return f"{md5(b''.join(parts)).hex()}-{len(parts)}"
+    return f"{md5_digest(b''.join(parts)).hex()}-{len(parts)}"
 
 
-class InOrder:
-    """SHA-1, SHA-256 and CRC-32C of bytes that come in order; together they cost what MD5 does."""
+class SequentialHasher:
+    """SHA-1, SHA-256 and CRC-32C of consecutive blocks."""
 
     def __init__(self) -> None:
         self._sha1 = hashlib.sha1(usedforsecurity=False)
@@ -72,47 +72,47 @@ class InOrder:
         self._crc = 0
 
     def update(self, block: bytes) -> None:
-        """Take the next bytes in."""
+        """Add the next block."""
         self._sha1.update(block)
         self._sha256.update(block)
         self._crc = google_crc32c.extend(self._crc, block)
 
-    def checksums(self, tag: str) -> Checksums:
-        """All four, with the entity tag that was found otherwise."""
+    def finish(self, tag: str) -> FileChecksums:
+        """All four checksums, with this entity tag."""
         sha1, sha256 = self._sha1.hexdigest(), self._sha256.hexdigest()
-        return Checksums(sha1, sha256, f"{self._crc:08x}", tag)
+        return FileChecksums(sha1, sha256, f"{self._crc:08x}", tag)
 
 
-class Hashing:
-    """One pass over one file of `size` bytes; a wrong size makes a wrong entity tag, no error."""
+class FileHasher:
+    """Hashes one file of `size` bytes in one pass; a wrong size gives a wrong entity tag."""
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._etag = _Etag(part_size(size))
-        self._others = InOrder()
-        self.read = 0
+        self._etag = EtagHasher(part_size(size))
+        self._others = SequentialHasher()
+        self.bytes_read = 0
 
-    def over(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield each block, hashed or being hashed; all are when it ends."""
-        lanes: list[Lane] = []
+    def hash_blocks(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield each block while it is hashed; all are hashed at the end."""
+        lanes: list[HashThread] = []
         if self._size > THREADS_FROM:
-            lanes = [Lane(self._etag.update), Lane(self._others.update)]
+            lanes = [HashThread(self._etag.update), HashThread(self._others.update)]
         try:
             for block in blocks:
-                self.read += len(block)
-                self._hash(block, lanes)
+                self.bytes_read += len(block)
+                self._update(block, lanes)
                 yield block
         finally:
             for lane in lanes:
                 lane.finish()
         for lane in lanes:
-            lane.check()
+            lane.raise_error()
 
-    def result(self) -> Checksums:
-        """The checksums, once `over` has ended."""
-        return self._others.checksums(self._etag.tag(self.read))
+    def checksums(self) -> FileChecksums:
+        """The checksums, after `hash_blocks` has ended."""
+        return self._others.finish(self._etag.tag(self.bytes_read))
 
-    def _hash(self, block: bytes, lanes: list["Lane"]) -> None:
+    def _update(self, block: bytes, lanes: list["HashThread"]) -> None:
         if not lanes:
             self._etag.update(block)
             self._others.update(block)
@@ -120,16 +120,16 @@ class Hashing:
             lane.put(block)
 
 
-def compute(blocks: Iterable[bytes], size: int) -> Checksums:
-    """The checksums of bytes that nobody else wants."""
-    hashing = Hashing(size)
-    for _ in hashing.over(blocks):
+def compute_checksums(blocks: Iterable[bytes], size: int) -> FileChecksums:
+    """Compute the checksums of blocks."""
+    hashing = FileHasher(size)
+    for _ in hashing.hash_blocks(blocks):
         pass
-    return hashing.result()
+    return hashing.checksums()
 
 
-class _Etag:
-    """MD5 of each part; of a file below 64 MB the one MD5 is the tag itself."""
+class EtagHasher:
+    """The multipart ETag of consecutive blocks; below 64 MB it is the plain MD5."""
 
     def __init__(self, part: int) -> None:
         self._part = part
@@ -148,11 +148,11 @@ class _Etag:
             self._left -= len(head)
 
     def tag(self, size: int) -> str:
-        return etag([*self._done, self._current.digest()], size)
+        return combine_etags([*self._done, self._current.digest()], size)
 
 
-class Lane:
-    """A thread that takes blocks in order, at most BLOCKS_AHEAD behind."""
+class HashThread:
+    """A thread that hashes blocks in order, at most BLOCKS_AHEAD behind."""
 
     def __init__(self, update: Callable[[bytes], None]) -> None:
         self._update = update
@@ -163,17 +163,17 @@ class Lane:
         self._thread.start()
 
     def put(self, block: bytes) -> None:
-        """The next block; waits when too many do."""
+        """Add a block; waits if the thread is too far behind."""
         self._room.acquire()
         self._queue.put(block)
 
     def finish(self) -> None:
-        """Wait for all of them."""
+        """Wait until all blocks are hashed."""
         self._queue.put(None)
         self._thread.join()
 
-    def check(self) -> None:
-        """Raise what went wrong in the thread."""
+    def raise_error(self) -> None:
+        """Raise the error of the thread."""
         if self._error:
             raise self._error
 

@@ -1,27 +1,105 @@
-"""A store as Python methods, one per operation, made from the definition that it serves."""
+"""A store as a Python object: one method per API operation, built from the served definition."""
 
 import contextlib
+import inspect
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol
 
-from store_client.calling import Call, answered, call_of, items_of, pages_of
-from store_client.configuration import Configuration, configuration
-from store_client.definition import Definition, Operation, load
-from store_client.definition.checking import near
-from store_client.definition.keeping import known
+from store_client.auth.tokens import open_tokens
+from store_client.calls import OperationCall, build_call, execute_call, iterate_pages, page_items
+from store_client.configuration import Configuration, load_configuration
+from store_client.definition import ApiDefinition, load_definition
+from store_client.definition.arguments import suggest_names
+from store_client.definition.documents import is_cached
+from store_client.definition.openapi import ApiOperation, OperationParameter
 from store_client.errors import Misused, Refused, StoreError
-from store_client.login.tokens import tokens_of
-from store_client.methods import Method
-from store_client.transport.session import Session
+from store_client.http.session import HttpSession
+
+PYTHON_TYPES: dict[str, Any] = {
+    "string": str,
+    "integer": int,
+    "number": float,
+    "boolean": bool,
+    "array": list,
+    "object": dict,
+}
+
+
+class SupportsCalls(Protocol):
+    """What a method needs of its client."""
+
+    def call(self, name: str, /, **arguments: Any) -> Any: ...
+
+    def pages(self, name: str, /, **arguments: Any) -> Iterator[Any]: ...
+
+    def items(self, name: str, /, **arguments: Any) -> Iterator[Any]: ...
+
+
+class OperationMethod:
+    """An operation as a method of one client."""
+
+    def __init__(self, client: SupportsCalls, operation: ApiOperation) -> None:
+        self._client = client
+        self.operation = operation
+        self.__name__ = self.__qualname__ = operation.method_name
+        self.__doc__ = _build_docstring(operation)
+        self.__signature__ = _build_signature(operation)
+
+    def __call__(self, **arguments: Any) -> Any:
+        """Call the operation once."""
+        return self._client.call(self.operation.name, **arguments)
+
+    def __repr__(self) -> str:
+        return f"<{self.__name__}{self.__signature__}>"
+
+    def iterate(self, **arguments: Any) -> Iterator[Any]:
+        """Iterate over the items of all pages."""
+        return self._client.items(self.operation.name, **arguments)
+
+    def pages(self, **arguments: Any) -> Iterator[Any]:
+        """Iterate over the bodies of all pages."""
+        return self._client.pages(self.operation.name, **arguments)
+
+
+def _build_signature(operation: ApiOperation) -> inspect.Signature:
+    ordered = sorted(operation.parameters, key=lambda one: not one.required)
+    taken = [_build_parameter(one) for one in ordered if one.name.isidentifier()]
+    return inspect.Signature(taken, return_annotation=Any)
+
+
+def _build_parameter(parameter: OperationParameter) -> inspect.Parameter:
+    kind = PYTHON_TYPES.get(str(parameter.schema.get("type")), Any)
+    if parameter.schema.get("format") == "binary":
+        kind = bytes
+    default = inspect.Parameter.empty if parameter.required else None
+    annotation = kind if parameter.required or kind is Any else kind | None
+    return inspect.Parameter(
+        parameter.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+    )
+
+
+def _build_docstring(operation: ApiOperation) -> str:
+    head = "\n\n".join(filter(None, (operation.summary, operation.about)))
+    taken = "\n".join(_describe_parameter(one) for one in operation.parameters)
+    pages = "\n\n`.iterate(...)` gives the items of all pages." if operation.paged else ""
+    return f"{head}{pages}" + (f"\n\n{taken}" if taken else "")
+
+
+def _describe_parameter(parameter: OperationParameter) -> str:
+    allowed = parameter.schema.get("enum")
+    kind = " | ".join(map(str, allowed)) if allowed else str(parameter.schema.get("type", "any"))
+    wanted = "" if parameter.required else ", optional"
+    return f"{parameter.name} ({kind}{wanted}): {parameter.about}".rstrip(": ")
+
 
 NOT_ROUTED = frozenset({404, 405})
 """What a store answers to a route that it does not know any more."""
 
 
 class Client:
-    """One store, asked as one person; many threads share it.
+    """A client of one store, for one user; threads share it.
 
     `Client("https://store.example").get_bundle(uuid=..., replica="aws")`
     """
@@ -33,18 +111,18 @@ class Client:
         profile: str | None = None,
         token: str | None = None,
         config: Configuration | None = None,
-        session: Session | None = None,
+        session: HttpSession | None = None,
     ) -> None:
-        self.config = config if config is not None else configuration(url, profile)
+        self.config = config if config is not None else load_configuration(url, profile)
         self.session = (
             session
             if session is not None
-            else Session(self.config.url, tokens=tokens_of(self.config, given=token))
+            else HttpSession(self.config.url, tokens=open_tokens(self.config, given=token))
         )
-        if known(self.config):
-            self.session.met(self.config.url)
+        if is_cached(self.config):
+            self.session.mark_reachable(self.config.url)
         self._lock = threading.RLock()
-        self._definition: Definition | None = None
+        self._definition: ApiDefinition | None = None
         self._fresh = False
         self._began = time.time()
 
@@ -61,82 +139,88 @@ class Client:
         known = self._definition.operations.values() if self._definition else ()
         return sorted({*super().__dir__(), *(one.method_name for one in known)})
 
-    def __getattr__(self, name: str) -> Method:
+    def __getattr__(self, name: str) -> OperationMethod:
         if name.startswith("_"):
             raise AttributeError(name)
         try:
-            return Method(self, self.operation(name))
+            return OperationMethod(self, self.operation(name))
         except Misused as error:
             raise AttributeError(str(error), name=name, obj=self) from error
 
     @property
-    def definition(self) -> Definition:
-        """What the store can be asked; loaded when it is wanted first."""
+    def definition(self) -> ApiDefinition:
+        """The API definition of the store, loaded on first use."""
         with self._lock:
             if self._definition is None:
-                self._definition = load(self.session, self.config)
+                self._definition = load_definition(self.session, self.config)
             return self._definition
 
     @property
-    def operations(self) -> Mapping[str, Operation]:
+    def operations(self) -> Mapping[str, ApiOperation]:
         """The store's operations by name."""
         return self.definition.operations
 
-    def operation(self, name: str) -> Operation:
-        """By its name, its name as a command, or in Python. Misused."""
-        found = self.definition.find(name) or (self._refreshed() and self.definition.find(name))
+    def operation(self, name: str) -> ApiOperation:
+        """Find an operation by its name, command name or Python name; Misused."""
+        found = self.definition.find(name) or (
+            self._refresh_definition() and self.definition.find(name)
+        )
         if found:
             return found
         raise Misused(
-            f"the store has no operation {name!r}{near(name, self.definition.named)}",
+            f"the store has no operation {name!r}{suggest_names(name, self.definition.by_name)}",
             hint="`store --help` lists them",
         )
 
     def call(self, name: str, /, **arguments: Any) -> Any:
-        """The answer to one request: its body, the headers of a HEAD, the place of a redirect.
+        """Call an operation: its body, the headers of a HEAD, the location of a redirect.
 
-        `headers` holds headers of the request, as `Prefer`. StoreError when it fails.
+        `headers` holds request headers, as `Prefer`. StoreError if it fails.
         """
-        call = self._call(name, arguments)
+        call = self._build_call(name, arguments)
         try:
-            return answered(self.session, call)
+            return execute_call(self.session, call)
         except Refused as error:
-            again = error.status in NOT_ROUTED and self._refreshed() and self._call(name, arguments)
+            again = (
+                error.status in NOT_ROUTED
+                and self._refresh_definition()
+                and self._build_call(name, arguments)
+            )
             if not again or again.operation == call.operation:
                 raise
-            return answered(self.session, again)
+            return execute_call(self.session, again)
 
     def pages(self, name: str, /, **arguments: Any) -> Iterator[Any]:
-        """The bodies of all pages."""
-        return (page for page, _ in pages_of(self.session, self._call(name, arguments)))
+        """Iterate over the bodies of all pages."""
+        return (page for page, _ in iterate_pages(self.session, self._build_call(name, arguments)))
 
     def items(self, name: str, /, **arguments: Any) -> Iterator[Any]:
-        """The items of all pages, one after another. Misused for what has no pages."""
-        call = self._call(name, arguments)
+        """Iterate over the items of all pages; Misused for an operation without pages."""
+        call = self._build_call(name, arguments)
         if not call.operation.paged:
             raise Misused(f"{name} has no pages", hint=f"use client.{call.operation.method_name}()")
-        return (item for page in pages_of(self.session, call) for item in items_of(*page))
+        return (item for page in iterate_pages(self.session, call) for item in page_items(*page))
 
     def close(self) -> None:
-        """End its connections."""
+        """Close all connections."""
         self.session.close()
 
-    def _call(self, name: str, arguments: Mapping[str, Any]) -> Call:
-        """The request, checked; once more with the definition of now if that of then refuses."""
+    def _build_call(self, name: str, arguments: Mapping[str, Any]) -> OperationCall:
+        """Build the request; if the definition rejects it, once more with a fresh one."""
         try:
-            return call_of(self.operation(name), arguments)
+            return build_call(self.operation(name), arguments)
         except Misused:
-            if not self._refreshed():
+            if not self._refresh_definition():
                 raise
-            return call_of(self.operation(name), arguments)
+            return build_call(self.operation(name), arguments)
 
-    def _refreshed(self) -> bool:
-        """Whether there is a newer definition than the one that was gone by; asked for once."""
+    def _refresh_definition(self) -> bool:
+        """Fetch the definition again, once; whether it changed."""
         with self._lock:
             before = self.definition
             if self._fresh or before.fetched >= self._began:
                 return False
             self._fresh = True
             with contextlib.suppress(StoreError):
-                self._definition = load(self.session, self.config, fresh=True)
+                self._definition = load_definition(self.session, self.config, fresh=True)
             return self._definition != before

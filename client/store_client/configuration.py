@@ -1,13 +1,13 @@
 """Where the client keeps things, and which store it talks to.
 
-`STORE_CLIENT_HOME` moves everything; else configuration and cache are where the system keeps such.
+`STORE_CLIENT_HOME` moves everything; otherwise the system's folders are used.
 
     <home>/profiles.json                  {"profiles": {<name>: {"url": ...}}, "default": <name>}
     <home>/credentials/<profile>@<key of both>.json
                                           tokens of a profile, mode 0600
     <home>/credentials/<key of URL>.json  tokens of a login without a profile
-    <home>/areas/<key of URL>.json        upload areas and which is selected
-    <home>/uploads/                       how far uploads have come
+    <home>/areas/<key of URL>.json        known upload areas and which is selected
+    <home>/uploads/                       upload journals
     <cache>/definitions/<key of URL>.json API definitions
 """
 
@@ -21,20 +21,20 @@ from urllib.parse import urlsplit
 
 import platformdirs
 
+from store_client.atomic_files import lock_file, read_json, write_json
 from store_client.errors import Misused
-from store_client.private_files import locked, read_json, write_json
 
 DEFAULT_URL = "http://127.0.0.1:8000"
-"""A store that was just started on this machine."""
+"""A store on this machine."""
 PROFILES = "profiles.json"
 HOME, URL, PROFILE = "STORE_CLIENT_HOME", "STORE_CLIENT_URL", "STORE_CLIENT_PROFILE"
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_PROFILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """The folders of one user, and the base URL of one store."""
+    """The folders of the user, and the base URL of the store."""
 
     home: Path
     cache: Path
@@ -43,26 +43,26 @@ class Configuration:
 
     @property
     def key(self) -> str:
-        """What files about this store are named by."""
-        return _key(self.url, self.url)
+        """The file name for this store."""
+        return _file_key(self.url, self.url)
 
     @property
     def credentials(self) -> Path:
-        """The file of the profile's tokens, or of the store's where no profile is in use."""
+        """The credentials file of the profile, or of the store if there is no profile."""
         name = self.key
         if self.profile:
             # The digest tells names apart that differ in case, where file systems do not.
-            name = f"{self.profile}@{_key(self.url, f'{self.profile} {self.url}')}"
+            name = f"{self.profile}@{_file_key(self.url, f'{self.profile} {self.url}')}"
         return self.home / "credentials" / f"{name}.json"
 
     @property
     def areas(self) -> Path:
-        """The file of this store's upload areas."""
+        """The file of known upload areas."""
         return self.home / "areas" / f"{self.key}.json"
 
     @property
     def uploads(self) -> Path:
-        """The folder that says how far uploads have come."""
+        """The folder of upload journals."""
         return self.home / "uploads"
 
     @property
@@ -71,14 +71,14 @@ class Configuration:
         return self.cache / "definitions"
 
 
-def _key(url: str, text: str) -> str:
-    """A file name of a URL's host and the digest of a text."""
+def _file_key(url: str, text: str) -> str:
+    """A file name from a URL's host and the digest of a text."""
     host = re.sub(r"[^a-z0-9.-]", "_", urlsplit(url).netloc.lower())
     return f"{host[:80]}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
-def normal_url(url: str) -> str:
-    """A base URL as it is kept: without `/v1` and without a slash at its end; Misused."""
+def normalize_url(url: str) -> str:
+    """Normalize a base URL: no `/v1`, no final slash; Misused if invalid."""
     try:
         found = urlsplit(url.strip())
         port = found.port
@@ -94,32 +94,38 @@ def normal_url(url: str) -> str:
     return f"{found.scheme}://{place}{found.path.rstrip('/').removesuffix('/v1')}"
 
 
-def configuration(
+def load_configuration(
     url: str | None = None,
     profile: str | None = None,
     *,
     environ: Mapping[str, str] = os.environ,
 ) -> Configuration:
-    """The URL given, else the profile's that is given; else what the environment says, in the same
-    order; else the default profile's, else this machine's. Misused for an unknown profile.
+    """The configuration of this URL or profile, else of the environment or the default.
 
-    A URL without a profile means the default profile if that is of this URL."""
-    home, cache = _folders(environ)
+    Misused for an unknown profile. A URL without a profile means the default profile if that has
+    the same URL.
+    """
+    home, cache = _user_folders(environ)
     kept = read_json(home / PROFILES)
     for said_url, said_profile in (
         (url, profile),
         (environ.get(URL), environ.get(PROFILE)),
-        (None, _default(kept)),
+        (None, _default_name(kept)),
     ):
         if said_url:
-            found = normal_url(said_url)
-            return Configuration(home, cache, found, _named(said_profile) or _usual(kept, found))
+            found = normalize_url(said_url)
+            return Configuration(
+                home,
+                cache,
+                found,
+                _check_profile_name(said_profile) or _matching_default(kept, found),
+            )
         if said_profile:
-            return Configuration(home, cache, _of_profile(kept, said_profile), said_profile)
+            return Configuration(home, cache, _find_profile_url(kept, said_profile), said_profile)
     return Configuration(home, cache, DEFAULT_URL)
 
 
-def profiles(config: Configuration) -> dict[str, str]:
+def list_profiles(config: Configuration) -> dict[str, str]:
     """The base URLs of all profiles, by name."""
     kept = read_json(config.home / PROFILES).get("profiles")
     found = kept if isinstance(kept, dict) else {}
@@ -131,20 +137,20 @@ def profiles(config: Configuration) -> dict[str, str]:
 
 
 def default_profile(config: Configuration) -> str:
-    """The profile that is meant when none is named; "" when there is none."""
-    return _default(read_json(config.home / PROFILES))
+    """The default profile; "" if there is none."""
+    return _default_name(read_json(config.home / PROFILES))
 
 
-def url_of_profile(config: Configuration, name: str) -> str:
-    """The base URL of a profile; Misused when there is none of that name."""
-    return _of_profile(read_json(config.home / PROFILES), name)
+def profile_url(config: Configuration, name: str) -> str:
+    """The base URL of a profile; Misused if it does not exist."""
+    return _find_profile_url(read_json(config.home / PROFILES), name)
 
 
-def keep_profile(config: Configuration, name: str, *, default: bool) -> None:
-    """Name this store; as the one that is meant when nothing is said, too, if `default`."""
-    _named(name)
+def save_profile(config: Configuration, name: str, *, default: bool) -> None:
+    """Save the store's URL as a profile, also as the default if `default`."""
+    _check_profile_name(name)
     path = config.home / PROFILES
-    with locked(path):
+    with lock_file(path):
         kept = read_json(path)
         named = kept.get("profiles")
         before = named if isinstance(named, dict) else {}
@@ -154,28 +160,28 @@ def keep_profile(config: Configuration, name: str, *, default: bool) -> None:
         write_json(path, kept)
 
 
-def _named(name: str | None) -> str:
-    """A name that a profile can have, or "" for none; Misused."""
-    if name and not _NAME.fullmatch(name):
+def _check_profile_name(name: str | None) -> str:
+    """Check a profile name; "" for none; Misused."""
+    if name and not _PROFILE_NAME.fullmatch(name):
         raise Misused(f"{name!r} is no name of a profile", hint="use letters, digits, . _ -")
     return name or ""
 
 
-def _usual(kept: Mapping[str, object], url: str) -> str:
-    """The default profile if it is of this URL, else ""."""
-    name = _default(kept)
+def _matching_default(kept: Mapping[str, object], url: str) -> str:
+    """The default profile if it has this URL, else ""."""
+    name = _default_name(kept)
     try:
-        return name if name and _of_profile(kept, name) == url else ""
+        return name if name and _find_profile_url(kept, name) == url else ""
     except Misused:
         return ""
 
 
-def _default(kept: Mapping[str, object]) -> str:
+def _default_name(kept: Mapping[str, object]) -> str:
     found = kept.get("default")
     return found if isinstance(found, str) else ""
 
 
-def _of_profile(kept: Mapping[str, object], name: str) -> str:
+def _find_profile_url(kept: Mapping[str, object], name: str) -> str:
     named = kept.get("profiles")
     entry = named.get(name) if isinstance(named, dict) else None
     if not isinstance(entry, dict) or not isinstance(entry.get("url"), str):
@@ -184,10 +190,10 @@ def _of_profile(kept: Mapping[str, object], name: str) -> str:
             f"there is no profile {name!r} (known: {known})",
             hint="make one: store login --url URL --profile NAME",
         )
-    return normal_url(entry["url"])
+    return normalize_url(entry["url"])
 
 
-def _folders(environ: Mapping[str, str]) -> tuple[Path, Path]:
+def _user_folders(environ: Mapping[str, str]) -> tuple[Path, Path]:
     if said := environ.get(HOME):
         return Path(said), Path(said) / "cache"
     return (

@@ -1,16 +1,16 @@
 """Everything that can go wrong, as a tree, and the exit code that a shell sees of each.
 
-The text of an error is one line that says what happened; `hint` says what to do about it.
+The message is one line that says what happened; `hint` says what to do about it.
 
-StoreError                  1   something failed
-├── Misused                 2   arguments that cannot be used
-├── Refused                 3   the server said no (4xx)
+StoreError                  1   any other failure
+├── Misused                 2   invalid arguments
+├── Refused                 3   the server refused the request (4xx)
 │   ├── NotAllowed          4   not logged in, or not permitted (401, 403)
-│   ├── NotFound            5   nothing of that name (404)
-│   └── Conflict            6   something else is there already, or not ready yet (409)
-├── Unreachable             7   no answer, or a server's fault that lasted through the retries
-├── Damaged                 8   bytes are not what they should be, or not all of them came
-└── TimedOut                9   waited as long as was allowed
+│   ├── NotFound            5   not found (404)
+│   └── Conflict            6   something else exists already, or is not ready yet (409)
+├── Unreachable             7   no response, or a server error that persisted through the retries
+├── Damaged                 8   bytes are wrong or missing
+└── TimedOut                9   the time-out was reached
 """
 
 from collections.abc import Mapping
@@ -19,12 +19,11 @@ from typing import Any
 INTERRUPTED = 130
 """Exit code after Ctrl-C."""
 UNREAD = 141
-"""Exit code when whoever read the output stopped before its end: that of programs which the system
-ends then. It is none of success, for not all was written."""
+"""Exit code when the output pipe was closed early, as for programs ended by SIGPIPE."""
 
 
 class StoreError(Exception):
-    """Something failed; `hint` says what to do about it."""
+    """An error; `hint` says what to do about it."""
 
     exit_code = 1
 
@@ -34,13 +33,13 @@ class StoreError(Exception):
 
 
 class Misused(StoreError):
-    """Arguments that cannot be used."""
+    """Invalid arguments."""
 
     exit_code = 2
 
 
 class Refused(StoreError):
-    """The server said no: `status`, its `code` and the whole problem document."""
+    """The server refused the request (4xx): `status`, `code` and the problem document."""
 
     exit_code = 3
 
@@ -53,7 +52,7 @@ class Refused(StoreError):
 
     @property
     def code(self) -> str:
-        """The server's word for the reason, "" when it gave none."""
+        """The error code of the server, "" if it gave none."""
         return str(self.problem.get("code", ""))
 
 
@@ -64,30 +63,30 @@ class NotAllowed(Refused):
 
 
 class NotFound(Refused):
-    """Nothing of that name."""
+    """Not found."""
 
     exit_code = 5
 
 
 class Conflict(Refused):
-    """Something else is there already, or it is not ready yet."""
+    """Something else exists already, or is not ready yet."""
 
     exit_code = 6
 
 
 class Unreachable(StoreError):
-    """No answer, or a server's fault that lasted through the retries."""
+    """No response, or a server error that persisted through the retries."""
 
     exit_code = 7
 
 
 class Damaged(StoreError):
-    """Bytes are not what they should be, or not all of them came."""
+    """Bytes are wrong or missing."""
 
     exit_code = 8
 
 
 class TimedOut(StoreError):
-    """Waited as long as was allowed."""
+    """The time-out was reached."""
 
     exit_code = 9

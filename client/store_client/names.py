@@ -1,7 +1,7 @@
 """Names of files in bundles and areas, and where they lie on this machine.
 
-What a name may be is the store's rule; that no name leads out of its folder is ours, whatever the
-store says. What cannot be a name on Windows is percent-escaped there.
+The store decides which names are valid; the client ensures that none leads out of its folder. Names
+that Windows forbids are percent-escaped there.
 """
 
 import hashlib
@@ -24,8 +24,8 @@ INSENSITIVE = sys.platform in ("win32", "darwin")
 """Whether file systems here usually take `a` and `A` for the same."""
 
 
-def fault(name: str) -> str | None:
-    """What is wrong with a name, None when nothing is; the store's own rule."""
+def name_fault(name: str) -> str | None:
+    """What is wrong with a file name, by the store's rule; None if it is valid."""
     if not name:
         return "a name must not be empty"
     if name.startswith(("/", "~/")) or "\\" in name:
@@ -38,14 +38,13 @@ def fault(name: str) -> str | None:
 
 
 def local_name(name: str, *, windows: bool = WINDOWS) -> str:
-    """How a good name is spelled on this machine; no two names are spelled the same."""
-    return "/".join(_on_windows(part) for part in name.split("/")) if windows else name
+    """The spelling of a name on this machine; distinct names stay distinct."""
+    return "/".join(_escape_windows_part(part) for part in name.split("/")) if windows else name
 
 
 def safe_path(root: Path, name: str, *, windows: bool = WINDOWS) -> Path:
-    """Where a file of this name lies below `root`; Damaged when the name is none, Misused when a
-    symbolic link lies in the way."""
-    wrong = fault(name)
+    """The path of a name below `root`; Damaged if invalid, Misused if a symlink is in the way."""
+    wrong = name_fault(name)
     if wrong is not None:
         raise Damaged(f"the name {name!r} cannot be used: {wrong}")
     path = root
@@ -59,9 +58,8 @@ def safe_path(root: Path, name: str, *, windows: bool = WINDOWS) -> Path:
     return path
 
 
-class Places:
-    """The paths of one folder's files. Where case makes no difference, the later one of two names
-    that differ in nothing else, or in how marks are written, gets an addition."""
+class LocalPaths:
+    """The paths of files in one folder; names that differ only in case get a suffix."""
 
     def __init__(
         self, root: Path, *, windows: bool = WINDOWS, insensitive: bool = INSENSITIVE
@@ -74,16 +72,16 @@ class Places:
         self._lock = threading.Lock()
 
     def path(self, name: str) -> Path:
-        """Where the file lies; the same for the same name."""
+        """The path of a name; the same for the same name."""
         with self._lock:
-            return safe_path(self.root, self._distinct(name), windows=self._windows)
+            return safe_path(self.root, self._distinct_name(name), windows=self._windows)
 
-    def _distinct(self, name: str) -> str:
-        if not self._insensitive or fault(name) is not None:
+    def _distinct_name(self, name: str) -> str:
+        if not self._insensitive or name_fault(name) is not None:
             return name
-        for candidate in (name, _with_addition(name)):
-            key = _alike(candidate)
-            parents = _folders_of(key)
+        for candidate in (name, _disambiguate(name)):
+            key = _fold_name(candidate)
+            parents = _parent_folders(key)
             taken = self._files.get(key, name) != name or key in self._folders
             if not taken and not parents & self._files.keys():
                 self._files[key] = name
@@ -92,27 +90,26 @@ class Places:
         raise Damaged(f"there is no place for {name!r} beside the other names")
 
 
-def _alike(name: str) -> str:
-    """The same for names that a file system without case takes for one: those of Apple's take
-    letters with marks for the same, however they are written."""
+def _fold_name(name: str) -> str:
+    """Equal for names that a case-insensitive file system treats as equal."""
     return unicodedata.normalize("NFD", unicodedata.normalize("NFD", name).casefold())
 
 
-def _on_windows(part: str) -> str:
+def _escape_windows_part(part: str) -> str:
     part = _ESCAPED.sub("%25", part)
-    part = _NOT_ON_WINDOWS.sub(lambda found: _escape(found[0]), part)
+    part = _NOT_ON_WINDOWS.sub(lambda found: _percent_escape(found[0]), part)
     if part[-1] in ". ":
-        part = part[:-1] + _escape(part[-1])
+        part = part[:-1] + _percent_escape(part[-1])
     if _DEVICE.fullmatch(part):
-        part = _escape(part[0]) + part[1:]
+        part = _percent_escape(part[0]) + part[1:]
     return part
 
 
-def _escape(character: str) -> str:
+def _percent_escape(character: str) -> str:
     return f"%{ord(character):02X}"
 
 
-def _with_addition(name: str) -> str:
+def _disambiguate(name: str) -> str:
     folder, slash, last = name.rpartition("/")
     stem, dot, ending = last.partition(".")
     addition = hashlib.sha256(name.encode()).hexdigest()[:8]
@@ -121,6 +118,6 @@ def _with_addition(name: str) -> str:
     return f"{folder}{slash}{stem}~{addition}{dot}{ending}"
 
 
-def _folders_of(key: str) -> set[str]:
+def _parent_folders(key: str) -> set[str]:
     parts = key.split("/")[:-1]
     return {"/".join(parts[: count + 1]) for count in range(len(parts))}

@@ -1,1 +1,1 @@
-"""Stored queries: compiled, found by what a document says, asked within their means."""
+"""Stored queries: compile them, evaluate them within budgets, and build payloads."""

@@ -1,56 +1,61 @@
-"""What a callback is told: the payload of one delivery, fixed when the event is matched."""
+"""Build notification payloads, and evaluate attachments within their size cap."""
 
 import json
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlencode
 
-from pipelines.formats import version_at
+from pipelines.formats import version_from_us
+from pipelines.limits import ATTACHMENTS_MAX_BYTES
+from pipelines.queries import bounded_jmespath
+from pipelines.queries.budgets import ALLOWANCE_GROWTH, FIRST_ALLOWANCE
 from storage.catalog.subscriptions import JMESPATH, Subscription
-from storage.model import FQID, Event
+from storage.errors import Invalid, StoreError
+from storage.model import FQID, BundleEvent
 
-NOTHING = "00000000-0000-0000-0000-000000000000"
+NO_BUNDLE_UUID = "00000000-0000-0000-0000-000000000000"
 """The bundle of a test delivery where none matches."""
 
 
-def dump(value: Any) -> str:
+def dump_json(value: Any) -> str:
     """JSON as it is sent: compact, UTF-8; ValueError for what JSON cannot say."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     text.encode()  # a lone surrogate is a ValueError
     return text
 
 
-def payload(
+def build_payload(
     subscription: Subscription,
-    event: Event,
+    event: BundleEvent,
     *,
     delivery: str,
     base_url: str,
     attachments: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """The payload of a matching event; `attachments` only where the subscription asks for some."""
-    told = _told(subscription, event.fqid, delivery=delivery, event_type=event.type)
+    told = _build_common_members(subscription, event.fqid, delivery=delivery, event_type=event.type)
     asked = urlencode({"version": event.fqid.version, "replica": event.replica})
     told["bundle_url"] = f"{base_url}/v1/bundles/{event.fqid.uuid}?{asked}"
-    told["event_timestamp"] = version_at(event.at_us)
+    told["event_timestamp"] = version_from_us(event.at_us)
     if attachments is not None:
         told["attachments"] = attachments
     return told
 
 
-def trial(subscription: Subscription, *, delivery: str, now_us: int) -> dict[str, Any]:
+def build_test_payload(subscription: Subscription, *, delivery: str, now_us: int) -> dict[str, Any]:
     """The payload of a test about no bundle."""
-    fqid = FQID(NOTHING, version_at(now_us))
-    told = _told(subscription, fqid, delivery=delivery, event_type="CREATE")
+    fqid = FQID(NO_BUNDLE_UUID, version_from_us(now_us))
+    told = _build_common_members(subscription, fqid, delivery=delivery, event_type="CREATE")
     return told | {"event_timestamp": fqid.version}
 
 
-def trial_members(delivery: str) -> dict[str, Any]:
+def build_test_members(delivery: str) -> dict[str, Any]:
     """The members in which a test's payload differs from that of an event."""
     return {"transaction_id": delivery, "test": True}
 
 
-def _told(
+def _build_common_members(
     subscription: Subscription, fqid: FQID, *, delivery: str, event_type: str
 ) -> dict[str, Any]:
     told: dict[str, Any] = {
@@ -65,3 +70,141 @@ def _told(
     else:
         told["es_query"] = json.loads(subscription.query or "{}")
     return told
+
+
+log = logging.getLogger(__name__)
+
+ERRORS_MEMBER = "_errors"
+ATTACHMENT_TYPE = "jmespath"
+TOTAL_STEPS_EXCEEDED = "The attachments together take more steps on one event than allowed."
+
+Attachments = Mapping[str, Mapping[str, str]]
+
+
+def check_attachments(attachments: Attachments) -> None:
+    """Invalid for a reserved name, an unknown type, an expression that does not compile."""
+    for name, attachment in attachments.items():
+        where = f"/attachments/{name}"
+        if name.startswith("_"):
+            detail = "Names must not start with an underscore."
+            raise Invalid(
+                f"'{name}': {detail}", code="invalid_attachment_name", errors={where: [detail]}
+            )
+        if attachment.get("type") != ATTACHMENT_TYPE:
+            raise _invalid_attachment(where, "The type must be jmespath.")
+        _check_attachment_expression(where, attachment.get("expression", ""))
+
+
+def _check_attachment_expression(where: str, expression: str) -> None:
+    try:
+        bounded_jmespath.validate_expression(expression)
+    except Invalid as error:
+        raise _invalid_attachment(where, error.detail) from error
+
+
+def _invalid_attachment(where: str, detail: str) -> Invalid:
+    return Invalid(detail, code="invalid_attachment_expression", errors={where: [detail]})
+
+
+def evaluate_attachments(
+    attachments: Attachments,
+    document: Any,
+    *,
+    steps: int = bounded_jmespath.MAX_STEPS,
+    budget: bounded_jmespath.EvaluationBudget | None = None,
+    watch: Callable[[], None] | None = None,
+) -> dict[str, Any]:
+    """The value of every attachment, and under `_errors` what went wrong.
+
+    Each may take `steps` of its own. All are tried with few steps first, then those that need more
+    with more, so that an expensive one never leaves too few to a cheap one. `budget` bounds all of
+    them together, and tells what was spent. Only the StoreErrors that `watch` raises are raised.
+    """
+    together = budget or bounded_jmespath.EvaluationBudget(steps * len(attachments))
+    evaluation = _AttachmentEvaluation(document, steps, together, watch)
+    try:
+        evaluation.run(attachments)
+        size = evaluation.size()
+    except StoreError:
+        raise
+    except Exception as error:
+        log.warning("attachments failed: %s: %.300s", type(error).__name__, error)
+        return {ERRORS_MEMBER: f"The attachments could not be processed ({type(error).__name__})."}
+    if size > ATTACHMENTS_MAX_BYTES:
+        problem = f"The attachments are too large ({size} > {ATTACHMENTS_MAX_BYTES} bytes)."
+        return {ERRORS_MEMBER: problem}
+    values = evaluation.values
+    return {name: values[name] for name in attachments if name in values} | evaluation.failures()
+
+
+class _AttachmentEvaluation:
+    """The attachments of one subscription on one document."""
+
+    def __init__(
+        self,
+        document: Any,
+        steps: int,
+        budget: bounded_jmespath.EvaluationBudget,
+        watch: Callable[[], None] | None,
+    ) -> None:
+        self.values: dict[str, Any] = {}
+        self._document, self._steps = document, steps
+        self._budget, self._watch = budget, watch
+        self._errors: dict[str, str] = {}
+        self._sizes: dict[str, int] = {}
+
+    def run(self, attachments: Attachments) -> None:
+        """Evaluate all of them, in rounds with a growing allowance."""
+        waiting, allowance = dict(attachments), min(FIRST_ALLOWANCE, self._steps)
+        while waiting:
+            for name, attachment in list(waiting.items()):
+                if self._evaluate_one(name, attachment["expression"], allowance):
+                    del waiting[name]
+            allowance = min(allowance * ALLOWANCE_GROWTH, self._steps)
+
+    def _evaluate_one(self, name: str, expression: str, allowance: int) -> bool:
+        """Evaluate one; False if it needs a larger allowance than this, and may have it."""
+        allowed = min(allowance, self._budget.left)
+        own = bounded_jmespath.EvaluationBudget(allowed, self._watch)
+        try:
+            self._store_value(name, *_evaluate_expression(expression, self._document, own))
+        except bounded_jmespath.StepsExhausted as error:
+            if allowed == allowance < self._steps:
+                return False
+            self._errors[name] = str(error) if allowed == allowance else TOTAL_STEPS_EXCEEDED
+        except bounded_jmespath.EvaluationFailed as error:
+            self._errors[name] = str(error)
+        finally:
+            self._budget.pay(min(allowed, allowed - own.left))
+        return True
+
+    def _store_value(self, name: str, value: Any, size: int) -> None:
+        """Keep a value, or none at all once they are too large to be sent."""
+        self._sizes[name], self.values[name] = size, value
+        if sum(self._sizes.values()) > ATTACHMENTS_MAX_BYTES:
+            self.values.clear()
+
+    def size(self) -> int:
+        """Bytes of the whole as JSON, also where values were not kept."""
+        without = dump_json(dict.fromkeys(self._sizes, 0) | self.failures())
+        return len(without.encode()) - len(self._sizes) + sum(self._sizes.values())
+
+    def failures(self) -> dict[str, dict[str, str]]:
+        """The member `_errors`, if there is any."""
+        return {ERRORS_MEMBER: self._errors} if self._errors else {}
+
+
+def _evaluate_expression(
+    expression: str, document: Any, budget: bounded_jmespath.EvaluationBudget
+) -> tuple[Any, int]:
+    """The result and its bytes as JSON; Failed where JSON cannot express it."""
+    try:
+        compiled = bounded_jmespath.compile_expression(expression)
+    except Invalid as error:
+        raise bounded_jmespath.EvaluationFailed(error.detail) from error
+    value = compiled.search(document, budget)
+    budget.pay_for(value)
+    try:
+        return value, len(dump_json(value).encode())
+    except (ValueError, TypeError, RecursionError) as error:
+        raise bounded_jmespath.EvaluationFailed("The result is not JSON.") from error

@@ -1,1 +1,1 @@
-"""The blob stores: one module an engine, all behind `storage.protocols.BlobStore`."""
+"""Blob stores: S3, Google Cloud Storage and folders, and depositors' sources."""

@@ -1,19 +1,25 @@
-"""What the clouds' clients have in common: one of each a process, made after any fork, bounded."""
+"""Shared parts of cloud clients: limits, one client per process, bucket URLs."""
 
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
+from urllib.parse import parse_qsl, urlsplit
+
+from config import SettingsError
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """How long and how often a cloud is asked. `read_s` is the longest silence on a connection,
-    not the length of a transfer; `connections` are those of one process to one cloud."""
+class CloudLimits:
+    """Timeouts and attempts of cloud calls.
+
+    `read_s` is the longest silence on a connection, not the length of a transfer; `connections` is
+    the pool size of one process for one cloud.
+    """
 
     connect_s: float = 5.0
     read_s: float = 60.0
@@ -22,7 +28,7 @@ class Limits:
 
 
 class PerProcess(Generic[T]):
-    """Makes its thing when it is first asked for, again in a forked child, and where `expired`."""
+    """Makes a value once per process: lazily, again in a forked child, and when `expired`."""
 
     def __init__(
         self, make: Callable[[], T], *, expired: Callable[[T], bool] = lambda _thing: False
@@ -32,7 +38,7 @@ class PerProcess(Generic[T]):
         self._made: tuple[int, T] | None = None
 
     def __call__(self) -> T:
-        """This process's own."""
+        """Return this process's value."""
         with self._lock:
             made = self._made
             if made is None or made[0] != os.getpid() or self._expired(made[1]):
@@ -40,19 +46,60 @@ class PerProcess(Generic[T]):
             return made[1]
 
 
-CREDENTIALS_S = 60.0
-"""Seconds until credentials are looked for again where there were none."""
+CREDENTIALS_RETRY_S = 60.0
+"""Seconds between two searches for credentials while there are none."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reader(Generic[T]):
-    """What reads depositors' buckets: unsigned where the environment has no credentials."""
+class SourceReader(Generic[T]):
+    """A client for depositors' buckets, unsigned if the environment has no credentials."""
 
     client: T
     signed: bool
-    made: float = field(default_factory=time.monotonic)
+    created_at: float = field(default_factory=time.monotonic)
 
     @property
-    def expired(self) -> bool:
-        """Whether it is time to look for credentials again."""
-        return not self.signed and time.monotonic() - self.made > CREDENTIALS_S
+    def is_expired(self) -> bool:
+        """Return whether to look for credentials again."""
+        return not self.signed and time.monotonic() - self.created_at > CREDENTIALS_RETRY_S
+
+
+def parse_bucket_url(
+    url: str, scheme: str, option_names: frozenset[str]
+) -> tuple[str, Mapping[str, str]]:
+    """Return the bucket's name and its non-empty options; SettingsError names what is wrong.
+
+    `endpoint` and `public` must be http or https URLs.
+    """
+    parts = urlsplit(url)
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    ends = [options.get(name) or "http://" for name in ("endpoint", "public")]
+    if any("@" in urlsplit(each).netloc for each in (url, *ends)):
+        # The URL is not repeated here, since the message is logged.
+        raise SettingsError(f"{scheme} bucket URL: credentials are ambient, never in the URL")
+    unknown = sorted(options.keys() - option_names)
+    if unknown or parts.scheme != scheme or not parts.netloc or parts.path.strip("/"):
+        expected = f"{scheme}://<bucket> is expected"
+        why = f"unknown options {', '.join(unknown)}" if unknown else expected
+        raise SettingsError(f"bucket URL {_strip_query(url)}: {why}")
+    for name in ("endpoint", "public"):
+        if urlsplit(options.get(name) or "http://").scheme not in ("http", "https"):
+            raise SettingsError(
+                f"bucket URL {_strip_query(url)}: {name} must be an http or https URL"
+            )
+    return parts.netloc, {name: value for name, value in options.items() if value}
+
+
+def _strip_query(url: str) -> str:
+    """Remove the options, which may hold secrets that must not be logged."""
+    return url.partition("?")[0]
+
+
+def canonical_endpoint(base: str) -> str:
+    """Return an endpoint in lower case without the default port.
+
+    Clients differ in whether they send that port in `Host`, which is signed.
+    """
+    parts = urlsplit(base)
+    usual = {"http": ":80", "https": ":443"}.get(parts.scheme, "")
+    return parts._replace(netloc=parts.netloc.lower().removesuffix(usual)).geturl()

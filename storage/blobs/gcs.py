@@ -1,51 +1,65 @@
-"""A bucket of Google Cloud Storage as a blob store.
+"""A GCS bucket as a blob store, and depositors' objects in GCS.
 
-Pins are generations. The bucket needs no versioning and no metadata of its own. Unfinished uploads
-lie under a prefix that listings leave out.
+Pins are generations. The bucket needs no versioning. Unfinished uploads are stored under a prefix
+that listings skip.
 """
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, Final
 
-from google.auth.exceptions import GoogleAuthError
+from google.auth.exceptions import GoogleAuthError, TransportError
 from google.cloud.storage import Blob
+from requests import ConnectionError as RequestsConnectionError
+from requests import ConnectTimeout
+from urllib3.exceptions import NewConnectionError
 
 from storage.blobs import gcs_objects, gcs_upload
-from storage.blobs.clients import Limits, PerProcess
-from storage.blobs.envelope import checked_head
-from storage.blobs.gcs_client import Bucket, GcsClient, Server
-from storage.blobs.gcs_objects import describe_blob, explain_mismatch, make_info
-from storage.blobs.gcs_upload import HIDDEN, GcsUpload, UploadStart
-from storage.blobs.layout import checked
-from storage.blobs.urls import taken_apart
-from storage.crc32c import encode
-from storage.errors import Invalid, NotFound, SourceChanged, StoreError, Unavailable
-from storage.protocols import BLOCK, DEFAULT_TYPE, BlobInfo, BlobStore, Progress, SignedUpload
+from storage.blobs.clients import CloudLimits, PerProcess, parse_bucket_url
+from storage.blobs.gcs_client import GcsBucketClient, GcsClient, GcsServer
+from storage.blobs.gcs_objects import explain_mismatch, make_info, set_blob_metadata
+from storage.blobs.gcs_upload import HIDDEN_PREFIX, GcsUpload, UploadStart
+from storage.blobs.objects import check_header, check_key, check_response_headers
+from storage.crc32c import encode_base64
+from storage.errors import (
+    Forbidden,
+    Invalid,
+    NotFound,
+    SourceChanged,
+    StoreError,
+    Unavailable,
+    Unprocessable,
+)
+from storage.protocols import (
+    BLOCK,
+    DEFAULT_CONTENT_TYPE,
+    BlobInfo,
+    BlobStore,
+    PresignedUpload,
+    ProgressCallback,
+)
 
-LONGEST_S: Final = 7 * 24 * 3600
-"""GCS accepts no signed URL that is valid for longer."""
-_ONE_COPY: Final = 8 * BLOCK
+MAX_URL_LIFETIME_S: Final = 7 * 24 * 3600
+"""Longest life of a signed URL that GCS accepts."""
+_MAX_SINGLE_COPY: Final = 8 * BLOCK
 """Objects up to this size are copied by one call, larger ones by rewrites with tokens."""
-_BEYOND_HIDDEN: Final = HIDDEN[:-1] + chr(ord("/") + 1)
+_AFTER_HIDDEN: Final = HIDDEN_PREFIX[:-1] + chr(ord("/") + 1)
 """The first key after all hidden ones."""
-_LISTED: Final = "items(name,size,generation,updated),nextPageToken"
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_LIST_FIELDS: Final = "items(name,size,generation,updated),nextPageToken"
 
 
-def open_bucket(url: str, limits: Limits) -> "GcsBlobs":
+def open_gcs_blobs(url: str, limits: CloudLimits) -> "GcsBlobs":
     """Open the bucket of `gs://name?endpoint=&public=&project=`; nothing is requested yet.
 
     Raises SettingsError for options that cannot be used.
     """
-    name, options = taken_apart(url, "gs", frozenset(Server.__slots__))
-    server = Server(**options)
-    return GcsBlobs(name, server, _shared(server, limits))
+    name, options = parse_bucket_url(url, "gs", frozenset(GcsServer.__slots__))
+    server = GcsServer(**options)
+    return GcsBlobs(name, server, _share_client(server, limits))
 
 
 @cache
-def _shared(server: Server, limits: Limits) -> PerProcess[GcsClient]:
+def _share_client(server: GcsServer, limits: CloudLimits) -> PerProcess[GcsClient]:
     """All buckets of one server share its connections."""
     return PerProcess(lambda: GcsClient(server, limits))
 
@@ -53,53 +67,55 @@ def _shared(server: Server, limits: Limits) -> PerProcess[GcsClient]:
 class GcsBlobs:
     """See BlobStore. Threads and forked children may share it; each process has its own client."""
 
-    def __init__(self, name: str, server: Server, client: PerProcess[GcsClient]) -> None:
+    def __init__(self, name: str, server: GcsServer, client: PerProcess[GcsClient]) -> None:
         self.name = name
         self._server, self._client = server, client
-        self._bucket = Bucket(name, client)
+        self._bucket = GcsBucketClient(name, client)
 
-    def sibling(self, name: str) -> "GcsBlobs":
-        """Another bucket by the same client; NotFound if there is none, Forbidden if it is not ours
-        to write. The upload session that tries it holds no bytes, and GCS ends it after a week."""
-        bucket = Bucket(name, self._client, own=False)
-        bucket.call(bucket.blob(HIDDEN + "probe").create_resumable_upload_session)
+    def open_sibling(self, name: str) -> "GcsBlobs":
+        """Open another bucket with the same client; NotFound if absent, Forbidden if not writable.
+
+        The upload session that probes it holds no bytes, and GCS ends it after a week.
+        """
+        bucket = GcsBucketClient(name, self._client, own=False)
+        bucket.call(bucket.blob(HIDDEN_PREFIX + "probe").create_resumable_upload_session)
         return GcsBlobs(name, self._server, self._client)
 
     def head(self, key: str) -> BlobInfo:
         """See BlobStore."""
-        _checked(key)
-        return gcs_objects.head(self._bucket, key)
+        _check_gcs_key(key)
+        return gcs_objects.head_object(self._bucket, key)
 
     def read(
         self, key: str, *, pin: str | None = None, start: int = 0, length: int | None = None
     ) -> Iterator[bytes]:
         """See BlobStore."""
-        _checked(key)
-        yield from gcs_objects.read(self._bucket, key, pin=pin, start=start, length=length)
+        _check_gcs_key(key)
+        yield from gcs_objects.read_object(self._bucket, key, pin=pin, start=start, length=length)
 
     def put(
         self,
         key: str,
         data: bytes,
         *,
-        content_type: str = DEFAULT_TYPE,
+        content_type: str = DEFAULT_CONTENT_TYPE,
         metadata: Mapping[str, str] | None = None,
         replace: bool = False,
     ) -> BlobInfo:
         """See BlobStore."""
-        _checked(key)
-        checked_head(key, content_type, metadata)
+        _check_gcs_key(key)
+        check_header(key, content_type, metadata)
         blob = self._bucket.blob(key)
-        describe_blob(blob, content_type, metadata)
-        gcs_objects.insert(self._bucket, blob, data, replace=replace)
+        set_blob_metadata(blob, content_type, metadata)
+        gcs_objects.insert_object(self._bucket, blob, data, replace=replace)
         return make_info(blob)
 
     def put_stream(self, key: str, blocks: Iterable[bytes], *, size: int, crc32c: str) -> BlobInfo:
-        """See StreamTarget: one upload session, which ends when all bytes are there."""
-        _checked(key)
+        """See StreamTarget; one upload session."""
+        _check_gcs_key(key)
         blob = self._bucket.blob(key)
-        blob.crc32c = encode(int(crc32c, 16))
-        gcs_objects.insert_stream(self._bucket, blob, blocks, most=size, size=size)
+        blob.crc32c = encode_base64(int(crc32c, 16))
+        gcs_objects.insert_object_stream(self._bucket, blob, blocks, most=size, size=size)
         return make_info(blob)
 
     def upload(
@@ -112,7 +128,7 @@ class GcsBlobs:
         token: str | None = None,
     ) -> GcsUpload:
         """See BlobStore."""
-        _checked(key)
+        _check_gcs_key(key)
         if token is not None:
             return GcsUpload.resume(self._bucket, key, token)
         start = UploadStart(key, part_size, content_type, dict(metadata or {}))
@@ -128,22 +144,22 @@ class GcsBlobs:
         part_size: int,
         size: int | None = None,
         resume: str | None = None,
-        progress: Progress | None = None,
+        progress: ProgressCallback | None = None,
     ) -> BlobInfo | None:
         """See BlobStore; GCS needs no parts."""
         if not isinstance(source, GcsBlobs) or source._server.endpoint != self._server.endpoint:
             return None
-        _checked(key)
-        _checked(target_key)
+        _check_gcs_key(key)
+        _check_gcs_key(target_key)
         if progress:
             progress(resume or "", 0)
         try:
-            if size is not None and size <= _ONE_COPY:
+            if size is not None and size <= _MAX_SINGLE_COPY:
                 target = self._copy_at_once(source, key, target_key, pin)
             else:
                 target = self._rewrite(source, key, target_key, pin, resume, progress)
         except NotFound as error:
-            raise self._copy_failure(source, key, pin, error) from error
+            raise self._explain_copy_failure(source, key, pin, error) from error
         info = make_info(target)
         if progress:
             progress("", info.size)
@@ -167,10 +183,10 @@ class GcsBlobs:
         target_key: str,
         pin: str | None,
         token: str | None,
-        progress: Progress | None,
+        progress: ProgressCallback | None,
     ) -> Blob:
-        """Copy an object of any size. The library always sends a description of the target, and
-        GCS then takes nothing from the source's: it has to be repeated."""
+        """Copy an object of any size, by rewrites with tokens."""
+        # The library always sends metadata of the target, and GCS then ignores the source's.
         origin, target = source._bucket.blob(key, pin), self._bucket.blob(target_key)
         source._bucket.call(origin.reload)
         target.metadata, target.content_type = origin.metadata, origin.content_type
@@ -179,36 +195,38 @@ class GcsBlobs:
             return self._bucket.call(target.rewrite, origin, token=token, if_generation_match=0)
 
         try:
-            token, done, _ = step(token or None)
+            token, copied_bytes, _ = step(token or None)
         except (NotFound, Invalid, SourceChanged):
             if not token:
                 raise
-            # A token that expired, or that belongs to other bytes: from the beginning.
-            token, done, _ = step(None)
+            # The token expired or belongs to other bytes: start again.
+            token, copied_bytes, _ = step(None)
         while token:
             if progress:
-                progress(token, done)
-            token, done, _ = step(token)
+                progress(token, copied_bytes)
+            token, copied_bytes, _ = step(token)
         return target
 
-    def _copy_failure(
+    def _explain_copy_failure(
         self, source: "GcsBlobs", key: str, pin: str | None, error: StoreError
     ) -> StoreError:
-        """What a 404 means: the source is gone or changed, or a bucket does not exist."""
-        why = explain_mismatch(source._bucket, key)
-        if not isinstance(why, SourceChanged):
-            return why
+        """Explain a 404: the source is gone or changed, or a bucket does not exist."""
+        mismatch = explain_mismatch(source._bucket, key)
+        if not isinstance(mismatch, SourceChanged):
+            return mismatch
         try:
-            self._bucket.expect()
+            self._bucket.check_exists()
         except StoreError:
-            return Unavailable(f"GCS bucket {self.name} is absent")
-        return why if pin is not None else error
+            return Unavailable(f"GCS bucket {self.name} does not exist")
+        return mismatch if pin is not None else error
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[BlobInfo]:
-        """See BlobStore; unfinished uploads, of which there may be thousands, are skipped."""
-        for start in (after, max(after, _BEYOND_HIDDEN, key=str.encode)):
-            for blob in gcs_objects.listed(self._bucket, prefix, start=start, fields=_LISTED):
-                if blob.name.startswith(HIDDEN):
+        """See BlobStore; skips unfinished uploads, of which there may be thousands."""
+        for start in (after, max(after, _AFTER_HIDDEN, key=str.encode)):
+            for blob in gcs_objects.list_objects(
+                self._bucket, prefix, start=start, fields=_LIST_FIELDS
+            ):
+                if blob.name.startswith(HIDDEN_PREFIX):
                     break
                 if blob.name != after:
                     stored_us = int(blob.updated.timestamp() * 1_000_000)
@@ -219,24 +237,24 @@ class GcsBlobs:
 
     def delete(self, key: str, *, pin: str | None = None) -> None:
         """See BlobStore."""
-        _checked(key)
-        gcs_objects.remove(self._bucket, key, pin)
+        _check_gcs_key(key)
+        gcs_objects.delete_object(self._bucket, key, pin)
 
-    def describe(
+    def write_metadata(
         self,
         key: str,
         metadata: Mapping[str, str],
         *,
         pin: str,
-        progress: Progress | None = None,
+        progress: ProgressCallback | None = None,
     ) -> BlobInfo:
         """See BlobStore; the generation stays the same."""
-        _checked(key)
+        _check_gcs_key(key)
         try:
             blob = self._bucket.blob(key, pin)
             self._bucket.call(blob.reload, if_generation_match=blob.generation)
             info = make_info(blob)
-            checked_head(key, info.content_type or "", {**info.metadata, **metadata})
+            check_header(key, info.content_type or "", {**info.metadata, **metadata})
             blob.metadata = dict(metadata)
             self._bucket.call(blob.patch, if_generation_match=blob.generation)
         except (NotFound, SourceChanged) as error:
@@ -251,10 +269,9 @@ class GcsBlobs:
         content_type: str | None = None,
         disposition: str | None = None,
     ) -> str:
-        """See BlobStore; without a key of our own each URL is a request to IAM."""
-        if any(_CONTROL.search(value or "") for value in (content_type, disposition)):
-            raise Invalid("response headers hold no control characters")
-        return self._signed(
+        """See BlobStore; without a private key each URL costs a request to IAM."""
+        check_response_headers(content_type, disposition)
+        return self._sign(
             key,
             "GET",
             expires_s,
@@ -262,14 +279,14 @@ class GcsBlobs:
             response_disposition=disposition or None,
         )
 
-    def sign_upload(self, key: str, *, expires_s: int, max_bytes: int) -> SignedUpload:
+    def sign_upload(self, key: str, *, expires_s: int, max_bytes: int) -> PresignedUpload:
         """See BlobStore; GCS limits the body to the range in the header."""
         headers = {"x-goog-content-length-range": f"0,{max_bytes}"}
-        url = self._signed(key, "PUT", expires_s, headers=dict(headers))
-        return SignedUpload(url, headers, max_bytes)
+        url = self._sign(key, "PUT", expires_s, headers=dict(headers))
+        return PresignedUpload(url, headers, max_bytes)
 
-    def _signed(self, key: str, method: str, expires_s: int, **options: object) -> str:
-        _checked(key)
+    def _sign(self, key: str, method: str, expires_s: int, **options: object) -> str:
+        _check_gcs_key(key)
         blob = self._bucket.blob(key)
         try:
             client = self._client()
@@ -277,14 +294,14 @@ class GcsBlobs:
                 blob.generate_signed_url(
                     version="v4",
                     method=method,
-                    expiration=min(expires_s, LONGEST_S),
+                    expiration=min(expires_s, MAX_URL_LIFETIME_S),
                     api_access_endpoint=client.public,
                     credentials=client.signing_credentials(),
                     **options,
                 )
             )
         except GoogleAuthError as error:
-            raise Unavailable(f"GCS signs no URL for us: {error}") from error
+            raise Unavailable(f"GCS URL cannot be signed: {error}") from error
 
     def direct_url(self, key: str) -> str:
         """See BlobStore."""
@@ -292,11 +309,56 @@ class GcsBlobs:
 
     def sweep_temporaries(self, older_than_s: float, *, now: float) -> int:
         """See BlobStore."""
-        return gcs_upload.sweep(self._bucket, before=now - older_than_s)
+        return gcs_upload.sweep_uploads(self._bucket, before=now - older_than_s)
 
 
-def _checked(key: str) -> None:
-    """Invalid if it cannot be a key here."""
-    checked(key)
-    if key in (".", "..") or key.startswith(HIDDEN):
-        raise Invalid("GCS takes no such key")
+def _check_gcs_key(key: str) -> None:
+    """Raise Invalid for keys that GCS or this module reserves."""
+    check_key(key)
+    if key in (".", "..") or key.startswith(HIDDEN_PREFIX):
+        raise Invalid(f"object key: {key!r} is reserved in GCS buckets")
+
+
+class GcsSource:
+    """A depositor's object; see SourceObject. Credentials are ambient, or requests unsigned."""
+
+    def __init__(self, bucket: str, key: str, client: Callable[[], GcsClient]) -> None:
+        self._bucket, self._key = GcsBucketClient(bucket, client, own=False), key
+
+    def head(self) -> BlobInfo:
+        """See SourceObject."""
+        try:
+            return gcs_objects.head_object(self._bucket, self._key)
+        except (NotFound, Forbidden, Invalid, Unavailable) as error:
+            raise _translate_source_error(error, deposit=True) from error
+
+    def read(self, pin: str, start: int = 0, length: int | None = None) -> Iterator[bytes]:
+        """See SourceObject."""
+        try:
+            yield from gcs_objects.read_object(
+                self._bucket, self._key, pin=pin, start=start, length=length
+            )
+        except (NotFound, Forbidden, Invalid, Unavailable) as error:
+            raise _translate_source_error(error) from error
+
+
+def _translate_source_error(error: StoreError, *, deposit: bool = False) -> StoreError:
+    """Return Unprocessable for absent or unreadable sources, else the error itself.
+
+    A server that cannot be reached counts as unreadable only when a deposit begins.
+    """
+    message = f"the source cannot be read: {error.detail}"
+    if isinstance(error, NotFound | Invalid):
+        return Unprocessable(message, code="source_not_found")
+    if isinstance(error, Forbidden) or _is_unreadable(error.__cause__, deposit=deposit):
+        return Unprocessable(message, code="source_not_readable")
+    return error
+
+
+def _is_unreadable(cause: BaseException | None, *, deposit: bool) -> bool:
+    if isinstance(cause, GoogleAuthError):
+        return not isinstance(cause, TransportError) and not cause.retryable
+    if isinstance(cause, RequestsConnectionError) and cause.args:
+        refused = isinstance(getattr(cause.args[0], "reason", None), NewConnectionError)
+        return deposit and (refused or isinstance(cause, ConnectTimeout))
+    return False

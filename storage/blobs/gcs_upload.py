@@ -1,8 +1,8 @@
-"""An upload into GCS: components under a hidden prefix that are composed into the object.
+"""Multipart uploads to GCS, composed from hidden component objects.
 
 GCS's own multipart uploads take no precondition, a compose does. Beside the components
-(`.uploads/<token>/00001`) lies what the upload was started with (`words`), so that any process can
-continue it. Without that the upload is gone: every step looks for it first.
+(`.uploads/<token>/00001`) an object `words` holds the arguments of the upload, so that any process
+can continue it. Without that object the upload does not exist: every step reads it first.
 """
 
 import json
@@ -17,37 +17,37 @@ from typing import Any, Final, TypeVar
 
 from google.cloud.storage import Blob
 
-from storage.blobs.envelope import checked_head
-from storage.blobs.gcs_client import Bucket
+from storage.blobs.gcs_client import GcsBucketClient
 from storage.blobs.gcs_objects import (
-    describe_blob,
-    insert,
-    insert_stream,
-    listed,
+    delete_object,
+    insert_object,
+    insert_object_stream,
+    list_objects,
     make_info,
-    read,
-    remove,
+    read_object,
+    set_blob_metadata,
 )
+from storage.blobs.objects import check_header
 from storage.errors import AlreadyExists, Invalid, NotFound, StoreError, Unavailable
 from storage.protocols import BlobInfo
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-HIDDEN: Final = ".uploads/"
+HIDDEN_PREFIX: Final = ".uploads/"
 """Prefix of everything unfinished."""
 MAX_PARTS: Final = 10_000
-_COMPOSED: Final = 32
+_MAX_COMPOSE: Final = 32
 """Objects that one compose joins."""
-_PARALLEL: Final = 8
-_TOKEN: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
-_NUMBER: Final = re.compile(r"[0-9]{5}", re.ASCII)
-_START: Final = "words"
+_PARALLEL_CALLS: Final = 8
+_UPLOAD_TOKEN: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
+_PART_NUMBER: Final = re.compile(r"[0-9]{5}", re.ASCII)
+_START_NAME: Final = "words"
 
 
 @dataclass(frozen=True, slots=True)
 class UploadStart:
-    """What an upload was started with; stored as JSON, a format that outlives a release."""
+    """Arguments of an upload; stored as JSON in a frozen format."""
 
     key: str
     part_size: int
@@ -58,147 +58,153 @@ class UploadStart:
 class GcsUpload:
     """One unfinished object; any number of parts may be sent at once."""
 
-    def __init__(self, bucket: Bucket, token: str, start: UploadStart) -> None:
+    def __init__(self, bucket: GcsBucketClient, token: str, start: UploadStart) -> None:
         self._bucket, self._token, self._start = bucket, token, start
 
     @classmethod
-    def begin(cls, bucket: Bucket, start: UploadStart) -> "GcsUpload":
-        """A new upload."""
-        checked_head(start.key, start.content_type, start.metadata)
+    def begin(cls, bucket: GcsBucketClient, start: UploadStart) -> "GcsUpload":
+        """Begin a new upload."""
+        check_header(start.key, start.content_type, start.metadata)
         if start.part_size < 1:
-            raise Invalid("a part has at least one byte")
+            raise Invalid("part_size: must be at least 1 byte")
         token = secrets.token_hex(16)
         text = {name: getattr(start, name) for name in UploadStart.__slots__}
-        insert(bucket, bucket.blob(_path(token, _START)), json.dumps(text).encode())
+        insert_object(
+            bucket, bucket.blob(_component_path(token, _START_NAME)), json.dumps(text).encode()
+        )
         return cls(bucket, token, start)
 
     @classmethod
-    def resume(cls, bucket: Bucket, key: str, token: str) -> "GcsUpload":
-        """The upload that a token names; NotFound when it is gone, done or of another key."""
-        if not _TOKEN.fullmatch(token):
-            raise NotFound("no such upload")
-        blocks = read(bucket, _path(token, _START), pin=None, start=0, length=None)
+    def resume(cls, bucket: GcsBucketClient, key: str, token: str) -> "GcsUpload":
+        """Resume the upload of a token; NotFound if it is gone, complete or of another key."""
+        if not _UPLOAD_TOKEN.fullmatch(token):
+            raise NotFound("the upload does not exist")
+        blocks = read_object(
+            bucket, _component_path(token, _START_NAME), pin=None, start=0, length=None
+        )
         start = UploadStart(**json.loads(b"".join(blocks)))
         if start.key != key:
-            raise NotFound("no such upload")
+            raise NotFound("the upload does not exist")
         return cls(bucket, token, start)
 
     @property
     def token(self) -> str:
-        """See Upload."""
+        """See MultipartUpload."""
         return self._token
 
     @property
     def part_size(self) -> int:
-        """Bytes of every part but the last."""
+        """Size in bytes of every part but the last."""
         return self._start.part_size
 
     def part(self, number: int, blocks: Iterable[bytes]) -> None:
-        """See Upload."""
+        """See MultipartUpload."""
         if not 1 <= number <= MAX_PARTS:
-            raise Invalid(f"part numbers are 1 to {MAX_PARTS}")
-        self._bucket.call(self._bucket.blob(_path(self._token, _START)).reload)
-        blob = self._bucket.blob(_path(self._token, f"{number:05}"))
-        insert_stream(self._bucket, blob, blocks, most=self.part_size, replace=True)
+            raise Invalid(f"part number: must be 1 to {MAX_PARTS}")
+        self._bucket.call(self._bucket.blob(_component_path(self._token, _START_NAME)).reload)
+        blob = self._bucket.blob(_component_path(self._token, f"{number:05}"))
+        insert_object_stream(self._bucket, blob, blocks, most=self.part_size, replace=True)
 
     def parts(self) -> Mapping[int, int]:
-        """See Upload."""
-        return {number: part.size for number, part in self._components().items()}
+        """See MultipartUpload."""
+        return {number: part.size for number, part in self._list_components().items()}
 
-    def _components(self) -> dict[int, Blob]:
+    def _list_components(self) -> dict[int, Blob]:
         fields = "items(name,size,generation),nextPageToken"
-        found = listed(self._bucket, _path(self._token), fields=fields)
+        found = list_objects(self._bucket, _component_path(self._token), fields=fields)
         names = {blob.name.rpartition("/")[2]: blob for blob in found}
-        if _START not in names:
-            raise NotFound("no such upload")
-        return {int(name): blob for name, blob in names.items() if _NUMBER.fullmatch(name)}
+        if _START_NAME not in names:
+            raise NotFound("the upload does not exist")
+        return {int(name): blob for name, blob in names.items() if _PART_NUMBER.fullmatch(name)}
 
     def complete(
         self, metadata: Mapping[str, str] | None = None, *, replace: bool = False
     ) -> BlobInfo:
-        """See Upload."""
+        """See MultipartUpload."""
         start = self._start
         kept = {**start.metadata, **(metadata or {})}
-        checked_head(start.key, start.content_type, kept)
-        parts = _whole(self._components(), start.part_size)
+        check_header(start.key, start.content_type, kept)
+        parts = _order_parts(self._list_components(), start.part_size)
         blob = self._bucket.blob(start.key)
-        describe_blob(blob, start.content_type, kept)
+        set_blob_metadata(blob, start.content_type, kept)
         try:
             self._join(parts, blob, replace=replace)
         except AlreadyExists:
             self.abort()
             raise
-        # The object is there: what cannot be deleted now is left to the sweep.
+        # The object exists: the sweep deletes leftover components.
         with suppress(StoreError):
             self.abort()
         return make_info(blob)
 
     def _join(self, parts: Sequence[Blob], blob: Blob, *, replace: bool) -> None:
         if not parts:
-            insert(self._bucket, blob, b"", replace=replace)
+            insert_object(self._bucket, blob, b"", replace=replace)
             return
         try:
-            _compose(self._bucket, self._reduced(parts), blob, replace=replace)
+            _compose_objects(self._bucket, self._compose_rounds(parts), blob, replace=replace)
         except NotFound as error:
-            self._components()
+            self._list_components()
             raise Unavailable("a part was stored again meanwhile") from error
 
-    def _reduced(self, parts: Sequence[Blob], level: int = 1) -> Sequence[Blob]:
-        """As many objects as one compose takes, made of the parts in as many rounds as needed."""
-        if len(parts) <= _COMPOSED:
+    def _compose_rounds(self, parts: Sequence[Blob], level: int = 1) -> Sequence[Blob]:
+        """Join parts in rounds, until one compose can take what is left."""
+        if len(parts) <= _MAX_COMPOSE:
             return parts
-        groups = [parts[n : n + _COMPOSED] for n in range(0, len(parts), _COMPOSED)]
+        groups = [parts[n : n + _MAX_COMPOSE] for n in range(0, len(parts), _MAX_COMPOSE)]
 
         def join(number: int) -> Blob:
-            blob = self._bucket.blob(_path(self._token, f"joined-{level}-{number:05}"))
-            _compose(self._bucket, groups[number], blob, replace=True)
+            blob = self._bucket.blob(_component_path(self._token, f"joined-{level}-{number:05}"))
+            _compose_objects(self._bucket, groups[number], blob, replace=True)
             return blob
 
-        return self._reduced(_in_parallel(join, range(len(groups))), level + 1)
+        return self._compose_rounds(_run_parallel(join, range(len(groups))), level + 1)
 
     def abort(self) -> None:
-        """See Upload."""
-        _forget(self._bucket, self._token)
+        """See MultipartUpload."""
+        _delete_upload(self._bucket, self._token)
 
 
-def _compose(bucket: Bucket, parts: Sequence[Blob], blob: Blob, *, replace: bool) -> None:
-    """Join up to 32 objects, exactly these generations of them."""
+def _compose_objects(
+    bucket: GcsBucketClient, parts: Sequence[Blob], blob: Blob, *, replace: bool
+) -> None:
+    """Join up to 32 objects, exactly these generations."""
     condition: dict[str, Any] = {} if replace else {"if_generation_match": 0}
     bucket.call(blob.compose, parts, **condition)
 
 
-def sweep(bucket: Bucket, *, before: float) -> int:
-    """Abort uploads of which nothing was stored since a POSIX time; return how many."""
+def sweep_uploads(bucket: GcsBucketClient, *, before: float) -> int:
+    """Abort uploads that stored nothing since a POSIX time; return how many."""
     aborted = 0
-    blobs = listed(bucket, HIDDEN, fields="items(name,updated),nextPageToken")
+    blobs = list_objects(bucket, HIDDEN_PREFIX, fields="items(name,updated),nextPageToken")
     for token, group in groupby(blobs, lambda blob: blob.name.split("/")[1]):
         if max(blob.updated.timestamp() for blob in group) < before:
-            _forget(bucket, token)
+            _delete_upload(bucket, token)
             aborted += 1
     return aborted
 
 
-def _forget(bucket: Bucket, token: str) -> None:
-    """Delete all objects of an upload; its start goes first, so that nobody continues it."""
-    remove(bucket, _path(token, _START))
-    left = listed(bucket, _path(token), fields="items(name),nextPageToken")
-    _in_parallel(lambda name: remove(bucket, name), [blob.name for blob in left])
+def _delete_upload(bucket: GcsBucketClient, token: str) -> None:
+    """Delete all objects of an upload; `words` first, so that no process continues it."""
+    delete_object(bucket, _component_path(token, _START_NAME))
+    left = list_objects(bucket, _component_path(token), fields="items(name),nextPageToken")
+    _run_parallel(lambda name: delete_object(bucket, name), [blob.name for blob in left])
 
 
-def _path(token: str, name: str = "") -> str:
-    return f"{HIDDEN}{token}/{name}"
+def _component_path(token: str, name: str = "") -> str:
+    return f"{HIDDEN_PREFIX}{token}/{name}"
 
 
-def _whole(parts: Mapping[int, Blob], part_size: int) -> list[Blob]:
-    """All parts in order; Invalid unless they join without a gap."""
+def _order_parts(parts: Mapping[int, Blob], part_size: int) -> list[Blob]:
+    """Return all parts in order; Invalid if there is a gap."""
     if sorted(parts) != list(range(1, len(parts) + 1)):
-        raise Invalid("a part is missing")
+        raise Invalid("a part is missing: upload it first")
     ordered = [parts[number] for number in sorted(parts)]
     if any(part.size != part_size for part in ordered[:-1]):
-        raise Invalid("a part that is not the last is short")
+        raise Invalid("only the last part may be shorter than the part size")
     return ordered
 
 
-def _in_parallel(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
-    with ThreadPoolExecutor(_PARALLEL) as pool:
+def _run_parallel(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    with ThreadPoolExecutor(_PARALLEL_CALLS) as pool:
         return list(pool.map(function, items))

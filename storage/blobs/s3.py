@@ -1,137 +1,175 @@
-"""A bucket of S3, or of a server that speaks like it, as a blob store.
+"""An S3 bucket as a blob store, and depositors' objects in S3.
 
-The bucket may keep versions or not: pins are version ids or entity tags. What is deleted is gone in
-either, so that a purge means what it says: older versions and delete markers are removed too.
+Pins are version ids in a versioned bucket, else ETags. Deletion removes older versions and delete
+markers too, so that a purge leaves nothing.
 """
 
-import re
+import dataclasses
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import replace as changed
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any, Final
 
+from botocore.exceptions import (
+    ConnectTimeoutError,
+    CredentialRetrievalError,
+    EndpointConnectionError,
+    NoCredentialsError,
+    PartialCredentialsError,
+)
+
 from storage import crc32c, keys
 from storage.blobs import s3_objects
-from storage.blobs.clients import Limits, PerProcess
-from storage.blobs.layout import checked
-from storage.blobs.s3_client import Bucket, Connection, Reply, Server
-from storage.blobs.s3_copy import AT_ONCE, Habit, Original, copy_parts, copy_whole
-from storage.blobs.s3_metadata import MARK, in_headers, with_tags
-from storage.blobs.s3_objects import explain_mismatch, make_info
-from storage.blobs.s3_upload import S3Upload, abort_if_stale
-from storage.blobs.urls import taken_apart
-from storage.errors import Forbidden, Invalid, NotFound, SourceChanged, Unavailable
-from storage.model import CHECKSUMS
-from storage.protocols import DEFAULT_TYPE, BlobInfo, BlobStore, Progress, SignedUpload
+from storage.blobs.clients import CloudLimits, PerProcess, SourceReader, parse_bucket_url
+from storage.blobs.objects import check_key, check_response_headers
+from storage.blobs.s3_client import S3BucketClient, S3Connection, S3Reply, S3Server
+from storage.blobs.s3_objects import (
+    TAGS_FOLLOW,
+    explain_mismatch,
+    make_header_params,
+    make_info,
+    merge_tags,
+)
+from storage.blobs.s3_upload import (
+    MAX_COPY_BYTES,
+    CopySource,
+    S3Upload,
+    ServerFeatures,
+    abort_if_stale,
+    copy_parts,
+    copy_whole,
+)
+from storage.errors import (
+    Forbidden,
+    Invalid,
+    NotFound,
+    SourceChanged,
+    StoreError,
+    Unavailable,
+    Unprocessable,
+)
+from storage.model import CHECKSUM_NAMES
+from storage.protocols import (
+    DEFAULT_CONTENT_TYPE,
+    BlobInfo,
+    BlobStore,
+    PresignedUpload,
+    ProgressCallback,
+)
 
-AT_ONCE_MAX: Final = 5 * 1024**3
+MAX_PUT_BYTES: Final = 5 * 1024**3
 """Bytes that S3 takes in one PUT."""
-_DECLARED: Final = frozenset(f"store-{name}" for name in CHECKSUMS)
-"""Metadata by which an object may be a source."""
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
-_SURE_S: Final = 60.0
-"""Seconds for which a bucket that was seen counts as there."""
+_DECLARED_CHECKSUMS: Final = frozenset(f"store-{name}" for name in CHECKSUM_NAMES)
+"""Metadata that declares the checksums of a source."""
+_BUCKET_CHECK_S: Final = 60.0
+"""Seconds for which a bucket that was seen counts as existing."""
 
 
-def open_bucket(url: str, limits: Limits, *, tagged: bool = False) -> "S3Blobs":
-    """The bucket of `s3://name?endpoint=&public=&region=&profile=`, not yet touched; all options
-    may be absent. SettingsError names what cannot be used. In a `tagged` one others put objects,
-    which are described by tags: those of every object count that does not declare its checksums, at
-    the price of one more call."""
-    name, options = taken_apart(url, "s3", frozenset(Server.__slots__))
-    server = Server(**options)
-    return S3Blobs(name, server, *_shared(server, limits), tagged=tagged)
+def open_s3_blobs(url: str, limits: CloudLimits, *, tagged: bool = False) -> "S3Blobs":
+    """Open the bucket of `s3://name?endpoint=&public=&region=&profile=`; nothing is requested yet.
+
+    All options are optional; SettingsError names the ones that cannot be used. In a `tagged` bucket
+    depositors put objects and describe them by tags: an object that does not declare its checksums
+    as metadata costs one more call, for its tags.
+    """
+    name, options = parse_bucket_url(url, "s3", frozenset(S3Server.__slots__))
+    server = S3Server(**options)
+    return S3Blobs(name, server, *_share_connection(server, limits), tagged=tagged)
 
 
 @cache
-def _shared(server: Server, limits: Limits) -> tuple[PerProcess[Connection], Habit]:
-    """All buckets of one server share its connections, and what is known of it."""
-    return PerProcess(lambda: Connection(server, limits)), Habit()
+def _share_connection(
+    server: S3Server, limits: CloudLimits
+) -> tuple[PerProcess[S3Connection], ServerFeatures]:
+    """All buckets of one server share its connections and its detected features."""
+    return PerProcess(lambda: S3Connection(server, limits)), ServerFeatures()
 
 
 class S3Blobs:
-    """See BlobStore. Threads may share it, and forked children: each makes its own client."""
+    """See BlobStore. Threads and forked children may share it; each process has its own client."""
 
     def __init__(
         self,
         name: str,
-        server: Server,
-        connected: PerProcess[Connection],
-        habit: Habit,
+        server: S3Server,
+        connected: PerProcess[S3Connection],
+        features: ServerFeatures,
         *,
         tagged: bool = False,
     ) -> None:
         self.name = name
         self._tagged = tagged
-        self._server, self._connected, self._habit = server, connected, habit
-        self._bucket = Bucket(name, lambda: connected().client, small=lambda: connected().small)
-        self._seen = -_SURE_S
+        self._server, self._connected, self._features = server, connected, features
+        self._bucket = S3BucketClient(
+            name, lambda: connected().client, small=lambda: connected().small
+        )
+        self._bucket_seen_at = -_BUCKET_CHECK_S
 
-    def sibling(self, name: str) -> "S3Blobs":
-        """Another bucket by the same client; NotFound when there is none, Forbidden when it is not
-        ours to write, which only trying tells."""
-        other = Bucket(name, self._bucket.client, own=False)
-        probe = other.call("create_multipart_upload", ".probe")
+    def open_sibling(self, name: str) -> "S3Blobs":
+        """Open another bucket with the same client; NotFound, or Forbidden to write."""
+        sibling = S3BucketClient(name, self._bucket.client, own=False)
+        probe = sibling.call("create_multipart_upload", ".probe")
         with suppress(NotFound, Forbidden):
-            other.call("abort_multipart_upload", ".probe", UploadId=probe["UploadId"])
-        return S3Blobs(name, self._server, self._connected, self._habit)
+            sibling.call("abort_multipart_upload", ".probe", UploadId=probe["UploadId"])
+        return S3Blobs(name, self._server, self._connected, self._features)
 
     def head(self, key: str) -> BlobInfo:
         """See BlobStore; one call, two where tags count."""
-        checked(key)
-        return self._declared(key) or self._head(key)[0]
+        check_key(key)
+        return self._head_if_declared(key) or self._head(key)[0]
 
-    def _declared(self, key: str) -> BlobInfo | None:
-        """An object of a tagged bucket whose own metadata has all checksums, by one cheap call. Its
-        tags would say the same: what is declared otherwise than it is gets none."""
-        info = s3_objects.look_cheaply(self._bucket, key) if self._tagged else None
-        if info is None or MARK in info.metadata:
+    def _head_if_declared(self, key: str) -> BlobInfo | None:
+        """Return an object of a tagged bucket whose metadata declares all checksums, by one call.
+
+        Its tags need not be read: they never contradict declared checksums.
+        """
+        info = s3_objects.look_up_fast(self._bucket, key) if self._tagged else None
+        if info is None or TAGS_FOLLOW in info.metadata:
             return None
-        # What is empty declares nothing.
-        return info if all(info.metadata.get(name) for name in _DECLARED) else None
+        # Empty values declare nothing.
+        return info if all(info.metadata.get(name) for name in _DECLARED_CHECKSUMS) else None
 
-    def _head(self, key: str, pin: str | None = None) -> tuple[BlobInfo, Reply]:
+    def _head(self, key: str, pin: str | None = None) -> tuple[BlobInfo, S3Reply]:
         try:
-            info, reply = s3_objects.head(self._bucket, key, pin)
+            info, reply = s3_objects.head_object(self._bucket, key, pin)
         except NotFound:
-            self._expect_bucket()
+            self._check_bucket()
             raise
-        self._seen = time.monotonic()
-        if MARK not in info.metadata and not self._tagged:
+        self._bucket_seen_at = time.monotonic()
+        if TAGS_FOLLOW not in info.metadata and not self._tagged:
             return info, reply
         tags = s3_objects.get_tags(self._bucket, key, info.pin)
-        return changed(info, metadata=with_tags(info, tags)), reply
+        return dataclasses.replace(info, metadata=merge_tags(info, tags)), reply
 
-    def _expect_bucket(self) -> None:
-        """Unavailable when there is no such bucket: a HEAD's 404 has no words to say which."""
-        if time.monotonic() - self._seen < _SURE_S:
+    def _check_bucket(self) -> None:
+        """Raise Unavailable if the bucket is absent: a HEAD's 404 does not say what is missing."""
+        if time.monotonic() - self._bucket_seen_at < _BUCKET_CHECK_S:
             return
         try:
             self._bucket.call("head_bucket")
         except NotFound as error:
-            raise Unavailable(f"there is no S3 bucket {self.name}") from error
-        self._seen = time.monotonic()
+            raise Unavailable(f"S3 bucket {self.name} does not exist") from error
+        self._bucket_seen_at = time.monotonic()
 
     def read(
         self, key: str, *, pin: str | None = None, start: int = 0, length: int | None = None
     ) -> Iterator[bytes]:
         """See BlobStore."""
-        checked(key)
-        yield from s3_objects.stream(self._bucket, key, pin=pin, start=start, length=length)
+        check_key(key)
+        yield from s3_objects.stream_object(self._bucket, key, pin=pin, start=start, length=length)
 
     def put(
         self,
         key: str,
         data: bytes,
         *,
-        content_type: str = DEFAULT_TYPE,
+        content_type: str = DEFAULT_CONTENT_TYPE,
         metadata: Mapping[str, str] | None = None,
         replace: bool = False,
     ) -> BlobInfo:
-        """See BlobStore; what arrives is checked by the server."""
-        headers = in_headers(key, content_type, metadata)
+        """See BlobStore; the server checks the bytes that arrive."""
+        headers = make_header_params(key, content_type, metadata)
         reply = self._put_small(key, data, headers, replace) or self._put(
             key, data, headers, replace
         )
@@ -139,8 +177,8 @@ class S3Blobs:
 
     def _put_small(
         self, key: str, data: bytes, headers: Mapping[str, Any], replace: bool
-    ) -> Reply | None:
-        """By obstore, which cannot store a CRC-32C: that of a blob is compared by each HEAD."""
+    ) -> S3Reply | None:
+        """Put by obstore; not for blobs, whose CRC-32C obstore cannot store."""
         if key.startswith(keys.BLOBS):
             return None
         return self._connected().small.put(
@@ -152,13 +190,13 @@ class S3Blobs:
             replace=replace,
         )
 
-    def _put(self, key: str, data: bytes, headers: Mapping[str, Any], replace: bool) -> Reply:
+    def _put(self, key: str, data: bytes, headers: Mapping[str, Any], replace: bool) -> S3Reply:
         return self._bucket.call(
             "put_object",
             key,
             Body=data,
             ChecksumAlgorithm="CRC32C",
-            ChecksumCRC32C=crc32c.encode(crc32c.extend(0, data)),
+            ChecksumCRC32C=crc32c.encode_base64(crc32c.extend(0, data)),
             **headers,
             **({} if replace else {"IfNoneMatch": "*"}),
         )
@@ -173,7 +211,7 @@ class S3Blobs:
         token: str | None = None,
     ) -> S3Upload:
         """See BlobStore."""
-        checked(key)
+        check_key(key)
         if token is not None:
             return S3Upload.resume(self._bucket, key, token, part_size)
         return S3Upload.begin(
@@ -190,31 +228,31 @@ class S3Blobs:
         part_size: int,
         size: int | None = None,
         resume: str | None = None,
-        progress: Progress | None = None,
+        progress: ProgressCallback | None = None,
     ) -> BlobInfo | None:
-        """See BlobStore; one call where `size` tells that one part will do."""
-        if not isinstance(source, S3Blobs) or not self._reaches(source):
+        """See BlobStore; one call if `size` fits into one part."""
+        if not isinstance(source, S3Blobs) or not self._shares_server(source):
             return None
-        checked(key)
-        checked(target_key)
-        found = None
-        if size is None or size > min(part_size, AT_ONCE):
-            found = source._found(key, pin)
-            pin, size = found.pin, found.size
-        original = Original(source._bucket, key, pin)
-        if found is None or size <= min(part_size, AT_ONCE):
+        check_key(key)
+        check_key(target_key)
+        info = None
+        if size is None or size > min(part_size, MAX_COPY_BYTES):
+            info = source._find_source(key, pin)
+            pin, size = info.pin, info.size
+        copy_source = CopySource(source._bucket, key, pin)
+        if info is None or size <= min(part_size, MAX_COPY_BYTES):
             return copy_whole(
-                original,
+                copy_source,
                 self._bucket,
                 target_key,
                 size=size,
-                habit=self._habit,
+                features=self._features,
                 progress=progress,
             )
         return copy_parts(
-            original,
+            copy_source,
             self._bucket,
-            found,
+            info,
             key=target_key,
             part_size=part_size,
             resume=resume,
@@ -223,77 +261,81 @@ class S3Blobs:
 
     def matches(self, key: str, *, size: int, etag: str) -> bool:
         """See EtagStore."""
-        checked(key)
+        check_key(key)
         return self._connected().small.matches(self.name, key, size=size, etag=etag)
 
-    def copy_unread(
+    def copy_unverified(
         self, source: BlobStore, key: str, target_key: str, *, is_free: bool = False
     ) -> bool:
-        """See BulkTarget."""
-        if not isinstance(source, S3Blobs) or not self._reaches(source):
+        """See BulkCopyTarget."""
+        if not isinstance(source, S3Blobs) or not self._shares_server(source):
             return False
-        if not self._habit.digests.get(self.name):
+        if not self._features.etags_are_md5.get(self.name):
             return False
-        checked(target_key)
-        if not (is_free or self._habit.heeds) and s3_objects.exists(self._bucket, target_key):
+        check_key(target_key)
+        if not (is_free or self._features.conditional_copy) and s3_objects.object_exists(
+            self._bucket, target_key
+        ):
             return False
-        return self._connected().small.copy_unread(source.name, key, self.name, target_key)
+        return self._connected().small.copy_unverified(source.name, key, self.name, target_key)
 
-    def list_below(self, prefix: str) -> Mapping[str, BlobInfo]:
-        """See BulkTarget."""
-        found = self._connected().small.list_below(self.name, prefix)
-        if found is None:
+    def list_prefix(self, prefix: str) -> Mapping[str, BlobInfo]:
+        """See BulkCopyTarget."""
+        entries = self._connected().small.list_prefix(self.name, prefix)
+        if entries is None:
             return {info.key: info for info in self.list(prefix)}
-        return {key: make_info(key, size, reply) for key, (size, reply) in found.items()}
+        return {key: make_info(key, size, reply) for key, (size, reply) in entries.items()}
 
-    def _reaches(self, other: "S3Blobs") -> bool:
-        """True when one server would copy from there with the credentials that we have."""
+    def _shares_server(self, other: "S3Blobs") -> bool:
+        """Return whether one server can copy between both buckets with our credentials."""
         mine, theirs = self._server, other._server
         return (mine.endpoint, mine.profile) == (theirs.endpoint, theirs.profile)
 
-    def _found(self, key: str, pin: str | None) -> BlobInfo:
+    def _find_source(self, key: str, pin: str | None) -> BlobInfo:
         try:
             return self._head(key, pin)[0]
         except (NotFound, SourceChanged) as error:
             raise (error if pin is None else explain_mismatch(self._bucket, key)) from error
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[BlobInfo]:
-        """See BlobStore; pins are entity tags, in versioned buckets too."""
-        wanted: dict[str, Any] = {"Prefix": prefix, "StartAfter": after}
+        """See BlobStore; pins are ETags, in versioned buckets too."""
+        params: dict[str, Any] = {"Prefix": prefix, "StartAfter": after}
         while True:
-            page = self._bucket.call("list_objects_v2", **wanted)
+            page = self._bucket.call("list_objects_v2", **params)
             for entry in page.get("Contents", ()):
                 info = make_info(entry["Key"], int(entry["Size"]), {"ETag": entry["ETag"]})
                 at = entry.get("LastModified")
-                yield changed(info, modified_us=at and int(at.timestamp() * 1_000_000))
+                yield dataclasses.replace(info, modified_us=at and int(at.timestamp() * 1_000_000))
             if not page.get("IsTruncated"):
                 return
-            wanted["ContinuationToken"] = page["NextContinuationToken"]
+            params["ContinuationToken"] = page["NextContinuationToken"]
 
     def delete(self, key: str, *, pin: str | None = None) -> None:
-        """See BlobStore; nothing of it is left behind, older versions neither."""
-        checked(key)
+        """See BlobStore; deletes older versions, too."""
+        check_key(key)
         if pin is None:
-            s3_objects.delete(self._bucket, key)
+            s3_objects.delete_object(self._bucket, key)
             return
         with suppress(NotFound):
             info, reply = self._head(key)
             if pin not in (info.pin, f"e:{reply['ETag']}"):
-                raise SourceChanged(f"{key} is no longer what it was")
-            s3_objects.delete_pinned(self._bucket, key, info.pin)
+                raise SourceChanged(f"{key} has changed")
+            s3_objects.delete_pinned_object(self._bucket, key, info.pin)
 
-    def describe(
+    def write_metadata(
         self,
         key: str,
         metadata: Mapping[str, str],
         *,
         pin: str,
-        progress: Progress | None = None,
+        progress: ProgressCallback | None = None,
     ) -> BlobInfo:
-        """See BlobStore; by tags, which say of which bytes they are. Only a `tagged` bucket sees
-        them at objects that were not ours."""
-        checked(key)
-        return s3_objects.describe(self._bucket, key, metadata, pin)
+        """See BlobStore; writes tags that name the ETag they describe.
+
+        Only a `tagged` bucket reads the tags of objects that depositors put.
+        """
+        check_key(key)
+        return s3_objects.write_metadata(self._bucket, key, metadata, pin)
 
     def sign(
         self,
@@ -304,20 +346,19 @@ class S3Blobs:
         disposition: str | None = None,
     ) -> str:
         """See BlobStore."""
-        checked(key)
+        check_key(key)
         headers = {"ResponseContentType": content_type, "ResponseContentDisposition": disposition}
         params = {name: value for name, value in headers.items() if value}
-        if any(_CONTROL.search(value) for value in params.values()):
-            raise Invalid("response headers hold no control characters")
-        where = {"Bucket": self.name, "Key": key}
-        return self._connected().sign_url("get_object", expires_s, **where, **params)
+        check_response_headers(*params.values())
+        location = {"Bucket": self.name, "Key": key}
+        return self._connected().sign_url("get_object", expires_s, **location, **params)
 
-    def sign_upload(self, key: str, *, expires_s: int, max_bytes: int) -> SignedUpload:
-        """See BlobStore; of sizes a signature says nothing, so the limit is S3's."""
-        checked(key)
-        # No header of S3's own is signed: servers then refuse each that comes with the URL.
+    def sign_upload(self, key: str, *, expires_s: int, max_bytes: int) -> PresignedUpload:
+        """See BlobStore; a signature cannot limit the size, so the limit is that of S3."""
+        check_key(key)
+        # No x-amz header is signed, so servers reject all that are sent with the URL.
         url = self._connected().sign_url("put_object", expires_s, Bucket=self.name, Key=key)
-        return SignedUpload(url, {}, min(max_bytes, AT_ONCE_MAX))
+        return PresignedUpload(url, {}, min(max_bytes, MAX_PUT_BYTES))
 
     def direct_url(self, key: str) -> str:
         """See BlobStore."""
@@ -326,16 +367,105 @@ class S3Blobs:
     def sweep_temporaries(self, older_than_s: float, *, now: float) -> int:
         """See BlobStore."""
         before = now - older_than_s
-        return sum(abort_if_stale(self._bucket, upload, before) for upload in self._uploads())
+        return sum(abort_if_stale(self._bucket, upload, before) for upload in self._list_uploads())
 
-    def _uploads(self) -> Sequence[Reply]:
-        """All unfinished uploads."""
-        found: list[Reply] = []
+    def _list_uploads(self) -> Sequence[S3Reply]:
+        """List all unfinished uploads."""
+        uploads: list[S3Reply] = []
         params: dict[str, Any] = {}
         while True:
             page = self._bucket.call("list_multipart_uploads", **params)
-            found.extend(page.get("Uploads", ()))
+            uploads.extend(page.get("Uploads", ()))
             if not page.get("IsTruncated"):
-                return found
+                return uploads
             params["KeyMarker"] = page["NextKeyMarker"]
             params["UploadIdMarker"] = page["NextUploadIdMarker"]
+
+
+class S3Source:
+    """See SourceObject; an object in S3."""
+
+    def __init__(
+        self, bucket: str, key: str, reader: Callable[[], SourceReader[S3Connection]]
+    ) -> None:
+        self._name, self._key, self._reader = bucket, key, reader
+
+    @property
+    def _bucket(self) -> S3BucketClient:
+        reader = self._reader()
+        connection = reader.client
+        small = (lambda: connection.small) if reader.signed else None
+        return S3BucketClient(self._name, lambda: connection.client, own=False, small=small)
+
+    def head(self) -> BlobInfo:
+        """See SourceObject; reads tags only if metadata does not declare every checksum."""
+        with _translate_source_errors(), _refuse_unreachable():
+            info = s3_objects.look_up(self._bucket, self._key)
+            if all(any(name.endswith(field) for name in info.metadata) for field in CHECKSUM_NAMES):
+                return info
+            return dataclasses.replace(
+                info, metadata={**self._read_tags(info.pin), **info.metadata}
+            )
+
+    def read(self, pin: str, start: int = 0, length: int | None = None) -> Iterator[bytes]:
+        """See SourceObject; a stream that breaks is resumed under the pin."""
+        with _translate_source_errors():
+            yield from s3_objects.stream_object(
+                self._bucket, self._key, pin=pin, start=start, length=length
+            )
+
+    def _read_tags(self, pin: str) -> dict[str, str]:
+        """Return the object's tags; none without the permission to read them."""
+        try:
+            tags = s3_objects.get_tags(self._bucket, self._key, pin)
+        except Unavailable:
+            raise
+        except StoreError:
+            return {}
+        return {name.lower(): value for name, value in tags.items()}
+
+
+@contextmanager
+def _translate_source_errors() -> Iterator[None]:
+    """Raise Unprocessable for sources that are absent or may not be read."""
+    try:
+        yield
+    except (NotFound, Invalid) as error:
+        message = f"the source cannot be read: {error.detail}"
+        raise Unprocessable(message, code="source_not_found") from error
+    except Forbidden as error:
+        raise make_unreadable_error(error) from error
+    except Unavailable as error:
+        if isinstance(error.__cause__, _CREDENTIAL_ERRORS):
+            raise make_unreadable_error(error) from error
+        raise
+
+
+@contextmanager
+def _refuse_unreachable() -> Iterator[None]:
+    """Raise Unprocessable for servers that cannot be reached and buckets of other regions.
+
+    Only when a deposit begins: later such a fault may pass, like every 5xx.
+    """
+    try:
+        yield
+    except Unavailable as error:
+        cause = error.__cause__
+        if isinstance(cause, EndpointConnectionError | ConnectTimeoutError) or is_redirect(cause):
+            raise make_unreadable_error(error) from error
+        raise
+
+
+def is_redirect(cause: BaseException | None) -> bool:
+    """Return whether S3 redirects to a region that its client did not find."""
+    status = getattr(cause, "response", {}).get("ResponseMetadata", {}).get("HTTPStatusCode")
+    return status in (301, 307)
+
+
+_CREDENTIAL_ERRORS = (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError)
+
+
+def make_unreadable_error(error: StoreError) -> Unprocessable:
+    """Return the error for a source that the store may not read."""
+    message = f"the source cannot be read: {error.detail}"
+    return Unprocessable(message, code="source_not_readable")

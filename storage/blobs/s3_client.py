@@ -1,4 +1,4 @@
-"""boto3's client of S3: configuration, signed URLs, and calls whose errors are the store's own."""
+"""boto3 client of S3: configuration, presigned URLs, calls and error translation."""
 
 import random
 import time
@@ -13,9 +13,8 @@ from botocore import UNSIGNED
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 
-from storage.blobs.clients import Limits, Reader
-from storage.blobs.s3_obstore import Address, SmallCalls
-from storage.blobs.urls import as_called
+from storage.blobs.clients import CloudLimits, SourceReader, canonical_endpoint
+from storage.blobs.s3_obstore import BucketAddress, ObstoreCalls
 from storage.errors import (
     AlreadyExists,
     Forbidden,
@@ -28,15 +27,17 @@ from storage.errors import (
 )
 
 _DEFAULT_REGION: Final = "us-east-1"
-"""The region of a server of one's own, if nothing names another one."""
-LONGEST_URL_S: Final = 7 * 24 * 3600
-"""Seconds that S3 accepts a signed URL for at most."""
+"""Region of a server other than Amazon's, unless one is configured."""
+MAX_URL_LIFETIME_S: Final = 7 * 24 * 3600
+"""Longest life of a signed URL that S3 accepts, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
-    """Where S3 is, and which profile signs; None means the environment decides. `public` is the
-    endpoint's address for those who are given signed URLs."""
+class S3Server:
+    """Where S3 is, and which profile signs; None means the environment decides.
+
+    `public` is the endpoint in signed URLs.
+    """
 
     endpoint: str | None = None
     public: str | None = None
@@ -44,56 +45,57 @@ class Server:
     profile: str | None = None
 
 
-def open_reader(limits: Limits) -> "Reader[Connection]":
-    """With the ambient credentials, region and endpoint; unsigned without credentials."""
-    with _translated_errors():
+def open_s3_source_reader(limits: CloudLimits) -> "SourceReader[S3Connection]":
+    """Open a reader with the ambient credentials, region and endpoint; unsigned without
+    credentials."""
+    with _translate_errors():
         signed = boto3.session.Session().get_credentials() is not None
-    return Reader(Connection(Server(), limits, signed=signed), signed)
+    return SourceReader(S3Connection(S3Server(), limits, signed=signed), signed)
 
 
-class Connection:
-    """One process's clients of one server; making the first one reads half a megabyte of JSON."""
+class S3Connection:
+    """One process's clients of one server; creating the first one reads half a megabyte of JSON."""
 
-    def __init__(self, server: Server, limits: Limits, *, signed: bool = True) -> None:
+    def __init__(self, server: S3Server, limits: CloudLimits, *, signed: bool = True) -> None:
         address = server.public or server.endpoint
-        # Some clients leave the scheme's own port out of `Host`, which is signed.
-        called = as_called(address).rstrip("/") if address else None
-        with _translated_errors():
+        # Some clients omit the default port from `Host`, which is signed.
+        public = canonical_endpoint(address).rstrip("/") if address else None
+        with _translate_errors():
             session = boto3.session.Session(profile_name=server.profile)
             self._session = session
             self.client: Any = _make_client(session, server, limits, signed=signed)
             self._signer = self.client
-            if called != server.endpoint:
-                self._signer = _make_client(session, replace(server, endpoint=called), limits)
+            if public != server.endpoint:
+                self._signer = _make_client(session, replace(server, endpoint=public), limits)
 
-        self.small = SmallCalls(self._address, self._credentials, limits)
+        self.small = ObstoreCalls(self._address, self._credentials, limits)
 
-    def _address(self, bucket: str) -> Address:
-        """Where the client itself finds a bucket, by an example of its signed URLs."""
-        with _translated_errors():
+    def _address(self, bucket: str) -> BucketAddress:
+        """Return where the client finds a bucket, from an example of its signed URLs."""
+        with _translate_errors():
             params = {"Bucket": bucket, "Key": "k"}
             example = urlsplit(self.client.generate_presigned_url("get_object", Params=params))
         scope = parse_qs(example.query)["X-Amz-Credential"][0].split("/")
         base = f"{example.scheme}://{example.netloc}{example.path.removesuffix('/k')}"
-        return Address(base, scope[2])
+        return BucketAddress(base, scope[2])
 
     def _credentials(self) -> Any:
-        """Those of this moment: they may be temporary."""
-        found = self._session.get_credentials()
-        if found is None:
+        """Return the current credentials, which may be temporary."""
+        credentials = self._session.get_credentials()
+        if credentials is None:
             raise Unavailable("S3 cannot be reached: there are no credentials")
-        return found.get_frozen_credentials()
+        return credentials.get_frozen_credentials()
 
     def sign_url(self, verb: str, expires_s: int, **params: Any) -> str:
         """A URL for one call, valid for 1 second to 7 days from now."""
-        seconds = min(max(expires_s, 1), LONGEST_URL_S)
-        with _translated_errors():
+        seconds = min(max(expires_s, 1), MAX_URL_LIFETIME_S)
+        with _translate_errors():
             signed = self._signer.generate_presigned_url(verb, Params=params, ExpiresIn=seconds)
         return str(signed)
 
 
 def _make_client(
-    session: boto3.session.Session, server: Server, limits: Limits, *, signed: bool = True
+    session: boto3.session.Session, server: S3Server, limits: CloudLimits, *, signed: bool = True
 ) -> Any:
     config = _make_config(server, limits)
     fallback = _DEFAULT_REGION if server.endpoint else None
@@ -108,12 +110,15 @@ def _make_client(
 
 
 def _send_body_at_once(params: dict[str, Any], **_: object) -> None:
-    """Remove `Expect: 100-continue`: botocore waits for ever for a 100 response that is cut off,
-    and takes a late one for the response to another request."""
+    """Remove `Expect: 100-continue`.
+
+    botocore waits forever for a truncated 100 response, and takes a late one for the response to
+    another request.
+    """
     params["headers"].pop("Expect", None)
 
 
-def _make_config(server: Server, limits: Limits) -> Config:
+def _make_config(server: S3Server, limits: CloudLimits) -> Config:
     return Config(
         connect_timeout=limits.connect_s,
         read_timeout=limits.read_s,
@@ -137,7 +142,7 @@ def _make_config(server: Server, limits: Limits) -> Config:
 
 
 @contextmanager
-def _translated_errors() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
     """Raise Unavailable for missing credentials, unusable configuration and malformed endpoints."""
     try:
         yield
@@ -147,19 +152,19 @@ def _translated_errors() -> Iterator[None]:
 
 # Calls
 
-Reply = Mapping[str, Any]
+S3Reply = Mapping[str, Any]
 
 
-class _Reply(dict[str, Any]):
-    """A response. A missing field means that it was cut off: truncated headers look complete."""
+class _CheckedReply(dict[str, Any]):
+    """A response. A missing field raises Unavailable: truncated headers look complete."""
 
     def __missing__(self, name: str) -> Any:
-        raise Unavailable(f"S3's answer was cut off: it lacks {name}")
+        raise Unavailable(f"S3 sent a truncated response: it lacks {name}")
 
 
-_CONFLICTS: Final = 8
-"""Times that a conditional write is retried while another one of the same key is in flight."""
-_TRANSIENT: Final = frozenset(
+_CONFLICT_RETRIES: Final = 8
+"""Attempts of a conditional write while another one of the same key is in flight."""
+_TRANSIENT_CODES: Final = frozenset(
     {
         "400",  # A HEAD response has no code: it may be any of these.
         "AuthorizationHeaderMalformed",
@@ -171,38 +176,44 @@ _TRANSIENT: Final = frozenset(
         "TokenRefreshRequired",
     }
 )
-"""Codes of 400 responses to valid requests: credentials that expired, bytes lost on the way."""
+"""Codes of 400 responses to valid requests: expired credentials, bytes lost on the way."""
 
 
 @dataclass(frozen=True, slots=True)
-class Bucket:
-    """A bucket and its client. In one of our `own`, a refusal or an absent bucket is a fault of the
-    installation and may be mended; in a depositor's it is an answer."""
+class S3BucketClient:
+    """A bucket and its client.
+
+    In one of the store's `own` buckets a 403 or 404 is Unavailable, since an operator may fix it;
+    in a depositor's bucket it is Forbidden or NotFound.
+    """
 
     name: str
     client: Callable[[], Any]
     own: bool = True
-    small: Callable[[], SmallCalls] | None = None
+    small: Callable[[], ObstoreCalls] | None = None
 
-    def call(self, verb: str, key: str | None = None, **params: Any) -> Reply:
+    def call(self, verb: str, key: str | None = None, **params: Any) -> S3Reply:
         """Make one call of the client; raises errors of `storage.errors` only."""
-        where = {"Bucket": self.name} if key is None else {"Bucket": self.name, "Key": key}
-        for turn in range(_CONFLICTS):
+        location = {"Bucket": self.name} if key is None else {"Bucket": self.name, "Key": key}
+        for attempt in range(_CONFLICT_RETRIES):
             try:
-                return _Reply(getattr(self.client(), verb)(**where, **params))
+                return _CheckedReply(getattr(self.client(), verb)(**location, **params))
             except ClientError as error:
-                # Of two conditional writes at once, either may be told to try again.
-                if _code(error) != "ConditionalRequestConflict" or turn == _CONFLICTS - 1:
+                # S3 may ask either of two concurrent conditional writes to retry.
+                if (
+                    _error_code(error) != "ConditionalRequestConflict"
+                    or attempt == _CONFLICT_RETRIES - 1
+                ):
                     raise self._translate(error, conditional="IfNoneMatch" in params) from error
             except ParamValidationError as error:
-                raise Invalid(f"S3 cannot be asked so: {error}") from error
+                raise Invalid(f"S3 rejects the parameters: {error}") from error
             except BotoCoreError as error:
                 raise Unavailable(f"S3 cannot be reached: {error}") from error
-            time.sleep(random.uniform(0, 0.02 * 2**turn))
+            time.sleep(random.uniform(0, 0.02 * 2**attempt))
         raise AssertionError("unreachable")
 
     def _translate(self, error: ClientError, *, conditional: bool) -> StoreError:
-        status, code = _status(error), _code(error)
+        status, code = _error_status(error), _error_code(error)
         message = f"S3 bucket {self.name}: {code} ({status})"
         match status:
             case 404 if code == "NoSuchBucket":
@@ -214,7 +225,7 @@ class Bucket:
                 return AlreadyExists(message) if conditional else SourceChanged(message)
             case 416:
                 return RangeNotSatisfiable(message)
-            case 400 if code not in _TRANSIENT:
+            case 400 if code not in _TRANSIENT_CODES:
                 return Invalid(message)
             case 401 | 403:
                 advice = f"{message}: check the store's credentials and the bucket's policy"
@@ -224,13 +235,15 @@ class Bucket:
 
 
 def is_upload_gone(error: StoreError) -> bool:
-    """Whether the error says that an unfinished upload does not exist."""
-    return isinstance(error.__cause__, ClientError) and _code(error.__cause__) == "NoSuchUpload"
+    """Return whether the error says that a multipart upload does not exist."""
+    return (
+        isinstance(error.__cause__, ClientError) and _error_code(error.__cause__) == "NoSuchUpload"
+    )
 
 
-def _status(error: ClientError) -> int:
+def _error_status(error: ClientError) -> int:
     return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
-def _code(error: ClientError) -> str:
+def _error_code(error: ClientError) -> str:
     return str(error.response.get("Error", {}).get("Code", ""))

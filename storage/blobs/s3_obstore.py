@@ -1,4 +1,4 @@
-"""Small calls of S3 through obstore, at a tenth of the processor time that boto3 takes for them.
+"""Fast path for small S3 calls through obstore.
 
 Only plain success counts here. After anything else a method returns None, and the caller makes the
 same call with boto3, which retries, follows redirects and explains the error.
@@ -16,20 +16,20 @@ import obstore
 from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
-from storage.blobs.clients import Limits
+from storage.blobs.clients import CloudLimits
 from storage.errors import Unavailable
 
 _PLAIN_BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]*[a-z0-9](?<!--x-s3)")
-"""Neither an access point nor a directory bucket, which are signed in other ways; nor dots that a
-path is made shorter by, so that it would lead into another bucket."""
-_CREDENTIALS_FOR: Final = timedelta(minutes=10)
-"""How long obstore may use credentials before it asks for them again."""
-_LONGEST: Final = timedelta(hours=1)
-"""Of one request with its body. A read that takes longer is resumed."""
-_FAILURES: Final = (BaseError, OSError, ValueError, NotImplementedError)
-"""Whatever obstore raises; an absent object is an OSError."""
+"""Bucket names that need no other signature, unlike access points and directory buckets, and that
+no dots in a path could turn into another bucket."""
+_CREDENTIALS_TTL: Final = timedelta(minutes=10)
+"""How long obstore may cache credentials."""
+_REQUEST_TIMEOUT: Final = timedelta(hours=1)
+"""Longest request with its body; a read that takes longer is resumed."""
+_OBSTORE_ERRORS: Final = (BaseError, OSError, ValueError, NotImplementedError)
+"""All that obstore raises; an absent object is an OSError."""
 
-_HEADERS: Final = frozenset(
+_HEADER_ATTRIBUTES: Final = frozenset(
     {
         "Cache-Control",
         "Content-Disposition",
@@ -39,14 +39,14 @@ _HEADERS: Final = frozenset(
         "Storage-Class",
     }
 )
-"""Attributes that are no metadata, whose names come in lower case."""
+"""Attributes that are headers; names of metadata are in lower case."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
-    """The URL of a bucket, and the region for which its requests are signed."""
+class BucketAddress:
+    """URL of a bucket, and the region that signs its requests."""
 
     url: str
     region: str
@@ -56,14 +56,14 @@ class BrokenStreamError(Exception):
     """A response ended before its last byte."""
 
 
-class Body:
-    """A response's bytes, with the methods of botocore's `StreamingBody` that streams use."""
+class ObstoreBody:
+    """The body of a response, with the methods of botocore's `StreamingBody` that reads use."""
 
     def __init__(self, result: Any, length: int) -> None:
         self._result, self._left = result, length
 
     def iter_chunks(self, size: int) -> Iterator[bytes]:
-        """Blocks of at most `size` bytes; BrokenStreamError unless they are as many as promised."""
+        """Yield blocks of at most `size` bytes; BrokenStreamError if the length is wrong."""
         try:
             for chunk in self._result.stream(min_chunk_size=size):
                 self._left -= len(chunk)
@@ -72,28 +72,28 @@ class Body:
                 view = memoryview(chunk)
                 for start in range(0, len(view), size):
                     yield bytes(view[start : start + size])
-        except _FAILURES as error:
+        except _OBSTORE_ERRORS as error:
             raise BrokenStreamError(str(error)) from error
         if self._left:
             # obstore does not compare a body with its Content-Range.
-            raise BrokenStreamError("the response has another length than its range")
+            raise BrokenStreamError("the length of the response contradicts its range")
 
     def close(self) -> None:
-        """Nothing to do: obstore closes a response that nothing refers to."""
+        """Do nothing: obstore closes a response that nothing refers to."""
 
 
-class SmallCalls:
-    """Puts, reads and copies of one connection. Threads may share it.
+class ObstoreCalls:
+    """Puts, reads and copies of one connection; threads may share it.
 
-    A process that was forked from one that used obstore makes no calls here: obstore's threads
-    live in the parent alone.
+    A forked child whose parent used obstore makes no calls here: obstore's threads live in the
+    parent alone.
     """
 
     def __init__(
         self,
-        address: Callable[[str], Address],
+        address: Callable[[str], BucketAddress],
         credentials: Callable[[], Any],
-        limits: Limits,
+        limits: CloudLimits,
     ) -> None:
         self._address, self._credentials, self._limits = address, credentials, limits
         # Stores of a bucket, and of a pair of buckets for copies.
@@ -109,13 +109,13 @@ class SmallCalls:
         metadata: Mapping[str, str],
         replace: bool,
     ) -> dict[str, Any] | None:
-        """Create an object, or replace it; the SHA-256 of its bytes is signed."""
+        """Create an object, or replace it; the request signs the SHA-256 of the bytes."""
         attributes = {**metadata, "Content-Type": content_type}
         mode: Literal["create", "overwrite"] = "overwrite" if replace else "create"
 
         def put() -> dict[str, Any]:
             store = self._store(bucket, bucket)
-            return _named(
+            return _to_boto_names(
                 obstore.put(store, key, data, attributes=attributes, mode=mode, use_multipart=False)
             )
 
@@ -124,44 +124,46 @@ class SmallCalls:
     def get(
         self, bucket: str, key: str, params: Mapping[str, str], start: int, end: int | None
     ) -> dict[str, Any] | None:
-        """A range of the object that `params` (VersionId or IfMatch) name."""
+        """Read a range of the object that `params` (VersionId or IfMatch) name."""
         options: Any = {}
         if end is not None:
             options["range"] = (start, end)
         elif start:
             options["range"] = {"offset": start}
-        options |= {_OPTIONS[name]: value for name, value in params.items()}
+        options |= {_GET_OPTIONS[name]: value for name, value in params.items()}
 
         def get() -> dict[str, Any]:
             result = obstore.get(self._store(bucket, bucket), key, options=options)
             first, last = result.range
             return {
-                **_named(result.meta),
+                **_to_boto_names(result.meta),
                 "ContentLength": last - first,
                 "ContentRange": f"bytes {first}-{last - 1}/{result.meta['size']}",
-                "Body": Body(result, last - first),
+                "Body": ObstoreBody(result, last - first),
             }
 
         return self._attempt(bucket, key, get)
 
     def head(self, bucket: str, key: str) -> dict[str, Any] | None:
-        """What a HEAD says of an object, with the metadata of its own."""
+        """Return the response of a HEAD with the object's metadata."""
 
         def head() -> dict[str, Any]:
             options: Any = {"head": True}
             result = obstore.get(self._store(bucket, bucket), key, options=options)
-            told = result.attributes
+            attributes = result.attributes
             return {
-                **_named(result.meta),
+                **_to_boto_names(result.meta),
                 "ContentLength": result.meta["size"],
-                "ContentType": told.get("Content-Type"),
-                "Metadata": {name: told[name] for name in told if name not in _HEADERS},
+                "ContentType": attributes.get("Content-Type"),
+                "Metadata": {
+                    name: attributes[name] for name in attributes if name not in _HEADER_ATTRIBUTES
+                },
             }
 
         return self._attempt(bucket, key, head)
 
     def exists(self, bucket: str, key: str) -> bool | None:
-        """Whether there is an object; None if obstore cannot tell."""
+        """Return whether there is an object; None if obstore cannot tell."""
         return self._attempt(bucket, key, partial(self._exists, bucket, key))
 
     def _exists(self, bucket: str, key: str) -> bool:
@@ -172,19 +174,19 @@ class SmallCalls:
         return True
 
     def matches(self, bucket: str, key: str, *, size: int, etag: str) -> bool:
-        """Whether an object of this size and ETag is sure to be there."""
+        """Return True only if an object of this size and ETag surely exists."""
 
         def compare() -> bool:
             found = obstore.head(self._store(bucket, bucket), key)
-            return (found["size"], _named(found)["ETag"]) == (size, f'"{etag}"')
+            return (found["size"], _to_boto_names(found)["ETag"]) == (size, f'"{etag}"')
 
         return bool(self._attempt(bucket, key, compare))
 
     def copy(
         self, source: str, key: str, target: str, target_key: str
     ) -> tuple[int, dict[str, Any]] | None:
-        """Copy an object if the target key is free; the copy's size and ETag are read back."""
-        if not is_plain(source, key):
+        """Copy an object if the target key is free; return size and ETag of the copy."""
+        if not is_plain_key(source, key):
             return None
         return self._attempt(
             target, target_key, partial(self._copy, source, key, target, target_key)
@@ -195,11 +197,11 @@ class SmallCalls:
     ) -> tuple[int, dict[str, Any]]:
         obstore.copy(self._store(source, target), key, target_key, overwrite=False)
         copied = obstore.head(self._store(target, target), target_key)
-        return copied["size"], _named(copied)
+        return copied["size"], _to_boto_names(copied)
 
-    def copy_unread(self, source: str, key: str, target: str, target_key: str) -> bool:
-        """Copy an object if the target key is free; False if that is not sure to have succeeded."""
-        if not is_plain(source, key):
+    def copy_unverified(self, source: str, key: str, target: str, target_key: str) -> bool:
+        """Copy an object if the target key is free; False if it may have failed."""
+        if not is_plain_key(source, key):
             return False
 
         def copy() -> bool:
@@ -208,30 +210,32 @@ class SmallCalls:
 
         return bool(self._attempt(target, target_key, copy))
 
-    def list_below(self, bucket: str, prefix: str) -> dict[str, tuple[int, dict[str, Any]]] | None:
-        """Size and ETag of all objects below a prefix that ends in `/`, by key."""
+    def list_prefix(self, bucket: str, prefix: str) -> dict[str, tuple[int, dict[str, Any]]] | None:
+        """Return size and ETag of all objects below a prefix that ends in `/`, by key."""
 
         def list_() -> dict[str, tuple[int, dict[str, Any]]]:
             pages = obstore.list(self._store(bucket, bucket), prefix, chunk_size=1000)
             return {
-                found["path"]: (found["size"], _named(found)) for page in pages for found in page
+                found["path"]: (found["size"], _to_boto_names(found))
+                for page in pages
+                for found in page
             }
 
         return self._attempt(bucket, prefix.rstrip("/"), list_)
 
     def _attempt(self, bucket: str, key: str, call: Callable[[], T]) -> T | None:
-        if not is_plain(bucket, key) or _was_forked():
+        if not is_plain_key(bucket, key) or _is_forked():
             return None
         try:
             return call()
-        except (*_FAILURES, Unavailable):
+        except (*_OBSTORE_ERRORS, Unavailable):
             return None
 
     def _make_store(self, source: str, target: str) -> S3Store:
-        """A store whose requests go to `target`, and whose copies come from `source`.
+        """Make a store whose requests go to `target`, and whose copies come from `source`.
 
-        With virtual-hosted addresses obstore takes the URL of a bucket as it is given, and uses the
-        bucket's name in the header that names a copy's source only.
+        With virtual-hosted addresses obstore takes the bucket's URL as it is, and uses the bucket's
+        name only in the copy-source header.
         """
         address, limits = self._address(target), self._limits
         return S3Store(
@@ -249,7 +253,7 @@ class SmallCalls:
                 "allow_http": True,
                 "connect_timeout": timedelta(seconds=limits.connect_s),
                 "read_timeout": timedelta(seconds=limits.read_s),
-                "timeout": _LONGEST,
+                "timeout": _REQUEST_TIMEOUT,
                 "pool_max_idle_per_host": str(limits.connections),
                 "user_agent": "consortium-store",
             },
@@ -262,33 +266,33 @@ class SmallCalls:
             "access_key_id": current.access_key,
             "secret_access_key": current.secret_key,
             "token": current.token,
-            "expires_at": datetime.now(UTC) + _CREDENTIALS_FOR,
+            "expires_at": datetime.now(UTC) + _CREDENTIALS_TTL,
         }
 
 
-_OPTIONS: Final = {"VersionId": "version", "IfMatch": "if_match"}
+_GET_OPTIONS: Final = {"VersionId": "version", "IfMatch": "if_match"}
 
 
-def _named(result: Mapping[str, Any]) -> dict[str, Any]:
-    """A result in boto3's names; ValueError if headers were cut off."""
+def _to_boto_names(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Rename a result's fields to boto3's; ValueError if headers were truncated."""
     if not result["e_tag"]:
         raise ValueError("the response has no ETag")
     return {"ETag": result["e_tag"], "VersionId": result["version"]}
 
 
-def is_plain(bucket: str, key: str) -> bool:
-    """Whether obstore names this object as S3 does: it would strip or refuse other keys."""
+def is_plain_key(bucket: str, key: str) -> bool:
+    """Return whether obstore names this object as S3 does; it would strip or refuse other keys."""
     segments = key.split("/")
     if any(segment in ("", ".", "..") for segment in segments) or not key.isprintable():
         return False
     return bool(_PLAIN_BUCKET.fullmatch(bucket))
 
 
-_STARTED: list[int] = []
-"""The process that first used obstore, whose threads children do not have."""
+_OBSTORE_PROCESS: list[int] = []
+"""The process that first used obstore; forked children lack its threads."""
 
 
-def _was_forked() -> bool:
-    if not _STARTED:
-        _STARTED.append(os.getpid())
-    return _STARTED[0] != os.getpid()
+def _is_forked() -> bool:
+    if not _OBSTORE_PROCESS:
+        _OBSTORE_PROCESS.append(os.getpid())
+    return _OBSTORE_PROCESS[0] != os.getpid()

@@ -1,34 +1,73 @@
-"""A multipart upload into S3: parts are spooled, sent with their CRC-32C, and listed by the server.
+"""S3 multipart uploads and copies within S3.
 
-The server's listing is the only memory: whoever has the token can go on.
+All state is in the server's part listing, so any process with the token can continue.
 """
 
 import base64
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
-from typing import Any, Final
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import IO, Any, Final
 
-from storage.blobs.s3_client import Bucket, Reply
-from storage.blobs.s3_metadata import in_headers, last_words, marked
-from storage.blobs.s3_objects import exists, make_info, pin_of, put_tags
-from storage.blobs.spooling import spooled
-from storage.errors import AlreadyExists, Invalid, NotFound
-from storage.protocols import BlobInfo
+from storage.blobs.s3_client import S3BucketClient, S3Reply, is_upload_gone
+from storage.blobs.s3_objects import (
+    add_tags_mark,
+    explain_mismatch,
+    make_completion_tags,
+    make_header_params,
+    make_info,
+    object_exists,
+    put_tags,
+    reply_pin,
+)
+from storage.crc32c import extend
+from storage.errors import AlreadyExists, Invalid, NotFound, SourceChanged, StoreError, Unavailable
+from storage.protocols import BLOCK, DEFAULT_CONTENT_TYPE, BlobInfo, ProgressCallback
+
+MAX_SPOOL_MEMORY: Final = 8 * BLOCK
+"""Bytes held in memory; longer parts go to a temporary file."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpooledPart:
+    """A file, its size in bytes and their CRC-32C, big-endian."""
+
+    file: IO[bytes]
+    size: int
+    crc32c: bytes
+
+
+@contextmanager
+def spool_part(blocks: Iterable[bytes], most: int) -> Iterator[SpooledPart]:
+    """Spool a part to a file, so that it can be sent again; Invalid beyond `most` bytes."""
+    with tempfile.SpooledTemporaryFile(max_size=MAX_SPOOL_MEMORY) as file:
+        size = crc32c = 0
+        for block in blocks:
+            size += len(block)
+            if size > most:
+                raise Invalid(f"a part must not exceed {most} bytes")
+            crc32c = extend(crc32c, block)
+            file.write(block)
+        file.seek(0)
+        yield SpooledPart(file, size, crc32c.to_bytes(4, "big"))
+
 
 MAX_PARTS: Final = 10_000
 
 
 class S3Upload:
-    """One unfinished object; any number of parts may be on their way at once."""
+    """See MultipartUpload. Any number of parts may be sent at once."""
 
-    def __init__(self, bucket: Bucket, key: str, token: str, part_size: int) -> None:
+    def __init__(self, bucket: S3BucketClient, key: str, token: str, part_size: int) -> None:
         self._bucket, self._key, self._token, self._part_size = bucket, key, token, part_size
         self._metadata: Mapping[str, str] = {}
 
     @classmethod
     def begin(
         cls,
-        bucket: Bucket,
+        bucket: S3BucketClient,
         key: str,
         *,
         part_size: int,
@@ -36,42 +75,42 @@ class S3Upload:
         metadata: Mapping[str, str] | None,
         summed: bool = True,
     ) -> "S3Upload":
-        """A new upload, whose parts add up to one checksum if they are to be `summed`."""
+        """Begin a new upload; `summed` requests one checksum over all parts."""
         if part_size < 1:
-            raise Invalid("a part has at least one byte")
-        words = in_headers(key, content_type, metadata)
-        words["Metadata"] = marked(words["Metadata"])
+            raise Invalid("part_size: must be at least 1 byte")
+        headers = make_header_params(key, content_type, metadata)
+        headers["Metadata"] = add_tags_mark(headers["Metadata"])
         reply = bucket.call(
             "create_multipart_upload",
             key,
             **({"ChecksumAlgorithm": "CRC32C", "ChecksumType": "FULL_OBJECT"} if summed else {}),
-            **words,
+            **headers,
         )
         upload = cls(bucket, key, reply["UploadId"], part_size)
         upload._metadata = dict(metadata or {})
         return upload
 
     @classmethod
-    def resume(cls, bucket: Bucket, key: str, token: str, part_size: int) -> "S3Upload":
-        """The upload that a token names; NotFound when it is gone, done or of another key."""
+    def resume(cls, bucket: S3BucketClient, key: str, token: str, part_size: int) -> "S3Upload":
+        """Resume the upload of a token; NotFound if it is gone, complete or of another key."""
         upload = cls(bucket, key, token, part_size)
         upload.parts()
         return upload
 
     @property
     def token(self) -> str:
-        """See Upload."""
+        """See MultipartUpload."""
         return self._token
 
     @property
     def part_size(self) -> int:
-        """Bytes of every part but the last."""
+        """Size in bytes of every part but the last."""
         return self._part_size
 
     def part(self, number: int, blocks: Iterable[bytes]) -> None:
-        """See Upload."""
+        """See MultipartUpload."""
         self._check_number(number)
-        with spooled(blocks, self._part_size) as part:
+        with spool_part(blocks, self._part_size) as part:
             self._call(
                 "upload_part",
                 PartNumber=number,
@@ -80,46 +119,48 @@ class S3Upload:
                 ChecksumCRC32C=base64.b64encode(part.crc32c).decode(),
             )
 
-    def copy_part(self, number: int, original: Mapping[str, Any], start: int, length: int) -> None:
-        """Have the engine store a range of another object as part `number`."""
+    def copy_part(self, number: int, source: Mapping[str, Any], start: int, length: int) -> None:
+        """Copy a range of another object into part `number`, inside S3."""
         self._check_number(number)
-        reach = f"bytes={start}-{start + length - 1}"
-        self._call("upload_part_copy", PartNumber=number, CopySourceRange=reach, **original)
+        copied = f"bytes={start}-{start + length - 1}"
+        self._call("upload_part_copy", PartNumber=number, CopySourceRange=copied, **source)
 
     def parts(self) -> Mapping[int, int]:
-        """See Upload."""
-        return {part["PartNumber"]: part["Size"] for part in self._listed()}
+        """See MultipartUpload."""
+        return {part["PartNumber"]: part["Size"] for part in self._list_parts()}
 
     def complete(
         self, metadata: Mapping[str, str] | None = None, *, replace: bool = False
     ) -> BlobInfo:
-        """See Upload; late metadata become tags a moment after the object is visible."""
+        """See MultipartUpload; late metadata become tags a moment after the object is visible."""
         late = dict(metadata or {})
-        labels = last_words(self._metadata, late)
-        parts = self._whole()
+        tags = make_completion_tags(self._metadata, late)
+        parts = self._load_complete_parts()
         condition = {} if replace else {"IfNoneMatch": "*"}
-        spoken = [{name: part[name] for name in _SPOKEN if part.get(name)} for part in parts]
-        reply = self._completed(replace=replace, MultipartUpload={"Parts": spoken}, **condition)
-        if labels:
-            put_tags(self._bucket, self._key, labels, pin_of(reply))
+        completed = [
+            {name: part[name] for name in _COMPLETION_FIELDS if part.get(name)} for part in parts
+        ]
+        reply = self._complete(replace=replace, MultipartUpload={"Parts": completed}, **condition)
+        if tags:
+            put_tags(self._bucket, self._key, tags, reply_pin(reply))
         size = sum(part["Size"] for part in parts)
         return make_info(self._key, size, reply, metadata={**self._metadata, **late})
 
     def abort(self) -> None:
-        """See Upload."""
+        """See MultipartUpload."""
         with suppress(NotFound):
             self._call("abort_multipart_upload")
 
-    def _call(self, verb: str, **params: Any) -> Reply:
+    def _call(self, verb: str, **params: Any) -> S3Reply:
         if not self._token:
-            raise NotFound("no such upload")
+            raise NotFound("the upload does not exist")
         return self._bucket.call(verb, self._key, UploadId=self._token, **params)
 
     def _check_number(self, number: int) -> None:
         if not 1 <= number <= MAX_PARTS:
-            raise Invalid(f"part numbers are 1 to {MAX_PARTS}")
+            raise Invalid(f"part number: must be 1 to {MAX_PARTS}")
 
-    def _listed(self) -> Iterator[Reply]:
+    def _list_parts(self) -> Iterator[S3Reply]:
         after = 0
         while True:
             page = self._call("list_parts", PartNumberMarker=after)
@@ -128,38 +169,42 @@ class S3Upload:
                 return
             after = page["NextPartNumberMarker"]
 
-    def _whole(self) -> list[Reply]:
-        """All parts, one empty one if there is none; Invalid unless they join without a gap."""
-        parts = list(self._listed())
+    def _load_complete_parts(self) -> list[S3Reply]:
+        """Return all parts, at least one; Invalid if there is a gap."""
+        parts = list(self._list_parts())
         if not parts:
             self.part(1, ())
-            parts = list(self._listed())
+            parts = list(self._list_parts())
         if [part["PartNumber"] for part in parts] != list(range(1, len(parts) + 1)):
-            raise Invalid("a part is missing")
+            raise Invalid("a part is missing: upload it first")
         if any(part["Size"] != self._part_size for part in parts[:-1]):
-            raise Invalid("a part that is not the last is short")
+            raise Invalid("only the last part may be shorter than the part size")
         return parts
 
-    def _completed(self, *, replace: bool, **wanted: Any) -> Reply:
-        """The upload's end. An answer that was lost may have been yes, and a conflict may have cost
-        the server the upload: if something lies there then, the key is taken."""
+    def _complete(self, *, replace: bool, **params: Any) -> S3Reply:
+        """Complete the upload, or find out what became of it.
+
+        A lost response may have been a success, and a conflict may have ended the upload: if an
+        object exists then, the key is in use.
+        """
         try:
-            return self._call("complete_multipart_upload", **wanted)
+            return self._call("complete_multipart_upload", **params)
         except AlreadyExists:
             self.abort()
             raise
         except NotFound as error:
-            if not replace and exists(self._bucket, self._key):
+            if not replace and object_exists(self._bucket, self._key):
                 raise AlreadyExists(f"{self._key} exists already") from error
             raise
 
 
-_SPOKEN: Final = ("PartNumber", "ETag", "ChecksumCRC32C")
-"""What completion tells of each part."""
+_COMPLETION_FIELDS: Final = ("PartNumber", "ETag", "ChecksumCRC32C")
+"""Fields of each part in a completion."""
 
 
-def abort_if_stale(bucket: Bucket, upload: Reply, before: float) -> bool:
-    """Abort an upload that began before a time, with no part since; False if it goes on."""
+def abort_if_stale(bucket: S3BucketClient, upload: S3Reply, before: float) -> bool:
+    """Abort an upload that began before a POSIX time and stored no part since; return whether it
+    did."""
     if upload["Initiated"].timestamp() >= before:
         return False
     key, named = upload["Key"], {"UploadId": upload["UploadId"]}
@@ -170,8 +215,10 @@ def abort_if_stale(bucket: Bucket, upload: Reply, before: float) -> bool:
     return False
 
 
-def _has_part_since(bucket: Bucket, key: str, named: Mapping[str, str], since: float) -> bool:
-    """Whether a part was stored since a time: a large upload may take days."""
+def _has_part_since(
+    bucket: S3BucketClient, key: str, named: Mapping[str, str], since: float
+) -> bool:
+    """Return whether a part was stored since a time: a large upload may take days."""
     marker = 0
     while True:
         page = bucket.call("list_parts", key, PartNumberMarker=marker, **named)
@@ -180,3 +227,190 @@ def _has_part_since(bucket: Bucket, key: str, named: Mapping[str, str], since: f
         if not page.get("IsTruncated"):
             return False
         marker = page["NextPartNumberMarker"]
+
+
+MAX_COPY_BYTES: Final = 5 * 1024**3
+"""S3's limit for a copy in one call."""
+_AMAZON_DOMAIN: Final = ".amazonaws."
+_PARALLEL_PARTS: Final = 8
+"""Parts of one object that are copied at the same time."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopySource:
+    """An object to copy, and the pin that it must match, if any."""
+
+    bucket: S3BucketClient
+    key: str
+    pin: str | None
+
+    def copy_parameters(self) -> dict[str, Any]:
+        """Return arguments of a copy call that include the pin."""
+        where = {"Bucket": self.bucket.name, "Key": self.key}
+        if self.pin is None:
+            return {"CopySource": where}
+        if self.pin.startswith("v:"):
+            return {"CopySource": {**where, "VersionId": self.pin[2:]}}
+        return {"CopySource": where, "CopySourceIfMatch": self.pin[2:]}
+
+    def explain_mismatch(self) -> StoreError:
+        """Return the error for a pin that does not match."""
+        return explain_mismatch(self.bucket, self.key)
+
+
+@dataclass(slots=True)
+class ServerFeatures:
+    """What the first copies showed of a server.
+
+    `conditional_copy`: whether copies heed If-None-Match, S3's youngest condition; servers that
+    ignore it replace objects silently. `etags_are_md5`: by bucket, whether ETags are MD5s, which
+    they are not under some encryptions.
+    """
+
+    conditional_copy: bool | None = None
+    etags_are_md5: dict[str, bool] = field(default_factory=dict)
+
+
+def copy_whole(
+    source: CopySource,
+    target: S3BucketClient,
+    key: str,
+    *,
+    size: int,
+    features: ServerFeatures,
+    progress: ProgressCallback | None,
+) -> BlobInfo:
+    """Copy in one call, after a HEAD if the server ignores If-None-Match.
+
+    While that is unknown, the first copy is made twice onto its own target.
+    """
+    if progress:
+        progress("", 0)
+    if not features.conditional_copy and object_exists(target, key):
+        raise AlreadyExists(f"{key} exists already")
+    info = _copy_small(source, target, key, features)
+    if info is None:
+        reply = _copy_object(source, target, key)
+        if features.conditional_copy is None:
+            try:
+                reply, features.conditional_copy = _copy_object(source, target, key), False
+            except AlreadyExists:
+                features.conditional_copy = True
+        features.etags_are_md5[target.name] = not _is_encrypted_by_key(reply)
+        info = make_info(key, size, {**reply, **reply["CopyObjectResult"]})
+    if progress:
+        progress("", info.size)
+    return info
+
+
+def _copy_small(
+    source: CopySource, target: S3BucketClient, key: str, features: ServerFeatures
+) -> BlobInfo | None:
+    """Copy by obstore, which returns only the ETag, so only where ETags are MD5s."""
+    if (
+        target.small is None
+        or source.pin is not None
+        or not features.etags_are_md5.get(target.name)
+    ):
+        return None
+    copied = target.small().copy(source.bucket.name, source.key, target.name, key)
+    return None if copied is None else make_info(key, copied[0], copied[1])
+
+
+def _is_encrypted_by_key(reply: S3Reply) -> bool:
+    """Return whether ETags are no MD5s: objects are encrypted by KMS or a customer's key."""
+    return "kms" in str(reply.get("ServerSideEncryption")) or "SSECustomerAlgorithm" in reply
+
+
+def _copy_object(source: CopySource, target: S3BucketClient, key: str) -> S3Reply:
+    try:
+        return target.call(
+            "copy_object",
+            key,
+            IfNoneMatch="*",
+            ChecksumAlgorithm="CRC32C",
+            **source.copy_parameters(),
+        )
+    except AlreadyExists as error:
+        # The same response means that the source changed: check whether the target exists.
+        raise (error if object_exists(target, key) else source.explain_mismatch()) from error
+    except NotFound as error:
+        raise (error if source.pin is None else source.explain_mismatch()) from error
+
+
+def copy_parts(
+    source: CopySource,
+    target: S3BucketClient,
+    found: BlobInfo,
+    *,
+    key: str,
+    part_size: int,
+    resume: str | None,
+    progress: ProgressCallback | None,
+) -> BlobInfo:
+    """Copy the missing parts; the upload stays for a resume if `progress` raises."""
+    upload = _open_upload(target, found, key, part_size=part_size, token=resume)
+    stored = upload.parts()
+    spans = _part_ranges(found.size, part_size)
+    missing = {n: span for n, span in spans.items() if stored.get(n) != span[1]}
+    done = sum(length for n, (_, length) in spans.items() if n not in missing)
+    if progress:
+        progress(upload.token, done)
+    try:
+        _copy_missing(upload, source, missing, done=done, progress=progress)
+        return upload.complete()
+    except (SourceChanged, NotFound) as error:
+        upload.abort()
+        if is_upload_gone(error):
+            raise Unavailable(f"the unfinished copy of {key} was removed") from error
+        raise source.explain_mismatch() from error
+
+
+def _part_ranges(size: int, step: int) -> dict[int, tuple[int, int]]:
+    """Return start and length of each part by number."""
+    starts = range(0, size, step)
+    return {n: (start, min(step, size - start)) for n, start in enumerate(starts, start=1)}
+
+
+def _open_upload(
+    target: S3BucketClient, found: BlobInfo, key: str, *, part_size: int, token: str | None
+) -> S3Upload:
+    if token:
+        with suppress(NotFound):
+            return S3Upload.resume(target, key, token, part_size)
+    return S3Upload.begin(
+        target,
+        key,
+        part_size=part_size,
+        content_type=found.content_type or DEFAULT_CONTENT_TYPE,
+        metadata=found.metadata,
+        # Other servers take the whole source's CRC-32C for that of each part; their copies are
+        # verified by ETag.
+        summed=_AMAZON_DOMAIN in str(target.client().meta.endpoint_url),
+    )
+
+
+def _copy_missing(
+    upload: S3Upload,
+    source: CopySource,
+    missing: Mapping[int, tuple[int, int]],
+    *,
+    done: int,
+    progress: ProgressCallback | None,
+) -> None:
+    """Copy a few parts at a time; the first failure cancels those that have not begun."""
+    named = source.copy_parameters()
+    with ThreadPoolExecutor(_PARALLEL_PARTS) as pool:
+        moving: dict[Future[None], int] = {
+            pool.submit(upload.copy_part, number, named, start, length): length
+            for number, (start, length) in missing.items()
+        }
+        try:
+            for future in as_completed(moving):
+                future.result()
+                done += moving[future]
+                if progress:
+                    progress(upload.token, done)
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise

@@ -1,63 +1,192 @@
-"""What a `source_url` may name, by its scheme, and what it may not.
+"""Open the objects that depositors name by source_url.
 
-`s3://` and `gs://` are read with the ambient credentials, or unsigned where there are none,
-`file://` inside the staging folders, and an upload area by the URL that its files are put to.
+`s3://` and `gs://` are read with the ambient credentials, or unsigned without them; `file://` only
+inside the staging folders; files of an upload area by their area URL.
+
+A file's metadata is in `<name>.store.json` beside it: one flat JSON object of strings with
+`content-type` and the declared checksums (`store-sha256` and so on).
 """
 
+import json
 import os
 import re
-from collections.abc import Iterator
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from storage import engines, keys
-from storage.blobs.clients import Limits, PerProcess, Reader
-from storage.blobs.source_file import FileSource
-from storage.errors import Forbidden, Invalid, NotFound, Unprocessable
-from storage.protocols import BlobInfo, BlobStore, Source
+from storage.blobs import folder_tree
+from storage.blobs.clients import CloudLimits, PerProcess, SourceReader
+from storage.blobs.objects import file_pin
+from storage.errors import (
+    Forbidden,
+    Invalid,
+    NotFound,
+    RangeNotSatisfiable,
+    SourceChanged,
+    Unprocessable,
+)
+from storage.protocols import BlobInfo, BlobStore, SourceObject
+
+SIDECAR_SUFFIX = ".store.json"
+MAX_SIDECAR_BYTES = 64 * 1024
+
+_OPEN_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_OPEN_FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class FolderSource:
+    """See SourceObject; a file in a folder.
+
+    Each name of the path is opened by itself without following symbolic links, so no link leads out
+    of the folder, not even one that is made meanwhile.
+    """
+
+    def __init__(self, root: str, names: tuple[str, ...]) -> None:
+        self._root, self._names = root, names
+
+    def head(self) -> BlobInfo:
+        """See SourceObject."""
+        with self._open_folder() as folder:
+            with _open_file(folder, self._names[-1]) as descriptor:
+                status = os.fstat(descriptor)
+            described = _read_sidecar(folder, self._names[-1] + SIDECAR_SUFFIX)
+        return BlobInfo(
+            key="/".join(self._names),
+            size=status.st_size,
+            pin=file_pin(status),
+            content_type=described.get("content-type"),
+            metadata={name: text for name, text in described.items() if name != "content-type"},
+        )
+
+    def read(self, pin: str, start: int = 0, length: int | None = None) -> Iterator[bytes]:
+        """See SourceObject; checks the pin before and after, since a file can change in place."""
+        with self._open_folder() as folder, _open_file(folder, self._names[-1]) as descriptor:
+            _check_pin(descriptor, pin)
+            size = os.fstat(descriptor).st_size
+            if start and start >= size:
+                raise RangeNotSatisfiable("the range is outside the source")
+            count = size - start if length is None else min(length, size - start)
+            yield from folder_tree.read_blocks(descriptor, start, count)
+            _check_pin(descriptor, pin)
+
+    @contextmanager
+    def _open_folder(self) -> Iterator[int]:
+        """Open the folder that holds the file."""
+        with _translate_open_errors():
+            current = os.open(self._root, _OPEN_FOLDER_FLAGS)
+        try:
+            for name in self._names[:-1]:
+                with _translate_open_errors():
+                    inner = os.open(name, _OPEN_FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=current)
+                os.close(current)
+                current = inner
+            yield current
+        finally:
+            os.close(current)
+
+
+@contextmanager
+def _open_file(folder: int, name: str) -> Iterator[int]:
+    with _translate_open_errors():
+        descriptor = os.open(name, _OPEN_FILE_FLAGS, dir_fd=folder)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise Unprocessable("the source is not a regular file", code="source_not_found")
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _translate_open_errors() -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "no file can have this name"
+        closed = isinstance(error, PermissionError)
+        code = "source_not_readable" if closed else "source_not_found"
+        raise Unprocessable(f"the source cannot be read: {why}", code=code) from error
+
+
+def _read_sidecar(folder: int, name: str) -> Mapping[str, str]:
+    """Return the metadata of the sidecar file; empty if there is none."""
+    try:
+        descriptor = os.open(name, _OPEN_FILE_FLAGS, dir_fd=folder)
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise _make_sidecar_error(name) from error
+    try:
+        text = os.read(descriptor, MAX_SIDECAR_BYTES + 1)
+        found = json.loads(text) if len(text) <= MAX_SIDECAR_BYTES else None
+    except (OSError, ValueError) as error:
+        raise _make_sidecar_error(name) from error
+    finally:
+        os.close(descriptor)
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise _make_sidecar_error(name)
+    return {key.lower(): value for key, value in found.items()}
+
+
+def _check_pin(descriptor: int, pin: str) -> None:
+    if file_pin(os.fstat(descriptor)) != pin:
+        raise SourceChanged("the source has changed")
+
+
+def _make_sidecar_error(name: str) -> Unprocessable:
+    return Unprocessable(f"{name} is not a flat JSON object of texts", code="invalid_checksum")
 
 
 @dataclass(frozen=True)
 class SourceSettings:
-    """`external_bases` are all URLs that the API may be known by; `own` the store's buckets."""
+    """`external_bases` are all base URLs of the API; `own_buckets` are the store's buckets."""
 
     areas: BlobStore
     external_bases: tuple[str, ...] = ()
     staging_roots: tuple[str, ...] = ()
-    own: tuple[BlobStore, ...] = ()
-    limits: Limits = field(default_factory=Limits)
+    own_buckets: tuple[BlobStore, ...] = ()
+    limits: CloudLimits = field(default_factory=CloudLimits)
 
 
-class Sources:
-    """Sources by URL."""
+class UrlSources:
+    """See Sources; opens sources by URL scheme."""
 
     def __init__(self, settings: SourceSettings) -> None:
         self._settings = settings
-        self._s3 = PerProcess(lambda: engines.open_s3_reader(settings.limits), expired=_is_expired)
+        self._s3 = PerProcess(
+            lambda: engines.open_s3_reader(settings.limits), expired=_is_reader_expired
+        )
         self._gcs = PerProcess(
-            lambda: engines.open_gcs_reader(settings.limits), expired=_is_expired
+            lambda: engines.open_gcs_reader(settings.limits), expired=_is_reader_expired
         )
         self._roots = tuple(os.path.realpath(root) for root in settings.staging_roots)
 
-    def open(self, url: str) -> Source:
-        """See Sources in the protocols."""
-        key = self.area_key(url)
+    def open(self, url: str) -> SourceObject:
+        """See Sources."""
+        key = self.resolve_area_key(url)
         if key is not None:
             return AreaSource(self._settings.areas, key)
         scheme, _, rest = url.partition("://")
         match scheme.lower():
             case "s3":
-                return engines.open_s3_source(*_plain(*_bucket_and_key(rest)), self._s3)
+                return engines.open_s3_source(
+                    *_reject_bucket_alias(*_split_bucket_and_key(rest)), self._s3
+                )
             case "gs":
-                return engines.open_gcs_source(*_bucket_and_key(rest), lambda: self._gcs().client)
+                return engines.open_gcs_source(
+                    *_split_bucket_and_key(rest), lambda: self._gcs().client
+                )
             case "file":
                 return self._open_file(url)
-        raise Invalid(f"no source can be read from {scheme}", code="unknown_source_schema")
+        raise Invalid(f"source_url: scheme {scheme} is not supported", code="unknown_source_schema")
 
-    def area_key(self, url: str) -> str | None:
-        """See Sources in the protocols."""
-        by_interface = keys.area_key(url, self._settings.external_bases)
+    def resolve_area_key(self, url: str) -> str | None:
+        """See Sources."""
+        by_interface = keys.parse_area_url(url, self._settings.external_bases)
         if by_interface is not None:
             return by_interface
         areas, base = self._settings.areas, self._settings.areas.direct_url(keys.AREAS)
@@ -65,49 +194,51 @@ class Sources:
         spelled = (keys.AREAS + text for text in (unquote(rest), rest))
         return next((key for key in spelled if rest != url and areas.direct_url(key) == url), None)
 
-    def own(self, url: str) -> bool:
-        """See Sources in the protocols."""
-        return _alias(url) or any(same_bucket(url, store) for store in self._settings.own)
+    def is_own_bucket(self, url: str) -> bool:
+        """See Sources."""
+        return _is_bucket_alias(url) or any(
+            is_in_bucket(url, store) for store in self._settings.own_buckets
+        )
 
-    def _open_file(self, url: str) -> FileSource:
-        path = _file_path(url)
-        if self.own(url) or same_bucket(url, self._settings.areas):
-            raise Forbidden("the source lies in a bucket of the store")
+    def _open_file(self, url: str) -> FolderSource:
+        path = _parse_file_url(url)
+        if self.is_own_bucket(url) or is_in_bucket(url, self._settings.areas):
+            raise Forbidden("source_url: must not point into a bucket of the store")
         for root in (*self._roots, *self._settings.staging_roots):
             names = tuple(path.removeprefix(root.rstrip("/") + "/").split("/"))
             if path.startswith(root.rstrip("/") + "/") and all(names):
-                return FileSource(root, names)
-        raise Forbidden("file:// sources are read from the staging folders only")
+                return FolderSource(root, names)
+        raise Forbidden("source_url: file:// must be inside a staging folder")
 
 
-def _is_expired(reader: Reader[Any]) -> bool:
-    return reader.expired
+def _is_reader_expired(reader: SourceReader[Any]) -> bool:
+    return reader.is_expired
 
 
 @dataclass(frozen=True, slots=True)
 class AreaSource:
-    """A Source in an upload area."""
+    """See SourceObject; a file in an upload area."""
 
     areas: BlobStore
     key: str
 
     def head(self) -> BlobInfo:
-        """See Source."""
+        """See SourceObject."""
         try:
             return self.areas.head(self.key)
         except NotFound as error:
             raise Unprocessable("the source does not exist", code="source_not_found") from error
 
     def read(self, pin: str, start: int = 0, length: int | None = None) -> Iterator[bytes]:
-        """See Source."""
+        """See SourceObject."""
         try:
             yield from self.areas.read(self.key, pin=pin, start=start, length=length)
         except NotFound as error:
             raise Unprocessable("the source does not exist", code="source_not_found") from error
 
 
-def same_bucket(url: str, store: BlobStore) -> bool:
-    """True when a URL points into a store's bucket or folder, at whatever key."""
+def is_in_bucket(url: str, store: BlobStore) -> bool:
+    """Return whether a URL points into a store's bucket or folder, at any key."""
     root = store.direct_url("")
     scheme, _, rest = url.partition("://")
     own_scheme, _, own_rest = root.partition("://")
@@ -120,53 +251,53 @@ def same_bucket(url: str, store: BlobStore) -> bool:
 
 
 def _real_path(url: str) -> str:
-    """Where a `file://` URL leads, links and all; empty when it is malformed."""
+    """Resolve the path of a `file://` URL, links included; empty if it is malformed."""
     try:
         return os.path.realpath(unquote(urlsplit(url).path))
     except ValueError:
         return ""
 
 
-def _bucket_and_key(rest: str) -> tuple[str, str]:
-    """Cloud URLs are not percent-encoded: the key is all that follows the bucket."""
+def _split_bucket_and_key(rest: str) -> tuple[str, str]:
+    """Split a cloud URL; it is not percent-encoded: the key is all that follows the bucket."""
     bucket, _, key = rest.partition("/")
     if not bucket or not key:
-        raise Invalid("the source URL names no object")
-    if not _BUCKET.fullmatch(bucket):
-        raise Invalid("the source URL names no bucket")
+        raise Invalid("source_url: names no object")
+    if not _BUCKET_NAME.fullmatch(bucket):
+        raise Invalid("source_url: names no bucket")
     return bucket, key
 
 
-_ALIASES = ("-s3alias", "--ol-s3", ".mrap")
+_ALIAS_SUFFIXES = ("-s3alias", "--ol-s3", ".mrap")
 """How names of access points end that are used like a bucket's: no bucket's may end so."""
 
 
-_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*[A-Za-z0-9]")
+_BUCKET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*[A-Za-z0-9]")
 """Names of buckets, old ones of S3 too: nothing that is part of a path, or of a resource's name."""
 
 
-def _alias(url: str) -> bool:
-    """True for another name of some bucket, which may be one of the store's."""
+def _is_bucket_alias(url: str) -> bool:
+    """Return whether a name is an alias of some bucket, possibly one of the store's."""
     scheme, _, rest = url.partition("://")
-    return scheme.lower() == "s3" and rest.partition("/")[0].endswith(_ALIASES)
+    return scheme.lower() == "s3" and rest.partition("/")[0].endswith(_ALIAS_SUFFIXES)
 
 
-def _plain(bucket: str, key: str) -> tuple[str, str]:
-    """Never an access point: it may lead into a bucket of the store by another name."""
-    if bucket.endswith(_ALIASES):
-        raise Invalid("the source URL names no bucket")
+def _reject_bucket_alias(bucket: str, key: str) -> tuple[str, str]:
+    """Raise for access points: they may be aliases of the store's buckets."""
+    if bucket.endswith(_ALIAS_SUFFIXES):
+        raise Invalid("source_url: names no bucket")
     return bucket, key
 
 
-def _file_path(url: str) -> str:
-    """The decoded path of a `file://` URL of this machine, which climbs nowhere."""
+def _parse_file_url(url: str) -> str:
+    """Return the decoded path of a `file://` URL of this machine; Invalid if it has `..`."""
     try:
         _, host, quoted, query, fragment = urlsplit(url)
         path = unquote(quoted, errors="strict")
     except ValueError as error:
-        raise Invalid("the source URL is malformed") from error
+        raise Invalid("source_url: is malformed") from error
     if host not in ("", "localhost") or query or fragment or not path.startswith("/"):
-        raise Invalid("the source URL is malformed")
+        raise Invalid("source_url: is malformed")
     if "\0" in path or any(name in (".", "..") for name in path.split("/")):
-        raise Invalid("the source's path climbs")
+        raise Invalid("source_url: path must not contain ..")
     return path

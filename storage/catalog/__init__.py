@@ -1,4 +1,4 @@
-"""The catalog: SQL behind functions that take a unit of work (`Tx`) and answer in our nouns."""
+"""The catalog: SQL behind functions that take a transaction (`Tx`)."""
 
 from storage.catalog.engine import Catalog, Tx, now_us
 

@@ -1,10 +1,10 @@
-"""Users, groups and roles: records with a policy each. Who is a member of what is in `memberships`.
+"""Users, groups and roles, their policies and memberships, and what they own.
 
-Whoever changes any of them holds all of them until the unit of work ends: such changes are rare,
-and each may concern records of every kind. What policies mean is not known here.
+Every change locks all accounts until the transaction ends: changes are rare, and one may concern
+accounts of every kind. Policies are stored uninterpreted.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -13,35 +13,35 @@ from sqlalchemy import Row
 from storage.catalog import bulk, heads
 from storage.catalog.engine import Tx, execute_now, sql
 
-Kind = Literal["user", "group", "role"]
-Status = Literal["enabled", "disabled"]
+AccountKind = Literal["user", "group", "role"]
+AccountStatus = Literal["enabled", "disabled"]
 
-HEAD, ALL = "accounts", "all"
-"""The one head that every change holds, and that counts them."""
+ACCOUNTS_HEAD, ALL_ACCOUNTS = "accounts", "all"
+"""The head that every change locks, and that counts them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class AccountRow:
     """A user, a group or a role; `policy` is JSON."""
 
-    kind: Kind
+    kind: AccountKind
     id: str
-    status: Status
+    status: AccountStatus
     policy: str | None
     built_in: bool
     created_us: int
     changed_us: int
 
 
-class Name(NamedTuple):
-    """What names a record."""
+class AccountKey(NamedTuple):
+    """Kind and id of an account."""
 
-    kind: Kind
+    kind: AccountKind
     id: str
 
 
-def _account(row: Row[Any]) -> Account:
-    return Account(
+def _account_from_row(row: Row[Any]) -> AccountRow:
+    return AccountRow(
         kind=row.kind,
         id=row.id,
         status=row.status,
@@ -52,48 +52,50 @@ def _account(row: Row[Any]) -> Account:
     )
 
 
-def hold(tx: Tx) -> None:
-    """Hold every record; what is read after this is still so when the unit of work ends."""
-    heads.lock(tx, HEAD, [ALL])
+def lock_all(tx: Tx) -> None:
+    """Lock all accounts until the transaction ends."""
+    heads.lock(tx, ACCOUNTS_HEAD, [ALL_ACCOUNTS])
 
 
-def changed(tx: Tx) -> int:
-    """Count one more change of what is held."""
-    return heads.change_by_clock(tx, HEAD, ALL)
+def count_change(tx: Tx) -> int:
+    """Count a change of the locked accounts; return the count."""
+    return heads.count_change_by_clock(tx, ACCOUNTS_HEAD, ALL_ACCOUNTS)
 
 
-def version(tx: Tx) -> int:
-    """A number that is greater after every change of a record, and never comes back."""
-    return heads.changes(tx, HEAD, ALL)
+def read_change_count(tx: Tx) -> int:
+    """Return a number that grows with every change of an account and never repeats."""
+    return heads.read_changes(tx, ACCOUNTS_HEAD, ALL_ACCOUNTS)
 
 
 _FIND = sql("SELECT * FROM accounts WHERE kind = :kind AND id = :id")
 
 
-def find(tx: Tx, name: Name) -> Account | None:
-    """The record of that name."""
+def find(tx: Tx, name: AccountKey) -> AccountRow | None:
+    """Return an account."""
     row = tx.execute(_FIND, name._asdict()).first()
-    return None if row is None else _account(row)
+    return None if row is None else _account_from_row(row)
 
 
-def absent(tx: Tx, names: Collection[Name]) -> set[Name]:
-    """Those of these that do not exist: one query."""
+def filter_missing(tx: Tx, names: Collection[AccountKey]) -> set[AccountKey]:
+    """Return those accounts that do not exist: one query."""
     if not names:
         return set()
-    source, parameters = derived(tx, "wanted", names)
-    join = bulk.one_each(tx, "accounts", "a", "a.kind = wanted.kind AND a.id = wanted.id")
+    source, parameters = derive_account_table(tx, "wanted", names)
+    join = bulk.join_one(tx, "accounts", "a", "a.kind = wanted.kind AND a.id = wanted.id")
     rows = tx.execute(sql(f"SELECT a.kind, a.id FROM {source} {join}"), parameters)
-    return set(names) - {Name(*row) for row in rows}
+    return set(names) - {AccountKey(*row) for row in rows}
 
 
-def derived(tx: Tx, name: str, names: Collection[Name]) -> tuple[str, dict[str, Any]]:
-    """These names as rows of a query, in order."""
-    order = sorted(names)
+def derive_account_table(
+    tx: Tx, name: str, accounts: Collection[AccountKey]
+) -> tuple[str, dict[str, Any]]:
+    """Return accounts as rows of a derived table, in order."""
+    order = sorted(accounts)
     columns: bulk.Columns = {
-        "kind": ("text", [one.kind for one in order]),
-        "id": ("text", [one.id for one in order]),
+        "kind": ("text", [account.kind for account in order]),
+        "id": ("text", [account.id for account in order]),
     }
-    return bulk.derived(tx, name, columns)
+    return bulk.derive_table(tx, name, columns)
 
 
 _ADD = (
@@ -102,35 +104,225 @@ _ADD = (
 )
 
 
-def add(tx: Tx, name: Name, policy: str | None) -> Account:
-    """Make a record; the caller holds them and saw that there is none."""
+def insert(tx: Tx, name: AccountKey, policy: str | None) -> AccountRow:
+    """Insert an account; the caller holds the lock and checked that it is new."""
     row = execute_now(tx, _ADD, {**name._asdict(), "policy": policy})
-    return _account(row.one())
+    return _account_from_row(row.one())
 
 
 _SET = "UPDATE accounts SET {column} = :value, changed_us = :now WHERE kind = :kind AND id = :id"
 
 
-def set_status(tx: Tx, name: Name, status: Status) -> None:
-    """Have a record be enabled or disabled."""
+def set_status(tx: Tx, name: AccountKey, status: AccountStatus) -> None:
+    """Enable or disable an account."""
     execute_now(tx, _SET.format(column="status"), {**name._asdict(), "value": status})
 
 
-def set_policy(tx: Tx, name: Name, policy: str | None) -> None:
-    """Give a record another policy, or none."""
+def set_policy(tx: Tx, name: AccountKey, policy: str | None) -> None:
+    """Set or remove the policy of an account."""
     execute_now(tx, _SET.format(column="policy"), {**name._asdict(), "value": policy})
 
 
-def remove(tx: Tx, name: Name) -> None:
-    """Remove a record, and from wherever it is a member or has some."""
-    given = name._asdict()
-    tx.execute(sql("DELETE FROM memberships WHERE member_kind = :kind AND member = :id"), given)
-    tx.execute(sql("DELETE FROM memberships WHERE kind = :kind AND name = :id"), given)
-    tx.execute(sql("DELETE FROM accounts WHERE kind = :kind AND id = :id"), given)
+def delete(tx: Tx, account: AccountKey) -> None:
+    """Delete an account and all its memberships."""
+    parameters = account._asdict()
+    tx.execute(
+        sql("DELETE FROM memberships WHERE member_kind = :kind AND member = :id"), parameters
+    )
+    tx.execute(sql("DELETE FROM memberships WHERE kind = :kind AND name = :id"), parameters)
+    tx.execute(sql("DELETE FROM accounts WHERE kind = :kind AND id = :id"), parameters)
 
 
-def listing(tx: Tx, kind: Kind, *, after: str, limit: int) -> list[str]:
-    """Ids in byte order, after a given one: one range of one index."""
+def list_ids(tx: Tx, kind: AccountKind, *, after: str, limit: int) -> list[str]:
+    """List ids in byte order, after a given one: one index range."""
     query = "SELECT id FROM accounts WHERE kind = :kind AND id > :after ORDER BY id LIMIT :limit"
     rows = tx.execute(sql(query), {"kind": kind, "after": after, "limit": limit})
     return list(rows.scalars())
+
+
+class Membership(NamedTuple):
+    """Membership of a user in a group, or a role of a user or group."""
+
+    member: AccountKey
+    of: AccountKey
+
+
+def _derive_pair_table(tx: Tx, pairs: Collection[Membership]) -> tuple[str, dict[str, Any]]:
+    order = sorted(pairs)
+    columns: bulk.Columns = {
+        "member_kind": ("text", [pair.member.kind for pair in order]),
+        "member": ("text", [pair.member.id for pair in order]),
+        "kind": ("text", [pair.of.kind for pair in order]),
+        "name": ("text", [pair.of.id for pair in order]),
+    }
+    return bulk.derive_table(tx, "given", columns)
+
+
+def _membership_from_row(row: Row[Any]) -> Membership:
+    return Membership(AccountKey(row.member_kind, row.member), AccountKey(row.kind, row.name))
+
+
+def insert_memberships(tx: Tx, pairs: Collection[Membership]) -> list[Membership]:
+    """Insert memberships; return those that are new, in order."""
+    if not pairs:
+        return []
+    source, parameters = _derive_pair_table(tx, pairs)
+    rows = tx.execute(
+        sql(
+            "INSERT INTO memberships (member_kind, member, kind, name)"
+            f" SELECT member_kind, member, kind, name FROM {source} WHERE true"
+            " ON CONFLICT DO NOTHING RETURNING member_kind, member, kind, name"
+        ),
+        parameters,
+    )
+    return sorted(_membership_from_row(row) for row in rows)
+
+
+def delete_memberships(tx: Tx, pairs: Collection[Membership]) -> list[Membership]:
+    """Delete memberships; return those that existed, in order."""
+    if not pairs:
+        return []
+    source, parameters = _derive_pair_table(tx, pairs)
+    rows = tx.execute(
+        sql(
+            "DELETE FROM memberships WHERE (member_kind, member, kind, name) IN"
+            f" (SELECT member_kind, member, kind, name FROM {source})"
+            " RETURNING member_kind, member, kind, name"
+        ),
+        parameters,
+    )
+    return sorted(_membership_from_row(row) for row in rows)
+
+
+def list_memberships(
+    tx: Tx, member: AccountKey, kind: AccountKind, *, after: str, limit: int
+) -> list[str]:
+    """List what an account is a member of, in byte order after a given one."""
+    query = (
+        "SELECT name FROM memberships WHERE member_kind = :member_kind AND member = :member"
+        " AND kind = :kind AND name > :after ORDER BY name LIMIT :limit"
+    )
+    parameters = {"member_kind": member.kind, "member": member.id, "kind": kind}
+    return list(tx.execute(sql(query), {**parameters, "after": after, "limit": limit}).scalars())
+
+
+def list_members(
+    tx: Tx, group: AccountKey, kind: AccountKind, *, after: str, limit: int
+) -> list[str]:
+    """List the members of an account, in byte order after a given one."""
+    query = (
+        "SELECT member FROM memberships WHERE kind = :kind AND name = :name"
+        " AND member_kind = :member_kind AND member > :after ORDER BY member LIMIT :limit"
+    )
+    parameters = {"kind": group.kind, "name": group.id, "member_kind": kind}
+    return list(tx.execute(sql(query), {**parameters, "after": after, "limit": limit}).scalars())
+
+
+def count_members(tx: Tx, group: AccountKey) -> Mapping[str, int]:
+    """Count the members of an account by kind."""
+    query = (
+        "SELECT member_kind, count(*) FROM memberships WHERE kind = :kind AND name = :id"
+        " GROUP BY member_kind"
+    )
+    return {row[0]: row[1] for row in tx.execute(sql(query), group._asdict())}
+
+
+def find_overfull(
+    tx: Tx, names: Collection[AccountKey], kind: AccountKind, *, most: int
+) -> list[str]:
+    """Return those accounts with more than `most` memberships of a kind: one query."""
+    if not names:
+        return []
+    source, parameters = derive_account_table(tx, "wanted", names)
+    query = (
+        f"SELECT wanted.id FROM {source} JOIN memberships AS m ON m.member_kind = wanted.kind"
+        " AND m.member = wanted.id AND m.kind = :of"
+        " GROUP BY wanted.id HAVING count(*) > :most ORDER BY wanted.id"
+    )
+    return list(tx.execute(sql(query), {**parameters, "of": kind, "most": most}).scalars())
+
+
+class EffectiveAccount(NamedTuple):
+    """An account whose policy applies to a user; `via` is the group that has the role, else empty.
+
+    The status is None when the account does not exist.
+    """
+
+    kind: AccountKind
+    via: str
+    id: str
+    status: AccountStatus | None
+    policy: str | None
+
+
+_SELECT_EFFECTIVE = """
+WITH mine AS (
+  SELECT m.name AS name FROM memberships m
+  WHERE m.member_kind = 'user' AND m.member = :email AND m.kind = 'group'
+  UNION SELECT claimed.id FROM {claimed}
+)
+SELECT 'user' AS kind, '' AS via, a.id AS id, a.status AS status, a.policy AS policy
+FROM accounts a WHERE a.kind = 'user' AND a.id = :email
+UNION ALL
+SELECT 'group', '', mine.name, a.status, a.policy
+FROM mine LEFT JOIN accounts a ON a.kind = 'group' AND a.id = mine.name
+UNION ALL
+SELECT 'role', '', m.name, a.status, a.policy
+FROM memberships m JOIN accounts a ON a.kind = 'role' AND a.id = m.name
+WHERE m.member_kind = 'user' AND m.member = :email AND m.kind = 'role'
+UNION ALL
+SELECT 'role', mine.name, m.name, a.status, a.policy
+FROM mine JOIN memberships m ON m.member_kind = 'group' AND m.member = mine.name AND m.kind = 'role'
+JOIN accounts a ON a.kind = 'role' AND a.id = m.name
+"""
+
+
+def list_effective_accounts(tx: Tx, email: str, claimed: Collection[str]) -> list[EffectiveAccount]:
+    """List the accounts that apply to a user who claims these groups, too: one query."""
+    source, parameters = bulk.derive_table(tx, "claimed", {"id": ("text", sorted(claimed))})
+    statement = sql(_SELECT_EFFECTIVE.format(claimed=source))
+    rows = tx.execute(statement, {**parameters, "email": email})
+    return sorted(
+        (EffectiveAccount(*row) for row in rows), key=lambda one: (one.kind, one.via, one.id)
+    )
+
+
+OwnedType = Literal["area", "collection", "subscription"]
+
+
+class OwnedResource(NamedTuple):
+    """A resource with an owner."""
+
+    type: OwnedType
+    uuid: str
+
+
+_OWNED_QUERIES: dict[OwnedType, str] = {
+    "area": "SELECT uuid FROM areas WHERE owner = :owner AND state <> 'DELETED'",
+    "collection": "SELECT DISTINCT uuid FROM owned WHERE owner = :owner",
+    "subscription": "SELECT uuid FROM subscriptions WHERE owner = :owner AND deleted_us IS NULL",
+}
+OWNED_TYPES: tuple[OwnedType, ...] = tuple(_OWNED_QUERIES)
+"""In the order of listings."""
+
+
+def list_owned(
+    tx: Tx, owner: str, types: tuple[OwnedType, ...], *, after: OwnedResource | None, limit: int
+) -> list[OwnedResource]:
+    """List what a user owns, by type, then uuid; at most one query per type."""
+    resources: list[OwnedResource] = []
+    for type_ in types:
+        if (after is None or type_ >= after.type) and len(resources) < limit:
+            begin = after.uuid if after is not None and type_ == after.type else ""
+            resources += _list_owned_of_type(
+                tx, owner, type_, after=begin, limit=limit - len(resources)
+            )
+    return resources
+
+
+def _list_owned_of_type(
+    tx: Tx, owner: str, type_: OwnedType, *, after: str, limit: int
+) -> list[OwnedResource]:
+    query = f"{_OWNED_QUERIES[type_]} AND uuid > :after ORDER BY uuid LIMIT :limit"
+    rows = tx.execute(sql(query), {"owner": owner, "after": after, "limit": limit})
+    return [OwnedResource(type_, uuid) for uuid in rows.scalars()]

@@ -1,22 +1,28 @@
-"""Upload areas: whose they are and whether they take files.
+"""Upload areas, their files, and their unfinished multipart uploads.
 
-Whoever changes what an area holds takes its row for the time of the transaction, by `held`;
-whoever changes its state takes it alone, by `locked`. So nothing comes into one that is deleted.
+A transaction that changes the contents of an area locks its row shared; one that changes its state
+locks it exclusively. So no file enters an area that is deleted.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from sqlalchemy import Select, select, text, update
+import orjson
+from sqlalchemy import ColumnElement, Row, Select, delete, func, insert, select, update
 
-from storage.catalog.engine import Tx, now_us
-from storage.catalog.schema import areas
+from storage.catalog import bulk
+from storage.catalog.engine import Tx, execute_now, now_us
+from storage.catalog.tables import area_files, area_uploads, areas
+from storage.model import CHECKSUM_NAMES, Checksums
 
 
 @dataclass(frozen=True, slots=True)
 class Area:
-    """`state` is UNLOCKED, LOCKED, DELETING or DELETED; until `granted_us` somebody may hold
-    credentials to write into it past the store."""
+    """An area; `state` is UNLOCKED, LOCKED, DELETING or DELETED.
+
+    Until `granted_us`, credentials to write to it directly may be valid.
+    """
 
     uuid: str
     owner: str
@@ -25,49 +31,209 @@ class Area:
     deleted_us: int | None = None
 
 
-def add(tx: Tx, area: Area) -> bool:
-    """Record a new area; False when the uuid is taken."""
-    made = tx.execute(
-        text(
-            "INSERT INTO areas (uuid, owner, state, created_us)"
-            " VALUES (:uuid, :owner, :state, :now) ON CONFLICT (uuid) DO NOTHING"
-        ),
-        {"uuid": area.uuid, "owner": area.owner, "state": area.state, "now": now_us(tx)},
-    )
-    return bool(made.rowcount)
+def insert_area(tx: Tx, area: Area) -> bool:
+    """Insert an area; False when the uuid is taken."""
+    row = {"uuid": area.uuid, "owner": area.owner, "state": area.state, "created_us": now_us(tx)}
+    return bool(bulk.insert_missing(tx, areas, [row]))
 
 
-def _named(uuid: str) -> Select[Any]:
+def _select_area(uuid: str) -> Select[Any]:
     columns = (areas.c.uuid, areas.c.owner, areas.c.state, areas.c.granted_us, areas.c.deleted_us)
     return select(*columns).where(areas.c.uuid == uuid)
 
 
-def get(tx: Tx, uuid: str) -> Area | None:
-    """The area of that uuid."""
-    row = tx.execute(_named(uuid)).first()
+def find(tx: Tx, uuid: str) -> Area | None:
+    """Return an area by its uuid."""
+    row = tx.execute(_select_area(uuid)).first()
     return None if row is None else Area(*row)
 
 
-def held(tx: Tx, uuid: str) -> Area | None:
-    """The same, which stays in its state until the transaction ends; others may hold it, too."""
-    row = tx.execute(_named(uuid).with_for_update(read=True)).first()
+def lock_shared(tx: Tx, uuid: str) -> Area | None:
+    """Return an area and lock it shared, so that its state cannot change."""
+    row = tx.execute(_select_area(uuid).with_for_update(read=True)).first()
     return None if row is None else Area(*row)
 
 
-def locked(tx: Tx, uuid: str) -> Area | None:
-    """The same, which nobody else holds until the transaction ends."""
-    row = tx.execute(_named(uuid).with_for_update()).first()
+def lock_exclusive(tx: Tx, uuid: str) -> Area | None:
+    """Return an area and lock it exclusively."""
+    row = tx.execute(_select_area(uuid).with_for_update()).first()
     return None if row is None else Area(*row)
 
 
-def change(tx: Tx, uuid: str, state: str) -> None:
-    """Give a locked area another state."""
-    gone = {"deleted_us": now_us(tx)} if state == "DELETED" else {}
-    tx.execute(update(areas).where(areas.c.uuid == uuid).values(state=state, **gone))
+def set_state(tx: Tx, uuid: str, state: str) -> None:
+    """Set the state of a locked area."""
+    times = {"deleted_us": now_us(tx)} if state == "DELETED" else {}
+    tx.execute(update(areas).where(areas.c.uuid == uuid).values(state=state, **times))
 
 
-def granted(tx: Tx, uuid: str, seconds: float) -> None:
-    """Note, of an area that is locked, that credentials are given out which live so long."""
+def record_credentials(tx: Tx, uuid: str, seconds: float) -> None:
+    """Record the expiry of credentials for a locked area, `seconds` from now."""
     until = now_us(tx) + int(seconds * 1e6)
     later = areas.c.granted_us.is_(None) | (areas.c.granted_us < until)
     tx.execute(update(areas).where(areas.c.uuid == uuid, later).values(granted_us=until))
+
+
+PENDING_STATUSES = ("SCHEDULED", "CHECKSUMMING")
+"""States of a file that waits for a worker or is being read by one."""
+FILE_COLUMNS = ("pin", "size", "content_type", "status", "validation", "cause")
+
+
+@dataclass(frozen=True, slots=True)
+class AreaFile:
+    """A file of an area.
+
+    `status` is SCHEDULED, CHECKSUMMING, CHECKSUMMED or FAILED; `validation` is UNSCHEDULED,
+    VALIDATING, VALIDATED or INVALID; `cause` says why it is FAILED or INVALID.
+    """
+
+    area: str
+    name: str
+    pin: str
+    size: int
+    content_type: str
+    status: str
+    validation: str
+    checksums: Checksums | None = None
+    cause: str | None = None
+    declared: Mapping[str, Any] | None = None
+    generation: int = 0
+
+
+def _matches_file(area: str, name: str) -> ColumnElement[bool]:
+    return (area_files.c.area == area) & (area_files.c.name == name)
+
+
+def find_file(tx: Tx, area: str, name: str) -> AreaFile | None:
+    """Return a file by its name."""
+    row = tx.execute(select(area_files).where(_matches_file(area, name))).first()
+    return None if row is None else _file_from_row(row)
+
+
+def list_files_between(tx: Tx, area: str, after: str, last: str) -> dict[str, AreaFile]:
+    """Return files by name, after one name and up to another."""
+    c = area_files.c
+    query = select(area_files).where(c.area == area, c.name > after, c.name <= last)
+    return {row.name: _file_from_row(row) for row in tx.execute(query.order_by(c.name))}
+
+
+def upsert_file(tx: Tx, file: AreaFile) -> int:
+    """Insert or replace a file; return its new generation."""
+    values = {**_file_values(file), "area": file.area, "name": file.name}
+    return int(execute_now(tx, _UPSERT_FILE, values).scalar_one())
+
+
+_UPSERT_COLUMNS = (*FILE_COLUMNS, *CHECKSUM_NAMES, "declared")
+_UPSERT_FILE = (
+    f"INSERT INTO area_files (area, name, {', '.join(_UPSERT_COLUMNS)},"
+    " generation, created_us, changed_us)"
+    f" VALUES (:area, :name, {', '.join(f':{name}' for name in _UPSERT_COLUMNS)}, 1, :now, :now)"
+    " ON CONFLICT (area, name) DO UPDATE SET generation = area_files.generation + 1,"
+    " changed_us = excluded.changed_us, "
+    + ", ".join(f"{name} = excluded.{name}" for name in _UPSERT_COLUMNS)
+    + " RETURNING generation"
+)
+
+
+def update_file(tx: Tx, file: AreaFile) -> bool:
+    """Write results for a file's generation; False when it was replaced or deleted."""
+    generation = _matches_file(file.area, file.name) & (area_files.c.generation == file.generation)
+    values = {**_file_values(file), "changed_us": now_us(tx)}
+    return tx.execute(update(area_files).where(generation).values(**values)).rowcount == 1
+
+
+def count_files(tx: Tx, area: str, column: str) -> dict[str, int]:
+    """Count files of an area by `status` or by `validation`."""
+    counted = area_files.c[column]
+    query = select(counted, func.count()).where(area_files.c.area == area).group_by(counted)
+    return {row[0]: row[1] for row in tx.execute(query)}
+
+
+def delete_files(tx: Tx, area: str) -> list[str]:
+    """Delete all file rows of an area; return their names."""
+    statement = delete(area_files).where(area_files.c.area == area).returning(area_files.c.name)
+    return list(tx.execute(statement).scalars())
+
+
+def _file_values(file: AreaFile) -> dict[str, Any]:
+    sums = {name: getattr(file.checksums, name, None) for name in CHECKSUM_NAMES}
+    declared = None if file.declared is None else orjson.dumps(file.declared).decode()
+    values = {name: _sanitize_text(getattr(file, name)) for name in FILE_COLUMNS}
+    return {**values, **sums, "declared": declared}
+
+
+def _sanitize_text(value: Any) -> Any:
+    """Replace characters that a catalog cannot store: the texts come from uploaded objects."""
+    if not isinstance(value, str):
+        return value
+    return value.encode(errors="replace").decode().replace("\0", "\ufffd")
+
+
+def _file_from_row(row: Row[Any]) -> AreaFile:
+    sums = None
+    if row.sha256 is not None:
+        sums = Checksums(row.sha1, row.sha256, row.crc32c, row.s3_etag)
+    return AreaFile(
+        area=row.area,
+        name=row.name,
+        pin=row.pin,
+        size=row.size,
+        content_type=row.content_type,
+        status=row.status,
+        validation=row.validation,
+        checksums=sums,
+        cause=row.cause,
+        declared=None if row.declared is None else orjson.loads(row.declared),
+        generation=row.generation,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AreaUpload:
+    """An unfinished upload; `token` is the bucket's id of it."""
+
+    id: str
+    area: str
+    name: str
+    token: str
+    size: int
+    content_type: str
+    part_size: int
+
+
+_UPLOAD_COLUMNS = [area_uploads.c[name] for name in AreaUpload.__slots__]
+
+
+def insert_upload(tx: Tx, upload: AreaUpload) -> None:
+    """Insert a new upload."""
+    tx.execute(insert(area_uploads).values(**asdict(upload), at_us=now_us(tx)))
+
+
+def find_upload(tx: Tx, ident: str) -> AreaUpload | None:
+    """Return an upload by its id."""
+    row = tx.execute(select(*_UPLOAD_COLUMNS).where(area_uploads.c.id == ident)).first()
+    return None if row is None else AreaUpload(*row)
+
+
+def touch_upload(tx: Tx, ident: str) -> bool:
+    """Restart the expiry of an upload; False when it is gone."""
+    statement = update(area_uploads).where(area_uploads.c.id == ident)
+    return tx.execute(statement.values(at_us=now_us(tx))).rowcount == 1
+
+
+def delete_upload(tx: Tx, ident: str) -> bool:
+    """Delete a completed or aborted upload; False when it is gone already."""
+    return tx.execute(delete(area_uploads).where(area_uploads.c.id == ident)).rowcount == 1
+
+
+def list_uploads(tx: Tx, area: str, *, limit: int = 100) -> list[AreaUpload]:
+    """List unfinished uploads of an area, by name."""
+    query = (
+        select(*_UPLOAD_COLUMNS).where(area_uploads.c.area == area).order_by(area_uploads.c.name)
+    )
+    return [AreaUpload(*row) for row in tx.execute(query.limit(limit))]
+
+
+def list_stale_uploads(tx: Tx, us: int, *, limit: int = 100) -> list[AreaUpload]:
+    """List uploads that were not touched since a moment."""
+    query = select(*_UPLOAD_COLUMNS).where(area_uploads.c.at_us < us).limit(limit)
+    return [AreaUpload(*row) for row in tx.execute(query)]

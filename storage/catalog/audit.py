@@ -1,7 +1,4 @@
-"""The audit log: who changed what of that which decides who may do what. Rows are only added, in
-the unit of work of the change, by whoever holds what is changed. Who came and went is told there,
-too, and forgotten after a while.
-"""
+"""The audit log: who changed what in accounts, policies and logins."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,18 +7,23 @@ from uuid import uuid4
 from storage.catalog.engine import Tx, execute_now, sql
 
 OPERATOR = "the operator"
-"""Who changed something at a terminal: whoever may run commands there. No token can name them,
-since no identity has a space in it."""
-PASSING = ("login", "login_failed", "locked_out", "logout")
-"""What changes nothing, and anybody may cause: it is not kept for ever."""
-FORGOTTEN = 1_000
-"""Rows that one statement forgets: the oldest, by their ids."""
+"""Author of changes made at a terminal.
+
+No token can name it, since identities contain no space.
+"""
+EXPIRING_ACTIONS = ("login", "login_failed", "locked_out", "logout")
+"""Actions that change nothing and anyone can cause; their records expire."""
+EXPIRE_BATCH = 1_000
+"""Records of one action that `expire` deletes, the oldest first."""
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """One change about to be recorded: `what` was done to `target`, spelled `<kind>/<id>`; `before`
-    and `after` are JSON, None for what was or is not there."""
+class AuditChange:
+    """A change to be recorded.
+
+    `what` was done to `target`, spelled `<kind>/<id>`. `before` and `after` are JSON; None stands
+    for an absent object.
+    """
 
     who: str
     what: str
@@ -32,8 +34,8 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded(Change):
-    """One that was."""
+class AuditRecord(AuditChange):
+    """A recorded change."""
 
     id: int
     uuid: str
@@ -46,15 +48,15 @@ _ADD = (
 )
 
 
-def add(tx: Tx, change: Change) -> None:
+def append(tx: Tx, change: AuditChange) -> None:
     """Record a change."""
-    given = {name: getattr(change, name) for name in Change.__slots__}
-    execute_now(tx, _ADD, {**given, "uuid": str(uuid4())}).close()
+    values = {name: getattr(change, name) for name in AuditChange.__slots__}
+    execute_now(tx, _ADD, {**values, "uuid": str(uuid4())}).close()
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
-    """Whose changes, of which kind, since when; None is any."""
+class AuditFilter:
+    """Author, action and start time of changes to list; None means any."""
 
     who: str | None = None
     what: str | None = None
@@ -64,27 +66,31 @@ class Filter:
 _CONDITIONS = {"who": "who = :who", "what": "what = :what", "since_us": "at_us >= :since_us"}
 
 
-def listing(tx: Tx, wanted: Filter, *, before_id: int | None, limit: int) -> list[Recorded]:
-    """Changes before a given one, the newest first."""
-    given: dict[str, Any] = {name: getattr(wanted, name) for name in _CONDITIONS}
-    conditions = [said for name, said in _CONDITIONS.items() if given[name] is not None]
+def list_records(
+    tx: Tx, filter_: AuditFilter, *, before_id: int | None, limit: int
+) -> list[AuditRecord]:
+    """List changes with ids below `before_id`, the newest first."""
+    values: dict[str, Any] = {name: getattr(filter_, name) for name in _CONDITIONS}
+    conditions = [condition for name, condition in _CONDITIONS.items() if values[name] is not None]
     conditions += ["id < :before_id"] if before_id is not None else []
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
     query = f"SELECT * FROM audit {where} ORDER BY id DESC LIMIT :limit"
-    named = {name: value for name, value in given.items() if value is not None}
+    parameters = {name: value for name, value in values.items() if value is not None}
     if before_id is not None:
-        named["before_id"] = before_id
-    rows = tx.execute(sql(query), {**named, "limit": limit})
-    return [Recorded(**row._mapping) for row in rows]
+        parameters["before_id"] = before_id
+    rows = tx.execute(sql(query), {**parameters, "limit": limit})
+    return [AuditRecord(**row._mapping) for row in rows]
 
 
-_FORGET = sql(
+_EXPIRE = sql(
     "DELETE FROM audit WHERE at_us < :before AND id IN"
     " (SELECT id FROM audit WHERE what = :what ORDER BY id LIMIT :limit)"
 )
 
 
-def forget(tx: Tx, before_us: int) -> int:
-    """Forget what passes and was told before, a bounded number of each; returns the most of one."""
-    given = {"before": before_us, "limit": FORGOTTEN}
-    return max(tx.execute(_FORGET, {**given, "what": what}).rowcount for what in PASSING)
+def expire(tx: Tx, before_us: int) -> int:
+    """Delete old records of expiring actions, a bounded number of each; return the most of one."""
+    parameters = {"before": before_us, "limit": EXPIRE_BATCH}
+    return max(
+        tx.execute(_EXPIRE, {**parameters, "what": what}).rowcount for what in EXPIRING_ACTIONS
+    )

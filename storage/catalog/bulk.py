@@ -1,11 +1,14 @@
-"""Many rows in one statement: a derived table of the rows given, on either engine."""
+"""Statements over many rows: derived tables and array fetches on either database."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 import orjson
+from sqlalchemy import Table
+from sqlalchemy.dialects import postgresql, sqlite
 
+from storage.catalog.dialects import lock_clause
 from storage.catalog.engine import Tx, sql
 from storage.model import FQID
 
@@ -13,17 +16,17 @@ Columns = Mapping[str, tuple[str, Sequence[Any]]]
 """Column name → (SQL type on PostgreSQL, values); all of one length."""
 
 
-def fqids(named: Iterable[FQID]) -> Columns:
-    """The columns `uuid` and `version` of these."""
-    rows = list(named)
+def fqid_columns(fqids: Iterable[FQID]) -> Columns:
+    """Return the columns `uuid` and `version` of versions."""
+    rows = list(fqids)
     return {
         "uuid": ("text", [fqid.uuid for fqid in rows]),
         "version": ("text", [fqid.version for fqid in rows]),
     }
 
 
-def derived(tx: Tx, name: str, columns: Columns) -> tuple[str, dict[str, Any]]:
-    """The FROM item `name(columns)` holding the rows, and its parameters."""
+def derive_table(tx: Tx, name: str, columns: Columns) -> tuple[str, dict[str, Any]]:
+    """Return the FROM item `name(columns)` with these rows, and its parameters."""
     if tx.dialect.name == "sqlite":
         rows = list(zip(*(values for _, values in columns.values()), strict=True))
         picks = ", ".join(
@@ -38,12 +41,13 @@ def derived(tx: Tx, name: str, columns: Columns) -> tuple[str, dict[str, Any]]:
     return f"unnest({arrays}) AS {name}({', '.join(columns)})", parameters
 
 
-def fetch(
+def fetch_rows(
     tx: Tx, columns: tuple[str, ...], source: str, parameters: Mapping[str, Any]
 ) -> list[tuple[Any, ...]]:
-    """Return all rows of `SELECT columns FROM source`, where they may be thousands.
+    """Return all rows of `SELECT columns FROM source`, possibly thousands.
 
-    Integers and texts only. Rows of SQLAlchemy would cost as much as the statement.
+    For integers and texts only. It bypasses SQLAlchemy's rows, which would cost as much as the
+    statement.
     """
     if tx.dialect.name == "sqlite":
         arrays = tx.exec_driver_sql(_select_arrays(columns, source), dict(parameters)).one()
@@ -57,30 +61,61 @@ def fetch(
 def fetch_columns(
     tx: Tx, columns: tuple[str, ...], source: str, order: str, parameters: Mapping[str, Any]
 ) -> list[Sequence[Any]]:
-    """The same, column by column. On SQLite the source alone makes the order: its outermost table
-    and those that it joins by CROSS JOIN are read by indexes in this order."""
+    """Return the values of each column, in order.
+
+    On SQLite the source itself defines the order: its outermost table and those it joins by CROSS
+    JOIN are read by indexes in this order.
+    """
     if tx.dialect.name == "sqlite":
-        # ORDER BY would sort what is sorted: half as much time again.
+        # ORDER BY would sort sorted rows, at half as much time again.
         arrays = tx.exec_driver_sql(_select_arrays(columns, source), dict(parameters)).one()
         return [*map(orjson.loads, arrays)]
-    rows = fetch(tx, columns, f"{source} ORDER BY {order}", parameters)
+    rows = fetch_rows(tx, columns, f"{source} ORDER BY {order}", parameters)
     return [*zip(*rows, strict=True)] or [()] * len(columns)
 
 
 @lru_cache(maxsize=64)
 def _select_arrays(columns: tuple[str, ...], source: str) -> str:
-    """One JSON array for each column: sqlite3 takes longer to step through the rows."""
+    """Select one JSON array per column: sqlite3 takes longer to step through the rows."""
     picks = ", ".join(f"json_group_array({column})" for column in columns)
     return f"SELECT {picks} FROM {source}"
 
 
-def one_each(tx: Tx, table: str, name: str, condition: str, *, lock: bool = False) -> str:
-    """The join of at most one row of a table to each row before, by the index that the condition
-    names: for many rows a planner would rather read the whole table, however large. With `lock`
-    they are held, in the order of the rows before."""
+def insert_missing(tx: Tx, table: Table, rows: Sequence[Mapping[str, Any]]) -> int:
+    """Insert rows that do not exist; return how many."""
+    if not rows:
+        return 0
+    engine = sqlite if tx.dialect.name == "sqlite" else postgresql
+    # One statement: rows are not counted when statements are sent in batches.
+    fresh = engine.insert(table).values(list(rows)).on_conflict_do_nothing()
+    return tx.execute(fresh, execution_options={"preserve_rowcount": True}).rowcount
+
+
+def join_one(tx: Tx, table: str, name: str, condition: str, *, lock: bool = False) -> str:
+    """Return a join of each row with at most one row of a table, by the index of the condition.
+
+    Without it, planners read the whole table for many rows, however large it is. With `lock`, the
+    joined rows are locked in the order of the rows before.
+    """
     # SQLite keeps the order of CROSS JOINs; a LATERAL with a LIMIT never becomes a hash join.
     if tx.dialect.name == "sqlite":
         return f"CROSS JOIN {table} AS {name} ON {condition}"
     locking = " FOR UPDATE" if lock else ""
     one = f"SELECT * FROM {table} AS {name} WHERE {condition} LIMIT 1{locking}"
     return f"CROSS JOIN LATERAL ({one}) AS {name}"
+
+
+EXPIRE_BATCH = 200
+"""Most rows that `delete_oldest` deletes; each insert into these tables calls it."""
+
+
+def delete_oldest(
+    tx: Tx, table: str, *, before_us: int, key: str = "id", time: str = "ends_us"
+) -> None:
+    """Delete up to EXPIRE_BATCH rows whose `time` is before a moment, the oldest first."""
+    # Without SKIP LOCKED two transactions that expire rows could deadlock.
+    oldest = (
+        f"SELECT {key} FROM {table} WHERE {time} < :before ORDER BY {time} LIMIT {EXPIRE_BATCH}"
+        f"{lock_clause(tx, skip_locked=True)}"
+    )
+    tx.execute(sql(f"DELETE FROM {table} WHERE {key} IN ({oldest})"), {"before": before_us})

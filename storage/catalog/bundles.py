@@ -1,4 +1,4 @@
-"""Bundles: heads, and manifests kept as immutable segments that versions share."""
+"""Bundle versions: reserve, publish, and read entries."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,17 +6,17 @@ from typing import Any
 
 from sqlalchemy import Row, Select, bindparam, select
 
-from storage.catalog import bulk, documents, events, files, heads, purges, segments, visibility
+from storage.catalog import bulk, documents, events, heads, manifests, purges, versions
+from storage.catalog import files as catalog_files
 from storage.catalog.engine import Tx, execute_now, execute_sql, sql
-from storage.catalog.schema import blobs, bundle_segments, bundles, entries
-from storage.catalog.schema import files as file_rows
+from storage.catalog.tables import blobs, bundle_segments, bundles, entries, files
 from storage.errors import NotFound
-from storage.model import FQID, BundleVersion, Checksums, Entry, Replica
+from storage.model import FQID, BundleVersion, Checksums, ManifestEntry, Replica
 
 
 @dataclass(frozen=True, slots=True)
-class Reserved:
-    """A bundle's row with all that its record needs but the entries."""
+class BundleRow:
+    """A bundle version with everything its record needs except the entries."""
 
     bundle: BundleVersion
     digest: str
@@ -24,37 +24,51 @@ class Reserved:
     event_id: str
     published: bool
 
+    @property
+    def id(self) -> int:
+        """The row id of the version."""
+        return self.bundle.id
 
-Facts = Sequence[Sequence[Any]]
-"""Columns of a manifest that its files know: content type, size, sha1, sha256, crc32c, s3_etag."""
+    @property
+    def fqid(self) -> FQID:
+        """The uuid and version."""
+        return self.bundle.fqid
+
+    @property
+    def origin(self) -> Replica:
+        """The replica that the version was written to first."""
+        return self.bundle.origin
+
+
+FileFacts = Sequence[Sequence[Any]]
+"""Columns of a manifest's files: content type, size, sha1, sha256, crc32c, s3_etag."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reservation:
-    """What asking for a version's name came to: its row, whether it is under a tombstone.
+class BundleReservation:
+    """Result of reserving a version: its row, and whether a tombstone hides it.
 
-    `facts` are there if the row is new. With `lacks_files` nothing may be committed: readers of
-    the origin do not see all files.
+    `facts` are set if the row is new. With `lacks_files` the caller must roll back: the origin does
+    not publish all files.
     """
 
-    row: Reserved | None
+    row: BundleRow | None
     is_buried: bool
-    facts: Facts | None = None
+    facts: FileFacts | None = None
     lacks_files: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Publication:
-    """What became of a bundle that is complete in a replica: the id of its CREATE event if that is
-    new, and whether it is under a tombstone, so that nobody sees it."""
+class BundlePublication:
+    """Result of publishing in a replica: the id of the CREATE event if new, and `is_buried`."""
 
     event: str | None = None
     is_buried: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class NewBundle:
-    """A bundle about to be reserved; `runs` are its manifest."""
+class NewBundleVersion:
+    """A bundle to be reserved; `runs` are its manifest."""
 
     fqid: FQID
     digest: str
@@ -63,10 +77,10 @@ class NewBundle:
     author: str
     parent: str | None
     event_id: str
-    runs: Sequence[segments.Run]
+    runs: Sequence[manifests.ManifestRun]
 
 
-def _reserved(row: Row[Any]) -> Reserved:
+def _bundle_from_row(row: Row[Any]) -> BundleRow:
     bundle = BundleVersion(
         id=row.id,
         fqid=FQID(row.uuid, row.version),
@@ -76,34 +90,35 @@ def _reserved(row: Row[Any]) -> Reserved:
         created_us=row.created_us,
         parent=row.parent,
     )
-    return Reserved(bundle, row.digest, row.author, row.event_id, row.published_us is not None)
+    return BundleRow(bundle, row.digest, row.author, row.event_id, row.published_us is not None)
 
 
-def by_id(tx: Tx, ident: int) -> Reserved:
-    """The row of a known id; NotFound once it was purged."""
+def get(tx: Tx, ident: int) -> BundleRow:
+    """Return a row by its id; raise NotFound once it was purged."""
     row = tx.execute(_BY_ID, {"id": ident}).first()
     if row is None:
         raise NotFound("This bundle was purged.")
-    return _reserved(row)
+    return _bundle_from_row(row)
 
 
 _BY_ID = select(bundles).where(bundles.c.id == bindparam("id"))
 _BY_FQID = sql("SELECT * FROM bundles WHERE uuid = :uuid AND version = :version")
 
 
-def by_fqid(tx: Tx, fqid: FQID) -> Reserved | None:
-    """The row of a version, published or not."""
+def find(tx: Tx, fqid: FQID) -> BundleRow | None:
+    """Return the row of a version, published or not."""
     row = tx.execute(_BY_FQID, {"uuid": fqid.uuid, "version": fqid.version}).first()
-    return None if row is None else _reserved(row)
+    return None if row is None else _bundle_from_row(row)
 
 
-def by_fqids(tx: Tx, fqids: Sequence[FQID]) -> list[Reserved]:
-    """The rows of several versions, in any order; nothing for one that there is not."""
-    source, parameters = bulk.derived(tx, "wanted", bulk.fqids(fqids))
+def find_all(tx: Tx, fqids: Sequence[FQID]) -> list[BundleRow]:
+    """Return the rows of those versions that exist, in any order."""
+    source, parameters = bulk.derive_table(tx, "wanted", bulk.fqid_columns(fqids))
     same = "b.uuid = wanted.uuid AND b.version = wanted.version"
-    bundle = bulk.one_each(tx, "bundles", "b", same)
+    bundle = bulk.join_one(tx, "bundles", "b", same)
     return [
-        _reserved(row) for row in tx.execute(sql(f"SELECT b.* FROM {source} {bundle}"), parameters)
+        _bundle_from_row(row)
+        for row in tx.execute(sql(f"SELECT b.* FROM {source} {bundle}"), parameters)
     ]
 
 
@@ -111,7 +126,7 @@ _IS_BURIED = (
     "EXISTS (SELECT 1 FROM tombstones AS t WHERE t.kind = 'bundle' AND t.uuid = :uuid"
     " AND t.version IN ('', :version))"
 )
-_EXISTING = (
+_SELECT_WITH_TOMBSTONE = (
     f"SELECT {_IS_BURIED} AS is_buried, b.* FROM (SELECT 1 AS one) AS one"
     " LEFT JOIN bundles AS b ON b.uuid = :uuid AND b.version = :version"
 )
@@ -121,71 +136,74 @@ _PUBLISH = (
 )
 
 
-def existing(tx: Tx, fqid: FQID) -> tuple[Reserved | None, bool]:
-    """The row of a version, and whether the version is under a tombstone: one query."""
-    row = execute_sql(tx, _EXISTING, fqid._asdict()).one()
-    return None if row.id is None else _reserved(row), bool(row.is_buried)
+def find_with_tombstone(tx: Tx, fqid: FQID) -> tuple[BundleRow | None, bool]:
+    """Return the row of a version, and whether a tombstone hides it: one query."""
+    row = execute_sql(tx, _SELECT_WITH_TOMBSTONE, fqid._asdict()).one()
+    return None if row.id is None else _bundle_from_row(row), bool(row.is_buried)
 
 
-def publish(tx: Tx, row: Reserved) -> Publication | None:
-    """Lock the head, and let readers of its origin see a reserved version; None if it was published
-    before, or purged."""
+def publish(tx: Tx, row: BundleRow) -> BundlePublication | None:
+    """Lock the head and publish a version in its origin; None if published before, or purged."""
     fqid = row.bundle.fqid
-    change = heads.lock_and_change(tx, "bundle", fqid.uuid)
+    change = heads.lock_and_count(tx, "bundle", fqid.uuid)
     found = execute_now(tx, _PUBLISH, fqid._asdict()).first()
     if found is None:
         return None
     is_buried = bool(found.is_buried)
-    return show(tx, row, row.bundle.origin, change=change, is_buried=is_buried)
+    return publish_in_replica(tx, row, row.bundle.origin, change=change, is_buried=is_buried)
 
 
-def show(tx: Tx, row: Reserved, replica: Replica, *, change: int, is_buried: bool) -> Publication:
-    """A bundle is complete in a replica: let readers see it there and append its event, unless it
-    is under a tombstone. The caller holds its head, whose count of changes is `change`."""
+def publish_in_replica(
+    tx: Tx, row: BundleRow, replica: Replica, *, change: int, is_buried: bool
+) -> BundlePublication:
+    """Publish a complete bundle in a replica and append its event, unless a tombstone hides it.
+
+    The caller holds the lock of its head, whose change count is `change`.
+    """
     bundle = row.bundle
-    visibility.record_seen(tx, "bundle", bundle.id, replica)
+    versions.record_stored(tx, "bundle", bundle.id, replica)
     if is_buried:
-        return Publication(is_buried=True)
-    visibility.show(tx, "bundle", replica, bundle.fqid, bundle.id)
-    event, is_new = events.append_once(tx, "CREATE", replica, bundle.fqid, bundle.id)
+        return BundlePublication(is_buried=True)
+    versions.publish(tx, "bundle", replica, bundle.fqid, bundle.id)
+    event, is_new = events.append_if_new(tx, "CREATE", replica, bundle.fqid, bundle.id)
     if not is_new:
-        # A record that was lost came back, or a catalog: its subscribers were told.
-        documents.taken_in(tx, replica, [bundle.id], change=change, reason=CAME_BACK)
-    return Publication(event if is_new else None)
+        # A lost record or a restored catalog: subscribers were notified already.
+        documents.record_unindexed(tx, replica, [bundle.id], change=change, reason=REINDEX_REASON)
+    return BundlePublication(event if is_new else None)
 
 
-def reserve(tx: Tx, new: NewBundle) -> Reservation:
-    """Lock the head; take the version's name with its manifest, or say what exists.
+def reserve(tx: Tx, new: NewBundleVersion) -> BundleReservation:
+    """Lock the head and insert the version with its manifest, or return what exists.
 
-    Its runs are of `segments.NamedRow`, whose files are looked up in its origin.
+    `runs` hold `NamedEntryRow`s, whose files are looked up in the origin.
     """
     heads.lock(tx, "bundle", [new.fqid.uuid])
-    row, is_buried = existing(tx, new.fqid)
+    row, is_buried = find_with_tombstone(tx, new.fqid)
     if row is not None or is_buried:
-        return Reservation(row, is_buried)
+        return BundleReservation(row, is_buried)
     row = insert(tx, new, seen_in=new.origin)
-    facts = _facts(tx, row.bundle.id)
+    facts = _list_file_facts(tx, row.bundle.id)
     lacks_files = len(facts[0]) < row.bundle.file_count
-    # SQLite's unit of work holds the whole catalog.
+    # On SQLite the transaction locks the whole catalog.
     if tx.dialect.name != "sqlite" and not lacks_files:
-        lacks_files = _lost_files(tx, new)
-    return Reservation(row, is_buried, facts, lacks_files)
+        lacks_files = _lacks_files(tx, new)
+    return BundleReservation(row, is_buried, facts, lacks_files)
 
 
-def _lost_files(tx: Tx, new: NewBundle) -> bool:
-    """Whether a file was purged before its entry came to hold it."""
-    if not purges.lately(tx):
+def _lacks_files(tx: Tx, new: NewBundleVersion) -> bool:
+    """Return whether a file was purged before the manifest's entries referred to it."""
+    if not purges.has_recent(tx):
         return False
     runs: Any = new.runs
-    named = [file for run in runs for _, file, _ in run]
-    return len(files.lookup(tx, new.origin, named)) < len(named)
+    file_keys = [file for run in runs for _, file, _ in run]
+    return len(catalog_files.look_up(tx, new.origin, file_keys)) < len(file_keys)
 
 
-def _facts(tx: Tx, bundle_id: int) -> Facts:
-    """What the files of a bundle know, in manifest order."""
+def _list_file_facts(tx: Tx, bundle_id: int) -> FileFacts:
+    """Return the columns of a bundle's files, in manifest order."""
     names = ("f.content_type", "b.size", "b.sha1", "b.sha256", "b.crc32c", "f.s3_etag")
-    file = bulk.one_each(tx, "files", "f", "f.id = e.file_id")
-    blob = bulk.one_each(tx, "blobs", "b", "b.id = f.blob_id")
+    file = bulk.join_one(tx, "files", "f", "f.id = e.file_id")
+    blob = bulk.join_one(tx, "blobs", "b", "b.id = f.blob_id")
     source = (
         "bundle_segments AS s CROSS JOIN entries AS e"
         f" {file} {blob} WHERE s.bundle_id = :id AND e.segment_id = s.segment_id"
@@ -193,7 +211,7 @@ def _facts(tx: Tx, bundle_id: int) -> Facts:
     return bulk.fetch_columns(tx, names, source, "s.start, e.position", {"id": bundle_id})
 
 
-CAME_BACK = "It was seen here before; to be indexed again."
+REINDEX_REASON = "The bundle was published here before and will be indexed again."
 
 _INSERT = (
     "INSERT INTO bundles (uuid, version, digest, origin, creator_uid, author, parent, file_count,"
@@ -202,10 +220,12 @@ _INSERT = (
 )
 
 
-def insert(tx: Tx, new: NewBundle, *, seen_in: Replica | None = None) -> Reserved:
-    """Insert the version with its manifest; the caller holds the head and saw that none exists.
-    With `seen_in` its runs are of `segments.NamedRow`."""
-    count = sum(map(segments.length, new.runs))
+def insert(tx: Tx, new: NewBundleVersion, *, seen_in: Replica | None = None) -> BundleRow:
+    """Insert a version with its manifest; the caller holds the lock and checked that it is new.
+
+    With `seen_in`, `runs` hold `NamedEntryRow`s.
+    """
+    count = sum(map(manifests.count_entries, new.runs))
     values = {
         "uuid": new.fqid.uuid,
         "version": new.fqid.version,
@@ -218,8 +238,8 @@ def insert(tx: Tx, new: NewBundle, *, seen_in: Replica | None = None) -> Reserve
         "event_id": new.event_id,
     }
     row = execute_now(tx, _INSERT, values).one()
-    segments.write(tx, row.id, new.runs, seen_in=seen_in)
-    return Reserved(
+    manifests.insert_manifest(tx, row.id, new.runs, seen_in=seen_in)
+    return BundleRow(
         BundleVersion(
             id=row.id,
             fqid=new.fqid,
@@ -236,30 +256,32 @@ def insert(tx: Tx, new: NewBundle, *, seen_in: Replica | None = None) -> Reserve
     )
 
 
-def page(tx: Tx, bundle_id: int, *, start: int, limit: int, span: int) -> list[Entry]:
-    """Entries by ordinal, in manifest order; `span` is the most entries of one segment."""
+def list_entries(
+    tx: Tx, bundle_id: int, *, start: int, limit: int, span: int
+) -> list[ManifestEntry]:
+    """Return entries by ordinal, in manifest order; `span` is the most entries of a segment."""
     place = {"id": bundle_id, "above": start - span, "from": start, "to": start + limit}
-    return [_entry(row) for row in tx.execute(_PAGE, place)]
+    return [_entry_from_row(row) for row in tx.execute(_PAGE, place)]
 
 
 _ordinal = bundle_segments.c.start + entries.c.position
 _PAGE: Select[Any] = (
     select(
         entries.c.name,
-        file_rows.c.uuid,
-        file_rows.c.version,
+        files.c.uuid,
+        files.c.version,
         entries.c.indexed,
-        file_rows.c.content_type,
+        files.c.content_type,
         blobs.c.size,
         blobs.c.sha1,
         blobs.c.sha256,
         blobs.c.crc32c,
-        file_rows.c.s3_etag,
+        files.c.s3_etag,
     )
     .select_from(bundle_segments)
     .join(entries, entries.c.segment_id == bundle_segments.c.segment_id)
-    .join(file_rows, file_rows.c.id == entries.c.file_id)
-    .join(blobs, blobs.c.id == file_rows.c.blob_id)
+    .join(files, files.c.id == entries.c.file_id)
+    .join(blobs, blobs.c.id == files.c.blob_id)
     .where(bundle_segments.c.bundle_id == bindparam("id"))
     .where(bundle_segments.c.start > bindparam("above"), bundle_segments.c.start < bindparam("to"))
     .where(_ordinal >= bindparam("from"), _ordinal < bindparam("to"))
@@ -267,9 +289,9 @@ _PAGE: Select[Any] = (
 )
 
 
-def _entry(row: Row[Any]) -> Entry:
+def _entry_from_row(row: Row[Any]) -> ManifestEntry:
     name, uuid, version, indexed, content_type, size, sha1, sha256, crc32c, s3_etag = tuple(row)
-    return Entry(
+    return ManifestEntry(
         name,
         FQID(uuid, version),
         bool(indexed),
@@ -279,8 +301,8 @@ def _entry(row: Row[Any]) -> Entry:
     )
 
 
-def file_ids(tx: Tx, bundle_id: int) -> list[int]:
-    """The catalog's ids of the files that a bundle names, each once."""
+def list_file_ids(tx: Tx, bundle_id: int) -> list[int]:
+    """Return the ids of the files in a bundle, without duplicates."""
     query = (
         select(entries.c.file_id)
         .select_from(bundle_segments)
@@ -291,8 +313,8 @@ def file_ids(tx: Tx, bundle_id: int) -> list[int]:
     return list(tx.execute(query).scalars())
 
 
-def of_file(tx: Tx, file_id: int, *, after: int = 0, limit: int = 100) -> list[FQID]:
-    """The bundles that hold a file: two index steps."""
+def list_by_file(tx: Tx, file_id: int, *, after: int = 0, limit: int = 100) -> list[FQID]:
+    """List the bundles that contain a file, in two index steps."""
     query = (
         select(bundles.c.id, bundles.c.uuid, bundles.c.version)
         .join(bundle_segments, bundle_segments.c.bundle_id == bundles.c.id)
@@ -305,8 +327,8 @@ def of_file(tx: Tx, file_id: int, *, after: int = 0, limit: int = 100) -> list[F
     return [FQID(row.uuid, row.version) for row in tx.execute(query)]
 
 
-def bytes_of(tx: Tx, bundle_id: int) -> int:
-    """Bytes of all entries of a bundle."""
+def sum_bytes(tx: Tx, bundle_id: int) -> int:
+    """Return the total bytes of a bundle's entries."""
     row = tx.execute(
         sql(
             "SELECT coalesce(sum(b.size), 0) FROM bundle_segments AS s"

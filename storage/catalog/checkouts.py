@@ -1,17 +1,17 @@
-"""Checkout jobs and how far they are."""
+"""Checkouts and their progress."""
 
 from dataclasses import dataclass, fields
 
 from sqlalchemy import insert, select, update
 
 from storage.catalog.engine import Tx, now_us
-from storage.catalog.schema import checkouts
+from storage.catalog.tables import checkouts
 from storage.model import Replica
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """One checkout; `state` is RUNNING, SUCCEEDED, FAILED or, when its copies are gone, EXPIRED."""
+class Checkout:
+    """A checkout; `state` is RUNNING, SUCCEEDED, FAILED or, once its copies are gone, EXPIRED."""
 
     id: str
     replica: Replica
@@ -32,46 +32,46 @@ class Job:
     finished_us: int | None
 
 
-_COLUMNS = [checkouts.c[field.name] for field in fields(Job)]
+_COLUMNS = [checkouts.c[field.name] for field in fields(Checkout)]
 
 
-def add(tx: Tx, job: Job) -> None:
-    """Record a new job; its time is the catalog's."""
-    values = {field.name: getattr(job, field.name) for field in fields(Job)}
+def insert_checkout(tx: Tx, job: Checkout) -> None:
+    """Insert a checkout; the catalog sets its time."""
+    values = {field.name: getattr(job, field.name) for field in fields(Checkout)}
     tx.execute(insert(checkouts).values(**{**values, "created_us": now_us(tx)}))
 
 
-def get(tx: Tx, ident: str) -> Job | None:
-    """The job of that id."""
+def find(tx: Tx, ident: str) -> Checkout | None:
+    """Return a checkout by its id."""
     row = tx.execute(select(*_COLUMNS).where(checkouts.c.id == ident)).mappings().first()
-    return None if row is None else Job(**row)
+    return None if row is None else Checkout(**row)
 
 
-def progress(tx: Tx, ident: str, *, files: int, size: int) -> None:
-    """Say how much was copied."""
+def record_progress(tx: Tx, ident: str, *, files: int, size: int) -> None:
+    """Record how much was copied."""
     tx.execute(update(checkouts).where(checkouts.c.id == ident).values(files=files, bytes=size))
 
 
 def finish(
     tx: Tx, ident: str, *, state: str, location: str | None = None, cause: str | None = None
 ) -> None:
-    """Close a job."""
+    """Finish a checkout."""
     values = {"state": state, "location": location, "cause": cause, "finished_us": now_us(tx)}
     tx.execute(update(checkouts).where(checkouts.c.id == ident).values(**values))
 
 
-def kept_before(tx: Tx, us: int, *, limit: int = 20) -> list[Job]:
-    """Jobs into the store's own checkout area that finished before a moment."""
+def list_expirable(tx: Tx, us: int, *, limit: int = 20) -> list[Checkout]:
+    """List checkouts in the store's own area that finished before a moment."""
     query = select(*_COLUMNS).where(
         checkouts.c.finished_us < us,
         checkouts.c.destination.is_(None),
         checkouts.c.state.in_(("SUCCEEDED", "FAILED")),
     )
-    return [Job(**row) for row in tx.execute(query.limit(limit)).mappings()]
+    return [Checkout(**row) for row in tx.execute(query.limit(limit)).mappings()]
 
 
-def expire(tx: Tx, ident: str) -> None:
-    """The copies of a job are gone."""
+def mark_expired(tx: Tx, ident: str) -> None:
+    """Mark a checkout whose copies were deleted."""
     tx.execute(
         update(checkouts).where(checkouts.c.id == ident).values(state="EXPIRED", location=None)
     )

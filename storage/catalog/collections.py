@@ -1,21 +1,122 @@
-"""Collections: versioned sets of links, each private to its owner."""
+"""Collections: versioned sets of links in shared segments, each private to its owner."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
 from sqlalchemy import Row, delete, select, tuple_
 
-from storage.catalog import bulk, link_segments
+from storage.catalog import bulk
 from storage.catalog.engine import Tx, execute_now, sql
-from storage.catalog.schema import collections, owned, presence
+from storage.catalog.tables import collection_segments, collections, link_segments, owned, presence
 from storage.errors import NotFound
-from storage.model import FQID, Replica
+from storage.model import FQID, CollectionLink, Replica
+
+_CHUNK = 500
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLinkSegment:
+    """An existing segment."""
+
+    segment_id: int
+    links: Sequence[CollectionLink]
+
+
+LinkRun = StoredLinkSegment | Sequence[CollectionLink]
+"""An existing segment, or the links of a new one."""
+
+
+def run_links(run: LinkRun) -> Sequence[CollectionLink]:
+    """Return the links of a run."""
+    return run.links if isinstance(run, StoredLinkSegment) else run
+
+
+def split_links(links: Sequence[CollectionLink], size: int) -> list[LinkRun]:
+    """Split links into new segments of at most `size` links."""
+    return [links[start : start + size] for start in range(0, len(links), size)]
+
+
+def insert_links(tx: Tx, collection_id: int, runs: Sequence[LinkRun]) -> None:
+    """Insert the links of a collection, in order: two statements whatever the size."""
+    if not runs:
+        return
+    made = iter(
+        _insert_link_segments(tx, [run for run in runs if not isinstance(run, StoredLinkSegment)])
+    )
+    idents = [run.segment_id if isinstance(run, StoredLinkSegment) else next(made) for run in runs]
+    columns: bulk.Columns = {
+        "position": ("integer", list(range(len(runs)))),
+        "segment_id": ("bigint", idents),
+    }
+    source, parameters = bulk.derive_table(tx, "fresh", columns)
+    tx.execute(
+        sql(
+            "INSERT INTO collection_segments (collection_id, position, segment_id)"
+            f" SELECT :collection_id, position, segment_id FROM {source}"
+        ),
+        {**parameters, "collection_id": collection_id},
+    )
+
+
+def _insert_link_segments(tx: Tx, runs: Sequence[Sequence[CollectionLink]]) -> list[int]:
+    """Insert segments and return their ids; segments with the same links are interchangeable."""
+    if not runs:
+        return []
+    texts = [_dump_links(run) for run in runs]
+    source, parameters = bulk.derive_table(tx, "fresh", {"links": ("text", texts)})
+    inserted = tx.execute(
+        sql(f"INSERT INTO link_segments (links) SELECT links FROM {source} RETURNING id, links"),
+        parameters,
+    )
+    of_text: dict[str, list[int]] = defaultdict(list)
+    for row in inserted:
+        of_text[row.links].append(row.id)
+    return [of_text[text].pop() for text in texts]
+
+
+def list_link_segments(tx: Tx, collection_id: int) -> list[StoredLinkSegment]:
+    """List a collection's segments in order, with their links: one query."""
+    query = (
+        select(link_segments.c.id, link_segments.c.links)
+        .join(collection_segments, collection_segments.c.segment_id == link_segments.c.id)
+        .where(collection_segments.c.collection_id == collection_id)
+        .order_by(collection_segments.c.position)
+    )
+    return [StoredLinkSegment(row.id, _load_links(row.links)) for row in tx.execute(query)]
+
+
+def delete_links(tx: Tx, collection_id: int) -> None:
+    """Delete a collection's segments, except those that other versions share.
+
+    The caller holds the lock of its head: only versions of one uuid share segments.
+    """
+    condition = collection_segments.c.collection_id == collection_id
+    idents = list(tx.execute(select(collection_segments.c.segment_id).where(condition)).scalars())
+    tx.execute(delete(collection_segments).where(condition))
+    for start in range(0, len(idents), _CHUNK):
+        chunk = idents[start : start + _CHUNK]
+        shared = collection_segments.c.segment_id
+        used = set(tx.execute(select(shared).where(shared.in_(chunk))).scalars())
+        tx.execute(delete(link_segments).where(link_segments.c.id.in_(sorted(set(chunk) - used))))
+
+
+def _dump_links(links: Sequence[CollectionLink]) -> str:
+    return orjson.dumps([(one.type, *one.target, one.path) for one in links]).decode()
+
+
+def _load_links(text: str) -> list[CollectionLink]:
+    return [
+        CollectionLink(type_, FQID(uuid, version), path)
+        for type_, uuid, version, path in orjson.loads(text)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """A collection's row with all that its record needs but the links; `details` is JSON."""
+    """A collection with everything its record needs except the links; `details` is JSON."""
 
     id: int
     fqid: FQID
@@ -32,8 +133,8 @@ class Collection:
 
 
 @dataclass(frozen=True, slots=True)
-class NewCollection:
-    """A collection about to be reserved; `runs` are its links."""
+class NewCollectionVersion:
+    """A collection to be reserved; `runs` are its links."""
 
     fqid: FQID
     digest: str
@@ -44,10 +145,10 @@ class NewCollection:
     description: str
     details: str
     event_id: str
-    runs: Sequence[link_segments.Run]
+    runs: Sequence[LinkRun]
 
 
-def _collection(row: Row[Any]) -> Collection:
+def _collection_from_row(row: Row[Any]) -> Collection:
     return Collection(
         id=row.id,
         fqid=FQID(row.uuid, row.version),
@@ -64,25 +165,25 @@ def _collection(row: Row[Any]) -> Collection:
     )
 
 
-def by_id(tx: Tx, ident: int) -> Collection:
-    """The row of a known id."""
+def get(tx: Tx, ident: int) -> Collection:
+    """Return a row by its id."""
     row = tx.execute(select(collections).where(collections.c.id == ident)).first()
     if row is None:
-        raise NotFound("There is no such collection any more.")
-    return _collection(row)
+        raise NotFound("The collection was deleted.")
+    return _collection_from_row(row)
 
 
-def by_fqid(tx: Tx, fqid: FQID) -> Collection | None:
-    """The row of a version, published or not."""
+def find(tx: Tx, fqid: FQID) -> Collection | None:
+    """Return the row of a version, published or not."""
     query = select(collections).where(
         collections.c.uuid == fqid.uuid, collections.c.version == fqid.version
     )
     row = tx.execute(query).first()
-    return None if row is None else _collection(row)
+    return None if row is None else _collection_from_row(row)
 
 
-def owner_of(tx: Tx, uuid: str) -> str | None:
-    """Whose uuid it is: that of whoever reserved its first version, for good."""
+def find_owner(tx: Tx, uuid: str) -> str | None:
+    """Return the owner of a uuid: the one who reserved its first version."""
     query = select(collections.c.owner).where(collections.c.uuid == uuid)
     return tx.execute(query.limit(1)).scalar_one_or_none()
 
@@ -94,8 +195,8 @@ _RESERVE = (
 )
 
 
-def reserve(tx: Tx, new: NewCollection) -> Collection:
-    """Insert the version with its links; the caller holds the head and saw that none exists."""
+def reserve(tx: Tx, new: NewCollectionVersion) -> Collection:
+    """Insert a version with its links; the caller holds the lock and checked that it is new."""
     row = execute_now(
         tx,
         _RESERVE,
@@ -112,13 +213,13 @@ def reserve(tx: Tx, new: NewCollection) -> Collection:
             "event_id": new.event_id,
         },
     )
-    reserved = _collection(row.one())
-    link_segments.write(tx, reserved.id, new.runs)
+    reserved = _collection_from_row(row.one())
+    insert_links(tx, reserved.id, new.runs)
     return reserved
 
 
-def own(tx: Tx, owner: str, fqid: FQID) -> None:
-    """Have a version on its owner's list, once; the caller holds the head."""
+def insert_owned(tx: Tx, owner: str, fqid: FQID) -> None:
+    """Add a version to its owner's list, idempotently; the caller holds the lock of its head."""
     tx.execute(
         sql(
             "INSERT INTO owned (owner, uuid, version) VALUES (:owner, :uuid, :version)"
@@ -128,19 +229,19 @@ def own(tx: Tx, owner: str, fqid: FQID) -> None:
     )
 
 
-_DISOWN = sql(
+_DELETE_OWNED = sql(
     "DELETE FROM owned WHERE uuid = :uuid"
     " AND owner = (SELECT owner FROM collections WHERE uuid = :uuid LIMIT 1)"
 )
 
 
-def disown(tx: Tx, uuid: str) -> None:
-    """Take a uuid with all its versions off its owner's list; the caller holds the head."""
-    tx.execute(_DISOWN, {"uuid": uuid})
+def delete_owned(tx: Tx, uuid: str) -> None:
+    """Remove a uuid from its owner's list; the caller holds the lock of its head."""
+    tx.execute(_DELETE_OWNED, {"uuid": uuid})
 
 
-def listing(tx: Tx, owner: str, *, after: FQID | None, limit: int) -> list[FQID]:
-    """Somebody's live versions, in byte order of uuid and version: one range of one index."""
+def list_owned(tx: Tx, owner: str, *, after: FQID | None, limit: int) -> list[FQID]:
+    """List an owner's live versions, in byte order of uuid and version: one index range."""
     query = select(owned.c.uuid, owned.c.version).where(owned.c.owner == owner)
     if after is not None:
         query = query.where(tuple_(owned.c.uuid, owned.c.version) > (after.uuid, after.version))
@@ -148,8 +249,8 @@ def listing(tx: Tx, owner: str, *, after: FQID | None, limit: int) -> list[FQID]
     return [FQID(row[0], row[1]) for row in rows]
 
 
-def versions(tx: Tx, uuid: str) -> list[FQID]:
-    """Every version that was ever reserved and is not purged yet."""
+def list_versions(tx: Tx, uuid: str) -> list[FQID]:
+    """List all versions that were reserved and are not purged yet."""
     query = select(collections.c.version).where(collections.c.uuid == uuid)
     return [
         FQID(uuid, version)
@@ -157,33 +258,39 @@ def versions(tx: Tx, uuid: str) -> list[FQID]:
     ]
 
 
-def remove(tx: Tx, fqid: FQID) -> None:
-    """Remove a version's rows, and the segments that no other one shares, if it is there; the
-    caller holds the head and nobody sees it."""
-    row = by_fqid(tx, fqid)
+def delete_version(tx: Tx, fqid: FQID) -> None:
+    """Delete a hidden version and the segments that it alone uses, if it exists.
+
+    The caller holds the lock of its head.
+    """
+    row = find(tx, fqid)
     if row is None:
         return
-    link_segments.remove(tx, row.id)
+    delete_links(tx, row.id)
     tx.execute(delete(presence).where(presence.c.kind == "collection", presence.c.id == row.id))
     tx.execute(delete(collections).where(collections.c.id == row.id))
 
 
-Target = tuple[str, FQID]
-"""What a link leads to: a kind and a version."""
+LinkTarget = tuple[str, FQID]
+"""Kind and version of a link's target."""
 
 
-def seen(tx: Tx, replicas: Sequence[Replica], owner: str, targets: Sequence[Target]) -> set[Target]:
-    """Those of these that readers of one of the replicas see; of collections only the owner's. One
-    query for each replica."""
+def filter_visible_targets(
+    tx: Tx, replicas: Sequence[Replica], owner: str, targets: Sequence[LinkTarget]
+) -> set[LinkTarget]:
+    """Return targets visible in one of the replicas; collections only if they are the owner's.
+
+    One query for each replica.
+    """
     if not targets:
         return set()
     order = sorted(set(targets))
     columns: bulk.Columns = {
         "kind": ("text", [kind for kind, _ in order]),
-        **bulk.fqids(fqid for _, fqid in order),
+        **bulk.fqid_columns(fqid for _, fqid in order),
     }
-    source, parameters = bulk.derived(tx, "wanted", columns)
-    statement = sql(f"SELECT v.kind, v.uuid, v.version FROM {source} {_seen_of(tx)}")
+    source, parameters = bulk.derive_table(tx, "wanted", columns)
+    statement = sql(f"SELECT v.kind, v.uuid, v.version FROM {source} {_visible_targets_query(tx)}")
     return {
         (row[0], FQID(row[1], row[2]))
         for replica in replicas
@@ -191,11 +298,11 @@ def seen(tx: Tx, replicas: Sequence[Replica], owner: str, targets: Sequence[Targ
     }
 
 
-def _seen_of(tx: Tx) -> str:
+def _visible_targets_query(tx: Tx) -> str:
     same = (
         "v.kind = wanted.kind AND v.replica = :replica"
         " AND v.uuid = wanted.uuid AND v.version = wanted.version"
     )
     theirs = "SELECT 1 FROM collections AS c WHERE c.id = v.id AND c.owner = :owner"
-    found = bulk.one_each(tx, "visible", "v", same)
+    found = bulk.join_one(tx, "visible", "v", same)
     return f"{found} WHERE v.kind <> 'collection' OR EXISTS ({theirs})"

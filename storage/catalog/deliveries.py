@@ -1,7 +1,10 @@
-"""Deliveries: recorded when an event is matched, closed when their receiver took them.
+"""Deliveries: insert matches, list what is due, record attempts, pause and cancel.
 
-What one subscription is told of one bundle goes out in the order of the events, one attempt at a
-time: only the earliest pending delivery of such a pair is ever due.
+A subscription receives the events of one bundle in their order, one attempt at a time: of each pair
+of subscription and bundle, only the earliest pending delivery is due.
+
+A paused delivery is `pending` with PAUSED_DUE_US added to its due time. Resuming subtracts it, so
+the schedule survives, and ordering, superseding and cancelling need no case for it.
 """
 
 import uuid as uuids
@@ -15,25 +18,26 @@ import orjson
 from sqlalchemy import text
 
 from storage.catalog import bulk, events, heads
-from storage.catalog.engine import Tx, execute_now, execute_sql, now_us
-from storage.catalog.schema.telling import HELD_US
-from storage.model import Event
+from storage.catalog.dialects import lock_clause
+from storage.catalog.engine import Tx, execute_now, execute_sql, now_us, sql
+from storage.catalog.tables.event_log import PAUSED_DUE_US
+from storage.model import BundleEvent
 
-NAMESPACE = uuids.UUID("0a3cb7d5-7a0e-5c55-8f0b-5b1f5c0e9d4e")
+DELIVERY_NAMESPACE = uuids.UUID("0a3cb7d5-7a0e-5c55-8f0b-5b1f5c0e9d4e")
 """Frozen: delivery ids are UUIDv5 of `<subscription uuid>/<event id>` in this namespace."""
 
-State = Literal["pending", "delivered", "failed", "superseded", "cancelled"]
-TEST: Final = "TEST"
-"""The event type of a delivery that its owner asked for."""
+DeliveryState = Literal["pending", "delivered", "failed", "superseded", "cancelled"]
+TEST_EVENT: Final = "TEST"
+"""Event type of a test delivery, which the owner of a subscription requests."""
 CHUNK_ROWS, CHUNK_CHARACTERS = 1000, 8_000_000
-"""The most that one statement inserts."""
-CANCELLED = 1000
-"""Deliveries of a deleted subscription that one statement cancels."""
+"""Limits of rows and payload characters of one INSERT."""
+CANCEL_BATCH = 1000
+"""Most deliveries of a deleted subscription that one statement cancels."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewDelivery:
-    """A match: the payload to send, or with `failure` why the stored query could not be asked."""
+    """A match: the payload to send, or in `failure` why the stored query could not be evaluated."""
 
     uuid: str
     subscription_id: int
@@ -42,8 +46,8 @@ class NewDelivery:
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
-    """All that one attempt needs; `attempts` counts those made before."""
+class DueDelivery:
+    """Everything that one attempt needs; `attempts` counts the earlier ones."""
 
     id: int
     uuid: str
@@ -62,22 +66,22 @@ class Due:
     deleted: bool
     request_id: str = ""
     hmac_previous: bytes | None = field(default=None, repr=False)
-    """The key before, while it signs too."""
+    """The previous key, while both keys sign."""
     halted: bool = False
-    """Whether its subscription is paused or disabled, so that it must wait."""
+    """Whether the subscription is paused or disabled, so that the delivery must wait."""
     is_test: bool = False
-    """Whether its owner asked for it: it is sent while the subscription is paused, too."""
+    """Whether it is a test delivery, which is sent even while the subscription is paused."""
     form_fields: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def pair(self) -> tuple[int, str]:
-        """What is told in order."""
+    def ordering_key(self) -> tuple[int, str]:
+        """The subscription and bundle whose deliveries are sent in order."""
         return self.subscription_id, self.bundle_uuid
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """How an attempt ended, and what becomes of the delivery: `state` pending is due again."""
+class AttemptResult:
+    """Result of an attempt and the delivery's next state; `pending` means due again at `due_us`."""
 
     delivery_id: int
     at_us: int
@@ -85,42 +89,44 @@ class Result:
     status: int | None
     error: str | None
     body: str | None
-    state: State
+    state: DeliveryState
     due_us: int
     reason: str | None
 
 
-def delivery_id(subscription_uuid: str, event_id: str) -> str:
-    """The one id of this delivery, the same on every attempt and however often it is matched."""
-    return str(uuids.uuid5(NAMESPACE, f"{subscription_uuid}/{event_id}"))
+def make_delivery_id(subscription_uuid: str, event_id: str) -> str:
+    """Return the id of a delivery: the same for every attempt and every match."""
+    return str(uuids.uuid5(DELIVERY_NAMESPACE, f"{subscription_uuid}/{event_id}"))
 
 
-def record(
-    tx: Tx, fresh: Sequence[NewDelivery], event: Event, *, request_id: str = ""
+def insert_matches(
+    tx: Tx, fresh: Sequence[NewDelivery], event: BundleEvent, *, request_id: str = ""
 ) -> list[int]:
-    """Insert what an event's match found, once; returns the endpoint of each new delivery.
+    """Insert the matches of an event, idempotently; return the endpoint of each new delivery.
 
-    A version's end supersedes what still waits to tell of its creation, whichever of the two is
-    matched first: the head is locked, so that one of them sees the other.
+    A TOMBSTONE or DELETE supersedes pending CREATE deliveries of its version, whichever event is
+    matched first: the lock on the head makes one of the two matches see the other.
     """
     heads.lock(tx, "bundle", [event.fqid.uuid])
-    ended = event.type == "CREATE" and _ended(tx, event)
-    made = [
+    ended = event.type == "CREATE" and _is_superseded(tx, event)
+    endpoints = [
         endpoint
-        for chunk in _chunks(fresh)
-        for endpoint in _insert(tx, chunk, event, ended=ended, request_id=request_id)
+        for chunk in _split_chunks(fresh)
+        for endpoint in _insert_chunk(tx, chunk, event, ended=ended, request_id=request_id)
     ]
     if event.type != "CREATE":
         _supersede(tx, event)
-    return made
+    return endpoints
 
 
-def _ended(tx: Tx, event: Event) -> bool:
-    ends = (events.event_id(kind, event.replica, event.fqid) for kind in ("TOMBSTONE", "DELETE"))
-    return any(events.get(tx, end) is not None for end in ends)
+def _is_superseded(tx: Tx, event: BundleEvent) -> bool:
+    ends = (
+        events.make_event_id(kind, event.replica, event.fqid) for kind in ("TOMBSTONE", "DELETE")
+    )
+    return any(events.find(tx, end) is not None for end in ends)
 
 
-def _chunks(fresh: Sequence[NewDelivery]) -> Iterable[list[NewDelivery]]:
+def _split_chunks(fresh: Sequence[NewDelivery]) -> Iterable[list[NewDelivery]]:
     chunk: list[NewDelivery] = []
     room = CHUNK_CHARACTERS
     for row in fresh:
@@ -133,8 +139,8 @@ def _chunks(fresh: Sequence[NewDelivery]) -> Iterable[list[NewDelivery]]:
         yield chunk
 
 
-def _insert(
-    tx: Tx, chunk: Sequence[NewDelivery], event: Event, *, ended: bool, request_id: str
+def _insert_chunk(
+    tx: Tx, chunk: Sequence[NewDelivery], event: BundleEvent, *, ended: bool, request_id: str
 ) -> list[int]:
     columns: bulk.Columns = {
         "uuid": ("text", [row.uuid for row in chunk]),
@@ -142,15 +148,15 @@ def _insert(
         "payload": ("text", [row.payload for row in chunk]),
         "failure": ("text", [row.failure for row in chunk]),
     }
-    source, parameters = bulk.derived(tx, "fresh", columns)
-    inserted = text(
+    source, parameters = bulk.derive_table(tx, "fresh", columns)
+    statement = text(
         "INSERT INTO deliveries (uuid, subscription_id, event_id, endpoint_id, event_type,"
         " bundle_uuid, bundle_version, payload, state, event_us, due_us, created_us, finished_us,"
         " reason, request_id)"
         " SELECT fresh.uuid, s.id, :event_id, s.endpoint_id, :event_type, :bundle_uuid,"
         " :bundle_version, fresh.payload,"
         " CASE WHEN fresh.failure IS NOT NULL THEN 'failed' ELSE :state END,"
-        f" :event_us, CASE WHEN s.state = 'active' THEN :now ELSE :now + {HELD_US} END, :now,"
+        f" :event_us, CASE WHEN s.state = 'active' THEN :now ELSE :now + {PAUSED_DUE_US} END, :now,"
         " CASE WHEN fresh.failure IS NOT NULL THEN :now ELSE CAST(:finished AS bigint) END,"
         " coalesce(fresh.failure, :reason), :request_id"
         f" FROM {source} JOIN subscriptions s ON s.id = fresh.subscription_id"
@@ -158,7 +164,7 @@ def _insert(
         " RETURNING endpoint_id"
     )
     now = now_us(tx)
-    told = {
+    values = {
         "event_id": event.id,
         "event_type": event.type,
         "bundle_uuid": event.fqid.uuid,
@@ -167,56 +173,51 @@ def _insert(
         "now": now,
         "state": "superseded" if ended else "pending",
         "finished": now if ended else None,
-        "reason": SUPERSEDED if ended else None,
+        "reason": SUPERSEDED_REASON if ended else None,
         "request_id": request_id,
     }
-    return list(tx.execute(inserted, {**parameters, **told}).scalars())
+    return list(tx.execute(statement, {**parameters, **values}).scalars())
 
 
-SUPERSEDED = "The version is no longer there."
-DELETED = "The subscription was deleted."
+SUPERSEDED_REASON = "The version no longer exists."
+DELETED_REASON = "The subscription was deleted."
 
 
-def _supersede(tx: Tx, event: Event) -> None:
-    which = (
+def _supersede(tx: Tx, event: BundleEvent) -> None:
+    condition = (
         "state = 'pending' AND event_type = 'CREATE' AND bundle_uuid = :uuid"
         " AND bundle_version = :version AND subscription_id IN"
         " (SELECT id FROM subscriptions WHERE replica = :replica)"
     )
     fqid = event.fqid
-    told = {"uuid": fqid.uuid, "version": fqid.version, "replica": event.replica}
-    held = f"SELECT id FROM deliveries WHERE {which} ORDER BY id{for_update(tx)}"
-    closed = (
+    parameters = {"uuid": fqid.uuid, "version": fqid.version, "replica": event.replica}
+    locked = f"SELECT id FROM deliveries WHERE {condition} ORDER BY id{lock_clause(tx)}"
+    statement = (
         "UPDATE deliveries SET state = 'superseded', finished_us = :now, reason = :reason"
-        f" WHERE id IN ({held})"
+        f" WHERE id IN ({locked})"
     )
-    execute_now(tx, closed, {**told, "reason": SUPERSEDED})
+    execute_now(tx, statement, {**parameters, "reason": SUPERSEDED_REASON})
 
 
-def for_update(tx: Tx) -> str:
-    """Locks rows in the order of their ids, as every transaction does: so none deadlocks."""
-    return "" if tx.dialect.name == "sqlite" else " FOR UPDATE"
-
-
-def add_test(
+def insert_test(
     tx: Tx, fresh: NewDelivery, *, bundle_uuid: str, version: str, request_id: str = ""
 ) -> None:
-    """Record a delivery that no event caused."""
+    """Record a test delivery, which no event caused."""
     now = now_us(tx)
-    event = {"event_id": fresh.uuid, "event_type": TEST, "uuid": fresh.uuid, "now": now}
-    inserted = text(
+    event = {"event_id": fresh.uuid, "event_type": TEST_EVENT, "uuid": fresh.uuid, "now": now}
+    statement = text(
         "INSERT INTO deliveries (uuid, subscription_id, event_id, endpoint_id, event_type,"
         " bundle_uuid, bundle_version, payload, state, event_us, due_us, created_us, request_id)"
         " SELECT :uuid, id, :event_id, endpoint_id, :event_type, :bundle_uuid, :version, :payload,"
         " 'pending', :now, :now, :now, :request_id FROM subscriptions WHERE id = :subscription_id"
     )
-    told = {"bundle_uuid": bundle_uuid, "version": version, "payload": fresh.payload}
+    delivery = {"bundle_uuid": bundle_uuid, "version": version, "payload": fresh.payload}
     caller = {"subscription_id": fresh.subscription_id, "request_id": request_id}
-    tx.execute(inserted, {**event, **told, **caller})
+    tx.execute(statement, {**event, **delivery, **caller})
 
 
-# In the order of the fields of `Due`.
-_DUE = text("""
+# In the order of the fields of `DueDelivery`.
+_SELECT_DUE = text("""
     SELECT d.id, d.uuid, d.endpoint_id, d.subscription_id, s.uuid, d.bundle_uuid, d.attempts,
         d.payload, s.callback_url, s.method, s.encoding, s.payload_form_field, s.hmac_key_id,
         s.hmac_secret, s.deleted_us IS NOT NULL, d.request_id,
@@ -234,58 +235,58 @@ _DUE = text("""
 """)
 
 
-def due(tx: Tx, endpoint_id: int, *, limit: int) -> list[Due]:
-    """What an endpoint may be sent now, the longest due first; of each pair the earliest event.
+def list_due(tx: Tx, endpoint_id: int, *, limit: int) -> list[DueDelivery]:
+    """List due deliveries of an endpoint, the longest due first; of each pair only the earliest.
 
-    Tests wait for nothing, and nothing waits for them.
+    Test deliveries are outside of this order.
     """
-    rows = tx.execute(_DUE, {"endpoint_id": endpoint_id, "limit": limit, "now": now_us(tx)})
-    return [Due(*[*row, _form_fields(form_fields)]) for *row, form_fields in rows]
+    rows = tx.execute(_SELECT_DUE, {"endpoint_id": endpoint_id, "limit": limit, "now": now_us(tx)})
+    return [DueDelivery(*[*row, _parse_form_fields(form_fields)]) for *row, form_fields in rows]
 
 
 @lru_cache(maxsize=256)
-def _form_fields(stored: str) -> Mapping[str, str]:
+def _parse_form_fields(stored: str) -> Mapping[str, str]:
     return MappingProxyType(orjson.loads(stored))
 
 
-def close(tx: Tx, results: Sequence[Result]) -> None:
-    """Record attempts and what becomes of their deliveries, many at once.
+def record_attempts(tx: Tx, results: Sequence[AttemptResult]) -> None:
+    """Record a batch of attempts and the new states of their deliveries.
 
-    An attempt that a receiver took is the truth even of what was superseded or cancelled meanwhile;
-    any other outcome changes what is still pending only.
+    A successful attempt overrides `superseded` and `cancelled`; any other result changes only
+    pending deliveries.
     """
     if not results:
         return
     lock(tx, [result.delivery_id for result in results])
-    source, parameters = bulk.derived(tx, "done", _columns(results))
-    attempted = (
+    source, parameters = bulk.derive_table(tx, "done", _result_columns(results))
+    insert = (
         "INSERT INTO attempts (delivery_id, number, at_us, seconds, status, error, body)"
         " SELECT d.id, d.attempts + 1, done.at_us, done.seconds, done.status, done.error, done.body"
-        f" FROM {source} {bulk.one_each(tx, 'deliveries', 'd', 'd.id = done.id')}"
+        f" FROM {source} {bulk.join_one(tx, 'deliveries', 'd', 'd.id = done.id')}"
         " WHERE true ON CONFLICT DO NOTHING"
     )
-    closed = (
+    update = (
         "UPDATE deliveries SET attempts = deliveries.attempts + 1,"
         f" state = CASE WHEN {_OPEN} THEN done.state ELSE deliveries.state END,"
         f" due_us = CASE WHEN {_OPEN} THEN done.due_us ELSE deliveries.due_us END,"
         f" reason = CASE WHEN {_OPEN} THEN done.reason ELSE deliveries.reason END,"
         f" finished_us = CASE WHEN {_OPEN} AND done.state <> 'pending' THEN :now"
         " ELSE deliveries.finished_us END"
-        f" FROM {source} WHERE deliveries.id = done.id{_these(tx)}"
+        f" FROM {source} WHERE deliveries.id = done.id{_restrict_rows(tx)}"
     )
-    execute_sql(tx, attempted, parameters)
-    execute_now(tx, closed, parameters)
+    execute_sql(tx, insert, parameters)
+    execute_now(tx, update, parameters)
 
 
-def _these(tx: Tx) -> str:
-    """Results are compared with these rows only, though PostgreSQL counted next to none."""
+def _restrict_rows(tx: Tx) -> str:
+    """Restrict the update to these rows: PostgreSQL estimates next to none and would scan all."""
     return "" if tx.dialect.name == "sqlite" else " AND deliveries.id = ANY(:done_id)"
 
 
 _OPEN = "(deliveries.state = 'pending' OR done.state = 'delivered')"
 
 
-def _columns(results: Sequence[Result]) -> bulk.Columns:
+def _result_columns(results: Sequence[AttemptResult]) -> bulk.Columns:
     return {
         "id": ("bigint", [result.delivery_id for result in results]),
         "at_us": ("bigint", [result.at_us for result in results]),
@@ -300,25 +301,166 @@ def _columns(results: Sequence[Result]) -> bulk.Columns:
 
 
 def lock(tx: Tx, ids: Collection[int]) -> None:
-    """Hold these rows, in the order of their ids: two processes that made the same attempt
-    count one after the other."""
+    """Lock deliveries in the order of their ids, so that simultaneous attempts count in turn."""
     if tx.dialect.name == "sqlite":
         return
-    source, parameters = bulk.derived(tx, "held", {"id": ("bigint", sorted(ids))})
-    each = bulk.one_each(tx, "deliveries", "d", "d.id = held.id", lock=True)
+    source, parameters = bulk.derive_table(tx, "held", {"id": ("bigint", sorted(ids))})
+    each = bulk.join_one(tx, "deliveries", "d", "d.id = held.id", lock=True)
     tx.execute(text(f"SELECT d.id FROM {source} {each}"), parameters)
 
 
-def cancel(tx: Tx, subscription_id: int, endpoint_id: int) -> int:
-    """Cancel a bounded number of a deleted subscription's deliveries; returns how many."""
-    cancelled = text(
+def cancel_pending(tx: Tx, subscription_id: int, endpoint_id: int) -> int:
+    """Cancel up to CANCEL_BATCH deliveries of a deleted subscription; return how many."""
+    statement = text(
         "UPDATE deliveries SET state = 'cancelled', finished_us = :now, reason = :reason"
         " WHERE id IN ("
         "WITH first AS MATERIALIZED (SELECT id FROM deliveries WHERE state = 'pending'"
         " AND endpoint_id = :endpoint_id AND subscription_id = :subscription_id"
-        f" ORDER BY id LIMIT :limit{for_update(tx)})"
+        f" ORDER BY id LIMIT :limit{lock_clause(tx)})"
         " SELECT id FROM first)"
     )
-    which = {"endpoint_id": endpoint_id, "subscription_id": subscription_id, "limit": CANCELLED}
-    told = {"now": now_us(tx), "reason": DELETED}
-    return tx.execute(cancelled, {**which, **told}).rowcount
+    parameters = {
+        "endpoint_id": endpoint_id,
+        "subscription_id": subscription_id,
+        "limit": CANCEL_BATCH,
+    }
+    values = {"now": now_us(tx), "reason": DELETED_REASON}
+    return tx.execute(statement, {**parameters, **values}).rowcount
+
+
+PAUSE_BATCH = 1000
+"""Most paused deliveries that one statement releases or cancels."""
+
+# Both conditions are spelled as in the partial index.
+_IS_PAUSED = f"state = 'pending' AND due_us >= {PAUSED_DUE_US}"
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasableSubscription:
+    """A subscription with paused deliveries to release (it is active again) or cancel (deleted)."""
+
+    id: int
+    deleted: bool
+
+
+def pause(tx: Tx, ids: Collection[int]) -> int:
+    """Pause those of these deliveries whose subscription is not active; return how many."""
+    if not ids:
+        return 0
+    lock(tx, ids)
+    source, parameters = bulk.derive_table(tx, "met", {"id": ("bigint", sorted(ids))})
+    condition = _SELECT_PAUSABLE_ON_SQLITE if tx.dialect.name == "sqlite" else _SELECT_PAUSABLE
+    statement = f"UPDATE deliveries SET due_us = due_us + {PAUSED_DUE_US} WHERE {condition}"
+    return tx.execute(text(statement.format(source=source)), parameters).rowcount
+
+
+def _pausable_condition(d: str) -> str:
+    return (
+        f"{d}.state = 'pending' AND {d}.event_type <> 'TEST' AND {d}.due_us < {PAUSED_DUE_US}"
+        f" AND EXISTS (SELECT 1 FROM subscriptions s WHERE s.id = {d}.subscription_id"
+        " AND s.state <> 'active')"
+    )
+
+
+# Look each row up by its key, whatever the statistics say: with some statistics, both engines
+# compared every pending row with each of these ids. PostgreSQL never joins an array.
+_SELECT_PAUSABLE = f"""
+    id = ANY(ARRAY(
+        SELECT d.id FROM {{source}},
+            LATERAL (SELECT * FROM deliveries WHERE deliveries.id = met.id OFFSET 0) AS d
+        WHERE {_pausable_condition("d")}
+    ))
+"""
+_SELECT_PAUSABLE_ON_SQLITE = (
+    f"id IN (SELECT id FROM {{source}}) AND {_pausable_condition('deliveries')}"
+)
+
+
+def release_paused(tx: Tx, subscription_id: int) -> int:
+    """Release up to PAUSE_BATCH paused deliveries of a subscription; return how many."""
+    return _update_paused(tx, subscription_id, f"due_us = due_us - {PAUSED_DUE_US}", {})
+
+
+def cancel_paused(tx: Tx, subscription_id: int) -> int:
+    """Cancel up to PAUSE_BATCH paused deliveries of a deleted subscription; return how many."""
+    change = "state = 'cancelled', finished_us = :now, reason = :reason"
+    return _update_paused(
+        tx, subscription_id, change, {"now": now_us(tx), "reason": DELETED_REASON}
+    )
+
+
+# Limited and locked rows are materialised: PostgreSQL could otherwise evaluate the limit again
+# after each row it changed, and so release all of them.
+def _update_paused(tx: Tx, subscription_id: int, change: str, parameters: dict[str, object]) -> int:
+    statement = sql(
+        f"UPDATE deliveries SET {change} WHERE id IN ("
+        f"WITH first AS MATERIALIZED (SELECT id FROM deliveries WHERE {_IS_PAUSED}"
+        f" AND subscription_id = :id ORDER BY id LIMIT {PAUSE_BATCH}{lock_clause(tx)})"
+        " SELECT id FROM first)"
+    )
+    return tx.execute(statement, {"id": subscription_id, **parameters}).rowcount
+
+
+_PAUSED_SUBSCRIPTIONS = f"""
+    WITH RECURSIVE held (id) AS (
+        SELECT (SELECT subscription_id FROM deliveries WHERE {_IS_PAUSED}
+                ORDER BY subscription_id, id LIMIT 1)
+        UNION ALL
+        SELECT (SELECT subscription_id FROM deliveries
+                WHERE {_IS_PAUSED} AND subscription_id > held.id
+                ORDER BY subscription_id, id LIMIT 1)
+        FROM held WHERE held.id IS NOT NULL
+    )
+"""
+"""Subscriptions with paused deliveries, one index step each (compare `endpoints.list_waiting`)."""
+
+_SELECT_RELEASABLE = f"""{_PAUSED_SUBSCRIPTIONS}
+    SELECT s.id, s.deleted_us IS NOT NULL AS deleted
+    FROM held JOIN subscriptions s ON s.id = held.id
+    WHERE s.deleted_us IS NOT NULL OR s.state = 'active' LIMIT :limit
+"""
+
+
+def list_releasable(tx: Tx, *, limit: int) -> list[ReleasableSubscription]:
+    """List subscriptions with deliveries to release or cancel, at one index step each."""
+    rows = tx.execute(sql(_SELECT_RELEASABLE), {"limit": limit})
+    return [ReleasableSubscription(row.id, bool(row.deleted)) for row in rows]
+
+
+# `>=` finds the same row as `=`, since each of these subscriptions has a paused delivery. It leaves
+# PostgreSQL only the index whose first row this is; for `=` it may read and sort all rows of the
+# subscription.
+_SELECT_PAUSED_BEFORE = f"""{_PAUSED_SUBSCRIPTIONS}
+    SELECT held.id FROM held WHERE (
+        SELECT d.created_us FROM deliveries d
+        WHERE d.state = 'pending' AND d.due_us >= {PAUSED_DUE_US} AND d.subscription_id >= held.id
+        ORDER BY d.subscription_id, d.id LIMIT 1
+    ) < :before LIMIT :limit
+"""
+
+
+def list_paused_before(tx: Tx, before_us: int, *, limit: int) -> list[int]:
+    """List subscriptions with deliveries paused since before a moment: two index steps each."""
+    parameters = {"before": before_us, "limit": limit}
+    return list(tx.execute(sql(_SELECT_PAUSED_BEFORE), parameters).scalars())
+
+
+PAUSED_TOO_LONG_REASON = "The delivery was paused for longer than undelivered ones are kept."
+
+
+def cancel_paused_before(tx: Tx, subscription_id: int, before_us: int) -> int:
+    """Cancel up to PAUSE_BATCH deliveries paused since before a moment; return how many."""
+    statement = sql(
+        "UPDATE deliveries SET state = 'cancelled', finished_us = :now, reason = :reason"
+        " WHERE id IN ("
+        f"WITH oldest AS MATERIALIZED (SELECT id, created_us FROM deliveries WHERE {_IS_PAUSED}"
+        f" AND subscription_id = :id ORDER BY id LIMIT {PAUSE_BATCH}{lock_clause(tx)})"
+        " SELECT id FROM oldest WHERE created_us < :before)"
+    )
+    parameters = {
+        "id": subscription_id,
+        "before": before_us,
+        "now": now_us(tx),
+        "reason": PAUSED_TOO_LONG_REASON,
+    }
+    return tx.execute(statement, parameters).rowcount

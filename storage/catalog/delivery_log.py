@@ -1,22 +1,29 @@
-"""What became of deliveries, for their owners: pages of them with every attempt, and retrying."""
+"""The delivery log of a subscription: pages, attempts, expiry, and retries by its owner.
+
+A CREATE of a version that has ended is not sent again: its TOMBSTONE or DELETE may have been.
+"""
 
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from sqlalchemy import Row, delete, select
+from sqlalchemy import Row, delete, select, text
 
-from storage.catalog.deliveries import TEST, State, for_update
-from storage.catalog.engine import Tx, sql
-from storage.catalog.schema import attempts, deliveries
-from storage.catalog.schema.telling import HELD_US
-from storage.model import EventType
+from storage.catalog import bulk, endpoints, events, heads
+from storage.catalog import deliveries as catalog_deliveries
+from storage.catalog.deliveries import TEST_EVENT, DeliveryState
+from storage.catalog.dialects import lock_clause
+from storage.catalog.engine import Tx, now_us, sql
+from storage.catalog.subscriptions import Subscription
+from storage.catalog.tables import attempts, deliveries
+from storage.catalog.tables.event_log import PAUSED_DUE_US
+from storage.model import FQID, EventType
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
-    """One request to the receiver and what came of it."""
+class DeliveryAttempt:
+    """One request to the receiver and its result."""
 
     number: int
     at_us: int
@@ -27,159 +34,293 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
-    """One event on its way to one subscriber; `next_us` only while it is pending, and not held
-    back because its subscription is paused or disabled."""
+class LoggedDelivery:
+    """One event on its way to one subscriber; `next_us` is when its next attempt is scheduled."""
 
     id: int
     uuid: str
     event_type: str
     bundle_uuid: str
     bundle_version: str
-    state: State
-    attempts: tuple[Attempt, ...]
+    state: DeliveryState
+    attempts: tuple[DeliveryAttempt, ...]
     next_us: int | None
     reason: str | None
     created_us: int
 
     @property
-    def place(self) -> "Place":
-        """Where it stands in its subscription's list."""
+    def position(self) -> "DeliveryPosition":
+        """The delivery's place in the list of its subscription."""
         return self.created_us, self.id
 
 
 @dataclass(frozen=True, slots=True)
-class Only:
-    """Which deliveries are asked for; None is any. `until_us` is not among them."""
+class DeliveryFilter:
+    """Which deliveries to list; None means any. `until_us` is exclusive."""
 
-    state: State | None = None
+    state: DeliveryState | None = None
     event_type: str | None = None
     bundle_uuid: str | None = None
     since_us: int | None = None
     until_us: int | None = None
 
 
-ALL = Only()
-Place = tuple[int, int]
-"""Of a delivery in its subscription's list: when it was recorded, and its id."""
-_TYPES = (*get_args(EventType), TEST)
+ALL_DELIVERIES = DeliveryFilter()
+DeliveryPosition = tuple[int, int]
+"""Creation time and id of a delivery."""
+_EVENT_TYPES = (*get_args(EventType), TEST_EVENT)
 
-_MINE = (
+_SELECT_OWN = (
     "SELECT created_us, id{more} FROM deliveries WHERE subscription_id = :subscription_id"
     " AND created_us >= :since AND (created_us, id) < (:until, :before)"
 )
-_LATEST = " ORDER BY created_us DESC, id DESC LIMIT :limit"
+_ORDER_LATEST = " ORDER BY created_us DESC, id DESC LIMIT :limit"
 
 
-def page(
+def list_deliveries(
     tx: Tx,
     subscription_id: int,
     *,
-    only: Only = ALL,
-    after: Place | None = None,
+    only: DeliveryFilter = ALL_DELIVERIES,
+    after: DeliveryPosition | None = None,
     limit: int,
-) -> list[Delivery]:
-    """Deliveries of a subscription, the latest first, beyond the one at the place `after`."""
-    end = min(after or (_EVER, 0), (_EVER if only.until_us is None else only.until_us, 0))
+) -> list[LoggedDelivery]:
+    """List deliveries of a subscription, the latest first, after the position `after`."""
+    end = min(after or (_MAX_US, 0), (_MAX_US if only.until_us is None else only.until_us, 0))
     span = {"since": only.since_us or 0, "until": end[0], "before": end[1]}
-    asked = {"state": only.state, "event_type": only.event_type, "bundle_uuid": only.bundle_uuid}
-    told = {name: value for name, value in asked.items() if value is not None}
+    parameters = {
+        "state": only.state,
+        "event_type": only.event_type,
+        "bundle_uuid": only.bundle_uuid,
+    }
+    told = {name: value for name, value in parameters.items() if value is not None}
     which = {"subscription_id": subscription_id, "limit": limit}
-    places = tx.execute(sql(_places(only)), {**which, **span, **told})
+    places = tx.execute(sql(_select_positions(only)), {**which, **span, **told})
     ids = [ident for _, ident in places]
     rows = {row.id: row for row in tx.execute(select(deliveries).where(deliveries.c.id.in_(ids)))}
-    made = _attempts(tx, ids)
-    return [_delivery(rows[ident], made.get(ident, ())) for ident in ids]
+    attempts_made = _list_attempts(tx, ids)
+    return [_delivery_from_row(rows[ident], attempts_made.get(ident, ())) for ident in ids]
 
 
-_EVER = 2**62
+_MAX_US = 2**62
 
 
-def _places(only: Only) -> str:
-    """One range of an index, or one for each state and type: what was left out is read nowhere."""
+def _select_positions(only: DeliveryFilter) -> str:
+    """Read one index range, or one for each state and type, so that no row is read in vain."""
     if only.bundle_uuid is not None:
-        # Of one bundle there is little. Engines that know no better would take another index.
-        found = _MINE.format(more=", state, event_type") + " AND bundle_uuid = :bundle_uuid"
+        # A bundle has few rows. Without statistics, engines would use another index.
+        found = _SELECT_OWN.format(more=", state, event_type") + " AND bundle_uuid = :bundle_uuid"
         named = [name for name in ("state", "event_type") if getattr(only, name) is not None]
         same = " AND ".join(["TRUE", *(f"{name} = :{name}" for name in named)])
         mine = f"WITH mine AS MATERIALIZED ({found}) SELECT created_us, id FROM mine"
-        return f"{mine} WHERE {same}{_LATEST}"
+        return f"{mine} WHERE {same}{_ORDER_LATEST}"
     if only.state is None and only.event_type is None:
-        return _MINE.format(more="") + _LATEST
-    states = [state for state in get_args(State) if only.state in (None, state)]
-    types = [kind for kind in _TYPES if only.event_type in (None, kind)]
-    return " UNION ALL ".join(_kind(state, kind) for state in states for kind in types) + _LATEST
+        return _SELECT_OWN.format(more="") + _ORDER_LATEST
+    states = [state for state in get_args(DeliveryState) if only.state in (None, state)]
+    types = [kind for kind in _EVENT_TYPES if only.event_type in (None, kind)]
+    return (
+        " UNION ALL ".join(_match_kind(state, kind) for state in states for kind in types)
+        + _ORDER_LATEST
+    )
 
 
-def _kind(state: str, event_type: str) -> str:
-    mine = _MINE.format(more="") + f" AND state = '{state}' AND event_type = '{event_type}'"
-    return f"SELECT created_us, id FROM ({mine}{_LATEST}) AS {state}_{event_type}"
+def _match_kind(state: str, event_type: str) -> str:
+    mine = _SELECT_OWN.format(more="") + f" AND state = '{state}' AND event_type = '{event_type}'"
+    return f"SELECT created_us, id FROM ({mine}{_ORDER_LATEST}) AS {state}_{event_type}"
 
 
-def find(tx: Tx, subscription_id: int, uuid: str) -> Delivery | None:
-    """One delivery of a subscription by its transaction id."""
+def find_delivery(tx: Tx, subscription_id: int, uuid: str) -> LoggedDelivery | None:
+    """Return one delivery of a subscription by its transaction id."""
     query = select(deliveries).where(deliveries.c.uuid == uuid)
     row = tx.execute(query.where(deliveries.c.subscription_id == subscription_id)).first()
-    return None if row is None else _delivery(row, _attempts(tx, [row.id]).get(row.id, ()))
+    return (
+        None
+        if row is None
+        else _delivery_from_row(row, _list_attempts(tx, [row.id]).get(row.id, ()))
+    )
 
 
-# The first terms are spelled as the partial indexes have them.
-_SETTLED, _FAILED = "state NOT IN ('pending', 'failed')", "state = 'failed'"
+# The first conditions are spelled as in the partial indexes.
+_IS_SETTLED, _IS_FAILED = "state NOT IN ('pending', 'failed')", "state = 'failed'"
 
 
-def expire(tx: Tx, before_us: int, *, failed: bool = False, limit: int) -> int:
-    """Forget deliveries that ended before then, a bounded number: those that were given up, or all
-    others; returns how many."""
+def expire_deliveries(tx: Tx, before_us: int, *, failed: bool = False, limit: int) -> int:
+    """Delete up to `limit` old deliveries, failed or all others; return how many."""
     old = (
-        f"SELECT id FROM deliveries WHERE {_FAILED if failed else _SETTLED}"
-        f" AND finished_us < :before ORDER BY finished_us LIMIT :limit{_skipping(tx)}"
+        f"SELECT id FROM deliveries WHERE {_IS_FAILED if failed else _IS_SETTLED}"
+        " AND finished_us < :before ORDER BY finished_us LIMIT :limit"
+        f"{lock_clause(tx, skip_locked=True)}"
     )
-    found = tx.execute(sql(old), {"before": before_us, "limit": limit})
-    return _forget(tx, found.scalars().all())
+    ids = tx.execute(sql(old), {"before": before_us, "limit": limit})
+    return _delete_by_ids(tx, ids.scalars().all())
 
 
-def forget(tx: Tx, subscription_id: int, *, limit: int) -> int:
-    """Forget what a subscription was told or was not, but for what is pending, a bounded number;
-    returns how many."""
-    ended = (
+def delete_deliveries(tx: Tx, subscription_id: int, *, limit: int) -> int:
+    """Delete up to `limit` finished deliveries of a subscription; return how many."""
+    query = (
         "SELECT id FROM deliveries WHERE subscription_id = :id AND state <> 'pending'"
-        f" LIMIT :limit{_skipping(tx)}"
+        f" LIMIT :limit{lock_clause(tx, skip_locked=True)}"
     )
-    found = tx.execute(sql(ended), {"id": subscription_id, "limit": limit})
-    return _forget(tx, found.scalars().all())
+    ids = tx.execute(sql(query), {"id": subscription_id, "limit": limit})
+    return _delete_by_ids(tx, ids.scalars().all())
 
 
-def _forget(tx: Tx, ids: Sequence[int]) -> int:
+def _delete_by_ids(tx: Tx, ids: Sequence[int]) -> int:
     if ids:
         tx.execute(delete(attempts).where(attempts.c.delivery_id.in_(ids)))
         tx.execute(delete(deliveries).where(deliveries.c.id.in_(ids)))
     return len(ids)
 
 
-def _skipping(tx: Tx) -> str:
-    return "" if tx.dialect.name == "sqlite" else f"{for_update(tx)} SKIP LOCKED"
-
-
-def _attempts(tx: Tx, ids: Sequence[int]) -> dict[int, tuple[Attempt, ...]]:
+def _list_attempts(tx: Tx, ids: Sequence[int]) -> dict[int, tuple[DeliveryAttempt, ...]]:
     query = select(attempts).where(attempts.c.delivery_id.in_(ids)).order_by(attempts.c.number)
-    made: dict[int, tuple[Attempt, ...]] = defaultdict(tuple)
+    by_delivery: dict[int, tuple[DeliveryAttempt, ...]] = defaultdict(tuple)
     for row in tx.execute(query):
-        made[row.delivery_id] += (
-            Attempt(row.number, row.at_us, row.seconds, row.status, row.error, row.body),
+        by_delivery[row.delivery_id] += (
+            DeliveryAttempt(row.number, row.at_us, row.seconds, row.status, row.error, row.body),
         )
-    return made
+    return by_delivery
 
 
-def _delivery(row: Row[Any], made: tuple[Attempt, ...]) -> Delivery:
-    return Delivery(
+def _delivery_from_row(row: Row[Any], attempts_made: tuple[DeliveryAttempt, ...]) -> LoggedDelivery:
+    return LoggedDelivery(
         id=row.id,
         uuid=row.uuid,
         event_type=row.event_type,
         bundle_uuid=row.bundle_uuid,
         bundle_version=row.bundle_version,
         state=row.state,
-        attempts=made,
-        next_us=row.due_us if row.state == "pending" and row.due_us < HELD_US else None,
+        attempts=attempts_made,
+        next_us=row.due_us if row.state == "pending" and row.due_us < PAUSED_DUE_US else None,
         reason=row.reason,
         created_us=row.created_us,
     )
+
+
+_SELECT_RETRY = """
+    SELECT d.id, d.event_type, d.bundle_uuid, d.bundle_version, d.endpoint_id, s.replica
+    FROM deliveries d JOIN subscriptions s ON s.id = d.subscription_id
+"""
+# Conditions are spelled as in the partial index.
+_SELECT_FAILED = (
+    _SELECT_RETRY + " WHERE d.state = 'failed' AND d.payload <> '' AND d.subscription_id = :id"
+    " AND d.finished_us >= :since AND d.finished_us < :until{kind}"
+    " ORDER BY d.finished_us LIMIT :limit"
+)
+# A delivery due later has failed before, so the index of due times finds it.
+_SELECT_POSTPONED = (
+    _SELECT_RETRY + " JOIN attempts a ON a.delivery_id = d.id AND a.number = d.attempts"
+    " WHERE d.state = 'pending' AND d.endpoint_id = :endpoint_id AND d.due_us > :now"
+    f" AND d.due_us < {PAUSED_DUE_US} AND d.subscription_id = :id"
+    " AND a.at_us >= :since AND a.at_us < :until{kind}"
+    " ORDER BY d.due_us LIMIT :limit"
+)
+
+
+def retry_delivery(tx: Tx, ident: int) -> bool:
+    """Make a delivery due now; False when it is superseded or its subscription is deleted."""
+    open_states = "d.payload <> '' AND d.state IN ('pending', 'failed', 'delivered')"
+    rows = tx.execute(
+        sql(f"{_SELECT_RETRY} WHERE d.id = :id AND {open_states}"), {"id": ident}
+    ).all()
+    return bool(_make_due(tx, rows))
+
+
+@dataclass(frozen=True, slots=True)
+class RetryWindow:
+    """When deliveries failed (`until_us` is exclusive) and of which event type; None means any."""
+
+    since_us: int
+    until_us: int
+    event_type: str | None = None
+
+
+def retry_failed(
+    tx: Tx, subscription: Subscription, window: RetryWindow, *, limit: int
+) -> tuple[int, int]:
+    """Make failed deliveries of a window due, the oldest first; return counts read and made due.
+
+    Deliveries of versions that have ended become superseded.
+    """
+    return _retry_selected(tx, subscription, window, _SELECT_FAILED, {"limit": limit})
+
+
+def retry_postponed(
+    tx: Tx, subscription: Subscription, window: RetryWindow, *, limit: int
+) -> tuple[int, int]:
+    """Make due what failed in a window and waits for its next attempt; return the same counts."""
+    parameters = {"limit": limit, "endpoint_id": subscription.endpoint_id, "now": now_us(tx)}
+    return _retry_selected(tx, subscription, window, _SELECT_POSTPONED, parameters)
+
+
+def _retry_selected(
+    tx: Tx, subscription: Subscription, window: RetryWindow, statement: str, more: dict[str, int]
+) -> tuple[int, int]:
+    kind = "" if window.event_type is None else " AND d.event_type = :kind"
+    kind_parameters = {} if window.event_type is None else {"kind": window.event_type}
+    parameters = {"id": subscription.id, "since": window.since_us, "until": window.until_us, **more}
+    rows = tx.execute(sql(statement.format(kind=kind)), {**parameters, **kind_parameters}).all()
+    return len(rows), _make_due(tx, rows)
+
+
+def _make_due(tx: Tx, rows: Sequence[Row[Any]]) -> int:
+    # An ending event is matched under the lock of its head: it sees these rows, or is seen here.
+    heads.lock(
+        tx,
+        "bundle",
+        [row.bundle_uuid for row in rows if row.event_type != catalog_deliveries.TEST_EVENT],
+    )
+    ended = _find_superseded(tx, [row for row in rows if row.event_type == "CREATE"])
+    catalog_deliveries.lock(tx, [row.id for row in rows])
+    _update_deliveries(
+        tx, ended, "state = 'superseded', finished_us = :now, reason = :reason", "failed"
+    )
+    live = [row.id for row in rows if row.id not in ended]
+    due = f"CASE WHEN {_IS_SENDABLE} THEN :now ELSE :now + {PAUSED_DUE_US} END"
+    count = _update_deliveries(
+        tx, live, f"state = 'pending', due_us = {due}, finished_us = NULL", "any"
+    )
+    for endpoint_id in sorted({row.endpoint_id for row in rows}):
+        endpoints.wake(tx, endpoint_id)
+    return count
+
+
+_IS_SENDABLE = (
+    "deliveries.event_type = 'TEST' OR EXISTS (SELECT 1 FROM subscriptions s"
+    " WHERE s.id = deliveries.subscription_id AND s.state = 'active')"
+)
+_STATE_CONDITIONS = {
+    "failed": "deliveries.state = 'failed'",
+    "any": "deliveries.state IN ('pending', 'failed', 'delivered')",
+}
+
+
+def _update_deliveries(tx: Tx, ids: Sequence[int] | set[int], change: str, still: str) -> int:
+    if not ids:
+        return 0
+    source, parameters = bulk.derive_table(tx, "again", {"id": ("bigint", sorted(ids))})
+    values = {"now": now_us(tx)} | (
+        {"reason": catalog_deliveries.SUPERSEDED_REASON} if ":reason" in change else {}
+    )
+    statement = f"UPDATE deliveries SET {change} FROM {source} WHERE deliveries.id = again.id"
+    return tx.execute(
+        text(f"{statement} AND {_STATE_CONDITIONS[still]}"), {**parameters, **values}
+    ).rowcount
+
+
+def _find_superseded(tx: Tx, rows: Sequence[Row[Any]]) -> set[int]:
+    """Return the deliveries whose versions have ended."""
+    kinds: tuple[EventType, ...] = ("TOMBSTONE", "DELETE")
+    ends = {
+        events.make_event_id(kind, row.replica, FQID(row.bundle_uuid, row.bundle_version)): row.id
+        for row in rows
+        for kind in kinds
+    }
+    if not ends:
+        return set()
+    source, parameters = bulk.derive_table(tx, "wanted", {"id": ("text", sorted(ends))})
+    join = bulk.join_one(tx, "events", "e", "e.id = wanted.id")
+    return {
+        ends[ident]
+        for ident in tx.execute(text(f"SELECT e.id FROM {source} {join}"), parameters).scalars()
+    }

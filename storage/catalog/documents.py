@@ -1,4 +1,4 @@
-"""How each bundle stands in each replica's index, and the shapes that its documents take."""
+"""Index state of each bundle in each replica, and the shapes of its documents."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -8,24 +8,26 @@ from sqlalchemy import bindparam, select, tuple_
 
 from storage.catalog import bulk
 from storage.catalog.engine import Tx, execute_now, sql
-from storage.catalog.schema import bundles, documents, shapes
+from storage.catalog.tables import bundles, documents, shapes
 from storage.model import FQID, Replica
 
-Kinds = Mapping[str, str]
+LeafKinds = Mapping[str, str]
 """Path in a document → kind of its leaves."""
 
 
-class Standing(NamedTuple):
-    """`told`: stored queries were asked about it."""
+class IndexState(NamedTuple):
+    """Index state; `told` says whether stored queries were matched with the bundle."""
 
     state: str
     shape: str
     told: bool
 
 
-class Indexed(NamedTuple):
-    """How a bundle is indexed now: `indexed`, `unindexed` with a reason, or `stub`; without `told`,
-    stored queries are asked about it once it is found."""
+class IndexRecord(NamedTuple):
+    """Index state of a bundle: `indexed`, `unindexed` with a reason, or `stub`.
+
+    Without `told`, stored queries are matched once search finds the bundle.
+    """
 
     bundle_id: int
     state: str
@@ -35,18 +37,18 @@ class Indexed(NamedTuple):
     told: bool = True
 
 
-def state(tx: Tx, replica: Replica, bundle_id: int) -> Standing | None:
-    """How a bundle stands, None before an index was ever given it."""
-    return states(tx, replica, [bundle_id]).get(bundle_id)
+def find_state(tx: Tx, replica: Replica, bundle_id: int) -> IndexState | None:
+    """Return the index state of a bundle; None before it was ever indexed."""
+    return find_states(tx, replica, [bundle_id]).get(bundle_id)
 
 
-def states(tx: Tx, replica: Replica, bundle_ids: Sequence[int]) -> dict[int, Standing]:
-    """The same of several bundles, by id."""
-    rows = tx.execute(_STATES, {"replica": replica, "idents": bundle_ids})
-    return {row.bundle_id: Standing(row.state, row.shape, row.told) for row in rows}
+def find_states(tx: Tx, replica: Replica, bundle_ids: Sequence[int]) -> dict[int, IndexState]:
+    """Return the index states of several bundles, by id."""
+    rows = tx.execute(_SELECT_STATES, {"replica": replica, "idents": bundle_ids})
+    return {row.bundle_id: IndexState(row.state, row.shape, row.told) for row in rows}
 
 
-_STATES = select(
+_SELECT_STATES = select(
     documents.c.bundle_id, documents.c.state, documents.c.shape, documents.c.told
 ).where(
     documents.c.replica == bindparam("replica"),
@@ -54,7 +56,7 @@ _STATES = select(
 )
 
 
-def record(
+def record_state(
     tx: Tx,
     replica: Replica,
     bundle_id: int,
@@ -65,12 +67,12 @@ def record(
     reason: str | None = None,
     told: bool = True,
 ) -> None:
-    """Record how one bundle is indexed."""
-    record_all(tx, replica, [Indexed(bundle_id, state, shape, change, reason, told)])
+    """Record the index state of one bundle."""
+    record_states(tx, replica, [IndexRecord(bundle_id, state, shape, change, reason, told)])
 
 
-def record_all(tx: Tx, replica: Replica, rows: Sequence[Indexed]) -> None:
-    """Record how bundles are indexed."""
+def record_states(tx: Tx, replica: Replica, rows: Sequence[IndexRecord]) -> None:
+    """Record the index states of bundles."""
     columns: bulk.Columns = {
         "bundle_id": ("bigint", [row.bundle_id for row in rows]),
         "state": ("text", [row.state for row in rows]),
@@ -79,7 +81,7 @@ def record_all(tx: Tx, replica: Replica, rows: Sequence[Indexed]) -> None:
         "reason": ("text", [row.reason for row in rows]),
         "told": ("boolean", [row.told for row in rows]),
     }
-    source, parameters = bulk.derived(tx, "fresh", columns)
+    source, parameters = bulk.derive_table(tx, "fresh", columns)
     execute_now(tx, _RECORD.format(source=source), {**parameters, "replica": replica})
 
 
@@ -93,11 +95,11 @@ _RECORD = (
 )
 
 
-def taken_in(
+def record_unindexed(
     tx: Tx, replica: Replica, bundle_ids: Sequence[int], *, change: int, reason: str
 ) -> None:
-    """Documents that an index may have, and is to be given again; nothing for those known."""
-    source, parameters = bulk.derived(tx, "those", {"id": ("bigint", bundle_ids)})
+    """Insert bundles as unindexed, to be indexed again; leave existing rows as they are."""
+    source, parameters = bulk.derive_table(tx, "those", {"id": ("bigint", bundle_ids)})
     execute_now(
         tx,
         "INSERT INTO documents (replica, bundle_id, state, shape, change, reason, at_us)"
@@ -107,10 +109,10 @@ def taken_in(
     )
 
 
-def recorded_after(
+def list_indexed_after(
     tx: Tx, replica: Replica, after: FQID, *, before_us: int, limit: int
 ) -> list[FQID]:
-    """What a replica's index should hold, stubs too, by uuid, then version, after a given one."""
+    """List indexed bundles, stubs included, by uuid and version, after a given one."""
     query = (
         select(bundles.c.uuid, bundles.c.version)
         .join(documents, documents.c.bundle_id == bundles.c.id)
@@ -122,16 +124,16 @@ def recorded_after(
     return [FQID(row[0], row[1]) for row in rows]
 
 
-def shapes_of(tx: Tx, replica: Replica, descriptor: str) -> list[Kinds]:
-    """The shapes of a descriptor, in the order in which they were made."""
+def list_shapes(tx: Tx, replica: Replica, descriptor: str) -> list[LeafKinds]:
+    """List the shapes of a descriptor, in order of creation."""
     query = select(shapes.c.kinds).where(
         shapes.c.replica == replica, shapes.c.descriptor == descriptor
     )
     return [orjson.loads(kinds) for kinds in tx.execute(query.order_by(shapes.c.number)).scalars()]
 
 
-def save_shape(tx: Tx, replica: Replica, descriptor: str, number: int, kinds: Kinds) -> None:
-    """Widen a shape, or add the next one."""
+def save_shape(tx: Tx, replica: Replica, descriptor: str, number: int, kinds: LeafKinds) -> None:
+    """Insert or replace a shape."""
     tx.execute(
         sql(
             "INSERT INTO shapes (replica, descriptor, number, kinds)"

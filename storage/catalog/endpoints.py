@@ -1,7 +1,7 @@
-"""Endpoints: the receivers of deliveries, each leased by at most one deliver process at a time.
+"""Webhook endpoints, each leased by at most one deliver process at a time.
 
-A process leases an endpoint that has something due, and releases it with what it learnt of its
-pace; the endpoints of a process that died are free again when their leases have run out.
+A process leases an endpoint that has something due, and releases it with the new pace. When a
+process dies, its endpoints are free again once their leases expire.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -11,11 +11,11 @@ from sqlalchemy import delete, select, text
 
 from storage.catalog import bulk
 from storage.catalog.engine import Tx, execute_sql, now_us, sql
-from storage.catalog.schema import endpoints
+from storage.catalog.tables import endpoints
 
-# `'pending'` is spelled out in every statement: the partial indexes want a literal. And the first
-# of an index's order is asked for, not a minimum or whether there is any: a planner that has seen
-# next to nothing pending looks for those among all.
+# Every statement spells `'pending'` as a literal: the partial indexes require it. The statements
+# select the first row in index order, not min() or EXISTS: a planner with old statistics would
+# search all rows for those.
 _BUSY = """
     WITH RECURSIVE busy (id) AS (
         SELECT (SELECT endpoint_id FROM deliveries WHERE state = 'pending'
@@ -35,13 +35,13 @@ _BUSY = """
 """
 
 
-JUST_NOW_US = 1_000_000
-"""Longer than an attempt of a lease that has just ended may still begin."""
+RECENT_LEASE_US = 1_000_000
+"""Longer than an attempt may still begin after its lease ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """How a receiver fares: see `pipelines.notifying.pacing`."""
+    """Pace and failures of a receiver; see `pipelines.deliveries`."""
 
     id: int
     failures: int
@@ -49,58 +49,57 @@ class Endpoint:
     resume_us: int
 
 
-def known(tx: Tx, address: str) -> int:
-    """The id of the endpoint at this address, made when it is new; it stays until the end of the
-    transaction, which gives it a subscription."""
-    made = text("INSERT INTO endpoints (address) VALUES (:address) ON CONFLICT DO NOTHING")
+def upsert(tx: Tx, address: str) -> int:
+    """Return the id of an address, inserting it if new, and lock it until the transaction ends."""
+    statement = text("INSERT INTO endpoints (address) VALUES (:address) ON CONFLICT DO NOTHING")
     query = select(endpoints.c.id).where(endpoints.c.address == address)
     held = query.with_for_update(read=True, key_share=True)
     while True:
-        tx.execute(made, {"address": address})
-        # None when it was being forgotten just then.
+        tx.execute(statement, {"address": address})
+        # None when it was deleted in between.
         found = tx.execute(held).scalar()
         if found is not None:
             return int(found)
 
 
-_UNNAMED = "id NOT IN (SELECT endpoint_id FROM subscriptions)"
+_IS_UNREFERENCED = "id NOT IN (SELECT endpoint_id FROM subscriptions)"
 
 
-def unnamed(tx: Tx, *, limit: int) -> list[int]:
-    """Endpoints of which no subscription is left, not even a deleted one."""
-    query = text(f"SELECT id FROM endpoints WHERE {_UNNAMED} ORDER BY id LIMIT :limit")
+def list_unreferenced(tx: Tx, *, limit: int) -> list[int]:
+    """List endpoints without any subscription, not even a deleted one."""
+    query = text(f"SELECT id FROM endpoints WHERE {_IS_UNREFERENCED} ORDER BY id LIMIT :limit")
     return list(tx.execute(query, {"limit": limit}).scalars())
 
 
-def forget(tx: Tx, ids: Collection[int]) -> int:
-    """Remove those of the endpoints that still have no subscription, and that nobody holds; returns
-    how many."""
+def delete_unreferenced(tx: Tx, ids: Collection[int]) -> int:
+    """Delete those endpoints that still have no subscription and no lease; return how many."""
     if not ids:
         return 0
     free = select(endpoints.c.id).where(endpoints.c.id.in_(ids), endpoints.c.lease_us < now_us(tx))
     held = free.order_by(endpoints.c.id).with_for_update(skip_locked=True)
-    ours = tx.execute(held).scalars().all()
-    # Looked at anew: until they were held, another subscription could have been made.
-    gone = delete(endpoints).where(endpoints.c.id.in_(ours), text(f"endpoints.{_UNNAMED}"))
-    return tx.execute(gone).rowcount
+    unleased = tx.execute(held).scalars().all()
+    # Checked again under the lock: a subscription could have been inserted meanwhile.
+    statement = delete(endpoints).where(
+        endpoints.c.id.in_(unleased), text(f"endpoints.{_IS_UNREFERENCED}")
+    )
+    return tx.execute(statement).rowcount
 
 
-def waiting(tx: Tx, *, limit: int) -> list[int]:
-    """Endpoints with something due that nobody leases, the longest unserved first and those that
-    keep failing last.
+def list_waiting(tx: Tx, *, limit: int) -> list[int]:
+    """List unleased endpoints with due deliveries, the longest unserved first, failing ones last.
 
-    Walks from one endpoint with anything pending to the next: a million deliveries that wait for
-    one dead receiver are one step.
+    Walks from one endpoint with pending deliveries to the next, so a million deliveries to one dead
+    receiver cost one step.
     """
     rows = tx.execute(text(_BUSY), {"now": now_us(tx), "limit": limit})
     return [int(ident) for ident in rows.scalars()]
 
 
 def lock(tx: Tx, ids: Collection[int]) -> None:
-    """Lock these rows in the order of their ids, before any of them is claimed or released.
+    """Lock endpoints in the order of their ids, before any of them is claimed or released.
 
-    Who claims an endpoint waits for a release under way, and who releases it looks for due
-    deliveries after the lock: one of them sees what was recorded last.
+    Claiming waits for a release under way, and releasing looks for due deliveries after the lock:
+    so one of the two sees the latest delivery.
     """
     if not ids or tx.dialect.name == "sqlite":
         return
@@ -111,9 +110,9 @@ def lock(tx: Tx, ids: Collection[int]) -> None:
 def claim(
     tx: Tx, probes: Mapping[int, bool], *, token: str, lease_s: float, patience: int
 ) -> list[Endpoint]:
-    """Lease those of the endpoints that are free; `probes` says which even if they keep failing.
+    """Lease those endpoints that are free; `probes` says which to claim even if they keep failing.
 
-    An endpoint with `patience` failures is not claimed before its `resume_us`.
+    An endpoint with `patience` failures is otherwise not claimed before its `resume_us`.
     """
     if not probes:
         return []
@@ -121,7 +120,7 @@ def claim(
         "id": ("bigint", list(probes)),
         "probe": ("boolean", list(probes.values())),
     }
-    source, parameters = bulk.derived(tx, "wanted", columns)
+    source, parameters = bulk.derive_table(tx, "wanted", columns)
     now = now_us(tx)
     taken = (
         f"UPDATE endpoints SET token = :token, lease_us = :until FROM {source}"
@@ -134,28 +133,28 @@ def claim(
     return [Endpoint(*row) for row in rows]
 
 
-def leased(tx: Tx, ids: Collection[int]) -> set[int]:
-    """Which of these are leased by any process."""
+def filter_leased(tx: Tx, ids: Collection[int]) -> set[int]:
+    """Return which of these endpoints are leased by any process."""
     query = select(endpoints.c.id).where(
         endpoints.c.id.in_(ids), endpoints.c.lease_us >= now_us(tx)
     )
     return set(tx.execute(query).scalars()) if ids else set()
 
 
-def in_use(tx: Tx, ident: int) -> bool:
-    """Whether a process leases the endpoint, or did a moment ago; waits for a claim under way."""
+def is_leased(tx: Tx, ident: int) -> bool:
+    """Return whether an endpoint is or just was leased; waits for a claim under way."""
     query = select(endpoints.c.lease_us).where(
         endpoints.c.id == ident, endpoints.c.token.is_not(None)
     )
     lease_us = tx.execute(query.with_for_update(read=True)).scalar()
-    return lease_us is not None and lease_us > now_us(tx) - JUST_NOW_US
+    return lease_us is not None and lease_us > now_us(tx) - RECENT_LEASE_US
 
 
 def renew(tx: Tx, ids: Collection[int], *, token: str, lease_s: float) -> set[int]:
-    """Extend leases; returns the ids, what is missing was taken by another process."""
+    """Extend leases; return the ids still leased, without those that another process took."""
     if not ids:
         return set()
-    source, parameters = bulk.derived(tx, "held", {"id": ("bigint", sorted(ids))})
+    source, parameters = bulk.derive_table(tx, "held", {"id": ("bigint", sorted(ids))})
     kept = (
         f"UPDATE endpoints SET lease_us = :until FROM {source}"
         " WHERE endpoints.id = held.id AND endpoints.token = :token RETURNING endpoints.id"
@@ -165,7 +164,7 @@ def renew(tx: Tx, ids: Collection[int], *, token: str, lease_s: float) -> set[in
 
 
 def release(tx: Tx, rows: Iterable[Endpoint], *, token: str) -> None:
-    """Release endpoints with what was learnt of them; those lost meanwhile are left alone."""
+    """Release endpoints with their new pace, except those whose lease was lost."""
     listed = sorted(rows, key=lambda row: row.id)
     if not listed:
         return
@@ -175,7 +174,7 @@ def release(tx: Tx, rows: Iterable[Endpoint], *, token: str) -> None:
         "width": ("double precision", [row.width for row in listed]),
         "resume_us": ("bigint", [row.resume_us for row in listed]),
     }
-    source, parameters = bulk.derived(tx, "back", columns)
+    source, parameters = bulk.derive_table(tx, "back", columns)
     released = (
         "UPDATE endpoints SET token = NULL, lease_us = :now, failures = back.failures,"
         f" width = back.width, resume_us = back.resume_us FROM {source}"
@@ -185,6 +184,6 @@ def release(tx: Tx, rows: Iterable[Endpoint], *, token: str) -> None:
 
 
 def wake(tx: Tx, ident: int) -> None:
-    """Let the next attempt go out at once, whatever the endpoint's past."""
+    """Allow the next attempt at once, whatever the endpoint's past failures."""
     woken = text("UPDATE endpoints SET resume_us = 0 WHERE id = :id AND token IS NULL")
     tx.execute(woken, {"id": ident})

@@ -1,6 +1,6 @@
-"""The catalog's connection: reading and writing units of work, on SQLite and on PostgreSQL.
+"""Connection pool and transactions of the catalog, on SQLite and on PostgreSQL.
 
-What each engine wants is in `on_sqlite` and `on_postgresql`; here is what both have in common.
+`dialects` has the differences between the two.
 """
 
 import time
@@ -13,84 +13,95 @@ from sqlalchemy import Connection, CursorResult, Engine, RootTransaction, TextCl
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from storage.catalog import on_postgresql, on_sqlite
-from storage.catalog.kinds import DURABLE, PASSING, READING, Kind, Limits
-from storage.errors import CatalogDamaged, Unavailable
+from storage.catalog import dialects
+from storage.catalog.dialects import (
+    DURABLE_WRITE,
+    READ,
+    VOLATILE_WRITE,
+    PoolLimits,
+    TransactionKind,
+)
+from storage.errors import CatalogDamagedError, Unavailable
 
 Tx = Connection
-"""A unit of work in progress; opaque outside of `storage.catalog`."""
+"""An open transaction; opaque outside of `storage.catalog`."""
 Answer = TypeVar("Answer")
 
 
 class Catalog:
-    """Answers every question about what exists. Build it after forking: it holds connections."""
+    """The catalog's database. Create it after forking, since it holds connections."""
 
     def __init__(
         self, url: str, *, connections: int = 40, overflow: int = 10, wait_s: float = 30.0
     ) -> None:
         self.url = url
         self.sqlite = url.startswith("sqlite")
-        limits = Limits(connections, overflow, wait_s)
-        made = on_sqlite.engine if self.sqlite else on_postgresql.engine
-        self._engine = made(url, limits)
-        self._begin_with = on_sqlite.begin if self.sqlite else on_postgresql.begin
-        self._turn = on_sqlite.Turns(self._engine).take if self.sqlite else nullcontext
+        limits = PoolLimits(connections, overflow, wait_s)
+        create = dialects.create_sqlite_engine if self.sqlite else dialects.create_postgresql_engine
+        self._engine = create(url, limits)
+        self._begin_with = dialects.begin_on_sqlite if self.sqlite else dialects.begin_on_postgresql
+        self._turn = dialects.WriterLock(self._engine).acquire if self.sqlite else nullcontext
 
     @property
     def engine(self) -> Engine:
-        """For migrations only."""
+        """The SQLAlchemy engine, for migrations only."""
         return self._engine
 
     @contextmanager
     def read(self) -> Iterator[Tx]:
-        """A consistent view; never held over input or output."""
-        with _translated():
-            transaction = self._begun(READING)
+        """Open a read transaction with one consistent snapshot; never hold it over I/O."""
+        with _translate_errors():
+            transaction = self._begin_with_retry(READ)
             with transaction.connection as tx, transaction:
                 yield tx
 
-    def ask(self, question: Callable[[Tx], Answer]) -> Answer:
-        """What one statement answers: it sees one state of the catalog by itself."""
+    def run_query(self, question: Callable[[Tx], Answer]) -> Answer:
+        """Run a single query, which sees a snapshot without a transaction."""
         is_again = False
-        with _translated():
+        with _translate_errors():
             while True:
                 try:
                     with self._engine.connect() as tx:
-                        if self.sqlite or not on_postgresql.is_direct(tx):
-                            self._begin_with(tx, READING)
+                        if self.sqlite or not dialects.is_direct_session(tx):
+                            self._begin_with(tx, READ)
                         return question(tx)
                 except DBAPIError as error:
                     if not error.connection_invalidated or is_again:
                         raise
-                # The connection died while it was idle; the pool forgot all that it held.
+                # The connection died while idle, and the pool has discarded all of them.
                 is_again = True
 
     @contextmanager
     def write(self, *, durable: bool = True) -> Iterator[Tx]:
-        """All of it or nothing; committed when the block is left, and `durable` unless it is
-        something that a power cut ends anyway, such as a claim: nobody waits for the disk then."""
-        kind: Kind = DURABLE if durable else PASSING
-        with _translated(), self._turn():
-            transaction = self._begun(kind)
+        """Open a write transaction, committed at the end of the block.
+
+        Without `durable`, the commit does not wait for the disk: for changes such as claims, which
+        a power failure voids anyway.
+        """
+        kind: TransactionKind = DURABLE_WRITE if durable else VOLATILE_WRITE
+        with _translate_errors(), self._turn():
+            transaction = self._begin_with_retry(kind)
             with transaction.connection as tx, transaction:
                 yield tx
 
-    def _begun(self, kind: Kind) -> RootTransaction:
-        """A connection that was idle may have died: beginning finds out, when nothing is lost
-        yet. That spares every unit of work a question whether its connection lives."""
+    def _begin_with_retry(self, kind: TransactionKind) -> RootTransaction:
+        """Begin, once more if the idle connection had died: nothing is lost yet.
+
+        This spares a liveness check before each transaction.
+        """
         try:
-            return self._begin(kind)
+            return self._begin_transaction(kind)
         except DBAPIError as error:
             if not error.connection_invalidated:
                 raise
-        # The pool forgot all that it held: this one is new.
-        return self._begin(kind)
+        # The pool has discarded all connections: this one is new.
+        return self._begin_transaction(kind)
 
-    def _begin(self, kind: Kind) -> RootTransaction:
+    def _begin_transaction(self, kind: TransactionKind) -> RootTransaction:
         connection = self._engine.connect()
         try:
             transaction: RootTransaction = connection.begin()
-            # Not as an event: for one listener SQLAlchemy looks for more at every statement.
+            # Not as an event: with one listener SQLAlchemy looks for others at every statement.
             self._begin_with(connection, kind)
             return transaction
         except BaseException:
@@ -98,13 +109,13 @@ class Catalog:
             raise
 
     def ping(self) -> str:
-        """The engine's name and version; Unavailable when it cannot be reached."""
+        """Return the engine's name and version; Unavailable when it cannot be reached."""
         query = "SELECT 'SQLite ' || sqlite_version()" if self.sqlite else "SHOW server_version"
         with self.read() as tx:
             return str(tx.execute(text(query)).scalar_one())
 
     def probe(self) -> None:
-        """Write one row, always the same; Unavailable when the catalog takes no writes."""
+        """Write one row, always the same; Unavailable when writes fail."""
         with self.write() as tx:
             tx.execute(
                 sql(
@@ -115,22 +126,22 @@ class Catalog:
             )
 
     def close(self) -> None:
-        """Give every pooled connection back."""
+        """Close all pooled connections."""
         self._engine.dispose()
 
 
 @lru_cache(maxsize=512)
 def sql(statement: str) -> TextClause:
-    """A statement in SQL, taken apart once: that costs more than most of them take to run."""
+    """Return a parsed statement, cached: parsing costs more than running most of them."""
     return text(statement)
 
 
 def execute_sql(
     tx: Tx, statement: str, parameters: Mapping[str, Any] | Sequence[Mapping[str, Any]]
 ) -> CursorResult[Any]:
-    """Run a statement in SQL with `:name` for each parameter; many times with a list of them.
+    """Run a SQL statement with `:name` parameters, several times for a list of them.
 
-    sqlite3 understands such names itself, which halves what SQLAlchemy takes for each statement.
+    On SQLite the driver binds such names itself, which halves the overhead of SQLAlchemy.
     """
     if tx.dialect.name == "sqlite":
         return tx.exec_driver_sql(statement, parameters)
@@ -138,38 +149,37 @@ def execute_sql(
 
 
 def now_us(tx: Tx) -> int:
-    """The catalog's clock, microseconds since 1970 UTC."""
+    """Return the time of the catalog's clock, in microseconds since 1970 UTC."""
     if tx.dialect.name == "sqlite":
         return time.time_ns() // 1000
-    return int(tx.execute(sql(f"SELECT {on_postgresql.CLOCK}")).scalar_one())
+    return int(tx.execute(sql(f"SELECT {dialects.POSTGRESQL_CLOCK}")).scalar_one())
 
 
 def execute_now(tx: Tx, statement: str, parameters: Mapping[str, Any]) -> CursorResult[Any]:
-    """Run a statement in which `:now` is the catalog's clock, without asking for it beforehand."""
+    """Run a SQL statement in which `:now` is the catalog's clock."""
     if tx.dialect.name == "sqlite":
         now = time.time_ns() // 1000
         return tx.exec_driver_sql(statement, {**parameters, "now": now})
-    return tx.execute(sql(statement.replace(":now", on_postgresql.CLOCK)), parameters)
+    return tx.execute(sql(statement.replace(":now", dialects.POSTGRESQL_CLOCK)), parameters)
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
-    """The engine being away, or busy, is Unavailable; a file that is no catalog is CatalogDamaged;
-    everything else flies on."""
+def _translate_errors() -> Iterator[None]:
+    """Translate driver errors to Unavailable (unreachable, busy) and CatalogDamagedError."""
     try:
         yield
     except PoolTimeoutError as error:
         raise Unavailable("The catalog is too busy.", retry_after_s=1) from error
     except DBAPIError as error:
-        if on_sqlite.is_disk_full(error):
-            detail = "The catalog takes no writes: its disk is full."
+        if dialects.is_disk_full(error):
+            detail = "The catalog cannot write: its disk is full."
             raise Unavailable(detail, retry_after_s=5) from error
-        if error.connection_invalidated or _passes(error):
+        if error.connection_invalidated or _is_transient(error):
             raise Unavailable("The catalog cannot be reached.", retry_after_s=1) from error
-        if on_sqlite.is_damaged(error):
-            raise CatalogDamaged("The catalog is damaged.") from error
+        if dialects.is_damaged(error):
+            raise CatalogDamagedError("The catalog is damaged.") from error
         raise
 
 
-def _passes(error: DBAPIError) -> bool:
-    return on_sqlite.passes(error) or on_postgresql.passes(error)
+def _is_transient(error: DBAPIError) -> bool:
+    return dialects.is_transient_on_sqlite(error) or dialects.is_transient_on_postgresql(error)

@@ -1,38 +1,44 @@
-"""Events: appended in the transaction of what happened, numbered afterwards by one sequencer.
+"""The event log: append, assign sequence numbers, read feeds, and replay.
 
-Numbers given inside the transactions would not be in the order of the commits, and a reader that
-remembers the last one it saw would miss those that commit late.
+Sequence numbers are assigned after commit. Numbers assigned inside the transactions would not
+follow the order of commits, and a reader that continues after the last number would miss late
+commits.
+
+Times of a feed are those of its numbers (`seq_us`), which never decrease: a time window is a range
+of numbers.
 """
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import Row, bindparam, select, text
 
-from storage.catalog import heads
-from storage.catalog.engine import Tx, execute_now
-from storage.catalog.schema import events
-from storage.model import FQID, Event, EventType, Replica
+from storage.catalog import bulk, heads, store_state
+from storage.catalog.engine import Tx, execute_now, sql
+from storage.catalog.tables import events
+from storage.model import FQID, REPLICAS, BundleEvent, EventType, Replica
 
-NAMESPACE = uuid.UUID("6f2f7a52-51a1-5d0e-9a5b-6a3f0a1c7c11")
+EVENT_NAMESPACE = uuid.UUID("6f2f7a52-51a1-5d0e-9a5b-6a3f0a1c7c11")
 """Frozen: event ids are UUIDv5 of `<type>/<replica>/<fqid>` in this namespace."""
 
 
-def event_id(kind: EventType, replica: Replica, fqid: FQID) -> str:
-    """The one id of this event, the same however often it is made."""
-    return str(uuid.uuid5(NAMESPACE, f"{kind}/{replica}/{fqid}"))
+def make_event_id(kind: EventType, replica: Replica, fqid: FQID) -> str:
+    """Return the id of an event: the same however often it is computed."""
+    return str(uuid.uuid5(EVENT_NAMESPACE, f"{kind}/{replica}/{fqid}"))
 
 
 def append(tx: Tx, kind: EventType, replica: Replica, fqid: FQID, bundle_id: int) -> str:
-    """Record that it happened, once; returns its id."""
-    return append_once(tx, kind, replica, fqid, bundle_id)[0]
+    """Append an event, idempotently; return its id."""
+    return append_if_new(tx, kind, replica, fqid, bundle_id)[0]
 
 
-def append_once(
+def append_if_new(
     tx: Tx, kind: EventType, replica: Replica, fqid: FQID, bundle_id: int
 ) -> tuple[str, bool]:
-    """The same; returns whether it is new, too."""
-    ident = event_id(kind, replica, fqid)
+    """Append an event, idempotently; return its id and whether it is new."""
+    ident = make_event_id(kind, replica, fqid)
     added = execute_now(
         tx,
         "INSERT INTO events (id, replica, type, uuid, version, bundle_id, at_us)"
@@ -50,38 +56,40 @@ def append_once(
     return ident, bool(added.rowcount)
 
 
-def get(tx: Tx, ident: str) -> Event | None:
-    """The event of that id."""
-    found = among(tx, [ident])
-    return found[0] if found else None
+def find(tx: Tx, ident: str) -> BundleEvent | None:
+    """Return an event by its id."""
+    events_found = find_all(tx, [ident])
+    return events_found[0] if events_found else None
 
 
-def among(tx: Tx, idents: Sequence[str]) -> list[Event]:
-    """The events of these ids, in the order in which they happened."""
-    rows = tx.execute(_AMONG, {"idents": idents})
+def find_all(tx: Tx, idents: Sequence[str]) -> list[BundleEvent]:
+    """Return events by id, in the order in which they happened."""
+    rows = tx.execute(_SELECT_BY_IDS, {"idents": idents})
     return [
-        Event(row.id, row.replica, row.type, FQID(row.uuid, row.version), row.bundle_id, row.at_us)
+        BundleEvent(
+            row.id, row.replica, row.type, FQID(row.uuid, row.version), row.bundle_id, row.at_us
+        )
         for row in rows
     ]
 
 
-_AMONG = (
+_SELECT_BY_IDS = (
     select(events)
     .where(events.c.id.in_(bindparam("idents", expanding=True)))
     .order_by(events.c.at_us, events.c.id)
 )
 
 
-def number(tx: Tx, *, limit: int = 1000) -> int:
-    """Give committed events their place in the feed of their replica; returns how many."""
-    # A second sequencer waits here, and then sees the numbers of the first.
+def assign_sequence(tx: Tx, *, limit: int = 1000) -> int:
+    """Assign sequence numbers to committed events; return how many."""
+    # A second sequencer waits here and then sees the numbers of the first.
     heads.lock(tx, "feed", ["sequence"])
-    return execute_now(tx, _NUMBER, {"limit": limit}).rowcount
+    return execute_now(tx, _ASSIGN_SEQUENCE, {"limit": limit}).rowcount
 
 
-# What `rejournalling` learnt from a bucket is a floor: a number is never given twice.
-# A clock that was set back does not take the feed's times back: windows are ranges of numbers.
-_NUMBER = """
+# The floor in `meta` comes from a bucket's journals after a restore: no number is assigned twice.
+# `seq_us` does not decrease when the clock is set back: windows are ranges of numbers.
+_ASSIGN_SEQUENCE = """
     UPDATE events SET seq = place.seq,
         seq_us = CASE WHEN place.seq_us > :now THEN place.seq_us ELSE :now END FROM (
         SELECT id, row_number() OVER (PARTITION BY replica ORDER BY at_us, id)
@@ -96,8 +104,208 @@ _NUMBER = """
 """
 
 
-def unnumbered(tx: Tx) -> bool:
-    """Whether any event waits for its number: one probe of an index."""
+def has_unsequenced(tx: Tx) -> bool:
+    """Return whether any event lacks its number: one index probe."""
     return (
         tx.execute(select(events.c.id).where(events.c.seq.is_(None)).limit(1)).first() is not None
     )
+
+
+@dataclass(frozen=True, slots=True)
+class SequencedEvent:
+    """An event with its place in the feed; `offset` and `size` locate its line in its journal."""
+
+    event: BundleEvent
+    seq: int
+    seq_us: int
+    offset: int | None = None
+    size: int | None = None
+
+
+def _sequenced_from_row(row: Row[Any]) -> SequencedEvent:
+    fqid = FQID(row.uuid, row.version)
+    event = BundleEvent(row.id, row.replica, row.type, fqid, row.bundle_id, row.at_us)
+    return SequencedEvent(event, row.seq, row.seq_us, row.byte_offset, row.byte_size)
+
+
+_SELECT_RANGE = sql(
+    "SELECT * FROM events WHERE replica = :replica AND seq >= :first AND seq < :until"
+    " ORDER BY seq LIMIT :limit"
+)
+MAX_SEQUENCE = 2**62
+"""Greater than every sequence number."""
+
+
+def list_range(
+    tx: Tx, replica: Replica, first: int, until: int = MAX_SEQUENCE, *, limit: int
+) -> list[SequencedEvent]:
+    """List events by number, from `first` up to, but not including, `until`."""
+    parameters = {"replica": replica, "first": first, "until": until, "limit": limit}
+    return [_sequenced_from_row(row) for row in tx.execute(_SELECT_RANGE, parameters)]
+
+
+_SELECT_LATEST_SEQUENCE = sql("SELECT max(seq) FROM events WHERE replica = :replica")
+
+
+def find_latest_sequence(tx: Tx, replica: Replica) -> int:
+    """Return the last assigned number; 0 when there is none."""
+    return int(tx.execute(_SELECT_LATEST_SEQUENCE, {"replica": replica}).scalar_one() or 0)
+
+
+_SELECT_SEQUENCE_AT = sql(
+    "SELECT seq FROM events WHERE replica = :replica AND seq_us >= :us ORDER BY seq_us, seq LIMIT 1"
+)
+
+
+def find_sequence_at(tx: Tx, replica: Replica, us: int) -> int | None:
+    """Return the first number assigned at this time or later; None when there is none."""
+    sequence = tx.execute(_SELECT_SEQUENCE_AT, {"replica": replica, "us": us}).scalar_one_or_none()
+    return None if sequence is None else int(sequence)
+
+
+def filter_purged(tx: Tx, fqids: Collection[FQID]) -> set[FQID]:
+    """Return those versions that are purged or about to be, judging by their DELETE events."""
+    ends = {make_event_id("DELETE", replica, fqid): fqid for fqid in fqids for replica in REPLICAS}
+    if not ends:
+        return set()
+    source, parameters = bulk.derive_table(tx, "wanted", {"id": ("text", sorted(ends))})
+    join = bulk.join_one(tx, "events", "e", "e.id = wanted.id")
+    rows = tx.execute(text(f"SELECT e.id FROM {source} {join}"), parameters)
+    return {ends[ident] for ident in rows.scalars()}
+
+
+SEQUENCE_KEY = "numbering"
+"""Row of `meta` that names the sequence; set by the first restore."""
+
+
+def read_sequence_name(tx: Tx) -> str:
+    """Return the name of the current sequence; another sequence may reuse its numbers."""
+    return store_state.read_value(tx, SEQUENCE_KEY) or ""
+
+
+def start_sequence(tx: Tx, name: str) -> None:
+    """Start a new sequence: from now on, numbers may differ from those before a restore."""
+    store_state.write_value(tx, SEQUENCE_KEY, name)
+
+
+def find_sequence_time(tx: Tx, replica: Replica, seq: int) -> int:
+    """Return when a number was assigned; 0 for the place before the first one."""
+    time_us = tx.execute(
+        _SELECT_SEQUENCE_TIME, {"replica": replica, "seq": seq}
+    ).scalar_one_or_none()
+    return int(time_us or 0)
+
+
+_SELECT_SEQUENCE_TIME = sql("SELECT seq_us FROM events WHERE replica = :replica AND seq = :seq")
+
+EVENT_TYPES: tuple[EventType, ...] = ("CREATE", "TOMBSTONE", "DELETE")
+
+
+def list_sequence_numbers(tx: Tx, replica: Replica, fqid: FQID) -> list[int]:
+    """Return the sequence numbers of all events of a version in a replica."""
+    idents = [make_event_id(kind, replica, fqid) for kind in EVENT_TYPES]
+    parameters = {f"id{place}": ident for place, ident in enumerate(idents)}
+    names = ", ".join(f":{name}" for name in parameters)
+    numbers = tx.execute(sql(f"SELECT seq FROM events WHERE id IN ({names})"), parameters).scalars()
+    return sorted(seq for seq in numbers if seq is not None)
+
+
+SCAN_FACTOR = 20
+"""Bundles read for each one returned: some are hidden, or not in this replica."""
+
+_SELECT_LATEST_BUNDLES = """
+    SELECT b.id, b.uuid, b.version, b.published_us
+    FROM (SELECT * FROM bundles WHERE published_us IS NOT NULL ORDER BY id DESC LIMIT :looked) b
+    JOIN visible v ON v.kind = 'bundle' AND v.replica = :replica
+        AND v.uuid = b.uuid AND v.version = b.version
+    ORDER BY b.id DESC LIMIT :limit
+"""
+
+
+def list_latest_created(tx: Tx, replica: Replica, *, limit: int) -> list[BundleEvent]:
+    """Return CREATE events of the latest bundles published in a replica, the latest first."""
+    parameters = {"replica": replica, "limit": limit, "looked": limit * SCAN_FACTOR}
+    created = []
+    for row in tx.execute(sql(_SELECT_LATEST_BUNDLES), parameters):
+        fqid = FQID(row.uuid, row.version)
+        ident = make_event_id("CREATE", replica, fqid)
+        created.append(BundleEvent(ident, replica, "CREATE", fqid, row.id, row.published_us))
+    times = _find_times(tx, [event.id for event in created])
+    return [replace(event, at_us=times.get(event.id, event.at_us)) for event in created]
+
+
+def _find_times(tx: Tx, idents: list[str]) -> dict[str, int]:
+    if not idents:
+        return {}
+    source, parameters = bulk.derive_table(tx, "wanted", {"id": ("text", sorted(idents))})
+    join = bulk.join_one(tx, "events", "e", "e.id = wanted.id")
+    rows = tx.execute(text(f"SELECT e.id, e.at_us FROM {source} {join}"), parameters)
+    return {row.id: row.at_us for row in rows}
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """A replay: events from `next_seq` up to, but not including, `end_seq` are still to be sent."""
+
+    id: str
+    subscription_id: int
+    replica: Replica
+    next_seq: int
+    end_seq: int
+    deliveries: int
+    created_us: int
+    finished_us: int | None
+
+
+def _replay_from_row(row: Row[Any]) -> Replay:
+    return Replay(**row._mapping)
+
+
+def insert_replay(
+    tx: Tx, ident: str, subscription_id: int, replica: Replica, *, first: int, end: int
+) -> bool:
+    """Insert a replay; False when another one of this subscription is open."""
+    added = execute_now(
+        tx,
+        "INSERT INTO replays (id, subscription_id, replica, next_seq, end_seq, created_us)"
+        " VALUES (:id, :subscription_id, :replica, :first, :end, :now) ON CONFLICT DO NOTHING",
+        {
+            "id": ident,
+            "subscription_id": subscription_id,
+            "replica": replica,
+            "first": first,
+            "end": end,
+        },
+    )
+    return bool(added.rowcount)
+
+
+def find_replay(tx: Tx, ident: str) -> Replay | None:
+    """Return a replay by its id."""
+    row = tx.execute(sql("SELECT * FROM replays WHERE id = :id"), {"id": ident}).first()
+    return None if row is None else _replay_from_row(row)
+
+
+def advance_replay(tx: Tx, replay: Replay, next_seq: int, *, deliveries: int) -> None:
+    """Record progress of a replay, and how many deliveries it made."""
+    tx.execute(
+        sql(
+            "UPDATE replays SET next_seq = :next_seq, deliveries = deliveries + :made"
+            " WHERE id = :id"
+        ),
+        {"id": replay.id, "next_seq": next_seq, "made": deliveries},
+    )
+
+
+def finish_replay(tx: Tx, replay: Replay) -> None:
+    """Mark a replay finished."""
+    execute_now(tx, "UPDATE replays SET finished_us = :now WHERE id = :id", {"id": replay.id})
+
+
+def expire_replays(tx: Tx, before_us: int, *, limit: int) -> int:
+    """Delete up to `limit` replays that finished before a moment; return how many."""
+    statement = sql(
+        "DELETE FROM replays WHERE id IN (SELECT id FROM replays"
+        " WHERE finished_us < :before ORDER BY finished_us LIMIT :limit)"
+    )
+    return tx.execute(statement, {"before": before_us, "limit": limit}).rowcount

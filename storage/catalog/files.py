@@ -1,4 +1,4 @@
-"""Files: reserved once verified, published once their record is in the origin's bucket."""
+"""File versions: reserve once verified, publish once their record is in the bucket."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,16 +7,16 @@ from typing import Any
 import orjson
 from sqlalchemy import Row, Select, bindparam, func, select
 
-from storage.catalog import bulk, purges
+from storage.catalog import bulk
+from storage.catalog import purges as catalog_purges
 from storage.catalog.engine import Tx, execute_now, sql
-from storage.catalog.schema import blob_replicas, blobs, files
-from storage.catalog.schema import purges as purge_rows
+from storage.catalog.tables import blob_replicas, blobs, files, purges
 from storage.model import FQID, Checksums, FileVersion, Replica
 
 
 @dataclass(frozen=True, slots=True)
-class Reserved:
-    """A file's row with all that its record needs."""
+class FileRow:
+    """A file version with everything its record needs."""
 
     file: FileVersion
     blob_id: int
@@ -27,8 +27,8 @@ class Reserved:
 
 
 @dataclass(frozen=True, slots=True)
-class NewFile:
-    """What a verified file is made of."""
+class NewFileVersion:
+    """A verified file to be inserted."""
 
     fqid: FQID
     digest: str
@@ -58,7 +58,7 @@ _COLUMNS = (
 )
 
 
-def _file(row: Row[tuple[object, ...]]) -> FileVersion:
+def _file_version_from_row(row: Row[tuple[object, ...]]) -> FileVersion:
     checksums = Checksums(row.sha1, row.sha256, row.crc32c, row.s3_etag)
     return FileVersion(
         id=row.id,
@@ -72,12 +72,14 @@ def _file(row: Row[tuple[object, ...]]) -> FileVersion:
     )
 
 
-def _reserved(row: Row[tuple[object, ...]]) -> Reserved:
+def _file_row_from_row(row: Row[tuple[object, ...]]) -> FileRow:
     published = row.published_us is not None
-    return Reserved(_file(row), row.blob_id, row.digest, row.author, row.event_id, published)
+    return FileRow(
+        _file_version_from_row(row), row.blob_id, row.digest, row.author, row.event_id, published
+    )
 
 
-_WHOLE: Select[Any] = select(
+_SELECT_ROWS: Select[Any] = select(
     *_COLUMNS,
     files.c.blob_id,
     files.c.digest,
@@ -85,70 +87,72 @@ _WHOLE: Select[Any] = select(
     files.c.event_id,
     files.c.published_us,
 ).join(blobs, blobs.c.id == files.c.blob_id)
-# Built once: that takes longer than running them.
-_BY_ID = _WHOLE.where(files.c.id == bindparam("id"))
-_BY_FQID = _WHOLE.where(files.c.uuid == bindparam("uuid"), files.c.version == bindparam("version"))
-_NAMED = ", ".join(str(column) for column in _WHOLE.selected_columns)
+# Built once: building takes longer than running.
+_BY_ID = _SELECT_ROWS.where(files.c.id == bindparam("id"))
+_BY_FQID = _SELECT_ROWS.where(
+    files.c.uuid == bindparam("uuid"), files.c.version == bindparam("version")
+)
+_ROW_COLUMNS = ", ".join(str(column) for column in _SELECT_ROWS.selected_columns)
 
 
-def by_id(tx: Tx, ident: int) -> Reserved:
-    """The row of a known id."""
-    return _reserved(tx.execute(_BY_ID, {"id": ident}).one())
+def get(tx: Tx, ident: int) -> FileRow:
+    """Return a row by its id."""
+    return _file_row_from_row(tx.execute(_BY_ID, {"id": ident}).one())
 
 
-def by_ids(tx: Tx, idents: Sequence[int]) -> list[Reserved]:
-    """The rows of known ids, a few hundred at a time, by id."""
-    source, parameters = bulk.derived(tx, "wanted", {"id": ("bigint", sorted(idents))})
-    file = bulk.one_each(tx, "files", "files", "files.id = wanted.id")
-    blob = bulk.one_each(tx, "blobs", "blobs", "blobs.id = files.blob_id")
-    statement = f"SELECT {_NAMED} FROM {source} {file} {blob} ORDER BY wanted.id"
-    return [_reserved(row) for row in tx.execute(sql(statement), parameters)]
+def list_by_ids(tx: Tx, idents: Sequence[int]) -> list[FileRow]:
+    """Return a few hundred rows by their ids, in order."""
+    source, parameters = bulk.derive_table(tx, "wanted", {"id": ("bigint", sorted(idents))})
+    file = bulk.join_one(tx, "files", "files", "files.id = wanted.id")
+    blob = bulk.join_one(tx, "blobs", "blobs", "blobs.id = files.blob_id")
+    statement = f"SELECT {_ROW_COLUMNS} FROM {source} {file} {blob} ORDER BY wanted.id"
+    return [_file_row_from_row(row) for row in tx.execute(sql(statement), parameters)]
 
 
-def by_fqid(tx: Tx, fqid: FQID) -> Reserved | None:
-    """The row of a version, published or not, wherever it is."""
+def find(tx: Tx, fqid: FQID) -> FileRow | None:
+    """Return the row of a version, published or not, in any replica."""
     row = tx.execute(_BY_FQID, fqid._asdict()).first()
-    return None if row is None else _reserved(row)
+    return None if row is None else _file_row_from_row(row)
 
 
-def latest_anywhere(tx: Tx, uuid: str) -> Reserved | None:
-    """The greatest published version of a uuid in any replica."""
-    query = _WHOLE.where(files.c.uuid == uuid, files.c.published_us.is_not(None))
-    purged = select(purge_rows.c.id).where(
-        purge_rows.c.kind == "file",
-        purge_rows.c.uuid == uuid,
-        purge_rows.c.version == files.c.version,
+def find_latest(tx: Tx, uuid: str) -> FileRow | None:
+    """Return the greatest published version of a uuid in any replica."""
+    query = _SELECT_ROWS.where(files.c.uuid == uuid, files.c.published_us.is_not(None))
+    purged = select(purges.c.id).where(
+        purges.c.kind == "file",
+        purges.c.uuid == uuid,
+        purges.c.version == files.c.version,
     )
     query = query.where(~purged.exists())
     row = tx.execute(query.order_by(files.c.version.desc()).limit(1)).first()
-    return None if row is None else _reserved(row)
+    return None if row is None else _file_row_from_row(row)
 
 
-def by_fqids(tx: Tx, fqids: Sequence[FQID]) -> list[Reserved]:
-    """The rows of several versions, in any order; nothing for one that there is not."""
-    source, parameters = bulk.derived(tx, "wanted", bulk.fqids(fqids))
+def find_all(tx: Tx, fqids: Sequence[FQID]) -> list[FileRow]:
+    """Return the rows of those versions that exist, in any order."""
+    source, parameters = bulk.derive_table(tx, "wanted", bulk.fqid_columns(fqids))
     same = "files.uuid = wanted.uuid AND files.version = wanted.version"
-    file = bulk.one_each(tx, "files", "files", same)
-    blob = bulk.one_each(tx, "blobs", "blobs", "blobs.id = files.blob_id")
-    rows = tx.execute(sql(f"SELECT {_NAMED} FROM {source} {file} {blob}"), parameters)
-    return [_reserved(row) for row in rows]
+    file = bulk.join_one(tx, "files", "files", same)
+    blob = bulk.join_one(tx, "blobs", "blobs", "blobs.id = files.blob_id")
+    rows = tx.execute(sql(f"SELECT {_ROW_COLUMNS} FROM {source} {file} {blob}"), parameters)
+    return [_file_row_from_row(row) for row in rows]
 
 
-def reserve(tx: Tx, new: NewFile) -> Reserved:
-    """Insert the version, or return the row that has it already (compare the digests)."""
+def reserve(tx: Tx, new: NewFileVersion) -> FileRow:
+    """Insert a version, or return its existing row; the caller compares digests."""
     (reserved,) = reserve_all(tx, [new])
     return reserved
 
 
-def reserve_all(tx: Tx, new: Sequence[NewFile]) -> list[Reserved]:
-    """The same for several versions, in any order. The caller holds their heads."""
+def reserve_all(tx: Tx, new: Sequence[NewFileVersion]) -> list[FileRow]:
+    """Reserve several versions, in any order; the caller holds the locks of their heads."""
     columns: bulk.Columns = {
         "sha256": ("text", [file.checksums.sha256 for file in new]),
         "sha1": ("text", [file.checksums.sha1 for file in new]),
         "crc32c": ("text", [file.checksums.crc32c for file in new]),
         "blob_etag": ("text", [file.blob_etag for file in new]),
         "size": ("bigint", [file.size for file in new]),
-        **bulk.fqids(file.fqid for file in new),
+        **bulk.fqid_columns(file.fqid for file in new),
         "digest": ("text", [file.digest for file in new]),
         "origin": ("text", [file.origin for file in new]),
         "creator_uid": ("bigint", [file.creator_uid for file in new]),
@@ -157,14 +161,14 @@ def reserve_all(tx: Tx, new: Sequence[NewFile]) -> list[Reserved]:
         "s3_etag": ("text", [file.checksums.s3_etag for file in new]),
         "event_id": ("text", [file.event_id for file in new]),
     }
-    source, parameters = bulk.derived(tx, "new", columns)
+    source, parameters = bulk.derive_table(tx, "new", columns)
     for statement in _RESERVE:
         execute_now(tx, statement.format(source=source), parameters)
-    return by_fqids(tx, [file.fqid for file in new])
+    return find_all(tx, [file.fqid for file in new])
 
 
 _RESERVE = (
-    # Sorted, so that two that insert the same blobs wait for each other in one direction only.
+    # Sorted, so that two transactions that insert the same blobs cannot deadlock.
     "INSERT INTO blobs (sha256, sha1, crc32c, s3_etag, size)"
     " SELECT sha256, sha1, crc32c, blob_etag, size FROM {source} WHERE true ORDER BY sha256"
     " ON CONFLICT (sha256) DO NOTHING",
@@ -177,24 +181,26 @@ _RESERVE = (
 )
 
 
-def reveal(tx: Tx, rows: Sequence[Reserved], replica: Replica) -> None:
-    """These files are whole in a bucket, bytes and record: readers see them there, and a condemned
-    blob of theirs is revived. The caller holds their heads."""
+def publish(tx: Tx, rows: Sequence[FileRow], replica: Replica) -> None:
+    """Publish files whose bytes and records are in a bucket, and revive their condemned blobs.
+
+    The caller holds the locks of their heads.
+    """
     columns: bulk.Columns = {
         "id": ("bigint", [row.file.id for row in rows]),
         "uuid": ("text", [row.file.fqid.uuid for row in rows]),
         "version": ("text", [row.file.fqid.version for row in rows]),
         "blob_id": ("bigint", [row.blob_id for row in rows]),
     }
-    source, parameters = bulk.derived(tx, "whole", columns)
-    for statement in _REVEAL:
+    source, parameters = bulk.derive_table(tx, "whole", columns)
+    for statement in _PUBLISH:
         execute_now(tx, statement.format(source=source), {**parameters, "replica": replica})
 
 
-_REVEAL = (
-    # One blob may be several files, and one statement must not touch a row twice; sorted, so that
-    # two that reveal the same blobs wait for each other in one direction only.
-    # Bytes that were there already were not read again.
+_PUBLISH = (
+    # DISTINCT: several files may share a blob, and one statement must not touch a row twice.
+    # Sorted, so that two transactions that publish the same blobs cannot deadlock. `verified_us` of
+    # existing rows stays: their bytes were not read again.
     "INSERT INTO blob_replicas (blob_id, replica, state, at_us, verified_us)"
     " SELECT DISTINCT blob_id, :replica, 'present', :now, :now FROM {source} WHERE true"
     " ORDER BY blob_id"
@@ -209,47 +215,48 @@ _REVEAL = (
 )
 
 
-def blobs_present(tx: Tx, replica: Replica, rows: Sequence[Reserved]) -> set[int]:
-    """Those blobs of these files that the catalog knows in a replica's bucket."""
-    wanted = sorted({row.blob_id for row in rows})
-    source, parameters = bulk.derived(tx, "wanted", {"id": ("bigint", wanted)})
-    held = "r.blob_id = wanted.id AND r.replica = :replica AND r.state = 'present'"
-    there = bulk.one_each(tx, "blob_replicas", "r", held)
-    statement = sql(f"SELECT wanted.id FROM {source} {there}")
+def filter_stored_blobs(tx: Tx, replica: Replica, rows: Sequence[FileRow]) -> set[int]:
+    """Return the blob ids of these files that are stored in a replica's bucket."""
+    ids = sorted({row.blob_id for row in rows})
+    source, parameters = bulk.derive_table(tx, "wanted", {"id": ("bigint", ids)})
+    condition = "r.blob_id = wanted.id AND r.replica = :replica AND r.state = 'present'"
+    join = bulk.join_one(tx, "blob_replicas", "r", condition)
+    statement = sql(f"SELECT wanted.id FROM {source} {join}")
     return set(tx.execute(statement, {**parameters, "replica": replica}).scalars())
 
 
-def most_blobs(tx: Tx) -> int:
-    """At least as many blobs as the catalog knows: the greatest id, which costs no counting."""
+def estimate_blob_count(tx: Tx) -> int:
+    """Return an upper bound of the number of blobs: the greatest id, which needs no counting."""
     return tx.execute(select(func.max(blobs.c.id))).scalar() or 0
 
 
-def bytes_present(tx: Tx, replica: Replica, sums: Sequence[str]) -> set[str]:
-    """Those of these SHA-256 whose bytes the catalog knows in a replica's bucket."""
+def filter_stored_checksums(tx: Tx, replica: Replica, sums: Sequence[str]) -> set[str]:
+    """Return those of these SHA-256 sums that are stored in a replica's bucket."""
     query = select(blobs.c.sha256).join(blob_replicas, blob_replicas.c.blob_id == blobs.c.id)
-    known = query.where(
+    stored = query.where(
         blobs.c.sha256.in_(sums),
         blob_replicas.c.replica == replica,
         blob_replicas.c.state == "present",
     )
-    return set(tx.execute(known).scalars())
+    return set(tx.execute(stored).scalars())
 
 
-# Cutting one string is a third of the work of taking an array apart; a uuid has 36 characters.
+# Cutting one string takes a third of the time of extracting from an array; a uuid has 36
+# characters.
 _SQLITE_WANTED = (
     "(SELECT key AS ordinal, substr(value, 1, 36) AS uuid, substr(value, 38) AS version"
     " FROM json_each(:wanted)) AS wanted"
 )
-_SEEN = (
+_IS_PUBLISHED = (
     "v.kind = 'file' AND v.replica = :replica AND v.uuid = {of}.uuid AND v.version = {of}.version"
 )
 
-Key = tuple[str, str]
+FileKey = tuple[str, str]
 """uuid and version, as an `FQID` or a plain pair."""
 
-Found = tuple[int, int, str, int, str, str, str, str]
-"""ordinal, id, content_type, size, sha1, sha256, crc32c, s3_etag of one looked-up file."""
-_FOUND = (
+FoundFile = tuple[int, int, str, int, str, str, str, str]
+"""ordinal, id, content_type, size, sha1, sha256, crc32c, s3_etag of one file."""
+_FOUND_COLUMNS = (
     "wanted.ordinal",
     "f.id",
     "f.content_type",
@@ -261,69 +268,68 @@ _FOUND = (
 )
 
 
-def lookup(tx: Tx, replica: Replica, keys: Sequence[Key]) -> list[Found]:
-    """The files of these keys that readers of a replica see, in the order of the keys: one query.
+def look_up(tx: Tx, replica: Replica, keys: Sequence[FileKey]) -> list[FoundFile]:
+    """Look up published files of a replica by key, in the order of the keys: one query.
 
-    `ordinal` is the key's place in `keys`.
+    `ordinal` is the index into `keys`.
     """
-    source, parameters = lookup_source(tx, replica, keys)
-    return sorted(bulk.fetch(tx, _FOUND, source, parameters))
+    source, parameters = build_lookup(tx, replica, keys)
+    return sorted(bulk.fetch_rows(tx, _FOUND_COLUMNS, source, parameters))
 
 
-def lookup_source(tx: Tx, replica: Replica, keys: Sequence[Key]) -> tuple[str, dict[str, Any]]:
-    """The joined tables of `lookup`, spelled so that the planner takes the index of what is
-    visible, key by key, however large the tables are."""
+def build_lookup(tx: Tx, replica: Replica, keys: Sequence[FileKey]) -> tuple[str, dict[str, Any]]:
+    """Return the joined tables of `look_up`, spelled so that planners use an index per key."""
     if tx.dialect.name == "sqlite":
         source = _SQLITE_WANTED
         parameters: dict[str, Any] = {"wanted": orjson.dumps([*map(".".join, keys)]).decode()}
     else:
-        # In the order of the index: neighbours lie on one page.
+        # In index order: neighbours lie on one page.
         order = sorted(range(len(keys)), key=keys.__getitem__)
         columns: bulk.Columns = {
             "ordinal": ("bigint", order),
             "uuid": ("text", [keys[place][0] for place in order]),
             "version": ("text", [keys[place][1] for place in order]),
         }
-        source, parameters = bulk.derived(tx, "wanted", columns)
-    seen = bulk.one_each(tx, "visible", "v", _SEEN.format(of="wanted"))
-    file = bulk.one_each(tx, "files", "f", "f.id = v.id")
-    blob = bulk.one_each(tx, "blobs", "b", "b.id = f.blob_id")
-    return f"{source} {seen} {file} {blob}", {**parameters, "replica": replica}
+        source, parameters = bulk.derive_table(tx, "wanted", columns)
+    published = bulk.join_one(tx, "visible", "v", _IS_PUBLISHED.format(of="wanted"))
+    file = bulk.join_one(tx, "files", "f", "f.id = v.id")
+    blob = bulk.join_one(tx, "blobs", "b", "b.id = f.blob_id")
+    return f"{source} {published} {file} {blob}", {**parameters, "replica": replica}
 
 
-def whereabouts(tx: Tx, keys: Sequence[FQID]) -> dict[FQID, str]:
-    """Of these keys, those that are known at all: `elsewhere` (published) or `pending`."""
-    source, parameters = bulk.derived(tx, "wanted", bulk.fqids(keys))
+def locate(tx: Tx, keys: Sequence[FQID]) -> dict[FQID, str]:
+    """Return which keys exist at all: `elsewhere` (published) or `pending`."""
+    source, parameters = bulk.derive_table(tx, "wanted", bulk.fqid_columns(keys))
     same = "{0}.uuid = wanted.uuid AND {0}.version = wanted.version"
-    file = bulk.one_each(tx, "files", "f", same.format("f"))
-    known = tx.execute(
+    file = bulk.join_one(tx, "files", "f", same.format("f"))
+    rows = tx.execute(
         sql(f"SELECT f.uuid, f.version, f.published_us IS NOT NULL FROM {source} {file}"),
         parameters,
     )
-    places = {FQID(row[0], row[1]): "elsewhere" if row[2] else "pending" for row in known}
-    for gone in purges.among(tx, "file", list(places)):
-        del places[gone]
-    task = bulk.one_each(tx, "tasks", "t", same.format("t") + " AND t.finished_us IS NULL")
+    places = {FQID(row[0], row[1]): "elsewhere" if row[2] else "pending" for row in rows}
+    for purged in catalog_purges.filter_purged(tx, "file", list(places)):
+        del places[purged]
+    task = bulk.join_one(tx, "tasks", "t", same.format("t") + " AND t.finished_us IS NULL")
     open_tasks = tx.execute(sql(f"SELECT t.uuid, t.version FROM {source} {task}"), parameters)
     for row in open_tasks:
         places.setdefault(FQID(row[0], row[1]), "pending")
     return places
 
 
-def seen_by_id(tx: Tx, replica: Replica, idents: Sequence[int]) -> set[int]:
-    """Which of these files readers of a replica see."""
-    source, parameters = bulk.derived(tx, "wanted", {"id": ("bigint", idents)})
-    file = bulk.one_each(tx, "files", "f", "f.id = wanted.id")
-    seen = bulk.one_each(tx, "visible", "v", _SEEN.format(of="f"))
-    statement = f"SELECT wanted.id FROM {source} {file} {seen}"
+def filter_published_ids(tx: Tx, replica: Replica, idents: Sequence[int]) -> set[int]:
+    """Return those of these file ids that are published in a replica."""
+    source, parameters = bulk.derive_table(tx, "wanted", {"id": ("bigint", idents)})
+    file = bulk.join_one(tx, "files", "f", "f.id = wanted.id")
+    published = bulk.join_one(tx, "visible", "v", _IS_PUBLISHED.format(of="f"))
+    statement = f"SELECT wanted.id FROM {source} {file} {published}"
     rows = tx.execute(sql(statement), {**parameters, "replica": replica})
     return set(rows.scalars())
 
 
-def blobs_after(
+def list_blobs(
     tx: Tx, replica: Replica, after: tuple[str, int], *, before_us: int, limit: int
 ) -> list[tuple[str, int]]:
-    """SHA-256 and size of blobs seen in a bucket before a moment, in order, after a given one."""
+    """List SHA-256 and size of blobs stored in a bucket before a moment, after a given one."""
     query = (
         select(blobs.c.sha256, blobs.c.size)
         .join(blob_replicas, blob_replicas.c.blob_id == blobs.c.id)

@@ -1,8 +1,8 @@
-"""Integrity: time of last verification per object and replica, damaged objects, scrub totals.
+"""Time of last verification of each object, damaged objects, and scrub totals.
 
-An object is named by its key. The time of last verification is a column of the row that says that
-a bucket holds it: `blob_replicas` for bytes, `presence` for records. Journals and purge markers
-have rows of their own (`verified_objects.py`).
+Objects are identified by their keys. The time of last verification is a column of the row that
+records the storage: `blob_replicas` for blobs, `presence` for records. Journals and purge markers
+have rows of their own in `verified_objects`.
 """
 
 from collections import defaultdict
@@ -13,24 +13,58 @@ from typing import Any
 from sqlalchemy import Table, TextClause, select
 
 from storage import keys
-from storage.catalog import bulk, verified_objects
+from storage.catalog import bulk
 from storage.catalog.engine import Catalog, Tx, execute_now, now_us, sql
-from storage.catalog.schema import bundles, collections, files, tombstones
+from storage.catalog.tables import bundles, collections, files, tombstones
 from storage.model import FQID, Replica
 
+
+def record_verified_objects(tx: Tx, replica: Replica, objects: Sequence[str]) -> None:
+    """Record that journals and markers were verified now; skip keys of blobs and records."""
+    rest = [key for key in objects if key.startswith((keys.JOURNALS, keys.PURGE_MARKERS))]
+    if rest:
+        source, parameters = bulk.derive_table(tx, "found", {"key": ("text", rest)})
+        execute_now(tx, _RECORD.format(source=source), {**parameters, "replica": replica})
+
+
+# Without a condition SQLite would take ON for that of a join.
+_RECORD = (
+    "INSERT INTO verified_objects (replica, key, verified_us)"
+    " SELECT :replica, found.key, :now FROM {source} WHERE true"
+    " ON CONFLICT (replica, key) DO UPDATE SET verified_us = excluded.verified_us"
+)
+
+
+def find_verified_times(tx: Tx, replica: Replica, objects: Sequence[str]) -> dict[str, int]:
+    """Return when these objects were last verified, without those that never were."""
+    source, given = bulk.derive_table(tx, "wanted", {"key": ("text", list(objects))})
+    same = "v.replica = :replica AND v.key = wanted.key"
+    one = bulk.join_one(tx, "verified_objects", "v", same)
+    statement = sql(f"SELECT v.key, v.verified_us FROM {source} {one}")
+    found = tx.execute(statement, {**given, "replica": replica})
+    return {row.key: row.verified_us for row in found}
+
+
+def forget_verified_object(tx: Tx, replica: Replica, key: str) -> None:
+    """Forget an object that was deleted deliberately."""
+    tx.execute(
+        sql("DELETE FROM verified_objects WHERE replica = :replica AND key = :key"),
+        {"replica": replica, "key": key},
+    )
+
+
 DAY_US = 86_400_000_000
-SLACK_US = 1_000_000
-"""By how much the clocks of bucket and catalog may differ; more costs only reading."""
-DEBT_DAYS = 60
-"""Days that a budget which was exceeded is remembered for."""
-PAGE = 500
-_VERSIONED: Mapping[str, Table] = {"file": files, "bundle": bundles, "collection": collections}
+CLOCK_SKEW_US = 1_000_000
+"""Allowed difference between the clocks of bucket and catalog; more only causes extra reads."""
+BUDGET_DAYS = 60
+"""Days for which an exceeded budget is remembered."""
+OBJECTS_PER_PAGE = 500
+_VERSION_TABLES: Mapping[str, Table] = {"file": files, "bundle": bundles, "collection": collections}
 
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """An object that a bucket should hold. `sha256` and `size` are those of the blob; None for
-    records, whose bytes follow from the catalog's rows."""
+    """An object that a bucket should hold; `sha256` and `size` are None for records."""
 
     replica: Replica
     key: str
@@ -40,8 +74,8 @@ class StoredObject:
 
 
 @dataclass(frozen=True, slots=True)
-class Damage:
-    """An object that was found damaged and is not repaired."""
+class DamagedObjectRow:
+    """A damaged object that is not repaired yet."""
 
     replica: Replica
     key: str
@@ -50,10 +84,13 @@ class Damage:
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
-    """Objects of one replica. `damaged` are so now; `found`, `repaired` and `verified_bytes` are
-    totals since the catalog was made. `oldest_us` is the longest time since an object was last
-    verified, or, if it never was, since the bucket has held it; None without objects."""
+class IntegrityCounts:
+    """Object counts of one replica.
+
+    `damaged` counts objects damaged now; `found`, `repaired` and `verified_bytes` are totals since
+    the catalog was created. `oldest_us` is the longest time since an object was verified, or stored
+    if it never was; None without objects.
+    """
 
     objects: int
     verified: int
@@ -64,7 +101,7 @@ class Counts:
     found: int
 
 
-# Literals: for a parameter no engine would look at the index of these rows alone.
+# Literals: with a parameter no engine would use the partial index.
 _DUE_BLOBS = sql(
     "SELECT b.sha256, b.size, r.verified_us FROM blob_replicas AS r"
     " JOIN blobs AS b ON b.id = r.blob_id"
@@ -82,26 +119,25 @@ _DAMAGED_KEYS = sql(
 )
 
 
-def due(tx: Tx, replica: Replica, before_us: int, *, limit: int) -> list[StoredObject]:
-    """Objects of a bucket last verified before a time, the longest ago first, without those that
-    are known to be damaged."""
-    known = set(tx.execute(_DAMAGED_KEYS, {"replica": replica}).scalars())
-    asked = {"replica": replica, "before": before_us, "limit": limit + len(known)}
+def list_due(tx: Tx, replica: Replica, before_us: int, *, limit: int) -> list[StoredObject]:
+    """List objects verified before a moment, the longest ago first, without damaged ones."""
+    damaged = set(tx.execute(_DAMAGED_KEYS, {"replica": replica}).scalars())
+    parameters = {"replica": replica, "before": before_us, "limit": limit + len(damaged)}
     found = [
-        StoredObject(replica, keys.blob(row.sha256), row.verified_us, row.sha256, row.size)
-        for row in tx.execute(_DUE_BLOBS, asked)
+        StoredObject(replica, keys.blob_key(row.sha256), row.verified_us, row.sha256, row.size)
+        for row in tx.execute(_DUE_BLOBS, parameters)
     ]
-    found += _records(tx, replica, tx.execute(_DUE_RECORDS, asked).all())
-    found = [one for one in found if one.key not in known]
-    return sorted(found, key=lambda one: one.verified_us)[:limit]
+    found += _load_records(tx, replica, tx.execute(_DUE_RECORDS, parameters).all())
+    found = [item for item in found if item.key not in damaged]
+    return sorted(found, key=lambda item: item.verified_us)[:limit]
 
 
-def _records(tx: Tx, replica: Replica, rows: Sequence[Any]) -> list[StoredObject]:
-    """Rows of `presence` with the keys of their records."""
+def _load_records(tx: Tx, replica: Replica, rows: Sequence[Any]) -> list[StoredObject]:
+    """Return rows of `presence` with the keys of their records."""
     idents: dict[str, list[int]] = defaultdict(list)
     for row in rows:
         idents[row.kind].append(row.id)
-    names = {kind: _record_keys(tx, kind, some) for kind, some in idents.items()}
+    names = {kind: _find_record_keys(tx, kind, ids) for kind, ids in idents.items()}
     return [
         StoredObject(replica, names[row.kind][row.id], row.verified_us)
         for row in rows
@@ -109,38 +145,46 @@ def _records(tx: Tx, replica: Replica, rows: Sequence[Any]) -> list[StoredObject
     ]
 
 
-def _record_keys(tx: Tx, kind: str, idents: Sequence[int]) -> dict[int, str]:
+def _find_record_keys(tx: Tx, kind: str, idents: Sequence[int]) -> dict[int, str]:
     if kind == "tombstone":
         stones = tx.execute(select(tombstones).where(tombstones.c.id.in_(idents))).all()
-        return {row.id: keys.tombstone(row.kind, row.uuid, row.version or None) for row in stones}
-    table = _VERSIONED[kind]
+        return {
+            row.id: keys.tombstone_key(row.kind, row.uuid, row.version or None) for row in stones
+        }
+    table = _VERSION_TABLES[kind]
     query = select(table.c.id, table.c.uuid, table.c.version).where(table.c.id.in_(idents))
     named = next(one for one in keys.KINDS if one == kind)
-    return {row.id: keys.record(named, FQID(row.uuid, row.version)) for row in tx.execute(query)}
+    return {
+        row.id: keys.record_key(named, FQID(row.uuid, row.version)) for row in tx.execute(query)
+    }
 
 
-def pages(catalog: Catalog, replica: Replica) -> Iterator[list[StoredObject]]:
-    """Every object that a bucket should hold, blobs by SHA-256, then records; a page at a time, in
-    a unit of work of its own."""
+def iterate_pages(catalog: Catalog, replica: Replica) -> Iterator[list[StoredObject]]:
+    """Iterate over all objects a bucket should hold: blobs by SHA-256, then records, page by page.
+
+    Each page is read in a separate transaction.
+    """
     last = ""
-    while blobs := _page(catalog, _PAGE_BLOBS, {"replica": replica, "after": last}):
+    while blobs := _fetch_page(catalog, _PAGE_BLOBS, {"replica": replica, "after": last}):
         yield [
-            StoredObject(replica, keys.blob(row.sha256), row.verified_us, row.sha256, row.size)
+            StoredObject(replica, keys.blob_key(row.sha256), row.verified_us, row.sha256, row.size)
             for row in blobs
         ]
         last = blobs[-1].sha256
-    for kind in (*_VERSIONED, "tombstone"):
-        asked, after = {"replica": replica, "kind": kind}, 0
-        while rows := _page(catalog, _PAGE_RECORDS, {**asked, "after": after}):
+    for kind in (*_VERSION_TABLES, "tombstone"):
+        parameters, after = {"replica": replica, "kind": kind}, 0
+        while rows := _fetch_page(catalog, _PAGE_RECORDS, {**parameters, "after": after}):
             with catalog.read() as tx:
-                found = _records(tx, replica, rows)
+                found = _load_records(tx, replica, rows)
             yield found
             after = rows[-1].id
 
 
-def _page(catalog: Catalog, statement: TextClause, asked: Mapping[str, Any]) -> Sequence[Any]:
+def _fetch_page(
+    catalog: Catalog, statement: TextClause, parameters: Mapping[str, Any]
+) -> Sequence[Any]:
     with catalog.read() as tx:
-        return tx.execute(statement, {**asked, "limit": PAGE}).all()
+        return tx.execute(statement, {**parameters, "limit": OBJECTS_PER_PAGE}).all()
 
 
 _PAGE_BLOBS = sql(
@@ -155,8 +199,7 @@ _PAGE_RECORDS = sql(
 
 
 def record_verified(tx: Tx, replica: Replica, found: Iterable[str], *, size: int = 0) -> None:
-    """Objects of these keys, `size` bytes in all, were read just now and are right: what was found
-    damaged before is repaired."""
+    """Record that objects, `size` bytes in all, are intact; damaged ones count as repaired."""
     sums: list[str] = []
     records: dict[str, list[tuple[str, str]]] = defaultdict(list)
     every = sorted(set(found))
@@ -170,49 +213,52 @@ def record_verified(tx: Tx, replica: Replica, found: Iterable[str], *, size: int
         elif (stone := keys.parse_tombstone(key)) is not None:
             records["tombstone " + stone.kind].append((stone.uuid, stone.version or ""))
     if sums:
-        source, given = bulk.derived(tx, "found", {"sha256": ("text", sums)})
-        verified = _VERIFIED_BLOBS.format(source=source)
+        source, given = bulk.derive_table(tx, "found", {"sha256": ("text", sums)})
+        verified = _UPDATE_VERIFIED_BLOBS.format(source=source)
         execute_now(tx, verified, {**given, "replica": replica})
-    verified_objects.record(tx, replica, every)
+    record_verified_objects(tx, replica, every)
     for kind, names in records.items():
-        _verify_records(tx, replica, kind, names)
-    source, given = bulk.derived(tx, "found", {"key": ("text", every)})
-    repaired = execute_now(tx, _REPAIRED.format(source=source), {**given, "replica": replica})
-    _add(tx, replica, objects=len(every), bytes=size, repaired=repaired.rowcount)
+        _record_verified_versions(tx, replica, kind, names)
+    source, given = bulk.derive_table(tx, "found", {"key": ("text", every)})
+    repaired = execute_now(
+        tx, _UPDATE_REPAIRED.format(source=source), {**given, "replica": replica}
+    )
+    _add_totals(tx, replica, objects=len(every), bytes=size, repaired=repaired.rowcount)
 
 
-def _verify_records(tx: Tx, replica: Replica, kind: str, names: list[tuple[str, str]]) -> None:
+def _record_verified_versions(
+    tx: Tx, replica: Replica, kind: str, names: list[tuple[str, str]]
+) -> None:
     named, _, of = kind.partition(" ")
     columns: bulk.Columns = {
         "uuid": ("text", [uuid for uuid, _ in names]),
         "version": ("text", [version for _, version in names]),
     }
-    source, given = bulk.derived(tx, "found", columns)
+    source, given = bulk.derive_table(tx, "found", columns)
     same = "t.uuid = found.uuid AND t.version = found.version"
     if of:
         same += f" AND t.kind = '{of}'"
-    row = bulk.one_each(tx, f"{named}s", "t", same)
-    verified = _VERIFIED_RECORDS.format(source=source, row=row)
+    row = bulk.join_one(tx, f"{named}s", "t", same)
+    verified = _UPDATE_VERIFIED_RECORDS.format(source=source, row=row)
     execute_now(tx, verified, {**given, "replica": replica, "kind": named})
 
 
-_VERIFIED_BLOBS = (
+_UPDATE_VERIFIED_BLOBS = (
     "UPDATE blob_replicas SET verified_us = :now WHERE replica = :replica AND blob_id IN"
     " (SELECT b.id FROM {source} JOIN blobs AS b ON b.sha256 = found.sha256)"
 )
-_VERIFIED_RECORDS = (
+_UPDATE_VERIFIED_RECORDS = (
     "UPDATE presence SET verified_us = :now WHERE replica = :replica AND kind = :kind AND id IN"
     " (SELECT t.id FROM {source} {row})"
 )
-_REPAIRED = (
+_UPDATE_REPAIRED = (
     "UPDATE damaged_objects SET repaired_us = :now WHERE replica = :replica"
     " AND repaired_us IS NULL AND key IN (SELECT key FROM {source})"
 )
 
 
-def changed_since(tx: Tx, replica: Replica, modified: Mapping[str, int]) -> set[str]:
-    """Blobs and records that were changed, by their bucket's clock, after they were last verified
-    or seen there."""
+def filter_changed(tx: Tx, replica: Replica, modified: Mapping[str, int]) -> set[str]:
+    """Return blobs and records that changed in the bucket after they were verified or stored."""
     found: set[str] = set()
     sums = {keys.parse_blob(key): at_us for key, at_us in modified.items() if keys.parse_blob(key)}
     if sums:
@@ -220,18 +266,18 @@ def changed_since(tx: Tx, replica: Replica, modified: Mapping[str, int]) -> set[
             "sha256": ("text", list(sums)),
             "at_us": ("bigint", list(sums.values())),
         }
-        source, given = bulk.derived(tx, "found", columns)
-        row = bulk.one_each(tx, "blobs", "b", "b.sha256 = found.sha256")
-        held = bulk.one_each(tx, "blob_replicas", "r", "r.blob_id = b.id AND r.replica = :replica")
-        statement = sql(f"SELECT found.sha256 FROM {source} {row} {held} WHERE {_CHANGED}")
-        asked = {**given, "replica": replica, "slack": SLACK_US}
-        found |= {keys.blob(sha256) for sha256 in tx.execute(statement, asked).scalars()}
+        source, given = bulk.derive_table(tx, "found", columns)
+        row = bulk.join_one(tx, "blobs", "b", "b.sha256 = found.sha256")
+        held = bulk.join_one(tx, "blob_replicas", "r", "r.blob_id = b.id AND r.replica = :replica")
+        statement = sql(f"SELECT found.sha256 FROM {source} {row} {held} WHERE {_IS_CHANGED}")
+        asked = {**given, "replica": replica, "slack": CLOCK_SKEW_US}
+        found |= {keys.blob_key(sha256) for sha256 in tx.execute(statement, asked).scalars()}
     for kind in keys.KINDS:
-        found |= _changed_records(tx, replica, kind, modified)
+        found |= _filter_changed_records(tx, replica, kind, modified)
     return found
 
 
-def _changed_records(
+def _filter_changed_records(
     tx: Tx, replica: Replica, kind: keys.Kind, modified: Mapping[str, int]
 ) -> set[str]:
     parsed = [(keys.parse_record(key), at_us) for key, at_us in modified.items()]
@@ -239,42 +285,44 @@ def _changed_records(
     if not named:
         return set()
     columns: bulk.Columns = {
-        **bulk.fqids(fqid for fqid, _ in named),
+        **bulk.fqid_columns(fqid for fqid, _ in named),
         "at_us": ("bigint", [at_us for _, at_us in named]),
     }
-    source, given = bulk.derived(tx, "found", columns)
+    source, given = bulk.derive_table(tx, "found", columns)
     same = "t.uuid = found.uuid AND t.version = found.version"
-    row = bulk.one_each(tx, f"{kind}s", "t", same)
+    row = bulk.join_one(tx, f"{kind}s", "t", same)
     same = "r.kind = :kind AND r.id = t.id AND r.replica = :replica"
-    held = bulk.one_each(tx, "presence", "r", same)
-    statement = sql(f"SELECT found.uuid, found.version FROM {source} {row} {held} WHERE {_CHANGED}")
-    asked = {**given, "kind": kind, "replica": replica, "slack": SLACK_US}
-    return {keys.record(kind, FQID(*one)) for one in tx.execute(statement, asked).all()}
+    held = bulk.join_one(tx, "presence", "r", same)
+    statement = sql(
+        f"SELECT found.uuid, found.version FROM {source} {row} {held} WHERE {_IS_CHANGED}"
+    )
+    asked = {**given, "kind": kind, "replica": replica, "slack": CLOCK_SKEW_US}
+    return {keys.record_key(kind, FQID(*one)) for one in tx.execute(statement, asked).all()}
 
 
-_CHANGED = "r.verified_us + :slack < found.at_us AND r.at_us + :slack < found.at_us"
+_IS_CHANGED = "r.verified_us + :slack < found.at_us AND r.at_us + :slack < found.at_us"
 
 
 def record_damage(tx: Tx, replica: Replica, key: str, reason: str) -> bool:
-    """Note that an object is damaged; False when that is known already."""
+    """Record that an object is damaged; False when that is known already."""
     row = {"replica": replica, "key": key, "reason": reason}
-    known = execute_now(tx, _TRIED, row).rowcount > 0
-    if not known:
-        execute_now(tx, _DAMAGED, row)
-        _add(tx, replica, damaged=1)
-    return not known
+    existing = execute_now(tx, _UPDATE_DAMAGE, row).rowcount > 0
+    if not existing:
+        execute_now(tx, _INSERT_DAMAGE, row)
+        _add_totals(tx, replica, damaged=1)
+    return not existing
 
 
-def record_read(tx: Tx, replica: Replica, size: int) -> None:
-    """Count bytes that were read again and were not right."""
-    _add(tx, replica, bytes=size)
+def record_bytes_read(tx: Tx, replica: Replica, size: int) -> None:
+    """Count bytes that were read and were not intact."""
+    _add_totals(tx, replica, bytes=size)
 
 
-_TRIED = (
+_UPDATE_DAMAGE = (
     "UPDATE damaged_objects SET reason = :reason, tried_us = :now"
     " WHERE replica = :replica AND key = :key AND repaired_us IS NULL"
 )
-_DAMAGED = (
+_INSERT_DAMAGE = (
     "INSERT INTO damaged_objects (replica, key, reason, found_us, tried_us)"
     " VALUES (:replica, :key, :reason, :now, :now) ON CONFLICT (replica, key) DO UPDATE"
     " SET reason = excluded.reason, found_us = excluded.found_us, tried_us = excluded.tried_us,"
@@ -282,50 +330,52 @@ _DAMAGED = (
 )
 
 
-def damaged(tx: Tx, *, before_us: int | None = None, limit: int) -> list[Damage]:
-    """Objects that are damaged and not repaired, those first whose repair was tried longest ago;
-    with `before_us` only those tried before that time."""
+def list_damaged(tx: Tx, *, before_us: int | None = None, limit: int) -> list[DamagedObjectRow]:
+    """List unrepaired objects, those whose repair was tried longest ago first.
+
+    `before_us` selects only those tried before that time.
+    """
     before = now_us(tx) + 1 if before_us is None else before_us
-    rows = tx.execute(_OPEN, {"before": before, "limit": limit})
-    return [Damage(*row) for row in rows]
+    rows = tx.execute(_SELECT_DAMAGED, {"before": before, "limit": limit})
+    return [DamagedObjectRow(*row) for row in rows]
 
 
-_OPEN = sql(
+_SELECT_DAMAGED = sql(
     "SELECT replica, key, reason, found_us FROM damaged_objects"
     " WHERE repaired_us IS NULL AND tried_us < :before ORDER BY tried_us, replica, key LIMIT :limit"
 )
 
 
 def count_damaged(tx: Tx) -> int:
-    """Objects that are damaged and not repaired, in all replicas."""
+    """Count unrepaired objects in all replicas."""
     query = sql("SELECT count(*) FROM damaged_objects WHERE repaired_us IS NULL")
     return int(tx.execute(query).scalar_one())
 
 
-def among_damaged(tx: Tx, replica: Replica, some: Sequence[str]) -> dict[str, str]:
-    """Of these keys those that are damaged, with the reason."""
-    source, given = bulk.derived(tx, "wanted", {"key": ("text", list(some))})
+def filter_damaged(tx: Tx, replica: Replica, some: Sequence[str]) -> dict[str, str]:
+    """Return which of these keys are damaged, with the reason."""
+    source, given = bulk.derive_table(tx, "wanted", {"key": ("text", list(some))})
     same = "d.replica = :replica AND d.key = wanted.key AND d.repaired_us IS NULL"
-    one = bulk.one_each(tx, "damaged_objects", "d", same)
+    one = bulk.join_one(tx, "damaged_objects", "d", same)
     statement = sql(f"SELECT d.key, d.reason FROM {source} {one}")
     return {row.key: row.reason for row in tx.execute(statement, {**given, "replica": replica})}
 
 
-def forget(tx: Tx, replica: Replica, key: str) -> None:
-    """The object was removed on purpose: its findings are no concern any more."""
+def forget_object(tx: Tx, replica: Replica, key: str) -> None:
+    """Forget the findings about an object that was deleted deliberately."""
     tx.execute(
         sql("DELETE FROM damaged_objects WHERE replica = :replica AND key = :key"),
         {"replica": replica, "key": key},
     )
-    verified_objects.forget(tx, replica, key)
+    forget_verified_object(tx, replica, key)
 
 
-def count(tx: Tx, replica: Replica, *, since_us: int) -> Counts:
-    """Counts of a replica, each from a range of one index."""
-    asked = {"replica": replica, "since": since_us}
-    row = tx.execute(_COUNTS, asked).one()
-    starts = [one for one in tx.execute(_OLDEST, asked).scalars() if one is not None]
-    return Counts(
+def count_objects(tx: Tx, replica: Replica, *, since_us: int) -> IntegrityCounts:
+    """Return the counts of a replica, each from one index range."""
+    parameters = {"replica": replica, "since": since_us}
+    row = tx.execute(_COUNTS, parameters).one()
+    starts = [one for one in tx.execute(_SELECT_OLDEST, parameters).scalars() if one is not None]
+    return IntegrityCounts(
         objects=row.blobs + row.records,
         verified=row.blobs + row.records - row.late_blobs - row.late_records,
         damaged=row.damaged,
@@ -350,7 +400,7 @@ _COUNTS = sql(
     " (SELECT coalesce(sum(damaged), 0) FROM scrubbed WHERE replica = :replica) AS found,"
     " (SELECT coalesce(sum(bytes), 0) FROM scrubbed WHERE replica = :replica) AS bytes"
 )
-_OLDEST = sql(
+_SELECT_OLDEST = sql(
     "SELECT * FROM (SELECT CASE WHEN verified_us = 0 THEN at_us ELSE verified_us END FROM"
     " blob_replicas WHERE replica = :replica AND state = 'present' ORDER BY verified_us LIMIT 1)"
     " AS blob UNION ALL"
@@ -368,21 +418,20 @@ _ADD = sql(
 )
 
 
-def _add(tx: Tx, replica: Replica, **more: int) -> None:
+def _add_totals(tx: Tx, replica: Replica, **more: int) -> None:
     """Add to today's totals of a replica."""
     row = {"objects": 0, "bytes": 0, "damaged": 0, "repaired": 0, **more}
     tx.execute(_ADD, {**row, "replica": replica, "day": now_us(tx) // DAY_US})
 
 
-def allowance(tx: Tx, bytes_per_day: int) -> int:
-    """Bytes that may still be read today. Days on which one object exceeded the budget are paid for
-    by those that follow."""
+def compute_allowance(tx: Tx, bytes_per_day: int) -> int:
+    """Return how many bytes may still be read today, after paying back days over budget."""
     today = now_us(tx) // DAY_US
     query = sql(
         "SELECT day, sum(bytes) AS bytes FROM scrubbed WHERE day > :from GROUP BY day ORDER BY day"
     )
     debt, last = 0, today
-    for row in tx.execute(query, {"from": today - DEBT_DAYS}):
+    for row in tx.execute(query, {"from": today - BUDGET_DAYS}):
         debt = max(0, debt - bytes_per_day * max(0, row.day - last)) + int(row.bytes)
         last = row.day
     return bytes_per_day - max(0, debt - bytes_per_day * (today - last))

@@ -1,27 +1,33 @@
-"""Journals: which runs of numbered events lie in which objects of the buckets.
+"""Journals: which ranges of sequenced events are stored in which objects of a bucket.
 
-Whoever begins, records or ends one holds the replica's lock. An object is put only under the name
-of a row that is `writing`; recording makes it `current` in the place of those that it covers, which
-are `past` from then on, and are dropped after a while. So every object has a row until it is gone.
+A transaction that begins, records or ends a journal holds the replica's lock. An object is put only
+under the key of a `writing` row. Recording makes it `current` in place of the journals it covers,
+which become `past` and are deleted after a while. So every object has a row until it is gone.
+
+A number that any journal used is never assigned again: the numbers in a bucket's keys are a floor
+for the sequencer, even if the journals cannot be read.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from sqlalchemy import Row, text
+from sqlalchemy import Row, select, text
 
-from storage.catalog import bulk, heads
+from storage.catalog import bulk, heads, store_state
 from storage.catalog.engine import Tx, execute_now, now_us, sql
+from storage.catalog.events import SequencedEvent
+from storage.catalog.tables import events
+from storage.errors import DamagedObjectError
 from storage.keys import JournalKey
 from storage.model import Replica
 
-State = Literal["writing", "current", "past"]
-HEAD = "journal"
+JournalState = Literal["writing", "current", "past"]
+JOURNAL_HEAD = "journal"
 
 
 @dataclass(frozen=True, slots=True)
-class Journal:
+class JournalObject:
     """One object with the lines of the events from `first` to `last`."""
 
     id: int
@@ -30,32 +36,32 @@ class Journal:
     last: int
     generation: int
     tier: int
-    state: State
+    state: JournalState
     size: int
     at_us: int
-    """Since when it is so."""
+    """Time of the latest change of state."""
 
     @property
     def key(self) -> JournalKey:
-        """Under which it lies in a bucket."""
+        """The key of the object."""
         return JournalKey(self.replica, self.first, self.last, self.generation)
 
     @property
     def count(self) -> int:
-        """How many events it has."""
+        """The number of events."""
         return self.last - self.first + 1
 
 
-class Place(NamedTuple):
-    """Where the line of an event lies."""
+class LinePosition(NamedTuple):
+    """Position of an event's line in its journal."""
 
     seq: int
     offset: int
     size: int
 
 
-def _journal(row: Row[Any]) -> Journal:
-    return Journal(
+def _journal_from_row(row: Row[Any]) -> JournalObject:
+    return JournalObject(
         row.id,
         row.replica,
         row.first_seq,
@@ -68,86 +74,95 @@ def _journal(row: Row[Any]) -> Journal:
     )
 
 
-def _journals(tx: Tx, where: str, asked: dict[str, Any]) -> list[Journal]:
+def _select_journals(tx: Tx, where: str, parameters: dict[str, Any]) -> list[JournalObject]:
     return [
-        _journal(row) for row in tx.execute(sql(f"SELECT * FROM journals WHERE {where}"), asked)
+        _journal_from_row(row)
+        for row in tx.execute(sql(f"SELECT * FROM journals WHERE {where}"), parameters)
     ]
 
 
 def lock(tx: Tx, replica: Replica) -> None:
-    """Nobody else begins, records or ends a journal of this replica meanwhile."""
-    heads.lock(tx, HEAD, [replica])
+    """Lock the journals of a replica."""
+    heads.lock(tx, JOURNAL_HEAD, [replica])
 
 
-def covered(tx: Tx, replica: Replica) -> int:
-    """The last number that is journalled; 0 when none is."""
+def find_last_sequence(tx: Tx, replica: Replica) -> int:
+    """Return the last number in a journal; 0 when there is none."""
     where = "replica = :replica AND state = 'current' ORDER BY last_seq DESC LIMIT 1"
-    found = _journals(tx, where, {"replica": replica})
-    return found[0].last if found else 0
+    number = _select_journals(tx, where, {"replica": replica})
+    return number[0].last if number else 0
 
 
-def begun(tx: Tx, replica: Replica, first: int) -> Journal | None:
-    """The journal that somebody began at this number and did not record."""
+def find_begun(tx: Tx, replica: Replica, first: int) -> JournalObject | None:
+    """Return the journal that was begun at this number and is not recorded."""
     where = "replica = :replica AND state <> 'current' AND state = 'writing' AND first_seq = :first"
-    found = _journals(
+    journals = _select_journals(
         tx, f"{where} ORDER BY last_seq LIMIT 1", {"replica": replica, "first": first}
     )
-    return found[0] if found else None
+    return journals[0] if journals else None
 
 
-def begin(tx: Tx, replica: Replica, first: int, last: int, *, tier: int) -> Journal:
-    """The row under whose name an object may be put: one that was begun before, or a new one."""
+def begin(tx: Tx, replica: Replica, first: int, last: int, *, tier: int) -> JournalObject:
+    """Return the row whose key an object may be put under: an unrecorded one, or a new one."""
     span = {"replica": replica, "first": first, "last": last}
     where = "replica = :replica AND first_seq = :first AND last_seq = :last"
-    found = _journals(tx, f"{where} ORDER BY generation DESC LIMIT 1", span)
-    if found and found[0].state == "writing":
-        return found[0]
-    generation = found[0].generation + 1 if found else 0
-    made = execute_now(
+    journals = _select_journals(tx, f"{where} ORDER BY generation DESC LIMIT 1", span)
+    if journals and journals[0].state == "writing":
+        return journals[0]
+    generation = journals[0].generation + 1 if journals else 0
+    result = execute_now(
         tx,
         "INSERT INTO journals (replica, first_seq, last_seq, generation, tier, state, at_us)"
         " VALUES (:replica, :first, :last, :generation, :tier, 'writing', :now) RETURNING *",
         {**span, "generation": generation, "tier": tier},
     )
-    return _journal(made.one())
+    return _journal_from_row(result.one())
 
 
-def find(tx: Tx, key: JournalKey) -> Journal | None:
-    """The journal of that key, however it stands."""
+def find(tx: Tx, key: JournalKey) -> JournalObject | None:
+    """Return a journal by its key, in any state."""
     where = (
         "replica = :replica AND first_seq = :first AND last_seq = :last"
         " AND generation = :generation"
     )
-    asked = {
+    parameters = {
         "replica": key.replica,
         "first": key.first,
         "last": key.last,
         "generation": key.generation,
     }
-    found = _journals(tx, where, asked)
-    return found[0] if found else None
+    journals = _select_journals(tx, where, parameters)
+    return journals[0] if journals else None
 
 
 def record(
-    tx: Tx, journal: Journal, places: Sequence[Place], *, size: int, instead: Iterable[Journal]
+    tx: Tx,
+    journal: JournalObject,
+    places: Sequence[LinePosition],
+    *,
+    size: int,
+    instead: Iterable[JournalObject],
 ) -> bool:
-    """The object is there: from now on it is the current one of its events. False, and nothing
-    done, when it was given up meanwhile or is no longer what takes the place of just these."""
+    """Record that the object is stored, and make it current.
+
+    False, without any change, when it was given up meanwhile or no longer replaces exactly
+    `covered`.
+    """
     now = find(tx, journal.key)
-    before = current(tx, journal.replica, journal.first, journal.last)
+    before = list_current(tx, journal.replica, journal.first, journal.last)
     if now is None or now.state != "writing":
         return False
     if [one.id for one in before] != [one.id for one in instead]:
         return False
-    end(tx, before)
+    mark_past(tx, before)
     changed = "UPDATE journals SET state = 'current', size = :size, at_us = :now WHERE id = :id"
     execute_now(tx, changed, {"id": now.id, "size": size})
-    point(tx, journal.replica, places)
+    record_positions(tx, journal.replica, places)
     return True
 
 
-def point(tx: Tx, replica: Replica, places: Sequence[Place]) -> None:
-    """Say where the lines of these events lie."""
+def record_positions(tx: Tx, replica: Replica, places: Sequence[LinePosition]) -> None:
+    """Store the positions of lines of events."""
     columns: bulk.Columns = {
         # A column, though always the same: the number alone would not lead to the index.
         "replica": ("text", [replica] * len(places)),
@@ -155,7 +170,7 @@ def point(tx: Tx, replica: Replica, places: Sequence[Place]) -> None:
         "place": ("bigint", [place.offset for place in places]),
         "size": ("bigint", [place.size for place in places]),
     }
-    source, parameters = bulk.derived(tx, "fresh", columns)
+    source, parameters = bulk.derive_table(tx, "fresh", columns)
     pointed = text(
         f"UPDATE events SET byte_offset = fresh.place, byte_size = fresh.size FROM {source}"
         " WHERE events.replica = fresh.replica AND events.seq = fresh.seq"
@@ -163,9 +178,9 @@ def point(tx: Tx, replica: Replica, places: Sequence[Place]) -> None:
     tx.execute(pointed, parameters)
 
 
-def end(tx: Tx, gone: Iterable[Journal]) -> None:
-    """They are past from now on, and will be dropped."""
-    for journal in gone:
+def mark_past(tx: Tx, covered: Iterable[JournalObject]) -> None:
+    """Mark journals past, to be deleted later."""
+    for journal in covered:
         execute_now(
             tx,
             "UPDATE journals SET state = 'past', at_us = :now WHERE id = :id",
@@ -173,47 +188,151 @@ def end(tx: Tx, gone: Iterable[Journal]) -> None:
         )
 
 
-def current(tx: Tx, replica: Replica, first: int, last: int) -> list[Journal]:
-    """The current journals with any number of this range, in order."""
+def list_current(tx: Tx, replica: Replica, first: int, last: int) -> list[JournalObject]:
+    """List current journals that overlap a range, in order."""
     where = "replica = :replica AND state = 'current' AND last_seq >= :first AND first_seq <= :last"
-    asked = {"replica": replica, "first": first, "last": last}
-    return _journals(tx, f"{where} ORDER BY last_seq", asked)
+    parameters = {"replica": replica, "first": first, "last": last}
+    return _select_journals(tx, f"{where} ORDER BY last_seq", parameters)
 
 
-def others(tx: Tx, replica: Replica, seq: int) -> list[Journal]:
-    """What is being written, or is past, and has this number."""
+def list_not_current(tx: Tx, replica: Replica, seq: int) -> list[JournalObject]:
+    """List journals with this number that are being written or are past."""
     where = "replica = :replica AND state <> 'current' AND first_seq <= :seq AND last_seq >= :seq"
-    return _journals(tx, where, {"replica": replica, "seq": seq})
+    return _select_journals(tx, where, {"replica": replica, "seq": seq})
 
 
-def page(tx: Tx, replica: Replica, first: int, until: int, *, limit: int) -> list[Journal]:
-    """Current journals with numbers from `first` on and before `until`, in order."""
+def list_range(
+    tx: Tx, replica: Replica, first: int, until: int, *, limit: int
+) -> list[JournalObject]:
+    """List current journals with numbers from `first` up to, but not including, `until`."""
     where = "replica = :replica AND state = 'current' AND last_seq >= :first AND first_seq < :until"
-    asked = {"replica": replica, "first": first, "until": until, "limit": limit}
-    return _journals(tx, f"{where} ORDER BY last_seq LIMIT :limit", asked)
+    parameters = {"replica": replica, "first": first, "until": until, "limit": limit}
+    return _select_journals(tx, f"{where} ORDER BY last_seq LIMIT :limit", parameters)
 
 
-def oldest(tx: Tx, replica: Replica, tier: int, *, limit: int) -> list[Journal]:
-    """The oldest current journals of a tier, in order."""
+def list_oldest(tx: Tx, replica: Replica, tier: int, *, limit: int) -> list[JournalObject]:
+    """List the oldest current journals of a tier, in order."""
     where = "replica = :replica AND state = 'current' AND tier = :tier"
-    asked = {"replica": replica, "tier": tier, "limit": limit}
-    return _journals(tx, f"{where} ORDER BY first_seq LIMIT :limit", asked)
+    parameters = {"replica": replica, "tier": tier, "limit": limit}
+    return _select_journals(tx, f"{where} ORDER BY first_seq LIMIT :limit", parameters)
 
 
-def promote(tx: Tx, journal: Journal, tier: int) -> None:
-    """It is large enough to be of this tier as it is."""
+def promote(tx: Tx, journal: JournalObject, tier: int) -> None:
+    """Move a journal, which is large enough, to this tier as it is."""
     tx.execute(
         sql("UPDATE journals SET tier = :tier WHERE id = :id"), {"id": journal.id, "tier": tier}
     )
 
 
-def aged(tx: Tx, replica: Replica, age_us: int, *, limit: int) -> list[Journal]:
-    """What has been past, or was left unrecorded, for so long."""
+def list_aged(tx: Tx, replica: Replica, age_us: int, *, limit: int) -> list[JournalObject]:
+    """List journals that were past or unrecorded for so long."""
     where = "replica = :replica AND state <> 'current' AND at_us < :before"
-    asked = {"replica": replica, "before": now_us(tx) - age_us, "limit": limit}
-    return _journals(tx, f"{where} ORDER BY at_us LIMIT :limit", asked)
+    parameters = {"replica": replica, "before": now_us(tx) - age_us, "limit": limit}
+    return _select_journals(tx, f"{where} ORDER BY at_us LIMIT :limit", parameters)
 
 
-def forget(tx: Tx, journal: Journal) -> None:
-    """Its objects are gone from every bucket."""
+def delete(tx: Tx, journal: JournalObject) -> None:
+    """Delete a row, after the objects are gone from every bucket."""
     tx.execute(sql("DELETE FROM journals WHERE id = :id AND state = 'past'"), {"id": journal.id})
+
+
+SEQUENCE_FLOOR_PREFIX = "numbered/"
+"""Row of `meta` with the greatest number in the keys of a replica's journals."""
+
+
+def raise_sequence_floor(tx: Tx, replica: Replica, number: int) -> None:
+    """Assign no number up to this one again; the caller holds the lock of the journals."""
+    before = int(store_state.read_value(tx, SEQUENCE_FLOOR_PREFIX + replica) or 0)
+    if number > before:
+        store_state.write_value(tx, SEQUENCE_FLOOR_PREFIX + replica, str(number))
+
+
+def is_known(tx: Tx, replica: Replica, key: JournalKey) -> bool:
+    """Return whether the catalog has a journal of these numbers that is as good."""
+    return any(_covers(journal, key) for journal in list_current(tx, replica, key.first, key.last))
+
+
+def adopt(tx: Tx, key: JournalKey, size: int, journal_events: Sequence[SequencedEvent]) -> bool:
+    """Insert a bucket's journal and its events; False when the catalog has one as good.
+
+    Raises DamagedObjectError when its numbers belong to other events. The caller holds the lock of
+    the journals.
+    """
+    replica = journal_events[0].event.replica
+    before = list_current(tx, replica, key.first, key.last)
+    if any(_covers(one, key) for one in before):
+        _insert_journal(tx, replica, key, size, state="past")
+        return False
+    if any(one.first < key.first or one.last > key.last for one in before):
+        raise DamagedObjectError(f"The journal {key} overlaps another one.")
+    _insert_sequenced(tx, journal_events)
+    mark_past(tx, before)
+    _insert_journal(tx, replica, key, size, state="current")
+    places = [LinePosition(each.seq, each.offset or 0, each.size or 0) for each in journal_events]
+    record_positions(tx, replica, places)
+    return True
+
+
+def insert_past(tx: Tx, replica: Replica, key: JournalKey, size: int) -> None:
+    """Insert a journal as past, because another one has its numbers."""
+    _insert_journal(tx, replica, key, size, state="past")
+
+
+def _covers(journal: JournalObject, key: JournalKey) -> bool:
+    if (journal.first, journal.last) == (key.first, key.last):
+        return journal.generation >= key.generation
+    return journal.first <= key.first and journal.last >= key.last
+
+
+def _insert_journal(tx: Tx, replica: Replica, key: JournalKey, size: int, *, state: str) -> None:
+    parameters = {
+        "replica": replica,
+        "first": key.first,
+        "last": key.last,
+        "generation": key.generation,
+    }
+    past = "" if state == "current" else " WHERE journals.state = 'writing'"
+    execute_now(
+        tx,
+        "INSERT INTO journals (replica, first_seq, last_seq, generation, tier, state, size, at_us)"
+        " VALUES (:replica, :first, :last, :generation, 0, :state, :size, :now)"
+        " ON CONFLICT (replica, first_seq, last_seq, generation) DO UPDATE"
+        f" SET state = excluded.state, size = excluded.size, at_us = excluded.at_us{past}",
+        {**parameters, "size": size, "state": state},
+    )
+
+
+_INSERT_SEQUENCED = (
+    "INSERT INTO events (id, replica, type, uuid, version, bundle_id, at_us, seq, seq_us)"
+    " SELECT fresh.id, fresh.replica, fresh.type, fresh.uuid, fresh.version,"
+    " coalesce((SELECT b.id FROM bundles AS b WHERE b.uuid = fresh.uuid"
+    " AND b.version = fresh.version), 0), fresh.at_us, fresh.seq, fresh.seq_us"
+    " FROM {source} WHERE true ON CONFLICT (id) DO UPDATE"
+    " SET at_us = excluded.at_us, seq = excluded.seq, seq_us = excluded.seq_us"
+    " WHERE events.seq IS NULL"
+)
+
+
+def _insert_sequenced(tx: Tx, found: Sequence[SequencedEvent]) -> None:
+    told = [each.event for each in found]
+    columns: bulk.Columns = {
+        "id": ("text", [event.id for event in told]),
+        "replica": ("text", [event.replica for event in told]),
+        "type": ("text", [event.type for event in told]),
+        **bulk.fqid_columns(event.fqid for event in told),
+        "at_us": ("bigint", [event.at_us for event in told]),
+        "seq": ("bigint", [each.seq for each in found]),
+        "seq_us": ("bigint", [each.seq_us for each in found]),
+    }
+    source, parameters = bulk.derive_table(tx, "fresh", columns)
+    tx.execute(sql(_INSERT_SEQUENCED.format(source=source)), parameters)
+    query = select(events.c.id, events.c.seq).where(events.c.id.in_([one.id for one in told]))
+    known = {row[0]: row[1] for row in tx.execute(query)}
+    if any(known.get(each.event.id) != each.seq for each in found):
+        raise DamagedObjectError("Events of this journal have other numbers in the catalog.")
+
+
+def filter_unknown_events(tx: Tx, idents: Sequence[str]) -> set[str]:
+    """Return those event ids that do not exist."""
+    existing = tx.execute(select(events.c.id).where(events.c.id.in_(idents))).scalars()
+    return set(idents) - set(existing)

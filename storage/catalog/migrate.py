@@ -1,6 +1,6 @@
-"""Bringing the catalog's tables to what this code expects. Forward only.
+"""Upgrade the catalog's tables with Alembic, and draft new migrations. Forward only.
 
-A revision that holds up those who use a large table says so in `locks`: which, and for how long.
+A revision that locks a large table names it in `locks`, with the duration.
 """
 
 import logging
@@ -16,77 +16,81 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import text
 
 from storage.catalog.engine import Catalog, Tx
-from storage.catalog.revisions import FOLDER, current, expected
-from storage.catalog.schema import metadata
+from storage.catalog.revisions import MIGRATIONS_FOLDER, expected_revision, read_current_revision
+from storage.catalog.tables import metadata
 
 log = logging.getLogger(__name__)
 
-PATIENCE_S = 10
-_LOCK = 6_401_771_202_611
-"""Any number, the same in every process."""
+LOCK_TIMEOUT_S = 10
+_ADVISORY_LOCK = 6_401_771_202_611
+"""Arbitrary, but the same in every process."""
 
 
-def _config() -> Config:
+def _alembic_config() -> Config:
     config = Config()
-    config.set_main_option("script_location", str(FOLDER))
+    config.set_main_option("script_location", str(MIGRATIONS_FOLDER))
     return config
 
 
 def upgrade(catalog: Catalog) -> str:
-    """Run what is outstanding, all or nothing; returns the revision that is reached."""
-    config = _config()
+    """Run outstanding migrations, all or none; return the revision reached."""
+    config = _alembic_config()
     with catalog.write() as tx:
-        _alone(tx)
-        for revision, locks in _locking(config, tx):
+        _lock_migrations(tx)
+        for revision, locks in _list_locks(config, tx):
             log.warning("migration %s locks %s", revision, locks)
         config.attributes["connection"] = tx
         command.upgrade(config, "head")
-    return current(catalog)
+    return read_current_revision(catalog)
 
 
-def _alone(tx: Tx) -> None:
-    """One process migrates, the others wait and then find nothing to do. For a table that somebody
-    reads for long it gives up: all that came later would queue behind it."""
+def _lock_migrations(tx: Tx) -> None:
+    """Let one process migrate; the others wait and then find nothing to do.
+
+    It gives up on a table that is read for long, since all later queries would queue behind it.
+    """
     if tx.dialect.name != "sqlite":
         tx.execute(text("SET LOCAL lock_timeout TO 0"))
-        tx.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
-        tx.execute(text(f"SET LOCAL lock_timeout TO '{PATIENCE_S}s'"))
+        tx.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK})
+        tx.execute(text(f"SET LOCAL lock_timeout TO '{LOCK_TIMEOUT_S}s'"))
 
 
-def _locking(config: Config, tx: Tx) -> list[tuple[str, str]]:
-    """What of the outstanding holds up those who use a table that is large by now."""
+def _list_locks(config: Config, tx: Tx) -> list[tuple[str, str]]:
+    """Return what the outstanding revisions lock, if the catalog is not new."""
     reached = MigrationContext.configure(tx).get_current_revision()
     if reached is None:
         return []
     scripts = ScriptDirectory.from_config(config).iterate_revisions("head", reached)
-    told = [(script.revision, getattr(script.module, "locks", "")) for script in scripts]
-    return [(revision, locks) for revision, locks in reversed(told) if locks]
+    locks_by_revision = [
+        (script.revision, getattr(script.module, "locks", "")) for script in scripts
+    ]
+    return [(revision, locks) for revision, locks in reversed(locks_by_revision) if locks]
 
 
-def differences(catalog: Catalog) -> list[Any]:
-    """How the tables differ from the schema that this code is written for."""
+def list_differences(catalog: Catalog) -> list[Any]:
+    """Return the differences between the tables and the schema of this code."""
     with catalog.read() as tx:
         return list(compare_metadata(MigrationContext.configure(tx), metadata))
 
 
-def draft(catalog: Catalog, message: str) -> None:
-    """Write a new migration from what differs between the tables and the schema, to be edited."""
-    config = _config()
+def draft_revision(catalog: Catalog, message: str) -> None:
+    """Draft a migration from the differences between the tables and the schema, for editing."""
+    config = _alembic_config()
     with catalog.write() as tx:
         config.attributes["connection"] = tx
-        command.revision(config, message=message, autogenerate=True, rev_id=_next())
+        command.revision(config, message=message, autogenerate=True, rev_id=_next_revision())
 
 
-def _next() -> str:
-    return f"{int(expected() or 0) + 1:04d}"
+def _next_revision() -> str:
+    return f"{int(expected_revision() or 0) + 1:04d}"
 
 
 def main(message: str) -> None:
-    """Draft a migration against an empty catalog that all former ones were applied to."""
+    """Draft a migration against an empty catalog with all earlier ones applied."""
     with TemporaryDirectory() as folder:
         catalog = Catalog(f"sqlite:///{folder}/catalog.sqlite")
         upgrade(catalog)
-        draft(catalog, message)
+        draft_revision(catalog, message)
         catalog.close()
 
 

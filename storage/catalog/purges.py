@@ -1,6 +1,6 @@
-"""Purges: what is removed for good, how far each replica is, and the rows that go in the end.
+"""Purges: permanent removal, progress by replica, and deletion of rows.
 
-A purge's row is never removed: what it names can never be put again.
+The row of a purge is never deleted: its name can never be used again.
 """
 
 from collections.abc import Collection, Sequence
@@ -10,7 +10,7 @@ from sqlalchemy import Row, Select, delete, select, update
 
 from storage.catalog import bulk
 from storage.catalog.engine import Tx, execute_now, sql
-from storage.catalog.schema import (
+from storage.catalog.tables import (
     bundle_segments,
     bundles,
     checkouts,
@@ -28,15 +28,15 @@ from storage.catalog.schema import (
 )
 from storage.model import FQID, REPLICAS, Replica
 
-LATELY_US = 3_600_000_000
-"""No writer takes longer than this from looking its files up to naming them."""
+RECENT_US = 3_600_000_000
+"""Longer than any write takes from looking its files up to referring to them."""
 _CHUNK = 500
 _TABLES = {"file": files, "bundle": bundles, "collection": collections}
 
 
 @dataclass(frozen=True, slots=True)
 class Purge:
-    """One thing to be removed for good; `version` is empty for a whole uuid."""
+    """A permanent removal; `version` is empty for a whole uuid."""
 
     id: int
     kind: str
@@ -60,17 +60,19 @@ def _purge(row: Row[tuple[object, ...]]) -> Purge:
     return Purge(**row._mapping)
 
 
-def add(tx: Tx, new: Purge) -> Purge:
-    """Insert it, or return the one that is there; its id and time are the catalog's. The caller
-    holds the head."""
-    named = {"kind": new.kind, "uuid": new.uuid, "version": new.version}
+def insert(tx: Tx, new: Purge) -> Purge:
+    """Insert a purge, or return the existing one; the caller holds the lock of its head.
+
+    The catalog sets id and time.
+    """
+    parameters = {"kind": new.kind, "uuid": new.uuid, "version": new.version}
     execute_now(
         tx,
         "INSERT INTO purges (kind, uuid, version, reason, author, origin, digest, event_id,"
         " created_us) VALUES (:kind, :uuid, :version, :reason, :author, :origin, :digest,"
         " :event_id, :now) ON CONFLICT (kind, uuid, version) DO NOTHING",
         {
-            **named,
+            **parameters,
             "reason": new.reason,
             "author": new.author,
             "origin": new.origin,
@@ -78,21 +80,21 @@ def add(tx: Tx, new: Purge) -> Purge:
             "event_id": new.event_id,
         },
     )
-    found = find(tx, new.kind, new.uuid, new.version)
-    assert found is not None
+    existing = find(tx, new.kind, new.uuid, new.version)
+    assert existing is not None
     for replica in REPLICAS:
         tx.execute(
             sql(
                 "INSERT INTO purge_replicas (purge_id, replica) VALUES (:id, :replica)"
                 " ON CONFLICT DO NOTHING"
             ),
-            {"id": found.id, "replica": replica},
+            {"id": existing.id, "replica": replica},
         )
-    return found
+    return existing
 
 
 def find(tx: Tx, kind: str, uuid: str, version: str) -> Purge | None:
-    """Exactly this purge; an empty version asks for the whole uuid's."""
+    """Return exactly this purge; an empty version means that of the whole uuid."""
     query = select(purges).where(
         purges.c.kind == kind, purges.c.uuid == uuid, purges.c.version == version
     )
@@ -100,20 +102,19 @@ def find(tx: Tx, kind: str, uuid: str, version: str) -> Purge | None:
     return None if row is None else _purge(row)
 
 
-def unfinished(tx: Tx, *, limit: int) -> list[Purge]:
-    """Purges that go on, the oldest first."""
+def list_unfinished(tx: Tx, *, limit: int) -> list[Purge]:
+    """List unfinished purges, the oldest first."""
     query = select(purges).where(purges.c.finished_us.is_(None))
     return [_purge(row) for row in tx.execute(query.order_by(purges.c.created_us).limit(limit))]
 
 
-def among(tx: Tx, kind: str, fqids: Collection[FQID]) -> dict[FQID, bool]:
-    """Those of these versions that are purged; True where every bucket has the marker, so that
-    records are being erased."""
+def filter_purged(tx: Tx, kind: str, fqids: Collection[FQID]) -> dict[FQID, bool]:
+    """Return purged versions; True where every bucket has the marker: erasure has begun."""
     if not fqids:
         return {}
-    source, parameters = bulk.derived(tx, "wanted", bulk.fqids(fqids))
+    source, parameters = bulk.derive_table(tx, "wanted", bulk.fqid_columns(fqids))
     same = "p.kind = :kind AND p.uuid = wanted.uuid AND p.version = wanted.version"
-    found = bulk.one_each(tx, "purges", "p", same)
+    found = bulk.join_one(tx, "purges", "p", same)
     rows = tx.execute(
         sql(
             "SELECT p.uuid, p.version, NOT EXISTS (SELECT 1 FROM purge_replicas AS r"
@@ -124,26 +125,28 @@ def among(tx: Tx, kind: str, fqids: Collection[FQID]) -> dict[FQID, bool]:
     return {FQID(row[0], row[1]): bool(row[2]) for row in rows}
 
 
-def lately(tx: Tx) -> bool:
-    """Whether any file was purged since a writer looked its files up: one probe of an index."""
-    return execute_now(tx, _LATELY, {}).first() is not None
+def has_recent(tx: Tx) -> bool:
+    """Return whether a file was purged since a writer looked its files up: one index probe."""
+    return execute_now(tx, _SELECT_RECENT, {}).first() is not None
 
 
-_LATELY = f"SELECT id FROM purges WHERE kind = 'file' AND created_us > :now - {LATELY_US} LIMIT 1"
+_SELECT_RECENT = (
+    f"SELECT id FROM purges WHERE kind = 'file' AND created_us > :now - {RECENT_US} LIMIT 1"
+)
 
 
-def marked(tx: Tx, purge: Purge, replica: Replica) -> bool:
-    """The marker is in this bucket; True when it is in every one. The caller holds the head."""
-    return _confirmed(tx, purge, replica, "marked_us")
+def record_marker(tx: Tx, purge: Purge, replica: Replica) -> bool:
+    """Record a bucket's marker; True when every bucket has it. The caller locked the head."""
+    return _record_confirmation(tx, purge, replica, "marked_us")
 
 
-def erased(tx: Tx, purge: Purge, replica: Replica) -> bool:
-    """No record is in this bucket any more; True when none is in any. The caller holds the head."""
-    _forget_presence(tx, purge, replica)
-    return _confirmed(tx, purge, replica, "erased_us")
+def record_erasure(tx: Tx, purge: Purge, replica: Replica) -> bool:
+    """Record an erasure in a bucket; True when every bucket is done. The caller locked the head."""
+    _delete_presence(tx, purge, replica)
+    return _record_confirmation(tx, purge, replica, "erased_us")
 
 
-def _confirmed(tx: Tx, purge: Purge, replica: Replica, column: str) -> bool:
+def _record_confirmation(tx: Tx, purge: Purge, replica: Replica, column: str) -> bool:
     execute_now(
         tx,
         f"UPDATE purge_replicas SET {column} = :now WHERE purge_id = :id AND replica = :replica",
@@ -155,15 +158,15 @@ def _confirmed(tx: Tx, purge: Purge, replica: Replica, column: str) -> bool:
     return tx.execute(lacking).first() is None
 
 
-def _forget_presence(tx: Tx, purge: Purge, replica: Replica) -> None:
+def _delete_presence(tx: Tx, purge: Purge, replica: Replica) -> None:
     table = _TABLES[purge.kind]
     ident = select(table.c.id).where(table.c.uuid == purge.uuid, table.c.version == purge.version)
-    gone = delete(presence).where(presence.c.kind == purge.kind, presence.c.replica == replica)
-    tx.execute(gone.where(presence.c.id.in_(ident.scalar_subquery())))
+    statement = delete(presence).where(presence.c.kind == purge.kind, presence.c.replica == replica)
+    tx.execute(statement.where(presence.c.id.in_(ident.scalar_subquery())))
 
 
 def finish(tx: Tx, purge: Purge) -> None:
-    """Every replica confirmed, and nothing is left."""
+    """Mark a purge finished."""
     execute_now(
         tx,
         "UPDATE purges SET finished_us = coalesce(finished_us, :now) WHERE id = :id",
@@ -171,8 +174,8 @@ def finish(tx: Tx, purge: Purge) -> None:
     )
 
 
-def progress(tx: Tx, purge: Purge) -> dict[str, str]:
-    """How far each replica is: `waiting`, `marked` or `erased`."""
+def read_progress(tx: Tx, purge: Purge) -> dict[str, str]:
+    """Return the state of each replica: `waiting`, `marked` or `erased`."""
     rows = tx.execute(select(purge_replicas).where(purge_replicas.c.purge_id == purge.id))
     return {
         row.replica: "erased" if row.erased_us else "marked" if row.marked_us else "waiting"
@@ -180,25 +183,27 @@ def progress(tx: Tx, purge: Purge) -> dict[str, str]:
     }
 
 
-def unreferenced(tx: Tx, idents: Sequence[int]) -> list[int]:
-    """Those of these files that no bundle names but purged ones that no bucket holds any more. They
-    are held from now on: whoever names one of them waits, and then finds it gone. The caller holds
-    their heads."""
-    held = select(files.c.id).where(files.c.id.in_(idents)).order_by(files.c.id)
-    left = set(tx.execute(held.with_for_update()).scalars())
+def lock_unreferenced(tx: Tx, idents: Sequence[int]) -> list[int]:
+    """Lock and return files that only purged bundles refer to, which no bucket holds any more.
+
+    A writer that refers to one of them waits, and then finds it gone. The caller holds the locks of
+    their heads.
+    """
+    locked = select(files.c.id).where(files.c.id.in_(idents)).order_by(files.c.id)
+    left = set(tx.execute(locked.with_for_update()).scalars())
     named = (
         select(entries.c.file_id)
         .join(bundle_segments, bundle_segments.c.segment_id == entries.c.segment_id)
         .join(bundles, bundles.c.id == bundle_segments.c.bundle_id)
         .where(entries.c.file_id.in_(idents))
-        .where(~_gone_everywhere().exists())
+        .where(~_select_erased_bundles().exists())
         .distinct()
     )
     return sorted(left - set(tx.execute(named).scalars()))
 
 
-def _gone_everywhere() -> Select[tuple[int]]:
-    """The purge of a bundle whose records were erased from every bucket."""
+def _select_erased_bundles() -> Select[tuple[int]]:
+    """Select the purge of a bundle whose records are erased from every bucket."""
     there = select(purge_replicas.c.replica).where(
         purge_replicas.c.purge_id == purges.c.id, purge_replicas.c.erased_us.is_(None)
     )
@@ -209,8 +214,8 @@ def _gone_everywhere() -> Select[tuple[int]]:
     )
 
 
-def named_only_by(tx: Tx, idents: Sequence[int], bundle_ids: Sequence[int]) -> list[int]:
-    """Those of these files that no bundle names but these."""
+def filter_named_only_by(tx: Tx, idents: Sequence[int], bundle_ids: Sequence[int]) -> list[int]:
+    """Return those files that no bundle but these refers to."""
     others: set[int] = set()
     for start in range(0, len(idents), _CHUNK):
         query = (
@@ -223,22 +228,25 @@ def named_only_by(tx: Tx, idents: Sequence[int], bundle_ids: Sequence[int]) -> l
     return [ident for ident in idents if ident not in others]
 
 
-def named(tx: Tx, ident: int) -> bool:
-    """Whether any bundle still names this file."""
+def is_referenced(tx: Tx, ident: int) -> bool:
+    """Return whether any bundle refers to this file."""
     return (
         tx.execute(select(entries.c.name).where(entries.c.file_id == ident).limit(1)).first()
         is not None
     )
 
 
-def remove_bundle(tx: Tx, bundle_id: int, event_ids: Sequence[str]) -> None:
-    """Remove a bundle's rows, and the segments that no other version shares. The caller holds its
-    head. Events stay, but lead to no bundle: its id may be given again."""
-    held = bundle_segments.c.bundle_id == bundle_id
-    shared = list(tx.execute(select(bundle_segments.c.segment_id).where(held)).scalars())
-    tx.execute(delete(bundle_segments).where(held))
+def delete_bundle(tx: Tx, bundle_id: int, event_ids: Sequence[str]) -> None:
+    """Delete a bundle's rows, and segments that no other version shares.
+
+    The caller holds the lock of its head. Events stay, but refer to no bundle: its id may be
+    reused.
+    """
+    condition = bundle_segments.c.bundle_id == bundle_id
+    shared = list(tx.execute(select(bundle_segments.c.segment_id).where(condition)).scalars())
+    tx.execute(delete(bundle_segments).where(condition))
     for start in range(0, len(shared), _CHUNK):
-        _remove_segments(tx, shared[start : start + _CHUNK])
+        _delete_segments(tx, shared[start : start + _CHUNK])
     tx.execute(update(events).where(events.c.id.in_(event_ids)).values(bundle_id=0))
     tx.execute(update(checkouts).where(checkouts.c.bundle_id == bundle_id).values(bundle_id=0))
     tx.execute(
@@ -246,21 +254,21 @@ def remove_bundle(tx: Tx, bundle_id: int, event_ids: Sequence[str]) -> None:
             documents.c.replica.in_(REPLICAS), documents.c.bundle_id == bundle_id
         )
     )
-    _remove_whereabouts(tx, "bundle", bundle_id)
+    _delete_replica_rows(tx, "bundle", bundle_id)
     tx.execute(delete(bundles).where(bundles.c.id == bundle_id))
 
 
-def _remove_segments(tx: Tx, idents: Sequence[int]) -> None:
+def _delete_segments(tx: Tx, idents: Sequence[int]) -> None:
     used = select(bundle_segments.c.segment_id).where(bundle_segments.c.segment_id.in_(idents))
     free = sorted(set(idents) - set(tx.execute(used).scalars()))
     tx.execute(delete(entries).where(entries.c.segment_id.in_(free)))
     tx.execute(delete(segments).where(segments.c.id.in_(free)))
 
 
-def remove_file(tx: Tx, ident: int, fqid: FQID) -> None:
-    """Remove a file's rows, and those of the tasks that took it in. The caller holds its head."""
-    hide_file(tx, fqid)
-    _remove_whereabouts(tx, "file", ident)
+def delete_file(tx: Tx, ident: int, fqid: FQID) -> None:
+    """Delete a file's rows and its ingest tasks; the caller holds the lock of its head."""
+    unpublish_file(tx, fqid)
+    _delete_replica_rows(tx, "file", ident)
     tx.execute(delete(files).where(files.c.id == ident))
     tx.execute(
         delete(tasks).where(
@@ -271,8 +279,8 @@ def remove_file(tx: Tx, ident: int, fqid: FQID) -> None:
     )
 
 
-def hide_file(tx: Tx, fqid: FQID) -> None:
-    """Let nobody see a file any more."""
+def unpublish_file(tx: Tx, fqid: FQID) -> None:
+    """Hide a file in every replica."""
     tx.execute(
         delete(visible).where(
             visible.c.kind == "file",
@@ -283,18 +291,18 @@ def hide_file(tx: Tx, fqid: FQID) -> None:
     )
 
 
-def _remove_whereabouts(tx: Tx, kind: str, ident: int) -> None:
+def _delete_replica_rows(tx: Tx, kind: str, ident: int) -> None:
     tx.execute(delete(presence).where(presence.c.kind == kind, presence.c.id == ident))
 
 
-def versions(tx: Tx, uuid: str) -> list[FQID]:
-    """Every version of a bundle that was ever reserved and is not purged yet."""
+def list_versions(tx: Tx, uuid: str) -> list[FQID]:
+    """List all versions of a bundle that were reserved and are not purged yet."""
     query = select(bundles.c.version).where(bundles.c.uuid == uuid).order_by(bundles.c.version)
     return [FQID(uuid, version) for version in tx.execute(query).scalars()]
 
 
-def jobs_of(tx: Tx, bundle_id: int, replica: Replica) -> list[tuple[str, str]]:
-    """(id, state) of the checkouts of a bundle whose copies are in our own area."""
+def list_checkouts(tx: Tx, bundle_id: int, replica: Replica) -> list[tuple[str, str]]:
+    """List id and state of checkouts of a bundle whose copies are in the store's own area."""
     query = select(checkouts.c.id, checkouts.c.state).where(
         checkouts.c.bundle_id == bundle_id,
         checkouts.c.replica == replica,

@@ -1,7 +1,4 @@
-"""How far replication is: bounded looks at the indexes of events, to-do rows and presence.
-
-However much waits, a look takes the first so many rows of an index and no more.
-"""
+"""Replication lag, backlog and failures, by bounded index scans."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,18 +7,18 @@ from typing import Any
 from sqlalchemy import Row, TextClause, select
 
 from storage.catalog.engine import Tx, execute_now, sql
-from storage.catalog.schema import metadata, presence
-from storage.model import FQID, Replica, Todo
+from storage.catalog.tables import metadata, presence
+from storage.model import FQID, Job, Replica
 
-LOOKED_AT = 2_500
-"""Rows of one step that are looked at, the longest due first, and rows put aside."""
+SCAN_LIMIT = 2_500
+"""Most jobs of one step that are read, the longest due first, and most dead jobs."""
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
-    """A to-do row that stands between a version and its replica."""
+class WaitingJob:
+    """An open or dead job that keeps a version from its replica."""
 
-    todo: Todo
+    todo: Job
     born_us: int
     attempts: int
     parked: bool
@@ -29,9 +26,11 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Backlog:
-    """Rows of one step in one replica, and since when the oldest waits. `prefix` is what stands
-    before the colon of their references, as far as four characters."""
+class ReplicationBacklog:
+    """Jobs of one step in one replica, and the age of the oldest.
+
+    `prefix` is the part of their refs before the colon, up to four characters.
+    """
 
     step: str
     replica: str
@@ -41,11 +40,13 @@ class Backlog:
     oldest_us: int
 
 
-def lags(tx: Tx, kind: str, replica: Replica, *, window_us: int, limit: int) -> list[int]:
-    """Microseconds between the publication of a version elsewhere and its being whole here, of
-    those that came of late; ascending."""
-    given = {"replica": replica, "limit": limit, "window": window_us}
-    return sorted(int(lag) for lag in execute_now(tx, _LAGS[kind], given).scalars())
+def list_lags(tx: Tx, kind: str, replica: Replica, *, window_us: int, limit: int) -> list[int]:
+    """Return recent replication lags in microseconds, ascending.
+
+    A lag is the time from publication elsewhere until the version is complete here.
+    """
+    parameters = {"replica": replica, "limit": limit, "window": window_us}
+    return sorted(int(lag) for lag in execute_now(tx, _LAGS[kind], parameters).scalars())
 
 
 _BY_PRESENCE = (
@@ -55,7 +56,7 @@ _BY_PRESENCE = (
     " JOIN {kind}s AS t ON t.id = p.id"
     " WHERE t.origin <> :replica AND t.published_us IS NOT NULL"
 )
-# Their events are written once and never move.
+# Rows of events are written once and never change.
 _BY_EVENTS = (
     "SELECT e.at_us - b.published_us FROM ("
     " SELECT bundle_id, type, at_us FROM events WHERE replica = :replica AND seq IS NOT NULL"
@@ -69,37 +70,39 @@ _LAGS = {
     "collection": _BY_PRESENCE.format(kind="collection"),
 }
 
-_OPEN = (
+_SELECT_OPEN = (
     "SELECT * FROM (SELECT step, replica, ref, born_us, due_us, attempts, parked_us, reason"
     " FROM todo WHERE step = :step_{place} AND parked_us IS NULL"
     " ORDER BY due_us LIMIT :limit) AS open_{place}"
 )
-_PARKED = (
+_SELECT_DEAD = (
     "SELECT * FROM (SELECT step, replica, ref, born_us, due_us, attempts, parked_us, reason"
     " FROM todo WHERE parked_us IS NOT NULL ORDER BY parked_us DESC LIMIT :limit) AS parked"
     " WHERE step IN ({steps})"
 )
 
 
-def _looked_at(steps: Sequence[str], rest: str) -> tuple[TextClause, dict[str, object]]:
-    """A statement over the rows of these steps that are looked at, `looked`."""
+def _build_scan(steps: Sequence[str], rest: str) -> tuple[TextClause, dict[str, object]]:
+    """Return a statement over the bounded scan `looked` of these steps' rows."""
     given: dict[str, object] = {f"step_{place}": step for place, step in enumerate(steps)}
-    named = ", ".join(f":{name}" for name in given)
-    parts = [_OPEN.format(place=place) for place in range(len(steps))]
-    looked = " UNION ALL ".join([*parts, _PARKED.format(steps=named)])
-    return sql(f"WITH looked AS ({looked}) {rest}"), {**given, "limit": LOOKED_AT}
+    parameters = ", ".join(f":{name}" for name in given)
+    parts = [_SELECT_OPEN.format(place=place) for place in range(len(steps))]
+    looked = " UNION ALL ".join([*parts, _SELECT_DEAD.format(steps=parameters)])
+    return sql(f"WITH looked AS ({looked}) {rest}"), {**given, "limit": SCAN_LIMIT}
 
 
-def backlog(tx: Tx, steps: Sequence[str]) -> list[Backlog]:
-    """What waits, by step, replica, kind and whether it was put aside."""
-    statement, given = _looked_at(steps, _COUNTED)
+def list_backlog(tx: Tx, steps: Sequence[str]) -> list[ReplicationBacklog]:
+    """Return the backlog by step, replica, kind and whether the jobs are dead."""
+    statement, parameters = _build_scan(steps, _SELECT_BACKLOG)
     return [
-        Backlog(row.step, row.replica, row.prefix, bool(row.aside), row.held, row.oldest_us)
-        for row in tx.execute(statement, given)
+        ReplicationBacklog(
+            row.step, row.replica, row.prefix, bool(row.aside), row.held, row.oldest_us
+        )
+        for row in tx.execute(statement, parameters)
     ]
 
 
-_COUNTED = (
+_SELECT_BACKLOG = (
     "SELECT step, replica, CASE WHEN ref LIKE '%:%' THEN substr(ref, 1, 4) ELSE '' END AS prefix,"
     " CASE WHEN parked_us IS NULL THEN 0 ELSE 1 END AS aside, count(*) AS held,"
     " min(born_us) AS oldest_us"
@@ -107,26 +110,28 @@ _COUNTED = (
 )
 
 
-def oldest(tx: Tx, steps: Sequence[str]) -> list[Waiting]:
-    """For each replica what has waited for longest, put aside or not."""
-    statement, given = _looked_at(steps, _OLDEST)
-    return [_waiting(row) for row in tx.execute(statement, given)]
+def list_oldest(tx: Tx, steps: Sequence[str]) -> list[WaitingJob]:
+    """Return the oldest job of each replica, dead or not."""
+    statement, parameters = _build_scan(steps, _SELECT_OLDEST)
+    return [_waiting_job_from_row(row) for row in tx.execute(statement, parameters)]
 
 
-_OLDEST = (
+_SELECT_OLDEST = (
     "SELECT step, replica, ref, born_us, attempts, parked_us, reason FROM ("
     " SELECT looked.*, row_number() OVER (PARTITION BY replica ORDER BY born_us, ref) AS place"
     " FROM looked) AS placed WHERE place = 1 ORDER BY replica"
 )
 
 
-def failures(tx: Tx, steps: Sequence[str], *, limit: int) -> list[Waiting]:
-    """What failed and waits for its next try or for a human, the latter first, the latest first."""
-    statement, given = _looked_at(steps, _FAILED)
-    return [_waiting(row) for row in tx.execute(statement, {**given, "most": limit})]
+def list_failures(tx: Tx, steps: Sequence[str], *, limit: int) -> list[WaitingJob]:
+    """List failed jobs, dead ones first, the latest first."""
+    statement, parameters = _build_scan(steps, _SELECT_FAILURES)
+    return [
+        _waiting_job_from_row(row) for row in tx.execute(statement, {**parameters, "most": limit})
+    ]
 
 
-_FAILED = (
+_SELECT_FAILURES = (
     "SELECT step, replica, ref, born_us, attempts, parked_us, reason FROM looked"
     " WHERE reason IS NOT NULL"
     " ORDER BY CASE WHEN parked_us IS NULL THEN 1 ELSE 0 END, coalesce(parked_us, due_us) DESC, ref"
@@ -134,14 +139,14 @@ _FAILED = (
 )
 
 
-def _waiting(row: Row[Any]) -> Waiting:
-    key = Todo(row.step, row.replica, row.ref)
-    return Waiting(key, row.born_us, row.attempts, row.parked_us is not None, row.reason)
+def _waiting_job_from_row(row: Row[Any]) -> WaitingJob:
+    key = Job(row.step, row.replica, row.ref)
+    return WaitingJob(key, row.born_us, row.attempts, row.parked_us is not None, row.reason)
 
 
 @dataclass(frozen=True, slots=True)
-class Diverged:
-    """A record of which a bucket holds another one."""
+class DivergedVersion:
+    """A record that differs from that of another bucket."""
 
     kind: str
     name: str
@@ -149,31 +154,31 @@ class Diverged:
     at_us: int
 
 
-def diverged(tx: Tx, *, limit: int) -> list[Diverged]:
-    """Records that differ between buckets, some of them."""
+def list_diverged(tx: Tx, *, limit: int) -> list[DivergedVersion]:
+    """List some records that differ between buckets."""
     query = select(presence).where(presence.c.diverged).order_by(presence.c.replica)
     return [
-        Diverged(row.kind, _name(tx, row.kind, row.id), row.replica, row.at_us)
+        DivergedVersion(row.kind, _find_name(tx, row.kind, row.id), row.replica, row.at_us)
         for row in tx.execute(query.limit(limit)).all()
     ]
 
 
-def counts(tx: Tx) -> dict[str, int]:
-    """How many records differ and how many documents were refused; no more than are looked at."""
+def count_problems(tx: Tx) -> dict[str, int]:
+    """Count diverged records and refused documents, up to a bound."""
     return {
-        name: int(tx.execute(sql(_COUNT.format(rows=rows)), {"limit": LOOKED_AT}).scalar_one())
-        for name, rows in _WRONG.items()
+        name: int(tx.execute(sql(_COUNT.format(rows=rows)), {"limit": SCAN_LIMIT}).scalar_one())
+        for name, rows in _PROBLEMS.items()
     }
 
 
 _COUNT = "SELECT count(*) FROM (SELECT 1 FROM {rows} LIMIT :limit) AS looked"
-_WRONG = {
+_PROBLEMS = {
     "diverged": "presence WHERE diverged",
     "unindexed": "documents WHERE state = 'unindexed'",
 }
 
 
-def _name(tx: Tx, kind: str, ident: int) -> str:
+def _find_name(tx: Tx, kind: str, ident: int) -> str:
     table = metadata.tables.get(f"{kind}s")
     if table is None:
         return str(ident)
@@ -182,28 +187,30 @@ def _name(tx: Tx, kind: str, ident: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """A bucket's record of a version, when it was seen last."""
+class StoredRecord:
+    """A bucket's record of a version, and when it was last seen."""
 
     at_us: int
     diverged: bool
 
 
-def seen(tx: Tx, kind: str, ident: int) -> dict[str, Seen]:
-    """Which buckets have a version's record, by replica."""
+def find_stored_records(tx: Tx, kind: str, ident: int) -> dict[str, StoredRecord]:
+    """Return the buckets that hold a version's record, by replica."""
     query = select(presence.c.replica, presence.c.at_us, presence.c.diverged).where(
         presence.c.kind == kind, presence.c.id == ident
     )
-    return {row.replica: Seen(row.at_us, bool(row.diverged)) for row in tx.execute(query)}
+    return {row.replica: StoredRecord(row.at_us, bool(row.diverged)) for row in tx.execute(query)}
 
 
-def under_way(tx: Tx, steps: Sequence[str], ref: str) -> dict[str, Waiting]:
-    """What is to be done for one reference, by replica: a few probes of a key."""
+def find_waiting(tx: Tx, steps: Sequence[str], ref: str) -> dict[str, WaitingJob]:
+    """Return the jobs of one ref by replica: a few index probes."""
     query = sql(
         "SELECT step, replica, ref, born_us, attempts, parked_us, reason FROM todo"
         " WHERE step = :step AND replica IN ('aws', 'gcp') AND ref = :ref"
     )
-    found = [
-        _waiting(row) for step in steps for row in tx.execute(query, {"step": step, "ref": ref})
+    rows = [
+        _waiting_job_from_row(row)
+        for step in steps
+        for row in tx.execute(query, {"step": step, "ref": ref})
     ]
-    return {row.todo.replica: row for row in found}
+    return {row.todo.replica: row for row in rows}

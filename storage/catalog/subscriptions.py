@@ -1,34 +1,42 @@
-"""Subscriptions: whom to tell of which events. Owners count theirs under a lock.
+"""Subscriptions, their consecutive failures, and auto-disable.
 
-Every change bumps a counter of its replica and type, so that whoever keeps compiled stored queries
-sees from one row whether they are still all there is.
+Every change bumps a counter per replica and type. A process that caches compiled stored queries
+reads that one row to see whether its cache is current.
+
+Failures are counted per subscription: a dead one says nothing about others at the same endpoint.
+Only changes are written, so successful attempts cost one read.
 """
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from sqlalchemy import Row, Select, case, func, insert, select, text, update
 
 from storage.catalog import bulk, endpoints, heads
-from storage.catalog.engine import Tx, now_us
-from storage.catalog.schema import subscriptions
+from storage.catalog.deliveries import AttemptResult
+from storage.catalog.engine import Tx, execute_sql, now_us, sql
+from storage.catalog.tables import subscriptions
 from storage.model import Replica
 
 SubscriptionType = Literal["jmespath", "elasticsearch"]
-Standing = Literal["active", "paused", "disabled"]
+SubscriptionState = Literal["active", "paused", "disabled"]
 JMESPATH: Final = "jmespath"
 ELASTICSEARCH: Final = "elasticsearch"
 
-OWNER, CHANGES = "subscriber", "subscriptions"
-"""Kinds of head rows: one an owner, locked to count; one a replica and type, counting changes."""
+OWNER_HEAD, CHANGES_HEAD = "subscriber", "subscriptions"
+"""Kinds of head rows: one per owner, locked to count; one per replica and type, counting changes.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """`query` is JMESPath text or the JSON of an es_query; secrets are sealed. What is not
-    `active` is sent nothing but tests; `failing_us` is when its failures began."""
+    """A stored subscription; paused and disabled ones receive only test deliveries.
+
+    `query` is JMESPath text or the JSON of an es_query. Secrets are sealed. `failing_us` is when
+    the current run of failures began.
+    """
 
     uuid: str
     owner: str
@@ -48,28 +56,30 @@ class Subscription:
     created_us: int = 0
     hmac_previous: bytes | None = field(default=None, repr=False)
     hmac_previous_us: int | None = None
-    state: Standing = "active"
+    state: SubscriptionState = "active"
     state_reason: str | None = None
     state_us: int | None = None
     failing_us: int | None = None
 
 
-def add(tx: Tx, fresh: Subscription, *, address: str, limit: int) -> Subscription | None:
-    """Record it, due to be told of every later event; None when its owner has `limit` already."""
-    heads.lock(tx, OWNER, [fresh.owner])
-    if count(tx, fresh.owner) >= limit:
+def insert_subscription(
+    tx: Tx, fresh: Subscription, *, address: str, limit: int
+) -> Subscription | None:
+    """Insert a subscription to all later events; None when its owner already has `limit`."""
+    heads.lock(tx, OWNER_HEAD, [fresh.owner])
+    if count_by_owner(tx, fresh.owner) >= limit:
         return None
-    values = _values(fresh) | {
-        "endpoint_id": endpoints.known(tx, address),
+    values = _subscription_values(fresh) | {
+        "endpoint_id": endpoints.upsert(tx, address),
         "created_us": now_us(tx),
     }
-    made = insert(subscriptions).values(**values).returning(subscriptions)
-    row = tx.execute(made).one()
-    changed(tx, fresh.replica, fresh.type)
-    return _subscription(row)
+    statement = insert(subscriptions).values(**values).returning(subscriptions)
+    row = tx.execute(statement).one()
+    count_change(tx, fresh.replica, fresh.type)
+    return _subscription_from_row(row)
 
 
-def _values(fresh: Subscription) -> dict[str, Any]:
+def _subscription_values(fresh: Subscription) -> dict[str, Any]:
     return {
         "uuid": fresh.uuid,
         "owner": fresh.owner,
@@ -87,106 +97,112 @@ def _values(fresh: Subscription) -> dict[str, Any]:
     }
 
 
-def count(tx: Tx, owner: str) -> int:
-    """How many an owner has, of both types and in all replicas."""
+def count_by_owner(tx: Tx, owner: str) -> int:
+    """Count an owner's subscriptions of both types in all replicas."""
     query = select(func.count()).select_from(subscriptions)
-    mine = (subscriptions.c.owner == owner) & subscriptions.c.deleted_us.is_(None)
-    return int(tx.execute(query.where(mine)).scalar_one())
+    owned = (subscriptions.c.owner == owner) & subscriptions.c.deleted_us.is_(None)
+    return int(tx.execute(query.where(owned)).scalar_one())
 
 
-def of_owner(tx: Tx, owner: str, replica: Replica, kind: SubscriptionType) -> list[Subscription]:
-    """An owner's live subscriptions, the oldest first."""
+def list_by_owner(
+    tx: Tx, owner: str, replica: Replica, kind: SubscriptionType
+) -> list[Subscription]:
+    """List an owner's live subscriptions, the oldest first."""
     query = (
         select(subscriptions)
         .where(subscriptions.c.owner == owner, subscriptions.c.replica == replica)
         .where(subscriptions.c.type == kind, subscriptions.c.deleted_us.is_(None))
         .order_by(subscriptions.c.id)
     )
-    return [_subscription(row) for row in tx.execute(query)]
+    return [_subscription_from_row(row) for row in tx.execute(query)]
 
 
 def find(tx: Tx, uuid: str) -> Subscription | None:
-    """The live subscription of that uuid, whosoever it is."""
+    """Return the live subscription of a uuid, whatever its owner."""
     live = (subscriptions.c.uuid == uuid) & subscriptions.c.deleted_us.is_(None)
     row = tx.execute(select(subscriptions).where(live)).first()
-    return None if row is None else _subscription(row)
+    return None if row is None else _subscription_from_row(row)
 
 
-def remove(tx: Tx, gone: Subscription) -> int | None:
-    """Mark it deleted; the time of it, or None when somebody else did so just now."""
+def mark_deleted(tx: Tx, subscription: Subscription) -> int | None:
+    """Mark a subscription deleted; return the time, or None if it was deleted already."""
     now = now_us(tx)
-    live = (subscriptions.c.id == gone.id) & subscriptions.c.deleted_us.is_(None)
+    live = (subscriptions.c.id == subscription.id) & subscriptions.c.deleted_us.is_(None)
     if tx.execute(update(subscriptions).where(live).values(deleted_us=now)).rowcount != 1:
         return None
-    changed(tx, gone.replica, gone.type)
+    count_change(tx, subscription.replica, subscription.type)
     return now
 
 
-def rotate(tx: Tx, one: Subscription, *, secret: bytes, key_id: str | None, until_us: int) -> None:
-    """Sign by a new secret from now on, and by the one before it too until then."""
+def rotate_secret(
+    tx: Tx, subscription: Subscription, *, secret: bytes, key_id: str | None, until_us: int
+) -> None:
+    """Set a new secret, and keep the previous one valid until `until_us`."""
     overlaps = until_us > now_us(tx)
     signed = subscriptions.c.hmac_secret.is_not(None)
     values: dict[str, Any] = {
-        # The one there is when the row is locked: of two changes the later keeps the earlier's.
+        # Read under the row's lock: of two simultaneous rotations, the later keeps the earlier's.
         "hmac_previous": subscriptions.c.hmac_secret if overlaps else None,
         "hmac_previous_us": case((signed, until_us), else_=None) if overlaps else None,
         "hmac_secret": secret,
-        "hmac_key_id": one.hmac_key_id if key_id is None else key_id,
+        "hmac_key_id": subscription.hmac_key_id if key_id is None else key_id,
     }
-    tx.execute(update(subscriptions).where(subscriptions.c.id == one.id).values(**values))
+    tx.execute(update(subscriptions).where(subscriptions.c.id == subscription.id).values(**values))
 
 
-def forget_previous(tx: Tx) -> int:
-    """Remove the secrets that sign no more; returns how many."""
-    past = subscriptions.c.hmac_previous_us <= now_us(tx)
-    gone = update(subscriptions).where(past).values(hmac_previous=None, hmac_previous_us=None)
-    return tx.execute(gone).rowcount
+def expire_previous_secrets(tx: Tx) -> int:
+    """Delete previous secrets that are no longer valid; return how many."""
+    expired = subscriptions.c.hmac_previous_us <= now_us(tx)
+    statement = (
+        update(subscriptions).where(expired).values(hmac_previous=None, hmac_previous_us=None)
+    )
+    return tx.execute(statement).rowcount
 
 
-def deleted_before(tx: Tx, us: int, *, limit: int) -> list[int]:
-    """The ids of those that were deleted before then, the longest ago first."""
+def list_deleted_before(tx: Tx, us: int, *, limit: int) -> list[int]:
+    """List ids of subscriptions deleted before a moment, the longest ago first."""
     long_ago = subscriptions.c.deleted_us.is_not(None) & (subscriptions.c.deleted_us < us)
     query = select(subscriptions.c.id).where(long_ago)
     return list(tx.execute(query.order_by(subscriptions.c.deleted_us).limit(limit)).scalars())
 
 
-def forget(tx: Tx, ident: int) -> bool:
-    """Remove a deleted one, unless anything still refers to it."""
-    gone = (
+def delete(tx: Tx, ident: int) -> bool:
+    """Delete the row of a deleted subscription, unless deliveries or replays refer to it."""
+    statement = (
         "DELETE FROM subscriptions WHERE id = :id AND deleted_us IS NOT NULL"
         " AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.subscription_id = :id)"
         " AND NOT EXISTS (SELECT 1 FROM replays r WHERE r.subscription_id = :id)"
     )
-    return bool(tx.execute(text(gone), {"id": ident}).rowcount)
+    return bool(tx.execute(text(statement), {"id": ident}).rowcount)
 
 
-def halt(tx: Tx, ident: int) -> None:
-    """Have it sent nothing until it is resumed; one that was disabled stays so."""
+def pause(tx: Tx, ident: int) -> None:
+    """Pause an active subscription; a disabled one stays disabled."""
     active = (subscriptions.c.id == ident) & (subscriptions.c.state == "active")
-    paused = {"state": "paused", "state_us": now_us(tx)}
-    tx.execute(update(subscriptions).where(active).values(**paused))
+    values = {"state": "paused", "state_us": now_us(tx)}
+    tx.execute(update(subscriptions).where(active).values(**values))
 
 
 def resume(tx: Tx, ident: int) -> None:
-    """Have it sent again what is due; its failures are forgotten."""
+    """Activate a subscription and reset its failures."""
     fresh = {"state": "active", "state_reason": None, "state_us": None}
-    forgotten = {"failures": 0, "failing_us": None}
-    which = update(subscriptions).where(subscriptions.c.id == ident)
-    tx.execute(which.values(**fresh, **forgotten))
+    failures = {"failures": 0, "failing_us": None}
+    statement = update(subscriptions).where(subscriptions.c.id == ident)
+    tx.execute(statement.values(**fresh, **failures))
 
 
-def changes(tx: Tx, replica: Replica, kind: SubscriptionType) -> int:
-    """How often the subscriptions of a replica and type changed."""
-    return heads.changes(tx, CHANGES, f"{replica}/{kind}")
+def read_changes(tx: Tx, replica: Replica, kind: SubscriptionType) -> int:
+    """Return how often the subscriptions of a replica and type changed."""
+    return heads.read_changes(tx, CHANGES_HEAD, f"{replica}/{kind}")
 
 
-def live(tx: Tx, replica: Replica, kind: SubscriptionType) -> list[int]:
-    """The ids of all that an event of the replica may match, in order."""
+def list_live_ids(tx: Tx, replica: Replica, kind: SubscriptionType) -> list[int]:
+    """List the ids of live subscriptions that events of a replica may match, in order."""
     return sorted(tx.execute(_select_live(replica, kind)).scalars())
 
 
-def any_live(tx: Tx, replica: Replica, kind: SubscriptionType) -> bool:
-    """Whether an event of the replica may match any of this type."""
+def has_live(tx: Tx, replica: Replica, kind: SubscriptionType) -> bool:
+    """Return whether a replica has any live subscription of a type."""
     return tx.execute(_select_live(replica, kind).limit(1)).scalar() is not None
 
 
@@ -198,38 +214,34 @@ def _select_live(replica: Replica, kind: SubscriptionType) -> Select[Any]:
     )
 
 
-def stopped(tx: Tx, ids: Collection[int]) -> dict[int, Literal["deleted", "halted"]]:
-    """Which of these are deleted, and which are paused or disabled."""
+def find_inactive(tx: Tx, ids: Collection[int]) -> dict[int, Literal["deleted", "halted"]]:
+    """Return which subscriptions are deleted, and which are paused or disabled."""
     if not ids:
         return {}
-    source, parameters = bulk.derived(tx, "asked", {"id": ("bigint", sorted(ids))})
+    source, parameters = bulk.derive_table(tx, "asked", {"id": ("bigint", sorted(ids))})
     query = text(
         f"SELECT s.id, s.deleted_us IS NOT NULL AS deleted FROM {source}"
-        f" {bulk.one_each(tx, 'subscriptions', 's', 's.id = asked.id')}"
+        f" {bulk.join_one(tx, 'subscriptions', 's', 's.id = asked.id')}"
         " WHERE s.deleted_us IS NOT NULL OR s.state <> 'active'"
     )
     rows = tx.execute(query, parameters)
     return {row.id: "deleted" if row.deleted else "halted" for row in rows}
 
 
-def by_ids(tx: Tx, ids: Collection[int]) -> list[Subscription]:
-    """Those subscriptions, in no promised order."""
-    listed = sorted(ids)
-    chunks = [listed[start : start + 500] for start in range(0, len(listed), 500)]
+def find_all(tx: Tx, ids: Collection[int]) -> list[Subscription]:
+    """Return subscriptions by id, in any order."""
+    ordered = sorted(ids)
+    chunks = [ordered[start : start + 500] for start in range(0, len(ordered), 500)]
     queries = [select(subscriptions).where(subscriptions.c.id.in_(chunk)) for chunk in chunks]
-    return [_subscription(row) for query in queries for row in tx.execute(query)]
+    return [_subscription_from_row(row) for query in queries for row in tx.execute(query)]
 
 
-def changed(tx: Tx, replica: Replica, kind: SubscriptionType) -> None:
-    """Count a change of them: whoever keeps compiled stored queries looks again."""
-    counted = text(
-        "INSERT INTO heads (kind, uuid, changes) VALUES (:kind, :name, 1)"
-        " ON CONFLICT (kind, uuid) DO UPDATE SET changes = heads.changes + 1"
-    )
-    tx.execute(counted, {"kind": CHANGES, "name": f"{replica}/{kind}"})
+def count_change(tx: Tx, replica: Replica, kind: SubscriptionType) -> None:
+    """Count a change, so that caches of compiled stored queries are refreshed."""
+    heads.lock_and_count(tx, CHANGES_HEAD, f"{replica}/{kind}")
 
 
-def _subscription(row: Row[Any]) -> Subscription:
+def _subscription_from_row(row: Row[Any]) -> Subscription:
     return Subscription(
         uuid=row.uuid,
         owner=row.owner,
@@ -254,3 +266,130 @@ def _subscription(row: Row[Any]) -> Subscription:
         state_us=row.state_us,
         failing_us=row.failing_us,
     )
+
+
+MIN_FAILURES = 5
+"""Least failures that disable: a few spread over a long time do not prove a dead receiver."""
+
+
+@dataclass(frozen=True, slots=True)
+class _FailureCount:
+    """Results of a batch for one subscription, and its count of failures before."""
+
+    id: int
+    uuid: str
+    taken: int
+    failed: int
+    began_us: int
+    before: int
+    reason: str
+
+    @property
+    def has_changes(self) -> bool:
+        return bool(self.failed) if not self.taken else bool(self.before)
+
+
+_SELECT_FAILURE_COUNTS = """
+    SELECT s.id, s.uuid, s.failures AS before,
+        sum(CASE WHEN done.state = 'delivered' THEN 1 ELSE 0 END) AS taken,
+        sum(CASE WHEN done.state <> 'delivered' AND d.event_type <> 'TEST' THEN 1 ELSE 0 END)
+            AS failed,
+        min(done.at_us) AS began_us, max(done.reason) AS reason
+    FROM {source} JOIN deliveries d ON d.id = done.id
+    JOIN subscriptions s ON s.id = d.subscription_id
+    WHERE s.deleted_us IS NULL GROUP BY s.id, s.uuid, s.failures
+"""
+
+
+def count_failures(
+    tx: Tx, results: Sequence[AttemptResult], *, disable_after_s: float
+) -> list[str]:
+    """Count successes and failures of a batch; return the uuids of subscriptions it disables.
+
+    A subscription is disabled after `disable_after_s` seconds of failures only; 0 disables none.
+    """
+    changed = [count for count in _list_failure_counts(tx, results) if count.has_changes]
+    if not changed:
+        return []
+    _lock_subscriptions(tx, [count.id for count in changed])
+    _clear_failures(tx, [count.id for count in changed if count.taken])
+    failing = [count for count in changed if not count.taken]
+    _record_failures(tx, failing)
+    return _disable_failing(tx, failing, disable_after_s) if disable_after_s > 0 else []
+
+
+def _list_failure_counts(tx: Tx, results: Sequence[AttemptResult]) -> list[_FailureCount]:
+    if not results:
+        return []
+    columns: bulk.Columns = {
+        "id": ("bigint", [result.delivery_id for result in results]),
+        "state": ("text", [result.state for result in results]),
+        "at_us": ("bigint", [result.at_us for result in results]),
+        "reason": ("text", [result.reason for result in results]),
+    }
+    source, parameters = bulk.derive_table(tx, "done", columns)
+    rows = execute_sql(tx, _SELECT_FAILURE_COUNTS.format(source=source), parameters)
+    return [
+        _FailureCount(
+            row.id, row.uuid, row.taken, row.failed, row.began_us, row.before, row.reason or ""
+        )
+        for row in rows
+    ]
+
+
+def _lock_subscriptions(tx: Tx, ids: Sequence[int]) -> None:
+    """Lock subscriptions in the order of their ids and before any delivery, as all writers do."""
+    if tx.dialect.name == "sqlite":
+        return
+    query = "SELECT id FROM subscriptions WHERE id = ANY(:ids) ORDER BY id FOR NO KEY UPDATE"
+    tx.execute(sql(query), {"ids": sorted(ids)})
+
+
+def _clear_failures(tx: Tx, ids: Sequence[int]) -> None:
+    if not ids:
+        return
+    source, parameters = bulk.derive_table(tx, "fine", {"id": ("bigint", ids)})
+    cleared = f"UPDATE subscriptions SET failures = 0, failing_us = NULL FROM {source}"
+    tx.execute(text(cleared + " WHERE subscriptions.id = fine.id"), parameters)
+
+
+def _record_failures(tx: Tx, failing: Sequence[_FailureCount]) -> None:
+    if not failing:
+        return
+    columns: bulk.Columns = {
+        "id": ("bigint", [count.id for count in failing]),
+        "failed": ("integer", [count.failed for count in failing]),
+        "began_us": ("bigint", [count.began_us for count in failing]),
+    }
+    source, parameters = bulk.derive_table(tx, "bad", columns)
+    counted = (
+        "UPDATE subscriptions SET failures = subscriptions.failures + bad.failed,"
+        " failing_us = coalesce(subscriptions.failing_us, bad.began_us)"
+        f" FROM {source} WHERE subscriptions.id = bad.id"
+    )
+    tx.execute(text(counted), parameters)
+
+
+def _disable_failing(tx: Tx, failing: Sequence[_FailureCount], after_s: float) -> list[str]:
+    if not failing:
+        return []
+    prefix = f"Only failures for {_format_duration(after_s)}; the latest: "
+    columns: bulk.Columns = {
+        "id": ("bigint", [count.id for count in failing]),
+        "reason": ("text", [prefix + count.reason for count in failing]),
+    }
+    source, parameters = bulk.derive_table(tx, "bad", columns)
+    statement = (
+        "UPDATE subscriptions SET state = 'disabled', state_us = :now, state_reason = bad.reason"
+        f" FROM {source} WHERE subscriptions.id = bad.id AND subscriptions.state = 'active'"
+        " AND subscriptions.failures >= :least AND subscriptions.failing_us <= :since"
+        " RETURNING subscriptions.uuid"
+    )
+    now = now_us(tx)
+    limits = {"now": now, "least": MIN_FAILURES, "since": now - int(after_s * 1e6)}
+    return list(tx.execute(text(statement), {**parameters, **limits}).scalars())
+
+
+def _format_duration(seconds: float) -> str:
+    days = seconds / 86_400
+    return f"{days:g} days" if days >= 1 else f"{seconds:g} s"

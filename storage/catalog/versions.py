@@ -1,20 +1,23 @@
-"""Versions of any kind, by their rows: reserved first, published once their record is there."""
+"""Versions of any kind: published, stored in a replica, or hidden by a tombstone."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
-from sqlalchemy import Table, select, tuple_
+from sqlalchemy import Table, bindparam, delete, insert, or_, select, tuple_
 
 from storage.catalog import bulk
-from storage.catalog.engine import Tx, execute_now
-from storage.catalog.schema import bundles, collections, files
-from storage.model import FQID
+from storage.catalog.engine import Tx, execute_now, execute_sql, now_us, sql
+from storage.catalog.tables import bundles, collections, files, presence, tombstones, visible
+from storage.model import FQID, REPLICAS, Replica
 
 _TABLES: Mapping[str, Table] = {"file": files, "bundle": bundles, "collection": collections}
 
 
-def publish(tx: Tx, kind: str, fqid: FQID) -> bool:
-    """Mark a reserved row published; False when it was before, or was purged. By name: an id may
-    be another's by then."""
+def mark_published(tx: Tx, kind: str, fqid: FQID) -> bool:
+    """Mark a reserved version published; False when it already was, or was purged.
+
+    Matches by name: after a purge, the id may belong to another row.
+    """
     statement = (
         f"UPDATE {_TABLES[kind].name} SET published_us = :now"
         " WHERE uuid = :uuid AND version = :version AND published_us IS NULL"
@@ -22,9 +25,9 @@ def publish(tx: Tx, kind: str, fqid: FQID) -> bool:
     return bool(execute_now(tx, statement, fqid._asdict()).rowcount)
 
 
-def publish_all(tx: Tx, kind: str, fqids: Sequence[FQID]) -> set[FQID]:
-    """The same for several versions; those that were marked now."""
-    source, parameters = bulk.derived(tx, "wanted", bulk.fqids(fqids))
+def mark_all_published(tx: Tx, kind: str, fqids: Sequence[FQID]) -> set[FQID]:
+    """Mark several versions published; return those that were not before."""
+    source, parameters = bulk.derive_table(tx, "wanted", bulk.fqid_columns(fqids))
     name = _TABLES[kind].name
     statement = (
         f"UPDATE {name} SET published_us = :now FROM {source} WHERE {name}.uuid = wanted.uuid"
@@ -34,22 +37,24 @@ def publish_all(tx: Tx, kind: str, fqids: Sequence[FQID]) -> set[FQID]:
     return {FQID(row.uuid, row.version) for row in execute_now(tx, statement, parameters)}
 
 
-def exists(tx: Tx, kind: str, uuid: str) -> bool:
-    """Whether any published version of a uuid was ever there."""
+def was_published(tx: Tx, kind: str, uuid: str) -> bool:
+    """Return whether a uuid ever had a published version."""
     table = _TABLES[kind]
     query = select(table.c.id).where(table.c.uuid == uuid, table.c.published_us.is_not(None))
     return tx.execute(query.limit(1)).first() is not None
 
 
-def published_id(tx: Tx, kind: str, fqid: FQID) -> int | None:
-    """The id of a published version, seen by readers or not."""
+def find_published_id(tx: Tx, kind: str, fqid: FQID) -> int | None:
+    """Return the id of a version that was published, visible or not."""
     table = _TABLES[kind]
     query = select(table.c.id).where(table.c.uuid == fqid.uuid, table.c.version == fqid.version)
     return tx.execute(query.where(table.c.published_us.is_not(None))).scalar_one_or_none()
 
 
-def published_after(tx: Tx, kind: str, after: FQID, *, before_us: int, limit: int) -> list[FQID]:
-    """Versions published before a moment, by uuid, then version, after a given one."""
+def list_published_after(
+    tx: Tx, kind: str, after: FQID, *, before_us: int, limit: int
+) -> list[FQID]:
+    """List versions published before a moment, by uuid and version, after a given one."""
     table = _TABLES[kind]
     place = tuple_(table.c.uuid, table.c.version)
     query = select(table.c.uuid, table.c.version).where(
@@ -59,11 +64,189 @@ def published_after(tx: Tx, kind: str, after: FQID, *, before_us: int, limit: in
     return [FQID(row[0], row[1]) for row in rows]
 
 
-def reserved_before(tx: Tx, kind: str, us: int, *, limit: int) -> list[FQID]:
-    """Reservations whose writer should have finished by now."""
+def list_stale_reservations(tx: Tx, kind: str, us: int, *, limit: int) -> list[FQID]:
+    """List reservations older than `us`, whose writers should have finished."""
     table = _TABLES[kind]
     query = select(table.c.uuid, table.c.version).where(
         table.c.published_us.is_(None), table.c.created_us < us
     )
     rows = tx.execute(query.order_by(table.c.created_us).limit(limit))
     return [FQID(row[0], row[1]) for row in rows]
+
+
+def publish(tx: Tx, kind: str, replica: Replica, fqid: FQID, ident: int) -> None:
+    """Make a version visible in a replica, idempotently."""
+    execute_sql(
+        tx,
+        "INSERT INTO visible (kind, replica, uuid, version, id)"
+        " VALUES (:kind, :replica, :uuid, :version, :id) ON CONFLICT DO NOTHING",
+        {"kind": kind, "replica": replica, "uuid": fqid.uuid, "version": fqid.version, "id": ident},
+    )
+
+
+def unpublish(tx: Tx, kind: str, uuid: str, version: str | None) -> list[tuple[Replica, FQID, int]]:
+    """Hide one version, or all of a uuid, in every replica; return what was visible."""
+    statement = delete(visible).where(visible.c.kind == kind, visible.c.replica.in_(REPLICAS))
+    statement = statement.where(visible.c.uuid == uuid)
+    if version is not None:
+        statement = statement.where(visible.c.version == version)
+    rows = tx.execute(statement.returning(visible.c.replica, visible.c.version, visible.c.id)).all()
+    return sorted((row.replica, FQID(uuid, row.version), row.id) for row in rows)
+
+
+def find_latest(tx: Tx, kind: str, replica: Replica, uuid: str) -> tuple[str, int] | None:
+    """Return the greatest visible version of a uuid, and its id."""
+    row = tx.execute(_SELECT_LATEST, {"kind": kind, "replica": replica, "uuid": uuid}).first()
+    return None if row is None else (row.version, row.id)
+
+
+_OF_UUID = (
+    (visible.c.kind == bindparam("kind"))
+    & (visible.c.replica == bindparam("replica"))
+    & (visible.c.uuid == bindparam("uuid"))
+)
+_SELECT_LATEST = (
+    select(visible.c.version, visible.c.id)
+    .where(_OF_UUID)
+    .order_by(visible.c.version.desc())
+    .limit(1)
+)
+_FIND = select(visible.c.id).where(_OF_UUID, visible.c.version == bindparam("version"))
+
+
+def resolve_version(
+    tx: Tx, kind: str, replica: Replica, uuid: str, version: str | None
+) -> int | None:
+    """Return the id of a visible version; the latest when `version` is None."""
+    if version is not None:
+        return find_published(tx, kind, replica, FQID(uuid, version))
+    newest = find_latest(tx, kind, replica, uuid)
+    return None if newest is None else newest[1]
+
+
+def find_published(tx: Tx, kind: str, replica: Replica, fqid: FQID) -> int | None:
+    """Return the id of a version if it is visible in a replica."""
+    parameters = {"kind": kind, "replica": replica, "uuid": fqid.uuid, "version": fqid.version}
+    return tx.execute(_FIND, parameters).scalar_one_or_none()
+
+
+def filter_published(tx: Tx, kind: str, replica: Replica, fqids: Collection[FQID]) -> set[FQID]:
+    """Return those versions that are visible in a replica: one query."""
+    order = sorted(fqids)
+    source, parameters = bulk.derive_table(tx, "wanted", bulk.fqid_columns(order))
+    same = (
+        "v.kind = :kind AND v.replica = :replica"
+        " AND v.uuid = wanted.uuid AND v.version = wanted.version"
+    )
+    join = bulk.join_one(tx, "visible", "v", same)
+    values = {**parameters, "kind": kind, "replica": replica}
+    rows = bulk.fetch_rows(tx, ("v.uuid", "v.version"), f"{source} {join}", values)
+    return {*map(FQID._make, rows)}
+
+
+def list_published(
+    tx: Tx, kind: str, replica: Replica, *, prefix: str, after: FQID | None, limit: int
+) -> list[FQID]:
+    """List visible versions in byte order of uuid and version: one index range."""
+    query = select(visible.c.uuid, visible.c.version).where(
+        visible.c.kind == kind, visible.c.replica == replica
+    )
+    if prefix:
+        # "~" sorts after every character of a uuid.
+        query = query.where(visible.c.uuid >= prefix, visible.c.uuid < prefix + "~")
+    if after is not None:
+        query = query.where(tuple_(visible.c.uuid, visible.c.version) > (after.uuid, after.version))
+    rows = tx.execute(query.order_by(visible.c.uuid, visible.c.version).limit(limit))
+    return [FQID(row[0], row[1]) for row in rows]
+
+
+def record_stored(
+    tx: Tx, kind: str, ident: int, replica: Replica, *, diverged: bool = False
+) -> None:
+    """Record that a bucket holds a complete record, with the right digest unless `diverged`."""
+    execute_now(
+        tx,
+        "INSERT INTO presence (kind, id, replica, at_us, diverged, verified_us)"
+        " VALUES (:kind, :id, :replica, :now, :diverged, :now) ON CONFLICT (kind, id, replica)"
+        " DO UPDATE SET at_us = excluded.at_us, diverged = excluded.diverged,"
+        " verified_us = excluded.verified_us",
+        {"kind": kind, "id": ident, "replica": replica, "diverged": diverged},
+    )
+
+
+def delete_stored(tx: Tx, kind: str, ident: int, replica: Replica) -> None:
+    """Record that a record is missing from a bucket."""
+    tx.execute(
+        delete(presence).where(
+            presence.c.kind == kind, presence.c.id == ident, presence.c.replica == replica
+        )
+    )
+
+
+def count_diverged(tx: Tx) -> int:
+    """Count records that differ between buckets: they are never overwritten and raise an alarm."""
+    return int(tx.execute(sql("SELECT count(*) FROM presence WHERE diverged")).scalar_one())
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    """Why a version is hidden; `version` is empty when a whole uuid is."""
+
+    id: int
+    kind: str
+    uuid: str
+    version: str
+    reason: str
+    digest: str
+    origin: Replica
+    author: str
+    event_id: str
+    created_us: int
+
+
+def find_tombstone(tx: Tx, kind: str, uuid: str, version: str) -> Tombstone | None:
+    """Return exactly this tombstone; an empty version means that of the whole uuid."""
+    query = select(tombstones).where(
+        tombstones.c.kind == kind, tombstones.c.uuid == uuid, tombstones.c.version == version
+    )
+    row = tx.execute(query).mappings().first()
+    return None if row is None else Tombstone(**row)
+
+
+def find_covering_tombstone(tx: Tx, kind: str, uuid: str, version: str) -> Tombstone | None:
+    """Return the tombstone that hides a version: its own or that of the whole uuid."""
+    row = (
+        tx.execute(_SELECT_COVERING_TOMBSTONE, {"kind": kind, "uuid": uuid, "version": version})
+        .mappings()
+        .first()
+    )
+    return None if row is None else Tombstone(**row)
+
+
+_SELECT_COVERING_TOMBSTONE = (
+    select(tombstones)
+    .where(tombstones.c.kind == bindparam("kind"), tombstones.c.uuid == bindparam("uuid"))
+    .where(or_(tombstones.c.version == "", tombstones.c.version == bindparam("version")))
+    .order_by(tombstones.c.version)
+    .limit(1)
+)
+
+
+def insert_tombstone(tx: Tx, new: Tombstone) -> Tombstone:
+    """Insert a tombstone; the catalog sets id and time. The caller holds the lock of its head."""
+    row = tx.execute(
+        insert(tombstones)
+        .values(
+            kind=new.kind,
+            uuid=new.uuid,
+            version=new.version,
+            reason=new.reason,
+            digest=new.digest,
+            origin=new.origin,
+            author=new.author,
+            event_id=new.event_id,
+            created_us=now_us(tx),
+        )
+        .returning(tombstones)
+    )
+    return Tombstone(**row.mappings().one())

@@ -1,1 +1,1 @@
-"""The search engines behind `storage.protocols.SearchIndex`."""
+"""Search: the query grammar, the evaluator, and the embedded and OpenSearch engines."""

@@ -1,4 +1,4 @@
-"""Requests that most tests of the API begin with; a test states only what matters to it."""
+"""Builders of common API requests."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass

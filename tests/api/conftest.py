@@ -1,4 +1,4 @@
-"""The API on real local stores; tokens are names, so that a test says who asks."""
+"""Fixtures of the API on local stores, with caller names as tokens."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ from flask import Flask
 from flask.testing import FlaskClient
 
 from api.app import create_app
-from config.settings import Settings
+from config import Settings
 from storage.errors import Unauthorized
 from storage.model import Principal
 from storage.stores import Stores
@@ -30,9 +30,9 @@ def verify(token: str) -> Principal:
 
 
 @pytest.fixture
-def app(settings: Settings, stores: Stores, chains: Outbox) -> Flask:
+def app(settings: Settings, stores: Stores, job_queue: Outbox) -> Flask:
     """The application of one test."""
-    return create_app(settings, stores, chains=chains, verify=verify)
+    return create_app(settings, stores, job_queue=job_queue, verify=verify)
 
 
 @pytest.fixture

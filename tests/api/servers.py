@@ -1,4 +1,4 @@
-"""HTTP servers as the Procfile starts them, in processes of their own."""
+"""HTTP servers as the Procfile starts them, in separate processes."""
 
 import os
 import socket
@@ -33,7 +33,7 @@ def environ(home: Path, first: int, more: Mapping[str, str] | None = None) -> di
     inherited = {key: raw for key, raw in os.environ.items() if not key.startswith("STORE_")}
     own = {"STORE_HOME": str(home), "STORE_SECRET_KEY": "s" * 32}
     # Of a queue that is not there: nothing here waits for work.
-    queue = {"STORE_REDIS_URL": f"redis://127.0.0.1:{ports.free()}/0"}
+    queue = {"STORE_REDIS_URL": f"redis://127.0.0.1:{ports.find_free_port()}/0"}
     return {
         **inherited,
         **own,
@@ -48,7 +48,7 @@ def started(
     name: str, home: Path, first: int, more: Mapping[str, str] | None = None
 ) -> Iterator[None]:
     """One process of the Procfile."""
-    (line,) = (line for line in procfile.read() if line.name == name)
+    (line,) = (line for line in procfile.read_procfile() if line.name == name)
     with (home / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(
             (sys.executable, "-m", *line.command),

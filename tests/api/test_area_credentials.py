@@ -1,5 +1,4 @@
-"""Leave to write into an upload area past the API: whom it is given, for how long, for what, and
-what becomes of a file that is put to a URL which the API serves itself."""
+"""Temporary upload credentials and presigned upload URLs of areas."""
 
 import io
 import json
@@ -14,19 +13,18 @@ import pytest
 from flask.testing import FlaskClient
 
 from api.app import create_app
-from auth.accounts import records
-from auth.accounts.admitting import first_login
-from auth.accounts.records import By
-from config.logs import configure
-from config.settings import Settings, SettingsError
-from pipelines.formats import us_of
-from storage.blobs.confined_gcs import GcsLender
-from storage.blobs.confined_s3 import StsLender
+from auth import accounts
+from auth.accounts import AuditContext, admit_at_login
+from config import Settings, SettingsError
+from config.logs import configure_logging
+from pipelines.formats import version_to_us
+from storage.blobs.gcs_credentials import GcsCredentialIssuer
+from storage.blobs.s3_credentials import StsCredentialIssuer
 from storage.catalog import areas, now_us
-from storage.connecting import connect
+from storage.connect import connect
 from storage.errors import Unavailable
-from storage.notices import MemoryNotices
-from storage.protocols import Loan
+from storage.protocols import Credentials
+from storage.pubsub import MemoryPubSub
 from storage.stores import Stores
 from tests.api.builders import AREA, INGEST
 from tests.api.conftest import verify
@@ -35,7 +33,7 @@ from tests.storage.blobs import backend_gcs, backend_s3
 from tests.storage.blobs.backend_gcs import running
 from tests.storage.blobs.backend_s3 import SIMULATED
 from tests.storage.blobs.s3_server import lasting_s3
-from tests.storage.blobs.test_confined_s3 import ROLE, sts
+from tests.storage.blobs.test_s3_credentials import ROLE, sts
 
 OTHER = {"Authorization": "Bearer other"}
 READER = {"Authorization": "Bearer reader"}
@@ -48,17 +46,17 @@ HOUR_US = 3600 * 10**6
 class Lending:
     """A cloud that lends, or not; remembers what it was asked."""
 
-    loan: Loan | None = None
+    loan: Credentials | None = None
     asked: list[tuple[str, str, int]] = field(default_factory=list)
 
-    def lend(self, prefix: str, *, name: str, expires_s: int) -> Loan:
+    def issue_credentials(self, prefix: str, *, name: str, expires_s: int) -> Credentials:
         self.asked.append((prefix, name, expires_s))
         if self.loan is None:
             raise Unavailable("STS gives no credentials for upload areas: AccessDenied")
         return self.loan
 
 
-LOAN = Loan(
+LOAN = Credentials(
     "s3",
     {
         "bucket": "staging",
@@ -78,18 +76,20 @@ def _area(client: FlaskClient) -> None:
     assert client.post(f"/v1/area/{AREA}", headers=INGEST).status_code == 201
 
 
-def opened(settings: Settings, stores: Stores, chains: Outbox, **changed: Any) -> FlaskClient:
+def opened(settings: Settings, stores: Stores, job_queue: Outbox, **changed: Any) -> FlaskClient:
     """The API where somebody lends, or on other settings."""
-    of_stores = {name: changed.pop(name) for name in ("lender", "areas") if name in changed}
+    of_stores = {
+        name: changed.pop(name) for name in ("credential_issuer", "areas") if name in changed
+    }
     stores = replace(stores, **of_stores)
-    app = create_app(replace(settings, **changed), stores, chains=chains, verify=verify)
+    app = create_app(replace(settings, **changed), stores, job_queue=job_queue, verify=verify)
     return app.test_client()
 
 
 def granted(stores: Stores) -> int | None:
     """Until when the catalog says that somebody may write past the store, from now, microseconds."""
     with stores.catalog.read() as tx:
-        area = areas.get(tx, AREA)
+        area = areas.find(tx, AREA)
         assert area is not None
         return None if area.granted_us is None else area.granted_us - now_us(tx)
 
@@ -104,28 +104,33 @@ def url_of(client: FlaskClient, name: str = "deep/er.bin") -> str:
 # Whom, for how long, for what
 
 
+@pytest.mark.spec("ARU-12")
 def test_what_a_cloud_lends_is_answered_whole_and_kept_by_nobody(
-    settings: Settings, stores: Stores, chains: Outbox
+    settings: Settings, stores: Stores, job_queue: Outbox
 ) -> None:
     lender = Lending(LOAN)
-    answer = opened(settings, stores, chains, lender=lender).post(PATH, headers=INGEST)
+    answer = opened(settings, stores, job_queue, credential_issuer=lender).post(
+        PATH, headers=INGEST
+    )
     assert answer.status_code == 201
-    assert answer.json == {**LOAN.words, "kind": "s3", "expires": "2026-01-31T235959.000000Z"}
+    assert answer.json == {**LOAN.parameters, "kind": "s3", "expires": "2026-01-31T235959.000000Z"}
     assert answer.headers["Cache-Control"] == "no-store"
     assert lender.asked == [(f"areas/{AREA}/", f"area-{AREA}", 3600)]
 
 
+@pytest.mark.spec("ARU-15")
 def test_the_area_remembers_until_when_somebody_may_write_past_the_store(
-    client: FlaskClient, settings: Settings, stores: Stores, chains: Outbox
+    client: FlaskClient, settings: Settings, stores: Stores, job_queue: Outbox
 ) -> None:
     url_of(client)
     assert granted(stores) is None, "the API judges each use of its own URLs"
-    opened(settings, stores, chains, lender=Lending(LOAN)).post(PATH, headers=INGEST)
+    opened(settings, stores, job_queue, credential_issuer=Lending(LOAN)).post(PATH, headers=INGEST)
     left = granted(stores)
     assert left is not None
     assert HOUR_US < left <= HOUR_US + 60 * 10**6
 
 
+@pytest.mark.spec("ARU-14")
 def test_where_nobody_lends_it_is_urls_of_the_files_that_are_named(client: FlaskClient) -> None:
     names = ["a.csv", "deep/ü b.json", "a.csv"]
     answer = client.post(PATH, headers=INGEST, json={"filenames": names})
@@ -141,28 +146,33 @@ def test_where_nobody_lends_it_is_urls_of_the_files_that_are_named(client: Flask
         assert (none.status_code, none.json["urls"]) == (201, {})
 
 
-def test_a_life_is_that_of_the_settings(settings: Settings, stores: Stores, chains: Outbox) -> None:
-    client = opened(settings, stores, chains, areas_credentials_s=900)
+@pytest.mark.spec("ARU-15")
+def test_a_life_is_that_of_the_settings(
+    settings: Settings, stores: Stores, job_queue: Outbox
+) -> None:
+    client = opened(settings, stores, job_queue, areas_credentials_s=900)
     with stores.catalog.read() as tx:
         now = now_us(tx)
     given = client.post(PATH, headers=INGEST, json={"filenames": ["a"]}).json
-    life = us_of(given["expires"]) - now
+    life = version_to_us(given["expires"]) - now
     assert 900 * 10**6 <= life < 960 * 10**6
     signed = int(given["urls"]["a"].partition("expires=")[2].partition("&")[0])
-    assert 0 <= signed - us_of(given["expires"]) // 10**6 <= 60
+    assert 0 <= signed - version_to_us(given["expires"]) // 10**6 <= 60
 
 
+@pytest.mark.spec("ARU-15")
 @pytest.mark.parametrize("life", [0, 899, 43_201])
 def test_a_life_that_no_cloud_gives_stops_the_start(settings: Settings, life: int) -> None:
     with pytest.raises(SettingsError, match="STORE_AREAS_CREDENTIALS_S"):
-        connect(replace(settings, areas_credentials_s=life), notices=MemoryNotices())
+        connect(replace(settings, areas_credentials_s=life), notices=MemoryPubSub())
 
 
+@pytest.mark.spec("ARU-15")
 def test_only_the_owner_of_an_area_that_is_unlocked_gets_leave(
-    client: FlaskClient, settings: Settings, stores: Stores, chains: Outbox
+    client: FlaskClient, settings: Settings, stores: Stores, job_queue: Outbox
 ) -> None:
     lender = Lending(LOAN)
-    lending = opened(settings, stores, chains, lender=lender)
+    lending = opened(settings, stores, job_queue, credential_issuer=lender)
     for asked in (client, lending):
         assert asked.post(PATH).status_code == 401
         assert asked.post(PATH, headers=READER).status_code == 403
@@ -171,35 +181,42 @@ def test_only_the_owner_of_an_area_that_is_unlocked_gets_leave(
         assert asked.post(absent, headers=INGEST).status_code == 404
     for state in ("LOCKED", "DELETING"):
         with stores.catalog.write() as tx:
-            areas.change(tx, AREA, state)
+            areas.set_state(tx, AREA, state)
         for asked in (client, lending):
             refused = asked.post(PATH, headers=INGEST, json={"filenames": ["a"]})
             assert (refused.status_code, refused.json["code"]) == (409, "area_locked")
     assert lender.asked == []
 
 
+@pytest.mark.spec("ARU-15")
 def test_an_area_that_is_locked_while_a_cloud_is_asked_gives_nothing(
-    settings: Settings, stores: Stores, chains: Outbox
+    settings: Settings, stores: Stores, job_queue: Outbox
 ) -> None:
     class Slow(Lending):
-        def lend(self, prefix: str, *, name: str, expires_s: int) -> Loan:
+        def issue_credentials(self, prefix: str, *, name: str, expires_s: int) -> Credentials:
             with stores.catalog.write() as tx:
-                areas.change(tx, AREA, "LOCKED")
-            return super().lend(prefix, name=name, expires_s=expires_s)
+                areas.set_state(tx, AREA, "LOCKED")
+            return super().issue_credentials(prefix, name=name, expires_s=expires_s)
 
-    refused = opened(settings, stores, chains, lender=Slow(LOAN)).post(PATH, headers=INGEST)
+    refused = opened(settings, stores, job_queue, credential_issuer=Slow(LOAN)).post(
+        PATH, headers=INGEST
+    )
     assert refused.status_code == 409
     assert "hush" not in refused.text
 
 
+@pytest.mark.spec("ARU-16")
 def test_a_cloud_that_lends_nothing_is_503(
-    settings: Settings, stores: Stores, chains: Outbox
+    settings: Settings, stores: Stores, job_queue: Outbox
 ) -> None:
-    answer = opened(settings, stores, chains, lender=Lending()).post(PATH, headers=INGEST)
+    answer = opened(settings, stores, job_queue, credential_issuer=Lending()).post(
+        PATH, headers=INGEST
+    )
     assert (answer.status_code, answer.json["code"]) == (503, "service_unavailable")
     assert granted(stores) is None
 
 
+@pytest.mark.spec("ARU-14")
 def test_names_that_could_lead_elsewhere_and_too_many_are_refused(client: FlaskClient) -> None:
     refused = client.post(PATH, headers=INGEST, json={"filenames": ["a", "../b", "", "/c"]})
     assert refused.status_code == 400
@@ -209,8 +226,9 @@ def test_names_that_could_lead_elsewhere_and_too_many_are_refused(client: FlaskC
     assert client.post(PATH, headers=INGEST, json={"filenames": many[:1000]}).status_code == 201
 
 
+@pytest.mark.spec("ARU-16")
 def test_nothing_that_is_given_is_logged(
-    settings: Settings, stores: Stores, chains: Outbox, capsys: pytest.CaptureFixture[str]
+    settings: Settings, stores: Stores, job_queue: Outbox, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = logging.getLogger().handlers[:], logging.getLogger().level
     with sts() as (endpoint, _):
@@ -219,13 +237,13 @@ def test_nothing_that_is_given_is_logged(
             areas_url=f"s3://staging?endpoint={endpoint}",
             areas_role_arn=ROLE,
         )
-        with_sts = connect(told, notices=MemoryNotices())
+        with_sts = connect(told, notices=MemoryPubSub())
         with_sts.catalog.close()
-        client = opened(settings, stores, chains, lender=with_sts.lender)
+        client = opened(settings, stores, job_queue, credential_issuer=with_sts.credential_issuer)
         try:
-            configure("DEBUG", "test")
+            configure_logging("DEBUG", "test")
             given = client.post(PATH, headers=INGEST)
-            url = url_of(opened(settings, stores, chains))
+            url = url_of(opened(settings, stores, job_queue))
             kept = client.put(url, data=b"x")
         finally:
             logging.getLogger().handlers[:] = before[0]
@@ -241,17 +259,19 @@ def test_nothing_that_is_given_is_logged(
 # Who lends
 
 
+@pytest.mark.spec("ARU-12")
 def test_a_role_is_lent_on_s3_and_urls_are_signed_without_one(settings: Settings) -> None:
     with patch.dict(os.environ, SIMULATED):
-        for role, kind in ((ROLE, StsLender), ("", type(None))):
+        for role, kind in ((ROLE, StsCredentialIssuer), ("", type(None))):
             told = replace(settings, areas_url="s3://staging", areas_role_arn=role)
-            found = connect(told, notices=MemoryNotices())
+            found = connect(told, notices=MemoryPubSub())
             found.catalog.close()
-            assert isinstance(found.lender, kind)
+            assert isinstance(found.credential_issuer, kind)
     with pytest.raises(SettingsError, match="STORE_AREAS_ROLE_ARN"):
-        connect(replace(settings, areas_role_arn=ROLE), notices=MemoryNotices())
+        connect(replace(settings, areas_role_arn=ROLE), notices=MemoryPubSub())
 
 
+@pytest.mark.spec("ARU-13")
 @pytest.mark.parametrize(
     ("changed", "lends"),
     [
@@ -263,24 +283,25 @@ def test_a_role_is_lent_on_s3_and_urls_are_signed_without_one(settings: Settings
 def test_tokens_are_lent_on_google_unless_they_would_live_too_long(
     settings: Settings, changed: dict[str, Any], lends: bool
 ) -> None:
-    found = connect(replace(settings, areas_url="gs://staging", **changed), notices=MemoryNotices())
+    found = connect(replace(settings, areas_url="gs://staging", **changed), notices=MemoryPubSub())
     found.catalog.close()
-    assert isinstance(found.lender, GcsLender) == lends
+    assert isinstance(found.credential_issuer, GcsCredentialIssuer) == lends
 
 
+@pytest.mark.spec("ARU-14")
 def test_urls_of_a_cloud_are_its_own_and_say_what_is_to_be_sent(
-    settings: Settings, stores: Stores, chains: Outbox, tmp_path: Any
+    settings: Settings, stores: Stores, job_queue: Outbox, tmp_path: Any
 ) -> None:
     with patch.dict(os.environ, SIMULATED):
         s3 = backend_s3.opened(lasting_s3(), "staging")
-        client = opened(settings, stores, chains, areas=s3)
+        client = opened(settings, stores, job_queue, areas=s3)
         given = client.post(PATH, headers=INGEST, json={"filenames": ["a"]}).json
         assert given["urls"]["a"].startswith(f"{lasting_s3()}/staging/areas/{AREA}/a?")
         assert (given["headers"], given["max_bytes"]) == ({}, 5 * 1024**3)
     assert granted(stores) is not None
     with running(tmp_path) as gcs:
         google = backend_gcs.opened(gcs.endpoint, "staging")
-        client = opened(settings, stores, chains, areas=google)
+        client = opened(settings, stores, job_queue, areas=google)
         given = client.post(PATH, headers=INGEST, json={"filenames": ["a"]}).json
     assert given["headers"] == {"x-goog-content-length-range": f"0,{5 * 1024**4}"}
 
@@ -288,6 +309,7 @@ def test_urls_of_a_cloud_are_its_own_and_say_what_is_to_be_sent(
 # URLs that the API serves
 
 
+@pytest.mark.spec("ARU-18")
 def test_what_is_put_to_a_url_is_as_if_its_owner_had_put_it(
     client: FlaskClient, stores: Stores, drain: Callable[[], int]
 ) -> None:
@@ -305,6 +327,7 @@ def test_what_is_put_to_a_url_is_as_if_its_owner_had_put_it(
     ]
 
 
+@pytest.mark.spec("ARU-18")
 def test_a_url_is_for_one_file_one_way_and_a_while(client: FlaskClient, stores: Stores) -> None:
     url = url_of(client)
     assert client.put(url.replace("er.bin", "other"), data=b"x").status_code == 403
@@ -321,10 +344,11 @@ def test_a_url_is_for_one_file_one_way_and_a_while(client: FlaskClient, stores: 
     assert b"".join(stores.areas.read(KEY)) == b"kept"
 
 
+@pytest.mark.spec("ARU-18")
 def test_more_bytes_than_were_signed_for_are_413_however_they_come(
-    settings: Settings, stores: Stores, chains: Outbox
+    settings: Settings, stores: Stores, job_queue: Outbox
 ) -> None:
-    client = opened(settings, stores, chains, max_upload_bytes=1000)
+    client = opened(settings, stores, job_queue, max_upload_bytes=1000)
     url = url_of(client)
     chunked = {"Transfer-Encoding": "chunked"}
     for size, more, status in ((1000, {}, 200), (1001, {}, 413), (1001, chunked, 413)):
@@ -341,6 +365,7 @@ def test_more_bytes_than_were_signed_for_are_413_however_they_come(
     assert short.status_code == 400
 
 
+@pytest.mark.spec("ARU-18")
 def test_a_url_is_no_leave_for_an_area_that_is_locked_or_deleted_meanwhile(
     client: FlaskClient, stores: Stores, drain: Callable[[], int]
 ) -> None:
@@ -357,6 +382,7 @@ def test_a_url_is_no_leave_for_an_area_that_is_locked_or_deleted_meanwhile(
     assert list(stores.areas.list("")) == []
 
 
+@pytest.mark.spec("ARU-18")
 def test_nothing_but_files_of_areas_is_put_and_only_where_they_are(
     client: FlaskClient, stores: Stores
 ) -> None:
@@ -369,30 +395,37 @@ def test_nothing_but_files_of_areas_is_put_and_only_where_they_are(
     assert client.put(replica, data=b"x").status_code == 403
 
 
+@pytest.mark.spec("ARU-18")
 def test_a_store_that_is_read_only_takes_nothing_by_url(
-    client: FlaskClient, settings: Settings, stores: Stores, chains: Outbox
+    client: FlaskClient, settings: Settings, stores: Stores, job_queue: Outbox
 ) -> None:
     url = url_of(client)
-    refused = opened(settings, stores, chains, read_only=True).put(url, data=b"x")
+    refused = opened(settings, stores, job_queue, read_only=True).put(url, data=b"x")
     assert (refused.status_code, refused.json["code"]) == (503, "read_only")
     assert json.loads(refused.data)["status"] == 503
 
 
+@pytest.mark.spec("ARU-40")
 def test_what_was_given_to_somebody_who_is_disabled_is_no_leave_any_more(
     client: FlaskClient, stores: Stores
 ) -> None:
-    url, owner, by = url_of(client), "ingest@example.org", By("admin@example.org", "test", "")
+    url, owner, by = (
+        url_of(client),
+        "ingest@example.org",
+        AuditContext("admin@example.org", "test", ""),
+    )
     with stores.catalog.write() as tx:
-        first_login(tx, owner)
+        admit_at_login(tx, owner)
     for status, answer in (("disabled", 403), ("enabled", 200)):
-        records.set_status(stores.catalog, owner, status, by)
+        accounts.set_account_status(stores.catalog, owner, status, by)
         assert client.put(url, data=b"x").status_code == answer, status
 
 
+@pytest.mark.spec("CLI-139")
 def test_an_area_that_is_gone_is_not_found_by_anybody(client: FlaskClient, stores: Stores) -> None:
     client.post(f"/v1/area/{AREA}", headers=INGEST)
     with stores.catalog.write() as tx:
-        areas.change(tx, AREA, "DELETED")
+        areas.set_state(tx, AREA, "DELETED")
     for who in (INGEST, OTHER):
         assert client.post(PATH, headers=who).status_code == 404
         begun = client.post(f"/v1/area/{AREA}/uploads/x", json={"size": 1}, headers=who)

@@ -1,4 +1,4 @@
-"""Files of upload areas over HTTP: put, said to have come, asked about."""
+"""Files of upload areas over HTTP: put, register, list, delete."""
 
 import hashlib
 import io
@@ -26,7 +26,7 @@ def past(stores):
     """Lays a file into the area past the API."""
 
     def lay(name: str, data: bytes, **more) -> None:
-        stores.areas.put(keys.area_file(AREA, name), data, replace=True, **more)
+        stores.areas.put(keys.area_file_key(AREA, name), data, replace=True, **more)
 
     return lay
 
@@ -37,20 +37,23 @@ def asked(client, what: str, name: str) -> dict:
     return answer.json
 
 
+@pytest.mark.spec("ARE-02")
 def test_a_file_is_kept_with_the_checksums_of_what_arrived(client, stores) -> None:
     data = b"x" * 100_000
     kept = client.put(f"{FILES}/deep/er.bin", data=data, headers=INGEST)
     assert kept.status_code == 201
     assert kept.json["size"] == len(data)
     assert kept.json["checksums"]["sha256"] == hashlib.sha256(data).hexdigest()
-    assert stores.sources.area_key(kept.json["url"]) == f"areas/{AREA}/deep/er.bin"
+    assert stores.sources.resolve_area_key(kept.json["url"]) == f"areas/{AREA}/deep/er.bin"
 
 
+@pytest.mark.spec("ARE-02")
 def test_an_empty_file_is_a_file(client) -> None:
     kept = client.put(f"{FILES}/empty", data=b"", headers=INGEST)
     assert (kept.status_code, kept.json["size"]) == (201, 0)
 
 
+@pytest.mark.spec("ARE-02")
 def test_no_body_is_an_empty_file_too_and_the_definition_says_so(client) -> None:
     kept = client.put(f"{FILES}/none", headers=INGEST)
     assert (kept.status_code, kept.json["size"]) == (201, 0)
@@ -58,10 +61,12 @@ def test_no_body_is_an_empty_file_too_and_the_definition_says_so(client) -> None
     assert not paths["/area/{uuid}/files/{filename}"]["put"]["requestBody"]["required"]
 
 
+@pytest.mark.spec("ARE-03")
 def test_another_owner_may_not_write(client) -> None:
     assert client.put(f"{FILES}/a", data=b"a", headers=OTHER).status_code == 403
 
 
+@pytest.mark.spec("ARE-03")
 @pytest.mark.parametrize(
     "name", ["../up", "a/../b", "./a", "a%00b", "a%0Ab", "~/a", "a%5Cb", "a//b", "a%FFb"]
 )
@@ -70,6 +75,7 @@ def test_names_that_could_lead_elsewhere_are_refused(client, name) -> None:
     assert answer.status_code in (400, 404), answer.text
 
 
+@pytest.mark.spec("ARU-46")
 def test_the_longest_name_is_told_before_a_byte_is_kept(client) -> None:
     most, more = "ü" * 428 + "x", "ü" * 429
     assert client.put(f"{FILES}/{most}", data=b"a", headers=INGEST).status_code == 201
@@ -86,9 +92,10 @@ def test_the_longest_name_is_told_before_a_byte_is_kept(client) -> None:
         assert answer.json["errors"] == {where: said}, path
 
 
-def test_more_bytes_than_allowed_are_413_however_they_come(settings, stores, chains) -> None:
+@pytest.mark.spec("ERR-31", "ARE-03")
+def test_more_bytes_than_allowed_are_413_however_they_come(settings, stores, job_queue) -> None:
     small = replace(settings, max_upload_bytes=1000)
-    app = create_app(small, stores, chains=chains, verify=verify)
+    app = create_app(small, stores, job_queue=job_queue, verify=verify)
     chunked = {"Transfer-Encoding": "chunked"}
     for size, more, status in (
         (1000, {}, 201),
@@ -106,13 +113,14 @@ def test_more_bytes_than_allowed_are_413_however_they_come(settings, stores, cha
         assert answer.status_code == status, (size, more)
 
 
-def test_what_was_put_is_checksummed_and_valid_at_once(client, chains) -> None:
+@pytest.mark.spec("ARE-06", "ARE-17")
+def test_what_was_put_is_checksummed_and_valid_at_once(client, job_queue) -> None:
     put = client.put(f"{FILES}/a b/ü.txt", data=b"abc", headers=INGEST)
     sums = put.json["checksums"]
     told = {"status": "CHECKSUMMED", "checksums": sums, "cause": None}
     assert asked(client, "checksum", "a b/ü.txt") == told
     assert asked(client, "validate", "a b/ü.txt") == {"status": "VALIDATED", "cause": None}
-    assert chains.sent == []
+    assert job_queue.sent == []
     (listed,) = client.get(PATH, headers=INGEST).json["files"]
     assert listed == {
         "name": "a b/ü.txt",
@@ -126,10 +134,11 @@ def test_what_was_put_is_checksummed_and_valid_at_once(client, chains) -> None:
     }
 
 
-def test_json_that_was_put_is_looked_at_by_a_worker(client, chains, drain) -> None:
+@pytest.mark.spec("ARE-11")
+def test_json_that_was_put_is_looked_at_by_a_worker(client, job_queue, drain) -> None:
     kind = "application/json"
     client.put(f"{FILES}/a", data=b"{", content_type=kind, headers=INGEST)
-    assert [row.step for row, _ in chains.sent] == ["area_checksum"]
+    assert [row.step for row, _ in job_queue.sent] == ["area_checksum"]
     assert asked(client, "validate", "a") == {"status": "VALIDATING", "cause": None}
     drain()
     told = asked(client, "validate", "a")
@@ -138,15 +147,16 @@ def test_json_that_was_put_is_looked_at_by_a_worker(client, chains, drain) -> No
     assert asked(client, "checksum", "a")["cause"] is None
 
 
+@pytest.mark.spec("ARE-13", "ARE-17")
 def test_what_came_by_other_means_is_checksummed_once_it_is_said(
-    client, past, chains, drain
+    client, past, job_queue, drain
 ) -> None:
     past("deep/a.json", b"{}", content_type="application/json")
     assert asked(client, "checksum", "deep/a.json")["status"] == "UNSCHEDULED"
     assert asked(client, "validate", "deep/a.json")["status"] == "UNSCHEDULED"
     said = client.post(f"{FILES}/deep/a.json", headers=INGEST)
     assert (said.status_code, said.json) == (202, {"status": "SCHEDULED"})
-    assert [row.ref for row, _ in chains.sent] == [f"{AREA}/deep/a.json"]
+    assert [row.ref for row, _ in job_queue.sent] == [f"{AREA}/deep/a.json"]
     pending = {"status": "SCHEDULED", "checksums": None, "cause": None}
     assert asked(client, "checksum", "deep/a.json") == pending
     drain()
@@ -157,6 +167,7 @@ def test_what_came_by_other_means_is_checksummed_once_it_is_said(
     assert (again.status_code, again.json) == (202, {"status": "CHECKSUMMED"})
 
 
+@pytest.mark.spec("ARE-13")
 def test_what_was_checksummed_is_a_source(client, past, drain) -> None:
     past("a.txt", b"abc")
     client.post(f"{FILES}/a.txt", headers=INGEST)
@@ -169,6 +180,7 @@ def test_what_was_checksummed_is_a_source(client, past, drain) -> None:
     assert client.put(url, json=body, headers=INGEST).status_code == 200
 
 
+@pytest.mark.spec("ARE-14")
 def test_it_is_held_to_what_its_uploader_says(client, past, drain) -> None:
     for name, said, status in (
         ("a", {"size": 3, "content_type": "x/y"}, "VALIDATED"),
@@ -185,6 +197,7 @@ def test_it_is_held_to_what_its_uploader_says(client, past, drain) -> None:
         assert asked(client, "validate", name)["status"] == status, name
 
 
+@pytest.mark.spec("ARE-14")
 @pytest.mark.parametrize(
     ("body", "where"),
     [
@@ -206,6 +219,7 @@ def test_what_says_nothing_that_can_be_is_400(client, past, body, where) -> None
     assert where in refused.json["errors"]
 
 
+@pytest.mark.spec("ARE-14")
 def test_what_is_not_there_is_404_and_a_bad_name_400(client) -> None:
     assert client.post(f"{FILES}/none", headers=INGEST).status_code == 404
     for what in ("checksum", "validate"):
@@ -218,6 +232,7 @@ def test_what_is_not_there_is_404_and_a_bad_name_400(client) -> None:
         assert missing.json["detail"] == "Missing query parameter 'filename'"
 
 
+@pytest.mark.spec("ARE-20")
 def test_files_are_counted_by_their_states(client, past, drain) -> None:
     client.put(f"{FILES}/a", data=b"a", headers=INGEST)
     past("b", b"b")
@@ -234,6 +249,7 @@ def test_files_are_counted_by_their_states(client, past, drain) -> None:
     }
 
 
+@pytest.mark.spec("ARE-11")
 def test_a_file_that_is_put_again_is_another(client, drain) -> None:
     client.put(f"{FILES}/a.json", data=b"{", headers=INGEST)
     drain()

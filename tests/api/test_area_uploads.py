@@ -1,4 +1,4 @@
-"""Files that come into an upload area by parts: in any order, again, from where the line broke."""
+"""Multipart uploads into areas over HTTP, in any order and resumable."""
 
 import hashlib
 import io
@@ -14,15 +14,15 @@ from sqlalchemy import event
 from werkzeug.test import TestResponse
 
 from api.app import create_app
-from pipelines.depositing import area_completing, area_parts
-from pipelines.depositing.area_parts import Named
-from pipelines.keeping.checksums import Hashing
-from storage.catalog import area_uploads
+from pipelines import area_uploads
+from pipelines.area_uploads import AreaUploadRef
+from pipelines.checksums import ChecksumHasher
+from storage.catalog import areas
 from storage.errors import NotFound
 from storage.stores import Stores
 from tests.api.builders import AREA, INGEST
 from tests.api.conftest import verify
-from tests.pipelines.depositing.test_area_files import with_areas
+from tests.pipelines.test_area_files import with_areas
 
 OTHER = {"Authorization": "Bearer other"}
 NAME = "deep/er.bin"
@@ -75,9 +75,10 @@ def sent(client: FlaskClient, data: bytes = b"small") -> str:
 
 def rows(stores: Stores) -> list[Any]:
     with stores.catalog.read() as tx:
-        return list(area_uploads.of_area(tx, AREA))
+        return list(areas.list_uploads(tx, AREA))
 
 
+@pytest.mark.spec("ARU-01", "ARU-06", "ARU-07", "ARU-09")
 def test_parts_in_any_order_and_again_become_the_file_which_is_then_looked_at(
     client: FlaskClient, stores: Stores, drain: Callable[[], int]
 ) -> None:
@@ -91,13 +92,13 @@ def test_parts_in_any_order_and_again_become_the_file_which_is_then_looked_at(
         assert answer.json == {"part": number, "size": len(part_of(DATA, number)), "md5": own}
     with pytest.raises(NotFound):
         stores.areas.head(KEY)
-    hashing = Hashing(len(DATA))
-    list(hashing.over([DATA]))
+    hashing = ChecksumHasher(len(DATA))
+    list(hashing.hash_blocks([DATA]))
     sums = hashing.result().checksums
     said = {"sha256": sums.sha256.upper(), "s3_etag": sums.s3_etag}
     done = completed(client, upload_id, checksums=said)
     assert (done.status_code, done.json["size"]) == (202, len(DATA))
-    assert stores.sources.area_key(done.json["url"]) == KEY
+    assert stores.sources.resolve_area_key(done.json["url"]) == KEY
     assert content(stores) == DATA
     assert stores.areas.head(KEY).content_type == "text/csv"
     drain()
@@ -108,6 +109,7 @@ def test_parts_in_any_order_and_again_become_the_file_which_is_then_looked_at(
     )
 
 
+@pytest.mark.spec("ARU-09")
 def test_what_is_not_as_its_uploader_said_is_invalid(
     client: FlaskClient, drain: Callable[[], int]
 ) -> None:
@@ -118,6 +120,7 @@ def test_what_is_not_as_its_uploader_said_is_invalid(
     assert asked.json["status"] == "INVALID"
 
 
+@pytest.mark.spec("ARU-01", "ARU-08")
 def test_an_upload_is_taken_up_where_the_line_broke(client: FlaskClient, stores: Stores) -> None:
     upload_id = begun(client)
     assert put(client, upload_id, 2, part_of(DATA, 2)).status_code == 200
@@ -138,6 +141,7 @@ def test_an_upload_is_taken_up_where_the_line_broke(client: FlaskClient, stores:
     assert content(stores) == DATA
 
 
+@pytest.mark.spec("ARU-07")
 def test_a_part_that_is_put_again_and_breaks_is_to_be_put_once_more(client: FlaskClient) -> None:
     upload_id = sent(client)
     cut = {"input_stream": io.BytesIO(b"sm"), "environ_overrides": {"CONTENT_LENGTH": "5"}}
@@ -148,6 +152,7 @@ def test_a_part_that_is_put_again_and_breaks_is_to_be_put_once_more(client: Flas
     assert completed(client, upload_id).status_code == 202
 
 
+@pytest.mark.spec("ARU-08")
 @pytest.mark.parametrize(
     ("number", "data", "more"),
     [
@@ -173,16 +178,18 @@ def test_a_part_has_its_number_its_size_and_says_it(
     assert standing(client, upload_id).json["parts"] == []
 
 
+@pytest.mark.spec("ARU-10")
 def test_a_completion_names_the_parts_that_are_missing(client: FlaskClient) -> None:
     upload_id = begun(client)
     put(client, upload_id, 2, part_of(DATA, 2))
     refused = completed(client, upload_id)
     assert refused.status_code == 400
-    assert refused.json["errors"] == {"/parts": ["Parts are missing, or not whole: 1."]}
+    assert refused.json["errors"] == {"/parts": ["Parts are missing or incomplete: 1."]}
     many = completed(client, begun(client, 30 * STEP))
     assert many.json["errors"]["/parts"][0].endswith("19, 20, ….")
 
 
+@pytest.mark.spec("ARU-02")
 def test_a_file_without_bytes_has_no_parts(client: FlaskClient, stores: Stores) -> None:
     upload_id = begun(client, 0)
     shown = standing(client, upload_id).json
@@ -192,6 +199,7 @@ def test_a_file_without_bytes_has_no_parts(client: FlaskClient, stores: Stores) 
     assert content(stores) == b""
 
 
+@pytest.mark.spec("ARU-10")
 def test_a_completion_that_comes_again_is_answered_the_same_whatever_came_of_the_file(
     client: FlaskClient, stores: Stores, drain: Callable[[], int]
 ) -> None:
@@ -205,6 +213,7 @@ def test_a_completion_that_comes_again_is_answered_the_same_whatever_came_of_the
     assert rows(stores) == []
 
 
+@pytest.mark.spec("ARU-10")
 def test_who_died_before_the_catalog_knew_completes_again(
     client: FlaskClient, stores: Stores
 ) -> None:
@@ -218,6 +227,7 @@ def test_who_died_before_the_catalog_knew_completes_again(
     assert rows(stores) == []
 
 
+@pytest.mark.spec("ARU-10")
 def test_who_died_before_the_catalog_knew_does_not_take_anothers_file_for_its_own(
     client: FlaskClient, stores: Stores
 ) -> None:
@@ -228,12 +238,14 @@ def test_who_died_before_the_catalog_knew_does_not_take_anothers_file_for_its_ow
     assert completed(client, upload_id).status_code == 404
 
 
+@pytest.mark.spec("ARU-01")
 def test_the_same_name_again_replaces_the_file(client: FlaskClient, stores: Stores) -> None:
     for data in (b"first", b"2nd"):
         assert completed(client, sent(client, data)).status_code == 202
         assert content(stores) == data
 
 
+@pytest.mark.spec("ARU-06", "ARU-11")
 def test_an_aborted_upload_is_gone_and_may_be_aborted_again(
     client: FlaskClient, stores: Stores
 ) -> None:
@@ -247,6 +259,7 @@ def test_an_aborted_upload_is_gone_and_may_be_aborted_again(
     assert rows(stores) == []
 
 
+@pytest.mark.spec("ARU-03")
 def test_an_id_is_of_one_area_one_name_one_size_and_one_person(
     client: FlaskClient, stores: Stores
 ) -> None:
@@ -266,6 +279,7 @@ def test_an_id_is_of_one_area_one_name_one_size_and_one_person(
     assert (larger.status_code, larger.json["code"]) == (400, "illegal_token")
 
 
+@pytest.mark.spec("ARU-03")
 @pytest.mark.parametrize("changed", ["x", "é", "A" * 60, "A" * 401, "", "====", "a+/b"])
 def test_what_is_no_id_of_an_upload_is_refused(client: FlaskClient, changed: str) -> None:
     begun(client)
@@ -273,6 +287,7 @@ def test_what_is_no_id_of_an_upload_is_refused(client: FlaskClient, changed: str
     assert completed(client, changed).status_code == 400
 
 
+@pytest.mark.spec("ARU-42")
 def test_an_id_that_is_none_is_named_where_it_stood(client: FlaskClient) -> None:
     for answer, where in (
         (client.post(BEGIN, headers=INGEST, json={"size": 5, "upload_id": "x"}), "/upload_id"),
@@ -282,6 +297,7 @@ def test_an_id_that_is_none_is_named_where_it_stood(client: FlaskClient) -> None
         assert list(answer.json["errors"]) == [where]
 
 
+@pytest.mark.spec("ARU-03")
 def test_one_bit_of_an_id_makes_it_none(client: FlaskClient) -> None:
     upload_id = sent(client)
     last = "B" if upload_id[10] == "A" else "A"
@@ -289,6 +305,7 @@ def test_one_bit_of_an_id_makes_it_none(client: FlaskClient) -> None:
     assert completed(client, forged).json["code"] == "illegal_token"
 
 
+@pytest.mark.spec("ARU-04", "ARU-11")
 def test_a_locked_area_takes_no_part_and_completes_nothing_but_lets_go(
     client: FlaskClient,
 ) -> None:
@@ -306,6 +323,7 @@ def test_a_locked_area_takes_no_part_and_completes_nothing_but_lets_go(
     assert gone.status_code == 200
 
 
+@pytest.mark.spec("ARU-04")
 def test_an_area_that_is_deleted_takes_its_unfinished_uploads_along(
     client: FlaskClient, stores: Stores, drain: Callable[[], int]
 ) -> None:
@@ -317,11 +335,12 @@ def test_an_area_that_is_deleted_takes_its_unfinished_uploads_along(
     assert completed(client, upload_id).status_code == 404
 
 
+@pytest.mark.spec("ARU-02")
 def test_more_than_allowed_and_impossible_sizes_are_refused_before_a_byte_comes(
-    client: FlaskClient, settings: Any, stores: Stores, chains: Any
+    client: FlaskClient, settings: Any, stores: Stores, job_queue: Any
 ) -> None:
     small = create_app(
-        replace(settings, max_upload_bytes=1000), stores, chains=chains, verify=verify
+        replace(settings, max_upload_bytes=1000), stores, job_queue=job_queue, verify=verify
     ).test_client()
     assert small.post(BEGIN, headers=INGEST, json={"size": 1001}).status_code == 413
     assert small.post(BEGIN, headers=INGEST, json={"size": 1000}).status_code == 201
@@ -330,39 +349,43 @@ def test_more_than_allowed_and_impossible_sizes_are_refused_before_a_byte_comes(
     assert client.post(BEGIN, headers=INGEST, json={}).status_code == 400
 
 
+@pytest.mark.spec("ARU-02")
 @pytest.mark.parametrize("name", ["../up", "a/../b", "a%0Ab", "~/a", "a%5Cb", "a//b"])
 def test_names_that_could_lead_elsewhere_are_refused(client: FlaskClient, name: str) -> None:
     answer = client.post(f"/v1/area/{AREA}/uploads/{name}", headers=INGEST, json={"size": 1})
     assert answer.status_code in (400, 404), answer.text
 
 
+@pytest.mark.spec("ARU-04")
 def test_what_nobody_goes_on_with_is_forgotten(client: FlaskClient, stores: Stores) -> None:
     upload_id = sent(client)
-    assert area_parts.sweep(stores, older_than_s=60) == 0
-    assert area_parts.sweep(stores, older_than_s=-1) == 1
+    assert area_uploads.abort_stale(stores, older_than_s=60) == 0
+    assert area_uploads.abort_stale(stores, older_than_s=-1) == 1
     assert rows(stores) == []
     assert put(client, upload_id, 1, b"small").status_code == 404
     assert stores.areas.sweep_temporaries(-60, now=2**33) == 0
 
 
+@pytest.mark.spec("ARU-10")
 def test_two_completions_at_once_are_one(client: FlaskClient, stores: Stores) -> None:
     """The second one had looked before the first one ended."""
     sent(client)
     (row,) = rows(stores)
-    named = Named(AREA, NAME, row.id)
+    named = AreaUploadRef(AREA, NAME, row.id)
     with stores.catalog.write() as tx:
-        area_uploads.closed(tx, row.id)
+        areas.delete_upload(tx, row.id)
     with pytest.raises(NotFound):
-        area_completing.complete(stores, named, "ingest@example.org")
+        area_uploads.complete(stores, named, "ingest@example.org")
     with stores.catalog.write() as tx:
-        area_uploads.opened(tx, row)
-    one = area_completing.complete(stores, named, "ingest@example.org")
+        areas.insert_upload(tx, row)
+    one = area_uploads.complete(stores, named, "ingest@example.org")
     with stores.catalog.write() as tx:
-        area_uploads.opened(tx, row)
-    two = area_completing.complete(stores, named, "ingest@example.org")
+        areas.insert_upload(tx, row)
+    two = area_uploads.complete(stores, named, "ingest@example.org")
     assert (one.size, one.status) == (two.size, two.status)
 
 
+@pytest.mark.spec("ARU-45")
 def test_what_is_said_at_completion_is_said_of_no_file_that_came_in_its_place_meanwhile(
     client: FlaskClient, stores: Stores, drain: Callable[[], int]
 ) -> None:
@@ -374,7 +397,7 @@ def test_what_is_said_at_completion_is_said_of_no_file_that_came_in_its_place_me
         assert put_file.status_code == 201
 
     replaced = with_areas(stores, "head", put_another)
-    area_completing.complete(replaced, Named(AREA, NAME, row.id), "ingest@example.org")
+    area_uploads.complete(replaced, AreaUploadRef(AREA, NAME, row.id), "ingest@example.org")
     drain()
     shown = client.get(f"/v1/area/{AREA}", headers=INGEST).json["files"]
     assert [(one["size"], one["validation"], one["cause"]) for one in shown] == [
@@ -382,6 +405,7 @@ def test_what_is_said_at_completion_is_said_of_no_file_that_came_in_its_place_me
     ]
 
 
+@pytest.mark.spec("ARU-10")
 def test_a_completion_between_two_looks_of_another_gives_both_one_answer(
     client: FlaskClient, stores: Stores
 ) -> None:
@@ -402,6 +426,7 @@ def test_a_completion_between_two_looks_of_another_gives_both_one_answer(
     assert others[0].data == answer.data
 
 
+@pytest.mark.spec("ARU-07")
 def test_parts_and_completions_may_come_side_by_side(client: FlaskClient, stores: Stores) -> None:
     upload_id = begun(client)
     app = client.application

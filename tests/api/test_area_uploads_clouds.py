@@ -1,5 +1,4 @@
-"""Uploads into areas that lie in a cloud's bucket: by parts through the API, and past it by the URLs
-that the API signs; on the simulated clouds, and on the servers that are named."""
+"""Multipart uploads into areas in cloud buckets, through the API and by presigned URLs."""
 
 import os
 import urllib.request
@@ -12,7 +11,7 @@ import pytest
 from flask.testing import FlaskClient
 
 from api.app import create_app
-from config.settings import Settings
+from config import Settings
 from storage.stores import Stores
 from tests.api.builders import AREA, INGEST
 from tests.api.conftest import verify
@@ -34,8 +33,8 @@ def cloudy(request: pytest.FixtureRequest, tmp_path: Path, stores: Stores) -> It
 
 
 @pytest.fixture
-def client(settings: Settings, cloudy: Stores, chains: Outbox) -> FlaskClient:
-    client = create_app(settings, cloudy, chains=chains, verify=verify).test_client()
+def client(settings: Settings, cloudy: Stores, job_queue: Outbox) -> FlaskClient:
+    client = create_app(settings, cloudy, job_queue=job_queue, verify=verify).test_client()
     assert client.post(f"/v1/area/{AREA}", headers=INGEST).status_code == 201
     return client
 
@@ -45,8 +44,9 @@ def listed(client: FlaskClient) -> list[Any]:
     return [(one["name"], one["size"], one["status"], one["validation"]) for one in files]
 
 
+@pytest.mark.spec("ARU-05")
 def test_parts_become_a_file_in_a_clouds_bucket(
-    client: FlaskClient, cloudy: Stores, chains: Outbox
+    client: FlaskClient, cloudy: Stores, job_queue: Outbox
 ) -> None:
     data = os.urandom(1024) * (64 * 1024) + b"the last part"
     begun = client.post(BEGIN, headers=INGEST, json={"size": len(data), "content_type": "a/b"})
@@ -60,13 +60,14 @@ def test_parts_become_a_file_in_a_clouds_bucket(
     done = [client.post(COMPLETE, headers=INGEST, json=where) for _ in range(2)]
     assert [one.status_code for one in done] == [202, 202]
     assert done[0].json == done[1].json
-    draining(cloudy, chains)()
+    draining(cloudy, job_queue)()
     assert listed(client) == [("deep/er.bin", len(data), "CHECKSUMMED", "VALIDATED")]
     info = cloudy.areas.head(f"areas/{AREA}/deep/er.bin")
     assert (info.size, info.content_type) == (len(data), "a/b")
     assert info.metadata["store-s3_etag"].endswith("-2")
 
 
+@pytest.mark.spec("ARU-05")
 def test_an_aborted_upload_leaves_nothing_in_a_clouds_bucket(
     client: FlaskClient, cloudy: Stores
 ) -> None:
@@ -79,8 +80,9 @@ def test_an_aborted_upload_leaves_nothing_in_a_clouds_bucket(
     assert cloudy.areas.sweep_temporaries(-3600, now=2**31) == 0
 
 
+@pytest.mark.spec("ARU-14")
 def test_a_file_that_is_put_to_a_clouds_own_url_is_looked_at_when_it_is_said_to_have_come(
-    client: FlaskClient, cloudy: Stores, chains: Outbox
+    client: FlaskClient, cloudy: Stores, job_queue: Outbox
 ) -> None:
     given = client.post(
         f"/v1/area/{AREA}/credentials", headers=INGEST, json={"filenames": ["signed.json"]}
@@ -93,5 +95,5 @@ def test_a_file_that_is_put_to_a_clouds_own_url_is_looked_at_when_it_is_said_to_
     assert listed(client) == [("signed.json", 8, "UNSCHEDULED", "UNSCHEDULED")]
     said = client.post(FILES, headers=INGEST, json={"size": 8})
     assert said.status_code == 202, said.text
-    draining(cloudy, chains)()
+    draining(cloudy, job_queue)()
     assert listed(client) == [("signed.json", 8, "CHECKSUMMED", "VALIDATED")]

@@ -1,4 +1,4 @@
-"""Upload areas over HTTP: opened, looked at, locked, deleted; theirs who opened them."""
+"""Upload areas over HTTP: create, read, lock, delete, ownership."""
 
 from dataclasses import replace
 
@@ -21,6 +21,7 @@ def _area(client) -> None:
     assert client.post(PATH, headers=INGEST).status_code == 201
 
 
+@pytest.mark.spec("ERR-28", "ARE-01")
 def test_opening_it_again_is_200_and_anothers_409(client) -> None:
     again = client.post(PATH, headers=INGEST)
     assert (again.status_code, again.json["uri"]) == (200, f"http://localhost/v1/area/{AREA}/")
@@ -28,11 +29,13 @@ def test_opening_it_again_is_200_and_anothers_409(client) -> None:
     assert (taken.status_code, taken.json["code"]) == (409, "already_exists")
 
 
+@pytest.mark.spec("ARE-03")
 def test_an_absent_area_is_404(client) -> None:
     path = "/v1/area/00000000-0000-0000-0000-0000000000ff/files/a"
     assert client.put(path, data=b"a", headers=INGEST).status_code == 404
 
 
+@pytest.mark.spec("ERR-30", "ARE-07")
 def test_a_locked_area_takes_nothing(client, stores) -> None:
     with stores.catalog.write() as tx:
         tx.exec_driver_sql("UPDATE areas SET state = 'LOCKED'")
@@ -40,6 +43,7 @@ def test_a_locked_area_takes_nothing(client, stores) -> None:
     assert (refused.status_code, refused.json["code"]) == (409, "area_locked")
 
 
+@pytest.mark.spec("ARE-05")
 def test_its_head_says_whose_it_is_and_in_which_state(client) -> None:
     answer = client.head(PATH, headers=INGEST)
     assert answer.status_code == 200
@@ -48,11 +52,12 @@ def test_its_head_says_whose_it_is_and_in_which_state(client) -> None:
     assert client.head(f"/v1/area/{uuid_of(9)}", headers=INGEST).status_code == 404
 
 
+@pytest.mark.spec("ARU-41")
 def test_an_owner_whose_address_no_header_can_spell_is_told_percent_encoded(
-    settings, stores, chains
+    settings, stores, job_queue
 ) -> None:
     owner = Principal("\u0141ukasz+100%@\u4f8b.example", frozenset({"store_ingest"}))
-    app = create_app(settings, stores, chains=chains, verify=lambda _: owner)
+    app = create_app(settings, stores, job_queue=job_queue, verify=lambda _: owner)
     client = app.test_client()
     path = f"/v1/area/{uuid_of(9)}"
     assert client.post(path, headers=INGEST).status_code == 201
@@ -60,6 +65,7 @@ def test_an_owner_whose_address_no_header_can_spell_is_told_percent_encoded(
     assert told.encode("latin-1") == b"%C5%81ukasz+100%25@%E4%BE%8B.example"
 
 
+@pytest.mark.spec("ARE-04")
 @pytest.mark.parametrize(
     ("method", "path", "body"),
     [
@@ -85,6 +91,7 @@ def test_an_area_is_its_owners_alone_and_an_absent_one_nobodys(client, method, p
     assert client.open(absent, method=method, json=body, headers=INGEST).status_code == 404
 
 
+@pytest.mark.spec("ARE-07")
 def test_it_is_locked_and_unlocked_by_its_owner(client) -> None:
     for state, status in (("LOCKED", 409), ("LOCKED", 409), ("UNLOCKED", 201)):
         answer = client.patch(PATH, json={"state": state}, headers=INGEST)
@@ -98,6 +105,7 @@ def test_it_is_locked_and_unlocked_by_its_owner(client) -> None:
             assert client.get(PATH, headers=INGEST).json["state"] == state
 
 
+@pytest.mark.spec("ARE-07")
 @pytest.mark.parametrize(
     "body", [{}, {"state": "DELETED"}, {"state": 1}, {"state": "LOCKED", "x": 1}]
 )
@@ -105,14 +113,15 @@ def test_there_are_no_other_states_to_ask_for(client, body) -> None:
     assert client.patch(PATH, json=body, headers=INGEST).status_code == 400
 
 
+@pytest.mark.spec("ARE-08")
 def test_it_is_deleted_with_all_that_it_holds_and_never_opened_again(
-    client, stores, drain, chains
+    client, stores, drain, job_queue
 ) -> None:
     client.put(f"{FILES}/deep/a", data=b"a", headers=INGEST)
     for _ in range(2):
         answer = client.delete(PATH, headers=INGEST)
         assert (answer.status_code, answer.json) == (202, {"state": "DELETING"})
-    assert [row.step for row, _ in chains.sent] == ["area_remove"]
+    assert [row.step for row, _ in job_queue.sent] == ["area_remove"]
     assert client.head(PATH, headers=INGEST).headers["X-STORE-STATE"] == "DELETING"
     locked = client.put(f"{FILES}/b", data=b"b", headers=INGEST)
     assert (locked.status_code, locked.json["code"]) == (409, "area_locked")
@@ -123,13 +132,14 @@ def test_it_is_deleted_with_all_that_it_holds_and_never_opened_again(
     assert client.put(f"{FILES}/b", data=b"b", headers=INGEST).status_code == 404
     again = client.post(PATH, headers=INGEST)
     assert (again.status_code, again.json["code"]) == (409, "already_exists")
-    assert list(stores.areas.list(keys.area(AREA))) == []
+    assert list(stores.areas.list(keys.area_prefix(AREA))) == []
 
 
+@pytest.mark.spec("ARE-06")
 def test_its_files_come_in_pages_by_name(client, stores) -> None:
     names = sorted([f"deep/{n}.txt" for n in range(7)] + ["é.txt", "Z", "a b?"], key=str.encode)
     for name in names:
-        stores.areas.put(keys.area_file(AREA, name), name.encode(), content_type="text/plain")
+        stores.areas.put(keys.area_file_key(AREA, name), name.encode(), content_type="text/plain")
     seen, url, statuses = [], f"{PATH}?per_page=3", []
     while url:
         answer = client.get(url, headers=INGEST)
@@ -143,9 +153,10 @@ def test_its_files_come_in_pages_by_name(client, stores) -> None:
     assert (seen, statuses) == (names, [206, 206, 206, 200])
 
 
+@pytest.mark.spec("ARE-06")
 def test_a_page_that_ends_with_the_last_file_is_the_last(client, stores) -> None:
     for name in ("a", "b"):
-        stores.areas.put(keys.area_file(AREA, name), b"x")
+        stores.areas.put(keys.area_file_key(AREA, name), b"x")
     assert client.get(f"{PATH}?per_page=2", headers=INGEST).status_code == 200
     empty = f"/v1/area/{uuid_of(5)}"
     client.post(empty, headers=INGEST)
@@ -153,9 +164,10 @@ def test_a_page_that_ends_with_the_last_file_is_the_last(client, stores) -> None
     assert (answer.status_code, answer.json["files"]) == (200, [])
 
 
+@pytest.mark.spec("ARE-06")
 def test_a_pointer_is_good_for_its_own_area_only(client, stores) -> None:
     for name in ("a", "b"):
-        stores.areas.put(keys.area_file(AREA, name), b"x")
+        stores.areas.put(keys.area_file_key(AREA, name), b"x")
     link = client.get(f"{PATH}?per_page=1", headers=INGEST).headers["Link"]
     query = link.partition("?")[2].partition(">")[0]
     other = f"/v1/area/{uuid_of(5)}"
@@ -165,8 +177,9 @@ def test_a_pointer_is_good_for_its_own_area_only(client, stores) -> None:
         assert (refused.status_code, refused.json["code"]) == (400, "illegal_token")
 
 
+@pytest.mark.spec("ARE-01")
 def test_where_areas_are_a_clouds_bucket_the_addresses_are_its_own(
-    settings, stores, chains
+    settings, stores, job_queue
 ) -> None:
     class Cloud:
         def __getattr__(self, verb):
@@ -176,7 +189,7 @@ def test_where_areas_are_a_clouds_bucket_the_addresses_are_its_own(
             return f"s3://areas/{key}"
 
     there = replace(stores, areas=Cloud())
-    client = create_app(settings, there, chains=chains, verify=verify).test_client()
+    client = create_app(settings, there, job_queue=job_queue, verify=verify).test_client()
     uri = f"s3://areas/areas/{AREA}/"
     assert client.post(PATH, headers=INGEST).json["uri"] == uri
     client.put(f"{FILES}/a b", data=b"a", headers=INGEST)

@@ -1,13 +1,18 @@
-"""Every operation refuses what is wrong with a clear problem, and changes nothing."""
+"""Every operation rejects invalid input with a clear problem and changes nothing."""
 
 import io
+import re
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from api.app import create_app
 from tests.api.builders import INGEST, READER, VERSION, uuid_of
 from tests.api.conftest import verify
+
+pytestmark = pytest.mark.spec("CON-26")
 
 UUID = uuid_of(1)
 ENTRY = {"uuid": UUID, "version": VERSION, "name": "a", "indexed": False}
@@ -61,7 +66,7 @@ QUERIES = [
     ("GET", "/v1/bundles/all?replica=aws&per_page=ten", "per_page", "illegal_arguments"),
     ("GET", "/v1/bundles/all?replica=aws&per_page=-1", "per_page", "illegal_arguments"),
     ("GET", "/v1/bundles/all?replica=aws&per_page=%D9%A3", "per_page", "illegal_arguments"),
-    ("GET", "/v1/bundles/all?replica=aws&search_after=nonsense", "pointer", "illegal_token"),
+    ("GET", "/v1/bundles/all?replica=aws&search_after=nonsense", "page token", "illegal_token"),
     ("GET", "/v1/bundles/not-a-uuid?replica=aws", "UUID", "illegal_arguments"),
     ("GET", f"/v1/bundles/{UUID}?replica=aws&version=yesterday", "version", "illegal_version"),
     (
@@ -86,6 +91,7 @@ QUERIES = [
 ]
 
 
+@pytest.mark.spec("FMT-01", "FMT-06", "BUN-07", "BUN-23", "FIL-01", "CON-10", "ERR-01", "ERR-05")
 @pytest.mark.parametrize(("method", "path", "said", "code"), QUERIES)
 def test_a_bad_path_or_query_is_400_and_named(client, method, path, said, code) -> None:
     answer = client.open(path, method=method, headers=INGEST)
@@ -223,6 +229,20 @@ BODIES = [
 ]
 
 
+@pytest.mark.spec(
+    "FMT-05",
+    "BUN-23",
+    "BUN-30",
+    "BUN-34",
+    "BUN-49",
+    "FIL-01",
+    "SEA-01",
+    "CHK-02",
+    "CON-09",
+    "ERR-01",
+    "ERR-05",
+    "ERR-09",
+)
 @pytest.mark.parametrize(("method", "path", "body", "code", "where"), BODIES)
 def test_a_bad_body_is_400_with_a_pointer(client, method, path, body, code, where) -> None:
     given = (
@@ -236,6 +256,7 @@ def test_a_bad_body_is_400_with_a_pointer(client, method, path, body, code, wher
     assert where in (None, "") or "errors" in found
 
 
+@pytest.mark.spec("BUN-33")
 @pytest.mark.parametrize(
     "name",
     ["", "/etc/passwd", "../up", "a/../../b", "a/./b", "a//b", "~/x", "a\\b", "a\nb", "a\0b"],
@@ -246,6 +267,7 @@ def test_names_that_could_lead_out_of_a_folder_are_refused(client, name) -> None
     assert "/files/0/name" in found["errors"]
 
 
+@pytest.mark.spec("ERR-01")
 def test_malformed_json_says_where(client) -> None:
     answer = client.put(
         BUNDLE, data=b'{"a": 1,\n  oops}', content_type="application/json", headers=INGEST
@@ -253,6 +275,7 @@ def test_malformed_json_says_where(client) -> None:
     assert "line 2, column 3" in check(answer, 400, "illegal_arguments")["detail"]
 
 
+@pytest.mark.spec("ERR-01")
 @pytest.mark.parametrize("body", [b" ", b"\n\t\r ", b"\x0b", b"\x0c", b"\x00", b"\xef\xbb\xbf"])
 def test_what_is_sent_is_no_json_although_it_looks_like_nothing(client, depositor, body) -> None:
     path = f"/v1/bundles/{depositor.bundle(1)}/checkout?replica=aws"
@@ -262,6 +285,7 @@ def test_what_is_sent_is_no_json_although_it_looks_like_nothing(client, deposito
     assert client.post(path).status_code == 200
 
 
+@pytest.mark.spec("CON-10")
 def test_the_query_is_checked_before_the_body(client) -> None:
     answer = client.put(
         f"/v1/bundles/{UUID}", data=b"{", content_type="application/json", headers=INGEST
@@ -269,11 +293,13 @@ def test_the_query_is_checked_before_the_body(client) -> None:
     assert check(answer, 400, "illegal_arguments")["detail"] == "Missing query parameter 'version'"
 
 
+@pytest.mark.spec("CON-08")
 def test_of_a_repeated_query_key_the_first_counts(client) -> None:
     assert client.get("/v1/bundles/all?replica=aws&replica=moon").status_code == 200
     assert client.get("/v1/bundles/all?replica=moon&replica=aws").status_code == 400
 
 
+@pytest.mark.spec("ERR-32")
 def test_a_body_of_another_type_is_415(client) -> None:
     form = client.put(BUNDLE, data={"a": "b"}, headers=INGEST)
     check(form, 415, "unsupported_media_type")
@@ -283,6 +309,7 @@ def test_a_body_of_another_type_is_415(client) -> None:
     check(latin, 415, "unsupported_media_type")
 
 
+@pytest.mark.spec("CON-16", "ERR-31")
 def test_an_oversized_body_is_413(client, settings) -> None:
     announced = {"CONTENT_LENGTH": str(settings.max_body_bytes + 1)}
     answer = client.put(
@@ -295,15 +322,17 @@ def test_an_oversized_body_is_413(client, settings) -> None:
     check(answer, 413, "too_large")
 
 
+@pytest.mark.spec("CON-16")
 def test_only_a_manifest_may_be_large(client) -> None:
     body = {"es_query": {}, "padding": "x" * 1024 * 1024}
     check(client.post(SEARCH, json=body), 413, "too_large")
     check(client.put(BUNDLE, json=body, headers=INGEST), 400, "illegal_arguments")
 
 
-def test_a_body_of_unannounced_length_is_413_at_the_limit_too(settings, stores, chains) -> None:
+@pytest.mark.spec("CON-16", "ERR-31")
+def test_a_body_of_unannounced_length_is_413_at_the_limit_too(settings, stores, job_queue) -> None:
     small = replace(settings, max_body_bytes=1000)
-    app = create_app(small, stores, chains=chains, verify=verify)
+    app = create_app(small, stores, job_queue=job_queue, verify=verify)
     for size, status in ((999, 400), (1000, 413), (5000, 413)):
         answer = app.test_client().put(
             BUNDLE,
@@ -315,6 +344,7 @@ def test_a_body_of_unannounced_length_is_413_at_the_limit_too(settings, stores, 
         assert answer.status_code == status
 
 
+@pytest.mark.spec("ERR-19", "ERR-20", "VER-01")
 def test_unknown_paths_are_404_and_other_verbs_405_with_allow(client) -> None:
     check(client.get("/v1/nothing"), 404, "not_found")
     check(client.get("/v2/bundles/all"), 404, "not_found")
@@ -333,6 +363,7 @@ GUARDED = [
 ]
 
 
+@pytest.mark.spec("WHO-03", "ERR-17", "ERR-18")
 @pytest.mark.parametrize(("method", "path"), GUARDED)
 def test_writing_wants_a_token_and_a_right(client, method, path) -> None:
     without = client.open(path, method=method)
@@ -344,12 +375,14 @@ def test_writing_wants_a_token_and_a_right(client, method, path) -> None:
     check(client.open(path, method=method, headers=READER, **given), 403, "forbidden")
 
 
+@pytest.mark.spec("WHO-01", "WHO-02", "ERR-17")
 @pytest.mark.parametrize("header", ["Bearer nobody", "Basic YTpi", "Bearer", "Bearer a, Bearer b"])
 def test_a_bad_token_is_401_even_where_none_is_wanted(client, header) -> None:
     answer = client.get("/v1/bundles/all?replica=aws", headers={"Authorization": header})
     check(answer, 401, "unauthorized")
 
 
+@pytest.mark.spec("CON-13")
 def test_a_host_that_is_not_believed_is_400(client) -> None:
     for host in (
         "evil.example",
@@ -373,6 +406,7 @@ class Broken(io.BytesIO):
     read = readall = readinto
 
 
+@pytest.mark.spec("ERR-01")
 def test_a_body_that_breaks_its_framing_is_400(client) -> None:
     client.post(f"/v1/area/{UUID}", headers=INGEST)
     for method, path in (("PUT", BUNDLE), ("PUT", f"/v1/area/{UUID}/files/a")):
@@ -384,3 +418,123 @@ def test_a_body_that_breaks_its_framing_is_400(client) -> None:
             environ_overrides={"wsgi.input_terminated": True},
         )
         check(answer, 400, "illegal_arguments")
+
+
+UNBOUNDED = re._parser.MAXREPEAT  # type: ignore[attr-defined]
+HUGE = "x" * 5000
+PATH = "/v1/subscriptions?replica=aws"
+QUERY = {"callback_url": "https://pipeline.example/notify"}
+
+
+def texts(document: dict[str, Any], schema: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every string below a schema, names of free members too, with its JSON pointer."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        schema = document["components"]["schemas"][name]
+    if schema.get("type") == "string":
+        yield path, schema
+    if "items" in schema:
+        yield from texts(document, schema["items"], f"{path}/0")
+    for name, inner in schema.get("properties", {}).items():
+        yield from texts(document, inner, f"{path}/{name}")
+    if isinstance(schema.get("additionalProperties"), dict):
+        yield from texts(document, schema["additionalProperties"], f"{path}/*")
+
+
+def is_bounded(schema: dict[str, Any]) -> bool:
+    """Whether a string's schema says how long it may be."""
+    if "maxLength" in schema or "enum" in schema or schema.get("format") == "uuid":
+        return True
+    pattern = schema.get("pattern")
+    if pattern is None or not (pattern.startswith("^") and pattern.endswith("$")):
+        return False
+    return bool(re._parser.parse(pattern).getwidth()[1] < UNBOUNDED)  # type: ignore[attr-defined]
+
+
+def bodies(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for path, verbs in document["paths"].items():
+        for verb, operation in verbs.items():
+            for kind, content in operation.get("requestBody", {}).get("content", {}).items():
+                yield f"{verb} {path} {kind}", content["schema"]
+
+
+def unbounded(document: dict[str, Any]) -> list[str]:
+    return [
+        f"{where} {pointer}"
+        for where, schema in bodies(document)
+        for pointer, text in texts(document, schema)
+        if not is_bounded(text) and text.get("format") != "binary"
+    ]
+
+
+def test_every_text_of_a_body_has_a_maximum(client) -> None:
+    document = client.get("/v1/swagger.json").json
+    assert len(list(bodies(document))) > 15
+    assert unbounded(document) == []
+
+
+def test_a_text_without_a_maximum_is_noticed() -> None:
+    def body(schema: dict[str, Any]) -> dict[str, Any]:
+        content = {"application/json": {"schema": {"properties": {"a": schema}}}}
+        return {"paths": {"/x": {"put": {"requestBody": {"content": content}}}}}
+
+    assert unbounded(body({"type": "string"})) == ["put /x application/json /a"]
+    assert unbounded(body({"type": "string", "pattern": "^a+$"})) != []
+    assert unbounded(body({"type": "array", "items": {"type": "string"}})) != []
+    assert unbounded(body({"additionalProperties": {"type": "string"}})) != []
+    assert unbounded(body({"type": "string", "maxLength": 9})) == []
+    assert unbounded(body({"type": "string", "pattern": "^[a-z]{3}$"})) == []
+
+
+def put(client, **body: Any):
+    return client.put(PATH, json={**QUERY, **body}, headers=READER)
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({"callback_url": f"https://pipeline.example/{HUGE}"}, "invalid_callback_url"),
+        ({"jmespath_query": f"'{HUGE}'"}, "invalid_jmespath"),
+        ({"hmac_key_id": HUGE}, "illegal_arguments"),
+        ({"hmac_key_id": "x" * 257}, "illegal_arguments"),
+        ({"hmac_secret_key": HUGE}, "illegal_arguments"),
+        ({"payload_form_field": HUGE}, "illegal_arguments"),
+        ({"form_fields": {"a": HUGE}}, "illegal_arguments"),
+        ({"form_fields": {HUGE: "a"}}, "illegal_arguments"),
+        ({"form_fields": {f"a{n}": "a" for n in range(101)}}, "illegal_arguments"),
+        (
+            {"attachments": {HUGE: {"type": "jmespath", "expression": "a"}}},
+            "illegal_arguments",
+        ),
+        (
+            {"attachments": {"a": {"type": "jmespath", "expression": f"'{HUGE}'"}}},
+            "invalid_attachment_expression",
+        ),
+        (
+            {"attachments": {f"a{n}": {"type": "jmespath", "expression": "a"} for n in range(101)}},
+            "illegal_arguments",
+        ),
+        ({"es_query": {"query": {"match": {"a": HUGE * 4}}}}, "elasticsearch_bad_request"),
+    ],
+)
+def test_texts_of_subscriptions_are_bounded(client, body, code) -> None:
+    refused = put(client, **body)
+    assert (refused.status_code, refused.json["code"]) == (400, code), refused.text
+    assert client.get(PATH, headers=READER).json == {"subscriptions": []}
+
+
+def test_the_longest_texts_are_taken(client) -> None:
+    made = put(
+        client,
+        hmac_key_id="k" * 256,
+        hmac_secret_key="s" * 1024,
+        payload_form_field="p" * 256,
+        form_fields={"f" * 256: "v" * 4096},
+    )
+    assert made.status_code == 201, made.text
+    rotated = client.put(
+        f"/v1/subscriptions/{made.json['uuid']}/secret?replica=aws",
+        json={"hmac_secret_key": "new", "hmac_key_id": "k" * 257},
+        headers=READER,
+    )
+    assert rotated.status_code == 400

@@ -1,26 +1,31 @@
-"""Bundles over HTTP: written, read in pages, listed, deleted."""
+"""Bundles over HTTP: put, read in pages, list, delete."""
 
 import hashlib
 import json
 import threading
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import product
+from typing import Any
 
 import crcmod.predefined
+import pytest
 from sqlalchemy import event
 
 from api.app import create_app
-from config.settings import Settings
-from pipelines.depositing import manifests
+from config import Settings
+from pipelines import bundles
 from pipelines.limits import PENDING_RETRY_S
 from storage import keys
-from storage.catalog import todo
-from storage.model import REPLICAS, Todo
+from storage.catalog import events, jobs
+from storage.model import FQID, REPLICAS, Job
 from tests.api.builders import INGEST, VERSION, Depositor, uuid_of
 from tests.api.conftest import verify
 
 LATER = "2026-02-01T000000.000000Z"
 
 
+@pytest.mark.spec("BUN-24")
 def test_a_new_bundle_is_201_and_answers_its_manifest(depositor: Depositor) -> None:
     entry = depositor.file(1)
     answer = depositor.put_bundle(uuid_of(9), [entry])
@@ -31,12 +36,14 @@ def test_a_new_bundle_is_201_and_answers_its_manifest(depositor: Depositor) -> N
     assert file["size"] == len(b"content")
 
 
+@pytest.mark.spec("BUN-25")
 def test_the_same_content_again_in_another_order_is_200(depositor: Depositor) -> None:
     entries = [depositor.file(1), depositor.file(2)]
     assert depositor.put_bundle(uuid_of(9), entries).status_code == 201
     assert depositor.put_bundle(uuid_of(9), entries[::-1]).status_code == 200
 
 
+@pytest.mark.spec("BUN-26", "ERR-23")
 def test_other_content_is_409(depositor: Depositor) -> None:
     entries = [depositor.file(1), depositor.file(2)]
     depositor.put_bundle(uuid_of(9), entries)
@@ -44,6 +51,7 @@ def test_other_content_is_409(depositor: Depositor) -> None:
     assert (answer.status_code, answer.json["code"]) == (409, "bundle_already_exists")
 
 
+@pytest.mark.spec("BUN-28", "ERR-10")
 def test_absent_files_are_named(depositor: Depositor) -> None:
     absent = {"uuid": uuid_of(77), "version": VERSION, "name": "a", "indexed": False}
     answer = depositor.put_bundle(uuid_of(9), [depositor.file(1), absent])
@@ -52,6 +60,7 @@ def test_absent_files_are_named(depositor: Depositor) -> None:
     assert "/files/1" in answer.json["errors"]
 
 
+@pytest.mark.spec("BUN-29", "ERR-27")
 def test_a_file_that_is_still_being_verified_is_409_with_retry_after(depositor, settings) -> None:
     depositor.put_file(uuid_of(1))
     entry = {"uuid": uuid_of(1), "version": VERSION, "name": "a", "indexed": False}
@@ -60,10 +69,11 @@ def test_a_file_that_is_still_being_verified_is_409_with_retry_after(depositor, 
     assert int(answer.headers["Retry-After"]) > 0
 
 
+@pytest.mark.spec("ERR-41")
 def test_files_that_come_and_go_are_503_as_the_definition_says(depositor, monkeypatch) -> None:
     file = depositor.file(1)
     # Each reservation lacks the file, and each look finds it.
-    monkeypatch.setattr(manifests, "check_files", lambda *_: None)
+    monkeypatch.setattr(bundles, "check_files", lambda *_: None)
     absent = {**file, "uuid": uuid_of(2)}
     answer = depositor.put_bundle(uuid_of(9), [absent])
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, str(PENDING_RETRY_S))
@@ -71,6 +81,7 @@ def test_files_that_come_and_go_are_503_as_the_definition_says(depositor, monkey
     assert "503" in described["put"]["responses"]
 
 
+@pytest.mark.spec("BUN-10")
 def test_the_way_of_a_bundle_through_put_get_and_delete(depositor, client) -> None:
     uuid = depositor.bundle(1, files=2)
     for replica in ("aws", "gcp"):
@@ -86,6 +97,7 @@ def test_the_way_of_a_bundle_through_put_get_and_delete(depositor, client) -> No
         assert client.get(f"/v1/bundles/{uuid}?replica={replica}").status_code == 404
 
 
+@pytest.mark.spec("BUN-54")
 def test_the_same_reason_again_is_200_and_another_409(depositor, client) -> None:
     path = f"/v1/bundles/{depositor.bundle(1)}?replica=aws"
     for reason, status in (("a", 200), ("a", 200), ("b", 409)):
@@ -95,6 +107,7 @@ def test_the_same_reason_again_is_200_and_another_409(depositor, client) -> None
     assert (again.status_code, again.json["code"]) == (409, "bundle_tombstone_already_exists")
 
 
+@pytest.mark.spec("BUN-49", "CON-12")
 def test_the_reason_may_come_in_the_query_but_not_twice_and_different(depositor, client) -> None:
     path = f"/v1/bundles/{depositor.bundle(1)}?replica=aws&reason=a"
     assert client.delete(path, json={"reason": "b"}, headers=INGEST).status_code == 400
@@ -102,6 +115,7 @@ def test_the_reason_may_come_in_the_query_but_not_twice_and_different(depositor,
     assert client.delete(path, json={"reason": "a"}, headers=INGEST).status_code == 200
 
 
+@pytest.mark.spec("BUN-17", "CON-02", "CON-03", "CON-04")
 def test_files_come_in_pages_that_pin_the_version(depositor, client) -> None:
     uuid = depositor.bundle(1, files=3)
     first = client.get(f"/v1/bundles/{uuid}?replica=aws&per_page=2&extra=x")
@@ -118,11 +132,13 @@ def test_files_come_in_pages_that_pin_the_version(depositor, client) -> None:
     assert [file["name"] for file in second.json["bundle"]["files"]] == ["f258.txt"]
 
 
+@pytest.mark.spec("BUN-17", "CON-02")
 def test_a_page_that_ends_exactly_with_the_manifest_is_the_last(depositor, client) -> None:
     uuid = depositor.bundle(1, files=2)
     assert client.get(f"/v1/bundles/{uuid}?replica=aws&per_page=2").status_code == 200
 
 
+@pytest.mark.spec("BUN-14", "BUN-15", "BUN-16", "ERR-08")
 def test_presigned_urls_serve_the_bytes_and_direct_ones_are_refused(depositor, client) -> None:
     uuid = depositor.bundle(1)
     read = client.get(f"/v1/bundles/{uuid}?replica=gcp&presignedurls=True")
@@ -134,6 +150,7 @@ def test_presigned_urls_serve_the_bytes_and_direct_ones_are_refused(depositor, c
     assert (both.status_code, both.json["code"]) == (400, "only_one_urltype")
 
 
+@pytest.mark.spec("BUN-01", "BUN-02")
 def test_a_walk_over_the_listing_sees_every_bundle_once_in_order(depositor, client) -> None:
     made = sorted(depositor.bundle(number) for number in range(1, 8))
     seen, path = [], "/v1/bundles/all?replica=gcp&per_page=3"
@@ -149,6 +166,7 @@ def test_a_walk_over_the_listing_sees_every_bundle_once_in_order(depositor, clie
     assert sizes == [(206, 3, True), (206, 3, True), (200, 1, False)]
 
 
+@pytest.mark.spec("BUN-07")
 def test_a_prefix_is_lower_cased_and_narrows_the_listing(depositor, client) -> None:
     uuid = depositor.bundle(0xA)
     depositor.bundle(0xB)
@@ -156,14 +174,16 @@ def test_a_prefix_is_lower_cased_and_narrows_the_listing(depositor, client) -> N
     assert [bundle["uuid"] for bundle in page.json["bundles"]] == [uuid]
 
 
-def test_what_a_write_left_to_do_is_sent_under_the_request_id(depositor, chains) -> None:
+@pytest.mark.spec("BUN-35")
+def test_what_a_write_left_to_do_is_sent_under_the_request_id(depositor, job_queue) -> None:
     entry = depositor.file(1)
-    chains.sent.clear()
+    job_queue.sent.clear()
     depositor.put_bundle(uuid_of(9), [entry], headers={"X-Request-Id": "traced-1"})
-    assert {step.step for step, _ in chains.sent} >= {"index", "match", "sync"}
-    assert {request_id for _, request_id in chains.sent} == {"traced-1"}
+    assert {step.step for step, _ in job_queue.sent} >= {"index", "match", "sync"}
+    assert {request_id for _, request_id in job_queue.sent} == {"traced-1"}
 
 
+@pytest.mark.spec("SVC-03", "BUN-11", "BUN-12", "BUN-24")
 def test_every_member_of_a_bundle_and_its_entries_is_shown_as_deposited(depositor, client) -> None:
     kind = 'application/json; dcp-type="metadata/biomaterial"'
     source = depositor.stage(b"{}", "donor.json", kind)
@@ -196,6 +216,7 @@ def crc32c(data: bytes) -> str:
     return f"{crcmod.predefined.mkPredefinedCrcFun('crc-32c')(data):08x}"
 
 
+@pytest.mark.spec("BUN-13")
 def test_files_stand_in_the_order_in_which_they_were_given(depositor, client) -> None:
     entries = depositor.files((3, 1, 2))
     depositor.put_bundle(uuid_of(9), entries)
@@ -203,6 +224,7 @@ def test_files_stand_in_the_order_in_which_they_were_given(depositor, client) ->
     assert [file["name"] for file in read["files"]] == ["f3.txt", "f1.txt", "f2.txt"]
 
 
+@pytest.mark.spec("BUN-10", "VER-02")
 def test_the_latest_live_version_is_read_when_none_is_named(depositor, client) -> None:
     entry = depositor.file(1)
     for version in (LATER, VERSION):
@@ -216,6 +238,7 @@ def test_the_latest_live_version_is_read_when_none_is_named(depositor, client) -
     assert client.get(f"{path}&version={LATER}").status_code == 404
 
 
+@pytest.mark.spec("BUN-18")
 def test_a_place_beyond_the_last_file_is_an_empty_last_page(depositor, client) -> None:
     uuid = depositor.bundle(1, files=2)
     path = f"/v1/bundles/{uuid}?replica=aws"
@@ -227,25 +250,27 @@ def test_a_place_beyond_the_last_file_is_an_empty_last_page(depositor, client) -
         assert "Link" not in page.headers
 
 
+@pytest.mark.spec("BUN-14", "BUN-16")
 def test_direct_urls_are_those_of_the_bucket_where_they_are_allowed(
-    depositor, settings, stores, chains
+    depositor, settings, stores, job_queue
 ) -> None:
     uuid = depositor.bundle(1)
     open_house = replace(settings, direct_file_urls=True)
-    client = create_app(open_house, stores, chains=chains, verify=verify).test_client()
+    client = create_app(open_house, stores, job_queue=job_queue, verify=verify).test_client()
     for replica in REPLICAS:
         read = client.get(f"/v1/bundles/{uuid}?replica={replica}&directurls=true")
         (file,) = read.json["bundle"]["files"]
-        key = keys.blob(file["sha256"])
+        key = keys.blob_key(file["sha256"])
         assert file["url"] == stores.replicas[replica].direct_url(key)
         assert file["url"].startswith("file:///")
 
 
+@pytest.mark.spec("BUN-29")
 def test_pending_files_are_waited_for_by_a_setting_of_their_own(
-    depositor, settings, stores, chains
+    depositor, settings, stores, job_queue
 ) -> None:
     own = replace(settings, wait_s=0.0, pending_wait_s=20.0)
-    client = create_app(own, stores, chains=chains, verify=verify).test_client()
+    client = create_app(own, stores, job_queue=job_queue, verify=verify).test_client()
     depositor.put_file(uuid_of(1))
     entry = {"uuid": uuid_of(1), "version": VERSION, "name": "a", "indexed": False}
     later = threading.Timer(0.2, depositor.drain)
@@ -254,6 +279,7 @@ def test_pending_files_are_waited_for_by_a_setting_of_their_own(
     later.join()
 
 
+@pytest.mark.spec("BUN-29")
 def test_files_of_the_other_replica_only_are_waited_for(depositor, stores, drain) -> None:
     entry = depositor.file(1)
     lose_sight(stores, f"{uuid_of(1)}.{VERSION}")
@@ -272,9 +298,10 @@ def lose_sight(stores, fqid: str) -> None:
     """A file as it stands before it is copied to gcp."""
     with stores.catalog.write() as tx:
         tx.exec_driver_sql("DELETE FROM visible WHERE replica = 'gcp'")
-        todo.add(tx, [Todo("sync", "gcp", f"file:{fqid}")])
+        jobs.insert(tx, [Job("sync", "gcp", f"file:{fqid}")])
 
 
+@pytest.mark.spec("BUN-30", "CON-16")
 def test_a_manifest_of_200_000_entries_fits_into_a_body() -> None:
     entry = {
         "uuid": uuid_of(1),
@@ -285,6 +312,7 @@ def test_a_manifest_of_200_000_entries_fits_into_a_body() -> None:
     assert len(json.dumps(entry)) * 200_000 < Settings().max_body_bytes
 
 
+@pytest.mark.spec("BUN-31")
 def test_the_files_of_a_bundle_are_asked_for_together(depositor, stores) -> None:
     entries = depositor.files(range(1, 30))
     seen: list[str] = []
@@ -301,3 +329,221 @@ def test_the_files_of_a_bundle_are_asked_for_together(depositor, stores) -> None
     event.remove(stores.catalog.engine, "before_cursor_execute", note)
     # What is looked at once a second may fall into either.
     assert abs(counts[0] - counts[1]) < 10
+
+
+@pytest.fixture
+def several(client, depositor: Depositor) -> list[tuple[str, str]]:
+    """Bundles of one and two versions, and two tombstones; what is live, in order."""
+    entry = depositor.file(0x500)
+    for number in range(1, 8):
+        for version in (VERSION, LATER) if number % 2 else (VERSION,):
+            depositor.put_bundle(uuid_of(number), [entry], version=version)
+    depositor.drain()
+    for query in (f"{uuid_of(2)}?replica=gcp", f"{uuid_of(5)}?replica=aws&version={VERSION}"):
+        client.delete(f"/v1/bundles/{query}", json={"reason": "x"}, headers=INGEST)
+    return [
+        (uuid_of(number), version)
+        for number in (1, 3, 4, 5, 6, 7)
+        for version in ((VERSION, LATER) if number % 2 else (VERSION,))
+        if (number, version) != (5, VERSION)
+    ]
+
+
+def walk(
+    client, replica: str, size: int, between: Callable[[], Any] = lambda: None
+) -> Iterator[tuple[str, str]]:
+    path = f"/v1/bundles/all?replica={replica}&per_page={size}"
+    while path:
+        page = client.get(path)
+        link = page.headers.get("Link", "")
+        assert page.status_code == (206 if link else 200)
+        assert page.headers["X-OpenAPI-Paginated-Content-Key"] == "bundles"
+        assert page.headers["X-OpenAPI-Pagination"] == ("true" if link else "false")
+        assert page.json["has_more"] is bool(link)
+        assert 0 < page.json["page_count"] == len(page.json["bundles"]) <= size
+        yield from ((bundle["uuid"], bundle["version"]) for bundle in page.json["bundles"])
+        between()
+        path = link.partition(">")[0].removeprefix("<http://localhost")
+
+
+@pytest.mark.spec("BUN-01", "BUN-02", "BUN-06", "CON-02", "CON-04")
+def test_each_live_version_is_listed_once_in_order_by_pages_of_any_size(client, several) -> None:
+    for replica, size in product(REPLICAS, (1, 2, 3, 9, 10, 500)):
+        assert list(walk(client, replica, size)) == several, (replica, size)
+
+
+@pytest.mark.spec("BUN-05")
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_what_was_there_and_stayed_is_seen_once_while_others_write(
+    client, depositor, several, size
+) -> None:
+    entry = depositor.file(0x500)
+    fresh = iter([0, 8, 2, 9, 0x7FF])
+
+    def write() -> None:
+        if number := next(fresh, 0):
+            depositor.put_bundle(uuid_of(number), [entry], version="2026-04-01T000000.000000Z")
+
+    def remove() -> None:
+        write()
+        client.delete(
+            f"/v1/bundles/{uuid_of(7)}?replica=aws&version={LATER}",
+            json={"reason": "x"},
+            headers=INGEST,
+        )
+
+    seen = list(walk(client, "aws", size, remove))
+    assert len(seen) == len(set(seen))
+    stayed = set(several) - {(uuid_of(7), LATER)}
+    assert [one for one in seen if one in stayed] == sorted(stayed)
+
+
+@pytest.mark.spec("BUN-07")
+def test_the_beginning_of_a_uuid_narrows_the_walk_and_its_pages(client, several) -> None:
+    beginning = uuid_of(1)[:-1]
+    for prefix in (beginning, beginning.upper(), uuid_of(1)[:1], ""):
+        path = f"/v1/bundles/all?replica=aws&prefix={prefix}"
+        listed = [(one["uuid"], one["version"]) for one in client.get(path).json["bundles"]]
+        assert listed == [each for each in several if each[0].startswith(prefix.lower())]
+    page = client.get(f"/v1/bundles/all?replica=aws&prefix={beginning}&per_page=2")
+    assert f"prefix={beginning}" in page.headers["Link"]
+    for prefix in ("ffff", "xyz", "-", "G7"):
+        assert client.get(f"/v1/bundles/all?replica=aws&prefix={prefix}").json["bundles"] == []
+    for prefix in ("a_b", "a b", "*", "é", "a%00", "a."):
+        refused = client.get(f"/v1/bundles/all?replica=aws&prefix={prefix}")
+        assert (refused.status_code, refused.json["code"]) == (400, "illegal_arguments")
+
+
+@pytest.mark.spec("BUN-04")
+def test_a_pointer_belongs_to_its_replica_and_prefix(client, several) -> None:
+    link = client.get("/v1/bundles/all?replica=aws&per_page=1").headers["Link"]
+    path = link.partition(">")[0].removeprefix("<http://localhost")
+    for other in (path.replace("aws", "gcp"), path + "&prefix=0"):
+        answer = client.get(other)
+        assert (answer.status_code, answer.json["code"]) == (400, "illegal_token")
+
+
+@pytest.mark.spec("BUN-09", "BUN-22")
+def test_what_is_in_one_replica_only_is_in_that_one_only(client, depositor, drain) -> None:
+    depositor.put_bundle(uuid_of(9), [depositor.file(1)])
+
+    def seen(replica: str) -> tuple[int, int, int, int]:
+        listed = client.get(f"/v1/bundles/all?replica={replica}").json["bundles"]
+        found = client.post(f"/v1/search?replica={replica}", json={"es_query": {}}).json
+        return (
+            len(listed),
+            client.get(f"/v1/bundles/{uuid_of(9)}?replica={replica}").status_code,
+            client.post(f"/v1/bundles/{uuid_of(9)}/checkout?replica={replica}").status_code,
+            found["total_hits"],
+        )
+
+    assert seen("gcp") == (0, 404, 404, 0)
+    drain()
+    assert seen("aws") == seen("gcp") == (1, 200, 200, 1)
+
+
+LATEST = "2026-03-01T000000.000000Z"
+UUID = uuid_of(9)
+
+
+@pytest.fixture
+def two_versions(depositor: Depositor) -> str:
+    """A bundle in two versions, in both replicas."""
+    entry = depositor.file(1)
+    for version in (VERSION, LATER):
+        assert depositor.put_bundle(UUID, [entry], version=version).status_code == 201
+    depositor.drain()
+    return UUID
+
+
+def delete(client, query: str, reason: str = "withdrawn"):
+    return client.delete(f"/v1/bundles/{UUID}?{query}", json={"reason": reason}, headers=INGEST)
+
+
+def live(client, replica: str) -> list[str]:
+    listed = client.get(f"/v1/bundles/all?replica={replica}").json["bundles"]
+    return [bundle["version"] for bundle in listed]
+
+
+@pytest.mark.spec("SVC-07", "BUN-06", "BUN-49", "BUN-50", "BUN-51")
+@pytest.mark.parametrize("replica", REPLICAS)
+def test_a_deleted_version_is_gone_from_every_replica_and_the_others_stay(
+    client, two_versions, replica
+) -> None:
+    gone = delete(client, f"replica={replica}&version={LATER}")
+    assert (gone.status_code, gone.json) == (200, {})
+    for asked in REPLICAS:
+        path = f"/v1/bundles/{UUID}?replica={asked}"
+        assert client.get(f"{path}&version={LATER}").status_code == 404
+        assert client.get(path).json["bundle"]["version"] == VERSION
+        assert live(client, asked) == [VERSION]
+        checkout = f"/v1/bundles/{UUID}/checkout?replica={asked}&version={LATER}"
+        assert client.post(checkout).status_code == 404
+
+
+@pytest.mark.spec("SVC-07", "BUN-06", "BUN-32", "BUN-50", "ERR-25")
+@pytest.mark.parametrize("replica", REPLICAS)
+def test_a_deleted_bundle_is_gone_whole_and_for_later_versions_too(
+    client, depositor, two_versions, replica
+) -> None:
+    assert delete(client, f"replica={replica}").status_code == 200
+    for asked in REPLICAS:
+        assert live(client, asked) == []
+        assert client.get(f"/v1/bundles/{UUID}?replica={asked}").status_code == 404
+    entry = depositor.file(1)
+    for version in (VERSION, LATEST):
+        for named in REPLICAS:
+            again = depositor.put_bundle(UUID, [entry], version=version, replica=named)
+            assert (again.status_code, again.json["code"]) == (
+                409,
+                "bundle_tombstone_already_exists",
+            )
+
+
+@pytest.mark.spec("BUN-32", "STA-05")
+def test_a_deleted_version_cannot_be_put_again_and_a_later_one_can(
+    client, depositor, two_versions
+) -> None:
+    delete(client, f"replica=aws&version={LATER}")
+    entry = depositor.file(1)
+    again = depositor.put_bundle(UUID, [entry], version=LATER)
+    assert (again.status_code, again.json["code"]) == (409, "bundle_tombstone_already_exists")
+    assert depositor.put_bundle(UUID, [entry], version=LATEST).status_code == 201
+
+
+@pytest.mark.spec("BUN-53")
+def test_each_version_that_was_live_is_told_of_once_in_each_replica(
+    client, stores, depositor, two_versions
+) -> None:
+    delete(client, f"replica=aws&version={VERSION}")
+    for _ in range(2):
+        assert delete(client, "replica=gcp").status_code == 200
+    depositor.drain()
+    with stores.catalog.read() as tx:
+        rows = tx.exec_driver_sql("SELECT id FROM events WHERE type = 'TOMBSTONE'").scalars().all()
+    expected = {
+        events.make_event_id("TOMBSTONE", replica, FQID(UUID, version))
+        for replica in REPLICAS
+        for version in (VERSION, LATER)
+    }
+    assert len(rows) == 4
+    assert set(rows) == expected
+
+
+@pytest.mark.spec("BUN-54")
+def test_a_version_is_deleted_for_one_reason_only(client, two_versions) -> None:
+    for reason, status in (("a", 200), ("a", 200), ("b", 409)):
+        answer = delete(client, f"replica=aws&version={LATER}", reason)
+        assert answer.status_code == status
+    assert answer.json["code"] == "bundle_tombstone_already_exists"
+
+
+@pytest.mark.spec("BUN-55", "ERR-19")
+def test_what_never_was_cannot_be_deleted(client, two_versions) -> None:
+    for query in (f"replica=aws&version={LATEST}", f"replica=gcp&version={LATEST}"):
+        absent = delete(client, query)
+        assert (absent.status_code, absent.json["code"]) == (404, "not_found")
+    never = client.delete(
+        f"/v1/bundles/{uuid_of(77)}?replica=aws", json={"reason": "x"}, headers=INGEST
+    )
+    assert never.status_code == 404

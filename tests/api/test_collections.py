@@ -1,4 +1,4 @@
-"""Collections over HTTP: private sets of links that lead somewhere, and the versions they have."""
+"""Collections over HTTP: private sets of links, and their versions."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -8,8 +8,8 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 from sqlalchemy import event
 
-from pipelines.keeping import readback
-from pipelines.limits import COLLECTION_MAX
+from pipelines import records
+from pipelines.limits import COLLECTION_ITEMS_MAX
 from storage import keys
 from storage.model import FQID, REPLICAS
 from storage.stores import Stores
@@ -96,6 +96,7 @@ def refused(answer: Any, status: int, code: str) -> Any:
     return answer.json
 
 
+@pytest.mark.spec("SVC-04", "COL-02", "COL-03", "COL-11", "COL-12")
 def test_a_collection_is_written_and_read_in_both_replicas(curator: Curator) -> None:
     bundle = curator.depositor.bundle(1)
     contents = [
@@ -112,6 +113,7 @@ def test_a_collection_is_written_and_read_in_both_replicas(curator: Curator) -> 
         assert curator.get(replica=replica).json == expected | {"owner": "ingest@example.org"}
 
 
+@pytest.mark.spec("COL-07", "COL-12")
 def test_details_are_any_json_object_and_come_back_as_they_were(curator: Curator) -> None:
     details = {"\0": "\0", "é": [1.5, -3, 2**63, True, None, {}], "": {"a": {"b": []}}, "𝄞": "𝄞"}
     curator.made([], body={"details": details, "name": "", "description": "a\nb"})
@@ -126,6 +128,7 @@ LARGE = {
 }
 
 
+@pytest.mark.spec("COL-07")
 def test_numbers_of_details_are_exact_in_both_replicas_and_after_a_patch(
     curator: Curator, stores: Stores
 ) -> None:
@@ -135,8 +138,8 @@ def test_numbers_of_details_are_exact_in_both_replicas_and_after_a_patch(
         assert repr(curator.get(replica=replica).json["details"]) == repr(LARGE)
     assert curator.put([], body=body).status_code == 200
     fqid = FQID(UUID, VERSION)
-    record = b"".join(stores.replicas["aws"].read(keys.record("collection", fqid)))
-    rebuilt = readback.collection(keys.RecordKey("collection", fqid), record)
+    record = b"".join(stores.replicas["aws"].read(keys.record_key("collection", fqid)))
+    rebuilt = records.parse_collection_record(keys.RecordKey("collection", fqid), record)
     assert repr(dict(sorted(rebuilt.details.items()))) == repr(LARGE)
     other = {**LARGE, "integers": [2**64 + 1]}
     refused(curator.put([], body=body | {"details": other}), 409, "collection_already_exists")
@@ -149,6 +152,7 @@ def test_numbers_of_details_are_exact_in_both_replicas_and_after_a_patch(
         assert (found["name"], repr(found["details"])) == ("renamed", repr(LARGE))
 
 
+@pytest.mark.spec("COL-07")
 def test_an_integer_of_too_many_digits_is_refused(curator: Curator) -> None:
     body = f'{{"name": "", "description": "", "contents": [], "details": {{"n": {"1" * 4301}}}}}'
     where = f"/v1/collections?uuid={UUID}&version={VERSION}&replica=aws"
@@ -157,6 +161,7 @@ def test_an_integer_of_too_many_digits_is_refused(curator: Curator) -> None:
     assert "more than 4300 digits" in answer.json["detail"]
 
 
+@pytest.mark.spec("SVC-06", "COL-14")
 def test_it_is_elsewhere_only_once_what_it_links_to_is(curator: Curator) -> None:
     curator.depositor.bundle(1)
     assert curator.put([link(uuid_of(1))]).status_code == 201
@@ -166,9 +171,10 @@ def test_it_is_elsewhere_only_once_what_it_links_to_is(curator: Curator) -> None
     assert curator.get(replica="gcp").status_code == 200
 
 
+@pytest.mark.spec("COL-14")
 def test_records_are_the_same_bytes_in_both_buckets(curator: Curator, stores: Stores) -> None:
     curator.made([curator.file(1)], body={"details": {"z": 1, "a": "é"}})
-    key = keys.record("collection", FQID(UUID, VERSION))
+    key = keys.record_key("collection", FQID(UUID, VERSION))
     first, second = (b"".join(stores.replicas[replica].read(key)) for replica in REPLICAS)
     assert first == second
     told = json.loads(first)
@@ -176,6 +182,7 @@ def test_records_are_the_same_bytes_in_both_buckets(curator: Curator, stores: St
     assert told["contents"] == curator.contents()
 
 
+@pytest.mark.spec("COL-11", "VER-02")
 def test_the_latest_version_is_read_when_none_is_named(curator: Curator) -> None:
     curator.made([], version=LATER, body={"name": "later"})
     curator.made([])
@@ -184,6 +191,7 @@ def test_the_latest_version_is_read_when_none_is_named(curator: Curator) -> None
     refused(curator.get(version="2026-03-01T000000.000000Z"), 404, "not_found")
 
 
+@pytest.mark.spec("COL-02", "COL-08", "ERR-24")
 def test_the_same_content_again_is_success_and_other_content_is_not(curator: Curator) -> None:
     one, two = curator.file(1), curator.file(2)
     curator.made([one, two], body={"details": {"a": 1, "b": 2}})
@@ -195,6 +203,7 @@ def test_the_same_content_again_is_success_and_other_content_is_not(curator: Cur
     refused(curator.put([one]), 409, "collection_already_exists")
 
 
+@pytest.mark.spec("COL-02")
 def test_the_same_content_again_is_success_when_a_target_is_gone(curator: Curator) -> None:
     bundle = curator.depositor.bundle(1)
     curator.made([link(bundle)])
@@ -208,6 +217,7 @@ def test_the_same_content_again_is_success_when_a_target_is_gone(curator: Curato
     assert curator.contents(version=version, replica="gcp") == [link(bundle)]
 
 
+@pytest.mark.spec("COL-06")
 def test_identical_items_are_there_once(curator: Curator) -> None:
     one = curator.file(1)
     shouted = one | {"uuid": one["uuid"].upper()}
@@ -216,9 +226,10 @@ def test_identical_items_are_there_once(curator: Curator) -> None:
     assert curator.contents() == [one, named]
 
 
+@pytest.mark.spec("COL-06", "COL-22", "LIM-04")
 def test_a_thousand_items_may_be_given_and_no_more(curator: Curator) -> None:
     one = curator.file(1)
-    many = [one | {"path": str(place)} for place in range(COLLECTION_MAX)]
+    many = [one | {"path": str(place)} for place in range(COLLECTION_ITEMS_MAX)]
     more = refused(curator.put([*many, one]), 400, "illegal_arguments")
     assert "/contents" in more["errors"]
     # It is the number of items given that counts, not that of different ones.
@@ -227,11 +238,12 @@ def test_a_thousand_items_may_be_given_and_no_more(curator: Curator) -> None:
     for member in ("add_contents", "remove_contents"):
         wrong = refused(curator.patch({member: [one] * 1001}), 400, "illegal_arguments")
         assert f"/{member}" in wrong["errors"]
-    more = [one | {"path": f"more {place}"} for place in range(COLLECTION_MAX)]
+    more = [one | {"path": f"more {place}"} for place in range(COLLECTION_ITEMS_MAX)]
     version = curator.patched({"add_contents": more, "remove_contents": many})
     assert curator.contents(version=version) == more
 
 
+@pytest.mark.spec("COL-05", "COL-20", "ERR-38")
 @pytest.mark.parametrize("kind", ["file", "bundle", "collection", "project"])
 def test_a_target_that_is_not_in_the_replica_is_named_by_its_pointer(
     curator: Curator, kind: str
@@ -249,6 +261,7 @@ def test_a_target_that_is_not_in_the_replica_is_named_by_its_pointer(
     assert list(wrong["errors"]) == ["/add_contents/2"]
 
 
+@pytest.mark.spec("COL-05")
 def test_a_target_in_the_other_replica_only_is_none(curator: Curator, drain: Any) -> None:
     bundle = curator.depositor.bundle(1)
     entry = {"uuid": uuid_of(0x100), "version": VERSION, "name": "a", "indexed": False}
@@ -259,11 +272,13 @@ def test_a_target_in_the_other_replica_only_is_none(curator: Curator, drain: Any
     assert curator.put([link(uuid_of(5))], uuid=uuid_of(78)).status_code == 201
 
 
+@pytest.mark.spec("COL-05")
 def test_another_version_of_a_target_is_another_target(curator: Curator) -> None:
     one = curator.file(1)
     refused(curator.put([one | {"version": LATER}]), 422, "invalid_link")
 
 
+@pytest.mark.spec("COL-05")
 def test_a_collection_may_link_to_its_own_earlier_version_and_not_to_itself(
     curator: Curator,
 ) -> None:
@@ -273,6 +288,7 @@ def test_a_collection_may_link_to_its_own_earlier_version_and_not_to_itself(
     assert curator.contents(replica="gcp") == [link(UUID, "collection")]
 
 
+@pytest.mark.spec("COL-05")
 def test_another_s_collection_is_linked_to_by_nobody(curator: Curator) -> None:
     curator.made([])
     absent = refused(
@@ -288,6 +304,7 @@ def test_another_s_collection_is_linked_to_by_nobody(curator: Curator) -> None:
     assert absent["detail"].replace(uuid_of(99), UUID) == theirs["detail"]
 
 
+@pytest.mark.spec("COL-04")
 @pytest.mark.parametrize(
     "path", ["", "/", "/donor", "/donor/a~1b/0/name", "/donor/a~1b/1/m~0n", "/donor/a~1b"]
 )
@@ -299,6 +316,7 @@ def test_a_pointer_that_resolves_is_a_link(curator: Curator, path: str, member: 
     assert curator.contents() == [item | {"path": path}]
 
 
+@pytest.mark.spec("COL-04")
 @pytest.mark.parametrize(
     "path",
     ["donor", "#/donor", "/nothing", "/donor/a~1b/2", "/donor/a~1b/-", "/donor/a~1b/01",
@@ -309,6 +327,7 @@ def test_a_pointer_that_does_not_resolve_is_no_link(curator: Curator, path: str)
     assert list(wrong["errors"]) == ["/contents/0"]
 
 
+@pytest.mark.spec("COL-04")
 def test_a_fragment_needs_a_path_and_a_file_of_json(curator: Curator) -> None:
     item = curator.fragment(1, "")
     del item["path"]
@@ -318,12 +337,14 @@ def test_a_fragment_needs_a_path_and_a_file_of_json(curator: Curator) -> None:
     assert "not JSON" in wrong["errors"]["/contents/0"][0]
 
 
+@pytest.mark.spec("COL-03")
 def test_path_and_fragment_must_not_differ(curator: Curator) -> None:
     item = curator.fragment(1, "/donor") | {"fragment": "/"}
     wrong = refused(curator.put([item]), 400, "illegal_arguments")
     assert list(wrong["errors"]) == ["/contents/0/fragment"]
 
 
+@pytest.mark.spec("COL-21")
 def test_removal_needs_an_exact_match_and_ignores_what_is_absent(curator: Curator) -> None:
     one, two, part = curator.file(1), curator.file(2), curator.fragment(3, "/donor")
     curator.made([one, two, part])
@@ -342,6 +363,7 @@ def test_removal_needs_an_exact_match_and_ignores_what_is_absent(curator: Curato
     assert curator.contents(version=version) == [two]
 
 
+@pytest.mark.spec("COL-20")
 def test_removals_come_first_and_what_is_there_is_not_added_twice(curator: Curator) -> None:
     one, two = curator.file(1), curator.file(2)
     curator.made([one, two])
@@ -349,6 +371,7 @@ def test_removals_come_first_and_what_is_there_is_not_added_twice(curator: Curat
     assert curator.contents(version=version) == [two, one]
 
 
+@pytest.mark.spec("COL-19")
 def test_a_patch_changes_what_it_gives_and_leaves_the_patched_version_alone(
     curator: Curator,
 ) -> None:
@@ -363,6 +386,7 @@ def test_a_patch_changes_what_it_gives_and_leaves_the_patched_version_alone(
         refused(curator.patch({member: None}), 400, "illegal_arguments")
 
 
+@pytest.mark.spec("COL-18", "COL-23")
 def test_an_empty_patch_writes_a_version_and_any_live_one_may_be_patched(curator: Curator) -> None:
     future = "2999-01-01T000000.000000Z"
     curator.made([])
@@ -373,6 +397,7 @@ def test_an_empty_patch_writes_a_version_and_any_live_one_may_be_patched(curator
     refused(curator.patch({}, version=LATER), 404, "not_found")
 
 
+@pytest.mark.spec("COL-18", "CON-12")
 def test_the_uuid_of_a_patch_may_be_in_the_query(curator: Curator) -> None:
     curator.made([])
     url = f"/v1/collections?version={VERSION}&replica=aws"
@@ -384,6 +409,7 @@ def test_the_uuid_of_a_patch_may_be_in_the_query(curator: Curator) -> None:
     assert list(refused(wrong, 400, "illegal_arguments")["errors"]) == ["uuid"]
 
 
+@pytest.mark.spec("COL-24")
 def test_a_repeated_patch_is_answered_like_the_first(curator: Curator) -> None:
     curator.made([])
     headers = INGEST | {"Idempotency-Key": "k"}
@@ -394,6 +420,7 @@ def test_a_repeated_patch_is_answered_like_the_first(curator: Curator) -> None:
     assert len(curator.listed().json["collections"]) == 2
 
 
+@pytest.mark.spec("SVC-04", "COL-13", "COL-15", "WHO-05")
 def test_another_s_collection_is_forbidden_whatever_is_asked(curator: Curator) -> None:
     curator.made([])
     for answer in (
@@ -408,6 +435,7 @@ def test_another_s_collection_is_forbidden_whatever_is_asked(curator: Curator) -
     assert curator.get().json["owner"] == "ingest@example.org"
 
 
+@pytest.mark.spec("COL-13")
 def test_who_may_not_ingest_has_no_collections(curator: Curator) -> None:
     for headers, status, code in (
         ({}, 401, "unauthorized"),
@@ -423,6 +451,7 @@ def test_who_may_not_ingest_has_no_collections(curator: Curator) -> None:
             refused(answer, status, code)
 
 
+@pytest.mark.spec("COL-09", "COL-25", "ERR-26")
 @pytest.mark.parametrize("replica", REPLICAS)
 def test_a_deleted_collection_is_gone_everywhere_at_once(
     curator: Curator, stores: Stores, replica: str
@@ -443,12 +472,13 @@ def test_a_deleted_collection_is_gone_everywhere_at_once(
     refused(curator.put([], headers=OTHER), 403, "forbidden")
     refused(curator.put([link(UUID, "collection")], uuid=uuid_of(5)), 422, "invalid_link")
     curator.depositor.drain()
-    key = keys.tombstone("collection", UUID)
+    key = keys.tombstone_key("collection", UUID)
     first, second = (b"".join(stores.replicas[name].read(key)) for name in REPLICAS)
     assert first == second
     assert json.loads(first)["of"] == "collection"
 
 
+@pytest.mark.spec("COL-25")
 def test_what_never_was_cannot_be_deleted(curator: Curator) -> None:
     refused(curator.delete(), 404, "not_found")
     curator.made([])
@@ -470,6 +500,7 @@ def pages(curator: Curator, **query: Any) -> Iterator[list[Any]]:
         answer = curator.listed(**asked)
 
 
+@pytest.mark.spec("COL-15", "COL-16", "CON-02", "CON-04")
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 500])
 def test_the_list_has_each_live_version_of_the_caller_once(curator: Curator, size: int) -> None:
     for number in (3, 1, 2):
@@ -484,6 +515,7 @@ def test_the_list_has_each_live_version_of_the_caller_once(curator: Curator, siz
     ]
 
 
+@pytest.mark.spec("COL-17")
 def test_a_walk_is_stable_while_the_list_is_written_to(curator: Curator) -> None:
     for number in (2, 4, 6, 8):
         curator.made([], uuid=uuid_of(number))
@@ -497,6 +529,7 @@ def test_a_walk_is_stable_while_the_list_is_written_to(curator: Curator) -> None
     assert [one["uuid"] for one in seen] == [uuid_of(number) for number in (2, 4, 6, 8)]
 
 
+@pytest.mark.spec("COL-16", "CON-05")
 def test_a_pointer_of_somebody_else_s_list_is_illegal(curator: Curator) -> None:
     for number in (1, 2):
         curator.made([], uuid=uuid_of(number))
@@ -507,6 +540,7 @@ def test_a_pointer_of_somebody_else_s_list_is_illegal(curator: Curator) -> None:
         assert list(wrong["errors"]) == ["start_at"]
 
 
+@pytest.mark.spec("COL-03")
 @pytest.mark.parametrize(
     ("body", "pointer"),
     [
@@ -529,12 +563,14 @@ def test_what_a_body_must_not_say(curator: Curator, body: Any, pointer: str) -> 
     assert pointer in wrong["errors"]
 
 
+@pytest.mark.spec("FMT-02")
 def test_versions_must_be_spelled_as_such(curator: Curator) -> None:
     refused(curator.put([], version="2026"), 400, "illegal_version")
     wrong = refused(curator.put([link(UUID, version="1")]), 400, "illegal_version")
     assert list(wrong["errors"]) == ["/contents/0/version"]
 
 
+@pytest.mark.spec("COL-01")
 def test_every_member_of_a_new_collection_is_required(curator: Curator) -> None:
     answer = curator.client.put(
         f"/v1/collections?uuid={UUID}&version={VERSION}&replica=aws", json={}, headers=INGEST
@@ -549,6 +585,7 @@ def test_every_member_of_a_new_collection_is_required(curator: Curator) -> None:
         assert wrong["detail"] == f"Missing query parameter '{name}'"
 
 
+@pytest.mark.spec("COL-10")
 def test_many_links_are_checked_by_few_queries(
     curator: Curator, stores: Stores, counted: Callable[[], int]
 ) -> None:

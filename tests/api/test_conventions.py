@@ -1,4 +1,4 @@
-"""What holds for every operation: HEAD, tags, gzip, limits, origins, methods, parameters."""
+"""Behaviour of every operation: HEAD, ETag, gzip, limits, CORS, methods, parameters."""
 
 import gzip
 import re
@@ -11,17 +11,15 @@ from flask import abort
 from marshmallow import EXCLUDE, RAISE
 from werkzeug.datastructures import MultiDict
 
-from api.app import create_app
-from api.compression import LEAST
-from api.cors import EXPOSED
-from api.operations import OPERATIONS
-from api.readonly import ReadOnly
-from api.schemas.fields import Flag
-from api.schemas.files import HEADERS
+from api.app import OPERATIONS, create_app
+from api.http.limits import ReadOnlyMode
+from api.http.responses import EXPOSED_HEADERS, MIN_COMPRESSED_BYTES
+from api.schemas.fields import QueryFlag
+from api.schemas.files import FILE_HEADERS
 from api.schemas.loading import load_query
-from storage.catalog import switches
+from storage.catalog import store_state
 from storage.errors import Invalid
-from storage.rates import Rate, Taken
+from storage.rate_limits import Rate, RateDecision
 from tests.api.builders import INGEST, VERSION, uuid_of
 from tests.api.conftest import verify
 
@@ -49,10 +47,11 @@ FLAGS = [
     (name, query, parameter)
     for name, query in queried()
     for parameter, item in query.load_fields.items()
-    if isinstance(item, Flag)
+    if isinstance(item, QueryFlag)
 ]
 
 
+@pytest.mark.spec("CON-11")
 @pytest.mark.parametrize(("name", "query", "parameter"), FLAGS, ids=str)
 def test_booleans_are_true_false_1_0_in_any_case(name, query, parameter) -> None:
     for spelled, meant in {
@@ -69,6 +68,7 @@ PER_PAGE = [(name, query) for name, query in queried() if "per_page" in query.lo
 MOST = {"get_events": 10}
 
 
+@pytest.mark.spec("BUN-03", "BUN-17", "COL-16", "SUB-29", "EVT-02", "CON-06", "LIM-01")
 @pytest.mark.parametrize(("name", "query"), PER_PAGE, ids=str)
 def test_pages_have_1_to_500_items_where_no_other_bound_is_given(name, query) -> None:
     most = MOST.get(name, 500)
@@ -80,6 +80,7 @@ def test_pages_have_1_to_500_items_where_no_other_bound_is_given(name, query) ->
         assert "per_page" in refused.value.errors
 
 
+@pytest.mark.spec("SEA-05", "LIM-03")
 def test_raw_search_has_pages_of_at_most_10(client) -> None:
     path = "/v1/search?replica=aws&output_format=raw"
     for size, status in ((1, 200), (10, 200), (11, 400), (0, 400)):
@@ -87,17 +88,20 @@ def test_raw_search_has_pages_of_at_most_10(client) -> None:
         assert answer.status_code == status
 
 
+@pytest.mark.spec("CON-09")
 @pytest.mark.parametrize(("name", "query"), list(queried()), ids=str)
 def test_unknown_parameters_are_ignored_everywhere(name, query) -> None:
     assert query.unknown == EXCLUDE
     load_query(query, given(query, no_such_parameter="x"))
 
 
+@pytest.mark.spec("CON-09")
 @pytest.mark.parametrize("one", [o for o in OPERATIONS if o.body is not None], ids=lambda o: o.name)
 def test_unknown_body_members_are_refused_everywhere(one) -> None:
     assert one.body.unknown == RAISE
 
 
+@pytest.mark.spec("CON-08")
 @pytest.mark.parametrize(("name", "query"), list(queried()), ids=str)
 def test_of_a_repeated_parameter_the_first_counts(name, query) -> None:
     if "replica" not in query.load_fields:
@@ -106,6 +110,7 @@ def test_of_a_repeated_parameter_the_first_counts(name, query) -> None:
     assert load_query(query, first).replica == "gcp"
 
 
+@pytest.mark.spec("CON-03", "CON-08")
 def test_a_repeated_parameter_is_so_in_the_next_pages_url_too(client, depositor) -> None:
     for number in (1, 2):
         depositor.bundle(number)
@@ -118,11 +123,13 @@ def test_a_repeated_parameter_is_so_in_the_next_pages_url_too(client, depositor)
 # Methods
 
 
+@pytest.mark.spec("CON-17")
 def test_every_path_that_answers_get_answers_head(app) -> None:
     for rule in app.url_map.iter_rules():
         assert "GET" not in rule.methods or "HEAD" in rule.methods, rule.rule
 
 
+@pytest.mark.spec("CON-17")
 @pytest.mark.parametrize(
     "path",
     [
@@ -149,6 +156,7 @@ def test_head_has_the_headers_of_get_and_no_body(client, depositor, path) -> Non
             assert headed.headers[name] == got.headers[name]
 
 
+@pytest.mark.spec("CON-18", "ERR-20")
 def test_a_method_that_is_not_there_is_405_with_those_that_are(client) -> None:
     answer = client.post(f"/v1/bundles/{uuid_of(1)}?replica=aws")
     assert (answer.status_code, answer.json["code"]) == (405, "method_not_allowed")
@@ -159,6 +167,7 @@ def test_a_method_that_is_not_there_is_405_with_those_that_are(client) -> None:
     assert {method.strip() for method in asked.headers["Allow"].split(",")} == allowed
 
 
+@pytest.mark.spec("CON-07")
 @pytest.mark.parametrize(
     ("path", "known"),
     [
@@ -181,6 +190,7 @@ def test_a_word_of_a_path_is_never_taken_for_a_name(client, path, known) -> None
         assert answer.headers["Allow"] == asked.headers["Allow"]
 
 
+@pytest.mark.spec("ERR-19")
 @pytest.mark.parametrize("path", ["/v1/nothing", "/v2/bundles/all", "/v1/bundles/all/", "/x"])
 def test_an_unknown_path_is_a_problem(client, path) -> None:
     for method in ("GET", "PUT", "POST", "DELETE", "PATCH"):
@@ -190,11 +200,13 @@ def test_an_unknown_path_is_a_problem(client, path) -> None:
         assert answer.json["code"] == "not_found"
 
 
+@pytest.mark.spec("ERR-32")
 def test_a_body_that_is_no_json_is_415(client) -> None:
     answer = client.post("/v1/search?replica=aws", data="<a/>", content_type="application/xml")
     assert (answer.status_code, answer.json["code"]) == (415, "unsupported_media_type")
 
 
+@pytest.mark.spec("CON-24")
 def test_what_a_client_would_rather_accept_does_not_matter(client) -> None:
     answer = client.get(SEVERAL, headers={"Accept": "application/xml"})
     assert (answer.status_code, answer.mimetype) == (200, "application/json")
@@ -203,6 +215,7 @@ def test_what_a_client_would_rather_accept_does_not_matter(client) -> None:
 # Tags
 
 
+@pytest.mark.spec("CON-19")
 def test_who_has_an_answer_already_is_told_so(client, depositor) -> None:
     uuid = depositor.bundle(1, files=2)
     for path in (
@@ -221,10 +234,16 @@ def test_who_has_an_answer_already_is_told_so(client, depositor) -> None:
         assert other.status_code == first.status_code
 
 
+@pytest.mark.spec("CON-19")
 def test_an_event_and_a_collection_are_told_to_be_the_same_still(client, depositor) -> None:
     uuid = depositor.bundle(1)
     link = {"type": "bundle", "uuid": uuid, "version": VERSION}
-    body = {"name": "n", "description": "d", "details": {"a": "b" * LEAST}, "contents": [link]}
+    body = {
+        "name": "n",
+        "description": "d",
+        "details": {"a": "b" * MIN_COMPRESSED_BYTES},
+        "contents": [link],
+    }
     put = client.put(
         f"/v1/collections?replica=aws&uuid={uuid_of(2)}&version={VERSION}",
         json=body,
@@ -250,7 +269,7 @@ def test_an_event_and_a_collection_are_told_to_be_the_same_still(client, deposit
                 assert again.headers["ETag"] == tag
                 whole = client.open(path, method=method, headers=INGEST | sent)
                 assert (whole.status_code, whole.headers["ETag"]) == (200, tag)
-                long = len(first.data) >= LEAST
+                long = len(first.data) >= MIN_COMPRESSED_BYTES
                 assert (whole.headers.get("Content-Encoding") == "gzip") == (long and bool(sent))
                 if method == "GET":
                     data = gzip.decompress(whole.data) if long and sent else whole.data
@@ -270,6 +289,7 @@ def test_an_event_and_a_collection_are_told_to_be_the_same_still(client, deposit
     assert client.get(latest, headers=INGEST | {"If-None-Match": was}).status_code == 200
 
 
+@pytest.mark.spec("CON-19")
 def test_the_latest_version_has_another_tag_once_there_is_a_later_one(client, depositor) -> None:
     uuid = depositor.bundle(1)
     path = f"/v1/bundles/{uuid}?replica=aws"
@@ -282,6 +302,7 @@ def test_the_latest_version_has_another_tag_once_there_is_a_later_one(client, de
     assert (again.status_code, again.json["bundle"]["version"]) == (200, later)
 
 
+@pytest.mark.spec("CON-19")
 def test_a_tombstone_is_no_304(client, depositor) -> None:
     uuid = depositor.bundle(1)
     path = f"/v1/bundles/{uuid}?replica=aws"
@@ -290,6 +311,7 @@ def test_a_tombstone_is_no_304(client, depositor) -> None:
     assert client.get(path, headers={"If-None-Match": tag}).status_code == 404
 
 
+@pytest.mark.spec("CON-19")
 def test_a_file_version_is_its_own_tag(client, depositor) -> None:
     depositor.file(1)
     path = f"/v1/files/{uuid_of(1)}?replica=aws"
@@ -299,12 +321,13 @@ def test_a_file_version_is_its_own_tag(client, depositor) -> None:
         assert first.headers["ETag"] == f'"{uuid_of(1)}.{VERSION}"'
         again = client.open(path, method=method, headers={"If-None-Match": first.headers["ETag"]})
         assert (again.status_code, again.data) == (304, b"")
-        assert {name: again.headers[name] for name in HEADERS} == {
-            name: first.headers[name] for name in HEADERS
+        assert {name: again.headers[name] for name in FILE_HEADERS} == {
+            name: first.headers[name] for name in FILE_HEADERS
         }
         assert "Location" not in again.headers
 
 
+@pytest.mark.spec("CON-19")
 def test_what_only_its_owner_may_read_is_kept_by_no_shared_cache(client) -> None:
     put = client.put(
         "/v1/subscriptions?replica=aws",
@@ -318,11 +341,12 @@ def test_what_only_its_owner_may_read_is_kept_by_no_shared_cache(client) -> None
 # gzip
 
 
+@pytest.mark.spec("CON-20")
 def test_long_json_is_compressed_for_those_who_take_it(client, depositor) -> None:
     for number in range(1, 13):
         depositor.bundle(number)
     plain = client.get(SEVERAL)
-    assert len(plain.data) >= LEAST
+    assert len(plain.data) >= MIN_COMPRESSED_BYTES
     assert "Content-Encoding" not in plain.headers
     assert "Accept-Encoding" in plain.headers["Vary"]
     packed = client.get(SEVERAL, headers={"Accept-Encoding": "br, gzip;q=0.5"})
@@ -334,6 +358,7 @@ def test_long_json_is_compressed_for_those_who_take_it(client, depositor) -> Non
     assert refused.data == plain.data
 
 
+@pytest.mark.spec("CON-20")
 def test_short_answers_and_objects_are_left_as_they_are(client, depositor) -> None:
     takes = {"Accept-Encoding": "gzip"}
     assert "Content-Encoding" not in client.get("/v1/replication/x", headers=takes).headers
@@ -349,28 +374,35 @@ def test_short_answers_and_objects_are_left_as_they_are(client, depositor) -> No
 
 
 @pytest.fixture
-def from_pages(settings, stores, chains):
+def from_pages(settings, stores, job_queue):
     own = replace(settings, cors_origins=("https://portal.example",))
-    return create_app(own, stores, chains=chains, verify=verify).test_client()
+    return create_app(own, stores, job_queue=job_queue, verify=verify).test_client()
 
 
+@pytest.mark.spec("CON-23")
 def test_pages_of_other_origins_are_not_let_in_by_default(client) -> None:
     answer = client.get(SEVERAL, headers={"Origin": "https://portal.example"})
     assert not [name for name in dict(answer.headers) if name.startswith("Access-Control")]
 
 
+@pytest.mark.spec("CON-23")
 def test_pages_of_the_origins_that_are_named_see_our_headers(from_pages) -> None:
     for path in (SEVERAL, "/v1/bundles/all", "/v1/nothing"):
         answer = from_pages.get(path, headers={"Origin": "https://portal.example"})
         assert answer.headers["Access-Control-Allow-Origin"] == "https://portal.example"
         exposed = set(answer.headers["Access-Control-Expose-Headers"].split(", "))
-        assert {*HEADERS, "Link", "Retry-After", "X-STORE-SERVED-BY"} <= exposed <= set(EXPOSED)
+        assert (
+            {*FILE_HEADERS, "Link", "Retry-After", "X-STORE-SERVED-BY"}
+            <= exposed
+            <= set(EXPOSED_HEADERS)
+        )
         assert "Origin" in answer.headers["Vary"]
         other = from_pages.get(path, headers={"Origin": "https://evil.example"})
         assert "Access-Control-Allow-Origin" not in other.headers
         assert "Origin" in other.headers["Vary"]
 
 
+@pytest.mark.spec("CON-23")
 def test_a_preflight_is_answered_before_anything_is_asked_of_it(from_pages) -> None:
     asked = {
         "Origin": "https://portal.example",
@@ -385,9 +417,10 @@ def test_a_preflight_is_answered_before_anything_is_asked_of_it(from_pages) -> N
     assert "Access-Control-Allow-Methods" not in other.headers
 
 
-def test_a_star_lets_every_origin_in(settings, stores, chains) -> None:
+@pytest.mark.spec("CON-23")
+def test_a_star_lets_every_origin_in(settings, stores, job_queue) -> None:
     own = replace(settings, cors_origins=("*",))
-    client = create_app(own, stores, chains=chains, verify=verify).test_client()
+    client = create_app(own, stores, job_queue=job_queue, verify=verify).test_client()
     answer = client.get(SEVERAL, headers={"Origin": "https://anywhere.example"})
     assert answer.headers["Access-Control-Allow-Origin"] == "*"
 
@@ -401,10 +434,10 @@ class Counting:
     def __init__(self) -> None:
         self.taken: dict[str, int] = {}
 
-    def take(self, who: str, rate: Rate) -> Taken:
+    def take(self, who: str, rate: Rate) -> RateDecision:
         self.taken[who] = self.taken.get(who, 0) + 1
         left = rate.burst - self.taken[who]
-        return Taken(left >= 0, max(0, left), 7, 60)
+        return RateDecision(left >= 0, max(0, left), 7, 60)
 
 
 @pytest.fixture
@@ -413,7 +446,7 @@ def counting() -> Counting:
 
 
 @pytest.fixture
-def limited(settings, stores, chains, counting):
+def limited(settings, stores, job_queue, counting):
     own = replace(
         settings,
         rate_per_minute=10,
@@ -422,15 +455,17 @@ def limited(settings, stores, chains, counting):
         rate_anonymous_burst=2,
         proxies=1,
     )
-    counted = replace(stores, rates=counting)
-    return create_app(own, counted, chains=chains, verify=verify).test_client()
+    counted = replace(stores, rate_limiter=counting)
+    return create_app(own, counted, job_queue=job_queue, verify=verify).test_client()
 
 
+@pytest.mark.spec("CON-21")
 def test_nobody_is_counted_by_default(client, stores) -> None:
-    assert stores.rates is None
+    assert stores.rate_limiter is None
     assert "RateLimit-Limit" not in client.get(SEVERAL).headers
 
 
+@pytest.mark.spec("CON-21", "ERR-39")
 def test_who_asks_too_often_is_429_and_told_when_to_come_back(limited) -> None:
     seen = [limited.get(SEVERAL, headers=INGEST) for _ in range(4)]
     assert [answer.status_code for answer in seen] == [200, 200, 200, 429]
@@ -443,6 +478,7 @@ def test_who_asks_too_often_is_429_and_told_when_to_come_back(limited) -> None:
     assert limited.get("/health").status_code == 200
 
 
+@pytest.mark.spec("CON-21")
 def test_who_reads_bytes_by_a_url_of_ours_is_counted_by_address(limited, stores) -> None:
     stores.replicas["aws"].put("blobs/aa/x", b"bytes", content_type="text/plain")
     url = stores.replicas["aws"].sign("blobs/aa/x", expires_s=60)
@@ -452,6 +488,7 @@ def test_who_reads_bytes_by_a_url_of_ours_is_counted_by_address(limited, stores)
     assert int(seen[2].headers["Retry-After"]) > 0
 
 
+@pytest.mark.spec("CON-21")
 def test_each_principal_is_counted_alone_wherever_he_asks_from(limited, counting) -> None:
     for person, address in (
         ("ingest", "192.0.2.1"),
@@ -463,6 +500,7 @@ def test_each_principal_is_counted_alone_wherever_he_asks_from(limited, counting
     assert counting.taken == {"p:ingest@example.org": 2, "p:other@example.org": 1}
 
 
+@pytest.mark.spec("CON-21")
 def test_those_without_a_token_are_counted_by_address(limited, counting) -> None:
     given = ("192.0.2.1", "spoofed, 192.0.2.1", "::ffff:192.0.2.1", "192.0.2.2")
     # Some proxies tell the port, too.
@@ -473,6 +511,7 @@ def test_those_without_a_token_are_counted_by_address(limited, counting) -> None
     assert counting.taken == expected
 
 
+@pytest.mark.spec("CON-21")
 def test_who_guesses_tokens_is_counted_by_address(limited) -> None:
     tries = [limited.get(SEVERAL, headers={"Authorization": f"Bearer {n}"}) for n in range(3)]
     assert [answer.status_code for answer in tries] == [401, 401, 429]
@@ -481,11 +520,12 @@ def test_who_guesses_tokens_is_counted_by_address(limited) -> None:
 # Read-only
 
 
-def test_an_operators_switch_is_seen_while_the_store_runs(settings, stores, chains) -> None:
-    first = create_app(settings, stores, chains=chains, verify=verify).test_client()
+@pytest.mark.spec("CON-22", "ERR-42", "OPS-11")
+def test_an_operators_switch_is_seen_while_the_store_runs(settings, stores, job_queue) -> None:
+    first = create_app(settings, stores, job_queue=job_queue, verify=verify).test_client()
     path = f"/v1/bundles/{uuid_of(1)}?replica=aws&version={VERSION}"
     with stores.catalog.write() as tx:
-        switches.set_read_only(tx, "Moving to another cloud.")
+        store_state.set_read_only(tx, "Moving to another cloud.")
     refused = first.put(path, json={}, headers=INGEST)
     assert (refused.status_code, refused.json["code"]) == (503, "read_only")
     assert refused.json["detail"] == "Moving to another cloud."
@@ -494,8 +534,8 @@ def test_an_operators_switch_is_seen_while_the_store_runs(settings, stores, chai
     told = first.get("/health").json["parts"]["writes"]
     assert (told["status"], told["reason"]) == ("warning", "Moving to another cloud.")
     with stores.catalog.write() as tx:
-        switches.set_read_only(tx, None)
-    again = create_app(settings, stores, chains=chains, verify=verify).test_client()
+        store_state.set_read_only(tx, None)
+    again = create_app(settings, stores, job_queue=job_queue, verify=verify).test_client()
     assert again.put(path, json={}, headers=INGEST).status_code == 400
 
 
@@ -515,11 +555,12 @@ def asked(client: Any, one: Any, **more: Any) -> Any:
 
 
 @pytest.fixture
-def closed(settings, stores, chains):
+def closed(settings, stores, job_queue):
     own = replace(settings, read_only=True)
-    return create_app(own, stores, chains=chains, verify=verify).test_client()
+    return create_app(own, stores, job_queue=job_queue, verify=verify).test_client()
 
 
+@pytest.mark.spec("CON-22")
 @pytest.mark.parametrize("one", OPERATIONS, ids=lambda one: one.name)
 def test_every_operation_that_writes_is_refused_while_read_only(closed, stores, one) -> None:
     answer = asked(closed, one)
@@ -530,6 +571,7 @@ def test_every_operation_that_writes_is_refused_while_read_only(closed, stores, 
     assert int(answer.headers["Retry-After"]) > 0
 
 
+@pytest.mark.spec("CON-22")
 def test_no_route_takes_anything_beside_the_operations(app) -> None:
     """So that none is forgotten where writes are refused."""
     routed = {
@@ -565,22 +607,24 @@ class NeverWritten:
         raise AssertionError("a read wrote to the catalog")
 
 
+@pytest.mark.spec("CON-22")
 @pytest.mark.parametrize(
     "one", [one for one in OPERATIONS if not one.writes], ids=lambda one: one.name
 )
-def test_no_read_writes_to_the_catalog(settings, stores, chains, depositor, one) -> None:
+def test_no_read_writes_to_the_catalog(settings, stores, job_queue, depositor, one) -> None:
     depositor.bundle(1)
     catalog: Any = NeverWritten(stores.catalog)
-    app = create_app(settings, replace(stores, catalog=catalog), chains=chains, verify=verify)
+    app = create_app(settings, replace(stores, catalog=catalog), job_queue=job_queue, verify=verify)
     assert asked(app.test_client(), one).status_code < 500
 
 
+@pytest.mark.spec("CON-22")
 def test_the_switch_is_looked_at_once_a_second_and_no_more(stores) -> None:
     now = [0.0]
-    looking = ReadOnly(stores.catalog, clock=lambda: now[0])
+    looking = ReadOnlyMode(stores.catalog, clock=lambda: now[0])
     assert looking.reason() is None
     with stores.catalog.write() as tx:
-        switches.set_read_only(tx, "why")
+        store_state.set_read_only(tx, "why")
     assert looking.reason() is None
     now[0] = 1.0
     assert looking.reason() == "why"
@@ -589,6 +633,7 @@ def test_the_switch_is_looked_at_once_a_second_and_no_more(stores) -> None:
 # Retry-After
 
 
+@pytest.mark.spec("ERR-04", "ERR-43")
 @pytest.mark.parametrize("status", [429, 503, 504])
 def test_what_passes_says_when_to_try_again(app, client, status) -> None:
     def fail() -> None:
@@ -600,6 +645,7 @@ def test_what_passes_says_when_to_try_again(app, client, status) -> None:
     assert int(answer.headers["Retry-After"]) > 0
 
 
+@pytest.mark.spec("BUN-29", "ERR-04")
 def test_a_bundle_that_waits_for_files_says_when_to_try_again(depositor) -> None:
     depositor.put_file(uuid_of(5))
     entry = {"uuid": uuid_of(5), "version": VERSION, "name": "a", "indexed": False}

@@ -1,4 +1,4 @@
-"""Events over HTTP: windows, streams of bytes behind signed URLs, the live feed, replays."""
+"""Events over HTTP: windows, presigned streams, live feed, replays."""
 
 import json
 import time
@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from api.app import create_app
-from pipelines.journalling import journals
-from pipelines.notifying.events_feed import latest
-from pipelines.recovering import epochs
-from storage.availability import Availability
-from storage.catalog import events as rows
-from storage.catalog import switches
+from pipelines import journals
+from pipelines.events import latest_position
+from pipelines.recovery import epochs
+from storage.catalog import events, store_state
+from storage.circuit_breaker import CircuitBreaker
 from storage.model import FQID
 from storage.stores import Stores
 from tests.api.builders import ADMIN, INGEST, VERSION, Depositor, uuid_of
@@ -27,8 +26,8 @@ def happened(stores: Stores, depositor: Depositor, drain: Callable[[], int]) -> 
 
     def tend() -> None:
         with stores.catalog.write() as tx:
-            rows.number(tx)
-        journals.tend(stores, age_s=3600)
+            events.assign_sequence(tx)
+        journals.enqueue_journal_jobs(stores, age_s=3600)
         drain()
 
     return tend
@@ -49,6 +48,7 @@ def listed(client: Any, query: str = "", *, replica: str = "aws") -> list[dict[s
     return found
 
 
+@pytest.mark.spec("SVC-11", "EVT-03", "EVT-04", "EVT-05", "CON-04")
 def test_a_life_is_listed_with_its_documents_behind_a_url_that_honours_ranges(
     client, depositor, happened
 ) -> None:
@@ -79,6 +79,7 @@ def test_a_life_is_listed_with_its_documents_behind_a_url_that_honours_ranges(
                 assert document["manifest"]["files"]
 
 
+@pytest.mark.spec("EVT-02")
 def test_pages_have_one_journal_unless_more_are_asked_for(client, depositor, happened) -> None:
     for number in range(1, 4):
         depositor.bundle(number)
@@ -91,11 +92,12 @@ def test_pages_have_one_journal_unless_more_are_asked_for(client, depositor, hap
     assert len(listed(client)) == len(listed(client, "&per_page=2")) == 3
 
 
+@pytest.mark.spec("EVT-01", "EVT-03", "EVT-04")
 def test_a_window_cuts_a_journal(client, depositor, stores, happened) -> None:
     for number in range(1, 4):
         depositor.bundle(number)
         with stores.catalog.write() as tx:
-            rows.number(tx)
+            events.assign_sequence(tx)
     happened()
     (whole,) = listed(client)
     times = [each["timestamp"] for each in whole["events"]]
@@ -108,6 +110,7 @@ def test_a_window_cuts_a_journal(client, depositor, stores, happened) -> None:
     assert listed(client, f"&to_date={times[0]}") == []
 
 
+@pytest.mark.spec("EVT-01", "EVT-02", "CON-05")
 @pytest.mark.parametrize(
     ("query", "code"),
     [
@@ -129,6 +132,7 @@ def test_what_is_no_window_is_refused(client, query: str, code: str) -> None:
     assert set(answer.json["errors"]) <= {query[1:].partition("=")[0], "from_date"}
 
 
+@pytest.mark.spec("EVT-02")
 def test_a_pointer_belongs_to_its_window(client, depositor, happened) -> None:
     for number in (1, 2):
         depositor.bundle(number)
@@ -139,6 +143,7 @@ def test_a_pointer_belongs_to_its_window(client, depositor, happened) -> None:
     assert client.get(f"/v1/events?replica=gcp&token={token}").status_code == 400
 
 
+@pytest.mark.spec("EVT-09", "EVT-10")
 def test_an_events_document_is_read_until_it_is_purged(client, depositor, stores) -> None:
     uuid = depositor.bundle(1)
     url = f"/v1/events/{uuid.upper()}?replica=aws&version={VERSION}"
@@ -149,7 +154,7 @@ def test_an_events_document_is_read_until_it_is_purged(client, depositor, stores
     depositor.drain()
     assert client.get(url).json == document
     with stores.catalog.write() as tx:
-        rows.append(tx, "DELETE", "gcp", FQID(uuid, VERSION), 0)
+        events.append(tx, "DELETE", "gcp", FQID(uuid, VERSION), 0)
     assert client.get(url).status_code == 404
     missing = client.get(f"/v1/events/{uuid}?replica=aws")
     assert (missing.status_code, missing.json["detail"]) == (
@@ -159,6 +164,7 @@ def test_an_events_document_is_read_until_it_is_purged(client, depositor, stores
     assert client.get(f"/v1/events/{uuid_of(9)}?replica=aws&version={VERSION}").status_code == 404
 
 
+@pytest.mark.spec("EVT-11", "EVT-12")
 def test_the_feed_tells_everything_once_by_its_cursors(client, depositor, happened) -> None:
     first, second = depositor.bundle(1), depositor.bundle(2)
     happened()
@@ -172,6 +178,7 @@ def test_the_feed_tells_everything_once_by_its_cursors(client, depositor, happen
     assert again.headers["Cache-Control"] == "no-store"
 
 
+@pytest.mark.spec("EVT-11")
 def test_the_feed_without_a_cursor_begins_now(client, depositor, happened) -> None:
     depositor.bundle(1)
     happened()
@@ -183,6 +190,7 @@ def test_the_feed_without_a_cursor_begins_now(client, depositor, happened) -> No
     assert [one["bundle_uuid"] for one in after["events"]] == [second]
 
 
+@pytest.mark.spec("EVT-11")
 def test_a_cursor_of_another_replica_is_refused(client, depositor) -> None:
     cursor = client.get("/v1/events/feed?replica=aws").json["cursor"]
     answer = client.get(f"/v1/events/feed?replica=gcp&after={cursor}")
@@ -202,6 +210,7 @@ def deliveries(client: Any, uuid: str) -> list[dict[str, Any]]:
     return list(reversed(answer.json["deliveries"]))
 
 
+@pytest.mark.spec("SVC-11", "EVT-16", "EVT-17")
 def test_a_window_is_replayed_into_one_subscription(client, depositor, stores, happened) -> None:
     first = depositor.bundle(1)
     mine, another = subscribe(client), subscribe(client)
@@ -226,6 +235,7 @@ def test_a_window_is_replayed_into_one_subscription(client, depositor, stores, h
     assert client.get(url, headers=ADMIN).status_code == 404
 
 
+@pytest.mark.spec("EVT-16")
 def test_a_replay_asks_the_query_and_keeps_to_its_window(
     client, depositor, stores, happened
 ) -> None:
@@ -243,6 +253,7 @@ def test_a_replay_asks_the_query_and_keeps_to_its_window(
         assert [one["bundle_uuid"] for one in deliveries(client, mine)] == wanted
 
 
+@pytest.mark.spec("EVT-18", "ERR-28")
 def test_a_repeated_replay_begins_nothing_and_two_at_once_are_refused(
     client, depositor, happened
 ) -> None:
@@ -263,6 +274,7 @@ def test_a_repeated_replay_begins_nothing_and_two_at_once_are_refused(
     assert len(deliveries(client, mine)) == 2
 
 
+@pytest.mark.spec("EVT-18", "WHO-05")
 def test_replays_are_their_owners_and_windows_are_checked(client, depositor) -> None:
     mine = subscribe(client)
     url = f"/v1/subscriptions/{mine}/replay?replica=aws"
@@ -273,6 +285,7 @@ def test_replays_are_their_owners_and_windows_are_checked(client, depositor) -> 
     assert client.post(url, json={"more": 1}, headers=INGEST).status_code == 400
 
 
+@pytest.mark.spec("EVT-18")
 def test_a_deleted_subscriptions_replay_ends(client, depositor, stores, happened) -> None:
     depositor.bundle(1)
     happened()
@@ -281,9 +294,10 @@ def test_a_deleted_subscriptions_replay_ends(client, depositor, stores, happened
     client.delete(f"/v1/subscriptions/{mine}?replica=aws", headers=INGEST)
     assert depositor.drain()
     assert depositor.drain() == 0
-    assert latest(stores, "aws").seq == 1
+    assert latest_position(stores, "aws").seq == 1
 
 
+@pytest.mark.spec("EVT-09")
 def test_the_document_of_an_event_is_that_of_the_bundle(client, depositor) -> None:
     source = depositor.stage(b'{"organ": "brain"}', "d.json", "application/json")
     depositor.put_file(uuid_of(0x50), source=source)
@@ -304,6 +318,7 @@ def test_the_document_of_an_event_is_that_of_the_bundle(client, depositor) -> No
         }
 
 
+@pytest.mark.spec("EVT-12")
 def test_every_member_of_an_event_is_shown(client, depositor, happened) -> None:
     uuid = depositor.bundle(1)
     happened()
@@ -321,6 +336,7 @@ def test_every_member_of_an_event_is_shown(client, depositor, happened) -> None:
         }
 
 
+@pytest.mark.spec("EVT-17")
 def test_a_replay_that_goes_on_says_how_much_is_left(client, depositor, happened) -> None:
     for number in (1, 2):
         depositor.bundle(number)
@@ -340,13 +356,14 @@ def test_a_replay_that_goes_on_says_how_much_is_left(client, depositor, happened
     assert client.get(path).status_code == 401
 
 
+@pytest.mark.spec("EVT-22")
 def test_a_walk_says_that_the_catalog_was_restored(client, depositor, stores, happened) -> None:
     for number in (1, 2):
         depositor.bundle(number)
         happened()
     link = client.get("/v1/events?replica=aws").headers["Link"]
     url = link.partition(">")[0].removeprefix("<")
-    epochs.overrule(stores)
+    epochs.force_new_epoch(stores)
     refused = client.get(url)
     assert (refused.status_code, refused.json["code"]) == (400, "illegal_token")
     assert "restored" in refused.json["detail"]
@@ -354,17 +371,18 @@ def test_a_walk_says_that_the_catalog_was_restored(client, depositor, stores, ha
     assert len(listed(client)) == 2
 
 
+@pytest.mark.spec("EVT-21")
 def test_streams_lead_to_the_other_bucket_while_theirs_is_down(
-    settings, stores, chains, client, depositor, happened
+    settings, stores, job_queue, client, depositor, happened
 ) -> None:
     depositor.bundle(1)
     happened()
     (usual,) = listed(client)
-    parts = Availability({"bucket.aws": lambda: 1 / 0}, start=lambda _work: None)
+    parts = CircuitBreaker({"bucket.aws": lambda: 1 / 0}, start=lambda _work: None)
     for _ in range(2):
-        parts.failed("bucket.aws")
-    own = replace(stores, availability=parts)
-    lame = create_app(settings, own, chains=chains, verify=verify).test_client()
+        parts.record_failure("bucket.aws")
+    own = replace(stores, circuit_breaker=parts)
+    lame = create_app(settings, own, job_queue=job_queue, verify=verify).test_client()
     answer = lame.get("/v1/events?replica=aws")
     (now,) = answer.json["event_streams"]
     assert answer.headers["X-STORE-SERVED-BY"] == "gcp"
@@ -375,6 +393,7 @@ def test_streams_lead_to_the_other_bucket_while_theirs_is_down(
     assert "X-STORE-SERVED-BY" not in lame.get("/v1/events?replica=gcp").headers
 
 
+@pytest.mark.spec("EVT-23")
 def test_the_feed_goes_on_behind_a_restored_catalog_and_says_so(
     client, depositor, stores, happened
 ) -> None:
@@ -385,13 +404,13 @@ def test_the_feed_goes_on_behind_a_restored_catalog_and_says_so(
         # As a catalog knows it that is older than the second event.
         tx.exec_driver_sql("UPDATE events SET seq = NULL, seq_us = NULL WHERE seq > 1")
         tx.exec_driver_sql("DELETE FROM journals")
-        switches.put(tx, switches.IN_DOUBT, "restored")
+        store_state.write_value(tx, store_state.EPOCH_IN_DOUBT_KEY, "restored")
     url = f"/v1/events/feed?replica=aws&after={cursor}&per_page=7"
     for sent in ({}, {"Accept": "text/event-stream"}):
         waits = client.get(url, headers=sent)
         assert (waits.status_code, waits.json["code"]) == (503, "service_unavailable")
         assert int(waits.headers["Retry-After"]) > 0
-    epochs.overrule(stores)
+    epochs.force_new_epoch(stores)
     third = depositor.bundle(3)
     happened()
     streamed = {"Accept": "text/event-stream", "Last-Event-ID": cursor}
@@ -410,10 +429,11 @@ def test_the_feed_goes_on_behind_a_restored_catalog_and_says_so(
     assert first not in told or len(told) == 3
 
 
+@pytest.mark.spec("EVT-24")
 @pytest.mark.parametrize("accept", ["application/json", "text/event-stream"])
-def test_head_of_the_feed_does_not_wait(settings, stores, chains, accept) -> None:
+def test_head_of_the_feed_does_not_wait(settings, stores, job_queue, accept) -> None:
     patient = replace(settings, wait_s=30.0, feed_life_s=30.0)
-    client = create_app(patient, stores, chains=chains, verify=verify).test_client()
+    client = create_app(patient, stores, job_queue=job_queue, verify=verify).test_client()
     began = time.monotonic()
     for sent in ({}, {"Prefer": "wait=30"}):
         headed = client.head("/v1/events/feed?replica=aws", headers={"Accept": accept, **sent})

@@ -1,4 +1,4 @@
-"""Numbers of metadata and of details come back as they were, whatever their size, everywhere."""
+"""Numbers in metadata round-trip exactly, whatever their size."""
 
 import json
 from typing import Any
@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from sqlalchemy import text
 
 from tests.api.builders import INGEST, READER, VERSION, uuid_of
+
+pytestmark = pytest.mark.spec("SEA-17")
 
 LARGE = {
     "integers": [2**53 + 1, 2**63, 2**64, -(2**63) - 1, 10**30, 10**400, 10**4300 - 1],

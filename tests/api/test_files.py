@@ -1,4 +1,4 @@
-"""Files over HTTP: written by reference, verified, read by redirect."""
+"""Files over HTTP: put by reference, verify, read by redirect."""
 
 import hashlib
 import json
@@ -10,14 +10,15 @@ import crcmod.predefined
 import pytest
 
 from api.app import create_app
-from api.settling import REPLICA_OF
-from pipelines.depositing import ingest
+from api.http.auth import REPLICA_BY_SCHEME
+from pipelines import ingest
 from pipelines.limits import PENDING_RETRY_S
 from storage import keys
-from storage.blobs.sources import Sources, SourceSettings
-from storage.catalog import tasks, todo
+from storage.blobs.sources import SourceSettings, UrlSources
+from storage.catalog import ingest as catalog_ingest
+from storage.catalog import jobs
 from storage.errors import Unavailable
-from storage.model import Todo
+from storage.model import Job
 from tests.api.builders import INGEST, VERSION, Depositor, uuid_of
 from tests.api.conftest import verify
 
@@ -35,6 +36,7 @@ LATER = "2026-03-01T000000.000000Z"
 NEVER = "2026-02-01T000000.000000Z"
 
 
+@pytest.mark.spec("FIL-02", "FIL-23", "FIL-24", "FIL-25", "STA-06")
 def test_a_file_that_is_not_verified_yet_is_202_with_its_task(depositor: Depositor) -> None:
     answer = depositor.put_file(uuid_of(1))
     assert answer.status_code == 202
@@ -49,6 +51,7 @@ def test_a_file_that_is_not_verified_yet_is_202_with_its_task(depositor: Deposit
     assert (done["status"], done["bytes_done"], done["bytes_total"]) == ("SUCCEEDED", 7, 7)
 
 
+@pytest.mark.spec("FIL-42")
 def test_several_files_are_written_by_one_request(depositor: Depositor) -> None:
     kept = uuid_of(1)
     depositor.put_file(kept)
@@ -77,9 +80,10 @@ def test_several_files_are_written_by_one_request(depositor: Depositor) -> None:
     assert again == [{"uuid": uuid, "version": VERSION} for uuid in (new, same)]
 
 
+@pytest.mark.spec("FIL-42")
 def test_a_refused_item_holds_what_put_file_answers(depositor, stores, monkeypatch) -> None:
     staged = depositor.stage(b"content")
-    key = stores.sources.area_key(staged)
+    key = stores.sources.resolve_area_key(staged)
     declared = dict(stores.areas.head(key).metadata)
     stores.areas.delete(key)
     del declared["store-crc32c"]
@@ -116,6 +120,7 @@ def _refused_both_ways(depositor: Depositor, source: str) -> dict[str, object]:
     return dict(item)
 
 
+@pytest.mark.spec("FIL-41")
 @pytest.mark.parametrize(
     ("files", "pointer"),
     [
@@ -139,6 +144,7 @@ def test_several_files_that_cannot_be_are_named(
     assert (answer.status_code, [*answer.json["errors"]]) == (400, [pointer])
 
 
+@pytest.mark.spec("FIL-02", "CON-14")
 def test_a_file_that_is_verified_while_waited_for_is_201(settings, stores, drain) -> None:
     worker = _Working(drain)
     working = _served_by(worker, settings, stores)
@@ -147,6 +153,7 @@ def test_a_file_that_is_verified_while_waited_for_is_201(settings, stores, drain
     worker.rest()
 
 
+@pytest.mark.spec("FIL-03")
 def test_who_joins_another_writers_verification_is_200(depositor, settings, stores, drain) -> None:
     source = depositor.stage(b"content")
     assert depositor.put_file(uuid_of(1), source=source).status_code == 202
@@ -159,7 +166,7 @@ def test_who_joins_another_writers_verification_is_200(depositor, settings, stor
 def _served_by(worker, settings, stores) -> Depositor:
     """A depositor who waits for a worker that works."""
     waiting = type(settings)(home=settings.home, secret_key=settings.secret_key, wait_s=20.0)
-    app = create_app(waiting, stores, chains=worker, verify=verify)
+    app = create_app(waiting, stores, job_queue=worker, verify=verify)
     return Depositor(app.test_client(), worker.drain)
 
 
@@ -183,6 +190,7 @@ class _Working:
         """Always there."""
 
 
+@pytest.mark.spec("SVC-01", "FIL-03", "FIL-04", "ERR-22")
 def test_the_same_content_again_is_200_and_other_content_409(depositor: Depositor) -> None:
     depositor.file(1, b"content")
     again = depositor.put_file(uuid_of(1), b"content")
@@ -191,6 +199,7 @@ def test_the_same_content_again_is_200_and_other_content_409(depositor: Deposito
     assert (other.status_code, other.json["code"]) == (409, "file_already_exists")
 
 
+@pytest.mark.spec("FIL-04", "FIL-22", "ERR-27")
 def test_other_content_of_a_pending_version_is_409_with_retry_after(depositor: Depositor) -> None:
     depositor.put_file(uuid_of(1), b"content")
     other = depositor.put_file(uuid_of(1), source=depositor.stage(b"other", "b.txt"))
@@ -198,6 +207,7 @@ def test_other_content_of_a_pending_version_is_409_with_retry_after(depositor: D
     assert int(other.headers["Retry-After"]) > 0
 
 
+@pytest.mark.spec("SVC-02", "FIL-27", "FIL-28", "FIL-29")
 def test_head_answers_the_metadata_and_get_redirects_to_the_bytes(depositor, client) -> None:
     uuid = depositor.file(1)["uuid"]
     head = client.head(f"/v1/files/{uuid}?replica=aws")
@@ -212,6 +222,7 @@ def test_head_answers_the_metadata_and_get_redirects_to_the_bytes(depositor, cli
     assert client.get(target).data == b"content"
 
 
+@pytest.mark.spec("FIL-33")
 def test_a_content_disposition_is_that_of_the_redirects_target(depositor, client) -> None:
     uuid = depositor.file(1)["uuid"]
     wanted = "attachment; filename=reads.txt"
@@ -222,6 +233,7 @@ def test_a_content_disposition_is_that_of_the_redirects_target(depositor, client
     assert served.headers["Content-Disposition"] == wanted
 
 
+@pytest.mark.spec("FIL-33")
 @pytest.mark.parametrize(
     ("name", "fallback", "encoded"),
     [
@@ -240,14 +252,15 @@ def test_a_file_name_may_have_any_letters(depositor, client, name, fallback, enc
     assert served.headers["Content-Disposition"] == wanted
 
 
+@pytest.mark.spec("FIL-33")
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ('attachment; filename="\u4f60', "spelled as in"),
-        ("K\xe4fer.txt", "spelled as in"),
+        ('attachment; filename="\u4f60', "a form like"),
+        ("K\xe4fer.txt", "a form like"),
         # An ambiguous pattern would take years for this one.
-        ("attachment" + ";a=  " * 150 + '"\u4f60', "spelled as in"),
-        ("\xe4ttachment", "spelled as in"),
+        ("attachment" + ";a=  " * 150 + '"\u4f60', "a form like"),
+        ("\xe4ttachment", "a form like"),
         ('attachment; name="\xe4"', "Only filename"),
         ('attachment; filename="\xe4\x85"', "control characters"),
         ("attachment; filename=a\nb", "control characters"),
@@ -262,6 +275,7 @@ def test_a_disposition_that_no_header_carries_is_refused(client, asked, said) ->
     assert said in answer.json["detail"]
 
 
+@pytest.mark.spec("FIL-33")
 def test_inline_is_refused_where_the_store_serves_the_bytes_itself(depositor, client) -> None:
     uuid = depositor.file(1)["uuid"]
     for asked in ("inline", " INLINE ; filename=a.html"):
@@ -271,15 +285,17 @@ def test_inline_is_refused_where_the_store_serves_the_bytes_itself(depositor, cl
         assert "only as attachments" in answer.json["detail"]
 
 
-def test_inline_is_passed_to_a_cloud_bucket(depositor, settings, stores, chains) -> None:
+@pytest.mark.spec("FIL-33")
+def test_inline_is_passed_to_a_cloud_bucket(depositor, settings, stores, job_queue) -> None:
     uuid = depositor.file(1)["uuid"]
     cloud = replace(settings, replica_aws="s3://bucket")
-    client = create_app(cloud, stores, chains=chains, verify=verify).test_client()
+    client = create_app(cloud, stores, job_queue=job_queue, verify=verify).test_client()
     query = {"replica": "aws", "content_disposition": 'inline; filename="\xe4"'}
     location = client.get(f"/v1/files/{uuid}", query_string=query).headers["Location"]
     assert "inline; filename=\"a\"; filename*=UTF-8''%C3%A4" in unquote(location)
 
 
+@pytest.mark.spec("FIL-31", "CON-01", "ERR-04")
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 def test_a_pending_file_is_301_to_itself_with_what_was_declared(depositor, client, method) -> None:
     depositor.put_file(uuid_of(1))
@@ -292,6 +308,7 @@ def test_a_pending_file_is_301_to_itself_with_what_was_declared(depositor, clien
     assert answer.headers["X-STORE-SIZE"] == "7"
 
 
+@pytest.mark.spec("SVC-01", "FIL-27", "VER-02")
 def test_without_a_version_the_latest_verified_one_is_read(depositor, client) -> None:
     uuid = depositor.file(1)["uuid"]
     depositor.put_file(uuid, b"newer", version=LATER)
@@ -304,11 +321,12 @@ def test_without_a_version_the_latest_verified_one_is_read(depositor, client) ->
     assert client.head(f"/v1/files/{uuid}?replica=aws&version={NEVER}").status_code == 404
 
 
+@pytest.mark.spec("FIL-24", "FIL-26", "FIL-32", "STA-06", "ERR-36")
 def test_a_file_whose_content_is_wrong_fails_its_task_and_is_422_when_named(
     depositor, client, stores
 ) -> None:
     url = depositor.stage(b"content")
-    key = stores.sources.area_key(url)
+    key = stores.sources.resolve_area_key(url)
     info = stores.areas.head(key)
     stores.areas.delete(key)
     stores.areas.put(key, b"CONTENT", metadata=info.metadata)
@@ -323,9 +341,10 @@ def test_a_file_whose_content_is_wrong_fails_its_task_and_is_422_when_named(
     assert client.get(f"/v1/files/{uuid_of(1)}?replica=aws").status_code == 404
 
 
+@pytest.mark.spec("FIL-09", "ERR-34", "ERR-35")
 def test_checksums_are_wanted_and_must_be_well_formed(depositor, stores) -> None:
     url = depositor.stage(b"content")
-    key = stores.sources.area_key(url)
+    key = stores.sources.resolve_area_key(url)
     good = dict(stores.areas.head(key).metadata)
     for metadata, code in (
         ({**good, "store-sha1": "xyz"}, "invalid_checksum"),
@@ -340,6 +359,7 @@ def test_checksums_are_wanted_and_must_be_well_formed(depositor, stores) -> None
         assert (answer.status_code, answer.json["code"]) == (422, code)
 
 
+@pytest.mark.spec("FIL-19", "ERR-11", "ERR-18")
 @pytest.mark.parametrize(
     ("source", "status", "code"),
     [
@@ -354,12 +374,14 @@ def test_sources_that_may_not_be_read_are_refused(depositor, source, status, cod
     assert (answer.status_code, answer.json["code"]) == (status, code)
 
 
+@pytest.mark.spec("FIL-21", "ERR-37")
 def test_a_source_that_is_absent_is_422(depositor: Depositor) -> None:
     url = depositor.stage(b"content")
     answer = depositor.put_file(uuid_of(1), source=url.replace("a.txt", "absent.txt"))
     assert (answer.status_code, answer.json["code"]) == (422, "source_not_found")
 
 
+@pytest.mark.spec("ERR-45")
 @pytest.mark.parametrize("source", ["s3://elsewhere/reads", "gs://elsewhere/reads"])
 def test_a_source_that_cannot_be_read_is_422(depositor, monkeypatch, source) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
@@ -375,17 +397,20 @@ def test_a_source_that_cannot_be_read_is_422(depositor, monkeypatch, source) -> 
     assert "cannot be read" in answer.json["detail"]
 
 
+@pytest.mark.spec("FIL-20")
 def test_the_stores_own_buckets_are_no_source(depositor, settings) -> None:
     own = (settings.home.absolute() / "replicas" / "aws" / "blobs" / "x").as_uri()
     answer = depositor.put_file(uuid_of(1), source=own)
     assert (answer.status_code, answer.json["code"]) == (403, "forbidden")
 
 
+@pytest.mark.spec("FIL-34")
 def test_a_direct_url_of_a_folder_is_refused(depositor, client) -> None:
     uuid = depositor.file(1)["uuid"]
     assert client.get(f"/v1/files/{uuid}?replica=aws&directurl=true").status_code == 400
 
 
+@pytest.mark.spec("FIL-01", "CON-12")
 def test_the_old_path_of_put_is_answered_too(depositor, client) -> None:
     answer = client.put(
         f"/v1/file/{uuid_of(1)}?version={VERSION}",
@@ -395,10 +420,12 @@ def test_the_old_path_of_put_is_answered_too(depositor, client) -> None:
     assert answer.status_code == 202
 
 
+@pytest.mark.spec("FIL-23")
 def test_an_absent_task_is_404(client) -> None:
     assert client.get(f"/v1/tasks/{uuid_of(1)}").status_code == 404
 
 
+@pytest.mark.spec("FIL-30")
 def test_every_header_says_what_was_deposited(depositor, client) -> None:
     kind = 'application/json; dcp-type="metadata/biomaterial"'
     depositor.put_file(uuid_of(1), source=depositor.stage(b"{}", "d.json", kind))
@@ -419,6 +446,7 @@ def test_every_header_says_what_was_deposited(depositor, client) -> None:
     assert client.get(target, buffered=True).headers["Content-Type"] == kind
 
 
+@pytest.mark.spec("FIL-15")
 def test_an_empty_file_is_stored_and_read(depositor, client) -> None:
     depositor.file(1, b"")
     read = client.get(f"/v1/files/{uuid_of(1)}?replica=gcp")
@@ -426,6 +454,7 @@ def test_an_empty_file_is_stored_and_read(depositor, client) -> None:
     assert client.get(read.headers["Location"]).data == b""
 
 
+@pytest.mark.spec("FIL-16", "FIL-36")
 def test_the_same_bytes_under_another_uuid_are_another_file(depositor, client, stores) -> None:
     depositor.file(1, b"same")
     depositor.put_file(uuid_of(2), source=depositor.stage(b"same", "b.json", "application/json"))
@@ -441,6 +470,7 @@ def test_the_same_bytes_under_another_uuid_are_another_file(depositor, client, s
     assert len(blobs) == 1
 
 
+@pytest.mark.spec("FIL-05")
 def test_a_file_of_another_creator_or_type_is_other_content(depositor: Depositor) -> None:
     depositor.file(1, b"content")
     typed = depositor.put_file(uuid_of(1), source=depositor.stage(b"content", "b", "text/csv"))
@@ -453,6 +483,7 @@ def test_a_file_of_another_creator_or_type_is_other_content(depositor: Depositor
     assert (created.status_code, created.json["code"]) == (409, "file_already_exists")
 
 
+@pytest.mark.spec("FIL-06", "FIL-24")
 @pytest.mark.parametrize(("named", "kept"), [(None, "aws"), ("aws", "aws"), ("gcp", "gcp")])
 def test_the_replica_is_the_one_named_or_that_of_the_source(depositor, client, named, kept) -> None:
     query = f"version={VERSION}" + (f"&replica={named}" if named else "")
@@ -473,22 +504,24 @@ def test_the_replica_is_the_one_named_or_that_of_the_source(depositor, client, n
     }
 
 
+@pytest.mark.spec("FIL-06")
 def test_a_scheme_stands_for_a_replica() -> None:
-    assert REPLICA_OF == {"s3": "aws", "gs": "gcp", "file": "aws"}
+    assert REPLICA_BY_SCHEME == {"s3": "aws", "gs": "gcp", "file": "aws"}
 
 
+@pytest.mark.spec("FIL-14")
 def test_a_source_without_a_type_is_a_stream_of_bytes(
-    depositor, client, settings, stores, chains, tmp_path
+    depositor, client, settings, stores, job_queue, tmp_path
 ) -> None:
     root = tmp_path / "staging"
     root.mkdir()
     (root / "a").write_bytes(b"content")
     staged = depositor.stage(b"content")
-    declared = dict(stores.areas.head(stores.sources.area_key(staged)).metadata)
+    declared = dict(stores.areas.head(stores.sources.resolve_area_key(staged)).metadata)
     (root / "a.store.json").write_text(json.dumps(declared))
-    sources = Sources(SourceSettings(areas=stores.areas, staging_roots=(str(root),)))
+    sources = UrlSources(SourceSettings(areas=stores.areas, staging_roots=(str(root),)))
     own = replace(stores, sources=sources)
-    app = create_app(settings, own, chains=chains, verify=verify)
+    app = create_app(settings, own, job_queue=job_queue, verify=verify)
     answer = Depositor(app.test_client(), depositor.drain).put_file(
         uuid_of(1), source=(root / "a").as_uri()
     )
@@ -497,13 +530,14 @@ def test_a_source_without_a_type_is_a_stream_of_bytes(
     assert head.headers["X-STORE-CONTENT-TYPE"] == "application/octet-stream"
 
 
+@pytest.mark.spec("FIL-31")
 def test_a_file_that_is_only_in_the_other_replica_is_301_until_it_is_here(
     depositor, client, stores, drain
 ) -> None:
     depositor.file(1)
     with stores.catalog.write() as tx:
         tx.exec_driver_sql("DELETE FROM visible WHERE replica = 'gcp'")
-        todo.add(tx, [Todo("sync", "gcp", f"file:{uuid_of(1)}.{VERSION}")])
+        jobs.insert(tx, [Job("sync", "gcp", f"file:{uuid_of(1)}.{VERSION}")])
     path = f"/v1/files/{uuid_of(1)}?replica=gcp"
     for method in ("GET", "HEAD"):
         answer = client.open(path, method=method)
@@ -513,24 +547,26 @@ def test_a_file_that_is_only_in_the_other_replica_is_301_until_it_is_here(
     assert client.get(path).status_code == 302
 
 
+@pytest.mark.spec("FIL-34")
 def test_a_direct_url_is_that_of_the_bucket_whatever_disposition_is_asked_for(
-    depositor, settings, stores, chains
+    depositor, settings, stores, job_queue
 ) -> None:
     depositor.file(1)
     own = replace(settings, direct_file_urls=True)
-    client = create_app(own, stores, chains=chains, verify=verify).test_client()
+    client = create_app(own, stores, job_queue=job_queue, verify=verify).test_client()
     path = f"/v1/files/{uuid_of(1)}?replica=aws&directurl=true"
     plain = client.get(path)
     assert plain.status_code == 302
     sha256 = plain.headers["X-STORE-SHA256"]
-    assert plain.headers["Location"] == stores.replicas["aws"].direct_url(keys.blob(sha256))
+    assert plain.headers["Location"] == stores.replicas["aws"].direct_url(keys.blob_key(sha256))
     disposed = client.get(f"{path}&content_disposition=attachment")
     assert disposed.headers["Location"] == plain.headers["Location"]
 
 
+@pytest.mark.spec("FIL-22", "STA-06")
 def test_a_version_that_failed_may_be_put_again(depositor, client, stores) -> None:
     url = depositor.stage(b"content")
-    key = stores.sources.area_key(url)
+    key = stores.sources.resolve_area_key(url)
     metadata = stores.areas.head(key).metadata
     stores.areas.delete(key)
     stores.areas.put(key, b"CONTENT", metadata=metadata)
@@ -543,11 +579,12 @@ def test_a_version_that_failed_may_be_put_again(depositor, client, stores) -> No
     assert client.get(path).status_code == 302
 
 
+@pytest.mark.spec("FIL-24", "FIL-25", "STA-06")
 def test_a_task_runs_from_its_claim_to_its_end(depositor, client, stores) -> None:
     ident = depositor.put_file(uuid_of(1)).json["task_id"]
     with stores.catalog.write() as tx:
-        claim = todo.claim(tx, Todo("verify", "aws", ident), token="t", lease_s=60, max_claims=5)
-        tasks.progress(tx, ident, 3)
+        claim = jobs.claim(tx, Job("verify", "aws", ident), token="t", lease_s=60, max_claims=5)
+        catalog_ingest.record_progress(tx, ident, 3)
     assert claim is not None
     running = client.get(f"/v1/tasks/{ident}").json
     assert (running["status"], running["bytes_done"], running["bytes_total"]) == ("RUNNING", 3, 7)
@@ -556,6 +593,7 @@ def test_a_task_runs_from_its_claim_to_its_end(depositor, client, stores) -> Non
     assert (done["status"], done["bytes_done"]) == ("SUCCEEDED", 7)
 
 
+@pytest.mark.spec("FIL-27")
 def test_a_pending_file_without_a_version_is_the_latest_pending_one(depositor, client) -> None:
     source = depositor.stage(b"content")
     for version in (LATER, VERSION):

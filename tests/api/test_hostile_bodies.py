@@ -1,4 +1,4 @@
-"""Bodies that are small and mean to cost much: refused before anything is made of their parts."""
+"""Small request bodies that would be expensive to parse are rejected early."""
 
 import json
 import tracemalloc
@@ -7,15 +7,17 @@ from contextlib import contextmanager
 
 import pytest
 
-from api import bodies
 from api.app import create_app
+from api.http import bodies
 from api.schemas.bundles import decode_bundle
-from storage import json_size
+from storage import json_codec
 from storage.errors import Invalid
 from storage.memory import MemoryBudget
 from tests.api.builders import INGEST, READER, VERSION, uuid_of
 from tests.api.conftest import verify
 from tests.builders import new_uuid
+
+pytestmark = pytest.mark.spec("CON-16")
 
 MB = 1024 * 1024
 UUID = uuid_of(1)
@@ -60,7 +62,7 @@ def test_too_many_items_are_refused_before_one_is_looked_at(client, method, path
     assert answer.status_code == 400
     (faults,) = answer.json["errors"].items()
     assert faults[0] == f"/{member}"
-    assert faults[1][0].startswith("At most 1000 ")
+    assert faults[1][0].startswith("Must have at most 1000 ")
 
 
 @pytest.mark.parametrize("member", ["form_fields", "attachments"])
@@ -69,7 +71,7 @@ def test_members_with_names_of_the_client_are_counted_too(client, member):
     body = {"callback_url": "https://a.example/", "jmespath_query": "a", member: many}
     answer = client.post("/v1/subscriptions/dry-run?replica=aws", json=body, headers=READER)
     assert answer.status_code == 400
-    assert answer.json["errors"] == {f"/{member}": ["At most 1000 members."]}
+    assert answer.json["errors"] == {f"/{member}": ["Must have at most 1000 members."]}
 
 
 def test_repeated_members_below_a_long_name_take_no_more_memory_than_they_are(app):
@@ -80,10 +82,11 @@ def test_repeated_members_below_a_long_name_take_no_more_memory_than_they_are(ap
         pytest.raises(Invalid) as refused,
     ):
         bodies.read_json(context.request, max_bytes=MB, max_depth=10, once=True)
-    assert 0 < len(refused.value.errors) <= bodies.REPORTED
-    assert all(len(where) <= bodies.SHOWN for where in refused.value.errors)
+    assert 0 < len(refused.value.errors) <= bodies.MAX_REPORTED
+    assert all(len(where) <= bodies.MAX_POINTER_CHARS for where in refused.value.errors)
 
 
+@pytest.mark.spec("COL-07")
 def test_many_large_integers_take_no_more_memory_than_they_are(client):
     details = below_a_long_name(b"1" * 30)
     body = b'{"name": "", "description": "", "contents": [], "details": %s}' % details
@@ -104,7 +107,7 @@ def test_a_body_of_many_small_values_is_not_parsed(client, small):
 def test_the_shortest_manifest_entries_are_within_the_bound():
     one = {"uuid": new_uuid(), "version": VERSION, "name": "a", "indexed": True}
     text = json.dumps([one] * 100_000, separators=(",", ":")).encode()
-    assert json_size.rough_size(text) < bodies.PARSED_TIMES * len(text)
+    assert json_codec.estimate_roughly(text) < bodies.PARSED_TIMES * len(text)
 
 
 @pytest.mark.parametrize("name", ["", "a", "\u00e9", "\U0001f600"])
@@ -123,18 +126,18 @@ def test_whoever_may_not_write_has_no_large_body_read(client):
     assert answer.status_code == 403
 
 
-def test_large_bodies_wait_for_memory_that_others_hold(settings, stores, chains, monkeypatch):
+def test_large_bodies_wait_for_memory_that_others_hold(settings, stores, job_queue, monkeypatch):
     budget = MemoryBudget(40 * MB, timeout_s=0.01)
-    monkeypatch.setattr("api.app.new_budget", lambda: budget)
-    client = create_app(settings, stores, chains=chains, verify=verify).test_client()
+    monkeypatch.setattr("api.app.new_memory_budget", lambda: budget)
+    client = create_app(settings, stores, job_queue=job_queue, verify=verify).test_client()
     body = b'{"name": "", "description": "", "contents": [], "details": {"a": "%s"}, "b": 1}'
     large = body % (b"x" * 6 * MB)
-    with budget.reserved(40 * MB):
+    with budget.reserve(40 * MB):
         answer = client.put(COLLECTION, data=large, headers=INGEST)
         small = client.put(COLLECTION, data=body % b"x", headers=INGEST)
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
     assert small.status_code == 400
     assert client.put(COLLECTION, data=large, headers=INGEST).status_code == 400
-    with budget.reserved(40 * MB):
+    with budget.reserve(40 * MB):
         # The request that was refused with 400 has given its memory back.
         pass

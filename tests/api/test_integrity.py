@@ -1,18 +1,19 @@
-"""GET /integrity, its figures and its part of /health, as operators and readers see them."""
+"""GET /integrity, its metrics, and its part of /health."""
 
 import pytest
 
-from pipelines.replicating import scrub
+from pipelines import scrub
 from storage.catalog import integrity
 from tests.api.builders import ADMIN, READER
 from tests.builders import make_file
-from tests.damaging import damage
-from tests.pipelines.replicating.test_verification import blob_of
+from tests.damage import damage
+from tests.pipelines.test_scrub import blob_of
 from tests.scrubs import age, run
 
 REPORT = "/v1/integrity"
 
 
+@pytest.mark.spec("INT-01")
 def test_an_empty_store_has_no_objects_and_no_age(client) -> None:
     answer = client.get(REPORT)
     assert answer.status_code == 200
@@ -23,6 +24,7 @@ def test_an_empty_store_has_no_objects_and_no_age(client) -> None:
     assert client.get("/integrity").status_code == 200
 
 
+@pytest.mark.spec("INT-01")
 def test_counts_what_was_verified_within_the_period(client, stores) -> None:
     make_file(stores, b"old", everywhere=True)
     age(stores, 31)
@@ -33,6 +35,7 @@ def test_counts_what_was_verified_within_the_period(client, stores) -> None:
     assert 31 * 86_400 <= replicas["gcp"]["oldest_unverified_s"] < 31 * 86_400 + 60
 
 
+@pytest.mark.spec("INT-02")
 def test_names_damage_until_it_is_repaired(client, stores) -> None:
     key = blob_of(stores, make_file(stores, b"content", everywhere=True))
     for replica in ("aws", "gcp"):
@@ -55,10 +58,11 @@ def test_names_damage_until_it_is_repaired(client, stores) -> None:
     run(stores)
     assert client.get("/health").json["parts"]["integrity"]["status"] == "ok"
     with stores.catalog.read() as tx:
-        counted = [integrity.count(tx, name, since_us=0) for name in ("aws", "gcp")]
+        counted = [integrity.count_objects(tx, name, since_us=0) for name in ("aws", "gcp")]
     assert [(one.damaged, one.repaired) for one in counted] == [(0, 1), (0, 1)]
 
 
+@pytest.mark.spec("INT-02")
 @pytest.mark.parametrize("headers", [{}, READER, {"Authorization": "Bearer wrong"}])
 def test_readers_see_counts_and_no_keys_of_damaged_objects(client, stores, headers) -> None:
     key = blob_of(stores, make_file(stores, b"content", everywhere=True))
@@ -74,6 +78,7 @@ def test_readers_see_counts_and_no_keys_of_damaged_objects(client, stores, heade
         assert [report.json["replicas"][name]["damaged"] for name in ("aws", "gcp")] == [1, 1]
 
 
+@pytest.mark.spec("INT-03")
 def test_metrics_have_bytes_damage_repairs_and_the_oldest_age(client, stores) -> None:
     key = blob_of(stores, make_file(stores, b"content", everywhere=True))
     damage(stores, "gcp", key, "emptied")
@@ -85,7 +90,7 @@ def test_metrics_have_bytes_damage_repairs_and_the_oldest_age(client, stores) ->
         'store_objects_damaged{replica="gcp"} 0.0',
         'store_damage_found_total{replica="gcp"} 1.0',
         'store_repairs_total{replica="gcp"} 1.0',
-        'store_verified_bytes_total{replica="aws"} ' + f"{2.0 * scrub.LEAST}",
+        'store_verified_bytes_total{replica="aws"} ' + f"{2.0 * scrub.MIN_OBJECT_BYTES}",
     ):
         assert line in page, page
     assert 'store_oldest_unverified_seconds{replica="aws"}' in page

@@ -1,10 +1,14 @@
+"""Presigned object URLs of folder replicas over HTTP."""
+
 import pytest
 from werkzeug.test import create_environ
 
-from api.dispositions import as_attachment
-from api.objects import byte_range
-from storage.blobs.local import LocalBlobs
+from api.http.responses import force_attachment
+from api.objects import parse_range
+from storage.blobs.folder import FolderBlobs
 from storage.model import REPLICAS
+
+pytestmark = pytest.mark.spec("FIL-36")
 
 DATA = bytes(range(256)) * 40
 KEY = "blobs/aa/object"
@@ -37,7 +41,7 @@ def url(stores) -> str:
     ],
 )
 def test_a_range_is_read_as_rfc_9110_says(header, size, expected) -> None:
-    assert byte_range(header, size) == expected
+    assert parse_range(header, size) == expected
 
 
 def test_what_is_served_cannot_run_on_our_origin(client, url) -> None:
@@ -56,12 +60,14 @@ def test_a_range_is_served_alone(client, url) -> None:
     assert answer.headers["Content-Range"] == f"bytes 256-258/{len(DATA)}"
 
 
+@pytest.mark.spec("ERR-33")
 def test_a_range_outside_is_416_with_the_size(client, url) -> None:
     answer = client.get(url, headers={"Range": f"bytes={len(DATA)}-"})
     assert (answer.status_code, answer.json["code"]) == (416, "range_not_satisfiable")
     assert answer.headers["Content-Range"] == f"bytes */{len(DATA)}"
 
 
+@pytest.mark.spec("CON-17")
 def test_head_has_the_same_headers_and_no_body(client, url) -> None:
     answer = client.head(url)
     assert (answer.status_code, answer.data) == (200, b"")
@@ -74,6 +80,7 @@ def test_a_signature_is_good_for_its_key_only(client, url, changed) -> None:
     assert (answer.status_code, answer.json["code"]) == (403, "forbidden")
 
 
+@pytest.mark.spec("BUN-15", "ERR-18")
 def test_unsigned_forged_and_expired_urls_are_403(client, url, stores) -> None:
     assert client.get(url.partition("?")[0]).status_code == 403
     assert client.get(url[:-1] + ("0" if url[-1] != "0" else "1")).status_code == 403
@@ -83,6 +90,7 @@ def test_unsigned_forged_and_expired_urls_are_403(client, url, stores) -> None:
     assert client.get(other).status_code == 403
 
 
+@pytest.mark.spec("ERR-19")
 def test_an_absent_bucket_and_an_absent_object_are_404(client, url, stores) -> None:
     assert client.get(url.replace("/objects/aws/", "/objects/nowhere/")).status_code == 404
     absent = stores.replicas["aws"].sign("blobs/aa/absent", expires_s=60)
@@ -97,7 +105,7 @@ def test_every_replica_is_served(client, stores) -> None:
 
 
 def test_an_answer_that_nobody_reads_leaves_no_file_open(client, url, monkeypatch) -> None:
-    payload = LocalBlobs.open_payload
+    payload = FolderBlobs.open_payload
     files = []
 
     def opened(self, key):
@@ -105,7 +113,7 @@ def test_an_answer_that_nobody_reads_leaves_no_file_open(client, url, monkeypatc
         files.append(found[0])
         return found
 
-    monkeypatch.setattr(LocalBlobs, "open_payload", opened)
+    monkeypatch.setattr(FolderBlobs, "open_payload", opened)
     # As a server calls an application whose client has gone before the first byte.
     body = client.application.wsgi_app(create_environ(url), lambda status, headers: None)
     body.close()
@@ -127,6 +135,7 @@ def test_a_server_with_means_of_its_own_is_handed_the_file(client, url) -> None:
     assert len(handed) == 1
 
 
+@pytest.mark.spec("FIL-33")
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
@@ -148,9 +157,10 @@ def test_a_server_with_means_of_its_own_is_handed_the_file(client, url) -> None:
     ],
 )
 def test_whatever_was_asked_for_is_an_attachment_under_the_name_asked_for(asked, told) -> None:
-    assert as_attachment(asked) == told
+    assert force_attachment(asked) == told
 
 
+@pytest.mark.spec("FIL-33")
 def test_a_url_that_was_signed_for_inline_serves_an_attachment(client, stores) -> None:
     aws = stores.replicas["aws"]
     aws.put(KEY, b"<script>", content_type="text/html")

@@ -1,3 +1,5 @@
+"""Page tokens and page sizes."""
+
 import base64
 
 import pytest
@@ -6,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from werkzeug.test import EnvironBuilder
 
-from api.paging import Cursors, next_url
+from api.http.paging import Cursors, next_page_url
 from storage.errors import Invalid
+
+pytestmark = pytest.mark.spec("BUN-04", "CON-05")
 
 CURSORS = Cursors(b"a key of this deployment")
 SCOPE = ("get_bundles_all", "aws", "4c")
@@ -18,6 +22,7 @@ def test_a_pointer_leads_back_to_its_position_after_a_restart() -> None:
     assert Cursors(b"a key of this deployment").open(SCOPE, POINTER) == ["uuid", "version"]
 
 
+@pytest.mark.spec("FMT-07")
 def test_the_format_of_pointers_does_not_change() -> None:
     assert POINTER == "AfMryj-9idqysLVLt5m9TyRbInV1aWQiLCJ2ZXJzaW9uIl0"
 
@@ -41,6 +46,7 @@ def test_a_pointer_of_another_key_is_illegal() -> None:
         Cursors(b"another key").open(SCOPE, POINTER)
 
 
+@pytest.mark.spec("ERR-07")
 def test_no_single_changed_character_is_accepted() -> None:
     alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_="
     for place in range(len(POINTER)):
@@ -64,9 +70,12 @@ def test_a_forged_payload_is_illegal() -> None:
         CURSORS.open(SCOPE, forged)
 
 
+@pytest.mark.spec("CON-03")
 def test_the_next_url_repeats_every_parameter_and_replaces_the_pointer() -> None:
     environ = EnvironBuilder("/v1/bundles/all?replica=aws&x=%26y&search_after=old&per_page=2")
-    url = next_url(Request(environ.get_environ()), "https://a.example", {"search_after": "new"})
+    url = next_page_url(
+        Request(environ.get_environ()), "https://a.example", {"search_after": "new"}
+    )
     assert url == (
         "https://a.example/v1/bundles/all?replica=aws&x=%26y&per_page=2&search_after=new"
     )

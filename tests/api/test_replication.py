@@ -1,4 +1,4 @@
-"""How replication stands, as operators and readers see it; and reads while a replica is down."""
+"""The replication report, and reads while a replica is down."""
 
 import shutil
 from dataclasses import replace
@@ -9,27 +9,27 @@ from flask.testing import FlaskClient
 from sqlalchemy import text
 
 from api.app import create_app
-from pipelines.collecting import collections
-from pipelines.collecting.collections import NewCollection
+from pipelines import collections, sync
+from pipelines.collections import CollectionDraft
 from pipelines.flow import Step
-from pipelines.replicating import sync
-from storage.availability import Availability
-from storage.catalog import documents, events, replication, todo, visibility
-from storage.connecting import connect
+from storage.catalog import documents, events, jobs, replication, versions
+from storage.circuit_breaker import CircuitBreaker
+from storage.connect import connect
 from storage.errors import Unavailable
-from storage.model import FQID, REPLICAS, Link, Todo
+from storage.model import FQID, REPLICAS, CollectionLink, Job
 from tests.api.builders import INGEST, VERSION, Depositor, uuid_of
 from tests.api.conftest import verify
 from tests.builders import make_file
-from tests.patience import until
-from workers.actors import STEPS
+from tests.waiting import until
+from workers.actors import STEP_FUNCTIONS
 from workers.broker import MemoryBroker
-from workers.chains import Chains
-from workers.claims import Working, work
+from workers.claims import WorkerContext, run_job
+from workers.messages import MessageSender
 
 REPORT = "/v1/replication"
 
 
+@pytest.mark.spec("REP-01")
 def test_an_empty_store_has_nothing_to_tell(client) -> None:
     answer = client.get(REPORT)
     assert answer.status_code == 200
@@ -47,9 +47,10 @@ def test_an_empty_store_has_nothing_to_tell(client) -> None:
 def number_events(stores) -> None:
 
     with stores.catalog.write() as tx:
-        events.number(tx)
+        events.assign_sequence(tx)
 
 
+@pytest.mark.spec("REP-01")
 def test_lag_is_from_publication_to_presence_in_the_other_replica(
     client, depositor, stores
 ) -> None:
@@ -75,6 +76,7 @@ def test_lag_is_from_publication_to_presence_in_the_other_replica(
     assert [lag["versions"] for lag in lags(client, "bundle")] == [0, 0]
 
 
+@pytest.mark.spec("REP-01")
 def test_the_slowest_of_many_is_not_what_99_of_100_were_faster_than(
     client, depositor, stores
 ) -> None:
@@ -108,6 +110,7 @@ def lags(client, kind: str, *replicas: str):
     return [one for one in told if one["kind"] == kind and one["replica"] in (replicas or REPLICAS)]
 
 
+@pytest.mark.spec("REP-01")
 @pytest.mark.parametrize("kind", ["file", "collection"])
 def test_files_and_collections_have_a_lag_too(client, depositor, stores, kind) -> None:
     for number in range(1, 5):
@@ -123,7 +126,7 @@ def test_files_and_collections_have_a_lag_too(client, depositor, stores, kind) -
     with stores.catalog.write() as tx:
         for number, seconds in enumerate((4, 3, 2, 1), start=1):
             uuid = uuid_of(number if kind == "file" else 10 + number)
-            ident = visibility.find(tx, kind, "gcp", FQID(uuid, VERSION))
+            ident = versions.find_published(tx, kind, "gcp", FQID(uuid, VERSION))
             tx.execute(
                 text(
                     "UPDATE presence SET at_us = :us + (SELECT published_us FROM"
@@ -141,15 +144,16 @@ def test_files_and_collections_have_a_lag_too(client, depositor, stores, kind) -
     assert [one["versions"] for one in lags(client, kind)] == [0, 0]
 
 
+@pytest.mark.spec("REP-02", "REP-03", "REP-04")
 def test_what_has_not_come_is_told_with_its_age_and_reason(client, depositor, stores) -> None:
     entry = depositor.file(1)
     uuid = uuid_of(7)
     assert depositor.put_bundle(uuid, [entry]).status_code == 201
-    row = Todo("sync", "gcp", f"bundle:{uuid}.{VERSION}")
+    row = Job("sync", "gcp", f"bundle:{uuid}.{VERSION}")
     with stores.catalog.write() as tx:
         tx.execute(text("UPDATE todo SET born_us = born_us - 60000000 WHERE step = 'sync'"))
-        held = todo.claim(tx, row, token="t", lease_s=1, max_claims=5)
-        todo.postpone(tx, held, delay_s=30, reason="the bucket is away")
+        held = jobs.claim(tx, row, token="t", lease_s=1, max_claims=5)
+        jobs.postpone(tx, held, delay_s=30, reason="the bucket is away")
     told = client.get(REPORT).json
     (oldest,) = told["oldest"]
     assert (oldest["kind"], oldest["name"], oldest["replica"]) == (
@@ -164,19 +168,22 @@ def test_what_has_not_come_is_told_with_its_age_and_reason(client, depositor, st
     assert [one["reason"] for one in told["failures"]] == ["the bucket is away"]
 
 
+@pytest.mark.spec("REP-04")
 def test_a_collection_that_waits_for_a_link_says_for_which(client, stores) -> None:
     """With the real step: its target's own copy was put aside."""
     file = make_file(stores, b"stuck")
     fqid = FQID(uuid_of(8), VERSION)
-    new = NewCollection(fqid, "aws", "n", "d", {}, [Link("file", file)])
-    collections.write(stores, new, "curator@example.org")
-    theirs, ours = (Todo("sync", "gcp", ref) for ref in (f"file:{file}", f"collection:{fqid}"))
+    new = CollectionDraft(fqid, "aws", "n", "d", {}, [CollectionLink("file", file)])
+    collections.put(stores, new, "curator@example.org")
+    theirs, ours = (Job("sync", "gcp", ref) for ref in (f"file:{file}", f"collection:{fqid}"))
     with stores.catalog.write() as tx:
-        todo.add(tx, [theirs])
-        held = todo.claim(tx, theirs, token="t", lease_s=1, max_claims=5)
-        todo.park(tx, held, reason="it broke")
-    steps = {Step.SYNC: sync.sync}
-    assert not work(Working(stores, Chains(MemoryBroker()), steps, 5, Random(1)), ours)
+        jobs.insert(tx, [theirs])
+        held = jobs.claim(tx, theirs, token="t", lease_s=1, max_claims=5)
+        jobs.mark_dead(tx, held, reason="it broke")
+    steps = {Step.SYNC: sync.sync_version}
+    assert not run_job(
+        WorkerContext(stores, MessageSender(MemoryBroker()), steps, 5, Random(1)), ours
+    )
     told = client.get(REPORT).json
     parked, waits = told["failures"]
     assert (parked["kind"], parked["parked"]) == ("file", True)
@@ -184,13 +191,16 @@ def test_a_collection_that_waits_for_a_link_says_for_which(client, stores) -> No
     assert f"file {file} was put aside (it broke)" in waits["reason"]
 
 
+@pytest.mark.spec("REP-02", "REP-03", "REP-04")
 def test_what_was_put_aside_is_a_failure_and_stays_the_oldest(client, stores) -> None:
-    row = Todo("sync_large", "aws", f"file:{uuid_of(1)}.{VERSION}")
+    row = Job("sync_large", "aws", f"file:{uuid_of(1)}.{VERSION}")
     with stores.catalog.write() as tx:
-        others = [Todo("sync", "aws", f"file:{uuid_of(number)}.{VERSION}") for number in (2, 3)]
-        todo.add(tx, [row, *others])
+        others = [Job("sync", "aws", f"file:{uuid_of(number)}.{VERSION}") for number in (2, 3)]
+        jobs.insert(tx, [row, *others])
         tx.execute(text("UPDATE todo SET born_us = born_us - 1000 WHERE step = 'sync_large'"))
-        todo.park(tx, todo.claim(tx, row, token="t", lease_s=1, max_claims=5), reason="it broke")
+        jobs.mark_dead(
+            tx, jobs.claim(tx, row, token="t", lease_s=1, max_claims=5), reason="it broke"
+        )
     told = client.get(REPORT).json
     assert [(one["step"], one["parked"]) for one in told["oldest"]] == [("sync_large", True)]
     assert [(one["parked"], one["reason"]) for one in told["failures"]] == [(True, "it broke")]
@@ -200,12 +210,13 @@ def test_what_was_put_aside_is_a_failure_and_stays_the_oldest(client, stores) ->
     ]
 
 
+@pytest.mark.spec("SEA-22", "REP-05", "REP-06")
 def test_diverged_records_and_refused_documents_are_named(client, depositor, stores) -> None:
     uuid = depositor.bundle(1)
     with stores.catalog.write() as tx:
-        ident = visibility.find(tx, "bundle", "aws", FQID(uuid, VERSION))
-        visibility.record_seen(tx, "bundle", ident, "gcp", diverged=True)
-        documents.record(
+        ident = versions.find_published(tx, "bundle", "aws", FQID(uuid, VERSION))
+        versions.record_stored(tx, "bundle", ident, "gcp", diverged=True)
+        documents.record_state(
             tx, "aws", ident, state="unindexed", shape="s", change=9, reason="too many fields"
         )
     told = client.get(REPORT).json
@@ -220,11 +231,12 @@ def test_diverged_records_and_refused_documents_are_named(client, depositor, sto
     assert (told["diverged_total"], told["unindexed_total"]) == (1, 1)
 
 
+@pytest.mark.spec("REP-07")
 def test_the_looks_use_their_indexes(stores) -> None:
     if not stores.catalog.sqlite:
         pytest.skip("the planner of an empty PostgreSQL scans")
 
-    statement, given = replication._looked_at(["sync", "bury"], replication._COUNTED)
+    statement, given = replication._build_scan(["sync", "bury"], replication._SELECT_BACKLOG)
     with stores.catalog.read() as tx:
         plan = [row[3] for row in tx.execute(text(f"EXPLAIN QUERY PLAN {statement}"), given)]
         for kind in ("file", "collection"):
@@ -241,6 +253,7 @@ def test_the_looks_use_their_indexes(stores) -> None:
 # One version
 
 
+@pytest.mark.spec("BUN-20")
 def test_a_bundle_says_how_it_stands_in_each_replica(client, depositor, stores) -> None:
     entry = depositor.file(1)
     uuid = uuid_of(7)
@@ -254,24 +267,26 @@ def test_a_bundle_says_how_it_stands_in_each_replica(client, depositor, stores) 
     stands = client.get(f"{path}&replication=1").json["bundle"]["replication"]
     assert [stands[replica]["state"] for replica in ("aws", "gcp")] == ["present", "present"]
     with stores.catalog.write() as tx:
-        ident = visibility.find(tx, "bundle", "aws", FQID(uuid, VERSION))
-        visibility.record_seen(tx, "bundle", ident, "gcp", diverged=True)
+        ident = versions.find_published(tx, "bundle", "aws", FQID(uuid, VERSION))
+        versions.record_stored(tx, "bundle", ident, "gcp", diverged=True)
     stands = client.get(f"{path}&replication=1").json["bundle"]["replication"]
     assert stands["gcp"]["state"] == "diverged"
 
 
+@pytest.mark.spec("BUN-20")
 def test_a_copy_that_was_put_aside_says_why(client, depositor, stores) -> None:
     uuid = uuid_of(7)
     depositor.put_bundle(uuid, [depositor.file(1)])
-    row = Todo("sync", "gcp", f"bundle:{uuid}.{VERSION}")
+    row = Job("sync", "gcp", f"bundle:{uuid}.{VERSION}")
     with stores.catalog.write() as tx:
-        held = todo.claim(tx, row, token="t", lease_s=1, max_claims=5)
-        todo.park(tx, held, reason="no such bucket")
+        held = jobs.claim(tx, row, token="t", lease_s=1, max_claims=5)
+        jobs.mark_dead(tx, held, reason="no such bucket")
     stands = client.get(f"/v1/bundles/{uuid}?replica=aws&replication=1").json["bundle"]
     told = stands["replication"]["gcp"]
     assert (told["state"], told["reason"]) == ("parked", "no such bucket")
 
 
+@pytest.mark.spec("FIL-37")
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 def test_a_file_says_it_in_a_header(client, depositor, method) -> None:
     depositor.file(1)
@@ -287,23 +302,24 @@ def test_a_file_says_it_in_a_header(client, depositor, method) -> None:
 
 
 @pytest.fixture
-def parts() -> Availability:
+def parts() -> CircuitBreaker:
     def fail() -> None:
         raise OSError("no route to host")
 
     probes = {"bucket.aws": fail}
-    return Availability(probes, {"search.aws": fail}, start=lambda work: work())
+    return CircuitBreaker(probes, {"search.aws": fail}, start=lambda work: work())
 
 
 @pytest.fixture
-def lame(settings, stores, chains, parts) -> FlaskClient:
+def lame(settings, stores, job_queue, parts) -> FlaskClient:
     """A store whose bucket aws is known to be down."""
     for _ in range(2):
-        parts.failed("bucket.aws")
-    own = replace(stores, availability=parts)
-    return create_app(settings, own, chains=chains, verify=verify).test_client()
+        parts.record_failure("bucket.aws")
+    own = replace(stores, circuit_breaker=parts)
+    return create_app(settings, own, job_queue=job_queue, verify=verify).test_client()
 
 
+@pytest.mark.spec("FIL-38")
 def test_a_file_is_served_from_the_other_replica_and_the_answer_says_so(
     lame, client, depositor
 ) -> None:
@@ -319,6 +335,7 @@ def test_a_file_is_served_from_the_other_replica_and_the_answer_says_so(
     assert "X-STORE-SERVED-BY" not in lame.get(path.replace("aws", "gcp")).headers
 
 
+@pytest.mark.spec("BUN-21")
 def test_a_bundles_urls_lead_to_the_other_replica(lame, depositor) -> None:
     uuid = depositor.bundle(1, files=2)
     path = f"/v1/bundles/{uuid}?replica=aws"
@@ -328,6 +345,7 @@ def test_a_bundles_urls_lead_to_the_other_replica(lame, depositor) -> None:
     assert "X-STORE-SERVED-BY" not in lame.get(path).headers
 
 
+@pytest.mark.spec("FIL-38")
 def test_what_the_other_replica_lacks_is_answered_as_ever(lame, depositor, stores) -> None:
     depositor.file(1)
     with stores.catalog.write() as tx:
@@ -337,6 +355,7 @@ def test_what_the_other_replica_lacks_is_answered_as_ever(lame, depositor, store
     assert "X-STORE-SERVED-BY" not in answer.headers
 
 
+@pytest.mark.spec("FIL-38")
 def test_a_file_that_is_only_elsewhere_needs_not_be_waited_for(lame, depositor, stores) -> None:
     depositor.file(1)
     with stores.catalog.write() as tx:
@@ -345,25 +364,27 @@ def test_a_file_that_is_only_elsewhere_needs_not_be_waited_for(lame, depositor, 
     assert (answer.status_code, answer.headers["X-STORE-SERVED-BY"]) == (302, "gcp")
 
 
+@pytest.mark.spec("BUN-21")
 def test_a_tombstone_hides_from_both(lame, depositor) -> None:
     uuid = depositor.bundle(1)
     lame.delete(f"/v1/bundles/{uuid}?replica=gcp", json={"reason": "withdrawn"}, headers=INGEST)
     assert lame.get(f"/v1/bundles/{uuid}?replica=aws&presignedurls=1").status_code == 404
 
 
+@pytest.mark.spec("FIL-38")
 def test_when_both_are_down_the_one_that_was_asked_for_answers(
-    settings, stores, chains, depositor
+    settings, stores, job_queue, depositor
 ) -> None:
     depositor.file(1)
 
     def fail() -> None:
         raise OSError("no route to host")
 
-    parts = Availability({"bucket.aws": fail, "bucket.gcp": fail}, start=lambda work: work())
+    parts = CircuitBreaker({"bucket.aws": fail, "bucket.gcp": fail}, start=lambda work: work())
     for name in ("bucket.aws", "bucket.gcp") * 2:
-        parts.failed(name)
-    own = replace(stores, availability=parts)
-    client = create_app(settings, own, chains=chains, verify=verify).test_client()
+        parts.record_failure(name)
+    own = replace(stores, circuit_breaker=parts)
+    client = create_app(settings, own, job_queue=job_queue, verify=verify).test_client()
     assert "X-STORE-SERVED-BY" not in client.get(f"/v1/files/{uuid_of(1)}?replica=aws").headers
 
 
@@ -378,13 +399,16 @@ class Broken:
         raise Unavailable("no route to host")
 
 
+@pytest.mark.spec("SEA-13")
 def test_a_search_is_answered_by_the_other_index(
-    settings, stores, chains, parts, depositor
+    settings, stores, job_queue, parts, depositor
 ) -> None:
     uuid = depositor.bundle(1)
     broken = Broken()
-    own = replace(stores, search={"aws": broken, "gcp": stores.search["gcp"]}, availability=parts)
-    client = create_app(settings, own, chains=chains, verify=verify).test_client()
+    own = replace(
+        stores, search={"aws": broken, "gcp": stores.search["gcp"]}, circuit_breaker=parts
+    )
+    client = create_app(settings, own, job_queue=job_queue, verify=verify).test_client()
     for _ in range(5):
         answer = client.post("/v1/search?replica=aws", json={"es_query": {}})
         assert (answer.status_code, answer.headers["X-STORE-SERVED-BY"]) == (200, "gcp")
@@ -394,13 +418,14 @@ def test_a_search_is_answered_by_the_other_index(
     assert broken.asked == 2
 
 
+@pytest.mark.spec("CHK-06")
 def test_a_checkout_copies_from_the_replica_that_works(
-    settings, stores, chains, depositor: Depositor, drain
+    settings, stores, job_queue, depositor: Depositor, drain
 ) -> None:
     uuid = depositor.bundle(1)
     root = stores.replicas["aws"].root
     hidden = root.rename(root.with_name("hidden"))
-    until(lambda: stores.availability.is_down("bucket.aws"))
+    until(lambda: stores.circuit_breaker.is_down("bucket.aws"))
     client = depositor.client
     job = client.post(f"/v1/bundles/{uuid}/checkout?replica=aws").json["checkout_job_id"]
     drain()
@@ -422,32 +447,34 @@ class Away:
         return getattr(self.inner, verb)
 
 
+@pytest.mark.spec("CHK-06")
 def test_a_checkout_waits_for_the_bucket_that_it_goes_to(
-    client, depositor: Depositor, stores, chains
+    client, depositor: Depositor, stores, job_queue
 ) -> None:
     """The other replica does not stand in for where somebody computes."""
     uuid = depositor.bundle(1)
     job = client.post(f"/v1/bundles/{uuid}/checkout?replica=aws").json["checkout_job_id"]
     target = Away(stores.checkouts["aws"])
     lame = replace(stores, checkouts={**stores.checkouts, "aws": target})
-    working = Working(lame, chains, STEPS, 5, Random(0))
-    row = Todo("checkout", "aws", job)
+    working = WorkerContext(lame, job_queue, STEP_FUNCTIONS, 5, Random(0))
+    row = Job("checkout", "aws", job)
     path = f"/v1/bundles/checkout/{job}?replica=aws"
     for _ in range(20):
         # As often as it takes: an engine that is away is nobody's failure.
-        assert not work(working, row)
+        assert not run_job(working, row)
         with stores.catalog.write() as tx:
             tx.execute(text("UPDATE todo SET due_us = 0"))
         assert client.get(path).json["status"] == "RUNNING"
     with stores.catalog.read() as tx:
-        assert todo.count_parked(tx) == 0
+        assert jobs.count_dead(tx) == 0
     target.back = True
-    assert work(working, row)
+    assert run_job(working, row)
     told = client.get(path).json
     assert told["status"] == "SUCCEEDED"
     assert told["location"].startswith(target.inner.direct_url(""))
 
 
+@pytest.mark.spec("FIL-38", "REP-08")
 def test_a_bucket_that_goes_away_and_comes_back_is_noticed(client, depositor, stores) -> None:
     """With the store's own probes, threads and all."""
     depositor.file(1)
@@ -459,36 +486,40 @@ def test_a_bucket_that_goes_away_and_comes_back_is_noticed(client, depositor, st
     until(lambda: "X-STORE-SERVED-BY" not in client.get(path).headers)
 
 
+@pytest.mark.spec("FIL-38")
 def test_the_first_request_after_a_bucket_died_is_served_by_the_other(
-    settings, stores, chains, client, depositor
+    settings, stores, job_queue, client, depositor
 ) -> None:
     """With the store's own probes: by a process that was asked nothing before."""
     depositor.file(1)
     uuid = depositor.bundle(2)
     own = replace(settings, catalog_url=stores.catalog.url)
-    others = [connect(own, notices=stores.notices) for _ in range(2)]
+    others = [connect(own, notices=stores.pubsub) for _ in range(2)]
     root = stores.replicas["aws"].root
     hidden = root.rename(root.with_name("hidden"))
     paths = f"/v1/files/{uuid_of(1)}?", f"/v1/bundles/{uuid}?presignedurls=true&"
     for opened, path in zip(others, paths, strict=True):
-        fresh = create_app(settings, opened, chains=chains, verify=verify).test_client()
+        fresh = create_app(settings, opened, job_queue=job_queue, verify=verify).test_client()
         answer = fresh.get(f"{path}replica=aws")
         assert answer.headers.get("X-STORE-SERVED-BY") == "gcp"
         opened.catalog.close()
     hidden.rename(root)
 
 
+@pytest.mark.spec("REP-01", "REP-02", "REP-03", "REP-04", "REP-05", "REP-06")
 def test_every_member_of_the_report_is_there(client, depositor, stores) -> None:
     uuid = depositor.bundle(1)
     number_events(stores)
-    row = Todo("sync", "gcp", f"bundle:{uuid}.{VERSION}")
+    row = Job("sync", "gcp", f"bundle:{uuid}.{VERSION}")
     with stores.catalog.write() as tx:
-        todo.add(tx, [row])
-        held = todo.claim(tx, row, token="t", lease_s=1, max_claims=5)
-        todo.postpone(tx, held, delay_s=30, reason="the bucket is away")
-        ident = visibility.find(tx, "bundle", "aws", FQID(uuid, VERSION))
-        visibility.record_seen(tx, "bundle", ident, "gcp", diverged=True)
-        documents.record(tx, "aws", ident, state="unindexed", shape="s", change=9, reason="no")
+        jobs.insert(tx, [row])
+        held = jobs.claim(tx, row, token="t", lease_s=1, max_claims=5)
+        jobs.postpone(tx, held, delay_s=30, reason="the bucket is away")
+        ident = versions.find_published(tx, "bundle", "aws", FQID(uuid, VERSION))
+        versions.record_stored(tx, "bundle", ident, "gcp", diverged=True)
+        documents.record_state(
+            tx, "aws", ident, state="unindexed", shape="s", change=9, reason="no"
+        )
     told = client.get(REPORT).json
     waiting = {"kind", "name", "step", "replica", "since", "age_s", "attempts", "parked", "reason"}
     assert told.keys() == {

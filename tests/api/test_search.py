@@ -1,3 +1,5 @@
+"""Search over HTTP."""
+
 import json
 from typing import Any
 
@@ -30,6 +32,7 @@ def found(depositor, client):
     return search
 
 
+@pytest.mark.spec("FMT-04", "SEA-02", "SEA-03")
 def test_an_empty_query_finds_every_bundle_newest_first(found) -> None:
     answer = found({}).json
     assert answer["total_hits"] == 3
@@ -45,6 +48,7 @@ def test_an_empty_query_finds_every_bundle_newest_first(found) -> None:
     assert first["search_score"] is None or isinstance(first["search_score"], int | float)
 
 
+@pytest.mark.spec("SEA-04")
 def test_a_query_finds_what_it_names_and_raw_adds_the_document(found) -> None:
     query = {"query": {"match": {"files.donor_json.organ": "o2"}}}
     answer = found(query, path="/v1/search?replica=gcp&output_format=raw").json
@@ -52,6 +56,7 @@ def test_a_query_finds_what_it_names_and_raw_adds_the_document(found) -> None:
     assert one["metadata"]["files"]["donor_json"] == [{"describedBy": "x", "organ": "o2"}]
 
 
+@pytest.mark.spec("SEA-07", "CON-02")
 def test_a_walk_sees_every_match_once(found, client) -> None:
     path, seen, statuses = "/v1/search?replica=aws&per_page=2", [], []
     while path:
@@ -63,6 +68,7 @@ def test_a_walk_sees_every_match_once(found, client) -> None:
     assert statuses == [206, 200]
 
 
+@pytest.mark.spec("SEA-06")
 def test_a_pointer_belongs_to_its_query(found) -> None:
     link = found({}, path="/v1/search?replica=aws&per_page=2").headers["Link"]
     path = link.partition(">")[0].removeprefix("<http://localhost")
@@ -72,6 +78,7 @@ def test_a_pointer_belongs_to_its_query(found) -> None:
     assert (elsewhere.status_code, elsewhere.json["code"]) == (400, "illegal_token")
 
 
+@pytest.mark.spec("BUN-51", "SEA-08")
 def test_a_withdrawn_bundle_is_not_found_before_the_index_knows(found, client) -> None:
     path = f"/v1/bundles/{uuid_of(3)}?replica=gcp"
     gone = client.delete(path, json={"reason": "x"}, headers={"Authorization": "Bearer ingest"})
@@ -82,6 +89,7 @@ def test_a_withdrawn_bundle_is_not_found_before_the_index_knows(found, client) -
         assert (shown, answer["total_hits"]) == ([uuid_of(2), uuid_of(1)], 2)
 
 
+@pytest.mark.spec("SEA-07")
 @pytest.mark.parametrize("withdrawn", [1, 2, 3])
 def test_a_page_is_full_and_none_is_empty_before_the_index_knows(
     found, client, withdrawn: int
@@ -98,6 +106,7 @@ def test_a_page_is_full_and_none_is_empty_before_the_index_knows(
     assert shown == [uuid_of(left) for left in (3, 2, 1) if left != withdrawn]
 
 
+@pytest.mark.spec("BUN-51", "SEA-08")
 def test_tombstoned_bundles_vanish(found, client, drain) -> None:
     path = f"/v1/bundles/{uuid_of(2)}?replica=aws"
     client.delete(path, json={"reason": "x"}, headers={"Authorization": "Bearer ingest"})
@@ -105,6 +114,7 @@ def test_tombstoned_bundles_vanish(found, client, drain) -> None:
     assert found({}).json["total_hits"] == 2
 
 
+@pytest.mark.spec("SEA-04", "SEA-05", "LIM-03")
 @pytest.mark.parametrize(
     ("query", "said"),
     [
@@ -124,6 +134,7 @@ def test_a_bad_parameter_is_named(found, query: str, said: str) -> None:
     assert said in answer.json["detail"]
 
 
+@pytest.mark.spec("SEA-05")
 @pytest.mark.parametrize(
     "query", ["per_page=500", "output_format=raw&per_page=10", "OUTPUT=x&per_page=1&per_page=0"]
 )
@@ -131,6 +142,7 @@ def test_limits_themselves_are_allowed_and_unknown_parameters_ignored(found, que
     assert found({}, path=f"/v1/search?replica=aws&{query}").status_code in (200, 206)
 
 
+@pytest.mark.spec("SEA-01")
 @pytest.mark.parametrize("body", [{}, {"es_query": []}, {"es_query": {}, "size": 3}, []])
 def test_a_body_is_a_query_and_nothing_else(client, body) -> None:
     answer = client.post("/v1/search?replica=aws", json=body)
@@ -144,6 +156,7 @@ def nested(depth: int) -> dict[str, Any]:
     return query
 
 
+@pytest.mark.spec("SEA-01", "SEA-09", "ERR-12")
 @pytest.mark.parametrize(
     ("query", "said"),
     [
@@ -164,6 +177,7 @@ def test_what_cannot_be_asked_is_refused_with_the_reason(found, query, said: str
     assert said in told
 
 
+@pytest.mark.spec("SEA-01")
 @pytest.mark.parametrize(
     "query", [{}, {"query": {"match_all": {}}}, {"match_all": {}}, {"bool": {}}]
 )
@@ -171,6 +185,7 @@ def test_the_forms_that_match_everything(found, query) -> None:
     assert found(query).json["total_hits"] == 3
 
 
+@pytest.mark.spec("SEA-04", "CON-04")
 def test_raw_pages_hold_ten_unless_told_otherwise_and_numbers_are_exact(depositor, client) -> None:
     written = '{"exact":9007199254740993,"huge":123456789012345678901234567890,"tenth":0.10}'
     source = depositor.stage(written.encode(), "n.json", "application/json")
@@ -193,6 +208,7 @@ def path_of(page) -> str:
     return page.headers["Link"].partition(">")[0].removeprefix("<http://localhost")
 
 
+@pytest.mark.spec("SEA-06", "CON-05", "ERR-07")
 def test_a_pointer_that_was_tampered_with_is_refused(found) -> None:
     path = path_of(found({}, path="/v1/search?replica=aws&per_page=2"))
     base, _, pointer = path.partition("search_after=")
@@ -205,6 +221,7 @@ def test_a_pointer_that_was_tampered_with_is_refused(found) -> None:
     assert found({}, path=path.replace("per_page=2", "per_page=1")).status_code == 200
 
 
+@pytest.mark.spec("SEA-07")
 def test_a_walk_goes_on_while_bundles_come_and_go(found, depositor, client) -> None:
     page = found({}, path="/v1/search?replica=aws&per_page=1")
     seen = [one["bundle_fqid"] for one in page.json["results"]]
@@ -219,6 +236,7 @@ def test_a_walk_goes_on_while_bundles_come_and_go(found, depositor, client) -> N
     assert [fqid.partition(".")[0] for fqid in seen] == [uuid_of(3), uuid_of(1)]
 
 
+@pytest.mark.spec("VER-03")
 def test_a_query_may_ask_for_the_schema_versions_of_metadata(depositor, client) -> None:
     for number, version in ((1, "8.6.1"), (2, "9.0.0")):
         described = {"describedBy": f"https://s.example/type/biomaterial/{version}/cell"}
@@ -233,6 +251,7 @@ def test_a_query_may_ask_for_the_schema_versions_of_metadata(depositor, client) 
     assert [one["bundle_fqid"] for one in answer.json["results"]] == [f"{uuid_of(2)}.{VERSION}"]
 
 
+@pytest.mark.spec("SEA-22")
 def test_a_file_beyond_the_field_limit_leaves_its_bundle_searchable(depositor, client) -> None:
     entries = []
     for number, value in enumerate([{"organ": "o"}, {f"f{n}": n for n in range(10_001)}]):

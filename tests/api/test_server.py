@@ -1,4 +1,4 @@
-"""Both HTTP servers as the Procfile starts them: malformed requests, slow clients (Slowloris)."""
+"""Both HTTP servers from the Procfile: malformed requests and slow clients."""
 
 import json
 import re
@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 from gunicorn.http import errors
 
-from api.server import LONGEST_LINE, refusal
+from api.http.server import MAX_REQUEST_LINE, refusal_response
 from ops import ports
 from tests.api.servers import asked, migrated, started
+
+pytestmark = pytest.mark.spec("ERR-01")
 
 CONNECTIONS = 200
 FULL = 300
@@ -45,7 +47,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def port(name: str, home: Path) -> Iterator[int]:
-    first = ports.free_pair()
+    first = ports.find_free_port_pair()
     with started(name, home, first, LIMITS):
         yield first if name == "api" else first + 1
 
@@ -64,7 +66,7 @@ HOST = b"Host: a\r\n"
 @pytest.mark.parametrize(
     ("sent", "status", "phrase"),
     [
-        (b"GET /?" + b"a" * LONGEST_LINE + b" HTTP/1.1\r\n" + HOST + b"\r\n", 414, None),
+        (b"GET /?" + b"a" * MAX_REQUEST_LINE + b" HTTP/1.1\r\n" + HOST + b"\r\n", 414, None),
         (b"GET / HTTP/1.1\r\nCookie: " + b"a" * 9000 + b"\r\n\r\n", 431, None),
         (b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 101 + b"\r\n", 431, None),
         (b"get / HTTP/1.1\r\n\r\n", 400, "Bad Request"),
@@ -105,7 +107,7 @@ def test_a_broken_request_ends_its_own_connection_alone(port: int) -> None:
 
 
 def test_the_longest_request_line_reaches_the_application(port: int) -> None:
-    line = b"GET /nothing?" + b"a" * (LONGEST_LINE - len(b"GET /nothing? HTTP/1.1"))
+    line = b"GET /nothing?" + b"a" * (MAX_REQUEST_LINE - len(b"GET /nothing? HTTP/1.1"))
     sent = line + b" HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
     assert asked(port, sent).startswith(b"HTTP/1.1 404 ")
 
@@ -126,14 +128,14 @@ def test_what_was_sent_is_not_in_the_log(port: int, home: Path) -> None:
 
 
 def test_what_nobody_foresaw_tells_nothing() -> None:
-    status, answer = refusal(RuntimeError("the secret of it"), "id-1")
+    status, answer = refusal_response(RuntimeError("the secret of it"), "id-1")
     assert status == 500
     assert b"secret" not in answer
 
 
 def test_a_header_that_the_application_got_wrong_is_our_fault() -> None:
-    assert refusal(errors.InvalidResponseHeader("a\nb"), "id-1")[0] == 500
-    assert refusal(errors.InvalidHeader("a"), "id-1")[0] == 400
+    assert refusal_response(errors.InvalidResponseHeader("a\nb"), "id-1")[0] == 500
+    assert refusal_response(errors.InvalidHeader("a"), "id-1")[0] == 400
 
 
 # 200 slow connections at once ---------------------------------------------------------------
@@ -199,6 +201,7 @@ def trickle(made: list[socket.socket], seconds: float, sent: bytes = b"a") -> No
         time.sleep(0.3)
 
 
+@pytest.mark.spec("CON-25")
 def test_others_are_answered_during_slow_headers_which_end(port, name, connections) -> None:
     began = time.monotonic()
     made = connect(connections, port, b"GET / HTTP/1.1\r\nX-Slow: ", CONNECTIONS)
@@ -209,6 +212,7 @@ def test_others_are_answered_during_slow_headers_which_end(port, name, connectio
     assert seconds_to_answer(port) < 1
 
 
+@pytest.mark.spec("CON-25")
 def test_others_are_answered_during_slow_bodies_which_end(port, name, connections) -> None:
     began = time.monotonic()
     made = connect(connections, port, open_body(name) + b'{"es_query":', CONNECTIONS)
@@ -232,6 +236,7 @@ def test_others_are_answered_when_slow_bodies_take_all_connections(port, name, c
             assert time.monotonic() - began < 2
 
 
+@pytest.mark.spec("CON-25")
 def test_others_are_answered_while_many_keep_a_refused_connection_open(
     port, name, connections
 ) -> None:
@@ -239,6 +244,7 @@ def test_others_are_answered_while_many_keep_a_refused_connection_open(
     assert seconds_to_answer(port) < 1
 
 
+@pytest.mark.spec("CON-25")
 def test_others_are_answered_during_slow_readers(port, name, connections) -> None:
     path = b"/v1/swagger.json" if name == "api" else b"/swagger.json"
     # More answers than the socket buffers hold, and nobody reads them.
@@ -252,6 +258,7 @@ def test_others_are_answered_during_slow_readers(port, name, connections) -> Non
     assert seconds_to_answer(port) < 1
 
 
+@pytest.mark.spec("CON-25")
 def test_a_slow_but_steady_client_is_served(port, name, connections) -> None:
     body = b'{"es_query": {"query": {"match_all": {}}}}' + b" " * (9000 - 42)
     (made,) = connect(connections, port, open_body(name), 1)
@@ -261,6 +268,7 @@ def test_a_slow_but_steady_client_is_served(port, name, connections) -> None:
     assert made.recv(100).startswith((b"HTTP/1.1 200 ", b"HTTP/1.1 401 "))
 
 
+@pytest.mark.spec("CON-15")
 @pytest.mark.parametrize("name", ["api"], indirect=True, scope="module")
 def test_64_requests_of_one_client_wait_and_others_are_answered(port, connections) -> None:
     poll = b"GET /v1/events/feed?replica=aws HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"

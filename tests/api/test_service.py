@@ -1,4 +1,4 @@
-"""What operators see: health, figures, log lines, request ids, and how failures are answered."""
+"""Health, metrics, log lines, request ids and error responses."""
 
 import json
 import logging
@@ -8,12 +8,13 @@ import pytest
 from sqlalchemy import text
 
 from api.app import create_app
-from config.logs import JsonLines, bound
-from pipelines.depositing import manifests
-from pipelines.depositing.manifests import NewBundle, NewEntry
-from storage.catalog import bundles, documents, leases, todo
+from config.logs import JsonLines, bind_log_fields
+from pipelines import bundles
+from pipelines.bundles import BundleDraft, NewEntry
+from storage.catalog import bundles as catalog_bundles
+from storage.catalog import documents, jobs, store_state
 from storage.errors import StoreError, TimedOut, Unavailable
-from storage.model import FQID, Todo
+from storage.model import FQID, Job
 from tests.api.builders import ADMIN, INGEST, READER, VERSION, uuid_of
 from tests.api.conftest import verify
 from tests.builders import make_file, new_uuid
@@ -35,6 +36,7 @@ PARTS = {
 }
 
 
+@pytest.mark.spec("OPS-01")
 def test_health_tells_of_every_part(client) -> None:
     answer = client.get("/health")
     assert (answer.status_code, answer.json["status"]) == (200, "ok")
@@ -42,6 +44,7 @@ def test_health_tells_of_every_part(client) -> None:
     assert all({"status", "reason"} <= part.keys() for part in answer.json["parts"].values())
 
 
+@pytest.mark.spec("OPS-01")
 def test_a_part_that_fails_makes_it_503_and_says_why(settings, stores) -> None:
     class Dead:
         def send(self, rows, request_id="") -> None:
@@ -50,29 +53,31 @@ def test_a_part_that_fails_makes_it_503_and_says_why(settings, stores) -> None:
         def ping(self) -> None:
             raise Unavailable("The queue is away.")
 
-    app = create_app(settings, stores, chains=Dead(), verify=verify)
+    app = create_app(settings, stores, job_queue=Dead(), verify=verify)
     answer = app.test_client().get("/health")
     assert (answer.status_code, answer.json["status"]) == (503, "failed")
     assert answer.json["parts"]["queue"] == {"status": "failed", "reason": "The queue is away."}
     assert "Retry-After" in answer.headers
 
 
+@pytest.mark.spec("OPS-01")
 def test_parked_rows_are_a_warning_that_names_them(client, stores) -> None:
     with stores.catalog.write() as tx:
-        todo.add(tx, [Todo("index", "aws", "some.bundle")])
-        claim = todo.claim(
-            tx, Todo("index", "aws", "some.bundle"), token="t", lease_s=1, max_claims=5
+        jobs.insert(tx, [Job("index", "aws", "some.bundle")])
+        claim = jobs.claim(
+            tx, Job("index", "aws", "some.bundle"), token="t", lease_s=1, max_claims=5
         )
-        todo.park(tx, claim, reason="it broke")
+        jobs.mark_dead(tx, claim, reason="it broke")
     answer = client.get("/health")
     work = answer.json["parts"]["work"]
     assert (answer.status_code, work["status"], work["parked"]) == (200, "warning", 1)
     assert "it broke" in work["reason"]
 
 
+@pytest.mark.spec("OPS-01")
 def test_work_that_nobody_takes_up_is_a_warning(client, stores) -> None:
     with stores.catalog.write() as tx:
-        todo.add(tx, [Todo("index", "aws", "some.bundle")])
+        jobs.insert(tx, [Job("index", "aws", "some.bundle")])
     assert client.get("/health").json["parts"]["work"]["status"] == "ok"
     with stores.catalog.write() as tx:
         tx.execute(text("UPDATE todo SET due_us = due_us - 61000000"))
@@ -81,20 +86,22 @@ def test_work_that_nobody_takes_up_is_a_warning(client, stores) -> None:
     assert "due for 61 s" in work["reason"]
 
 
+@pytest.mark.spec("OPS-01")
 def test_a_clock_that_does_not_run_is_a_warning(client, stores) -> None:
     assert client.get("/health").json["parts"]["clock"]["status"] == "warning"
     with stores.catalog.write() as tx:
-        leases.hold(tx, "clock", token="t", lease_s=5)
+        store_state.acquire_lease(tx, "clock", token="t", lease_s=5)
     assert client.get("/health").json["parts"]["clock"]["status"] == "ok"
 
 
+@pytest.mark.spec("SEA-22")
 def test_documents_that_search_refused_are_named_with_their_reason(client, stores) -> None:
     entries = [NewEntry("a.txt", make_file(stores, b"a"), False)]
     fqid = FQID(new_uuid(), VERSION)
-    manifests.write(stores, NewBundle(fqid, "aws", 1, entries), "writer@example.org")
+    bundles.put(stores, BundleDraft(fqid, "aws", 1, entries), "writer@example.org")
     with stores.catalog.write() as tx:
-        bundle = bundles.by_fqid(tx, fqid).bundle
-        documents.record(
+        bundle = catalog_bundles.find(tx, fqid).bundle
+        documents.record_state(
             tx, "gcp", bundle.id, state="unindexed", shape="s", change=1, reason="too many fields"
         )
     part = client.get("/health").json["parts"]["unindexed"]
@@ -102,6 +109,7 @@ def test_documents_that_search_refused_are_named_with_their_reason(client, store
     assert f"{fqid} in gcp: too many fields" in part["reason"]
 
 
+@pytest.mark.spec("OPS-02")
 def test_figures_are_for_operators(client) -> None:
     client.get("/v1/bundles/all?replica=aws")
     assert client.get("/metrics").status_code == 401
@@ -114,11 +122,12 @@ def test_figures_are_for_operators(client) -> None:
     assert "store_deliveries_pending 0.0" in page.text
 
 
+@pytest.mark.spec("OPS-02")
 def test_the_operators_own_port_serves_figures_without_a_token_and_nothing_else(
-    settings, stores, chains
+    settings, stores, job_queue
 ) -> None:
     own = replace(settings, ops_port=9999)
-    client = create_app(own, stores, chains=chains, verify=verify).test_client()
+    client = create_app(own, stores, job_queue=job_queue, verify=verify).test_client()
     there = {"SERVER_PORT": "9999"}
     assert client.get("/metrics", environ_overrides=there).status_code == 200
     assert client.get("/health", environ_overrides=there).status_code == 200
@@ -127,6 +136,7 @@ def test_the_operators_own_port_serves_figures_without_a_token_and_nothing_else(
     assert client.get("/metrics").status_code == 401
 
 
+@pytest.mark.spec("ERR-02", "OPS-03")
 def test_one_line_a_request_without_its_query(client, caplog) -> None:
     with caplog.at_level(logging.INFO, logger="api.requests"):
         client.get("/v1/bundles/all?replica=aws&search_after=secret", headers=INGEST)
@@ -138,6 +148,7 @@ def test_one_line_a_request_without_its_query(client, caplog) -> None:
     assert "secret" not in json.dumps(line)
 
 
+@pytest.mark.spec("OPS-03")
 @pytest.mark.parametrize(
     "odd",
     ["\u202e", "\u2066", "\u200b", "\x7f", "\x9b", "\u2028", "\x00", "\n", "\udc80", "\U000e0041"],
@@ -150,14 +161,16 @@ def test_what_changes_how_others_look_is_escaped_in_the_log(odd: str) -> None:
     assert json.loads(line)["path"] == f"/é{odd}x"
 
 
+@pytest.mark.spec("OPS-03")
 def test_a_line_carries_what_is_bound_around_it() -> None:
     record = logging.makeLogRecord({"msg": "hello %s", "args": ("world",), "name": "n"})
-    with bound(request_id="r-1"):
+    with bind_log_fields(request_id="r-1"):
         line = json.loads(JsonLines("api").format(record))
     assert (line["message"], line["request_id"], line["process"]) == ("hello world", "r-1", "api")
     assert "request_id" not in json.loads(JsonLines("api").format(record))
 
 
+@pytest.mark.spec("ERR-03")
 def test_a_sane_request_id_is_kept_and_another_replaced(client) -> None:
     kept = client.get("/health", headers={"X-Request-Id": "abc-123"})
     assert kept.headers["X-Request-Id"] == "abc-123"
@@ -166,6 +179,7 @@ def test_a_sane_request_id_is_kept_and_another_replaced(client) -> None:
         assert made.headers["X-Request-Id"] not in ("", bad)
 
 
+@pytest.mark.spec("ERR-03")
 @pytest.mark.parametrize("path", ["/", "/health", "/nothing", "/v1/swagger.json", "/v1/search"])
 def test_every_answer_has_a_request_id_and_a_content_type(client, path) -> None:
     for method in ("GET", "HEAD", "OPTIONS", "POST"):
@@ -174,6 +188,7 @@ def test_every_answer_has_a_request_id_and_a_content_type(client, path) -> None:
         assert answer.headers["Content-Type"]
 
 
+@pytest.mark.spec("ERR-03")
 def test_every_kind_of_answer_has_both(client, depositor) -> None:
     uuid = depositor.bundle(1)
     depositor.put_file(uuid_of(5))
@@ -194,8 +209,9 @@ def test_every_kind_of_answer_has_both(client, depositor) -> None:
         assert answer.headers["Content-Type"]
 
 
-def test_while_read_only_writes_are_503_and_reads_go_on(settings, stores, chains) -> None:
-    app = create_app(replace(settings, read_only=True), stores, chains=chains, verify=verify)
+@pytest.mark.spec("CON-22", "ERR-42")
+def test_while_read_only_writes_are_503_and_reads_go_on(settings, stores, job_queue) -> None:
+    app = create_app(replace(settings, read_only=True), stores, job_queue=job_queue, verify=verify)
     client = app.test_client()
     path = f"/v1/bundles/{uuid_of(1)}?replica=aws&version={VERSION}"
     refused = client.put(path, json={}, headers=INGEST)
@@ -205,6 +221,7 @@ def test_while_read_only_writes_are_503_and_reads_go_on(settings, stores, chains
     assert client.post("/v1/search?replica=aws", json={"es_query": {}}).status_code == 200
 
 
+@pytest.mark.spec("ERR-02", "ERR-04", "ERR-40", "ERR-41", "ERR-43")
 @pytest.mark.parametrize(
     ("error", "status", "code"),
     [

@@ -1,12 +1,16 @@
+"""Subscriptions over HTTP: put, list, pause, rotate secrets, retry, dry runs, delete."""
+
 from dataclasses import replace
 
 import pytest
+from sqlalchemy import text
 
 from api.app import create_app
-from storage.catalog import deliveries
-from storage.catalog.deliveries import NewDelivery, Result, delivery_id
-from storage.model import FQID, Event
-from tests.api.builders import READER, VERSION, uuid_of
+from storage.catalog import deliveries, endpoints, now_us
+from storage.catalog.deliveries import AttemptResult, NewDelivery, make_delivery_id
+from storage.encryption import SecretBox, derive_key
+from storage.model import FQID, BundleEvent
+from tests.api.builders import INGEST, READER, VERSION, uuid_of
 from tests.api.conftest import verify
 
 OTHER = {"Authorization": "Bearer other"}
@@ -19,6 +23,7 @@ def subscribe(client, **body):
     return client.put(PATH, json=CALLBACK | body, headers=READER)
 
 
+@pytest.mark.spec("SUB-06", "SUB-07", "SUB-08", "SUB-10", "SUB-16")
 def test_a_new_subscription_is_201_and_shows_everything_but_its_secret(client, stores) -> None:
     made = subscribe(
         client,
@@ -51,6 +56,7 @@ def test_a_new_subscription_is_201_and_shows_everything_but_its_secret(client, s
     assert b"very secret" not in raw
 
 
+@pytest.mark.spec("SUB-04", "SUB-10", "SUB-13", "SUB-16")
 def test_an_es_query_even_an_empty_one_makes_it_elasticsearch(client) -> None:
     uuid = subscribe(client, es_query={}).json["uuid"]
     one = f"/v1/subscriptions/{uuid}?replica=aws"
@@ -62,6 +68,7 @@ def test_an_es_query_even_an_empty_one_makes_it_elasticsearch(client) -> None:
     assert [item["uuid"] for item in listed.json["subscriptions"]] == [uuid]
 
 
+@pytest.mark.spec("SUB-08")
 def test_null_says_no_more_than_absence(client) -> None:
     nothing = {"es_query": None, "jmespath_query": None, "attachments": None, "hmac_key_id": None}
     shown = subscribe(client, **nothing).json
@@ -69,6 +76,7 @@ def test_null_says_no_more_than_absence(client) -> None:
     assert not shown.keys() & nothing.keys()
 
 
+@pytest.mark.spec("SUB-01", "CON-12")
 def test_the_replica_may_be_a_member_of_the_body(client) -> None:
     for path, replica in (("/v1/subscriptions", "gcp"), (PATH, "aws")):
         made = client.put(path, json=CALLBACK | {"replica": replica}, headers=READER)
@@ -85,6 +93,7 @@ def test_the_replica_may_be_a_member_of_the_body(client) -> None:
     assert odd.status_code == 400
 
 
+@pytest.mark.spec("SUB-13", "SUB-15", "WHO-05")
 def test_only_the_owner_sees_it(client) -> None:
     uuid = subscribe(client).json["uuid"]
     for method, path in (
@@ -101,6 +110,7 @@ def test_only_the_owner_sees_it(client) -> None:
     assert len(client.get(PATH, headers=READER).json["subscriptions"]) == 1
 
 
+@pytest.mark.spec("SUB-17")
 def test_a_deleted_one_is_gone(client) -> None:
     one = f"/v1/subscriptions/{subscribe(client).json['uuid']}?replica=aws"
     gone = client.delete(one, headers=READER)
@@ -109,6 +119,18 @@ def test_a_deleted_one_is_gone(client) -> None:
     assert client.get(one, headers=READER).status_code == 404
 
 
+@pytest.mark.spec(
+    "SUB-02",
+    "SUB-04",
+    "SUB-05",
+    "SUB-06",
+    "SUB-09",
+    "ERR-12",
+    "ERR-13",
+    "ERR-14",
+    "ERR-15",
+    "ERR-16",
+)
 @pytest.mark.parametrize(
     ("body", "code", "where"),
     [
@@ -163,56 +185,61 @@ def test_what_cannot_work_is_refused_and_nothing_is_made(client, body, code, whe
     assert client.get(PATH, headers=READER).json == {"subscriptions": []}
 
 
+@pytest.mark.spec("SUB-03", "ERR-16")
 @pytest.mark.parametrize(
     "url", ["http://127.0.0.1/x", "http://localhost/x", "http://10.0.0.1/", "http://[::1]/"]
 )
-def test_private_callbacks_are_refused_unless_allowed(settings, stores, chains, url) -> None:
+def test_private_callbacks_are_refused_unless_allowed(settings, stores, job_queue, url) -> None:
     strict = replace(settings, allow_private_callbacks=False)
-    client = create_app(strict, stores, chains=chains, verify=verify).test_client()
+    client = create_app(strict, stores, job_queue=job_queue, verify=verify).test_client()
     refused = subscribe(client, callback_url=url)
     assert (refused.status_code, refused.json["code"]) == (400, "invalid_callback_url")
 
 
+@pytest.mark.spec("SUB-03")
 @pytest.mark.parametrize(("host", "status"), [("127.0.0.1", 201), ("0.0.0.0", 400)])
 def test_private_callbacks_follow_the_address_that_the_store_listens_on(
-    settings, stores, chains, host, status
+    settings, stores, job_queue, host, status
 ) -> None:
     chosen = replace(settings, host=host, allow_private_callbacks=None)
-    client = create_app(chosen, stores, chains=chains, verify=verify).test_client()
+    client = create_app(chosen, stores, job_queue=job_queue, verify=verify).test_client()
     assert subscribe(client, callback_url="http://127.0.0.1:9/x").status_code == status
 
 
-def test_one_more_than_the_quota_is_406(settings, stores, chains) -> None:
+@pytest.mark.spec("SUB-11", "LIM-05")
+def test_one_more_than_the_quota_is_406(settings, stores, job_queue) -> None:
     small = replace(settings, subscriptions_per_user=2)
-    client = create_app(small, stores, chains=chains, verify=verify).test_client()
+    client = create_app(small, stores, job_queue=job_queue, verify=verify).test_client()
     statuses = [subscribe(client).status_code for _ in range(3)]
     assert statuses == [201, 201, 406]
 
 
-def test_an_authorized_domain_is_wanted_where_there_are_some(settings, stores, chains) -> None:
+@pytest.mark.spec("SUB-12")
+def test_an_authorized_domain_is_wanted_where_there_are_some(settings, stores, job_queue) -> None:
     strict = replace(settings, authorized_domains=("lab.example",))
-    client = create_app(strict, stores, chains=chains, verify=verify).test_client()
+    client = create_app(strict, stores, job_queue=job_queue, verify=verify).test_client()
     assert subscribe(client).status_code == 403
 
 
 def told(stores, uuid: str, number: int) -> str:
     """A delivery as a match records it; its id."""
     fqid = FQID(uuid_of(number), VERSION)
-    event = Event(f"event-{number}", "aws", "CREATE", fqid, number, 0)
-    ident = delivery_id(uuid, event.id)
+    event = BundleEvent(f"event-{number}", "aws", "CREATE", fqid, number, 0)
+    ident = make_delivery_id(uuid, event.id)
     with stores.catalog.write() as tx:
         own = tx.exec_driver_sql(f"SELECT id FROM subscriptions WHERE uuid = '{uuid}'").scalar_one()
-        deliveries.record(tx, [NewDelivery(ident, own, '{"a": 1}')], event)
+        deliveries.insert_matches(tx, [NewDelivery(ident, own, '{"a": 1}')], event)
     return ident
 
 
+@pytest.mark.spec("SUB-29", "SUB-30")
 def test_deliveries_are_shown_by_page_with_their_attempts(client, stores) -> None:
     uuid = subscribe(client).json["uuid"]
     made = [told(stores, uuid, number) for number in range(5)]
     with stores.catalog.write() as tx:
         number = tx.exec_driver_sql(f"SELECT id FROM deliveries WHERE uuid = '{made[0]}'").scalar()
-        failed = Result(number, 1, 0.5, 500, None, "oops", "failed", 0, "given up")
-        deliveries.close(tx, [failed])
+        failed = AttemptResult(number, 1, 0.5, 500, None, "oops", "failed", 0, "given up")
+        deliveries.record_attempts(tx, [failed])
     path, seen = f"/v1/subscriptions/{uuid}/deliveries?replica=aws&per_page=2", []
     while path:
         page = client.get(path, headers=READER)
@@ -231,12 +258,15 @@ def test_deliveries_are_shown_by_page_with_their_attempts(client, stores) -> Non
     assert [one["transaction_id"] for one in some.json["deliveries"]] == made[:1]
 
 
+@pytest.mark.spec("SUB-33")
 def test_a_failed_delivery_is_tried_again_when_asked(client, stores) -> None:
     uuid = subscribe(client).json["uuid"]
     ident = told(stores, uuid, 1)
     with stores.catalog.write() as tx:
         number = tx.exec_driver_sql("SELECT id FROM deliveries").scalar_one()
-        deliveries.close(tx, [Result(number, 1, 0.5, 500, None, None, "failed", 0, "given up")])
+        deliveries.record_attempts(
+            tx, [AttemptResult(number, 1, 0.5, 500, None, None, "failed", 0, "given up")]
+        )
     path = f"/v1/subscriptions/{uuid}/deliveries/{ident}/retry?replica=aws"
     again = client.post(path, headers=READER)
     assert (again.status_code, again.json["state"]) == (202, "pending")
@@ -244,6 +274,7 @@ def test_a_failed_delivery_is_tried_again_when_asked(client, stores) -> None:
     assert client.post(absent, headers=READER).status_code == 404
 
 
+@pytest.mark.spec("SUB-35")
 def test_a_test_delivery_is_recorded(client) -> None:
     uuid = subscribe(client).json["uuid"]
     made = client.post(f"/v1/subscriptions/{uuid}/test?replica=aws", headers=READER)
@@ -254,6 +285,7 @@ def test_a_test_delivery_is_recorded(client) -> None:
     ]
 
 
+@pytest.mark.spec("SUB-11", "ERR-21", "LIM-05")
 def test_the_hundredth_is_taken_and_the_next_is_406(client, stores) -> None:
     assert subscribe(client).status_code == 201
     with stores.catalog.write() as tx:
@@ -272,6 +304,7 @@ def test_the_hundredth_is_taken_and_the_next_is_406(client, stores) -> None:
     assert other.status_code == 201
 
 
+@pytest.mark.spec("SUB-15", "SUB-17")
 def test_one_of_the_other_type_is_named_by_its_type(client) -> None:
     uuid = subscribe(client, es_query={}).json["uuid"]
     one = f"/v1/subscriptions/{uuid}?replica=aws"
@@ -286,6 +319,7 @@ def test_one_of_the_other_type_is_named_by_its_type(client) -> None:
     assert client.get(stored, headers=READER).status_code == 404
 
 
+@pytest.mark.spec("SUB-06", "SUB-07", "SUB-10")
 def test_how_it_is_told_is_kept_as_it_was_asked_for(client) -> None:
     asked = {
         "method": "PUT",
@@ -297,6 +331,7 @@ def test_how_it_is_told_is_kept_as_it_was_asked_for(client) -> None:
     assert {name: shown[name] for name in asked} == asked
 
 
+@pytest.mark.spec("SUB-13", "SUB-15")
 def test_a_subscription_is_of_one_replica(client) -> None:
     uuid = subscribe(client).json["uuid"]
     other = "/v1/subscriptions?replica=gcp"
@@ -304,11 +339,13 @@ def test_a_subscription_is_of_one_replica(client) -> None:
     assert client.get(f"/v1/subscriptions/{uuid}?replica=gcp", headers=READER).status_code == 404
 
 
+@pytest.mark.spec("SUB-13")
 def test_a_listing_by_one_whose_token_is_bad_is_no_anonymous_one(client) -> None:
     answer = client.get(PATH, headers={"Authorization": "Bearer nobody"})
     assert (answer.status_code, answer.json["code"]) == (401, "unauthorized")
 
 
+@pytest.mark.spec("SUB-31", "SUB-32", "SUB-36")
 def test_every_member_of_a_delivery_and_its_attempts_is_shown(client, stores) -> None:
     uuid = subscribe(client).json["uuid"]
     ident = told(stores, uuid, 1)
@@ -316,10 +353,12 @@ def test_every_member_of_a_delivery_and_its_attempts_is_shown(client, stores) ->
     with stores.catalog.write() as tx:
         number = tx.exec_driver_sql("SELECT id FROM deliveries").scalar_one()
         for result in (
-            Result(number, 1, 0.5, 500, None, "oops", "pending", 2**50, None),
-            Result(number, 2_000_000, 0.25, None, "No route.", None, "failed", 0, "given up"),
+            AttemptResult(number, 1, 0.5, 500, None, "oops", "pending", 2**50, None),
+            AttemptResult(
+                number, 2_000_000, 0.25, None, "No route.", None, "failed", 0, "given up"
+            ),
         ):
-            deliveries.close(tx, [result])
+            deliveries.record_attempts(tx, [result])
     (shown,) = client.get(f"{base}?replica=aws", headers=READER).json["deliveries"]
     expected = {
         "id": ident,
@@ -355,3 +394,287 @@ def test_every_member_of_a_delivery_and_its_attempts_is_shown(client, stores) ->
     assert tried["event_type"] == "TEST"
     assert tried.keys() >= {"id", "bundle_uuid", "bundle_version", "state", "next_attempt"}
     assert tried["attempts"] == []
+
+
+LONG_AGO = "2020-01-01T000000.000000Z"
+
+
+def path_of(uuid: str, *rest: str) -> str:
+    return "/".join(("/v1/subscriptions", uuid, *rest)) + "?replica=aws"
+
+
+def give_up(stores) -> None:
+    with stores.catalog.write() as tx:
+        idents = tx.exec_driver_sql("SELECT id FROM deliveries").scalars().all()
+        rows = [
+            AttemptResult(one, 1, 0.5, 500, None, None, "failed", 0, "given up") for one in idents
+        ]
+        deliveries.record_attempts(tx, rows)
+
+
+@pytest.mark.spec("SUB-19", "SUB-24", "STA-07")
+def test_a_paused_subscription_says_so_until_it_is_resumed(client) -> None:
+    uuid = subscribe(client).json["uuid"]
+    paused = client.post(path_of(uuid, "pause"), headers=READER)
+    assert (paused.status_code, paused.json["state"]) == (200, "paused")
+    assert "state_since" in paused.json
+    assert client.get(path_of(uuid), headers=READER).json == paused.json
+    assert client.post(path_of(uuid, "pause"), headers=READER).json == paused.json
+    resumed = client.post(path_of(uuid, "resume"), headers=READER)
+    assert (resumed.status_code, resumed.json["state"]) == (200, "active")
+    assert "state_since" not in resumed.json
+    assert client.post(path_of(uuid, "resume"), headers=READER).json == resumed.json
+
+
+@pytest.mark.spec("SUB-23")
+def test_an_owner_reads_why_a_subscription_is_disabled(client, stores) -> None:
+    uuid = subscribe(client).json["uuid"]
+    with stores.catalog.write() as tx:
+        tx.execute(
+            text(
+                "UPDATE subscriptions SET state = 'disabled', state_us = 1, failing_us = 0,"
+                " state_reason = 'Nothing but failures.'"
+            )
+        )
+    shown = client.get(path_of(uuid), headers=READER).json
+    assert (shown["state"], shown["state_reason"]) == ("disabled", "Nothing but failures.")
+    assert shown["state_since"] == "1970-01-01T000000.000001Z"
+    assert shown["failing_since"] == "1970-01-01T000000.000000Z"
+
+
+@pytest.mark.spec("SUB-22")
+def test_what_was_to_be_told_meanwhile_has_no_next_attempt(client, stores) -> None:
+    uuid = subscribe(client).json["uuid"]
+    client.post(path_of(uuid, "pause"), headers=READER)
+    told(stores, uuid, 1)
+    listing = path_of(uuid, "deliveries")
+    (waiting,) = client.get(listing, headers=READER).json["deliveries"]
+    assert (waiting["state"], "next_attempt" in waiting) == ("pending", False)
+    client.post(path_of(uuid, "resume"), headers=READER)
+    (going,) = client.get(listing, headers=READER).json["deliveries"]
+    assert "next_attempt" in going
+
+
+@pytest.mark.spec("SUB-22")
+def test_what_was_due_before_a_pause_has_none_either_but_tests_do(client, stores) -> None:
+    uuid = subscribe(client).json["uuid"]
+    told(stores, uuid, 1)
+    client.post(path_of(uuid, "pause"), headers=READER)
+    asked = client.post(path_of(uuid, "test"), headers=READER).json
+    assert asked["next_attempt"] == asked["recorded"]
+    listed = client.get(path_of(uuid, "deliveries"), headers=READER).json["deliveries"]
+    assert ["next_attempt" in one for one in listed] == [True, False]
+    again = client.post(path_of(uuid, "deliveries", listed[1]["id"], "retry"), headers=READER)
+    assert (again.status_code, "next_attempt" in again.json) == (202, False)
+
+
+@pytest.mark.spec("SUB-35")
+def test_a_test_wakes_a_receiver_that_is_left_alone(client, stores) -> None:
+    uuid = subscribe(client).json["uuid"]
+    with stores.catalog.write() as tx:
+        tx.execute(text("UPDATE endpoints SET resume_us = 9e15, failures = 9"))
+    client.post(path_of(uuid, "test"), headers=READER)
+    with stores.catalog.read() as tx:
+        assert len(endpoints.list_waiting(tx, limit=9)) == 1
+
+
+@pytest.mark.spec("SUB-19", "SUB-21", "SUB-24")
+def test_a_secret_is_replaced_with_an_overlap_and_sealed(client, stores, settings) -> None:
+    uuid = subscribe(client, hmac_secret_key="the first", hmac_key_id="k1").json["uuid"]
+    path = path_of(uuid, "secret")
+    body = {"hmac_secret_key": "the second", "hmac_key_id": "k2", "overlap_s": 3600}
+    changed = client.put(path, json=body, headers=READER)
+    assert (changed.status_code, changed.json["hmac_key_id"]) == (200, "k2")
+    assert "hmac_previous_until" in changed.json
+    assert "second" not in changed.text
+    with stores.catalog.read() as tx:
+        query = "SELECT hmac_secret, hmac_previous FROM subscriptions"
+        sealed = tx.exec_driver_sql(query).one()
+    sealer = SecretBox(derive_key(settings.secret_key.encode(), b"subscription secrets"))
+    context = f"subscription/{uuid}".encode()
+    assert [sealer.open(bytes(one), context) for one in sealed] == [b"the second", b"the first"]
+    assert all(b"the " not in bytes(one) for one in sealed)
+    third = client.put(path, json={"hmac_secret_key": "x", "overlap_s": 0}, headers=READER)
+    assert (third.json["hmac_key_id"], "hmac_previous_until" in third.json) == ("k2", False)
+
+
+@pytest.mark.spec("SUB-21")
+@pytest.mark.parametrize(
+    ("body", "where"),
+    [
+        ({}, "/hmac_secret_key"),
+        ({"hmac_secret_key": ""}, "/hmac_secret_key"),
+        ({"hmac_secret_key": 1}, "/hmac_secret_key"),
+        ({"hmac_secret_key": "x" * 1025}, "/hmac_secret_key"),
+        ({"hmac_secret_key": "x", "hmac_key_id": 'a"b'}, "/hmac_key_id"),
+        ({"hmac_secret_key": "x", "overlap_s": -1}, "/overlap_s"),
+        ({"hmac_secret_key": "x", "overlap_s": 604_801}, "/overlap_s"),
+        ({"hmac_secret_key": "x", "more": 1}, "/more"),
+    ],
+)
+def test_a_secret_that_cannot_sign_is_refused(client, body, where) -> None:
+    uuid = subscribe(client).json["uuid"]
+    refused = client.put(path_of(uuid, "secret"), json=body, headers=READER)
+    assert (refused.status_code, list(refused.json["errors"])) == (400, [where]), refused.text
+
+
+@pytest.mark.spec("SUB-34")
+def test_all_that_was_given_up_since_a_time_is_tried_again(client, stores) -> None:
+    uuid = subscribe(client).json["uuid"]
+    for number in range(3):
+        told(stores, uuid, number)
+    give_up(stores)
+    path = path_of(uuid, "deliveries", "retry")
+    future = {"since": "2999-01-01T000000.000000Z"}
+    none = client.post(path, json=future, headers=READER)
+    assert (none.status_code, none.json) == (202, {"retried": 0, "more": False})
+    other = client.post(path, json={"since": LONG_AGO, "event_type": "DELETE"}, headers=READER)
+    assert other.json["retried"] == 0
+    again = client.post(path, json={"since": LONG_AGO}, headers=READER)
+    assert again.json == {"retried": 3, "more": False}
+    listed = client.get(path_of(uuid, "deliveries"), headers=READER).json["deliveries"]
+    assert {one["state"] for one in listed} == {"pending"}
+    assert all(one["recorded"] <= one["next_attempt"] for one in listed)
+    for body in ({}, {"since": "yesterday"}, {"since": LONG_AGO, "event_type": "NONE"}):
+        assert client.post(path, json=body, headers=READER).status_code == 400
+
+
+@pytest.mark.spec("SUB-30")
+def test_deliveries_are_listed_by_what_they_tell_and_when(client, stores) -> None:
+    uuid = subscribe(client).json["uuid"]
+    made = [told(stores, uuid, number) for number in range(3)]
+    client.post(path_of(uuid, "test"), headers=READER)
+    path = path_of(uuid, "deliveries")
+
+    def listed(query: str) -> list[str]:
+        answer = client.get(f"{path}&{query}", headers=READER)
+        assert answer.status_code == 200, answer.text
+        return [one["id"] for one in answer.json["deliveries"]]
+
+    assert listed("event_type=CREATE") == made[::-1]
+    assert len(listed("event_type=TEST")) == 1
+    assert listed(f"bundle_uuid={uuid_of(1).upper()}") == [made[1]]
+    assert listed(f"until={LONG_AGO}") == []
+    assert len(listed(f"since={LONG_AGO}")) == 4
+    for query in ("event_type=NONE", "bundle_uuid=x", "since=today", "until=1"):
+        assert client.get(f"{path}&{query}", headers=READER).status_code == 400
+
+
+@pytest.mark.spec("SUB-30")
+def test_a_page_of_one_filter_leads_to_no_page_of_another(client, stores) -> None:
+    uuid = subscribe(client).json["uuid"]
+    for number in range(3):
+        told(stores, uuid, number)
+    path = path_of(uuid, "deliveries")
+    page = client.get(f"{path}&per_page=1&event_type=CREATE", headers=READER)
+    link = page.headers["Link"].partition(">")[0].removeprefix("<http://localhost")
+    assert client.get(link, headers=READER).status_code == 206
+    mixed = link.replace("event_type=CREATE", "event_type=DELETE")
+    assert client.get(mixed, headers=READER).json["code"] == "illegal_token"
+
+
+@pytest.mark.spec("SUB-25", "SUB-27", "SUB-28")
+def test_a_dry_run_tells_of_the_latest_bundles_and_makes_nothing(client, depositor) -> None:
+    uuids = [depositor.bundle(number) for number in (1, 2)]
+    path = "/v1/subscriptions/dry-run"
+    body = CALLBACK | {
+        "jmespath_query": f"bundle_info.uuid == '{uuids[0]}'",
+        "attachments": {"which": {"type": "jmespath", "expression": "bundle_info.uuid"}},
+    }
+    tried = client.post(f"{path}?replica=aws", json=body, headers=READER)
+    assert tried.status_code == 200, tried.text
+    assert tried.json["timed_out"] is False
+    seen = {one["bundle_uuid"]: one for one in tried.json["bundles"]}
+    assert seen.keys() == set(uuids)
+    assert seen[uuids[1]] == {
+        "bundle_uuid": uuids[1],
+        "bundle_version": seen[uuids[1]]["bundle_version"],
+        "matches": False,
+    }
+    payload = seen[uuids[0]]["payload"]
+    assert payload["attachments"] == {"which": uuids[0]}
+    assert payload["match"]["bundle_uuid"] == uuids[0]
+    one = client.post(path, json=body | {"bundles": 1, "replica": "gcp"}, headers=READER)
+    assert [each["bundle_uuid"] for each in one.json["bundles"]] == [uuids[1]]
+    assert client.get(PATH, headers=READER).json == {"subscriptions": []}
+
+
+@pytest.mark.spec("SUB-26")
+@pytest.mark.parametrize("bundles", [0, 51, "1", 1.5])
+def test_a_dry_run_is_bounded(client, bundles) -> None:
+    body = CALLBACK | {"bundles": bundles}
+    path = "/v1/subscriptions/dry-run?replica=aws"
+    assert client.post(path, json=body, headers=READER).status_code == 400
+
+
+@pytest.mark.spec("SUB-25")
+def test_a_dry_run_wants_what_subscribing_wants(client, settings, stores, job_queue) -> None:
+    path = "/v1/subscriptions/dry-run?replica=aws"
+    assert client.post(path, json=CALLBACK).status_code == 401
+    strict = replace(settings, authorized_domains=("lab.example",))
+    other = create_app(strict, stores, job_queue=job_queue, verify=verify).test_client()
+    assert other.post(path, json=CALLBACK, headers=READER).status_code == 403
+    assert (
+        client.post(path, json=CALLBACK | {"jmespath_query": "["}, headers=READER).json["code"]
+        == "invalid_jmespath"
+    )
+
+
+@pytest.mark.spec("SUB-20", "WHO-05")
+def test_only_its_owner_changes_how_a_subscription_stands(client) -> None:
+    uuid = subscribe(client).json["uuid"]
+    for method, rest, body in (
+        ("PUT", ("secret",), {"hmac_secret_key": "x"}),
+        ("POST", ("pause",), None),
+        ("POST", ("resume",), None),
+        ("POST", ("deliveries", "retry"), {"since": LONG_AGO}),
+    ):
+        path = path_of(uuid, *rest)
+        for headers in (OTHER, INGEST):
+            answer = client.open(path, method=method, json=body, headers=headers)
+            assert answer.status_code == 404, (path, answer.text)
+            assert answer.json["detail"] == "Cannot find subscription!"
+        assert client.open(path, method=method, json=body).status_code == 401
+        gcp = path.replace("replica=aws", "replica=gcp")
+        assert client.open(gcp, method=method, json=body, headers=READER).status_code == 404
+
+
+@pytest.mark.spec("SUB-23")
+def test_a_failing_subscription_says_since_when(client, stores) -> None:
+    uuid = subscribe(client).json["uuid"]
+    with stores.catalog.write() as tx:
+        tx.execute(text("UPDATE subscriptions SET failing_us = :now"), {"now": now_us(tx)})
+    assert "failing_since" in client.get(path_of(uuid), headers=READER).json
+
+
+@pytest.mark.spec("SUB-10", "SUB-14", "SUB-16", "SUB-19", "SUB-24")
+def test_the_list_shows_what_one_shows_whatever_its_state(client, stores) -> None:
+    for more in ({"es_query": {}}, {"jmespath_query": "uuid"}):
+        given = {"hmac_secret_key": "the first", "hmac_key_id": "k", "attachments": {}, **more}
+        uuid = subscribe(client, **given).json["uuid"]
+        body = {"hmac_secret_key": "the second", "overlap_s": 60}
+        secret = client.put(path_of(uuid, "secret"), json=body, headers=READER)
+        paused = client.post(path_of(uuid, "pause"), headers=READER)
+        assert secret.status_code == paused.status_code == 200
+        assert "hmac_previous_until" in secret.json
+        assert "state_since" in paused.json
+    with stores.catalog.write() as tx:
+        tx.execute(
+            text("UPDATE subscriptions SET state = 'disabled', failing_us = 0, state_reason = 'x'")
+        )
+    for kind, query in (("elasticsearch", "es_query"), ("jmespath", "jmespath_query")):
+        listing = f"{PATH}&subscription_type={kind}"
+        (listed,) = client.get(listing, headers=READER).json["subscriptions"]
+        one = f"{path_of(listed['uuid'])}&subscription_type={kind}"
+        assert client.get(one, headers=READER).json == listed
+        assert {*LISTED, query} <= listed.keys()
+    resumed = client.post(path_of(listed["uuid"], "resume"), headers=READER).json
+    assert {"state_since", "state_reason", "failing_since"}.isdisjoint(resumed)
+    assert resumed["state"] == "active"
+
+
+LISTED = {
+    *("uuid", "owner", "callback_url", "replica", "subscription_type", "method", "encoding"),
+    *("form_fields", "payload_form_field", "hmac_key_id", "hmac_previous_until", "attachments"),
+    *("state", "state_since", "state_reason", "failing_since"),
+}

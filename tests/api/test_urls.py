@@ -1,13 +1,17 @@
+"""Which forwarded host and scheme the API believes."""
+
 import pytest
 
-from api.urls import believed
+from api.http.addresses import is_trusted_host
+
+pytestmark = pytest.mark.spec("CON-13")
 
 
 @pytest.mark.parametrize(
     "host", ["localhost", "localhost:8000", "127.0.0.1", "127.9.9.9:1", "[::1]:80", "a.localhost"]
 )
 def test_loopback_is_believed(host) -> None:
-    assert believed(host, ())
+    assert is_trusted_host(host, ())
 
 
 @pytest.mark.parametrize(
@@ -23,18 +27,18 @@ def test_loopback_is_believed(host) -> None:
     ],
 )
 def test_another_host_is_not(host) -> None:
-    assert not believed(host, ())
+    assert not is_trusted_host(host, ())
 
 
 def test_a_listed_host_is_believed_with_and_without_its_port() -> None:
-    assert believed("store.example", ("Store.Example",))
-    assert believed("store.example:8000", ("store.example",))
-    assert believed("store.example:8000", ("store.example:8000",))
-    assert not believed("store.example:8001", ("store.example:8000",))
+    assert is_trusted_host("store.example", ("Store.Example",))
+    assert is_trusted_host("store.example:8000", ("store.example",))
+    assert is_trusted_host("store.example:8000", ("store.example:8000",))
+    assert not is_trusted_host("store.example:8001", ("store.example:8000",))
 
 
 @pytest.mark.parametrize(
     "host", ["store.example/x", "store.example@evil", "store.example:x", "a\r\nb"]
 )
 def test_what_is_no_host_is_not_believed_even_when_it_begins_like_one(host) -> None:
-    assert not believed(host, ("store.example", "a"))
+    assert not is_trusted_host(host, ("store.example", "a"))

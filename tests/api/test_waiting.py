@@ -1,3 +1,5 @@
+"""Requests that wait for a job to complete."""
+
 import threading
 import time
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
@@ -7,115 +9,122 @@ from typing import Any
 import pytest
 
 from api.app import create_app
-from api.slots import Slots
-from api.waiting import Preference, Waiting, preference, seconds
+from api.http.limits import FairSemaphore
+from api.http.waiting import LongPolling, WaitPreference, compute_wait_s, parse_prefer
 from storage.errors import NotFound, Unavailable
-from storage.notices import MemoryNotices
+from storage.pubsub import MemoryPubSub
 from tests.api.builders import Depositor, uuid_of
 from tests.api.conftest import verify
+
+pytestmark = pytest.mark.spec("CON-15")
 
 HOW: dict[str, Any] = {"client": "somebody", "topics": ["x"], "within_s": 20}
 
 
-def waiting(notices: MemoryNotices | None = None) -> Waiting:
-    return Waiting(notices or MemoryNotices(), Slots("waiting requests", 1))
+def waiting(pubsub: MemoryPubSub | None = None) -> LongPolling:
+    return LongPolling(pubsub or MemoryPubSub(), FairSemaphore("waiting requests", 1))
 
 
+@pytest.mark.spec("CON-14")
 @pytest.mark.parametrize(
     ("header", "expected"),
     [
-        (None, Preference()),
-        ("", Preference()),
-        ("wait=3", Preference(3.0)),
-        ("Wait=3", Preference(3.0)),
-        ("respond-async, wait=3", Preference(3.0, respond_async=True)),
-        ("respond-async; wait=3", Preference(3.0, respond_async=True)),
-        ("wait=-3", Preference()),
-        ("wait=soon", Preference()),
-        ("wait", Preference()),
-        ("wait=99999999999", Preference()),
-        ("return=minimal", Preference()),
+        (None, WaitPreference()),
+        ("", WaitPreference()),
+        ("wait=3", WaitPreference(3.0)),
+        ("Wait=3", WaitPreference(3.0)),
+        ("respond-async, wait=3", WaitPreference(3.0, respond_async=True)),
+        ("respond-async; wait=3", WaitPreference(3.0, respond_async=True)),
+        ("wait=-3", WaitPreference()),
+        ("wait=soon", WaitPreference()),
+        ("wait", WaitPreference()),
+        ("wait=99999999999", WaitPreference()),
+        ("return=minimal", WaitPreference()),
     ],
 )
 def test_prefer_is_read_and_what_is_malformed_ignored(header, expected) -> None:
-    assert preference(header) == expected
+    assert parse_prefer(header) == expected
 
 
+@pytest.mark.spec("CON-14")
 def test_a_request_waits_the_default_what_it_asks_for_within_the_cap_or_not_at_all() -> None:
-    assert seconds(Preference(), default_s=10, cap_s=60) == 10
-    assert seconds(Preference(3.0), default_s=10, cap_s=60) == 3
-    assert seconds(Preference(300.0), default_s=10, cap_s=60) == 60
-    assert seconds(Preference(300.0, respond_async=True), default_s=10, cap_s=60) == 0
+    assert compute_wait_s(WaitPreference(), default_s=10, cap_s=60) == 10
+    assert compute_wait_s(WaitPreference(3.0), default_s=10, cap_s=60) == 3
+    assert compute_wait_s(WaitPreference(300.0), default_s=10, cap_s=60) == 60
+    assert compute_wait_s(WaitPreference(300.0, respond_async=True), default_s=10, cap_s=60) == 0
 
 
 def test_a_notice_ends_the_wait_at_once() -> None:
-    notices, state = MemoryNotices(), {"done": False}
+    pubsub, state = MemoryPubSub(), {"done": False}
 
     def finish() -> None:
         state["done"] = True
-        notices.publish("x")
+        pubsub.publish("x")
 
     threading.Timer(0.1, finish).start()
     began = time.monotonic()
-    seen = waiting(notices).until(lambda: state["done"], bool, **HOW)
+    seen = waiting(pubsub).wait_until(lambda: state["done"], bool, **HOW)
     assert seen is True
     assert time.monotonic() - began < 5
 
 
 def test_what_is_done_already_is_not_waited_for() -> None:
     looks = []
-    seen = waiting().until(lambda: looks.append(1) or "done", lambda _: True, **HOW)
+    seen = waiting().wait_until(lambda: looks.append(1) or "done", lambda _: True, **HOW)
     assert (seen, len(looks)) == ("done", 1)
 
 
 def test_without_a_notice_there_is_one_look_at_the_beginning_and_one_at_the_end() -> None:
     looks: list[int] = []
-    waiting().until(lambda: looks.append(1), lambda _: False, **HOW | {"within_s": 0.2})
+    waiting().wait_until(lambda: looks.append(1), lambda _: False, **HOW | {"within_s": 0.2})
     assert len(looks) == 2
 
 
-def test_many_notices_are_few_looks() -> None:
-    notices, looks = MemoryNotices(), []
+def test_many_pubsub_are_few_looks() -> None:
+    pubsub, looks = MemoryPubSub(), []
     stop = threading.Event()
 
     def publish() -> None:
         while not stop.is_set():
-            notices.publish("x")
+            pubsub.publish("x")
 
     thread = threading.Thread(target=publish)
     thread.start()
-    waiting(notices).until(lambda: looks.append(1), lambda _: False, **HOW | {"within_s": 1.0})
+    waiting(pubsub).wait_until(lambda: looks.append(1), lambda _: False, **HOW | {"within_s": 1.0})
     stop.set()
     thread.join()
     assert len(looks) <= 8
 
 
 def test_beyond_so_many_waiters_the_answer_comes_at_once() -> None:
-    slots = Slots("waiting requests", 1)
-    release = slots.take("another")
+    slots = FairSemaphore("waiting requests", 1)
+    release = slots.acquire("another")
     began = time.monotonic()
-    assert Waiting(MemoryNotices(), slots).until(lambda: "now", lambda _: False, **HOW) == "now"
+    assert (
+        LongPolling(MemoryPubSub(), slots).wait_until(lambda: "now", lambda _: False, **HOW)
+        == "now"
+    )
     with pytest.raises(Unavailable):
-        Waiting(MemoryNotices(), slots).until(list, bool, **HOW, repeated=True)
+        LongPolling(MemoryPubSub(), slots).wait_until(list, bool, **HOW, polling=True)
     assert time.monotonic() - began < 5
     release()
-    slots.take("another")
+    slots.acquire("another")
 
 
 def test_who_waits_no_more_gives_the_room_back() -> None:
-    slots = Slots("waiting requests", 1)
+    slots = FairSemaphore("waiting requests", 1)
 
     def fail() -> bool:
         raise NotFound("gone")
 
     with pytest.raises(NotFound):
-        Waiting(MemoryNotices(), slots).until(fail, bool, **HOW)
-    Waiting(MemoryNotices(), slots).until(lambda: True, bool, **HOW)
-    slots.take("another")
+        LongPolling(MemoryPubSub(), slots).wait_until(fail, bool, **HOW)
+    LongPolling(MemoryPubSub(), slots).wait_until(lambda: True, bool, **HOW)
+    slots.acquire("another")
 
 
-def test_so_many_requests_as_the_settings_say_may_wait(settings, stores, chains, drain) -> None:
-    app = create_app(replace(settings, api_waits=2), stores, chains=chains, verify=verify)
+def test_so_many_requests_as_the_settings_say_may_wait(settings, stores, job_queue, drain) -> None:
+    app = create_app(replace(settings, api_waits=2), stores, job_queue=job_queue, verify=verify)
     assert Depositor(app.test_client(), drain).put_file(uuid_of(1)).status_code == 202
 
     def ask() -> int:
@@ -130,9 +139,11 @@ def test_so_many_requests_as_the_settings_say_may_wait(settings, stores, chains,
         assert [one.result() for one in others] == [302, 302]
 
 
-def test_one_client_waits_on_some_of_them_and_leaves_room(settings, stores, chains, drain) -> None:
+def test_one_client_waits_on_some_of_them_and_leaves_room(
+    settings, stores, job_queue, drain
+) -> None:
     own = replace(settings, api_waits=4, client_waits=1)
-    app = create_app(own, stores, chains=chains, verify=verify)
+    app = create_app(own, stores, job_queue=job_queue, verify=verify)
     assert Depositor(app.test_client(), drain).put_file(uuid_of(1)).status_code == 202
 
     def ask(place: str) -> int:

@@ -1,4 +1,4 @@
-"""Tokens as an issuer, or a forger, would write them."""
+"""Build tokens as an issuer or a forger would."""
 
 import base64
 import json
@@ -9,14 +9,14 @@ from typing import Any
 from joserfc import jws
 from joserfc.jwk import ECKey, RSAKey
 
-from auth.tokens.keyring import Ages, KeyRing
-from auth.tokens.keys import SigningKeys, algorithm_of
-from auth.tokens.verifying import Verifier
+from auth.tokens.keyring import KeyAges, KeyRing
+from auth.tokens.signing_keys import SigningKeys, key_algorithm
+from auth.tokens.verification import TokenVerifier
 from storage.errors import Unavailable
 
 ISSUER = "https://issuer.example"
 NOW = 1_700_000_000.0
-AGES = Ages(refresh_s=3600, cooldown_s=30)
+AGES = KeyAges(refresh_s=3600, cooldown_s=30)
 
 
 def claims(**changed: Any) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def claims(**changed: Any) -> dict[str, Any]:
 
 def signed(key: RSAKey | ECKey, body: Any, **header: Any) -> str:
     """A compact JWS over this body; further header members as given, None takes one away."""
-    members = {"alg": algorithm_of(key), "kid": key.kid, **header}
+    members = {"alg": key_algorithm(key), "kid": key.kid, **header}
     registry = jws.JWSRegistry(algorithms=["RS256", "ES256"], strict_check_header=False)
     payload = body if isinstance(body, bytes) else json.dumps(body).encode()
     protected = {name: value for name, value in members.items() if value is not None}
@@ -77,8 +77,8 @@ class Issuer:
         return self.keys.jwks() if self.document is None else self.document
 
 
-def verifier_of(issuer: Issuer, clock: Clock, **options: Any) -> Verifier:
+def verifier_of(issuer: Issuer, clock: Clock, **options: Any) -> TokenVerifier:
     """A verifier that trusts this issuer alone."""
     accepted: dict[str, Any] = {"audiences": ["store"], "algorithms": ["RS256", "ES256"]}
     rings = {ISSUER: KeyRing(issuer, clock, AGES)}
-    return Verifier(rings, clock=clock, **{**accepted, **options})
+    return TokenVerifier(rings, clock=clock, **{**accepted, **options})

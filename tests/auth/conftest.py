@@ -1,8 +1,10 @@
+"""Fixtures of the auth tests: signing keys and issuers."""
+
 import pytest
 from joserfc.jwk import ECKey, RSAKey
 
-from auth.tokens.keys import SigningKeys
-from auth.tokens.verifying import Verifier
+from auth.tokens.signing_keys import SigningKeys
+from auth.tokens.verification import TokenVerifier
 from tests.auth.builders import Clock, Issuer, verifier_of
 
 
@@ -27,5 +29,5 @@ def issuer(rsa: RSAKey, curve: ECKey) -> Issuer:
 
 
 @pytest.fixture
-def verifier(issuer: Issuer, clock: Clock) -> Verifier:
+def verifier(issuer: Issuer, clock: Clock) -> TokenVerifier:
     return verifier_of(issuer, clock)

@@ -1,11 +1,15 @@
+"""Sealed cookies and codes of the login."""
+
 from typing import Any
 
 import pytest
 
-from auth.seals import Seals
+from auth.secret_values import ValueSealer
 from tests.auth.builders import NOW
 
-SEALS = Seals.of(b"a secret for tests only")
+pytestmark = pytest.mark.spec("OID-12")
+
+SEALS = ValueSealer.from_secret(b"a secret for tests only")
 
 
 def test_a_value_is_opened_for_its_purpose_until_its_end() -> None:
@@ -13,7 +17,9 @@ def test_a_value_is_opened_for_its_purpose_until_its_end() -> None:
     assert SEALS.open("state", sealed, now=NOW + 59) == ["a", "b"]
     assert SEALS.open("state", sealed, now=NOW + 60) is None
     assert SEALS.open("target", sealed, now=NOW) is None
-    assert Seals.of(b"another secret of a test").open("state", sealed, now=NOW) is None
+    assert (
+        ValueSealer.from_secret(b"another secret of a test").open("state", sealed, now=NOW) is None
+    )
 
 
 @pytest.mark.parametrize("values", [[], ["é"], [{"a": ["b"], "c": None}, 1, 0.5]])

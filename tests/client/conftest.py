@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 
 from api.app import create_app
-from api.authservice import create_auth_app
-from config.settings import Settings
+from api.authz import create_auth_app
+from config import Settings
 from storage.model import Principal
 from storage.stores import Stores
-from store_client.client import Client
+from store_client import Client
 from store_client.configuration import Configuration
 from tests.api.conftest import verify
 from tests.conftest import Outbox, keyed
-from tests.serving import serving_late
+from tests.http_server import serving_late
 
 ADMIN_TOKEN = "admin"
 
@@ -41,7 +41,7 @@ class Served:
 def served(
     settings: Settings,
     stores: Stores,
-    chains: Outbox,
+    job_queue: Outbox,
     drain: Callable[[], int],
     *,
     verify: Callable[[str], Principal] = verify,
@@ -52,13 +52,13 @@ def served(
         url, put = stack.enter_context(serving_late())
         known = replace(settings, wait_s=10.0, auth_external_url=auth_url)
         put_auth(create_auth_app(known, stores.catalog, verify=verify))
-        put(create_app(known, stores, chains=chains, verify=verify))
-        stack.enter_context(working(drain, chains))
+        put(create_app(known, stores, job_queue=job_queue, verify=verify))
+        stack.enter_context(working(drain, job_queue))
         yield Served(url, auth_url, known, stores, drain)
 
 
 @contextmanager
-def working(drain: Callable[[], int], chains: Outbox) -> Iterator[None]:
+def working(drain: Callable[[], int], job_queue: Outbox) -> Iterator[None]:
     """Rows are worked off soon after they are made, for as long as the block."""
     over = threading.Event()
 
@@ -67,8 +67,8 @@ def working(drain: Callable[[], int], chains: Outbox) -> Iterator[None]:
         while not over.wait(0.01):
             # To look takes the catalog from those who write, so it is done when there is news, and
             # now and then for what is tried again.
-            if len(chains.sent) != seen or time.monotonic() - looked > 0.5:
-                seen, looked = len(chains.sent), time.monotonic()
+            if len(job_queue.sent) != seen or time.monotonic() - looked > 0.5:
+                seen, looked = len(job_queue.sent), time.monotonic()
                 drain()
 
     thread = threading.Thread(target=work)
@@ -89,10 +89,10 @@ def settings(settings: Settings, signing_file: Path) -> Settings:
 
 @pytest.fixture
 def store(
-    settings: Settings, stores: Stores, chains: Outbox, drain: Callable[[], int]
+    settings: Settings, stores: Stores, job_queue: Outbox, drain: Callable[[], int]
 ) -> Iterator[Served]:
     """A store of the test's own."""
-    with served(settings, stores, chains, drain) as found:
+    with served(settings, stores, job_queue, drain) as found:
         yield found
 
 

@@ -15,11 +15,8 @@ import httpx
 import pytest
 
 import store_client
-from store_client import Client, create_version
-from store_client.configuration import Configuration
-from store_client.definition import load
-from store_client.definition.keeping import keep, kept
-from store_client.errors import (
+from store_client import (
+    Client,
     Conflict,
     Misused,
     NotAllowed,
@@ -27,11 +24,15 @@ from store_client.errors import (
     Refused,
     StoreError,
     Unreachable,
+    create_version,
 )
-from store_client.transport import Session
+from store_client.configuration import Configuration
+from store_client.definition import load_definition
+from store_client.definition.documents import read_cached, write_cached
+from store_client.http import HttpSession
 from tests.client.conftest import ADMIN_TOKEN, Served, served
 from tests.conftest import Outbox
-from tests.patience import until
+from tests.waiting import until
 
 
 def area_of(client: Client) -> str:
@@ -59,15 +60,17 @@ def bundled(client: Client, files: int = 1) -> str:
     return uuid
 
 
+@pytest.mark.spec("CLI-26")
 def test_a_file_is_deposited_and_its_headers_and_its_place_are_told(client: Client) -> None:
     uuid, version = deposited(client)
     headers = client.head_file(uuid=uuid, replica="aws")
     assert headers["x-store-sha256"] == hashlib.sha256(b"content").hexdigest()
     found = client.get_file(uuid=uuid, replica="aws", version=version)
     assert found["headers"]["x-store-size"] == "7"
-    assert client.session.ask("GET", found["location"], authorize=False).content == b"content"
+    assert client.session.request("GET", found["location"], authorize=False).content == b"content"
 
 
+@pytest.mark.spec("CLI-27")
 def test_items_of_all_pages_come_one_after_another(client: Client) -> None:
     uuid = bundled(client, files=7)
     entries = list(client.get_bundle.iterate(uuid=uuid, replica="aws", per_page=3))
@@ -78,6 +81,7 @@ def test_items_of_all_pages_come_one_after_another(client: Client) -> None:
     assert len(list(client.items("get-bundle", uuid=uuid, replica="aws", per_page="2"))) == 7
 
 
+@pytest.mark.spec("CLI-27")
 def test_a_search_goes_through_its_pages_with_its_query(client: Client) -> None:
     uuids = {bundled(client) for _ in range(3)}
 
@@ -88,17 +92,20 @@ def test_a_search_goes_through_its_pages_with_its_query(client: Client) -> None:
     until(lambda: found() == uuids)
 
 
+@pytest.mark.spec("CLI-27")
 def test_iterators_ask_when_they_are_asked(client: Client) -> None:
     uuid = bundled(client, files=3)
     entries = client.get_bundle.iterate(uuid=uuid, replica="aws", per_page=1)
     assert next(entries)["name"] == "0.txt"
 
 
+@pytest.mark.spec("CLI-27")
 def test_what_has_no_pages_is_not_iterated(client: Client) -> None:
     with pytest.raises(Misused, match="has no pages"):
         client.get_file.iterate(uuid=str(uuid4()), replica="aws")
 
 
+@pytest.mark.spec("CLI-28")
 @pytest.mark.parametrize("how", ["bytes", "path", "file", "pipe", "pieces", "empty"])
 def test_content_is_taken_from_whatever_holds_it(client: Client, tmp_path: Path, how: str) -> None:
     data = b"" if how == "empty" else b"0123456789" * 200_000
@@ -131,6 +138,7 @@ class OneWay(io.RawIOBase):
         return self._rest.readinto(buffer)
 
 
+@pytest.mark.spec("CLI-28")
 @pytest.mark.parametrize("content", ["text", 7, io.StringIO("text")])
 def test_content_that_is_no_bytes_is_refused(client: Client, content: Any) -> None:
     area = area_of(client)
@@ -138,6 +146,7 @@ def test_content_that_is_no_bytes_is_refused(client: Client, content: Any) -> No
         client.put_area_file(uuid=area, filename="x", content=content)
 
 
+@pytest.mark.spec("CLI-26")
 def test_operations_of_the_authorization_service_are_called_alike(client: Client) -> None:
     for n in range(7):
         client.post_v1_user(user_id=f"u{n}@example.org")
@@ -150,6 +159,7 @@ def test_operations_of_the_authorization_service_are_called_alike(client: Client
         client.post_oauth_token(grant_type="nothing")
 
 
+@pytest.mark.spec("CLI-26")
 def test_an_operation_can_be_looked_at(client: Client) -> None:
     taken = inspect.signature(client.get_bundle).parameters
     assert list(taken)[:2] == ["uuid", "replica"]
@@ -163,6 +173,7 @@ def test_an_operation_can_be_looked_at(client: Client) -> None:
     assert "uuid: str" in repr(client.get_bundle)
 
 
+@pytest.mark.spec("CLI-26")
 def test_an_operation_that_is_not_there_is_told_with_one_that_is(client: Client) -> None:
     with pytest.raises(AttributeError, match="get_bundle"):
         client.get_bundel  # noqa: B018
@@ -171,6 +182,7 @@ def test_an_operation_that_is_not_there_is_told_with_one_that_is(client: Client)
     assert not hasattr(client, "_nothing")
 
 
+@pytest.mark.spec("CLI-29")
 def test_arguments_that_cannot_be_right_reach_no_server(client: Client) -> None:
     with pytest.raises(Misused, match="needs replica"):
         client.get_bundle(uuid=str(uuid4()))
@@ -182,6 +194,7 @@ def test_arguments_that_cannot_be_right_reach_no_server(client: Client) -> None:
         client.put_area_file(uuid=str(uuid4()), filename="a/../b", content=b"")
 
 
+@pytest.mark.spec("CLI-29")
 def test_refusals_of_the_server_are_errors_of_their_kind(client: Client) -> None:
     uuid, version = deposited(client)
     with pytest.raises(NotFound, match="Not Found"):
@@ -193,6 +206,7 @@ def test_refusals_of_the_server_are_errors_of_their_kind(client: Client) -> None
     assert "create-version" in told.value.hint
 
 
+@pytest.mark.spec("CLI-29")
 def test_without_a_token_one_is_nobody(config: Configuration) -> None:
     with Client(config=config) as anonymous:
         assert list(anonymous.get_bundles_all.iterate(replica="aws")) == []
@@ -201,6 +215,7 @@ def test_without_a_token_one_is_nobody(config: Configuration) -> None:
     assert "store login" in told.value.hint
 
 
+@pytest.mark.spec("CLI-26")
 def test_a_patch_has_a_key_so_that_it_may_be_repeated(client: Client) -> None:
     uuid = bundled(client, files=2)
     version = client.get_bundle(uuid=uuid, replica="aws")["bundle"]["version"]
@@ -210,6 +225,7 @@ def test_a_patch_has_a_key_so_that_it_may_be_repeated(client: Client) -> None:
     assert client.patch_bundle(**asked) != first
 
 
+@pytest.mark.spec("CLI-26")
 def test_headers_of_a_request_can_be_given(client: Client) -> None:
     put = client.put_area_file(uuid=area_of(client), filename="x", content=b"x")
     told = client.put_file(
@@ -222,6 +238,7 @@ def test_headers_of_a_request_can_be_given(client: Client) -> None:
     assert "task_id" in told
 
 
+@pytest.mark.spec("CLI-31")
 def test_threads_share_a_client(client: Client) -> None:
     uuid = bundled(client, files=5)
     with ThreadPoolExecutor(8) as pool:
@@ -236,6 +253,7 @@ def test_threads_share_a_client(client: Client) -> None:
     assert found == [5] * 24
 
 
+@pytest.mark.spec("CLI-31")
 def test_two_clients_of_two_stores_do_not_disturb_each_other(
     client: Client, config: Configuration, store: Served
 ) -> None:
@@ -257,17 +275,18 @@ def test_two_clients_of_two_stores_do_not_disturb_each_other(
 
 def make_old(config: Configuration, now: str, then: str) -> None:
     """As if the definition had said so when it was fetched."""
-    found = kept(config)
+    found = read_cached(config)
     assert found is not None
     copy = found[0]
     document = json.loads(json.dumps(copy.store.document).replace(now, then))
-    keep(config, replace(copy, store=replace(copy.store, document=document)))
+    write_cached(config, replace(copy, store=replace(copy.store, document=document)))
 
 
+@pytest.mark.spec("CLI-30")
 def test_a_definition_of_the_past_is_renewed_when_something_is_unknown(
     client: Client, config: Configuration
 ) -> None:
-    load(client.session, config)
+    load_definition(client.session, config)
     make_old(config, '"get_replication"', '"get_replication_of_old"')
     for asked in (
         lambda one: one.get_replication(),
@@ -277,42 +296,46 @@ def test_a_definition_of_the_past_is_renewed_when_something_is_unknown(
             assert asked(late) is not None
 
 
+@pytest.mark.spec("CLI-30")
 def test_a_definition_of_the_past_is_renewed_when_a_route_is_gone(
     client: Client, config: Configuration
 ) -> None:
-    load(client.session, config)
+    load_definition(client.session, config)
     make_old(config, '"/replication"', '"/replication/of/old"')
     with Client(config=config, token=ADMIN_TOKEN) as late:
         assert late.get_replication() is not None
 
 
+@pytest.mark.spec("CLI-30")
 def test_a_definition_of_the_past_is_renewed_when_an_argument_is_unknown(
     client: Client, config: Configuration
 ) -> None:
-    load(client.session, config)
+    load_definition(client.session, config)
     make_old(config, '"gcp"', '"azure"')
     with Client(config=config, token=ADMIN_TOKEN) as late:
         assert list(late.get_bundles_all.iterate(replica="gcp")) == []
 
 
+@pytest.mark.spec("CLI-30")
 def test_a_definition_that_is_unchanged_is_not_sent_again(
     client: Client, config: Configuration, caplog: pytest.LogCaptureFixture
 ) -> None:
-    before = load(client.session, config)
+    before = load_definition(client.session, config)
     with caplog.at_level(logging.DEBUG, "store_client"):
-        later = load(client.session, config, now=lambda: before.fetched + 3600)
+        later = load_definition(client.session, config, now=lambda: before.fetched + 3600)
     assert later == before
     assert later.fetched == before.fetched + 3600
     told = [one.getMessage() for one in caplog.records if one.name.startswith("store_client")]
     assert len([text for text in told if ": 304 after" in text]) == 2
 
 
+@pytest.mark.spec("CLI-30")
 def test_a_store_that_was_there_before_is_worth_patience(
     client: Client, config: Configuration
 ) -> None:
-    load(client.session, config)
+    load_definition(client.session, config)
     waited: list[float] = []
-    with Session(config.url, sleep=waited.append, transport=Gone()) as session:
+    with HttpSession(config.url, sleep=waited.append, transport=Gone()) as session:
         late = Client(config=config, session=session)
         with pytest.raises(Unreachable):
             late.get_replication()
@@ -326,6 +349,7 @@ class Gone(httpx.BaseTransport):
         raise httpx.ConnectError("refused", request=request)
 
 
+@pytest.mark.spec("CLI-29")
 def test_a_base_url_that_is_no_store_is_told(config: Configuration, store: Served) -> None:
     with (
         Client(config=replace(config, url=store.auth_url)) as client,
@@ -334,6 +358,7 @@ def test_a_base_url_that_is_no_store_is_told(config: Configuration, store: Serve
         client.get_bundles_all(replica="aws")
 
 
+@pytest.mark.spec("CLI-26")
 def test_what_is_exported_is_there() -> None:
     assert {getattr(store_client, name).__name__ for name in store_client.__all__} == set(
         store_client.__all__

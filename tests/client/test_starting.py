@@ -6,6 +6,7 @@ import sys
 import pytest
 
 
+@pytest.mark.spec("CLI-32")
 @pytest.mark.parametrize(
     "module", ["store_client", "store_client.client", "store_client.definition"]
 )

@@ -1,1 +1,1 @@
-"""Drills: a whole store under kills. Run by `make drill`, never by `make test`."""
+"""Drills: a whole store under kills, run by `make drill`."""

@@ -1,4 +1,4 @@
-"""`python -m tests.drill`: kills, outages and lost messages cost time, never a bundle."""
+"""The drill `python -m tests.drill`: kills, outages and lost messages lose no bundle."""
 
 import os
 import secrets
@@ -16,22 +16,19 @@ from typing import Any
 import click
 
 import config
-from ops import tokens
-from ops.demo import stage
-from ops.demo.bundles import SampleBundle
-from ops.demo.depositing import Deposited, Depositor
-from ops.demo.hearing import new_key
-from ops.demo.progress import STAGES, Progress, look, watch
-from ops.demo.receiver import Inbox, receiving
-from ops.demo.service import Service
-from storage.connecting import connect
+from examples.webhooks import Receiver, running_receiver
+from ops import commands, local_store
+from storage.connect import connect
 from storage.model import REPLICAS
-from storage.notices import MemoryNotices
+from storage.pubsub import MemoryPubSub
 from storage.stores import Stores
-from tests.drill import chaos, checking, curating, material, stand, telling
-from tests.drill.arriving import Arrivals, Everything
+from tests.drill import chaos, checks, collection_load, environment, notification_checks, samples
 from tests.drill.buckets import Bucket, Folder
-from tests.engines import excusing
+from tests.drill.collection_progress import Arrivals, Everything
+from tests.engines import optional_engines
+from tests.live.api import ApiClient
+from tests.live.deposits import DepositedBundle, Depositor, SampleBundle
+from tests.live.progress import STAGES, Progress, update_progress, watch
 
 COMPLETING = 24
 """A killed worker holds a bundle up until its lease ends: the others go on meanwhile."""
@@ -84,7 +81,7 @@ SIZES: Mapping[str, Size] = {
 @click.option("--engines", type=click.Choice(list(SIZES)), default="embedded", show_default=True)
 @click.option("--seed", type=int, help="Repeat the drill of this seed.")
 @click.option("--bundles", type=int, help="Fewer, with as much less damage.")
-@excusing.option
+@optional_engines.option
 @click.option("--keep", is_flag=True, help="Leave the store's folder behind.")
 def drill(
     engines: str, seed: int | None, bundles: int | None, excuse: set[str], keep: bool
@@ -95,11 +92,11 @@ def drill(
     click.echo(f"drill: {engines} engines, seed {seed}, {size.bundles} bundles")
     began, found = time.monotonic(), []
     try:
-        with stage.temporary_home(keep=keep) as home:
+        with local_store.temporary_home(keep=keep) as home:
             if keep:
                 click.echo(f"drill: {home}")
             found = _on_a_stand(engines, home, size, Random(seed), frozenset(excuse))
-    except stand.Lacking as error:
+    except environment.Lacking as error:
         sys.exit(f"drill: {error}; excuse it by --excuse")
     for fault in found[:SHOWN]:
         click.echo(f"drill: FAIL {fault}")
@@ -126,58 +123,63 @@ def _on_a_stand(
         os.environ.update({k: v for k, v in ground.settings.items() if not k.startswith("STORE_")})
         if ground.struck:
             click.echo(f"drill: the bucket of {ground.struck} will fail for a while")
-        with stage.running(home, ground.settings) as store:
+        with local_store.running_store(home, ground.settings) as store:
             click.echo(f"drill: a store in {store.started_in_s:.0f} s")
             found = _run(store, ground, size, rng)
             if found:
-                click.echo(f"The end of the store's log:\n{store.complaints()}")
+                click.echo(f"The end of the store's log:\n{store.read_warnings()}")
             return found
 
 
 @contextmanager
-def _standing(engines: str, rng: Random, excused: frozenset[str]) -> Iterator[stand.Stand]:
+def _standing(engines: str, rng: Random, excused: frozenset[str]) -> Iterator[environment.Stand]:
     if engines == "embedded":
-        with stand.embedded() as ground:
+        with environment.embedded() as ground:
             yield ground
     else:
         # Not in the store's home: PostgreSQL runs as a user who may not look into it.
         with (
             tempfile.TemporaryDirectory(prefix="drill-") as folder,
-            stand.real(Path(folder), rng, excused=excused) as ground,
+            environment.real(Path(folder), rng, excused=excused) as ground,
         ):
             yield ground
 
 
-def _run(store: stage.Stage, ground: stand.Stand, size: Size, rng: Random) -> list[str]:
-    service = Service.open(store.api, store.token, patience_s=PATIENCE_S)
-    bundles = material.bundles(size.bundles, rng, large_every=size.large_every)
+def _run(
+    store: local_store.LocalStore, ground: environment.Stand, size: Size, rng: Random
+) -> list[str]:
+    service = ApiClient.open(store.api, store.token, retry_for_s=PATIENCE_S)
+    bundles = samples.bundles(size.bundles, rng, large_every=size.large_every)
     labels = tuple(bundle.label for bundle in bundles)
     progress = Progress(labels, frozenset(labels))
-    deposited: list[Deposited] = []
-    curator = curating.Curator(service, Random(rng.random()))
+    deposited: list[DepositedBundle] = []
+    curator = collection_load.Curator(service, Random(rng.random()))
     hurt = chaos.Chaos(store, ground, rng)
     strikes = chaos.plan(rng, bundles=size.bundles, doses=_possible(size.doses, ground))
-    with receiving(new_key(), refuses=telling.Reluctance()) as (url, inbox):
-        _subscribe(service, url, inbox)
+    key = secrets.token_urlsafe(24)
+    with running_receiver(key, accept=notification_checks.Reluctance()) as inbox:
+        _subscribe(service, inbox)
         with hurt.raging(strikes, done=lambda: len(deposited)) as damage:
             refused = _deposit(service, bundles, progress, (deposited, curator), inbox, hurt)
             refused += curator.finish()
         click.echo(f"drill: {damage.told()}")
         counts = ", ".join(f"{stage} {progress.count(stage)}/{len(bundles)}" for stage in STAGES)
-        click.echo(f"drill: {counts} after {progress.elapsed():.0f} s")
+        click.echo(f"drill: {counts} after {progress.elapsed_s():.0f} s")
         click.echo(f"drill: {curator.told()}")
         late = [(name, sorted(progress.missing(name))[:5]) for name in STAGES]
         found = [*refused, *(f"not {name}: {', '.join(some)}" for name, some in late if some)]
         with _stores(store, ground) as stores:
             found += _checked(service, store, stores, ground, deposited, curator, rng)
-        found += telling.faults(inbox, SUBSCRIBERS, {one.fqid for one in deposited})
-        click.echo(f"drill: {telling.Told.of(inbox.notices)}, {len(inbox.refused)} refused once")
-    if alone := checking.ended_alone(store, lambda name: damage.killed[name]):
+        found += notification_checks.faults(inbox, SUBSCRIBERS, {one.fqid for one in deposited})
+        click.echo(
+            f"drill: {notification_checks.Told.of(inbox.accepted)}, {len(inbox.rejected)} refused once"
+        )
+    if alone := checks.ended_alone(store, lambda name: damage.killed[name]):
         click.echo(f"drill: ended by themselves and were started again: {', '.join(alone)}")
     return found
 
 
-def _possible(doses: Mapping[str, int], ground: stand.Stand) -> dict[str, int]:
+def _possible(doses: Mapping[str, int], ground: environment.Stand) -> dict[str, int]:
     """What can be done on this stand; an engine that was excused cannot be hurt."""
     able = {chaos.WORKER, chaos.API, chaos.FLUSH, *ground.hands}
     able |= {chaos.OUTAGE} if ground.proxy else set()
@@ -185,84 +187,84 @@ def _possible(doses: Mapping[str, int], ground: stand.Stand) -> dict[str, int]:
 
 
 def _checked(
-    service: Service,
-    store: stage.Stage,
+    service: ApiClient,
+    store: local_store.LocalStore,
     stores: Stores,
-    ground: stand.Stand,
-    deposited: list[Deposited],
-    curator: curating.Curator,
+    ground: environment.Stand,
+    deposited: list[DepositedBundle],
+    curator: collection_load.Curator,
     rng: Random,
 ) -> list[str]:
     began = time.monotonic()
     folders: dict[str, Bucket] = {replica: Folder(stores.replicas[replica]) for replica in REPLICAS}
     buckets = {**folders, **ground.buckets}
     found = [
-        *checking.settled(stores, service, deposited),
-        *checking.wanting(stores),
-        *checking.tidied(stores, buckets),
-        *checking.unreadable(service, deposited, rng),
-        *curating.faults(service, curator),
-        *checking.misplaced(buckets, deposited),
-        *checking.uncatalogued(stores, buckets),
-        *checking.done_twice(store),
-        *checking.absent(store),
+        *checks.settled(stores, service, deposited),
+        *checks.wanting(stores),
+        *checks.tidied(stores, buckets),
+        *checks.unreadable(service, deposited, rng),
+        *collection_load.faults(service, curator),
+        *checks.misplaced(buckets, deposited),
+        *checks.uncatalogued(stores, buckets),
+        *checks.done_twice(store),
+        *checks.absent(store),
     ]
     click.echo(f"drill: looked at all of it in {time.monotonic() - began:.0f} s")
     return found
 
 
 @contextmanager
-def _stores(store: stage.Stage, ground: stand.Stand) -> Iterator[Stores]:
+def _stores(store: local_store.LocalStore, ground: environment.Stand) -> Iterator[Stores]:
     """The store's own stores, opened beside it."""
     given = {key: text for key, text in ground.settings.items() if key.startswith("STORE_")}
-    settings = config.load({**given, "STORE_HOME": str(store.home)})
-    secret = tokens.secret_key(settings)
-    opened = connect(replace(settings, secret_key=secret), notices=MemoryNotices())
+    settings = config.load_settings({**given, "STORE_HOME": str(store.home)})
+    secret = commands.read_secret_key(settings)
+    opened = connect(replace(settings, secret_key=secret), notices=MemoryPubSub())
     try:
         yield opened
     finally:
         opened.catalog.close()
 
 
-def _subscribe(service: Service, url: str, inbox: Inbox) -> None:
+def _subscribe(service: ApiClient, inbox: Receiver) -> None:
     for path, (replica, query) in SUBSCRIBERS.items():
-        body = {"callback_url": url + path, "hmac_secret_key": inbox.key.decode(), **query}
+        body = {"callback_url": inbox.url + path, "hmac_secret_key": inbox.key, **query}
         service.call("PUT", "/subscriptions", params={"replica": replica}, json=body)
 
 
 def _deposit(
-    service: Service,
+    service: ApiClient,
     bundles: tuple[SampleBundle, ...],
     progress: Progress,
-    takers: tuple[list[Deposited], curating.Curator],
-    inbox: Inbox,
+    takers: tuple[list[DepositedBundle], collection_load.Curator],
+    inbox: Receiver,
     hurt: chaos.Chaos,
 ) -> list[str]:
     """Deposit everything and watch until all is there or nothing moves; what was refused."""
 
     deposited, curator = takers
 
-    def acknowledged(one: Deposited) -> None:
+    def acknowledged(one: DepositedBundle) -> None:
         deposited.append(one)
-        progress.acknowledged(one.bundle.label, one.fqid)
+        progress.acknowledge(one.bundle.label, one.fqid)
         curator.acknowledged(one)
 
     def notified() -> set[str]:
-        return set.intersection(*(inbox.seen(path) for path in SUBSCRIBERS))
+        return set.intersection(*(inbox.fqids(path) for path in SUBSCRIBERS))
 
     def look_once() -> None:
-        look(progress, service, notified)
+        update_progress(progress, service, notified)
         arrivals.look()
 
     arrivals = Arrivals(curator, curator)
     everything = Everything(progress, arrivals)
     depositor = Depositor(service, str(uuid.uuid4()))
-    depositor.open_area()
-    with depositor.depositing(bundles, acknowledged, completing=COMPLETING) as deposits:
+    depositor.create_area()
+    with depositor.depositing(bundles, acknowledged, completions=COMPLETING) as deposits:
         watch(
             everything,
             look_once,
-            shown=_Lines(progress, arrivals).show,
+            show=_Lines(progress, arrivals).show,
             stop=lambda: deposits.failed() or hurt.error is not None,
             stall_s=STALL_S,
         )
@@ -280,7 +282,7 @@ class _Lines:
 
     def show(self) -> None:
         """Print it when it is time."""
-        now = self._progress.elapsed()
+        now = self._progress.elapsed_s()
         if now - self._shown_at >= self.EVERY_S:
             self._shown_at = now
             counts = ", ".join(f"{stage} {self._progress.count(stage)}" for stage in STAGES)

@@ -1,4 +1,4 @@
-"""Buckets as strangers see them: through the clients of their clouds, without any code of ours."""
+"""Read buckets with the clients of their clouds, without the store's code."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

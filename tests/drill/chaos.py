@@ -1,4 +1,4 @@
-"""Kills processes and hurts engines as deposits move on, by a plan that a seed repeats."""
+"""Kill processes and disturb engines by a seeded plan."""
 
 import os
 import signal
@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from ops.demo.stage import Stage
-from tests.drill.faults import Mode, Proxy
-from tests.drill.stand import Stand, flush
+from ops.local_store import LocalStore
+from tests.drill.environment import Stand, flush
+from tests.drill.fault_proxy import Mode, Proxy
 
 WORKER, API, FLUSH = "worker killed", "api killed", "queue emptied"
 OUTAGE = "outage"
@@ -73,7 +73,7 @@ def plan(rng: Random, *, bundles: int, doses: Mapping[str, int]) -> list[Strike]
 class Chaos:
     """The hand that strikes, for one running store on its stand."""
 
-    def __init__(self, stage: Stage, stand: Stand, rng: Random) -> None:
+    def __init__(self, stage: LocalStore, stand: Stand, rng: Random) -> None:
         self.damage = Damage()
         self.error: BaseException | None = None
         """What ended the hand before its plan did."""
@@ -131,7 +131,7 @@ class Chaos:
 
     def _kill(self, choose: Callable[[list[str]], list[str]], whom: Callable[[int], int]) -> None:
         while True:
-            running = self._stage.processes()["processes"]
+            running = self._stage.read_processes()["processes"]
             names = choose(sorted(running))
             for name in self._rng.sample(names, len(names)):
                 leader = running[name]["pid"]

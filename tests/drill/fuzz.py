@@ -1,5 +1,4 @@
-"""`python -m tests.drill.fuzz`: thousands of generated requests, good and bad, to a whole store and
-to its authorization service.
+"""The fuzzer `python -m tests.drill.fuzz`: generated requests to a whole store.
 
 The served definitions are what they are made of and what the answers are held against. Decision
 0024 says what counts as a fault.
@@ -22,12 +21,12 @@ import schemathesis
 from schemathesis.config import SchemathesisConfig
 from schemathesis.engine import from_schema
 
-from ops.demo import stage
-from ops.demo.service import Service
-from tests.drill import checking, fuzz_accounts, fuzz_known
-from tests.drill.fuzz_findings import Findings
-from tests.drill.fuzz_known import Naming
-from tests.serving import serving
+from ops import local_store
+from tests.drill import checks, fuzz_accounts, fuzz_objects
+from tests.drill.fuzz_objects import Naming
+from tests.drill.fuzz_report import Findings
+from tests.http_server import serving
+from tests.live.api import ApiClient
 
 SETTINGS = {
     # Who asks for work sees that it goes on, and does not wait for its end.
@@ -93,7 +92,10 @@ def fuzz(seed: int | None, least: int, minutes: float, keep: bool) -> None:
     seed = secrets.randbelow(2**31) if seed is None else seed
     click.echo(f"fuzz: seed {seed}, at least {least} requests")
     began = time.monotonic()
-    with stage.temporary_home(keep=keep) as home, stage.running(home, SETTINGS) as store:
+    with (
+        local_store.temporary_home(keep=keep) as home,
+        local_store.running_store(home, SETTINGS) as store,
+    ):
         if keep:
             click.echo(f"fuzz: {home}")
         found, late = _run(store, seed, least, began + 60 * minutes)
@@ -116,7 +118,9 @@ def fuzz(seed: int | None, least: int, minutes: float, keep: bool) -> None:
 Found = list[tuple[Target, Findings]]
 
 
-def _run(store: stage.Stage, seed: int, least: int, until: float) -> tuple[Found, list[str]]:
+def _run(
+    store: local_store.LocalStore, seed: int, least: int, until: float
+) -> tuple[Found, list[str]]:
     """What was found at each application, and whether time was too short for all of it."""
     found: Found = []
     with serving(_Receiver) as callback:
@@ -128,14 +132,14 @@ def _run(store: stage.Stage, seed: int, least: int, until: float) -> tuple[Found
     return found, []
 
 
-def _targets(store: stage.Stage, callback: str, seed: int, least: int) -> list[Target]:
+def _targets(store: local_store.LocalStore, callback: str, seed: int, least: int) -> list[Target]:
     """The store, and then its authorization service, each with something in it."""
-    known = fuzz_known.deposit(Service.open(store.api, store.token), callback, Random(seed))
+    known = fuzz_objects.deposit(ApiClient.open(store.api, store.token), callback, Random(seed))
     accounts = fuzz_accounts.enrol(store)
     return [
         Target(
             f"{store.api}/v1/swagger.json",
-            partial(fuzz_known.naming, known),
+            partial(fuzz_objects.naming, known),
             least,
             frozenset((*known.staging, known.areas[0])),
         ),
@@ -224,7 +228,7 @@ def _prepared(target: Target, seed: int) -> Iterator[None]:
             _name(case, target, Random(drawn))
         # A sequence may have been told of any area.
         if _operation(case) == "delete_area" and case.path_parameters.get("uuid") in target.kept:
-            case.path_parameters = {**case.path_parameters, "uuid": fuzz_known.uuid(Random(seed))}
+            case.path_parameters = {**case.path_parameters, "uuid": fuzz_objects.uuid(Random(seed))}
 
     try:
         yield
@@ -260,16 +264,16 @@ def _name(case: schemathesis.Case[Any], target: Target, rng: Random) -> None:
         case.body = {**case.body, **naming.body}
 
 
-def _unwell(store: stage.Stage) -> list[str]:
+def _unwell(store: local_store.LocalStore) -> list[str]:
     """What the requests did to the store."""
-    died = checking.ended_alone(store, lambda _: 0)
+    died = checks.ended_alone(store, lambda _: 0)
     health = httpx.get(f"{store.api}/health", trust_env=False, timeout=30.0)
-    lines = (store.home / stage.LOG).read_text(errors="replace").splitlines()
+    lines = (store.home / local_store.LOG).read_text(errors="replace").splitlines()
     errors = [line for line in lines if '"level": "ERROR"' in line]
     return [
         *(f"ended by itself and was started again: {name}" for name in died),
         *([] if health.status_code == 200 else [f"the store is not well: {health.text}"]),
-        *(f"logged: {line}"[: stage.WIDEST] for line in errors[:SHOWN]),
+        *(f"logged: {line}"[: local_store.LONGEST_LINE] for line in errors[:SHOWN]),
     ]
 
 

@@ -1,18 +1,17 @@
-"""What an authorization service under the fuzzer knows beforehand, and how generated requests are
-made to name it.
-"""
+"""Accounts of the fuzzed authorization service, and requests that name them."""
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from ops.demo.application import CLIENT, Application
-from ops.demo.browser import Browser
-from ops.demo.people import admit, log_in
-from ops.demo.service import Service
-from ops.demo.stage import Stage
-from tests.drill.fuzz_known import Naming
+from examples.login import CLIENT_ID, log_in
+from ops.demo import add_users
+from ops.local_store import LocalStore
+from store_client import Client
+from tests.drill.fuzz_objects import Naming
+from tests.live.api import ApiClient
 
 OF_EACH, LOGINS = 8, 6
 """Users, groups and roles; of groups and roles the second half may be deleted."""
@@ -37,9 +36,9 @@ class Accounts:
     tokens: list[str] = field(default_factory=list)
 
 
-def enrol(stage: Stage) -> Accounts:
+def enrol(stage: LocalStore) -> Accounts:
     """Some of every kind, by an administrator, and logins by the real flow."""
-    service, accounts = Service.open(stage.auth, stage.token), Accounts()
+    service, accounts = ApiClient.open(stage.auth, stage.token), Accounts()
     for number in range(OF_EACH):
         accounts.roles.append(f"role-{number}")
         accounts.groups.append(f"group-{number}")
@@ -48,21 +47,17 @@ def enrol(stage: Stage) -> Accounts:
         service.call("POST", "/role", json={"role_id": role, "policy": POLICY})
         service.call("POST", "/group", json={"group_id": group, "roles": [role], "policy": POLICY})
         service.call("POST", "/user", json={"user_id": user, "groups": [group], "roles": [role]})
-    accounts.tokens.extend(_logged_in(stage))
+    accounts.tokens.extend(_log_in(stage))
     return accounts
 
 
-def _logged_in(stage: Stage) -> list[str]:
-    password = admit(stage, [PERSON])[PERSON]
-    application, browser = Application.of(stage.auth), Browser()
-
-    def show(url: str) -> None:
-        log_in(browser, url, PERSON, password)
-
-    try:
-        return [application.log_in(show).refresh for _ in range(LOGINS)]
-    finally:
-        browser.close()
+def _log_in(stage: LocalStore) -> list[str]:
+    """The refresh tokens of several logins of a person."""
+    password = add_users(stage, [PERSON])[PERSON]
+    # Keep the client's cache out of the developer's home.
+    os.environ["STORE_CLIENT_HOME"] = str(stage.home / "client")
+    with Client(stage.api, token=stage.token) as store:
+        return [log_in(store, PERSON, password)["refresh_token"] for _ in range(LOGINS)]
 
 
 # How requests name it ----------------------------------------------------------------------
@@ -130,15 +125,15 @@ def _token(accounts: Accounts, rng: Random) -> Naming:
 
 
 def _authorize(_accounts: Accounts, rng: Random) -> Naming:
-    asked = {"response_type": "code", "client_id": CLIENT, "redirect_uri": REDIRECT}
+    asked = {"response_type": "code", "client_id": CLIENT_ID, "redirect_uri": REDIRECT}
     challenge = {"code_challenge": CHALLENGE, "code_challenge_method": "S256"}
     return Naming(query={**asked, **(challenge if rng.random() < 0.8 else {})})
 
 
-_CLIENT = {"client_id": CLIENT, "client_secret": "", "scope": "openid"}
+_CLIENT = {"client_id": CLIENT_ID, "client_secret": "", "scope": "openid"}
 _NAMINGS: Mapping[str, Callable[[Accounts, Random], Naming]] = {
     "get_login": lambda *_: Naming(query={"redirect_uri": REDIRECT}),
-    "get_logout": lambda *_: Naming(query={"client_id": CLIENT}),
+    "get_logout": lambda *_: Naming(query={"client_id": CLIENT_ID}),
     "get_oauth_authorize": _authorize,
     "post_oauth_token": _token,
     "post_oauth_revoke": lambda *_: Naming(body={**_CLIENT, "token": "none"}),

@@ -1,4 +1,4 @@
-"""`python -m tests.drill.integrity`: damaged objects are found and healed, corruption is refused.
+"""The drill `python -m tests.drill.integrity`: damaged objects are found and repaired.
 
 First a part of all stored objects is damaged in every way, never both copies of one: the scrub has
 to find exactly these and repair them all. Then bytes are corrupted on their way into the store and
@@ -21,22 +21,20 @@ from typing import Any
 
 import click
 
-from config.settings import Settings
-from pipelines.depositing import areas, files, ingest
+from config import Settings
+from pipelines import areas, checksums, copies, files, ingest, sync
 from pipelines.flow import Step
-from pipelines.keeping import checksums, copying
-from pipelines.replicating import sync
 from storage import keys
-from storage.catalog import Catalog, integrity, migrate, todo, visibility
+from storage.catalog import Catalog, integrity, jobs, migrate, versions
 from storage.catalog import files as file_rows
-from storage.connecting import connect
+from storage.connect import connect
 from storage.errors import StoreError
-from storage.model import FQID, REPLICAS, Claim, Replica, Todo
-from storage.notices import MemoryNotices
+from storage.model import FQID, REPLICAS, Job, JobClaim, Replica
 from storage.protocols import BlobStore
+from storage.pubsub import MemoryPubSub
 from storage.stores import Stores
 from tests.builders import make_file, new_uuid, version
-from tests.damaging import KINDS, damage, path_of
+from tests.damage import KINDS, damage, path_of
 from tests.scrubs import age, run
 
 AUTHOR = "depositor@example.org"
@@ -82,7 +80,7 @@ def opened() -> Iterator[Stores]:
         catalog = Catalog(settings.catalog)
         migrate.upgrade(catalog)
         catalog.close()
-        stores = connect(settings, notices=MemoryNotices())
+        stores = connect(settings, notices=MemoryPubSub())
         yield stores
         stores.catalog.close()
 
@@ -126,7 +124,7 @@ def contents(stores: Stores) -> dict[tuple[Replica, str], bytes | None]:
     return {
         (replica, one.key): _content(stores.replicas[replica], one.key)
         for replica in REPLICAS
-        for page in integrity.pages(stores.catalog, replica)
+        for page in integrity.iterate_pages(stores.catalog, replica)
         for one in page
     }
 
@@ -191,24 +189,24 @@ def refuse_deposits(stores: Stores, rng: Random, count: int) -> list[str]:
     areas.create(stores, area, AUTHOR)
     for number in range(count):
         data = rng.randbytes(rng.randint(2, LARGEST))
-        sums = checksums.compute([data], len(data)).checksums
+        sums = checksums.compute_checksums([data], len(data)).checksums
         declared = {
             "store-sha1": sums.sha1,
             "store-sha256": sums.sha256,
             "store-crc32c": sums.crc32c,
             "store-s3_etag": sums.s3_etag,
         }
-        staged = keys.area_file(area, f"{number}")
+        staged = keys.area_file_key(area, f"{number}")
         stores.areas.put(staged, corrupted(rng, data), metadata=declared)
         fqid = FQID(new_uuid(), version())
         source = stores.areas.direct_url(staged)
-        accepted = ingest.deposit(stores, ingest.Deposit(fqid, "aws", source, 1), AUTHOR)
+        accepted = ingest.start_task(stores, ingest.IngestRequest(fqid, "aws", source, 1), AUTHOR)
         assert accepted.task_id is not None
-        _work(stores, accepted.todo[0])
+        _work(stores, accepted.jobs[0])
         stores.areas.delete(staged)
-        if ingest.task(stores, accepted.task_id).state != "FAILED" or seen(stores, "aws", fqid):
+        if ingest.get_task(stores, accepted.task_id).state != "FAILED" or seen(stores, "aws", fqid):
             faults.append(f"deposit {number} was accepted")
-        if path_of(stores.replicas["aws"], keys.blob(sums.sha256)).exists():
+        if path_of(stores.replicas["aws"], keys.blob_key(sums.sha256)).exists():
             faults.append(f"deposit {number} left bytes")
     click.echo(
         f"{count} corrupted deposits, {len(faults)} accepted ({time.monotonic() - began:.0f} s)"
@@ -216,10 +214,10 @@ def refuse_deposits(stores: Stores, rng: Random, count: int) -> list[str]:
     return faults
 
 
-def _work(stores: Stores, row: Todo) -> None:
+def _work(stores: Stores, row: Job) -> None:
     with stores.catalog.write(durable=False) as tx:
-        claim = todo.claim(tx, row, token="drill", lease_s=60, max_claims=5)
-    assert isinstance(claim, Claim)
+        claim = jobs.claim(tx, row, token="drill", lease_s=60, max_claims=5)
+    assert isinstance(claim, JobClaim)
     ingest.verify(stores, claim, lambda _moved: None)
 
 
@@ -255,9 +253,9 @@ def refuse_copies(
 
 def synchronized(stores: Stores, fqid: FQID) -> bool:
     """Whether a sync to the other replica says that it is done."""
-    claim = Claim(Todo(Step.SYNC, "gcp", f"{files.KIND}:{fqid}"), "drill", 1, "")
+    claim = JobClaim(Job(Step.SYNC, "gcp", f"{files.KIND}:{fqid}"), "drill", 1, "")
     try:
-        sync.sync(stores, claim, lambda _moved: None)
+        sync.sync_version(stores, claim, lambda _moved: None)
     except StoreError:
         return False
     return True
@@ -266,12 +264,12 @@ def synchronized(stores: Stores, fqid: FQID) -> bool:
 def copied(stores: Stores, fqid: FQID) -> bool:
     """Whether a copy of the bytes to the other replica says that it is done."""
     with stores.catalog.read() as tx:
-        row = file_rows.by_fqid(tx, fqid)
+        row = file_rows.find(tx, fqid)
     assert row is not None
-    file, key = row.file, keys.blob(row.file.checksums.sha256)
+    file, key = row.file, keys.blob_key(row.file.checksums.sha256)
     here, there = stores.replicas["aws"], stores.replicas["gcp"]
     try:
-        copying.copy(here, there, key, key, size=file.size, checksums=file.checksums)
+        copies.copy_object(here, there, key, key, size=file.size, checksums=file.checksums)
     except StoreError:
         return False
     return True
@@ -294,15 +292,15 @@ class Corrupting:
 def blob_of(stores: Stores, fqid: FQID) -> str:
     """The key of a file's bytes."""
     with stores.catalog.read() as tx:
-        row = file_rows.by_fqid(tx, fqid)
+        row = file_rows.find(tx, fqid)
     assert row is not None
-    return keys.blob(row.file.checksums.sha256)
+    return keys.blob_key(row.file.checksums.sha256)
 
 
 def seen(stores: Stores, replica: Replica, fqid: FQID) -> bool:
     """Whether readers see a file."""
     with stores.catalog.read() as tx:
-        return visibility.find(tx, files.KIND, replica, fqid) is not None
+        return versions.find_published(tx, files.KIND, replica, fqid) is not None
 
 
 if __name__ == "__main__":

@@ -1,5 +1,4 @@
-"""`python -m tests.drill.matching`: the index of equalities against plain evaluation, at large,
-and ten thousand hostile expressions at once."""
+"""The drill `python -m tests.drill.matching`: the equality index against plain evaluation."""
 
 import contextlib
 import secrets
@@ -10,12 +9,12 @@ from itertools import pairwise
 
 import click
 
-from pipelines.queries import jmes
-from pipelines.queries.matching import Questions, evaluate
-from pipelines.queries.questions import Seen
+from pipelines.matching import evaluate_event
+from pipelines.queries import bounded_jmespath
+from pipelines.queries.stored_queries import QueryDocument, StoredQuerySet
 from tests.pipelines.expressions import differences, hostile
-from tests.pipelines.hostile import ES_TEXTS, JMESPATH, document
-from tests.telling import BASE_URL, a_subscription, an_event
+from tests.pipelines.hostile_queries import ES_TEXTS, JMESPATH, document
+from tests.subscription_builders import BASE_URL, a_subscription, an_event
 
 DOCUMENTS, EXPRESSIONS = 50, 200
 """Of one round."""
@@ -52,14 +51,14 @@ def _compared(seed: int, pairs: int) -> list[str]:
 
 def _alone() -> list[str]:
     """Each way to hold a worker up by itself, on a document made for it."""
-    seen, took = Seen(document()), dict[str, float]()
+    seen, took = QueryDocument(document()), dict[str, float]()
     for kind, sources in (("jmespath", JMESPATH), ("elasticsearch", ES_TEXTS)):
         for n, source in enumerate(sources, 1):
-            questions = Questions([a_subscription(id=n, type=kind, query=source)])
-            (one,) = questions.candidates(seen.document, steps=jmes.MAX_STEPS)
+            questions = StoredQuerySet([a_subscription(id=n, type=kind, query=source)])
+            (one,) = questions.candidates(seen.document, steps=bounded_jmespath.MAX_STEPS)
             began = time.process_time()
-            with contextlib.suppress(jmes.Failed):
-                one.question.ask(seen, jmes.Budget())
+            with contextlib.suppress(bounded_jmespath.EvaluationFailed):
+                one.stored_query.evaluate(seen, bounded_jmespath.EvaluationBudget())
             took[source] = time.process_time() - began
     click.echo(f"{len(took)} ways to stall a worker: {max(took.values()):.1f} s at the most")
     return [f"{each:.1f} s for {source}" for source, each in took.items() if each > ALONE_S]
@@ -72,10 +71,10 @@ def _stalled() -> list[str]:
         for n in range(1, HOSTILE + 1)
     ]
     good = a_subscription(id=HOSTILE + 1, query="length(files) == `1`", owner="good@example.org")
-    questions, beats = Questions([*bad, good]), [time.monotonic()]
+    questions, beats = StoredQuerySet([*bad, good]), [time.monotonic()]
     began = time.monotonic()
     found = list(
-        evaluate(
+        evaluate_event(
             questions,
             an_event(),
             {"files": {"a": 1}},

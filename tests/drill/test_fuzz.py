@@ -1,10 +1,10 @@
-"""The fuzzer's verdict: what counts as a fault."""
+"""Which answers the fuzzer reports as faults."""
 
 import pytest
 from schemathesis.core.failures import ServerError
 from schemathesis.openapi.checks import AllowHeaderMismatch, UnsupportedMethodResponse
 
-from tests.drill.fuzz_findings import Findings
+from tests.drill.fuzz_report import Findings
 
 DOCUMENT = {
     "paths": {

@@ -1,1 +1,1 @@
-"""The real engines for tests, installed and started as an operator would, on loopback."""
+"""Real engines for tests, installed and started on loopback."""

@@ -1,4 +1,4 @@
-"""`python -m tests.engines`: real engines on loopback, for as long as a command runs."""
+"""The command `python -m tests.engines`: run a command with real engines on loopback."""
 
 import os
 import shlex
@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import click
 
-from tests.engines import excusing, starting
-from tests.engines.running import stop
-from tests.engines.starting import ENGINES, TOOLS, Installable
+from tests.engines import optional_engines, startup
+from tests.engines.engine import stop
+from tests.engines.startup import ENGINES, TOOLS, Installable
 
 NAMES = click.Choice([*ENGINES, *TOOLS])
 
@@ -40,7 +40,7 @@ def _state(what: Installable) -> str:
 @click.argument("names", nargs=-1, type=NAMES)
 def install(names: Sequence[str]) -> None:
     """Get engines and tools, all of them by default."""
-    absent = starting.install(names or [*ENGINES, *TOOLS])
+    absent = startup.install(names or [*ENGINES, *TOOLS])
     _tell(absent)
     sys.exit(bool(absent))
 
@@ -49,7 +49,7 @@ def install(names: Sequence[str]) -> None:
 @click.option("--only", multiple=True, type=NAMES, help="Start these alone; repeatable.")
 @click.option("--tool", "tools", multiple=True, type=NAMES, help="Install this program, too.")
 @click.option("--unsynced", is_flag=True, help="PostgreSQL waits for no disk; not for drills.")
-@excusing.option
+@optional_engines.option
 @click.argument("command", nargs=-1, required=True)
 def run(
     only: Sequence[str],
@@ -61,8 +61,8 @@ def run(
     """Start engines, run COMMAND with STORE_TEST_* naming them, stop them."""
     began = time.monotonic()
     signal.signal(signal.SIGTERM, _end)
-    absent = starting.install(tools)
-    with starting.running(*only, unsynced=unsynced) as started:
+    absent = startup.install(tools)
+    with startup.running(*only, unsynced=unsynced) as started:
         absent |= started.absent
         _tell(absent)
         click.echo(

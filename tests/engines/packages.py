@@ -1,4 +1,4 @@
-"""Getting programs as an operator would: packages of the system, programs in Go and in Python."""
+"""Install programs: system packages, Go programs and Python tools."""
 
 import fcntl
 import os
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.engines.running import CACHE
+from tests.engines.engine import CACHE
 
 POSTGRES_HOMES = "/usr/lib/postgresql"
 APT = ("apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300")

@@ -1,4 +1,4 @@
-"""PgBouncer of the system's package in transaction mode, before a PostgreSQL of its own."""
+"""PgBouncer in transaction mode before its own PostgreSQL."""
 
 import signal
 import socket
@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from ops import ports
 from tests.engines import packages, postgres
-from tests.engines.running import Running
+from tests.engines.engine import Running
 from tests.engines.service import Service
 
 PROGRAMS, PACKAGE = ("pgbouncer",), "pgbouncer"
@@ -52,7 +52,7 @@ def running(home: Path, **more: str) -> Iterator[Running]:
     """Start both, more settings of the server in `more`; stop them at the end."""
     home.mkdir(exist_ok=True)
     with postgres.running(home, **more) as server:
-        port, behind = ports.free(), urlsplit(server.url).port
+        port, behind = ports.find_free_port(), urlsplit(server.url).port
         users, configuration = home / "users.txt", home / "pgbouncer.ini"
         users.write_text('"postgres" ""\n', encoding="utf-8")
         settings = CONFIGURATION.format(behind=behind, port=port, users=users)

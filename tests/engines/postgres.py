@@ -1,4 +1,4 @@
-"""PostgreSQL of the system's package, durable as it is shipped; loopback is trusted."""
+"""PostgreSQL of the system package, with default durability."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ops import ports
 from tests.engines import packages
-from tests.engines.running import Running
+from tests.engines.engine import Running
 from tests.engines.service import Service
 
 PROGRAMS, PACKAGE = ("initdb", "postgres", "pg_isready"), "postgresql"
@@ -61,7 +61,7 @@ def hand_over(folder: Path) -> None:
 @contextmanager
 def running(home: Path, **more: str) -> Iterator[Running]:
     """Start an empty server, more settings in `more`; stop it at the end."""
-    data, port = home / "postgres", ports.free()
+    data, port = home / "postgres", ports.find_free_port()
     data.mkdir(mode=0o700)
     hand_over(data)
     initdb: list[str | Path] = [

@@ -1,4 +1,4 @@
-"""A pytest plugin for runs on real engines.
+"""A pytest plugin that requires every named engine to take part in a passed test.
 
 It keeps the tests that a run without these engines could not make, and fails a run in which an
 engine that was named took part in no test.
@@ -27,14 +27,14 @@ class Part(NamedTuple):
 
 PARTS = {
     "postgres": Part(r"\[.*postgresql", [POSTGRES]),
-    "races on postgres": Part(r"test_races\.py.*\[.*postgresql", [POSTGRES]),
+    "races on postgres": Part(r"test_write_races\.py.*\[.*postgresql", [POSTGRES]),
     "pgbouncer": Part(r"\[.*pgbouncer", [PGBOUNCER]),
     "redis": Part(r"\[.*named", [REDIS]),
     "s3": Part(r"\[.*s3-server", [S3]),
     "gcs": Part(r"\[.*gcs-server", [GCS]),
     "opensearch": Part(r"\[.*opensearch", [OPENSEARCH]),
     "answers about real metadata": Part(r"test_differential\.py", [OPENSEARCH, REAL_DATA]),
-    "copies between clouds": Part(r"test_copying_clouds\.py.*gcs-server", [S3, GCS]),
+    "copies between clouds": Part(r"test_copies\.py.*gcs-server", [S3, GCS]),
     "whole store on s3": Part(r"^tests/real/.*\[.*s3 and s3", STORE),
     "whole store on s3 and gcs": Part(r"^tests/real/.*\[.*s3 and gcs", [*STORE, GCS]),
 }

@@ -1,4 +1,4 @@
-"""Redis of the system's package; it keeps nothing, for nothing is asked of it."""
+"""Redis of the system package, without persistence."""
 
 import socket
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ops import ports
 from tests.engines import packages
-from tests.engines.running import Running
+from tests.engines.engine import Running
 from tests.engines.service import Service
 
 PROGRAMS, PACKAGE = ("redis-server",), "redis-server"
@@ -32,7 +32,7 @@ def install(cache: Path) -> None:
 @contextmanager
 def running(home: Path, **_settings: str) -> Iterator[Running]:
     """Start it; stop it at the end."""
-    port = ports.free()
+    port = ports.find_free_port()
     options = {"port": str(port), "bind": "127.0.0.1", "save": "", "appendonly": "no"}
     words = [word for name, value in options.items() for word in (f"--{name}", value)]
     command = [packages.found("redis-server"), *words, "--dir", str(home)]

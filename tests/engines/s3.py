@@ -1,4 +1,4 @@
-"""An S3 server: versitygw on a folder. docs/decisions/0013 says why this one."""
+"""An S3 server on a folder (see docs/decisions/0013)."""
 
 import secrets
 import urllib.error
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ops import ports
-from tests.engines.running import Running
+from tests.engines.engine import Running
 from tests.engines.service import Service
 from tests.engines.versions import S3_SERVER
 
@@ -21,7 +21,7 @@ install = S3_SERVER.install
 @contextmanager
 def running(home: Path, **_settings: str) -> Iterator[Running]:
     """Start it with keys of its own, which its clients find in their environment."""
-    port = ports.free()
+    port = ports.find_free_port()
     for name in ("s3", "s3-versions"):
         (home / name).mkdir()
     credentials = {

@@ -1,4 +1,4 @@
-"""A server as a process that can be stopped and started again with what it keeps."""
+"""A server process that can be stopped and restarted with its data."""
 
 import signal
 import time
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
-from tests.engines.running import start, stop, wait_until
+from tests.engines.engine import start, stop, wait_until
 
 PAUSE_S = 0.2
 """Between two tries to start it again."""

@@ -1,4 +1,4 @@
-"""What a machine lacks is said by name, and fails unless it was excused."""
+"""Missing engines are named, and fail the run unless they are optional."""
 
 import os
 import subprocess

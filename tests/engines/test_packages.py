@@ -1,4 +1,4 @@
-"""Programs are built once, whole or not at all."""
+"""Programs are built once and atomically."""
 
 import os
 import subprocess

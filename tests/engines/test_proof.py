@@ -1,4 +1,4 @@
-"""An engine that is named must take part in a test that passes."""
+"""A named engine must take part in a test that passes."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""A server that was killed is started again, although what it left behind is in its way."""
+"""A killed server restarts despite leftover files."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Which versions are built and fetched; those of the system's packages are the system's."""
+"""Versions of built and downloaded engines."""
 
 from tests.engines.packages import PythonTool, Tool
 

@@ -1,4 +1,4 @@
-"""The operator's commands, run as they are typed."""
+"""Operator commands, run as they are typed."""
 
 import json
 import os
@@ -10,13 +10,13 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
-from auth.tokens.verifying import verifier
+from auth.tokens.verification import build_verifier
 from config import Settings
-from ops import ports, tokens
+from ops import commands, ports
 from ops.cli import cli
-from storage.catalog import Catalog, todo
+from storage.catalog import Catalog, jobs
 from storage.errors import Unauthorized
-from storage.model import Todo
+from storage.model import Job
 
 
 @pytest.fixture
@@ -37,61 +37,68 @@ def settings(home: Path) -> Settings:
     return Settings(home=home)
 
 
+@pytest.mark.spec("OPS-06")
 def test_a_token_is_one_that_the_store_accepts(settings: Settings) -> None:
     token = run("token", "--email", "ada@example.org", "--groups", "store_ingest, readers").strip()
-    principal = verifier(settings, clock=time.time).verify(token)
+    principal = build_verifier(settings, clock=time.time).verify(token)
     assert principal.email == "ada@example.org"
     assert principal.groups == {"store_ingest", "readers"}
 
 
+@pytest.mark.spec("OPS-21")
 def test_a_rotation_ends_no_token_but_after_a_leak(settings: Settings) -> None:
     token = run("token", "--email", "ada@example.org", "--hours", "8000").strip()
     for _ in range(3):
         run("rotate-key")
     assert "4 before it" in run("rotate-key", "--algorithm", "ES256")
-    assert verifier(settings, clock=time.time).verify(token).email == "ada@example.org"
+    assert build_verifier(settings, clock=time.time).verify(token).email == "ada@example.org"
     assert "0 before it" in run("rotate-key", "--leaked")
     with pytest.raises(Unauthorized):
-        verifier(settings, clock=time.time).verify(token)
+        build_verifier(settings, clock=time.time).verify(token)
 
 
+@pytest.mark.spec("OPS-05")
 def test_migrating_twice_changes_nothing(settings: Settings) -> None:
     run("migrate")
 
 
+@pytest.mark.spec("OPS-05")
 def test_a_catalog_that_is_away_may_be_migrated_later(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    address = f"127.0.0.1:{ports.free()}"
+    address = f"127.0.0.1:{ports.find_free_port()}"
     monkeypatch.setenv("STORE_CATALOG_URL", f"postgresql+psycopg://store:word@{address}/store")
     result = CliRunner().invoke(cli, ["migrate"])
     assert result.exit_code == os.EX_TEMPFAIL
     assert "cannot be reached" in result.output
 
 
-def park(settings: Settings, *rows: Todo) -> None:
+def park(settings: Settings, *rows: Job) -> None:
     with Catalog(settings.catalog).write() as tx:
-        todo.add(tx, rows)
+        jobs.insert(tx, rows)
         for row in rows:
-            held = todo.claim(tx, row, token="t", lease_s=1, max_claims=1)
+            held = jobs.claim(tx, row, token="t", lease_s=1, max_claims=1)
             assert held is not None
-            todo.park(tx, held, reason="it never works")
+            jobs.mark_dead(tx, held, reason="it never works")
 
 
+@pytest.mark.spec("OPS-09")
 def test_parked_rows_are_listed_with_their_reason(settings: Settings) -> None:
-    park(settings, Todo("sync", "gcp", "file:x"))
+    park(settings, Job("sync", "gcp", "file:x"))
     assert "sync\tgcp\tfile:x" in run("parked", "list")
     assert "it never works" in run("parked", "list")
 
 
+@pytest.mark.spec("OPS-09")
 def test_a_retry_makes_the_chosen_rows_due_again(settings: Settings) -> None:
-    park(settings, Todo("sync", "gcp", "file:x"), Todo("index", "aws", "y"))
+    park(settings, Job("sync", "gcp", "file:x"), Job("index", "aws", "y"))
     assert run("parked", "retry", "--step", "index") == "1 rows are due again\n"
     with Catalog(settings.catalog).read() as tx:
-        assert todo.count_parked(tx) == 1
-        assert todo.backlog(tx) == {("index", "aws"): 1}
+        assert jobs.count_dead(tx) == 1
+        assert jobs.count_open(tx) == {("index", "aws"): 1}
 
 
+@pytest.mark.spec("OPS-08")
 def test_the_status_of_a_store_that_does_not_run_says_so(settings: Settings) -> None:
     shown = run("status")
     assert "does not answer" in shown
@@ -106,6 +113,7 @@ def test_every_command_is_said_in_a_line_of_a_narrow_terminal(words: list[str]) 
     assert [line for line in commands if not line.endswith(".") or line.endswith("...")] == []
 
 
+@pytest.mark.spec("OPS-07")
 def test_an_unknown_setting_stops_every_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STORE_PROT", "8000")
     result = CliRunner().invoke(cli, ["settings"])
@@ -113,6 +121,7 @@ def test_an_unknown_setting_stops_every_command(monkeypatch: pytest.MonkeyPatch)
     assert "STORE_PROT" in result.output
 
 
+@pytest.mark.spec("OPS-07")
 def test_settings_are_printed_with_their_values(home: Path) -> None:
     assert f"STORE_HOME\t{home}" in run("settings")
 
@@ -124,6 +133,7 @@ def test_a_process_that_the_procfile_lacks_cannot_be_run(home: Path) -> None:
     assert json.dumps(list(home.iterdir())) == "[]"
 
 
+@pytest.mark.spec("OPS-11")
 def test_read_only_is_switched_on_and_off_and_shown(settings: Settings) -> None:
     assert run("read-only", "show") == "off\n"
     run("read-only", "on", "--reason", "Moving house.")
@@ -133,6 +143,7 @@ def test_read_only_is_switched_on_and_off_and_shown(settings: Settings) -> None:
     assert run("read-only", "show") == "off\n"
 
 
+@pytest.mark.spec("OPS-10")
 def test_a_dry_sweep_shows_every_comparison(settings: Settings) -> None:
     shown = run("sweep", "--dry-run")
     assert "blob\tgcp\t0\t0\t0" in shown
@@ -189,7 +200,7 @@ def test_an_address_that_leads_to_no_catalog_is_said_in_a_sentence(
     monkeypatch.setenv("STORE_CATALOG_URL", "nonsense")
     result = CliRunner().invoke(cli, ["clients", "list"], catch_exceptions=False)
     assert result.exit_code == 1
-    assert "Error: the catalog's URL cannot be understood" in result.output
+    assert "Error: the catalog's URL is invalid" in result.output
 
 
 def test_a_backup_that_cannot_be_written_is_said_in_a_sentence(settings: Settings) -> None:
@@ -240,6 +251,7 @@ def refusal(*words: str) -> str:
     return result.output.strip().splitlines()[-1]
 
 
+@pytest.mark.spec("OPS-30")
 @pytest.mark.parametrize("words", CATALOG_COMMANDS, ids=" ".join)
 def test_a_damaged_catalog_is_named_as_the_cause(
     settings: Settings, words: tuple[str, ...]
@@ -250,6 +262,7 @@ def test_a_damaged_catalog_is_named_as_the_cause(
     assert "The catalog is damaged: file is not a database" in refusal(*words)
 
 
+@pytest.mark.spec("OPS-30")
 @pytest.mark.parametrize("words", CATALOG_COMMANDS, ids=" ".join)
 def test_a_catalog_of_a_newer_release_is_refused(
     settings: Settings, words: tuple[str, ...]
@@ -259,6 +272,7 @@ def test_a_catalog_of_a_newer_release_is_refused(
     assert "The catalog is at revision 9999, which this release does not know" in refusal(*words)
 
 
+@pytest.mark.spec("OPS-30")
 @pytest.mark.parametrize("words", [("run",), ("migrate",)], ids=" ".join)
 def test_a_home_that_cannot_be_made_is_named_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
@@ -274,6 +288,7 @@ def test_a_home_that_cannot_be_made_is_named_with_the_reason(
         assert refusal(*words) == f"Error: STORE_HOME {home}: {why}"
 
 
+@pytest.mark.spec("OPS-30")
 @pytest.mark.parametrize("words", [("status",), ("token", "--email", "a@b.org")], ids=" ".join)
 def test_a_home_that_is_a_file_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
@@ -283,6 +298,7 @@ def test_a_home_that_is_a_file_is_named(
     assert "Not a directory" in refusal(*words)
 
 
+@pytest.mark.spec("OPS-30")
 @pytest.mark.parametrize("port", ["70000", "65535", "0", "-1"])
 def test_a_port_that_is_none_is_named(
     home: Path, monkeypatch: pytest.MonkeyPatch, port: str
@@ -293,6 +309,7 @@ def test_a_port_that_is_none_is_named(
         assert refusal(*words) == said
 
 
+@pytest.mark.spec("OPS-30")
 def test_a_host_that_is_none_is_not_called_a_port_in_use(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -302,12 +319,13 @@ def test_a_host_that_is_none_is_not_called_a_port_in_use(
     assert "STORE_HOST" in said
 
 
+@pytest.mark.spec("OPS-08")
 def test_the_status_of_another_store_is_not_shown_as_this_one_s(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     answers: dict[str, Any] = {"status": "ok", "parts": {"disk": part("ours")}}
     monkeypatch.setattr(httpx, "get", lambda *_args, **_more: httpx.Response(200, json=answers))
-    answers["instance"] = tokens.instance(settings)
+    answers["instance"] = commands.find_instance_id(settings)
     assert "ours" in run("status")
     for other in ("0" * 32, None):
         answers["instance"] = other

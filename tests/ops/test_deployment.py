@@ -1,4 +1,4 @@
-"""What a deployment is described by: compose.yaml beside the Procfile, the settings and the image."""
+"""compose.yaml, Procfile, settings and image agree."""
 
 import re
 import subprocess
@@ -13,19 +13,19 @@ from uuid import uuid4
 import pytest
 import yaml
 
-from auth.apart.elsewhere import Elsewhere, deciding
-from config.settings import Settings, load
+from auth.remote import RemoteDecisionPoint, open_decision_point
+from config import Settings, load_settings
 from deploy import buckets
 from ops import procfile
 from storage.catalog import Catalog
-from storage.model import MIN_SECRET
-from tests.auth.services import credentials_file
+from storage.model import MIN_SECRET_LENGTH
+from tests.auth.misbehaving_services import credentials_file
 from tests.storage.blobs.backend_s3 import SIMULATED, admin
 from tests.storage.blobs.s3_server import lasting_s3
 from tests.test_architecture import CLIENT, MAY_IMPORT
 
 ROOT = Path(__file__).resolve().parents[2]
-OURS = {line.name: line.command for line in procfile.read()}
+OURS = {line.name: line.command for line in procfile.read_procfile()}
 ONCE = {"migrate", "buckets"}
 SAID = {
     "STORE_DEPLOYMENT": "store.example",
@@ -92,7 +92,7 @@ def test_what_runs_once_ends_and_comes_first() -> None:
 
 @pytest.mark.parametrize("name", sorted(RUN_US))
 def test_the_settings_of_every_process_are_taken(name: str) -> None:
-    settings = load(environ(RUN_US[name], SAID))
+    settings = load_settings(environ(RUN_US[name], SAID))
     assert isinstance(settings, Settings)
     assert not settings.allow_private_callbacks
     # What stands in a folder of one container is in no other.
@@ -104,7 +104,7 @@ def test_the_settings_of_every_process_are_taken(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(OVERRIDE["services"].keys() & RUN_US.keys()))
 def test_the_settings_of_every_process_are_taken_in_clouds(name: str) -> None:
     both = {**RUN_US[name]["environment"], **OVERRIDE["services"][name]["environment"]}
-    settings = load(environ({"environment": both}, SAID | CLOUD))
+    settings = load_settings(environ({"environment": both}, SAID | CLOUD))
     assert [settings.bucket(replica) for replica in ("aws", "gcp")] == [
         CLOUD["STORE_REPLICA_AWS"],
         CLOUD["STORE_REPLICA_GCP"],
@@ -117,7 +117,7 @@ def test_every_process_that_opens_buckets_is_told_of_the_clouds() -> None:
 
 def apart() -> Settings:
     both = {**RUN_US["api"]["environment"], **APART["services"]["api"]["environment"]}
-    return load(environ({"environment": both}, SAID | ELSEWHERE))
+    return load_settings(environ({"environment": both}, SAID | ELSEWHERE))
 
 
 def test_a_store_apart_asks_the_service_that_it_is_told_of(
@@ -125,7 +125,7 @@ def test_a_store_apart_asks_the_service_that_it_is_told_of(
 ) -> None:
     settings = apart()
     held_here = replace(settings, policies_credentials=str(credentials_file(tmp_path)))
-    assert isinstance(deciding(held_here, catalog), Elsewhere)
+    assert isinstance(open_decision_point(held_here, catalog), RemoteDecisionPoint)
     assert settings.issuers == {
         SAID["STORE_AUTH_EXTERNAL_URL"]: "https://inside.example/.well-known/jwks.json"
     }
@@ -142,10 +142,12 @@ def test_a_store_apart_starts_no_service_of_its_own() -> None:
 def test_what_operators_say_of_people_reaches_the_service() -> None:
     providers = '{"institute": {"issuer": "https://idp.example.org", "client_id": "store"}}'
     said = {"STORE_PROVIDERS": providers, "STORE_ADMINISTRATORS": "root@example.org"}
-    settings = load(environ(RUN_US["auth"], SAID | said))
+    settings = load_settings(environ(RUN_US["auth"], SAID | said))
     assert settings.administrators == ("root@example.org",)
     assert list(settings.providers) == ["institute"]
-    assert load(environ(RUN_US["api"], SAID | said)).administrators == settings.administrators
+    assert (
+        load_settings(environ(RUN_US["api"], SAID | said)).administrators == settings.administrators
+    )
 
 
 @pytest.mark.parametrize("missing", sorted(SAID))
@@ -176,7 +178,7 @@ def test_the_example_names_what_has_to_be_said_and_says_no_secret() -> None:
     assert {
         name for name in named if re.search("SECRET|PASSWORD|KEY", name) and named[name]
     } == set()
-    assert len(SAID["STORE_SECRET_KEY"]) >= MIN_SECRET
+    assert len(SAID["STORE_SECRET_KEY"]) >= MIN_SECRET_LENGTH
 
 
 @services
@@ -229,7 +231,7 @@ def test_only_who_signs_or_verifies_tokens_has_the_keys() -> None:
 
 def test_the_api_is_given_the_time_that_its_requests_may_wait() -> None:
     grace_s = int(SERVICES["api"]["stop_grace_period"].removesuffix("s"))
-    assert grace_s > load(environ(SERVICES["api"], SAID)).wait_cap_s + 5
+    assert grace_s > load_settings(environ(SERVICES["api"], SAID)).wait_cap_s + 5
 
 
 def test_the_image_holds_every_room_and_nothing_that_only_tests_want() -> None:

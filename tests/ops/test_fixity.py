@@ -1,4 +1,4 @@
-"""The fixity report as operators write and check it, and as others check it with published keys."""
+"""The fixity report: written, checked, and verified with published keys."""
 
 import hashlib
 import json
@@ -8,21 +8,22 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import KeySet, RSAKey
 
-from auth.tokens.issuing import sign
-from auth.tokens.key_file import signing_keys
-from auth.tokens.keys import SigningKeys
-from ops.fixity import TYPE, Broken, check_report
+from auth.tokens.issuance import sign_claims
+from auth.tokens.signing_keys import SigningKeys, read_signing_keys
+from ops.fixity import REPORT_TYPE, BrokenReport, check_report
 from storage import keys
 from storage.model import FQID
 from tests.builders import make_file
-from tests.damaging import damage
+from tests.damage import damage
 from tests.ops.test_integrity import bundle, home, opened, run, typed
+
+pytestmark = pytest.mark.spec("OPS-27")
 
 __all__ = ["bundle", "home"]
 
 
 def public_keys(home: Path) -> KeySet:
-    return KeySet.import_key_set(json.loads(json.dumps(signing_keys(home).jwks())))
+    return KeySet.import_key_set(json.loads(json.dumps(read_signing_keys(home).jwks())))
 
 
 def report_lines(home: Path) -> list[str]:
@@ -33,7 +34,7 @@ def report_lines(home: Path) -> list[str]:
 def test_lists_every_object_with_sha256_and_time_of_verification(home: Path, bundle: FQID) -> None:
     (line,) = report_lines(home)
     token = jwt.decode(line, public_keys(home), algorithms=["RS256"])
-    assert token.header["typ"] == TYPE
+    assert token.header["typ"] == REPORT_TYPE
     objects = token.claims["objects"]
     assert {one["replica"] for one in objects} == {"aws", "gcp"}
     assert all(len(one["sha256"]) == 64 and one["verified"] for one in objects)
@@ -42,7 +43,7 @@ def test_lists_every_object_with_sha256_and_time_of_verification(home: Path, bun
     for one in here:
         data = b"".join(stores.replicas["aws"].read(one["key"]))
         assert hashlib.sha256(data).hexdigest() == one["sha256"]
-    assert keys.record("bundle", bundle) in {one["key"] for one in here}
+    assert keys.record_key("bundle", bundle) in {one["key"] for one in here}
     assert token.claims["replicas"]["aws"]["objects"] == len(here) == 3
     stores.catalog.close()
 
@@ -56,7 +57,7 @@ def test_check_accepts_an_intact_report_and_counts(home: Path, bundle: FQID) -> 
 @pytest.fixture
 def paged(home: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A report of several lines."""
-    monkeypatch.setattr("ops.fixity.PAGE", 2)
+    monkeypatch.setattr("ops.fixity.OBJECTS_PER_LINE", 2)
     stores = opened(home)
     for number in range(5):
         make_file(stores, b"%d" % number, everywhere=True)
@@ -66,7 +67,7 @@ def paged(home: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_a_long_report_is_checked_line_by_line(home: Path, paged: list[str]) -> None:
     assert len(paged) == 10
-    assert check_report(paged, signing_keys(home))["listed"] == 20
+    assert check_report(paged, read_signing_keys(home))["listed"] == 20
 
 
 @pytest.mark.parametrize(
@@ -83,8 +84,8 @@ def test_a_long_report_is_checked_line_by_line(home: Path, paged: list[str]) -> 
     ],
 )
 def test_check_refuses_a_report_that_was_changed(home: Path, paged: list[str], broken) -> None:
-    with pytest.raises(Broken):
-        check_report(broken(paged), signing_keys(home))
+    with pytest.raises(BrokenReport):
+        check_report(broken(paged), read_signing_keys(home))
     (home / "report.jws").write_text("\n".join(broken(paged)))
     refused = typed("fixity-report", "--check", str(home / "report.jws"))
     assert refused.exit_code == 1
@@ -93,19 +94,19 @@ def test_check_refuses_a_report_that_was_changed(home: Path, paged: list[str], b
 
 def test_check_refuses_the_signature_of_another_key(home: Path, paged: list[str]) -> None:
     other = SigningKeys((RSAKey.generate_key(2048, auto_kid=True),))
-    with pytest.raises(Broken, match="No key of this service"):
-        check_report([sign(other, {"page": 1}, kind=TYPE)], signing_keys(home))
+    with pytest.raises(BrokenReport, match="No key of this service"):
+        check_report([sign_claims(other, {"page": 1}, kind=REPORT_TYPE)], read_signing_keys(home))
 
 
 def test_a_token_is_no_report(home: Path) -> None:
-    token = sign(signing_keys(home), {"page": 1})
-    with pytest.raises(Broken, match="typ"):
-        check_report([token], signing_keys(home))
+    token = sign_claims(read_signing_keys(home), {"page": 1})
+    with pytest.raises(BrokenReport, match="typ"):
+        check_report([token], read_signing_keys(home))
 
 
 def test_a_damaged_object_is_marked(home: Path, bundle: FQID) -> None:
     stores = opened(home)
-    key = keys.record("bundle", bundle)
+    key = keys.record_key("bundle", bundle)
     damage(stores, "aws", key, "emptied")
     stores.catalog.close()
     assert typed("verify").exit_code == 1

@@ -1,4 +1,4 @@
-"""A full disk: /health says so within seconds, and with room again everything goes on by itself."""
+"""A full disk shows in /health, and the store recovers when there is room."""
 
 import os
 import subprocess
@@ -12,14 +12,16 @@ import pytest
 from flask import Flask
 
 from api.app import create_app
-from config.settings import Settings
+from config import Settings
 from storage.catalog import Catalog, migrate
-from storage.connecting import connect
-from storage.notices import MemoryNotices
+from storage.connect import connect
+from storage.pubsub import MemoryPubSub
 from tests.api.builders import INGEST, Depositor, uuid_of
 from tests.api.conftest import verify
 from tests.conftest import Outbox, draining
-from tests.patience import until
+from tests.waiting import until
+
+pytestmark = pytest.mark.spec("OPS-28")
 
 SIZE = 12 * 1024 * 1024
 
@@ -47,8 +49,10 @@ def open_app(settings: Settings) -> tuple[Flask, Callable[[], int]]:
     migrated = Catalog(settings.catalog)
     migrate.upgrade(migrated)
     migrated.close()
-    stores, chains = connect(settings, notices=MemoryNotices()), Outbox()
-    return create_app(settings, stores, chains=chains, verify=verify), draining(stores, chains)
+    stores, job_queue = connect(settings, notices=MemoryPubSub()), Outbox()
+    return create_app(settings, stores, job_queue=job_queue, verify=verify), draining(
+        stores, job_queue
+    )
 
 
 def fill(disk: Path) -> Path:

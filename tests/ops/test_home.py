@@ -1,4 +1,4 @@
-"""What a running store leaves in its home."""
+"""Files in the home folder of a running store."""
 
 import os
 from pathlib import Path
@@ -9,14 +9,14 @@ from ops import home
 
 
 def test_a_home_has_one_supervisor_at_a_time(tmp_path: Path) -> None:
-    with home.locked(tmp_path), pytest.raises(home.Taken, match=f"process {os.getpid()}"):
-        home.locked(tmp_path).__enter__()
-    with home.locked(tmp_path):
+    with home.lock_home(tmp_path), pytest.raises(home.HomeTaken, match=f"process {os.getpid()}"):
+        home.lock_home(tmp_path).__enter__()
+    with home.lock_home(tmp_path):
         pass
 
 
 def test_the_home_is_made_for_its_owner_only(tmp_path: Path) -> None:
-    with home.locked(tmp_path / "a" / "home"):
+    with home.lock_home(tmp_path / "a" / "home"):
         assert (tmp_path / "a" / "home").stat().st_mode & 0o077 == 0
 
 
@@ -24,7 +24,7 @@ def test_closes_a_home_that_was_open_to_others(tmp_path: Path) -> None:
     found = tmp_path / "home"
     found.mkdir()
     found.chmod(0o2777)
-    with home.locked(found):
+    with home.lock_home(found):
         assert found.stat().st_mode & 0o7777 == 0o700
 
 
@@ -36,27 +36,27 @@ def test_refuses_a_home_that_it_cannot_close(
 
     tmp_path.chmod(0o755)
     monkeypatch.setattr(Path, "chmod", chmod)
-    with pytest.raises(home.Exposed, match=r"mode 0755.*make it yours with mode 0700"):
-        home.locked(tmp_path).__enter__()
+    with pytest.raises(home.HomeExposed, match=r"mode 0755.*make it yours with mode 0700"):
+        home.lock_home(tmp_path).__enter__()
 
 
 def test_refuses_a_home_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tmp_path.chmod(0o700)
     monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
-    with pytest.raises(home.Exposed, match="belongs to another user"):
-        home.locked(tmp_path).__enter__()
+    with pytest.raises(home.HomeExposed, match="belongs to another user"):
+        home.lock_home(tmp_path).__enter__()
 
 
 def test_a_file_is_replaced_whole_and_read_back(tmp_path: Path) -> None:
-    assert home.read(tmp_path, home.READY) is None
-    home.write(tmp_path, home.READY, {"pid": 1})
-    home.write(tmp_path, home.READY, {"pid": 2})
-    assert home.read(tmp_path, home.READY) == {"pid": 2}
+    assert home.read_json(tmp_path, home.READY) is None
+    home.write_json(tmp_path, home.READY, {"pid": 1})
+    home.write_json(tmp_path, home.READY, {"pid": 2})
+    assert home.read_json(tmp_path, home.READY) == {"pid": 2}
     assert [path.name for path in tmp_path.iterdir()] == [home.READY]
 
 
 def test_removing_what_is_gone_is_no_error(tmp_path: Path) -> None:
-    home.remove(tmp_path, home.READY)
+    home.remove_file(tmp_path, home.READY)
 
 
 def test_a_secret_is_never_readable_by_others(tmp_path: Path) -> None:

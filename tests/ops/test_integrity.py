@@ -1,4 +1,4 @@
-"""Purge, reconcile, verify and status as operators type them, against a store's home."""
+"""The commands `purge`, `reconcile`, `verify` and `status` on a store's home."""
 
 import shutil
 from pathlib import Path
@@ -8,15 +8,14 @@ from click.testing import CliRunner, Result
 
 from config import Settings
 from ops.cli import cli
-from pipelines.collecting import collections
-from pipelines.depositing import manifests
-from pipelines.depositing.manifests import NewBundle, NewEntry
-from pipelines.recovering import epochs
+from pipelines import bundles, collections
+from pipelines.bundles import BundleDraft, NewEntry
+from pipelines.recovery import epochs
 from storage import keys
-from storage.catalog import Catalog, switches
-from storage.connecting import connect
+from storage.catalog import Catalog, store_state
+from storage.connect import connect
 from storage.model import FQID, Replica
-from storage.notices import MemoryNotices
+from storage.pubsub import MemoryPubSub
 from storage.stores import Stores
 from tests.builders import make_file, new_uuid, version
 
@@ -42,7 +41,7 @@ def run(*words: str) -> str:
 
 def opened(home: Path) -> Stores:
     return connect(
-        Settings(home=home, secret_key="a secret for tests only"), notices=MemoryNotices()
+        Settings(home=home, secret_key="a secret for tests only"), notices=MemoryPubSub()
     )
 
 
@@ -52,14 +51,14 @@ def bundle(home: Path) -> FQID:
     stores = opened(home)
     file = make_file(stores, b"content", everywhere=True)
     fqid = FQID(new_uuid(), version())
-    manifests.write(stores, NewBundle(fqid, "aws", 1, [NewEntry("a.txt", file, False)]), AUTHOR)
+    bundles.put(stores, BundleDraft(fqid, "aws", 1, [NewEntry("a.txt", file, False)]), AUTHOR)
     stores.catalog.close()
     return fqid
 
 
 def there(home: Path, fqid: FQID) -> bool:
     stores = opened(home)
-    listing = manifests.listing(stores, "aws", "", None, 9)
+    listing = bundles.list_versions(stores, "aws", "", None, 9)
     stores.catalog.close()
     return fqid in listing
 
@@ -67,6 +66,7 @@ def there(home: Path, fqid: FQID) -> bool:
 # Purge
 
 
+@pytest.mark.spec("OPS-12")
 def test_a_dry_run_says_what_would_go_and_changes_nothing(home: Path, bundle: FQID) -> None:
     shown = run("purge", str(bundle), "--reason", "consent withdrawn", "--dry-run")
     assert f"bundle {bundle}" in shown
@@ -75,6 +75,7 @@ def test_a_dry_run_says_what_would_go_and_changes_nothing(home: Path, bundle: FQ
     assert "Purges" not in run("status")
 
 
+@pytest.mark.spec("OPS-12")
 def test_what_nobody_deleted_is_not_purged(home: Path, bundle: FQID) -> None:
     refused = typed("purge", str(bundle), "--reason", "r", "--yes")
     assert refused.exit_code == 1
@@ -82,12 +83,14 @@ def test_what_nobody_deleted_is_not_purged(home: Path, bundle: FQID) -> None:
     assert there(home, bundle)
 
 
+@pytest.mark.spec("OPS-12")
 def test_an_operator_who_is_asked_may_say_no(home: Path, bundle: FQID) -> None:
     said_no = typed("purge", str(bundle), "--reason", "r", "--force", answer="n\n")
     assert said_no.exit_code == 1
     assert there(home, bundle)
 
 
+@pytest.mark.spec("OPS-12")
 def test_a_purge_is_ordered_and_status_shows_how_far_it_is(home: Path, bundle: FQID) -> None:
     shown = run("purge", str(bundle), "--reason", "consent withdrawn", "--force", "--yes")
     assert "1 purges go on" in shown
@@ -100,6 +103,7 @@ def test_a_purge_is_ordered_and_status_shows_how_far_it_is(home: Path, bundle: F
     assert "1 purges go on" in again
 
 
+@pytest.mark.spec("OPS-12")
 @pytest.mark.parametrize(
     ("name", "told"),
     [("nonsense", "UUID"), (f"{new_uuid()}.yesterday", "ersion")],
@@ -111,16 +115,18 @@ def test_a_name_that_is_none_is_refused(home: Path, name: str, told: str) -> Non
     assert told in refused.output
 
 
+@pytest.mark.spec("OPS-12")
 def test_what_never_was_cannot_be_purged(home: Path) -> None:
     refused = typed("purge", new_uuid(), "--reason", "r", "--yes", "--force")
     assert refused.exit_code == 1
     assert "There is no bundle" in refused.output
 
 
+@pytest.mark.spec("OPS-12")
 def test_a_collection_is_purged_by_its_uuid(home: Path) -> None:
     stores, uuid = opened(home), new_uuid()
-    new = collections.NewCollection(FQID(uuid, version()), "aws", "n", "d", {}, ())
-    collections.write(stores, new, AUTHOR)
+    new = collections.CollectionDraft(FQID(uuid, version()), "aws", "n", "d", {}, ())
+    collections.put(stores, new, AUTHOR)
     stores.catalog.close()
     name = f"collection:{uuid}"
     assert f"collection {uuid}.{version()}" in run("purge", name, "--reason", "r", "--dry-run")
@@ -138,19 +144,20 @@ def test_a_collection_is_purged_by_its_uuid(home: Path) -> None:
 def doubtful(home: Path) -> None:
     """As if an empty bucket had taken one's place."""
     stores = opened(home)
-    for name in epochs.marks(stores, "gcp"):
-        stores.replicas["gcp"].delete(keys.epoch(name))
+    for name in epochs.list_marks(stores, "gcp"):
+        stores.replicas["gcp"].delete(keys.epoch_key(name))
     stores.catalog.close()
 
 
 def in_doubt(home: Path) -> str | None:
     catalog = Catalog(Settings(home=home).catalog)
     with catalog.read() as tx:
-        found = switches.value(tx, switches.IN_DOUBT)
+        found = store_state.read_value(tx, store_state.EPOCH_IN_DOUBT_KEY)
     catalog.close()
     return found
 
 
+@pytest.mark.spec("OPS-13")
 def test_a_start_in_doubt_says_so_and_reconcile_ends_it(home: Path, bundle: FQID) -> None:
     doubtful(home)
     started = typed("migrate")
@@ -166,6 +173,7 @@ def test_a_start_in_doubt_says_so_and_reconcile_ends_it(home: Path, bundle: FQID
     assert run("read-only", "show") == "off\n"
 
 
+@pytest.mark.spec("OPS-12")
 def test_nothing_is_purged_in_doubt(home: Path, bundle: FQID) -> None:
     doubtful(home)
     refused = typed("purge", str(bundle), "--reason", "r", "--force", "--yes")
@@ -174,6 +182,7 @@ def test_nothing_is_purged_in_doubt(home: Path, bundle: FQID) -> None:
     assert there(home, bundle)
 
 
+@pytest.mark.spec("OPS-13", "OPS-26")
 def test_a_catalog_that_was_copied_back_takes_in_what_it_lacks(home: Path) -> None:
     path = Path(Settings(home=home).catalog.removeprefix("sqlite:///"))
     names = (path.name, f"{path.name}-wal", f"{path.name}-shm")
@@ -185,7 +194,7 @@ def test_a_catalog_that_was_copied_back_takes_in_what_it_lacks(home: Path) -> No
     stores = opened(home)
     file = make_file(stores, b"late", everywhere=True)
     fqid = FQID(new_uuid(), version())
-    manifests.write(stores, NewBundle(fqid, "aws", 1, [NewEntry("a.txt", file, False)]), AUTHOR)
+    bundles.put(stores, BundleDraft(fqid, "aws", 1, [NewEntry("a.txt", file, False)]), AUTHOR)
     stores.catalog.close()
     for name in names:
         (path.parent / name).unlink(missing_ok=True)
@@ -211,23 +220,26 @@ def damage(home: Path, replica: Replica) -> None:
             path.write_bytes(path.read_bytes()[:-1] + b"T")
 
 
+@pytest.mark.spec("OPS-14")
 def test_what_is_right_is_verified(home: Path, bundle: FQID) -> None:
     shown = run("verify")
     assert "aws\t3\t" in shown
     assert "Damaged" not in shown
 
 
+@pytest.mark.spec("OPS-14")
 def test_damage_is_told_and_repaired_from_the_other_replica(home: Path, bundle: FQID) -> None:
     damage(home, "aws")
     found = typed("verify", "--replica", "aws")
     assert found.exit_code == 1
-    assert "its bytes are others than its key says\tno" in found.output
+    assert "its bytes differ from its key\tno" in found.output
     assert run("verify", "--replica", "gcp")
     mended = run("verify", "--repair")
-    assert "its bytes are others than its key says\tyes" in mended
+    assert "its bytes differ from its key\tyes" in mended
     assert "others" not in run("verify")
 
 
+@pytest.mark.spec("OPS-14")
 def test_a_sample_of_nothing_reads_nothing(home: Path, bundle: FQID) -> None:
     damage(home, "aws")
     assert "aws\t0\t0\t0" in run("verify", "--sample", "0")

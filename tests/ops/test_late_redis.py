@@ -1,4 +1,4 @@
-"""A whole store whose Redis comes later than all of its processes."""
+"""A store whose Redis starts after all processes."""
 
 import threading
 from pathlib import Path
@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from ops import procfile
-from ops.demo.stage import running
+from ops.local_store import running_store
 from tests.redis_server import RedisServer, needed
+
+pytestmark = pytest.mark.spec("OPS-19")
 
 LATE_S = 4.0
 """Every process is up by then, and has looked for its queue in vain."""
@@ -20,9 +22,9 @@ def test_a_store_is_ready_once_the_redis_of_its_operator_comes(tmp_path: Path) -
     coming = threading.Timer(LATE_S, server.start)
     coming.start()
     try:
-        with running(tmp_path, {"STORE_REDIS_URL": server.url}) as store:
-            facts = store.processes()
-            assert facts["processes"].keys() == {line.name for line in procfile.read()}
+        with running_store(tmp_path, {"STORE_REDIS_URL": server.url}) as store:
+            facts = store.read_processes()
+            assert facts["processes"].keys() == {line.name for line in procfile.read_procfile()}
             assert {process["starts"] for process in facts["processes"].values()} == {1}
     finally:
         coming.join()

@@ -1,4 +1,4 @@
-"""Ports of this machine."""
+"""Finding free ports."""
 
 import socket
 from collections.abc import Iterator
@@ -19,13 +19,13 @@ def test_a_port_that_is_listened_on_is_not_free(taken: int) -> None:
 
 
 def test_the_next_port_is_wanted_too() -> None:
-    first = ports.free_pair()  # the port below one that the system chose may be another's
+    first = ports.find_free_port_pair()  # the port below one that the system chose may be another's
     with (
         socket.create_server(("127.0.0.1", first + 1)),
         pytest.raises(ports.PortTaken, match="authorization service"),
     ):
-        ports.require("127.0.0.1", first)
+        ports.require_free_ports("127.0.0.1", first)
 
 
 def test_a_free_pair_can_be_listened_on() -> None:
-    ports.require("127.0.0.1", ports.free_pair())
+    ports.require_free_ports("127.0.0.1", ports.find_free_port_pair())

@@ -1,4 +1,4 @@
-"""The operator's commands about service accounts, run as they are typed."""
+"""The operator's commands for service accounts."""
 
 import json
 import stat
@@ -13,12 +13,14 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from joserfc import jwt
 from joserfc.jwk import RSAKey
 
-from auth.programs.service_accounts import ServiceAccounts
-from auth.tokens.verifying import Verifier, verifier
+from auth.service_accounts import ServiceAccounts
+from auth.tokens.verification import TokenVerifier, build_verifier
 from config import Settings
 from ops.cli import cli
 from storage.catalog import Catalog
 from storage.errors import Unauthorized
+
+pytestmark = pytest.mark.spec("SAC-02", "OPS-22")
 
 ROBOT = "robot@example.org"
 
@@ -32,9 +34,9 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
 
 
 @pytest.fixture
-def verify(settings: Settings) -> Verifier:
+def verify(settings: Settings) -> TokenVerifier:
     accounts = ServiceAccounts(Catalog(settings.catalog), lifetime_s=settings.service_token_s)
-    return verifier(settings, time.time, accounts=accounts)
+    return build_verifier(settings, time.time, accounts=accounts)
 
 
 def run(*words: str, code: int = 0) -> str:
@@ -53,7 +55,7 @@ def token(credentials: dict[str, str]) -> str:
 
 
 def test_a_made_credentials_file_is_good_until_its_account_is_removed(
-    settings: Settings, verify: Verifier, tmp_path: Path
+    settings: Settings, verify: TokenVerifier, tmp_path: Path
 ) -> None:
     path = tmp_path / "robot.json"
     assert ROBOT in run("service-accounts", "add", ROBOT, "--make", str(path))
@@ -78,14 +80,16 @@ def test_a_file_of_a_store_that_knows_its_address_is_for_that_address(
     assert credentials["audience"] == "https://store.example"
     accounts = ServiceAccounts(Catalog(settings.catalog), lifetime_s=settings.service_token_s)
     here = replace(settings, external_url="https://store.example")
-    assert verifier(here, time.time, accounts=accounts).verify(token(credentials)).email == ROBOT
+    assert (
+        build_verifier(here, time.time, accounts=accounts).verify(token(credentials)).email == ROBOT
+    )
     elsewhere = replace(settings, external_url="https://other.example")
     with pytest.raises(Unauthorized):
-        verifier(elsewhere, time.time, accounts=accounts).verify(token(credentials))
+        build_verifier(elsewhere, time.time, accounts=accounts).verify(token(credentials))
 
 
 def test_a_public_key_and_a_credentials_file_are_registered(
-    settings: Settings, verify: Verifier, tmp_path: Path
+    settings: Settings, verify: TokenVerifier, tmp_path: Path
 ) -> None:
     key, path = RSAKey.generate_key(2048), tmp_path / "key.pem"
     path.write_bytes(key.as_pem(private=False))

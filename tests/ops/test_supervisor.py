@@ -1,4 +1,4 @@
-"""The supervisor over toy processes: real forks, real signals, a home of its own."""
+"""The supervisor with toy processes: real forks and signals."""
 
 import json
 import os
@@ -15,8 +15,10 @@ import pytest
 
 from ops import home, ports
 from ops.procfile import ROOT
-from ops.supervisor import FIRST_DELAY_S, STEADY_S, next_delay_s
-from tests.patience import PATIENCE_S, until
+from ops.supervisor import FIRST_DELAY_S, STEADY_AFTER_S, compute_restart_delay_s
+from tests.waiting import PATIENCE_S, until
+
+pytestmark = pytest.mark.spec("OPS-04")
 
 TOYS = "api: python -m tests.ops.toy_service 0\nauth: python -m tests.ops.toy_service 1\n"
 PATH = os.environ["PATH"]
@@ -47,7 +49,7 @@ class ToyStore:
 
     def leads(self) -> bool:
         """Whether what stands in the home is of this run."""
-        found = home.read(self.home, home.READY)
+        found = home.read_json(self.home, home.READY)
         return found is not None and found["pid"] == self.process.pid
 
     def ready(self) -> "ToyStore":
@@ -75,7 +77,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
     def begin(
         procfile: str = TOYS, port: int | None = None, path: str = PATH, **more: str
     ) -> ToyStore:
-        store = ToyStore(tmp_path / "home", port or ports.free_pair(), procfile, path, **more)
+        store = ToyStore(
+            tmp_path / "home", port or ports.find_free_port_pair(), procfile, path, **more
+        )
         started.append(store)
         return store
 
@@ -121,7 +125,7 @@ def test_what_dies_is_started_again_when_the_home_takes_no_file(start: Start) ->
     (store.home / "processes.json").mkdir()
     os.kill(api, signal.SIGKILL)
     until(lambda: not alive(api))
-    until(lambda: ports.answers("127.0.0.1", store.port, "/health"))
+    until(lambda: ports.is_answering("127.0.0.1", store.port, "/health"))
     assert "api ended (SIGKILL)" in store.end()
     assert store.process.returncode == 0
 
@@ -129,9 +133,9 @@ def test_what_dies_is_started_again_when_the_home_takes_no_file(start: Start) ->
 def test_what_dies_again_and_again_waits_longer_until_it_was_steady_once() -> None:
     delays_s = [FIRST_DELAY_S]
     for _ in range(8):
-        delays_s.append(next_delay_s(delays_s[-1], lived_s=STEADY_S - 0.1))
+        delays_s.append(compute_restart_delay_s(delays_s[-1], lived_s=STEADY_AFTER_S - 0.1))
     assert delays_s == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10, 10])
-    assert next_delay_s(10.0, lived_s=STEADY_S) == FIRST_DELAY_S
+    assert compute_restart_delay_s(10.0, lived_s=STEADY_AFTER_S) == FIRST_DELAY_S
 
 
 def test_an_engine_that_is_away_at_the_start_is_waited_for(start: Start, tmp_path: Path) -> None:

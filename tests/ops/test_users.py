@@ -1,4 +1,4 @@
-"""Users, as an operator makes them at a terminal or by a pipe."""
+"""The operator's commands for users."""
 
 import os
 import pty
@@ -11,13 +11,15 @@ import pytest
 from click.testing import CliRunner, Result
 
 from auth.login import lockout, sessions
-from auth.login.lockout import Patience
-from auth.login.passwords import Passwords, costs
-from auth.login.sessions import Lifetimes
-from config.settings import Settings
+from auth.login.lockout import LockoutPolicy
+from auth.login.passwords import PasswordHashing, hash_costs
+from auth.login.sessions import SessionLifetimes
+from config import Settings
 from ops.cli import cli
-from storage.catalog import Catalog, logins
-from storage.errors import TooMany
+from storage.catalog import Catalog, login
+from storage.errors import TooManyRequests
+
+pytestmark = pytest.mark.spec("OPS-24")
 
 ADA = "ada@example.org"
 RIGHT = "correct horse battery"
@@ -47,9 +49,9 @@ def ops(environ: dict[str, str]) -> Ops:
 
 def is_right(catalog: Catalog, password: str) -> bool:
     with catalog.read() as tx:
-        row = logins.password(tx, ADA)
+        row = login.find_password(tx, ADA)
     cheap = Settings(password_memory_kib=64, password_passes=1, password_lanes=1)
-    return row is not None and Passwords(costs(cheap)).check(row.hash, password).right
+    return row is not None and PasswordHashing(hash_costs(cheap)).check(row.hash, password).right
 
 
 def test_a_user_is_made_changed_and_removed(ops: Ops, catalog: Catalog) -> None:
@@ -75,7 +77,7 @@ def test_nobody_is_made_twice(ops: Ops, catalog: Catalog) -> None:
 def test_what_is_no_password_is_refused(ops: Ops, catalog: Catalog, typed: str) -> None:
     refused = ops("add", ADA, typed=typed)
     assert refused.exit_code == 1
-    assert "A password" in refused.output
+    assert "The password must" in refused.output
     assert not is_right(catalog, typed.strip())
 
 
@@ -135,33 +137,35 @@ def test_who_is_disabled_or_has_another_password_is_logged_out(ops: Ops, catalog
 
     def begin() -> str:
         with catalog.write() as tx:
-            return sessions.begin(tx, ADA, "local", now=1.0, lifetimes=Lifetimes(60, 60))[0]
+            return sessions.create_session(
+                tx, ADA, "local", now=1.0, lifetimes=SessionLifetimes(60, 60)
+            )[0]
 
     for words, typed in ((("passwd", ADA), "another long one"), (("disable", ADA), "")):
         cookie = begin()
-        assert sessions.current(catalog, cookie, 2.0)
+        assert sessions.find_session(catalog, cookie, 2.0)
         assert ops(*words, typed=typed).exit_code == 0
-        assert sessions.current(catalog, cookie, 2.0) is None
+        assert sessions.find_session(catalog, cookie, 2.0) is None
     assert "disabled" in ops("list").output
     assert ops("disable", ADA).output == "Was disabled before.\n"
     assert ops("enable", ADA).output == "Enabled.\n"
-    assert sessions.current(catalog, cookie, 2.0) is None
+    assert sessions.find_session(catalog, cookie, 2.0) is None
     assert ops("disable", "nobody@example.org").exit_code == 1
 
 
 def test_an_operator_unlocks_a_user_and_an_address(ops: Ops, catalog: Catalog) -> None:
     ops("add", ADA, typed=RIGHT)
-    pair = lockout.pair(ADA, "192.0.2.1")
-    whose = (pair, lockout.account(ADA), lockout.address("192.0.2.1"))
-    patience = Patience(1, 1, 1)
+    pair = lockout.pair_key(ADA, "192.0.2.1")
+    whose = (pair, lockout.account_key(ADA), lockout.address_key("192.0.2.1"))
+    patience = LockoutPolicy(1, 1, 1)
 
     def enter() -> None:
-        lockout.enter(catalog, whose, patience, 4e9)
+        lockout.count_attempt(catalog, whose, patience, 4e9)
 
     enter()
     assert "UTC" in ops("list").output
     assert ops("unlock", ADA).output == "Unlocked.\n"
-    with pytest.raises(TooMany):
+    with pytest.raises(TooManyRequests):
         enter()
     assert ops("unlock", "--address", "192.0.2.1").output == "Unlocked.\n"
     enter()
@@ -172,11 +176,12 @@ def test_an_operator_unlocks_a_user_and_an_address(ops: Ops, catalog: Catalog) -
     assert ops("unlock", ADA, "--address", "192.0.2.1").exit_code == 2
 
 
+@pytest.mark.spec("LOG-05")
 @pytest.mark.parametrize("spelled", ["2001:db8::7", "2001:DB8::/64", "2001:db8:0:0::1/64"])
 def test_an_address_of_a_network_is_unlocked_as_it_is_counted(
     ops: Ops, catalog: Catalog, spelled: str
 ) -> None:
-    for key in (lockout.address("2001:db8::/64"), lockout.pair(ADA, "2001:db8::/64")):
-        lockout.enter(catalog, [key], Patience(1, 1), 4e9)
+    for key in (lockout.address_key("2001:db8::/64"), lockout.pair_key(ADA, "2001:db8::/64")):
+        lockout.count_attempt(catalog, [key], LockoutPolicy(1, 1), 4e9)
         assert ops("unlock", "--address", spelled).output == "Unlocked.\n"
-        lockout.enter(catalog, [key], Patience(1, 1), 4e9)
+        lockout.count_attempt(catalog, [key], LockoutPolicy(1, 1), 4e9)

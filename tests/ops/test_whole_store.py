@@ -1,4 +1,4 @@
-"""A whole store as `make run` starts it: the README's tour, typed as it is printed."""
+"""A whole store as `make run` starts it, with the README's tour."""
 
 import os
 import re
@@ -10,33 +10,37 @@ from collections.abc import Iterator
 
 import pytest
 
-from ops.demo.stage import Stage, running
+from ops.local_store import LocalStore, running_store
 from ops.procfile import ROOT
-from tests import listeners
+from tests import open_ports
 
 TOUR = "## A tour in five lines"
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    with running(tmp_path_factory.mktemp("store"), {}) as found:
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStore]:
+    with running_store(tmp_path_factory.mktemp("store"), {}) as found:
         yield found
 
 
+@pytest.mark.spec("OPS-04")
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_a_store_listens_on_its_two_http_ports_alone(stage: Stage) -> None:
-    running = stage.processes()
-    roots = [running["supervisor"], *(fact["pid"] for fact in running["processes"].values())]
-    tree = listeners.tree(roots)
+def test_a_store_listens_on_its_two_http_ports_alone(stage: LocalStore) -> None:
+    running = stage.read_processes()
+    roots = [
+        running["supervisor"],
+        *(fact["pid"] for fact in running["processes"].values()),
+    ]
+    tree = open_ports.tree(roots)
     assert len(tree) > len(roots), "gunicorn has processes of its own"
     port = int(stage.api.rpartition(":")[2])
-    assert listeners.ports(tree) == {port, port + 1}
+    assert open_ports.ports(tree) == {port, port + 1}
     assert len(tree) <= 4
-    assert listeners.unix_sockets(tree) == set()
+    assert open_ports.unix_sockets(tree) == set()
 
 
 @pytest.fixture(scope="module")
-def toured(stage: Stage) -> "subprocess.CompletedProcess[str]":
+def toured(stage: LocalStore) -> "subprocess.CompletedProcess[str]":
     """What the tour said, typed once."""
     # A busy machine may take longer to index than a reader has to wait.
     lines = tour().replace("http://127.0.0.1:8000", stage.api).replace("sleep 2;", "sleep 6;")
@@ -50,6 +54,7 @@ def toured(stage: Stage) -> "subprocess.CompletedProcess[str]":
     )
 
 
+@pytest.mark.spec("SVC-12")
 @pytest.mark.skipif(not shutil.which("curl"), reason="the tour is typed with curl")
 def test_the_tour_of_the_readme_finds_what_it_deposited(
     toured: "subprocess.CompletedProcess[str]",
@@ -60,7 +65,7 @@ def test_the_tour_of_the_readme_finds_what_it_deposited(
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="the tour is typed with curl")
 @pytest.mark.usefixtures("toured")
-def test_metrics_count_what_the_actors_did(stage: Stage) -> None:
+def test_metrics_count_what_the_actors_did(stage: LocalStore) -> None:
     """After the tour; the worker counts, and the API shows it."""
     request = urllib.request.Request(
         f"{stage.api}/metrics", headers={"Authorization": f"Bearer {stage.token}"}
@@ -85,7 +90,8 @@ def tour() -> str:
     return "\n".join(re.findall(r"```sh\n(.*?)```", section, re.DOTALL))
 
 
-def test_an_operator_sees_the_store_that_runs(stage: Stage) -> None:
+@pytest.mark.spec("OPS-04", "OPS-08")
+def test_an_operator_sees_the_store_that_runs(stage: LocalStore) -> None:
     port = stage.api.rpartition(":")[2]
     done = subprocess.run(
         [sys.executable, "-m", "ops", "status"],

@@ -1,4 +1,4 @@
-"""Stands for a process of the Procfile: answers 200 to everything on a port that it is told."""
+"""A toy process of a Procfile that answers 200 to every request."""
 
 import os
 import subprocess

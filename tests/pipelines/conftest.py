@@ -1,4 +1,4 @@
-"""Stores for the race suite: one for all of its orders, on every engine of the catalog."""
+"""Fixtures of the race tests: stores on every catalog engine."""
 
 from collections.abc import Iterator
 

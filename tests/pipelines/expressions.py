@@ -1,4 +1,4 @@
-"""Generated documents and JMESPath expressions, and what plain evaluation makes of a pair.
+"""Hypothesis strategies of documents and JMESPath expressions, and their plain evaluation.
 
 Names and values are few, so that equalities hold often; they include all that Python would mistake
 for one another, and every way to write a literal.
@@ -11,11 +11,12 @@ from typing import Any
 
 import jmespath
 
-from pipelines.queries import jmes
-from pipelines.queries.matching import Questions, evaluate
+from pipelines.matching import evaluate_event
+from pipelines.queries import bounded_jmespath
+from pipelines.queries.stored_queries import StoredQuerySet
 from storage.catalog.subscriptions import Subscription
 from storage.errors import Invalid
-from tests.telling import BASE_URL, a_subscription, an_event
+from tests.subscription_builders import BASE_URL, a_subscription, an_event
 
 NAMES = ["a", "b", "files", "x_json", "naïve", "with space", 'quo"te', "event_type"]
 SCALARS: list[Any] = [
@@ -57,10 +58,15 @@ def expression(rng: Random, depth: int = 0) -> str:
 
 
 def _equality(rng: Random) -> str:
-    sides = [path(rng), literal(rng)]
+    in_list = rng.random() < 0.3
+    sides = [_member(rng) if in_list else path(rng), literal(rng)]
     if rng.random() < 0.2:
         sides.reverse()
-    return rng.choice(["{} == {}", "{}=={}", "({}) == {}"]).format(*sides)
+    equality = rng.choice(["{} == {}", "{}=={}", "({}) == {}"]).format(*sides)
+    if not in_list:
+        return equality
+    form = rng.choice(["{0}[?{2}]", "{0}[?{2}].{1}", "{0}[].{1}[?{2}][]", "{0}[*].{1}[?{2}] | []"])
+    return form.format(path(rng), _member(rng), equality)
 
 
 def _threshold(rng: Random) -> str:
@@ -149,14 +155,16 @@ def by_the_library(source: str, document: Any) -> Verdict:
 def by_us(source: str, document: Any, steps: int) -> Verdict:
     """What the expression alone says, in so many steps."""
     try:
-        return jmes.parse(source).matches(document, jmes.Budget(steps)), False
-    except jmes.Failed:
+        return bounded_jmespath.parse_expression(source).matches(
+            document, bounded_jmespath.EvaluationBudget(steps)
+        ), False
+    except bounded_jmespath.EvaluationFailed:
         return False, True
 
 
-def by_matching(questions: Questions, document: Any, steps: int) -> dict[int, Verdict]:
+def by_matching(questions: StoredQuerySet, document: Any, steps: int) -> dict[int, Verdict]:
     """What matching says of every subscription that it tells of an event or of a failure."""
-    found = evaluate(questions, an_event(), document, base_url=BASE_URL, steps=steps)
+    found = evaluate_event(questions, an_event(), document, base_url=BASE_URL, steps=steps)
     return {one.subscription_id: (one.failure is None, one.failure is not None) for one in found}
 
 
@@ -169,19 +177,19 @@ def subscriptions(sources: Iterable[str]) -> list[Subscription]:
 
 
 def differences(
-    seed: int, *, documents: int, expressions: int, steps: int = jmes.MAX_STEPS
+    seed: int, *, documents: int, expressions: int, steps: int = bounded_jmespath.MAX_STEPS
 ) -> Iterator[str]:
     """Where matching says other than plain evaluation, over all pairs."""
     rng = Random(seed)
     asked = subscriptions(sources(rng, expressions))
-    questions = Questions(asked)
+    questions = StoredQuerySet(asked)
     for _ in range(documents):
         seen = document(rng)
         found = by_matching(questions, seen, steps)
         for each in asked:
             source = each.query or ""
             plain = by_us(source, seen, steps)
-            if steps == jmes.MAX_STEPS:
+            if steps == bounded_jmespath.MAX_STEPS:
                 plain = by_the_library(source, seen)
             if found.get(each.id, (False, False)) != plain:
                 yield f"{source} on {json.dumps(seen)}: {found.get(each.id)}, not {plain}"
@@ -199,7 +207,7 @@ def sources(rng: Random, count: int) -> list[str]:
 
 def _is_storable(source: str) -> bool:
     try:
-        jmes.parse(source)
+        bounded_jmespath.parse_expression(source)
     except Invalid:
         return False
     return True

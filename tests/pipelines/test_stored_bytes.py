@@ -1,4 +1,4 @@
-"""Stateful property test: every acknowledged byte that was not purged reads back.
+"""Stateful property test: every acknowledged byte reads back.
 
 A machine deposits, honestly and not, writes, patches, buries and purges bundles, lets the clock
 sweep, scrub and collect garbage, damages single copies, and crashes between any two calls to a
@@ -29,32 +29,40 @@ from hypothesis.stateful import (
 )
 from sqlalchemy import text
 
-from config.settings import Settings
-from pipelines.depositing import areas, files, ingest, manifests, patching, purging, tombstones
-from pipelines.depositing.ingest import Deposit
-from pipelines.depositing.manifests import NewBundle, NewEntry
-from pipelines.depositing.patching import Patch
+from config import Settings
+from pipelines import (
+    areas,
+    bundles,
+    checksums,
+    copies,
+    files,
+    garbage_collection,
+    ingest,
+    purges,
+    scrub,
+    sweeps,
+)
+from pipelines.bundles import BundleDraft, BundlePatch, NewEntry
 from pipelines.flow import Step
-from pipelines.keeping import blob_life, checksums, copying
-from pipelines.replicating import leftovers, sweeps, verification
+from pipelines.ingest import IngestRequest
 from storage import keys
-from storage.blobs.local import LocalBlobs
-from storage.catalog import todo
-from storage.connecting import connect
-from storage.errors import Damaged, NotFound, StoreError
-from storage.model import CHECKSUMS, FQID, REPLICAS, Checksums, Replica, Todo
-from storage.notices import MemoryNotices
+from storage.blobs.folder import FolderBlobs
+from storage.catalog import jobs
+from storage.connect import connect
+from storage.errors import DamagedObjectError, NotFound, StoreError
+from storage.model import CHECKSUM_NAMES, FQID, REPLICAS, Checksums, Job, Replica
 from storage.protocols import BlobStore
+from storage.pubsub import MemoryPubSub
 from storage.stores import Stores
 from tests import scrubs
 from tests.catalogs import Spares
-from tests.damaging import HEADER, KINDS, damage_file
-from tests.depth import DEEP
-from tests.pipelines.crashing import Crashed, crashing
-from tests.pipelines.happenings import Silent
+from tests.damage import HEADER, KINDS, damage_file
+from tests.pipelines.bundle_events import Silent
+from tests.pipelines.crashes import Crashed, crashing
+from tests.property_depth import DEEP
 from tests.storage.blobs import backend_s3
-from workers.actors import BATCHES, STEPS
-from workers.claims import Working, work
+from workers.actors import BATCH_FUNCTIONS, STEP_FUNCTIONS
+from workers.claims import WorkerContext, run_job
 
 OWNER = "depositor@example.org"
 INLINE = 600
@@ -118,8 +126,8 @@ class StoredBytes(RuleBasedStateMachine):
         """A staged file's area and URL."""
         area = self.new_id()
         areas.create(self.stores, area, OWNER)
-        key = keys.area_file(area, "a.json")
-        metadata = {f"store-{field}": getattr(declared, field) for field in CHECKSUMS}
+        key = keys.area_file_key(area, "a.json")
+        metadata = {f"store-{field}": getattr(declared, field) for field in CHECKSUM_NAMES}
         self.stores.areas.put(key, content, metadata=metadata)
         return area, self.stores.areas.direct_url(key)
 
@@ -128,8 +136,8 @@ class StoredBytes(RuleBasedStateMachine):
     ) -> None:
         area, url = self.stage(content, declared)
         fqid = self.new_version()
-        new = Deposit(fqid, replica, url, 1)
-        done = self.act(crash, lambda stores: ingest.deposit(stores, new, OWNER))
+        new = IngestRequest(fqid, replica, url, 1)
+        done = self.act(crash, lambda stores: ingest.start_task(stores, new, OWNER))
         honest = declared == sums_of(content)
         if done is not None and done.task_id is not None:
             self.pending[done.task_id] = (fqid, content if honest else None)
@@ -184,8 +192,8 @@ class StoredBytes(RuleBasedStateMachine):
         fqid, wanted = self.new_version(), {chosen(sorted(self.stored), place) for place in places}
         self.named[fqid.uuid] = set(wanted)
         entries = [NewEntry(f"{file.uuid}.json", file, True) for file in sorted(wanted)]
-        new = NewBundle(fqid, replica, 1, entries)
-        if self.act(crash, lambda stores: manifests.write(stores, new, OWNER)):
+        new = BundleDraft(fqid, replica, 1, entries)
+        if self.act(crash, lambda stores: bundles.put(stores, new, OWNER)):
             self.written.append(Written(fqid, wanted))
 
     @precondition(lambda self: self.written)
@@ -198,8 +206,8 @@ class StoredBytes(RuleBasedStateMachine):
     def patch_bundle(self, bundle: int, file: int, replica: Replica, crash: int | None) -> None:
         old, added = chosen(self.written, bundle), chosen(sorted(self.stored), file)
         self.named[old.fqid.uuid].add(added)
-        patch = Patch(old.fqid, replica, [NewEntry(self.new_id(), added, False)], ())
-        done = self.act(crash, lambda stores: patching.patch(stores, patch, OWNER))
+        patch = BundlePatch(old.fqid, replica, [NewEntry(self.new_id(), added, False)], ())
+        done = self.act(crash, lambda stores: bundles.patch_bundle(stores, patch, OWNER))
         if done is not None:
             self.written.append(Written(done.fqid, old.files | {added}))
 
@@ -210,7 +218,7 @@ class StoredBytes(RuleBasedStateMachine):
         version = None if whole else one.fqid.version
         done = self.act(
             crash,
-            lambda stores: tombstones.bury(
+            lambda stores: bundles.delete(
                 stores, "aws", one.fqid.uuid, version, reason="wrong", author=OWNER
             ),
         )
@@ -230,7 +238,7 @@ class StoredBytes(RuleBasedStateMachine):
             self.doomed |= self.named[one.fqid.uuid]
         self.act(
             crash,
-            lambda stores: purging.order(
+            lambda stores: purges.order_purge(
                 stores, one.fqid.uuid, version, reason="wrong", author=OWNER
             ),
         )
@@ -249,13 +257,15 @@ class StoredBytes(RuleBasedStateMachine):
         sender: Any = Silent()
         for row in self.rows():
             with self.stores.catalog.write() as tx:
-                todo.add(tx, [row])
-            work(Working(stores, sender, STEPS, 99, Random(0), BATCHES), row)
+                jobs.insert(tx, [row])
+            run_job(
+                WorkerContext(stores, sender, STEP_FUNCTIONS, 99, Random(0), BATCH_FUNCTIONS), row
+            )
 
-    def rows(self) -> list[Todo]:
+    def rows(self) -> list[Job]:
         query = "SELECT step, replica, ref FROM todo ORDER BY born_us, step, replica, ref"
         with self.stores.catalog.read() as tx:
-            return [Todo(*row) for row in tx.execute(text(query))]
+            return [Job(*row) for row in tx.execute(text(query))]
 
     @rule(crash=crash_points)
     def sweep(self, crash: int | None) -> None:
@@ -279,7 +289,7 @@ class StoredBytes(RuleBasedStateMachine):
         sha256 = sums_of(content).sha256
         other = next(name for name in REPLICAS if name != replica)
         if all(is_intact(self.stores.replicas[name], sha256) for name in (replica, other)):
-            damage(self.stores.replicas[replica], keys.blob(sha256), kind)
+            damage(self.stores.replicas[replica], keys.blob_key(sha256), kind)
             self.intact.discard((replica, content))
 
     # What has to hold
@@ -304,7 +314,7 @@ class StoredBytes(RuleBasedStateMachine):
     def look_at_tasks(self) -> None:
         """Keep what was acknowledged since; nothing that was declared falsely ever is."""
         for ident, (fqid, content) in list(self.pending.items()):
-            task = ingest.task(self.stores, ident)
+            task = ingest.get_task(self.stores, ident)
             if task.state == "SUCCEEDED":
                 assert content is not None, "a false declaration was accepted"
                 self.stored[fqid] = content
@@ -334,7 +344,7 @@ class StoredBytes(RuleBasedStateMachine):
                 assert self.read(replica, fqid) == self.stored[fqid]
 
     def read(self, replica: Replica, fqid: FQID) -> bytes:
-        key = keys.blob(sums_of(self.stored[fqid]).sha256)
+        key = keys.blob_key(sums_of(self.stored[fqid]).sha256)
         return b"".join(self.stores.replicas[replica].read(key))
 
     def settle(self) -> None:
@@ -343,13 +353,13 @@ class StoredBytes(RuleBasedStateMachine):
             self.run_all_jobs(self.stores)
             sweep_all(self.stores)
             for replica in REPLICAS:
-                verification.verify(self.stores, replica, rng=Random(0), repair=True)
+                scrub.verify_replica(self.stores, replica, rng=Random(0), repair=True)
             reap_all(self.stores)
             if not self.open_rows():
                 return
         raise AssertionError(f"work is left: {self.open_rows()}")
 
-    def open_rows(self) -> list[Todo]:
+    def open_rows(self) -> list[Job]:
         """All but the last look into removed areas, which is due after a day."""
         return [row for row in self.rows() if row.step != Step.AREA_REMOVE]
 
@@ -359,31 +369,31 @@ def chosen(some: list[Any], place: int) -> Any:
 
 
 def sums_of(content: bytes) -> Checksums:
-    return checksums.compute([content], len(content)).checksums
+    return checksums.compute_checksums([content], len(content)).checksums
 
 
 def sweep_all(stores: Stores) -> None:
-    sweeps.replication(stores)
-    leftovers.reservations(stores, grace_s=-1)
-    leftovers.unfinished_uploads(stores, older_than_s=-1)
+    sweeps.sweep_replicas(stores)
+    sweeps.enqueue_reservations(stores, grace_s=-1)
+    sweeps.abort_stale_uploads(stores, older_than_s=-1)
 
 
 def reap_all(stores: Stores) -> None:
-    blob_life.condemn_orphans(stores)
-    blob_life.reap(stores, grace_s=-1)
+    garbage_collection.condemn_orphans(stores)
+    garbage_collection.delete_expired(stores, grace_s=-1)
 
 
 def is_intact(blobs: BlobStore, sha256: str) -> bool:
     try:
-        data = b"".join(blobs.read(keys.blob(sha256)))
-    except (NotFound, Damaged):
+        data = b"".join(blobs.read(keys.blob_key(sha256)))
+    except (NotFound, DamagedObjectError):
         return False
     return hashlib.sha256(data).hexdigest() == sha256
 
 
 def damage(blobs: BlobStore, key: str, kind: str) -> None:
     """Damage a folder's file, header included; in a cloud, the bytes of the object."""
-    if isinstance(blobs, LocalBlobs):
+    if isinstance(blobs, FolderBlobs):
         damage_file(blobs, key, kind)
         return
     data = b"".join(blobs.read(key))
@@ -398,7 +408,7 @@ def damage(blobs: BlobStore, key: str, kind: str) -> None:
 def folders(spares: Spares, home: Path) -> Iterator[Stores]:
     with spares.lend("sqlite", home) as url:
         settings = Settings(home=home / "home", secret_key="a secret for tests only", wait_s=0.0)
-        opened = connect(changed(settings, catalog_url=url), notices=MemoryNotices())
+        opened = connect(changed(settings, catalog_url=url), notices=MemoryPubSub())
         try:
             yield opened
         finally:
@@ -422,13 +432,14 @@ PHASES = tuple(Phase) if DEEP else (Phase.explicit, Phase.reuse, Phase.generate)
 """In CI a failure is told as it was found: to make it smaller takes minutes."""
 
 
+@pytest.mark.spec("FIL-40")
 @pytest.mark.hypothesis
 @pytest.mark.parametrize("engine", ENGINES)
 def test_every_acknowledged_byte_reads_back(
     engine: str, spares: Spares, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (ingest, copying):
-        monkeypatch.setattr(module, "INLINE", INLINE)
+    for module in (ingest, copies):
+        monkeypatch.setattr(module, "INLINE_BYTES", INLINE)
     monkeypatch.setattr(sweeps, "SETTLED_US", -1)
     opening = ENGINES[engine]
 

@@ -1,4 +1,4 @@
-"""`python -m tests.real`: the demonstration with every part on a real engine.
+"""The demonstration on real engines: `python -m tests.real`.
 
 Within `python -m tests.engines run`, which names the engines; the buckets go with them.
 """
@@ -9,15 +9,14 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import click
-from rich.console import Console
 
-from ops.demo import cli, samples
+from ops import demo
 from tests.real import engines
 from tests.storage.blobs import backend_gcs
 
 
 def main() -> None:
-    """Exit code 0 when everything held."""
+    """Exit with 0 if every expectation holds."""
     if not engines.ENOUGH:
         sys.exit("STORE_TEST_* name too few engines: python -m tests.engines run -- …")
     with ExitStack() as stack:
@@ -28,8 +27,8 @@ def main() -> None:
         settings = stack.enter_context(engines.settings(gcp=gcp))
         for name, value in settings.items():
             click.echo(f"{name}={value}")
-        held = cli.run(Console(), samples.bundles(), settings=settings)
-    sys.exit(not held)
+        holds = demo.run(settings=settings)
+    sys.exit(not holds)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The real engines that the environment names, as settings of a whole store."""
+"""Settings of a store on the real engines that the environment names."""
 
 import os
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Every bench on real engines still runs, in its smallest size."""
+"""Every benchmark runs on real engines, in its smallest size."""
 
 import subprocess
 import sys

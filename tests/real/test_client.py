@@ -1,5 +1,4 @@
-"""The installed command against a store on real engines: its files on S3, staged there and at
-Google's, and trouble before the buckets."""
+"""The installed client against a store on real engines."""
 
 import signal
 from collections.abc import Iterator
@@ -11,16 +10,19 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from ops.demo import stage as stages
-from ops.demo.stage import Stage
+from ops import local_store
+from ops.local_store import LocalStore
 from tests.client.end_to_end import trouble
 from tests.client.end_to_end.people import Person, a_person, a_sample, contents
 from tests.client.end_to_end.trouble import Bundle
-from tests.drill.faults import Mode, Proxy, before
+from tests.drill.fault_proxy import Mode, Proxy, before
 from tests.real import engines
 from tests.storage.blobs import backend_gcs
 
-pytestmark = pytest.mark.skipif(not engines.ENOUGH, reason="STORE_TEST_* name too few engines")
+pytestmark = [
+    pytest.mark.skipif(not engines.ENOUGH, reason="STORE_TEST_* name too few engines"),
+    pytest.mark.spec("CLI-91"),
+]
 
 CLOUD = "s3 and gcs" if engines.GCS else "s3 and s3"
 
@@ -29,7 +31,7 @@ CLOUD = "s3 and gcs" if engines.GCS else "s3 and s3"
 class Ground:
     """A store, and the proxy that everybody outside reaches its S3 by."""
 
-    store: Stage
+    store: LocalStore
     s3: Proxy
 
     @property
@@ -50,7 +52,7 @@ class Ground:
         return found
 
 
-def credentials(store: Stage) -> dict[str, str]:
+def credentials(store: LocalStore) -> dict[str, str]:
     """Of a lab for its own buckets."""
     names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION")
     return {name: store.environ[name] for name in names if name in store.environ}
@@ -70,7 +72,9 @@ def ground(
         if engines.GCS:
             ambient.setenv("STORAGE_EMULATOR_HOST", engines.endpoint("GCS"))
             stack.enter_context(backend_gcs.running(tmp_path_factory.mktemp("account")))
-        store = stack.enter_context(stages.running(tmp_path_factory.mktemp("home"), given))
+        store = stack.enter_context(
+            local_store.running_store(tmp_path_factory.mktemp("home"), given)
+        )
         yield Ground(store, proxy)
 
 

@@ -1,4 +1,4 @@
-"""What operators do when something was lost or damaged, with every part on a real engine."""
+"""Recovery from loss and damage on real engines."""
 
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -7,22 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from config import load
-from ops.demo.progress import EVERYTHING
-from ops.demo.receiver import Inbox, Notice, receiving
-from pipelines.depositing import manifests, tombstones
+from config import load_settings
+from examples.webhooks import Notification, Receiver, running_receiver
+from pipelines import bundles
 from storage import keys
-from storage.connecting import connect
+from storage.connect import connect
 from storage.model import FQID, REPLICAS, Replica
-from storage.notices import MemoryNotices
+from storage.pubsub import MemoryPubSub
 from storage.stores import Stores
 from tests.builders import SECRET, make_file
 from tests.catalogs import PGBOUNCER, POSTGRES, fresh
 from tests.engines import packages
-from tests.patience import until
-from tests.pipelines.filled import AUTHOR, do_all, write
-from tests.real import engines, filling
-from tests.real.filling import KEY, Filled, fingerprint, operate, playing, settled, told
+from tests.live.api import MATCH_ALL
+from tests.pipelines.lost_catalog import AUTHOR, do_all, write
+from tests.real import engines, sample_store
+from tests.real.sample_store import KEY, Filled, fingerprint, operate, playing, settled, told
+from tests.waiting import until
 
 pytestmark = [
     pytest.mark.skipif(not engines.ENOUGH, reason="STORE_TEST_* name too few engines"),
@@ -47,23 +47,26 @@ def rebuilt(home: Path, given: Mapping[str, str], replica: Replica) -> Iterator[
         yield environ
 
 
-def used(home: Path, given: Mapping[str, str], callbacks: str, inbox: Inbox) -> Filled:
+def used(home: Path, given: Mapping[str, str], callbacks: str, inbox: Receiver) -> Filled:
     """Everything is done to a store, and it is stopped when nothing is left to do."""
     filled = Filled()
-    with playing(home, given) as service, filling.looking(given["STORE_CATALOG_URL"]) as catalog:
-        filling.subscribe(service, f"{callbacks}/j", "aws")
-        filling.subscribe(service, f"{callbacks}/e", "gcp", es_query=EVERYTHING)
-        filling.deposit(service, filled, {"gcp": 4})
-        with filling.depositing(service, filled, {"aws": 8}):
+    with (
+        playing(home, given) as service,
+        sample_store.looking(given["STORE_CATALOG_URL"]) as catalog,
+    ):
+        sample_store.subscribe(service, f"{callbacks}/j", "aws")
+        sample_store.subscribe(service, f"{callbacks}/e", "gcp", es_query=MATCH_ALL)
+        sample_store.deposit(service, filled, {"gcp": 4})
+        with sample_store.depositing(service, filled, {"aws": 8}):
             shown = operate(home, given, "rebuild", "index")
         assert shown.count("the new index is searched") == len(REPLICAS)
         settled(service, catalog, filled)
-        filling.change(service, filled)
+        sample_store.change(service, filled)
         settled(service, catalog, filled)
         purge(home, given, filled)
         settled(service, catalog, filled)
-        filling.heard(inbox, "/j", filled)
-        until(lambda: inbox.refused)
+        sample_store.heard(inbox, "/j", filled)
+        until(lambda: inbox.rejected)
     return filled
 
 
@@ -73,18 +76,19 @@ def purge(home: Path, given: Mapping[str, str], filled: Filled) -> None:
     filled.gone.add(doomed)
 
 
+@pytest.mark.spec("OPS-15", "OPS-16")
 def test_a_lost_catalog_comes_back_from_either_bucket_alone(clouds: str, tmp_path: Path) -> None:
     home, kept, closed = tmp_path / "home", tmp_path / "night.backup", [True]
     home.mkdir()
 
-    def refuses(notice: Notice) -> bool:
-        return closed[0] and notice.path == "/e"
+    def accept(notice: Notification) -> bool:
+        return not closed[0] or notice.path != "/e"
 
     with (
-        receiving(KEY, refuses=refuses) as (callbacks, inbox),
+        running_receiver(KEY, accept=accept) as inbox,
         engines.settings(gcp=engines.CLOUDS[clouds](), **OFTEN) as given,
     ):
-        filled = used(home, given, callbacks, inbox)
+        filled = used(home, given, inbox.url, inbox)
         standing = told(given["STORE_CATALOG_URL"])
         before = fingerprint(home, given)
         assert [line for line in before if line.split("\t")[2] == "0"] == []
@@ -114,18 +118,18 @@ def adds_to_it(home: Path, environ: Mapping[str, str], before: set[str]) -> None
     assert fingerprint(home, environ) == before
 
 
-def works_on(home: Path, environ: Mapping[str, str], inbox: Inbox, filled: Filled) -> None:
+def works_on(home: Path, environ: Mapping[str, str], inbox: Receiver, filled: Filled) -> None:
     """It takes more in; who was told is not told again, who was not is."""
     operate(home, environ, "reconcile")
-    already = [notice.ident for notice in inbox.notices]
+    already = [notice.id for notice in inbox.accepted]
     with playing(home, environ) as service:
-        with filling.looking(environ["STORE_CATALOG_URL"]) as catalog:
-            filling.deposit(service, filled, {"gcp": 1, "aws": 1})
+        with sample_store.looking(environ["STORE_CATALOG_URL"]) as catalog:
+            sample_store.deposit(service, filled, {"gcp": 1, "aws": 1})
             settled(service, catalog, filled)
-        filling.heard(inbox, "/j", filled)
-        filling.heard(inbox, "/e", filled)
-    assert not inbox.forged()
-    idents = [notice.ident for notice in inbox.notices]
+        sample_store.heard(inbox, "/j", filled)
+        sample_store.heard(inbox, "/e", filled)
+    assert not inbox.invalid()
+    idents = [notice.id for notice in inbox.accepted]
     assert len({*idents}) == len(idents)
     assert idents[: len(already)] == already
     assert "Damaged" not in operate(home, environ, "verify")
@@ -136,8 +140,8 @@ def works_on(home: Path, environ: Mapping[str, str], inbox: Inbox, filled: Fille
 
 @contextmanager
 def opened(given: Mapping[str, str], home: Path) -> Iterator[Stores]:
-    settings = load({**given, "STORE_HOME": str(home)})
-    stores = connect(settings, notices=MemoryNotices())
+    settings = load_settings({**given, "STORE_HOME": str(home)})
+    stores = connect(settings, notices=MemoryPubSub())
     try:
         yield stores
     finally:
@@ -148,8 +152,9 @@ def a_bundle(stores: Stores, content: bytes) -> FQID:
     return write(stores, make_file(stores, content, everywhere=True))
 
 
+@pytest.mark.spec("OPS-14")
 def test_damage_in_a_bucket_is_told_and_mended_from_the_other(clouds: str, tmp_path: Path) -> None:
-    wrong = "its bytes are others than its key says"
+    wrong = "its bytes differ from its key"
     with engines.settings(gcp=engines.CLOUDS[clouds](), STORE_SECRET_KEY=SECRET) as given:
         operate(tmp_path, given, "migrate")
         with opened(given, tmp_path) as stores:
@@ -177,9 +182,10 @@ def copied(source: str, target: str) -> None:
 
 
 def seen(stores: Stores, replica: Replica) -> set[FQID]:
-    return {*manifests.listing(stores, replica, "", None, 9)}
+    return {*bundles.list_versions(stores, replica, "", None, 9)}
 
 
+@pytest.mark.spec("OPS-13")
 def test_a_catalog_from_a_dump_takes_in_what_came_after_it(clouds: str, tmp_path: Path) -> None:
     with (
         engines.settings(gcp=engines.CLOUDS[clouds](), STORE_SECRET_KEY=SECRET) as given,
@@ -193,7 +199,7 @@ def test_a_catalog_from_a_dump_takes_in_what_came_after_it(clouds: str, tmp_path
         operate(tmp_path, given, "backup", str(tmp_path / "night.backup"))
         with opened(given, tmp_path) as stores:
             late = a_bundle(stores, b"late")
-            tombstones.bury(stores, "aws", *gone, reason="wrong", author=AUTHOR)
+            bundles.delete(stores, "aws", *gone, reason="wrong", author=AUTHOR)
             do_all(stores)
         given["STORE_CATALOG_URL"] = older
         assert "read-only" in operate(tmp_path, given, "migrate")

@@ -1,4 +1,4 @@
-"""The whole store with every part on a real engine, chosen by URL and by nothing else."""
+"""The whole store on real engines."""
 
 import hashlib
 import json
@@ -6,25 +6,21 @@ import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import httpx
 import pytest
-from rich.console import Console
 
-from ops.demo import samples, stage, story, tour
-from ops.demo.board import Board
-from ops.demo.depositing import new_version
-from ops.demo.hearing import new_key
-from ops.demo.receiver import receiving
-from ops.demo.report import Report
-from ops.demo.service import Service
-from pipelines.keeping.checksums import compute
-from storage.model import CHECKSUMS
-from tests.patience import until
+from ops import demo, local_store
+from pipelines.checksums import compute_checksums
+from storage.model import CHECKSUM_NAMES
+from store_client import create_version
+from tests.live.api import ApiClient
 from tests.real import engines
 from tests.storage.blobs import backend_gcs
+from tests.waiting import until
 
 pytestmark = pytest.mark.skipif(not engines.ENOUGH, reason="STORE_TEST_* name too few engines")
 
@@ -35,8 +31,8 @@ DESTINATION = "lab-"
 class Running:
     """A store and its client."""
 
-    store: stage.Stage
-    service: Service
+    store: local_store.LocalStore
+    service: ApiClient
 
 
 @pytest.fixture(scope="module", params=engines.CLOUDS)
@@ -54,25 +50,21 @@ def running(
             # GCS's server believes anybody; only who signs URLs must be somebody.
             stack.enter_context(backend_gcs.running(tmp_path_factory.mktemp("account")))
         home = tmp_path_factory.mktemp("home")
-        store = stack.enter_context(stage.running(home, given))
-        service = Service.open(store.api, store.token)
+        store = stack.enter_context(local_store.running_store(home, given))
+        service = ApiClient.open(store.api, store.token)
         stack.callback(service.http.close)
         yield Running(store, service)
 
 
-def test_the_whole_tour_holds(running: Running) -> None:
-    report = Report()
-    with receiving(new_key()) as receiver, Board(Console(quiet=True)).shown() as board:
-        told = story.begin(
-            running.store, running.service, receiver, samples.bundles(), board, report
-        )
-        tour.tell(told)
-    assert report.good, ([item.sentence for item in report.failed], running.store.complaints())
+@pytest.mark.spec("SVC-12", "OPS-17", "OPS-18")
+def test_every_expectation_of_the_tour_holds(running: Running, tmp_path: Path) -> None:
+    demo.write_bundles(tmp_path, None, None)
+    assert demo.run_tour(running.store, tmp_path), running.store.read_warnings()
 
 
 def declared(content: bytes) -> dict[str, str]:
-    sums = compute([content], len(content)).checksums
-    return {f"store-{field}": str(getattr(sums, field)) for field in CHECKSUMS}
+    sums = compute_checksums([content], len(content)).checksums
+    return {f"store-{field}": str(getattr(sums, field)) for field in CHECKSUM_NAMES}
 
 
 def in_metadata(content: bytes) -> str:
@@ -119,7 +111,7 @@ def in_gcs(content: bytes) -> str:
 
 
 def deposit(running: Running, url: str) -> tuple[str, str]:
-    ident, version = str(uuid.uuid4()), new_version()
+    ident, version = str(uuid.uuid4()), create_version()
     params = {"version": version, "replica": "aws"}
     body = {"source_url": url, "creator_uid": 1}
     running.service.call("PUT", f"/files/{ident}", params=params, json=body)
@@ -127,7 +119,7 @@ def deposit(running: Running, url: str) -> tuple[str, str]:
 
 
 def bundle_of(running: Running, **files: tuple[str, str]) -> tuple[str, str]:
-    ident, version = str(uuid.uuid4()), new_version()
+    ident, version = str(uuid.uuid4()), create_version()
     lines = [
         {"name": name, "uuid": file, "version": at, "indexed": False}
         for name, (file, at) in files.items()
@@ -144,40 +136,43 @@ def bundle_of(running: Running, **files: tuple[str, str]) -> tuple[str, str]:
 
 
 def status(running: Running, path: str, params: dict[str, str]) -> int:
-    return running.service.try_once("GET", path, params=params).status_code
+    return running.service.send_once("GET", path, params=params).status_code
 
 
 STAGED = [in_metadata, in_tags, *([in_gcs] if engines.GCS else [])]
 
 
+@pytest.mark.spec("SVC-02", "FIL-07", "FIL-17")
 @pytest.mark.parametrize("stage_it", STAGED)
 def test_a_staged_object_is_taken_in_wherever_it_lies(running: Running, stage_it: Any) -> None:
     content = f'{{"n": "{uuid.uuid4()}"}}'.encode()
     ident, version = deposit(running, stage_it(content))
     bundle_of(running, one=(ident, version))
     for replica in ("aws", "gcp"):
-        assert running.service.read(replica, ident, version) == content
+        assert running.service.read_file(replica, ident, version) == content
 
 
+@pytest.mark.spec("ERR-36")
 def test_a_wrong_checksum_is_found_and_nothing_is_kept(running: Running) -> None:
     bucket = engines.name_of(engines.s3_bucket())
     wrong = declared(b"something else") | {"store-sha256": "0" * 64}
     engines.s3().put_object(Bucket=bucket, Key="k", Body=b"something", Metadata=wrong)
-    params = {"version": new_version(), "replica": "aws"}
+    params = {"version": create_version(), "replica": "aws"}
     body = {"source_url": f"s3://{bucket}/k", "creator_uid": 1}
     path = f"/files/{uuid.uuid4()}"
-    answer = running.service.try_once("PUT", path, params=params, json=body)
+    answer = running.service.send_once("PUT", path, params=params, json=body)
     until(lambda: status(running, path, params) == 422)
     assert answer.status_code in (202, 422)
 
 
+@pytest.mark.spec("FIL-28")
 def test_a_signed_url_brings_the_type_of_the_file_not_of_the_blob(running: Running) -> None:
     content = b"<p>" + uuid.uuid4().hex.encode()
     ident, version = deposit(running, in_metadata(content))
     bundle_of(running, page=(ident, version))
     for replica in ("aws", "gcp"):
         params = {"replica": replica, "version": version}
-        moved = running.service.try_once("GET", f"/files/{ident}", params=params)
+        moved = running.service.send_once("GET", f"/files/{ident}", params=params)
         assert moved.status_code == 302
         assert moved.headers["X-STORE-SHA256"] == hashlib.sha256(content).hexdigest()
         got = httpx.get(moved.headers["Location"], trust_env=False)
@@ -221,6 +216,7 @@ def two_files(running: Running) -> tuple[str, dict[str, bytes]]:
     return bundle_of(running, **files)[0], contents
 
 
+@pytest.mark.spec("CHK-02")
 def test_a_checkout_goes_to_a_bucket_of_ones_own(running: Running) -> None:
     name = f"{DESTINATION}{uuid.uuid4()}"
     engines.s3().create_bucket(Bucket=name)
@@ -230,11 +226,13 @@ def test_a_checkout_goes_to_a_bucket_of_ones_own(running: Running) -> None:
     assert copied_to(location) == contents
 
 
+@pytest.mark.spec("CHK-05")
 def test_a_checkout_without_a_destination_goes_to_the_area_of_its_replica(running: Running) -> None:
     bundle, contents = two_files(running)
     assert copied_to(checked_out(running, bundle, "aws")) == contents
 
 
+@pytest.mark.spec("OPS-01")
 def test_an_operator_sees_every_engine(running: Running) -> None:
     found = httpx.get(f"{running.store.api}/health", trust_env=False)
     parts = found.json()["parts"]
@@ -244,6 +242,7 @@ def test_an_operator_sees_every_engine(running: Running) -> None:
     assert "SQLite" not in told
 
 
+@pytest.mark.spec("OPS-18")
 def test_in_the_end_nothing_is_left_to_do(running: Running) -> None:
     headers = {"Authorization": f"Bearer {running.store.token}"}
 

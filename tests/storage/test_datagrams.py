@@ -1,4 +1,4 @@
-"""Messages between processes over Unix sockets: who gets them, and what becomes of the lost ones."""
+"""Datagrams between processes over Unix sockets, and lost ones."""
 
 import os
 import signal
@@ -10,31 +10,31 @@ from pathlib import Path
 import pytest
 
 from ops.procfile import ROOT
-from storage.datagrams import HELD, Inbox, Office
-from tests.patience import PATIENCE_S, until
+from storage.datagrams import KERNEL_QUEUE_LENGTH, DatagramInbox, SocketFolder
+from tests.waiting import PATIENCE_S, until
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from storage.datagrams import Inbox, Office
-Inbox(Office(Path(sys.argv[1])), "jobs", lambda message: None, lambda: None)
+from storage.datagrams import DatagramInbox, SocketFolder
+DatagramInbox(SocketFolder(Path(sys.argv[1])), "jobs", lambda message: None, lambda: None)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
 @pytest.fixture
-def office(tmp_path: Path) -> Office:
-    return Office(tmp_path / "run")
+def office(tmp_path: Path) -> SocketFolder:
+    return SocketFolder(tmp_path / "run")
 
 
 def nothing(*_given: object) -> None:
     pass
 
 
-def test_a_message_reaches_all_receivers_of_its_kind_and_nobody_else(office: Office) -> None:
+def test_a_message_reaches_all_receivers_of_its_kind_and_nobody_else(office: SocketFolder) -> None:
     got: list[tuple[str, bytes]] = []
     inboxes = [
-        Inbox(office, kind, lambda message, name=name: got.append((name, message)), nothing)  # type: ignore[misc]
+        DatagramInbox(office, kind, lambda message, name=name: got.append((name, message)), nothing)  # type: ignore[misc]
         for name, kind in (("one", "jobs"), ("two", "jobs"), ("three", "notices"))
     ]
     assert office.post("jobs", b"a") == 2
@@ -44,13 +44,13 @@ def test_a_message_reaches_all_receivers_of_its_kind_and_nobody_else(office: Off
     assert office.post("jobs", b"b") == 0
 
 
-def test_the_sender_can_leave_itself_out(office: Office) -> None:
-    inbox = Inbox(office, "jobs", nothing, nothing)
+def test_the_sender_can_leave_itself_out(office: SocketFolder) -> None:
+    inbox = DatagramInbox(office, "jobs", nothing, nothing)
     assert office.post("jobs", b"a", but=inbox.name) == 0
     inbox.close()
 
 
-def test_what_a_killed_process_left_is_taken_away(office: Office, tmp_path: Path) -> None:
+def test_what_a_killed_process_left_is_taken_away(office: SocketFolder, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     done = subprocess.run([sys.executable, "-c", KILLED, str(folder)], cwd=ROOT, check=False)
     assert done.returncode == -signal.SIGKILL
@@ -59,17 +59,19 @@ def test_what_a_killed_process_left_is_taken_away(office: Office, tmp_path: Path
     assert os.listdir(folder) == []
 
 
-def test_who_was_sent_more_than_is_held_learns_that_something_may_be_lost(office: Office) -> None:
+def test_who_was_sent_more_than_is_held_learns_that_something_may_be_lost(
+    office: SocketFolder,
+) -> None:
     missed, busy = threading.Event(), threading.Event()
-    inbox = Inbox(office, "jobs", lambda _message: busy.wait(PATIENCE_S), missed.set)  # type: ignore[arg-type]
-    for _ in range(50 * HELD):
+    inbox = DatagramInbox(office, "jobs", lambda _message: busy.wait(PATIENCE_S), missed.set)  # type: ignore[arg-type]
+    for _ in range(50 * KERNEL_QUEUE_LENGTH):
         office.post("jobs", b"a")
     busy.set()
     assert missed.wait(PATIENCE_S)
     inbox.close()
 
 
-def test_a_message_that_cannot_be_handled_does_not_end_the_inbox(office: Office) -> None:
+def test_a_message_that_cannot_be_handled_does_not_end_the_inbox(office: SocketFolder) -> None:
     got: list[bytes] = []
 
     def take(message: bytes) -> None:
@@ -77,7 +79,7 @@ def test_a_message_that_cannot_be_handled_does_not_end_the_inbox(office: Office)
             raise ValueError("not understood")
         got.append(message)
 
-    inbox = Inbox(office, "jobs", take, nothing)
+    inbox = DatagramInbox(office, "jobs", take, nothing)
     office.post("jobs", b"bad")
     office.post("jobs", b"good")
     until(lambda: got == [b"good"])
@@ -86,14 +88,15 @@ def test_a_message_that_cannot_be_handled_does_not_end_the_inbox(office: Office)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="long paths go through /proc")
 def test_a_home_may_have_a_longer_path_than_a_socket_takes(tmp_path: Path) -> None:
-    office = Office(tmp_path / ("deep/" * 40) / "run")
+    office = SocketFolder(tmp_path / ("deep/" * 40) / "run")
     got: list[bytes] = []
-    inbox = Inbox(office, "jobs", got.append, nothing)
+    inbox = DatagramInbox(office, "jobs", got.append, nothing)
     assert office.post("jobs", b"a") == 1
     until(lambda: got == [b"a"])
     inbox.close()
 
 
-def test_only_the_owner_may_enter_the_folder(office: Office, tmp_path: Path) -> None:
-    Inbox(office, "jobs", nothing, nothing).close()
+@pytest.mark.spec("OPS-04")
+def test_only_the_owner_may_enter_the_folder(office: SocketFolder, tmp_path: Path) -> None:
+    DatagramInbox(office, "jobs", nothing, nothing).close()
     assert (tmp_path / "run").stat().st_mode & 0o777 == 0o700

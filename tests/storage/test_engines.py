@@ -1,4 +1,4 @@
-"""A process imports the engines that its settings name, and no other."""
+"""A process imports only the engines that its settings name."""
 
 import os
 import subprocess
@@ -22,10 +22,10 @@ CONNECT = """
 import importlib, os, sys
 for name in sys.argv[1:]:
     importlib.import_module(name)
-from config.settings import load
+from config.settings import load_settings
 from storage import engines
-from storage.connecting import connect
-engines.migrate(connect(load(os.environ)).catalog)
+from storage.connect import connect
+engines.migrate_catalog(connect(load_settings(os.environ)).catalog)
 print(*sys.modules)
 """
 
@@ -53,7 +53,7 @@ def migrated(tmp_path: Path) -> None:
 
 
 def test_embedded_store_imports_no_engine(tmp_path: Path) -> None:
-    assert packages(tmp_path, "workers.embedded", "api.serving") & ENGINES == set()
+    assert packages(tmp_path, "workers.embedded", "api.app") & ENGINES == set()
 
 
 def test_imports_only_the_engines_that_settings_name(tmp_path: Path) -> None:

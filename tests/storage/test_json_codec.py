@@ -1,12 +1,16 @@
-"""JSON text to values and back: exact integers, and nothing that is not JSON."""
+"""The JSON codec: exact integers, strict parsing, and memory estimates."""
 
 import json
+import tracemalloc
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from storage import json_codec
+from storage.errors import TooLarge
+
+pytestmark = pytest.mark.spec("SEA-17")
 
 INTEGERS = st.integers() | st.integers(2**53 - 2, 2**65) | st.integers(-(2**65), -(2**53) + 2)
 SCALARS = (
@@ -91,3 +95,55 @@ def test_zero_keeps_its_sign() -> None:
     assert json_codec.encode(json_codec.decode(b"[-0.0,12345678901234567890]")) == (
         b"[-0.0,12345678901234567890]"
     )
+
+
+SHAPES = {
+    "objects": '{"":1}',
+    "nested objects": '{"a":{}}',
+    "empty objects": "{}",
+    "empty lists": "[]",
+    "lists": "[1]",
+    "numbers": "12345",
+    "floats": "1.5",
+    "texts": '"ab"',
+    "long texts": '"' + "word " * 40 + '"',
+    "records": '{"name":"some value","count":12}',
+}
+
+
+def array_of(item: str, size: int) -> bytes:
+    return f"[{','.join([item] * (size // (len(item) + 1)))}]".encode()
+
+
+@pytest.mark.parametrize("item", SHAPES.values(), ids=SHAPES.keys())
+def test_the_estimate_is_near_what_parsing_takes(item: str) -> None:
+    text = array_of(item, 300_000)
+    tracemalloc.start()
+    value = json.loads(text)
+    taken = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert value
+    assert 0.8 < json_codec.estimate_parsed_size(text) / taken < 4
+
+
+def test_an_object_of_many_names_counts_them() -> None:
+    text = json.dumps({f"name{number}": number for number in range(20_000)}).encode()
+    tracemalloc.start()
+    value = json.loads(text)
+    taken = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert value
+    assert json_codec.estimate_parsed_size(text) > 0.8 * taken
+
+
+def test_signs_within_texts_make_no_values() -> None:
+    sentence = json.dumps('a, b: {c}, [d] \\ "e", ' * 200_000).encode()
+    assert json_codec.estimate_parsed_size(b"[%b]" % sentence) < 3 * len(sentence)
+
+
+def test_small_values_beyond_the_budget_are_too_large() -> None:
+    size = json_codec.estimate_parsed_size(array_of('{"":1}', json_codec.MB))
+    assert 20 * size > json_codec.MAX_PARSED_BYTES
+    with pytest.raises(TooLarge, match="of memory"):
+        json_codec.check_parsed_size(20 * size, json_codec.MAX_PARSED_BYTES)
+    json_codec.check_parsed_size(size, json_codec.MAX_PARSED_BYTES)

@@ -1,4 +1,4 @@
-"""Keys, both ways, and that their byte order is the order of what they name."""
+"""Object keys round-trip, and sort as what they name."""
 
 import uuid
 from datetime import UTC, datetime, timedelta
@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from storage import keys
 from storage.model import FQID, REPLICAS
+
+pytestmark = pytest.mark.spec("FMT-07")
 
 UUID = "0a1b2c3d-0000-4000-8000-00000000000f"
 VERSION = "2024-01-31T235959.000001Z"
@@ -23,32 +25,32 @@ fqids = st.builds(FQID, uuids, versions)
 
 def test_keys_are_spelled_as_frozen() -> None:
     fqid = FQID(UUID, VERSION)
-    assert keys.blob(SHA) == f"blobs/ef/{SHA}"
-    assert keys.record("file", fqid) == f"files/0a/{UUID}.{VERSION}"
-    assert keys.record("bundle", fqid) == f"bundles/0a/{UUID}.{VERSION}"
-    assert keys.record("collection", fqid) == f"collections/0a/{UUID}.{VERSION}"
-    assert keys.tombstone("bundle", UUID) == f"tombstones/bundles/0a/{UUID}"
-    assert keys.tombstone("bundle", UUID, VERSION) == f"tombstones/bundles/0a/{UUID}.{VERSION}"
-    assert keys.purged("file", UUID, VERSION) == f"purged/files/0a/{UUID}.{VERSION}"
+    assert keys.blob_key(SHA) == f"blobs/ef/{SHA}"
+    assert keys.record_key("file", fqid) == f"files/0a/{UUID}.{VERSION}"
+    assert keys.record_key("bundle", fqid) == f"bundles/0a/{UUID}.{VERSION}"
+    assert keys.record_key("collection", fqid) == f"collections/0a/{UUID}.{VERSION}"
+    assert keys.tombstone_key("bundle", UUID) == f"tombstones/bundles/0a/{UUID}"
+    assert keys.tombstone_key("bundle", UUID, VERSION) == f"tombstones/bundles/0a/{UUID}.{VERSION}"
+    assert keys.purge_marker_key("file", UUID, VERSION) == f"purged/files/0a/{UUID}.{VERSION}"
     journal = keys.JournalKey("aws", 1, 1000)
-    assert keys.journal(journal) == "journals/aws/00000000000000000001-00000000000000001000"
+    assert keys.journal_key(journal) == "journals/aws/00000000000000000001-00000000000000001000"
     again = keys.JournalKey("gcp", 7, 7, 12)
-    assert keys.journal(again) == "journals/gcp/00000000000000000007-00000000000000000007.12"
-    assert keys.journal_manifest(again) == f"{keys.journal(again)}.json"
-    assert keys.area_file(UUID, "a/b.txt") == f"areas/{UUID}/a/b.txt"
-    assert keys.checkout_file(UUID, "a/b.txt") == f"checkouts/{UUID}/a/b.txt"
+    assert keys.journal_key(again) == "journals/gcp/00000000000000000007-00000000000000000007.12"
+    assert keys.journal_manifest_key(again) == f"{keys.journal_key(again)}.json"
+    assert keys.area_file_key(UUID, "a/b.txt") == f"areas/{UUID}/a/b.txt"
+    assert keys.checkout_file_key(UUID, "a/b.txt") == f"checkouts/{UUID}/a/b.txt"
 
 
 @given(fqids)
 def test_every_key_is_read_back(fqid: FQID) -> None:
     for kind in keys.KINDS:
-        assert keys.parse_record(keys.record(kind, fqid)) == keys.RecordKey(kind, fqid)
+        assert keys.parse_record(keys.record_key(kind, fqid)) == keys.RecordKey(kind, fqid)
         for version in (None, fqid.version):
-            mark = keys.MarkKey(kind, fqid.uuid, version)
-            assert keys.parse_tombstone(keys.tombstone(kind, fqid.uuid, version)) == mark
-            assert keys.parse_purged(keys.purged(kind, fqid.uuid, version)) == mark
-    assert keys.parse_blob(keys.blob(SHA)) == SHA
-    assert keys.parse_area_file(keys.area_file(fqid.uuid, "a/b")) == (fqid.uuid, "a/b")
+            mark = keys.MarkerKey(kind, fqid.uuid, version)
+            assert keys.parse_tombstone(keys.tombstone_key(kind, fqid.uuid, version)) == mark
+            assert keys.parse_purge_marker(keys.purge_marker_key(kind, fqid.uuid, version)) == mark
+    assert keys.parse_blob(keys.blob_key(SHA)) == SHA
+    assert keys.parse_area_file(keys.area_file_key(fqid.uuid, "a/b")) == (fqid.uuid, "a/b")
 
 
 spans = st.tuples(st.integers(1, 10**15), st.integers(0, 10**4), st.integers(0, 100))
@@ -58,16 +60,16 @@ spans = st.tuples(st.integers(1, 10**15), st.integers(0, 10**4), st.integers(0, 
 def test_the_key_of_a_journal_is_read_back(replica: str, span: tuple[int, int, int]) -> None:
     first, more, generation = span
     journal = keys.JournalKey(replica, first, first + more, generation)
-    spelled, manifest = keys.journal(journal), keys.journal_manifest(journal)
+    spelled, manifest = keys.journal_key(journal), keys.journal_manifest_key(journal)
     assert keys.parse_journal(spelled) == keys.parse_journal_manifest(manifest) == journal
     assert keys.parse_journal(manifest) is keys.parse_journal_manifest(spelled) is None
-    assert spelled.startswith(keys.journals(replica))
+    assert spelled.startswith(keys.journal_prefix(replica))
 
 
 @given(st.lists(fqids, max_size=20))
 def test_byte_order_of_keys_is_the_order_of_uuid_and_version(some: list[FQID]) -> None:
-    spelled = sorted((keys.record("file", fqid) for fqid in some), key=str.encode)
-    assert spelled == [keys.record("file", fqid) for fqid in sorted(some)]
+    spelled = sorted((keys.record_key("file", fqid) for fqid in some), key=str.encode)
+    assert spelled == [keys.record_key("file", fqid) for fqid in sorted(some)]
 
 
 @pytest.mark.parametrize(
@@ -105,7 +107,7 @@ def test_what_is_no_key_of_ours_is_none(key: str) -> None:
         keys.parse_blob,
         keys.parse_record,
         keys.parse_tombstone,
-        keys.parse_purged,
+        keys.parse_purge_marker,
         keys.parse_area_file,
         keys.parse_journal,
         keys.parse_journal_manifest,
@@ -121,7 +123,7 @@ def test_an_area_url_is_read_back_whatever_the_name(area: str, name: str) -> Non
     for base in BASES:
         url = keys.area_url(base, area, name)
         assert url.isascii()
-        assert keys.area_key(url, BASES) == keys.area_file(area, name)
+        assert keys.parse_area_url(url, BASES) == keys.area_file_key(area, name)
 
 
 @pytest.mark.parametrize(
@@ -144,18 +146,18 @@ def test_an_area_url_is_read_back_whatever_the_name(area: str, name: str) -> Non
     ],
 )
 def test_another_url_is_no_area(url: str) -> None:
-    assert keys.area_key(url, BASES) is None
+    assert keys.parse_area_url(url, BASES) is None
 
 
 def test_an_area_url_is_read_in_any_case_of_host_and_uuid() -> None:
     url = f"HTTPS://Store.Example/data/v1/area/{uuid.UUID(UUID)!s}".upper().replace(
         "/DATA/V1/AREA", "/data/v1/area"
     )
-    assert keys.area_key(f"{url}/files/X", BASES) == f"areas/{UUID}/X"
+    assert keys.parse_area_url(f"{url}/files/X", BASES) == f"areas/{UUID}/X"
 
 
 def test_the_mark_of_an_epoch() -> None:
     name = f"00000000000000000007-{UUID}"
-    assert keys.epoch(name) == f"epochs/00000000000000000007-{UUID}"
-    assert keys.parse_epoch(keys.epoch(name)) == name
+    assert keys.epoch_key(name) == f"epochs/00000000000000000007-{UUID}"
+    assert keys.parse_epoch(keys.epoch_key(name)) == name
     assert keys.parse_epoch(f"epochs/7-{UUID}") is None

@@ -1,3 +1,5 @@
+"""Mail over SMTP."""
+
 import socketserver
 import threading
 from collections.abc import Iterator
@@ -6,6 +8,8 @@ import pytest
 
 from storage.errors import Unavailable
 from storage.mail import Mailer
+
+pytestmark = pytest.mark.spec("CHK-04")
 
 
 class Session(socketserver.StreamRequestHandler):

@@ -1,4 +1,4 @@
-"""The memory budget: reservations of all threads together stay within it."""
+"""The memory budget holds for the reservations of all threads."""
 
 import threading
 import time
@@ -10,7 +10,7 @@ import pytest
 
 from storage.errors import Unavailable
 from storage.memory import SMALL_BYTES, MemoryBudget
-from tests.patience import PATIENCE_S
+from tests.waiting import PATIENCE_S
 
 BIG = 10 * SMALL_BYTES
 
@@ -22,7 +22,7 @@ def test_threads_together_stay_within_the_budget() -> None:
 
     def use(_number: int) -> None:
         nonlocal now, most
-        with budget.reserved(BIG):
+        with budget.reserve(BIG):
             with lock:
                 now += 1
                 most = max(most, now)
@@ -38,25 +38,25 @@ def test_threads_together_stay_within_the_budget() -> None:
 def test_refuses_with_the_time_to_come_again_when_the_wait_is_over() -> None:
     budget = MemoryBudget(BIG, timeout_s=0.01)
     with (
-        budget.reserved(BIG),
+        budget.reserve(BIG),
         pytest.raises(Unavailable) as refused,
-        budget.reserved(BIG),
+        budget.reserve(BIG),
     ):
         pass
     assert refused.value.retry_after_s
-    with budget.reserved(BIG):
+    with budget.reserve(BIG):
         pass
 
 
 def test_small_values_do_not_wait() -> None:
     budget = MemoryBudget(BIG, timeout_s=0)
-    with budget.reserved(BIG), budget.reserved(SMALL_BYTES):
+    with budget.reserve(BIG), budget.reserve(SMALL_BYTES):
         pass
 
 
 def test_what_is_larger_than_the_budget_is_alone() -> None:
     budget = MemoryBudget(BIG, timeout_s=0)
-    with budget.reserved(100 * BIG), pytest.raises(Unavailable), budget.reserved(BIG):
+    with budget.reserve(100 * BIG), pytest.raises(Unavailable), budget.reserve(BIG):
         pass
 
 
@@ -64,10 +64,10 @@ def test_small_requests_do_not_overtake_a_large_one_for_ever() -> None:
     budget, order = MemoryBudget(2 * BIG), list[str]()
 
     def use(name: str, size: int) -> None:
-        with budget.reserved(size):
+        with budget.reserve(size):
             order.append(name)
 
-    with budget.reserved(BIG):
+    with budget.reserve(BIG):
         threads = [
             threading.Thread(target=use, args=("large", 2 * BIG)),
             threading.Thread(target=use, args=("small", BIG)),
@@ -91,9 +91,9 @@ def test_a_wait_is_surrounded_and_a_reservation_without_one_is_not() -> None:
         waits.append("ended")
 
     budget = MemoryBudget(BIG, timeout_s=5, waiting=waiting)
-    with budget.reserved(BIG):
+    with budget.reserve(BIG):
         assert waits == []
-        other = threading.Thread(target=lambda: budget.reserved(BIG).__enter__())
+        other = threading.Thread(target=lambda: budget.reserve(BIG).__enter__())
         other.start()
         time.sleep(0.05)
     other.join()

@@ -1,4 +1,4 @@
-"""Write probes: what takes no writes is found out by writing, cheaply, however many ask."""
+"""Write probes detect an unwritable store cheaply."""
 
 import os
 import subprocess
@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from config.settings import Settings
-from storage.connecting import connect
+from config import Settings
+from storage.connect import connect
 from storage.errors import Unavailable
-from storage.notices import MemoryNotices
-from storage.writability import FRESH_S, SILENT_S, WriteProbes, mount_point, write_file
+from storage.pubsub import MemoryPubSub
+from storage.writability import FRESH_S, PROBE_TIMEOUT_S, WriteProbes, mount_point, write_file
+
+pytestmark = pytest.mark.spec("OPS-28")
 
 
 class Clock:
@@ -50,8 +52,8 @@ def test_a_store_opens_without_room_for_temporary_files_and_says_so(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", None)
     monkeypatch.setattr("tempfile._candidate_tempdir_list", lambda: ["/proc/nowhere"])
-    stores = connect(settings, notices=MemoryNotices())
-    assert "No usable temporary directory" in stores.probes.failures()["scratch"]
+    stores = connect(settings, notices=MemoryPubSub())
+    assert "No usable temporary directory" in stores.write_probes.failures()["scratch"]
     stores.catalog.close()
 
 
@@ -114,8 +116,8 @@ def test_a_write_that_never_ends_is_a_failure_and_holds_nobody_up(
     clock, go = Clock(), threading.Event()
     probes = WriteProbes({"home": lambda: None, "areas": lambda: go.wait(30) and None}, clock)
     probes.failures()
-    clock.now += SILENT_S
-    assert probes.failures() == {"areas": "a write does not end"}
+    clock.now += PROBE_TIMEOUT_S
+    assert probes.failures() == {"areas": "a write hangs"}
     go.set()
 
 

@@ -1,4 +1,4 @@
-"""Batches: several jobs of one claim, each of which succeeds or fails by itself."""
+"""Batches: each job of one claim succeeds or fails by itself."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,24 +13,26 @@ import pytest
 from dramatiq.middleware import Shutdown, TimeLimitExceeded
 from dramatiq.middleware.threading import raise_thread_exception
 
-from pipelines.batches import Completed, run_in_groups, run_through
-from pipelines.depositing import areas, ingest, manifests
-from pipelines.depositing.manifests import NewBundle, NewEntry
+from pipelines import areas, bundles, ingest
+from pipelines.bundles import BundleDraft, NewEntry
 from pipelines.flow import Step
+from pipelines.job_batches import CompletedJobs, run_in_groups, run_until_error
 from storage import keys
-from storage.catalog import todo, visibility
-from storage.errors import Lost, NotFound, Unavailable
-from storage.model import FQID, REPLICAS, Claim, Todo
+from storage.catalog import jobs, versions
+from storage.errors import ClaimLost, NotFound, Unavailable
+from storage.model import FQID, REPLICAS, Job, JobClaim
 from storage.stores import Stores
 from tests.builders import make_file, new_uuid, version
-from tests.patience import until
-from tests.pipelines.depositing.test_ingest import AREA, OWNER, deposit, stage
-from tests.pipelines.happenings import make_bundle
-from workers.actors import BATCHES, STEPS
+from tests.pipelines.bundle_events import make_bundle
+from tests.pipelines.test_ingest import AREA, OWNER, deposit, stage
+from tests.waiting import until
+from workers.actors import BATCH_FUNCTIONS, STEP_FUNCTIONS
 from workers.broker import MemoryBroker
-from workers.chains import Chains
-from workers.claims import BatchFunction, StepFunction, Working, work
-from workers.queues import BATCH, QUEUE_POLICIES
+from workers.claims import BatchFunction, StepFunction, WorkerContext, run_job
+from workers.messages import MessageSender
+from workers.queues import BATCH_SIZE, QUEUE_POLICIES
+
+pytestmark = pytest.mark.spec("OPS-19")
 
 Beat = Callable[[int], None]
 POISON = "b.2"
@@ -41,41 +43,48 @@ def area(stores: Stores) -> None:
     areas.create(stores, AREA, OWNER)
 
 
-def real(stores: Stores, broker: MemoryBroker | None = None) -> Working:
+def real(stores: Stores, broker: MemoryBroker | None = None) -> WorkerContext:
     """A worker of the real steps, in batches."""
-    return Working(stores, Chains(broker or MemoryBroker()), STEPS, 5, Random(1), BATCHES)
+    return WorkerContext(
+        stores,
+        MessageSender(broker or MemoryBroker()),
+        STEP_FUNCTIONS,
+        5,
+        Random(1),
+        BATCH_FUNCTIONS,
+    )
 
 
-def fake(stores: Stores, step: StepFunction, batch: BatchFunction) -> Working:
+def fake(stores: Stores, step: StepFunction, batch: BatchFunction) -> WorkerContext:
     """A worker of one step."""
-    chains = Chains(MemoryBroker())
-    return Working(stores, chains, {Step.INDEX: step}, 3, Random(1), {Step.INDEX: batch})
+    chains = MessageSender(MemoryBroker())
+    return WorkerContext(stores, chains, {Step.INDEX: step}, 3, Random(1), {Step.INDEX: batch})
 
 
-def add(stores: Stores, count: int, step: Step = Step.INDEX) -> list[Todo]:
-    rows = [Todo(step, "aws", f"b.{number}") for number in range(count)]
+def add(stores: Stores, count: int, step: Step = Step.INDEX) -> list[Job]:
+    rows = [Job(step, "aws", f"b.{number}") for number in range(count)]
     with stores.catalog.write() as tx:
-        todo.add(tx, rows, request_id="r")
+        jobs.insert(tx, rows, request_id="r")
     return rows
 
 
-def finish_one(stores: Stores, claim: Claim, beat: Beat) -> tuple[Todo, ...]:
-    if claim.todo.ref == POISON:
+def finish_one(stores: Stores, claim: JobClaim, beat: Beat) -> tuple[Job, ...]:
+    if claim.job.ref == POISON:
         raise NotFound("it is poison")
     with stores.catalog.write() as tx:
-        todo.finish(tx, claim)
+        jobs.finish(tx, claim)
     return ()
 
 
-def finish_batch(stores: Stores, claims: Sequence[Claim], beat: Beat) -> Completed:
-    good = [claim for claim in claims if claim.todo.ref != POISON]
+def finish_batch(stores: Stores, claims: Sequence[JobClaim], beat: Beat) -> CompletedJobs:
+    good = [claim for claim in claims if claim.job.ref != POISON]
     with stores.catalog.write() as tx:
-        todo.finish_all(tx, good)
-    return {claim.todo: () for claim in good}
+        jobs.finish_all(tx, good)
+    return {claim.job: () for claim in good}
 
 
 def failing(error: BaseException) -> BatchFunction:
-    def batch(stores: Stores, claims: Sequence[Claim], beat: Beat) -> Completed:
+    def batch(stores: Stores, claims: Sequence[JobClaim], beat: Beat) -> CompletedJobs:
         raise error
 
     return batch
@@ -96,59 +105,61 @@ def due_now(stores: Stores) -> None:
 def test_one_message_leads_to_all_jobs_that_are_due(stores: Stores) -> None:
     rows = add(stores, 5)
     due = [row for row in rows if row.ref != POISON]
-    assert work(fake(stores, finish_one, finish_batch), due[0])
+    assert run_job(fake(stores, finish_one, finish_batch), due[0])
     assert [ref for ref, *_ in left(stores)] == [POISON]
-    assert not work(fake(stores, finish_one, finish_batch), due[1])
+    assert not run_job(fake(stores, finish_one, finish_batch), due[1])
 
 
 def test_a_poison_job_in_the_middle_fails_by_itself_with_its_own_backoff(stores: Stores) -> None:
     rows = add(stores, 5)
     working = fake(stores, finish_one, finish_batch)
-    assert work(working, rows[0])
+    assert run_job(working, rows[0])
     assert left(stores) == [(POISON, 1, "it is poison")]
-    assert not work(working, rows[2]), "it is not due yet"
+    assert not run_job(working, rows[2]), "it is not due yet"
     due_now(stores)
-    work(working, rows[2])
+    run_job(working, rows[2])
     assert left(stores) == [(POISON, 2, "it is poison")]
 
 
 def test_a_batch_has_a_limit(stores: Stores) -> None:
-    rows = add(stores, BATCH + 3, Step.MATCH)
+    rows = add(stores, BATCH_SIZE + 3, Step.MATCH)
     seen: list[int] = []
 
-    def batch(stores: Stores, claims: Sequence[Claim], beat: Beat) -> Completed:
+    def batch(stores: Stores, claims: Sequence[JobClaim], beat: Beat) -> CompletedJobs:
         seen.append(len(claims))
         return finish_batch(stores, claims, beat)
 
-    working = Working(stores, Chains(MemoryBroker()), {}, 3, Random(1), {Step.MATCH: batch})
+    working = WorkerContext(
+        stores, MessageSender(MemoryBroker()), {}, 3, Random(1), {Step.MATCH: batch}
+    )
     # The poison stays due: no step runs it here.
     with stores.catalog.write() as tx:
-        todo.remove(tx, rows[2])
-    work(working, rows[0])
+        jobs.delete(tx, rows[2])
+    run_job(working, rows[0])
     assert seen == [QUEUE_POLICIES[Step.MATCH].batch]
 
 
 def test_jobs_of_another_replica_are_in_no_batch(stores: Stores) -> None:
     rows = add(stores, 2)
     with stores.catalog.write() as tx:
-        todo.add(tx, [row._replace(replica="gcp") for row in rows])
-    assert work(fake(stores, finish_one, finish_batch), rows[0])
+        jobs.insert(tx, [row._replace(replica="gcp") for row in rows])
+    assert run_job(fake(stores, finish_one, finish_batch), rows[0])
     with stores.catalog.read() as tx:
-        assert todo.backlog(tx) == {(Step.INDEX, "gcp"): 2}
-        assert todo.is_any_due(tx, rows[0]._replace(replica="gcp"))
-        assert not todo.is_any_due(tx, rows[0])
+        assert jobs.count_open(tx) == {(Step.INDEX, "gcp"): 2}
+        assert jobs.is_any_due(tx, rows[0]._replace(replica="gcp"))
+        assert not jobs.is_any_due(tx, rows[0])
 
 
 def test_a_batch_is_full_behind_a_backlog_of_the_other_replica(stores: Stores) -> None:
     batch = QUEUE_POLICIES[Step.INDEX].batch
     with stores.catalog.write() as tx:
-        todo.add(tx, [Todo(Step.INDEX, "aws", f"a.{number}") for number in range(1_500)])
+        jobs.insert(tx, [Job(Step.INDEX, "aws", f"a.{number}") for number in range(1_500)])
         # Attempted before: those are due first, and in no batch.
         tx.exec_driver_sql("UPDATE todo SET attempts = 1 WHERE ref < 'a.5'")
-    behind = [Todo(Step.INDEX, "gcp", f"g.{number}") for number in range(batch)]
+    behind = [Job(Step.INDEX, "gcp", f"g.{number}") for number in range(batch)]
     with stores.catalog.write() as tx:
-        todo.add(tx, behind)
-    work(fake(stores, finish_one, finish_batch), behind[0])
+        jobs.insert(tx, behind)
+    run_job(fake(stores, finish_one, finish_batch), behind[0])
     assert [ref for ref, *_ in left(stores) if ref.startswith("g")] == []
 
 
@@ -156,38 +167,40 @@ def test_jobs_that_were_attempted_before_are_in_no_batch(stores: Stores) -> None
     """They may be what killed the worker."""
     rows = add(stores, 4)
     with stores.catalog.write() as tx:
-        assert todo.claim(tx, rows[1], token="dead", lease_s=0, max_claims=3)
+        assert jobs.claim(tx, rows[1], token="dead", lease_s=0, max_claims=3)
     seen: list[list[str]] = []
 
-    def batch(stores: Stores, claims: Sequence[Claim], beat: Beat) -> Completed:
-        seen.append(sorted(claim.todo.ref for claim in claims))
+    def batch(stores: Stores, claims: Sequence[JobClaim], beat: Beat) -> CompletedJobs:
+        seen.append(sorted(claim.job.ref for claim in claims))
         return {}
 
-    work(fake(stores, finish_one, batch), rows[0])
-    work(fake(stores, finish_one, batch), rows[1])
+    run_job(fake(stores, finish_one, batch), rows[0])
+    run_job(fake(stores, finish_one, batch), rows[1])
     assert seen == [["b.0", "b.2", "b.3"]]
     assert [ref for ref, *_ in left(stores)] == [POISON]
 
 
-@pytest.mark.parametrize("error", [ZeroDivisionError("oh"), Lost("gone"), NotFound("not there")])
+@pytest.mark.parametrize(
+    "error", [ZeroDivisionError("oh"), ClaimLost("gone"), NotFound("not there")]
+)
 def test_a_batch_that_fails_is_run_one_by_one(stores: Stores, error: Exception) -> None:
     rows = add(stores, 4)
-    assert work(fake(stores, finish_one, failing(error)), rows[0])
+    assert run_job(fake(stores, finish_one, failing(error)), rows[0])
     assert left(stores) == [(POISON, 1, "it is poison")]
 
 
 def test_a_batch_that_takes_too_long_is_given_back_to_be_run_one_by_one(stores: Stores) -> None:
     rows = add(stores, 4)
-    assert not work(fake(stores, finish_one, failing(TimeLimitExceeded())), rows[0])
+    assert not run_job(fake(stores, finish_one, failing(TimeLimitExceeded())), rows[0])
     assert left(stores) == [(row.ref, 1, "Its batch took too long.") for row in rows]
     for row in rows:
-        work(fake(stores, finish_one, failing(AssertionError())), row)
+        run_job(fake(stores, finish_one, failing(AssertionError())), row)
     assert [ref for ref, *_ in left(stores)] == [POISON]
 
 
 def test_an_engine_that_is_away_gives_the_whole_batch_back_uncounted(stores: Stores) -> None:
     rows = add(stores, 3)
-    assert not work(fake(stores, finish_one, failing(Unavailable("away"))), rows[0])
+    assert not run_job(fake(stores, finish_one, failing(Unavailable("away"))), rows[0])
     assert left(stores) == [(row.ref, 0, "away") for row in rows]
 
 
@@ -198,50 +211,50 @@ def test_a_crash_in_the_middle_loses_nothing(stores: Stores) -> None:
         """The process ends."""
 
     with pytest.raises(Crash):
-        work(fake(stores, finish_one, failing(Crash())), rows[0])
+        run_job(fake(stores, finish_one, failing(Crash())), rows[0])
     assert [ref for ref, *_ in left(stores)] == ["b.0", "b.1", "b.2"]
     due_now(stores)
     for row in rows:
-        work(fake(stores, finish_one, finish_batch), row)
+        run_job(fake(stores, finish_one, finish_batch), row)
     assert left(stores) == [(POISON, 2, "it is poison")]
 
 
 def test_a_job_that_is_needed_again_meanwhile_is_done_again(stores: Stores) -> None:
     rows = add(stores, 3)
 
-    def batch(stores: Stores, claims: Sequence[Claim], beat: Beat) -> Completed:
+    def batch(stores: Stores, claims: Sequence[JobClaim], beat: Beat) -> CompletedJobs:
         with stores.catalog.write() as tx:
-            todo.add(tx, [rows[1]])
+            jobs.insert(tx, [rows[1]])
         return finish_batch(stores, claims, beat)
 
-    work(fake(stores, finish_one, batch), rows[0])
+    run_job(fake(stores, finish_one, batch), rows[0])
     assert [ref for ref, *_ in left(stores)] == ["b.1", POISON]
-    assert work(fake(stores, finish_one, finish_batch), rows[1])
+    assert run_job(fake(stores, finish_one, finish_batch), rows[1])
 
 
 def test_the_messages_of_jobs_that_were_done_together_find_nothing(stores: Stores) -> None:
     rows = [row for row in add(stores, 4) if row.ref != POISON]
     with stores.catalog.write() as tx:
-        todo.remove(tx, Todo(Step.INDEX, "aws", POISON))
+        jobs.delete(tx, Job(Step.INDEX, "aws", POISON))
     working = fake(stores, finish_one, finish_batch)
-    assert work(working, rows[0])
-    assert not work(working, rows[1])
+    assert run_job(working, rows[0])
+    assert not run_job(working, rows[1])
     with stores.catalog.write() as tx:
-        todo.add(tx, [rows[2]])
-    assert work(working, rows[2]), "needed again, with a message of its own"
+        jobs.insert(tx, [rows[2]])
+    assert run_job(working, rows[2]), "needed again, with a message of its own"
 
 
 def test_one_message_is_sent_for_the_jobs_of_a_batch() -> None:
     broker = MemoryBroker()
-    rows = [Todo(Step.SYNC, "gcp", f"file:{number}") for number in range(BATCH + 1)]
-    Chains(broker).send([*rows, Todo(Step.SYNC, "aws", "file:0")])
+    rows = [Job(Step.SYNC, "gcp", f"file:{number}") for number in range(BATCH_SIZE + 1)]
+    MessageSender(broker).send([*rows, Job(Step.SYNC, "aws", "file:0")])
     assert broker.depth("sync") == 3
-    Chains(broker).send([Todo(Step.CHECKOUT, "aws", str(number)) for number in range(3)])
+    MessageSender(broker).send([Job(Step.CHECKOUT, "aws", str(number)) for number in range(3)])
     assert broker.depth("checkout") == 3
 
 
-def task_states(stores: Stores, accepted: Sequence[ingest.Accepted]) -> list[tuple[str, Any]]:
-    tasks = [ingest.task(stores, str(one.task_id)) for one in accepted]
+def task_states(stores: Stores, accepted: Sequence[ingest.AcceptedIngest]) -> list[tuple[str, Any]]:
+    tasks = [ingest.get_task(stores, str(one.task_id)) for one in accepted]
     return [(task.state, task.cause and task.cause["code"]) for task in tasks]
 
 
@@ -255,15 +268,15 @@ def test_files_are_verified_together_but_for_those_that_lie(stores: Stores) -> N
     # Two that are the same bytes, and one whose source is gone.
     accepted.append(deposit(stores, urls[0]))
     accepted.append(deposit(stores, stage(stores, b"gone", name="gone.txt")))
-    stores.areas.delete(keys.area_file(AREA, "gone.txt"))
+    stores.areas.delete(keys.area_file_key(AREA, "gone.txt"))
     broker = MemoryBroker()
-    assert work(real(stores, broker), accepted[0].todo[0])
+    assert run_job(real(stores, broker), accepted[0].jobs[0])
     well, wrong = ("SUCCEEDED", None), ("FAILED", "checksum_mismatch")
     states = task_states(stores, accepted)
     assert states[:6] == [well, well, wrong, well, well, well]
     assert states[6][0] == "FAILED"
     with stores.catalog.read() as tx:
-        assert todo.backlog(tx) == {(Step.SYNC, "gcp"): 5}
+        assert jobs.count_open(tx) == {(Step.SYNC, "gcp"): 5}
 
 
 class SlowSources:
@@ -286,7 +299,7 @@ def test_a_source_that_is_read_slowly_holds_no_other_up(stores: Stores) -> None:
     ready = Event()
     sources: Any = SlowSources(stores.sources, urls[0], ready)
     slow = real(replace(stores, sources=sources))
-    worker = Thread(target=work, args=(slow, accepted[1].todo[0]))
+    worker = Thread(target=run_job, args=(slow, accepted[1].jobs[0]))
     worker.start()
     states = ["RUNNING", "SUCCEEDED", "SUCCEEDED", "SUCCEEDED"]
     try:
@@ -305,13 +318,13 @@ def test_files_are_copied_together_but_for_those_whose_bytes_are_gone(stores: St
             "SELECT sha256 FROM blobs JOIN files ON files.blob_id = blobs.id"
             f" WHERE files.uuid = '{gone.uuid}'"
         ).one()
-    stores.replicas["aws"].delete(keys.blob(sha256))
-    rows = [Todo(Step.SYNC, "gcp", f"file:{fqid}") for fqid in made]
+    stores.replicas["aws"].delete(keys.blob_key(sha256))
+    rows = [Job(Step.SYNC, "gcp", f"file:{fqid}") for fqid in made]
     with stores.catalog.write() as tx:
-        todo.add(tx, rows)
-    assert work(real(stores), rows[0])
+        jobs.insert(tx, rows)
+    assert run_job(real(stores), rows[0])
     with stores.catalog.read() as tx:
-        seen = visibility.among(tx, "file", "gcp", made)
+        seen = versions.filter_published(tx, "file", "gcp", made)
     assert seen == set(made) - {gone}
     ((ref, attempts, _),) = left(stores)
     assert (ref, attempts) == (f"file:{gone}", 1)
@@ -329,10 +342,10 @@ def test_those_of_a_batch_that_are_done_do_not_wait_for_a_slow_one() -> None:
 
     groups = []
 
-    def complete(group: dict[int, int]) -> Completed:
+    def complete(group: dict[int, int]) -> CompletedJobs:
         groups.append(group)
         slow.set()
-        return {Todo("test", "aws", str(key)): () for key in group}
+        return {Job("test", "aws", str(key)): () for key in group}
 
     done = run_in_groups(double, range(5), complete, step="test", replica="aws", parallel=5)
     assert groups == [{0: 0, 1: 2, 4: 8}, {2: 4}]
@@ -355,17 +368,17 @@ class SlowBucket:
 
 def test_a_file_that_is_copied_slowly_holds_no_other_up(stores: Stores) -> None:
     made = [make_file(stores, b"%d" % number) for number in range(4)]
-    rows = [Todo(Step.SYNC, "gcp", f"file:{fqid}") for fqid in made]
+    rows = [Job(Step.SYNC, "gcp", f"file:{fqid}") for fqid in made]
     with stores.catalog.write() as tx:
-        todo.add(tx, rows)
+        jobs.insert(tx, rows)
         (sha256,) = tx.exec_driver_sql(
             "SELECT sha256 FROM blobs JOIN files ON files.blob_id = blobs.id"
             f" WHERE files.uuid = '{made[0].uuid}'"
         ).one()
     ready = Event()
-    bucket: Any = SlowBucket(stores.replicas["aws"], keys.blob(sha256), ready)
+    bucket: Any = SlowBucket(stores.replicas["aws"], keys.blob_key(sha256), ready)
     slow = replace(stores, replicas={**stores.replicas, "aws": bucket})
-    worker = Thread(target=work, args=(real(slow), rows[0]))
+    worker = Thread(target=run_job, args=(real(slow), rows[0]))
     worker.start()
     try:
         until(lambda: len(left(stores)) == 1, limit_s=20)
@@ -384,9 +397,9 @@ def test_a_bundle_whose_metadata_come_slowly_holds_no_other_up(stores: Stores) -
             "SELECT sha256 FROM blobs JOIN files ON files.blob_id = blobs.id ORDER BY files.id"
         ).first() or ("",)
     ready = Event()
-    bucket: Any = SlowBucket(stores.replicas["aws"], keys.blob(sha256), ready)
+    bucket: Any = SlowBucket(stores.replicas["aws"], keys.blob_key(sha256), ready)
     slow = replace(stores, replicas={**stores.replicas, "aws": bucket})
-    worker = Thread(target=work, args=(real(slow), Todo(Step.INDEX, "aws", f"bundle:{made[0]}")))
+    worker = Thread(target=run_job, args=(real(slow), Job(Step.INDEX, "aws", f"bundle:{made[0]}")))
     worker.start()
     try:
         until(lambda: indexed(stores) == set(made[1:]), limit_s=20)
@@ -397,24 +410,24 @@ def test_a_bundle_whose_metadata_come_slowly_holds_no_other_up(stores: Stores) -
 
 
 def indexed(stores: Stores) -> set[FQID]:
-    return set(stores.search["aws"].held())
+    return set(stores.search["aws"].list_ids())
 
 
 def test_bundles_are_synced_together_once_their_files_are_there(stores: Stores) -> None:
     made = [make_bundle(stores, number) for number in range(3)]
     lone = make_file(stores, b"only in aws")
     entries = [NewEntry("a.bin", lone, False)]
-    new = NewBundle(FQID(new_uuid(), version(9)), "aws", 1, entries)
-    made.append(manifests.write(stores, new, OWNER).fqid)
-    rows = [Todo(Step.SYNC, "gcp", f"bundle:{fqid}") for fqid in made]
+    new = BundleDraft(FQID(new_uuid(), version(9)), "aws", 1, entries)
+    made.append(bundles.put(stores, new, OWNER).fqid)
+    rows = [Job(Step.SYNC, "gcp", f"bundle:{fqid}") for fqid in made]
     broker = MemoryBroker()
-    assert work(real(stores, broker), rows[0])
+    assert run_job(real(stores, broker), rows[0])
     with stores.catalog.read() as tx:
-        assert visibility.among(tx, "bundle", "gcp", made) == set(made)
-        backlog = todo.backlog(tx)
+        assert versions.filter_published(tx, "bundle", "gcp", made) == set(made)
+        backlog = jobs.count_open(tx)
     assert (backlog[Step.INDEX, "gcp"], backlog[Step.MATCH, "gcp"]) == (4, 4)
     for fqid in made:
-        key = keys.record("bundle", fqid)
+        key = keys.record_key("bundle", fqid)
         (here, there) = (b"".join(stores.replicas[name].read(key)) for name in REPLICAS)
         assert here == there
 
@@ -429,12 +442,12 @@ def test_bundles_are_indexed_together_and_their_events_matched(stores: Stores) -
             rows = [
                 row
                 for step in (Step.INDEX, Step.MATCH, Step.PERCOLATE)
-                for row, *_ in todo.due(tx, step, limit=9, resend=True)
+                for row, *_ in jobs.take_due(tx, step, limit=9, resend=True)
             ]
         for row in rows:
-            work(working, row)
+            run_job(working, row)
     assert left(stores) == []
-    assert set(stores.search["aws"].held()) == set(made)
+    assert set(stores.search["aws"].list_ids()) == set(made)
 
 
 def test_the_first_error_stops_what_has_not_begun() -> None:
@@ -446,11 +459,11 @@ def test_the_first_error_stops_what_has_not_begun() -> None:
             raise NotFound("it is poison")
 
     with ThreadPoolExecutor(2) as pool:
-        run_through(pool, begun.append, [0, 1], parallel=2)
+        run_until_error(pool, begun.append, [0, 1], parallel=2)
         assert sorted(begun) == [0, 1]
         begun.clear()
         with pytest.raises(NotFound):
-            run_through(pool, work_on, range(9), parallel=1)
+            run_until_error(pool, work_on, range(9), parallel=1)
     assert begun == [0, 1, 2]
 
 
@@ -463,7 +476,7 @@ def test_work_that_is_shared_out_ends_soon_when_its_job_is_interrupted() -> None
 
     def run() -> None:
         with ThreadPoolExecutor(2) as pool, suppress(Shutdown):
-            run_through(pool, work_on, range(100), parallel=2)
+            run_until_error(pool, work_on, range(100), parallel=2)
 
     thread = Thread(target=run)
     thread.start()
@@ -481,12 +494,12 @@ def test_jobs_behind_one_that_was_interrupted_are_given_back(
 ) -> None:
     rows = add(stores, 4)
 
-    def step(stores: Stores, claim: Claim, beat: Beat) -> tuple[Todo, ...]:
-        if claim.todo == rows[1]:
+    def step(stores: Stores, claim: JobClaim, beat: Beat) -> tuple[Job, ...]:
+        if claim.job == rows[1]:
             raise error
         return finish_one(stores, claim, beat)
 
-    assert work(fake(stores, step, failing(ValueError("no batch"))), rows[0])
+    assert run_job(fake(stores, step, failing(ValueError("no batch"))), rows[0])
     interrupted, *others = left(stores)
     assert interrupted[0] == rows[1].ref
     assert (interrupted[2] or "").startswith(reason)

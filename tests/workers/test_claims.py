@@ -1,4 +1,4 @@
-"""Doing a row: done, postponed, parked, lost; and what is sent for what follows."""
+"""Running a job: done, postponed, dead, lost, and the messages that follow."""
 
 import time
 from collections.abc import Callable
@@ -11,39 +11,45 @@ import pytest
 from sqlalchemy import event
 
 from pipelines.flow import Step
-from storage.catalog import Catalog, now_us, todo
-from storage.errors import NotFound, StoreError, Unavailable, Waits
-from storage.model import Claim, Todo
+from storage.catalog import Catalog, jobs, now_us
+from storage.errors import NotFound, NotReady, StoreError, Unavailable
+from storage.model import Job, JobClaim
 from storage.stores import Stores
 from tests.builders import build_stores
 from workers.broker import MemoryBroker
-from workers.chains import Chains
-from workers.claims import StepFunction, Working, heartbeat, work
+from workers.claims import StepFunction, WorkerContext, make_heartbeat, run_job
+from workers.messages import MessageSender
 
-ROW = Todo(Step.INDEX, "aws", "b.1")
-NEXT = Todo(Step.PERCOLATE, "aws", "event")
+pytestmark = pytest.mark.spec("OPS-19")
+
+ROW = Job(Step.INDEX, "aws", "b.1")
+NEXT = Job(Step.PERCOLATE, "aws", "event")
 
 
 @pytest.fixture
 def stores(tmp_path: Path, catalog: Catalog) -> Stores:
     with catalog.write() as tx:
-        todo.add(tx, [ROW], request_id="r")
+        jobs.insert(tx, [ROW], request_id="r")
     return build_stores(tmp_path, catalog)
 
 
-def working(stores: Stores, step: StepFunction, broker: MemoryBroker | None = None) -> Working:
-    return Working(stores, Chains(broker or MemoryBroker()), {Step.INDEX: step}, 3, Random(1))
+def working(
+    stores: Stores, step: StepFunction, broker: MemoryBroker | None = None
+) -> WorkerContext:
+    return WorkerContext(
+        stores, MessageSender(broker or MemoryBroker()), {Step.INDEX: step}, 3, Random(1)
+    )
 
 
-def finishing(stores: Stores, claim: Claim, beat: Callable[[int], None]) -> tuple[Todo, ...]:
+def finishing(stores: Stores, claim: JobClaim, beat: Callable[[int], None]) -> tuple[Job, ...]:
     with stores.catalog.write() as tx:
-        todo.finish(tx, claim)
-        todo.add(tx, [NEXT], request_id=claim.request_id)
+        jobs.finish(tx, claim)
+        jobs.insert(tx, [NEXT], request_id=claim.request_id)
     return (NEXT,)
 
 
 def failing(error: Exception) -> StepFunction:
-    def step(stores: Stores, claim: Claim, beat: Callable[[int], None]) -> tuple[Todo, ...]:
+    def step(stores: Stores, claim: JobClaim, beat: Callable[[int], None]) -> tuple[Job, ...]:
         raise error
 
     return step
@@ -56,23 +62,23 @@ def due_now(stores: Stores) -> None:
 
 def reasons(stores: Stores) -> list[str]:
     with stores.catalog.read() as tx:
-        return [row.reason for row in todo.parked(tx)]
+        return [row.reason for row in jobs.list_dead(tx)]
 
 
 def test_a_row_is_done_once_and_what_follows_is_sent(stores: Stores) -> None:
     broker = MemoryBroker()
-    assert work(working(stores, finishing, broker), ROW)
+    assert run_job(working(stores, finishing, broker), ROW)
     assert broker.depth("match") == 1
-    assert not work(working(stores, finishing, broker), ROW)
+    assert not run_job(working(stores, finishing, broker), ROW)
     with stores.catalog.read() as tx:
-        assert todo.backlog(tx) == {(Step.PERCOLATE, "aws"): 1}
+        assert jobs.count_open(tx) == {(Step.PERCOLATE, "aws"): 1}
 
 
 def test_a_failure_waits_longer_and_is_parked_in_the_end(stores: Stores) -> None:
     broken = working(stores, failing(NotFound("no such thing")))
     for _ in range(3):
-        assert not work(broken, ROW)
-        assert not work(working(stores, finishing), ROW), "it is not due yet"
+        assert not run_job(broken, ROW)
+        assert not run_job(working(stores, finishing), ROW), "it is not due yet"
         due_now(stores)
     assert reasons(stores) == ["no such thing"]
 
@@ -80,7 +86,7 @@ def test_a_failure_waits_longer_and_is_parked_in_the_end(stores: Stores) -> None
 def test_a_surprise_is_a_failure_too(stores: Stores) -> None:
     broken = working(stores, failing(ZeroDivisionError("oh")))
     for _ in range(3):
-        work(broken, ROW)
+        run_job(broken, ROW)
         due_now(stores)
     assert reasons(stores) == ["ZeroDivisionError: oh"]
 
@@ -88,18 +94,18 @@ def test_a_surprise_is_a_failure_too(stores: Stores) -> None:
 def test_an_engine_that_is_away_is_nobodys_failure(stores: Stores) -> None:
     away = working(stores, failing(Unavailable("the bucket is away")))
     for _ in range(10):
-        work(away, ROW)
+        run_job(away, ROW)
         due_now(stores)
     assert reasons(stores) == []
-    assert work(working(stores, finishing), ROW)
+    assert run_job(working(stores, finishing), ROW)
 
 
 @pytest.mark.parametrize(
     ("error", "least_s", "most_s"),
     [
         (Unavailable("away", retry_after_s=1), 2, 21),
-        (Waits("not yet", retry_after_s=1), 0.7, 2),
-        (Waits("not yet", retry_after_s=600), 480, 730),
+        (NotReady("not yet", retry_after_s=1), 0.7, 2),
+        (NotReady("not yet", retry_after_s=600), 480, 730),
     ],
 )
 def test_what_waits_for_other_work_says_for_how_long(
@@ -107,7 +113,7 @@ def test_what_waits_for_other_work_says_for_how_long(
 ) -> None:
     with stores.catalog.read() as tx:
         before = now_us(tx)
-    work(working(stores, failing(error)), ROW)
+    run_job(working(stores, failing(error)), ROW)
     with stores.catalog.read() as tx:
         due_us = tx.exec_driver_sql("SELECT due_us FROM todo").scalar_one()
         assert tx.exec_driver_sql("SELECT attempts FROM todo").scalar_one() == 0
@@ -115,15 +121,15 @@ def test_what_waits_for_other_work_says_for_how_long(
 
 
 def test_a_lost_claim_has_no_effect(stores: Stores) -> None:
-    def robbed(stores: Stores, claim: Claim, beat: Callable[[int], None]) -> tuple[Todo, ...]:
+    def robbed(stores: Stores, claim: JobClaim, beat: Callable[[int], None]) -> tuple[Job, ...]:
         with stores.catalog.write() as tx:
-            todo.add(tx, [ROW])
+            jobs.insert(tx, [ROW])
         return finishing(stores, claim, beat)
 
     broker = MemoryBroker()
-    assert not work(working(stores, robbed, broker), ROW)
+    assert not run_job(working(stores, robbed, broker), ROW)
     assert broker.depth("match") == 0
-    assert work(working(stores, finishing), ROW), "it is to be done again"
+    assert run_job(working(stores, finishing), ROW), "it is to be done again"
 
 
 def test_sending_never_fails_for_its_caller() -> None:
@@ -131,7 +137,7 @@ def test_sending_never_fails_for_its_caller() -> None:
         def depth(self, queue_name: str) -> int:
             raise ConnectionError("away")
 
-    Chains(Broken()).send([ROW], "r")
+    MessageSender(Broken()).send([ROW], "r")
 
 
 def test_a_deep_queue_is_left_to_the_clock() -> None:
@@ -140,16 +146,16 @@ def test_a_deep_queue_is_left_to_the_clock() -> None:
             return 1_000_000
 
     broker = Deep()
-    Chains(broker).send([ROW], "r")
+    MessageSender(broker).send([ROW], "r")
     assert "index" not in broker.queues
 
 
 def test_a_heartbeat_and_the_completion_of_a_batch_wait_for_each_other(stores: Stores) -> None:
     """Both lock the same rows; in another order each, PostgreSQL would end one of them."""
-    rows = [Todo(Step.INDEX, "aws", ref) for ref in ("z", "a")]
+    rows = [Job(Step.INDEX, "aws", ref) for ref in ("z", "a")]
     with stores.catalog.write() as tx:
-        todo.add(tx, rows)
-        claimed = [todo.claim(tx, row, token="t", lease_s=30, max_claims=5) for row in rows]
+        jobs.insert(tx, rows)
+        claimed = [jobs.claim(tx, row, token="t", lease_s=30, max_claims=5) for row in rows]
     claims = [claim for claim in claimed if claim is not None]
     renewed = Event()
 
@@ -159,12 +165,12 @@ def test_a_heartbeat_and_the_completion_of_a_batch_wait_for_each_other(stores: S
             renewed.set()
             time.sleep(0.3)
 
-    beat = heartbeat(stores, claims, lease_s=0)
+    beat = make_heartbeat(stores, claims, lease_s=0)
     renewing = Thread(target=beat, args=(1,))
     renewing.start()
     assert renewed.wait(10)
     with stores.catalog.write() as tx:
-        todo.finish_all(tx, claims)
+        jobs.finish_all(tx, claims)
     renewing.join(10)
     with stores.catalog.read() as tx:
-        assert todo.backlog(tx) == {(Step.INDEX, "aws"): 1}
+        assert jobs.count_open(tx) == {(Step.INDEX, "aws"): 1}

@@ -1,4 +1,4 @@
-"""Deliveries to real receivers: fair, in order, crash-safe."""
+"""Deliveries to real receivers are fair, ordered and crash-safe."""
 
 import asyncio
 import time
@@ -10,12 +10,10 @@ import pytest
 from aiohttp import web
 from sqlalchemy import text
 
-from storage.catalog import Catalog, Tx, endpoints
-from storage.catalog import deliveries as rows
-from storage.catalog import subscriptions as subscription_rows
+from storage.catalog import Catalog, Tx, deliveries, endpoints, subscriptions
 from storage.model import FQID
-from tests.telling import backlog, happen, match, states, subscribe, tell, told
-from tests.workers.receivers import (
+from tests.subscription_builders import backlog, happen, match, states, subscribe, tell, told
+from tests.workers.webhook_receivers import (
     RULES,
     Got,
     Receiver,
@@ -38,6 +36,7 @@ def for_update(tx: Tx) -> str:
     return "" if tx.dialect.name == "sqlite" else " FOR UPDATE"
 
 
+@pytest.mark.spec("SVC-09", "NOT-01", "NOT-16", "STA-03")
 def test_a_delivery_is_sent_once_and_recorded(catalog: Catalog) -> None:
     async def scene() -> None:
         async with receiving() as receiver:
@@ -59,6 +58,7 @@ def test_a_delivery_is_sent_once_and_recorded(catalog: Catalog) -> None:
     asyncio.run(scene())
 
 
+@pytest.mark.spec("OPS-03")
 def test_an_attempt_is_logged_under_the_request_that_caused_it(
     catalog: Catalog, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -76,6 +76,7 @@ def test_an_attempt_is_logged_under_the_request_that_caused_it(
     assert "secret" not in line.getMessage()
 
 
+@pytest.mark.spec("NOT-15", "NOT-17", "STA-04")
 def test_what_fails_is_tried_again_on_schedule_and_then_given_up(catalog: Catalog) -> None:
     async def scene() -> None:
         async with receiving(refuses) as receiver:
@@ -100,6 +101,7 @@ def test_what_fails_is_tried_again_on_schedule_and_then_given_up(catalog: Catalo
     asyncio.run(scene())
 
 
+@pytest.mark.spec("NOT-01")
 def test_a_redirect_is_not_followed(catalog: Catalog) -> None:
     async def scene() -> None:
         async with receiving() as other:
@@ -117,6 +119,7 @@ def test_a_redirect_is_not_followed(catalog: Catalog) -> None:
     asyncio.run(scene())
 
 
+@pytest.mark.spec("NOT-22")
 def test_a_dead_receiver_with_a_long_backlog_holds_nobody_up(catalog: Catalog) -> None:
     async def scene() -> None:
         async with receiving(hangs) as dead, receiving() as alive:
@@ -132,6 +135,7 @@ def test_a_dead_receiver_with_a_long_backlog_holds_nobody_up(catalog: Catalog) -
     asyncio.run(scene())
 
 
+@pytest.mark.spec("NOT-22")
 def test_a_slow_receiver_holds_nobody_up(catalog: Catalog) -> None:
     async def slowly(_receiver: Receiver, _got: Got) -> web.StreamResponse:
         await asyncio.sleep(0.5)
@@ -159,13 +163,14 @@ def test_a_window_opens_with_success(catalog: Catalog) -> None:
     async def scene() -> None:
         async with receiving(shortly) as receiver:
             backlog(catalog, subscribe(catalog, receiver.url), 400)
-            async with delivering(catalog, rules=replace(RULES, first_places=64)):
+            async with delivering(catalog, rules=replace(RULES, first_permits=64)):
                 await eventually(lambda: len(receiver.got) == 400)
             assert 16 < receiver.busiest <= 32
 
     asyncio.run(scene())
 
 
+@pytest.mark.spec("NOT-21")
 def test_what_one_subscription_is_told_of_one_bundle_comes_in_order(catalog: Catalog) -> None:
     async def fails_at_first(receiver: Receiver, got: Got) -> web.StreamResponse:
         await asyncio.sleep(0.01)
@@ -189,6 +194,7 @@ def test_what_one_subscription_is_told_of_one_bundle_comes_in_order(catalog: Cat
     asyncio.run(scene())
 
 
+@pytest.mark.spec("SUB-18", "NOT-12")
 def test_what_is_superseded_or_cancelled_is_not_sent(catalog: Catalog) -> None:
     async def scene() -> None:
         async with receiving() as receiver:
@@ -200,7 +206,7 @@ def test_what_is_superseded_or_cancelled_is_not_sent(catalog: Catalog) -> None:
             tell(catalog, [gone])
             match(catalog, happen(catalog, "TOMBSTONE", event.fqid), kept)
             with catalog.write() as tx:
-                subscription_rows.remove(tx, gone)
+                subscriptions.mark_deleted(tx, gone)
             async with delivering(catalog):
                 await eventually(lambda: states(catalog, kept) == ["superseded", "delivered"])
                 await eventually(lambda: states(catalog, gone) == ["cancelled"])
@@ -209,6 +215,7 @@ def test_what_is_superseded_or_cancelled_is_not_sent(catalog: Catalog) -> None:
     asyncio.run(scene())
 
 
+@pytest.mark.spec("NOT-21")
 def test_a_killed_process_is_taken_over_with_the_same_transaction_ids(catalog: Catalog) -> None:
     async def scene() -> None:
         async with receiving() as receiver:
@@ -216,12 +223,12 @@ def test_a_killed_process_is_taken_over_with_the_same_transaction_ids(catalog: C
             tell(catalog, [subscription], times=3)
             with catalog.write() as tx:
                 # Another one claimed it, sent and died before it recorded anything.
-                (ident,) = endpoints.waiting(tx, limit=10)
+                (ident,) = endpoints.list_waiting(tx, limit=10)
                 tx.execute(
                     text("UPDATE endpoints SET token = 'dead', lease_us = :until WHERE id = :id"),
                     {"until": time.time_ns() // 1000 + 500_000, "id": ident},
                 )
-                sent = {due.uuid for due in rows.due(tx, ident, limit=10)}
+                sent = {due.uuid for due in deliveries.list_due(tx, ident, limit=10)}
             async with delivering(catalog):
                 await asyncio.sleep(0.2)
                 assert receiver.got == []
@@ -248,7 +255,7 @@ def test_nothing_more_is_sent_while_results_cannot_be_recorded(catalog: Catalog)
         async with receiving(slowly) as receiver:
             subscription = subscribe(catalog, receiver.url)
             tell(catalog, [subscription], times=500)
-            async with delivering(catalog, rules=replace(RULES, first_places=64)):
+            async with delivering(catalog, rules=replace(RULES, first_permits=64)):
                 await eventually(lambda: receiver.busy >= 24)
                 with away():
                     await asyncio.sleep(0.45)
@@ -293,6 +300,7 @@ def test_stopping_ends_and_records_what_is_in_flight(catalog: Catalog) -> None:
     asyncio.run(scene())
 
 
+@pytest.mark.spec("NOT-22")
 def test_a_receiver_that_keeps_failing_is_probed_one_at_a_time(catalog: Catalog) -> None:
     async def scene() -> None:
         async with receiving(refuses) as receiver:
@@ -305,6 +313,7 @@ def test_a_receiver_that_keeps_failing_is_probed_one_at_a_time(catalog: Catalog)
     asyncio.run(scene())
 
 
+@pytest.mark.spec("NOT-20")
 def test_a_private_address_is_refused_at_connect_time(catalog: Catalog) -> None:
     async def scene() -> None:
         async with receiving() as receiver:
@@ -323,6 +332,7 @@ def test_a_private_address_is_refused_at_connect_time(catalog: Catalog) -> None:
     asyncio.run(scene())
 
 
+@pytest.mark.spec("SUB-32")
 def test_an_endless_answer_is_cut_short(catalog: Catalog) -> None:
     async def scene() -> None:
         async with receiving(long_winded) as receiver:

@@ -1,4 +1,4 @@
-"""The actor on a real worker: messages, shutdown, two workers of a process, a stuck event loop."""
+"""The deliver actor on a real worker: messages, shutdown, watchdog."""
 
 import asyncio
 import threading
@@ -13,16 +13,16 @@ import pytest
 from dramatiq.asyncio import get_event_loop_thread
 from sqlalchemy import text
 
-from config.settings import Settings
-from pipelines.flow import DELIVER, deliver_to
+from config import Settings
+from pipelines.flow import DELIVER, delivery_jobs
 from storage.stores import Stores
-from tests.patience import until
-from tests.telling import states, subscribe, tell
+from tests.subscription_builders import states, subscribe, tell
+from tests.waiting import until
 from workers import deliver
 from workers.broker import MemoryBroker
-from workers.chains import Chains
 from workers.deliver import Watchdog
-from workers.scheduler import Clock
+from workers.messages import MessageSender
+from workers.scheduler import Scheduler
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -46,12 +46,12 @@ def receiver() -> Iterator[str]:
 
 
 @contextmanager
-def working(settings: Settings, stores: Stores, broker: MemoryBroker) -> Iterator[Chains]:
+def working(settings: Settings, stores: Stores, broker: MemoryBroker) -> Iterator[MessageSender]:
     """A worker of the queue, and beside it another worker of the same process."""
-    chains = Chains(broker)
+    chains = MessageSender(broker)
     loopback = replace(settings, allow_private_callbacks=True)
     other = dramatiq.Worker(broker, queues={"index"}, worker_timeout=10, worker_threads=1)
-    workers = [deliver.worker(broker, stores, chains, loopback, threads=2), other]
+    workers = [deliver.build_worker(broker, stores, chains, loopback, threads=2), other]
     for worker in workers:
         worker.start()
     try:
@@ -68,7 +68,7 @@ def test_a_message_has_what_is_due_delivered(
     tell(stores.catalog, [subscription], times=3)
     broker = MemoryBroker()
     with working(settings, stores, broker) as chains:
-        chains.send(deliver_to([subscription.endpoint_id]))
+        chains.send(delivery_jobs([subscription.endpoint_id]))
         until(lambda: states(stores.catalog, subscription) == ["delivered"] * 3)
     assert get_event_loop_thread() is None, "the event loop ends with the last worker"
     with stores.catalog.read() as tx:
@@ -79,12 +79,12 @@ def test_the_clock_sends_a_message_for_each_endpoint_with_something_due(
     settings: Settings, stores: Stores
 ) -> None:
     broker = MemoryBroker()
-    clock = Clock(settings, stores, Chains(broker))
+    clock = Scheduler(settings, stores, MessageSender(broker))
     several = [subscribe(stores.catalog, f"http://127.0.0.1:1/{n}") for n in range(3)]
-    clock.refill()
+    clock.refill_queues()
     assert broker.depth(DELIVER) == 0
     tell(stores.catalog, several, times=5)
-    clock.refill()
+    clock.refill_queues()
     assert broker.depth(DELIVER) == 3
 
 

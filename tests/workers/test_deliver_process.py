@@ -1,4 +1,4 @@
-"""The process that delivers: killed, taken over, told to stop."""
+"""The deliver process: killed, taken over, stopped."""
 
 import signal
 import subprocess
@@ -10,13 +10,17 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from pipelines.flow import deliver_to
+import pytest
+
+from pipelines.flow import delivery_jobs
 from storage.catalog import Catalog, endpoints
-from storage.notices import MemoryNotices
+from storage.pubsub import MemoryPubSub
 from tests import redis_server
-from tests.patience import PATIENCE_S, until
-from tests.telling import states, subscribe, tell
+from tests.subscription_builders import states, subscribe, tell
+from tests.waiting import PATIENCE_S, until
 from workers import redis_broker
+
+pytestmark = pytest.mark.spec("NOT-21")
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -82,12 +86,12 @@ def test_after_a_kill_another_sends_the_same_again_and_stops_when_told(
         redis_url = f"redis://127.0.0.1:{port}/0"
         subscription = subscribe(catalog, f"http://127.0.0.1:{receiver.server_port}/")
         tell(catalog, [subscription], times=3)
-        sender = redis_broker.sender(redis_url, MemoryNotices())
+        sender = redis_broker.build_sender(redis_url, MemoryPubSub())
 
         def tick() -> None:
             """What the clock does every second."""
             with catalog.read() as tx:
-                sender.send(deliver_to(endpoints.waiting(tx, limit=10)))
+                sender.send(delivery_jobs(endpoints.list_waiting(tx, limit=10)))
 
         def ticking(holds: Callable[[], bool]) -> bool:
             tick()

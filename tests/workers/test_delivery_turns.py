@@ -1,4 +1,4 @@
-"""Turns of endpoints: windows, leases, wake-ups without loss, results recorded in groups."""
+"""Turns of endpoints: windows, leases, wake-ups and group commit."""
 
 import asyncio
 import time
@@ -10,19 +10,26 @@ from random import Random
 import pytest
 from sqlalchemy import event, text
 
-from pipelines.notifying.delivery import Answer, Request
+from pipelines.deliveries import WebhookRequest, WebhookResponse
 from storage.catalog import Catalog, endpoints
-from storage.catalog.deliveries import Result
-from storage.catalog.delivery_turns import Lessee, Visit
+from storage.catalog.deliveries import AttemptResult
+from storage.catalog.dispatch import EndpointVisit, LeaseHolder
 from storage.catalog.subscriptions import Subscription
 from storage.model import FQID
-from storage.notices import MemoryNotices
-from tests.telling import backlog, happen, match, states, subscribe, tell, told
-from tests.workers.receivers import RULES, delivering, eventually
+from storage.pubsub import MemoryPubSub
+from tests.subscription_builders import backlog, happen, match, states, subscribe, tell, told
+from tests.workers.webhook_receivers import RULES, delivering, eventually
 from workers import delivery_records
-from workers.deliver import CROWDED_S, Deliverer
-from workers.delivery_records import FIRST_PLACES, RECORDED_FOR_A_PLACE, Places, Recorder
-from workers.webhooks import Allowed
+from workers.deliver import CROWDED_AFTER_S, Deliverer
+from workers.delivery_records import (
+    FIRST_PERMITS,
+    RESULTS_PER_PERMIT,
+    AttemptPermits,
+    ResultRecorder,
+)
+from workers.webhooks import SendPermission
+
+pytestmark = pytest.mark.spec("NOT-22")
 
 NEVER_S = 3600.0
 """A clock that does not tick: only messages and wake-ups are left."""
@@ -42,13 +49,13 @@ class Receivers:
     def let_go(self) -> None:
         self._go.set()
 
-    async def send(self, request: Request, allowed: Allowed) -> Answer:
+    async def send(self, request: WebhookRequest, allowed: SendPermission) -> WebhookResponse:
         self.sent.append(request.url)
         self.busy.append(request.url)
         try:
             while ("hangs" in request.url and self.hanging) or not self._go.is_set():
                 await asyncio.sleep(0.005)
-            return Answer(status=500 if "refuses" in request.url else 200)
+            return WebhookResponse(status=500 if "refuses" in request.url else 200)
         finally:
             self.busy.remove(request.url)
 
@@ -68,7 +75,7 @@ def set_endpoint(catalog: Catalog, subscription: Subscription, change: str) -> N
 
 def waiting(catalog: Catalog) -> list[int]:
     with catalog.read() as tx:
-        return endpoints.waiting(tx, limit=100)
+        return endpoints.list_waiting(tx, limit=100)
 
 
 def test_no_more_requests_are_in_flight_than_allowed_in_all(catalog: Catalog) -> None:
@@ -94,18 +101,18 @@ def test_no_more_requests_are_in_flight_than_allowed_in_all(catalog: Catalog) ->
 def test_a_process_that_dies_sends_a_hundredth_and_two_again(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for patience in ("HANGS_S", "SUSPECT_HANGS_S"):
+    for patience in ("SLOW_ATTEMPT_S", "SLOW_SUSPECT_S"):
         monkeypatch.setattr(delivery_records, patience, 60.0)
     surplus: list[int] = []
 
     class Looking(Receivers):
-        async def send(self, request: Request, allowed: Allowed) -> Answer:
+        async def send(self, request: WebhookRequest, allowed: SendPermission) -> WebhookResponse:
             answer = await super().send(request, allowed)
             with catalog.read() as tx:
                 count = "SELECT count(*) FROM deliveries WHERE state = 'delivered'"
                 recorded = tx.execute(text(count)).scalar_one()
             again = len(self.sent) - recorded
-            surplus.append(again - FIRST_PLACES - recorded // RECORDED_FOR_A_PLACE)
+            surplus.append(again - FIRST_PERMITS - recorded // RESULTS_PER_PERMIT)
             return answer
 
     async def scene() -> None:
@@ -123,22 +130,22 @@ def test_a_process_that_dies_sends_a_hundredth_and_two_again(
 
 def test_an_attempt_that_hangs_lends_its_place() -> None:
     async def scene() -> None:
-        places = Places(in_flight=7, first=4)
-        hanging = [await places.take() for _ in range(4)]
-        more = [asyncio.create_task(places.take()) for _ in range(4)]
+        places = AttemptPermits(in_flight=7, first=4)
+        hanging = [await places.acquire() for _ in range(4)]
+        more = [asyncio.create_task(places.acquire()) for _ in range(4)]
         await asyncio.sleep(0)
         assert not any(task.done() for task in more)
-        await asyncio.sleep(2 * delivery_records.HANGS_S)
+        await asyncio.sleep(2 * delivery_records.SLOW_ATTEMPT_S)
         assert sum(task.done() for task in more) == 3
         # Answered and not recorded: they count again, and nothing has become free.
         for place in [*hanging, *(task.result() for task in more if task.done())]:
-            place.answered()
-        hanging.pop().leave()
+            place.mark_answered()
+        hanging.pop().release()
         await asyncio.sleep(0.01)
         assert sum(task.done() for task in more) == 3
         for place in hanging:
-            place.leave()
-        (await more[0]).leave()
+            place.release()
+        (await more[0]).release()
         await asyncio.wait_for(asyncio.gather(*more), 1.0)
 
     asyncio.run(scene())
@@ -146,11 +153,11 @@ def test_an_attempt_that_hangs_lends_its_place() -> None:
 
 def test_receivers_that_may_hang_have_half_of_the_places_and_lend_them_soon() -> None:
     async def scene() -> None:
-        places = Places(in_flight=16, first=1)
-        suspects = [asyncio.create_task(places.take(suspect=True)) for _ in range(20)]
-        await asyncio.sleep(20 * delivery_records.SUSPECT_HANGS_S)
+        places = AttemptPermits(in_flight=16, first=1)
+        suspects = [asyncio.create_task(places.acquire(suspect=True)) for _ in range(20)]
+        await asyncio.sleep(20 * delivery_records.SLOW_SUSPECT_S)
         assert sum(task.done() for task in suspects) == 8
-        others = [asyncio.wait_for(places.take(), 1.0) for _ in range(8)]
+        others = [asyncio.wait_for(places.acquire(), 1.0) for _ in range(8)]
         assert len(await asyncio.gather(*others)) == 8
         for task in suspects:
             task.cancel()
@@ -160,15 +167,15 @@ def test_receivers_that_may_hang_have_half_of_the_places_and_lend_them_soon() ->
 
 def test_who_stops_waiting_for_a_place_takes_none() -> None:
     async def scene() -> None:
-        places = Places(in_flight=2, first=1)
-        held = await places.take()
-        waiting = asyncio.create_task(places.take())
+        places = AttemptPermits(in_flight=2, first=1)
+        held = await places.acquire()
+        waiting = asyncio.create_task(places.acquire())
         await asyncio.sleep(0)
-        held.leave()
+        held.release()
         waiting.cancel()  # … though it was granted just now.
         with pytest.raises(asyncio.CancelledError):
             await waiting
-        (await asyncio.wait_for(places.take(), 1.0)).leave()
+        (await asyncio.wait_for(places.acquire(), 1.0)).release()
 
     asyncio.run(scene())
 
@@ -199,7 +206,7 @@ def test_slow_receivers_do_not_keep_all_threads(catalog: Catalog) -> None:
             tell(catalog, slow)
             waiting = [asyncio.create_task(deliverer.serve(each.endpoint_id)) for each in slow[:3]]
             await eventually(lambda: len(receivers.busy) == 3)
-            await asyncio.sleep(2 * CROWDED_S)
+            await asyncio.sleep(2 * CROWDED_AFTER_S)
             assert not any(task.done() for task in waiting)
             async with asyncio.timeout(1.0):
                 await deliverer.serve(slow[3].endpoint_id)
@@ -299,7 +306,7 @@ def test_no_wake_up_is_lost_between_processes_without_a_clock(catalog: Catalog) 
     """One message for each recorded delivery, to either process: none of them is left over."""
 
     async def scene() -> None:
-        receivers, notices, rng = Receivers(), MemoryNotices(), Random(1)
+        receivers, notices, rng = Receivers(), MemoryPubSub(), Random(1)
         subscription = subscribe(catalog, url(""))
 
         def record() -> None:
@@ -324,7 +331,7 @@ def test_no_wake_up_is_lost_between_processes_without_a_clock(catalog: Catalog) 
 
 def test_a_message_to_another_process_wakes_the_turn_at_once(catalog: Catalog) -> None:
     async def scene() -> None:
-        receivers, notices = Receivers(hold=True), MemoryNotices()
+        receivers, notices = Receivers(hold=True), MemoryPubSub()
         subscription = subscribe(catalog, url(""))
         tell(catalog, [subscription])
         async with (
@@ -374,7 +381,7 @@ async def serving_alone(catalog: Catalog, receivers: Receivers) -> AsyncIterator
     """A deliverer whose process is told to end while requests hang."""
     deliverer = Deliverer(
         catalog,
-        MemoryNotices(),
+        MemoryPubSub(),
         NoMessages(),
         rules=RULES,
         new_sender=lambda: receivers,
@@ -419,8 +426,8 @@ def test_an_endpoint_rests_while_all_that_is_due_waits_for_an_earlier_one(
     asyncio.run(scene())
 
 
-def a_result(ident: int, *, due_us: int = 1) -> Result:
-    return Result(ident, 1, 0.1, 200, None, "", "delivered", due_us, None)
+def a_result(ident: int, *, due_us: int = 1) -> AttemptResult:
+    return AttemptResult(ident, 1, 0.1, 200, None, "", "delivered", due_us, None)
 
 
 class Told:
@@ -430,10 +437,10 @@ class Told:
         self.done: list[int] = []
         self.given_up = False
 
-    def recorded(self, delivery_id: int) -> None:
+    def mark_recorded(self, delivery_id: int) -> None:
         self.done.append(delivery_id)
 
-    def give_up(self) -> None:
+    def stop_attempts(self) -> None:
         self.given_up = True
 
 
@@ -442,21 +449,21 @@ def test_a_result_that_cannot_be_recorded_fails_alone(catalog: Catalog) -> None:
         subscription = subscribe(catalog, url(""))
         tell(catalog, [subscription], times=3)
         idents = [delivery.id for delivery in told(catalog, subscription)]
-        places = Places(3, first=3)
-        recorder = Recorder(catalog, Lessee("t", 5.0, 5), places)
+        places = AttemptPermits(3, first=3)
+        recorder = ResultRecorder(catalog, LeaseHolder("t", 5.0, 5), places)
         turns = [Told() for _ in idents]
         for ident, turn in zip(idents, turns, strict=True):
             result = a_result(ident, due_us=2**70 if turn is turns[1] else 1)
-            recorder.keep(result, turn, await places.take())
+            recorder.record(result, turn, await places.acquire())
         running = asyncio.create_task(recorder.run())
         with pytest.raises(Exception, match=r"\d"):
-            await recorder.visit(Visit(subscription.endpoint_id, claim=True))
+            await recorder.visit(EndpointVisit(subscription.endpoint_id, claim=True))
         await recorder.close(running)
         assert [turn.done for turn in turns] == [[idents[0]], [], [idents[2]]]
         assert [turn.given_up for turn in turns] == [False, True, False]
         assert states(catalog, subscription) == ["delivered", "pending", "delivered"]
         async with asyncio.timeout(1.0):
-            await asyncio.gather(*(places.take() for _ in range(3)))
+            await asyncio.gather(*(places.acquire() for _ in range(3)))
 
     asyncio.run(scene())
 

@@ -1,4 +1,4 @@
-"""The actors: where their messages travel, in which order, and how they are interrupted."""
+"""Actors: queues, priorities and interruption."""
 
 import os
 import subprocess
@@ -17,19 +17,19 @@ import pytest
 from dramatiq.middleware import Middleware
 
 from pipelines.flow import Step
-from storage.catalog import Catalog, Tx, now_us, todo
-from storage.model import Claim, Todo
+from storage.catalog import Catalog, Tx, jobs, now_us
+from storage.model import Job, JobClaim
 from storage.stores import Stores
-from tests.patience import until
-from workers import actors
+from tests.waiting import until
+from workers import PREFETCHED_MESSAGES, actors
 from workers.actors import ACTORS, QUEUES
-from workers.broker import MemoryBroker, middleware
-from workers.chains import Chains
-from workers.claims import Working
-from workers.queues import PREFETCH, QUEUE_POLICIES
-from workers.stopping import stop
+from workers.broker import MemoryBroker, build_middleware
+from workers.claims import WorkerContext
+from workers.messages import MessageSender
+from workers.queues import QUEUE_POLICIES
+from workers.runtime import stop_workers
 
-LARGE = Todo(Step.VERIFY_LARGE, "aws", "task")
+LARGE = Job(Step.VERIFY_LARGE, "aws", "task")
 
 
 def test_jobs_that_a_caller_waits_for_run_before_others_of_the_process() -> None:
@@ -54,7 +54,7 @@ def test_every_actor_has_a_time_limit_of_its_own() -> None:
 
 def test_declare_moves_the_actors_to_the_broker_of_the_process() -> None:
     broker = MemoryBroker()
-    actors.declare(broker)
+    actors.declare_actors(broker)
     ACTORS[Step.INDEX].send("aws", "b.1", "r")
     assert broker.depth("index") == 1
     assert set(QUEUES) <= broker.get_declared_queues()
@@ -65,7 +65,7 @@ def test_a_worker_process_takes_as_many_messages_as_was_measured_to_be_best() ->
     # In a process of its own: the library looks once, when it is imported for the first time.
     asked = "import workers.__main__, dramatiq.worker as w; print(w.QUEUE_PREFETCH)"
     told = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
-    assert int(told.stdout) == PREFETCH
+    assert int(told.stdout) == PREFETCHED_MESSAGES
 
 
 @contextmanager
@@ -75,17 +75,18 @@ def worker_in_a_long_job(
     """A worker whose only job would never end."""
     begun = threading.Event()
 
-    def never_end(stores: Stores, claim: Claim, heartbeat: object) -> tuple[Todo, ...]:
+    def never_end(stores: Stores, claim: JobClaim, heartbeat: object) -> tuple[Job, ...]:
         begun.set()
         while True:
             time.sleep(0.005)
 
     broker = MemoryBroker(chosen)
-    actors.declare(
-        broker, Working(stores, Chains(broker), dict.fromkeys(Step, never_end), 5, Random(0))
+    actors.declare_actors(
+        broker,
+        WorkerContext(stores, MessageSender(broker), dict.fromkeys(Step, never_end), 5, Random(0)),
     )
     with stores.catalog.write() as tx:
-        todo.add(tx, [LARGE])
+        jobs.insert(tx, [LARGE])
     broker.emit_after("process_boot")
     worker = dramatiq.Worker(broker, queues={"verify_large"}, worker_timeout=20, worker_threads=1)
     worker.start()
@@ -128,7 +129,7 @@ def test_a_stop_of_several_workers_interrupts_a_job_only_once(stores: Stores) ->
     """The second time would interrupt giving it back."""
     slow, begun = SlowCatalog(stores.catalog), threading.Event()
 
-    def never_end(stores: Stores, claim: Claim, heartbeat: object) -> tuple[Todo, ...]:
+    def never_end(stores: Stores, claim: JobClaim, heartbeat: object) -> tuple[Job, ...]:
         begun.set()
         try:
             while True:
@@ -139,9 +140,9 @@ def test_a_stop_of_several_workers_interrupts_a_job_only_once(stores: Stores) ->
     broker = MemoryBroker()
     ours = replace(stores, catalog=cast(Catalog, slow))
     steps = dict.fromkeys(Step, never_end)
-    actors.declare(broker, Working(ours, Chains(broker), steps, 5, Random(0)))
+    actors.declare_actors(broker, WorkerContext(ours, MessageSender(broker), steps, 5, Random(0)))
     with stores.catalog.write() as tx:
-        todo.add(tx, [LARGE])
+        jobs.insert(tx, [LARGE])
     workers = [
         dramatiq.Worker(broker, queues={queue}, worker_timeout=20, worker_threads=1)
         for queue in ("index", "sync", "verify_large")
@@ -153,13 +154,13 @@ def test_a_stop_of_several_workers_interrupts_a_job_only_once(stores: Stores) ->
     stopping = threading.Thread(target=workers[2].stop)
     stopping.start()
     assert slow.noticed.wait(10)
-    stop(workers[:2])
+    stop_workers(workers[:2])
     stopping.join(10)
     assert row(stores) == (0, "Its worker was stopped.", True)
 
 
 def test_a_job_beyond_its_time_limit_is_retried_with_backoff(stores: Stores) -> None:
-    quick = middleware(time_limit_check_ms=10)
+    quick = build_middleware(time_limit_check_ms=10)
     with worker_in_a_long_job(stores, quick, time_limit=50):
         until(lambda: row(stores)[1] is not None)
         attempts, reason, claimable = row(stores)
@@ -172,8 +173,12 @@ def test_a_job_beyond_its_time_limit_is_retried_with_backoff(stores: Stores) -> 
     ("command", "settings", "said"),
     [
         (("-m", "workers"), {"STORE_REDIS_URL": "nonsense"}, "STORE_REDIS_URL: "),
-        (("-c", "import api.wsgi"), {}, "STORE_REDIS_URL has to name"),
-        (("-c", "import api.wsgi"), {"STORE_SEARCH_URL": "ftp://x"}, "neither http nor https"),
+        (("-c", "import api.wsgi"), {}, "STORE_REDIS_URL: must name"),
+        (
+            ("-c", "import api.wsgi"),
+            {"STORE_SEARCH_URL": "ftp://x"},
+            "must be an http or https URL",
+        ),
     ],
 )
 def test_a_process_that_cannot_start_says_why_in_one_sentence(

@@ -1,4 +1,4 @@
-"""Sending: guarded at connect time, one attempt is one request, every failure is an answer."""
+"""The webhook client: SSRF guard at connect time, one request per attempt."""
 
 import asyncio
 import socket
@@ -8,20 +8,22 @@ import pytest
 from aiohttp import web
 
 from config import Settings
-from pipelines.notifying.delivery import Answer, Request
-from tests.workers.leaping import LeapingLoop
-from tests.workers.receivers import Got, Receiver, hangs, receiving
-from workers.deliver import sender_of
-from workers.webhooks import GuardedResolver, Refused, Sender
+from pipelines.deliveries import WebhookRequest, WebhookResponse
+from tests.workers.virtual_clock import LeapingLoop
+from tests.workers.webhook_receivers import Got, Receiver, hangs, receiving
+from workers.deliver import build_webhook_sender
+from workers.webhooks import AddressRefused, GuardedResolver, WebhookSender
 
 
-def a_request(url: str, method: str = "POST") -> Request:
-    return Request(method, url, {"X-One": "1"}, b"body")
+def a_request(url: str, method: str = "POST") -> WebhookRequest:
+    return WebhookRequest(method, url, {"X-One": "1"}, b"body")
 
 
-def sending(*requests: Request, timeout_s: float = 5.0, allow_private: bool = True) -> list[Answer]:
-    async def scene() -> list[Answer]:
-        sender = Sender(timeout_s=timeout_s, allow_private=allow_private, body_bytes=10)
+def sending(
+    *requests: WebhookRequest, timeout_s: float = 5.0, allow_private: bool = True
+) -> list[WebhookResponse]:
+    async def scene() -> list[WebhookResponse]:
+        sender = WebhookSender(timeout_s=timeout_s, allow_private=allow_private, body_bytes=10)
         try:
             return [await sender.send(request) for request in requests]
         finally:
@@ -33,7 +35,7 @@ def sending(*requests: Request, timeout_s: float = 5.0, allow_private: bool = Tr
 def scene_with(
     handle: Callable[[asyncio.StreamReader, asyncio.StreamWriter, int], Awaitable[None]],
     count: int = 1,
-) -> tuple[list[Answer], int]:
+) -> tuple[list[WebhookResponse], int]:
     """Answers to so many requests to a bare server, and how many connections it saw."""
     connections = 0
 
@@ -43,10 +45,10 @@ def scene_with(
         await handle(reader, writer, connections)
         writer.close()
 
-    async def scene() -> list[Answer]:
+    async def scene() -> list[WebhookResponse]:
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
-        sender = Sender(timeout_s=1, allow_private=True, body_bytes=10)
+        sender = WebhookSender(timeout_s=1, allow_private=True, body_bytes=10)
         answers = []
         for _ in range(count):
             answers.append(await sender.send(a_request(url)))
@@ -70,10 +72,10 @@ def test_an_answer_is_status_retry_after_and_the_beginning_of_the_body() -> None
 
     async def scene() -> None:
         async with receiving(busy) as receiver:
-            sender = Sender(timeout_s=5, allow_private=True, body_bytes=10)
+            sender = WebhookSender(timeout_s=5, allow_private=True, body_bytes=10)
             answer = await sender.send(a_request(receiver.url + "/a%20b?c=%2F&d='1'"))
             await sender.close()
-            assert answer == Answer(status=503, retry_after="7", body=b"come back ")
+            assert answer == WebhookResponse(status=503, retry_after="7", body=b"come back ")
             (got,) = receiver.got
             assert (got.path, got.body, got.headers["x-one"]) == (
                 "/a%20b?c=%2F&d='1'",
@@ -85,34 +87,36 @@ def test_an_answer_is_status_retry_after_and_the_beginning_of_the_body() -> None
     asyncio.run(scene())
 
 
+@pytest.mark.spec("NOT-19")
 def test_silence_is_an_error() -> None:
-    async def scene() -> Answer:
+    async def scene() -> WebhookResponse:
         async with receiving(hangs) as receiver:
-            sender = Sender(timeout_s=0.2, allow_private=True, body_bytes=10)
+            sender = WebhookSender(timeout_s=0.2, allow_private=True, body_bytes=10)
             try:
                 return await sender.send(a_request(receiver.url))
             finally:
                 await sender.close()
 
-    assert asyncio.run(scene()) == Answer(error="The receiver did not answer in time.")
+    assert asyncio.run(scene()) == WebhookResponse(error="The receiver did not answer in time.")
 
 
+@pytest.mark.spec("NOT-19")
 @pytest.mark.parametrize(
     ("after_s", "said"),
     [
-        (9.5, Answer(status=200)),
+        (9.5, WebhookResponse(status=200)),
         # Whole seconds of the clock: the tenth may be its beginning or its end.
-        (11.5, Answer(error="The receiver did not answer in time.")),
+        (11.5, WebhookResponse(error="The receiver did not answer in time.")),
     ],
 )
-def test_a_receiver_has_ten_seconds(after_s: float, said: Answer) -> None:
+def test_a_receiver_has_ten_seconds(after_s: float, said: WebhookResponse) -> None:
     async def late(_receiver: Receiver, _got: Got) -> web.StreamResponse:
         await asyncio.sleep(after_s)
         return web.Response()
 
-    async def scene() -> Answer:
+    async def scene() -> WebhookResponse:
         async with receiving(late) as receiver:
-            sender = sender_of(Settings(allow_private_callbacks=True))
+            sender = build_webhook_sender(Settings(allow_private_callbacks=True))
             answer = await sender.send(a_request(receiver.url))
             await sender.close()
             return answer
@@ -121,12 +125,15 @@ def test_a_receiver_has_ten_seconds(after_s: float, said: Answer) -> None:
         assert runner.run(scene()) == said
 
 
+@pytest.mark.spec("NOT-19")
 def test_silence_is_given_up_after_the_time_that_was_set() -> None:
     async def scene() -> tuple[float, float]:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, LeapingLoop)
         async with receiving(hangs) as receiver:
-            sender = sender_of(Settings(allow_private_callbacks=True, delivery_timeout_s=40))
+            sender = build_webhook_sender(
+                Settings(allow_private_callbacks=True, delivery_timeout_s=40)
+            )
             began = loop.time()
             assert (await sender.send(a_request(receiver.url))).error
             await sender.close()
@@ -138,6 +145,7 @@ def test_silence_is_given_up_after_the_time_that_was_set() -> None:
     assert leapt_s <= 41
 
 
+@pytest.mark.spec("NOT-19")
 def test_a_refused_connection_and_an_unknown_name_are_errors() -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
@@ -150,6 +158,7 @@ def test_a_refused_connection_and_an_unknown_name_are_errors() -> None:
     assert second.error
 
 
+@pytest.mark.spec("NOT-19")
 def test_what_is_no_http_is_an_error() -> None:
     async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _n: int) -> None:
         await request_of(reader)
@@ -160,6 +169,7 @@ def test_what_is_no_http_is_an_error() -> None:
     assert answer.status is None
 
 
+@pytest.mark.spec("NOT-01")
 def test_a_receiver_that_hangs_up_sees_one_request_for_one_attempt() -> None:
     async def hang_up(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter, _n: int) -> None:
         await request_of(reader)
@@ -182,6 +192,7 @@ def test_a_kept_connection_that_turns_out_closed_is_opened_again() -> None:
     assert connections == 2
 
 
+@pytest.mark.spec("NOT-19")
 def test_a_body_that_never_ends_does_not_change_the_answer() -> None:
     async def trickle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _n: int) -> None:
         await request_of(reader)
@@ -190,36 +201,39 @@ def test_a_body_that_never_ends_does_not_change_the_answer() -> None:
         await reader.read()
 
     ((answer,), _) = scene_with(trickle)
-    assert answer == Answer(status=200, body=b"abc")
+    assert answer == WebhookResponse(status=200, body=b"abc")
 
 
+@pytest.mark.spec("NOT-20")
 @pytest.mark.parametrize(
     "url", ["http://127.0.0.1:1/", "http://localhost:1/", "http://[::1]:1/", "http://0x7f000001:1/"]
 )
 def test_private_addresses_are_refused_before_connecting(url: str) -> None:
     (answer,) = sending(a_request(url), allow_private=False)
-    assert answer.error == "The name leads to a loopback address."
+    assert answer.error == "The name resolves to a loopback address, which is not allowed."
 
 
+@pytest.mark.spec("NOT-20")
 def test_every_address_of_a_name_is_checked() -> None:
     async def scene() -> None:
         resolver = GuardedResolver(allow_private=False)
-        with pytest.raises(Refused):
+        with pytest.raises(AddressRefused):
             await resolver.resolve("localhost", 80, socket.AF_UNSPEC)
-        with pytest.raises(Refused):
-            resolver.check("64:ff9b::7f00:1")
-        resolver.check("8.8.8.8")
+        with pytest.raises(AddressRefused):
+            resolver.check_host("64:ff9b::7f00:1")
+        resolver.check_host("8.8.8.8")
         await resolver.close()
 
     asyncio.run(scene())
 
 
+@pytest.mark.spec("NOT-20")
 def test_the_environment_names_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
 
-    async def scene() -> Answer:
+    async def scene() -> WebhookResponse:
         async with receiving() as receiver:
-            sender = Sender(timeout_s=5, allow_private=True, body_bytes=10)
+            sender = WebhookSender(timeout_s=5, allow_private=True, body_bytes=10)
             try:
                 return await sender.send(a_request(receiver.url))
             finally:

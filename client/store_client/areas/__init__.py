@@ -1,1 +1,1 @@
-"""Upload areas as a depositor sees them: which are known, what lies in them, and bringing files."""
+"""Upload areas as a depositor uses them: selection, uploads, reports."""

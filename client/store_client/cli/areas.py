@@ -1,27 +1,95 @@
-"""The commands about upload areas themselves: select, areas, forget, creds.
+"""Commands for upload areas: select, areas, forget, creds, files, list, status, report."""
 
-Those about the files in them are in area_files.py.
-"""
-
+import csv
+import io
 import shlex
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import click
 
-from store_client.areas import asking, kept
-from store_client.cli import registry
-from store_client.cli.frame import Here, command
-from store_client.cli.plain import line
+from store_client.areas import selection
+from store_client.areas.files import PART_JOBS, AreaUpload
+from store_client.areas.upload import JOBS, AreaFileResult, plan_area_files, send_files
+from store_client.atomic_files import replace_atomically
+from store_client.cli import output, registry
+from store_client.cli.context import CommandContext, command
+from store_client.cli.progress import open_progress
+from store_client.cli.terminal import escape_line
+from store_client.client import Client
+from store_client.content_types import guess_content_type
 from store_client.errors import Misused, NotFound, StoreError
+from store_client.progress import format_size
+from store_client.transfer import api
+from store_client.transfer.engine import open_transfer
 from store_client.versions import create_version
 
-AT_ONCE = 8
-WHICH = "An area is named by its URI, its uuid, or the beginning of its uuid if no other begins so."
+COLUMNS = ("name", "size", "content_type", "status", "validation", "cause")
+SUMS = ("sha1", "sha256", "crc32c", "s3_etag")
+REPORT_COLUMNS = (*COLUMNS, *SUMS, "url")
 
-SELECTING = """\b
+
+@dataclass(frozen=True, slots=True)
+class AreaFileStatus:
+    """How far the store has verified one file."""
+
+    name: str
+    checksum: str
+    validation: str
+    cause: str
+    checksums: Mapping[str, str] | None
+
+
+def get_file_status(client: Client, uuid: str, name: str) -> AreaFileStatus:
+    """Get the status of a file."""
+    summed = api.get_checksum(client, uuid, name)
+    valid = api.get_validation(client, uuid, name)
+    cause = summed.get("cause") or valid.get("cause") or ""
+    return AreaFileStatus(name, summed["status"], valid["status"], cause, summed.get("checksums"))
+
+
+def report_row(found: Mapping[str, Any]) -> dict[str, Any]:
+    """A listed file as a row of the report; unknown cells are empty."""
+    sums = found.get("checksums") or {}
+    plain = {name: _blank_if_none(found.get(name)) for name in (*COLUMNS, "url")}
+    summed = {name: _blank_if_none(sums.get(name)) for name in SUMS}
+    return {name: {**plain, **summed}[name] for name in REPORT_COLUMNS}
+
+
+def write_report(path: Path, files: Iterable[Mapping[str, Any]]) -> int:
+    """Write the report atomically; the number of files.
+
+    Separated by commas if the name ends with .csv, else by tabs.
+    """
+    text = io.StringIO()
+    separator = "," if path.name.lower().endswith(".csv") else "\t"
+    table = csv.DictWriter(text, REPORT_COLUMNS, delimiter=separator, lineterminator="\n")
+    table.writeheader()
+    count = 0
+    for found in files:
+        table.writerow(report_row(found))
+        count += 1
+    try:
+        replace_atomically(path, lambda temporary: temporary.write_bytes(text.getvalue().encode()))
+    except OSError as error:
+        raise Misused(f"cannot write {path}: {error.strerror or error}") from error
+    return count
+
+
+def _blank_if_none(value: Any) -> Any:
+    return "" if value is None else value
+
+
+AT_ONCE = 8
+AREA_HELP = (
+    "An area is named by its URI, its uuid, or the beginning of its uuid if no other begins so."
+)
+
+SELECT_EPILOG = """\b
 Examples:
   store select --new                                        open an area, and select it
   store select https://store.example/v1/area/UUID/          one that you were given
@@ -31,33 +99,33 @@ Examples:
 
 @command(
     "select",
-    help=f"Say which upload area is meant from now on; --new opens one. {WHICH}",
+    help=f"Set the current upload area; --new opens one.  {AREA_HELP}",
     section=registry.AREAS,
-    epilog=SELECTING,
+    epilog=SELECT_EPILOG,
 )
 @click.argument("uri_or_alias", required=False)
 @click.option("--new", is_flag=True, help="Open an area, of that uuid if one is given.")
-def select(here: Here, uri_or_alias: str | None, new: bool) -> None:
-    """Only one that is there."""
+def select(here: CommandContext, uri_or_alias: str | None, new: bool) -> None:
+    """Select an existing area, or open one."""
     if new:
-        found = kept.find(here.config, uri_or_alias or str(uuid.uuid4()))
-        uri = asking.open_area(here.client, found.uuid)
+        found = selection.find_area(here.config, uri_or_alias or str(uuid.uuid4()))
+        uri = api.open_area(here.client, found.uuid)
     elif uri_or_alias:
-        found = kept.find(here.config, uri_or_alias)
-        asking.state(here.client, found.uuid)
-        uri = found.uri or _uri(here, found.uuid)
+        found = selection.find_area(here.config, uri_or_alias)
+        api.area_state(here.client, found.uuid)
+        uri = found.uri or _fetch_uri(here, found.uuid)
     else:
         raise Misused("which area?", hint="store select URI, or store select --new to open one")
-    kept.select(here.config, found.uuid, uri=uri, now=create_version())
-    state = asking.state(here.client, found.uuid)
-    alias = kept.selected(here.config).alias
-    if state != asking.UNLOCKED:
+    selection.select_area(here.config, found.uuid, uri=uri, now=create_version())
+    state = api.area_state(here.client, found.uuid)
+    alias = selection.selected_area(here.config).alias
+    if state != api.UNLOCKED:
         here.note(f"The area is {state}: no files can be brought into it now.")
     here.show({"uuid": found.uuid, "uri": uri, "alias": alias, "state": state})
 
 
-def _uri(here: Here, found: str) -> str:
-    page = next(asking.pages(here.client, found, per_page=1))
+def _fetch_uri(here: CommandContext, found: str) -> str:
+    page = next(api.area_pages(here.client, found, per_page=1))
     return str(page["uri"])
 
 
@@ -66,13 +134,13 @@ def _uri(here: Here, found: str) -> str:
     help="List the upload areas of this store that this client knows, and which is selected.",
     section=registry.AREAS,
 )
-def areas(here: Here) -> None:
-    """With the state of each in the store."""
-    known = kept.known(here.config)
+def areas(here: CommandContext) -> None:
+    """List the known areas with their state in the store."""
+    known = selection.list_known(here.config)
     if not known:
         here.note("No area is known: store select URI, or store select --new to open one.")
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        states = list(pool.map(lambda area: _state(here, area.uuid), known))
+        states = list(pool.map(lambda area: _fetch_state(here, area.uuid), known))
     rows = [
         {
             "selected": area.selected,
@@ -89,76 +157,78 @@ def areas(here: Here) -> None:
     here.show(rows)
 
 
-def _state(here: Here, found: str) -> str:
-    """Not knowing one is no reason not to list the others."""
+def _fetch_state(here: CommandContext, found: str) -> str:
+    """The state of an area; "?" if it cannot be fetched."""
     try:
-        return asking.state(here.client, found)
+        return api.area_state(here.client, found)
     except NotFound:
         return "gone"
     except StoreError as error:
-        here.note(f"{found}: {line(str(error))}")
+        here.note(f"{found}: {escape_line(str(error))}")
         return "?"
 
 
 @command(
     "forget",
-    help=f"Forget an upload area: the store keeps it, and what lies in it. {WHICH}",
+    help=f"Forget an upload area: the store keeps it, and what lies in it. {AREA_HELP}",
     section=registry.AREAS,
 )
 @click.argument("uuid_or_alias")
-def forget(here: Here, uuid_or_alias: str) -> None:
-    """On this machine alone."""
-    found = kept.find(here.config, uuid_or_alias)
-    kept.forget(here.config, found.uuid)
+def forget(here: CommandContext, uuid_or_alias: str) -> None:
+    """Forget an area on this machine."""
+    found = selection.find_area(here.config, uuid_or_alias)
+    selection.forget_area(here.config, found.uuid)
     here.note(f"Area {found.uuid} is forgotten here; nothing was removed from it.")
     if found.selected:
         here.note("None is selected now.")
 
 
-CREDENTIALS = """\b
+CREDS_EPILOG = """\b
 Examples:
   env $(store creds 3fa9) sh -c 'aws s3 cp reads.bam $STORE_AREA_URI'   where there is S3
   store creds 3fa9 --json
   store creds 3fa9 reads.bam                               a URL to PUT that file to
-What was brought by them is told to the store with: store post-area-file
+Register files that you uploaded with them: store post-area-file
 """
 
 
 @command(
     "creds",
     help="Print temporary credentials that are good in one upload area alone, as lines for a "
-    f"shell. Where the store gives URLs instead, name the files. {WHICH}",
+    f"shell. Where the store gives URLs instead, name the files. {AREA_HELP}",
     section=registry.AREAS,
-    epilog=CREDENTIALS,
+    epilog=CREDS_EPILOG,
 )
 @click.argument("uuid_or_alias")
 @click.argument("filenames", nargs=-1)
-def creds(here: Here, uuid_or_alias: str, filenames: tuple[str, ...]) -> None:
-    """They are shown here, and nowhere else."""
-    found = kept.find(here.config, uuid_or_alias)
-    said = asking.credentials(here.client, found.uuid, filenames)
-    if here.chosen:
+def creds(here: CommandContext, uuid_or_alias: str, filenames: tuple[str, ...]) -> None:
+    """Print temporary credentials; they are stored nowhere."""
+    found = selection.find_area(here.config, uuid_or_alias)
+    said = api.get_credentials(here.client, found.uuid, filenames)
+    if here.format_chosen:
         here.show(said)
         return
-    for text in _lines(said):
+    for text in _shell_lines(said):
         click.echo(text)
     here.note(f"Good until {said['expires']}.")
     if said["kind"] == "urls" and not filenames:
         here.note("This store signs a URL for each file: store creds AREA FILENAME...")
 
 
-def _lines(said: Mapping[str, Any]) -> Iterator[str]:
-    """As a shell takes them in."""
+def _shell_lines(said: Mapping[str, Any]) -> Iterator[str]:
+    """Credentials as lines for a shell."""
     if said["kind"] == "urls":
-        yield from (f"{line(name)}\t{line(url)}" for name, url in said["urls"].items())
+        yield from (
+            f"{escape_line(name)}\t{escape_line(url)}" for name, url in said["urls"].items()
+        )
         return
     values = _FOR_S3 if said["kind"] == "s3" else _FOR_GOOGLE
     for name, member in values.items():
         if said.get(member):
-            yield f"{name}={shlex.quote(line(str(said[member])))}"
+            yield f"{name}={shlex.quote(escape_line(str(said[member])))}"
     scheme = "s3" if said["kind"] == "s3" else "gs"
     uri = f"{scheme}://{said['bucket']}/{said['prefix']}"
-    yield f"STORE_AREA_URI={shlex.quote(line(uri))}"
+    yield f"STORE_AREA_URI={shlex.quote(escape_line(uri))}"
 
 
 _FOR_S3 = {
@@ -169,3 +239,177 @@ _FOR_S3 = {
     "AWS_ENDPOINT_URL_S3": "endpoint",
 }
 _FOR_GOOGLE = {"CLOUDSDK_AUTH_ACCESS_TOKEN": "access_token"}
+
+
+MAX_JOBS = 64
+AGAIN = "interrupted: what has arrived is kept; the same command with --sync goes on"
+UUID = click.option(
+    "--uuid", "area", metavar="AREA", help="Another area than the selected one: uuid, alias, URI."
+)
+
+
+class FilesNotSent(StoreError):
+    """Some files did not arrive; the exit code is that of the first error."""
+
+    def __init__(self, failed: list[AreaFileResult], count: int) -> None:
+        first = failed[0]
+        error = first.error or StoreError("it was not sent")
+        text = f"{len(failed)} of {count} files did not arrive; {first.outgoing.name}: {error}"
+        super().__init__(text, hint=error.hint or "run the same command again with --sync")
+        self.exit_code = error.exit_code
+
+
+FILES_EPILOG = """\b
+Names in the area:
+  store files reads.bam            reads.bam
+  store files run7                 those below run7, as a/b.txt for run7/a/b.txt
+  store files x.txt -t y.txt       y.txt
+Two files that would get the same name are refused. Files from 64 MB on go in parts; interrupted,
+the same command goes on where they were. A file of the same name in the area is replaced.
+"""
+
+
+@command(
+    "files",
+    help="Upload files, and all files of directories, to the selected upload area.",
+    section=registry.AREAS,
+    epilog=FILES_EPILOG,
+)
+@click.argument("upload_path", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("-t", "--target-filename", metavar="NAME", help="What a single file is called.")
+@click.option("--file-extension", metavar="EXT", help="Of directories, only the files that end so.")
+@click.option(
+    "--no-transfer-acceleration",
+    is_flag=True,
+    help="Send large files to a bucket of Amazon's by its usual address.",
+)
+@click.option("-s", "--sync", is_flag=True, help="Skip files that lie there with that content.")
+@click.option(
+    "--jobs",
+    type=click.IntRange(1, MAX_JOBS),
+    default=JOBS,
+    show_default=True,
+    help="Files on their way at once.",
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be sent, and send nothing.")
+@UUID
+def files(
+    here: CommandContext, upload_path: tuple[Path, ...], area: str | None, **given: Any
+) -> None:
+    """Upload files, and show the result for each."""
+    found = selection.choose_area(here.config, area)
+    planned = plan_area_files(
+        upload_path,
+        kind_of=guess_content_type,
+        target=given["target_filename"],
+        extension=given["file_extension"],
+    )
+    done: list[AreaFileResult] = []
+    how = {name: given[name] for name in ("sync", "dry_run", "jobs")}
+    accelerate = not given["no_transfer_acceleration"]
+    try:
+        with (
+            open_progress(enabled=not (here.quiet or given["dry_run"]), what="files") as progress,
+            open_transfer(PART_JOBS, progress) as context,
+        ):
+            upload = AreaUpload(here.client, found.uuid, context, accelerate)
+            # On Ctrl-C the loop is left, which stops the files that are being sent.
+            done.extend(send_files(upload, planned, **how))
+    except KeyboardInterrupt:
+        here.note(AGAIN)
+        raise
+    _show_results(here, done, count=len(planned))
+
+
+def _show_results(here: CommandContext, done: list[AreaFileResult], *, count: int) -> None:
+    ordered = sorted(done, key=lambda one: one.outgoing.name)
+    # --quiet leaves only errors, unless an output format is given.
+    if here.format_chosen or not here.quiet:
+        here.show([_result_row(one) for one in ordered])
+    failed = [one for one in done if one.error]
+    for one in failed[1:]:
+        here.note(f"{escape_line(one.outgoing.name)}: {escape_line(str(one.error))}")
+    arrived = [one for one in done if one.state == "sent"]
+    there = sum(one.state == "unchanged" for one in done)
+    planned = sum(one.state == "to send" for one in done)
+    volume = format_size(sum(one.outgoing.size for one in arrived))
+    said = f"{planned} to send" if planned else f"{len(arrived)} sent ({volume})"
+    here.note(f"{said}, {there} unchanged, {len(failed)} failed.")
+    if failed:
+        raise FilesNotSent(failed, count)
+
+
+def _result_row(one: AreaFileResult) -> dict[str, Any]:
+    row = {"name": one.outgoing.name, "size": one.outgoing.size, "state": one.state}
+    if one.sent:
+        row |= {"url": one.sent.url, "sha256": one.sent.checksums.sha256}
+    return row
+
+
+@command("list", help="List the files of the selected upload area.", section=registry.AREAS)
+@click.option("-l", "--long", is_flag=True, help="Show size, content type, checksums and status.")
+@click.option("--no-paginate", is_flag=True, help="Show the first page only.")
+@UUID
+def list_(here: CommandContext, long: bool, no_paginate: bool, area: str | None) -> None:
+    """List names, or details with --long."""
+    found = selection.choose_area(here.config, area)
+    listed = _iterate_entries(here, found.uuid, first=no_paginate)
+    shown = listed if long else (entry["name"] for entry in listed)
+    if here.output == "lines":
+        output.write_lines(shown)
+    elif here.output == "table":
+        _show_table(here, shown, long=long)
+    else:
+        here.show(list(shown))
+
+
+def _iterate_entries(
+    here: CommandContext, area: str, *, first: bool
+) -> Iterator[Mapping[str, Any]]:
+    for page in api.area_pages(here.client, area):
+        yield from page["files"]
+        if first:
+            return
+
+
+def _show_table(here: CommandContext, shown: Iterator[Any], *, long: bool) -> None:
+    if not long:
+        for name in shown:
+            click.echo(escape_line(name))
+        return
+    rows = [report_row(entry) for entry in shown]
+    wanted = ("name", "size", "content_type", "status", "validation", "crc32c", "sha256")
+    here.show([{name: row[name] for name in wanted} for row in rows])
+
+
+@command(
+    "status",
+    help="Show the verification status of a file in the selected upload area.",
+    section=registry.AREAS,
+)
+@click.argument("filename")
+@UUID
+def status(here: CommandContext, filename: str, area: str | None) -> None:
+    """Show checksums and validation of a file."""
+    found = selection.choose_area(here.config, area)
+    here.show(asdict(get_file_status(here.client, found.uuid, filename)))
+
+
+@command(
+    "report",
+    help="Write a table of all files of the selected upload area, with their states, to a file.",
+    section=registry.AREAS,
+)
+@click.option(
+    "--output-file-name",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The file; with commas if it ends with .csv, else with tabs.  [default: AREA-UUID.tsv]",
+)
+@UUID
+def report(here: CommandContext, output_file_name: Path | None, area: str | None) -> None:
+    """Write the report to a file."""
+    found = selection.choose_area(here.config, area)
+    path = output_file_name or Path(f"{found.uuid}.tsv")
+    count = write_report(path, api.list_area_files(here.client, found.uuid))
+    here.note(f"{count} files are listed in {path}.")
+    here.show({"area": found.uuid, "file": str(path), "files": count})

@@ -1,6 +1,6 @@
-"""The program `store`: finds the command that is meant, here or in the store's definition.
+"""The program `store`: finds a command among the built-in ones or in the API definition.
 
-Commands of our own are in registry.py; every other name is an operation (generated.py).
+Built-in commands are in registry.py; every other name is an operation (operations.py).
 """
 
 import difflib
@@ -15,22 +15,34 @@ import click
 from click.shell_completion import split_arg_string
 
 from store_client.cli import registry
-from store_client.cli.faults import ending, quiet_when_unread
-from store_client.cli.frame import store_options
-from store_client.cli.place import HELP, Early, Place, early, place_of
+from store_client.cli.context import (
+    HELP,
+    EarlyOptions,
+    ProgramRun,
+    current_run,
+    parse_early,
+    store_options,
+)
 from store_client.cli.registry import COMPLETES
-from store_client.cli.said import USUAL, hush, listen, open_closed
+from store_client.cli.terminal import (
+    DEFAULT_LEVEL,
+    configure_logging,
+    exit_immediately,
+    exit_on_broken_pipe,
+    reopen_closed_streams,
+    reset_logging,
+    run_with_exit_code,
+)
 from store_client.errors import INTERRUPTED, Misused, StoreError
-from store_client.leaving import exit_at_once
 
 EXIT_CODES = """\b
 Exit codes:
   0 done                  5 not found
-  1 failed                6 something else is there, or it is not ready yet
-  2 cannot be understood  7 no answer from the store
-  3 refused               8 bytes are not what they should be
-  4 not allowed           9 waited as long as was allowed
-130 interrupted         141 whoever read the output stopped
+  1 failed                6 it exists already, or is not ready yet
+  2 invalid arguments     7 no answer from the store
+  3 refused               8 bytes are damaged
+  4 not allowed           9 timed out
+130 interrupted         141 the output was closed
 """
 WIDEST = 34
 """Characters of a name that the column of names makes room for."""
@@ -41,65 +53,69 @@ WITHOUT_STORE = (
 )
 
 
-class Commands(click.Group):
-    """Commands of our own, and those of the store."""
+class StoreGroup(click.Group):
+    """Built-in commands, and those of the API definition."""
 
     def main(self, args: Sequence[str] | None = None, *others: Any, **more: Any) -> Any:
-        """Run the program and leave with its exit code; the text of every error is ours."""
+        """Run the program, and exit with its exit code."""
         given = list(sys.argv[1:] if args is None else args)
         # On Windows click would take the patterns of filters for names of files here.
         more |= {"standalone_mode": False, "windows_expand_args": False}
         more.setdefault("prog_name", "store")
-        # In a shell that completes, the line is told in a variable.
+        # While completing, the shell passes the line in a variable.
         completing = COMPLETES in os.environ
         words = split_arg_string(os.environ.get("COMP_WORDS", "")) if completing else given
-        more["obj"] = _place(more.get("obj"), early(words))
+        more["obj"] = _prepare_run(more.get("obj"), parse_early(words))
         if completing:  # a shell shows whatever is said there
             with suppress(StoreError):
                 super().main(given, *others, **more)
             return
         try:
-            sys.exit(ending(lambda: super(Commands, self).main(given, *others, **more)))
+            sys.exit(
+                run_with_exit_code(lambda: super(StoreGroup, self).main(given, *others, **more))
+            )
         finally:
-            hush()
+            reset_logging()
 
     def make_context(self, *given: Any, **more: Any) -> click.Context:
-        """As click does it, which shows help meanwhile."""
-        with quiet_when_unread():
+        """Parse the line; a closed pipe ends the program quietly."""
+        with exit_on_broken_pipe():
             return super().make_context(*given, **more)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """As click does it."""
-        with quiet_when_unread():
+        """Run the command; a closed pipe ends the program quietly."""
+        with exit_on_broken_pipe():
             return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All names that are known without the network."""
-        return [*registry.COMMANDS, *_generated().names(place_of(ctx))]
+        """All command names that are known without a request."""
+        return [*registry.COMMANDS, *_operations_module().operation_names(current_run(ctx))]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of that name, or of a name that can only mean it."""
         name = cmd_name.replace("_", "-")
-        own = registry.found(name)
-        return own or _generated().found(place_of(ctx), name, asks=not ctx.resilient_parsing)
+        own = registry.load_command(name)
+        return own or _operations_module().find_command(
+            current_run(ctx), name, asks=not ctx.resilient_parsing
+        )
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does it, but an unknown name is told with those that are near."""
+        """Resolve a command; the error for an unknown name suggests others."""
         found = self.get_command(ctx, args[0])
         if found is None and (ctx.resilient_parsing or args[0].startswith("-")):
             return super().resolve_command(ctx, args)
         if found is None:
-            raise _unknown(args[0], self.list_commands(ctx))
+            raise _unknown_command(args[0], self.list_commands(ctx))
         return found.name, found, args[1:]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of all commands, under their headings."""
-        place = place_of(ctx)
+        """List all commands by section."""
+        place = current_run(ctx)
         rows = [(entry.section, entry.name, entry.about) for entry in registry.ENTRIES]
-        _generated().asked_quickly(place)
-        generated = _generated().listed(place)
+        _operations_module().fetch_quickly(place)
+        generated = _operations_module().list_operations(place)
         for section in dict.fromkeys(row[0] for row in (*rows, *generated)):
             with formatter.section(section):
                 formatter.write_dl(
@@ -110,33 +126,35 @@ class Commands(click.Group):
             formatter.write_text(WITHOUT_STORE.format(url=place.config().url))
 
 
-def _place(given: Any, said: Early) -> Place:
-    place = given if isinstance(given, Place) else Place()
-    place.said = said
+def _prepare_run(given: Any, said: EarlyOptions) -> ProgramRun:
+    place = given if isinstance(given, ProgramRun) else ProgramRun()
+    place.early_options = said
     known = (said.log_level or "").upper()
-    listen(known if known in ("DEBUG", "ERROR", "WARNING", "CRITICAL") else USUAL)
+    configure_logging(
+        known if known in ("DEBUG", "ERROR", "WARNING", "CRITICAL") else DEFAULT_LEVEL
+    )
     return place
 
 
-def _generated() -> Any:
-    """Imported when it is needed: not every command needs the definition."""
-    return importlib.import_module("store_client.cli.generated")
+def _operations_module() -> Any:
+    """Imported late: not every command needs the definition."""
+    return importlib.import_module("store_client.cli.operations")
 
 
-def _unknown(name: str, names: Sequence[str]) -> Misused:
+def _unknown_command(name: str, names: Sequence[str]) -> Misused:
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
     hint = f"did you mean: {', '.join(near)}?" if near else "see: store --help"
     return Misused(f"there is no command {name!r}", hint=hint)
 
 
-def _version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted and not context.resilient_parsing:
         metadata = importlib.import_module("importlib.metadata")
         click.echo(f"store {metadata.version('consortium-store-client')}")
         context.exit()
 
 
-cli = Commands(
+cli = StoreGroup(
     "store",
     help=ABOUT,
     params=[
@@ -145,7 +163,7 @@ cli = Commands(
             is_flag=True,
             is_eager=True,
             expose_value=False,
-            callback=_version,
+            callback=_print_version,
             help="Show the version of this client.",
         ),
         *store_options(),
@@ -159,11 +177,11 @@ cli = Commands(
 
 
 def main() -> None:
-    """The entry point."""
-    open_closed()
+    """The entry point of `store`."""
+    reopen_closed_streams()
     try:
         cli.main()
     except SystemExit as ended:
         if ended.code == INTERRUPTED:
-            exit_at_once(INTERRUPTED)
+            exit_immediately(INTERRUPTED)
         raise

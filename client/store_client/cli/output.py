@@ -1,9 +1,9 @@
 """The result of a command on standard output.
 
-json   one JSON document: indented on a terminal, else one line. The form when nothing is said.
-lines  each item of a list as JSON on a line of its own, written as it comes
-table  a list of objects as a table; on a terminal lists are shown so when nothing is said
-raw    the answer's bytes; on a terminal, escaped
+json   one JSON document: indented on a terminal, else one line; the default
+lines  each item of a list as JSON on its own line, written as it arrives
+table  a list of objects as a table; the default for lists on a terminal
+raw    the bytes of the response; escaped on a terminal
 """
 
 import importlib
@@ -15,53 +15,53 @@ from typing import Any
 
 import click
 
-from store_client.cli.plain import json_text, line, plain
+from store_client.cli.terminal import escape_json, escape_text, format_cell
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
-    """A form of output, and whether somebody chose it."""
+class OutputFormat:
+    """An output format, and whether the user chose it."""
 
     name: str
     chosen: bool = True
 
 
-def show(value: Any, form: Form, *, title: str = "") -> None:
-    """Write a value in a form; what has no such form is written as JSON."""
-    rows: Any = _rows(value) if form.chosen else value
+def write_value(value: Any, form: OutputFormat, *, title: str = "") -> None:
+    """Write a value in a format; JSON if it has no such form."""
+    rows: Any = _find_rows(value) if form.chosen else value
     if isinstance(value, bytes):
-        raw(value)
-    elif form.name == "table" and _tabular(rows):
-        tables: Any = importlib.import_module("store_client.cli.tables")
-        tables.table(rows, title=title)
+        write_bytes(value)
+    elif form.name == "table" and _is_tabular(rows):
+        tables: Any = importlib.import_module("store_client.cli.rich_views")
+        tables.print_table(rows, title=title)
     elif form.name == "table" and isinstance(rows, list) and form.chosen:
-        click.echo("\n".join(cell(item) for item in rows) or "(none)")
+        click.echo("\n".join(format_cell(item) for item in rows) or "(none)")
     elif form.name == "lines" and isinstance(rows, Sequence) and not isinstance(rows, str):
-        lines(rows)
+        write_lines(rows)
     elif form.name == "raw" and isinstance(value, str):
-        raw(value.encode("utf-8", "surrogateescape"))
+        write_bytes(value.encode("utf-8", "surrogateescape"))
     else:
-        click.echo(as_json(value))
+        click.echo(dump_json(value))
 
 
-def lines(items: Iterable[Any]) -> None:
-    """Write each item as soon as it comes."""
+def write_lines(items: Iterable[Any]) -> None:
+    """Write each item as it arrives."""
     for item in items:
-        click.echo(as_json(item, indent=False))
+        click.echo(dump_json(item, indent=False))
 
 
-def raw(data: bytes) -> None:
-    """Write bytes as they are; a terminal gets them escaped."""
+def write_bytes(data: bytes) -> None:
+    """Write bytes; escaped on a terminal."""
     if sys.stdout.isatty():
-        click.echo(plain(data.decode("utf-8", "backslashreplace")))
+        click.echo(escape_text(data.decode("utf-8", "backslashreplace")))
         return
     stream = sys.stdout.buffer
     stream.write(data)
     stream.flush()
 
 
-def as_json(value: Any, *, indent: bool | None = None) -> str:
-    """A JSON document that any standard output can carry and no terminal acts on."""
+def dump_json(value: Any, *, indent: bool | None = None) -> str:
+    """A JSON document without characters that a terminal acts on."""
     wide = sys.stdout.isatty() if indent is None else indent
     encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower()
     text = json.dumps(
@@ -70,25 +70,18 @@ def as_json(value: Any, *, indent: bool | None = None) -> str:
         indent=2 if wide else None,
         default=str,
     )
-    return json_text(text)
+    return escape_json(text)
 
 
-def cell(value: Any) -> str:
-    """A value on one line of a table."""
-    if value is None or isinstance(value, str):
-        return line(value or "")
-    return line(json.dumps(value, ensure_ascii=False, default=str))
-
-
-def _rows(value: Any) -> Any:
-    """What is listed in a document: the one list that it has, if it has one."""
+def _find_rows(value: Any) -> Any:
+    """The only list in a document, if there is exactly one."""
     if not isinstance(value, Mapping):
         return value
     found = [item for item in value.values() if isinstance(item, list)]
     return found[0] if len(found) == 1 else value
 
 
-def _tabular(value: Any) -> bool:
+def _is_tabular(value: Any) -> bool:
     return (
         isinstance(value, Sequence)
         and not isinstance(value, (str, bytes))

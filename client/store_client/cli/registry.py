@@ -8,8 +8,8 @@ import click
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One command as the list of all shows it; `target` is imported when it is run."""
+class CommandEntry:
+    """One built-in command; `target` is imported when it runs."""
 
     name: str
     target: str
@@ -31,44 +31,52 @@ COMPLETES = "_STORE_COMPLETE"
 _AT = "store_client.cli"
 
 ENTRIES = (
-    Entry("upload", f"{_AT}.uploading:upload", MOVING, "Bring a directory in as a bundle."),
-    Entry("download", f"{_AT}.downloading:download", MOVING, "Bring a bundle here."),
-    Entry(
+    CommandEntry("upload", f"{_AT}.upload:upload", MOVING, "Upload a directory as a bundle."),
+    CommandEntry("download", f"{_AT}.download:download", MOVING, "Download a bundle."),
+    CommandEntry(
         "download-manifest",
-        f"{_AT}.downloading:download_manifest",
+        f"{_AT}.download:download_manifest",
         MOVING,
-        "Bring the files here that a manifest lists.",
+        "Download the files of a manifest.",
     ),
-    Entry(
+    CommandEntry(
         "download-collection",
-        f"{_AT}.downloading:download_collection",
+        f"{_AT}.download:download_collection",
         MOVING,
-        "Bring all that a collection links to here.",
+        "Download all that a collection links to.",
     ),
-    Entry("select", f"{_AT}.areas:select", AREAS, "Say which area is meant from now on."),
-    Entry("files", f"{_AT}.area_files:files", AREAS, "Bring files into the selected area."),
-    Entry("list", f"{_AT}.area_files:list_", AREAS, "List the files of the selected area."),
-    Entry("areas", f"{_AT}.areas:areas", AREAS, "List the areas that this client knows."),
-    Entry("forget", f"{_AT}.areas:forget", AREAS, "Forget an area; the store keeps it."),
-    Entry("creds", f"{_AT}.areas:creds", AREAS, "Get credentials that are good in one area."),
-    Entry("status", f"{_AT}.area_files:status", AREAS, "Tell how far the check of a file is."),
-    Entry("report", f"{_AT}.area_files:report", AREAS, "Write what is known of an area to a file."),
-    Entry("login", f"{_AT}.logins:login", IDENTITY, "Log in to a store and keep the credentials."),
-    Entry("logout", f"{_AT}.logins:logout", IDENTITY, "Forget the credentials."),
-    Entry("whoami", f"{_AT}.logins:whoami", IDENTITY, "Tell who the store takes you for."),
-    Entry("profiles", f"{_AT}.logins:profiles", IDENTITY, "List the stores that have a name."),
-    Entry("doctor", f"{_AT}.doctor:doctor", CLIENT, "Find out what is wrong here."),
-    Entry("create-version", f"{_AT}.small:create_version", CLIENT, "Print a version: now."),
-    Entry("clear-cache", f"{_AT}.small:clear_cache", CLIENT, "Clear cached API definitions."),
-    Entry("completion", f"{_AT}.small:completion", CLIENT, "Print what completes in a shell."),
+    CommandEntry("select", f"{_AT}.areas:select", AREAS, "Set the current upload area."),
+    CommandEntry("files", f"{_AT}.areas:files", AREAS, "Upload files to the selected area."),
+    CommandEntry("list", f"{_AT}.areas:list_", AREAS, "List the files of the selected area."),
+    CommandEntry("areas", f"{_AT}.areas:areas", AREAS, "List the areas that this client knows."),
+    CommandEntry("forget", f"{_AT}.areas:forget", AREAS, "Forget an area; the store keeps it."),
+    CommandEntry(
+        "creds", f"{_AT}.areas:creds", AREAS, "Get credentials that are good in one area."
+    ),
+    CommandEntry("status", f"{_AT}.areas:status", AREAS, "Show the verification status of a file."),
+    CommandEntry("report", f"{_AT}.areas:report", AREAS, "Write a report on the files of an area."),
+    CommandEntry(
+        "login", f"{_AT}.login:login", IDENTITY, "Log in to a store and keep the credentials."
+    ),
+    CommandEntry("logout", f"{_AT}.login:logout", IDENTITY, "Forget the credentials."),
+    CommandEntry("whoami", f"{_AT}.login:whoami", IDENTITY, "Show the current user."),
+    CommandEntry("profiles", f"{_AT}.login:profiles", IDENTITY, "List the profiles."),
+    CommandEntry("doctor", f"{_AT}.doctor:doctor", CLIENT, "Check this client and its store."),
+    CommandEntry("create-version", f"{_AT}.local:create_version", CLIENT, "Print a version: now."),
+    CommandEntry(
+        "clear-cache", f"{_AT}.local:clear_cache", CLIENT, "Clear cached API definitions."
+    ),
+    CommandEntry(
+        "completion", f"{_AT}.local:completion", CLIENT, "Print the completion script of a shell."
+    ),
 )
 
 COMMANDS: Mapping[str, str] = {entry.name: entry.target for entry in ENTRIES}
 """Name → "module:object", the object being made with frame.command."""
 
 
-def found(name: str) -> click.Command | None:
-    """The command of that name, imported now; None when it is none of these."""
+def load_command(name: str) -> click.Command | None:
+    """Import the built-in command of that name; None if there is none."""
     target = COMMANDS.get(name)
     if target is None:
         return None

@@ -1,10 +1,13 @@
-"""What a store can be asked, from the definition that it serves; kept between commands.
+"""The API definition that a store serves, parsed and cached."""
 
-Asking is known one floor below, calling one above.
-"""
+from store_client.definition.documents import cached_definition, clear_cache, load_definition
+from store_client.definition.openapi import ApiDefinition, ApiOperation, OperationParameter
 
-from store_client.definition.keeping import cached, clear
-from store_client.definition.loading import load
-from store_client.definition.operation import Definition, Operation, Parameter
-
-__all__ = ["Definition", "Operation", "Parameter", "cached", "clear", "load"]
+__all__ = [
+    "ApiDefinition",
+    "ApiOperation",
+    "OperationParameter",
+    "cached_definition",
+    "clear_cache",
+    "load_definition",
+]

@@ -1,27 +1,23 @@
-"""Bringing files, bundles and collections here, each byte proved.
+"""Download files, bundles and collections, each byte verified.
 
     from store_client import Client
     from store_client.download import DownloadOptions, download
 
-    done = download(Client(), bundle_uuid, options=DownloadOptions("aws", directory=Path("here")))
+    report = download(Client(), bundle_uuid, options=DownloadOptions("aws", directory=Path("here")))
 
-options entries reports         what is asked for, what a store tells, what is answered
-bundles manifests collections   the three things that are downloaded (manifest_table, fragments)
-job parallel slots stopping     what the parts of one download share; threads, and their end
-fetching whole large partmap    one file, in one stream or in parts, taken up where it was
-reading wire quota              one attempt; connections; how often there may be another
-cache locks linking space       .store, who may write there, links out of it, room on the disk
+options              what a download is asked to do, and its reports
+listing              which files the store has, with presigned URLs
+job                  tasks, disk space, and links from the cache into directories
+bundles, manifests   the commands: bundles and collections, manifests
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from store_client.download.bundles import download
-    from store_client.download.collections import download_collection
+    from store_client.download.bundles import download, download_collection
     from store_client.download.manifests import download_manifest
-    from store_client.download.options import Filters
-    from store_client.download.options import Options as DownloadOptions
+    from store_client.download.options import DownloadOptions, Filters
 
 __all__ = [
     "DownloadOptions",
@@ -32,10 +28,10 @@ __all__ = [
 ]
 
 _LIVES_IN = {
-    "DownloadOptions": ("options", "Options"),
+    "DownloadOptions": ("options", "DownloadOptions"),
     "Filters": ("options", "Filters"),
     "download": ("bundles", "download"),
-    "download_collection": ("collections", "download_collection"),
+    "download_collection": ("bundles", "download_collection"),
     "download_manifest": ("manifests", "download_manifest"),
 }
 

@@ -1,118 +1,241 @@
-"""One download from its beginning to its end: what its parts share, and the tasks they are made of.
+"""One download job: tasks, disk space, and links from the cache into directories.
 
-A task that finds files answers one task for each; `laid` says where, beside the cache, a file goes.
+A task that lists files returns one task for each of them.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from store_client.download import cache, entries, linking, parallel
-from store_client.download.cache import Cache
-from store_client.download.entries import Store, Wanted
-from store_client.download.fetching import Fetching
-from store_client.download.options import Options
-from store_client.download.parallel import Task
-from store_client.download.reports import Tally
-from store_client.download.slots import Slots
-from store_client.download.space import Space
-from store_client.download.stopping import Interrupted, Stop
-from store_client.download.wire import Wire
-from store_client.names import Places
+from store_client.atomic_files import replace_atomically
+from store_client.download import listing
+from store_client.download.listing import StoreCalls
+from store_client.download.options import DownloadOptions, DownloadTally
+from store_client.errors import StoreError
+from store_client.names import LocalPaths
+from store_client.progress import format_size
+from store_client.transfer import cache, engine
+from store_client.transfer.cache import ContentCache, file_sha256
+from store_client.transfer.connections import BucketConnections
+from store_client.transfer.engine import DownloadInterrupted, StopSignal, Task
+from store_client.transfer.fetcher import FileFetcher
+from store_client.transfer.streams import RemoteFile, StreamSlots
 
 log = logging.getLogger(__name__)
 
 
+LinkFunction = Callable[[Path, Path], None]
+"""Makes the second path lead to what the first holds; FileExistsError when it leads anywhere."""
+
+
+def link_file(source: Path, target: Path, *, sha256: str, link: LinkFunction = os.link) -> None:
+    """Link `target` to `source`; different content is replaced atomically."""
+    try:
+        _link_or_copy(source, target, link)
+    except FileExistsError:
+        if not _has_content(source, target, sha256):
+            log.warning("%s was something else, and is replaced", target)
+            _replace_target(source, target, link)
+    except OSError as error:
+        raise StoreError(f"cannot write {target}: {error.strerror or error}") from error
+
+
+def is_same_disk(directory: Path, other: Path) -> bool:
+    """Whether hard links between two directories are possible."""
+    return _existing_parent(directory).stat().st_dev == _existing_parent(other).stat().st_dev
+
+
+def _link_or_copy(source: Path, target: Path, link: LinkFunction) -> None:
+    try:
+        link(source, target)
+    except FileNotFoundError:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _link_in_folder(source, target, link)
+    except FileExistsError:
+        raise
+    except OSError:
+        _copy_file(source, target)
+
+
+def _link_in_folder(source: Path, target: Path, link: LinkFunction) -> None:
+    try:
+        link(source, target)
+    except FileExistsError:
+        raise
+    except OSError:
+        _copy_file(source, target)
+
+
+def _copy_file(source: Path, target: Path) -> None:
+    """Copy a file atomically, where hard links are not possible."""
+    if os.path.lexists(target):
+        raise FileExistsError
+    replace_atomically(target, lambda temporary: shutil.copyfile(source, temporary))
+
+
+def _replace_target(source: Path, target: Path, link: LinkFunction) -> None:
+    def put(temporary: Path) -> None:
+        try:
+            link(source, temporary)
+        except OSError:
+            shutil.copyfile(source, temporary)
+
+    if target.is_dir() and not target.is_symlink():
+        raise StoreError(f"{target} is a directory", hint="remove it, or choose another one")
+    try:
+        replace_atomically(target, put)
+    except OSError as error:
+        raise StoreError(f"cannot replace {target}: {error.strerror or error}") from error
+
+
+def _has_content(source: Path, target: Path, sha256: str) -> bool:
+    if target.is_symlink() or not target.is_file():
+        return False
+    if os.path.samefile(source, target):
+        return True
+    return source.stat().st_size == target.stat().st_size and file_sha256(target) == sha256
+
+
+def _existing_parent(path: Path) -> Path:
+    path = path.absolute()
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return path
+
+
+KEPT_FREE = 16 * 1024 * 1024
+"""Reserve for directories and for what others write meanwhile."""
+
+
+def free_bytes(path: Path) -> int:
+    """Free bytes on the disk of a directory, which may not exist yet."""
+    path = path.absolute()
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return shutil.disk_usage(path).free
+
+
+class DiskSpace:
+    """Free space of one directory, minus what is reserved."""
+
+    def __init__(self, directory: Path, *, free: Callable[[Path], int] = free_bytes) -> None:
+        self._directory = directory
+        self._free = free
+        self._lock = threading.Lock()
+        self._coming: dict[str, int] = {}
+
+    def reserve(self, needed: Mapping[str, int]) -> None:
+        """Reserve bytes for contents, each once; StoreError if there is not enough."""
+        with self._lock:
+            coming = {**self._coming, **needed}
+            wanted, free = sum(coming.values()), self._free(self._directory)
+            if sum(needed.values()) and wanted + KEPT_FREE > free:
+                raise StoreError(
+                    f"{format_size(wanted)} are to come to {self._directory.absolute()}, and"
+                    f" {format_size(free)} are free",
+                    hint="make room, fetch fewer files, or run the command on another disk",
+                )
+            self._coming = coming
+
+    def release(self, content: str) -> None:
+        """Release the reservation: the content is on the disk now."""
+        with self._lock:
+            self._coming.pop(content, None)
+
+
 @dataclass(frozen=True, slots=True)
-class Job:
+class DownloadJob:
     """What the tasks of one download share."""
 
-    store: Store
-    options: Options
-    cache: Cache
-    fetching: Fetching
-    space: Space
-    stop: Stop
-    tally: Tally = field(default_factory=Tally)
+    store: StoreCalls
+    options: DownloadOptions
+    cache: ContentCache
+    fetching: FileFetcher
+    space: DiskSpace
+    stop: StopSignal
+    tally: DownloadTally = field(default_factory=DownloadTally)
 
-    def files(self, wanted: Sequence[Wanted], directory: Path | None = None) -> list[Task]:
-        """A task for each file, once it is known that there is room for all; none in a dry run."""
-        laid = Places(directory) if directory else None
+    def file_tasks(self, wanted: Sequence[RemoteFile], directory: Path | None = None) -> list[Task]:
+        """A task for each file, if there is space for all; none in a dry run."""
+        laid = LocalPaths(directory) if directory else None
         # Every name is looked at before the first byte comes.
         targets = [laid.path(one.name) if laid else None for one in wanted]
-        missing = self._missing(wanted)
+        missing = self._missing_sizes(wanted)
         self.tally.add(files=len(wanted), bytes=sum(one.size for one in wanted))
         if self.options.dry_run:
             self.tally.add(fetched_files=len(missing), fetched_bytes=sum(missing.values()))
             return []
         self._check_space(wanted, missing, directory)
         self.options.tell.total(len(wanted), sum(missing.values()))
-        return [self._task(one, to) for one, to in zip(wanted, targets, strict=True)]
+        return [self._file_task(one, to) for one, to in zip(wanted, targets, strict=True)]
 
-    def bring(self, wanted: Wanted) -> Path:
-        """One file into the cache, now; where it is."""
+    def fetch(self, wanted: RemoteFile) -> Path:
+        """Fetch one file into the cache; its path."""
         came = self.fetching.fetch(wanted)
         if came:
             self.tally.add(fetched_files=1, fetched_bytes=wanted.size)
-        self.space.came(wanted.sha256)
+        self.space.release(wanted.sha256)
         self.options.tell.file()
         return self.cache.path(wanted.sha256)
 
     def run(self, source: Iterable[Task]) -> None:
-        """All of the tasks, and those that they lead to."""
-        parallel.run(source, self.options.jobs, stop=self.stop)
+        """Run all tasks, and those that they return."""
+        engine.run_tasks(source, self.options.jobs, stop=self.stop)
 
-    def _task(self, wanted: Wanted, target: Path | None) -> Task:
+    def _file_task(self, wanted: RemoteFile, target: Path | None) -> Task:
         def task() -> None:
-            path = self.bring(wanted)
+            path = self.fetch(wanted)
             if target is not None:
-                linking.lay(path, target, sha256=wanted.sha256)
+                link_file(path, target, sha256=wanted.sha256)
 
         return task
 
-    def _missing(self, wanted: Iterable[Wanted]) -> dict[str, int]:
-        """Sizes of contents that are not in the cache, by digest; what lies there is not read."""
+    def _missing_sizes(self, wanted: Iterable[RemoteFile]) -> dict[str, int]:
+        """Sizes of contents that the cache lacks, by digest; the cache is not read."""
         return {
-            one.sha256: one.size
-            for one in wanted
-            if not self.cache.seems_to_have(one.sha256, one.size)
+            one.sha256: one.size for one in wanted if not self.cache.has_size(one.sha256, one.size)
         }
 
     def _check_space(
-        self, wanted: Sequence[Wanted], missing: dict[str, int], directory: Path | None
+        self, wanted: Sequence[RemoteFile], missing: dict[str, int], directory: Path | None
     ) -> None:
-        self.space.claim({one: self.cache.room(one, size) for one, size in missing.items()})
-        if directory is not None and not linking.same_disk(directory, self.cache.root):
+        self.space.reserve(
+            {one: self.cache.missing_bytes(one, size) for one, size in missing.items()}
+        )
+        if directory is not None and not is_same_disk(directory, self.cache.root):
             absent = (one for one in wanted if not (directory / one.name).exists())
-            Space(directory).claim({one.name: one.size for one in absent})
+            DiskSpace(directory).reserve({one.name: one.size for one in absent})
 
 
 @contextmanager
-def job(store: Store, options: Options) -> Iterator[Job]:
-    """A download's parts, until its end; Interrupted after Ctrl-C."""
+def open_job(store: StoreCalls, options: DownloadOptions) -> Iterator[DownloadJob]:
+    """Open a download; DownloadInterrupted after Ctrl-C."""
     options.check()
-    kept = cache.opened(options.cache, make=not options.dry_run)
-    wire, stop = Wire(), Stop()
-    stop.wakes(wire.close)
-    fetching = Fetching(
+    kept = cache.open_cache(options.cache, make=not options.dry_run)
+    wire, stop = BucketConnections(), StopSignal()
+    stop.add_waker(wire.close)
+    fetching = FileFetcher(
         cache=kept,
         wire=wire,
-        url_of=_asking(store, options.replica),
+        url_of=_url_renewer(store, options.replica),
         options=options,
         stop=stop,
-        slots=Slots(options.jobs),
+        slots=StreamSlots(options.jobs),
     )
-    made = Job(store, options, kept, fetching, Space(options.cache), stop)
+    made = DownloadJob(store, options, kept, fetching, DiskSpace(options.cache), stop)
     try:
         yield made
     except KeyboardInterrupt as error:
         fetched = made.tally.counts().fetched_files
-        raise Interrupted(fetched, kept.unfinished()) from error
+        raise DownloadInterrupted(fetched, kept.partial_bytes()) from error
     finally:
         wire.close()
 
 
-def _asking(store: Store, replica: str) -> Callable[[Wanted], str]:
-    return lambda wanted: entries.renewed(store, replica, wanted)
+def _url_renewer(store: StoreCalls, replica: str) -> Callable[[RemoteFile], str]:
+    return lambda wanted: listing.renew_url(store, replica, wanted)

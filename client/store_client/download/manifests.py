@@ -1,52 +1,222 @@
-"""Download what a manifest lists: into the cache, and by bundles into directories, too.
+"""Download the files of a manifest, and read and write manifest tables.
 
-Rows are taken by bundle, for one request tells the URLs of 500 of its files. Layout `bundle` makes
-a directory of each: with all of the bundle's metadata, and with the data files that are listed.
+Columns may have any order; unknown ones are kept. Quotes, a byte order mark and any line ends are
+accepted.
+
+Rows are grouped by bundle, for one request lists the presigned URLs of 500 of its files. Layout
+`bundle` makes a directory of each bundle, with its metadata and the listed data files.
 """
 
+import csv
+import io
+import re
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 
-from store_client.download import entries, manifest_table
-from store_client.download.entries import Listed, Store, Wanted
-from store_client.download.job import Job, job
-from store_client.download.manifest_table import Found, Row, Table
-from store_client.download.options import Filters, Options
-from store_client.download.parallel import Task
-from store_client.download.reports import ManifestReport
+from store_client.atomic_files import write_atomically
+from store_client.download import listing
+from store_client.download.job import DownloadJob, open_job
+from store_client.download.listing import BundleListing, StoreCalls
+from store_client.download.options import DownloadOptions, Filters, ManifestReport, check_uuid
 from store_client.errors import Misused
-from store_client.names import safe_path
+from store_client.names import name_fault, safe_path
+from store_client.transfer.engine import Task
+from store_client.transfer.streams import RemoteFile
+from store_client.versions import parse_version
+
+REQUIRED = (
+    "bundle_uuid",
+    "bundle_version",
+    "file_name",
+    "file_uuid",
+    "file_sha256",
+    "file_size",
+)
+VERSION, PATH = "file_version", "file_path"
+"""Columns that written copies have (Download manifest)."""
+
+_SHA256 = re.compile(r"[0-9a-fA-F]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestRow:
+    """One row; `version` is "" if the manifest does not name it."""
+
+    line: int
+    bundle_uuid: str
+    bundle_version: str
+    name: str
+    uuid: str
+    sha256: str
+    size: int
+    version: str
+    cells: tuple[str, ...] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestTable:
+    """A parsed manifest."""
+
+    columns: tuple[str, ...]
+    rows: tuple[ManifestRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RowResult:
+    """Version and cache path of a row; the path is "" if the file was left out."""
+
+    version: str
+    path: str
+
+
+def read_manifest(path: Path) -> ManifestTable:
+    """Read a manifest; Misused with the number of the invalid line."""
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise Misused(f"cannot read {path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise Misused(f"{path} is not UTF-8 text (byte {error.start})") from error
+    lines = _read_lines(path, text)
+    try:
+        _, header = next(lines)
+    except StopIteration:
+        raise Misused(f"{path} is empty", hint="its first line names the columns") from None
+    columns = tuple(name.strip() for name in header)
+    places = _column_indexes(path, columns)
+    return ManifestTable(
+        columns, tuple(_parse_row(path, line, cells, places) for line, cells in lines)
+    )
+
+
+def write_copy(table: ManifestTable, path: Path, found: Mapping[int, RowResult]) -> None:
+    """Write the table with the results of each row, atomically."""
+    added = [name for name in (VERSION, PATH) if name not in table.columns]
+    columns = [*table.columns, *added]
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, delimiter="\t", lineterminator="\n")
+    writer.writerow(columns)
+    for row in table.rows:
+        cells = [*row.cells, *[""] * (len(table.columns) - len(row.cells))]
+        # Cells beyond the header would stand under the added columns.
+        cells = [*cells[: len(table.columns)], *[""] * len(added)]
+        cells[columns.index(VERSION)] = found[row.line].version
+        cells[columns.index(PATH)] = found[row.line].path
+        writer.writerow(cells)
+    write_atomically(path, text.getvalue().encode())
+
+
+def copy_path(manifest: Path, folder: Path) -> Path:
+    """The path of the copy: the manifest's name in the folder, unless another file has it."""
+    place = folder / manifest.name
+    if place.is_file() and not _is_copy(place):
+        return place.with_name(f"{manifest.stem}.paths{manifest.suffix or '.tsv'}")
+    return place
+
+
+def _is_copy(path: Path) -> bool:
+    try:
+        return PATH in read_manifest(path).columns
+    except Misused:
+        return False
+
+
+def _read_lines(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield non-empty lines with their numbers."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter="\t", strict=True)
+    try:
+        for cells in reader:
+            if any("\n" in cell and "\t" in cell for cell in cells):
+                # A quote that is one of the text and not about it: whole lines would be lost in it.
+                raise csv.Error("a cell that begins with a quote goes over several lines")
+            if any(cell.strip() for cell in cells):
+                yield reader.line_num, cells
+    except csv.Error as error:
+        raise Misused(
+            f"{path}, line {reader.line_num}: {error}",
+            hint='a cell that begins with " also ends with it, and has each other one twice',
+        ) from error
+
+
+def _column_indexes(path: Path, columns: Sequence[str]) -> dict[str, int]:
+    missing = [name for name in REQUIRED if name not in columns]
+    if missing:
+        raise Misused(
+            f"{path}, line 1: no column {', '.join(missing)}",
+            hint="a manifest is separated by tabs, and its first line names the columns",
+        )
+    ours = [name for name in columns if name in (*REQUIRED, VERSION, PATH)]
+    twice = sorted({name for name in ours if ours.count(name) > 1})
+    if twice:
+        raise Misused(f"{path}, line 1: two columns {', '.join(twice)}")
+    return {name: columns.index(name) for name in ours}
+
+
+def _parse_row(path: Path, line: int, cells: list[str], places: Mapping[str, int]) -> ManifestRow:
+    def cell(name: str) -> str:
+        place = places.get(name, len(cells))
+        return cells[place].strip() if place < len(cells) else ""
+
+    try:
+        _check_cells(cell("file_name"), cell("file_sha256"), cell("file_size"))
+        parse_version(cell("bundle_version"))
+        if cell(VERSION):
+            parse_version(cell(VERSION))
+        return ManifestRow(
+            line=line,
+            bundle_uuid=check_uuid(cell("bundle_uuid"), "bundle_uuid"),
+            bundle_version=cell("bundle_version"),
+            name=cell("file_name"),
+            uuid=check_uuid(cell("file_uuid"), "file_uuid"),
+            sha256=cell("file_sha256").lower(),
+            size=int(cell("file_size")),
+            version=cell(VERSION),
+            cells=tuple(cells),
+        )
+    except Misused as error:
+        raise Misused(f"{path}, line {line}: {error}", hint=error.hint) from None
+
+
+def _check_cells(name: str, sha256: str, size: str) -> None:
+    wrong = name_fault(name)
+    if wrong is not None:
+        raise Misused(f"file_name {name!r}: {wrong}")
+    if not _SHA256.fullmatch(sha256):
+        raise Misused(f"file_sha256 {sha256!r} is no SHA-256")
+    if not (size.isascii() and size.isdecimal() and len(size) < 19):
+        raise Misused(f"file_size {size!r} is no number of bytes")
+
 
 LAYOUTS = ("none", "bundle")
-FEW = 3
-"""So many files of one bundle are asked for one by one."""
+MAX_SINGLE_FILES = 3
+"""Up to so many files of a bundle are requested one by one."""
 
 
 def download_manifest(
-    store: Store,
+    store: StoreCalls,
     manifest: Path,
     *,
-    options: Options,
+    options: DownloadOptions,
     layout: str = "none",
     no_metadata: bool = False,
     no_data: bool = False,
 ) -> ManifestReport:
-    """Bring the files that a manifest lists.
+    """Download the files of a manifest.
 
-    A copy of it, with a column of their paths in the cache, is written to the current directory
-    when all are there. Misused with the number of a line that is wrong; else as `download`.
+    A copy of it, with a column of paths in the cache, is written to the current directory at the
+    end. Misused with the number of an invalid line; else as `download`.
     """
     if layout not in LAYOUTS:
         raise Misused(f"{layout!r} is no layout", hint=f"choose {' or '.join(LAYOUTS)}")
-    table = manifest_table.read(manifest)
+    table = read_manifest(manifest)
     filters = Filters(no_metadata=no_metadata, no_data=no_data)
-    with job(store, options) as running:
-        taking = _Taking(running, layout, filters)
+    with open_job(store, options) as running:
+        taking = _ManifestDownload(running, layout, filters)
         running.run(taking.tasks(table.rows))
-        copy = _copied(manifest, table, taking)
+        copy = _write_paths(manifest, table, taking)
         return ManifestReport(
             manifest=copy,
             layout=layout,
@@ -56,88 +226,90 @@ def download_manifest(
         )
 
 
-def _copied(manifest: Path, table: Table, taking: "_Taking") -> str:
+def _write_paths(manifest: Path, table: ManifestTable, taking: "_ManifestDownload") -> str:
     if taking.job.options.dry_run:
         return ""
     # The cache lies in the current directory, and so does the copy.
-    place = manifest_table.place_of_copy(manifest, taking.job.options.cache.parent)
-    manifest_table.write_copy(table, place, taking.found)
+    place = copy_path(manifest, taking.job.options.cache.parent)
+    write_copy(table, place, taking.found)
     return str(place)
 
 
 @dataclass(frozen=True, slots=True)
-class _Taking:
-    """One manifest on its way."""
+class _ManifestDownload:
+    """The download of one manifest."""
 
-    job: Job
+    job: DownloadJob
     layout: str
     filters: Filters
-    found: dict[int, Found] = field(default_factory=dict)
+    found: dict[int, RowResult] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def tasks(self, rows: Iterable[Row]) -> list[Task]:
-        """One for each bundle."""
+    def tasks(self, rows: Iterable[ManifestRow]) -> list[Task]:
+        """A task for each bundle."""
 
-        def of_bundle(row: Row) -> tuple[str, str]:
+        def of_bundle(row: ManifestRow) -> tuple[str, str]:
             return row.bundle_uuid, row.bundle_version
 
         grouped = groupby(sorted(rows, key=of_bundle), of_bundle)
-        return [self._task(tuple(group)) for _, group in grouped]
+        return [self._bundle_task(tuple(group)) for _, group in grouped]
 
-    def _task(self, rows: tuple[Row, ...]) -> Task:
+    def _bundle_task(self, rows: tuple[ManifestRow, ...]) -> Task:
         def task() -> list[Task]:
-            if self._needs_bundle(rows):
-                return self._of_bundle(rows)
-            return self._one_by_one(rows)
+            if self._needs_listing(rows):
+                return self._fetch_bundle_rows(rows)
+            return self._fetch_rows(rows)
 
         return task
 
-    def _needs_bundle(self, rows: tuple[Row, ...]) -> bool:
-        """Whether the rows alone do not tell enough, or too many files would be asked for."""
+    def _needs_listing(self, rows: tuple[ManifestRow, ...]) -> bool:
+        """Whether the bundle has to be listed, because rows are too many or incomplete."""
         told = all(row.version for row in rows)
         cache = self.job.cache
-        missing = sum(not cache.seems_to_have(row.sha256, row.size) for row in rows)
+        missing = sum(not cache.has_size(row.sha256, row.size) for row in rows)
         all_wanted = self.layout == "none" and self.filters == Filters()
-        return not (told and all_wanted and missing <= FEW)
+        return not (told and all_wanted and missing <= MAX_SINGLE_FILES)
 
-    def _one_by_one(self, rows: tuple[Row, ...]) -> list[Task]:
+    def _fetch_rows(self, rows: tuple[ManifestRow, ...]) -> list[Task]:
         for row in rows:
-            self._note(row, row.version, wanted=True)
-        return self.job.files([_wanted(row) for row in rows])
+            self._record_path(row, row.version, wanted=True)
+        return self.job.file_tasks([_row_file(row) for row in rows])
 
-    def _of_bundle(self, rows: tuple[Row, ...]) -> list[Task]:
+    def _fetch_bundle_rows(self, rows: tuple[ManifestRow, ...]) -> list[Task]:
         first, options = rows[0], self.job.options
-        listed = entries.bundle(
+        listed = listing.list_bundle(
             self.job.store, options.replica, first.bundle_uuid, version=first.bundle_version
         )
-        by_content: dict[tuple[str, str], list[Wanted]] = {}
+        by_content: dict[tuple[str, str], list[RemoteFile]] = {}
         for one in listed.files:
             by_content.setdefault((one.uuid, one.sha256), []).append(one)
-        chosen: dict[str, Wanted] = {}
+        chosen: dict[str, RemoteFile] = {}
         for row in rows:
-            entry = _matching(row, by_content, listed)
-            wanted = self.filters.want(entry.name, indexed=entry.indexed)
-            self._note(row, entry.version, wanted=wanted)
+            entry = _match_row(row, by_content, listed)
+            wanted = self.filters.matches(entry.name, indexed=entry.indexed)
+            self._record_path(row, entry.version, wanted=wanted)
             if wanted:
                 chosen[entry.name] = entry
         if self.layout == "none":
-            return self.job.files(list(chosen.values()))
+            return self.job.file_tasks(list(chosen.values()))
         if not self.filters.no_metadata:
             chosen |= {one.name: one for one in listed.files if one.indexed}
-        return self.job.files(list(chosen.values()), safe_path(options.directory, listed.fqid))
+        return self.job.file_tasks(list(chosen.values()), safe_path(options.directory, listed.fqid))
 
-    def _note(self, row: Row, version: str, *, wanted: bool) -> None:
+    def _record_path(self, row: ManifestRow, version: str, *, wanted: bool) -> None:
         path = self.job.cache.path(row.sha256).as_posix() if wanted else ""
         with self.lock:
-            self.found[row.line] = Found(version, path)
+            self.found[row.line] = RowResult(version, path)
 
 
-def _wanted(row: Row) -> Wanted:
-    return Wanted(row.uuid, row.version, row.name, row.sha256, row.size)
+def _row_file(row: ManifestRow) -> RemoteFile:
+    return RemoteFile(row.uuid, row.version, row.name, row.sha256, row.size)
 
 
-def _matching(row: Row, by_content: dict[tuple[str, str], list[Wanted]], listed: Listed) -> Wanted:
-    """The bundle's entry that a row means; Misused when it has none such."""
+def _match_row(
+    row: ManifestRow, by_content: dict[tuple[str, str], list[RemoteFile]], listed: BundleListing
+) -> RemoteFile:
+    """The bundle's entry for a row; Misused if there is none."""
     entries_of = by_content.get((row.uuid, row.sha256), ())
     found = [one for one in entries_of if row.version in ("", one.version)]
     # A bundle may have one file under several names.

@@ -1,18 +1,19 @@
-"""What a download is told: where to, which files, how stubbornly, by how many at once."""
+"""Options and reports of downloads."""
 
 import re
+import threading
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from store_client.errors import Misused
-from store_client.telling import SILENCE, Tell
+from store_client.progress import NO_PROGRESS, TransferProgress
 
 NUM_RETRIES = 10
 MIN_DELAY_S = 0.25
 """Of the failure quota (Download rules)."""
 JOBS = 8
-MOST_JOBS = 64
+MAX_JOBS = 64
 CACHE = ".store"
 """The cache directory, created in the current one (Download rules)."""
 
@@ -21,7 +22,7 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Which files of a bundle are wanted: case-sensitive shell patterns on their names."""
+    """Which files of a bundle to download: case-sensitive shell patterns of names."""
 
     metadata: str | None = None
     data: str | None = None
@@ -29,14 +30,14 @@ class Filters:
     no_data: bool = False
 
     def check(self) -> None:
-        """Misused when a kind is filtered and left out at once."""
+        """Misused if a kind is both filtered and left out."""
         if self.no_metadata and self.metadata is not None:
             raise Misused("no_metadata cannot be combined with metadata_filter")
         if self.no_data and self.data is not None:
             raise Misused("no_data cannot be combined with data_filter")
 
-    def want(self, name: str, *, indexed: bool) -> bool:
-        """Whether a file passes; one that is `indexed` is metadata."""
+    def matches(self, name: str, *, indexed: bool) -> bool:
+        """Whether a file passes; `indexed` files are metadata."""
         left_out, pattern = (
             (self.no_metadata, self.metadata) if indexed else (self.no_data, self.data)
         )
@@ -44,8 +45,8 @@ class Filters:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """The rest. `directory` is where bundles are laid out, `cache` where all bytes go."""
+class DownloadOptions:
+    """Options of a download; `directory` is for bundles, `cache` for all content."""
 
     replica: str
     directory: Path = field(default_factory=Path)
@@ -54,22 +55,92 @@ class Options:
     min_delay_s: float = MIN_DELAY_S
     jobs: int = JOBS
     dry_run: bool = False
-    tell: Tell = SILENCE
+    tell: TransferProgress = NO_PROGRESS
 
     def check(self) -> None:
-        """Misused for what cannot be."""
+        """Misused for invalid options."""
         if self.replica not in ("aws", "gcp"):
             raise Misused(f"{self.replica!r} is no replica", hint="choose aws or gcp")
         if self.num_retries < 0:
             raise Misused("num_retries must not be negative")
         if not 0 <= self.min_delay_s <= 3600:
             raise Misused("min_delay_seconds must be 0 to 3600")
-        if not 1 <= self.jobs <= MOST_JOBS:
-            raise Misused(f"jobs must be 1 to {MOST_JOBS}")
+        if not 1 <= self.jobs <= MAX_JOBS:
+            raise Misused(f"jobs must be 1 to {MAX_JOBS}")
 
 
-def checked_uuid(text: str, what: str) -> str:
-    """A uuid in lower case; Misused when it is none."""
+def check_uuid(text: str, what: str) -> str:
+    """A uuid in lower case; Misused if it is invalid."""
     if not _UUID.fullmatch(text):
         raise Misused(f"{text!r} is no uuid", hint=f"give the {what} as 8-4-4-4-12 hex digits")
     return text.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class DownloadCounts:
+    """Files requested, and files fetched."""
+
+    files: int
+    bytes: int
+    fetched_files: int
+    fetched_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class BundleReport:
+    """The result for a bundle; in a dry run, what would be fetched."""
+
+    bundle_uuid: str
+    version: str
+    directory: str
+    counts: DownloadCounts
+    dry_run: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestReport:
+    """The result for a manifest; `manifest` is the path of the copy."""
+
+    manifest: str
+    layout: str
+    bundles: int
+    counts: DownloadCounts
+    dry_run: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionReport:
+    """The result for a collection; the counts leave out the collection itself."""
+
+    uuid: str
+    version: str
+    directory: str
+    collections: int
+    bundles: int
+    fragments: int
+    counts: DownloadCounts
+    dry_run: bool
+
+
+class DownloadTally:
+    """Counters that threads share."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._numbers: dict[str, int] = {}
+
+    def add(self, **numbers: int) -> None:
+        """Add to counters."""
+        with self._lock:
+            for name, number in numbers.items():
+                self._numbers[name] = self._numbers.get(name, 0) + number
+
+    def get(self, name: str) -> int:
+        """The value of a counter."""
+        with self._lock:
+            return self._numbers.get(name, 0)
+
+    def counts(self) -> DownloadCounts:
+        """The counters of files."""
+        names = ("files", "bytes", "fetched_files", "fetched_bytes")
+        return DownloadCounts(*(self.get(name) for name in names))

@@ -1,4 +1,4 @@
-"""What somebody who uploads may ask for, and what of it cannot be used."""
+"""Options of an upload, and their validation."""
 
 import re
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from uuid import UUID
 from store_client.errors import Misused
 
 TIMEOUT_SECONDS = 1200
-"""How long verification is waited for (Limits: upload time-out)."""
+"""How long to wait for verification (Limits: upload time-out)."""
 JOBS = 16
 MAX_JOBS = 64
 METADATA = ("*.json",)
@@ -20,8 +20,8 @@ _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,220}[A-Za-z0-9]")
 
 
 @dataclass(frozen=True, slots=True)
-class Bucket:
-    """A bucket of the depositor's; `prefix` is "" or ends with a slash."""
+class StagingBucket:
+    """A bucket of the depositor; `prefix` is "" or ends with a slash."""
 
     scheme: str
     name: str
@@ -29,7 +29,7 @@ class Bucket:
 
     @property
     def url(self) -> str:
-        """As it is written."""
+        """The URL of bucket and prefix."""
         return f"{self.scheme}://{self.name}/{self.prefix}"
 
 
@@ -76,7 +76,7 @@ class UploadOptions:
 
     @property
     def bundle(self) -> str | None:
-        """The uuid as the store writes it."""
+        """The bundle's uuid in lower case."""
         if self.bundle_uuid is None:
             return None
         try:
@@ -88,19 +88,24 @@ class UploadOptions:
         return found
 
     @property
-    def bucket(self) -> Bucket | None:
-        """The depositor's own, if there is one."""
-        return _bucket(self.staging_bucket, SCHEMES[self.replica]) if self.staging_bucket else None
+    def bucket(self) -> StagingBucket | None:
+        """The depositor's own bucket; None means an upload area."""
+        return (
+            _parse_bucket(self.staging_bucket, SCHEMES[self.replica])
+            if self.staging_bucket
+            else None
+        )
 
 
-def _bucket(text: str, usual: str) -> Bucket:
+def _parse_bucket(text: str, usual: str) -> StagingBucket:
     scheme, found, rest = text.partition("://")
     if not found:
         scheme, rest = usual, text
     name, _, prefix = rest.partition("/")
     if scheme.lower() not in SCHEMES.values() or not _BUCKET.fullmatch(name):
         raise Misused(
-            f"{text!r} is no bucket", hint="use s3://bucket/prefix, gs://bucket/prefix or its name"
+            f"{text!r} is no bucket",
+            hint="use s3://bucket/prefix, gs://bucket/prefix or its name",
         )
     prefix = prefix.strip("/")
-    return Bucket(scheme.lower(), name, f"{prefix}/" if prefix else "")
+    return StagingBucket(scheme.lower(), name, f"{prefix}/" if prefix else "")

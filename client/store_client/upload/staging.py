@@ -1,49 +1,309 @@
-"""Where a file waits until the store has taken it in: what every such place does."""
+"""Where files are staged until the store has copied them: upload areas, and own buckets."""
 
+import logging
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from threading import Lock
+from typing import Any, Protocol
+from uuid import uuid4
 
-from store_client.checksums import Checksums
-from store_client.upload.journal import Unfinished
-from store_client.upload.walking import Local
+from store_client.areas.files import AreaUpload, send_file
+from store_client.checksums import ETAG_CHUNK, MB, FileChecksums
+from store_client.client import Client
+from store_client.errors import Conflict, Damaged, StoreError
+from store_client.local_files import LocalFile, OutgoingFile
+from store_client.transfer import api, gcs, s3
+from store_client.transfer.engine import TransferContext
+from store_client.transfer.journal import UnfinishedFile, UploadJournal
+from store_client.transfer.parts import hash_bytes, hash_file, read_whole
+from store_client.upload.options import StagingBucket, UploadOptions
+
+log = logging.getLogger(__name__)
+
+LONGEST_NAME = 850
+"""Bytes that a name in an area has at most."""
+GCS_SMALL = 8 * MB
+"""Larger files go through a resumable session."""
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class StagingItem:
     """A file that is to become this file version."""
 
-    file: Local
+    file: LocalFile
     content_type: str
     uuid: str
     version: str
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
+class StagedFile:
     """A file that waits; `url` is what put_file takes."""
 
     url: str
-    checksums: Checksums
+    checksums: FileChecksums
 
 
 class Staging(Protocol):
     """A place where files wait; every method may be called by several threads at once."""
 
-    def stage(self, item: Item) -> Staged:
+    def stage(self, item: StagingItem) -> StagedFile:
         """Bring a file there whole, with its content type and checksums; what had arrived of it
         before is not sent again. Damaged when it changes meanwhile."""
 
-    def restate(self, item: Item, staged: Staged) -> bool:
+    def rewrite_checksums(self, item: StagingItem, staged: StagedFile) -> bool:
         """The store did not see the checksums: give them in another way; False if there is none."""
 
-    def abandon(self, unfinished: Unfinished) -> None:
+    def abandon(self, unfinished: UnfinishedFile) -> None:
         """A file that was under way will not come."""
 
     def clear(self) -> None:
         """The store took in everything."""
 
 
-def object_key(prefix: str, item: Item, *, longest: int = 1024) -> str:
+def object_key(prefix: str, item: StagingItem, *, longest: int = 1024) -> str:
     """The key of a file in a bucket: of its version alone, so that nothing is ever replaced."""
     key = f"{prefix}{item.uuid}.{item.version}/{item.file.name}"
     return key if len(key.encode()) <= longest else f"{prefix}{item.uuid}.{item.version}"
+
+
+def open_staging(
+    options: UploadOptions,
+    area: str,
+    client: Client,
+    *,
+    context: TransferContext,
+    journal: UploadJournal,
+) -> Staging:
+    """The staging of one upload; Misused when the library that it needs is not installed."""
+    bucket = options.bucket
+    if bucket is None:
+        return AreaStaging(area, client, context, journal)
+    if bucket.scheme == "s3":
+        # Files and parts of files are sent by threads of their own.
+        return S3Staging(bucket, s3.connect(2 * options.jobs), context, journal)
+    return GcsStaging(bucket, gcs.connect(), context, journal)
+
+
+class AreaStaging:
+    """Stage files in an upload area of the store, opened when the first file comes."""
+
+    def __init__(
+        self, area: str, client: Client, context: TransferContext, journal: UploadJournal
+    ) -> None:
+        self._area, self._client = area, client
+        self._context, self._journal = context, journal
+        self._opening = Lock()
+        self._opened = False
+
+    def stage(self, item: StagingItem) -> StagedFile:
+        """See Staging; the store's checksums have to be those of what was read."""
+        self._ensure_area()
+        file = item.file
+        # A small file has a new name for each version: bytes of an interrupted run may still be
+        # arriving, and would replace the file that is deposited now.
+        small = file.size < ETAG_CHUNK
+        name = object_key("", item, longest=LONGEST_NAME) if small else file.name
+        upload = AreaUpload(self._client, self._area, self._context)
+        outgoing = OutgoingFile(Path(file.path), name, item.content_type, file.size, file.stamp)
+        sent = send_file(upload, outgoing)
+        return StagedFile(sent.url, sent.checksums)
+
+    def rewrite_checksums(self, item: StagingItem, staged: StagedFile) -> bool:
+        """See Staging: the store computed the checksums itself."""
+        return False
+
+    def abandon(self, unfinished: UnfinishedFile) -> None:
+        """See Staging: the area is cleared as a whole."""
+
+    def clear(self) -> None:
+        """Delete the area, which was opened for this upload alone; a failure is only logged."""
+        try:
+            self._client.session.request("DELETE", api.area_path(self._area))
+        except StoreError as error:
+            log.debug("the upload area %s stays: %s", self._area, error)
+
+    def _ensure_area(self) -> None:
+        with self._opening:
+            if not self._opened:
+                self._open_area()
+                self._opened = True
+
+    def _open_area(self) -> None:
+        try:
+            api.open_area(self._client, self._area)
+        except Conflict as error:
+            if error.code != "already_exists":
+                raise
+            # It was deleted since an earlier run, or belongs to another user.
+            log.info("%s; the files that are missing go into another one", error)
+            self._area = str(uuid4())
+            self._journal.change_area(self._area)
+            api.open_area(self._client, self._area)
+
+
+class S3Staging:
+    """Stage files in a bucket on S3; `client` is boto3's.
+
+    Files below 64 MB are one object with their checksums as metadata. Larger ones go in the parts
+    of their entity tag; their checksums are known last, and follow as tags, or, where tags cannot
+    be set or seen, as metadata of a copy in place.
+    """
+
+    def __init__(
+        self,
+        bucket: StagingBucket,
+        client: Any,
+        context: TransferContext,
+        journal: UploadJournal,
+    ) -> None:
+        self._bucket, self._client = bucket, client
+        self._context, self._journal = context, journal
+
+    def stage(self, item: StagingItem) -> StagedFile:
+        """See Staging."""
+        target = self._object(object_key(self._bucket.prefix, item))
+        send = self._stage_small if item.file.size < ETAG_CHUNK else self._stage_large
+        return StagedFile(target.url, send(item, target))
+
+    def rewrite_checksums(self, item: StagingItem, staged: StagedFile) -> bool:
+        """See Staging: small objects have metadata already."""
+        if item.file.size < ETAG_CHUNK:
+            return False
+        target = self._object_at(staged.url)
+        target.copy_in_place(item.file, item.content_type, staged.checksums, self._context)
+        return True
+
+    def abandon(self, unfinished: UnfinishedFile) -> None:
+        """See Staging."""
+        if unfinished.url.startswith(f"s3://{self._bucket.name}/"):
+            self._object_at(unfinished.url).abort(unfinished.token)
+
+    def clear(self) -> None:
+        """Objects in the depositor's bucket stay."""
+
+    def _object(self, key: str) -> s3.S3Object:
+        return s3.S3Object(lambda: self._client, self._bucket.name, key)
+
+    def _object_at(self, url: str) -> s3.S3Object:
+        return self._object(url.removeprefix(f"s3://{self._bucket.name}/"))
+
+    def _stage_small(self, item: StagingItem, target: s3.S3Object) -> FileChecksums:
+        with self._context.memory(item.file.size):
+            data = read_whole(item.file)
+            checksums = hash_bytes(data)
+            target.put(data, checksums, item.content_type, self._context)
+        return checksums
+
+    def _stage_large(self, item: StagingItem, target: s3.S3Object) -> FileChecksums:
+        token, etags = "", dict[int, str]()
+        before = self._journal.unfinished.get(item.file.name)
+        if before and before.url == target.url and before.stamp == item.file.stamp:
+            found = target.list_parts(before.token)
+            if found is None and (complete := self._find_complete(item, target)):
+                target.write_checksums(item.file, item.content_type, complete, self._context)
+                return complete
+            token, etags = (before.token, found) if found is not None else ("", {})
+        if not token:
+            token = target.begin(item.content_type)
+            _record_unfinished(self._journal, item, target.url, token)
+        try:
+            checksums = target.send_parts(token, item.file, self._context, etags)
+        except Damaged:
+            self._journal.forget_file(item.file.name)
+            target.abort(token)
+            raise
+        target.write_checksums(item.file, item.content_type, checksums, self._context)
+        return checksums
+
+    def _find_complete(self, item: StagingItem, target: s3.S3Object) -> FileChecksums | None:
+        """Checksums of the complete object that a run left which died before it wrote them."""
+        head = target.head()
+        if head is None or head["ContentLength"] != item.file.size:
+            return None
+        checksums = hash_file(item.file, self._context)
+        return checksums if head["ETag"].strip('"') == checksums.s3_etag else None
+
+
+class GcsStaging:
+    """Stage files in a bucket on Google Cloud Storage; `client` is Google's.
+
+    Small files have their checksums as metadata. Larger ones go through a resumable session, which
+    a later run can continue; their checksums follow, once Google's are the same.
+    """
+
+    def __init__(
+        self,
+        bucket: StagingBucket,
+        client: Any,
+        context: TransferContext,
+        journal: UploadJournal,
+    ) -> None:
+        self._bucket = bucket
+        self._objects = client.bucket(bucket.name)
+        self._context, self._journal = context, journal
+
+    def stage(self, item: StagingItem) -> StagedFile:
+        """See Staging."""
+        key = object_key(self._bucket.prefix, item)
+        url = f"gs://{self._bucket.name}/{key}"
+        send = self._stage_small if item.file.size <= GCS_SMALL else self._stage_large
+        with gcs.translate_errors(url):
+            return StagedFile(url, send(item, self._objects.blob(key), url))
+
+    def rewrite_checksums(self, item: StagingItem, staged: StagedFile) -> bool:
+        """See Staging: metadata is all there is."""
+        return False
+
+    def abandon(self, unfinished: UnfinishedFile) -> None:
+        """See Staging: sessions expire by themselves."""
+
+    def clear(self) -> None:
+        """Objects in the depositor's bucket stay."""
+
+    def _stage_small(self, item: StagingItem, blob: Any, url: str) -> FileChecksums:
+        with self._context.memory(item.file.size):
+            data = read_whole(item.file)
+            checksums = hash_bytes(data)
+            blob.metadata = checksums.metadata()
+            blob.crc32c = gcs.encode_crc32c(checksums.crc32c)
+            blob.upload_from_string(data, content_type=item.content_type)
+        self._context.tell.bytes(len(data))
+        return checksums
+
+    def _stage_large(self, item: StagingItem, blob: Any, url: str) -> FileChecksums:
+        checksums = self._resume(item, url)
+        if checksums is None:
+            session = gcs.begin_session(blob, item.content_type, item.file.size)
+            _record_unfinished(self._journal, item, url, session)
+            checksums = self._send(item.file, session, new=True)
+        blob.reload()
+        if blob.crc32c != gcs.encode_crc32c(checksums.crc32c):
+            self._journal.forget_file(item.file.name)
+            raise Damaged(f"{item.file.name} arrived as another file at {url}")
+        blob.metadata = checksums.metadata()
+        blob.patch()
+        return checksums
+
+    def _resume(self, item: StagingItem, url: str) -> FileChecksums | None:
+        """Continue the session of an earlier run; None when there is none to continue."""
+        before = self._journal.unfinished.get(item.file.name)
+        if before is None or before.url != url or before.stamp != item.file.stamp:
+            return None
+        try:
+            return self._send(item.file, before.token)
+        except gcs.UploadSessionEnded as error:
+            log.info("%s begins anew: %s", item.file.name, error)
+            return None
+
+    def _send(self, file: LocalFile, session: str, *, new: bool = False) -> FileChecksums:
+        try:
+            return gcs.send_file(file, session, self._context, new=new)
+        except Damaged:
+            self._journal.forget_file(file.name)
+            raise
+
+
+def _record_unfinished(journal: UploadJournal, item: StagingItem, url: str, token: str) -> None:
+    unfinished = UnfinishedFile(item.file.stamp, item.uuid, item.version, url, token)
+    journal.record_unfinished(item.file.name, unfinished)

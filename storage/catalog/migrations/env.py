@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from storage.catalog.schema import metadata
+from storage.catalog.tables import metadata
 
 connection = context.config.attributes["connection"]
 context.configure(

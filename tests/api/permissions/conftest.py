@@ -1,13 +1,13 @@
-"""Both applications on one store, for as long as these tests last."""
+"""Fixtures of the permission tests: both applications on one store."""
 
 from collections.abc import Iterator
 
 import pytest
 
-from config.settings import Settings
-from storage.connecting import connect
-from storage.notices import MemoryNotices
-from tests.api.permissions.world import AUTH, World, furnished, peopled
+from config import Settings
+from storage.connect import connect
+from storage.pubsub import MemoryPubSub
+from tests.api.permissions.deployment import AUTH, World, furnished, peopled
 from tests.catalogs import ENGINES, Spares
 from tests.conftest import Outbox
 
@@ -29,6 +29,6 @@ def world(
             login_rate_per_minute=0,
             token_rate_per_minute=0,
         )
-        stores = connect(settings, notices=MemoryNotices())
+        stores = connect(settings, notices=MemoryPubSub())
         yield furnished(peopled(World(settings, stores, Outbox())))
         stores.catalog.close()

@@ -1,8 +1,8 @@
-"""Accounts on a catalog of the test's own, on every engine there is."""
+"""Fixtures of the accounts tests: a catalog on every engine."""
 
 import pytest
 
-from auth.accounts.decisions import Decisions
+from auth.decisions import LocalDecisionPoint
 from storage.catalog import Catalog
 from tests.auth.accounts.builders import Given, People
 
@@ -14,6 +14,6 @@ def people(catalog: Catalog) -> People:
 
 
 @pytest.fixture
-def decisions(catalog: Catalog) -> Decisions:
+def decisions(catalog: Catalog) -> LocalDecisionPoint:
     """What one process decides by."""
-    return Decisions(catalog, Given(administrators=("root@example.org",)))
+    return LocalDecisionPoint(catalog, Given(administrators=("root@example.org",)))

@@ -1,38 +1,40 @@
-"""Decisions are remembered for as long as they hold, and no longer."""
+"""The decision cache, and its invalidation."""
 
 import pytest
 
-from auth.accounts import memberships, records
-from auth.accounts.decisions import Decisions
-from auth.accounts.effective import policy_version
-from auth.accounts.memberships import Edit
-from storage.catalog import Catalog, accounts
-from storage.catalog.accounts import Name
+from auth import accounts
+from auth.accounts import MembershipEdit
+from auth.decisions import LocalDecisionPoint, read_policy_version
+from storage.catalog import Catalog
+from storage.catalog import accounts as catalog_accounts
+from storage.catalog.accounts import AccountKey
 from storage.catalog.engine import sql
 from storage.model import Principal
 from tests.auth.accounts.builders import BY, Given, People, a_policy
+
+pytestmark = pytest.mark.spec("ACC-04")
 
 ADA = Principal("ada@example.org", frozenset())
 DO = ["store:Do"]
 ON = ["arn:x"]
 
 
-def may(decisions: Decisions, who: Principal = ADA) -> bool:
+def may(decisions: LocalDecisionPoint, who: Principal = ADA) -> bool:
     return decisions.decide(who, DO, ON).allowed
 
 
 def version(catalog: Catalog) -> int:
     with catalog.read() as tx:
-        return policy_version(tx)
+        return read_policy_version(tx)
 
 
 def test_every_change_counts_at_once_in_every_process(catalog: Catalog, people: People) -> None:
-    processes = [Decisions(catalog, Given()) for _ in range(2)]
+    processes = [LocalDecisionPoint(catalog, Given()) for _ in range(2)]
 
     def all_say(expected: bool) -> None:
         assert [may(one) for one in processes] == [expected, expected]
 
-    user, team = Name("user", ADA.email), Name("group", "team")
+    user, team = AccountKey("user", ADA.email), AccountKey("group", "team")
     people.role("does", a_policy("store:Do"))
     people.group("team", roles=["does"])
     people.user(ADA.email)
@@ -47,19 +49,19 @@ def test_every_change_counts_at_once_in_every_process(catalog: Catalog, people: 
     all_say(False)
     people.roles(user, "does")
     all_say(True)
-    records.delete(catalog, Name("role", "does"), BY)
+    accounts.delete_account(catalog, AccountKey("role", "does"), BY)
     all_say(False)
-    records.set_policy(catalog, team, a_policy("store:Do"), BY)
+    accounts.set_account_policy(catalog, team, a_policy("store:Do"), BY)
     all_say(True)
-    records.set_policy(catalog, user, a_policy("store:Do", effect="Deny"), BY)
+    accounts.set_account_policy(catalog, user, a_policy("store:Do", effect="Deny"), BY)
     all_say(False)
-    records.set_policy(catalog, user, None, BY)
+    accounts.set_account_policy(catalog, user, None, BY)
     all_say(True)
-    records.set_status(catalog, ADA.email, "disabled", BY)
+    accounts.set_account_status(catalog, ADA.email, "disabled", BY)
     all_say(False)
-    records.set_status(catalog, ADA.email, "enabled", BY)
+    accounts.set_account_status(catalog, ADA.email, "enabled", BY)
     all_say(True)
-    records.delete(catalog, team, BY)
+    accounts.delete_account(catalog, team, BY)
     all_say(False)
 
 
@@ -69,17 +71,19 @@ def test_a_change_that_changes_nothing_keeps_what_is_remembered(
     people.role("does", a_policy("store:Do"))
     people.user(ADA.email, roles=["does"], policy=a_policy("store:Do"))
     before = version(catalog)
-    user = Name("user", ADA.email)
+    user = AccountKey("user", ADA.email)
     assert not people.roles(user, "does")
     assert not people.groups(ADA.email, action="add")
-    assert not records.set_status(catalog, ADA.email, "enabled", BY)
-    assert not records.set_policy(catalog, user, a_policy("store:Do"), BY)
-    absent = Edit(user, "roles", [Name("role", "store_admin")], "remove")
-    assert not memberships.put(catalog, absent, BY)
+    assert not accounts.set_account_status(catalog, ADA.email, "enabled", BY)
+    assert not accounts.set_account_policy(catalog, user, a_policy("store:Do"), BY)
+    absent = MembershipEdit(user, "roles", [AccountKey("role", "store_admin")], "remove")
+    assert not accounts.edit_memberships(catalog, absent, BY)
     assert version(catalog) == before
 
 
-def test_all_actions_on_all_resources_must_be_allowed(people: People, decisions: Decisions) -> None:
+def test_all_actions_on_all_resources_must_be_allowed(
+    people: People, decisions: LocalDecisionPoint
+) -> None:
     people.user(ADA.email, policy=a_policy("store:Do", "arn:a*"))
     assert decisions.decide(ADA, DO, ["arn:a", "arn:ab"]).allowed
     mixed = decisions.decide(ADA, [*DO, "store:Other"], ["arn:a", "arn:b"])
@@ -87,7 +91,9 @@ def test_all_actions_on_all_resources_must_be_allowed(people: People, decisions:
     assert [one.decision.allowed for one in mixed.results] == [True, False, False, False]
 
 
-def test_an_explicit_deny_is_the_worst_reason(people: People, decisions: Decisions) -> None:
+def test_an_explicit_deny_is_the_worst_reason(
+    people: People, decisions: LocalDecisionPoint
+) -> None:
     people.user(ADA.email, policy=a_policy("store:Not", effect="Deny"))
     verdict = decisions.decide(ADA, ["store:Other", "store:Not"], ON)
     assert verdict.reason == "explicit_deny"
@@ -95,7 +101,7 @@ def test_an_explicit_deny_is_the_worst_reason(people: People, decisions: Decisio
 
 @pytest.mark.parametrize(("actions", "resources"), [([], ON), (DO, []), ([], [])])
 def test_of_nothing_that_was_asked_nothing_is_allowed(
-    decisions: Decisions, actions: list[str], resources: list[str]
+    decisions: LocalDecisionPoint, actions: list[str], resources: list[str]
 ) -> None:
     root = Principal("root@example.org", frozenset())
     assert decisions.decide(root, DO, ON).allowed
@@ -103,42 +109,42 @@ def test_of_nothing_that_was_asked_nothing_is_allowed(
 
 
 def test_no_more_principals_are_remembered_than_the_setting_allows(catalog: Catalog) -> None:
-    decisions = Decisions(catalog, Given(decisions_kept=3))
+    decisions = LocalDecisionPoint(catalog, Given(decisions_kept=3))
     for number in range(10):
-        decisions.of(Principal(f"user{number}@example.org", frozenset()))
-    kept = decisions.of(Principal("user9@example.org", frozenset()))
-    assert decisions.of(Principal("user9@example.org", frozenset())) is kept
-    assert len(decisions._kept) == 3
+        decisions.find_permissions(Principal(f"user{number}@example.org", frozenset()))
+    kept = decisions.find_permissions(Principal("user9@example.org", frozenset()))
+    assert decisions.find_permissions(Principal("user9@example.org", frozenset())) is kept
+    assert len(decisions._cached) == 3
 
 
 def test_the_groups_that_a_token_claims_are_part_of_who_asks(
-    people: People, decisions: Decisions
+    people: People, decisions: LocalDecisionPoint
 ) -> None:
     people.group("team", policy=a_policy("store:Do"))
     assert may(decisions, Principal(ADA.email, frozenset({"team"})))
     assert not may(decisions)
 
 
-def test_evaluating_makes_no_record(catalog: Catalog, decisions: Decisions) -> None:
+def test_evaluating_makes_no_record(catalog: Catalog, decisions: LocalDecisionPoint) -> None:
     before = version(catalog)
     decisions.decide(ADA, ["store:GetBundle"], ["*"])
     assert version(catalog) == before
     with catalog.read() as tx:
-        assert accounts.find(tx, Name("user", ADA.email)) is None
+        assert catalog_accounts.find(tx, AccountKey("user", ADA.email)) is None
 
 
 def test_a_catalog_that_counted_less_far_is_believed(catalog: Catalog, people: People) -> None:
-    decisions = Decisions(catalog, Given())
+    decisions = LocalDecisionPoint(catalog, Given())
     decisions._version = 10**6
     people.user(ADA.email)
     assert not may(decisions)
-    records.set_policy(catalog, Name("user", ADA.email), a_policy("store:Do"), BY)
+    accounts.set_account_policy(catalog, AccountKey("user", ADA.email), a_policy("store:Do"), BY)
     assert may(decisions)
 
 
 def test_a_version_of_policies_never_comes_back(catalog: Catalog, people: People) -> None:
     people.user(ADA.email)
-    decisions = Decisions(catalog, Given())
+    decisions = LocalDecisionPoint(catalog, Given())
     before, counted = decisions.version(), version(catalog)
     people.role("lost")
     lost = version(catalog)
@@ -160,5 +166,8 @@ def test_a_version_of_policies_never_comes_back(catalog: Catalog, people: People
     ],
 )
 def test_what_the_settings_decide_is_part_of_the_version(catalog: Catalog, other: Given) -> None:
-    same, also = Decisions(catalog, Given()), Decisions(catalog, Given(decisions_kept=7))
-    assert same.version() == also.version() != Decisions(catalog, other).version()
+    same, also = (
+        LocalDecisionPoint(catalog, Given()),
+        LocalDecisionPoint(catalog, Given(decisions_kept=7)),
+    )
+    assert same.version() == also.version() != LocalDecisionPoint(catalog, other).version()

@@ -1,4 +1,4 @@
-"""Changes that meet: each is whole, and together they leave what some order of them would."""
+"""Concurrent changes of accounts are atomic and serializable."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -7,14 +7,17 @@ from threading import Barrier
 
 import pytest
 
-from auth.accounts import limits, records
-from auth.accounts.admitting import first_login
-from auth.accounts.effective import policy_version
-from storage.catalog import Catalog, accounts, audit, memberships
-from storage.catalog.accounts import Name
-from storage.catalog.audit import Filter
+from auth import accounts
+from auth.accounts import admit_at_login
+from auth.decisions import read_policy_version
+from storage.catalog import Catalog, audit
+from storage.catalog import accounts as catalog_accounts
+from storage.catalog.accounts import AccountKey
+from storage.catalog.audit import AuditFilter
 from storage.errors import Conflict, NotAcceptable, NotFound, StoreError
 from tests.auth.accounts.builders import BY, People, a_policy
+
+pytestmark = pytest.mark.spec("ACC-17")
 
 ROUNDS = 15
 EVERY = 10**6
@@ -35,9 +38,9 @@ def together(*acts: Callable[[], object]) -> list[object]:
         return list(pool.map(run, acts))
 
 
-def held(catalog: Catalog, name: Name, kind: accounts.Kind) -> list[str]:
+def held(catalog: Catalog, name: AccountKey, kind: catalog_accounts.AccountKind) -> list[str]:
     with catalog.read() as tx:
-        return memberships.held(tx, name, kind, after="", limit=EVERY)
+        return catalog_accounts.list_memberships(tx, name, kind, after="", limit=EVERY)
 
 
 def test_of_two_that_make_the_same_one_does(catalog: Catalog, people: People) -> None:
@@ -59,15 +62,15 @@ def test_nobody_is_left_in_a_group_that_was_deleted(catalog: Catalog, people: Pe
     people.user("ada@example.org")
     people.role("does")
     for number in range(ROUNDS):
-        group = Name("group", people.group(f"group{number}"))
+        group = AccountKey("group", people.group(f"group{number}"))
         results = together(
             partial(people.groups, "ada@example.org", group.id),
             partial(people.users, group.id, "ada@example.org"),
             partial(people.roles, group, "does"),
-            partial(records.delete, catalog, group, BY),
+            partial(accounts.delete_account, catalog, group, BY),
         )
         assert set(results) <= {True, False, NotFound, None}
-        assert held(catalog, Name("user", "ada@example.org"), "group") == ["user_default"]
+        assert held(catalog, AccountKey("user", "ada@example.org"), "group") == ["user_default"]
         assert held(catalog, group, "role") == []
 
 
@@ -76,34 +79,34 @@ def test_of_two_deletions_one_finds_it_and_what_was_made_anew_is_empty(
 ) -> None:
     people.role("does")
     for _ in range(ROUNDS):
-        group = Name("group", people.group("phoenix", roles=["does"]))
-        ended = together(*[partial(records.delete, catalog, group, BY)] * 3)
+        group = AccountKey("group", people.group("phoenix", roles=["does"]))
+        ended = together(*[partial(accounts.delete_account, catalog, group, BY)] * 3)
         assert sorted(map(str, ended)) == sorted(map(str, [None, NotFound, NotFound]))
         people.group("phoenix")
         assert held(catalog, group, "role") == []
-        records.delete(catalog, group, BY)
+        accounts.delete_account(catalog, group, BY)
 
 
 def test_no_race_gets_anybody_beyond_the_limit(catalog: Catalog, people: People) -> None:
-    user = Name("user", people.user("ada@example.org"))
-    roles = [people.role(f"role{number:03}") for number in range(limits.ROLES_EACH + 6)]
-    assert people.roles(user, *roles[: limits.ROLES_EACH - 1])
+    user = AccountKey("user", people.user("ada@example.org"))
+    roles = [people.role(f"role{number:03}") for number in range(accounts.MAX_ROLES + 6)]
+    assert people.roles(user, *roles[: accounts.MAX_ROLES - 1])
     late = [partial(people.roles, user, role) for role in roles[-6:]]
     results = together(*late)
     assert sorted(map(str, results)) == sorted(map(str, [True, *[NotAcceptable] * 5]))
-    assert len(held(catalog, user, "role")) == limits.ROLES_EACH
+    assert len(held(catalog, user, "role")) == accounts.MAX_ROLES
 
 
 def test_first_logins_at_once_make_one_record(catalog: Catalog) -> None:
     def log_in() -> None:
         with catalog.write() as tx:
-            first_login(tx, "ada@example.org")
+            admit_at_login(tx, "ada@example.org")
 
     for _ in range(ROUNDS):
         assert together(*[log_in] * 4) == [None] * 4
     with catalog.read() as tx:
-        assert accounts.listing(tx, "user", after="", limit=9) == ["ada@example.org"]
-        assert len(audit.listing(tx, Filter(), before_id=None, limit=9)) == 1
+        assert catalog_accounts.list_ids(tx, "user", after="", limit=9) == ["ada@example.org"]
+        assert len(audit.list_records(tx, AuditFilter(), before_id=None, limit=9)) == 1
 
 
 def test_every_change_is_counted_and_logged_whatever_else_happens(
@@ -114,11 +117,11 @@ def test_every_change_is_counted_and_logged_whatever_else_happens(
 
     def look() -> None:
         with catalog.read() as tx:
-            seen.append(policy_version(tx))
+            seen.append(read_policy_version(tx))
 
     def change(number: int) -> None:
-        name = Name("user", people.user(f"user{number}@example.org"))
-        records.set_policy(catalog, name, a_policy("store:Do"), BY)
+        name = AccountKey("user", people.user(f"user{number}@example.org"))
+        accounts.set_account_policy(catalog, name, a_policy("store:Do"), BY)
         people.roles(name, "does")
         look()
 
@@ -126,7 +129,7 @@ def test_every_change_is_counted_and_logged_whatever_else_happens(
     together(*[partial(change, number) for number in range(8)])
     look()
     with catalog.read() as tx:
-        logged = audit.listing(tx, Filter(), before_id=None, limit=EVERY)
+        logged = audit.list_records(tx, AuditFilter(), before_id=None, limit=EVERY)
     assert len(logged) == 1 + 8 * 3
     assert seen[0] < min(seen[1:])
     assert max(seen) == seen[-1]
@@ -135,14 +138,14 @@ def test_every_change_is_counted_and_logged_whatever_else_happens(
 
 @pytest.mark.parametrize("kind", ["user", "group"])
 def test_a_role_that_is_deleted_meanwhile_is_nobody_s(
-    catalog: Catalog, people: People, kind: accounts.Kind
+    catalog: Catalog, people: People, kind: catalog_accounts.AccountKind
 ) -> None:
     make = people.user if kind == "user" else people.group
-    holder = Name(kind, make("a@b"))
+    holder = AccountKey(kind, make("a@b"))
     for number in range(ROUNDS):
-        role = Name("role", people.role(f"role{number}"))
+        role = AccountKey("role", people.role(f"role{number}"))
         together(
             partial(people.roles, holder, role.id),
-            partial(records.delete, catalog, role, BY),
+            partial(accounts.delete_account, catalog, role, BY),
         )
         assert held(catalog, holder, "role") == []

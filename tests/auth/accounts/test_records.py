@@ -1,60 +1,66 @@
-"""Making, changing and removing records: whole or not at all, and written down."""
+"""Create, change and delete records atomically, with an audit entry each."""
 
 import json
 from collections.abc import Callable
 
 import pytest
 
-from auth.accounts import limits, memberships, records
-from auth.accounts.effective import policy_version
-from auth.accounts.memberships import Edit
-from storage.catalog import Catalog, accounts, audit
-from storage.catalog import memberships as rows
-from storage.catalog.accounts import Name
-from storage.catalog.audit import Filter, Recorded
+from auth import accounts
+from auth.accounts import MembershipEdit
+from auth.decisions import read_policy_version
+from storage.catalog import Catalog, audit
+from storage.catalog import accounts as rows
+from storage.catalog.accounts import AccountKey
+from storage.catalog.audit import AuditFilter, AuditRecord
 from storage.errors import Conflict, NotAcceptable, NotFound
 from tests.auth.accounts.builders import BY, People, a_policy
+
+pytestmark = pytest.mark.spec("ACC-06")
 
 ADA = "ada@example.org"
 EVERY = 10**6
 
 
-def last(catalog: Catalog) -> Recorded:
+def last(catalog: Catalog) -> AuditRecord:
     with catalog.read() as tx:
-        return audit.listing(tx, Filter(), before_id=None, limit=1)[0]
+        return audit.list_records(tx, AuditFilter(), before_id=None, limit=1)[0]
 
 
-def told(one: Recorded) -> tuple[object, object]:
+def told(one: AuditRecord) -> tuple[object, object]:
     return tuple(None if said is None else json.loads(said) for said in (one.before, one.after))  # type: ignore[return-value]
 
 
 def state(catalog: Catalog) -> tuple[int, int]:
     """How often something changed, and how much of it was written down."""
     with catalog.read() as tx:
-        return policy_version(tx), len(audit.listing(tx, Filter(), before_id=None, limit=EVERY))
+        return read_policy_version(tx), len(
+            audit.list_records(tx, AuditFilter(), before_id=None, limit=EVERY)
+        )
 
 
-def members(catalog: Catalog, of: Name, kind: accounts.Kind) -> list[str]:
+def members(catalog: Catalog, of: AccountKey, kind: rows.AccountKind) -> list[str]:
     with catalog.read() as tx:
-        return rows.members(tx, of, kind, after="", limit=EVERY)
+        return rows.list_members(tx, of, kind, after="", limit=EVERY)
 
 
 def test_deleting_a_group_or_role_detaches_it_everywhere(catalog: Catalog, people: People) -> None:
     people.role("does")
     people.group("team", roles=["does"])
     people.user(ADA, groups=["team"], roles=["does"])
-    records.delete(catalog, Name("role", "does"), BY)
+    accounts.delete_account(catalog, AccountKey("role", "does"), BY)
     with catalog.read() as tx:
-        assert rows.held(tx, Name("user", ADA), "role", after="", limit=9) == []
-        assert rows.held(tx, Name("group", "team"), "role", after="", limit=9) == []
+        assert rows.list_memberships(tx, AccountKey("user", ADA), "role", after="", limit=9) == []
+        assert (
+            rows.list_memberships(tx, AccountKey("group", "team"), "role", after="", limit=9) == []
+        )
     before, after = told(last(catalog))
     assert after is None
     assert isinstance(before, dict)
     assert (before["users"], before["groups"]) == ([ADA], ["team"])
     assert (before["users_total"], before["groups_total"]) == (1, 1)
     assert before["policy"]["Statement"][0]["Action"] == ["store:Do"]
-    records.delete(catalog, Name("group", "team"), BY)
-    assert members(catalog, Name("group", "team"), "user") == []
+    accounts.delete_account(catalog, AccountKey("group", "team"), BY)
+    assert members(catalog, AccountKey("group", "team"), "user") == []
 
 
 def test_what_is_made_again_under_an_old_name_inherits_nothing(
@@ -62,11 +68,11 @@ def test_what_is_made_again_under_an_old_name_inherits_nothing(
 ) -> None:
     people.group("team", policy=a_policy())
     people.user(ADA, groups=["team"])
-    records.delete(catalog, Name("group", "team"), BY)
+    accounts.delete_account(catalog, AccountKey("group", "team"), BY)
     people.group("team")
-    assert members(catalog, Name("group", "team"), "user") == []
+    assert members(catalog, AccountKey("group", "team"), "user") == []
     with catalog.read() as tx:
-        found = accounts.find(tx, Name("group", "team"))
+        found = rows.find(tx, AccountKey("group", "team"))
     assert found is not None
     assert found.policy is None
 
@@ -74,24 +80,24 @@ def test_what_is_made_again_under_an_old_name_inherits_nothing(
 @pytest.mark.parametrize(
     "name",
     [
-        Name("group", "user_default"),
-        Name("role", "user_default"),
-        Name("role", "store_ingest"),
-        Name("role", "store_admin"),
+        AccountKey("group", "user_default"),
+        AccountKey("role", "user_default"),
+        AccountKey("role", "store_ingest"),
+        AccountKey("role", "store_admin"),
     ],
 )
-def test_what_is_built_in_is_protected(catalog: Catalog, name: Name) -> None:
+def test_what_is_built_in_is_protected(catalog: Catalog, name: AccountKey) -> None:
     refused: list[Callable[[], object]] = [
-        lambda: records.delete(catalog, name, BY),
-        lambda: records.set_policy(catalog, name, a_policy(), BY),
-        lambda: records.set_policy(catalog, name, None, BY),
+        lambda: accounts.delete_account(catalog, name, BY),
+        lambda: accounts.set_account_policy(catalog, name, a_policy(), BY),
+        lambda: accounts.set_account_policy(catalog, name, None, BY),
     ]
     for act in refused:
         with pytest.raises(Conflict) as caught:
             act()
         assert caught.value.code == "protected"
     with pytest.raises(Conflict) as taken:
-        records.create(catalog, records.New(name, a_policy()), BY)
+        accounts.create_account(catalog, accounts.NewAccount(name, a_policy()), BY)
     assert taken.value.code == "already_exists"
 
 
@@ -103,7 +109,7 @@ def test_nobody_leaves_everybody_s_group_nor_that_its_role(
     refused: list[Callable[[], object]] = [
         lambda: people.groups(ADA, "user_default", action="remove"),
         lambda: people.users("user_default", ADA, action="remove"),
-        lambda: people.roles(Name("group", "user_default"), "user_default", action="remove"),
+        lambda: people.roles(AccountKey("group", "user_default"), "user_default", action="remove"),
     ]
     for act in refused:
         with pytest.raises(Conflict) as caught:
@@ -132,16 +138,18 @@ def test_one_bad_id_changes_nothing_and_every_bad_one_is_named(
         people.groups(ADA, "a", "x", action="remove")
     assert state(catalog) == before
     with catalog.read() as tx:
-        assert accounts.find(tx, Name("user", "new@example.org")) is None
-        assert rows.held(tx, Name("user", ADA), "group", after="", limit=9) == ["user_default"]
+        assert rows.find(tx, AccountKey("user", "new@example.org")) is None
+        assert rows.list_memberships(tx, AccountKey("user", ADA), "group", after="", limit=9) == [
+            "user_default"
+        ]
 
 
 def test_a_long_list_of_bad_ids_is_named_in_full_and_told_in_short(people: People) -> None:
     people.user(ADA)
-    wrong = [f"absent{number:04}" for number in range(limits.NAMED_AT_ONCE)]
+    wrong = [f"absent{number:04}" for number in range(accounts.MAX_NAMED)]
     with pytest.raises(NotFound) as caught:
         people.groups(ADA, *wrong)
-    assert len(caught.value.errors) == limits.NAMED_AT_ONCE
+    assert len(caught.value.errors) == accounts.MAX_NAMED
     assert len(caught.value.detail) < 1_000
 
 
@@ -162,7 +170,7 @@ def test_membership_changes_tell_what_was_and_what_is(catalog: Catalog, people: 
 
 def test_every_change_says_who_what_and_in_which_request(catalog: Catalog, people: People) -> None:
     people.user(ADA)
-    records.set_status(catalog, ADA, "disabled", BY)
+    accounts.set_account_status(catalog, ADA, "disabled", BY)
     one = last(catalog)
     assert (one.who, one.what, one.request_id) == (BY.who, BY.what, BY.request_id)
     assert (one.target, told(one)) == (
@@ -170,26 +178,26 @@ def test_every_change_says_who_what_and_in_which_request(catalog: Catalog, peopl
         ({"status": "enabled"}, {"status": "disabled"}),
     )
     with catalog.read() as tx:
-        found = accounts.find(tx, Name("user", ADA))
+        found = rows.find(tx, AccountKey("user", ADA))
     assert found is not None
     assert found.changed_us >= found.created_us
 
 
 def test_documents_that_say_the_same_are_no_change(catalog: Catalog, people: People) -> None:
-    name = Name("user", people.user(ADA, policy=a_policy()))
+    name = AccountKey("user", people.user(ADA, policy=a_policy()))
     with catalog.write() as tx:
-        accounts.hold(tx)
+        rows.lock_all(tx)
         document = a_policy().document
         backwards = dict(reversed(list(document.items())))
-        accounts.set_policy(tx, name, json.dumps(backwards))
-    assert not records.set_policy(catalog, name, a_policy(), BY)
-    assert records.set_policy(catalog, name, a_policy("store:Else"), BY)
-    assert records.set_policy(catalog, name, None, BY)
-    assert not records.set_policy(catalog, name, None, BY)
+        rows.set_policy(tx, name, json.dumps(backwards))
+    assert not accounts.set_account_policy(catalog, name, a_policy(), BY)
+    assert accounts.set_account_policy(catalog, name, a_policy("store:Else"), BY)
+    assert accounts.set_account_policy(catalog, name, None, BY)
+    assert not accounts.set_account_policy(catalog, name, None, BY)
 
 
 def test_a_record_holds_so_much_and_no_more(catalog: Catalog, people: People) -> None:
-    groups = [people.group(f"group{number:03}") for number in range(limits.GROUPS_PER_USER)]
+    groups = [people.group(f"group{number:03}") for number in range(accounts.MAX_GROUPS)]
     people.user(ADA)
     assert people.groups(ADA, *groups[:-1])
     before = state(catalog)
@@ -207,21 +215,23 @@ def test_a_record_holds_so_much_and_no_more(catalog: Catalog, people: People) ->
 
 def test_what_is_absent_is_not_found(catalog: Catalog, people: People) -> None:
     for kind in ("user", "group", "role"):
-        absent = Name(kind, "nobody@example.org")
+        absent = AccountKey(kind, "nobody@example.org")
         with pytest.raises(NotFound):
-            records.delete(catalog, absent, BY)
+            accounts.delete_account(catalog, absent, BY)
         with pytest.raises(NotFound):
-            records.set_policy(catalog, absent, a_policy(), BY)
+            accounts.set_account_policy(catalog, absent, a_policy(), BY)
     with pytest.raises(NotFound):
-        records.set_status(catalog, "nobody@example.org", "disabled", BY)
+        accounts.set_account_status(catalog, "nobody@example.org", "disabled", BY)
     with pytest.raises(NotFound):
-        memberships.put(catalog, Edit(Name("user", "x@y"), "groups", [], "add"), BY)
+        accounts.edit_memberships(
+            catalog, MembershipEdit(AccountKey("user", "x@y"), "groups", [], "add"), BY
+        )
 
 
 def test_a_user_and_a_group_of_one_name_are_two(catalog: Catalog, people: People) -> None:
     for make in (people.user, people.group, people.role):
         make("a@b")
-    records.delete(catalog, Name("group", "a@b"), BY)
+    accounts.delete_account(catalog, AccountKey("group", "a@b"), BY)
     with catalog.read() as tx:
-        assert accounts.find(tx, Name("user", "a@b")) is not None
-        assert accounts.find(tx, Name("role", "a@b")) is not None
+        assert rows.find(tx, AccountKey("user", "a@b")) is not None
+        assert rows.find(tx, AccountKey("role", "a@b")) is not None

@@ -1,25 +1,24 @@
-"""Cheap passwords, and somebody at a browser."""
+"""Cheap password hashes, and builders of login requests."""
 
 from typing import Any
 
-from auth.login.local import Local, Try
-from auth.login.lockout import Patience
-from auth.login.passwords import Costs, Passwords
-from storage.catalog import Catalog, logins
-from storage.catalog.logins import PasswordRow
+from auth.login.lockout import LockoutPolicy
+from auth.login.passwords import HashCosts, LoginAttempt, PasswordHashing, PasswordLogin
+from storage.catalog import Catalog, login
+from storage.catalog.login import PasswordRow
 
 NOW = 1_700_000_000.0
-CHEAP = Costs(memory_kib=64, passes=1, lanes=1, at_once=2, least=12)
+CHEAP = HashCosts(memory_kib=64, passes=1, lanes=1, at_once=2, least=12)
 ADA = "ada@example.org"
 RIGHT = "correct horse battery"
 
 
-def local_of(catalog: Catalog, patience: Patience = Patience()) -> Local:  # noqa: B008
+def local_of(catalog: Catalog, patience: LockoutPolicy = LockoutPolicy()) -> PasswordLogin:  # noqa: B008
     """The local provider of a catalog."""
-    return Local(catalog, Passwords(CHEAP), patience)
+    return PasswordLogin(catalog, PasswordHashing(CHEAP), patience)
 
 
-def tried(**changed: Any) -> Try:
+def tried(**changed: Any) -> LoginAttempt:
     """Somebody's try, with some of it changed."""
     ordinary = {
         "email": ADA,
@@ -28,11 +27,11 @@ def tried(**changed: Any) -> Try:
         "at": NOW,
         "request_id": "request",
     }
-    return Try(**{**ordinary, **changed})
+    return LoginAttempt(**{**ordinary, **changed})
 
 
 def with_password(catalog: Catalog, email: str = ADA, password: str = RIGHT) -> None:
     """A user of the local provider."""
-    hashed = Passwords(CHEAP).hash(password)
+    hashed = PasswordHashing(CHEAP).hash(password)
     with catalog.write() as tx:
-        logins.add_password(tx, PasswordRow(email, hashed, int(NOW * 1e6), int(NOW * 1e6)))
+        login.insert_password(tx, PasswordRow(email, hashed, int(NOW * 1e6), int(NOW * 1e6)))

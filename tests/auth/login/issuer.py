@@ -1,4 +1,4 @@
-"""A provider on loopback that answers as told, and remembers what it was asked."""
+"""A scriptable identity provider on loopback."""
 
 import json
 import time
@@ -12,7 +12,7 @@ from urllib.parse import parse_qs
 from joserfc.jwk import ECKey, RSAKey
 
 from tests.auth.builders import signed
-from tests.serving import serving
+from tests.http_server import serving
 
 CLIENT, SECRET = "our-client", "our secret"
 

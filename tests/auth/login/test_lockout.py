@@ -1,34 +1,42 @@
+"""Lockout after failed logins, and the rate limit of logins."""
+
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from auth.login import lockout
-from auth.login.lockout import Patience, delay_s
-from storage.catalog import Catalog, tries
-from storage.errors import TooMany
+from auth.login.lockout import LockoutPolicy, check_rate_limit, lockout_delay_s
+from storage.catalog import Catalog, login
+from storage.errors import TooManyRequests
+from storage.rate_limits import Rate
+
+pytestmark = pytest.mark.spec("LOG-05", "LOG-06")
 
 NOW = 1_700_000_000.0
-PATIENCE = Patience(pair=3, address=6, account=10, cap_s=60)
-ADA, BOB = lockout.pair("ada@example.org", "192.0.2.1"), lockout.pair("bob@example.org", "x")
-HERE, THERE = lockout.address("192.0.2.1"), lockout.address("192.0.2.2")
-EVERYWHERE = lockout.account("ada@example.org")
+PATIENCE = LockoutPolicy(pair=3, address=6, account=10, cap_s=60)
+ADA, BOB = (
+    lockout.pair_key("ada@example.org", "192.0.2.1"),
+    lockout.pair_key("bob@example.org", "x"),
+)
+HERE, THERE = lockout.address_key("192.0.2.1"), lockout.address_key("192.0.2.2")
+EVERYWHERE = lockout.account_key("ada@example.org")
 
 
-def enter(catalog: Catalog, *whose: str, at: float = 0.0) -> lockout.Counted:
-    return lockout.enter(catalog, whose, PATIENCE, NOW + at)
+def enter(catalog: Catalog, *whose: str, at: float = 0.0) -> lockout.CountedAttempt:
+    return lockout.count_attempt(catalog, whose, PATIENCE, NOW + at)
 
 
 def waits(catalog: Catalog, *whose: str, at: float = 0.0) -> int:
-    with pytest.raises(TooMany) as caught:
+    with pytest.raises(TooManyRequests) as caught:
         enter(catalog, *whose, at=at)
     return caught.value.retry_after_s or 0
 
 
 def test_waits_double_up_to_the_longest() -> None:
-    assert [delay_s(failures, 3, 60) for failures in range(1, 12)] == [
+    assert [lockout_delay_s(failures, 3, 60) for failures in range(1, 12)] == [
         *(0, 0, 1, 2, 4, 8, 16, 32, 60, 60, 60)
     ]
-    assert delay_s(10_000, 3, 60) == 60
+    assert lockout_delay_s(10_000, 3, 60) == 60
 
 
 def test_failures_at_an_address_make_the_next_try_there_wait(catalog: Catalog) -> None:
@@ -43,7 +51,7 @@ def test_failures_at_an_address_make_the_next_try_there_wait(catalog: Catalog) -
 
 def test_an_address_waits_whatever_accounts_it_tries(catalog: Catalog) -> None:
     for number in range(6):
-        enter(catalog, lockout.account(f"{number}@example.org"), HERE)
+        enter(catalog, lockout.account_key(f"{number}@example.org"), HERE)
     assert waits(catalog, BOB, HERE) == 1
     enter(catalog, BOB, THERE)
 
@@ -62,7 +70,7 @@ def test_a_refused_try_counts_for_nobody(catalog: Catalog) -> None:
     for _ in range(20):
         waits(catalog, ADA, THERE)
     with catalog.read() as tx:
-        assert tries.find(tx, THERE) is None
+        assert login.find_failures(tx, THERE) is None
 
 
 def test_who_knows_the_password_is_never_locked_out_for_long(catalog: Catalog) -> None:
@@ -70,12 +78,12 @@ def test_who_knows_the_password_is_never_locked_out_for_long(catalog: Catalog) -
     for _ in range(50):
         try:
             enter(catalog, ADA, HERE, at=at)
-        except TooMany as error:
+        except TooManyRequests as error:
             at += error.retry_after_s or 0
     assert waits(catalog, ADA, THERE, at=at - 0.5) <= 60
     counted = enter(catalog, ADA, THERE, at=at + 60)
     with catalog.write() as tx:
-        lockout.passed(tx, counted)
+        lockout.forgive_attempt(tx, counted)
     for _ in range(3):
         enter(catalog, ADA, THERE, at=at + 60)
 
@@ -84,12 +92,12 @@ def test_a_right_password_takes_its_try_back_and_leaves_the_address_its_others(
     catalog: Catalog,
 ) -> None:
     for number in range(5):
-        enter(catalog, lockout.account(f"{number}@example.org"), HERE)
+        enter(catalog, lockout.account_key(f"{number}@example.org"), HERE)
     for _ in range(10):
         # An attacker's own account, again and again, does not wash his address clean.
         counted = enter(catalog, BOB, HERE)
         with catalog.write() as tx:
-            lockout.passed(tx, counted)
+            lockout.forgive_attempt(tx, counted)
     enter(catalog, ADA, HERE)
     assert waits(catalog, BOB, HERE) == 1
 
@@ -98,7 +106,7 @@ def test_strangers_do_not_lock_out_a_browser_that_is_known(catalog: Catalog) -> 
     for _ in range(3):
         enter(catalog, ADA, THERE)
     assert waits(catalog, ADA, THERE) == 1
-    known = lockout.browser("xyz")
+    known = lockout.browser_key("xyz")
     enter(catalog, known, HERE)
     for _ in range(2):
         enter(catalog, known, HERE)
@@ -112,9 +120,9 @@ def test_failures_are_forgotten_after_a_day(catalog: Catalog) -> None:
         enter(catalog, ADA, at=86_401)
     assert waits(catalog, ADA, at=86_401) == 1
     with catalog.write() as tx:
-        tries.forget(tx, int((NOW + 3 * 86_400) * 1e6))
+        login.expire_failures(tx, int((NOW + 3 * 86_400) * 1e6))
     with catalog.read() as tx:
-        assert tries.find(tx, ADA) is None
+        assert login.find_failures(tx, ADA) is None
 
 
 def test_an_operator_unlocks_at_once(catalog: Catalog) -> None:
@@ -122,8 +130,8 @@ def test_an_operator_unlocks_at_once(catalog: Catalog) -> None:
         enter(catalog, ADA)
     waits(catalog, ADA)
     with catalog.write() as tx:
-        assert tries.forgive(tx, ADA)
-        assert not tries.forgive(tx, ADA)
+        assert login.clear_failures(tx, ADA)
+        assert not login.clear_failures(tx, ADA)
     enter(catalog, ADA)
 
 
@@ -131,7 +139,7 @@ def test_tries_that_come_together_are_all_counted(catalog: Catalog) -> None:
     def guess(_: int) -> bool:
         try:
             enter(catalog, ADA, HERE)
-        except TooMany:
+        except TooManyRequests:
             return False
         return True
 
@@ -140,14 +148,14 @@ def test_tries_that_come_together_are_all_counted(catalog: Catalog) -> None:
 
 
 def guess(catalog: Catalog, address: str, at: float) -> None:
-    whose = (lockout.pair("ada@example.org", address), EVERYWHERE, lockout.address(address))
+    whose = (lockout.pair_key("ada@example.org", address), EVERYWHERE, lockout.address_key(address))
     enter(catalog, *whose, at=at)
 
 
 def test_an_attacker_is_locked_out_and_the_user_elsewhere_is_not(catalog: Catalog) -> None:
     for _ in range(3):
         guess(catalog, "198.51.100.9", 0)
-    with pytest.raises(TooMany):
+    with pytest.raises(TooManyRequests):
         guess(catalog, "198.51.100.9", 0)
     guess(catalog, "192.0.2.1", 0)
 
@@ -157,11 +165,11 @@ def test_distributed_guessing_is_slowed_down_to_one_try_a_minute(catalog: Catalo
     for second in range(3_600):
         try:
             guess(catalog, f"2001:db8:{second:x}::/64", second)
-        except TooMany as error:
+        except TooManyRequests as error:
             told_s.append(error.retry_after_s or 0)
     assert max(told_s) <= 60
     assert 3_600 - len(told_s) <= 10 + 6 + 60
-    enter(catalog, lockout.browser("known"), at=3_600)
+    enter(catalog, lockout.browser_key("known"), at=3_600)
 
 
 def test_a_right_password_does_not_forget_what_others_tried(catalog: Catalog) -> None:
@@ -169,13 +177,44 @@ def test_a_right_password_does_not_forget_what_others_tried(catalog: Catalog) ->
         guess(catalog, f"198.51.100.{number}", 0)
     counted = enter(catalog, ADA, EVERYWHERE, HERE)
     with catalog.write() as tx:
-        lockout.passed(tx, counted)
+        lockout.forgive_attempt(tx, counted)
     guess(catalog, "198.51.100.99", 0)
-    with pytest.raises(TooMany):
+    with pytest.raises(TooManyRequests):
         guess(catalog, "198.51.100.100", 0)
 
 
 def test_names_of_any_length_are_counted(catalog: Catalog) -> None:
-    long = lockout.account("x" * 10_000), lockout.address("y" * 10_000)
+    long = lockout.account_key("x" * 10_000), lockout.address_key("y" * 10_000)
     assert enter(catalog, *long).failures == dict.fromkeys(long, 1)
     assert enter(catalog, *long).failures == dict.fromkeys(long, 2)
+
+
+RATE = Rate(per_minute=60, burst=3)
+
+
+def taken(catalog: Catalog, who: str, at: float, rate: Rate = RATE) -> int:
+    """0, or the seconds to wait."""
+    try:
+        check_rate_limit(catalog, who, rate, NOW + at)
+    except TooManyRequests as error:
+        return error.retry_after_s or 0
+    return 0
+
+
+def test_a_burst_is_let_in_and_then_one_at_a_time(catalog: Catalog) -> None:
+    assert [taken(catalog, "a", 0) for _ in range(5)] == [0, 0, 0, 1, 1]
+    assert [taken(catalog, "a", 1) for _ in range(2)] == [0, 1]
+    assert taken(catalog, "b", 0) == 0
+    assert [taken(catalog, "a", 100) for _ in range(4)] == [0, 0, 0, 1]
+
+
+def test_without_a_rate_everybody_may(catalog: Catalog) -> None:
+    assert {taken(catalog, "a", 0, Rate(0, 0)) for _ in range(50)} == {0}
+
+
+def test_who_has_the_whole_allowance_is_forgotten(catalog: Catalog) -> None:
+    taken(catalog, "a", 0)
+    taken(catalog, "b", 1_000)
+    with catalog.read() as tx:
+        found = tx.exec_driver_sql("SELECT who FROM rates").scalars().all()
+    assert found == ["b"]

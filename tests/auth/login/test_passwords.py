@@ -1,43 +1,54 @@
+"""Password hashing, and what a password change or a disabled account ends."""
+
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from auth.login import passwords
-from auth.login.passwords import Checked, Passwords
+from auth import accounts
+from auth.accounts import AuditContext, admit_at_login
+from auth.login import passwords, sessions, users
+from auth.login.passwords import PasswordCheck, PasswordHashing, change_own_password
+from auth.login.sessions import SessionLifetimes
+from storage.catalog import Catalog, device_codes, oauth
+from storage.catalog.device_codes import APPROVED, DeviceCodeRow
+from storage.catalog.oauth import GrantRow
 from storage.errors import Invalid, Unavailable
-from tests.auth.login.builders import CHEAP, RIGHT
+from tests.auth.login.builders import ADA, CHEAP, NOW, RIGHT, local_of, tried, with_password
+
+pytestmark = pytest.mark.spec("LOG-04", "LOG-12")
 
 
 def test_a_password_is_kept_as_argon2id_and_differently_each_time() -> None:
-    made = Passwords(CHEAP)
+    made = PasswordHashing(CHEAP)
     one, other = made.hash(RIGHT), made.hash(RIGHT)
     assert one.startswith("$argon2id$")
     assert one != other
     assert RIGHT not in one
-    assert made.check(one, RIGHT) == Checked(True)
-    assert made.check(one, RIGHT + " ") == Checked(False)
-    assert made.check(one, "") == Checked(False)
+    assert made.check(one, RIGHT) == PasswordCheck(True)
+    assert made.check(one, RIGHT + " ") == PasswordCheck(False)
+    assert made.check(one, "") == PasswordCheck(False)
 
 
 def test_a_hash_of_other_costs_is_made_anew_when_its_password_comes() -> None:
-    old = Passwords(CHEAP).hash(RIGHT)
-    now = Passwords(replace(CHEAP, memory_kib=128))
+    old = PasswordHashing(CHEAP).hash(RIGHT)
+    now = PasswordHashing(replace(CHEAP, memory_kib=128))
     found = now.check(old, RIGHT)
-    assert found.renewed is not None
-    assert "m=128" in found.renewed
-    assert now.check(found.renewed, RIGHT) == Checked(True)
-    assert now.check(old, "another password") == Checked(False)
+    assert found.new_hash is not None
+    assert "m=128" in found.new_hash
+    assert now.check(found.new_hash, RIGHT) == PasswordCheck(True)
+    assert now.check(old, "another password") == PasswordCheck(False)
 
 
 @pytest.mark.parametrize("stored", [None, "", "broken", "$argon2id$v=19$m=64"])
 def test_without_a_usable_hash_no_password_is_right(stored: str | None) -> None:
-    assert Passwords(CHEAP).check(stored, RIGHT) == Checked(False)
+    assert PasswordHashing(CHEAP).check(stored, RIGHT) == PasswordCheck(False)
 
 
 def test_who_is_unknown_costs_as_much_as_who_is_known() -> None:
-    made = Passwords(replace(CHEAP, memory_kib=8192, passes=4))
+    made = PasswordHashing(replace(CHEAP, memory_kib=8192, passes=4))
     stored = made.hash(RIGHT)
     made.check(None, RIGHT)
 
@@ -53,7 +64,7 @@ def test_who_is_unknown_costs_as_much_as_who_is_known() -> None:
 
 
 def test_keyboards_may_spell_one_password_differently() -> None:
-    made = Passwords(CHEAP)
+    made = PasswordHashing(CHEAP)
     assert made.check(made.hash("pass\u00e9word twelve"), "passe\u0301word twelve").right
 
 
@@ -63,33 +74,33 @@ def test_keyboards_may_spell_one_password_differently() -> None:
 )
 def test_what_is_no_password_is_not_taken_as_one(bad: str) -> None:
     with pytest.raises(Invalid) as caught:
-        Passwords(CHEAP).hash(bad)
+        PasswordHashing(CHEAP).hash(bad)
     assert bad == "" or bad not in caught.value.detail
 
 
 def test_a_password_that_is_too_long_is_wrong_and_is_not_cut() -> None:
-    made = Passwords(CHEAP)
-    longest = ("abcdefgh" * 200)[: passwords.MAX_BYTES]
+    made = PasswordHashing(CHEAP)
+    longest = ("abcdefgh" * 200)[: passwords.MAX_PASSWORD_BYTES]
     stored = made.hash(longest)
     assert made.check(stored, longest).right
     assert not made.check(stored, longest + "x").right
 
 
 def test_odd_texts_are_wrong_and_nothing_else() -> None:
-    made = Passwords(CHEAP)
+    made = PasswordHashing(CHEAP)
     stored = made.hash(RIGHT)
     for odd in ("\x00", "\ud800", "\uffff" * 12, RIGHT + "\x00"):
-        assert made.check(stored, odd) == Checked(False)
+        assert made.check(stored, odd) == PasswordCheck(False)
 
 
 def test_no_more_are_hashed_at_once_than_there_is_memory_for() -> None:
-    made = Passwords(replace(CHEAP, at_once=1, patience_s=0.05))
+    made = PasswordHashing(replace(CHEAP, at_once=1, patience_s=0.05))
     stored = made.hash(RIGHT)
     made.check(None, "")
     inside, leave = threading.Event(), threading.Event()
 
     def occupy() -> None:
-        with made._turn():
+        with made._limit_concurrency():
             inside.set()
             leave.wait(10)
 
@@ -107,10 +118,10 @@ def test_no_more_are_hashed_at_once_than_there_is_memory_for() -> None:
 
 
 def test_no_more_wait_for_their_turn_than_are_served() -> None:
-    made = Passwords(replace(CHEAP, at_once=1, patience_s=30))
+    made = PasswordHashing(replace(CHEAP, at_once=1, patience_s=30))
     made.check(None, "")
     began = time.monotonic()
-    with made._turn():
+    with made._limit_concurrency():
         waiting = threading.Thread(target=made.check, args=(None, RIGHT))
         waiting.start()
         while made._places._value:
@@ -120,3 +131,75 @@ def test_no_more_wait_for_their_turn_than_are_served() -> None:
     waiting.join()
     assert time.monotonic() - began < 20
     assert made.check(made.hash(RIGHT), RIGHT).right
+
+
+BOB = "bob@example.org"
+LATER_US = 2**60
+BY = AuditContext("admin@example.org", "a_test")
+
+
+def disabled_and_enabled(catalog: Catalog) -> None:
+    for status in ("disabled", "enabled"):
+        accounts.set_account_status(catalog, ADA, status, BY)
+
+
+def by_command(catalog: Catalog) -> None:
+    users.change_user_password(catalog, PasswordHashing(CHEAP), ADA, "another long password", NOW)
+
+
+def by_the_user(catalog: Catalog) -> None:
+    change_own_password(local_of(catalog), tried(at=time.time()), RIGHT, "another long password")
+
+
+def removed(catalog: Catalog) -> None:
+    users.remove_password(catalog, ADA)
+
+
+def _logged_in(catalog: Catalog, email: str) -> str:
+    grant = GrantRow(
+        id=f"grant of {email}",
+        client="store-cli",
+        email=email,
+        scope="openid",
+        auth_us=0,
+        code=None,
+        code_ends_us=None,
+        redirect_uri=None,
+        challenge=None,
+        nonce=None,
+        created_us=0,
+        redeemed_us=1,
+        revoked_us=None,
+        ends_us=LATER_US,
+    )
+    device = DeviceCodeRow(
+        id=f"device of {email}",
+        user_code=f"code of {email}",
+        client="store-cli",
+        scope="openid",
+        state=APPROVED,
+        email=email,
+        auth_us=0,
+        interval_s=5,
+        polled_us=None,
+        ends_us=LATER_US,
+    )
+    with catalog.write() as tx:
+        admit_at_login(tx, email)
+        oauth.insert_grant(tx, grant)
+        device_codes.insert(tx, device, 0)
+        return sessions.create_session(
+            tx, email, "local", now=NOW, lifetimes=SessionLifetimes(10**6, 10**6)
+        )[0]
+
+
+@pytest.mark.parametrize("act", [disabled_and_enabled, by_command, by_the_user, removed])
+def test_all_that_their_logins_gave_ends(catalog: Catalog, act: Callable[[Catalog], None]) -> None:
+    with_password(catalog)
+    cookies = {email: _logged_in(catalog, email) for email in (ADA, BOB)}
+    act(catalog)
+    for email, stands in ((ADA, False), (BOB, True)):
+        assert (sessions.find_session(catalog, cookies[email], NOW + 1) is not None) is stands
+        with catalog.write() as tx:
+            assert oauth.is_grant_valid(tx, f"grant of {email}", 2) is stands
+            assert (device_codes.lock(tx, f"device of {email}") is not None) is stands

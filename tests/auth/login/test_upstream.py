@@ -1,4 +1,4 @@
-"""A provider as we meet it: honest, broken, and hostile."""
+"""External identity providers: honest, broken and hostile."""
 
 import base64
 import hashlib
@@ -12,15 +12,17 @@ import pytest
 from joserfc import jws
 from joserfc.jwk import ECKey, OctKey, RSAKey
 
-from auth.login.outgoing import MAX_BYTES, Outgoing
-from auth.login.upstream import Login, Provider, Upstream
-from auth.tokens.keyring import Ages
-from pipelines.notifying.addresses import check_address
+from auth.http_client import MAX_RESPONSE_BYTES, HttpClient
+from auth.login.upstream import IdentityProvider, IdentityProviderConfig, UpstreamLogin
+from auth.tokens.keyring import KeyAges
+from pipelines.ssrf_guard import check_address_text
 from storage.errors import Forbidden, StoreError, Unauthorized, Unavailable
 from tests.auth.builders import Clock, segment
 from tests.auth.login.issuer import CLIENT, SECRET, Issuer, running
 
-LOGIN = Login(
+pytestmark = pytest.mark.spec("LOG-09")
+
+LOGIN = UpstreamLogin(
     callback="https://auth.example/login/callback/idp",
     state="a-state",
     nonce="a-nonce",
@@ -34,29 +36,29 @@ def issuer(rsa: RSAKey, clock: Clock) -> Iterator[Issuer]:
         yield made
 
 
-Make = Callable[..., Provider]
+Make = Callable[..., IdentityProvider]
 
 
 @pytest.fixture
 def make(issuer: Issuer, clock: Clock) -> Make:
-    def made(**changed: Any) -> Provider:
+    def made(**changed: Any) -> IdentityProvider:
         told = {"issuer": issuer.url, "client_id": CLIENT, "secret": SECRET, **changed}
-        outgoing = Outgoing(lambda _: None, timeout_s=told.pop("timeout_s", 5.0))
-        upstream = Upstream(name="idp", title="The provider", **told)
-        return Provider(upstream, outgoing, clock, Ages(3600, 30))
+        http = HttpClient(told.pop("timeout_s", 5.0))
+        upstream = IdentityProviderConfig(name="idp", title="The provider", **told)
+        return IdentityProvider(upstream, http, clock, KeyAges(3600, 30))
 
     return made
 
 
 @pytest.fixture
-def provider(make: Make) -> Provider:
+def provider(make: Make) -> IdentityProvider:
     return make()
 
 
 def test_the_browser_is_sent_with_state_nonce_and_a_challenge(
-    provider: Provider, issuer: Issuer
+    provider: IdentityProvider, issuer: Issuer
 ) -> None:
-    url = provider.url(LOGIN)
+    url = provider.login_url(LOGIN)
     assert url.startswith(f"{issuer.url}/authorize?")
     challenge = base64.urlsafe_b64encode(hashlib.sha256(LOGIN.verifier.encode()).digest())
     assert {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()} == {
@@ -69,11 +71,13 @@ def test_the_browser_is_sent_with_state_nonce_and_a_challenge(
         "code_challenge": challenge.decode().rstrip("="),
         "code_challenge_method": "S256",
     }
-    assert "prompt=login" in provider.url(LOGIN, again=True)
+    assert "prompt=login" in provider.login_url(LOGIN, again=True)
 
 
-def test_a_code_becomes_an_identity_in_small_letters(provider: Provider, issuer: Issuer) -> None:
-    assert provider.email(LOGIN, "the-code") == "ada@example.org"
+def test_a_code_becomes_an_identity_in_small_letters(
+    provider: IdentityProvider, issuer: Issuer
+) -> None:
+    assert provider.exchange_email(LOGIN, "the-code") == "ada@example.org"
     assert issuer.form() == {
         "grant_type": "authorization_code",
         "code": "the-code",
@@ -86,37 +90,39 @@ def test_a_code_becomes_an_identity_in_small_letters(provider: Provider, issuer:
 
 def test_a_secret_is_told_as_the_provider_wants_it(make: Make, issuer: Issuer) -> None:
     issuer.metadata["token_endpoint_auth_methods_supported"] = ["client_secret_post"]
-    make().email(LOGIN, "code")
+    make().exchange_email(LOGIN, "code")
     assert issuer.form()["client_secret"] == SECRET
     issuer.asked.clear()
-    make(secret="").email(LOGIN, "code")
+    make(secret="").exchange_email(LOGIN, "code")
     assert "client_secret" not in issuer.form()
     assert issuer.form()["client_id"] == CLIENT
 
 
-def test_metadata_and_keys_are_read_once(provider: Provider, issuer: Issuer, clock: Clock) -> None:
+def test_metadata_and_keys_are_read_once(
+    provider: IdentityProvider, issuer: Issuer, clock: Clock
+) -> None:
     for _ in range(3):
-        provider.url(LOGIN)
-        provider.email(LOGIN, "code")
+        provider.login_url(LOGIN)
+        provider.exchange_email(LOGIN, "code")
     known = [path for path in issuer.paths() if path != "/token"]
     assert sorted(known) == ["/.well-known/openid-configuration", "/jwks"]
     clock.now += 3601
-    provider.url(LOGIN)
+    provider.login_url(LOGIN)
     assert issuer.paths().count("/.well-known/openid-configuration") == 2
 
 
 def test_old_metadata_serve_while_the_provider_is_away(
-    provider: Provider, issuer: Issuer, clock: Clock
+    provider: IdentityProvider, issuer: Issuer, clock: Clock
 ) -> None:
-    provider.url(LOGIN)
+    provider.login_url(LOGIN)
     issuer.answers["/.well-known/openid-configuration"] = (500, {}, b"")
     clock.now += 3601
-    assert provider.url(LOGIN)
-    assert provider.url(LOGIN)
+    assert provider.login_url(LOGIN)
+    assert provider.login_url(LOGIN)
     assert issuer.paths().count("/.well-known/openid-configuration") == 2
     clock.now += 86_401
     with pytest.raises(Unavailable):
-        provider.url(LOGIN)
+        provider.login_url(LOGIN)
 
 
 @pytest.mark.parametrize(
@@ -142,29 +148,31 @@ def test_old_metadata_serve_while_the_provider_is_away(
     ],
 )
 def test_claims_of_another_login_issuer_or_time_are_not_believed(
-    provider: Provider, issuer: Issuer, claims: dict[str, Any]
+    provider: IdentityProvider, issuer: Issuer, claims: dict[str, Any]
 ) -> None:
     issuer.claims = claims
     with pytest.raises(Unauthorized):
-        provider.email(LOGIN, "code")
+        provider.exchange_email(LOGIN, "code")
 
 
-def test_what_has_expired_is_not_believed(provider: Provider, issuer: Issuer, clock: Clock) -> None:
+def test_what_has_expired_is_not_believed(
+    provider: IdentityProvider, issuer: Issuer, clock: Clock
+) -> None:
     issuer.claims = {"exp": clock.now - 61, "iat": clock.now - 300}
     with pytest.raises(Unauthorized):
-        provider.email(LOGIN, "code")
+        provider.exchange_email(LOGIN, "code")
     issuer.claims = {"iat": clock.now + 61, "exp": clock.now + 300}
     with pytest.raises(Unauthorized):
-        provider.email(LOGIN, "code")
+        provider.exchange_email(LOGIN, "code")
     issuer.claims = {"exp": clock.now - 30, "iat": clock.now - 300}
-    assert provider.email(LOGIN, "code")
+    assert provider.exchange_email(LOGIN, "code")
 
 
 def test_several_audiences_are_fine_when_the_token_was_made_for_us(
-    provider: Provider, issuer: Issuer
+    provider: IdentityProvider, issuer: Issuer
 ) -> None:
     issuer.claims = {"aud": [CLIENT, "another"], "azp": CLIENT}
-    assert provider.email(LOGIN, "code")
+    assert provider.exchange_email(LOGIN, "code")
 
 
 @pytest.mark.parametrize(
@@ -187,44 +195,46 @@ def test_several_audiences_are_fine_when_the_token_was_made_for_us(
     ],
 )
 def test_an_address_that_is_not_verified_or_none_names_nobody(
-    provider: Provider, issuer: Issuer, claims: dict[str, Any]
+    provider: IdentityProvider, issuer: Issuer, claims: dict[str, Any]
 ) -> None:
     issuer.claims = claims
     with pytest.raises(Forbidden) as caught:
-        provider.email(LOGIN, "code")
+        provider.exchange_email(LOGIN, "code")
     assert "example" not in caught.value.detail
 
 
 def test_a_provider_speaks_for_its_domains_only(make: Make, issuer: Issuer) -> None:
-    assert make(domains=("example.org", "other.org")).email(LOGIN, "code")
+    assert make(domains=("example.org", "other.org")).exchange_email(LOGIN, "code")
     with pytest.raises(Forbidden):
-        make(domains=("other.org",)).email(LOGIN, "code")
+        make(domains=("other.org",)).exchange_email(LOGIN, "code")
     issuer.claims = {"email": "ada@evil.example.org"}
     with pytest.raises(Forbidden):
-        make(domains=("example.org",)).email(LOGIN, "code")
+        make(domains=("example.org",)).exchange_email(LOGIN, "code")
     issuer.claims = {"email": "ada@evil.org@example.com"}
     with pytest.raises(Forbidden):
-        make(domains=("evil.org", "example.org")).email(LOGIN, "code")
+        make(domains=("evil.org", "example.org")).exchange_email(LOGIN, "code")
 
 
 def test_userinfo_tells_what_the_token_does_not_of_the_same_subject(
-    provider: Provider, issuer: Issuer
+    provider: IdentityProvider, issuer: Issuer
 ) -> None:
     issuer.claims = {"email": None, "email_verified": None}
     issuer.userinfo = {"sub": "subject", "email": "bob@example.org", "email_verified": True}
-    assert provider.email(LOGIN, "code") == "bob@example.org"
+    assert provider.exchange_email(LOGIN, "code") == "bob@example.org"
     assert ("/userinfo", "Bearer an-access-token") in [
         (path, headers.get("Authorization")) for path, headers, _ in issuer.asked
     ]
     issuer.userinfo["sub"] = "somebody else"
     with pytest.raises(Unauthorized):
-        provider.email(LOGIN, "code")
+        provider.exchange_email(LOGIN, "code")
     del issuer.userinfo["sub"]
     with pytest.raises(Unauthorized):
-        provider.email(LOGIN, "code")
+        provider.exchange_email(LOGIN, "code")
 
 
-def test_a_token_that_nobody_signed_is_not_believed(provider: Provider, issuer: Issuer) -> None:
+def test_a_token_that_nobody_signed_is_not_believed(
+    provider: IdentityProvider, issuer: Issuer
+) -> None:
     claims = json.loads(base64.urlsafe_b64decode(issuer.id_token().split(".")[1] + "=="))
     kid = issuer.key.kid
     for header, signature in (
@@ -235,10 +245,10 @@ def test_a_token_that_nobody_signed_is_not_believed(provider: Provider, issuer: 
     ):
         issuer.token = f"{segment(header)}.{segment(claims)}.{signature}"
         with pytest.raises(Unauthorized):
-            provider.email(LOGIN, "code")
+            provider.exchange_email(LOGIN, "code")
 
 
-def test_a_public_key_is_no_password(provider: Provider, issuer: Issuer) -> None:
+def test_a_public_key_is_no_password(provider: IdentityProvider, issuer: Issuer) -> None:
     claims = json.loads(base64.urlsafe_b64decode(issuer.id_token().split(".")[1] + "=="))
     for secret in (issuer.key.as_pem(private=False), SECRET.encode()):
         header = {"alg": "HS256", "kid": issuer.key.kid}
@@ -246,11 +256,11 @@ def test_a_public_key_is_no_password(provider: Provider, issuer: Issuer) -> None
         made = jws.serialize_compact(header, json.dumps(claims).encode(), shared)
         issuer.token = made
         with pytest.raises(Unauthorized):
-            provider.email(LOGIN, "code")
+            provider.exchange_email(LOGIN, "code")
 
 
 def test_a_token_signed_by_another_key_is_not_believed(
-    provider: Provider, issuer: Issuer, curve: ECKey
+    provider: IdentityProvider, issuer: Issuer, curve: ECKey
 ) -> None:
     published = issuer.key
     other = RSAKey.generate_key(2048, {"kid": str(published.kid)})
@@ -258,36 +268,36 @@ def test_a_token_signed_by_another_key_is_not_believed(
         issuer.jwks = {"keys": [published.as_dict(private=False)]}
         issuer.key = key
         with pytest.raises(Unauthorized):
-            provider.email(LOGIN, "code")
+            provider.exchange_email(LOGIN, "code")
     # Nor when the token itself says where its key is, or brings it along.
     issuer.key, issuer.asked = other, []
     for header in ({"jku": f"{issuer.url}/evil"}, {"jwk": other.as_dict(private=False)}):
         issuer.header = header
         with pytest.raises(Unauthorized):
-            provider.email(LOGIN, "code")
+            provider.exchange_email(LOGIN, "code")
     assert "/evil" not in issuer.paths()
 
 
 def test_a_token_need_not_name_the_only_key(
-    provider: Provider, make: Make, issuer: Issuer, curve: ECKey
+    provider: IdentityProvider, make: Make, issuer: Issuer, curve: ECKey
 ) -> None:
     issuer.header = {"kid": None}
-    assert provider.email(LOGIN, "code")
+    assert provider.exchange_email(LOGIN, "code")
     published = {**issuer.key.as_dict(private=False)}
     issuer.jwks = {"keys": [{name: published[name] for name in ("kty", "n", "e")}]}
-    assert make().email(LOGIN, "code")
+    assert make().exchange_email(LOGIN, "code")
     issuer.jwks = {"keys": [published, curve.as_dict(private=False)]}
     with pytest.raises(Unauthorized):
-        make().email(LOGIN, "code")
+        make().exchange_email(LOGIN, "code")
 
 
 @pytest.mark.parametrize("token", ["", "x", "a.b.c", "a.b", "." * 5, "é.é.é", "x" * 100_000])
-def test_what_is_no_token_is_none(provider: Provider, issuer: Issuer, token: str) -> None:
+def test_what_is_no_token_is_none(provider: IdentityProvider, issuer: Issuer, token: str) -> None:
     issuer.token = token
     body = {"access_token": "x", "token_type": "Bearer", "id_token": token}
     issuer.answers["/token"] = (200, {}, json.dumps(body).encode())
     with pytest.raises(Unauthorized):
-        provider.email(LOGIN, "code")
+        provider.exchange_email(LOGIN, "code")
 
 
 @pytest.mark.parametrize(
@@ -308,15 +318,15 @@ def test_what_is_no_token_is_none(provider: Provider, issuer: Issuer, token: str
         (500, {}, b"oh"),
         (302, {"Location": "/elsewhere"}, b""),
         (307, {"Location": "/elsewhere"}, b""),
-        (200, {}, b"x" * (MAX_BYTES + 1)),
+        (200, {}, b"x" * (MAX_RESPONSE_BYTES + 1)),
     ],
 )
 def test_no_answer_of_a_token_end_point_surprises(
-    provider: Provider, issuer: Issuer, answer: tuple[int, dict[str, str], bytes]
+    provider: IdentityProvider, issuer: Issuer, answer: tuple[int, dict[str, str], bytes]
 ) -> None:
     issuer.answers["/token"] = answer
     with pytest.raises((Unauthorized, Unavailable)):
-        provider.email(LOGIN, "code")
+        provider.exchange_email(LOGIN, "code")
     assert "/elsewhere" not in issuer.paths()
 
 
@@ -334,17 +344,17 @@ def test_no_answer_of_a_token_end_point_surprises(
     ],
 )
 def test_metadata_that_cannot_be_used_are_not(
-    provider: Provider, issuer: Issuer, changed: dict[str, Any]
+    provider: IdentityProvider, issuer: Issuer, changed: dict[str, Any]
 ) -> None:
     issuer.metadata = changed
     with pytest.raises(Unavailable):
-        provider.url(LOGIN)
+        provider.login_url(LOGIN)
 
 
 @pytest.mark.parametrize(
     "answer",
     [
-        (200, {}, b"x" * (MAX_BYTES + 1)),
+        (200, {}, b"x" * (MAX_RESPONSE_BYTES + 1)),
         (200, {}, b"[]"),
         (404, {}, b"{}"),
         (301, {"Location": "/elsewhere"}, b""),
@@ -353,11 +363,11 @@ def test_metadata_that_cannot_be_used_are_not(
     ],
 )
 def test_no_answer_of_discovery_surprises(
-    provider: Provider, issuer: Issuer, answer: tuple[int, dict[str, str], bytes]
+    provider: IdentityProvider, issuer: Issuer, answer: tuple[int, dict[str, str], bytes]
 ) -> None:
     issuer.answers["/.well-known/openid-configuration"] = answer
     with pytest.raises(Unavailable):
-        provider.url(LOGIN)
+        provider.login_url(LOGIN)
     assert "/elsewhere" not in issuer.paths()
 
 
@@ -365,32 +375,34 @@ def test_a_drip_of_bytes_is_not_waited_for(make: Make, issuer: Issuer) -> None:
     issuer.drip_s = 0.05
     began = time.monotonic()
     with pytest.raises(Unavailable):
-        make(timeout_s=0.3).url(LOGIN)
+        make(timeout_s=0.3).login_url(LOGIN)
     assert time.monotonic() - began < 2
 
 
 def test_addresses_inside_are_refused_where_that_is_set(issuer: Issuer, clock: Clock) -> None:
     inside = issuer.url.rpartition(":")[2]
     for host in ("127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "2130706433", "0x7f.1"):
-        upstream = Upstream("idp", "", f"http://{host}:{inside}", CLIENT, SECRET)
-        provider = Provider(upstream, Outgoing(check_address, 2.0), clock, Ages(3600, 30))
+        upstream = IdentityProviderConfig("idp", "", f"http://{host}:{inside}", CLIENT, SECRET)
+        provider = IdentityProvider(
+            upstream, HttpClient(2.0, check_address=check_address_text), clock, KeyAges(3600, 30)
+        )
         with pytest.raises(Unavailable):
-            provider.url(LOGIN)
+            provider.login_url(LOGIN)
     assert issuer.asked == []
 
 
 def test_a_provider_over_https_does_not_lead_away_from_it(clock: Clock) -> None:
-    upstream = Upstream("idp", "", "https://idp.example", CLIENT, SECRET)
-    provider = Provider(upstream, _Canned(), clock, Ages(3600, 30))
+    upstream = IdentityProviderConfig("idp", "", "https://idp.example", CLIENT, SECRET)
+    provider = IdentityProvider(upstream, _Canned(), clock, KeyAges(3600, 30))
     with pytest.raises(Unavailable, match="https"):
-        provider.url(LOGIN)
+        provider.login_url(LOGIN)
 
 
-class _Canned(Outgoing):
+class _Canned(HttpClient):
     def __init__(self) -> None:
-        super().__init__(lambda _: None)
+        super().__init__(10.0)
 
-    def request(self, *_: Any) -> Any:
+    def request(self, *_: Any, **__: Any) -> Any:
         class Answer:
             def object(self) -> dict[str, str]:
                 base = "https://idp.example"
@@ -404,7 +416,9 @@ class _Canned(Outgoing):
         return Answer()
 
 
-def test_an_answer_of_another_issuer_is_found_out(provider: Provider, issuer: Issuer) -> None:
+def test_an_answer_of_another_issuer_is_found_out(
+    provider: IdentityProvider, issuer: Issuer
+) -> None:
     provider.check_issuer(None)
     provider.check_issuer(issuer.url)
     for other in ("https://evil.example", "", issuer.url + "/"):
@@ -420,6 +434,7 @@ def test_an_issuer_that_promised_to_name_itself_has_to(make: Make, issuer: Issue
         provider.check_issuer(None)
 
 
+@pytest.mark.spec("LOG-03")
 def test_a_log_out_goes_on_where_the_provider_offers_that(make: Make, issuer: Issuer) -> None:
     assert make().logout_url("https://auth.example/logout/done", "s") is None
     issuer.metadata["end_session_endpoint"] = f"{issuer.url}/end"
@@ -431,19 +446,20 @@ def test_a_log_out_goes_on_where_the_provider_offers_that(make: Make, issuer: Is
     assert make().logout_url("https://auth.example/logout/done", "s") is None
 
 
+@pytest.mark.spec("LOG-10")
 def test_no_error_repeats_a_secret(make: Make, issuer: Issuer) -> None:
     issuer.claims = {"nonce": "leaked-nonce", "email": "leaked@example.org"}
     issuer.answers["/jwks"] = (500, {}, b"leaked")
     for provider in (make(), make(domains=("x.org",))):
         with pytest.raises(StoreError) as caught:
-            provider.email(LOGIN, "secret-code")
+            provider.exchange_email(LOGIN, "secret-code")
         told = f"{caught.value!r} {caught.value.detail} {provider.upstream!r} {LOGIN!r}"
         for secret in ("leaked", "secret-code", SECRET, LOGIN.verifier, LOGIN.nonce):
             assert secret not in told
 
 
 def test_an_invalid_name_is_no_reason_to_fail_otherwise(clock: Clock) -> None:
-    upstream = Upstream("idp", "", "http://no-such-host.invalid", CLIENT, SECRET)
-    provider = Provider(upstream, Outgoing(lambda _: None, 2.0), clock, Ages(3600, 30))
+    upstream = IdentityProviderConfig("idp", "", "http://no-such-host.invalid", CLIENT, SECRET)
+    provider = IdentityProvider(upstream, HttpClient(2.0), clock, KeyAges(3600, 30))
     with pytest.raises(Unavailable):
-        provider.url(LOGIN)
+        provider.login_url(LOGIN)

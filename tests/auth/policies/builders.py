@@ -1,10 +1,11 @@
-"""Policies of a few words, and asking them."""
+"""Builders of small policies, and helpers that evaluate them."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from auth.policies.evaluator import Compiled
-from auth.policies.model import Decision, Holding, Value, parse
+from auth.policies.evaluator import AttachedPolicy, CompiledPolicies, Decision
+from auth.policies.grammar import parse_policy
+from auth.policies.patterns import Value
 from storage.errors import Invalid
 
 ADA: Mapping[str, Value] = {
@@ -29,10 +30,12 @@ def document(*statements: Any, **members: Any) -> dict[str, Any]:
     return {"Version": "2012-10-17", "Statement": list(statements), **members}
 
 
-def compiled(*documents: Any, variables: Mapping[str, Value] = ADA) -> Compiled:
+def compiled(*documents: Any, variables: Mapping[str, Value] = ADA) -> CompiledPolicies:
     """What somebody may who has these policies."""
-    holdings = [Holding(f"role r{n}", parse(each)) for n, each in enumerate(documents)]
-    return Compiled(holdings, variables)
+    holdings = [
+        AttachedPolicy(f"role r{n}", parse_policy(each)) for n, each in enumerate(documents)
+    ]
+    return CompiledPolicies(holdings, variables)
 
 
 def decide(
@@ -51,7 +54,7 @@ def decide(
 def faults(given: object, pointer: str = "") -> dict[str, list[str]]:
     """What is wrong with a document, by place; nothing when it is taken."""
     try:
-        parse(given, pointer=pointer)
+        parse_policy(given, pointer=pointer)
     except Invalid as error:
         return dict(error.errors)
     return {}

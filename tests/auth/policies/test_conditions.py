@@ -1,4 +1,4 @@
-"""Each operator, after the published rules: present, absent, many, and the contrary."""
+"""Condition operators: present, absent, multiple and negated values."""
 
 import time
 from collections.abc import Mapping
@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from auth.policies.model import Value
+from auth.policies.patterns import Value
 from tests.auth.policies.builders import decide, statement
+
+pytestmark = pytest.mark.spec("POL-05")
 
 KEY = "store:a"
 

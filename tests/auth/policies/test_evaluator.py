@@ -1,18 +1,20 @@
-"""Tables after the evaluation rules that AWS publishes for such policies, in our own cases."""
+"""The published policy evaluation rules, as tables of cases."""
 
 import time
 from typing import Any
 
 import pytest
 
-from auth.policies.evaluator import Compiled
-from auth.policies.model import Decision, Holding, Value, parse
+from auth.policies.evaluator import AttachedPolicy, CompiledPolicies, Decision
+from auth.policies.grammar import parse_policy
+from auth.policies.patterns import Value
 from storage.errors import Forbidden
 from tests.auth.policies.builders import ADA, compiled, decide, document, statement
 
 BUNDLE = "arn:store:local:aws:bundles/1"
 
 
+@pytest.mark.spec("POL-02")
 @pytest.mark.parametrize(
     ("statements", "reason"),
     [
@@ -32,12 +34,14 @@ def test_an_explicit_deny_beats_an_allow_which_beats_silence(
     assert decide(*statements).reason == reason
 
 
+@pytest.mark.spec("POL-02")
 def test_who_has_no_policy_may_nothing() -> None:
     assert compiled().decide("store:GetFile", "*") == Decision(
         False, "implicit_deny", source=None, statement=None
     )
 
 
+@pytest.mark.spec("POL-03")
 @pytest.mark.parametrize(
     ("pattern", "action", "expected"),
     [
@@ -59,6 +63,7 @@ def test_actions_are_matched_without_their_case(pattern: str, action: str, expec
     assert negated.allowed is not expected
 
 
+@pytest.mark.spec("POL-03")
 @pytest.mark.parametrize(
     ("pattern", "resource", "expected"),
     [
@@ -92,6 +97,7 @@ def test_only_a_star_that_ends_a_segment_matches_colons(
     assert asked.decide("store:GetFile", resource).allowed is expected
 
 
+@pytest.mark.spec("POL-03")
 @pytest.mark.parametrize(
     ("pattern", "expected"),
     [
@@ -113,6 +119,7 @@ def test_resources_are_matched_with_their_case(pattern: str, expected: bool) -> 
     assert decide(negated, resource=BUNDLE).allowed is not expected
 
 
+@pytest.mark.spec("POL-04")
 @pytest.mark.parametrize(
     ("pattern", "resource", "expected"),
     [
@@ -133,6 +140,7 @@ def test_variables_are_put_in(pattern: str, resource: str, expected: bool) -> No
     assert decide(statement(Resource=pattern), resource=resource).allowed is expected
 
 
+@pytest.mark.spec("POL-04")
 @pytest.mark.parametrize("name", ["*", "?", "a*", "${*}", "${store:groups}", ".*", "a:b"])
 def test_the_value_of_a_variable_is_never_a_pattern(name: str) -> None:
     variables: dict[str, Value] = {"store:user_email": name, "store:groups": (name,)}
@@ -142,6 +150,7 @@ def test_the_value_of_a_variable_is_never_a_pattern(name: str) -> None:
         assert not decide(mine, resource="arn:x/axx/1", variables=variables).allowed
 
 
+@pytest.mark.spec("POL-04")
 @pytest.mark.parametrize("variables", [{}, {"store:groups": ()}])
 def test_who_has_no_value_is_granted_nothing_by_a_variable(variables: Any) -> None:
     for granting in (
@@ -161,20 +170,27 @@ def test_who_has_no_value_is_granted_nothing_by_a_variable(variables: Any) -> No
     assert decide(denying, variables=variables).reason == "explicit_deny"
 
 
+@pytest.mark.spec("POL-04")
 def test_a_variable_may_have_a_value_for_those_without() -> None:
     own = statement(Resource="arn:g/${store:groups, 'public'}")
     assert decide(own, resource="arn:g/public", variables={}).allowed
     assert not decide(own, resource="arn:g/public").allowed
 
 
+@pytest.mark.spec("POL-02")
 def test_the_answer_says_which_statement_of_whose_policy() -> None:
-    asked = Compiled(
+    asked = CompiledPolicies(
         [
-            Holding(
-                "user ada@example.org", parse(document(statement(Action="store:Get*", Sid="R")))
+            AttachedPolicy(
+                "user ada@example.org",
+                parse_policy(document(statement(Action="store:Get*", Sid="R"))),
             ),
-            Holding("group g, role r", parse(document(statement("Deny", Action="store:Put*")))),
-            Holding("role one", parse({"Statement": statement(Action="store:Head*")})),
+            AttachedPolicy(
+                "group g, role r", parse_policy(document(statement("Deny", Action="store:Put*")))
+            ),
+            AttachedPolicy(
+                "role one", parse_policy({"Statement": statement(Action="store:Head*")})
+            ),
         ],
         ADA,
     )
@@ -187,22 +203,26 @@ def test_the_answer_says_which_statement_of_whose_policy() -> None:
     assert asked.decide("store:HeadFile", BUNDLE).statement == "/Statement"
 
 
+@pytest.mark.spec("POL-02")
 def test_the_pointer_of_a_statement_begins_at_its_policy() -> None:
-    policy = parse(document(statement(), statement()), pointer="/policy")
+    policy = parse_policy(document(statement(), statement()), pointer="/policy")
     assert [each.name for each in policy.statements] == ["/Statement/0", "/Statement/1"]
 
 
+@pytest.mark.spec("POL-04")
 def test_what_the_store_knows_of_somebody_beats_what_a_request_says() -> None:
     mine = statement(Condition={"StringEquals": {"store:user_email": "root@example.org"}})
     for key in ("store:user_email", "Store:User_Email"):
         assert not decide(mine, context={key: "root@example.org"}).allowed
 
 
+@pytest.mark.spec("POL-04")
 def test_nobody_is_judged_by_a_boundless_list_of_groups() -> None:
     with pytest.raises(Forbidden):
         compiled(variables={"store:groups": tuple(map(str, range(1001)))})
 
 
+@pytest.mark.spec("POL-02")
 def test_one_deny_of_many_policies_is_found() -> None:
     many = [
         document(*(statement(Resource=f"arn:store:local:*:bundles/{p}-{n}*") for n in range(30)))
@@ -220,6 +240,7 @@ def test_one_deny_of_many_policies_is_found() -> None:
         assert asked.decide("store:GetFile", f"{resource}y").source == "role r0"
 
 
+@pytest.mark.spec("POL-07")
 def test_ten_policies_of_thirty_statements_decide_many_thousand_times_a_second() -> None:
     kinds = ("bundles", "files", "areas")
     verbs = ("Get", "Put", "Delete")

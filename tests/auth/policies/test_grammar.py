@@ -1,10 +1,14 @@
+"""The policy grammar: valid and invalid documents."""
+
 from typing import Any
 
 import pytest
 
-from auth.policies.model import parse
+from auth.policies.grammar import parse_policy
 from storage.errors import Invalid
 from tests.auth.policies.builders import document, faults, statement
+
+pytestmark = pytest.mark.spec("POL-01")
 
 EVERYTHING = {
     "Version": "2012-10-17",
@@ -179,9 +183,10 @@ def test_no_more_than_a_page_of_faults_is_told() -> None:
     assert len(faults(document(*[statement(Effect="x", Sid="?")] * 90))) == 50
 
 
+@pytest.mark.spec("ERR-44")
 def test_the_code_and_the_first_fault_are_told() -> None:
     with pytest.raises(Invalid, match="/Statement/0/Effect must be one of Allow, Deny") as raised:
-        parse(document(statement(Effect="x")))
+        parse_policy(document(statement(Effect="x")))
     assert raised.value.code == "invalid_policy"
 
 
@@ -224,15 +229,16 @@ def test_a_bottomless_document_is_refused_without_going_down() -> None:
 
 def test_a_policy_keeps_its_own_document() -> None:
     given = document(statement())
-    policy = parse(given)
+    policy = parse_policy(given)
     given["Statement"].clear()
     policy.document["Statement"].clear()
     assert policy.document == document(statement())
 
 
+@pytest.mark.spec("POL-03")
 def test_a_stored_document_may_keep_a_wildcard_service() -> None:
     old = document(statement("Deny", Action="*:Put*"))
     with pytest.raises(Invalid, match="wildcard in the service part"):
-        parse(old)
-    (kept,) = parse(old, stored=True).statements
+        parse_policy(old)
+    (kept,) = parse_policy(old, stored=True).statements
     assert kept.actions[0].matches("store:putbundle")

@@ -1,4 +1,4 @@
-"""Keys of conditions: one key in each of its spellings, and which of them a decision depends on."""
+"""Condition keys: spelling, and which ones a decision depends on."""
 
 import json
 import re
@@ -6,10 +6,19 @@ from typing import Any
 
 import pytest
 
-from auth.policies.keys import AS_IN_AWS, CURRENT_TIME, ISSUER, OF_REQUESTS, SOURCE_IP, spelled
-from auth.policies.model import Value
+from auth.policies.keys import (
+    AWS_KEYS,
+    CURRENT_TIME,
+    ISSUER,
+    REQUEST_KEYS,
+    SOURCE_IP,
+    normalize_key,
+)
+from auth.policies.patterns import Value
 from ops.procfile import ROOT
 from tests.auth.policies.builders import compiled, decide, document, statement
+
+pytestmark = pytest.mark.spec("POL-08")
 
 DO, ON = "store:Do", "arn:store:local:aws:files/1"
 
@@ -19,7 +28,7 @@ def at(key: str, wanted: str = "192.0.2.0/24", operator: str = "IpAddress", **mo
 
 
 def asks(*statements: Any, resource: str = ON) -> frozenset[str]:
-    return compiled(document(*statements)).asks(DO, resource)
+    return compiled(document(*statements)).context_keys(DO, resource)
 
 
 @pytest.mark.parametrize("written", ["store:SourceIp", "STORE:sourceip", "aws:SourceIp"])
@@ -30,9 +39,9 @@ def test_every_spelling_of_a_key_is_that_key(written: str, told: str) -> None:
 
 
 def test_only_what_means_the_same_in_iam_has_a_second_spelling() -> None:
-    assert set(AS_IN_AWS) < set(OF_REQUESTS)
-    assert spelled("aws:Issuer") != spelled(ISSUER)
-    assert spelled("aws:user_email") == "aws:user_email"
+    assert set(AWS_KEYS) < set(REQUEST_KEYS)
+    assert normalize_key("aws:Issuer") != normalize_key(ISSUER)
+    assert normalize_key("aws:user_email") == "aws:user_email"
     assert not decide(at("aws:groups", "readers", "StringEquals")).allowed
 
 

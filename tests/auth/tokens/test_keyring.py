@@ -1,3 +1,5 @@
+"""Key sets of issuers: fetching, caching and failures."""
+
 import functools
 import http.server
 import threading
@@ -9,9 +11,11 @@ from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 from joserfc.jwk import ECKey, OctKey, RSAKey
 
 from auth.tokens.keyring import KeyRing, fetch_json
-from auth.tokens.keys import SigningKeys
+from auth.tokens.signing_keys import SigningKeys
 from storage.errors import Unauthorized, Unavailable
 from tests.auth.builders import AGES, Clock, Issuer, segment
+
+pytestmark = pytest.mark.spec("WHO-07")
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from pathlib import Path
 from random import Random
 from threading import Lock
 
-from store_client.areas.reading import Outgoing
+from store_client.local_files import OutgoingFile
 
 UUIDS = (
     "3fa91111-0000-4000-8000-000000000001",
@@ -46,6 +46,6 @@ def noise(size: int, seed: int = 0) -> bytes:
     return Random(seed).randbytes(size)
 
 
-def outgoing(path: Path, name: str = "a.bin") -> Outgoing:
+def outgoing(path: Path, name: str = "a.bin") -> OutgoingFile:
     """The file as it is now."""
-    return Outgoing(path, name, "application/octet-stream", path.stat().st_size)
+    return OutgoingFile(path, name, "application/octet-stream", path.stat().st_size)

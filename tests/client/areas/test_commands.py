@@ -6,12 +6,12 @@ from uuid import uuid4
 
 import pytest
 
-from store_client.areas import asking
-from store_client.client import Client
+from store_client import Client
+from store_client.transfer import api
 from tests.client.areas.builders import UUIDS, wrote
 from tests.client.cli.people import Typist, showing
 from tests.client.conftest import Served
-from tests.patience import until
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -41,6 +41,7 @@ def states(rows: list[dict[str, str]]) -> dict[str, str]:
     return {row["name"]: row["state"] for row in rows}
 
 
+@pytest.mark.spec("ARC-03")
 def test_an_area_is_opened_selected_listed_and_forgotten(typist: Typist, store: Served) -> None:
     first = typist.reads("select", "--new")
     assert first["uri"] == f"{store.url}/v1/area/{first['uuid']}/"
@@ -60,6 +61,7 @@ def test_an_area_is_opened_selected_listed_and_forgotten(typist: Typist, store: 
     assert typist.reads("select", first["uri"])["uuid"] == first["uuid"]
 
 
+@pytest.mark.spec("ARC-03")
 def test_an_area_that_is_not_there_is_not_selected(typist: Typist, store: Served) -> None:
     done = typist.types("select", f"{store.url}/v1/area/{uuid4()}/")
     assert done.exit_code == 5, done.output
@@ -68,12 +70,14 @@ def test_an_area_that_is_not_there_is_not_selected(typist: Typist, store: Served
     assert typist.types("areas").stdout.strip() == "[]"
 
 
+@pytest.mark.spec("ARC-02")
 def test_an_area_of_another_store_is_refused_with_what_names_it(typist: Typist) -> None:
     done = typist.types("select", f"https://other.example/v1/area/{UUIDS[0]}/")
     assert done.exit_code == 2
     assert "--url https://other.example" in done.stderr
 
 
+@pytest.mark.spec("ARC-02")
 def test_an_alias_that_may_mean_two_areas_is_refused_everywhere(typist: Typist) -> None:
     for uuid in UUIDS[:2]:
         typist.reads("select", "--new", uuid)
@@ -84,13 +88,15 @@ def test_an_alias_that_may_mean_two_areas_is_refused_everywhere(typist: Typist) 
         assert UUIDS[1] in done.stderr
 
 
+@pytest.mark.spec("ARC-03")
 def test_a_removed_area_is_shown_as_gone(typist: Typist, client: Client, selected: str) -> None:
-    client.session.ask("PATCH", asking.area_path(selected), json={"state": "LOCKED"})
+    client.session.request("PATCH", api.area_path(selected), json={"state": "LOCKED"})
     assert typist.reads("areas")[0]["state"] == "LOCKED"
-    client.session.ask("DELETE", asking.area_path(selected))
+    client.session.request("DELETE", api.area_path(selected))
     assert typist.reads("areas")[0]["state"] in ("DELETING", "gone")
 
 
+@pytest.mark.spec("ARC-05", "ARC-15")
 def test_directories_and_files_are_brought_and_listed(
     typist: Typist, selected: str, run7: Path, tmp_path: Path
 ) -> None:
@@ -109,6 +115,7 @@ def test_directories_and_files_are_brought_and_listed(
     assert typist.types("list", "--output", "table").stdout.split() == names(typist)
 
 
+@pytest.mark.spec("ARC-06")
 def test_a_target_and_an_extension_choose_names(typist: Typist, selected: str, run7: Path) -> None:
     typist.reads("files", str(run7 / "meta.json"), "-t", "other/name.json")
     typist.reads("files", str(run7), "--file-extension", "fastq")
@@ -117,6 +124,7 @@ def test_a_target_and_an_extension_choose_names(typist: Typist, selected: str, r
     assert typist.types("files", str(run7 / "meta.json"), "--file-extension", "json").exit_code == 2
 
 
+@pytest.mark.spec("ARC-07")
 def test_sync_skips_what_lies_there_by_content(typist: Typist, selected: str, run7: Path) -> None:
     typist.reads("files", str(run7))
     (run7 / "meta.json").write_bytes(b'"META.json"')
@@ -131,6 +139,7 @@ def test_sync_skips_what_lies_there_by_content(typist: Typist, selected: str, ru
     assert set(states(typist.reads("files", str(run7))).values()) == {"sent"}
 
 
+@pytest.mark.spec("ARC-08", "ARC-09")
 def test_quiet_says_nothing_but_errors(typist: Typist, selected: str, run7: Path) -> None:
     done = typist.types("files", "-q", "--no-transfer-acceleration", str(run7))
     assert (done.exit_code, done.output) == (0, "")
@@ -139,16 +148,18 @@ def test_quiet_says_nothing_but_errors(typist: Typist, selected: str, run7: Path
     assert "there is no" in done.stderr
 
 
+@pytest.mark.spec("ARC-08")
 def test_a_locked_area_takes_nothing_and_no_second_file_is_tried(
     typist: Typist, client: Client, selected: str, run7: Path
 ) -> None:
-    client.session.ask("PATCH", asking.area_path(selected), json={"state": "LOCKED"})
+    client.session.request("PATCH", api.area_path(selected), json={"state": "LOCKED"})
     done = typist.types("files", "--jobs", "1", str(run7))
     assert done.exit_code == 6, done.output
     assert "LOCKED" in done.stderr
     assert [row["state"] for row in json.loads(done.stdout)] == ["failed"]
 
 
+@pytest.mark.spec("ARC-17")
 def test_the_status_of_a_file_is_told_and_a_profile_names_the_store(
     typist: Typist, selected: str, run7: Path, store: Served
 ) -> None:
@@ -159,11 +170,13 @@ def test_the_status_of_a_file_is_told_and_a_profile_names_the_store(
     profile = {"profiles": {"work": {"url": store.url}}}
     (typist.home / "profiles.json").write_text(json.dumps(profile))
     elsewhere = Typist(typist.home, typist.make)
-    found = elsewhere.reads("status", "meta.json", "--env", "work", "--uuid", selected[:4])
-    assert found["validation"] == "VALIDATED"
+    words = ("status", "meta.json", "--env", "work", "--uuid", selected[:4])
+    # Validation runs after the upload was answered.
+    until(lambda: elsewhere.reads(*words)["validation"] == "VALIDATED")
     assert typist.types("status", "absent").exit_code == 5
 
 
+@pytest.mark.spec("ARC-17")
 def test_a_file_that_is_not_what_its_name_says_is_told(
     typist: Typist, selected: str, tmp_path: Path
 ) -> None:
@@ -178,6 +191,7 @@ def test_a_file_that_is_not_what_its_name_says_is_told(
     assert (found["checksum"], bool(found["cause"])) == ("CHECKSUMMED", True)
 
 
+@pytest.mark.spec("ARC-18")
 def test_a_report_lists_every_file_with_its_states(
     typist: Typist, selected: str, run7: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,6 +212,7 @@ def test_a_report_lists_every_file_with_its_states(
     assert [path.name for path in tmp_path.glob(".states*")] == []
 
 
+@pytest.mark.spec("ARC-16")
 def test_credentials_are_shown_and_go_nowhere_else(
     typist: Typist, selected: str, run7: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -12,14 +12,15 @@ import pytest
 from google.auth.transport.requests import Request
 
 from config.settings import Settings
-from store_client.areas import asking
-from store_client.areas.cloud import bucket_of, send_direct
-from store_client.areas.gcs import GoogleBucket, open_bucket
-from store_client.areas.reading import Outgoing
-from store_client.areas.sent import Sending
-from store_client.checksums import MB, compute
+from store_client.areas.buckets import GcsAreaBucket, find_bucket
+from store_client.areas.files import AreaUpload, send_direct
+from store_client.checksums import MB, compute_checksums
 from store_client.client import Client
 from store_client.errors import NotAllowed
+from store_client.local_files import OutgoingFile
+from store_client.transfer import api
+from store_client.transfer.engine import TransferContext
+from store_client.transfer.gcs import open_bucket
 from store_client.versions import create_version
 from tests.client.areas.builders import Heard, noise, wrote
 from tests.storage.blobs.backend_gcs import new_bucket, running
@@ -61,36 +62,39 @@ def said(gcs: Gcs, bucket: str, area: str, *, good: bool) -> dict[str, Any]:
 
 
 @pytest.fixture
-def outgoing(tmp_path: Path) -> Outgoing:
+def outgoing(tmp_path: Path) -> OutgoingFile:
     path = wrote(tmp_path / "a", noise(MB) * (SIZE // MB) + bytes(17))
-    return Outgoing(path, NAME, "text/plain", SIZE)
+    return OutgoingFile(path, NAME, "text/plain", SIZE)
 
 
+@pytest.mark.spec("ARC-13")
 def test_a_large_file_goes_to_the_bucket_with_a_token_that_is_renewed_under_way(
-    client: Client, area: str, gcs: Gcs, bucket: str, outgoing: Outgoing
+    client: Client, area: str, gcs: Gcs, bucket: str, outgoing: OutgoingFile
 ) -> None:
     first, then = (said(gcs, bucket, area, good=good) for good in (False, True))
     opened = open_bucket(first, lambda: then, client_options={"api_endpoint": gcs.endpoint})
     heard = Heard()
-    sending = Sending(client, area, tell=heard)
-    sent = send_direct(sending, outgoing, bucket=GoogleBucket(first, opened))
+    sending = AreaUpload(client, area, TransferContext(2, heard))
+    sent = send_direct(sending, outgoing, bucket=GcsAreaBucket(first, opened))
     assert sent.url == f"gs://{bucket}/areas/{area}/{NAME}"
-    assert sent.checksums == compute([outgoing.path.read_bytes()], SIZE)
-    (found,) = asking.files(client, area)
+    assert sent.checksums == compute_checksums([outgoing.path.read_bytes()], SIZE)
+    (found,) = api.list_area_files(client, area)
     assert (found["url"], found["size"], found["status"]) == (sent.url, SIZE, "CHECKSUMMED")
     assert (found["content_type"], found["checksums"]) == ("text/plain", asdict(sent.checksums))
     assert heard.done == SIZE
 
 
+@pytest.mark.spec("ARC-13")
 def test_a_token_that_google_refuses_is_told(
-    client: Client, area: str, gcs: Gcs, bucket: str, outgoing: Outgoing
+    client: Client, area: str, gcs: Gcs, bucket: str, outgoing: OutgoingFile
 ) -> None:
     bad = said(gcs, bucket, area, good=False)
     opened = open_bucket(bad, lambda: bad, client_options={"api_endpoint": gcs.endpoint})
     with pytest.raises(NotAllowed, match="Google refuses"):
-        send_direct(Sending(client, area), outgoing, bucket=GoogleBucket(bad, opened))
-    assert list(asking.files(client, area)) == []
+        send_direct(AreaUpload(client, area), outgoing, bucket=GcsAreaBucket(bad, opened))
+    assert list(api.list_area_files(client, area)) == []
 
 
+@pytest.mark.spec("ARC-13")
 def test_without_a_token_to_lend_files_go_through_the_store(client: Client, area: str) -> None:
-    assert bucket_of(Sending(client, area)) is None
+    assert find_bucket(client, area) is None

@@ -1,33 +1,34 @@
 """Large files straight into S3: the store, its areas in a simulated bucket, and its STS."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from threading import Event, Lock
+from threading import Event, get_ident
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
-from config.settings import Settings
-from store_client.areas import asking
-from store_client.areas.journal import Journal
-from store_client.areas.reading import Outgoing, Stopped
-from store_client.areas.s3 import S3Bucket, options
-from store_client.areas.sending import LARGE, send
-from store_client.areas.sent import Sending
-from store_client.checksums import MB, compute
-from store_client.client import Client
-from store_client.errors import NotAllowed
-from store_client.versions import create_version
+from config import Settings
+from store_client import Client, NotAllowed, create_version
+from store_client.areas.buckets import S3AreaBucket
+from store_client.areas.files import LARGE, send_path
+from store_client.checksums import MB, compute_checksums
+from store_client.local_files import OutgoingFile
+from store_client.transfer import api
+from store_client.transfer.engine import Stopped, TransferContext
+from store_client.transfer.journal import FileJournal
+from store_client.transfer.s3 import address_options
 from tests.client.areas.builders import Heard, noise
 from tests.client.cli.people import Typist, showing
 from tests.client.conftest import Served
 from tests.storage.blobs import s3_server
 from tests.storage.blobs.backend_s3 import SIMULATED, admin, new_bucket, remove_bucket
 from tests.storage.blobs.s3_server import lasting_s3
+from tests.waiting import until
 
 SIZE = LARGE + 3 * MB + 17
 NAME = "deep/er/a b+c.bin"
@@ -62,28 +63,36 @@ def parts_sent(since: int) -> int:
     return s3_server.ASKED[since:].count("PUT partNumber uploadId")
 
 
-class StopsAt(Heard):
-    """Asks that the work stops once so many bytes were told."""
+class StopsOnceAPartArrived(Heard):
+    """Stops the transfer when the small last part is recorded, while the first is being sent."""
 
-    def __init__(self, stop: Event, at: int) -> None:
+    def __init__(self, stop: Event, journals: Path) -> None:
         super().__init__()
-        self._end, self._at = stop, at
-        self._guard = Lock()
+        self._end, self._journals = stop, journals
+        self._told: Counter[int] = Counter()
 
     def bytes(self, n: int) -> None:
         super().bytes(n)
-        if self.done >= self._at:
+        self._told[get_ident()] += n
+        # More than the last part has: this thread sends the first.
+        if self._told[get_ident()] > 4 * MB and not self._end.is_set():
+            until(self._is_recorded)
             self._end.set()
 
+    def _is_recorded(self) -> bool:
+        texts = [path.read_text() for path in self._journals.glob("area-*.json")]
+        return any('"parts": {"2"' in text for text in texts)
 
+
+@pytest.mark.spec("ARC-12")
 def test_a_large_file_goes_to_the_bucket_and_the_store_finds_it_whole(
     client: Client, area: str, bucket: str, large: Path, store: Served
 ) -> None:
     heard, since = Heard(), len(s3_server.ASKED)
-    sent = send(client, area, large, NAME, "text/plain", size=SIZE, tell=heard)
+    sent = send_path(client, area, large, NAME, "text/plain", size=SIZE, tell=heard)
     assert sent.url == f"s3://{bucket}/areas/{area}/{NAME}"
-    assert sent.checksums == compute([large.read_bytes()], SIZE)
-    (found,) = asking.files(client, area)
+    assert sent.checksums == compute_checksums([large.read_bytes()], SIZE)
+    (found,) = api.list_area_files(client, area)
     assert (found["url"], found["size"], found["status"]) == (sent.url, SIZE, "CHECKSUMMED")
     assert (found["content_type"], found["checksums"]) == ("text/plain", asdict(sent.checksums))
     assert heard.done == SIZE
@@ -91,49 +100,52 @@ def test_a_large_file_goes_to_the_bucket_and_the_store_finds_it_whole(
     assert list(client.config.uploads.iterdir()) == []
 
 
+@pytest.mark.spec("ARC-12")
 def test_another_run_sends_only_the_parts_that_did_not_arrive(
     client: Client, area: str, large: Path
 ) -> None:
-    stop, since = Event(), len(s3_server.ASKED)
-    first = StopsAt(stop, 1)
+    stop = Event()
+    first = StopsOnceAPartArrived(stop, client.config.uploads)
     with pytest.raises(Stopped):
-        send(client, area, large, NAME, "text/plain", size=SIZE, tell=first, stop=stop)
-    before = parts_sent(since)
+        send_path(client, area, large, NAME, "text/plain", size=SIZE, tell=first, stop=stop)
     assert len(list(client.config.uploads.iterdir())) == 1
-    heard = Heard()
-    send(client, area, large, NAME, "text/plain", size=SIZE, tell=heard)
-    assert 1 <= before <= parts_sent(since) == 2
-    (found,) = asking.files(client, area)
-    assert found["checksums"]["sha256"] == compute([large.read_bytes()], SIZE).sha256
+    heard, since = Heard(), len(s3_server.ASKED)
+    send_path(client, area, large, NAME, "text/plain", size=SIZE, tell=heard)
+    assert parts_sent(since) == 1
+    (found,) = api.list_area_files(client, area)
+    assert found["checksums"]["sha256"] == compute_checksums([large.read_bytes()], SIZE).sha256
     assert heard.done == SIZE
     assert list(client.config.uploads.iterdir()) == []
 
 
+@pytest.mark.spec("ARC-12")
 def test_parts_that_the_bucket_no_longer_has_are_sent_anew(
     client: Client, area: str, bucket: str, large: Path
 ) -> None:
     stop = Event()
-    first = StopsAt(stop, 1)
+    first = StopsOnceAPartArrived(stop, client.config.uploads)
     with pytest.raises(Stopped):
-        send(client, area, large, NAME, "text/plain", size=SIZE, tell=first, stop=stop)
+        send_path(client, area, large, NAME, "text/plain", size=SIZE, tell=first, stop=stop)
     s3, key = admin(lasting_s3()), f"areas/{area}/{NAME}"
     (upload,) = s3.list_multipart_uploads(Bucket=bucket)["Uploads"]
     s3.abort_multipart_upload(Bucket=bucket, Key=key, UploadId=upload["UploadId"])
     heard = Heard()
-    send(client, area, large, NAME, "text/plain", size=SIZE, tell=heard)
-    (found,) = asking.files(client, area)
+    send_path(client, area, large, NAME, "text/plain", size=SIZE, tell=heard)
+    (found,) = api.list_area_files(client, area)
     assert (found["size"], found["status"], heard.done) == (SIZE, "CHECKSUMMED", SIZE)
 
 
+@pytest.mark.spec("ARC-12")
 def test_a_small_file_goes_through_the_store_and_needs_no_credentials(
     client: Client, area: str, bucket: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"small")
-    sent = send(client, area, path, "a", "text/plain", size=5)
+    sent = send_path(client, area, path, "a", "text/plain", size=5)
     assert sent.url == f"s3://{bucket}/areas/{area}/a"
 
 
+@pytest.mark.spec("ARC-16")
 def test_credentials_of_s3_are_shown_as_a_shell_takes_them(
     area: str, bucket: str, store: Served, tmp_path: Path
 ) -> None:
@@ -148,6 +160,7 @@ def test_credentials_of_s3_are_shown_as_a_shell_takes_them(
         assert shown[name] not in done.stderr
 
 
+@pytest.mark.spec("ARC-09")
 @pytest.mark.parametrize(
     ("said", "accelerate", "wanted"),
     [
@@ -160,7 +173,7 @@ def test_credentials_of_s3_are_shown_as_a_shell_takes_them(
 def test_acceleration_is_amazons_alone_and_can_be_declined(
     said: dict[str, Any], accelerate: bool, wanted: dict[str, Any]
 ) -> None:
-    assert options(said, accelerate=accelerate) == wanted
+    assert address_options(said, accelerate=accelerate) == wanted
 
 
 class Amazon:
@@ -181,26 +194,34 @@ class Amazon:
         return SimpleNamespace(create_multipart_upload=create)
 
 
+@pytest.mark.spec("ARC-09")
 def test_a_bucket_without_acceleration_is_asked_by_its_usual_address(
     client: Client, area: str, large: Path
 ) -> None:
-    amazon, sending = Amazon(), Sending(client, area)
-    said = {**asking.credentials(client, area), "session_token": "first"}
-    outgoing = Outgoing(large, NAME, "text/plain", SIZE)
-    journal = Journal(client.config, area, outgoing=outgoing, way="cloud")
+    amazon = Amazon()
+    said = {**api.get_credentials(client, area), "session_token": "first"}
+    outgoing = OutgoingFile(large, NAME, "text/plain", SIZE)
+    journal = FileJournal(client.config, area, outgoing=outgoing, way="cloud")
+    bucket = S3AreaBucket(said, dict, connect=amazon.connect)
     with pytest.raises(NotAllowed, match="AccessDenied"):
-        S3Bucket(sending, said, connect=amazon.connect).fill(sending, outgoing, journal)
+        bucket.send(outgoing, journal, TransferContext(2))
     assert amazon.asked == [("first", True), ("first", False)]
 
 
+@pytest.mark.spec("ARC-12")
 def test_credentials_that_end_soon_are_renewed(client: Client, area: str) -> None:
-    amazon, sending = Amazon(), Sending(client, area, accelerate=False)
+    amazon = Amazon()
     soon = create_version(datetime.now(UTC) + timedelta(minutes=4))
-    said = {**asking.credentials(client, area), "session_token": "first", "expires": soon}
-    found = S3Bucket(sending, said, connect=amazon.connect)
+    said = {**api.get_credentials(client, area), "session_token": "first", "expires": soon}
+    found = S3AreaBucket(
+        said,
+        lambda: api.get_credentials(client, area),
+        accelerate=False,
+        connect=amazon.connect,
+    ).object(NAME)
     for _ in range(2):
         with pytest.raises(NotAllowed):
-            found.ask("create_multipart_upload")
+            found.call("create_multipart_upload")
     (token, _), again = amazon.asked
     assert token != "first"
     assert again == (token, False)

@@ -12,11 +12,11 @@ from typing import Any
 import httpx
 from click.testing import CliRunner, Result
 
+from store_client.cli.context import ProgramRun
 from store_client.cli.main import cli
-from store_client.cli.place import Place
 from store_client.client import Client
 from store_client.configuration import Configuration
-from store_client.transport import Session
+from store_client.http import HttpSession
 
 PROGRAM = Path(sys.executable).with_name("store")
 """The installed command."""
@@ -33,7 +33,9 @@ class Typist:
     def types(self, *words: str, given: str | bytes | None = None) -> Result:
         """What came of a command line."""
         environ = {"STORE_CLIENT_HOME": str(self.home), **self.environ}
-        return CliRunner(env=environ).invoke(cli, words, input=given, obj=Place(make=self.make))
+        return CliRunner(env=environ).invoke(
+            cli, words, input=given, obj=ProgramRun(make=self.make)
+        )
 
     def reads(self, *words: str, given: str | bytes | None = None) -> Any:
         """The JSON document that a command line that goes well writes."""
@@ -54,7 +56,7 @@ def nowhere(config: Configuration) -> Client:
         raise httpx.ConnectError("refused", request=request)
 
     transport = httpx.MockTransport(refuse)
-    session = Session(config.url, transport=transport, sleep=lambda _: None)
+    session = HttpSession(config.url, transport=transport, sleep=lambda _: None)
     return Client(config=config, session=session)
 
 

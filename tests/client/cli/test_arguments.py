@@ -8,8 +8,8 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from store_client.cli.arguments import HEADERS, arguments, header_option, option
-from store_client.definition import Parameter
+from store_client.cli.arguments import HEADERS, build_header_option, build_option, collect_arguments
+from store_client.definition import OperationParameter
 
 JSON_LIST = {"type": "array", "items": {"type": "object"}}
 NAMES = {"type": "array", "items": {"type": "string"}}
@@ -36,16 +36,17 @@ def typed(
     given: str | None = None,
     required: bool = False,
 ) -> tuple[Result, dict[str, Any]]:
-    parameter = Parameter(name=name, place="body", required=required, schema=schema)
+    parameter = OperationParameter(name=name, place="body", required=required, schema=schema)
     found: dict[str, Any] = {}
     command = click.Command(
         "command",
-        params=[option(parameter, paged=False)],
-        callback=lambda **values: found.update(arguments((parameter,), values)),
+        params=[build_option(parameter, paged=False)],
+        callback=lambda **values: found.update(collect_arguments((parameter,), values)),
     )
     return CliRunner().invoke(command, words, input=given), found
 
 
+@pytest.mark.spec("CLI-42")
 @pytest.mark.parametrize(
     ("schema", "words", "value"),
     [
@@ -79,6 +80,7 @@ def test_what_is_typed_becomes_what_the_schema_wants(
     assert sent(schema, *words) == value
 
 
+@pytest.mark.spec("CLI-42")
 @pytest.mark.parametrize(
     "schema",
     [{"type": "string", "default": "x"}, {"type": "boolean", "default": True}, NAMES, {}],
@@ -87,6 +89,7 @@ def test_what_is_not_typed_is_not_sent_whatever_its_default(schema: dict[str, An
     assert sent(schema) == "absent"
 
 
+@pytest.mark.spec("CLI-42")
 @pytest.mark.parametrize(
     ("schema", "words", "said"),
     [
@@ -105,15 +108,18 @@ def test_what_cannot_be_meant_is_said(schema: dict[str, Any], words: list[str], 
     assert said in " ".join(refused(schema, *words).split())
 
 
+@pytest.mark.spec("CLI-42")
 def test_a_required_option_is_missed_by_its_name() -> None:
     assert "--callback-url" in refused({"type": "string"}, name="callback_url", required=True)
 
 
+@pytest.mark.spec("CLI-42")
 def test_a_required_boolean_is_said_in_a_word() -> None:
     done, found = typed({"type": "boolean"}, "--it", "false", required=True)
     assert (done.exit_code, found) == (0, {"it": False})
 
 
+@pytest.mark.spec("CLI-43")
 def test_json_comes_from_a_file_or_standard_input(tmp_path: Path) -> None:
     path = tmp_path / "query.json"
     path.write_text('\ufeff{"query": {"match_all": {}}}\n', encoding="utf-8")
@@ -122,6 +128,7 @@ def test_json_comes_from_a_file_or_standard_input(tmp_path: Path) -> None:
     assert sent(schema, "--it", "-", given='{"a": "é"}') == {"a": "é"}
 
 
+@pytest.mark.spec("CLI-43")
 def test_a_list_comes_from_a_file_as_json_or_a_line_each(tmp_path: Path) -> None:
     lines, whole = tmp_path / "names.txt", tmp_path / "files.json"
     lines.write_text("a\nb c\n\n")
@@ -131,16 +138,19 @@ def test_a_list_comes_from_a_file_as_json_or_a_line_each(tmp_path: Path) -> None
     assert sent(NAMES, "--it", "-", given="a\nb\n") == ["a", "b"]
 
 
+@pytest.mark.spec("CLI-43")
 def test_standard_input_is_read_once() -> None:
     assert "was read already" in refused(NAMES, "--it", "-", "--it", "-")
 
 
+@pytest.mark.spec("CLI-43")
 def test_bytes_that_are_no_text_are_no_argument(tmp_path: Path) -> None:
     path = tmp_path / "odd"
     path.write_bytes(b"\xff\xfe")
     assert "no text in UTF-8" in refused({"type": "object"}, "--it", f"@{path}")
 
 
+@pytest.mark.spec("CLI-43")
 def test_a_secret_need_not_stand_on_the_command_line(tmp_path: Path) -> None:
     path = tmp_path / "secret"
     path.write_text("hush hush\n")
@@ -149,17 +159,19 @@ def test_a_secret_need_not_stand_on_the_command_line(tmp_path: Path) -> None:
     assert sent(schema, "--hmac-secret-key", "-", name=name, given="hush\n") == "hush"
 
 
+@pytest.mark.spec("CLI-42")
 def test_pointers_between_pages_are_not_shown_in_help() -> None:
-    pointer = Parameter(name="search_after", place="query", required=False, schema={})
-    assert option(pointer, paged=True).hidden
-    assert not option(pointer, paged=False).hidden
+    pointer = OperationParameter(name="search_after", place="query", required=False, schema={})
+    assert build_option(pointer, paged=True).hidden
+    assert not build_option(pointer, paged=False).hidden
 
 
+@pytest.mark.spec("CLI-42")
 def test_help_tells_the_default_and_carries_no_control_characters() -> None:
     about = "Items\x1b[2J on one page."
     schema = {"type": "integer", "default": 100}
-    parameter = Parameter("per_page", "query", False, schema, about)
-    assert option(parameter, paged=True).help == r"Items\x1b[2J on one page.  [default: 100]"
+    parameter = OperationParameter("per_page", "query", False, schema, about)
+    assert build_option(parameter, paged=True).help == r"Items\x1b[2J on one page.  [default: 100]"
 
 
 UUID = {"type": "string", "format": "uuid"}
@@ -180,6 +192,7 @@ ITEMS = {
 }
 
 
+@pytest.mark.spec("CLI-133")
 @pytest.mark.parametrize(
     ("schema", "said"),
     [
@@ -191,14 +204,17 @@ ITEMS = {
 def test_help_shows_what_belongs_into_a_map_or_a_list_of_objects(
     schema: dict[str, Any], said: str
 ) -> None:
-    assert said in str(option(Parameter("it", "body", False, schema), paged=False).help)
+    assert said in str(
+        build_option(OperationParameter("it", "body", False, schema), paged=False).help
+    )
 
 
+@pytest.mark.spec("CLI-133")
 @pytest.mark.parametrize(
     "schema", [{"type": "object"}, {"type": "object", "additionalProperties": {}}, NAMES, {}]
 )
 def test_help_shows_no_shape_of_what_may_be_anything(schema: dict[str, Any]) -> None:
-    shown = str(option(Parameter("it", "body", False, schema), paged=False).help)
+    shown = str(build_option(OperationParameter("it", "body", False, schema), paged=False).help)
     assert "NAME" not in shown
     assert "each:" not in shown
 
@@ -208,17 +224,19 @@ def headed(*words: str) -> tuple[Result, dict[str, Any]]:
     found: dict[str, Any] = {}
     command = click.Command(
         "command",
-        params=[header_option()],
+        params=[build_header_option()],
         callback=lambda **values: found.update(values[HEADERS]),
     )
     return CliRunner().invoke(command, words), found
 
 
+@pytest.mark.spec("CLI-132")
 def test_headers_of_a_request_are_given_by_name_and_value() -> None:
     _, found = headed("--header", "Prefer: wait=5", "--header", "Idempotency-Key:a:b")
     assert found == {"Prefer": "wait=5", "Idempotency-Key": "a:b"}
 
 
+@pytest.mark.spec("CLI-132")
 @pytest.mark.parametrize(
     ("word", "said"),
     [

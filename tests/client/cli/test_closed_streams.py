@@ -9,7 +9,7 @@ from typing import Any
 import click
 import pytest
 
-from store_client.cli.given import Bytes, JsonText, Secret
+from store_client.cli.arguments import FileBytes, JsonValue, SecretText
 from tests.client.cli.people import PROGRAM
 
 
@@ -25,19 +25,22 @@ def run(line: str, home: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.spec("CLI-105")
 @pytest.mark.parametrize("closed", [">&-", ">&- 2>&-", "<&- >&- 2>&-"])
 def test_what_nobody_can_read_is_written_nowhere(tmp_path: Path, closed: str) -> None:
     done = run(f"store create-version --json {closed}", tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+@pytest.mark.spec("CLI-105")
 def test_a_token_is_missed_on_a_standard_input_that_is_closed(tmp_path: Path) -> None:
     done = run("store login --access-token - <&-", tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert "there is no token on standard input" in done.stderr
 
 
-@pytest.mark.parametrize("kind", [Bytes(), JsonText(), Secret()])
+@pytest.mark.spec("CLI-105")
+@pytest.mark.parametrize("kind", [FileBytes(), JsonValue(), SecretText()])
 def test_a_standard_input_that_is_closed_is_not_taken_for_an_empty_one(
     monkeypatch: pytest.MonkeyPatch, kind: click.ParamType[Any]
 ) -> None:

@@ -13,11 +13,16 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from store_client.cli import faults, registry
-from store_client.cli.frame import Here, StoreCommand, command
-from store_client.cli.main import Commands, cli
-from store_client.cli.place import Early, early
-from store_client.configuration import Configuration, keep_profile
+from store_client.cli import registry, terminal
+from store_client.cli.context import (
+    CommandContext,
+    EarlyOptions,
+    StoreCommand,
+    command,
+    parse_early,
+)
+from store_client.cli.main import StoreGroup, cli
+from store_client.configuration import Configuration, save_profile
 from store_client.errors import (
     Conflict,
     Damaged,
@@ -41,10 +46,10 @@ def failing(error: BaseException, *words: str) -> tuple[int, str]:
     """The exit code and the words of a program whose one command fails so."""
 
     @command("fail")
-    def fail(here: Here) -> None:
+    def fail(here: CommandContext) -> None:
         raise error
 
-    class One(Commands):
+    class One(StoreGroup):
         def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
             return fail
 
@@ -53,14 +58,16 @@ def failing(error: BaseException, *words: str) -> tuple[int, str]:
     return done.exit_code, done.stderr
 
 
+@pytest.mark.spec("CLI-52")
 def test_every_command_of_our_own_can_be_found_and_takes_a_log_level(offline: Typist) -> None:
     for name in registry.COMMANDS:
-        found = registry.found(name)
+        found = registry.load_command(name)
         assert isinstance(found, StoreCommand), name
         assert found.name == name
         assert LEVELS in offline.types(name, "--help").output
 
 
+@pytest.mark.spec("CLI-54")
 def test_without_a_network_the_list_of_commands_says_how_to_get_the_others(
     offline: Typist,
 ) -> None:
@@ -76,16 +83,19 @@ def test_without_a_network_the_list_of_commands_says_how_to_get_the_others(
     )
 
 
+@pytest.mark.spec("CLI-54")
 def test_without_any_word_the_program_tells_what_it_can_do(offline: Typist) -> None:
     assert "create-version" in offline.types().output
 
 
+@pytest.mark.spec("CLI-53")
 def test_a_name_that_is_mistyped_is_answered_with_those_that_are_near(offline: Typist) -> None:
     done = offline.types("donwload")
     assert done.exit_code == 2
     assert done.stderr == "store: there is no command 'donwload'\n  did you mean: download?\n"
 
 
+@pytest.mark.spec("CLI-49")
 def test_a_store_that_is_not_there_is_told_in_a_line_and_a_code(offline: Typist) -> None:
     done = offline.types("get-bundles-all", "--replica", "aws", "--log-level", "ERROR")
     assert done.exit_code == 7
@@ -93,6 +103,7 @@ def test_a_store_that_is_not_there_is_told_in_a_line_and_a_code(offline: Typist)
     assert len(done.stderr.splitlines()) <= 2
 
 
+@pytest.mark.spec("CLI-49")
 @pytest.mark.parametrize(
     ("error", "code", "text"),
     [
@@ -110,6 +121,7 @@ def test_what_fails_ends_with_a_line_and_its_code(
     assert failing(error) == (code, text)
 
 
+@pytest.mark.spec("CLI-50")
 def test_a_fault_of_our_own_shows_no_traceback_unless_somebody_debugs() -> None:
     code, text = failing(ZeroDivisionError("by zero"))
     assert code == 1
@@ -121,36 +133,44 @@ def test_a_fault_of_our_own_shows_no_traceback_unless_somebody_debugs() -> None:
     assert "Traceback" in text
 
 
+@pytest.mark.spec("CLI-54")
 def test_what_is_told_before_the_command_is_known_is_found_anywhere_on_the_line() -> None:
-    assert early(["get-x", "--url=http://a", "--env", "b"]) == Early("http://a", "b")
-    assert early(["--log-level", "DEBUG", "--", "--url", "c"]) == Early(log_level="DEBUG")
-    assert early(["x", "--help"]).help
+    assert parse_early(["get-x", "--url=http://a", "--env", "b"]) == EarlyOptions("http://a", "b")
+    assert parse_early(["--log-level", "DEBUG", "--", "--url", "c"]) == EarlyOptions(
+        log_level="DEBUG"
+    )
+    assert parse_early(["x", "--help"]).help
 
 
+@pytest.mark.spec("CLI-52")
 def test_a_log_level_that_there_is_not_is_refused(offline: Typist) -> None:
     done = offline.types("create-version", "--log-level", "LOUD")
     assert done.exit_code == 2
     assert "'LOUD'" in done.stderr
 
 
+@pytest.mark.spec("CLI-52")
 def test_the_log_is_told_on_standard_error_as_wanted(store: Served, tmp_path: Path) -> None:
     there = {"STORE_CLIENT_URL": store.url}
     done = typed(tmp_path, "get-echo", "--log-level", "DEBUG", **there)
-    assert "store_client.transport" in done.stderr
+    assert "store_client.http" in done.stderr
     assert json.loads(done.stdout)["path"] == "/echo"
     assert typed(tmp_path, "get-echo", **there).stderr == ""
 
 
+@pytest.mark.spec("CLI-52")
 def test_a_quiet_command_says_only_its_result(tmp_path: Path) -> None:
     assert "cleared" in typed(tmp_path, "clear-cache").stderr
     done = typed(tmp_path, "clear-cache", "-q")
     assert (done.stdout, done.stderr, done.exit_code) == ("", "", 0)
 
 
+@pytest.mark.spec("CLI-55")
 def test_the_installed_program_tells_its_version(tmp_path: Path) -> None:
     assert re.fullmatch(r"store \d+\.\d+\.\d+\n", program(tmp_path, "--version").stdout)
 
 
+@pytest.mark.spec("CLI-55")
 def test_a_version_is_printed_and_nothing_else(tmp_path: Path) -> None:
     done = typed(tmp_path, "create-version")
     assert VERSION.fullmatch(done.stdout)
@@ -159,6 +179,7 @@ def test_a_version_is_printed_and_nothing_else(tmp_path: Path) -> None:
     assert VERSION.fullmatch(whole["version"] + "\n")
 
 
+@pytest.mark.spec("CLI-57")
 @pytest.mark.parametrize("words", [["create-version"], ["--version"], ["clear-cache"]])
 def test_a_small_command_imports_nothing_that_is_heavy(words: list[str], tmp_path: Path) -> None:
     done = subprocess.run(
@@ -174,6 +195,7 @@ def test_a_small_command_imports_nothing_that_is_heavy(words: list[str], tmp_pat
     assert not {"httpx", "httpcore", "rich", "ssl", "joserfc", "boto3"} & imported
 
 
+@pytest.mark.spec("CLI-57")
 def test_the_list_of_known_commands_needs_no_network_code(store: Served, tmp_path: Path) -> None:
     there = {"STORE_CLIENT_URL": store.url}
     typed(tmp_path, "get-echo", **there)
@@ -183,6 +205,7 @@ def test_the_list_of_known_commands_needs_no_network_code(store: Served, tmp_pat
     assert "rich" not in done.stderr
 
 
+@pytest.mark.spec("CLI-51", "CLI-130")
 @pytest.mark.parametrize(
     "words",
     [
@@ -195,7 +218,7 @@ def test_the_list_of_known_commands_needs_no_network_code(store: Served, tmp_pat
 )
 def test_who_stops_reading_is_not_told_of_it(store: Served, tmp_path: Path, words: str) -> None:
     environ = {**os.environ, "STORE_CLIENT_HOME": str(tmp_path), "STORE_CLIENT_URL": store.url}
-    keep_profile(Configuration(tmp_path, tmp_path, store.url), "here", default=True)
+    save_profile(Configuration(tmp_path, tmp_path, store.url), "here", default=True)
     piped = f"set -o pipefail; (sleep 0.5; {PROGRAM} {words}) | true"
     done = subprocess.run(
         ["bash", "-c", piped], env=environ, capture_output=True, timeout=60, check=False
@@ -203,6 +226,7 @@ def test_who_stops_reading_is_not_told_of_it(store: Served, tmp_path: Path, word
     assert (done.returncode, done.stdout, done.stderr) == (141, b"", b"")
 
 
+@pytest.mark.spec("CLI-51")
 def test_an_interrupt_ends_the_program_with_its_code(tmp_path: Path) -> None:
     environ = {**os.environ, "STORE_CLIENT_HOME": str(tmp_path), **NOWHERE}
     with subprocess.Popen(
@@ -218,6 +242,7 @@ def test_an_interrupt_ends_the_program_with_its_code(tmp_path: Path) -> None:
     assert "Traceback" not in said
 
 
+@pytest.mark.spec("CLI-56")
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_is_a_script_that_calls_the_program(shell: str, offline: Typist) -> None:
     script = offline.types("completion", shell).output
@@ -226,6 +251,7 @@ def test_completion_is_a_script_that_calls_the_program(shell: str, offline: Typi
     assert f"store completion {shell} >" in shown
 
 
+@pytest.mark.spec("CLI-56")
 def test_the_script_for_bash_is_one_that_bash_takes(tmp_path: Path) -> None:
     script = program(tmp_path, "completion", "bash").stdout
     subprocess.run(["bash", "-n"], input=script, text=True, check=True, timeout=60)
@@ -239,6 +265,7 @@ def completed(home: Path, line: str, at: int, **environ: str) -> list[str]:
     return [row.partition(",")[2] for row in done.stdout.split()]
 
 
+@pytest.mark.spec("CLI-56")
 def test_completion_knows_what_was_fetched_and_asks_nobody(store: Served, tmp_path: Path) -> None:
     assert completed(tmp_path, "store create", 1, **NOWHERE) == ["create-version"]
     assert completed(tmp_path, "store get-bundles-a", 1, **NOWHERE) == []
@@ -250,10 +277,12 @@ def test_completion_knows_what_was_fetched_and_asks_nobody(store: Served, tmp_pa
     assert completed(tmp_path, f"store --url {store.url} get-bundle --replica g", 5) == ["gcp"]
 
 
+@pytest.mark.spec("CLI-56")
 def test_completion_of_a_line_that_is_wrong_says_nothing(tmp_path: Path) -> None:
     assert completed(tmp_path, "store --profile nobody get-b", 3) == []
 
 
+@pytest.mark.spec("CLI-49")
 def test_exit_codes_are_told_where_people_look_first(offline: Typist) -> None:
     shown = " ".join(offline.types("-h").output.split())
     for kind in (Misused, Refused, NotAllowed, NotFound, Conflict, Unreachable, Damaged, TimedOut):
@@ -261,20 +290,22 @@ def test_exit_codes_are_told_where_people_look_first(offline: Typist) -> None:
     assert " 130 interrupted" in shown
 
 
+@pytest.mark.spec("CLI-59")
 def test_a_command_of_its_own_may_have_an_option_that_all_have() -> None:
     @command("own")
     @click.option("-q", "--quiet", is_flag=True)
-    def own(here: Here, quiet: bool) -> None:
+    def own(here: CommandContext, quiet: bool) -> None:
         here.show({"quiet": quiet, "here": here.quiet})
 
     done = CliRunner().invoke(own, ["--quiet"])
     assert json.loads(done.output) == {"quiet": True, "here": False}
 
 
+@pytest.mark.spec("CLI-49")
 def test_an_unknown_fault_has_a_name_even_without_words() -> None:
     def work() -> None:
         raise StoreError("")
 
-    assert faults.ending(work) == 1
-    assert faults.ending(lambda: 3) == 3
+    assert terminal.run_with_exit_code(work) == 1
+    assert terminal.run_with_exit_code(lambda: 3) == 3
     assert cli.name == "store"

@@ -14,20 +14,19 @@ from typing import Any
 import httpx
 import pytest
 
-from store_client.cli import answers, raw
-from store_client.cli.frame import Here
-from store_client.cli.output import Form, show
-from store_client.cli.place import Place
+from store_client.cli import operations
+from store_client.cli.context import CommandContext, ProgramRun
+from store_client.cli.output import OutputFormat, write_value
 from store_client.client import Client
 from store_client.configuration import Configuration
-from store_client.definition import Operation
+from store_client.definition import ApiOperation
 from store_client.errors import Damaged, StoreError
-from store_client.transport import Policy, Session
+from store_client.http import HttpSession, RetryPolicy
 from tests.client.cli.people import PROGRAM
 from tests.client.definition.documents import body, document, operation
 
 ROWS = [{"name": "a\x1b[2J", "size": 1}, {"name": "b", "of": {"x": [1]}}]
-AUTO_TERMINAL = Form("table", chosen=False)
+AUTO_TERMINAL = OutputFormat("table", chosen=False)
 
 
 class Terminal(io.TextIOWrapper):
@@ -51,17 +50,19 @@ def written(work: Callable[[], None], *, terminal: bool = False, encoding: str =
         return stream.buffer.getvalue()
 
 
-def shown(value: Any, form: Form, *, terminal: bool = False) -> str:
-    return written(lambda: show(value, form), terminal=terminal).decode()
+def shown(value: Any, form: OutputFormat, *, terminal: bool = False) -> str:
+    return written(lambda: write_value(value, form), terminal=terminal).decode()
 
 
+@pytest.mark.spec("CLI-46")
 def test_into_a_pipe_goes_one_document_on_one_line() -> None:
-    text = shown({"rows": ROWS, "é": "日本"}, Form("json", chosen=False))
+    text = shown({"rows": ROWS, "é": "日本"}, OutputFormat("json", chosen=False))
     assert text.count("\n") == 1
     assert "日本" in text
     assert json.loads(text) == {"rows": ROWS, "é": "日本"}
 
 
+@pytest.mark.spec("CLI-46")
 def test_a_terminal_gets_lists_as_tables_and_documents_indented() -> None:
     table = re.sub(r"\x1b\[[0-9;]*m", "", shown(ROWS, AUTO_TERMINAL, terminal=True))
     assert [line.split() for line in table.splitlines()] == [
@@ -73,43 +74,51 @@ def test_a_terminal_gets_lists_as_tables_and_documents_indented() -> None:
     assert shown([], AUTO_TERMINAL, terminal=True) == "[]\n"
 
 
+@pytest.mark.spec("CLI-46")
 def test_a_table_that_was_asked_for_shows_the_one_list_of_a_document() -> None:
     document = {"rows": ROWS, "total": 2}
-    assert shown(document, Form("table")).splitlines()[0].split() == ["name", "size", "of"]
-    assert shown({"users": ["ada", "b\n"]}, Form("table")) == "ada\nb\\n\n"
-    assert shown({"users": []}, Form("table")) == "(none)\n"
-    assert json.loads(shown({"a": [], "b": []}, Form("table"))) == {"a": [], "b": []}
+    assert shown(document, OutputFormat("table")).splitlines()[0].split() == ["name", "size", "of"]
+    assert shown({"users": ["ada", "b\n"]}, OutputFormat("table")) == "ada\nb\\n\n"
+    assert shown({"users": []}, OutputFormat("table")) == "(none)\n"
+    assert json.loads(shown({"a": [], "b": []}, OutputFormat("table"))) == {"a": [], "b": []}
 
 
+@pytest.mark.spec("CLI-46")
 def test_lines_are_an_item_each() -> None:
-    text = shown({"rows": ROWS}, Form("lines"))
+    text = shown({"rows": ROWS}, OutputFormat("lines"))
     assert [json.loads(line) for line in text.splitlines()] == ROWS
 
 
+@pytest.mark.spec("CLI-48")
 def test_bytes_reach_a_pipe_as_they_are_and_a_terminal_escaped() -> None:
     data = b"\xff\x1b[2J\n"
-    assert written(lambda: show(data, Form("raw"))) == data
-    assert written(lambda: show(data, Form("raw")), terminal=True) == b"\\xff\\x1b[2J\n\n"
+    assert written(lambda: write_value(data, OutputFormat("raw"))) == data
+    assert (
+        written(lambda: write_value(data, OutputFormat("raw")), terminal=True)
+        == b"\\xff\\x1b[2J\n\n"
+    )
 
 
+@pytest.mark.spec("CLI-46")
 def test_a_terminal_of_few_characters_gets_json_that_it_can_write() -> None:
-    data = written(lambda: show({"é": "日"}, Form("json")), encoding="ascii")
+    data = written(lambda: write_value({"é": "日"}, OutputFormat("json")), encoding="ascii")
     assert json.loads(data) == {"é": "日"}
 
 
+@pytest.mark.spec("CLI-45")
 def test_pages_are_merged_as_one_page_of_any_length_would_be() -> None:
     pages = [
         {"rows": [1, 2], "has_more": True, "page_count": 2},
         {"rows": [3], "has_more": False, "page_count": 1},
     ]
     whole = {"rows": [1, 2, 3], "has_more": False, "page_count": 3}
-    assert answers.merged(iter(pages), "rows") == whole
+    assert operations.merge_pages(iter(pages), "rows") == whole
     nested = [{"bundle": {"uuid": "u", "files": [n]}} for n in range(2)]
-    assert answers.merged(iter(nested), "bundle.files") == {
+    assert operations.merge_pages(iter(nested), "bundle.files") == {
         "bundle": {"uuid": "u", "files": [0, 1]}
     }
-    assert answers.merged(iter([]), "rows") is None
-    assert answers.merged(iter([[1], [2]]), "") == [1, 2]
+    assert operations.merge_pages(iter([]), "rows") is None
+    assert operations.merge_pages(iter([[1], [2]]), "") == [1, 2]
 
 
 PAGES = (
@@ -135,24 +144,27 @@ def paged(tmp_path: Path) -> Iterator[Client]:
         return httpx.Response(206, json=PAGES[0], headers={"Link": '<?page=2>; rel="next"'})
 
     config = Configuration(tmp_path, tmp_path, "http://store.example")
-    session = Session(config.url, transport=httpx.MockTransport(answer))
+    session = HttpSession(config.url, transport=httpx.MockTransport(answer))
     with Client(config=config, session=session) as made:
         yield made
 
 
+@pytest.mark.spec("CLI-131")
 @pytest.mark.parametrize(("every", "rows"), [(True, ["a", "b", "c"]), (False, ["a", "b"])])
 def test_a_terminal_gets_the_items_of_pages_as_a_table_and_the_rest_beside_it(
     paged: Client, capsys: pytest.CaptureFixture[str], every: bool, rows: list[str]
 ) -> None:
-    place = Place(make=lambda config: paged)
-    here = Here(paged.config, json=False, output="table", quiet=False, place=place)
+    place = ProgramRun(make=lambda config: paged)
+    here = CommandContext(paged.config, json=False, output="table", quiet=False, run=place)
     asked = paged.operation("list_files")
-    table = written(lambda: answers.show(here, asked, {}, all_pages=every), terminal=True).decode()
+    table = written(
+        lambda: operations.show_operation(here, asked, {}, all_pages=every), terminal=True
+    ).decode()
     assert re.sub(r"\x1b\[[0-9;]*m", "", table).split() == ["name", *rows]
     assert capsys.readouterr().err == f"files: {len(rows)}, uuid: u\n"
 
 
-FILE = Operation("get_file", "store", "GET", "http://store.example/v1/files/1")
+FILE = ApiOperation("get_file", "store", "GET", "http://store.example/v1/files/1")
 
 
 @pytest.fixture
@@ -169,7 +181,9 @@ def served(tmp_path: Path) -> Iterator[Callable[[bytes, str], Client]]:
             return httpx.Response(302, headers=headers)
 
         url = "http://store.example"
-        session = Session(url, transport=httpx.MockTransport(answer), policy=Policy(waits_s=()))
+        session = HttpSession(
+            url, transport=httpx.MockTransport(answer), policy=RetryPolicy(waits_s=())
+        )
         config = Configuration(tmp_path, tmp_path, url)
         made.append(Client(config=config, session=session))
         return made[-1]
@@ -182,20 +196,23 @@ def served(tmp_path: Path) -> Iterator[Callable[[bytes, str], Client]]:
 ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 
 
+@pytest.mark.spec("CLI-47")
 def test_a_raw_file_is_its_content(served: Callable[[bytes, str], Client]) -> None:
     client = served(b"abc", ABC.upper())
-    assert written(lambda: raw.write(client, FILE, {}, pages=False)) == b"abc"
+    assert written(lambda: operations.write_raw(client, FILE, {}, pages=False)) == b"abc"
 
 
+@pytest.mark.spec("CLI-47")
 def test_a_raw_file_that_is_another_one_is_a_failure(
     served: Callable[[bytes, str], Client],
 ) -> None:
     client = served(b"abd", ABC)
     with pytest.raises(Damaged, match="checksum") as caught:
-        written(lambda: raw.write(client, FILE, {}, pages=False))
+        written(lambda: operations.write_raw(client, FILE, {}, pages=False))
     assert isinstance(caught.value, StoreError)
 
 
+@pytest.mark.spec("CLI-46")
 def test_a_person_at_a_terminal_is_shown_a_document_that_is_indented(tmp_path: Path) -> None:
     leader, follower = pty.openpty()
     with open(leader, "rb", buffering=0) as screen, open(follower, "wb") as terminal:

@@ -7,18 +7,23 @@ import threading
 import pytest
 from rich.console import Console
 
-from store_client.cli.bars import Bar
 from store_client.cli.progress import (
     EVERY_S,
-    Lines,
-    Progress,
-    State,
-    Unseen,
-    duration,
-    progress,
-    sentence,
+    HiddenDisplay,
+    LogDisplay,
+    ProgressCounter,
+    format_duration,
+    open_progress,
+    progress_line,
 )
-from store_client.telling import SILENCE, Silence, Tell, size
+from store_client.cli.rich_views import ProgressBar
+from store_client.progress import (
+    NO_PROGRESS,
+    NoProgress,
+    ProgressState,
+    TransferProgress,
+    format_size,
+)
 
 
 class Clock:
@@ -31,8 +36,9 @@ class Clock:
         return self.now
 
 
+@pytest.mark.spec("CLI-58")
 def test_many_threads_lose_no_count() -> None:
-    bar = Progress(Unseen())
+    bar = ProgressCounter(HiddenDisplay())
 
     def work() -> None:
         for _ in range(1000):
@@ -49,20 +55,22 @@ def test_many_threads_lose_no_count() -> None:
     assert (bar.state.all_bytes, bar.state.all_files) == (24_000, 8)
 
 
+@pytest.mark.spec("CLI-58")
 def test_bytes_of_an_attempt_that_failed_are_taken_back() -> None:
-    bar = Progress(Unseen())
+    bar = ProgressCounter(HiddenDisplay())
     bar.bytes(10)
     bar.bytes(-10)
     bar.file()
     assert (bar.state.bytes_, bar.state.files) == (0, 1)
 
 
+@pytest.mark.spec("CLI-58")
 def test_without_a_terminal_a_line_is_told_every_ten_seconds(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     clock = Clock()
     caplog.set_level(logging.INFO, "store_client")
-    with Progress(Lines("upload", clock=clock), clock=clock) as bar:
+    with ProgressCounter(LogDisplay("upload", clock=clock), clock=clock) as bar:
         bar.total(10, 4_000_000)
         bar.bytes(500_000)
         clock.now = EVERY_S
@@ -73,14 +81,16 @@ def test_without_a_terminal_a_line_is_told_every_ten_seconds(
     ]
 
 
+@pytest.mark.spec("CLI-58")
 def test_what_no_rate_is_known_of_has_no_remaining_time() -> None:
-    assert sentence(State(0.0), 5.0) == "0 of 0 files, 0 bytes of 0 bytes, 0 bytes/s"
+    assert progress_line(ProgressState(0.0), 5.0) == "0 of 0 files, 0 bytes of 0 bytes, 0 bytes/s"
 
 
+@pytest.mark.spec("CLI-58")
 def test_a_terminal_gets_a_bar_with_files_bytes_and_rate() -> None:
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=120)
-    with Progress(Bar("down\x1b[2J", console=console)) as bar:
+    with ProgressCounter(ProgressBar("down\x1b[2J", console=console)) as bar:
         bar.total(2, 2_000_000)
         bar.bytes(2_000_000)
         bar.file()
@@ -91,31 +101,43 @@ def test_a_terminal_gets_a_bar_with_files_bytes_and_rate() -> None:
     assert r"down\x1b[2J" in shown
 
 
+@pytest.mark.spec("CLI-58")
 def test_progress_is_silenced_and_says_nothing_where_nobody_looks(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     for enabled in (False, True):
-        with progress(total_bytes=10, total_files=1, enabled=enabled) as bar:
+        with open_progress(total_bytes=10, total_files=1, enabled=enabled) as bar:
             bar.bytes(10)
         assert bar.state.all_bytes == 10
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.spec("CLI-58")
 def test_whoever_transfers_may_tell_nobody() -> None:
-    listeners: list[Tell] = [Silence(), SILENCE, Progress(Unseen())]
+    listeners: list[TransferProgress] = [
+        NoProgress(),
+        NO_PROGRESS,
+        ProgressCounter(HiddenDisplay()),
+    ]
     for listener in listeners:
         listener.total(1, 1)
         listener.bytes(1)
         listener.file()
 
 
+@pytest.mark.spec("CLI-58")
 @pytest.mark.parametrize(
     ("amount", "shown"),
     [(0, "0 bytes"), (999, "999 bytes"), (1500, "1.5 kB"), (2e9, "2.0 GB"), (5e15, "5000.0 TB")],
 )
 def test_sizes_are_read_by_people(amount: float, shown: str) -> None:
-    assert size(amount) == shown
+    assert format_size(amount) == shown
 
 
+@pytest.mark.spec("CLI-58")
 def test_durations_have_hours_only_when_they_last_some() -> None:
-    assert [duration(6), duration(61.4), duration(3723)] == ["0:06", "1:01", "1:02:03"]
+    assert [format_duration(6), format_duration(61.4), format_duration(3723)] == [
+        "0:06",
+        "1:01",
+        "1:02:03",
+    ]

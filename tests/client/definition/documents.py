@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from tests.client.scripted import Answer
+from tests.client.scripted_server import Answer
 
 
 def operation(name: str, **more: Any) -> dict[str, Any]:

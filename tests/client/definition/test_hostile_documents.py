@@ -6,17 +6,22 @@ from typing import Any
 
 import pytest
 
-from store_client.definition.checking import checked
-from store_client.definition.keywords import meaningful
-from store_client.definition.operation import Operation
-from store_client.definition.reading import LARGEST, LARGEST_IN_ALL, auth_url, operations
+from store_client.definition.arguments import check_arguments
+from store_client.definition.openapi import (
+    LARGEST,
+    LARGEST_IN_ALL,
+    ApiOperation,
+    clean_schema,
+    find_auth_url,
+    parse_operations,
+)
 from store_client.errors import Misused
 from tests.client.definition.documents import body, document, operation, query
 
 
-def one_of(more: dict[str, Any], **schemas: Any) -> Operation:
+def one_of(more: dict[str, Any], **schemas: Any) -> ApiOperation:
     found = document({"/p": {"post": operation("post_p", **more)}}, **schemas)
-    [made] = operations(found, "http://x/v1", "store")
+    [made] = parse_operations(found, "http://x/v1", "store")
     return made
 
 
@@ -30,6 +35,7 @@ def link(name: str) -> dict[str, str]:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
+@pytest.mark.spec("CLI-102")
 def test_schemas_that_are_of_themselves_many_times_end_where_they_begin_again() -> None:
     node = {"type": "object", "properties": {name: link("N") for name in "abc"}}
     began = time.monotonic()
@@ -38,6 +44,7 @@ def test_schemas_that_are_of_themselves_many_times_end_where_they_begin_again() 
     assert [(one.name, one.schema) for one in made.parameters] == [("a", {}), ("b", {}), ("c", {})]
 
 
+@pytest.mark.spec("CLI-102")
 def test_a_page_of_text_does_not_become_more_than_there_is_memory() -> None:
     levels = {
         f"L{at}": {"type": "object", "properties": {name: link(f"L{at + 1}") for name in "abcd"}}
@@ -47,6 +54,7 @@ def test_a_page_of_text_does_not_become_more_than_there_is_memory() -> None:
     assert sum(size_of(one.schema) for one in made.parameters) <= LARGEST
 
 
+@pytest.mark.spec("CLI-145")
 def test_operations_that_refer_to_one_large_schema_do_not_multiply_it() -> None:
     parts = {f"m{number}": {"type": "string"} for number in range(LARGEST - 1)}
     large = {"type": "object", "properties": {"inner": {"type": "object", "properties": parts}}}
@@ -54,13 +62,14 @@ def test_operations_that_refer_to_one_large_schema_do_not_multiply_it() -> None:
         f"/p{number}": {"post": operation(f"post_{number}", **body(link("L")))}
         for number in range(500)
     }
-    made = list(operations(document(paths, L=large), "http://x/v1", "store"))
+    made = list(parse_operations(document(paths, L=large), "http://x/v1", "store"))
     assert len(made) == 500
     assert sum(size_of(one.parameters[0].schema) for one in made) <= LARGEST_IN_ALL
     assert len(made[0].parameters[0].schema["properties"]) == LARGEST - 1
     assert made[-1].parameters[0].schema == {}
 
 
+@pytest.mark.spec("CLI-145")
 @pytest.mark.parametrize("pattern", ["^(a+)+$", "^(a|a)*$", "^(a?){30}a{30}$", "(.*.*.*)*x", "("])
 def test_a_pattern_that_takes_a_backtracking_engine_for_ever_is_judged_at_once(
     pattern: str,
@@ -68,55 +77,62 @@ def test_a_pattern_that_takes_a_backtracking_engine_for_ever_is_judged_at_once(
     made = one_of({"parameters": [query("a", type="string", pattern=pattern)]})
     began = time.monotonic()
     with contextlib.suppress(Misused):
-        checked(made, {"a": "a" * 5_000 + "!"})
+        check_arguments(made, {"a": "a" * 5_000 + "!"})
     assert time.monotonic() - began < 2
 
 
+@pytest.mark.spec("CLI-145")
 def test_a_pattern_without_end_marks_is_looked_for_and_its_end_is_the_very_end() -> None:
     made = one_of({"parameters": [query("a", type="string", pattern="[0-9]{2}$")]})
-    assert checked(made, {"a": "x12"}) == {"a": "x12"}
+    assert check_arguments(made, {"a": "x12"}) == {"a": "x12"}
     for wrong in ("1", "12\n"):
         with pytest.raises(Misused, match="does not look as it must"):
-            checked(made, {"a": wrong})
+            check_arguments(made, {"a": wrong})
 
 
+@pytest.mark.spec("CLI-145")
 def test_a_wrong_name_among_very_many_is_told_soon() -> None:
     parameters = [query("n" * 50_000 + str(number)) for number in range(50)]
     made = one_of({"parameters": [*parameters, *(query(f"q{n}") for n in range(20_000))]})
     began = time.monotonic()
     with pytest.raises(Misused, match="takes no"):
-        checked(made, {"n" * 50_000: "x"})
+        check_arguments(made, {"n" * 50_000: "x"})
     assert time.monotonic() - began < 5
 
 
+@pytest.mark.spec("CLI-103")
 def test_a_list_of_one_type_and_null_is_that_type() -> None:
     made = one_of(
         {"parameters": [query("a", type=["integer", "null"]), query("b", type=["x", "y"])]}
     )
-    assert checked(made, {"a": "3", "b": object}) == {"a": 3, "b": object}
+    assert check_arguments(made, {"a": "3", "b": object}) == {"a": 3, "b": object}
     with pytest.raises(Misused, match="a: must be an integer"):
-        checked(made, {"a": "three"})
+        check_arguments(made, {"a": "three"})
 
 
+@pytest.mark.spec("CLI-103")
 def test_words_that_say_something_of_a_wrong_kind_say_nothing() -> None:
     wrong = {"minimum": "x", "maximum": [], "enum": 5, "maxLength": "x", "pattern": 7, "items": 1}
-    assert meaningful({"type": "string", "properties": [], **wrong}) == {"type": "string"}
-    assert meaningful({"required": ["a", [], 5]}) == {"required": ["a"]}
-    assert meaningful({"type": 5, "nullable": "no", "default": 5}) == {"default": 5}
+    assert clean_schema({"type": "string", "properties": [], **wrong}) == {"type": "string"}
+    assert clean_schema({"required": ["a", [], 5]}) == {"required": ["a"]}
+    assert clean_schema({"type": 5, "nullable": "no", "default": 5}) == {"default": 5}
 
 
+@pytest.mark.spec("CLI-103")
 def test_what_a_wrong_schema_describes_may_still_be_given() -> None:
     made = one_of({"parameters": [query("n", type="integer", minimum="x", maximum=[])]})
-    assert checked(made, {"n": 3}) == {"n": 3}
+    assert check_arguments(made, {"n": 3}) == {"n": 3}
 
 
+@pytest.mark.spec("CLI-103")
 @pytest.mark.parametrize("name", [5, ["a"], {"a": 1}])
 def test_a_name_that_is_no_text_is_no_definition(name: object) -> None:
     with pytest.raises(ValueError, match="is no name"):
         one_of({"parameters": [{"name": name, "in": "query", "schema": {}}]})
 
 
+@pytest.mark.spec("CLI-103")
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "https://", "nonsense", "http://x:port/", 5])
 def test_an_authorization_service_that_cannot_be_asked_is_none(url: object) -> None:
     scheme = {"type": "openIdConnect", "openIdConnectUrl": url}
-    assert auth_url({"components": {"securitySchemes": {"o": scheme}}}) is None
+    assert find_auth_url({"components": {"securitySchemes": {"o": scheme}}}) is None

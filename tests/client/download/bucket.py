@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from uuid import UUID
 
-from store_client.download.entries import Wanted
+from store_client.transfer.streams import RemoteFile
 
 VERSION = "2026-01-31T235959.000000Z"
 
@@ -53,7 +53,7 @@ class Bucket:
     stalled: threading.Event = field(default_factory=threading.Event)
     go_on: threading.Event = field(default_factory=threading.Event)
 
-    def wanted(self, key: str, data: bytes | None = None, **more: Any) -> Wanted:
+    def wanted(self, key: str, data: bytes | None = None, **more: Any) -> RemoteFile:
         """A file of it, as a store tells of one."""
         if data is not None:
             self.contents[key] = data
@@ -66,7 +66,7 @@ class Bucket:
             "size": len(held),
             "url": self.signed(key),
         }
-        return Wanted(**told | more)
+        return RemoteFile(**told | more)
 
     def signed(self, key: str) -> str:
         """A URL that is good until `good` changes."""

@@ -6,17 +6,16 @@ from pathlib import Path
 import pytest
 
 from store_client.client import Client
-from store_client.download import cache
-from store_client.download.entries import Wanted
-from store_client.download.fetching import Fetching
-from store_client.download.options import Options
-from store_client.download.slots import Slots
-from store_client.download.stopping import Stop
-from store_client.download.wire import Wire
+from store_client.download.options import DownloadOptions
+from store_client.transfer import cache
+from store_client.transfer.connections import BucketConnections
+from store_client.transfer.engine import StopSignal
+from store_client.transfer.fetcher import FileFetcher
+from store_client.transfer.streams import RemoteFile, StreamSlots
 from tests.client.download.bucket import Bucket, served
-from tests.client.download.depositing import Depositor
+from tests.client.download.deposits import Depositor
 
-Make = Callable[..., Fetching]
+Make = Callable[..., FileFetcher]
 
 
 @pytest.fixture
@@ -25,7 +24,7 @@ def bucket() -> Iterator[Bucket]:
         yield found
 
 
-class Unhurried(Stop):
+class Unhurried(StopSignal):
     """Waits for nothing, and remembers for how long it would have."""
 
     def __init__(self) -> None:
@@ -45,21 +44,23 @@ def stop() -> Unhurried:
 @pytest.fixture
 def fetching(tmp_path: Path, bucket: Bucket, stop: Unhurried) -> Iterator[Make]:
     """Makes what fetches into `.store` of the test's folder."""
-    wires: list[Wire] = []
+    wires: list[BucketConnections] = []
 
-    def url_of(wanted: Wanted) -> str:
+    def url_of(wanted: RemoteFile) -> str:
         return bucket.signed(wanted.name)
 
-    def make(*, num_retries: int = 3, large_from: int = 1 << 40, part: int = 1 << 20) -> Fetching:
-        wires.append(Wire(proxies={}, silence_s=5.0))
-        stop.wakes(wires[-1].close)
-        return Fetching(
-            cache=cache.opened(tmp_path / ".store", make=True),
+    def make(
+        *, num_retries: int = 3, large_from: int = 1 << 40, part: int = 1 << 20
+    ) -> FileFetcher:
+        wires.append(BucketConnections(proxies={}, silence_s=5.0))
+        stop.add_waker(wires[-1].close)
+        return FileFetcher(
+            cache=cache.open_cache(tmp_path / ".store", make=True),
             wire=wires[-1],
             url_of=url_of,
-            options=Options("aws", num_retries=num_retries),
+            options=DownloadOptions("aws", num_retries=num_retries),
             stop=stop,
-            slots=Slots(4),
+            slots=StreamSlots(4),
             large_from=large_from,
             part=part,
         )
@@ -75,7 +76,7 @@ def depositor(client: Client) -> Depositor:
 
 
 @pytest.fixture
-def options(tmp_path: Path) -> Options:
+def options(tmp_path: Path) -> DownloadOptions:
     """What a person says who works in the folder `here`."""
     (tmp_path / "here").mkdir()
-    return Options("aws", directory=tmp_path / "here", cache=tmp_path / "here" / ".store")
+    return DownloadOptions("aws", directory=tmp_path / "here", cache=tmp_path / "here" / ".store")

@@ -9,9 +9,9 @@ import pytest
 
 from store_client.client import Client
 from store_client.download.bundles import download
-from store_client.download.options import Filters, Options
+from store_client.download.options import DownloadOptions, Filters
 from store_client.errors import Damaged, Misused, NotFound, StoreError
-from tests.client.download.depositing import VERSION, Depositor, uuid_of
+from tests.client.download.deposits import VERSION, Depositor, uuid_of
 
 CONTENTS = {
     "sample.json": b'{"organism": "Danio rerio"}',
@@ -52,8 +52,9 @@ def bundle(depositor: Depositor) -> str:
     return depositor.bundle(1, CONTENTS)
 
 
+@pytest.mark.spec("DWN-01")
 def test_a_bundle_comes_as_it_is_linked_from_the_cache(
-    client: Client, bundle: str, options: Options
+    client: Client, bundle: str, options: DownloadOptions
 ) -> None:
     report = download(client, bundle.upper(), options=options)
     directory = options.directory / f"{bundle}.{VERSION}"
@@ -64,15 +65,17 @@ def test_a_bundle_comes_as_it_is_linked_from_the_cache(
     assert (directory / "twin.txt").samefile(directory / "reads/lane 1/R2.gz")
 
 
-def test_a_second_time_nothing_comes(client: Client, bundle: str, options: Options) -> None:
+@pytest.mark.spec("DWN-03")
+def test_a_second_time_nothing_comes(client: Client, bundle: str, options: DownloadOptions) -> None:
     first = download(client, bundle, options=options, version=VERSION)
     second = download(client, bundle, options=options)
     assert first.counts.bytes == second.counts.bytes == sum(map(len, CONTENTS.values()))
     assert second.counts.fetched_files == second.counts.fetched_bytes == 0
 
 
+@pytest.mark.spec("DWN-03")
 def test_what_was_edited_is_noticed_in_the_cache_and_mended_in_the_directory(
-    client: Client, bundle: str, options: Options
+    client: Client, bundle: str, options: DownloadOptions
 ) -> None:
     directory = Path(download(client, bundle, options=options).directory)
     with (directory / "sample.json").open("r+b") as file:
@@ -84,8 +87,9 @@ def test_what_was_edited_is_noticed_in_the_cache_and_mended_in_the_directory(
     assert again.counts.fetched_files == 1
 
 
+@pytest.mark.spec("DWN-02")
 def test_what_is_there_and_the_same_is_left_alone(
-    client: Client, bundle: str, options: Options
+    client: Client, bundle: str, options: DownloadOptions
 ) -> None:
     directory = options.directory / f"{bundle}.{VERSION}"
     directory.mkdir()
@@ -95,6 +99,7 @@ def test_what_is_there_and_the_same_is_left_alone(
     assert os.path.samestat((directory / "sample.json").stat(), before)
 
 
+@pytest.mark.spec("DWN-04")
 @pytest.mark.parametrize(
     ("filters", "names"),
     [
@@ -107,23 +112,27 @@ def test_what_is_there_and_the_same_is_left_alone(
     ],
 )
 def test_filters_choose_by_kind_and_name_minding_case(
-    client: Client, bundle: str, options: Options, filters: Filters, names: set[str]
+    client: Client, bundle: str, options: DownloadOptions, filters: Filters, names: set[str]
 ) -> None:
     report = download(client, bundle, options=options, filters=filters)
     assert set(contents(Path(report.directory))) == names
 
 
+@pytest.mark.spec("DWN-04")
 @pytest.mark.parametrize(
     "filters", [Filters(no_metadata=True, metadata="*"), Filters(no_data=True, data="a")]
 )
 def test_a_kind_is_not_filtered_and_left_out_at_once(
-    client: Client, options: Options, filters: Filters
+    client: Client, options: DownloadOptions, filters: Filters
 ) -> None:
     with pytest.raises(Misused, match="cannot be combined"):
         download(client, uuid_of(1), options=options, filters=filters)
 
 
-def test_what_cannot_be_is_said_before_anything_is_asked(client: Client, options: Options) -> None:
+@pytest.mark.spec("DWN-19")
+def test_what_cannot_be_is_said_before_anything_is_asked(
+    client: Client, options: DownloadOptions
+) -> None:
     for wrong in (
         replace(options, jobs=0),
         replace(options, replica="az"),
@@ -138,20 +147,25 @@ def test_what_cannot_be_is_said_before_anything_is_asked(client: Client, options
         download(client, uuid_of(1), options=options, version="yesterday")
 
 
-def test_an_absent_bundle_is_not_found(client: Client, options: Options) -> None:
+@pytest.mark.spec("DWN-01")
+def test_an_absent_bundle_is_not_found(client: Client, options: DownloadOptions) -> None:
     with pytest.raises(NotFound):
         download(client, uuid_of(99), options=options)
 
 
-def test_a_dry_run_tells_and_writes_nothing(client: Client, bundle: str, options: Options) -> None:
+@pytest.mark.spec("DWN-18")
+def test_a_dry_run_tells_and_writes_nothing(
+    client: Client, bundle: str, options: DownloadOptions
+) -> None:
     report = download(client, bundle, options=replace(options, dry_run=True))
     assert report.counts.fetched_bytes == sum(map(len, CONTENTS.values())) - len(b"reads")
     assert report.counts.files == 5
     assert list(options.directory.iterdir()) == []
 
 
+@pytest.mark.spec("DWN-19")
 def test_progress_ends_at_what_there_was_to_do(
-    client: Client, bundle: str, options: Options
+    client: Client, bundle: str, options: DownloadOptions
 ) -> None:
     heard = Heard()
     download(client, bundle, options=replace(options, tell=heard))
@@ -159,8 +173,9 @@ def test_progress_ends_at_what_there_was_to_do(
     assert heard.all_files == 5
 
 
+@pytest.mark.spec("DWN-01")
 def test_pages_of_many_files_come_all(
-    client: Client, depositor: Depositor, options: Options
+    client: Client, depositor: Depositor, options: DownloadOptions
 ) -> None:
     one = depositor.file("first", b"the same")
     files = [{**one, "name": f"d{number % 7}/f{number}"} for number in range(1203)]
@@ -191,14 +206,18 @@ class Hostile:
         yield {"bundle": {"uuid": uuid_of(1), "version": VERSION, "files": files}}
 
 
+@pytest.mark.spec("DWN-13")
 @pytest.mark.parametrize("name", ["../evil", "/etc/passwd", "a/../../b", "a\\..\\b", "a\nb", ""])
-def test_a_name_that_leads_away_is_refused_before_a_byte_comes(options: Options, name: str) -> None:
+def test_a_name_that_leads_away_is_refused_before_a_byte_comes(
+    options: DownloadOptions, name: str
+) -> None:
     with pytest.raises(Damaged, match="name"):
         download(Hostile(name), uuid_of(1), options=options)
 
 
+@pytest.mark.spec("DWN-13")
 def test_a_directory_that_is_a_link_is_refused(
-    client: Client, bundle: str, options: Options, tmp_path: Path
+    client: Client, bundle: str, options: DownloadOptions, tmp_path: Path
 ) -> None:
     directory = options.directory / f"{bundle}.{VERSION}"
     (tmp_path / "elsewhere").mkdir()
@@ -211,8 +230,9 @@ def test_a_directory_that_is_a_link_is_refused(
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
+@pytest.mark.spec("DWN-13")
 def test_a_directory_in_a_files_place_is_told(
-    client: Client, bundle: str, options: Options
+    client: Client, bundle: str, options: DownloadOptions
 ) -> None:
     (options.directory / f"{bundle}.{VERSION}" / "empty").mkdir(parents=True)
     with pytest.raises(StoreError, match="is a directory"):
@@ -229,8 +249,9 @@ NO_BUNDLES = [
 ]
 
 
+@pytest.mark.spec("DWN-13")
 @pytest.mark.parametrize("answer", NO_BUNDLES)
-def test_an_answer_that_is_no_bundle_is_damaged(options: Options, answer: object) -> None:
+def test_an_answer_that_is_no_bundle_is_damaged(options: DownloadOptions, answer: object) -> None:
     class Odd(Hostile):
         def pages(self, name: str, /, **arguments: object):  # type: ignore[no-untyped-def]
             yield answer
@@ -239,6 +260,7 @@ def test_an_answer_that_is_no_bundle_is_damaged(options: Options, answer: object
         download(Odd("a"), uuid_of(1), options=options)
 
 
-def test_two_files_of_one_name_are_no_bundle(options: Options) -> None:
+@pytest.mark.spec("DWN-67")
+def test_two_files_of_one_name_are_no_bundle(options: DownloadOptions) -> None:
     with pytest.raises(Damaged, match="two files of one name"):
         download(Hostile("a", "b", "a"), uuid_of(1), options=options)

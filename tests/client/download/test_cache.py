@@ -8,37 +8,40 @@ from pathlib import Path
 
 import pytest
 
-from store_client.download import cache, locks
-from store_client.download.cache import ABANDONED_S, Cache
 from store_client.errors import Damaged, StoreError
+from store_client.transfer import cache
+from store_client.transfer.cache import ABANDONED_S, ContentCache
+
+pytestmark = pytest.mark.spec("DWN-03")
 
 DATA = b"content"
 KEY = sha256(DATA).hexdigest()
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> Cache:
-    made = cache.opened(tmp_path / ".store", make=True)
+def kept(tmp_path: Path) -> ContentCache:
+    made = cache.open_cache(tmp_path / ".store", make=True)
     made.add(memoryview(DATA), KEY)
     return made
 
 
-def again(kept: Cache) -> Cache:
-    return cache.opened(kept.root, make=False)
+def again(kept: ContentCache) -> ContentCache:
+    return cache.open_cache(kept.root, make=False)
 
 
-def test_a_file_lies_where_its_content_says(kept: Cache) -> None:
+@pytest.mark.spec("DWN-02")
+def test_a_file_lies_where_its_content_says(kept: ContentCache) -> None:
     assert kept.path(KEY) == kept.root / "v2" / "files_2_4" / KEY[:2] / KEY[2:6] / KEY
     assert kept.path(KEY).read_bytes() == DATA
 
 
 @pytest.mark.parametrize("key", ["", "../../x", KEY.upper(), KEY + "\n", "0" * 63])
-def test_what_is_no_digest_leads_nowhere(kept: Cache, key: str) -> None:
+def test_what_is_no_digest_leads_nowhere(kept: ContentCache, key: str) -> None:
     with pytest.raises(Damaged):
         kept.path(key)
 
 
-def test_what_was_proved_is_not_read_again(kept: Cache) -> None:
+def test_what_was_proved_is_not_read_again(kept: ContentCache) -> None:
     path = kept.path(KEY)
     before = path.stat()
     path.write_bytes(b"CONTENT")
@@ -47,7 +50,7 @@ def test_what_was_proved_is_not_read_again(kept: Cache) -> None:
     assert again(kept).has(KEY, len(DATA))
 
 
-def test_what_was_edited_is_read_again_and_thrown_away(kept: Cache) -> None:
+def test_what_was_edited_is_read_again_and_thrown_away(kept: ContentCache) -> None:
     path = kept.path(KEY)
     path.write_bytes(b"CONTENT")
     os.utime(path, ns=(1, 1))
@@ -55,24 +58,24 @@ def test_what_was_edited_is_read_again_and_thrown_away(kept: Cache) -> None:
     assert not path.exists()
 
 
-def test_what_was_touched_alone_is_read_again_and_kept(kept: Cache) -> None:
+def test_what_was_touched_alone_is_read_again_and_kept(kept: ContentCache) -> None:
     os.utime(kept.path(KEY), ns=(1, 1))
     assert again(kept).has(KEY, len(DATA))
     assert again(kept).has(KEY, len(DATA))
 
 
-def test_another_size_is_not_what_was_asked_for(kept: Cache) -> None:
+def test_another_size_is_not_what_was_asked_for(kept: ContentCache) -> None:
     assert not kept.has(KEY, len(DATA) + 1)
-    assert not kept.seems_to_have(KEY, len(DATA) + 1)
+    assert not kept.has_size(KEY, len(DATA) + 1)
 
 
-def test_damaged_notes_of_what_was_proved_cost_a_reading_only(kept: Cache) -> None:
+def test_damaged_notes_of_what_was_proved_cost_a_reading_only(kept: ContentCache) -> None:
     (kept.root / "v2" / "verified").write_bytes(b"\xff\x00 rubbish\n" + KEY.encode() + b"\t1\t2")
     assert again(kept).has(KEY, len(DATA))
 
 
-def test_what_killed_runs_left_of_small_files_is_swept_when_it_is_old(kept: Cache) -> None:
-    old, new = (kept.partial("1" * 64, f"{number}.tmp") for number in range(2))
+def test_what_killed_runs_left_of_small_files_is_swept_when_it_is_old(kept: ContentCache) -> None:
+    old, new = (kept.partial_path("1" * 64, f"{number}.tmp") for number in range(2))
     old.write_bytes(b"")
     new.write_bytes(b"")
     long_ago = time.time() - ABANDONED_S - 60
@@ -84,9 +87,10 @@ def test_what_killed_runs_left_of_small_files_is_swept_when_it_is_old(kept: Cach
 def test_a_cache_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / ".store").write_text("a file")
     with pytest.raises(StoreError, match="cannot make the cache"):
-        cache.opened(tmp_path / ".store", make=True)
+        cache.open_cache(tmp_path / ".store", make=True)
 
 
+@pytest.mark.spec("DWN-11")
 def test_a_lock_is_held_by_one_at_a_time_and_leaves_nothing(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "one.lock"
     inside, most = 0, 0
@@ -94,7 +98,7 @@ def test_a_lock_is_held_by_one_at_a_time_and_leaves_nothing(tmp_path: Path) -> N
     def work() -> None:
         nonlocal inside, most
         for _ in range(5):
-            with locks.held(path, lambda _: time.sleep(0.001)):
+            with cache.hold_lock_file(path, lambda _: time.sleep(0.001)):
                 inside += 1
                 most = max(most, inside)
                 time.sleep(0.001)
@@ -109,7 +113,8 @@ def test_a_lock_is_held_by_one_at_a_time_and_leaves_nothing(tmp_path: Path) -> N
     assert not path.exists()
 
 
-def test_what_is_no_file_is_no_content(kept: Cache, tmp_path: Path) -> None:
+@pytest.mark.spec("DWN-64")
+def test_what_is_no_file_is_no_content(kept: ContentCache, tmp_path: Path) -> None:
     path = kept.path(KEY)
     path.unlink()
     (tmp_path / "outside").write_bytes(DATA)
@@ -123,13 +128,14 @@ def test_what_is_no_file_is_no_content(kept: Cache, tmp_path: Path) -> None:
         again(kept).has(KEY, path.stat().st_size)
 
 
-def test_what_has_come_of_a_large_file_needs_no_more_room(kept: Cache) -> None:
+@pytest.mark.spec("DWN-65")
+def test_what_has_come_of_a_large_file_needs_no_more_room(kept: ContentCache) -> None:
     size = 8_000_000
-    assert kept.room(KEY, size) == size
-    with kept.temporary(KEY).open("wb") as file:
+    assert kept.missing_bytes(KEY, size) == size
+    with kept.part_path(KEY).open("wb") as file:
         file.truncate(size)
-        assert kept.room(KEY, size) > size - 100_000
+        assert kept.missing_bytes(KEY, size) > size - 100_000
         file.write(bytes([1]) * (size // 2))
         file.flush()
         os.fsync(file.fileno())
-        assert size // 2 - 100_000 < kept.room(KEY, size) <= size // 2
+        assert size // 2 - 100_000 < kept.missing_bytes(KEY, size) <= size // 2

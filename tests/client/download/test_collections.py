@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 from store_client.client import Client
-from store_client.download.collections import download_collection
-from store_client.download.options import Options
+from store_client.download.bundles import download_collection
+from store_client.download.options import DownloadOptions
 from store_client.errors import NotFound
-from tests.client.download.depositing import VERSION, Depositor, link, uuid_of
+from tests.client.download.deposits import VERSION, Depositor, link, uuid_of
 from tests.client.download.test_bundles import contents
+
+pytestmark = pytest.mark.spec("DWN-17")
 
 BUNDLE = {"sample.json": b'{"donor": {"age": [3, 4]}}', "reads/a.gz": b"reads"}
 
@@ -38,7 +40,9 @@ def filled(depositor: Depositor) -> str:
     )
 
 
-def test_all_that_it_leads_to_is_laid_out(client: Client, filled: str, options: Options) -> None:
+def test_all_that_it_leads_to_is_laid_out(
+    client: Client, filled: str, options: DownloadOptions
+) -> None:
     report = download_collection(client, filled, options=options)
     root = options.directory / f"{filled}.{VERSION}"
     assert report.directory == str(root)
@@ -57,7 +61,9 @@ def test_all_that_it_leads_to_is_laid_out(client: Client, filled: str, options: 
     assert (report.collections, report.bundles, report.fragments) == (2, 3, 3)
 
 
-def test_circles_come_to_an_end(client: Client, depositor: Depositor, options: Options) -> None:
+def test_circles_come_to_an_end(
+    client: Client, depositor: Depositor, options: DownloadOptions
+) -> None:
     one, other = uuid_of(0x31), uuid_of(0x32)
     depositor.collection(0x31, [])
     depositor.collection(0x32, [link("collection", one)])
@@ -92,13 +98,14 @@ def test_circles_come_to_an_end(client: Client, depositor: Depositor, options: O
     assert (plain.version, plain.collections) == (later, 2)
 
 
-def test_a_second_time_nothing_comes(client: Client, filled: str, options: Options) -> None:
+@pytest.mark.spec("DWN-03")
+def test_a_second_time_nothing_comes(client: Client, filled: str, options: DownloadOptions) -> None:
     download_collection(client, filled, options=options)
     assert download_collection(client, filled, options=options).counts.fetched_files == 0
 
 
 def test_what_is_gone_fails_alone_and_the_rest_comes(
-    client: Client, filled: str, options: Options
+    client: Client, filled: str, options: DownloadOptions
 ) -> None:
     client.call("delete_bundle", uuid=uuid_of(1), replica="aws", reason="test")
     with pytest.raises(NotFound, match="2 more failed"):
@@ -108,12 +115,13 @@ def test_what_is_gone_fails_alone_and_the_rest_comes(
     assert len(list((root / "fragments").iterdir())) == 3
 
 
-def test_a_dry_run_writes_nothing(client: Client, filled: str, options: Options) -> None:
+@pytest.mark.spec("DWN-18")
+def test_a_dry_run_writes_nothing(client: Client, filled: str, options: DownloadOptions) -> None:
     report = download_collection(client, filled, options=replace(options, dry_run=True))
     assert report.counts.fetched_bytes > 0
     assert list(options.directory.iterdir()) == []
 
 
-def test_an_absent_collection_is_not_found(client: Client, options: Options) -> None:
+def test_an_absent_collection_is_not_found(client: Client, options: DownloadOptions) -> None:
     with pytest.raises(NotFound):
         download_collection(client, uuid_of(0x99), options=options)

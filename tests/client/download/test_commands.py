@@ -18,9 +18,9 @@ from click.testing import Result
 
 from tests.client.cli.people import typed
 from tests.client.conftest import Served
-from tests.client.download.depositing import VERSION, Depositor, link, uuid_of
+from tests.client.download.deposits import VERSION, Depositor, link, uuid_of
 from tests.client.download.test_bundles import contents
-from tests.drill.faults import Mode, before
+from tests.drill.fault_proxy import Mode, before
 
 STORE = Path(sys.executable).with_name("store")
 CONTENTS = {"sample.json": b"{}", "a.gz": Random(1).randbytes(2_000_000), "b.txt": b"b"}
@@ -61,6 +61,7 @@ def types(tmp_path: Path, store: Served, monkeypatch: pytest.MonkeyPatch) -> Typ
     return partial(typed, tmp_path / "home", STORE_CLIENT_URL=store.url)
 
 
+@pytest.mark.spec("DWN-01")
 def test_bundles_manifests_and_dry_runs(types: Types, depositor: Depositor, tmp_path: Path) -> None:
     bundle = depositor.bundle(1, CONTENTS)
     words = ("download", "--bundle-uuid", bundle, "--replica", "aws", "--no-progress")
@@ -74,6 +75,7 @@ def test_bundles_manifests_and_dry_runs(types: Types, depositor: Depositor, tmp_
     assert "cannot be combined" in types(*words, "--no-data", "--data-filter", "*").stderr
 
 
+@pytest.mark.spec("DWN-17")
 def test_a_collection_wants_its_owner(types: Types, depositor: Depositor) -> None:
     bundle = depositor.bundle(1, {"b.txt": b"b"})
     uuid = depositor.collection(0x20, [link("bundle", bundle)])
@@ -81,6 +83,7 @@ def test_a_collection_wants_its_owner(types: Types, depositor: Depositor) -> Non
     assert done.exit_code == 4, done.stderr
 
 
+@pytest.mark.spec("DWN-19")
 def test_codes_say_what_happened(types: Types) -> None:
     for code, words in (
         (5, ("download", "--bundle-uuid", uuid_of(9), "--replica", "aws")),
@@ -92,6 +95,7 @@ def test_codes_say_what_happened(types: Types) -> None:
         assert len(done.stderr.splitlines()) <= 3
 
 
+@pytest.mark.spec("DWN-07", "CLI-142")
 def test_a_break_is_said_to_be_gone_on_with(
     start: Started, store: Served, depositor: Depositor, tmp_path: Path
 ) -> None:

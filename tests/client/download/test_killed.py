@@ -16,8 +16,8 @@ import pytest
 
 from store_client.checksums import MB
 from store_client.download.bundles import download
-from store_client.download.entries import Wanted
-from store_client.download.options import Options
+from store_client.download.options import DownloadOptions
+from store_client.transfer.streams import RemoteFile
 from tests.client.download.bucket import VERSION, Bucket, Harm
 from tests.client.download.test_bundles import contents
 
@@ -28,21 +28,21 @@ SCRIPT = """
 import json, sys
 from pathlib import Path
 from store_client.download.bundles import download
-from store_client.download.options import Options
+from store_client.download.options import DownloadOptions
 
 class Told:
     def pages(self, *_, **__):
         yield json.loads(sys.stdin.read())
 
 here = Path(sys.argv[1])
-download(Told(), sys.argv[2], options=Options("aws", directory=here, cache=here / ".store", jobs=1))
+download(Told(), sys.argv[2], options=DownloadOptions("aws", directory=here, cache=here / ".store", jobs=1))
 """
 
 
 class Told:
     """A store that tells of these files."""
 
-    def __init__(self, files: list[Wanted]) -> None:
+    def __init__(self, files: list[RemoteFile]) -> None:
         self.page = {
             "bundle": {"uuid": BUNDLE, "version": VERSION, "files": [asdict(f) for f in files]}
         }
@@ -68,6 +68,7 @@ def started(told: Told, folder: Path) -> "subprocess.Popen[str]":
     return going
 
 
+@pytest.mark.spec("CLI-142")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_small_file_that_has_not_come_whole_leaves_nothing(
     bucket: Bucket, tmp_path: Path, how: signal.Signals
@@ -83,6 +84,7 @@ def test_a_small_file_that_has_not_come_whole_leaves_nothing(
     assert not [path for path in (tmp_path / ".store").rglob("*") if path.is_file()]
 
 
+@pytest.mark.spec("DWN-07")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_finished_files_and_bytes_do_not_come_again(
     bucket: Bucket, tmp_path: Path, how: signal.Signals
@@ -103,7 +105,7 @@ def test_finished_files_and_bytes_do_not_come_again(
     going.stderr.close()
     bucket.go_on.set()
     bucket.asked.clear()
-    options = Options("aws", directory=tmp_path, cache=tmp_path / ".store")
+    options = DownloadOptions("aws", directory=tmp_path, cache=tmp_path / ".store")
     report = download(told, BUNDLE, options=options)
     assert [(key, first) for key, first, _ in bucket.asked] == [("large", 2 * MB)]
     assert contents(Path(report.directory))["large"] == LARGE

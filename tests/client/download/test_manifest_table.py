@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store_client.download import manifest_table
-from store_client.download.manifest_table import REQUIRED, Found
+from store_client.download import manifests
+from store_client.download.manifests import REQUIRED, RowResult
 from store_client.errors import Misused
+
+pytestmark = pytest.mark.spec("DWN-14")
 
 UUID = "00000000-0000-4000-8000-00000000000a"
 VERSION = "2026-01-31T235959.000000Z"
@@ -39,14 +41,14 @@ def test_columns_stand_in_any_order_among_others(
 ) -> None:
     row = {**GOOD, "note": "x", "file_version": VERSION}
     text = lines(row, columns=tuple(columns)).replace("\n", end)
-    (found,) = manifest_table.read(manifest(tmp_path_factory.mktemp("m"), text)).rows
+    (found,) = manifests.read_manifest(manifest(tmp_path_factory.mktemp("m"), text)).rows
     assert (found.uuid, found.sha256, found.size, found.version) == (UUID, "ab" * 32, 12, VERSION)
 
 
 def test_a_mark_quotes_and_empty_lines_are_taken(tmp_path: Path) -> None:
     quoted = {**GOOD, "file_name": '"a ""b"""'}
     text = lines(quoted) + "\n\n\t\t\n" + "\t".join(GOOD[c] for c in REQUIRED) + "\n\n"
-    table = manifest_table.read(manifest(tmp_path, text, encoding="utf-8-sig"))
+    table = manifests.read_manifest(manifest(tmp_path, text, encoding="utf-8-sig"))
     assert [(row.line, row.name) for row in table.rows] == [(2, 'a "b"'), (5, "a.txt")]
     assert table.rows[0].version == ""
 
@@ -67,57 +69,59 @@ def test_a_mark_quotes_and_empty_lines_are_taken(tmp_path: Path) -> None:
 )
 def test_a_line_that_is_wrong_is_named(tmp_path: Path, wrong: dict[str, str]) -> None:
     with pytest.raises(Misused, match="line 3: "):
-        manifest_table.read(manifest(tmp_path, lines(GOOD, {**GOOD, **wrong})))
+        manifests.read_manifest(manifest(tmp_path, lines(GOOD, {**GOOD, **wrong})))
 
 
 def test_a_line_that_is_too_short_is_named(tmp_path: Path) -> None:
     with pytest.raises(Misused, match="line 3: "):
-        manifest_table.read(manifest(tmp_path, lines(GOOD) + "\n" + UUID))
+        manifests.read_manifest(manifest(tmp_path, lines(GOOD) + "\n" + UUID))
 
 
 @pytest.mark.parametrize("missing", REQUIRED)
 def test_a_column_that_is_missing_is_named(tmp_path: Path, missing: str) -> None:
     columns = tuple(name for name in REQUIRED if name != missing)
     with pytest.raises(Misused, match=f"line 1: no column {missing}"):
-        manifest_table.read(manifest(tmp_path, lines(GOOD, columns=columns)))
+        manifests.read_manifest(manifest(tmp_path, lines(GOOD, columns=columns)))
 
 
 def test_what_is_no_manifest_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Misused, match="two columns"):
-        manifest_table.read(manifest(tmp_path, lines(GOOD, columns=(*REQUIRED, "file_name"))))
+        manifests.read_manifest(manifest(tmp_path, lines(GOOD, columns=(*REQUIRED, "file_name"))))
     with pytest.raises(Misused, match="empty"):
-        manifest_table.read(manifest(tmp_path, ""))
+        manifests.read_manifest(manifest(tmp_path, ""))
     with pytest.raises(Misused, match="UTF-8"):
-        manifest_table.read(manifest(tmp_path, "é", encoding="latin-1"))
+        manifests.read_manifest(manifest(tmp_path, "é", encoding="latin-1"))
     with pytest.raises(Misused, match="line 2"):
-        manifest_table.read(manifest(tmp_path, lines(GOOD) + "x" * 200_000))
+        manifests.read_manifest(manifest(tmp_path, lines(GOOD) + "x" * 200_000))
     with pytest.raises(Misused, match="cannot read"):
-        manifest_table.read(tmp_path / "absent")
+        manifests.read_manifest(tmp_path / "absent")
 
 
 def test_a_copy_keeps_all_cells_and_adds_two(tmp_path: Path) -> None:
     row = {**GOOD, "note": 'tab "and" quote'}
     text = lines(row, columns=("note", *REQUIRED)) + "\tbeyond the header"
-    table = manifest_table.read(manifest(tmp_path, text))
-    manifest_table.write_copy(table, tmp_path / "copy.tsv", {2: Found(VERSION, ".store/x")})
+    table = manifests.read_manifest(manifest(tmp_path, text))
+    manifests.write_copy(table, tmp_path / "copy.tsv", {2: RowResult(VERSION, ".store/x")})
     with (tmp_path / "copy.tsv").open(newline="") as file:
         (found,) = csv.DictReader(file, delimiter="\t")
     assert found == {**row, "file_version": VERSION, "file_path": ".store/x"}
-    again = manifest_table.read(tmp_path / "copy.tsv")
-    manifest_table.write_copy(again, tmp_path / "copy.tsv", {2: Found(VERSION, "elsewhere")})
-    assert manifest_table.read(tmp_path / "copy.tsv").columns == again.columns
+    again = manifests.read_manifest(tmp_path / "copy.tsv")
+    manifests.write_copy(again, tmp_path / "copy.tsv", {2: RowResult(VERSION, "elsewhere")})
+    assert manifests.read_manifest(tmp_path / "copy.tsv").columns == again.columns
     assert len(list(tmp_path.iterdir())) == 2
 
 
+@pytest.mark.spec("DWN-60")
 @pytest.mark.parametrize("second", ["x", '3 prime"'])
 def test_a_quote_that_belongs_to_the_text_swallows_no_line(tmp_path: Path, second: str) -> None:
     notes = ["x", '"5 prime', "x", second, "x"]
     text = lines(*({**GOOD, "note": note} for note in notes), columns=(*REQUIRED, "note"))
     with pytest.raises(Misused, match=r"line [56]: .*(unexpected end|over several lines)"):
-        manifest_table.read(manifest(tmp_path, text))
+        manifests.read_manifest(manifest(tmp_path, text))
 
 
+@pytest.mark.spec("DWN-60")
 def test_a_cell_of_several_lines_is_taken(tmp_path: Path) -> None:
     text = lines({**GOOD, "note": '"one\ntwo"'}, GOOD | {"note": ""}, columns=(*REQUIRED, "note"))
-    table = manifest_table.read(manifest(tmp_path, text))
+    table = manifests.read_manifest(manifest(tmp_path, text))
     assert [row.cells[-1] for row in table.rows] == ["one\ntwo", ""]

@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 
 from store_client.client import Client
-from store_client.download.entries import bundle as listed
-from store_client.download.manifest_table import REQUIRED
-from store_client.download.manifests import download_manifest
-from store_client.download.options import Options
+from store_client.download.listing import list_bundle as listed
+from store_client.download.manifests import REQUIRED, download_manifest
+from store_client.download.options import DownloadOptions
 from store_client.errors import Damaged, Misused, NotFound
-from tests.client.download.depositing import VERSION, Depositor
+from tests.client.download.deposits import VERSION, Depositor
 from tests.client.download.test_bundles import contents
 
 CONTENTS = {"sample.json": b"{}", "a.gz": b"a", "b.gz": b"b", "c.gz": b"c", "d.gz": b"d"}
@@ -53,8 +52,9 @@ def read(path: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file, delimiter="\t"))
 
 
+@pytest.mark.spec("DWN-15")
 def test_listed_files_come_into_the_cache_and_a_copy_says_where(
-    client: Client, bundle: str, options: Options, tmp_path: Path
+    client: Client, bundle: str, options: DownloadOptions, tmp_path: Path
 ) -> None:
     manifest = write(tmp_path / "wanted.tsv", rows_of(client, bundle, "a.gz", "b.gz"), "note")
     report = download_manifest(client, manifest, options=options)
@@ -65,7 +65,10 @@ def test_listed_files_come_into_the_cache_and_a_copy_says_where(
     assert {path.name for path in options.directory.iterdir()} == {".store", "wanted.tsv"}
 
 
-def test_the_manifest_itself_stays_as_it_is(client: Client, bundle: str, options: Options) -> None:
+@pytest.mark.spec("DWN-15")
+def test_the_manifest_itself_stays_as_it_is(
+    client: Client, bundle: str, options: DownloadOptions
+) -> None:
     manifest = write(options.directory / "wanted.tsv", rows_of(client, bundle))
     before = manifest.read_bytes()
     report = download_manifest(client, manifest, options=options)
@@ -76,8 +79,9 @@ def test_the_manifest_itself_stays_as_it_is(client: Client, bundle: str, options
     assert len(read(again.manifest)) == len(CONTENTS)
 
 
+@pytest.mark.spec("DWN-16")
 def test_layout_bundle_links_all_metadata_and_the_listed_data(
-    client: Client, bundle: str, options: Options, tmp_path: Path
+    client: Client, bundle: str, options: DownloadOptions, tmp_path: Path
 ) -> None:
     manifest = write(tmp_path / "wanted.tsv", rows_of(client, bundle, "a.gz", "b.gz"))
     report = download_manifest(client, manifest, options=options, layout="bundle")
@@ -87,9 +91,10 @@ def test_layout_bundle_links_all_metadata_and_the_listed_data(
     assert report.bundles == 1
 
 
+@pytest.mark.spec("DWN-16")
 @pytest.mark.parametrize("layout", ["none", "bundle"])
 def test_a_kind_is_left_out(
-    client: Client, bundle: str, options: Options, tmp_path: Path, layout: str
+    client: Client, bundle: str, options: DownloadOptions, tmp_path: Path, layout: str
 ) -> None:
     manifest = write(tmp_path / "wanted.tsv", rows_of(client, bundle))
     report = download_manifest(client, manifest, options=options, layout=layout, no_data=True)
@@ -105,8 +110,9 @@ def test_a_kind_is_left_out(
     assert found == {b"a", b"b", b"c", b"d"}
 
 
+@pytest.mark.spec("DWN-15")
 def test_a_copy_downloads_again_without_asking_the_store(
-    client: Client, bundle: str, options: Options, tmp_path: Path
+    client: Client, bundle: str, options: DownloadOptions, tmp_path: Path
 ) -> None:
     class Nobody:
         def call(self, name: str, /, **arguments: object) -> object:
@@ -120,8 +126,9 @@ def test_a_copy_downloads_again_without_asking_the_store(
     assert again.counts.fetched_files == 0
 
 
+@pytest.mark.spec("DWN-14")
 def test_few_files_of_a_known_version_are_asked_for_by_themselves(
-    client: Client, bundle: str, options: Options, tmp_path: Path
+    client: Client, bundle: str, options: DownloadOptions, tmp_path: Path
 ) -> None:
     rows = [{**row, "file_version": VERSION} for row in rows_of(client, bundle, "a.gz")]
     manifest = write(tmp_path / "wanted.tsv", rows, "file_version")
@@ -129,6 +136,7 @@ def test_few_files_of_a_known_version_are_asked_for_by_themselves(
     assert report.counts.fetched_files == 1
 
 
+@pytest.mark.spec("DWN-14")
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -139,7 +147,7 @@ def test_few_files_of_a_known_version_are_asked_for_by_themselves(
     ],
 )
 def test_a_row_that_its_bundle_does_not_have_is_named_by_its_line(
-    client: Client, bundle: str, options: Options, tmp_path: Path, wrong: dict[str, str]
+    client: Client, bundle: str, options: DownloadOptions, tmp_path: Path, wrong: dict[str, str]
 ) -> None:
     rows = rows_of(client, bundle)
     more = ["file_version"] if "file_version" in wrong else []
@@ -150,8 +158,9 @@ def test_a_row_that_its_bundle_does_not_have_is_named_by_its_line(
     assert not (options.directory / "wanted.tsv").exists()
 
 
+@pytest.mark.spec("DWN-14")
 def test_an_absent_bundle_is_not_found(
-    client: Client, bundle: str, options: Options, tmp_path: Path
+    client: Client, bundle: str, options: DownloadOptions, tmp_path: Path
 ) -> None:
     rows = rows_of(client, bundle)
     rows[0]["bundle_uuid"] = "00000000-0000-4000-8000-000000000000"
@@ -160,8 +169,9 @@ def test_an_absent_bundle_is_not_found(
         download_manifest(client, manifest, options=options)
 
 
+@pytest.mark.spec("DWN-18")
 def test_a_dry_run_writes_nothing(
-    client: Client, bundle: str, options: Options, tmp_path: Path
+    client: Client, bundle: str, options: DownloadOptions, tmp_path: Path
 ) -> None:
     manifest = write(tmp_path / "wanted.tsv", rows_of(client, bundle))
     report = download_manifest(client, manifest, options=replace(options, dry_run=True))
@@ -169,13 +179,17 @@ def test_a_dry_run_writes_nothing(
     assert list(options.directory.iterdir()) == []
 
 
-def test_an_unknown_layout_is_refused(client: Client, options: Options, tmp_path: Path) -> None:
+@pytest.mark.spec("DWN-16")
+def test_an_unknown_layout_is_refused(
+    client: Client, options: DownloadOptions, tmp_path: Path
+) -> None:
     with pytest.raises(Misused, match="layout"):
         download_manifest(client, tmp_path / "absent", options=options, layout="flat")
 
 
+@pytest.mark.spec("DWN-61")
 def test_a_file_of_the_copys_name_that_is_no_copy_stays_as_it_is(
-    client: Client, bundle: str, options: Options, tmp_path: Path
+    client: Client, bundle: str, options: DownloadOptions, tmp_path: Path
 ) -> None:
     manifest = write(tmp_path / "wanted.tsv", rows_of(client, bundle))
     (options.directory / "wanted.tsv").write_text("of somebody else\n")
@@ -184,8 +198,9 @@ def test_a_file_of_the_copys_name_that_is_no_copy_stays_as_it_is(
     assert (options.directory / "wanted.tsv").read_text() == "of somebody else\n"
 
 
+@pytest.mark.spec("DWN-62")
 def test_a_file_that_a_bundle_has_under_two_names_is_laid_out_under_both(
-    client: Client, depositor: Depositor, options: Options, tmp_path: Path
+    client: Client, depositor: Depositor, options: DownloadOptions, tmp_path: Path
 ) -> None:
     file = depositor.file("a.gz", b"a")
     uuid = depositor.bundle_of(1, [file, {**file, "name": "reads/b.gz"}])
@@ -194,8 +209,9 @@ def test_a_file_that_a_bundle_has_under_two_names_is_laid_out_under_both(
     assert contents(options.directory / f"{uuid}.{VERSION}") == {"a.gz": b"a", "reads/b.gz": b"a"}
 
 
+@pytest.mark.spec("DWN-63")
 def test_a_wrong_size_of_a_known_version_is_told_at_once(
-    client: Client, bundle: str, options: Options, tmp_path: Path
+    client: Client, bundle: str, options: DownloadOptions, tmp_path: Path
 ) -> None:
     (row,) = rows_of(client, bundle, "a.gz")
     wrong = {**row, "file_version": VERSION, "file_size": "77"}

@@ -6,29 +6,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.depositing import names as server
-from store_client.errors import Damaged, Misused
-from store_client.names import Places, fault, local_name, safe_path
+from pipelines import file_names
+from store_client import Damaged, Misused
+from store_client.names import LocalPaths, local_name, name_fault, safe_path
+
+pytestmark = pytest.mark.spec("DWN-13")
 
 BAD = ["", "/a", "~/a", "a\\b", "a\nb", "..", "a/../b", "./a", "a//b", "a/", "a\x00", "\ud800"]
 
 
 @pytest.mark.parametrize("name", BAD)
 def test_a_bad_name_is_refused(tmp_path: Path, name: str) -> None:
-    assert fault(name) is not None
+    assert name_fault(name) is not None
     with pytest.raises(Damaged):
         safe_path(tmp_path, name)
 
 
 @given(st.text(max_size=40))
 def test_names_have_the_faults_that_the_store_finds(name: str) -> None:
-    assert (fault(name) is None) == (server.fault(name) is None)
+    assert (name_fault(name) is None) == (file_names.find_name_fault(name) is None)
 
 
 @given(st.text(alphabet="ab./\\~:*% CON1é\x01", max_size=12), st.booleans())
 def test_no_name_leads_out_of_its_folder(name: str, windows: bool) -> None:
     root = Path("/some/where")
-    if fault(name) is not None:
+    if name_fault(name) is not None:
         return
     path = safe_path(root, name, windows=windows)
     assert root in path.parents
@@ -37,13 +39,13 @@ def test_no_name_leads_out_of_its_folder(name: str, windows: bool) -> None:
 
 @given(st.lists(st.text(alphabet="aA.: %3N*/", min_size=1, max_size=6), min_size=2, max_size=6))
 def test_on_windows_no_two_names_are_spelled_the_same(names: list[str]) -> None:
-    good = {name for name in names if fault(name) is None}
+    good = {name for name in names if name_fault(name) is None}
     assert len({local_name(name, windows=True) for name in good}) == len(good)
 
 
 @given(st.text(alphabet='aA.: %3<>"|?*NULCOM1$', min_size=1, max_size=8))
 def test_on_windows_every_name_is_one_that_it_takes(name: str) -> None:
-    if fault(name) is not None:
+    if name_fault(name) is not None:
         return
     for part in local_name(name, windows=True).split("/"):
         path = PureWindowsPath(part)
@@ -81,7 +83,7 @@ def test_a_link_in_the_way_is_refused(tmp_path: Path) -> None:
 
 
 def test_names_that_differ_in_case_alone_get_places_of_their_own(tmp_path: Path) -> None:
-    places = Places(tmp_path, insensitive=True, windows=False)
+    places = LocalPaths(tmp_path, insensitive=True, windows=False)
     names = ["README", "readme", "ReadMe", "a/b", "A/B", "x", "X/y"]
     found = [places.path(name) for name in names]
     assert found[0] == tmp_path / "README"
@@ -93,13 +95,14 @@ def test_names_that_differ_in_case_alone_get_places_of_their_own(tmp_path: Path)
 
 
 def test_where_case_matters_names_stay(tmp_path: Path) -> None:
-    places = Places(tmp_path, insensitive=False)
+    places = LocalPaths(tmp_path, insensitive=False)
     assert places.path("README").name == "README"
     assert PurePosixPath(places.path("readme")).name == "readme"
 
 
+@pytest.mark.spec("DWN-66")
 def test_names_that_differ_in_how_marks_are_written_get_places_of_their_own(tmp_path: Path) -> None:
-    places = Places(tmp_path, insensitive=True, windows=False)
+    places = LocalPaths(tmp_path, insensitive=True, windows=False)
     composed, apart = places.path("caf\u00e9.txt"), places.path("cafe\u0301.txt")
     assert composed == tmp_path / "caf\u00e9.txt"
     assert apart.name.startswith("cafe\u0301~")

@@ -5,19 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from ops.demo.stage import Stage, running
+from ops.local_store import LocalStore, running_store
 from tests.client.end_to_end.people import Person, a_person
 
 
 @pytest.fixture(scope="package")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStore]:
     """As `make run` starts it."""
-    with running(tmp_path_factory.mktemp("store"), {}) as found:
+    with running_store(tmp_path_factory.mktemp("store"), {}) as found:
         yield found
 
 
 @pytest.fixture
-def wrangler(stage: Stage, tmp_path: Path) -> Person:
+def wrangler(stage: LocalStore, tmp_path: Path) -> Person:
     """A depositor who has logged in."""
     person = a_person(tmp_path / "wrangler", stage.api)
     done = person.types("login", "--access-token", "-", given=stage.token)
@@ -26,6 +26,6 @@ def wrangler(stage: Stage, tmp_path: Path) -> Person:
 
 
 @pytest.fixture
-def scientist(stage: Stage, tmp_path: Path) -> Person:
+def scientist(stage: LocalStore, tmp_path: Path) -> Person:
     """A reader without any token."""
     return a_person(tmp_path / "scientist", stage.api)

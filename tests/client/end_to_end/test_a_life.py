@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ops.demo.stage import Stage
+from ops.local_store import LocalStore
 from tests.client.end_to_end.people import Person, a_person, a_sample, contents
+
+pytestmark = pytest.mark.spec("CLI-90")
 
 
 def deposit(person: Person, folder: Path, *more: str) -> dict[str, object]:
@@ -171,7 +173,7 @@ def test_without_a_store_it_says_so(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_credentials_are_the_user_s_alone(wrangler: Person, stage: Stage) -> None:
+def test_credentials_are_the_user_s_alone(wrangler: Person, stage: LocalStore) -> None:
     kept = list((wrangler.home / "client" / "credentials").glob("*.json"))
     assert kept
     for path in kept:

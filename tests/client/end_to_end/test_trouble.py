@@ -8,18 +8,20 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from ops.demo.stage import Stage
+from ops.local_store import LocalStore
 from tests.client.end_to_end import trouble
 from tests.client.end_to_end.people import Person, a_person, a_sample, contents
 from tests.client.end_to_end.trouble import Bundle, until
-from tests.drill.faults import Mode, Proxy, before
+from tests.drill.fault_proxy import Mode, Proxy, before
+
+pytestmark = pytest.mark.spec("CLI-91")
 
 CONTENT = b"GET /v1/objects/"
 """What asks for the bytes of a file on a store whose buckets are folders."""
 
 
 @pytest.fixture(scope="module")
-def bundle(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+def bundle(stage: LocalStore, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     """What is to come down."""
     source = trouble.a_source(tmp_path_factory.mktemp("source") / "sample")
     person = a_person(tmp_path_factory.mktemp("depositor"), stage.api)
@@ -27,7 +29,7 @@ def bundle(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 
 
 @pytest.fixture
-def proxy(stage: Stage) -> Iterator[Proxy]:
+def proxy(stage: LocalStore) -> Iterator[Proxy]:
     """Between people and the store; it does no harm yet."""
     where = urlsplit(stage.api)
     with before(str(where.hostname), int(where.port or 0), Random(1)) as found:
@@ -70,7 +72,7 @@ def test_a_download_that_was_killed_goes_on_where_it_was(
 
 @pytest.mark.long
 def test_an_upload_that_was_interrupted_goes_on_where_it_was(
-    stage: Stage, proxy: Proxy, person: Person, tmp_path: Path
+    stage: LocalStore, proxy: Proxy, person: Person, tmp_path: Path
 ) -> None:
     source = a_sample(tmp_path / "sample", files=8, size=50_000)
     person.types("login", "--access-token", "-", given=stage.token)
@@ -80,7 +82,7 @@ def test_an_upload_that_was_interrupted_goes_on_where_it_was(
 
 
 def test_an_upload_through_trouble_is_right_or_says_that_it_is_not_done(
-    stage: Stage, proxy: Proxy, person: Person, tmp_path: Path
+    stage: LocalStore, proxy: Proxy, person: Person, tmp_path: Path
 ) -> None:
     source = a_sample(tmp_path / "sample", files=6)
     person.types("login", "--access-token", "-", given=stage.token)

@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 
 from tests.client.end_to_end.people import Person, a_sample, contents
-from tests.drill.faults import Mode, Proxy
+from tests.drill.fault_proxy import Mode, Proxy
 
 CLEAR = {7, 8}
 """Codes of an end that says that not all came, or that it is damaged."""

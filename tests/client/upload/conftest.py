@@ -9,7 +9,7 @@ import pytest
 
 from store_client.client import Client
 from store_client.configuration import Configuration
-from store_client.upload import s3_client
+from store_client.transfer import s3 as s3_transfer
 from tests.client.upload.directories import filled
 from tests.client.upload.recording import Recording, client_of
 from tests.storage.blobs.s3_server import ACCESS_KEY, SECRET_KEY, lasting_s3
@@ -46,7 +46,7 @@ def s3(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
         "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none"),
     }.items():
         monkeypatch.setenv(name, value)
-    return s3_client.connected(4)
+    return s3_transfer.connect(4)
 
 
 @pytest.fixture

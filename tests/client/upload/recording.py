@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 import httpx
 
+from store_client.auth.tokens import open_tokens
+from store_client.cli.context import ProgramRun
 from store_client.cli.main import cli
-from store_client.cli.place import Place
 from store_client.client import Client
 from store_client.configuration import Configuration
-from store_client.login.tokens import tokens_of
-from store_client.transport.session import Session
+from store_client.http.session import HttpSession
 
 
 @dataclass
@@ -51,8 +51,8 @@ def client_of(
     config: Configuration, recording: httpx.BaseTransport, token: str = "admin"
 ) -> Client:
     """A client whose requests go through there."""
-    tokens = tokens_of(config, given=token)
-    session = Session(config.url, tokens=tokens, transport=recording, sleep=lambda _: None)
+    tokens = open_tokens(config, given=token)
+    session = HttpSession(config.url, tokens=tokens, transport=recording, sleep=lambda _: None)
     return Client(config=config, session=session)
 
 
@@ -73,5 +73,5 @@ if __name__ == "__main__":
     home, url, which_signal, what, which, *words = sys.argv[1:]
     os.environ["STORE_CLIENT_HOME"] = home
     recorded = Recording(_signalling(int(which_signal), what, int(which)))
-    place = Place(make=lambda config: client_of(config, recorded))
+    place = ProgramRun(make=lambda config: client_of(config, recorded))
     cli.main([*words, "--url", url], obj=place)

@@ -5,19 +5,21 @@ from pathlib import Path
 import pytest
 
 from store_client.errors import Misused
-from store_client.upload.metadata import LARGEST, check_metadata
 from store_client.upload.options import UploadOptions
-from store_client.upload.planning import Wanted, wanted
+from store_client.upload.plan import MAX_METADATA, PlannedFile, check_metadata, plan_files
+
+pytestmark = pytest.mark.spec("CLI-143")
 
 
 def files(
     folder: Path, *, indexed: tuple[str, ...] = ("*.json",), **contents: bytes
-) -> list[Wanted]:
+) -> list[PlannedFile]:
     for name, data in contents.items():
         (folder / f"{name}.json").write_bytes(data)
-    return wanted(UploadOptions(folder, "aws", indexed=indexed))
+    return plan_files(UploadOptions(folder, "aws", indexed=indexed))
 
 
+@pytest.mark.spec("CLI-143")
 @pytest.mark.parametrize(
     ("data", "told"),
     [
@@ -69,5 +71,5 @@ def test_data_files_and_those_that_the_store_does_not_look_into_may_be_anything(
 ) -> None:
     check_metadata(files(tmp_path, a=b"{", indexed=("*.meta",)))
     with (tmp_path / "a.json").open("wb") as file:
-        file.truncate(LARGEST + 1)
+        file.truncate(MAX_METADATA + 1)
     check_metadata(files(tmp_path))

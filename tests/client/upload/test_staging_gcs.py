@@ -10,17 +10,17 @@ from google.oauth2.credentials import Credentials
 
 from store_client.checksums import MB
 from store_client.errors import Damaged, NotAllowed
-from store_client.upload.journal import Journal
-from store_client.upload.options import Bucket
-from store_client.upload.sharing import Shared, sharing
-from store_client.upload.staging_gcs import GcsStaging
+from store_client.transfer.engine import TransferContext, open_transfer
+from store_client.transfer.journal import UploadJournal
+from store_client.upload.options import StagingBucket
+from store_client.upload.staging import GcsStaging
 from tests.client.upload.directories import large
 from tests.client.upload.test_staging_s3 import VERSION, item, sums_of
 from tests.storage.blobs.backend_gcs import running
 from tests.storage.blobs.gcs_objects import Stored
 from tests.storage.blobs.gcs_server import Gcs, Trouble
 
-BUCKET = Bucket("gs", "staging", "here/")
+BUCKET = StagingBucket("gs", "staging", "here/")
 TOKEN = "a token of the depositor's"
 
 
@@ -43,20 +43,20 @@ def objects(gcs: Gcs) -> Iterator[Any]:
 
 
 @pytest.fixture
-def journal(tmp_path: Path) -> Iterator[Journal]:
-    made = Journal(tmp_path / "journal.jsonl")
+def journal(tmp_path: Path) -> Iterator[UploadJournal]:
+    made = UploadJournal(tmp_path / "journal.jsonl")
     yield made
     made.close()
 
 
 @pytest.fixture
-def shared() -> Iterator[Shared]:
-    with sharing(2) as made:
+def shared() -> Iterator[TransferContext]:
+    with open_transfer(2) as made:
         yield made
 
 
 @pytest.fixture
-def staging(objects: Any, shared: Shared, journal: Journal) -> GcsStaging:
+def staging(objects: Any, shared: TransferContext, journal: UploadJournal) -> GcsStaging:
     return GcsStaging(BUCKET, objects, shared, journal)
 
 
@@ -64,6 +64,7 @@ def stored(gcs: Gcs, url: str) -> Stored:
     return gcs.objects.get("staging", url.removeprefix("gs://staging/"), {})
 
 
+@pytest.mark.spec("UPL-12")
 def test_a_small_file_goes_with_its_checksums(gcs: Gcs, staging: GcsStaging, source: Path) -> None:
     one = item(source, "sample.json")
     staged = staging.stage(one)
@@ -75,6 +76,7 @@ def test_a_small_file_goes_with_its_checksums(gcs: Gcs, staging: GcsStaging, sou
     assert staged.checksums == sums_of(source / "sample.json")
 
 
+@pytest.mark.spec("UPL-12")
 @pytest.mark.parametrize("size", [8 * MB + 1, 16 * MB, 33 * MB])
 def test_a_large_file_goes_through_a_session_and_then_gets_its_checksums(
     gcs: Gcs, staging: GcsStaging, tmp_path: Path, size: int
@@ -87,8 +89,9 @@ def test_a_large_file_goes_through_a_session_and_then_gets_its_checksums(
     assert there.content_type == "application/octet-stream"
 
 
+@pytest.mark.spec("UPL-12")
 def test_a_session_is_taken_up_where_it_is(
-    gcs: Gcs, staging: GcsStaging, journal: Journal, tmp_path: Path
+    gcs: Gcs, staging: GcsStaging, journal: UploadJournal, tmp_path: Path
 ) -> None:
     path = large(tmp_path / "s" / "big.bam", 40 * MB)
     gcs.trouble.append(Trouble("PATCH .*", status=403))
@@ -101,6 +104,7 @@ def test_a_session_is_taken_up_where_it_is(
     assert sum(line.startswith("PUT /session/") for line in gcs.asked) == 1
 
 
+@pytest.mark.spec("UPL-12")
 def test_a_connection_that_breaks_costs_only_what_did_not_arrive(
     gcs: Gcs, staging: GcsStaging, tmp_path: Path
 ) -> None:
@@ -110,11 +114,12 @@ def test_a_connection_that_breaks_costs_only_what_did_not_arrive(
     assert stored(gcs, staged.url).data == path.read_bytes()
 
 
+@pytest.mark.spec("UPL-12")
 def test_a_session_that_ended_half_way_goes_on_there(
-    gcs: Gcs, objects: Any, staging: GcsStaging, *, journal: Journal, tmp_path: Path
+    gcs: Gcs, objects: Any, staging: GcsStaging, *, journal: UploadJournal, tmp_path: Path
 ) -> None:
     path = large(tmp_path / "s" / "big.bam", 40 * MB)
-    with sharing(1, Stopping()) as shared:
+    with open_transfer(1, Stopping()) as shared:
         first = GcsStaging(BUCKET, objects, shared, journal)
         with pytest.raises(KeyboardInterrupt):
             first.stage(item(tmp_path / "s"))
@@ -138,8 +143,9 @@ class Stopping:
         """Nothing."""
 
 
+@pytest.mark.spec("UPL-12")
 def test_what_google_has_otherwise_is_damaged_and_begun_anew(
-    gcs: Gcs, staging: GcsStaging, journal: Journal, tmp_path: Path
+    gcs: Gcs, staging: GcsStaging, journal: UploadJournal, tmp_path: Path
 ) -> None:
     path = large(tmp_path / "s" / "big.bam", 9 * MB)
     gcs.trouble.append(Trouble("PATCH .*", status=403))

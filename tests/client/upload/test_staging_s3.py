@@ -8,23 +8,22 @@ from typing import Any
 import pytest
 from botocore.awsrequest import AWSResponse
 
-from store_client.checksums import ETAG_CHUNK, Checksums, compute
+from store_client.checksums import ETAG_CHUNK, FileChecksums, compute_checksums
 from store_client.client import Client
 from store_client.configuration import Configuration
+from store_client.content_types import guess_content_type
 from store_client.errors import Damaged, Misused, NotAllowed, NotFound, Refused, Unreachable
-from store_client.kinds import content_type
-from store_client.telling import Tell
-from store_client.upload import s3_client
-from store_client.upload.journal import Journal
-from store_client.upload.options import Bucket, UploadOptions
-from store_client.upload.running import upload
-from store_client.upload.sharing import Shared, sharing
-from store_client.upload.staging import Item, Staged
-from store_client.upload.staging_s3 import S3Staging
-from store_client.upload.walking import Local, walk
+from store_client.local_files import LocalFile, list_files
+from store_client.progress import TransferProgress
+from store_client.transfer import s3 as s3_transfer
+from store_client.transfer.engine import TransferContext, open_transfer
+from store_client.transfer.journal import UploadJournal
+from store_client.upload.job import upload
+from store_client.upload.options import StagingBucket, UploadOptions
+from store_client.upload.staging import S3Staging, StagedFile, StagingItem
 from tests.client.upload.directories import MB, large
 from tests.client.upload.recording import Recording, client_of
-from tests.client.upload.test_running import as_said, sha256s
+from tests.client.upload.test_job import as_said, sha256s
 from tests.storage.blobs.s3_server import ASKED
 
 VERSION = "2026-01-31T235959.000000Z"
@@ -32,40 +31,40 @@ REFUSAL = b"<Error><Code>AccessDenied</Code><Message>no</Message></Error>"
 
 
 @pytest.fixture
-def journal(tmp_path: Path) -> Iterator[Journal]:
-    made = Journal(tmp_path / "journal.jsonl")
+def journal(tmp_path: Path) -> Iterator[UploadJournal]:
+    made = UploadJournal(tmp_path / "journal.jsonl")
     yield made
     made.close()
 
 
 @pytest.fixture
-def shared() -> Iterator[Shared]:
-    with sharing(4) as made:
+def shared() -> Iterator[TransferContext]:
+    with open_transfer(4) as made:
         yield made
 
 
 @pytest.fixture
-def staging(s3: Any, bucket: str, shared: Shared, journal: Journal) -> S3Staging:
-    return S3Staging(Bucket("s3", bucket, "some/where/"), s3, shared, journal)
+def staging(s3: Any, bucket: str, shared: TransferContext, journal: UploadJournal) -> S3Staging:
+    return S3Staging(StagingBucket("s3", bucket, "some/where/"), s3, shared, journal)
 
 
-def item(folder: Path, name: str = "") -> Item:
-    (file,) = (one for one in walk(folder) if name in ("", one.name))
-    return Item(file, content_type(file.name), "0000-uuid", VERSION)
+def item(folder: Path, name: str = "") -> StagingItem:
+    (file,) = (one for one in list_files(folder) if name in ("", one.name))
+    return StagingItem(file, guess_content_type(file.name), "0000-uuid", VERSION)
 
 
-def sums_of(path: Path) -> Checksums:
+def sums_of(path: Path) -> FileChecksums:
     with path.open("rb") as file:
-        return compute(iter(lambda: file.read(MB), b""), path.stat().st_size)
+        return compute_checksums(iter(lambda: file.read(MB), b""), path.stat().st_size)
 
 
-def tags(s3: Any, bucket: str, staged: Staged) -> dict[str, str]:
+def tags(s3: Any, bucket: str, staged: StagedFile) -> dict[str, str]:
     key = staged.url.removeprefix(f"s3://{bucket}/")
     found = s3.get_object_tagging(Bucket=bucket, Key=key)["TagSet"]
     return {tag["Key"]: tag["Value"] for tag in found}
 
 
-def head(s3: Any, bucket: str, staged: Staged) -> Any:
+def head(s3: Any, bucket: str, staged: StagedFile) -> Any:
     return s3.head_object(Bucket=bucket, Key=staged.url.removeprefix(f"s3://{bucket}/"))
 
 
@@ -94,6 +93,7 @@ def sent(*words: str) -> int:
 PART = ("PUT", "partNumber", "uploadId")
 
 
+@pytest.mark.spec("UPL-09")
 def test_a_small_file_is_one_object_with_its_checksums(
     s3: Any, bucket: str, staging: S3Staging, source: Path
 ) -> None:
@@ -107,9 +107,10 @@ def test_a_small_file_is_one_object_with_its_checksums(
     assert there["ContentType"] == "application/gzip"
     assert there["ETag"] == f'"{staged.checksums.s3_etag}"'
     assert ASKED[0] == "PUT"
-    assert not staging.restate(one, staged)
+    assert not staging.rewrite_checksums(one, staged)
 
 
+@pytest.mark.spec("UPL-09")
 def test_an_empty_file_is_one_object(
     s3: Any, bucket: str, staging: S3Staging, source: Path
 ) -> None:
@@ -117,6 +118,7 @@ def test_an_empty_file_is_one_object(
     assert head(s3, bucket, staged)["ContentLength"] == 0
 
 
+@pytest.mark.spec("UPL-09")
 @pytest.mark.parametrize("size", [ETAG_CHUNK, ETAG_CHUNK + 1])
 def test_a_large_file_has_the_parts_of_its_entity_tag_and_tags(
     s3: Any, bucket: str, staging: S3Staging, tmp_path: Path, size: int
@@ -132,6 +134,7 @@ def test_a_large_file_has_the_parts_of_its_entity_tag_and_tags(
     assert tags(s3, bucket, staged) == staged.checksums.metadata()
 
 
+@pytest.mark.spec("UPL-09")
 def test_where_tags_cannot_be_set_the_object_is_copied_onto_itself(
     s3: Any, bucket: str, staging: S3Staging, tmp_path: Path
 ) -> None:
@@ -144,16 +147,18 @@ def test_where_tags_cannot_be_set_the_object_is_copied_onto_itself(
     assert there["ContentType"] == "application/octet-stream"
 
 
+@pytest.mark.spec("UPL-09")
 def test_where_the_store_cannot_see_tags_they_are_restated_as_metadata(
     s3: Any, bucket: str, staging: S3Staging, tmp_path: Path
 ) -> None:
     large(tmp_path / "s" / "big.bam", ETAG_CHUNK)
     staged = staging.stage(item(tmp_path / "s"))
     assert head(s3, bucket, staged)["Metadata"] == {}
-    assert staging.restate(item(tmp_path / "s"), staged)
+    assert staging.rewrite_checksums(item(tmp_path / "s"), staged)
     assert head(s3, bucket, staged)["Metadata"] == staged.checksums.metadata()
 
 
+@pytest.mark.spec("UPL-10")
 def test_only_the_parts_that_did_not_arrive_are_sent_by_the_next_run(
     s3: Any, bucket: str, staging: S3Staging, tmp_path: Path
 ) -> None:
@@ -169,8 +174,9 @@ def test_only_the_parts_that_did_not_arrive_are_sent_by_the_next_run(
     assert head(s3, bucket, staged)["ETag"] == f'"{staged.checksums.s3_etag}"'
 
 
+@pytest.mark.spec("UPL-10")
 def test_a_part_that_arrived_with_other_bytes_is_sent_again(
-    s3: Any, bucket: str, staging: S3Staging, journal: Journal, tmp_path: Path
+    s3: Any, bucket: str, staging: S3Staging, journal: UploadJournal, tmp_path: Path
 ) -> None:
     path = large(tmp_path / "s" / "big.bam", ETAG_CHUNK + MB)
     refuse(s3, "CompleteMultipartUpload")
@@ -187,6 +193,7 @@ def test_a_part_that_arrived_with_other_bytes_is_sent_again(
     assert head(s3, bucket, staged)["ContentLength"] == path.stat().st_size
 
 
+@pytest.mark.spec("UPL-10")
 def test_a_run_that_died_before_the_tags_left_the_object_whole(
     s3: Any, bucket: str, staging: S3Staging, tmp_path: Path
 ) -> None:
@@ -203,8 +210,9 @@ def test_a_run_that_died_before_the_tags_left_the_object_whole(
     assert tags(s3, bucket, staged) == staged.checksums.metadata()
 
 
+@pytest.mark.spec("UPL-10")
 def test_an_upload_that_s3_has_forgotten_begins_anew(
-    s3: Any, bucket: str, staging: S3Staging, journal: Journal, tmp_path: Path
+    s3: Any, bucket: str, staging: S3Staging, journal: UploadJournal, tmp_path: Path
 ) -> None:
     path = large(tmp_path / "s" / "big.bam", ETAG_CHUNK)
     refuse(s3, "CompleteMultipartUpload")
@@ -232,22 +240,24 @@ class Meddling:
         """Nothing."""
 
 
+@pytest.mark.spec("UPL-08")
 def test_of_a_file_that_changes_while_it_is_read_nothing_is_left(
-    s3: Any, bucket: str, journal: Journal, tmp_path: Path
+    s3: Any, bucket: str, journal: UploadJournal, tmp_path: Path
 ) -> None:
     path = large(tmp_path / "s" / "big.bam", ETAG_CHUNK + MB)
-    tell: Tell = Meddling(path)
+    tell: TransferProgress = Meddling(path)
     # No room for the second part until the first was sent.
     with (
-        sharing(2, tell, memory=ETAG_CHUNK) as shared,
+        open_transfer(2, tell, memory=ETAG_CHUNK) as shared,
         pytest.raises(Damaged, match="was changed"),
     ):
-        S3Staging(Bucket("s3", bucket, ""), s3, shared, journal).stage(item(tmp_path / "s"))
+        S3Staging(StagingBucket("s3", bucket, ""), s3, shared, journal).stage(item(tmp_path / "s"))
     assert "Contents" not in s3.list_objects_v2(Bucket=bucket)
     assert "Uploads" not in s3.list_multipart_uploads(Bucket=bucket)
     assert not journal.unfinished
 
 
+@pytest.mark.spec("UPL-08")
 def test_a_file_that_changed_since_it_was_listed_is_not_sent(
     s3: Any, bucket: str, staging: S3Staging, source: Path
 ) -> None:
@@ -261,6 +271,7 @@ def test_a_file_that_changed_since_it_was_listed_is_not_sent(
     assert "Contents" not in s3.list_objects_v2(Bucket=bucket)
 
 
+@pytest.mark.spec("UPL-11")
 def test_no_leave_is_asked_to_send_a_body(s3: Any, bucket: str) -> None:
     headers: list[Any] = []
     s3.meta.events.register("before-send.s3", lambda request, **_: headers.append(request.headers))
@@ -269,39 +280,44 @@ def test_no_leave_is_asked_to_send_a_body(s3: Any, bucket: str) -> None:
     assert all("Expect" not in each for each in headers)
 
 
+@pytest.mark.spec("UPL-09")
 def test_a_name_that_is_too_long_for_a_key_is_left_out_of_it(
     s3: Any, bucket: str, staging: S3Staging, source: Path
 ) -> None:
     one = item(source, "sample.json")
-    local = Local("/".join(["d" * 200] * 6), one.file.path, one.file.stamp)
-    staged = staging.stage(Item(local, one.content_type, one.uuid, one.version))
+    local = LocalFile("/".join(["d" * 200] * 6), one.file.path, one.file.stamp)
+    staged = staging.stage(StagingItem(local, one.content_type, one.uuid, one.version))
     assert staged.url == f"s3://{bucket}/some/where/0000-uuid.{VERSION}"
 
 
-def test_a_bucket_that_is_not_there_is_told(s3: Any, source: Path, journal: Journal) -> None:
-    with sharing(2) as shared, pytest.raises(NotFound, match="s3://not-there"):
-        S3Staging(Bucket("s3", "not-there-at-all", ""), s3, shared, journal).stage(
+@pytest.mark.spec("UPL-11")
+def test_a_bucket_that_is_not_there_is_told(s3: Any, source: Path, journal: UploadJournal) -> None:
+    with open_transfer(2) as shared, pytest.raises(NotFound, match="s3://not-there"):
+        S3Staging(StagingBucket("s3", "not-there-at-all", ""), s3, shared, journal).stage(
             item(source, "sample.json")
         )
 
 
+@pytest.mark.spec("UPL-11")
 def test_without_credentials_it_says_how_to_give_them(
     s3: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    with pytest.raises(NotAllowed) as told, s3_client.speaking("s3://x"):
-        s3_client.connected(1).list_buckets()
+    with pytest.raises(NotAllowed) as told, s3_transfer.translate_errors("s3://x"):
+        s3_transfer.connect(1).list_buckets()
     assert "AWS_ACCESS_KEY_ID" in told.value.hint
 
 
+@pytest.mark.spec("UPL-11")
 def test_a_server_that_is_away_is_unreachable(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
-    monkeypatch.setattr(s3_client, "ATTEMPTS", 1)
-    with pytest.raises(Unreachable), s3_client.speaking("s3://x"):
-        s3_client.connected(1).list_buckets()
+    monkeypatch.setattr(s3_transfer, "ATTEMPTS", 1)
+    with pytest.raises(Unreachable), s3_transfer.translate_errors("s3://x"):
+        s3_transfer.connect(1).list_buckets()
 
 
+@pytest.mark.spec("UPL-03")
 @pytest.mark.parametrize(
     ("module", "bucket", "extra"),
     [("boto3.session", "s3://b-b", "[s3]"), ("google.cloud.storage", "gs://b-b", "[gcs]")],
@@ -321,6 +337,7 @@ def test_what_is_not_installed_is_named(
     assert told.value.hint == f"pip install consortium-store-client{extra}"
 
 
+@pytest.mark.spec("UPL-09")
 def test_a_directory_goes_by_way_of_a_bucket(
     config: Configuration, bucket: str, source: Path
 ) -> None:
@@ -336,6 +353,7 @@ def test_a_directory_goes_by_way_of_a_bucket(
     assert not [line for line in ASKED if line.startswith("PUT")]
 
 
+@pytest.mark.spec("UPL-10")
 def test_what_was_staged_and_is_gone_is_staged_again(
     s3: Any, client: Client, bucket: str, source: Path, config: Configuration
 ) -> None:
@@ -356,6 +374,7 @@ def test_what_was_staged_and_is_gone_is_staged_again(
     assert as_said(upload(client, options)) == sha256s(source)
 
 
+@pytest.mark.spec("UPL-20")
 def test_a_file_that_comes_to_the_store_as_another_is_named_and_sent_anew(
     s3: Any, client: Client, bucket: str, source: Path, config: Configuration
 ) -> None:
@@ -385,6 +404,7 @@ def test_a_file_that_comes_to_the_store_as_another_is_named_and_sent_anew(
     assert done.sent_files == 1
 
 
+@pytest.mark.spec("UPL-22")
 def test_progress_takes_back_what_is_sent_again(s3: Any, bucket: str, source: Path) -> None:
     counted: list[int] = []
 
@@ -392,7 +412,7 @@ def test_progress_takes_back_what_is_sent_again(s3: Any, bucket: str, source: Pa
         def bytes(self, n: int) -> None:
             counted.append(n)
 
-    with sharing(1, Counting(source)) as shared:
+    with open_transfer(1, Counting(source)) as shared:
         failed: list[bool] = []
 
         def once(request: Any, **_: Any) -> AWSResponse | None:
@@ -403,8 +423,8 @@ def test_progress_takes_back_what_is_sent_again(s3: Any, bucket: str, source: Pa
             return AWSResponse(request.url, 503, {}, Raw())
 
         s3.meta.events.register("before-send.s3.PutObject", once, unique_id="once")
-        journal = Journal(source.parent / "j.jsonl", writing=False)
-        S3Staging(Bucket("s3", bucket, ""), s3, shared, journal).stage(
+        journal = UploadJournal(source.parent / "j.jsonl", writing=False)
+        S3Staging(StagingBucket("s3", bucket, ""), s3, shared, journal).stage(
             item(source, "reads/lane 1/R1.fastq.gz")
         )
     assert failed

@@ -1,4 +1,4 @@
-"""Nothing that can be stored holds a worker up: each way to try costs bounded processor time."""
+"""Hostile stored queries cost bounded processor time."""
 
 import contextlib
 import json
@@ -8,62 +8,64 @@ from typing import Any
 
 import pytest
 
-from pipelines.queries import jmes
-from pipelines.queries.matching import Questions, evaluate
-from pipelines.queries.questions import Seen
+from pipelines.matching import evaluate_event
+from pipelines.queries import bounded_jmespath
+from pipelines.queries.stored_queries import QueryDocument, StoredQuerySet
 from storage.errors import Invalid, TimedOut
-from storage.query.grammar import parse_request
-from tests.pipelines import hostile
-from tests.telling import BASE_URL, a_subscription, an_event
+from storage.search.grammar.parser import parse_query
+from tests.pipelines import hostile_queries
+from tests.subscription_builders import BASE_URL, a_subscription, an_event
+
+pytestmark = pytest.mark.spec("NOT-24")
 
 STEPS, SECONDS = 100_000, 3.0
 """The drill allows all steps that there may be."""
 
 
 @pytest.fixture(scope="module")
-def seen() -> Seen:
-    return Seen(hostile.document())
+def seen() -> QueryDocument:
+    return QueryDocument(hostile_queries.document())
 
 
 @pytest.fixture(scope="module", autouse=True)
-def flat(seen: Seen) -> None:
+def flat(seen: QueryDocument) -> None:
     """Words are found once a document, and the expression that finds them is compiled once."""
     for path in seen.flat.strings:
-        seen.flat.words(path)
+        seen.flat.word_positions(path)
 
 
-def asked(kind: str, source: str, seen: Seen) -> float:
+def asked(kind: str, source: str, seen: QueryDocument) -> float:
     """Processor time of one question with so many steps."""
-    questions = Questions([a_subscription(id=1, type=kind, query=source)])
+    questions = StoredQuerySet([a_subscription(id=1, type=kind, query=source)])
     began = time.thread_time()
     for one in questions.candidates(seen.document, steps=STEPS):
-        budget = jmes.Budget(STEPS)
+        budget = bounded_jmespath.EvaluationBudget(STEPS)
         try:
-            one.question.ask(seen, budget)
-        except jmes.Exhausted:
+            one.stored_query.evaluate(seen, budget)
+        except bounded_jmespath.StepsExhausted:
             assert budget.left < 0
     return time.thread_time() - began
 
 
-@pytest.mark.parametrize("source", hostile.JMESPATH)
-def test_an_expression_ends_soon(source: str, seen: Seen) -> None:
-    jmes.parse(source)
+@pytest.mark.parametrize("source", hostile_queries.JMESPATH)
+def test_an_expression_ends_soon(source: str, seen: QueryDocument) -> None:
+    bounded_jmespath.parse_expression(source)
     assert asked("jmespath", source, seen) < SECONDS
 
 
-@pytest.mark.parametrize("source", hostile.ES_TEXTS)
-def test_an_es_query_ends_soon(source: str, seen: Seen) -> None:
-    parse_request(json.loads(source))
+@pytest.mark.parametrize("source", hostile_queries.ES_TEXTS)
+def test_an_es_query_ends_soon(source: str, seen: QueryDocument) -> None:
+    parse_query(json.loads(source))
     assert asked("elasticsearch", source, seen) < SECONDS
 
 
 @pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
-@pytest.mark.parametrize("source", hostile.UNPARSED)
+@pytest.mark.parametrize("source", hostile_queries.UNPARSED)
 def test_what_is_hard_to_read_is_read_or_refused_soon(source: str) -> None:
     began = time.thread_time()
     for part in (source, source[:2_000], source[:64]):
         with contextlib.suppress(Invalid):
-            jmes.parse(part)
+            bounded_jmespath.parse_expression(part)
     assert time.thread_time() - began < SECONDS
 
 
@@ -78,18 +80,25 @@ def test_a_long_evaluation_is_watched_and_may_be_ended() -> None:
         if len(turns) == 3:
             raise TimedOut("Enough.")
 
-    budget = jmes.Budget(1_000_000, watch)
+    budget = bounded_jmespath.EvaluationBudget(1_000_000, watch)
     with pytest.raises(TimedOut, match="Enough"):
-        jmes.parse(LONG_RUNNING).search([1], budget)
-    assert 1_000_000 - 4 * jmes.WATCHED < budget.left < 1_000_000 - 3 * jmes.WATCHED
+        bounded_jmespath.parse_expression(LONG_RUNNING).search([1], budget)
+    assert (
+        1_000_000 - 4 * bounded_jmespath.WATCH_INTERVAL_STEPS
+        < budget.left
+        < 1_000_000 - 3 * bounded_jmespath.WATCH_INTERVAL_STEPS
+    )
 
 
 def test_what_is_watched_takes_the_very_steps_that_it_would_take_otherwise() -> None:
     for steps in (10, 49_999, 50_000, 50_001, 131_000, 200_000):
-        alone, watched = jmes.Budget(steps), jmes.Budget(steps, lambda: None)
+        alone, watched = (
+            bounded_jmespath.EvaluationBudget(steps),
+            bounded_jmespath.EvaluationBudget(steps, lambda: None),
+        )
         for budget in (alone, watched):
-            with pytest.raises(jmes.Exhausted):
-                jmes.parse(LONG_RUNNING).search([1], budget)
+            with pytest.raises(bounded_jmespath.StepsExhausted):
+                bounded_jmespath.parse_expression(LONG_RUNNING).search([1], budget)
         assert alone.left == watched.left < 0
 
 
@@ -97,12 +106,12 @@ def test_what_is_watched_takes_the_very_steps_that_it_would_take_otherwise() -> 
     "given",
     [
         {"query": LONG_RUNNING},
-        {"type": "elasticsearch", "query": hostile.ES_TEXTS[0]},
+        {"type": "elasticsearch", "query": hostile_queries.ES_TEXTS[0]},
         {"attachments": {"a": {"type": "jmespath", "expression": LONG_RUNNING}}},
     ],
 )
 def test_the_lease_is_renewed_within_an_evaluation_and_its_loss_ends_it(
-    given: dict[str, Any], seen: Seen
+    given: dict[str, Any], seen: QueryDocument
 ) -> None:
     def beats() -> Iterator[None]:
         yield from [None] * 6
@@ -114,18 +123,18 @@ def test_the_lease_is_renewed_within_an_evaluation_and_its_loss_ends_it(
         heard.append(moved)
         next(beat)
 
-    questions = Questions([a_subscription(id=1, **given)])
-    found = evaluate(questions, an_event(), seen.document, base_url=BASE_URL, beat=hear)
+    questions = StoredQuerySet([a_subscription(id=1, **given)])
+    found = evaluate_event(questions, an_event(), seen.document, base_url=BASE_URL, beat=hear)
     with pytest.raises(TimedOut, match="Lost"):
         list(found)
     assert len(heard) == 7
 
 
 def test_fresh_questions_are_compiled_a_few_at_a_time() -> None:
-    questions, heard = Questions(a_subscription(id=n) for n in range(1, 101)), list[int]()
-    assert (len(questions), questions.ids()) == (100, set(range(1, 101)))
-    questions.change([], gone=[7, 8])
-    assert len(questions.candidates({}, steps=1, beat=heard.append)[0].askers) == 98
+    questions, heard = StoredQuerySet(a_subscription(id=n) for n in range(1, 101)), list[int]()
+    assert (len(questions), questions.subscription_ids()) == (100, set(range(1, 101)))
+    questions.update([], gone=[7, 8])
+    assert len(questions.candidates({}, steps=1, beat=heard.append)[0].subscribers) == 98
     assert len(heard) == 5
     questions.candidates({}, steps=1, beat=heard.append)
     assert (len(heard), len(questions)) == (5, 98)

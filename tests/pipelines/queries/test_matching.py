@@ -1,4 +1,4 @@
-"""Matching: who is told of which event, and that no stored query harms another."""
+"""Matching of events with subscriptions, isolated from each other."""
 
 import json
 import threading
@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 import sqlalchemy
 
-from pipelines.queries import matching
-from pipelines.queries.matching import Questions, StoredQueries, evaluate
+from pipelines import matching
+from pipelines.matching import StoredQueryCache, evaluate_event
+from pipelines.queries.stored_queries import StoredQuerySet
 from storage.catalog import Catalog, subscriptions
-from storage.catalog.deliveries import NewDelivery, delivery_id
+from storage.catalog.deliveries import NewDelivery, make_delivery_id
 from storage.catalog.subscriptions import Subscription
 from storage.model import EventType
 from storage.stores import Stores
-from tests.telling import BASE_URL, a_subscription, an_event, subscribe
+from tests.subscription_builders import BASE_URL, a_subscription, an_event, subscribe
 
 DOCUMENT: dict[str, Any] = {
     "event_type": "CREATE",
@@ -26,16 +27,16 @@ DOCUMENT: dict[str, Any] = {
 URL = "https://receiver.example/hook"
 
 
-def questions(*asked: Subscription) -> Questions:
+def questions(*asked: Subscription) -> StoredQuerySet:
     """A set of them, numbered in order where they have no number."""
-    return Questions(replace(each, id=each.id or n) for n, each in enumerate(asked, 1))
+    return StoredQuerySet(replace(each, id=each.id or n) for n, each in enumerate(asked, 1))
 
 
 def found(
     *asked: Subscription, kind: EventType = "CREATE", at_us: int = 2**52, steps: int = 10_000
 ) -> list[NewDelivery]:
     event = an_event(kind, at_us=at_us)
-    return list(evaluate(questions(*asked), event, DOCUMENT, base_url=BASE_URL, steps=steps))
+    return list(evaluate_event(questions(*asked), event, DOCUMENT, base_url=BASE_URL, steps=steps))
 
 
 def payloads(*asked: Subscription, kind: EventType = "CREATE") -> list[dict[str, Any]]:
@@ -49,6 +50,7 @@ def es(query: dict[str, Any], **given: Any) -> Subscription:
 ORGAN = "files.project_json[0].organ"
 
 
+@pytest.mark.spec("NOT-09")
 @pytest.mark.parametrize(
     ("query", "matches"),
     [
@@ -65,6 +67,7 @@ def test_a_jmespath_query_matches_what_is_not_false(query: str | None, matches: 
     assert bool(found(a_subscription(query=query))) is matches
 
 
+@pytest.mark.spec("NOT-08")
 @pytest.mark.parametrize(
     ("query", "matches"),
     [
@@ -79,6 +82,7 @@ def test_an_es_query_matches_as_a_search_would(query: dict[str, Any], matches: b
     assert bool(found(es(query))) is matches
 
 
+@pytest.mark.spec("NOT-10")
 @pytest.mark.parametrize("kind", ["TOMBSTONE", "DELETE"])
 def test_later_events_show_the_created_document_with_their_type(kind: EventType) -> None:
     attachments = {
@@ -93,18 +97,21 @@ def test_later_events_show_the_created_document_with_their_type(kind: EventType)
     assert DOCUMENT["event_type"] == "CREATE"
 
 
+@pytest.mark.spec("NOT-11")
 def test_subscriptions_made_after_the_event_are_not_asked() -> None:
     early, late = a_subscription(id=1, created_us=5), a_subscription(id=2, created_us=6)
     assert [delivery.subscription_id for delivery in found(early, late, at_us=5)] == [1]
 
 
+@pytest.mark.spec("NOT-14")
 def test_a_delivery_is_named_by_its_subscription_and_event() -> None:
     subscription, event = a_subscription(), an_event()
-    (delivery,) = evaluate(questions(subscription), event, DOCUMENT, base_url=BASE_URL)
-    assert delivery.uuid == delivery_id(subscription.uuid, event.id)
+    (delivery,) = evaluate_event(questions(subscription), event, DOCUMENT, base_url=BASE_URL)
+    assert delivery.uuid == make_delivery_id(subscription.uuid, event.id)
     assert json.loads(delivery.payload)["transaction_id"] == delivery.uuid
 
 
+@pytest.mark.spec("NOT-24")
 def test_a_hostile_query_is_its_own_failure() -> None:
     hostile = a_subscription(query="|".join(["[@,@]"] * 30) + "|to_string(@)")
     wrong = a_subscription(query="abs(event_type)")
@@ -125,6 +132,7 @@ def test_a_stored_query_that_no_longer_compiles_is_its_own_failure() -> None:
     assert all(delivery.failure for delivery in found(*broken))
 
 
+@pytest.mark.spec("NOT-06")
 def test_attachments_that_fail_are_sent_along() -> None:
     attachments = {"bad": {"type": "jmespath", "expression": "abs(event_type)"}}
     (told,) = payloads(a_subscription(attachments=attachments))
@@ -134,30 +142,31 @@ def test_attachments_that_fail_are_sent_along() -> None:
 def test_the_step_hears_of_progress() -> None:
     stored = questions(a_subscription(query="abs(missing)"), a_subscription())
     beats: list[int] = []
-    deliveries = evaluate(stored, an_event(), DOCUMENT, base_url=BASE_URL, beat=beats.append)
+    deliveries = evaluate_event(stored, an_event(), DOCUMENT, base_url=BASE_URL, beat=beats.append)
     assert len(list(deliveries)) == 2
-    assert beats == [0, 1, 1, 1]
+    assert beats == [0, 1, 1, 1, 1]
 
 
-def of(queries: StoredQueries, catalog: Catalog, kind: str = "jmespath") -> list[int]:
+def of(queries: StoredQueryCache, catalog: Catalog, kind: str = "jmespath") -> list[int]:
     with catalog.read() as tx:
-        return sorted(queries.of(tx, "aws", kind).ids())  # type: ignore[arg-type]
+        return sorted(queries.get_queries(tx, "aws", kind).subscription_ids())  # type: ignore[arg-type]
 
 
+@pytest.mark.spec("SUB-18")
 def test_what_is_kept_follows_the_catalog(stores: Stores) -> None:
-    catalog, queries = stores.catalog, StoredQueries()
+    catalog, queries = stores.catalog, StoredQueryCache()
     assert of(queries, catalog) == []
     one, two = subscribe(catalog, URL), subscribe(catalog, URL, query="a")
     stored = subscribe(catalog, URL, type="elasticsearch", query="{}")
     assert of(queries, catalog) == [one.id, two.id]
     assert of(queries, catalog, "elasticsearch") == [stored.id]
     with catalog.write() as tx:
-        subscriptions.remove(tx, one)
+        subscriptions.mark_deleted(tx, one)
     assert of(queries, catalog) == [two.id]
 
 
 def test_only_what_is_new_is_read(stores: Stores) -> None:
-    catalog, queries = stores.catalog, StoredQueries()
+    catalog, queries = stores.catalog, StoredQueryCache()
     first = subscribe(catalog, URL)
     of(queries, catalog)
     second = subscribe(catalog, URL)
@@ -168,7 +177,7 @@ def test_only_what_is_new_is_read(stores: Stores) -> None:
 
     with catalog.read() as tx:
         sqlalchemy.event.listen(tx, "before_cursor_execute", record)
-        queries.of(tx, "aws", "jmespath")
+        queries.get_queries(tx, "aws", "jmespath")
     assert of(queries, catalog) == [first.id, second.id]
     assert [values for values in told if first.id in values] == []
     assert (second.id,) in told
@@ -180,8 +189,8 @@ def test_threads_share_what_is_kept(stores: Stores) -> None:
 
     def look() -> None:
         with stores.catalog.read() as tx:
-            known = matching.known(stores.catalog, tx, "aws", "jmespath")
-            seen.append(sorted(known.ids()))
+            known = matching.load_stored_queries(stores.catalog, tx, "aws", "jmespath")
+            seen.append(sorted(known.subscription_ids()))
 
     threads = [threading.Thread(target=look) for _ in range(4)]
     for thread in threads:
@@ -191,10 +200,11 @@ def test_threads_share_what_is_kept(stores: Stores) -> None:
     assert seen == [made] * 4
 
 
+@pytest.mark.spec("NOT-25")
 def test_a_thousand_subscriptions_are_asked_quickly() -> None:
     stored = questions(
         *(a_subscription(query=f"length({ORGAN}) == `{n + 10}`") for n in range(1000))
     )
     began = time.thread_time()
-    assert list(evaluate(stored, an_event(), DOCUMENT, base_url=BASE_URL)) == []
+    assert list(evaluate_event(stored, an_event(), DOCUMENT, base_url=BASE_URL)) == []
     assert time.thread_time() - began < 2

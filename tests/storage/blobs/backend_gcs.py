@@ -1,4 +1,4 @@
-"""Buckets of GCS for the contract suite: simulated ones, and those of a server that is named."""
+"""GCS buckets for the contract suite: simulated, or on a named server."""
 
 import json
 import multiprocessing
@@ -13,20 +13,20 @@ from unittest.mock import patch
 from urllib.parse import parse_qsl, urlsplit
 from uuid import uuid4
 
-from storage.blobs.clients import Limits
-from storage.blobs.gcs import GcsBlobs, open_bucket
+from storage.blobs.clients import CloudLimits
+from storage.blobs.gcs import GcsBlobs, open_gcs_blobs
 from storage.protocols import BlobStore
 from tests.storage.blobs.gcs_server import Gcs, gcs_server
 from tests.storage.blobs.gcs_signatures import write_key_file
 from tests.storage.contracts.blob_store import Answer, Backend
 
-LIMITS = Limits(connect_s=5, read_s=30, attempts=3, connections=16)
+LIMITS = CloudLimits(connect_s=5, read_s=30, attempts=3, connections=16)
 MIN_PART = 64 * 1024
 """GCS knows no smallest part."""
 
 
-def opened(endpoint: str, name: str, limits: Limits = LIMITS) -> GcsBlobs:
-    return open_bucket(f"gs://{name}?endpoint={endpoint}", limits)
+def opened(endpoint: str, name: str, limits: CloudLimits = LIMITS) -> GcsBlobs:
+    return open_gcs_blobs(f"gs://{name}?endpoint={endpoint}", limits)
 
 
 def fetch(url: str) -> Answer:
@@ -61,7 +61,7 @@ def running(folder: Path) -> Iterator[Gcs]:
         yield gcs
 
 
-def new_bucket(gcs: Gcs, limits: Limits = LIMITS) -> GcsBlobs:
+def new_bucket(gcs: Gcs, limits: CloudLimits = LIMITS) -> GcsBlobs:
     name = f"store-{uuid4()}"
     gcs.objects.make_bucket(name)
     return opened(gcs.endpoint, name, limits)

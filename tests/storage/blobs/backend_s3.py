@@ -1,4 +1,4 @@
-"""Buckets of S3 for the contract suite: simulated ones, and those of a server that is named."""
+"""S3 buckets for the contract suite: simulated, or on a named server."""
 
 import functools
 import multiprocessing
@@ -13,14 +13,14 @@ from unittest.mock import patch
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-from storage.blobs.clients import Limits
-from storage.blobs.s3 import S3Blobs, open_bucket
-from storage.blobs.s3_client import Connection, Server
+from storage.blobs.clients import CloudLimits
+from storage.blobs.s3 import S3Blobs, open_s3_blobs
+from storage.blobs.s3_client import S3Connection, S3Server
 from storage.protocols import BlobStore
 from tests.storage.blobs.s3_server import ACCESS_KEY, SECRET_KEY, lasting_s3
 from tests.storage.contracts.blob_store import Answer, Backend
 
-LIMITS = Limits(connect_s=5, read_s=30, attempts=3, connections=16)
+LIMITS = CloudLimits(connect_s=5, read_s=30, attempts=3, connections=16)
 MIN_PART = 5 * 1024**2
 
 SIMULATED = {
@@ -37,7 +37,7 @@ SIMULATED = {
 @functools.cache
 def admin(endpoint: str) -> Any:
     """A client that makes and removes buckets."""
-    return Connection(Server(endpoint=endpoint), LIMITS).client
+    return S3Connection(S3Server(endpoint=endpoint), LIMITS).client
 
 
 def new_bucket(client: Any, *, versioned: bool) -> str:
@@ -59,8 +59,10 @@ def remove_bucket(client: Any, name: str) -> None:
     client.delete_bucket(Bucket=name)
 
 
-def opened(endpoint: str, name: str, limits: Limits = LIMITS, *, tagged: bool = False) -> S3Blobs:
-    return open_bucket(f"s3://{name}?endpoint={endpoint}", limits, tagged=tagged)
+def opened(
+    endpoint: str, name: str, limits: CloudLimits = LIMITS, *, tagged: bool = False
+) -> S3Blobs:
+    return open_s3_blobs(f"s3://{name}?endpoint={endpoint}", limits, tagged=tagged)
 
 
 def fetch(url: str) -> Answer:

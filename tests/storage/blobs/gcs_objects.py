@@ -1,4 +1,4 @@
-"""The objects of a simulated GCS: generations, conditions, compose and rewrite as documented."""
+"""Objects of the simulated GCS: generations, preconditions, compose and rewrite."""
 
 import base64
 import itertools

@@ -1,4 +1,4 @@
-"""A simulated Google Cloud Storage on loopback, as strict as its documentation.
+"""A simulated Google Cloud Storage server on loopback.
 
 The emulators that there are leave out conditions, which is what the store stands on. This one holds
 whoever asks to tokens, generations, checksums, ranges and signatures. Trouble can be ordered: what

@@ -1,4 +1,4 @@
-"""Who may ask a simulated GCS: a service account made for tests, its tokens and signed URLs."""
+"""Authentication of the simulated GCS: service account, tokens and signed URLs."""
 
 import base64
 import functools

@@ -1,4 +1,4 @@
-"""A simulated S3 on loopback: moto behind a gate that adds what moto leaves out.
+"""A simulated S3 server on loopback: moto with conditional writes.
 
 The gate lets one request through at a time, which makes conditional writes atomic, and holds moto
 to S3's documentation where the store depends on it: conditions on CopyObject, UploadPartCopy and

@@ -1,4 +1,4 @@
-"""What the limits say is what the clouds' clients do: connections, attempts, silence."""
+"""Cloud clients respect configured connections, attempts and timeouts."""
 
 import os
 import threading
@@ -11,13 +11,13 @@ from unittest.mock import patch
 
 import pytest
 
-from storage.blobs.clients import Limits
+from storage.blobs.clients import CloudLimits
 from storage.errors import Unavailable
 from storage.protocols import BlobStore
-from tests.serving import serving
+from tests.http_server import serving
 from tests.storage.blobs import backend_gcs, backend_s3
 
-OPENED: dict[str, Callable[[str, str, Limits], BlobStore]] = {
+OPENED: dict[str, Callable[[str, str, CloudLimits], BlobStore]] = {
     "s3": backend_s3.opened,
     "gcs": backend_gcs.opened,
 }
@@ -59,7 +59,7 @@ class Answering(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def bucket(cloud: str, handler: type[Answering], limits: Limits) -> Iterator[BlobStore]:
+def bucket(cloud: str, handler: type[Answering], limits: CloudLimits) -> Iterator[BlobStore]:
     with serving(handler) as endpoint:
         yield OPENED[cloud](endpoint, "bucket", limits)
 
@@ -73,7 +73,7 @@ def test_as_many_connections_as_the_limits_say_are_kept(cloud: str) -> None:
             known.add(self.client_address)
             together.wait(30)
 
-    limits = Limits(connect_s=5, read_s=60, attempts=1, connections=AT_ONCE)
+    limits = CloudLimits(connect_s=5, read_s=60, attempts=1, connections=AT_ONCE)
     with bucket(cloud, Meeting, limits) as blobs, ThreadPoolExecutor(AT_ONCE) as pool:
         for _ in range(3):
             list(pool.map(blobs.head, ["k"] * AT_ONCE))
@@ -91,7 +91,7 @@ def test_a_call_is_made_as_often_as_the_limits_say(cloud: str, attempts: int) ->
         def met(self) -> None:
             asked[self.command] += 1
 
-    limits = Limits(connect_s=5, read_s=5, attempts=attempts, connections=1)
+    limits = CloudLimits(connect_s=5, read_s=5, attempts=attempts, connections=1)
     with bucket(cloud, Busy, limits) as blobs, pytest.raises(Unavailable):
         list(blobs.list(""))
     assert asked == {"GET": attempts}
@@ -106,7 +106,7 @@ def test_silence_lasts_as_long_as_the_limits_say(cloud: str) -> None:
             # Shorter than what either library waits when it is told nothing.
             over.wait(30)
 
-    limits = Limits(connect_s=5, read_s=0.2, attempts=1, connections=1)
+    limits = CloudLimits(connect_s=5, read_s=0.2, attempts=1, connections=1)
     with bucket(cloud, Silent, limits) as blobs:
         with pytest.raises(Unavailable, match=r"read timeout=0\.2|Read timeout on endpoint"):
             list(blobs.list(""))

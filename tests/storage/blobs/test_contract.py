@@ -1,4 +1,4 @@
-"""Every engine against the one contract."""
+"""Every blob engine against the shared contract."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.storage.blobs.backend_folder import local
 from tests.storage.blobs.backend_gcs import EXCUSED, GCS
-from tests.storage.blobs.backend_local import local
 from tests.storage.blobs.backend_s3 import S3
 from tests.storage.contracts.blob_store import Backend, BlobStoreContract
 

@@ -1,4 +1,4 @@
-"""What GCS does in its own way."""
+"""Specifics of the GCS engine."""
 
 import json
 import logging
@@ -11,9 +11,9 @@ from pathlib import Path
 import google_crc32c
 import pytest
 
-from config.settings import SettingsError
-from storage.blobs.clients import Limits
-from storage.blobs.gcs import GcsBlobs, open_bucket
+from config import SettingsError
+from storage.blobs.clients import CloudLimits
+from storage.blobs.gcs import GcsBlobs, open_gcs_blobs
 from storage.errors import (
     AlreadyExists,
     Forbidden,
@@ -24,7 +24,7 @@ from storage.errors import (
     StoreError,
     Unavailable,
 )
-from storage.protocols import BLOCK, DEFAULT_TYPE
+from storage.protocols import BLOCK, DEFAULT_CONTENT_TYPE
 from tests.storage.blobs.backend_gcs import fetch, new_bucket, opened, running
 from tests.storage.blobs.gcs_server import Gcs, Trouble
 
@@ -73,7 +73,7 @@ def test_a_thousand_and_one_names_are_two_calls(gcs: Gcs, store: GcsBlobs) -> No
 
 
 def test_an_upload_of_one_part_costs_few_calls(gcs: Gcs, store: GcsBlobs) -> None:
-    upload = store.upload("k", part_size=PART, content_type=DEFAULT_TYPE)
+    upload = store.upload("k", part_size=PART, content_type=DEFAULT_CONTENT_TYPE)
     upload.part(1, [b"content"])
     info = upload.complete()
     assert info.crc32c == crc32c(b"content")
@@ -93,7 +93,7 @@ def test_no_object_has_a_content_type_of_googles(gcs: Gcs, store: GcsBlobs) -> N
     for key in ("plain", "typed", "uploaded"):
         assert "contentType" not in gcs.objects.get(store.name, key, {}).resource()
     assert gcs.objects.get(store.name, "plain", {}).metadata == {}
-    assert store.head("plain").content_type == DEFAULT_TYPE
+    assert store.head("plain").content_type == DEFAULT_CONTENT_TYPE
     assert store.head("typed").metadata == {}
     assert (store.head("uploaded").content_type, store.head("uploaded").metadata) == (
         "text/plain",
@@ -119,7 +119,7 @@ def test_a_key_that_google_or_the_store_has_taken_is_invalid(store: GcsBlobs, ke
 def test_a_listing_jumps_over_unfinished_uploads(gcs: Gcs, store: GcsBlobs) -> None:
     for key in (".a", ".z", "b"):
         store.put(key, b"")
-    upload = store.upload("k", part_size=1, content_type=DEFAULT_TYPE)
+    upload = store.upload("k", part_size=1, content_type=DEFAULT_CONTENT_TYPE)
     for number in range(1, 2500):
         name = f".uploads/{upload.token}/{number:05}"
         gcs.objects.put(store.name, {"name": name}, b"x", {})
@@ -134,7 +134,7 @@ def test_a_listing_jumps_over_unfinished_uploads(gcs: Gcs, store: GcsBlobs) -> N
 
 
 def test_more_parts_than_one_compose_takes(gcs: Gcs, store: GcsBlobs) -> None:
-    upload = store.upload("k", part_size=2, content_type=DEFAULT_TYPE, metadata={"a": "b"})
+    upload = store.upload("k", part_size=2, content_type=DEFAULT_CONTENT_TYPE, metadata={"a": "b"})
     expected = b""
     for number in range(1, 1100):
         data = b"%02d" % (number % 100) if number < 1099 else b"!"
@@ -151,7 +151,7 @@ def test_more_parts_than_one_compose_takes(gcs: Gcs, store: GcsBlobs) -> None:
 
 
 def test_what_cannot_be_cleared_away_is_left_to_the_sweep(gcs: Gcs, store: GcsBlobs) -> None:
-    upload = store.upload("k", part_size=2, content_type=DEFAULT_TYPE)
+    upload = store.upload("k", part_size=2, content_type=DEFAULT_CONTENT_TYPE)
     upload.part(1, [b"x"])
     gcs.trouble.append(Trouble("DELETE", times=99, status=503))
     assert upload.complete().size == 1
@@ -163,7 +163,9 @@ def test_what_cannot_be_cleared_away_is_left_to_the_sweep(gcs: Gcs, store: GcsBl
 
 
 def test_an_upload_of_which_a_part_came_lately_is_not_swept(gcs: Gcs, store: GcsBlobs) -> None:
-    old, going = (store.upload("k", part_size=2, content_type=DEFAULT_TYPE) for _ in range(2))
+    old, going = (
+        store.upload("k", part_size=2, content_type=DEFAULT_CONTENT_TYPE) for _ in range(2)
+    )
     long_ago = gcs.objects.get(store.name, "warm", {}).updated.replace(year=2020)
     for upload in (old, going):
         gcs.objects.age(store.name, f".uploads/{upload.token}/", long_ago)
@@ -189,7 +191,7 @@ def test_the_words_of_an_upload_are_a_frozen_format(gcs: Gcs, store: GcsBlobs) -
 
 
 def test_a_part_that_was_stored_again_meanwhile_is_not_mixed_in(gcs: Gcs, store: GcsBlobs) -> None:
-    upload = store.upload("k", part_size=2, content_type=DEFAULT_TYPE)
+    upload = store.upload("k", part_size=2, content_type=DEFAULT_CONTENT_TYPE)
     upload.part(1, [b"ab"])
     gcs.trouble.append(Trouble("/compose", wait_s=0.3))
     with ThreadPoolExecutor(1) as pool:
@@ -215,7 +217,7 @@ def stream_of(data: bytes, ends: str = "") -> Iterator[bytes]:
 def test_an_object_of_any_size_is_streamed_into_place(store: GcsBlobs, size: int) -> None:
     data = bytes(size)
     info = store.put_stream("k", stream_of(data), size=size, crc32c=crc32c(data))
-    assert (info.size, info.crc32c, info.content_type) == (size, crc32c(data), DEFAULT_TYPE)
+    assert (info.size, info.crc32c, info.content_type) == (size, crc32c(data), DEFAULT_CONTENT_TYPE)
     assert store.head("k") == info
     with pytest.raises(AlreadyExists):
         store.put_stream("k", stream_of(data), size=size, crc32c=crc32c(data))
@@ -253,7 +255,7 @@ def test_a_pin_of_another_engine_names_nothing(store: GcsBlobs) -> None:
     store.delete("k", pin='e:"0"')
     assert store.head("k").size == 1
     with pytest.raises(SourceChanged):
-        store.describe("k", {"a": "1"}, pin='e:"0"')
+        store.write_metadata("k", {"a": "1"}, pin='e:"0"')
 
 
 # Where and who
@@ -268,7 +270,7 @@ def test_a_bucket_that_is_not_there_is_a_fault_of_the_installation(gcs: Gcs) -> 
         lambda: absent.delete("k"),
         lambda: list(absent.read("k")),
         lambda: list(absent.list("")),
-        lambda: absent.upload("k", part_size=1, content_type=DEFAULT_TYPE),
+        lambda: absent.upload("k", part_size=1, content_type=DEFAULT_CONTENT_TYPE),
         lambda: absent.copy(there, "k", "k", pin=None, part_size=PART),
         lambda: absent.copy(there, "k", "k", pin=pin, part_size=PART),
         lambda: there.copy(absent, "k", "l", pin=None, part_size=PART),
@@ -279,14 +281,14 @@ def test_a_bucket_that_is_not_there_is_a_fault_of_the_installation(gcs: Gcs) -> 
 
 def test_a_sibling_is_a_bucket_that_is_there_and_ours_to_write(gcs: Gcs, store: GcsBlobs) -> None:
     gcs.objects.make_bucket("beside")
-    sibling = store.sibling("beside")
+    sibling = store.open_sibling("beside")
     sibling.put("k", b"x")
     assert [info.key for info in sibling.list("")] == ["k"]
     with pytest.raises(NotFound):
-        store.sibling("nowhere")
+        store.open_sibling("nowhere")
     gcs.trouble.append(Trouble("/beside/", status=403))
     with pytest.raises(Forbidden):
-        store.sibling("beside")
+        store.open_sibling("beside")
 
 
 def test_a_token_that_was_withdrawn_is_asked_for_anew(gcs: Gcs, store: GcsBlobs) -> None:
@@ -298,7 +300,7 @@ def test_a_server_of_ones_own_may_believe_anybody_but_signs_nothing(
     gcs: Gcs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS")
-    store = opened(gcs.endpoint, "b", Limits(attempts=1))
+    store = opened(gcs.endpoint, "b", CloudLimits(attempts=1))
     with pytest.raises(Unavailable, match="credentials"):
         store.head("k")
     with pytest.raises(Unavailable, match="sign"):
@@ -308,7 +310,7 @@ def test_a_server_of_ones_own_may_believe_anybody_but_signs_nothing(
 def test_the_ambient_emulator_is_found(gcs: Gcs, monkeypatch: pytest.MonkeyPatch) -> None:
     gcs.objects.make_bucket("b")
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs.endpoint)
-    store = open_bucket("gs://b", Limits(read_s=7))
+    store = open_gcs_blobs("gs://b", CloudLimits(read_s=7))
     store.put("k", b"x")
     assert [info.key for info in store.list("")] == ["k"]
 
@@ -326,7 +328,7 @@ def test_the_ambient_emulator_is_found(gcs: Gcs, monkeypatch: pytest.MonkeyPatch
 )
 def test_a_url_that_cannot_be_used_stops_the_start(url: str) -> None:
     with pytest.raises(SettingsError, match="bucket URL"):
-        open_bucket(url, Limits())
+        open_gcs_blobs(url, CloudLimits())
 
 
 # Signed URLs
@@ -335,7 +337,9 @@ def test_a_url_that_cannot_be_used_stops_the_start(url: str) -> None:
 def test_a_signed_url_names_the_public_endpoint(gcs: Gcs, store: GcsBlobs) -> None:
     public = gcs.endpoint.replace("127.0.0.1", "localhost")
     store.put("a b/ü", b"content", content_type="text/plain")
-    named = open_bucket(f"gs://{store.name}?endpoint={gcs.endpoint}&public={public}/", Limits())
+    named = open_gcs_blobs(
+        f"gs://{store.name}?endpoint={gcs.endpoint}&public={public}/", CloudLimits()
+    )
     url = named.sign("a b/ü", expires_s=60, content_type="text/html; charset=utf-8")
     assert url.startswith(f"{public}/{store.name}/a%20b/%C3%BC?")
     assert fetch(url).content_type == "text/html; charset=utf-8"
@@ -454,5 +458,6 @@ def test_nothing_is_logged_of_who_asks(
     assert "Signature" not in caplog.text
 
 
+@pytest.mark.spec("BUN-16")
 def test_a_direct_url_names_the_bucket_and_the_key(store: GcsBlobs) -> None:
     assert store.direct_url("blobs/ab/cd") == f"gs://{store.name}/blobs/ab/cd"

@@ -1,4 +1,4 @@
-"""What buckets of S3 do beside the contract: calls counted, versions, copies in parts, URLs."""
+"""Specifics of the S3 engine: call counts, versions, multipart copies, URLs."""
 
 import functools
 import os
@@ -9,9 +9,9 @@ from unittest.mock import patch
 
 import pytest
 
-from config.settings import SettingsError
-from storage.blobs.clients import Limits
-from storage.blobs.s3 import S3Blobs, open_bucket
+from config import SettingsError
+from storage.blobs.clients import CloudLimits
+from storage.blobs.s3 import S3Blobs, open_s3_blobs
 from storage.blobs.s3_upload import S3Upload
 from storage.errors import AlreadyExists, Invalid, NotFound, SourceChanged, StoreError
 from storage.protocols import BlobInfo
@@ -287,7 +287,7 @@ def test_a_server_that_heeds_no_condition_on_copies_is_looked_at_first() -> None
 
 def test_nothing_is_copied_between_servers_or_credentials(blobs: S3Blobs) -> None:
     for url in ("s3://b?endpoint=http://127.0.0.1:9", f"s3://b?endpoint={lasting_s3()}&profile=p"):
-        other = open_bucket(url, Limits())
+        other = open_s3_blobs(url, CloudLimits())
         assert blobs.copy(other, "k", "k", pin=None, part_size=MIN_PART) is None
 
 
@@ -297,14 +297,14 @@ def test_nothing_is_copied_between_servers_or_credentials(blobs: S3Blobs) -> Non
 def test_a_sibling_is_another_bucket_by_the_same_client(blobs: S3Blobs) -> None:
     client = admin(lasting_s3())
     name = new_bucket(client, versioned=False)
-    sibling = blobs.sibling(name)
+    sibling = blobs.open_sibling(name)
     sibling.put("k", b"bytes")
     assert content(sibling, "k") == b"bytes"
     assert sibling._connected() is blobs._connected()
     assert "Uploads" not in client.list_multipart_uploads(Bucket=name)
     remove_bucket(client, name)
     with pytest.raises(NotFound):
-        blobs.sibling("there-is-no-such-bucket")
+        blobs.open_sibling("there-is-no-such-bucket")
 
 
 @pytest.mark.parametrize(
@@ -319,14 +319,14 @@ def test_a_sibling_is_another_bucket_by_the_same_client(blobs: S3Blobs) -> None:
 )
 def test_a_url_that_cannot_be_used_is_named(url: str, named: str) -> None:
     with pytest.raises(SettingsError, match=named):
-        open_bucket(url, Limits())
+        open_s3_blobs(url, CloudLimits())
 
 
 def test_clients_are_given_urls_by_the_name_that_they_know(blobs: S3Blobs) -> None:
     blobs.put("a/b c", b"bytes")
     port = lasting_s3().rpartition(":")[2]
-    public = open_bucket(
-        f"s3://{blobs.name}?endpoint={lasting_s3()}&public=http://localhost:{port}/", Limits()
+    public = open_s3_blobs(
+        f"s3://{blobs.name}?endpoint={lasting_s3()}&public=http://localhost:{port}/", CloudLimits()
     )
     url = public.sign("a/b c", expires_s=60)
     assert url.startswith(f"http://localhost:{port}/{blobs.name}/a/b%20c?")
@@ -334,7 +334,7 @@ def test_clients_are_given_urls_by_the_name_that_they_know(blobs: S3Blobs) -> No
 
 
 def test_amazons_urls_name_the_bucket_and_the_region() -> None:
-    url = open_bucket("s3://bucket?region=eu-central-1", Limits()).sign("k", expires_s=10**9)
+    url = open_s3_blobs("s3://bucket?region=eu-central-1", CloudLimits()).sign("k", expires_s=10**9)
     assert url.startswith("https://bucket.s3.eu-central-1.amazonaws.com/k?")
     assert "%2Feu-central-1%2Fs3%2Faws4_request" in url
     assert "X-Amz-Expires=604800" in url
@@ -345,5 +345,6 @@ def test_a_header_of_two_lines_is_never_signed(blobs: S3Blobs) -> None:
         blobs.sign("k", expires_s=60, disposition="attachment\r\nx: y")
 
 
+@pytest.mark.spec("BUN-16")
 def test_a_direct_url_names_the_bucket_and_the_key(blobs: S3Blobs) -> None:
     assert blobs.direct_url("blobs/ab/cd") == f"s3://{blobs.name}/blobs/ab/cd"

@@ -1,4 +1,4 @@
-"""Metadata as tags, and back."""
+"""Object metadata as S3 tags."""
 
 import re
 import string
@@ -7,7 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.blobs.s3_metadata import as_tags, from_tags, in_headers, last_words
+from storage.blobs.s3_objects import (
+    decode_tags,
+    encode_tags,
+    make_completion_tags,
+    make_header_params,
+)
 from storage.errors import Invalid
 
 PRINTABLE = "".join(chr(code) for code in range(32, 127))
@@ -22,8 +27,8 @@ def small(metadata: dict[str, str]) -> bool:
 
 @given(METADATA.filter(small))
 def test_any_metadata_fits_into_ten_tags_and_comes_back(metadata: dict[str, str]) -> None:
-    tags = as_tags(metadata)
-    assert from_tags(tags) == metadata
+    tags = encode_tags(metadata)
+    assert decode_tags(tags) == metadata
     assert len(tags) <= 10
     for key, value in tags.items():
         assert len(key) <= 128
@@ -34,28 +39,28 @@ def test_any_metadata_fits_into_ten_tags_and_comes_back(metadata: dict[str, str]
 
 @given(st.text(PRINTABLE, min_size=2047, max_size=2047))
 def test_one_long_value_fits(value: str) -> None:
-    assert from_tags(as_tags({"m": value})) == {"m": value}
+    assert decode_tags(encode_tags({"m": value})) == {"m": value}
 
 
 def test_checksums_are_tags_that_anybody_may_read() -> None:
     declared = {"store-sha1": "a" * 40, "store-s3_etag": "b" * 32 + "-2"}
-    assert as_tags(declared) == declared
+    assert encode_tags(declared) == declared
 
 
 def test_a_strangers_tags_are_metadata_too() -> None:
-    assert from_tags({"Store-SHA1": "a"}) == {"store-sha1": "a"}
+    assert decode_tags({"Store-SHA1": "a"}) == {"store-sha1": "a"}
 
 
 def test_what_no_header_carries_is_invalid() -> None:
     for metadata in ({"a b": "x"}, {"a:": "x"}, {"a": " x"}, {"a": "x "}):
         with pytest.raises(Invalid):
-            in_headers("k", "x/y", metadata)
+            make_header_params("k", "x/y", metadata)
     with pytest.raises(Invalid):
-        in_headers("k", "ü/y", None)
+        make_header_params("k", "ü/y", None)
 
 
 def test_a_full_start_leaves_no_room_for_a_last_word() -> None:
     early = {"m": "x" * 2040}
-    assert last_words(early, {}) == {}
+    assert make_completion_tags(early, {}) == {}
     with pytest.raises(Invalid):
-        last_words(early, {"n": "y"})
+        make_completion_tags(early, {"n": "y"})

@@ -1,4 +1,4 @@
-"""Calls of S3 that obstore makes, and when they are left to boto3."""
+"""Which S3 calls use obstore, and when boto3 is used instead."""
 
 import os
 from pathlib import Path
@@ -6,14 +6,14 @@ from unittest.mock import patch
 
 import pytest
 
-from storage.blobs.clients import Limits
-from storage.blobs.s3 import S3Blobs, open_bucket
-from storage.blobs.s3_obstore import is_plain
+from storage.blobs.clients import CloudLimits
+from storage.blobs.s3 import S3Blobs, open_s3_blobs
+from storage.blobs.s3_obstore import is_plain_key
 from storage.errors import Unavailable
 from storage.protocols import BlobInfo
-from tests.serving import serving
+from tests.http_server import serving
 from tests.storage.blobs.backend_s3 import SIMULATED
-from tests.storage.blobs.test_s3_faults import ETAG, LIMITS, OK, Say, Script, error
+from tests.storage.blobs.test_s3_failures import ETAG, LIMITS, OK, Say, Script, error
 
 COPIED = b"<CopyObjectResult><ETag>&quot;e&quot;</ETag></CopyObjectResult>"
 
@@ -26,12 +26,12 @@ def copy(blobs: S3Blobs, target_key: str) -> BlobInfo | None:
     "key", ["/a", "a/", "a//b", ".", "../a", "a/./b", "a\tb", "", "a/..", "a\u2028b"]
 )
 def test_leaves_keys_that_obstore_names_otherwise_to_boto3(key: str) -> None:
-    assert not is_plain("bucket", key)
+    assert not is_plain_key("bucket", key)
 
 
 @pytest.mark.parametrize("key", ["a", "areas/sp ace/\xfc?#%2f+&=~", "a/.hidden/...", "a\\b"])
 def test_takes_keys_that_both_name_alike(key: str) -> None:
-    assert is_plain("bucket", key)
+    assert is_plain_key("bucket", key)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_takes_keys_that_both_name_alike(key: str) -> None:
     ["arn:aws:s3:us-east-1:1:accesspoint/a", "n--use1-az4--x-s3", ".", "..", "a..", "-a", ""],
 )
 def test_leaves_buckets_of_other_kinds_to_boto3(bucket: str) -> None:
-    assert not is_plain(bucket, "key")
+    assert not is_plain_key(bucket, "key")
 
 
 def test_what_fails_is_tried_by_boto3() -> None:
@@ -53,7 +53,7 @@ def test_what_fails_is_tried_by_boto3() -> None:
 
 def test_a_response_without_an_etag_is_not_believed() -> None:
     script = Script(Say())
-    with script.bucket() as blobs, pytest.raises(Unavailable, match="cut off"):
+    with script.bucket() as blobs, pytest.raises(Unavailable, match="truncated"):
         blobs.put("files/k", b"bytes")
 
 
@@ -75,7 +75,7 @@ def test_the_profile_signs_and_sends_its_token(tmp_path: Path) -> None:
     script = Script(OK)
     with patch.dict(os.environ, ambient), serving(script.handler()) as endpoint:
         url = f"s3://bucket?endpoint={endpoint}&profile=p&region=eu-west-1"
-        open_bucket(url, LIMITS).put("files/k", b"bytes")
+        open_s3_blobs(url, LIMITS).put("files/k", b"bytes")
     ((_, headers),) = script.asked
     assert "Credential=of-p/" in headers["authorization"]
     assert "/eu-west-1/s3/" in headers["authorization"]
@@ -91,7 +91,7 @@ def test_an_object_that_declares_its_checksums_is_looked_at_once() -> None:
     tagged = [few, few, Say(200, tag), empty, empty, Say(200, tag)]
     script = Script(Say(200, b"", {**there, **sums}), *tagged)
     with patch.dict(os.environ, SIMULATED), serving(script.handler()) as endpoint:
-        blobs = open_bucket(f"s3://bucket?endpoint={endpoint}", LIMITS, tagged=True)
+        blobs = open_s3_blobs(f"s3://bucket?endpoint={endpoint}", LIMITS, tagged=True)
         whole = blobs.head("areas/a")
         assert [asked for asked, _ in script.asked] == ["HEAD /bucket/areas/a"]
         other = blobs.head("areas/b")
@@ -135,7 +135,7 @@ def test_copies_under_a_key_of_kms_ask_for_their_checksum() -> None:
 
 def test_a_forked_child_of_a_process_that_used_it_calls_boto3() -> None:
     script = Script(OK)
-    with script.bucket(Limits(connect_s=5, read_s=5, attempts=1, connections=1)) as blobs:
+    with script.bucket(CloudLimits(connect_s=5, read_s=5, attempts=1, connections=1)) as blobs:
         blobs.put("files/k", b"bytes")
         child = os.fork()
         if child == 0:

@@ -1,4 +1,4 @@
-"""What S3 tells in pages is read to the last one; what is beyond 5 GB is copied in parts."""
+"""Paged S3 listings, and copies above 5 GB."""
 
 import os
 import re
@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from unittest.mock import patch
 
 from storage.blobs.s3 import S3Blobs
-from tests.serving import serving
+from tests.http_server import serving
 from tests.storage.blobs.backend_s3 import SIMULATED, opened
-from tests.storage.blobs.test_s3_faults import ETAG, OK, Say, Script
+from tests.storage.blobs.test_s3_failures import ETAG, OK, Say, Script
 
 MIB = 1024**2
 

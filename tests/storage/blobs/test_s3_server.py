@@ -1,4 +1,4 @@
-"""The contract on a real server, named by STORE_TEST_S3; a file system may lie behind its keys.
+"""The blob contract on the real S3 server that STORE_TEST_S3 names.
 
 There a key is a path: no object has the name of a folder, no name is longer than 255 bytes, none is
 `.` or `..` or empty. The tests about any text at all are held on such keys instead.

@@ -1,4 +1,4 @@
-"""GCS sources, against a simulated GCS on loopback."""
+"""GCS sources against a simulated GCS."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,13 +6,15 @@ from pathlib import Path
 import pytest
 from google.auth.exceptions import RefreshError, TransportError
 
-from storage.blobs.clients import Limits
-from storage.blobs.gcs_client import GcsClient, Server, open_reader
-from storage.blobs.source_gcs import GcsSource
+from storage.blobs.clients import CloudLimits
+from storage.blobs.gcs import GcsSource
+from storage.blobs.gcs_client import GcsClient, GcsServer, open_gcs_source_reader
 from storage.errors import RangeNotSatisfiable, SourceChanged, Unavailable, Unprocessable
-from storage.protocols import BLOCK, DEFAULT_TYPE
+from storage.protocols import BLOCK, DEFAULT_CONTENT_TYPE
 from tests.storage.blobs.backend_gcs import running
 from tests.storage.blobs.gcs_server import Gcs, Trouble
+
+pytestmark = pytest.mark.spec("SVC-02", "FIL-17")
 
 
 @pytest.fixture
@@ -30,7 +32,7 @@ def put(gcs: Gcs, key: str, data: bytes, **words: object) -> str:
 
 @pytest.fixture
 def client(gcs: Gcs) -> GcsClient:
-    return GcsClient(Server(), Limits(connect_s=2, read_s=10, attempts=2))
+    return GcsClient(GcsServer(), CloudLimits(connect_s=2, read_s=10, attempts=2))
 
 
 def source(client: GcsClient, key: str, bucket: str = "staging") -> GcsSource:
@@ -51,7 +53,7 @@ def test_metadata_size_and_type_are_the_objects(gcs: Gcs, client: GcsClient) -> 
 
 def test_what_has_no_content_type_is_bytes(gcs: Gcs, client: GcsClient) -> None:
     put(gcs, "k", b"content")
-    assert source(client, "k").head().content_type == DEFAULT_TYPE
+    assert source(client, "k").head().content_type == DEFAULT_CONTENT_TYPE
 
 
 def test_ranges(gcs: Gcs, client: GcsClient) -> None:
@@ -86,6 +88,7 @@ def test_a_changed_or_deleted_object_is_noticed(gcs: Gcs, client: GcsClient) -> 
         list(source(client, "k").read(pin))
 
 
+@pytest.mark.spec("ERR-45")
 def test_what_may_not_be_read_is_the_depositors_to_mend(gcs: Gcs, client: GcsClient) -> None:
     pin = put(gcs, "k", b"one")
     gcs.trouble.append(Trouble("/o/k", times=9, status=403))
@@ -106,7 +109,7 @@ def test_without_credentials_requests_are_anonymous(monkeypatch: pytest.MonkeyPa
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("NO_GCE_CHECK", "true")
     monkeypatch.setenv("CLOUDSDK_CONFIG", "/nonexistent")
-    reader = open_reader(Limits())
+    reader = open_gcs_source_reader(CloudLimits())
     assert (reader.signed, reader.client.endpoint) == (False, "https://storage.googleapis.com")
 
 
@@ -131,7 +134,7 @@ def test_credentials_that_do_not_work_close_a_source(
 
 def test_a_server_that_cannot_be_reached_is_not_readable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:1")
-    found = GcsSource("b", "k", lambda: open_reader(Limits(attempts=1)).client)
+    found = GcsSource("b", "k", lambda: open_gcs_source_reader(CloudLimits(attempts=1)).client)
     with pytest.raises(Unprocessable) as caught:
         found.head()
     assert caught.value.code == "source_not_readable"

@@ -1,4 +1,4 @@
-"""S3 sources, against a simulated S3 and against a server that breaks off."""
+"""S3 sources against a simulated S3 and a failing server."""
 
 import time
 from collections.abc import Iterator
@@ -8,11 +8,13 @@ from typing import Any, ClassVar
 import pytest
 from moto import mock_aws
 
-from storage.blobs.clients import Limits, PerProcess, Reader
-from storage.blobs.s3_client import Connection, Server, open_reader
-from storage.blobs.source_s3 import S3Source
+from storage.blobs.clients import CloudLimits, PerProcess, SourceReader
+from storage.blobs.s3 import S3Source
+from storage.blobs.s3_client import S3Connection, S3Server, open_s3_source_reader
 from storage.errors import RangeNotSatisfiable, SourceChanged, Unavailable, Unprocessable
-from tests.serving import serving
+from tests.http_server import serving
+
+pytestmark = pytest.mark.spec("SVC-02", "FIL-17")
 
 SUMS = {
     "store-sha1": "a" * 40,
@@ -35,20 +37,20 @@ def _ambient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def simulated() -> Iterator[Reader[Connection]]:
+def simulated() -> Iterator[SourceReader[S3Connection]]:
     """What the simulation, which is no server, is read by: nothing but boto3."""
     with mock_aws():
-        connection = Connection(Server(), Limits())
+        connection = S3Connection(S3Server(), CloudLimits())
         connection.client.create_bucket(Bucket="staging")
-        yield Reader(connection, signed=False)
+        yield SourceReader(connection, signed=False)
 
 
 @pytest.fixture
-def s3(simulated: Reader[Connection]) -> Any:
+def s3(simulated: SourceReader[S3Connection]) -> Any:
     return simulated.client.client
 
 
-def source(reader: Reader[Connection], key: str = "k", bucket: str = "staging") -> S3Source:
+def source(reader: SourceReader[S3Connection], key: str = "k", bucket: str = "staging") -> S3Source:
     return S3Source(bucket, key, lambda: reader)
 
 
@@ -56,7 +58,9 @@ def content(found: S3Source, pin: str | None = None, **which: int) -> bytes:
     return b"".join(found.read(pin or found.head().pin, **which))
 
 
-def test_metadata_size_and_type_are_the_objects(s3: Any, simulated: Reader[Connection]) -> None:
+def test_metadata_size_and_type_are_the_objects(
+    s3: Any, simulated: SourceReader[S3Connection]
+) -> None:
     s3.put_object(Bucket="staging", Key="a b/ü", Body=b"content", ContentType="x/y", Metadata=SUMS)
     head = source(simulated, "a b/ü").head()
     assert (head.key, head.size, head.content_type) == ("a b/ü", 7, "x/y")
@@ -91,14 +95,15 @@ class Described(BaseHTTPRequestHandler):
 def test_a_head_is_one_cheap_request(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(Described) as base:
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", base)
-        head = source(open_reader(QUICK), "a b/ü").head()
+        head = source(open_s3_source_reader(QUICK), "a b/ü").head()
     assert Described.asked == [("HEAD", False)]
     assert (head.key, head.size, head.content_type) == ("a b/ü", 7, "x/y; z=1")
     assert (head.pin, head.etag) == ("v:v1", "tag")
     assert head.metadata == {**SUMS, "content-type": "metadata, in spite of its name"}
 
 
-def test_tags_fill_what_metadata_lacks(s3: Any, simulated: Reader[Connection]) -> None:
+@pytest.mark.spec("FIL-07")
+def test_tags_fill_what_metadata_lacks(s3: Any, simulated: SourceReader[S3Connection]) -> None:
     s3.put_object(
         Bucket="staging",
         Key="k",
@@ -111,7 +116,7 @@ def test_tags_fill_what_metadata_lacks(s3: Any, simulated: Reader[Connection]) -
     assert head.content_type is None
 
 
-def test_ranges(s3: Any, simulated: Reader[Connection]) -> None:
+def test_ranges(s3: Any, simulated: SourceReader[S3Connection]) -> None:
     s3.put_object(Bucket="staging", Key="k", Body=b"0123456789")
     found = source(simulated)
     assert content(found) == b"0123456789"
@@ -122,13 +127,15 @@ def test_ranges(s3: Any, simulated: Reader[Connection]) -> None:
         content(found, start=11)
 
 
-def test_an_empty_object_is_read(s3: Any, simulated: Reader[Connection]) -> None:
+def test_an_empty_object_is_read(s3: Any, simulated: SourceReader[S3Connection]) -> None:
     s3.put_object(Bucket="staging", Key="k", Body=b"")
     assert content(source(simulated)) == b""
 
 
 @pytest.mark.parametrize("versioned", [False, True])
-def test_a_pin_outlives_no_change(s3: Any, simulated: Reader[Connection], versioned: bool) -> None:
+def test_a_pin_outlives_no_change(
+    s3: Any, simulated: SourceReader[S3Connection], versioned: bool
+) -> None:
     if versioned:
         s3.put_bucket_versioning(Bucket="staging", VersioningConfiguration={"Status": "Enabled"})
     s3.put_object(Bucket="staging", Key="k", Body=b"one")
@@ -141,7 +148,7 @@ def test_a_pin_outlives_no_change(s3: Any, simulated: Reader[Connection], versio
         content(source(simulated), pin)
 
 
-def test_what_is_absent_is_not_found(s3: Any, simulated: Reader[Connection]) -> None:
+def test_what_is_absent_is_not_found(s3: Any, simulated: SourceReader[S3Connection]) -> None:
     for found in (
         source(simulated),
         source(simulated, bucket="absent"),
@@ -163,48 +170,50 @@ def _without_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_public_object_is_read_without_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(Public) as base:
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", base)
-        reader = open_reader(QUICK)
+        reader = open_s3_source_reader(QUICK)
         assert not reader.signed
         assert content(source(reader)) == Public.data
 
 
+@pytest.mark.spec("ERR-45")
 @pytest.mark.usefixtures("_without_credentials")
 def test_a_private_object_is_not_readable_without_credentials(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with serving(Private) as base:
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", base)
-        assert refusal(source(open_reader(QUICK))) == "source_not_readable"
+        assert refusal(source(open_s3_source_reader(QUICK))) == "source_not_readable"
 
 
 def test_requests_are_signed_where_there_are_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(Public) as base:
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", base)
-        reader = open_reader(QUICK)
+        reader = open_s3_source_reader(QUICK)
         assert reader.signed
         assert refusal(source(reader)) == "source_not_readable"
 
 
+@pytest.mark.spec("ERR-45")
 def test_a_source_whose_server_cannot_be_reached_is_not_readable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1")
-    once = Limits(connect_s=1, read_s=5, attempts=1)
-    assert refusal(source(open_reader(once))) == "source_not_readable"
+    once = CloudLimits(connect_s=1, read_s=5, attempts=1)
+    assert refusal(source(open_s3_source_reader(once))) == "source_not_readable"
 
 
 def test_a_fault_of_the_server_may_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(Failing) as base:
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", base)
         with pytest.raises(Unavailable):
-            source(open_reader(QUICK)).head()
+            source(open_s3_source_reader(QUICK)).head()
 
 
 def test_credentials_are_looked_for_again_where_there_were_none() -> None:
     now = time.monotonic()
-    assert not Reader(None, signed=False, made=now - 1).expired
-    assert Reader(None, signed=False, made=now - 61).expired
-    assert not Reader(None, signed=True, made=now - 61).expired
+    assert not SourceReader(None, signed=False, created_at=now - 1).is_expired
+    assert SourceReader(None, signed=False, created_at=now - 61).is_expired
+    assert not SourceReader(None, signed=True, created_at=now - 61).is_expired
     made = iter(range(9))
     client = PerProcess(lambda: next(made), expired=lambda number: number < 2)
     assert [client(), client(), client(), client()] == [0, 1, 2, 2]
@@ -216,7 +225,7 @@ def refusal(found: S3Source) -> str:
     return caught.value.code
 
 
-QUICK = Limits(connect_s=1, read_s=5, attempts=2)
+QUICK = CloudLimits(connect_s=1, read_s=5, attempts=2)
 
 
 class Public(BaseHTTPRequestHandler):
@@ -305,7 +314,7 @@ def breaking(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Breaking]]:
 
 
 def test_a_stream_that_breaks_is_taken_up_where_it_broke(breaking: type[Breaking]) -> None:
-    assert content(source(open_reader(Limits())), 'e:"tag"') == Breaking.data
+    assert content(source(open_s3_source_reader(CloudLimits())), 'e:"tag"') == Breaking.data
     assert breaking.asked[0] is None
     assert all(asked is not None for asked in breaking.asked[1:])
     assert len(breaking.asked) >= 4
@@ -314,4 +323,4 @@ def test_a_stream_that_breaks_is_taken_up_where_it_broke(breaking: type[Breaking
 def test_a_stream_that_never_moves_is_given_up(breaking: type[Breaking]) -> None:
     breaking.most = 0
     with pytest.raises(Unavailable):
-        content(source(open_reader(Limits())), 'e:"tag"')
+        content(source(open_s3_source_reader(CloudLimits())), 'e:"tag"')

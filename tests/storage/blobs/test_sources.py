@@ -1,4 +1,4 @@
-"""What a source URL may name: dispatch, staging folders, areas, the store's own buckets."""
+"""Source URLs: dispatch, staging folders, areas and the store's own buckets."""
 
 import json
 import os
@@ -6,20 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from storage.blobs.local import LocalBlobs
-from storage.blobs.signing import UrlSigner
-from storage.blobs.sources import Sources, SourceSettings, same_bucket
+from storage.blobs.folder import FolderBlobs
+from storage.blobs.signed_urls import UrlSigner
+from storage.blobs.sources import SourceSettings, UrlSources, is_in_bucket
 from storage.errors import Forbidden, Invalid, RangeNotSatisfiable, SourceChanged, Unprocessable
-from storage.keys import area_file, area_url
-from storage.protocols import Source
+from storage.keys import area_file_key, area_url
+from storage.protocols import SourceObject
 
 AREA = "0a1b2c3d-0000-4000-8000-00000000000f"
 BASE = "http://127.0.0.1:8000"
 CHECKSUMS = {"store-sha256": "ab" * 32, "content-type": "text/plain"}
 
 
-def bucket(root: Path) -> LocalBlobs:
-    return LocalBlobs(root, UrlSigner(b"s", "aws"))
+def bucket(root: Path) -> FolderBlobs:
+    return FolderBlobs(root, UrlSigner(b"s", "aws"))
 
 
 @pytest.fixture
@@ -30,31 +30,35 @@ def staging(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def areas(tmp_path: Path) -> LocalBlobs:
+def areas(tmp_path: Path) -> FolderBlobs:
     return bucket(tmp_path / "areas")
 
 
 @pytest.fixture
-def replica(tmp_path: Path) -> LocalBlobs:
+def replica(tmp_path: Path) -> FolderBlobs:
     return bucket(tmp_path / "staging" / "replica")
 
 
 @pytest.fixture
-def sources(areas: LocalBlobs, replica: LocalBlobs, staging: Path) -> Sources:
-    return Sources(
+def sources(areas: FolderBlobs, replica: FolderBlobs, staging: Path) -> UrlSources:
+    return UrlSources(
         SourceSettings(
-            areas=areas, external_bases=(BASE,), staging_roots=(str(staging),), own=(replica,)
+            areas=areas,
+            external_bases=(BASE,),
+            staging_roots=(str(staging),),
+            own_buckets=(replica,),
         )
     )
 
 
-def content(source: Source, **which: int) -> bytes:
+def content(source: SourceObject, **which: int) -> bytes:
     return b"".join(source.read(source.head().pin, **which))
 
 
 # Schemes
 
 
+@pytest.mark.spec("FIL-19")
 @pytest.mark.parametrize(
     "url",
     [
@@ -67,14 +71,15 @@ def content(source: Source, **which: int) -> bytes:
         "S33://b/k",
     ],
 )
-def test_another_scheme_is_unknown(sources: Sources, url: str) -> None:
+def test_another_scheme_is_unknown(sources: UrlSources, url: str) -> None:
     with pytest.raises(Invalid) as caught:
         sources.open(url)
     assert caught.value.code == "unknown_source_schema"
 
 
+@pytest.mark.spec("FIL-17")
 @pytest.mark.parametrize("url", ["s3://bucket", "s3://bucket/", "s3:///key", "gs://b", "GS://b/"])
-def test_a_cloud_url_names_an_object(sources: Sources, url: str) -> None:
+def test_a_cloud_url_names_an_object(sources: UrlSources, url: str) -> None:
     with pytest.raises(Invalid):
         sources.open(url)
 
@@ -82,7 +87,8 @@ def test_a_cloud_url_names_an_object(sources: Sources, url: str) -> None:
 # Staging folders
 
 
-def test_a_staged_file_is_described_by_its_neighbour(sources: Sources, staging: Path) -> None:
+@pytest.mark.spec("FIL-18")
+def test_a_staged_file_is_described_by_its_neighbour(sources: UrlSources, staging: Path) -> None:
     (staging / "a b").mkdir()
     path = staging / "a b" / "ü.txt"
     path.write_bytes(b"0123456789")
@@ -97,14 +103,14 @@ def test_a_staged_file_is_described_by_its_neighbour(sources: Sources, staging: 
         content(source, start=10)
 
 
-def test_a_file_without_a_neighbour_declares_nothing(sources: Sources, staging: Path) -> None:
+def test_a_file_without_a_neighbour_declares_nothing(sources: UrlSources, staging: Path) -> None:
     (staging / "plain").write_bytes(b"")
     head = sources.open((staging / "plain").as_uri()).head()
     assert (head.size, head.content_type, head.metadata) == (0, None, {})
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"a": 1}', "x" * 70_000, '"text"'])
-def test_a_malformed_neighbour_is_told(sources: Sources, staging: Path, text: str) -> None:
+def test_a_malformed_neighbour_is_told(sources: UrlSources, staging: Path, text: str) -> None:
     (staging / "f").write_bytes(b"x")
     (staging / "f.store.json").write_text(text)
     with pytest.raises(Unprocessable) as caught:
@@ -112,7 +118,8 @@ def test_a_malformed_neighbour_is_told(sources: Sources, staging: Path, text: st
     assert caught.value.code == "invalid_checksum"
 
 
-def test_a_file_that_changes_is_noticed(sources: Sources, staging: Path) -> None:
+@pytest.mark.spec("FIL-13")
+def test_a_file_that_changes_is_noticed(sources: UrlSources, staging: Path) -> None:
     path = staging / "f"
     path.write_bytes(b"x" * 3_000_000)
     source = sources.open(path.as_uri())
@@ -131,7 +138,8 @@ def test_a_file_that_changes_is_noticed(sources: Sources, staging: Path) -> None
         list(source.read(pin))
 
 
-def test_what_is_absent_or_no_file_is_not_found(sources: Sources, staging: Path) -> None:
+@pytest.mark.spec("FIL-21")
+def test_what_is_absent_or_no_file_is_not_found(sources: UrlSources, staging: Path) -> None:
     (staging / "folder").mkdir()
     os.mkfifo(staging / "pipe")
     (staging / "file").write_bytes(b"")
@@ -141,7 +149,8 @@ def test_what_is_absent_or_no_file_is_not_found(sources: Sources, staging: Path)
         assert caught.value.code == "source_not_found"
 
 
-def test_no_symbolic_link_is_followed(sources: Sources, staging: Path, tmp_path: Path) -> None:
+@pytest.mark.spec("FIL-18")
+def test_no_symbolic_link_is_followed(sources: UrlSources, staging: Path, tmp_path: Path) -> None:
     (tmp_path / "secret").mkdir()
     (tmp_path / "secret" / "file").write_bytes(b"secret")
     (staging / "link").symlink_to(tmp_path / "secret" / "file")
@@ -153,26 +162,29 @@ def test_no_symbolic_link_is_followed(sources: Sources, staging: Path, tmp_path:
             sources.open((staging / name).as_uri()).head()
 
 
-def test_a_root_may_itself_be_reached_by_a_link(areas: LocalBlobs, tmp_path: Path) -> None:
+@pytest.mark.spec("FIL-18")
+def test_a_root_may_itself_be_reached_by_a_link(areas: FolderBlobs, tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "f").write_bytes(b"x")
     (tmp_path / "alias").symlink_to(tmp_path / "real")
     for root, asked in (("alias", "alias"), ("alias", "real")):
         roots = (str(tmp_path / root),)
-        sources = Sources(SourceSettings(areas=areas, staging_roots=roots))
+        sources = UrlSources(SourceSettings(areas=areas, staging_roots=roots))
         assert content(sources.open((tmp_path / asked / "f").as_uri())) == b"x"
 
 
+@pytest.mark.spec("FIL-18")
 @pytest.mark.parametrize(
     "path", ["/etc/passwd", "{staging}x/f", "{staging}", "{staging}/", "{staging}//f"]
 )
 def test_outside_of_the_staging_folders_nothing_is_read(
-    sources: Sources, staging: Path, path: str
+    sources: UrlSources, staging: Path, path: str
 ) -> None:
     with pytest.raises(Forbidden):
         sources.open("file://" + path.format(staging=staging))
 
 
+@pytest.mark.spec("FIL-18")
 @pytest.mark.parametrize(
     "rest",
     [
@@ -188,7 +200,7 @@ def test_outside_of_the_staging_folders_nothing_is_read(
         "[broken",
     ],
 )
-def test_a_malformed_file_url_is_invalid(sources: Sources, staging: Path, rest: str) -> None:
+def test_a_malformed_file_url_is_invalid(sources: UrlSources, staging: Path, rest: str) -> None:
     with pytest.raises(Invalid):
         sources.open("file://" + rest.format(staging=staging))
 
@@ -196,13 +208,14 @@ def test_a_malformed_file_url_is_invalid(sources: Sources, staging: Path, rest: 
 # Upload areas
 
 
+@pytest.mark.spec("ARE-02")
 def test_an_uploaded_file_is_a_source_by_the_url_it_was_put_to(
-    sources: Sources, areas: LocalBlobs
+    sources: UrlSources, areas: FolderBlobs
 ) -> None:
-    key = area_file(AREA, "a b/ü?.txt")
+    key = area_file_key(AREA, "a b/ü?.txt")
     areas.put(key, b"content", content_type="text/plain", metadata={"store-sha1": "x"})
     for url in (area_url(BASE, AREA, "a b/ü?.txt"), areas.direct_url(key)):
-        assert sources.area_key(url) == key
+        assert sources.resolve_area_key(url) == key
         source = sources.open(url)
         assert source.head().metadata == {"store-sha1": "x"}
         assert source.head().content_type == "text/plain"
@@ -210,9 +223,9 @@ def test_an_uploaded_file_is_a_source_by_the_url_it_was_put_to(
 
 
 def test_an_uploaded_file_that_is_absent_or_changes_is_told(
-    sources: Sources, areas: LocalBlobs
+    sources: UrlSources, areas: FolderBlobs
 ) -> None:
-    key = area_file(AREA, "f")
+    key = area_file_key(AREA, "f")
     source = sources.open(area_url(BASE, AREA, "f"))
     with pytest.raises(Unprocessable):
         source.head()
@@ -225,11 +238,12 @@ def test_an_uploaded_file_that_is_absent_or_changes_is_told(
         list(source.read(pin))
 
 
+@pytest.mark.spec("FIL-18")
 def test_the_file_behind_an_uploaded_object_is_not_a_source(
-    areas: LocalBlobs, tmp_path: Path
+    areas: FolderBlobs, tmp_path: Path
 ) -> None:
-    areas.put(area_file(AREA, "Name"), b"content")
-    sources = Sources(SourceSettings(areas=areas, staging_roots=(str(tmp_path),)))
+    areas.put(area_file_key(AREA, "Name"), b"content")
+    sources = UrlSources(SourceSettings(areas=areas, staging_roots=(str(tmp_path),)))
     inside = [path for path in areas.root.rglob("*") if path.is_file()]
     assert inside
     for path in inside:
@@ -237,16 +251,17 @@ def test_the_file_behind_an_uploaded_object_is_not_a_source(
             sources.open(path.as_uri())
 
 
-def test_another_url_has_no_area_key(sources: Sources, areas: LocalBlobs) -> None:
+def test_another_url_has_no_area_key(sources: UrlSources, areas: FolderBlobs) -> None:
     for url in ("s3://areas/x", areas.direct_url("areas"), areas.direct_url("epoch"), BASE, ""):
-        assert sources.area_key(url) is None
+        assert sources.resolve_area_key(url) is None
 
 
 # The store's own buckets
 
 
+@pytest.mark.spec("FIL-20")
 def test_the_stores_own_folder_is_recognised_however_it_is_spelled(
-    sources: Sources, replica: LocalBlobs, tmp_path: Path
+    sources: UrlSources, replica: FolderBlobs, tmp_path: Path
 ) -> None:
     (tmp_path / "alias").symlink_to(replica.root)
     for url in (
@@ -258,11 +273,11 @@ def test_the_stores_own_folder_is_recognised_however_it_is_spelled(
         f"file://{str(replica.root).replace('replica', '%72eplica')}/x",
         f"file://{tmp_path}/alias/x",
     ):
-        assert sources.own(url)
+        assert sources.is_own_bucket(url)
         with pytest.raises((Forbidden, Invalid)):
             sources.open(url)
     for url in (f"{replica.root.as_uri()}x/k", "file:///", "s3://replica/k", "", "file://[x"):
-        assert not sources.own(url)
+        assert not sources.is_own_bucket(url)
 
 
 class Bucket:
@@ -275,37 +290,41 @@ class Bucket:
         return self.base + key
 
 
+@pytest.mark.spec("FIL-20")
 def test_a_cloud_bucket_is_the_same_at_any_key() -> None:
     store = Bucket("s3://data/prefix/")
-    assert same_bucket("s3://data/prefix/k", store)  # type: ignore[arg-type]
-    assert same_bucket("S3://data/elsewhere", store)  # type: ignore[arg-type]
-    assert not same_bucket("s3://data2/prefix/k", store)  # type: ignore[arg-type]
-    assert not same_bucket("gs://data/prefix/k", store)  # type: ignore[arg-type]
+    assert is_in_bucket("s3://data/prefix/k", store)  # type: ignore[arg-type]
+    assert is_in_bucket("S3://data/elsewhere", store)  # type: ignore[arg-type]
+    assert not is_in_bucket("s3://data2/prefix/k", store)  # type: ignore[arg-type]
+    assert not is_in_bucket("gs://data/prefix/k", store)  # type: ignore[arg-type]
 
 
-def test_an_access_point_is_no_bucket(sources: Sources) -> None:
+@pytest.mark.spec("FIL-20")
+def test_an_access_point_is_no_bucket(sources: UrlSources) -> None:
     with pytest.raises(Invalid):
         sources.open("s3://arn:aws:s3:us-east-1:123456789012:accesspoint:replica/k")
 
 
+@pytest.mark.spec("FIL-20")
 @pytest.mark.parametrize(
     "alias", ["mine-abc123-s3alias", "mine-abc123--ol-s3", "mfzwi23gnjvgw.mrap"]
 )
 def test_an_access_point_by_a_buckets_name_counts_as_the_stores_own(
-    sources: Sources, alias: str
+    sources: UrlSources, alias: str
 ) -> None:
     with pytest.raises(Invalid):
         sources.open(f"s3://{alias}/k")
-    assert sources.own(f"s3://{alias}/k")
-    assert sources.own(f"S3://{alias}")
-    assert not sources.own(f"gs://{alias}/k")
-    assert not sources.own(f"s3://another/{alias}")
+    assert sources.is_own_bucket(f"s3://{alias}/k")
+    assert sources.is_own_bucket(f"S3://{alias}")
+    assert not sources.is_own_bucket(f"gs://{alias}/k")
+    assert not sources.is_own_bucket(f"s3://another/{alias}")
 
 
+@pytest.mark.spec("FIL-20")
 @pytest.mark.parametrize("scheme", ["s3", "gs"])
 @pytest.mark.parametrize("bucket", [".", "..", "%2e%2e", "a..", "-", "a\\b", "a b"])
 def test_a_name_that_would_lead_into_another_bucket_is_none(
-    sources: Sources, scheme: str, bucket: str
+    sources: UrlSources, scheme: str, bucket: str
 ) -> None:
     with pytest.raises(Invalid):
         sources.open(f"{scheme}://{bucket}/areas/of-another-owner/x")

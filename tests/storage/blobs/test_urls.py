@@ -1,18 +1,18 @@
-"""Bucket URLs of clouds, and endpoints as clients call them."""
+"""Bucket URLs and cloud endpoints."""
 
 from unittest.mock import patch
 
 import pytest
 
-from config.settings import SettingsError
-from storage.blobs.clients import Limits
-from storage.blobs.gcs_client import GcsClient
-from storage.blobs.gcs_client import Server as GcsServer
-from storage.blobs.s3 import open_bucket
-from storage.blobs.urls import as_called, taken_apart
+from config import SettingsError
+from storage.blobs.clients import CloudLimits, canonical_endpoint, parse_bucket_url
+from storage.blobs.gcs_client import GcsClient, GcsServer
+from storage.blobs.s3 import open_s3_blobs
 from tests.storage.blobs.backend_s3 import SIMULATED
 
-LIMITS = Limits(0.1, 0.1, 1, 1)
+pytestmark = pytest.mark.spec("OPS-18")
+
+LIMITS = CloudLimits(0.1, 0.1, 1, 1)
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ LIMITS = Limits(0.1, 0.1, 1, 1)
 )
 def test_what_may_be_a_secret_is_refused_and_not_repeated(url: str) -> None:
     with pytest.raises(SettingsError) as caught:
-        taken_apart(url, "s3", frozenset({"endpoint", "public"}))
+        parse_bucket_url(url, "s3", frozenset({"endpoint", "public"}))
     assert "hush" not in str(caught.value)
 
 
@@ -42,13 +42,13 @@ def test_what_may_be_a_secret_is_refused_and_not_repeated(url: str) -> None:
     ],
 )
 def test_an_endpoint_is_called_as_all_clients_call_it(told: str, called: str) -> None:
-    assert as_called(told) == called
+    assert canonical_endpoint(told) == called
 
 
 def test_signed_urls_name_no_port_that_clients_leave_out_of_what_is_signed() -> None:
     with patch.dict("os.environ", SIMULATED):
-        near = open_bucket("s3://b?endpoint=https://s3.Example:443", LIMITS)
-        public = open_bucket("s3://b?endpoint=http://x&public=https://s3.Example:443/", LIMITS)
+        near = open_s3_blobs("s3://b?endpoint=https://s3.Example:443", LIMITS)
+        public = open_s3_blobs("s3://b?endpoint=http://x&public=https://s3.Example:443/", LIMITS)
         for bucket in (near, public):
             assert bucket.sign("k", expires_s=9).startswith("https://s3.example/b/k?")
     server = GcsServer("http://gcs.Example:80", "https://Gcs.Example:443")

@@ -1,4 +1,4 @@
-"""The catalog suite takes every engine; some tests want a database that nobody migrated yet."""
+"""Fixtures of the catalog tests: every engine, migrated or empty."""
 
 from collections.abc import Iterator
 from pathlib import Path

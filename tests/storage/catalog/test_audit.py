@@ -1,9 +1,11 @@
-"""What the audit log forgets, and what it never does."""
+"""Expiry of audit log entries."""
 
 import pytest
 
 from storage.catalog import Catalog, audit, now_us
-from storage.catalog.audit import FORGOTTEN, PASSING, Change, Filter
+from storage.catalog.audit import EXPIRE_BATCH, EXPIRING_ACTIONS, AuditChange, AuditFilter
+
+pytestmark = pytest.mark.spec("LOG-10")
 
 KEPT = ("put_v1_user", "first_login", "password_changed", "unlocked")
 
@@ -12,22 +14,24 @@ def add(catalog: Catalog, *whats: str) -> int:
     """The moment after them, as the catalog has it."""
     with catalog.write() as tx:
         for what in whats:
-            audit.add(tx, Change("who", what, "user/a@example.org", None, None, ""))
+            audit.append(tx, AuditChange("who", what, "user/a@example.org", None, None, ""))
         return now_us(tx) + 1
 
 
 def forget(catalog: Catalog, before_us: int) -> int:
     with catalog.write() as tx:
-        return audit.forget(tx, before_us)
+        return audit.expire(tx, before_us)
 
 
 def left(catalog: Catalog) -> list[str]:
     with catalog.read() as tx:
-        return [one.what for one in audit.listing(tx, Filter(), before_id=None, limit=5_000)][::-1]
+        return [
+            one.what for one in audit.list_records(tx, AuditFilter(), before_id=None, limit=5_000)
+        ][::-1]
 
 
 def test_who_came_and_went_is_forgotten_and_changes_never_are(catalog: Catalog) -> None:
-    first = add(catalog, *KEPT, *PASSING, *KEPT)
+    first = add(catalog, *KEPT, *EXPIRING_ACTIONS, *KEPT)
     add(catalog, "login")
     assert forget(catalog, first) == 1
     assert left(catalog) == [*KEPT, *KEPT, "login"]
@@ -35,13 +39,13 @@ def test_who_came_and_went_is_forgotten_and_changes_never_are(catalog: Catalog) 
 
 
 def test_nothing_is_forgotten_before_its_time(catalog: Catalog) -> None:
-    now = add(catalog, *PASSING)
+    now = add(catalog, *EXPIRING_ACTIONS)
     assert forget(catalog, now - 3_600_000_000) == 0
-    assert left(catalog) == list(PASSING)
+    assert left(catalog) == list(EXPIRING_ACTIONS)
 
 
 @pytest.mark.parametrize("more", [0, 1])
 def test_much_is_forgotten_in_turns(catalog: Catalog, more: int) -> None:
-    after = add(catalog, *["login_failed"] * (FORGOTTEN + more))
-    assert forget(catalog, after) == FORGOTTEN
+    after = add(catalog, *["login_failed"] * (EXPIRE_BATCH + more))
+    assert forget(catalog, after) == EXPIRE_BATCH
     assert forget(catalog, after) == more

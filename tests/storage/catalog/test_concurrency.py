@@ -1,5 +1,4 @@
-"""What many processes do to the catalog at the same instant. SQLite hides most of it: one writer
-at a time; PostgreSQL does not."""
+"""Concurrent transactions of many processes."""
 
 import time
 from collections.abc import Callable
@@ -16,16 +15,15 @@ from storage.catalog import (
     deliveries,
     events,
     heads,
+    jobs,
     subscriptions,
-    todo,
-    tombstones,
-    visibility,
+    versions,
 )
-from storage.catalog.tombstones import Tombstone
+from storage.catalog.versions import Tombstone
 from storage.errors import NotFound, Unavailable
-from storage.model import FQID, Event, Todo
+from storage.model import FQID, BundleEvent, Job
 from tests.builders import new_uuid, version
-from tests.telling import a_subscription, subscribe
+from tests.subscription_builders import a_subscription, subscribe
 
 ROUNDS = 40
 
@@ -45,35 +43,36 @@ def together(*acts: Callable[[], object]) -> list[object]:
 def publish(catalog: Catalog, fqid: FQID) -> None:
     with catalog.write() as tx:
         heads.lock(tx, "bundle", [fqid.uuid])
-        if tombstones.over(tx, "bundle", fqid.uuid, fqid.version) is None:
-            visibility.show(tx, "bundle", "aws", fqid, 1)
+        if versions.find_covering_tombstone(tx, "bundle", fqid.uuid, fqid.version) is None:
+            versions.publish(tx, "bundle", "aws", fqid, 1)
 
 
 def bury(catalog: Catalog, uuid: str) -> None:
     stone = Tombstone(0, "bundle", uuid, "", "r", "d", "aws", "a", "e", 0)
     with catalog.write() as tx:
         heads.lock(tx, "bundle", [uuid])
-        tombstones.add(tx, stone)
-        visibility.hide(tx, "bundle", uuid, None)
+        versions.insert_tombstone(tx, stone)
+        versions.unpublish(tx, "bundle", uuid, None)
 
 
+@pytest.mark.spec("BUN-56")
 def test_no_version_survives_the_tombstone_of_its_uuid(catalog: Catalog) -> None:
     for _ in range(ROUNDS):
         fqid = FQID(new_uuid(), version())
         together(lambda f=fqid: publish(catalog, f), lambda f=fqid: bury(catalog, f.uuid))  # type: ignore[misc]
         with catalog.read() as tx:
-            assert visibility.find(tx, "bundle", "aws", fqid) is None
+            assert versions.find_published(tx, "bundle", "aws", fqid) is None
 
 
 def test_a_row_is_claimed_by_exactly_one(catalog: Catalog) -> None:
-    def take(row: Todo, token: str) -> object:
+    def take(row: Job, token: str) -> object:
         with catalog.write() as tx:
-            return todo.claim(tx, row, token=token, lease_s=60, max_claims=5)
+            return jobs.claim(tx, row, token=token, lease_s=60, max_claims=5)
 
     for number in range(ROUNDS):
-        row = Todo("index", "aws", str(number))
+        row = Job("index", "aws", str(number))
         with catalog.write() as tx:
-            todo.add(tx, [row])
+            jobs.insert(tx, [row])
         got = together(*(lambda r=row, t=str(t): take(r, t) for t in range(4)))  # type: ignore[misc]
         assert sum(claim is not None for claim in got) == 1
 
@@ -82,10 +81,10 @@ def test_one_version_is_reserved_by_exactly_one(catalog: Catalog) -> None:
     def reserve(fqid: FQID, digest: str) -> str:
         with catalog.write() as tx:
             heads.lock(tx, "bundle", [fqid.uuid])
-            row = bundles.by_fqid(tx, fqid)
+            row = bundles.find(tx, fqid)
             if row is not None:
                 return row.digest
-            new = bundles.NewBundle(fqid, digest, "aws", 1, "a", None, "e", [])
+            new = bundles.NewBundleVersion(fqid, digest, "aws", 1, "a", None, "e", [])
             return bundles.insert(tx, new).digest
 
     for _ in range(ROUNDS):
@@ -97,14 +96,14 @@ def test_one_version_is_reserved_by_exactly_one(catalog: Catalog) -> None:
 def test_a_failed_unit_of_work_leaves_nothing(catalog: Catalog) -> None:
     def fail() -> None:
         with catalog.write() as tx:
-            todo.add(tx, [Todo("index", "aws", "x")])
+            jobs.insert(tx, [Job("index", "aws", "x")])
             raise NotFound("on purpose")
 
     for _ in range(3):
         with pytest.raises(NotFound):
             fail()
     with catalog.read() as tx:
-        assert todo.backlog(tx) == {}
+        assert jobs.count_open(tx) == {}
 
 
 def test_only_what_may_be_forgotten_does_not_wait_for_the_disk(catalog: Catalog) -> None:
@@ -116,6 +115,7 @@ def test_only_what_may_be_forgotten_does_not_wait_for_the_disk(catalog: Catalog)
     assert levels == (["2", "1", "2"] if catalog.sqlite else ["on", "off", "on"])
 
 
+@pytest.mark.spec("EVT-05")
 def test_sequencers_at_once_number_every_event_once_without_a_gap(catalog: Catalog) -> None:
     """A reader of the feed that sees a number has seen, or will never see, all numbers before."""
     count, writers = 25, 4
@@ -130,7 +130,7 @@ def test_sequencers_at_once_number_every_event_once_without_a_gap(catalog: Catal
         seen = []
         while len(seen) < 400:
             with catalog.write() as tx:
-                events.number(tx, limit=7)
+                events.assign_sequence(tx, limit=7)
             with catalog.read() as tx:
                 seen.append(_feed(catalog))
                 if len(seen[-1]) == count * writers:
@@ -144,7 +144,7 @@ def test_sequencers_at_once_number_every_event_once_without_a_gap(catalog: Catal
             numbers = [seq for where, seq in seen if where == replica]
             assert numbers == list(range(1, len(numbers) + 1))
     with catalog.read() as tx:
-        assert not events.unnumbered(tx)
+        assert not events.has_unsequenced(tx)
 
 
 def _feed(catalog: Catalog) -> list[tuple[str, int]]:
@@ -161,7 +161,7 @@ def test_a_number_once_given_stays(catalog: Catalog) -> None:
 
     def number() -> None:
         with catalog.write() as tx:
-            events.number(tx)
+            events.assign_sequence(tx)
 
     places: dict[str, int] = {}
     for _ in range(8):
@@ -177,12 +177,12 @@ def test_a_number_once_given_stays(catalog: Catalog) -> None:
 
 def test_batches_claimed_at_the_same_instant_are_full(server: Catalog) -> None:
     with server.write() as tx:
-        todo.add(tx, [Todo("verify", "aws", str(number)) for number in range(600)])
+        jobs.insert(tx, [Job("verify", "aws", str(number)) for number in range(600)])
     with ExitStack() as transactions:
         claimed = [
-            todo.claim_more(
+            jobs.claim_more(
                 transactions.enter_context(server.write()),
-                Todo("verify", "aws", "any"),
+                Job("verify", "aws", "any"),
                 token=str(number),
                 lease_s=30,
                 limit=64,
@@ -190,7 +190,7 @@ def test_batches_claimed_at_the_same_instant_are_full(server: Catalog) -> None:
             for number in range(8)
         ]
     assert [len(claims) for claims in claimed] == [64] * 8
-    assert len({claim.todo for claims in claimed for claim in claims}) == 512
+    assert len({claim.job for claims in claimed for claim in claims}) == 512
 
 
 def test_a_sequencer_waits_for_the_other_ones_numbers(server: Catalog) -> None:
@@ -200,11 +200,11 @@ def test_a_sequencer_waits_for_the_other_ones_numbers(server: Catalog) -> None:
 
     def number() -> int:
         with server.write() as tx:
-            return events.number(tx)
+            return events.assign_sequence(tx)
 
     with ThreadPoolExecutor(1) as pool:
         with server.write() as tx:
-            assert events.number(tx) == 3
+            assert events.assign_sequence(tx) == 3
             with server.write() as late:
                 ident = events.append(late, "CREATE", "aws", FQID(new_uuid(), version()), 1)
                 late.execute(text("UPDATE events SET at_us = 0 WHERE id = :id"), {"id": ident})
@@ -217,17 +217,21 @@ def test_a_sequencer_waits_for_the_other_ones_numbers(server: Catalog) -> None:
     assert found[3] == ident
 
 
+@pytest.mark.spec("SUB-11")
 def test_no_owner_gets_one_more_than_the_quota(catalog: Catalog) -> None:
     def another() -> bool:
         fresh = a_subscription(owner="o")
         with catalog.write() as tx:
-            return subscriptions.add(tx, fresh, address="http://h/", limit=100) is not None
+            return (
+                subscriptions.insert_subscription(tx, fresh, address="http://h/", limit=100)
+                is not None
+            )
 
     for _ in range(97):
         assert another()
     assert sum(map(bool, together(*[another] * 8))) == 3
     with catalog.read() as tx:
-        assert subscriptions.count(tx, "o") == 100
+        assert subscriptions.count_by_owner(tx, "o") == 100
 
 
 def test_an_event_matched_by_many_is_delivered_once(catalog: Catalog) -> None:
@@ -236,14 +240,14 @@ def test_an_event_matched_by_many_is_delivered_once(catalog: Catalog) -> None:
         fqid = FQID(new_uuid(), version(number))
         with catalog.write() as tx:
             ident = events.append(tx, "CREATE", "aws", fqid, 1)
-        event = Event(ident, "aws", "CREATE", fqid, 1, 1)
+        event = BundleEvent(ident, "aws", "CREATE", fqid, 1, 1)
         fresh = deliveries.NewDelivery(
-            deliveries.delivery_id(subscription.uuid, ident), subscription.id, "{}"
+            deliveries.make_delivery_id(subscription.uuid, ident), subscription.id, "{}"
         )
 
-        def record(event: Event = event, fresh: deliveries.NewDelivery = fresh) -> int:
+        def record(event: BundleEvent = event, fresh: deliveries.NewDelivery = fresh) -> int:
             with catalog.write() as tx:
-                return len(deliveries.record(tx, [fresh], event))
+                return len(deliveries.insert_matches(tx, [fresh], event))
 
         assert sum(together(*[record] * 4)) == 1  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""Connections to a server: what a unit of work costs, and what happens when they die."""
+"""Connections to a database server: cost, failures and server restarts."""
 
 import subprocess
 import sys
@@ -6,29 +6,34 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError, ProgrammingError
 
-from config.settings import SettingsError
+from config import SettingsError
 from storage.catalog import (
     Catalog,
     Tx,
     bundles,
+    dialects,
     heads,
+    jobs,
+    manifests,
+    migrate,
     now_us,
-    on_postgresql,
-    segments,
-    todo,
-    visibility,
+    versions,
 )
 from storage.errors import Unavailable
-from storage.model import FQID, Todo
+from storage.model import FQID, Job
 from tests.builders import new_uuid, version
-from tests.storage.catalog.cutting import Wire, wired
+from tests.catalogs import POSTGRES
+from tests.engines import postgres
+from tests.engines.engine import Running
+from tests.storage.catalog.tcp_proxy import Wire, wired
 
-ROW = Todo("index", "aws", "b.1")
+ROW = Job("index", "aws", "b.1")
 
 
 @pytest.fixture
@@ -42,7 +47,7 @@ def wire(server_url: str) -> Iterator[tuple[Wire, Catalog]]:
 
 def add(catalog: Catalog, ref: str = "b.1") -> None:
     with catalog.write() as tx:
-        todo.add(tx, [ROW._replace(ref=ref)])
+        jobs.insert(tx, [ROW._replace(ref=ref)])
 
 
 def refs(catalog: Catalog) -> set[str]:
@@ -62,7 +67,7 @@ def test_a_claim_is_three_round_trips(wire: tuple[Wire, Catalog]) -> None:
     add(catalog)
     turns(line)
     with catalog.write(durable=False) as tx:
-        assert todo.claim(tx, ROW, token="t", lease_s=60, max_claims=5)
+        assert jobs.claim(tx, ROW, token="t", lease_s=60, max_claims=5)
     assert turns(line) == 3, "beginning, claiming, committing"
 
 
@@ -71,7 +76,7 @@ def test_a_look_is_three_round_trips(wire: tuple[Wire, Catalog]) -> None:
     catalog.ping()
     turns(line)
     with catalog.read() as tx:
-        visibility.latest(tx, "bundle", "aws", "u")
+        versions.find_latest(tx, "bundle", "aws", "u")
     assert turns(line) == 3
 
 
@@ -79,9 +84,9 @@ def test_a_question_is_one_round_trip_unless_a_pooler_is_between(
     wire: tuple[Wire, Catalog],
 ) -> None:
     line, catalog = wire
-    is_direct = catalog.ask(on_postgresql.is_direct)
+    is_direct = catalog.run_query(dialects.is_direct_session)
     turns(line)
-    assert not catalog.ask(lambda tx: todo.steps_due(tx, ["index", "match"]))
+    assert not catalog.run_query(lambda tx: jobs.find_due_steps(tx, ["index", "match"]))
     assert turns(line) == (1 if is_direct else 3)
 
 
@@ -93,7 +98,7 @@ def test_rows_of_a_bundle_do_not_add_round_trips(wire: tuple[Wire, Catalog]) -> 
         turns(line)
         with catalog.write() as tx:
             tx.execute(text("SET LOCAL session_replication_role TO replica"))
-            new = bundles.NewBundle(
+            new = bundles.NewBundleVersion(
                 FQID(new_uuid(), version()),
                 "d",
                 "aws",
@@ -101,7 +106,7 @@ def test_rows_of_a_bundle_do_not_add_round_trips(wire: tuple[Wire, Catalog]) -> 
                 "a",
                 None,
                 "e",
-                segments.cut([(n, f"f{n}", False) for n in range(count)], 100),
+                manifests.split_entries([(n, f"f{n}", False) for n in range(count)], 100),
             )
             bundles.insert(tx, new)
         statements = [said for said in line.carried if b"INSERT" in said]
@@ -130,13 +135,13 @@ def test_connections_that_died_idle_are_not_noticed(server: Catalog) -> None:
         kill_others(server)
         add(server)
         kill_others(server)
-        assert server.ask(lambda tx: todo.exists(tx, ROW))
+        assert server.run_query(lambda tx: jobs.exists(tx, ROW))
 
 
 def test_a_session_that_ends_in_between_leaves_nothing(server: Catalog) -> None:
     def half() -> None:
         with server.write() as tx:
-            todo.add(tx, [ROW])
+            jobs.insert(tx, [ROW])
             kill_others(server)
             tx.execute(text("SELECT 1"))
 
@@ -229,11 +234,11 @@ def test_too_few_connections_are_unavailable_after_a_wait(server_url: str) -> No
 
 def test_a_view_is_consistent_and_cannot_write(server: Catalog) -> None:
     with server.read() as tx:
-        assert todo.backlog(tx) == {}
+        assert jobs.count_open(tx) == {}
         add(server)
-        assert todo.backlog(tx) == {}
+        assert jobs.count_open(tx) == {}
     with pytest.raises(Unavailable), server.read() as tx:
-        todo.add(tx, [ROW])
+        jobs.insert(tx, [ROW])
 
 
 def test_nothing_is_left_in_the_session(server: Catalog) -> None:
@@ -272,12 +277,12 @@ import sys, time
 real = time.time_ns
 time.time_ns = lambda: real() + {ahead_s} * 10**9
 time.time = lambda: time.time_ns() / 1e9
-from storage.catalog import Catalog, heads, now_us, todo
-from storage.model import Todo
+from storage.catalog import Catalog, heads, jobs, now_us
+from storage.model import Job
 catalog = Catalog(sys.argv[1])
 with catalog.write() as tx:
-    todo.add(tx, [Todo("index", "aws", "b.1")])
-    claim = todo.claim(tx, Todo("index", "aws", "b.1"), token="other", lease_s=60, max_claims=5)
+    jobs.insert(tx, [Job("index", "aws", "b.1")])
+    claim = jobs.claim(tx, Job("index", "aws", "b.1"), token="other", lease_s=60, max_claims=5)
     print(now_us(tx), claim is not None)
 catalog.close()
 """
@@ -297,7 +302,7 @@ def test_times_are_the_catalogs_whatever_a_node_believes(server: Catalog, ahead_
         assert before < int(at) < now_us(tx)
         due = tx.execute(text("SELECT due_us FROM todo")).scalar_one()
         assert abs(due - int(at) - 60_000_000) < 1_000_000
-        assert todo.claim(tx, ROW, token="t", lease_s=60, max_claims=5) is None, "it is held"
+        assert jobs.claim(tx, ROW, token="t", lease_s=60, max_claims=5) is None, "it is held"
 
 
 def test_a_time_is_that_of_after_the_lock(server: Catalog) -> None:
@@ -309,7 +314,7 @@ def test_a_time_is_that_of_after_the_lock(server: Catalog) -> None:
         with server.write() as tx:
             waiting.set()
             heads.lock(tx, "bundle", [uuid])
-            todo.add(tx, [ROW])
+            jobs.insert(tx, [ROW])
             return int(tx.execute(text("SELECT born_us FROM todo")).scalar_one())
 
     with ThreadPoolExecutor(1) as pool:
@@ -340,3 +345,48 @@ def test_a_url_that_names_no_server_is_refused_and_not_repeated(url: str) -> Non
     with pytest.raises(SettingsError) as caught:
         Catalog(url)
     assert "hush" not in str(caught.value)
+
+
+@pytest.fixture(params=["own"] if POSTGRES and postgres.missing() is None else [])
+def restarting(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Running]:
+    """A private server, since the test restarts it."""
+    with postgres.running(tmp_path) as running:
+        yield running
+
+
+def test_a_restart_is_unavailable_for_a_while_and_loses_nothing(restarting: Running) -> None:
+    catalog = Catalog(restarting.url, wait_s=5)
+    migrate.upgrade(catalog)
+    stop = threading.Event()
+
+    def work(name: int) -> tuple[list[str], list[Exception], float]:
+        done, failed, number, well = [], [], 0, 0.0
+        while not stop.is_set():
+            number += 1
+            ref = f"{name}.{number}"
+            try:
+                with catalog.write() as tx:
+                    jobs.insert(tx, [Job("index", "aws", ref)])
+                done.append(ref)
+                with catalog.read() as tx:
+                    assert jobs.exists(tx, Job("index", "aws", ref))
+                well = time.monotonic()
+            except Unavailable as error:
+                failed.append(error)
+                time.sleep(0.01)
+        return done, failed, well
+
+    with ThreadPoolExecutor(6) as pool:
+        working = [pool.submit(work, name) for name in range(6)]
+        time.sleep(0.5)
+        restarting.restart()
+        restarted = time.monotonic()
+        time.sleep(1)
+        stop.set()
+        ends = [each.result() for each in working]
+    with catalog.read() as tx:
+        kept = set(tx.exec_driver_sql("SELECT ref FROM todo").scalars())
+    catalog.close()
+    assert {ref for done, _, _ in ends for ref in done} <= kept
+    assert any(failed for _, failed, _ in ends)
+    assert all(well > restarted for _, _, well in ends), "a process did not recover by itself"

@@ -1,4 +1,4 @@
-"""Rows of deliveries: once per event, in order, superseded, recorded together."""
+"""Delivery rows: once per event, ordered, superseded, recorded in groups."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -6,12 +6,12 @@ from uuid import uuid4
 
 import pytest
 
-from storage.catalog import Catalog, deliveries, delivery_log, now_us, retrying, subscriptions
-from storage.catalog.deliveries import NewDelivery, Result, State
-from storage.catalog.delivery_log import Only
+from storage.catalog import Catalog, deliveries, delivery_log, now_us, subscriptions
+from storage.catalog.deliveries import AttemptResult, DeliveryState, NewDelivery
+from storage.catalog.delivery_log import DeliveryFilter
 from storage.catalog.subscriptions import Subscription
 from storage.model import FQID
-from tests.telling import a_subscription, happen, match, states, subscribe, tell, told
+from tests.subscription_builders import a_subscription, happen, match, states, subscribe, tell, told
 
 URL = "https://receiver.example/hook"
 UUID = "11111111-1111-4111-8111-111111111111"
@@ -20,13 +20,13 @@ VERSIONS = [f"2026-01-0{day}T000000.000000Z" for day in range(1, 6)]
 
 def due(catalog: Catalog, subscription: Subscription, limit: int = 100) -> list[str]:
     with catalog.read() as tx:
-        return [row.uuid for row in deliveries.due(tx, subscription.endpoint_id, limit=limit)]
+        return [row.uuid for row in deliveries.list_due(tx, subscription.endpoint_id, limit=limit)]
 
 
 def result(
-    ident: int, state: State = "delivered", *, due_us: int = 0, reason: str | None = None
-) -> Result:
-    return Result(
+    ident: int, state: DeliveryState = "delivered", *, due_us: int = 0, reason: str | None = None
+) -> AttemptResult:
+    return AttemptResult(
         delivery_id=ident,
         at_us=1,
         seconds=0.5,
@@ -39,13 +39,14 @@ def result(
     )
 
 
-def close(catalog: Catalog, *results: Result) -> None:
+def close(catalog: Catalog, *results: AttemptResult) -> None:
     with catalog.write() as tx:
-        deliveries.close(tx, results)
+        deliveries.record_attempts(tx, results)
 
 
+@pytest.mark.spec("FMT-07")
 def test_ids_are_frozen() -> None:
-    assert deliveries.delivery_id(UUID, UUID) == "a2553ba5-a9d5-5637-bf90-10c1ae5d2219"
+    assert deliveries.make_delivery_id(UUID, UUID) == "a2553ba5-a9d5-5637-bf90-10c1ae5d2219"
 
 
 def test_an_event_is_recorded_once_for_each_subscription(catalog: Catalog) -> None:
@@ -55,7 +56,7 @@ def test_an_event_is_recorded_once_for_each_subscription(catalog: Catalog) -> No
     assert match(catalog, event, one, two) == 1
     assert states(catalog, one) == states(catalog, two) == ["pending"]
     (delivery,) = told(catalog, one)
-    assert delivery.uuid == deliveries.delivery_id(one.uuid, event.id)
+    assert delivery.uuid == deliveries.make_delivery_id(one.uuid, event.id)
     assert (delivery.bundle_uuid, delivery.bundle_version) == (event.fqid.uuid, event.fqid.version)
 
 
@@ -72,15 +73,16 @@ def test_many_matches_are_inserted_in_chunks(
 ) -> None:
     subscription = subscribe(catalog, URL)
     rows = [NewDelivery(str(uuid4()), subscription.id, "x" * 3_000_000) for _ in range(5)]
-    assert [len(chunk) for chunk in deliveries._chunks(rows)] == [2, 2, 1]
+    assert [len(chunk) for chunk in deliveries._split_chunks(rows)] == [2, 2, 1]
     small = [NewDelivery(str(uuid4()), subscription.id, "x") for _ in range(2500)]
-    assert [len(chunk) for chunk in deliveries._chunks(small)] == [1000, 1000, 500]
+    assert [len(chunk) for chunk in deliveries._split_chunks(small)] == [1000, 1000, 500]
 
 
+@pytest.mark.spec("SUB-18")
 def test_a_subscription_deleted_meanwhile_is_told_nothing(catalog: Catalog) -> None:
     subscription = subscribe(catalog, URL)
     with catalog.write() as tx:
-        subscriptions.remove(tx, subscription)
+        subscriptions.mark_deleted(tx, subscription)
     assert match(catalog, happen(catalog), subscription) == 0
 
 
@@ -90,9 +92,10 @@ def test_a_query_that_failed_is_a_failed_delivery_with_its_reason(catalog: Catal
     (delivery,) = told(catalog, subscription)
     assert (delivery.state, delivery.reason, delivery.next_us) == ("failed", "too many steps", None)
     with catalog.write() as tx:
-        assert not retrying.one(tx, delivery.id)
+        assert not delivery_log.retry_delivery(tx, delivery.id)
 
 
+@pytest.mark.spec("NOT-12")
 @pytest.mark.parametrize("kind", ["TOMBSTONE", "DELETE"])
 @pytest.mark.parametrize("tombstone_first", [False, True])
 def test_the_end_of_a_version_supersedes_what_tells_of_its_beginning(
@@ -118,6 +121,7 @@ def test_the_end_of_a_version_supersedes_what_tells_of_its_beginning(
     assert states(catalog, only_creates) == ["superseded"]
 
 
+@pytest.mark.spec("NOT-12")
 def test_a_tombstone_in_one_replica_says_nothing_of_the_other(catalog: Catalog) -> None:
     there = subscribe(catalog, URL, replica="gcp")
     fqid = FQID(UUID, VERSIONS[0])
@@ -127,6 +131,7 @@ def test_a_tombstone_in_one_replica_says_nothing_of_the_other(catalog: Catalog) 
     assert states(catalog, there) == ["pending"]
 
 
+@pytest.mark.spec("NOT-12")
 def test_what_was_delivered_is_not_superseded(catalog: Catalog) -> None:
     subscription = subscribe(catalog, URL)
     (event,) = tell(catalog, [subscription])
@@ -135,6 +140,7 @@ def test_what_was_delivered_is_not_superseded(catalog: Catalog) -> None:
     assert states(catalog, subscription) == ["delivered", "pending"]
 
 
+@pytest.mark.spec("NOT-21")
 def test_of_one_bundle_only_the_earliest_event_is_due(catalog: Catalog) -> None:
     subscription = subscribe(catalog, URL)
     events = [happen(catalog, fqid=FQID(UUID, version)) for version in VERSIONS]
@@ -177,7 +183,7 @@ def test_results_are_recorded_together_with_numbered_attempts(catalog: Catalog) 
     [("delivered", "delivered"), ("pending", "superseded"), ("failed", "superseded")],
 )
 def test_only_success_outweighs_what_happened_meanwhile(
-    catalog: Catalog, state: State, after: State
+    catalog: Catalog, state: DeliveryState, after: DeliveryState
 ) -> None:
     subscription = subscribe(catalog, URL)
     (event,) = tell(catalog, [subscription])
@@ -207,34 +213,38 @@ def test_deleting_cancels_what_is_pending(catalog: Catalog) -> None:
     tell(catalog, [gone, kept], times=2)
     close(catalog, result(told(catalog, gone)[0].id))
     with catalog.write() as tx:
-        assert deliveries.cancel(tx, gone.id, gone.endpoint_id) == 1
+        assert deliveries.cancel_pending(tx, gone.id, gone.endpoint_id) == 1
     assert states(catalog, gone) == ["delivered", "cancelled"]
     assert states(catalog, kept) == ["pending", "pending"]
 
 
+@pytest.mark.spec("SUB-29")
 def test_pages_show_the_latest_first_by_state(catalog: Catalog) -> None:
     subscription, other = subscribe(catalog, URL), subscribe(catalog, URL)
     tell(catalog, [subscription, other], times=5)
     everything = told(catalog, subscription)[::-1]
     close(catalog, result(everything[2].id))
     with catalog.read() as tx:
-        first = delivery_log.page(tx, subscription.id, limit=2)
-        rest = delivery_log.page(tx, subscription.id, limit=9, after=first[-1].place)
-        done = delivery_log.page(tx, subscription.id, only=Only(state="delivered"), limit=9)
-        assert delivery_log.find(tx, other.id, first[0].uuid) is None
+        first = delivery_log.list_deliveries(tx, subscription.id, limit=2)
+        rest = delivery_log.list_deliveries(tx, subscription.id, limit=9, after=first[-1].position)
+        done = delivery_log.list_deliveries(
+            tx, subscription.id, only=DeliveryFilter(state="delivered"), limit=9
+        )
+        assert delivery_log.find_delivery(tx, other.id, first[0].uuid) is None
     assert [d.id for d in first + rest] == [d.id for d in everything]
     assert [d.id for d in done] == [everything[2].id]
 
 
+@pytest.mark.spec("SUB-33")
 @pytest.mark.parametrize("state", ["failed", "delivered", "pending"])
-def test_a_retry_is_due_now(catalog: Catalog, state: State) -> None:
+def test_a_retry_is_due_now(catalog: Catalog, state: DeliveryState) -> None:
     subscription = subscribe(catalog, URL)
     tell(catalog, [subscription])
     (delivery,) = told(catalog, subscription)
     close(catalog, result(delivery.id, state, due_us=2**52))
     assert due(catalog, subscription) == []
     with catalog.write() as tx:
-        assert retrying.one(tx, delivery.id)
+        assert delivery_log.retry_delivery(tx, delivery.id)
     assert due(catalog, subscription) == [delivery.uuid]
 
 
@@ -243,15 +253,16 @@ def test_what_was_superseded_is_not_retried(catalog: Catalog) -> None:
     (event,) = tell(catalog, [subscription])
     match(catalog, happen(catalog, "TOMBSTONE", event.fqid))
     with catalog.write() as tx:
-        assert not retrying.one(tx, told(catalog, subscription)[0].id)
+        assert not delivery_log.retry_delivery(tx, told(catalog, subscription)[0].id)
 
 
+@pytest.mark.spec("SUB-35")
 def test_a_test_delivery_is_due_like_any_other(catalog: Catalog) -> None:
     subscription = subscribe(catalog, URL)
     uuid = str(uuid4())
     with catalog.write() as tx:
         fresh = NewDelivery(uuid, subscription.id, "{}")
-        deliveries.add_test(tx, fresh, bundle_uuid=UUID, version=VERSIONS[0])
+        deliveries.insert_test(tx, fresh, bundle_uuid=UUID, version=VERSIONS[0])
     assert due(catalog, subscription) == [uuid]
     assert told(catalog, subscription)[0].event_type == "TEST"
 
@@ -261,21 +272,22 @@ def test_a_test_waits_for_no_other(catalog: Catalog) -> None:
     with catalog.write() as tx:
         for _ in range(2):
             fresh = NewDelivery(str(uuid4()), subscription.id, "{}")
-            deliveries.add_test(tx, fresh, bundle_uuid=UUID, version=VERSIONS[0])
+            deliveries.insert_test(tx, fresh, bundle_uuid=UUID, version=VERSIONS[0])
     first, second = told(catalog, subscription)
     close(catalog, result(first.id, "pending", due_us=2**52))
     assert due(catalog, subscription) == [second.uuid]
 
 
+@pytest.mark.spec("SUB-35")
 def test_events_of_a_bundle_do_not_wait_for_a_test_about_it(catalog: Catalog) -> None:
     subscription = subscribe(catalog, URL)
     event = happen(catalog, fqid=FQID(UUID, VERSIONS[0]))
     with catalog.write() as tx:
         fresh = NewDelivery(str(uuid4()), subscription.id, "{}")
-        deliveries.add_test(tx, fresh, bundle_uuid=UUID, version=VERSIONS[0])
+        deliveries.insert_test(tx, fresh, bundle_uuid=UUID, version=VERSIONS[0])
     match(catalog, event, subscription)
     with catalog.read() as tx:
-        found = deliveries.due(tx, subscription.endpoint_id, limit=9)
+        found = deliveries.list_due(tx, subscription.endpoint_id, limit=9)
     assert [one.is_test for one in found] == [True, False]
 
 
@@ -290,9 +302,9 @@ def test_what_is_due_says_all_that_an_attempt_needs(catalog: Catalog) -> None:
     )
     tell(catalog, [subscription])
     with catalog.write() as tx:
-        (row,) = deliveries.due(tx, subscription.endpoint_id, limit=9)
-        subscriptions.remove(tx, subscription)
-        (gone,) = deliveries.due(tx, subscription.endpoint_id, limit=9)
+        (row,) = deliveries.list_due(tx, subscription.endpoint_id, limit=9)
+        subscriptions.mark_deleted(tx, subscription)
+        (gone,) = deliveries.list_due(tx, subscription.endpoint_id, limit=9)
     assert (row.method, row.form_fields, row.hmac_secret) == ("PUT", {"a": "b"}, b"s")
     assert (row.subscription_uuid, row.attempts) == (subscription.uuid, 0)
     assert gone == replace(row, deleted=True)

@@ -1,4 +1,4 @@
-"""Entries in segments, the batched look-up, and listings in byte order."""
+"""Manifest segments, batched lookups, and listings in byte order."""
 
 import random
 from dataclasses import replace
@@ -14,13 +14,12 @@ from storage.catalog import (
     bundles,
     files,
     heads,
+    manifests,
     migrate,
     revisions,
-    segments,
     versions,
-    visibility,
 )
-from storage.catalog.files import NewFile
+from storage.catalog.files import NewFileVersion
 from storage.model import FQID, Checksums
 from tests.builders import new_uuid, version
 
@@ -29,23 +28,24 @@ def add_files(tx: Tx, count: int) -> list[FQID]:
     fqids = [FQID(new_uuid(), version(number)) for number in range(count)]
     for number, fqid in enumerate(fqids):
         sums = Checksums("1" * 40, f"{number % 7:064d}", "c" * 8, "e" * 32)
-        new = NewFile(fqid, "d", "aws", 1, "a", "text/plain", number, sums, "e" * 32, "e")
+        new = NewFileVersion(fqid, "d", "aws", 1, "a", "text/plain", number, sums, "e" * 32, "e")
         row = files.reserve(tx, new)
-        versions.publish(tx, "file", row.file.fqid)
-        visibility.show(tx, "file", "aws", fqid, row.file.id)
+        versions.mark_published(tx, "file", row.file.fqid)
+        versions.publish(tx, "file", "aws", fqid, row.file.id)
     return fqids
 
 
 def add_bundle(tx: Tx, fqids: list[FQID], *, segment_size: int = SEGMENT_ENTRIES) -> int:
-    found = {row[0]: row[1] for row in files.lookup(tx, "aws", fqids)}
+    found = {row[0]: row[1] for row in files.look_up(tx, "aws", fqids)}
     rows = [(found[place], f"f/{place}", place % 2 == 0) for place in range(len(fqids))]
     fqid = FQID(new_uuid(), version())
     heads.lock(tx, "bundle", [fqid.uuid])
-    runs = segments.cut(rows, segment_size)
-    new = bundles.NewBundle(fqid, "d", "aws", 1, "a", None, "e", runs)
+    runs = manifests.split_entries(rows, segment_size)
+    new = bundles.NewBundleVersion(fqid, "d", "aws", 1, "a", None, "e", runs)
     return bundles.insert(tx, new).bundle.id
 
 
+@pytest.mark.spec("BUN-13")
 @pytest.mark.parametrize("count", [1, 3, 4, 5, 12, 13])
 def test_entries_come_back_in_manifest_order_by_any_page(catalog: Catalog, count: int) -> None:
     with catalog.write() as tx:
@@ -56,16 +56,18 @@ def test_entries_come_back_in_manifest_order_by_any_page(catalog: Catalog, count
             walked = [
                 entry
                 for start in range(0, count, limit)
-                for entry in bundles.page(tx, ident, start=start, limit=limit, span=4)
+                for entry in bundles.list_entries(tx, ident, start=start, limit=limit, span=4)
             ]
             assert [entry.file for entry in walked] == fqids
             assert [entry.name for entry in walked] == [f"f/{place}" for place in range(count)]
 
 
-def named(fqids: list[FQID]) -> bundles.NewBundle:
+def named(fqids: list[FQID]) -> bundles.NewBundleVersion:
     rows = [(f'f/{at} "ä"', fqid, at % 2 == 0) for at, fqid in enumerate(fqids)]
-    runs = segments.cut(rows, 4)
-    return bundles.NewBundle(FQID(new_uuid(), version()), "d", "aws", 1, "a", None, "e", runs)
+    runs = manifests.split_entries(rows, 4)
+    return bundles.NewBundleVersion(
+        FQID(new_uuid(), version()), "d", "aws", 1, "a", None, "e", runs
+    )
 
 
 def test_a_reservation_looks_its_files_up_and_says_what_they_know(catalog: Catalog) -> None:
@@ -76,7 +78,7 @@ def test_a_reservation_looks_its_files_up_and_says_what_they_know(catalog: Catal
         assert reserved.row
         assert reserved.facts
         assert not reserved.lacks_files
-        found = bundles.page(tx, reserved.row.bundle.id, start=0, limit=99, span=4)
+        found = bundles.list_entries(tx, reserved.row.bundle.id, start=0, limit=99, span=4)
         assert [(one.file, one.name, one.indexed) for one in found] == [
             (fqid, f'f/{at} "ä"', at % 2 == 0) for at, fqid in enumerate(fqids)
         ]
@@ -135,17 +137,18 @@ def test_a_lookup_finds_what_is_visible_in_its_replica_only(catalog: Catalog) ->
     with catalog.write() as tx:
         fqids = add_files(tx, 3)
         absent = FQID(new_uuid(), version())
-        assert sorted(row[0] for row in files.lookup(tx, "aws", [absent, *fqids])) == [1, 2, 3]
-        assert files.lookup(tx, "gcp", fqids) == []
-        assert files.whereabouts(tx, [absent, *fqids]) == dict.fromkeys(fqids, "elsewhere")
+        assert sorted(row[0] for row in files.look_up(tx, "aws", [absent, *fqids])) == [1, 2, 3]
+        assert files.look_up(tx, "gcp", fqids) == []
+        assert files.locate(tx, [absent, *fqids]) == dict.fromkeys(fqids, "elsewhere")
 
 
+@pytest.mark.spec("BUN-31")
 def test_the_lookup_takes_the_index_key_by_key(catalog: Catalog) -> None:
     with catalog.write() as tx:
         fqids = add_files(tx, 300)
     with catalog.read() as tx:
         explain = "EXPLAIN QUERY PLAN" if catalog.sqlite else "EXPLAIN"
-        source, parameters = files.lookup_source(tx, "aws", fqids)
+        source, parameters = files.build_lookup(tx, "aws", fqids)
         rows = tx.execute(text(f"{explain} SELECT b.sha256 FROM {source}"), parameters)
         plan = "\n".join(str(tuple(row)) for row in rows)
     if catalog.sqlite:
@@ -160,26 +163,27 @@ def test_bundles_of_a_file_are_found(catalog: Catalog) -> None:
     with catalog.write() as tx:
         fqids = add_files(tx, 4)
         first, second = add_bundle(tx, fqids[:2]), add_bundle(tx, fqids[1:])
-        shared = bundles.by_id(tx, first), bundles.by_id(tx, second)
-        ident = files.lookup(tx, "aws", [fqids[1]])[0][1]
-        assert bundles.of_file(tx, ident) == [row.bundle.fqid for row in shared]
-        assert bundles.of_file(tx, ident, limit=1) == [shared[0].bundle.fqid]
-        assert bundles.bytes_of(tx, first) > 0
-        assert len(bundles.file_ids(tx, second)) == 3
+        shared = bundles.get(tx, first), bundles.get(tx, second)
+        ident = files.look_up(tx, "aws", [fqids[1]])[0][1]
+        assert bundles.list_by_file(tx, ident) == [row.bundle.fqid for row in shared]
+        assert bundles.list_by_file(tx, ident, limit=1) == [shared[0].bundle.fqid]
+        assert bundles.sum_bytes(tx, first) > 0
+        assert len(bundles.list_file_ids(tx, second)) == 3
 
 
+@pytest.mark.spec("BUN-05")
 def test_listings_are_in_byte_order_whatever_the_page(catalog: Catalog) -> None:
     rng = random.Random(3)
     fqids = [FQID(new_uuid(), version(rng.randrange(5))) for _ in range(40)]
     fqids += [FQID(fqids[0].uuid, version(number)) for number in range(100, 110)]
     with catalog.write() as tx:
         for fqid in fqids:
-            visibility.show(tx, "bundle", "aws", fqid, 1)
+            versions.publish(tx, "bundle", "aws", fqid, 1)
     wanted = sorted(set(fqids))
     for limit in (1, 7, 500):
         walked: list[FQID] = []
         with catalog.read() as tx:
-            while page := visibility.listing(
+            while page := versions.list_published(
                 tx,
                 "bundle",
                 "aws",
@@ -191,16 +195,17 @@ def test_listings_are_in_byte_order_whatever_the_page(catalog: Catalog) -> None:
         assert walked == wanted
 
 
+@pytest.mark.spec("BUN-07")
 def test_a_prefix_is_a_range(catalog: Catalog) -> None:
     uuids = [f"{start}{new_uuid()[2:]}" for start in ("aa", "ab", "ab", "b0", "ff")]
     with catalog.write() as tx:
         for uuid in uuids:
-            visibility.show(tx, "bundle", "aws", FQID(uuid, version()), 1)
+            versions.publish(tx, "bundle", "aws", FQID(uuid, version()), 1)
         for prefix in ("a", "ab", "b", "f", "0", uuids[1], uuids[1] + "0"):
-            found = visibility.listing(tx, "bundle", "aws", prefix=prefix, after=None, limit=9)
+            found = versions.list_published(tx, "bundle", "aws", prefix=prefix, after=None, limit=9)
             assert [f.uuid for f in found] == sorted(u for u in uuids if u.startswith(prefix))
 
 
 def test_the_migrations_make_the_tables_of_the_schema(catalog: Catalog) -> None:
-    assert revisions.current(catalog) == revisions.expected()
-    assert migrate.differences(catalog) == []
+    assert revisions.read_current_revision(catalog) == revisions.expected_revision()
+    assert migrate.list_differences(catalog) == []

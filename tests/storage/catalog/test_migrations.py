@@ -1,5 +1,4 @@
-"""Migrations on catalogs that are in use: nothing is lost, nobody migrates twice, nobody waits for
-long without being told."""
+"""Migrations of catalogs in use lose nothing and run once."""
 
 import re
 import subprocess
@@ -15,11 +14,13 @@ from sqlalchemy import BigInteger, Boolean, Float, Integer, LargeBinary, MetaDat
 from storage.catalog import Catalog, migrate, revisions
 from storage.errors import Unavailable
 
+pytestmark = pytest.mark.spec("OPS-05")
+
 ROWS = 3
 
 
 def upgraded(catalog: Catalog, revision: str) -> None:
-    config = migrate._config()
+    config = migrate._alembic_config()
     with catalog.write() as tx:
         config.attributes["connection"] = tx
         command.upgrade(config, revision)
@@ -78,16 +79,18 @@ def test_what_a_store_holds_is_intact_after_every_migration(blank_url: str) -> N
     for name, held in before.items():
         kept = [{key: row[key] for key in held[0]} for row in after[name]]
         assert kept == held, name
-    assert migrate.differences(catalog) == []
+    assert migrate.list_differences(catalog) == []
     catalog.close()
 
 
 def test_revisions_are_those_of_alembic() -> None:
-    scripts = ScriptDirectory.from_config(migrate._config())
-    assert revisions.expected() == scripts.get_current_head()
+    scripts = ScriptDirectory.from_config(migrate._alembic_config())
+    assert revisions.expected_revision() == scripts.get_current_head()
     assert {
-        one.revision for one in scripts.walk_revisions() if revisions.is_known(one.revision)
-    } == {path.name[:4] for path in (revisions.FOLDER / "versions").glob("*.py")}
+        one.revision
+        for one in scripts.walk_revisions()
+        if revisions.is_known_revision(one.revision)
+    } == {path.name[:4] for path in (revisions.MIGRATIONS_FOLDER / "versions").glob("*.py")}
 
 
 _MIGRATE = """
@@ -107,16 +110,16 @@ def test_processes_that_migrate_at_once_migrate_once(blank_url: str) -> None:
         return ended.stdout.strip() or ended.stderr
 
     with ThreadPoolExecutor(3) as pool:
-        assert list(pool.map(run, range(3))) == [revisions.expected()] * 3
+        assert list(pool.map(run, range(3))) == [revisions.expected_revision()] * 3
     catalog = Catalog(blank_url)
-    assert migrate.differences(catalog) == []
+    assert migrate.list_differences(catalog) == []
     catalog.close()
 
 
 def test_a_migration_gives_up_rather_than_have_everybody_queue_behind_it(server: Catalog) -> None:
     def migrating() -> None:
         with server.write() as tx:
-            migrate._alone(tx)
+            migrate._lock_migrations(tx)
             tx.execute(text("SET LOCAL lock_timeout TO '100ms'"))
             tx.execute(text("ALTER TABLE todo ADD COLUMN more bigint"))
 
@@ -128,8 +131,8 @@ def test_a_migration_gives_up_rather_than_have_everybody_queue_behind_it(server:
 
 def test_a_migration_waits_for_locks_a_while_only(server: Catalog) -> None:
     with server.write() as tx:
-        migrate._alone(tx)
-        assert tx.execute(text("SHOW lock_timeout")).scalar_one() == f"{migrate.PATIENCE_S}s"
+        migrate._lock_migrations(tx)
+        assert tx.execute(text("SHOW lock_timeout")).scalar_one() == f"{migrate.LOCK_TIMEOUT_S}s"
 
 
 _HOLDS_UP = ("CREATE INDEX", "CREATE UNIQUE INDEX", " TYPE ", "ADD CONSTRAINT", "SET NOT NULL")
@@ -140,12 +143,12 @@ def test_what_holds_up_those_who_use_a_large_table_says_so(server_blank_url: str
     upgraded(catalog, "0001")
     said: list[str] = []
     event.listen(catalog.engine, "before_cursor_execute", lambda *told: said.append(told[2]))
-    scripts = ScriptDirectory.from_config(migrate._config())
+    scripts = ScriptDirectory.from_config(migrate._alembic_config())
     for script in reversed(list(scripts.iterate_revisions("head", "0001"))):
         said.clear()
         upgraded(catalog, script.revision)
         slow = [line for line in said if any(word in line for word in _HOLDS_UP)]
-        # Nobody uses yet what the same revision makes.
+        # A table that the same revision creates is not in use yet.
         fresh = {found[1] for line in said if (found := re.search(r"CREATE TABLE (\w+)", line))}
         slow = [line for line in slow if not re.search(rf"\bON ({'|'.join(fresh) or '-'})\b", line)]
         assert not slow or getattr(script.module, "locks", ""), f"{script.revision}: {slow}"

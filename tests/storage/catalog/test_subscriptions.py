@@ -1,10 +1,12 @@
-"""Rows of subscriptions: quota under races, the change marker, what is live."""
+"""Subscription rows: quotas under races, change marker, deletion."""
 
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from storage.catalog import Catalog, subscriptions
 from storage.catalog.subscriptions import Subscription
-from tests.telling import a_subscription, subscribe
+from tests.subscription_builders import a_subscription, subscribe
 
 URL = "https://receiver.example/hook"
 
@@ -22,7 +24,7 @@ def test_everything_is_kept(catalog: Catalog) -> None:
     )
     with catalog.read() as tx:
         assert subscriptions.find(tx, made.uuid) == made
-        assert subscriptions.by_ids(tx, [made.id]) == [made]
+        assert subscriptions.find_all(tx, [made.id]) == [made]
     assert (made.hmac_secret, made.form_fields) == (b"\x00\xff", {"ä": "ö"})
     assert made.id
     assert made.endpoint_id
@@ -34,24 +36,25 @@ def test_receivers_are_told_apart_by_path_but_not_by_query(catalog: Catalog) -> 
     assert one.endpoint_id == same.endpoint_id != other.endpoint_id
 
 
+@pytest.mark.spec("SUB-11")
 def test_two_racers_cannot_both_be_the_last_within_the_quota(catalog: Catalog) -> None:
     def add(_n: int) -> Subscription | None:
         with catalog.write() as tx:
-            return subscriptions.add(tx, a_subscription(), address=URL, limit=5)
+            return subscriptions.insert_subscription(tx, a_subscription(), address=URL, limit=5)
 
     with ThreadPoolExecutor(8) as pool:
         made = list(pool.map(add, range(16)))
     assert sum(one is not None for one in made) == 5
     with catalog.read() as tx:
-        assert subscriptions.count(tx, a_subscription().owner) == 5
+        assert subscriptions.count_by_owner(tx, a_subscription().owner) == 5
 
 
 def test_the_quota_is_each_owners_own_and_deleting_makes_room(catalog: Catalog) -> None:
     mine = subscribe(catalog, URL, limit=1)
     subscribe(catalog, URL, limit=1, owner="other@example.org")
     with catalog.write() as tx:
-        assert subscriptions.remove(tx, mine)
-        assert subscriptions.remove(tx, mine) is None
+        assert subscriptions.mark_deleted(tx, mine)
+        assert subscriptions.mark_deleted(tx, mine) is None
     subscribe(catalog, URL, limit=1)
 
 
@@ -61,9 +64,9 @@ def test_owners_list_their_own_of_one_type_and_replica(catalog: Catalog) -> None
     subscribe(catalog, URL, type="elasticsearch", query="{}")
     subscribe(catalog, URL, owner="other@example.org")
     with catalog.write() as tx:
-        subscriptions.remove(tx, second)
+        subscriptions.mark_deleted(tx, second)
     with catalog.read() as tx:
-        assert subscriptions.of_owner(tx, first.owner, "aws", "jmespath") == [first]
+        assert subscriptions.list_by_owner(tx, first.owner, "aws", "jmespath") == [first]
         assert subscriptions.find(tx, second.uuid) is None
 
 
@@ -72,7 +75,7 @@ def test_the_marker_changes_with_every_subscription_of_its_replica_and_type(
 ) -> None:
     def marker() -> int:
         with catalog.read() as tx:
-            return subscriptions.changes(tx, "aws", "jmespath")
+            return subscriptions.read_changes(tx, "aws", "jmespath")
 
     seen = [marker()]
     made = subscribe(catalog, URL)
@@ -81,11 +84,11 @@ def test_the_marker_changes_with_every_subscription_of_its_replica_and_type(
     subscribe(catalog, URL, type="elasticsearch", query="{}")
     assert marker() == seen[-1]
     with catalog.write() as tx:
-        subscriptions.remove(tx, made)
+        subscriptions.mark_deleted(tx, made)
     seen.append(marker())
     assert len(set(seen)) == 3
     with catalog.read() as tx:
-        assert subscriptions.live(tx, "aws", "jmespath") == []
-        assert not subscriptions.any_live(tx, "aws", "jmespath")
-        assert subscriptions.any_live(tx, "gcp", "jmespath")
-        assert subscriptions.any_live(tx, "aws", "elasticsearch")
+        assert subscriptions.list_live_ids(tx, "aws", "jmespath") == []
+        assert not subscriptions.has_live(tx, "aws", "jmespath")
+        assert subscriptions.has_live(tx, "gcp", "jmespath")
+        assert subscriptions.has_live(tx, "aws", "elasticsearch")

@@ -21,7 +21,9 @@ from storage.errors import (
     StoreError,
 )
 from storage.protocols import BLOCK, BlobStore
-from tests.patience import until
+from tests.waiting import until
+
+pytestmark = pytest.mark.spec("ARE-21", "OPS-18")
 
 TYPE = 'application/json; dcp-type="metadata/biomaterial"'
 META = {"store-sha256": "ab" * 32, "store-s3_etag": "0" * 32 + "-2", "empty": ""}
@@ -493,7 +495,7 @@ class BlobStoreContract:
         store = backend.area or backend.store
         for data in (b"", b"bytes", b"x" * (1024 * 1024 + 7)):
             pin = store.put("areas/k", data, content_type=TYPE, metadata={"own": "1"}, replace=True)
-            store.describe("areas/k", META | {"late": "2"}, pin=pin.pin)
+            store.write_metadata("areas/k", META | {"late": "2"}, pin=pin.pin)
             found = store.head("areas/k")
             said = {name: value for name, value in META.items() if value}
             assert {**said, "own": "1", "late": "2"}.items() <= found.metadata.items()
@@ -510,7 +512,7 @@ class BlobStoreContract:
         upload.part(2, [b"b"])
         upload.complete({"late": "1", "both": "1"})
         for turn in ("2", "3"):
-            info = store.describe("k", {"both": turn, turn: turn}, pin=store.head("k").pin)
+            info = store.write_metadata("k", {"both": turn, turn: turn}, pin=store.head("k").pin)
             assert info.pin == store.head("k").pin
         told = {"early": "1", "late": "1", "both": "3", "2": "2", "3": "3"}
         assert told.items() <= store.head("k").metadata.items()
@@ -519,22 +521,22 @@ class BlobStoreContract:
     def test_only_the_bytes_that_were_meant_are_described(self, backend: Backend) -> None:
         store = backend.area or backend.store
         with pytest.raises(NotFound):
-            store.describe("k", {"a": "1"}, pin="1")
+            store.write_metadata("k", {"a": "1"}, pin="1")
         old = store.put("k", b"old").pin
         store.put("k", b"new", metadata={"a": "2"}, replace=True)
         with pytest.raises(SourceChanged):
-            store.describe("k", {"a": "1"}, pin=old)
+            store.write_metadata("k", {"a": "1"}, pin=old)
         assert store.head("k").metadata["a"] == "2"
         store.delete("k")
         with pytest.raises(NotFound):
-            store.describe("k", {"a": "1"}, pin=old)
+            store.write_metadata("k", {"a": "1"}, pin=old)
         assert keys(store) == []
 
     def test_what_was_said_of_the_bytes_before_is_not_said_of_those_that_replaced_them(
         self, backend: Backend
     ) -> None:
         store = backend.area or backend.store
-        store.describe("k", {"store-sha1": "1"}, pin=store.put("k", b"old").pin)
+        store.write_metadata("k", {"store-sha1": "1"}, pin=store.put("k", b"old").pin)
         upload = store.upload("k", part_size=backend.min_part, content_type=TYPE)
         upload.part(1, [b"new"])
         upload.complete(replace=True)
@@ -544,7 +546,7 @@ class BlobStoreContract:
         store = backend.area or backend.store
         pin = store.put("k", b"x", metadata={"a": "x" * 1000}).pin
         with pytest.raises(Invalid):
-            store.describe("k", {"b": "x" * 1100}, pin=pin)
+            store.write_metadata("k", {"b": "x" * 1100}, pin=pin)
         assert "b" not in store.head("k").metadata
 
     def test_describing_and_replacing_side_by_side_loses_no_bytes(self, backend: Backend) -> None:
@@ -554,13 +556,15 @@ class BlobStoreContract:
         def describe(_: int) -> None:
             with suppress(SourceChanged):
                 info = store.head("areas/one")
-                store.describe("areas/one", {"of": info.pin.strip('e:"')}, pin=info.pin)
+                store.write_metadata("areas/one", {"of": info.pin.strip('e:"')}, pin=info.pin)
 
         def overwrite(number: int) -> None:
             for turn in range(10):
                 store.put(f"areas/{number}", b"%d" % turn, replace=True)
                 with suppress(SourceChanged):
-                    store.describe(f"areas/{number}", {"a": "1"}, pin=store.head("areas/one").pin)
+                    store.write_metadata(
+                        f"areas/{number}", {"a": "1"}, pin=store.head("areas/one").pin
+                    )
                 assert content(store, f"areas/{number}") == b"%d" % turn
 
         with ThreadPoolExecutor(8) as pool:
@@ -573,6 +577,7 @@ class BlobStoreContract:
 
     # URLs
 
+    @pytest.mark.spec("BUN-15")
     def test_a_signed_url_is_answered_with_the_headers_asked_for(self, backend: Backend) -> None:
         key = "checkouts/a b/ü+?#%.txt"
         backend.store.put(key, b"content", content_type="text/plain")

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.finding.documents import descriptor, file_key
-from storage.query.analysis import flatten
+from pipelines.documents import build_shape_descriptor, document_key
+from storage.search.documents import flatten_document
 
 VARIABLE = "STORE_REAL_DATA"
 
@@ -27,7 +27,7 @@ def documents() -> list[dict[str, Any]]:
 def _experiments(folder: Path) -> Iterator[dict[str, list[Any]]]:
     for experiment in sorted((folder / "bundles").iterdir()):
         paths = sorted(experiment.glob("*.json"))
-        yield {file_key(path.name): [json.loads(path.read_bytes())] for path in paths}
+        yield {document_key(path.name): [json.loads(path.read_bytes())] for path in paths}
 
 
 def _runs(folder: Path) -> Iterator[dict[str, list[Any]]]:
@@ -47,7 +47,7 @@ def _document(number: int, files: dict[str, list[Any]]) -> dict[str, Any]:
     # Numbers scattered over uuids, and a few bundles to a version, so that the order has work.
     uuid = f"{number * 2654435761 % 2**32:08x}-0000-4000-8000-{number:012x}"
     info = {"uuid": uuid, "version": f"2026-01-01T{number // 7:06d}.000000Z"}
-    return {"bundle_info": info, "files": files, "shape_descriptor": descriptor(files)}
+    return {"bundle_info": info, "files": files, "shape_descriptor": build_shape_descriptor(files)}
 
 
 def vocabulary(documents: list[dict[str, Any]]) -> tuple[list[str], list[str]]:
@@ -55,11 +55,11 @@ def vocabulary(documents: list[dict[str, Any]]) -> tuple[list[str], list[str]]:
     values: set[str] = set()
     fields: set[str] = set()
     for document in documents:
-        flat = flatten(document)
+        flat = flatten_document(document)
         fields.update(flat.paths())
         fields.update(f"{path}.keyword" for path in flat.strings)
         for path, texts in flat.strings.items():
-            values.update(flat.words(path))
+            values.update(flat.word_positions(path))
             values.update(text for text in texts if len(text) < 60)
         values.update(str(number) for path in flat.numbers for number in flat.numbers[path])
     return sorted(value for value in values if value), sorted(fields)

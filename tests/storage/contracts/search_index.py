@@ -13,22 +13,16 @@ import pytest
 from storage.errors import Invalid, NotFound
 from storage.model import FQID
 from storage.protocols import IndexedDocument, SearchIndex
-from storage.query.analysis import flatten
-from storage.query.clauses import Clause, MatchAll
-from storage.query.evaluate import compile_query
-from storage.query.grammar import parse_request
+from storage.search.documents import flatten_document
+from storage.search.evaluator import compile_query
+from storage.search.grammar.clauses import Clause, MatchAllClause
+from storage.search.grammar.parser import parse_query
 from tests.storage.contracts import real_data, sharp
 from tests.storage.contracts.generated import Generator
-from tests.storage.contracts.meanings import (
-    DOCUMENTS,
-    MEANINGS,
-    Meaning,
-    document,
-    identity,
-)
+from tests.storage.contracts.meanings import DOCUMENTS, MEANINGS, Meaning, document, identity
 
-EVERYTHING = MatchAll()
-SOME = parse_request({"exists": {"field": "n"}})
+EVERYTHING = MatchAllClause()
+SOME = parse_query({"exists": {"field": "n"}})
 
 
 def made(number: int, *, change: int = 1, **members: Any) -> IndexedDocument:
@@ -60,7 +54,7 @@ def walk(index: SearchIndex, query: Clause, size: int) -> Iterator[tuple[str, st
     while True:
         page = index.search(query, size=size, after=after)
         assert len(page.hits) <= size
-        assert page.after in (None, *(hit.place for hit in page.hits[-1:]))
+        assert page.after in (None, *(hit.page_token for hit in page.hits[-1:]))
         yield from ((hit.uuid, hit.version) for hit in page.hits)
         if page.after is None:
             return
@@ -96,6 +90,7 @@ class SearchIndexContract:
         index.write([made(1)])
         assert [hit.document for hit in index.search(EVERYTHING, size=10).hits] == [None]
 
+    @pytest.mark.spec("SEA-02")
     @pytest.mark.parametrize("query", [EVERYTHING, SOME], ids=["everything", "some"])
     @pytest.mark.parametrize("size", [1, 4, 10, 11, 50])
     def test_a_walk_is_newest_first_then_by_uuid(
@@ -105,19 +100,22 @@ class SearchIndexContract:
         everything = newest_first(named(number) for number in range(10))
         assert list(walk(index, query, size)) == everything
 
+    @pytest.mark.spec("SEA-07")
     def test_a_walk_goes_on_behind_any_hit(self, index: SearchIndex) -> None:
         index.write([made(number) for number in range(10)])
         everything = index.search(SOME, size=10).hits
         for place, hit in enumerate(everything, 1):
-            behind = index.search(SOME, size=10, after=hit.place).hits
+            behind = index.search(SOME, size=10, after=hit.page_token).hits
             assert list(behind) == list(everything[place:])
 
+    @pytest.mark.spec("SEA-02")
     def test_every_page_tells_the_whole_number(self, index: SearchIndex) -> None:
         index.write([made(number) for number in range(5)])
         first = index.search(SOME, size=2)
         second = index.search(SOME, size=2, after=first.after)
         assert (first.total, second.total) == (5, 5)
 
+    @pytest.mark.spec("SEA-07")
     def test_a_walk_sees_once_what_was_there_though_others_come_and_go(
         self, index: SearchIndex
     ) -> None:
@@ -145,6 +143,7 @@ class SearchIndexContract:
         assert index.search(EVERYTHING, size=10).total == 1
         assert index.get(*named(1)) is None
 
+    @pytest.mark.spec("SEA-08")
     def test_a_late_write_does_not_bring_a_stub_back(self, index: SearchIndex) -> None:
         index.write([stub(1, change=2)])
         index.write([made(1, change=1)])
@@ -161,20 +160,21 @@ class SearchIndexContract:
     ) -> None:
         for change in order:
             index.write([made(1, change=change, word=f"change{change}")])
-        assert found(index, parse_request({"match": {"word": "change2"}})) == [named(1)]
-        assert found(index, parse_request({"match": {"word": "change1"}})) == []
+        assert found(index, parse_query({"match": {"word": "change2"}})) == [named(1)]
+        assert found(index, parse_query({"match": {"word": "change1"}})) == []
 
     def test_the_larger_change_wins_within_one_write(self, index: SearchIndex) -> None:
         index.write([made(1, change=2, word="new"), made(1, change=1, word="old")])
         index.write([made(2, change=1, word="old"), made(2, change=2, word="new")])
-        assert len(found(index, parse_request({"match": {"word": "new"}}))) == 2
-        assert found(index, parse_request({"match": {"word": "old"}})) == []
+        assert len(found(index, parse_query({"match": {"word": "new"}}))) == 2
+        assert found(index, parse_query({"match": {"word": "old"}})) == []
 
     def test_writing_again_changes_nothing(self, index: SearchIndex) -> None:
         for _ in range(2):
             assert index.write([made(1)]) == []
         assert index.search(SOME, size=10).total == 1
 
+    @pytest.mark.spec("SEA-22")
     def test_a_refused_document_does_not_stop_the_others(self, index: SearchIndex) -> None:
         (refusal,) = index.write([made(1), made(2, text="\ud800"), made(3)])
         assert (refusal.uuid, refusal.version) == named(2)
@@ -185,24 +185,24 @@ class SearchIndexContract:
         self, index: SearchIndex
     ) -> None:
         index.write([made(1, a={"b": "kept"}, c="kept", errors=[{"path": "a", "reason": "kind"}])])
-        assert found(index, parse_request({"term": {"a.b": "kept"}})) == []
-        assert found(index, parse_request({"term": {"c": "kept"}})) == [named(1)]
+        assert found(index, parse_query({"term": {"a.b": "kept"}})) == []
+        assert found(index, parse_query({"term": {"c": "kept"}})) == [named(1)]
         assert b'"kept"' in (index.get(*named(1)) or b"")
 
     def test_ids_are_uuid_and_version(self, index: SearchIndex) -> None:
         index.write([made(number) for number in range(4)])
         values = [".".join(named(number)) for number in (1, 3, 9)] + ["x", named(2)[0]]
-        query = parse_request({"ids": {"values": values}})
+        query = parse_query({"ids": {"values": values}})
         assert found(index, query) == newest_first([named(1), named(3)])
 
     def test_the_widest_queries_are_answered(self, index: SearchIndex) -> None:
         index.write([made(1), made(2)])
         wide = [{"term": {"n": number}} for number in range(2, 502)]
         query: dict[str, Any] = {"bool": {"should": wide, "must_not": [{"match_none": {}}] * 350}}
-        assert found(index, parse_request(query)) == [named(2)]
+        assert found(index, parse_query(query)) == [named(2)]
         query = {"bool": {"must": [{"match_all": {}}] * 600, "minimum_should_match": 2}}
         query["bool"]["should"] = [{"term": {"n": 1}}, {"match_all": {}}, *wide[1:100]]
-        assert found(index, parse_request(query)) == [named(1)]
+        assert found(index, parse_query(query)) == [named(1)]
 
     def test_the_deepest_queries_are_answered(self, index: SearchIndex) -> None:
         index.write([made(1), made(2)])
@@ -210,14 +210,15 @@ class SearchIndexContract:
         for _ in range(9):
             query = {"bool": {"must": [query, {"match_all": {}}], "must_not": {"term": {"n": 2}}}}
             query = {"bool": {"should": [query, {"match_none": {}}]}}
-        assert found(index, parse_request(query)) == [named(1)]
+        assert found(index, parse_query(query)) == [named(1)]
 
     def test_long_texts_are_looked_for(self, index: SearchIndex) -> None:
         index.write([made(1, text="a b c"), made(2, text="c")])
         many = " ".join(f"w{number}" for number in range(2_000))
         query = {"match": {"text": {"query": f"a b {many}", "minimum_should_match": 2}}}
-        assert found(index, parse_request(query)) == [named(1)]
+        assert found(index, parse_query(query)) == [named(1)]
 
+    @pytest.mark.spec("SEA-23")
     def test_a_rebuild_is_filled_beside_the_current_generation(self, index: SearchIndex) -> None:
         index.write([made(1, word="before"), made(2)])
         generation = index.begin_rebuild()
@@ -226,8 +227,9 @@ class SearchIndexContract:
         index.write([made(1, word="after")])
         index.finish_rebuild(generation)
         assert found(index, EVERYTHING) == newest_first([named(1), named(3)])
-        assert found(index, parse_request({"match": {"word": "after"}})) == [named(1)]
+        assert found(index, parse_query({"match": {"word": "after"}})) == [named(1)]
 
+    @pytest.mark.spec("SEA-23")
     def test_a_rebuild_keeps_hidden_what_was_hidden(self, index: SearchIndex) -> None:
         index.write([stub(1, change=5), stub(2, change=5), made(3)])
         generation = index.begin_rebuild()
@@ -236,6 +238,7 @@ class SearchIndexContract:
         index.write([made(1, change=4)])
         assert found(index, EVERYTHING) == [named(3)]
 
+    @pytest.mark.spec("SEA-23")
     def test_a_rebuild_may_be_begun_and_finished_twice(self, index: SearchIndex) -> None:
         index.write([made(1)])
         generation = index.begin_rebuild()
@@ -253,15 +256,16 @@ class SearchIndexContract:
             index.finish_rebuild("no such generation")
 
     def test_what_it_holds_is_told_in_order_stubs_too(self, index: SearchIndex) -> None:
-        assert list(index.held()) == []
+        assert list(index.list_ids()) == []
         index.write([made(number) for number in range(7)])
         index.write([stub(2, change=2), stub(8, change=1)])
         numbers = (0, 1, 2, 3, 4, 5, 6, 8)
-        assert list(index.held()) == sorted(FQID(*named(number)) for number in numbers)
+        assert list(index.list_ids()) == sorted(FQID(*named(number)) for number in numbers)
 
     def test_the_engine_names_itself(self, index: SearchIndex) -> None:
         assert index.ping()
 
+    @pytest.mark.spec("SEA-10", "SEA-11")
     def test_every_meaning_is_kept(self, index: SearchIndex) -> None:
         index.write([of(document(name)) for name in DOCUMENTS])
         names = {identity(name): name for name in DOCUMENTS}
@@ -272,6 +276,7 @@ class SearchIndexContract:
         ]
         assert wrong == []
 
+    @pytest.mark.spec("SEA-11")
     @pytest.mark.parametrize("seed", range(5))
     def test_generated_queries_find_what_the_evaluator_matches(
         self, index: SearchIndex, seed: int
@@ -290,6 +295,7 @@ class SearchIndexContract:
         asked = (sharp.query(random) for _ in range(300))
         assert compare(index, documents, asked) > 100
 
+    @pytest.mark.spec("SEA-11")
     def test_queries_of_real_metadata_find_what_the_evaluator_matches(
         self, index: SearchIndex
     ) -> None:
@@ -301,7 +307,7 @@ class SearchIndexContract:
 
 
 def _names(index: SearchIndex, meaning: Meaning, names: Mapping[tuple[str, str], str]) -> set[str]:
-    return {names[hit] for hit in found(index, parse_request(meaning.query))}
+    return {names[hit] for hit in found(index, parse_query(meaning.query))}
 
 
 def compare(
@@ -309,7 +315,7 @@ def compare(
 ) -> int:
     """Ask the index and the evaluator the same; answers how many queries matched something."""
     assert index.write([of(content) for content in documents]) == []
-    flats = [(of(content), flatten(content)) for content in documents]
+    flats = [(of(content), flatten_document(content)) for content in documents]
     matched = 0
     for query in queries:
         clause = _parsed(query)
@@ -322,7 +328,7 @@ def compare(
 
 def _parsed(query: dict[str, Any]) -> Clause:
     try:
-        return parse_request(query)
+        return parse_query(query)
     except Invalid as refused:
         # A string or expression made at random may be no query; nothing else may be refused.
         return _explained(refused)

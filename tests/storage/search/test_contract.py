@@ -1,4 +1,4 @@
-"""Every engine against the one contract; OpenSearch too where STORE_TEST_OPENSEARCH names one."""
+"""Every search engine against the shared contract."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from storage.protocols import SearchIndex
-from storage.search.embedded import EmbeddedIndex
+from storage.search.embedded.index import EmbeddedIndex
 from tests.storage.contracts.search_index import SearchIndexContract
-from tests.storage.search.server import OPENSEARCH, opensearch
+from tests.storage.search.real_opensearch import OPENSEARCH, opensearch
+
+pytestmark = pytest.mark.spec("SEA-10")
 
 
 def _embedded(tmp_path: Path) -> Iterator[SearchIndex]:

@@ -1,4 +1,4 @@
-"""Embedded engine, OpenSearch and the evaluator asked the same of real metadata.
+"""Embedded engine, OpenSearch and evaluator agree on real metadata.
 
 Documents go through the shapes as the pipeline would index them. It runs where STORE_TEST_OPENSEARCH
 names a server and STORE_REAL_DATA a folder.
@@ -10,24 +10,24 @@ from typing import Any
 
 import pytest
 
-from pipelines.finding import documents as presenting
-from pipelines.finding import shapes
+from pipelines import documents as presenting
+from pipelines import search
 from storage.errors import Invalid
 from storage.protocols import IndexedDocument, SearchIndex
-from storage.query.analysis import Flat, flatten
-from storage.query.clauses import Clause
-from storage.query.evaluate import compile_query
-from storage.query.grammar import parse_request
-from storage.search.embedded import EmbeddedIndex
+from storage.search.documents import FlatDocument, flatten_document
+from storage.search.embedded.index import EmbeddedIndex
+from storage.search.evaluator import compile_query
+from storage.search.grammar.clauses import Clause
+from storage.search.grammar.parser import parse_query
 from tests.storage.contracts import real_data
 from tests.storage.contracts.generated import Generator
 from tests.storage.contracts.search_index import found, newest_first
-from tests.storage.search import server
+from tests.storage.search import real_opensearch
 
 QUERIES_A_KIND = 35
 GENERAL = 240
 
-pytestmark = server.needed
+pytestmark = [real_opensearch.needed, pytest.mark.spec("SEA-11")]
 
 
 class Real(Generator):
@@ -159,29 +159,29 @@ KINDS: dict[str, Callable[[Real], dict[str, Any]]] = {
 
 def shaped(contents: Sequence[dict[str, Any]]) -> Iterator[IndexedDocument]:
     """The documents as the pipeline hands them on, in this order of arrival."""
-    known: dict[str, list[shapes.Kinds]] = {}
+    known: dict[str, list[search.FieldKinds]] = {}
     for content in contents:
-        descriptor = shapes.descriptor_of(content)
+        descriptor = search.get_shape_descriptor(content)
         shapes_there = known.setdefault(descriptor, [])
-        choice = shapes.choose(descriptor, content, shapes_there)
+        choice = search.choose_shape(descriptor, content, shapes_there)
         shapes_there[choice.number : choice.number + 1] = [choice.kinds]
-        kept = presenting.withholding(content, choice.dropped)
+        kept = presenting.withhold_paths(content, choice.dropped)
         info = content["bundle_info"]
         yield IndexedDocument(info["uuid"], info["version"], choice.name, 1, kept)
 
 
 @pytest.fixture(scope="module")
-def documents() -> list[tuple[IndexedDocument, Flat]]:
+def documents() -> list[tuple[IndexedDocument, FlatDocument]]:
     written = list(shaped(real_data.documents()))
-    return [(each, flatten(each.document or {})) for each in written]
+    return [(each, flatten_document(each.document or {})) for each in written]
 
 
 @pytest.fixture(scope="module")
 def engines(
-    documents: list[tuple[IndexedDocument, Flat]], tmp_path_factory: pytest.TempPathFactory
+    documents: list[tuple[IndexedDocument, FlatDocument]], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, SearchIndex]]:
     embedded = EmbeddedIndex(tmp_path_factory.mktemp("search") / "aws.sqlite")
-    with server.opensearch() as index:
+    with real_opensearch.opensearch() as index:
         engines: dict[str, SearchIndex] = {"embedded": embedded, "opensearch": index}
         for engine in engines.values():
             assert engine.write([document for document, _ in documents]) == []
@@ -190,7 +190,7 @@ def engines(
 
 
 @pytest.fixture(scope="module")
-def generator(documents: list[tuple[IndexedDocument, Flat]]) -> Callable[[int], Real]:
+def generator(documents: list[tuple[IndexedDocument, FlatDocument]]) -> Callable[[int], Real]:
     contents = [dict(document.document or {}) for document, _ in documents]
     words, fields = real_data.vocabulary(contents)
     patterns = [*fields, "*", "files.run_json.*", "*.keyword", "files.*.title"]
@@ -208,7 +208,7 @@ def generator(documents: list[tuple[IndexedDocument, Flat]]) -> Callable[[int], 
 
 def differences(
     engines: dict[str, SearchIndex],
-    documents: list[tuple[IndexedDocument, Flat]],
+    documents: list[tuple[IndexedDocument, FlatDocument]],
     queries: Sequence[dict[str, Any]],
 ) -> tuple[list[tuple[str, dict[str, Any], int, int]], Counter[str]]:
     """Queries that an engine answers unlike the evaluator, with the numbers of hits of both."""
@@ -231,7 +231,7 @@ def differences(
 
 def _parsed(query: dict[str, Any]) -> Clause | None:
     try:
-        return parse_request(query)
+        return parse_query(query)
     except Invalid:
         return None
 
@@ -240,7 +240,7 @@ def _parsed(query: dict[str, Any]) -> Clause | None:
 def test_one_kind_of_clause_means_the_same_everywhere(
     kind: str,
     engines: dict[str, SearchIndex],
-    documents: list[tuple[IndexedDocument, Flat]],
+    documents: list[tuple[IndexedDocument, FlatDocument]],
     generator: Callable[[int], Real],
 ) -> None:
     seeded = generator(7)
@@ -255,7 +255,7 @@ def test_one_kind_of_clause_means_the_same_everywhere(
 def test_any_query_means_the_same_everywhere(
     seed: int,
     engines: dict[str, SearchIndex],
-    documents: list[tuple[IndexedDocument, Flat]],
+    documents: list[tuple[IndexedDocument, FlatDocument]],
     generator: Callable[[int], Real],
 ) -> None:
     seeded = generator(seed)

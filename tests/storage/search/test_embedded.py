@@ -1,4 +1,4 @@
-"""What is the embedded engine's own: many processes, kills, forks, generations as files, limits."""
+"""Specifics of the embedded engine: processes, crashes, generations, limits."""
 
 import json
 import multiprocessing
@@ -14,13 +14,13 @@ import pytest
 
 from storage.errors import TimedOut, Unavailable
 from storage.protocols import IndexedDocument
-from storage.query.clauses import MatchAll
-from storage.query.grammar import parse_request
-from storage.search.embedded import EmbeddedIndex
+from storage.search.embedded.index import EmbeddedIndex
+from storage.search.grammar.clauses import MatchAllClause
+from storage.search.grammar.parser import parse_query
 
 FORK = multiprocessing.get_context("fork")
 VERSION = "2026-01-01T000000.000000Z"
-EVERYTHING = MatchAll()
+EVERYTHING = MatchAllClause()
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_a_writer_that_is_killed_loses_nothing_it_acknowledged(path: Path, tmp_p
     index = EmbeddedIndex(path)
     numbers = {int(line) for line in acknowledged.read_text().split()}
     for number in numbers:
-        assert index.search(parse_request({"term": {"text": f"word{number}"}}), size=1).total == 1
+        assert index.search(parse_query({"term": {"text": f"word{number}"}}), size=1).total == 1
     (name,) = generations(path)
     with sqlite3.connect(path.parent / name) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
@@ -111,7 +111,7 @@ def test_readers_never_wait_for_writers_and_see_whole_documents(path: Path) -> N
 
     def read() -> None:
         index = EmbeddedIndex(path)
-        both = parse_request({"bool": {"must": [{"exists": {"field": "n"}}]}})
+        both = parse_query({"bool": {"must": [{"exists": {"field": "n"}}]}})
         while not stop.is_set():
             page = index.search(both, size=500, raw=True)
             if page.total != len(page.hits) or any(hit.document is None for hit in page.hits):
@@ -128,6 +128,7 @@ def test_readers_never_wait_for_writers_and_see_whole_documents(path: Path) -> N
     assert faults == []
 
 
+@pytest.mark.spec("SEA-23")
 def test_a_rebuild_is_a_file_that_replaces_the_old_one(path: Path, index: EmbeddedIndex) -> None:
     index.write([made(1)])
     (old,) = generations(path)
@@ -138,6 +139,7 @@ def test_a_rebuild_is_a_file_that_replaces_the_old_one(path: Path, index: Embedd
     assert "words1" in generation
 
 
+@pytest.mark.spec("SEA-23")
 def test_another_process_follows_a_finished_rebuild(path: Path, index: EmbeddedIndex) -> None:
     elsewhere = EmbeddedIndex(path)
     elsewhere.write([made(1)])
@@ -164,16 +166,18 @@ def test_an_index_of_another_analysis_is_rebuilt_not_mixed(
     assert index.search(EVERYTHING, size=1).total == 1
 
 
+@pytest.mark.spec("SEA-12", "ERR-43")
 def test_a_search_beyond_its_time_is_stopped(path: Path) -> None:
     EmbeddedIndex(path).write(
         [made(n, " ".join(f"w{n}x{w}" for w in range(100))) for n in range(60)]
     )
     hurried = EmbeddedIndex(path, time_limit_s=0.0)
     with pytest.raises(TimedOut):
-        hurried.search(parse_request({"wildcard": {"text": "*9*x*9*"}}), size=1)
+        hurried.search(parse_query({"wildcard": {"text": "*9*x*9*"}}), size=1)
     assert hurried.get(made(1).uuid, VERSION) is not None
 
 
+@pytest.mark.spec("SEA-22")
 def test_a_document_of_too_many_fields_is_refused(path: Path) -> None:
     index = EmbeddedIndex(path, field_limit=3)
     many = IndexedDocument("u", VERSION, "shape", 1, {f"field{n}": n for n in range(4)})
@@ -196,5 +200,5 @@ def test_words_are_found_by_the_index_not_by_walking(path: Path, index: Embedded
     index.write([made(n, f"common word{n}") for n in numbers])
     start = time.process_time()
     for _ in range(50):
-        assert index.search(parse_request({"term": {"text": "word77"}}), size=10).total == 1
+        assert index.search(parse_query({"term": {"text": "word77"}}), size=10).total == 1
     assert (time.process_time() - start) / 50 < 0.02

@@ -1,19 +1,19 @@
-"""What OpenSearch may say beside yes, and the URLs that name one; no real one is needed."""
+"""Responses of OpenSearch and URLs that name one."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from config.settings import SettingsError
+from config import SettingsError
 from storage.errors import Invalid, StoreError, TimedOut, Unavailable
 from storage.protocols import IndexedDocument
-from storage.query.clauses import MatchAll
-from storage.search import opensearch_bulk as bulk
-from storage.search.opensearch import OpenSearchIndex, open_index
-from storage.search.opensearch_client import Engine, Place
-from storage.search.opensearch_documents import Prepared
-from tests.storage.search.fake_engine import FakeEngine, Reply, serving, stored
+from storage.search.grammar.clauses import MatchAllClause
+from storage.search.opensearch import generations
+from storage.search.opensearch.client import EngineAddress, OpenSearchEngine
+from storage.search.opensearch.documents import PreparedDocument
+from storage.search.opensearch.index import OpenSearchIndex, open_opensearch
+from tests.storage.search.fake_opensearch import FakeEngine, Reply, serving, stored
 
 VERSION = "2026-01-01T000000.000000Z"
 GENERATION = "store-aws-words1-leaves1-3"
@@ -33,14 +33,14 @@ def fake() -> Iterator[FakeEngine]:
 
 @pytest.fixture
 def index(fake: FakeEngine) -> Iterator[OpenSearchIndex]:
-    opened = open_index(f"{fake.url}/store", "aws", time_limit_s=5.0, field_limit=100)
+    opened = open_opensearch(f"{fake.url}/store", "aws", time_limit_s=5.0, field_limit=100)
     yield opened
     opened.close()
 
 
 @pytest.fixture
-def engine(fake: FakeEngine) -> Iterator[Engine]:
-    made = Engine(Place(fake.url), time_limit_s=5.0)
+def engine(fake: FakeEngine) -> Iterator[OpenSearchEngine]:
+    made = OpenSearchEngine(EngineAddress(fake.url), time_limit_s=5.0)
     yield made
     made.close()
 
@@ -49,25 +49,29 @@ def made(number: int) -> IndexedDocument:
     return IndexedDocument(f"u{number}", VERSION, "s#1", 1, {"n": number})
 
 
-def prepared(number: int, size: int = 20) -> Prepared:
-    return Prepared(f"u{number}", VERSION, 1, b'"' + b"x" * (size - 2) + b'"')
+def prepared(number: int, size: int = 20) -> PreparedDocument:
+    return PreparedDocument(f"u{number}", VERSION, 1, b'"' + b"x" * (size - 2) + b'"')
 
 
 def refusing(status: int, said: Any) -> Reply:
     return status, {"error": said, "status": status}
 
 
-def test_a_full_engine_is_asked_again_later_and_later(fake: FakeEngine, engine: Engine) -> None:
+def test_a_full_engine_is_asked_again_later_and_later(
+    fake: FakeEngine, engine: OpenSearchEngine
+) -> None:
     answers = iter([refusing(429, FULL), refusing(429, FULL)])
     fake.bulk = lambda lines: next(answers, (200, stored(lines)))
     slept: list[float] = []
-    assert bulk.put(engine, GENERATION, [prepared(1)], sleep=slept.append) == []
+    assert generations.put_documents(engine, GENERATION, [prepared(1)], sleep=slept.append) == []
     assert fake.sizes == [1, 1, 1]
-    assert 0 < slept[0] <= bulk.WAITS_S[0]
+    assert 0 < slept[0] <= generations.BACKOFF_S[0]
     assert slept[0] < slept[1] * 2
 
 
-def test_only_documents_that_found_no_room_are_sent_again(fake: FakeEngine, engine: Engine) -> None:
+def test_only_documents_that_found_no_room_are_sent_again(
+    fake: FakeEngine, engine: OpenSearchEngine
+) -> None:
     def once_full(lines: list[dict[str, Any]]) -> Reply:
         said = stored(lines)
         if len(fake.sizes) == 1:
@@ -76,26 +80,34 @@ def test_only_documents_that_found_no_room_are_sent_again(fake: FakeEngine, engi
 
     fake.bulk = once_full
     documents = [prepared(number) for number in range(3)]
-    assert bulk.put(engine, GENERATION, documents, sleep=lambda s: None) == []
+    assert generations.put_documents(engine, GENERATION, documents, sleep=lambda s: None) == []
     assert fake.sizes == [3, 1]
 
 
-def test_an_engine_that_stays_full_is_unavailable(fake: FakeEngine, engine: Engine) -> None:
+def test_an_engine_that_stays_full_is_unavailable(
+    fake: FakeEngine, engine: OpenSearchEngine
+) -> None:
     fake.bulk = lambda lines: (200, stored(lines, 429, error=FULL))
     slept: list[float] = []
     with pytest.raises(Unavailable) as refused:
-        bulk.put(engine, GENERATION, [prepared(1)], sleep=slept.append)
+        generations.put_documents(engine, GENERATION, [prepared(1)], sleep=slept.append)
     assert refused.value.retry_after_s
-    assert sum(slept) <= sum(bulk.WAITS_S)
-    assert len(fake.sizes) == len(bulk.WAITS_S) + 1
+    assert sum(slept) <= sum(generations.BACKOFF_S)
+    assert len(fake.sizes) == len(generations.BACKOFF_S) + 1
 
 
 def test_requests_are_of_bounded_size() -> None:
-    documents = [prepared(number, bulk.MAX_BYTES // 3) for number in range(7)]
-    assert [len(chunk) for chunk in bulk.chunks(documents)] == [3, 3, 1]
-    assert [len(chunk) for chunk in bulk.chunks([prepared(1, bulk.MAX_BYTES * 2)] * 2)] == [1, 1]
-    small = [prepared(number) for number in range(bulk.MAX_DOCUMENTS + 1)]
-    assert [len(chunk) for chunk in bulk.chunks(small)] == [bulk.MAX_DOCUMENTS, 1]
+    documents = [prepared(number, generations.MAX_BULK_BYTES // 3) for number in range(7)]
+    assert [len(chunk) for chunk in generations.split_chunks(documents)] == [3, 3, 1]
+    assert [
+        len(chunk)
+        for chunk in generations.split_chunks([prepared(1, generations.MAX_BULK_BYTES * 2)] * 2)
+    ] == [1, 1]
+    small = [prepared(number) for number in range(generations.MAX_BULK_DOCUMENTS + 1)]
+    assert [len(chunk) for chunk in generations.split_chunks(small)] == [
+        generations.MAX_BULK_DOCUMENTS,
+        1,
+    ]
 
 
 def test_a_document_too_large_for_the_engine_is_refused_and_no_other(
@@ -167,19 +179,19 @@ def test_the_engines_errors_are_told_in_our_words(
 ) -> None:
     fake.search = lambda lines: reply
     with pytest.raises(expected):
-        index.search(MatchAll(), size=1)
+        index.search(MatchAllClause(), size=1)
 
 
 def test_an_engine_that_says_nothing_is_late(fake: FakeEngine) -> None:
     fake.search = lambda lines: (-1, None)
-    engine = Engine(Place(fake.url), time_limit_s=5.0)
+    engine = OpenSearchEngine(EngineAddress(fake.url), time_limit_s=5.0)
     with pytest.raises(TimedOut):
         engine.request("POST", "/any/_search", {}, timeout_s=0.1)
     engine.close()
 
 
 def test_an_engine_that_is_not_there_is_unavailable() -> None:
-    index = open_index("http://127.0.0.1:9/store", "aws", time_limit_s=1.0, field_limit=9)
+    index = open_opensearch("http://127.0.0.1:9/store", "aws", time_limit_s=1.0, field_limit=9)
     with pytest.raises(Unavailable) as refused:
         index.ping()
     assert refused.value.retry_after_s
@@ -191,7 +203,7 @@ def test_an_index_of_another_analysis_is_rebuilt_not_mixed(
 ) -> None:
     fake.generation = "store-aws-words0-leaves1-3"
     with pytest.raises(Unavailable, match="rebuild"):
-        index.search(MatchAll(), size=1)
+        index.search(MatchAllClause(), size=1)
     with pytest.raises(Unavailable, match="rebuild"):
         index.write([made(1)])
 
@@ -210,7 +222,7 @@ def test_an_index_of_another_analysis_is_rebuilt_not_mixed(
 )
 def test_a_url_that_names_no_engine_stops_the_start(url: str) -> None:
     with pytest.raises(SettingsError):
-        open_index(url, "aws", time_limit_s=1.0, field_limit=9)
+        open_opensearch(url, "aws", time_limit_s=1.0, field_limit=9)
 
 
 @pytest.mark.parametrize(
@@ -222,7 +234,7 @@ def test_a_url_that_names_no_engine_stops_the_start(url: str) -> None:
     ],
 )
 def test_a_url_names_an_engine_without_asking_it(url: str) -> None:
-    assert open_index(url, "aws", time_limit_s=1.0, field_limit=9)
+    assert open_opensearch(url, "aws", time_limit_s=1.0, field_limit=9)
 
 
 @pytest.mark.parametrize("said", [{}, {"status": "ok"}, "welcome", []])
@@ -231,20 +243,21 @@ def test_what_is_no_answer_of_an_engine_is_an_outage(
 ) -> None:
     fake.search = lambda lines: (200, said)
     with pytest.raises(Unavailable):
-        index.search(MatchAll(), size=1)
+        index.search(MatchAllClause(), size=1)
     fake.bulk = lambda lines: (200, said)
     with pytest.raises(Unavailable):
         index.write([made(1)])
 
 
+@pytest.mark.spec("SEA-12")
 def test_every_search_forbids_the_engine_to_answer_in_part(
     fake: FakeEngine, index: OpenSearchIndex
 ) -> None:
     nothing = {"timed_out": False, "hits": {"total": {"value": 0}, "hits": []}}
     fake.search = lambda _: (200, nothing)
-    index.search(MatchAll(), size=1)
+    index.search(MatchAllClause(), size=1)
     index.get("u1", VERSION)
-    list(index.held())
+    list(index.list_ids())
     asked = zip(fake.requests, fake.options, strict=True)
     searches = [options for request, options in asked if request.endswith("/_search")]
     assert len(searches) == 3

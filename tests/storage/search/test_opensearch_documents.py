@@ -1,4 +1,4 @@
-"""Documents as OpenSearch takes them."""
+"""Documents converted for OpenSearch."""
 
 from typing import Any
 
@@ -6,15 +6,24 @@ import orjson
 import pytest
 
 from storage.protocols import IndexedDocument
-from storage.query.analysis import MAX_KEYWORD_BYTES
-from storage.search.opensearch_documents import MAPPING, index_name, prepare, raw, stub
-from storage.search.verbatim import RefusedError
+from storage.search.documents import MAX_KEYWORD_BYTES, DocumentRefusedError
+from storage.search.opensearch.documents import (
+    MAPPING,
+    decode_raw_document,
+    index_name,
+    prepare_document,
+    prepare_stub,
+)
+
+pytestmark = pytest.mark.spec("SEA-21")
 
 VERSION = "2026-01-01T000000.000000Z"
 
 
 def source(document: dict[str, Any] | None, *, field_limit: int = 100) -> dict[str, Any]:
-    taken = prepare(IndexedDocument("u", VERSION, "s#1", 7, document), field_limit=field_limit)
+    taken = prepare_document(
+        IndexedDocument("u", VERSION, "s#1", 7, document), field_limit=field_limit
+    )
     found: dict[str, Any] = orjson.loads(taken.source)
     return found
 
@@ -57,8 +66,8 @@ def test_only_what_the_mapping_knows_is_sent() -> None:
 
 def test_the_document_comes_back_verbatim() -> None:
     document = {"big": 2**80, "text": "é\u0000"}
-    assert orjson.loads(raw(source({"text": "é\u0000"}))) == {"text": "é\u0000"}
-    assert str(document["big"]) in raw(source(document)).decode()
+    assert orjson.loads(decode_raw_document(source({"text": "é\u0000"}))) == {"text": "é\u0000"}
+    assert str(document["big"]) in decode_raw_document(source(document)).decode()
 
 
 def test_zero_has_no_sign() -> None:
@@ -67,7 +76,7 @@ def test_zero_has_no_sign() -> None:
 
 def test_a_stub_has_nothing_but_its_name() -> None:
     assert source(None) == {"uuid": "u", "version": VERSION, "shape": "s#1", "live": False}
-    carried = stub({"sort": ["u", VERSION], "_version": 9})
+    carried = prepare_stub({"sort": ["u", VERSION], "_version": 9})
     assert (carried.id, carried.change) == (f"u.{VERSION}", 9)
 
 
@@ -79,7 +88,7 @@ def test_a_name_of_any_length_is_a_term() -> None:
 
 
 def test_too_many_fields_and_half_characters_are_refused() -> None:
-    with pytest.raises(RefusedError, match="4 fields"):
+    with pytest.raises(DocumentRefusedError, match="4 fields"):
         source({f"f{n}": n for n in range(4)}, field_limit=3)
-    with pytest.raises(RefusedError):
+    with pytest.raises(DocumentRefusedError):
         source({"a": "\ud800"})

@@ -1,13 +1,17 @@
-"""Clauses as queries of OpenSearch; what they find is the contract's business."""
+"""Query clauses translated to OpenSearch queries."""
 
 from typing import Any
 
 import pytest
 
-from storage.query.clauses import Regexp, Wildcard
-from storage.query.grammar import parse_request
-from storage.search.opensearch_patterns import lucene_regexp, lucene_wildcard
-from storage.search.opensearch_queries import live, translated
+from storage.search.grammar.clauses import RegexpClause, WildcardClause
+from storage.search.grammar.parser import parse_query
+from storage.search.opensearch.queries import (
+    compile_dsl,
+    compile_live_query,
+    make_lucene_regexp,
+    make_lucene_wildcard,
+)
 
 ALL: dict[str, Any] = {"match_all": {}}
 NONE: dict[str, Any] = {"match_none": {}}
@@ -15,7 +19,7 @@ OPERATORS = frozenset("~&<#@")
 
 
 def query(body: dict[str, Any]) -> dict[str, Any]:
-    return translated(parse_request(body))
+    return compile_dsl(parse_query(body))
 
 
 def leaf(found: dict[str, Any]) -> dict[str, Any]:
@@ -26,9 +30,9 @@ def leaf(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_only_live_documents_are_looked_at() -> None:
-    assert live(parse_request({})) == {"term": {"live": True}}
-    assert live(parse_request({"match_none": {}})) == NONE
-    assert live(parse_request({"exists": {"field": "a"}})) == {
+    assert compile_live_query(parse_query({})) == {"term": {"live": True}}
+    assert compile_live_query(parse_query({"match_none": {}})) == NONE
+    assert compile_live_query(parse_query({"exists": {"field": "a"}})) == {
         "bool": {"filter": [{"term": {"live": True}}, {"terms": {"exists": ["a"]}}]}
     }
 
@@ -153,8 +157,8 @@ def test_a_certain_clause_counts_among_those_needed() -> None:
 def test_a_regular_expression_is_written_down_again(
     pattern: str, insensitive: bool, expected: str
 ) -> None:
-    assert lucene_regexp(Regexp((), pattern, OPERATORS, insensitive)) == expected
+    assert make_lucene_regexp(RegexpClause((), pattern, OPERATORS, insensitive)) == expected
 
 
 def test_a_wildcard_keeps_backslashes_only_where_they_matter() -> None:
-    assert lucene_wildcard(Wildcard((), "\\A*\\*?\\\\")) == "A*\\*?\\\\"
+    assert make_lucene_wildcard(WildcardClause((), "\\A*\\*?\\\\")) == "A*\\*?\\\\"

@@ -1,4 +1,4 @@
-"""A server that goes away and comes back; it is one of the test's own, where a JDK is."""
+"""An OpenSearch server that restarts."""
 
 import os
 import signal
@@ -10,22 +10,22 @@ import pytest
 
 from storage.errors import StoreError, Unavailable
 from storage.protocols import IndexedDocument
-from storage.query.clauses import MatchAll
-from storage.search.opensearch import open_index
-from tests.engines import opensearch as engine
-from tests.engines.running import Running
-from tests.storage.search import server
+from storage.search.grammar.clauses import MatchAllClause
+from storage.search.opensearch.index import open_opensearch
+from tests.engines import opensearch
+from tests.engines.engine import Running
+from tests.storage.search import real_opensearch
 
 VERSION = "2026-01-01T000000.000000Z"
 
-pytestmark = server.needed
+pytestmark = real_opensearch.needed
 
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    if (lacks := engine.missing()) is not None:
+    if (lacks := opensearch.missing()) is not None:
         pytest.skip(lacks)
-    with engine.running(tmp_path_factory.mktemp("opensearch")) as running:
+    with opensearch.running(tmp_path_factory.mktemp("opensearch")) as running:
         yield running
 
 
@@ -34,19 +34,19 @@ def made(number: int) -> IndexedDocument:
 
 
 def test_what_was_acknowledged_survives_a_restart(node: Running) -> None:
-    index = open_index(f"{node.url}/restarted", "aws", time_limit_s=10.0, field_limit=100)
+    index = open_opensearch(f"{node.url}/restarted", "aws", time_limit_s=10.0, field_limit=100)
     index.write([made(1)])
     node.restart()
-    assert index.search(MatchAll(), size=1).total == 1
+    assert index.search(MatchAllClause(), size=1).total == 1
     assert index.write([made(2)]) == []
-    assert index.search(MatchAll(), size=1).total == 2
+    assert index.search(MatchAllClause(), size=1).total == 2
     index.close()
 
 
 def test_what_was_acknowledged_survives_a_kill_and_the_rest_says_unavailable(
     node: Running, tmp_path: Path
 ) -> None:
-    index = open_index(f"{node.url}/killed", "aws", time_limit_s=10.0, field_limit=100)
+    index = open_opensearch(f"{node.url}/killed", "aws", time_limit_s=10.0, field_limit=100)
     written: list[int] = []
     errors: list[Exception] = []
 
@@ -67,8 +67,8 @@ def test_what_was_acknowledged_survives_a_kill_and_the_rest_says_unavailable(
     writer.join(60)
     assert [type(error) for error in errors] == [Unavailable]
     with pytest.raises(Unavailable):
-        index.search(MatchAll(), size=1)
+        index.search(MatchAllClause(), size=1)
     node.restart()
-    held = {fqid.uuid for fqid in index.held()}
+    held = {fqid.uuid for fqid in index.list_ids()}
     assert {made(number).uuid for number in written} <= held
     index.close()

@@ -1,4 +1,4 @@
-"""What is OpenSearch's own, on a real one: many processes, lost indices, rebuilds raced by writers.
+"""Specifics of a real OpenSearch: many processes, lost indices, rebuild races.
 
 Restarts are in `test_opensearch_restarts.py`, since they start a server of their own.
 """
@@ -13,26 +13,26 @@ import pytest
 from storage.errors import Invalid, TimedOut
 from storage.model import FQID
 from storage.protocols import IndexedDocument
-from storage.query.clauses import MatchAll
-from storage.query.grammar import parse_request
-from storage.search.opensearch import OpenSearchIndex
-from tests.storage.search import server
+from storage.search.grammar.clauses import MatchAllClause
+from storage.search.grammar.parser import parse_query
+from storage.search.opensearch.index import OpenSearchIndex
+from tests.storage.search import real_opensearch
 
 FORK = multiprocessing.get_context("fork")
 VERSION = "2026-01-01T000000.000000Z"
-EVERYTHING = MatchAll()
+EVERYTHING = MatchAllClause()
 
-pytestmark = server.needed
+pytestmark = real_opensearch.needed
 
 
 @pytest.fixture
 def prefix() -> str:
-    return server.new_prefix()
+    return real_opensearch.new_prefix()
 
 
 @pytest.fixture
 def index(prefix: str) -> Iterator[OpenSearchIndex]:
-    with server.opensearch(prefix) as opened:
+    with real_opensearch.opensearch(prefix) as opened:
         yield opened
 
 
@@ -47,7 +47,7 @@ def stub(number: int, *, change: int) -> IndexedDocument:
 
 def write_until_told(prefix: str, start: int, folder: Path) -> None:
     """Write documents one by one, and note each that was acknowledged."""
-    index = server.opened(prefix)
+    index = real_opensearch.opened(prefix)
     with (folder / f"written-{start}").open("a", encoding="utf-8") as lines:
         for number in range(start, start + 100_000):
             assert index.write([made(number)]) == []
@@ -62,11 +62,11 @@ def acknowledged(folder: Path) -> set[int]:
 
 
 def begin(prefix: str, names: "multiprocessing.Queue[str]") -> None:
-    names.put(server.opened(prefix).begin_rebuild())
+    names.put(real_opensearch.opened(prefix).begin_rebuild())
 
 
 def write_some(prefix: str, numbers: range) -> None:
-    index = server.opened(prefix)
+    index = real_opensearch.opened(prefix)
     for number in numbers:
         index.write([made(number)])
 
@@ -80,7 +80,7 @@ def test_the_first_writers_make_one_index_between_them(prefix: str, index: OpenS
         writer.join()
     assert [writer.exitcode for writer in writers] == [0, 0, 0, 0]
     assert index.search(EVERYTHING, size=1).total == 20
-    assert len(server.indices(prefix)) == 1
+    assert len(real_opensearch.indices(prefix)) == 1
 
 
 def test_many_who_begin_a_rebuild_begin_one(prefix: str, index: OpenSearchIndex) -> None:
@@ -93,7 +93,7 @@ def test_many_who_begin_a_rebuild_begin_one(prefix: str, index: OpenSearchIndex)
     for starter in starters:
         starter.join()
     assert len(found) == 1
-    assert len(server.indices(prefix)) == 2
+    assert len(real_opensearch.indices(prefix)) == 2
 
 
 def test_no_write_is_lost_to_a_rebuild_that_runs_meanwhile(
@@ -117,48 +117,48 @@ def test_no_write_is_lost_to_a_rebuild_that_runs_meanwhile(
     assert [writer.exitcode for writer in writers] == [0, 0, 0]
     expected = {made(number).uuid for number in acknowledged(tmp_path)}
     assert len(expected) > 10
-    assert {fqid.uuid for fqid in index.held()} == expected
-    assert server.indices(prefix) == [generation]
+    assert {fqid.uuid for fqid in index.list_ids()} == expected
+    assert real_opensearch.indices(prefix) == [generation]
 
 
 def test_a_lost_index_finds_nothing_and_says_so(prefix: str, index: OpenSearchIndex) -> None:
     index.write([made(1), made(2)])
-    server.forget(prefix)
+    real_opensearch.forget(prefix)
     assert index.search(EVERYTHING, size=1).total == 0
     assert index.get(made(1).uuid, VERSION) is None
-    assert list(index.held()) == []
+    assert list(index.list_ids()) == []
 
 
 def test_what_is_written_after_a_loss_has_the_right_mapping(
     prefix: str, index: OpenSearchIndex
 ) -> None:
     index.write([made(1), made(2)])
-    before = server.ask("GET", f"{prefix}*/_mapping")
-    server.forget(prefix)
+    before = real_opensearch.ask("GET", f"{prefix}*/_mapping")
+    real_opensearch.forget(prefix)
     assert index.write([made(2)]) == []
-    assert server.ask("GET", f"{prefix}*/_mapping") == before
+    assert real_opensearch.ask("GET", f"{prefix}*/_mapping") == before
     assert [hit.uuid for hit in index.search(EVERYTHING, size=9).hits] == [made(2).uuid]
-    assert list(index.held()) == [FQID(made(2).uuid, VERSION)]
+    assert list(index.list_ids()) == [FQID(made(2).uuid, VERSION)]
 
 
 def test_an_index_lost_while_one_is_built_is_no_obstacle(
     prefix: str, index: OpenSearchIndex
 ) -> None:
     index.write([made(1)])
-    (current,) = server.indices(prefix)
+    (current,) = real_opensearch.indices(prefix)
     generation = index.begin_rebuild()
-    server.ask("DELETE", current)
+    real_opensearch.ask("DELETE", current)
     assert index.write([made(2)]) == []
     assert index.search(EVERYTHING, size=9).total == 1
     index.finish_rebuild(generation)
-    assert server.indices(prefix) == [generation]
+    assert real_opensearch.indices(prefix) == [generation]
     assert index.search(EVERYTHING, size=9).total == 1
 
 
 def test_a_process_follows_a_rebuild_that_another_finished(
     prefix: str, index: OpenSearchIndex
 ) -> None:
-    elsewhere = server.opened(prefix)
+    elsewhere = real_opensearch.opened(prefix)
     elsewhere.write([made(1)])
     assert index.search(EVERYTHING, size=1).total == 1
     elsewhere.finish_rebuild(elsewhere.begin_rebuild())
@@ -173,7 +173,7 @@ def test_thousands_of_stubs_are_carried_over(index: OpenSearchIndex) -> None:
     index.finish_rebuild(index.begin_rebuild())
     index.write([made(number, change=4) for number in range(2_300)])
     assert index.search(EVERYTHING, size=1).total == 0
-    assert sum(1 for _ in index.held()) == 2_300
+    assert sum(1 for _ in index.list_ids()) == 2_300
 
 
 def test_a_forked_process_makes_connections_of_its_own(index: OpenSearchIndex) -> None:
@@ -199,14 +199,14 @@ def test_documents_that_contradict_each_other_lie_in_one_index(
         for n, value in enumerate(values)
     ]
     assert index.write(contents) == []
-    assert index.search(parse_request({"exists": {"field": "a"}}), size=1).total == len(values)
-    assert len(server.indices(prefix)) == 1
+    assert index.search(parse_query({"exists": {"field": "a"}}), size=1).total == len(values)
+    assert len(real_opensearch.indices(prefix)) == 1
 
 
 def test_a_search_beyond_its_time_is_stopped_not_cut_short(prefix: str) -> None:
     parts = [{"regexp": {"text": f".*{n}.*x.*[3-9]{n % 7}.*"}} for n in range(300)]
-    slow = parse_request({"bool": {"should": parts, "minimum_should_match": 299}})
-    with server.opensearch(prefix, time_limit_s=0.2) as hurried:
+    slow = parse_query({"bool": {"should": parts, "minimum_should_match": 299}})
+    with real_opensearch.opensearch(prefix, time_limit_s=0.2) as hurried:
         hurried.write([made(n, " ".join(f"w{n}x{w}" for w in range(200))) for n in range(500)])
         start = time.monotonic()
         with pytest.raises(TimedOut):
@@ -217,12 +217,12 @@ def test_a_search_beyond_its_time_is_stopped_not_cut_short(prefix: str) -> None:
 def test_a_pattern_that_the_engine_cannot_bear_is_invalid(index: OpenSearchIndex) -> None:
     index.write([made(1)])
     with pytest.raises(Invalid, match="engine refused"):
-        index.search(parse_request({"regexp": {"text": "(a|b)*a(a|b){900}"}}), size=1)
+        index.search(parse_query({"regexp": {"text": "(a|b)*a(a|b){900}"}}), size=1)
 
 
 def test_words_are_found_by_the_index_not_by_walking(index: OpenSearchIndex) -> None:
     index.write([made(n, f"common word{n}") for n in range(3000)])
-    query = parse_request({"term": {"text": "word77"}})
+    query = parse_query({"term": {"text": "word77"}})
     assert index.search(query, size=10).total == 1
     start = time.monotonic()
     for _ in range(20):
@@ -233,15 +233,15 @@ def test_words_are_found_by_the_index_not_by_walking(index: OpenSearchIndex) -> 
 def test_names_of_any_length_can_be_asked_for(index: OpenSearchIndex) -> None:
     name = "n" * 12_000
     assert index.write([IndexedDocument(made(1).uuid, VERSION, "s", 1, {name: "word"})]) == []
-    assert index.search(parse_request({"term": {name: "word"}}), size=1).total == 1
-    assert index.search(parse_request({"exists": {"field": name}}), size=1).total == 1
+    assert index.search(parse_query({"term": {name: "word"}}), size=1).total == 1
+    assert index.search(parse_query({"exists": {"field": name}}), size=1).total == 1
 
 
 def test_large_documents_come_back_whole(index: OpenSearchIndex) -> None:
     text = " ".join(f"word{number}" for number in range(400_000))
     large = IndexedDocument(made(1).uuid, VERSION, "s", 1, {"text": text})
     assert index.write([large, made(2)]) == []
-    assert index.search(parse_request({"term": {"text": "word399999"}}), size=1).total == 1
+    assert index.search(parse_query({"term": {"text": "word399999"}}), size=1).total == 1
     assert text.encode() in (index.get(made(1).uuid, VERSION) or b"")
 
 
@@ -249,4 +249,4 @@ def test_the_engine_names_itself_and_what_is_searched(prefix: str, index: OpenSe
     assert "no index yet" in index.ping()
     index.write([made(1)])
     assert index.ping().startswith("OpenSearch ")
-    assert server.indices(prefix)[0] in index.ping()
+    assert real_opensearch.indices(prefix)[0] in index.ping()

@@ -1,1 +1,0 @@
-"""Calls with a token: users, groups, roles, what policies say, the audit log."""

@@ -1,1 +1,0 @@
-"""Pages for people: logging in and out, and what somebody sees of their own login."""

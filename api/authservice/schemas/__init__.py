@@ -1,1 +1,0 @@
-"""What requests to the authorization service hold, and what it answers, as schemas."""

@@ -1,0 +1,220 @@
+"""The authorization endpoint at the browser: login, consent, redirect to the client."""
+
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+from flask import Flask, Response, g, request
+
+from api.authz.context import AuthRequestContext, AuthServices
+from api.authz.oauth.browser import (
+    MAX_SEALED_LENGTH,
+    describe_address,
+    describe_scopes,
+    find_session,
+    handle_browser_errors,
+    is_form_of_session,
+    open_from_browser,
+    redirect_to_login,
+    seal_for_browser,
+)
+from api.authz.pages import (
+    ANY_FORM_ACTION,
+    add_page,
+    redirect_to,
+    render_message,
+    render_page,
+    serve_page,
+)
+from api.authz.schemas.oauth import AuthorizeQuery
+from api.http.operation import ResponseDoc, operation
+from auth.login.sessions import BrowserSession
+from auth.oauth import authorize, consents
+from auth.oauth.authorize import AuthorizationRequest, LoginPrompt, NextStep
+from auth.oauth.errors import UserFacingError
+from auth.oauth.provider import OAuthProvider
+from storage.errors import Forbidden
+
+AUTHORIZE_PATH = "/oauth/authorize"
+CONSENT_PATH = "/oauth/consent"
+CONTINUE_PURPOSE, CONSENT_PURPOSE = "continue", "consent"
+"""Purposes of sealed requests: to continue after a login, and to consent to."""
+REQUEST_EXPIRED = "This request has expired. Go back to the application and try again."
+PAGE_ANSWERS = {
+    400: ResponseDoc("A page that explains the error.", page=True),
+    429: ResponseDoc("A page that says when to try again.", page=True),
+}
+
+
+@operation(
+    "GET",
+    AUTHORIZE_PATH,
+    tag="openid",
+    responses={
+        200: ResponseDoc("A page that asks for consent.", page=True),
+        302: ResponseDoc("To the client with a code or an error, or to the login page."),
+        **PAGE_ANSWERS,
+    },
+    query=AuthorizeQuery,
+    identified=False,
+    counted=False,
+    acts=True,
+)
+def get_oauth_authorize(context: AuthRequestContext[Any, None]) -> Response:
+    """Authorize an application to act for the user (RFC 6749, OpenID Connect)."""
+    return serve_page(context.services.logins, partial(_handle_request, context.services))
+
+
+@operation(
+    "POST",
+    AUTHORIZE_PATH,
+    tag="openid",
+    responses={303: ResponseDoc("To the same request as a link."), **PAGE_ANSWERS},
+    errors=(413,),
+    identified=False,
+    counted=False,
+    while_read_only=True,
+)
+def post_oauth_authorize(context: AuthRequestContext[None, None]) -> Response:
+    """Authorize an application, with the parameters in a form."""
+    return serve_page(context.services.logins, partial(_redirect_form, context.services))
+
+
+OPERATIONS = (get_oauth_authorize, post_oauth_authorize)
+
+
+def register_consent_page(app: Flask, services: AuthServices) -> None:
+    """Register the handler of the consent form."""
+    decided = partial(_handle_consent, services)
+    add_page(app, services.logins, CONSENT_PATH, decided, "POST", name="post_oauth_consent")
+    add_page(
+        app,
+        services.logins,
+        CONSENT_PATH,
+        partial(render_message, REQUEST_EXPIRED, status=400),
+        "GET",
+    )
+
+
+@handle_browser_errors
+def _handle_request(services: AuthServices) -> Response:
+    parameters, prompt = _read_parameters(services)
+    session, now = find_session(services, request), services.clock()
+    with services.catalog.read() as tx:
+        pending = authorize.read_request(tx, services.provider, parameters)
+        step = authorize.find_next_step(tx, pending, session, now=now, prompt=prompt)
+    authorize.check_prompt_none(pending, step)
+    if session is None or step is NextStep.LOGIN:
+        return _redirect_to_login(services, parameters, session, pending.login_hint)
+    if step is NextStep.CONSENT:
+        return _render_consent(services, parameters, pending, session)
+    return _redirect_with_code(services.provider, pending, session, agreed=False)
+
+
+@handle_browser_errors
+def _redirect_form(services: AuthServices) -> Response:
+    """Redirect to the same request as a link: a cross-site form carries no cookie of this site."""
+    request.max_content_length = MAX_SEALED_LENGTH
+    parameters = {name: request.form.getlist(name) for name in request.form}
+    return redirect_to(
+        f"{AUTHORIZE_PATH}?continue={_seal_request(services, CONTINUE_PURPOSE, parameters)}", 303
+    )
+
+
+@handle_browser_errors
+def _handle_consent(services: AuthServices) -> Response:
+    form, session = request.form, find_session(services, request)
+    state = _open_request(services, CONSENT_PURPOSE, form.get("carried", ""))
+    if session is None or not is_form_of_session(session, form) or state["session"] != session.id:
+        raise UserFacingError("access_denied", REQUEST_EXPIRED)
+    with services.catalog.read() as tx:
+        pending = authorize.read_request(tx, services.provider, state["given"])
+    if form.get("decision") != "allow":
+        raise authorize.denied_error(pending, "The user denied access.")
+    return _redirect_with_code(services.provider, pending, session, agreed=True)
+
+
+def _read_parameters(services: AuthServices) -> tuple[dict[str, list[str]], LoginPrompt | None]:
+    """Return the request's parameters, and the login that it was sent through, if any."""
+    sealed = request.args.get("continue")
+    if sealed is None:
+        return {name: request.args.getlist(name) for name in request.args}, None
+    state = _open_request(services, CONTINUE_PURPOSE, sealed)
+    return state["given"], LoginPrompt(state["at"], state["session"]) if state["login"] else None
+
+
+def _redirect_to_login(
+    services: AuthServices,
+    parameters: dict[str, list[str]],
+    session: BrowserSession | None,
+    hint: str,
+) -> Response:
+    sealed = _seal_request(
+        services, CONTINUE_PURPOSE, parameters, login=True, session=session.id if session else ""
+    )
+    return redirect_to_login(
+        f"{AUTHORIZE_PATH}?continue={sealed}", again=session is not None, hint=hint
+    )
+
+
+def _render_consent(
+    services: AuthServices,
+    parameters: dict[str, list[str]],
+    pending: AuthorizationRequest,
+    session: BrowserSession,
+) -> Response:
+    """Show the consent page."""
+    return render_page(
+        "consent.html",
+        "Allow access?",
+        form_action=ANY_FORM_ACTION,
+        client=pending.client.name,
+        email=session.email,
+        leads_to=describe_address(pending.redirect_uri),
+        unverified=pending.is_unverified,
+        meanings=describe_scopes(pending.scopes),
+        action=CONSENT_PATH,
+        csrf=session.csrf,
+        carried=_seal_request(services, CONSENT_PURPOSE, parameters, session=session.id),
+    )
+
+
+def _redirect_with_code(
+    provider: OAuthProvider, pending: AuthorizationRequest, session: BrowserSession, *, agreed: bool
+) -> Response:
+    try:
+        with provider.catalog.write() as tx:
+            person = consents.resource_owner(session)
+            code = consents.issue_code(tx, provider, pending, person, str(uuid4()))
+            if agreed:
+                consents.record_consent(tx, provider, pending, session, g.request_id)
+    except Forbidden as error:
+        raise authorize.denied_error(pending, "The user is disabled.") from error
+    return redirect_to(authorize.code_redirect_url(provider, pending, code), 303 if agreed else 302)
+
+
+def _seal_request(
+    services: AuthServices,
+    purpose: str,
+    parameters: dict[str, list[str]],
+    *,
+    login: bool = False,
+    session: str = "",
+) -> str:
+    accepted = {
+        name: values for name, values in parameters.items() if name in authorize.KNOWN_PARAMETERS
+    }
+    sealed = seal_for_browser(
+        services, purpose, {"given": accepted, "login": login, "session": session}
+    )
+    # Servers limit the length of URLs, but not so much that of forms.
+    if purpose == CONTINUE_PURPOSE and len(sealed) > MAX_SEALED_LENGTH:
+        raise UserFacingError("invalid_request", "The application's request is too long.")
+    return sealed
+
+
+def _open_request(services: AuthServices, purpose: str, sealed: str) -> dict[str, Any]:
+    state = open_from_browser(services, purpose, sealed)
+    if state is None:
+        raise UserFacingError("invalid_request", REQUEST_EXPIRED)
+    return state

@@ -1,0 +1,332 @@
+"""HTML pages: rendering, security headers, cookies, login state and request rate limits.
+
+Cookies have the `__Host-` prefix where HTTPS is used, are HttpOnly, and SameSite=Lax: a provider's
+redirect carries them, other cross-site requests do not.
+"""
+
+import base64
+import hashlib
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from flask import Flask, Request, Response, g, render_template, request
+from markupsafe import Markup
+
+from api.http.errors import add_retry_after, http_status
+from api.http.limits import address_key
+from api.http.operation import disable_head
+from auth.http_client import HttpClient
+from auth.login import sessions
+from auth.login.lockout import check_rate_limit, lockout_policy
+from auth.login.passwords import PasswordHashing, PasswordLogin, hash_costs
+from auth.login.sessions import SESSION_COOKIE, BrowserSession, SessionLifetimes, host_cookie_name
+from auth.login.targets import LoginTargets
+from auth.login.upstream import IdentityProvider, IdentityProviderConfig, UpstreamRedirects
+from auth.oauth import clients
+from auth.secret_files import read_operator_secret
+from auth.secret_values import ValueSealer, is_equal_secret
+from auth.tokens.keyring import KeyAges
+from config import Settings
+from pipelines.ssrf_guard import check_address_text
+from storage.catalog import Catalog
+from storage.errors import StoreError, TooManyRequests
+from storage.rate_limits import Rate
+
+
+def limit_logins(catalog: Catalog, settings: Settings, request: Request, now: float) -> None:
+    """Count a request to a login page; TooManyRequests beyond the rate limit."""
+    rate = Rate(settings.login_rate_per_minute, settings.login_rate_burst)
+    check_rate_limit(catalog, f"login:{address_key(request, settings.proxies)}", rate, now)
+
+
+def limit_tokens(catalog: Catalog, settings: Settings, request: Request, now: float) -> None:
+    """Count a request to issue or revoke a token; TooManyRequests beyond the rate limit."""
+    rate = Rate(settings.token_rate_per_minute, settings.token_rate_burst)
+    check_rate_limit(catalog, f"token:{address_key(request, settings.proxies)}", rate, now)
+
+
+SERVICE_NAME = "Data store"
+STYLE = (Path(__file__).parent / "templates" / "page.css").read_text(encoding="utf-8").strip()
+_STYLE_HASH = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
+
+ANY_FORM_ACTION = ""
+"""No `form-action` directive, for forms whose response redirects to a client's address: browsers
+apply the directive to redirects, too."""
+
+
+def render_page(
+    template: str, title: str, *, status: int = 200, form_action: str = "'self'", **values: object
+) -> Response:
+    """Render a page; `form_action` lists where its forms and their redirects may lead."""
+    body = render_template(
+        template, title=title, service=SERVICE_NAME, style=Markup(STYLE), **values
+    )
+    response = Response(body, status, content_type="text/html; charset=utf-8")
+    response.headers["Content-Security-Policy"] = content_security_policy(form_action)
+    return protect_response(response)
+
+
+def content_security_policy(form_action: str = "'self'") -> str:
+    """Return the Content-Security-Policy of a page."""
+    forms = f"; form-action {form_action}" if form_action else ""
+    return (
+        f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; base-uri 'none';"
+        f" frame-ancestors 'none'{forms}"
+    )
+
+
+def protect_response(response: Response) -> Response:
+    """Add headers against caching, framing, MIME sniffing and leaking the referrer."""
+    response.headers["Cache-Control"] = "no-store"
+    response.headers["Referrer-Policy"] = "no-referrer"
+    response.headers["X-Frame-Options"] = "DENY"
+    response.headers["X-Content-Type-Options"] = "nosniff"
+    response.headers.setdefault("Content-Security-Policy", content_security_policy())
+    return response
+
+
+def redirect_to(url: str, status: int = 302) -> Response:
+    """Return an empty redirect response."""
+    return protect_response(Response(b"", status, headers={"Location": url}, mimetype="text/plain"))
+
+
+def format_wait(seconds: int | None) -> str:
+    """Format a waiting time for people; None counts as a second."""
+    whole = seconds or 1
+    if whole > 90:
+        return f"{-(-whole // 60)} minutes"
+    return "a second" if whole == 1 else f"{whole} seconds"
+
+
+def format_retry(sentence: str, seconds: int | None) -> str:
+    """Append to a sentence when to try again."""
+    return f"{sentence} Try again in {format_wait(seconds)}."
+
+
+@dataclass(frozen=True)
+class Cookies:
+    """Sets and clears the cookies of one service."""
+
+    base_url: str
+
+    def name(self, short: str) -> str:
+        """Return the full name of a cookie."""
+        return host_cookie_name(short, self.base_url)
+
+    def put(self, response: Response, short: str, value: str, max_age_s: int | None) -> None:
+        """Set a cookie for `max_age_s` seconds, or until the browser closes if None."""
+        response.set_cookie(
+            self.name(short),
+            value,
+            max_age=max_age_s,
+            path="/",
+            secure=self.base_url.startswith("https://"),
+            httponly=True,
+            samesite="Lax",
+        )
+
+    def clear(self, response: Response, short: str) -> None:
+        """Delete a cookie."""
+        self.put(response, short, "", 0)
+
+
+BROWSER_COOKIE = "store-login"
+"""Binds a pending login to this browser."""
+KNOWN_BROWSER_COOKIE = "store-browser"
+"""Marks a browser that its user has logged in with before."""
+KNOWN_BROWSER_S = 90 * 86_400
+
+
+@dataclass(frozen=True)
+class LoginServices:
+    """Services of the login pages; `clock` returns seconds since 1970."""
+
+    settings: Settings
+    catalog: Catalog
+    clock: Callable[[], float]
+    seals: ValueSealer
+    targets: LoginTargets
+    local: PasswordLogin
+    providers: Mapping[str, IdentityProvider]
+    travels: UpstreamRedirects
+    cookies: Cookies
+    lifetimes: SessionLifetimes
+
+    def find_session(self, request: Request) -> BrowserSession | None:
+        """Return the browser session of a request."""
+        return sessions.find_session(self.catalog, self.session_cookie(request), self.clock())
+
+    def session_cookie(self, request: Request) -> str | None:
+        """Return the session cookie of a request."""
+        return request.cookies.get(self.cookies.name(SESSION_COOKIE))
+
+    def browser_id(self, request: Request) -> str:
+        """Return the id that binds a login to this browser; a new one if it has none."""
+        return request.cookies.get(self.cookies.name(BROWSER_COOKIE)) or secrets.token_urlsafe(24)
+
+    def bind_browser(self, response: Response, browser: str) -> Response:
+        """Set the cookie that binds a login to this browser."""
+        self.cookies.put(response, BROWSER_COOKIE, browser, None)
+        return response
+
+    def form_token(self, browser: str) -> str:
+        """Return the CSRF token of this browser."""
+        return self.seals.derive_value("form", browser)
+
+    def is_own_form(self, request: Request) -> bool:
+        """Return whether a form has this browser's CSRF token and comes from this site."""
+        browser = request.cookies.get(self.cookies.name(BROWSER_COOKIE))
+        sent = request.form.get("csrf", "")
+        token = self.form_token(browser) if browser else ""
+        return bool(token) and is_equal_secret(sent, token) and not is_cross_site(request)
+
+    def known_browser(self, request: Request, email: str) -> str | None:
+        """Return the id of the browser if this user has logged in with it before."""
+        sealed = request.cookies.get(self.cookies.name(KNOWN_BROWSER_COOKIE))
+        opened = self.seals.open("browser", sealed, now=self.clock())
+        return opened[1] if opened and opened[0] == email else None
+
+    def remember_browser(self, response: Response, email: str) -> None:
+        """Set the cookie that marks this browser as known for the user."""
+        fields = [email, secrets.token_urlsafe(12)]
+        sealed = self.seals.seal("browser", fields, ends=self.clock() + KNOWN_BROWSER_S)
+        self.cookies.put(response, KNOWN_BROWSER_COOKIE, sealed, KNOWN_BROWSER_S)
+
+    def set_session_cookie(self, response: Response, cookie: str) -> Response:
+        """Set the session cookie, and delete the one that bound the pending login."""
+        self.cookies.put(response, SESSION_COOKIE, cookie, self.lifetimes.whole_s)
+        self.cookies.clear(response, BROWSER_COOKIE)
+        return response
+
+    def foreign_host(self, url: str) -> str | None:
+        """Return the host of a URL, or None if it is this service."""
+        own = url.startswith(self.settings.auth_url + "/")
+        return None if own else urlsplit(url).hostname or urlsplit(url).scheme
+
+
+def is_cross_site(request: Request) -> bool:
+    """Return whether `Sec-Fetch-Site` says that another site made this request."""
+    return request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none")
+
+
+def build_login_services(
+    settings: Settings, catalog: Catalog, clock: Callable[[], float]
+) -> LoginServices:
+    """Build what the login pages need."""
+    seals = ValueSealer.from_secret(settings.secret_key.encode())
+    return LoginServices(
+        settings=settings,
+        catalog=catalog,
+        clock=clock,
+        seals=seals,
+        targets=LoginTargets(
+            settings.auth_url, seals, partial(_is_registered_redirect, settings, catalog)
+        ),
+        local=PasswordLogin(
+            catalog, PasswordHashing(hash_costs(settings)), lockout_policy(settings)
+        ),
+        providers=_build_providers(settings, clock),
+        travels=UpstreamRedirects(catalog, seals, clock, settings.login_s),
+        cookies=Cookies(settings.auth_url),
+        lifetimes=SessionLifetimes(settings.session_s, settings.session_idle_s),
+    )
+
+
+def _is_registered_redirect(settings: Settings, catalog: Catalog, uri: str) -> bool:
+    """Return whether any client has registered this redirect URI."""
+    own = clients.built_in_clients(settings.web_redirect_uris)
+    with catalog.read() as tx:
+        return any(client.accepts_redirect(uri) for client in clients.list_clients(tx, own))
+
+
+def _build_providers(settings: Settings, clock: Callable[[], float]) -> dict[str, IdentityProvider]:
+    if not settings.providers:
+        return {}
+    http = HttpClient(
+        settings.provider_timeout_s,
+        check_address=None if settings.allow_private_callbacks else check_address_text,
+    )
+    ages = KeyAges(settings.keys_refresh_s, settings.keys_cooldown_s)
+    return {
+        name: IdentityProvider(_build_provider_config(settings, name), http, clock, ages)
+        for name in settings.providers
+    }
+
+
+def _build_provider_config(settings: Settings, name: str) -> IdentityProviderConfig:
+    provider = settings.providers[name]
+    return IdentityProviderConfig(
+        name=name,
+        title=provider.title or name,
+        issuer=provider.issuer,
+        client_id=provider.client_id,
+        # Without a secret the client is public.
+        secret=settings.provider_secrets.get(name)
+        or read_operator_secret(settings.home, f"provider-{name}"),
+        domains=provider.domains,
+        scopes=provider.scopes,
+    )
+
+
+MAX_FORM_BYTES = 64 * 1024
+MAX_FORM_FIELDS = 20
+TOO_MANY_ATTEMPTS = "Too many attempts."
+
+
+def add_page(
+    app: Flask,
+    logins: LoginServices,
+    path: str,
+    view: Callable[..., Response],
+    method: str,
+    *,
+    name: str = "page",
+    acts: bool = False,
+) -> None:
+    """Add a page; `name` is logged; `acts`: GET has effects, so HEAD is not allowed."""
+
+    def serve(**arguments: str) -> Response:
+        g.operation = name
+        return serve_page(logins, partial(view, **arguments))
+
+    endpoint = f"page {method} {path}".replace(".", "_")
+    app.add_url_rule(path, endpoint, serve, methods=[method])
+    if acts:
+        disable_head(app, endpoint)
+
+
+def serve_page(logins: LoginServices, view: Callable[[], Response]) -> Response:
+    """Apply the rate limit, then return the view's response or an error page."""
+    request.max_content_length, request.max_form_parts = MAX_FORM_BYTES, MAX_FORM_FIELDS
+    try:
+        limit_logins(logins.catalog, logins.settings, request, logins.clock())
+        return view()
+    except StoreError as error:
+        return render_failure(error)
+
+
+def render_failure(error: StoreError, text: str = "", **more: Any) -> Response:
+    """Render the error page of a StoreError."""
+    status = http_status(error)
+    if isinstance(error, TooManyRequests):
+        text = format_retry(TOO_MANY_ATTEMPTS, error.retry_after_s)
+    answer = render_message(text or error.detail, status=403 if status == 401 else status, **more)
+    return add_retry_after(answer, error.code, error.retry_after_s)
+
+
+def render_error(status: int, text: str) -> Response:
+    """Render an error page, for browsers where programs get problem+json."""
+    return render_message(text, status=status)
+
+
+def render_message(text: str, *, status: int = 200, title: str = "", **more: Any) -> Response:
+    """Render a page of one sentence."""
+    bad = status >= 400
+    values = {"request_id": g.get("request_id", "") if bad else "", **more}
+    heading = title or ("Something went wrong" if bad else "Done")
+    return render_page("message.html", heading, status=status, text=text, bad=bad, **values)

@@ -1,0 +1,329 @@
+"""Schemas of users, groups and roles."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Literal
+
+from marshmallow import fields, validate
+
+from api.schemas.common import ResponseSchema
+from api.schemas.fields import (
+    JsonObject,
+    PolicyField,
+    TextField,
+    account_id_field,
+    account_ids_field,
+    page_size_field,
+    page_token_field,
+    user_ids_field,
+)
+from api.schemas.fields import user_id as user_id_of_fields
+from api.schemas.loading import BodySchema, QuerySchema
+from auth.accounts import EditAction
+from auth.policies.grammar import AccessPolicy
+from storage.catalog.accounts import OWNED_TYPES, AccountStatus, OwnedType
+
+DEFAULT_PAGE_SIZE, MIN_PAGE_SIZE, MAX_PAGE_SIZE = 15, 5, 30
+"""Interface 1 and 5: items per page."""
+POLICY_NOT_GIVEN: Final = "unsaid"
+"""The policy was omitted, which differs from null."""
+
+
+def _policy_not_given() -> str:
+    """A callable default is not shown in OpenAPI."""
+    return POLICY_NOT_GIVEN
+
+
+EXAMPLE_POLICY = {
+    "Version": "2012-10-17",
+    "Statement": [
+        {
+            "Effect": "Allow",
+            "Action": ["store:PutBundle"],
+            "Resource": ["arn:store:local:aws:bundles/*"],
+        }
+    ],
+}
+
+
+@dataclass(frozen=True)
+class ListParameters:
+    """A page of a list."""
+
+    per_page: int
+    next_token: str | None
+
+
+class ListQuery(QuerySchema):
+    """Parameters of every list."""
+
+    model: ClassVar[type[Any]] = ListParameters
+    per_page = page_size_field(DEFAULT_PAGE_SIZE, MIN_PAGE_SIZE, MAX_PAGE_SIZE)
+    next_token = page_token_field()
+
+
+@dataclass(frozen=True)
+class OwnedResourcesParameters(ListParameters):
+    """Page and resource type."""
+
+    resource_type: OwnedType | None
+
+
+class OwnedResourcesQuery(ListQuery):
+    """Parameters of the list of owned resources."""
+
+    model = OwnedResourcesParameters
+    resource_type = TextField(
+        load_default=None,
+        validate=validate.OneOf(OWNED_TYPES, error=f"Must be one of: {', '.join(OWNED_TYPES)}."),
+        metadata={"description": "Only things of this type."},
+    )
+
+
+@dataclass(frozen=True)
+class StatusParameters:
+    """A user's new status."""
+
+    status: AccountStatus
+
+
+class StatusQuery(QuerySchema):
+    """Parameters of changing a user."""
+
+    model = StatusParameters
+    status = TextField(
+        required=True,
+        validate=validate.OneOf(
+            ("enabled", "disabled"), error="Must be one of: enabled, disabled."
+        ),
+        metadata={"example": "disabled"},
+    )
+
+
+@dataclass(frozen=True)
+class ActionParameters:
+    """Add or remove."""
+
+    action: EditAction
+
+
+class ActionQuery(QuerySchema):
+    """Parameters of changing memberships."""
+
+    model = ActionParameters
+    action = TextField(
+        required=True,
+        validate=validate.OneOf(("add", "remove"), error="Must be one of: add, remove."),
+        metadata={"example": "add"},
+    )
+
+
+def _groups_field() -> fields.List[str]:
+    return account_ids_field("curators", "Ids of groups.")
+
+
+def _roles_field() -> fields.List[str]:
+    return account_ids_field("reviewer", "Ids of roles.")
+
+
+def _policy_field(**given: Any) -> PolicyField:
+    about = {"description": "An IAM policy.", "type": "object", "example": EXAMPLE_POLICY}
+    return PolicyField(metadata=about, **given)
+
+
+@dataclass(frozen=True)
+class NewUser:
+    """A user to create."""
+
+    user_id: str
+    groups: list[str]
+    roles: list[str]
+    policy: AccessPolicy | None
+
+
+class NewUserBody(BodySchema):
+    """A user to create."""
+
+    model = NewUser
+    user_id = user_id_of_fields(required=True)
+    groups = _groups_field()
+    roles = _roles_field()
+    policy = _policy_field(load_default=None, allow_none=True)
+
+
+@dataclass(frozen=True)
+class NewGroup:
+    """A group to create."""
+
+    group_id: str
+    roles: list[str]
+    policy: AccessPolicy | None
+
+
+class NewGroupBody(BodySchema):
+    """A group to create."""
+
+    model = NewGroup
+    group_id = account_id_field("reviewers", required=True)
+    roles = _roles_field()
+    policy = _policy_field(load_default=None, allow_none=True)
+
+
+@dataclass(frozen=True)
+class NewRole:
+    """A role to create."""
+
+    role_id: str
+    policy: AccessPolicy
+
+
+class NewRoleBody(BodySchema):
+    """A role to create: an id and a policy."""
+
+    model = NewRole
+    role_id = account_id_field("depositor", required=True)
+    policy = _policy_field(required=True)
+
+
+@dataclass(frozen=True)
+class GroupNames:
+    """Group ids."""
+
+    groups: list[str]
+
+
+class GroupsBody(BodySchema):
+    """Groups to add or remove."""
+
+    model = GroupNames
+    groups = _groups_field()
+
+
+@dataclass(frozen=True)
+class RoleNames:
+    """Role ids."""
+
+    roles: list[str]
+
+
+class RolesBody(BodySchema):
+    """Roles to add or remove."""
+
+    model = RoleNames
+    roles = _roles_field()
+
+
+@dataclass(frozen=True)
+class UserNames:
+    """User ids."""
+
+    users: list[str]
+
+
+class UsersBody(BodySchema):
+    """Users to add or remove."""
+
+    model = UserNames
+    users = user_ids_field("ada@example.org", "Ids of users.")
+
+
+@dataclass(frozen=True)
+class PolicyChange:
+    """A new policy; None deletes it."""
+
+    policy: AccessPolicy | Literal["unsaid"] | None
+
+
+class PolicyBody(BodySchema):
+    """A policy; null deletes the present one, omitting it keeps it."""
+
+    model = PolicyChange
+    policy = _policy_field(load_default=_policy_not_given, allow_none=True)
+
+
+class RolePolicyBody(BodySchema):
+    """A policy, which every role has."""
+
+    model = PolicyChange
+    policy = _policy_field(load_default=_policy_not_given)
+
+
+class _AccountAnswer(ResponseSchema):
+    policy = JsonObject(
+        required=True,
+        allow_none=True,
+        metadata={"description": "Its own policy, null for none.", "example": EXAMPLE_POLICY},
+    )
+    built_in = fields.Boolean(
+        required=True,
+        metadata={"description": "Always there, with the policy it has.", "example": False},
+    )
+    created = TextField(required=True)
+    updated = TextField(required=True)
+
+
+class UserAnswer(_AccountAnswer):
+    """A user."""
+
+    user_id = TextField(required=True)
+    status = TextField(
+        required=True,
+        validate=validate.OneOf(("enabled", "disabled")),
+        metadata={"example": "enabled"},
+    )
+
+
+class GroupAnswer(_AccountAnswer):
+    """A group."""
+
+    group_id = TextField(required=True)
+
+
+class RoleAnswer(_AccountAnswer):
+    """A role."""
+
+    role_id = TextField(required=True)
+
+
+class ChangeAnswer(ResponseSchema):
+    """Whether the request changed anything."""
+
+    changed = fields.Boolean(required=True, metadata={"example": True})
+
+
+def _ids_field(example: str) -> fields.List[str]:
+    return fields.List(TextField(), required=True, metadata={"example": [example]})
+
+
+class UserList(ResponseSchema):
+    """Ids of users, in byte order."""
+
+    users = _ids_field("ada@example.org")
+
+
+class GroupList(ResponseSchema):
+    """Ids of groups, in byte order."""
+
+    groups = _ids_field("curators")
+
+
+class RoleList(ResponseSchema):
+    """Ids of roles, in byte order."""
+
+    roles = _ids_field("reviewer")
+
+
+class OwnedThing(ResponseSchema):
+    """A resource that a user owns."""
+
+    resource_type = TextField(required=True, metadata={"example": "collection"})
+    uuid = TextField(required=True)
+    arn = TextField(
+        required=True,
+        metadata={"description": "As policies name it, in any replica and version."},
+    )
+
+
+class OwnedList(ResponseSchema):
+    """Owned resources, by type, then uuid."""
+
+    resources = fields.List(fields.Nested(OwnedThing), required=True)

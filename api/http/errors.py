@@ -1,0 +1,215 @@
+"""Error responses (RFC 9457), request ids, and the table of errors to statuses.
+
+Every error response is a problem with the request's id; stack traces go to the log only.
+"""
+
+import logging
+import re
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+from flask import Flask, Response, current_app, g, request
+from werkzeug.exceptions import HTTPException, MethodNotAllowed
+
+from storage.errors import (
+    AlreadyExists,
+    ClaimLost,
+    Conflict,
+    DamagedObjectError,
+    Forbidden,
+    Invalid,
+    NotAcceptable,
+    NotFound,
+    RangeNotSatisfiable,
+    SourceChanged,
+    StoreError,
+    TimedOut,
+    TooLarge,
+    TooManyRequests,
+    Unauthorized,
+    Unavailable,
+    Unprocessable,
+    UnsupportedMediaType,
+)
+
+PROBLEM_MEDIA_TYPE = "application/problem+json"
+REQUEST_ID_HEADER = "X-Request-Id"
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+
+
+def problem_body(
+    status: int,
+    code: str,
+    detail: str,
+    errors: Mapping[str, Sequence[str]] | None = None,
+    request_id: str = "",
+) -> dict[str, Any]:
+    """Return the members of a problem, with `errors` if there are any."""
+    body: dict[str, Any] = {
+        "type": "about:blank",
+        "title": _status_phrase(status),
+        "status": status,
+        "code": code,
+        "detail": detail,
+        "request_id": request_id,
+    }
+    if errors:
+        body["errors"] = {where: list(messages) for where, messages in errors.items()}
+    return body
+
+
+def _status_phrase(status: int) -> str:
+    """Return the phrase of a status, which RFC 9457 requires as title with `about:blank`."""
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "Error"
+
+
+def new_request_id() -> str:
+    """Return a unique request id."""
+    return uuid.uuid4().hex
+
+
+def register_request_ids(app: Flask, request_ids: Callable[[], str] = new_request_id) -> None:
+    """Give every request of this application an id, and return it with the response.
+
+    A client's own id is used if it is safe to put into a log line and a header.
+    """
+
+    @app.before_request
+    def set_request_id() -> None:
+        client_id = request.headers.get(REQUEST_ID_HEADER, "")
+        g.request_id = client_id if _REQUEST_ID.fullmatch(client_id) else request_ids()
+
+    @app.after_request
+    def add_request_id(response: Response) -> Response:
+        response.headers[REQUEST_ID_HEADER] = g.get("request_id", "")
+        return response
+
+
+log = logging.getLogger(__name__)
+
+STATUS_BY_ERROR: Mapping[type[StoreError], int] = {
+    Invalid: 400,
+    Unauthorized: 401,
+    Forbidden: 403,
+    NotFound: 404,
+    NotAcceptable: 406,
+    Conflict: 409,
+    AlreadyExists: 409,
+    TooLarge: 413,
+    UnsupportedMediaType: 415,
+    RangeNotSatisfiable: 416,
+    Unprocessable: 422,
+    SourceChanged: 422,
+    TooManyRequests: 429,
+    ClaimLost: 500,
+    DamagedObjectError: 500,
+    StoreError: 500,
+    Unavailable: 503,
+    TimedOut: 504,
+}
+
+HTTP_CODES: Mapping[int, str] = {
+    404: "not_found",
+    405: "method_not_allowed",
+    413: "too_large",
+    415: "unsupported_media_type",
+    416: "range_not_satisfiable",
+}
+"""Codes of errors that the framework raises; the others are illegal_arguments."""
+
+RETRY_AFTER_S: Mapping[int, int] = {409: 2, 429: 5, 500: 5, 503: 5, 504: 5}
+IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS"})
+UNEXPECTED_DETAIL = "Internal error: the log has the reason under this request id."
+
+
+ErrorPage = Callable[[int, str], Response]
+"""Builds an HTML page from a status and a message."""
+ERROR_PAGE_KEY = "store.error_page"
+
+
+def register_errors(app: Flask, page: ErrorPage | None = None) -> None:
+    """Answer every error of this application as a problem; browsers get `page`, if it is given."""
+    app.extensions[ERROR_PAGE_KEY] = page
+    app.register_error_handler(StoreError, _handle_store_error)
+    app.register_error_handler(HTTPException, _handle_http_error)
+    app.register_error_handler(Exception, _handle_unexpected_error)
+
+
+def http_status(error: StoreError) -> int:
+    """Return the status of the error's class, or of its nearest base class."""
+    return next(STATUS_BY_ERROR[kind] for kind in type(error).__mro__ if kind in STATUS_BY_ERROR)
+
+
+def _handle_store_error(error: StoreError) -> Response:
+    status = http_status(error)
+    if status >= 500:
+        # A damaged object is no bug, so the log needs no stack trace.
+        cause = None if isinstance(error, DamagedObjectError) else error
+        log.warning("%s: %s", type(error).__name__, error.detail, exc_info=cause)
+    response = error_response(status, error.code, error.detail, error.errors)
+    if status == 401:
+        response.headers["WWW-Authenticate"] = "Bearer"
+    return add_retry_after(response, error.code, error.retry_after_s)
+
+
+def _handle_http_error(error: HTTPException) -> Response:
+    status = error.code or 500
+    if status < 400:
+        return Response(status=status, headers=error.get_headers(request.environ))
+    code = HTTP_CODES.get(status, "internal_error" if status >= 500 else "illegal_arguments")
+    response = error_response(status, code, error.description or "")
+    if isinstance(error, MethodNotAllowed) and error.valid_methods:
+        response.headers["Allow"] = ", ".join(sorted(error.valid_methods))
+    return add_retry_after(response, code, None)
+
+
+def _handle_unexpected_error(error: Exception) -> Response:
+    log.error("unexpected error", exc_info=error)
+    return add_retry_after(
+        error_response(500, "internal_error", UNEXPECTED_DETAIL), "internal_error", None
+    )
+
+
+def error_response(
+    status: int, code: str, detail: str, errors: Mapping[str, list[str]] | None = None
+) -> Response:
+    """Return a problem, or a page if the client prefers HTML or the operation documents one."""
+    page: ErrorPage | None = current_app.extensions.get(ERROR_PAGE_KEY)
+    if page is not None and (status in g.get("pages", ()) or _prefers_html()):
+        response = page(status, detail)
+    else:
+        body = problem_body(status, code, detail, errors, request_id=g.get("request_id", ""))
+        response = Response(orjson.dumps(body), status, mimetype=PROBLEM_MEDIA_TYPE)
+    if page is not None:
+        response.vary.add("Accept")
+    return response
+
+
+def _prefers_html() -> bool:
+    """Return whether the client prefers HTML to JSON, as browsers do."""
+    kinds = (PROBLEM_MEDIA_TYPE, "application/json", "text/html")
+    return request.accept_mimetypes.best_match(kinds) == "text/html"
+
+
+def add_retry_after(response: Response, code: str, seconds: int | None) -> Response:
+    """Add a Retry-After header if a repeated request may succeed."""
+    wait_s = compute_retry_after_s(response.status_code, code, seconds, request.method)
+    if wait_s is not None:
+        response.headers["Retry-After"] = str(wait_s)
+    return response
+
+
+def compute_retry_after_s(status: int, code: str, seconds: int | None, method: str) -> int | None:
+    """Return the seconds until a repeated request may succeed; None if it cannot."""
+    pending = status != 409 or code == "file_pending"
+    repeatable = status != 500 or method in IDEMPOTENT
+    if status not in RETRY_AFTER_S or not pending or not repeatable:
+        return None
+    return seconds or RETRY_AFTER_S[status]

@@ -1,0 +1,241 @@
+"""Limits on requests: rate limit, semaphores, memory and read-only mode.
+
+A thread that waits for its client or for a worker costs only kilobytes. A running thread costs
+processor time and connections to the catalog, so a semaphore limits the number of running ones.
+"""
+
+import math
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from threading import Lock
+
+from flask import Flask, Request, Response, g
+
+from api.http.addresses import client_address
+from config import Settings
+from storage.catalog import Catalog, store_state
+from storage.errors import TooManyRequests, Unavailable
+from storage.memory import MemoryBudget
+from storage.model import Principal
+from storage.rate_limits import Rate, RateLimiter, rate_limit_key
+
+
+def check_rate_limit(
+    limiter: RateLimiter | None, settings: Settings, request: Request, principal: Principal | None
+) -> None:
+    """Count a request against its client's rate limit; TooManyRequests if it is exceeded."""
+    rate = _rate_limit(settings, principal)
+    if limiter is None or rate is None:
+        return
+    status = limiter.take(client_key(request, settings.proxies, principal), rate)
+    if status is None:
+        return
+    g.rate = {
+        "RateLimit-Limit": str(rate.burst),
+        "RateLimit-Remaining": str(status.remaining),
+        "RateLimit-Reset": str(status.reset_after_s),
+    }
+    if not status.allowed:
+        message = f"Rate limit exceeded: {rate.per_minute} requests per minute, burst {rate.burst}."
+        raise TooManyRequests(message, retry_after_s=max(1, math.ceil(status.retry_after_s)))
+
+
+def client_key(request: Request, proxies: int, principal: Principal | None) -> str:
+    """Return the key that limits count by: the principal, or the address of anonymous clients."""
+    return f"p:{principal.email}" if principal else f"a:{address_key(request, proxies)}"
+
+
+def _rate_limit(settings: Settings, principal: Principal | None) -> Rate | None:
+    per_minute, burst = (
+        (settings.rate_anonymous_per_minute, settings.rate_anonymous_burst)
+        if principal is None
+        else (settings.rate_per_minute, settings.rate_burst)
+    )
+    return Rate(per_minute, max(1, burst)) if per_minute > 0 else None
+
+
+def address_key(request: Request, proxies: int) -> str:
+    """Return the key of an anonymous client: its address or network, else the peer's address."""
+    address = client_address(request, proxies)
+    return (request.remote_addr or "")[:100] if address is None else rate_limit_key(address)
+
+
+def register_rate_limits(app: Flask) -> None:
+    """Add the RateLimit headers to every counted response."""
+
+    @app.after_request
+    def add_headers(response: Response) -> Response:
+        response.headers.update(g.get("rate", {}))
+        return response
+
+
+BUSY_RETRY_S = 5
+
+
+@dataclass(frozen=True)
+class FairSemaphore:
+    """At most `total` slots, `per_client` of them for one client (0: no such limit), per process.
+
+    `resource` names the slots in error messages. With `per_client` below the total, a client that
+    holds as many slots as are free gets no more (dynamic thresholds, Choudhury and Hahne 1998): n
+    busy clients get one part in n + 1 each, and one part stays free for the next client.
+    """
+
+    resource: str
+    total: int
+    per_client: int = 0
+    _held: Counter[str] = field(default_factory=Counter, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+
+    def acquire(self, client: str) -> Callable[[], None]:
+        """Take a slot and return the function that releases it, to be called once.
+
+        Raises TooManyRequests at the client's own limit, and Unavailable if the slots that are
+        left are reserved for other clients.
+        """
+        with self._lock:
+            held = self._held[client]
+            if self.per_client and held >= self.per_client:
+                message = f"Too many {self.resource}: at most {self.per_client} per client."
+                raise TooManyRequests(message, retry_after_s=BUSY_RETRY_S)
+            free = max(1, self.total) - self._held.total()
+            is_shared = 0 < self.per_client < self.total
+            if free <= (held if is_shared else 0):
+                message = f"Too many {self.resource} on this server."
+                raise Unavailable(message, retry_after_s=BUSY_RETRY_S)
+            self._held[client] += 1
+        return partial(self._release, client)
+
+    def _release(self, client: str) -> None:
+        with self._lock:
+            self._held[client] -= 1
+            if not self._held[client]:
+                del self._held[client]
+
+
+class Permit:
+    """One request's permit to run."""
+
+    def __init__(self, semaphore: threading.Semaphore) -> None:
+        self._semaphore = semaphore
+        self._lock = threading.Lock()
+        self._suspensions = 0
+
+    @contextmanager
+    def suspend(self) -> Iterator[None]:
+        """Release the permit while the block waits; the block must hold no lock or transaction."""
+        with self._lock:
+            self._suspensions += 1
+            is_first = self._suspensions == 1
+        if is_first:
+            self._semaphore.release()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._suspensions -= 1
+                is_last = self._suspensions == 0
+            if is_last:
+                self._semaphore.acquire()
+
+
+class _CurrentPermit(threading.local):
+    """The permit of this thread's request."""
+
+    permit: Permit | None = None
+
+
+_current = _CurrentPermit()
+
+
+class Permits:
+    """The permits of one process."""
+
+    def __init__(self, count: int) -> None:
+        self._semaphore = threading.Semaphore(count)
+
+    @contextmanager
+    def running(self) -> Iterator[Permit]:
+        """Wait for a permit, then run the block as this thread's request."""
+        permit = Permit(self._semaphore)
+        with self._semaphore:
+            _current.permit = permit
+            try:
+                yield permit
+            finally:
+                _current.permit = None
+
+
+@contextmanager
+def suspend_permit() -> Iterator[None]:
+    """Release the permit of this thread's request, if it has one, while the block waits."""
+    permit = _current.permit
+    if permit is None:
+        yield
+        return
+    with permit.suspend():
+        yield
+
+
+MEMORY_TIMEOUT_S = 60.0
+"""How long a request waits for memory: the maximum of `Prefer: wait`."""
+
+
+def new_memory_budget() -> MemoryBudget:
+    """Return the memory budget of a process; requests that wait for memory release their permit."""
+    return MemoryBudget(timeout_s=MEMORY_TIMEOUT_S, waiting=suspend_permit)
+
+
+def reserve_memory(budget: MemoryBudget, size: int) -> None:
+    """Replace the request's memory reservation, which ends with the request.
+
+    Raises Unavailable if other requests hold too much memory for too long.
+    """
+    if "reservation" in g:
+        g.pop("reservation").__exit__(None, None, None)
+    if budget.is_small(size):
+        return
+    reservation = budget.reserve(size)
+    reservation.__enter__()
+    g.reservation = reservation
+
+
+def register_memory_release(app: Flask) -> None:
+    """Release each request's memory reservation at its end."""
+
+    @app.teardown_request
+    def release(_error: BaseException | None) -> None:
+        if "reservation" in g:
+            g.pop("reservation").__exit__(None, None, None)
+
+
+READ_ONLY_CACHE_S = 1.0
+"""How long the reason is cached, so that not every write reads it from the catalog."""
+
+
+@dataclass
+class ReadOnlyMode:
+    """Read-only mode; shared by the threads of one process."""
+
+    catalog: Catalog
+    always: bool = False
+    clock: Callable[[], float] = time.monotonic
+    _read_at: float = field(default=float("-inf"), init=False)
+    _reason: str | None = field(default=None, init=False)
+    _lock: Lock = field(default_factory=Lock, init=False)
+
+    def reason(self) -> str | None:
+        """Return why writes are refused, or None if they are accepted."""
+        if self.always:
+            return "The store is read-only: writes are refused until an operator ends this mode."
+        with self._lock:
+            if self.clock() - self._read_at >= READ_ONLY_CACHE_S:
+                with self.catalog.read() as tx:
+                    self._reason = store_state.find_read_only_reason(tx)
+                self._read_at = self.clock()
+            return self._reason

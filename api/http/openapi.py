@@ -1,0 +1,386 @@
+"""OpenAPI definition, generated from the operations, and its reference page.
+
+Client generators fail on parameter names that are Python keywords or no identifiers, on anything
+but methods under a path item, on siblings of `$ref`, on `anyOf` properties and on recursive bodies.
+A test verifies that the definition has none of them.
+"""
+
+import json
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+from apispec import APISpec
+from apispec.ext.marshmallow import MarshmallowPlugin
+from flask import Flask, Response, g, render_template, request
+
+from api.http.addresses import external_base_url
+from api.http.conditional import apply_etag
+from api.http.errors import PROBLEM_MEDIA_TYPE
+from api.http.examples import (
+    STORE_EXAMPLES,
+    UUID,
+    Examples,
+    add_examples,
+    make_example,
+    resolve_reference,
+)
+from api.http.operation import ApiOperation, ResponseDoc, Services
+from api.schemas.common import Problem
+from api.schemas.fields import IntegerField, UuidField, VersionField
+from auth import authorization
+
+API_TITLE = "Data store"
+API_DESCRIPTION = """\
+A data store for a research consortium: versioned, immutable files and bundles in two replicas.
+
+Errors are `application/problem+json` (RFC 9457) with a `code` and the `request_id` that every
+response has as `X-Request-Id`. Lists are paged: while more items follow, the status is 206 and a
+`Link` header with `rel="next"` holds the URL of the next page.
+
+These headers are supported, but not listed as parameters:
+
+- `Prefer: wait=<seconds>`, or `Prefer: respond-async` for no waiting, on operations that wait for
+  work.
+- `If-None-Match` with the `ETag` of an earlier response, on every read: 304 without a body if it
+  has not changed.
+- `Idempotency-Key`, 1 to 255 printable characters of the client's choice, on patches and replays: a
+  repeated request gets the first response again; another request with that key is 409
+  `already_exists`.
+- `Last-Event-ID` on the live feed as a stream.
+- `X-Request-Id` with the client's own id.
+- `Accept-Encoding: gzip`, and `Range` on content.
+
+Requests above the rate limit get 429; `RateLimit-Limit`, `RateLimit-Remaining` and
+`RateLimit-Reset` say what is left. While a replica is down, the other one may serve its reads;
+`X-STORE-SERVED-BY` then names it."""
+
+TAG_DESCRIPTIONS = {
+    "bundles": "Versioned manifests of files.",
+    "collections": "Versioned, private sets of links to files, bundles, collections and metadata.",
+    "files": "Versioned files, written by reference and read by redirect.",
+    "search": "Search for bundles by their metadata.",
+    "events": "Events of bundles, in order: journals of the past and a live feed.",
+    "subscriptions": "Webhooks for bundles that match a query.",
+    "checkout": "Copies of bundles for computing.",
+    "replication": "The state of replication between the replicas.",
+    "integrity": "The results of verifying stored objects.",
+    "areas": "Upload areas: staging of files without a bucket of your own.",
+}
+
+
+RequiredAccess = Callable[[str], str | None]
+
+
+@dataclass(frozen=True, eq=False)
+class ApiInfo:
+    """The parts of one application's definition other than its operations."""
+
+    title: str
+    description: str
+    tags: Mapping[str, str]
+    wants: RequiredAccess
+    """Describes what an operation requires of its caller; None if it is public."""
+    examples: Examples
+    optional_token: tuple[str, ...] = ()
+    """Operations that accept requests with and without a token."""
+    ids: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Schemas of path parameters that are no uuids."""
+
+
+STORE_API = ApiInfo(
+    title=API_TITLE,
+    description=API_DESCRIPTION,
+    tags=TAG_DESCRIPTIONS,
+    wants=authorization.describe_requirement,
+    examples=STORE_EXAMPLES,
+    optional_token=("get_subscriptions",),
+    ids={"filename": {"type": "string", "example": "sample.json"}},
+)
+
+VERSION_PATTERN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{6}\.[0-9]{6}Z$"
+
+
+def build_definition(
+    operations: Iterable[ApiOperation],
+    *,
+    server: str,
+    openid_url: str,
+    info: ApiInfo = STORE_API,
+    wants: RequiredAccess | None = None,
+) -> dict[str, Any]:
+    """Return the definition for a server's base URL; `wants` overrides that of `info`."""
+    operations = tuple(operations)
+    wants = wants or info.wants
+    requirements = tuple(wants(operation.name) for operation in operations)
+    document = _build_document(operations, info, requirements)
+    components = document["components"] | {
+        "securitySchemes": {
+            "bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
+            "openid": {"type": "openIdConnect", "openIdConnectUrl": openid_url},
+        }
+    }
+    return document | {"servers": [{"url": server}], "components": components}
+
+
+# Building takes 0.1 s. The server URL is not part of it, because it depends on the request's Host.
+@lru_cache(maxsize=8)
+def _build_document(
+    operations: tuple[ApiOperation, ...], info: ApiInfo, requirements: tuple[str | None, ...]
+) -> dict[str, Any]:
+    """Build the part that is the same for all servers; callers must not change it."""
+    marshmallow = MarshmallowPlugin(schema_name_resolver=_schema_name)
+    spec = APISpec(
+        title=info.title,
+        version="1",
+        openapi_version="3.0.3",
+        info={"description": info.description},
+        tags=[{"name": name, "description": text} for name, text in info.tags.items()],
+        plugins=[marshmallow],
+    )
+    # The plugin's converter exists only once the document does.
+    marshmallow.map_to_openapi_type(UuidField, "string", "uuid")  # type: ignore[no-untyped-call]
+    marshmallow.map_to_openapi_type(IntegerField, "integer", "int64")  # type: ignore[no-untyped-call]
+    marshmallow.converter.add_attribute_function(_version_pattern)  # type: ignore
+    for operation, requirement in zip(operations, requirements, strict=True):
+        description = _describe_operation(operation, info, requirement)
+        spec.path(path=operation.path, operations={operation.method.lower(): description})
+    document: dict[str, Any] = _drop_null_defaults(spec.to_dict())
+    document |= {"paths": _drop_nullable(document["paths"])}
+    return add_examples(document, info.examples)
+
+
+def _version_pattern(_converter: Any, field: Any, **_: Any) -> dict[str, str]:
+    return {"pattern": VERSION_PATTERN} if isinstance(field, VersionField) else {}
+
+
+def _schema_name(schema: Any) -> str:
+    kind = schema if isinstance(schema, type) else type(schema)
+    return str(kind.__name__)
+
+
+def _describe_operation(
+    operation: ApiOperation, info: ApiInfo, requirement: str | None
+) -> dict[str, Any]:
+    value: dict[str, Any] = {
+        "operationId": operation.name,
+        "tags": [operation.tag],
+        "summary": operation.summary,
+        "parameters": [*_path_parameters(operation, info), *_query_parameters(operation)],
+        "responses": _responses(operation, requirement),
+    }
+    if operation.description:
+        value["description"] = operation.description
+    if body := _request_body(operation):
+        value["requestBody"] = body
+    if security := _security(operation, info, requirement):
+        value["security"] = security
+    return value
+
+
+def _security(
+    operation: ApiOperation, info: ApiInfo, requirement: str | None
+) -> list[dict[str, list[str]]]:
+    if operation.name in info.optional_token:
+        return [{"bearer": []}, {}]
+    return [] if requirement is None else [{"bearer": []}]
+
+
+def _path_parameters(operation: ApiOperation, info: ApiInfo) -> list[dict[str, Any]]:
+    uuid = {"type": "string", "format": "uuid", "example": UUID}
+    return [
+        {"name": name, "in": "path", "required": True, "schema": dict(info.ids.get(name, uuid))}
+        for name in operation.path_parameters
+    ]
+
+
+def _query_parameters(operation: ApiOperation) -> list[dict[str, Any]]:
+    return [{"in": "query", "schema": type(operation.query)}] if operation.query.fields else []
+
+
+def _request_body(operation: ApiOperation) -> dict[str, Any] | None:
+    if operation.upload:
+        content: dict[str, Any] = {
+            "application/octet-stream": {"schema": {"type": "string", "format": "binary"}}
+        }
+        # An empty file has an empty body, which looks like no body.
+        return {"required": False, "content": content}
+    if operation.form is not None:
+        kinds = ("application/x-www-form-urlencoded", "application/json")
+        return {"required": True, "content": {kind: {"schema": operation.form} for kind in kinds}}
+    if operation.body is None:
+        return None
+    content = {"application/json": {"schema": type(operation.body)}}
+    return {"required": not operation.body_optional, "content": content}
+
+
+def _responses(operation: ApiOperation, requirement: str | None) -> dict[str, Any]:
+    responses = {str(status): _response(doc) for status, doc in operation.responses.items()}
+    if operation.paged:
+        link = _header_schemas({"Link": 'The next page, rel="next".'})
+        responses["206"]["headers"] = {**responses["206"].get("headers", {}), **link}
+    errors = {400, *operation.errors}
+    # An invalid token is refused even where no token is required.
+    errors |= {401} if operation.identified else set()
+    errors |= set() if requirement is None else {403}
+    errors |= set() if operation.body is None else {413, 415}
+    for status in sorted(errors):
+        responses.setdefault(str(status), _problem_response(HTTPStatus(status).phrase))
+    return {**responses, "default": _problem_response("Any other error.")}
+
+
+def _response(doc: ResponseDoc) -> dict[str, Any]:
+    value: dict[str, Any] = {"description": doc.description}
+    if doc.schema is not None:
+        value["content"] = {"application/json": {"schema": doc.schema}}
+    if doc.page:
+        value["content"] = {"text/html": {"schema": {"type": "string"}}}
+    if doc.headers:
+        value["headers"] = _header_schemas(doc.headers)
+    return value
+
+
+def _header_schemas(headers: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        name: {"description": text, "schema": {"type": "string"}} for name, text in headers.items()
+    }
+
+
+def _problem_response(description: str) -> dict[str, Any]:
+    return {"description": description, "content": {PROBLEM_MEDIA_TYPE: {"schema": Problem}}}
+
+
+def _drop_null_defaults(value: Any) -> Any:
+    """Remove `default: null`, which means the same as no default."""
+    if isinstance(value, list):
+        return [_drop_null_defaults(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: _drop_null_defaults(item)
+        for key, item in value.items()
+        if not (key == "default" and item is None)
+    }
+
+
+def _drop_nullable(value: Any) -> Any:
+    """Remove `nullable` and null enum values, which mean nothing for path and query parameters."""
+    if isinstance(value, list):
+        return [_drop_nullable(item) for item in value if item is not None]
+    if not isinstance(value, dict):
+        return value
+    return {key: _drop_nullable(item) for key, item in value.items() if key != "nullable"}
+
+
+CONTENT_SECURITY_POLICY = (
+    "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'"
+)
+
+
+def register_reference(app: Flask, services: Services, operations: Sequence[ApiOperation]) -> None:
+    """Serve the definition at `/swagger.json` and `/v1/swagger.json`, and its page at `/`."""
+    openid = f"{services.settings.auth_url}/.well-known/openid-configuration"
+
+    def document() -> dict[str, Any]:
+        server = f"{external_base_url(services.settings, request)}/v1"
+        wants = services.access.wants
+        return build_definition(operations, server=server, openid_url=openid, wants=wants)
+
+    @app.get("/swagger.json")
+    @app.get("/v1/swagger.json", endpoint="get_definition_v1")
+    def get_definition() -> Response:
+        g.operation = "get_definition"
+        response = Response(orjson.dumps(document()), mimetype="application/json")
+        return apply_etag(request, response, private=False)
+
+    @app.get("/")
+    def get_reference() -> Response:
+        g.operation = "get_reference"
+        definition = document()
+        page = render_template(
+            "reference.html",
+            document=definition,
+            groups=group_by_tag(definition),
+            kind=describe_type,
+        )
+        headers = {
+            "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+            "Referrer-Policy": "no-referrer",
+        }
+        return Response(page, headers=headers, mimetype="text/html")
+
+    @app.get("/reference.css")
+    def get_style() -> Response:
+        g.operation = "get_reference"
+        return Response(render_template("reference.css"), mimetype="text/css")
+
+
+def group_by_tag(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the tags with their operations, for the reference page."""
+    groups = {tag["name"]: {**tag, "operations": []} for tag in document["tags"]}
+    for path, methods in document["paths"].items():
+        for method, description in methods.items():
+            operation = {**description, "method": method.upper(), "path": path}
+            operation["curl"] = curl_command(document, operation)
+            operation["members"] = body_members(document, description)
+            groups[description["tags"][0]]["operations"].append(operation)
+    return list(groups.values())
+
+
+def body_members(document: Mapping[str, Any], operation: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return name, schema and `required` of each member of a JSON body."""
+    schema = resolve_reference(document, _body_schema(operation) or {})
+    required = schema.get("required", ())
+    return [
+        {"name": name, "required": name in required, "schema": part}
+        for name, part in schema.get("properties", {}).items()
+    ]
+
+
+def curl_command(document: Mapping[str, Any], operation: Mapping[str, Any]) -> str:
+    """Return a curl command that calls the operation with its required parameters."""
+    path, query = operation["path"], []
+    for parameter in operation["parameters"]:
+        name, value = parameter["name"], str(make_example(document, parameter["schema"]))
+        if parameter["in"] == "path":
+            path = path.replace("{" + name + "}", value)
+        elif parameter.get("required"):
+            query.append(f"{name}={value}")
+    url = document["servers"][0]["url"] + path + ("?" + "&".join(query) if query else "")
+    return " \\\n  ".join(["curl " + shlex.quote(url), *_curl_options(document, operation)])
+
+
+def _curl_options(document: Mapping[str, Any], operation: Mapping[str, Any]) -> Iterable[str]:
+    method, body = operation["method"], _body_schema(operation)
+    if method == "HEAD":
+        yield "--head"
+    elif method != "GET":
+        yield f"-X {method}"
+    if operation.get("security"):
+        yield '-H "Authorization: Bearer $TOKEN"'
+    if body is not None:
+        yield "--json " + shlex.quote(json.dumps(make_example(document, body)))
+    elif "requestBody" in operation:
+        yield "-H 'Content-Type: application/json'"
+        yield "--data-binary @sample.json"
+
+
+def _body_schema(operation: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    content = operation.get("requestBody", {}).get("content", {})
+    schema: Mapping[str, Any] | None = content.get("application/json", {}).get("schema")
+    return schema
+
+
+def describe_type(schema: Mapping[str, Any]) -> str:
+    """Describe a schema in a few words."""
+    if "$ref" in schema:
+        return str(schema["$ref"]).rpartition("/")[2]
+    if "enum" in schema:
+        return " or ".join(str(value) for value in schema["enum"])
+    if schema.get("type") == "array":
+        return f"list of {describe_type(schema.get('items', {}))}"
+    return str(schema.get("format") or schema.get("type", "any"))

@@ -1,0 +1,291 @@
+"""Headers and logs of every response: compression, CORS, content disposition.
+
+Tokens travel in `Authorization`, never in cookies, so CORS needs no credentials.
+"""
+
+import gzip
+import logging
+import re
+import time
+import unicodedata
+from collections.abc import Callable, Collection
+from urllib.parse import quote
+
+from flask import Flask, Response, g, request
+
+from api.http.errors import ErrorPage, register_errors, register_request_ids
+from api.http.limits import register_memory_release
+from config.logs import bind_log_fields
+from storage.errors import Invalid
+
+MIN_COMPRESSED_BYTES = 1024
+"""Smaller responses gain nothing from compression."""
+GZIP_LEVEL = 3
+"""Higher levels save little of JSON and cost much processor time."""
+COMPRESSED_TYPES = frozenset(
+    {"application/json", "application/problem+json", "text/html", "text/plain"}
+)
+
+
+def register_compression(app: Flask) -> None:
+    """Compress responses that gain from it."""
+
+    @app.after_request
+    def compress(response: Response) -> Response:
+        if not _is_compressible(response):
+            return response
+        response.vary.add("Accept-Encoding")
+        if request.accept_encodings.quality("gzip") > 0:
+            response.set_data(gzip.compress(response.get_data(), GZIP_LEVEL, mtime=0))
+            response.headers["Content-Encoding"] = "gzip"
+        return response
+
+
+def _is_compressible(response: Response) -> bool:
+    return (
+        not response.direct_passthrough
+        and not response.is_streamed
+        and response.mimetype in COMPRESSED_TYPES
+        and "Content-Encoding" not in response.headers
+        and response.status_code != 304
+        and (response.calculate_content_length() or 0) >= MIN_COMPRESSED_BYTES
+    )
+
+
+ALLOWED_METHODS = "GET, HEAD, PUT, POST, PATCH, DELETE, OPTIONS"
+ALLOWED_HEADERS = (
+    "Authorization",
+    "Content-Type",
+    "Idempotency-Key",
+    "If-None-Match",
+    "Last-Event-ID",
+    "Prefer",
+    "Range",
+    "X-Request-Id",
+)
+EXPOSED_HEADERS = (
+    "Content-Disposition",
+    "ETag",
+    "Link",
+    "Location",
+    "RateLimit-Limit",
+    "RateLimit-Remaining",
+    "RateLimit-Reset",
+    "Repr-Digest",
+    "Retry-After",
+    "WWW-Authenticate",
+    "X-OpenAPI-Paginated-Content-Key",
+    "X-OpenAPI-Pagination",
+    "X-Request-Id",
+    "X-STORE-CONTENT-TYPE",
+    "X-STORE-CRC32C",
+    "X-STORE-CREATOR-UID",
+    "X-STORE-OWNER",
+    "X-STORE-REPLICATION",
+    "X-STORE-S3-ETAG",
+    "X-STORE-SERVED-BY",
+    "X-STORE-SHA1",
+    "X-STORE-SHA256",
+    "X-STORE-SIZE",
+    "X-STORE-STATE",
+    "X-STORE-VERSION",
+)
+PREFLIGHT_CACHE_S = 600
+"""How long a browser may cache a preflight."""
+
+
+FindOrigins = Callable[[str], Collection[str]]
+"""Returns the origins whose pages may read the responses of a path; `*` stands for all."""
+
+
+def register_cors(app: Flask, find_origins: FindOrigins) -> None:
+    """Add CORS headers, and answer preflights."""
+
+    @app.before_request
+    def preflight() -> Response | None:
+        if request.method != "OPTIONS" or "Access-Control-Request-Method" not in request.headers:
+            return None
+        if not _allowed_origin(find_origins(request.path)):
+            return None
+        headers = {
+            "Access-Control-Allow-Methods": ALLOWED_METHODS,
+            "Access-Control-Allow-Headers": ", ".join(ALLOWED_HEADERS),
+            "Access-Control-Max-Age": str(PREFLIGHT_CACHE_S),
+        }
+        return Response(status=204, headers=headers)
+
+    @app.after_request
+    def add_headers(response: Response) -> Response:
+        origins = find_origins(request.path)
+        if origins and "*" not in origins:
+            response.vary.add("Origin")
+        if allowed := _allowed_origin(origins):
+            response.headers["Access-Control-Allow-Origin"] = allowed
+            response.headers["Access-Control-Expose-Headers"] = ", ".join(EXPOSED_HEADERS)
+        return response
+
+
+def _allowed_origin(origins: Collection[str]) -> str | None:
+    """Return the value of Access-Control-Allow-Origin for this request, if any."""
+    if "*" in origins:
+        return "*"
+    origin = request.headers.get("Origin")
+    return origin if origin in origins else None
+
+
+log = logging.getLogger("api.requests")
+
+CountRequest = Callable[[str, int, float], None]
+"""Counts a request by its operation, status and seconds."""
+
+
+def register_conventions(
+    app: Flask,
+    *,
+    find_origins: FindOrigins,
+    request_ids: Callable[[], str],
+    count: CountRequest,
+    page: ErrorPage | None = None,
+) -> None:
+    """Register everything of this module; what is registered first sees a response last."""
+    app.url_map.merge_slashes = False
+    register_request_ids(app, request_ids)
+    _observe_requests(app, count)
+    register_memory_release(app)
+    register_compression(app)
+    register_cors(app, find_origins)
+    register_errors(app, page)
+
+
+def ignore_request(_operation: str, _status: int, _seconds: float) -> None:
+    """Count nothing: for an application without metrics."""
+
+
+def _observe_requests(app: Flask, count: CountRequest) -> None:
+    """Log and count every request."""
+
+    @app.before_request
+    def bind_log() -> None:
+        g.start = time.perf_counter()
+        g.log_lines = bind_log_fields(request_id=g.request_id)
+        g.log_lines.__enter__()
+
+    @app.after_request
+    def finish(response: Response) -> Response:
+        response.headers.setdefault("Content-Type", "text/plain; charset=utf-8")
+        response.headers.setdefault("X-Content-Type-Options", "nosniff")
+        _log_request(count, response.status_code, time.perf_counter() - g.start)
+        return response
+
+    @app.teardown_request
+    def unbind_log(_error: BaseException | None) -> None:
+        if "log_lines" in g:
+            g.pop("log_lines").__exit__(None, None, None)
+
+
+def _log_request(count: CountRequest, status: int, seconds: float) -> None:
+    """Log the path without the query, which may hold a signature."""
+    count(g.get("operation", "none"), status, seconds)
+    log.info(
+        "request",
+        extra={
+            "method": request.method,
+            "path": request.path,
+            "status": status,
+            "seconds": round(seconds, 4),
+            "principal": g.get("principal"),
+        },
+    )
+
+
+DISPOSITION_PARAMETER = "content_disposition"
+MAX_DISPOSITION = 1024
+MAX_ENCODED_DISPOSITION = 3000
+"""A URL's query carries it, and a request line has at most 8,190 bytes."""
+
+_DISPOSITION_TYPES = ("attachment", "inline")
+# Possessive quantifiers: backtracking would take exponential time.
+_TOKEN = r"[A-Za-z0-9!#$%&'*+.^_`|~-]++"
+_PART = re.compile(rf';\s*+({_TOKEN})\s*+=\s*+("(?:[^"\\]|\\.)*+"|[^;"]*+)\s*+')
+_DISPOSITION = re.compile(rf"\s*+({_TOKEN})\s*+(?:{_PART.pattern})*+;?\s*+")
+_DISPOSITION_EXAMPLE = 'attachment; filename="name.txt"'
+
+
+def encode_disposition(value: str) -> str:
+    """Encode a Content-Disposition header, with a non-ASCII file name as `filename*` too.
+
+    Raises ValueError for control characters, and for other non-ASCII text.
+    """
+    if len(value) > MAX_DISPOSITION:
+        raise ValueError(f"Must have at most {MAX_DISPOSITION} characters.")
+    if any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in value):
+        raise ValueError("Must not contain control characters.")
+    encoded = value if value.isascii() else _encode_parameters(value)
+    if len(encoded) > MAX_ENCODED_DISPOSITION:
+        raise ValueError(
+            f"Must have at most {MAX_ENCODED_DISPOSITION} characters when encoded (RFC 8187)."
+        )
+    return encoded
+
+
+def _encode_parameters(header: str) -> str:
+    match = _DISPOSITION.fullmatch(header)
+    if match is None:
+        raise ValueError(f"Must have a form like: {_DISPOSITION_EXAMPLE}")
+    parameters = [(name, _unquote(value)) for name, value in _PART.findall(header)]
+    extended = any(name.lower() == "filename*" for name, _ in parameters)
+    parts = [match[1]]
+    for name, value in parameters:
+        if value.isascii():
+            parts.append(f"{name}={value if name.endswith('*') else _quote(value)}")
+        elif name.lower() == "filename":
+            parts.append(f"{name}={_quote(_ascii_fallback(value))}")
+            parts += [] if extended else [f"filename*=UTF-8''{quote(value, safe='')}"]
+        else:
+            raise ValueError(
+                f"Only filename may have non-ASCII characters, as in: {_DISPOSITION_EXAMPLE}"
+            )
+    return "; ".join(parts)
+
+
+def _unquote(value: str) -> str:
+    return re.sub(r"\\(.)", r"\1", value[1:-1]) if value.startswith('"') else value.strip()
+
+
+def _quote(value: str) -> str:
+    return '"' + re.sub(r'(["\\])', r"\\\1", value) + '"'
+
+
+def _ascii_fallback(name: str) -> str:
+    """Return the file name for clients without `filename*`: accents and other letters are lost."""
+    plain = "".join(c for c in unicodedata.normalize("NFKD", name) if not unicodedata.combining(c))
+    return "".join(c if c.isascii() and c != "%" else "_" for c in plain)
+
+
+def check_inline(disposition: str | None, *, from_folder: bool) -> None:
+    """Refuse `inline` for files of folder buckets: HTML would run on the store's own origin.
+
+    Raises Invalid.
+    """
+    if from_folder and _disposition_type(disposition) == "inline":
+        message = (
+            "inline is supported only if the replica is a cloud bucket: the store serves files of"
+            " this replica from its own origin, and so only as attachments."
+        )
+        raise Invalid(
+            f"Bad query parameter '{DISPOSITION_PARAMETER}': {message}",
+            errors={DISPOSITION_PARAMETER: [message]},
+        )
+
+
+def force_attachment(disposition: str | None) -> str:
+    """Return the disposition as an attachment with the same parameters."""
+    _, semicolon, parameters = (disposition or "").partition(";")
+    # Browsers may display unknown types, so their parameters are dropped.
+    if _disposition_type(disposition) not in _DISPOSITION_TYPES:
+        return "attachment"
+    return f"attachment{semicolon}{parameters}"
+
+
+def _disposition_type(disposition: str | None) -> str:
+    return (disposition or "").partition(";")[0].strip().lower()

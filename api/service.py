@@ -1,0 +1,247 @@
+"""Health checks and Prometheus metrics of the store.
+
+A part is `ok`, `warning` (works, but a human should look) or `failed`; a failed part makes
+the response 503. Each part has a reason.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from flask import Flask, Response, g, request
+
+from api import integrity
+from api.http.auth import identify_caller
+from api.http.metrics import METRICS_CONTENT_TYPE, MetricSample
+from api.http.operation import Services, json_response
+from auth.remote import RemoteDecisionPoint
+from storage.catalog import integrity as integrity_rows
+from storage.catalog import jobs, store_state, versions
+from storage.errors import NotFound, StoreError
+from storage.protocols import BlobStore, SearchIndex
+from storage.stores import Stores
+
+log = logging.getLogger(__name__)
+
+PartStatus = dict[str, Any]
+HealthCheck = Callable[[], PartStatus]
+PROBE_KEY = "health/probe"
+MAX_NAMED = 5
+"""Most faults that one reason names."""
+OVERDUE_S = 60
+"""Jobs overdue for longer mean that workers are dead, or far too few."""
+
+
+def register_service(app: Flask, services: Services) -> None:
+    """Serve the public `/health`, and `/metrics` for operators."""
+
+    @app.get("/health")
+    def get_health() -> Response:
+        g.operation = "get_health"
+        return _health_response(services, _make_operator_check(services))
+
+    @app.get("/metrics")
+    def get_metrics() -> Response:
+        g.operation = "get_metrics"
+        if not is_ops_port(services.settings.ops_port):
+            principal = identify_caller(services.verify, request.headers.get("Authorization"))
+            services.guard.refuse(principal, "get_metrics", request)
+        page = services.metrics.render_text(lambda: collect_samples(services))
+        return Response(page, content_type=METRICS_CONTENT_TYPE)
+
+    @app.before_request
+    def keep_to_the_port() -> None:
+        if is_ops_port(services.settings.ops_port) and request.path not in ("/health", "/metrics"):
+            raise NotFound("This port serves /health and /metrics only.")
+
+
+def is_ops_port(ops_port: int) -> bool:
+    """Return whether the request came to the operators' port."""
+    return bool(ops_port) and request.environ.get("SERVER_PORT") == str(ops_port)
+
+
+def _make_operator_check(services: Services) -> Callable[[], bool]:
+    """Return a thread-safe check whether the caller may see details.
+
+    A bad token is no error: monitors need an answer.
+    """
+    at_ops_port = is_ops_port(services.settings.ops_port)
+    authorization = request.headers.get("Authorization")
+
+    def is_operator() -> bool:
+        if at_ops_port:
+            return True
+        try:
+            caller = identify_caller(services.verify, authorization)
+            return services.access.may(caller, integrity.DETAILS_OPERATION)
+        except StoreError:
+            return False
+
+    return is_operator
+
+
+def _health_response(services: Services, is_operator: Callable[[], bool]) -> Response:
+    parts = run_checks(list_checks(services, is_operator))
+    failed = any(part["status"] == "failed" for part in parts.values())
+    status = "failed" if failed else "ok"
+    value = {"status": status, "instance": services.instance, "parts": parts}
+    return json_response(value, 503 if failed else 200, {"Retry-After": "5"} if failed else {})
+
+
+def list_checks(services: Services, is_operator: Callable[[], bool]) -> dict[str, HealthCheck]:
+    """Return the check of every part; only operators see the keys of damaged objects."""
+    stores = services.stores
+    checks: dict[str, HealthCheck] = {
+        "catalog": lambda: _ok_part(stores.catalog.ping()),
+        "queue": lambda: _check_queue(services),
+        "clock": lambda: _check_scheduler(stores),
+        "work": lambda: _check_jobs(stores),
+        "replication": lambda: _check_replication(stores),
+        "unindexed": lambda: _check_unindexed(stores),
+        "integrity": lambda: _check_integrity(stores, is_operator),
+        "writes": lambda: _check_writes(services),
+        "disk": lambda: _check_disk(stores),
+    }
+    for replica, blobs in stores.replicas.items():
+        checks[f"bucket.{replica}"] = partial(_check_bucket, blobs)
+    for replica, index in stores.search.items():
+        checks[f"search.{replica}"] = partial(_check_search, index)
+    if isinstance(deciding := services.access.deciding, RemoteDecisionPoint):
+        checks["policies"] = lambda: _ok_part(deciding.ping())
+    return checks
+
+
+def run_checks(checks: dict[str, HealthCheck]) -> dict[str, PartStatus]:
+    """Run all checks in parallel: a dead part delays no other."""
+    with ThreadPoolExecutor(max_workers=len(checks)) as pool:
+        futures = {name: pool.submit(_run_check, name, check) for name, check in checks.items()}
+        return {name: future.result() for name, future in futures.items()}
+
+
+def _run_check(name: str, check: HealthCheck) -> PartStatus:
+    try:
+        return check()
+    except StoreError as error:
+        return {"status": "failed", "reason": error.detail}
+    except Exception as error:
+        log.warning("health of %s: %s", name, error)
+        return {"status": "failed", "reason": f"{type(error).__name__}; see the log"}
+
+
+def _ok_part(reason: str, **figures: Any) -> PartStatus:
+    return {"status": "ok", "reason": reason, **figures}
+
+
+def _warning_part(bad: bool, reason: str, **figures: Any) -> PartStatus:
+    return {"status": "warning" if bad else "ok", "reason": reason, **figures}
+
+
+def _check_bucket(blobs: BlobStore) -> PartStatus:
+    """Check that the bucket answers; the object may be absent."""
+    with suppress(NotFound):
+        blobs.head(PROBE_KEY)
+    return _ok_part("can be read")
+
+
+def _check_search(index: SearchIndex) -> PartStatus:
+    return _ok_part(index.ping())
+
+
+def _check_queue(services: Services) -> PartStatus:
+    """Check the queue; without it the scheduler sends messages later."""
+    services.job_queue.ping()
+    return _ok_part("can be reached")
+
+
+def _check_scheduler(stores: Stores) -> PartStatus:
+    """Check that a scheduler leads: only it resends lost messages."""
+    with stores.catalog.read() as tx:
+        leading = store_state.is_leased(tx, "clock")
+    return _warning_part(not leading, "leads" if leading else "no clock runs")
+
+
+def _check_jobs(stores: Stores) -> PartStatus:
+    with stores.catalog.read() as tx:
+        waiting, dead = jobs.count_open(tx), jobs.list_dead(tx, limit=MAX_NAMED)
+        count, late_s = jobs.count_dead(tx), jobs.find_max_overdue_us(tx) // 1_000_000
+    depth: dict[str, int] = {}
+    for (step, _), rows in waiting.items():
+        depth[step] = depth.get(step, 0) + rows
+    examples = "; ".join(f"{row.todo.step} {row.todo.ref}: {row.reason}" for row in dead)
+    reason = f"{count} rows are parked: {examples}" if count else f"{sum(depth.values())} rows wait"
+    if late_s >= OVERDUE_S:
+        reason += f"; the first has been due for {late_s} s: are the workers running?"
+    return _warning_part(count > 0 or late_s >= OVERDUE_S, reason, depth=depth, parked=count)
+
+
+def _check_replication(stores: Stores) -> PartStatus:
+    with stores.catalog.read() as tx:
+        diverged = versions.count_diverged(tx)
+    return _warning_part(diverged > 0, f"{diverged} records differ between buckets")
+
+
+def _check_unindexed(stores: Stores) -> PartStatus:
+    with stores.catalog.read() as tx:
+        counts, rows = (
+            store_state.count_unindexed(tx),
+            store_state.list_unindexed(tx, limit=MAX_NAMED),
+        )
+    examples = "; ".join(f"{fqid} in {replica}: {why}" for replica, fqid, why in rows)
+    reason = f"{sum(counts.values())} documents were refused by the search engine"
+    reason += f": {examples}" if rows else ""
+    return _warning_part(bool(counts), reason, replicas=counts)
+
+
+def _check_integrity(stores: Stores, is_operator: Callable[[], bool]) -> PartStatus:
+    """Check for objects that no replica could repair so far."""
+    with stores.catalog.read() as tx:
+        count = integrity_rows.count_damaged(tx)
+    rows: list[integrity_rows.DamagedObjectRow] = []
+    if count and is_operator():
+        with stores.catalog.read() as tx:
+            rows = integrity_rows.list_damaged(tx, limit=MAX_NAMED)
+    examples = "; ".join(f"{row.key} in {row.replica}: {row.reason}" for row in rows)
+    reason = f"{count} objects are damaged" + (f": {examples}" if rows else "")
+    return _warning_part(count > 0, reason, damaged=count)
+
+
+def _check_writes(services: Services) -> PartStatus:
+    """Warn in read-only mode, which operators easily forget to end."""
+    reason = services.read_only.reason()
+    return _warning_part(reason is not None, reason or "are taken", read_only=reason is not None)
+
+
+def _check_disk(stores: Stores) -> PartStatus:
+    """Check that every folder and the catalog accept writes."""
+    failures = stores.write_probes.failures()
+    if not failures:
+        return _ok_part("every place took a write")
+    places: dict[str, list[str]] = {}
+    for name, reason in sorted(failures.items()):
+        places.setdefault(reason, []).append(name)
+    summary = "; ".join(f"{reason} ({', '.join(names)})" for reason, names in places.items())
+    return {"status": "failed", "reason": summary, "places": sorted(failures)}
+
+
+def collect_samples(services: Services) -> Iterable[MetricSample]:
+    """Yield the metrics that each scrape reads from the catalog."""
+    yield from integrity.collect_integrity_samples(services.integrity.report())
+    with services.stores.catalog.read() as tx:
+        waiting, dead = jobs.count_open(tx), jobs.count_dead(tx)
+        pending, unindexed = (
+            store_state.count_pending_deliveries(tx),
+            store_state.count_unindexed(tx),
+        )
+    for (step, replica), rows in waiting.items():
+        labels = {"step": step, "replica": replica}
+        yield MetricSample("store_todo_rows", "To-do rows that are open", labels, rows)
+    yield MetricSample("store_todo_parked", "To-do rows put aside for a human", {}, dead)
+    yield MetricSample(
+        "store_deliveries_pending", "Deliveries neither made nor given up", {}, pending
+    )
+    for replica, count in unindexed.items():
+        description = "Documents that search refused"
+        yield MetricSample("store_documents_unindexed", description, {"replica": replica}, count)

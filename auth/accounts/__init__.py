@@ -1,1 +1,0 @@
-"""Users, groups and roles: what each call of the authorization service does."""

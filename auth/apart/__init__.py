@@ -1,1 +1,0 @@
-"""A store apart from its authorization service: what it asks there, and keeps of the answers."""

@@ -1,0 +1,250 @@
+"""Actions and resources that each operation of the store requires.
+
+Pipelines check ownership, because only they know the owner.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from string import Formatter
+from types import MappingProxyType
+from typing import Protocol
+
+from auth.decisions import DecisionPoint, require_allowed, require_enabled
+from auth.policies.patterns import Value
+from storage.errors import Forbidden, Invalid, Unauthorized
+from storage.model import Principal
+
+CHECKOUT_ELSEWHERE = "post_bundles_checkout_elsewhere"
+"""Required in addition if a checkout names a `destination`."""
+
+RESOURCES: Mapping[str, str] = MappingProxyType(
+    {
+        "get_bundles_all": "bundles/*",
+        "get_bundle": "bundles/{uuid}.{version}",
+        "put_bundle": "bundles/{uuid}.{version}",
+        "patch_bundle": "bundles/{uuid}.{version}",
+        "delete_bundle": "bundles/{uuid}.{version}",
+        "post_bundles_checkout": "bundles/{uuid}.{version}",
+        CHECKOUT_ELSEWHERE: "bundles/{uuid}.{version}",
+        "get_bundles_checkout": "checkouts/{checkout_job_id}",
+        "put_file": "files/{uuid}.{version}",
+        "put_files": "files/{uuid}.{version}",
+        "get_file": "files/{uuid}.{version}",
+        "head_file": "files/{uuid}.{version}",
+        "get_task": "tasks/{task_id}",
+        "get_collections": "collections/*",
+        "put_collection": "collections/{uuid}.{version}",
+        "get_collection": "collections/{uuid}.{version}",
+        "patch_collection": "collections/{uuid}.{version}",
+        "delete_collection": "collections/{uuid}.{version}",
+        "post_search": "bundles/*",
+        "get_events": "events/*",
+        "get_event": "events/{uuid}",
+        "get_events_feed": "events/*",
+        "get_subscriptions": "subscriptions/*",
+        "put_subscription": "subscriptions/*",
+        "dry_run_subscription": "subscriptions/*",
+        "get_subscription": "subscriptions/{uuid}",
+        "delete_subscription": "subscriptions/{uuid}",
+        "get_deliveries": "subscriptions/{uuid}",
+        "retry_delivery": "subscriptions/{uuid}",
+        "retry_deliveries": "subscriptions/{uuid}",
+        "test_subscription": "subscriptions/{uuid}",
+        "replay_subscription": "subscriptions/{uuid}",
+        "get_replay": "subscriptions/{uuid}",
+        "put_subscription_secret": "subscriptions/{uuid}",
+        "pause_subscription": "subscriptions/{uuid}",
+        "resume_subscription": "subscriptions/{uuid}",
+        "post_area": "areas/{uuid}",
+        "head_area": "areas/{uuid}",
+        "get_area": "areas/{uuid}",
+        "patch_area": "areas/{uuid}",
+        "delete_area": "areas/{uuid}",
+        "put_area_file": "areas/{uuid}",
+        "post_area_file": "areas/{uuid}",
+        "post_area_credentials": "areas/{uuid}",
+        "post_area_upload": "areas/{uuid}",
+        "get_area_upload": "areas/{uuid}",
+        "put_area_part": "areas/{uuid}",
+        "post_area_upload_complete": "areas/{uuid}",
+        "delete_area_upload": "areas/{uuid}",
+        "get_area_checksum": "areas/{uuid}",
+        "get_area_checksums": "areas/{uuid}",
+        "get_area_validate": "areas/{uuid}",
+        "get_area_validations": "areas/{uuid}",
+        "get_health": "service/health",
+        "get_replication": "service/replication",
+        "get_integrity": "service/integrity",
+        "get_metrics": "service/metrics",
+    }
+)
+"""The resource of each operation; `{name}` is a parameter of the request, `*` if it is missing."""
+
+OPEN_OPERATIONS: frozenset[str] = frozenset(
+    {
+        # Specification, Authentication 3: reads, search, checkout, subscription listing are open
+        *("get_bundles_all", "get_bundle", "get_file", "head_file", "get_task"),
+        *("post_bundles_checkout", "get_bundles_checkout", "post_search"),
+        *("get_events", "get_event", "get_events_feed", "get_subscriptions"),
+        # The service itself
+        *("get_health", "get_replication", "get_integrity"),
+    }
+)
+"""Operations without a token or authorization, unless the settings close them."""
+NEVER_CLOSED: frozenset[str] = frozenset({"get_health"})
+"""Monitoring has no token."""
+
+SUBSCRIBING_OPERATIONS: frozenset[str] = frozenset({"put_subscription", "dry_run_subscription"})
+"""Operations that require an authorized domain, too (specification, Authentication 1)."""
+
+VERSIONED_READS: Mapping[str, str] = MappingProxyType(
+    {
+        "get_bundle": "bundle",
+        "post_bundles_checkout": "bundle",
+        CHECKOUT_ELSEWHERE: "bundle",
+        "get_file": "file",
+        "head_file": "file",
+        "get_collection": "collection",
+    }
+)
+"""Reads that default to the latest version; authorization is for the version that is read."""
+
+
+class StoreAuthorizationSettings(Protocol):
+    """The part of Settings about authorization of store operations."""
+
+    @property
+    def deployment(self) -> str: ...
+    @property
+    def authorized_domains(self) -> tuple[str, ...]: ...
+    @property
+    def closed_operations(self) -> tuple[str, ...]: ...
+
+
+BULK_OPERATIONS: Mapping[str, str] = MappingProxyType({"put_files": "put_file"})
+"""Bulk operations, and the operation whose action they require for each item."""
+
+
+@cache
+def action_name(operation: str) -> str:
+    """Return the action of an operation: `store:PutBundle` for `put_bundle`."""
+    words = BULK_OPERATIONS.get(operation, operation).split("_")
+    return "store:" + "".join(word.capitalize() for word in words)
+
+
+def resource_arn(operation: str, deployment: str, named: Mapping[str, str]) -> str:
+    """Return the ARN of an operation's resource, from the request's parameters."""
+    fields = {field: named.get(field) or "*" for field in _RESOURCE_FIELDS[operation]}
+    resource = RESOURCES[operation].format_map(fields)
+    return f"arn:store:{deployment}:{named.get('replica') or '*'}:{resource}"
+
+
+_RESOURCE_FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        operation: tuple(field for _, field, _, _ in Formatter().parse(template) if field)
+        for operation, template in RESOURCES.items()
+    }
+)
+
+
+def describe_requirement(
+    operation: str, open_operations: Collection[str] = OPEN_OPERATIONS
+) -> str | None:
+    """Describe what an operation requires of its caller; None if it is open."""
+    if operation in open_operations:
+        return None
+    domain = (
+        " and an e-mail address of an authorized domain"
+        if operation in SUBSCRIBING_OPERATIONS
+        else ""
+    )
+    return f"a token with permission {action_name(operation)}{domain}"
+
+
+def parse_closed_operations(names: Collection[str]) -> frozenset[str]:
+    """Parse the open operations that the settings close; `*` means all."""
+    if "*" in names:
+        return OPEN_OPERATIONS - NEVER_CLOSED
+    unknown = sorted(set(names) - (OPEN_OPERATIONS - NEVER_CLOSED))
+    if unknown:
+        raise Invalid(f"STORE_CLOSED_OPERATIONS: not an open operation: {unknown[0]}")
+    return frozenset(names)
+
+
+@dataclass(frozen=True)
+class StoreAuthorizer:
+    """Authorizes operations of the store."""
+
+    deciding: DecisionPoint
+    rights: StoreAuthorizationSettings
+
+    @cached_property
+    def open(self) -> frozenset[str]:
+        """Operations without a token; Invalid if the settings close unknown operations."""
+        return OPEN_OPERATIONS - parse_closed_operations(self.rights.closed_operations)
+
+    def wants(self, operation: str) -> str | None:
+        """Describe what an operation requires of its caller; None if it is open."""
+        return describe_requirement(operation, self.open)
+
+    def may(self, principal: Principal | None, operation: str) -> bool:
+        """Return False only if `require` fails for every resource."""
+        if principal is None or operation in self.open:
+            return operation in self.open
+        return self._is_of_authorized_domain(principal, operation) and self.deciding.could_allow(
+            principal, action_name(operation)
+        )
+
+    def require(
+        self,
+        principal: Principal | None,
+        operation: str,
+        named: Mapping[str, str],
+        context: Mapping[str, Value],
+    ) -> None:
+        """Raise Unauthorized if a token is missing, Forbidden if the operation is not allowed.
+
+        Disabled users are rejected even by open operations.
+        """
+        self.require_each(principal, operation, [named], context)
+
+    def require_each(
+        self,
+        principal: Principal | None,
+        operation: str,
+        named: Sequence[Mapping[str, str]],
+        context: Mapping[str, Value],
+    ) -> None:
+        """Do the same for several resources, all of which must be allowed."""
+        if principal is None:
+            if operation not in self.open:
+                raise Unauthorized(f"{operation} needs {self.wants(operation)}")
+        elif operation not in self.open:
+            self._require_allowed(principal, operation, named, context)
+        else:
+            require_enabled(self.deciding, principal)
+
+    def require_enabled(self, email: str) -> None:
+        """Raise Forbidden if the user is disabled."""
+        require_enabled(self.deciding, Principal(email, frozenset()))
+
+    def _require_allowed(
+        self,
+        principal: Principal,
+        operation: str,
+        named: Sequence[Mapping[str, str]],
+        context: Mapping[str, Value],
+    ) -> None:
+        on = [resource_arn(operation, self.rights.deployment, one) for one in named]
+        require_allowed(self.deciding, principal, action_name(operation), on, context)
+        if not self._is_of_authorized_domain(principal, operation):
+            raise Forbidden(f"{operation} needs {self.wants(operation)}")
+
+    def _is_of_authorized_domain(self, principal: Principal, operation: str) -> bool:
+        """Return whether the e-mail domain is authorized; an empty list allows any."""
+        authorized = {name.lower() for name in self.rights.authorized_domains}
+        if operation not in SUBSCRIBING_OPERATIONS or not authorized:
+            return True
+        _, at, domain = principal.email.rpartition("@")
+        return bool(at) and domain.lower() in authorized

@@ -1,0 +1,141 @@
+"""Built-in groups and roles, and the stored policies of all others."""
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from auth.policies.grammar import AccessPolicy, parse_policy
+from storage.catalog.accounts import AccountKey, AccountKind, Membership
+from storage.errors import DamagedObjectError, Invalid
+
+USER_DEFAULT = "user_default"
+STORE_INGEST = "store_ingest"
+STORE_ADMIN = "store_admin"
+
+DEFAULT_GROUP = AccountKey("group", USER_DEFAULT)
+DEFAULT_ROLE = AccountKey("role", USER_DEFAULT)
+USER_EMAIL_VARIABLE = "${store:user_email}"
+
+READ_ACTIONS = (
+    *("GetBundlesAll", "GetBundle", "PostBundlesCheckout", "GetBundlesCheckout"),
+    "PostBundlesCheckoutElsewhere",
+    *("GetFile", "HeadFile", "GetTask", "PostSearch"),
+    *("GetEvents", "GetEvent", "GetEventsFeed", "GetReplication"),
+    "GetIntegrity",
+)
+SUBSCRIPTION_ACTIONS = (
+    *("GetSubscriptions", "PutSubscription", "GetSubscription", "DeleteSubscription"),
+    *("GetDeliveries", "RetryDelivery", "TestSubscription", "ReplaySubscription", "GetReplay"),
+    *("RetryDeliveries", "PutSubscriptionSecret", "PauseSubscription", "ResumeSubscription"),
+    "DryRunSubscription",
+)
+"""The pipelines check who owns a subscription."""
+WRITE_ACTIONS = (
+    *("PutBundle", "PatchBundle", "DeleteBundle", "PutFile"),
+    *("GetCollections", "PutCollection", "GetCollection", "PatchCollection", "DeleteCollection"),
+    *("PostArea", "HeadArea", "GetArea", "PatchArea", "DeleteArea", "PutAreaFile", "PostAreaFile"),
+    *("PostAreaCredentials", "GetAreaChecksum", "GetAreaChecksums"),
+    *("GetAreaValidate", "GetAreaValidations"),
+    *("PostAreaUpload", "GetAreaUpload", "PutAreaPart", "PostAreaUploadComplete"),
+    "DeleteAreaUpload",
+)
+PROFILE_ACTIONS = (
+    "GetUser",
+    "GetUserOwns",
+    "GetUserGroups",
+    "GetUserRoles",
+    "PostPoliciesEvaluate",
+)
+
+
+def is_built_in(name: AccountKey) -> bool:
+    """Return whether deletion and policy changes are refused."""
+    return name in (DEFAULT_GROUP, *(AccountKey("role", role) for role in _BUILT_IN_ROLES))
+
+
+def is_permanent_membership(membership: Membership) -> bool:
+    """Return whether it cannot end: `user_default` has all users and its role."""
+    return membership.of == DEFAULT_GROUP or membership == Membership(DEFAULT_GROUP, DEFAULT_ROLE)
+
+
+@lru_cache(maxsize=64)
+def built_in_policy(kind: AccountKind, name: str, deployment: str) -> AccessPolicy | None:
+    """Return the policy of a built-in role of this deployment; None for other records."""
+    if kind != "role" or name not in _BUILT_IN_ROLES:
+        return None
+    return parse_policy({"Version": "2012-10-17", "Statement": _BUILT_IN_ROLES[name](deployment)})
+
+
+def built_in_statements(deployment: str) -> Mapping[str, Any]:
+    """Return the statements of every built-in role."""
+    return {name: statements(deployment) for name, statements in _BUILT_IN_ROLES.items()}
+
+
+def _allow_statement(sid: str, actions: list[str], resources: list[str]) -> dict[str, Any]:
+    return {"Sid": sid, "Effect": "Allow", "Action": actions, "Resource": resources}
+
+
+def _store_actions(names: tuple[str, ...]) -> list[str]:
+    return [f"store:{name}" for name in names]
+
+
+def _user_default_statements(deployment: str) -> list[dict[str, Any]]:
+    profile = f"arn:auth:{deployment}:*:user/{USER_EMAIL_VARIABLE}"
+    return [
+        _allow_statement("Reads", _store_actions(READ_ACTIONS), [f"arn:store:{deployment}:*"]),
+        _allow_statement(
+            "OwnSubscriptions", _store_actions(SUBSCRIPTION_ACTIONS), [f"arn:store:{deployment}:*"]
+        ),
+        _allow_statement("OwnProfile", [f"auth:{name}" for name in PROFILE_ACTIONS], [profile]),
+    ]
+
+
+def _store_ingest_statements(deployment: str) -> list[dict[str, Any]]:
+    return [
+        _allow_statement("Writes", _store_actions(WRITE_ACTIONS), [f"arn:store:{deployment}:*"])
+    ]
+
+
+def _store_admin_statements(_deployment: str) -> list[dict[str, Any]]:
+    return [_allow_statement("Everything", ["*"], ["*"])]
+
+
+_BUILT_IN_ROLES: Mapping[str, Any] = {
+    USER_DEFAULT: _user_default_statements,
+    STORE_INGEST: _store_ingest_statements,
+    STORE_ADMIN: _store_admin_statements,
+}
+
+
+def load_policy(name: AccountKey, text: str | None, deployment: str) -> AccessPolicy | None:
+    """Load a built-in or stored policy; DamagedObjectError if it is unreadable.
+
+    Ignoring it instead would allow what it denies."""
+    if is_built_in(name):
+        return built_in_policy(name.kind, name.id, deployment)
+    if text is None:
+        return None
+    try:
+        return _parse_policy_text(text)
+    except (Invalid, ValueError) as error:
+        raise DamagedObjectError(
+            f"The policy of {name.kind} {name.id} cannot be understood."
+        ) from error
+
+
+@lru_cache(maxsize=1024)
+def _parse_policy_text(text: str) -> AccessPolicy:
+    """Cached: principals share roles."""
+    return parse_policy(json.loads(text), stored=True)
+
+
+def is_same_policy(one: str | None, other: str | None) -> bool:
+    """Compare two documents, ignoring the order of members; 1 is not true."""
+    return one == other or (
+        one is not None and other is not None and _sort_members(one) == _sort_members(other)
+    )
+
+
+def _sort_members(text: str) -> str:
+    return json.dumps(json.loads(text), sort_keys=True)

@@ -1,0 +1,173 @@
+"""State shared by the OAuth provider's modules, and client authentication."""
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol
+from urllib.parse import unquote_plus
+
+from auth.accounts import admit_at_login, is_user_enabled
+from auth.decisions import PermissionSettings, load_permissions
+from auth.oauth.clients import OAuthClient, built_in_clients, find_client
+from auth.oauth.errors import OAuthError, invalid_request
+from auth.tokens.signing_keys import SigningKeyFile
+from storage.catalog import Catalog, Tx
+from storage.encryption import derive_key
+
+SCOPES = ("openid", "email", "profile", "groups", "offline_access")
+"""Supported scopes; others are not granted."""
+DEFAULT_SCOPES = ("openid", "email", "groups")
+"""Used if a request has none."""
+
+
+class OAuthSettings(Protocol):
+    """The part of Settings about grants and token lifetimes."""
+
+    @property
+    def auth_url(self) -> str: ...
+    @property
+    def audiences(self) -> tuple[str, ...]: ...
+    @property
+    def default_client(self) -> str: ...
+    @property
+    def web_redirect_uris(self) -> tuple[str, ...]: ...
+    @property
+    def code_s(self) -> int: ...
+    @property
+    def access_token_s(self) -> int: ...
+    @property
+    def refresh_idle_s(self) -> int: ...
+    @property
+    def grant_s(self) -> int: ...
+    @property
+    def refresh_grace_s(self) -> int: ...
+    @property
+    def device_code_s(self) -> int: ...
+    @property
+    def device_poll_s(self) -> int: ...
+
+
+class UserDirectory(Protocol):
+    """Looks up the users who grant access."""
+
+    def admit(self, tx: Tx, email: str) -> None:
+        """Create the user at the first login; Forbidden if disabled."""
+
+    def is_enabled(self, tx: Tx, email: str) -> bool:
+        """Return whether the user is enabled."""
+
+    def groups(self, tx: Tx, email: str) -> tuple[str, ...]:
+        """Return the groups for a token."""
+
+
+@dataclass(frozen=True)
+class OAuthProvider:
+    """Issuer, keys, clients, users and clock."""
+
+    settings: OAuthSettings
+    catalog: Catalog
+    keys: SigningKeyFile
+    people: UserDirectory
+    secret: bytes = field(repr=False)
+    clock: Callable[[], float]
+
+    @property
+    def issuer(self) -> str:
+        """The issuer in tokens."""
+        return self.settings.auth_url
+
+    @cached_property
+    def own_clients(self) -> Mapping[str, OAuthClient]:
+        """The store's own clients."""
+        return built_in_clients(self.settings.web_redirect_uris)
+
+    @cached_property
+    def refresh_key(self) -> bytes:
+        """Key that derives successors of refresh tokens."""
+        return derive_key(self.secret, b"openid refresh tokens")
+
+    def client(self, tx: Tx, client_id: str) -> OAuthClient | None:
+        """Find a client by id."""
+        return find_client(tx, self.own_clients, client_id)
+
+    def now_us(self) -> int:
+        """Microseconds since 1970."""
+        return int(self.clock() * 1e6)
+
+
+@dataclass(frozen=True)
+class RecordedUsers:
+    """See `auth.oauth.provider.UserDirectory`."""
+
+    rights: PermissionSettings
+
+    def admit(self, tx: Tx, email: str) -> None:
+        """Create the user at the first login; Forbidden if disabled."""
+        admit_at_login(tx, email)
+
+    def is_enabled(self, tx: Tx, email: str) -> bool:
+        """Return whether the user is enabled."""
+        return is_user_enabled(tx, email)
+
+    def groups(self, tx: Tx, email: str) -> tuple[str, ...]:
+        """Return the groups for a token, informational: the catalog decides."""
+        return load_permissions(tx, email, (), self.rights).groups
+
+
+FormFields = Mapping[str, str]
+"""Unique fields of a form."""
+
+MAX_BASIC_HEADER = 4_096
+
+
+def authenticate_client(
+    provider: OAuthProvider, authorization: str | None, form: FormFields
+) -> OAuthClient:
+    """Authenticate the client (RFC 6749, 2.3); OAuthError `invalid_client` if it fails."""
+    client_id, secret = _read_credentials(authorization, form)
+    with provider.catalog.read() as tx:
+        client = provider.client(tx, client_id)
+    if client is None or not _is_authentic(client, secret):
+        raise _client_error("The client is not known, or not proven.")
+    return client
+
+
+def _read_credentials(authorization: str | None, form: FormFields) -> tuple[str, str | None]:
+    client_id, secret = form.get("client_id"), form.get("client_secret")
+    if authorization is not None:
+        if secret is not None:
+            raise invalid_request("The client's secret is given in two places.")
+        basic_id, secret = _parse_basic(authorization)
+        if client_id not in (None, basic_id):
+            raise invalid_request("Two clients are named.")
+        client_id = basic_id
+    if not client_id:
+        raise _client_error("The client is not named.")
+    return client_id, secret
+
+
+def _parse_basic(authorization: str) -> tuple[str, str]:
+    """Parse Basic credentials, form-encoded parts (RFC 6749, 2.3.1)."""
+    scheme, _, raw = authorization.strip().partition(" ")
+    try:
+        if scheme.lower() != "basic" or len(raw) > MAX_BASIC_HEADER:
+            raise ValueError("not what is read here")
+        name, colon, secret = base64.b64decode(raw.strip(), validate=True).decode().partition(":")
+        if not colon:
+            raise ValueError("not two parts")
+    except (binascii.Error, ValueError) as error:
+        raise _client_error("The Authorization header names no client.") from error
+    return unquote_plus(name), unquote_plus(secret)
+
+
+def _is_authentic(client: OAuthClient, secret: str | None) -> bool:
+    if client.public:
+        # Some libraries send an empty secret.
+        return not secret
+    return secret is not None and client.is_secret(secret)
+
+
+def _client_error(description: str) -> OAuthError:
+    return OAuthError("invalid_client", description, status=401)

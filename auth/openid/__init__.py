@@ -1,1 +1,0 @@
-"""The OpenID provider: codes, tokens, clients, keys."""

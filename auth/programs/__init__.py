@@ -1,1 +1,0 @@
-"""Programs that sign for themselves."""

@@ -1,0 +1,137 @@
+"""Issue tokens signed with the service's own key, and write the administrator's token."""
+
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from joserfc import jwt
+from joserfc.errors import JoseError
+from joserfc.jwk import KeySet
+
+from auth.secret_files import replace_file
+from auth.tokens.claims import parse_token
+from auth.tokens.signing_keys import SigningKeys, key_algorithm, read_keys_until
+from storage.errors import Unauthorized
+
+GROUPS_BY_CLAIM, GROUPS_BY_OPERATOR = "groups_by", "operator"
+"""A claim, and its value in tokens whose groups an operator chose."""
+
+
+@dataclass(frozen=True)
+class TokenSpec:
+    """User, groups, scopes and lifetime of a token."""
+
+    email: str
+    groups: tuple[str, ...]
+    lifetime_s: int
+    scope: tuple[str, ...] = ()
+
+
+def issue_token(
+    keys: SigningKeys,
+    grant: TokenSpec,
+    *,
+    issuer: str,
+    audience: Iterable[str],
+    now: float,
+    token_id: str,
+) -> str:
+    """Sign a bearer token with the newest key; its groups count, as an operator chose them."""
+    claims = {
+        "iss": issuer,
+        "sub": grant.email,
+        "aud": list(audience),
+        "email": grant.email,
+        "groups": list(grant.groups),
+        GROUPS_BY_CLAIM: GROUPS_BY_OPERATOR,
+        "scope": " ".join(grant.scope),
+        "iat": int(now),
+        "exp": int(now) + grant.lifetime_s,
+        "jti": token_id,
+    }
+    return sign_claims(keys, claims)
+
+
+def sign_claims(keys: SigningKeys, claims: Mapping[str, Any], *, kind: str = "JWT") -> str:
+    """Sign claims as a JWT with the newest key; `kind` is its header `typ`."""
+    algorithm = key_algorithm(keys.signing)
+    header = {"typ": kind, "alg": algorithm, "kid": keys.signing.kid}
+    return jwt.encode(header, dict(claims), keys.signing, algorithms=[algorithm])
+
+
+def verify_own_claims(keys: SigningKeys, text: str, *, kind: str) -> dict[str, Any]:
+    """Verify a JWT of `sign_claims`; Unauthorized for another key or kind."""
+    try:
+        public = KeySet(list(keys.keys))
+        token = jwt.decode(text, public, algorithms=list(keys.algorithms))
+    except (JoseError, ValueError) as error:
+        raise Unauthorized("No key of this service signed it") from error
+    if token.header.get("typ") != kind:
+        raise Unauthorized(f"typ: must be {kind}")
+    return dict(token.claims)
+
+
+ADMIN_TOKEN_FILE = "admin.token"
+ADMIN_TOKEN_S = 365 * 86_400
+
+
+class TokenIssuerSettings(Protocol):
+    """The part of Settings about issuing tokens."""
+
+    @property
+    def home(self) -> Path: ...
+    @property
+    def deployment(self) -> str: ...
+    @property
+    def secret_key(self) -> str: ...
+    @property
+    def auth_url(self) -> str: ...
+    @property
+    def audiences(self) -> Iterable[str]: ...
+    @property
+    def admin_groups(self) -> tuple[str, ...]: ...
+    @property
+    def ingest_groups(self) -> tuple[str, ...]: ...
+
+
+def create_token(
+    settings: TokenIssuerSettings, grant: TokenSpec, *, now: float, token_id: str
+) -> str:
+    """Sign a token for this deployment."""
+    return issue_token(
+        read_keys_until(settings.home, now + grant.lifetime_s, settings.secret_key),
+        grant,
+        issuer=settings.auth_url,
+        audience=settings.audiences,
+        now=now,
+        token_id=token_id,
+    )
+
+
+def administrator_spec(settings: TokenIssuerSettings) -> TokenSpec:
+    """Return all groups, for a year."""
+    email = f"admin@{settings.deployment}"
+    groups = tuple(dict.fromkeys(settings.admin_groups + settings.ingest_groups))
+    return TokenSpec(email, groups, ADMIN_TOKEN_S)
+
+
+def write_admin_token(settings: TokenIssuerSettings) -> None:
+    """Write the administrator's token unless a current one exists."""
+    path = settings.home / ADMIN_TOKEN_FILE
+    if not _is_current_token(path, settings.auth_url):
+        grant, token_id = administrator_spec(settings), str(uuid.uuid4())
+        replace_file(path, create_token(settings, grant, now=time.time(), token_id=token_id) + "\n")
+
+
+def _is_current_token(path: Path, issuer: str) -> bool:
+    """Return whether the stored token has this issuer and `groups_by`.
+
+    Tokens of another port, or of a release without the claim, are unusable."""
+    try:
+        token = parse_token(path.read_text().strip())
+        return token.issuer == issuer and token.claims.get(GROUPS_BY_CLAIM) == GROUPS_BY_OPERATOR
+    except (OSError, Unauthorized):
+        return False

@@ -1,0 +1,1 @@
+"""Logins and tokens: saved, refreshed, requested and signed."""

@@ -1,0 +1,262 @@
+"""Check a token with the store, and describe the current user.
+
+A token is sent to the store that the user named, and to its issuer if that is the store's own
+authorization service; to no other server.
+"""
+
+import email.utils
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from store_client.auth import credentials as files
+from store_client.auth.claims import (
+    TokenStatus,
+    claims_expiry,
+    claims_identity,
+    format_moment,
+    make_printable,
+    read_claims,
+    token_status,
+)
+from store_client.auth.credentials import CREDENTIALS_VARIABLE, SavedLogin
+from store_client.auth.oauth import AuthService, discover_service
+from store_client.auth.tokens import LOG_IN
+from store_client.configuration import Configuration
+from store_client.errors import Misused, NotAllowed, Refused, StoreError
+from store_client.http.retries import MAX_SMALL_ANSWER, TokenSource
+from store_client.http.session import HttpSession
+
+if TYPE_CHECKING:
+    import httpx
+
+PROBE_PATH = "/v1/subscriptions"
+"""A harmless request that any user may make."""
+SERVICE_ACCOUNT_HINT = (
+    "is the account on the store's list, this machine's clock right, and this the URL that the"
+    " store calls itself?"
+)
+UNAUTHORIZED, FORBIDDEN = 401, 403
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedToken:
+    """A token that the store accepts."""
+
+    email: str
+    issuer: str
+    groups: tuple[str, ...]
+    expires: float | None
+    """By this machine's clock."""
+    ahead_s: float
+    """How far this machine's clock is ahead of the store's."""
+
+
+def extract_jwt(given: str) -> str:
+    """Extract the JWT from typed or pasted text; Misused if there is none."""
+    token = given.strip()
+    if token.lower().startswith("bearer "):
+        token = token[7:].strip()
+    if not read_claims(token):
+        raise Misused("this is no access token: they are JWTs, three parts with dots between")
+    return token
+
+
+def verify_token(
+    session: HttpSession,
+    config: Configuration,
+    token: str,
+    *,
+    now: Callable[[], float] = time.time,
+) -> VerifiedToken:
+    """Check a token with the store; NotAllowed, with the reason, if it is rejected."""
+    said = read_claims(token)
+    header = {"Authorization": f"Bearer {token}"}
+    query = {"replica": "aws"}
+    try:
+        answer = session.request("GET", PROBE_PATH, params=query, headers=header, authorize=False)
+    except Refused as error:
+        # Who may not list subscriptions is known all the same.
+        if error.status == FORBIDDEN:
+            return _describe_token(session, config, token, ahead_s=0.0)
+        if error.status == UNAUTHORIZED:
+            raise _token_error(session, config, said, error) from error
+        raise
+    ahead = clock_skew(answer, now())
+    return _describe_token(session, config, token, ahead_s=ahead)
+
+
+def clock_skew(answer: "httpx.Response", now_s: float) -> float:
+    """Seconds that this machine's clock is ahead of the server's; 0 if unknown."""
+    try:
+        said = email.utils.parsedate_to_datetime(answer.headers.get("Date", ""))
+        return now_s - said.timestamp()
+    except (ValueError, TypeError, OverflowError):
+        return 0.0
+
+
+def _describe_token(
+    session: HttpSession, config: Configuration, token: str, *, ahead_s: float
+) -> VerifiedToken:
+    said, told = read_claims(token), _fetch_userinfo(session, config, token)
+    end, groups = claims_expiry(said), told.get("groups")
+    return VerifiedToken(
+        email=claims_identity(told) or claims_identity(said),
+        issuer=make_printable(said.get("iss", "")),
+        groups=tuple(map(make_printable, groups)) if isinstance(groups, list) else (),
+        expires=None if end is None else end + ahead_s,
+        ahead_s=ahead_s,
+    )
+
+
+def _fetch_userinfo(session: HttpSession, config: Configuration, token: str) -> Mapping[str, Any]:
+    """Fetch the user info, if the issuer is the store's own authorization service."""
+    service = _find_service(session, config)
+    if service is None or not service.userinfo_endpoint:
+        return {}
+    if read_claims(token).get("iss") != service.issuer:
+        return {}
+    header = {"Authorization": f"Bearer {token}"}
+    try:
+        found = session.request(
+            "GET",
+            service.userinfo_endpoint,
+            headers=header,
+            authorize=False,
+            limit=MAX_SMALL_ANSWER,
+        ).json()
+    except (StoreError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _find_service(session: HttpSession, config: Configuration) -> AuthService | None:
+    try:
+        return discover_service(session, config)
+    except StoreError:
+        return None
+
+
+def _token_error(
+    session: HttpSession, config: Configuration, said: Mapping[str, Any], error: Refused
+) -> NotAllowed:
+    why = make_printable(error.problem.get("detail") or str(error)).rstrip(".")
+    return NotAllowed(
+        f"{config.url} does not take this token: {why}{_explain_refusal(session, config, said)}",
+        hint=SERVICE_ACCOUNT_HINT if _is_self_signed(said) else "log in here: store login",
+        status=error.status,
+        problem=error.problem,
+    )
+
+
+def _explain_refusal(session: HttpSession, config: Configuration, said: Mapping[str, Any]) -> str:
+    """The likely reason of a rejection, from the token's claims."""
+    issuer, end = said.get("iss"), claims_expiry(said)
+    service = None if _is_self_signed(said) else _find_service(session, config)
+    if service is not None and issuer != service.issuer:
+        named = make_printable(issuer)
+        return f" (it was issued by {named}, and those of {service.issuer} are wanted)"
+    if end is not None and end < time.time():
+        return f" (it ended at {format_moment(end)})"
+    audience = said.get("aud")
+    audiences = [audience] if isinstance(audience, str) else audience
+    if isinstance(audiences, list):
+        return f" (it is for {make_printable(', '.join(map(str, audiences)))})"
+    return ""
+
+
+def _is_self_signed(said: Mapping[str, Any]) -> bool:
+    """Whether a service account signed the token itself."""
+    return bool(said.get("iss")) and said.get("iss") == said.get("sub")
+
+
+ANONYMOUS, LOGIN, TOKEN, PROGRAM = "nobody", "login", "token", "service account"
+
+
+@dataclass(frozen=True, slots=True)
+class CallerIdentity:
+    """The current user; `how` is one of the words above."""
+
+    how: str
+    email: str = ""
+    issuer: str = ""
+    groups: tuple[str, ...] = ()
+    expires: float | None = None
+    """Of the token; by this machine's clock."""
+    renews: bool = False
+    """Whether the token is followed by another one when it ends."""
+    status: TokenStatus = TokenStatus.GOOD
+
+
+def local_identity(
+    config: Configuration,
+    *,
+    environ: Mapping[str, str] = os.environ,
+    now: Callable[[], float] = time.time,
+) -> CallerIdentity:
+    """Identity from local files, without any request."""
+    if environ.get(CREDENTIALS_VARIABLE):
+        return CallerIdentity(PROGRAM, renews=True)
+    kept = files.read_login(config)
+    if kept is None:
+        return CallerIdentity(ANONYMOUS)
+    return CallerIdentity(
+        LOGIN if kept.refresh_token or kept.over else TOKEN,
+        email=kept.email,
+        issuer=kept.issuer,
+        expires=kept.expires,
+        renews=bool(kept.refresh_token),
+        status=_login_status(kept, now()),
+    )
+
+
+def fetch_identity(
+    session: HttpSession,
+    config: Configuration,
+    tokens: TokenSource,
+    *,
+    environ: Mapping[str, str] = os.environ,
+    now: Callable[[], float] = time.time,
+) -> CallerIdentity:
+    """Fetch the identity from the store; NotAllowed if not logged in."""
+    token = tokens.bearer()
+    if token is None:
+        raise NotAllowed(
+            f"nobody is logged in at {config.url}", hint=f"to log in: {LOG_IN}", status=401
+        )
+    found = _verify_with_renewal(session, config, tokens, token, now=now)
+    before = local_identity(config, environ=environ, now=now)
+    return CallerIdentity(
+        before.how,
+        email=found.email,
+        issuer=found.issuer,
+        groups=found.groups,
+        expires=found.expires,
+        renews=before.renews,
+        status=TokenStatus.GOOD if before.renews else token_status(found.expires, now()),
+    )
+
+
+def _verify_with_renewal(
+    session: HttpSession,
+    config: Configuration,
+    tokens: TokenSource,
+    token: str,
+    *,
+    now: Callable[[], float],
+) -> VerifiedToken:
+    try:
+        return verify_token(session, config, token, now=now)
+    except NotAllowed:
+        another = tokens.renew(token)
+        if another is None:
+            raise
+        return verify_token(session, config, another, now=now)
+
+
+def _login_status(kept: SavedLogin, now_s: float) -> TokenStatus:
+    if kept.over:
+        return TokenStatus.EXPIRED
+    return TokenStatus.GOOD if kept.refresh_token else token_status(kept.expires, now_s)

@@ -1,0 +1,140 @@
+"""Log in by token, browser or device code; log out and revoke the login."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from store_client.auth import credentials as files
+from store_client.auth.browser import WAIT_S, Show, authorize_in_browser
+from store_client.auth.credentials import SavedLogin
+from store_client.auth.device import authorize_device
+from store_client.auth.identity import VerifiedToken, extract_jwt, verify_token
+from store_client.auth.oauth import (
+    CLIENT_ID,
+    AuthService,
+    TokenGrant,
+    discover_service,
+    is_unencrypted,
+    post_form,
+)
+from store_client.configuration import Configuration
+from store_client.errors import StoreError
+from store_client.http.session import HttpSession
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class LoginPrompts:
+    """Output, browser and clock of a login."""
+
+    say: Say
+    show: Show | None = None
+    """Opens a browser; None: the system's."""
+    wait_s: float = WAIT_S
+    sleep: Callable[[float], None] = time.sleep
+    now: Callable[[], float] = time.time
+
+
+def login_with_token(
+    session: HttpSession, config: Configuration, given: str, *, around: LoginPrompts
+) -> VerifiedToken:
+    """Save a given token, if the store accepts it."""
+    _warn_if_unencrypted(config.url, around.say)
+    token = extract_jwt(given)
+    found = verify_token(session, config, token, now=around.now)
+    _save_login(session, config, SavedLogin(token, expires=found.expires, email=found.email))
+    return found
+
+
+def login_with_consent(
+    session: HttpSession, config: Configuration, *, around: LoginPrompts, elsewhere: bool = False
+) -> VerifiedToken:
+    """Log in at the browser, or by device code if `elsewhere`, and save the login."""
+    service = discover_service(session, config, fresh=True)
+    for url in (config.url, service.issuer):
+        _warn_if_unencrypted(url, around.say)
+    if elsewhere:
+        granted = authorize_device(session, service, say=around.say, sleep=around.sleep)
+    else:
+        granted = authorize_in_browser(
+            session, service, say=around.say, show=around.show, wait_s=around.wait_s
+        )
+    at = around.now()
+    found = verify_token(session, config, granted.access_token, now=around.now)
+    _save_login(session, config, _make_saved_login(granted, service, found, at))
+    return found
+
+
+def _make_saved_login(
+    granted: TokenGrant, service: AuthService, found: VerifiedToken, at: float
+) -> SavedLogin:
+    return SavedLogin(
+        access_token=granted.access_token,
+        refresh_token=granted.refresh_token,
+        expires=granted.expires_at(at),
+        email=found.email or granted.email,
+        issuer=service.issuer,
+        token_endpoint=service.token_endpoint,
+        revocation_endpoint=service.revocation_endpoint,
+    )
+
+
+def _save_login(session: HttpSession, config: Configuration, kept: SavedLogin) -> None:
+    """Save a login, and revoke the one that it replaces."""
+    with files.lock_login(config):
+        before = files.read_login(config)
+        files.write_login(config, kept)
+    if before is not None and before.refresh_token:
+        revoke_login(session, before)
+
+
+def _warn_if_unencrypted(url: str, say: Say) -> None:
+    if is_unencrypted(url):
+        say(f"Beware: {url} is not encrypted, whoever is on the way can read your token.")
+
+
+@dataclass(frozen=True, slots=True)
+class LogoutResult:
+    """The result of a logout."""
+
+    was_in: bool
+    email: str = ""
+    revoked: bool = False
+    expires: float | None = None
+    """Until when the token is good all the same, when it could not be revoked."""
+    why_not: str = ""
+
+
+def log_out(session: HttpSession, config: Configuration) -> LogoutResult:
+    """Delete and revoke the saved login; StoreError only if the file cannot be deleted."""
+    with _try_lock(config):
+        kept = files.read_login(config)
+        was_in = files.delete_login(config)
+    if kept is None:
+        return LogoutResult(was_in)
+    why_not = revoke_login(session, kept)
+    return LogoutResult(was_in, kept.email, not why_not, kept.expires, why_not)
+
+
+def revoke_login(session: HttpSession, kept: SavedLogin) -> str:
+    """Revoke a login at its service; the reason if that failed, else ""."""
+    if not kept.revocation_endpoint:
+        return "the token came from elsewhere"
+    token = kept.refresh_token or kept.access_token
+    form = {"client_id": CLIENT_ID, "token": token}
+    try:
+        post_form(session, kept.revocation_endpoint, form, again=True)
+    except StoreError as error:
+        return str(error)
+    return ""
+
+
+@contextlib.contextmanager
+def _try_lock(config: Configuration) -> Iterator[None]:
+    """Lock the login if possible: a logout does not fail because of a lock."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(StoreError):
+            stack.enter_context(files.lock_login(config))
+        yield

@@ -1,0 +1,280 @@
+"""The context of a command: common options, the store in use, and its client.
+
+`ProgramRun` is the context's object. It makes clients on first use, and closes them.
+
+@command("whoami", help="Show the current user.", section=registry.IDENTITY)
+@click.option("--verbose", is_flag=True)
+def whoami(here: CommandContext, verbose: bool) -> None:
+    here.show(here.client.call("get_oauth_userinfo"))
+"""
+
+import importlib
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from store_client.cli import output
+from store_client.cli.terminal import LEVELS, configure_logging, escape_text
+from store_client.configuration import Configuration, load_configuration
+
+if TYPE_CHECKING:
+    from store_client.client import Client
+
+_EARLY = {"--url": "url", "--profile": "profile", "--env": "profile", "--log-level": "log_level"}
+HELP = ("-h", "--help")
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyOptions:
+    """Options that are needed before the command is known."""
+
+    url: str | None = None
+    profile: str | None = None
+    log_level: str | None = None
+    help: bool = False
+    """For --help the cached definition is enough."""
+
+
+def parse_early(arguments: Sequence[str]) -> EarlyOptions:
+    """Parse the early options anywhere on the line; click validates them later."""
+    said: dict[str, str] = {}
+    wants_help = False
+    waiting = ""
+    for argument in arguments:
+        if argument == "--":
+            break
+        name, equals, value = argument.partition("=")
+        wants_help = wants_help or argument in HELP
+        if waiting:
+            said[waiting] = argument
+            waiting = ""
+        elif name in _EARLY and equals:
+            said[_EARLY[name]] = value
+        else:
+            waiting = _EARLY.get(argument, "")
+    return EarlyOptions(**said, help=wants_help)
+
+
+def make_client(config: Configuration) -> "Client":
+    """Make a client; imported late, for not every command needs one."""
+    made: Client = importlib.import_module("store_client.client").Client(config=config)
+    return made
+
+
+@dataclass(slots=True)
+class ProgramRun:
+    """One run of the program, with its clients."""
+
+    make: Callable[[Configuration], "Client"] = make_client
+    early_options: EarlyOptions = EarlyOptions()
+    _clients: dict[Configuration, "Client"] = field(default_factory=dict)
+
+    def config(self, url: str | None = None, profile: str | None = None) -> Configuration:
+        """The configuration by the command's options, else by the program's."""
+        if url or profile:
+            return load_configuration(url, profile)
+        return load_configuration(self.early_options.url, self.early_options.profile)
+
+    def client(self, config: Configuration) -> "Client":
+        """The client of that store in this run."""
+        if config not in self._clients:
+            self._clients[config] = self.make(config)
+        return self._clients[config]
+
+    def close(self) -> None:
+        """Close all clients."""
+        while self._clients:
+            self._clients.popitem()[1].close()
+
+
+def current_run(context: click.Context) -> ProgramRun:
+    """The current run, created on first use."""
+    root = context.find_root()
+    if not isinstance(root.obj, ProgramRun):
+        root.obj = ProgramRun()
+    found: ProgramRun = root.obj
+    if not root.meta.get(_CLOSES):
+        root.meta[_CLOSES] = True
+        root.call_on_close(found.close)
+    return found
+
+
+_CLOSES = f"{__name__}.closes"
+
+
+Output = Literal["json", "lines", "table", "raw"]
+OUTPUTS = ("json", "lines", "table", "raw")
+
+
+@dataclass(slots=True)
+class CommandContext:
+    """What a command gets first: its store, and its output."""
+
+    config: Configuration
+    json: bool
+    """One JSON document was asked for, or the output is no terminal."""
+    output: Output
+    quiet: bool
+    run: ProgramRun
+    format_chosen: bool = False
+    """The form of the output was asked for by an option."""
+
+    @property
+    def client(self) -> "Client":
+        """A client of the store, created on first use and closed at the end."""
+        return self.run.client(self.config)
+
+    def show(self, value: Any, *, title: str = "") -> None:
+        """Write the result to standard output in the chosen format."""
+        output.write_value(
+            value, output.OutputFormat(self.output, chosen=self.format_chosen), title=title
+        )
+
+    def show_items(self, items: list[Any]) -> None:
+        """Write the items of a paged operation."""
+        output.write_value(items, output.OutputFormat(self.output, chosen=True))
+
+    def note(self, text: str) -> None:
+        """Write a line to standard error, unless --quiet."""
+        if not self.quiet:
+            click.echo(escape_text(text), err=True)
+
+
+class _LogLevel(click.Choice[str]):
+    """A log level in upper or lower case."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return super().convert(str(value).upper(), param, ctx)
+
+
+class StoreCommand(click.Command):
+    """A command with a section in the list of commands, and aliases."""
+
+    section: str = ""
+    aliases: tuple[str, ...] = ()
+    common: tuple[click.Parameter, ...] = ()
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List its own arguments and options, then the common ones."""
+        parameters = self.get_params(ctx)
+        arguments = [one for one in parameters if isinstance(one, click.Argument)]
+        named = [one for one in arguments if getattr(one, "help", None)]
+        own = [one for one in parameters if one not in (*arguments, *self.common)]
+        for heading, shown in (
+            ("Arguments", named),
+            ("Options", own),
+            ("Options of every command", self.common),
+        ):
+            records = [one.get_help_record(ctx) for one in shown]
+            if told := [record for record in records if record]:
+                with formatter.section(heading):
+                    formatter.write_dl(told)
+
+
+def command(
+    name: str,
+    *,
+    help: str = "",  # noqa: A002
+    section: str = "",
+    aliases: Iterable[str] = (),
+    epilog: str = "",
+) -> Callable[[Callable[..., Any]], StoreCommand]:
+    """Make a function `def f(here, ...)` a command with the common options."""
+
+    def decorate(function: Callable[..., Any]) -> StoreCommand:
+        own: list[click.Parameter] = list(reversed(getattr(function, "__click_params__", [])))
+        text = help or (function.__doc__ or "")
+        return build_command(
+            name, function, own, help=text, section=section, aliases=aliases, more=epilog
+        )
+
+    return decorate
+
+
+def build_command(
+    name: str,
+    function: Callable[..., Any],
+    own: list[click.Parameter],
+    *,
+    help: str,  # noqa: A002
+    section: str = "",
+    aliases: Iterable[str] = (),
+    more: str = "",
+) -> StoreCommand:
+    """Build a command with given parameters and the common options."""
+
+    def run(**given: Any) -> None:
+        here = _make_context({key: given.pop(key, None) for key in _COMMON_NAMES if key in common})
+        function(here, **given)
+
+    taken = {opt for parameter in own for opt in (*parameter.opts, *parameter.secondary_opts)}
+    options = [option for option in _common_options() if not taken.intersection(option.opts)]
+    common = {option.name for option in options}
+    made = StoreCommand(
+        name,
+        callback=run,
+        params=[*own, *options],
+        help=help,
+        epilog=more or None,
+        context_settings={"token_normalize_func": _use_dashes, "help_option_names": HELP},
+    )
+    made.section, made.aliases, made.common = section, tuple(aliases), tuple(options)
+    return made
+
+
+def _use_dashes(name: str) -> str:
+    return name.replace("_", "-")
+
+
+_COMMON_NAMES = ("log_level", "url", "profile", "as_json", "output_form", "quiet")
+
+
+def _common_options() -> list[click.Option]:
+    """The options of every command; its own options of the same name win."""
+    return [
+        *store_options(),
+        click.Option(["--json", "as_json"], is_flag=True, help="Same as --output json."),
+        click.Option(
+            ["--output", "output_form"],
+            type=click.Choice(OUTPUTS),
+            help="json: one document; lines: one item a line; table; raw: the answer's bytes. "
+            "Default: json, but on a terminal lists are tables.",
+        ),
+        click.Option(["-q", "--quiet"], is_flag=True, help="Print only the result and errors."),
+    ]
+
+
+def store_options() -> list[click.Option]:
+    """The options for store and log level, before or after the command."""
+    return [
+        click.Option(
+            ["--log-level"],
+            type=_LogLevel(LEVELS),
+            help="Log level on standard error; DEBUG shows tracebacks.  [default: INFO]",
+        ),
+        click.Option(["--url"], help="Base URL of the store, or set STORE_CLIENT_URL."),
+        click.Option(
+            ["--profile", "--env", "profile"],
+            help="Name of a store (see profiles), or set STORE_CLIENT_PROFILE.",
+        ),
+    ]
+
+
+def _make_context(common: dict[str, Any]) -> CommandContext:
+    place = current_run(click.get_current_context())
+    quiet = bool(common.get("quiet"))
+    level = common.get("log_level") or place.early_options.log_level
+    configure_logging(level or ("WARNING" if quiet else "INFO"))
+    asked: Output | None = "json" if common.get("as_json") else common.get("output_form")
+    form: Output = asked or ("table" if sys.stdout.isatty() else "json")
+    return CommandContext(
+        config=place.config(common.get("url"), common.get("profile")),
+        json=form == "json",
+        output=form,
+        quiet=quiet,
+        run=place,
+        format_chosen=bool(asked),
+    )

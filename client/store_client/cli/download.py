@@ -1,0 +1,200 @@
+"""The commands download, download-manifest and download-collection."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from store_client.cli import registry
+from store_client.cli.context import CommandContext, command
+from store_client.cli.progress import open_progress
+from store_client.download import options as defaults
+from store_client.download.bundles import download as bring_bundle
+from store_client.download.bundles import download_collection as bring_collection
+from store_client.download.manifests import LAYOUTS
+from store_client.download.manifests import download_manifest as bring_manifest
+from store_client.download.options import DownloadCounts, DownloadOptions, Filters
+from store_client.progress import format_size
+from store_client.transfer.engine import DownloadInterrupted
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+ABOUT_BUNDLE = """Bring a bundle here, into <download-dir>/<bundle-uuid>.<version>/.
+
+The bytes come into .store in the current directory, keyed by content, and are linked from there:
+what came once is not fetched again, and a download that was stopped goes on where it was."""
+ABOUT_MANIFEST = """Download the files of a manifest.
+
+The manifest is a table separated by tabs with the columns bundle_uuid, bundle_version, file_name,
+file_uuid, file_sha256, file_size, in any order among others. A copy with the column file_path,
+where each file is in .store, is written to the current directory. Layout bundle also makes a
+directory of each bundle, with its metadata and the data files that are listed."""
+ABOUT_COLLECTION = """Bring a collection here, and all that it links to, into
+<download-dir>/<uuid>.<version>/: bundles, files, fragments, and collections that it leads to."""
+
+
+def _combine_options(*parts: Decorator) -> Decorator:
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for part in reversed(parts):
+            function = part(function)
+        return function
+
+    return decorate
+
+
+_replica_option = click.option(
+    "--replica", type=click.Choice(["aws", "gcp"]), required=True, help="Which copy to read."
+)
+_directory_option = click.option(
+    "--download-dir",
+    default="",
+    type=click.Path(file_okay=False),
+    help="Where directories are made.  [default: the current one]",
+)
+_kind_options = _combine_options(
+    click.option("--no-metadata", is_flag=True, help="Leave metadata files out."),
+    click.option("--no-data", is_flag=True, help="Leave data files out."),
+)
+_transfer_options = _combine_options(
+    click.option(
+        "--num-retries",
+        type=click.IntRange(0, 1000),
+        default=defaults.NUM_RETRIES,
+        show_default=True,
+        help="How often a file may fail at first; each block that comes allows one more.",
+    ),
+    click.option(
+        "--min-delay-seconds",
+        type=click.FloatRange(0, 3600),
+        default=defaults.MIN_DELAY_S,
+        show_default=True,
+        help="Shortest wait before a retry; it doubles with each.",
+    ),
+    click.option(
+        "--jobs",
+        "-j",
+        type=click.IntRange(1, defaults.MAX_JOBS),
+        default=defaults.JOBS,
+        show_default=True,
+        help="How many transfers at once.",
+    ),
+    click.option("--dry-run", is_flag=True, help="Only show what would be fetched."),
+    click.option("--no-progress", is_flag=True, help="Show no progress."),
+)
+
+
+@command("download", help=ABOUT_BUNDLE, section=registry.MOVING)
+@click.option("--bundle-uuid", required=True, help="The bundle.")
+@_replica_option
+@click.option("--version", default="", help="Its version.  [default: the latest]")
+@_directory_option
+@click.option("--metadata-filter", help="Shell pattern of metadata files' names.  [default: *]")
+@click.option("--data-filter", help="Shell pattern of data files' names.  [default: *]")
+@_kind_options
+@_transfer_options
+def download(here: CommandContext, bundle_uuid: str, version: str, **given: Any) -> None:
+    """Download a bundle by its uuid."""
+    filters = Filters(
+        metadata=given["metadata_filter"],
+        data=given["data_filter"],
+        no_metadata=given["no_metadata"],
+        no_data=given["no_data"],
+    )
+    with _run_download(here, given) as options:
+        report = bring_bundle(
+            here.client, bundle_uuid, options=options, version=version, filters=filters
+        )
+        _show_report(here, report, f"in {report.directory}")
+
+
+@command("download-manifest", help=ABOUT_MANIFEST, section=registry.MOVING)
+@click.option(
+    "--manifest", required=True, type=click.Path(dir_okay=False), help="The table, a TSV file."
+)
+@_replica_option
+@click.option(
+    "--layout",
+    type=click.Choice(LAYOUTS),
+    default="none",
+    show_default=True,
+    help="none: only the cache; bundle: a directory of each bundle, too.",
+)
+@_kind_options
+@_directory_option
+@_transfer_options
+def download_manifest(here: CommandContext, manifest: str, layout: str, **given: Any) -> None:
+    """Download the files of a manifest."""
+    with _run_download(here, given) as options:
+        report = bring_manifest(
+            here.client,
+            Path(manifest),
+            options=options,
+            layout=layout,
+            no_metadata=given["no_metadata"],
+            no_data=given["no_data"],
+        )
+        _show_report(here, report, f"listed with their paths in {report.manifest}")
+
+
+@command("download-collection", help=ABOUT_COLLECTION, section=registry.MOVING)
+@click.option("--uuid", required=True, help="The collection.")
+@_replica_option
+@click.option("--version", default="", help="Its version.  [default: the latest]")
+@_directory_option
+@_transfer_options
+def download_collection(here: CommandContext, uuid: str, version: str, **given: Any) -> None:
+    """Download a collection by its uuid."""
+    with _run_download(here, given) as options:
+        report = bring_collection(here.client, uuid, options=options, version=version)
+        _show_report(here, report, f"in {report.directory}")
+
+
+@contextmanager
+def _run_download(here: CommandContext, given: dict[str, Any]) -> Iterator[DownloadOptions]:
+    """Show progress during a download, and say after Ctrl-C what is kept."""
+    shown = not (given["no_progress"] or here.quiet or given["dry_run"])
+    with open_progress(enabled=shown, what="download") as bar:
+        try:
+            yield DownloadOptions(
+                replica=given["replica"],
+                directory=Path(given["download_dir"]),
+                num_retries=given["num_retries"],
+                min_delay_s=given["min_delay_seconds"],
+                jobs=given["jobs"],
+                dry_run=given["dry_run"],
+                tell=bar,
+            )
+        except DownloadInterrupted as stopped:
+            here.note(_describe_kept(stopped))
+            raise
+
+
+def _describe_kept(stopped: DownloadInterrupted) -> str:
+    kept = []
+    if stopped.files:
+        kept.append(f"{stopped.files} file{'s' * (stopped.files != 1)}")
+    if stopped.unfinished:
+        kept.append(f"{format_size(stopped.unfinished)} of unfinished files")
+    if not kept:
+        return "Stopped. Nothing had come yet, and nothing is kept."
+    return (
+        f"Stopped. {Path(defaults.CACHE).absolute()} keeps {' and '.join(kept)}; the same command"
+        " again goes on from there."
+    )
+
+
+def _show_report(here: CommandContext, report: Any, where: str) -> None:
+    counts: DownloadCounts = report.counts
+    if here.json:
+        shown = asdict(report)
+        counted = shown.pop("counts")
+        here.show({**shown, **counted})
+        return
+    came = f"{counts.fetched_files} of {counts.files} files ({format_size(counts.fetched_bytes)})"
+    if report.dry_run:
+        click.echo(f"Would fetch {came}; the others are here.")
+    else:
+        click.echo(f"{counts.files} files ({format_size(counts.bytes)}) {where}; fetched {came}.")

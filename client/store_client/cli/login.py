@@ -1,0 +1,193 @@
+"""The commands login, logout, whoami and profiles. No token is ever shown."""
+
+import os
+import sys
+from dataclasses import asdict, replace
+from typing import Any, TextIO
+
+import click
+
+from store_client.auth import login as logins
+from store_client.auth.browser import WAIT_S
+from store_client.auth.claims import MAX_TOKEN, format_moment
+from store_client.auth.credentials import CREDENTIALS_VARIABLE
+from store_client.auth.identity import ANONYMOUS, CallerIdentity, VerifiedToken, local_identity
+from store_client.auth.identity import fetch_identity as who_is
+from store_client.auth.tokens import anonymous_session, open_tokens
+from store_client.cli import registry
+from store_client.cli.context import CommandContext, command
+from store_client.configuration import (
+    Configuration,
+    default_profile,
+    normalize_url,
+    profile_url,
+    save_profile,
+)
+from store_client.configuration import list_profiles as all_profiles
+from store_client.errors import Misused, Unreachable
+from store_client.http.session import HttpSession
+
+LOGIN_EPILOG = """\b
+Examples:
+  store login --url https://store.example --profile work    a store, and a name for it
+  store login                                               again, at the store in use
+  store login --remote                                      from a machine without a browser
+  store login --access-token - < token.txt                  with a token that you have
+"""
+
+
+@command(
+    "login",
+    help="Log in to a store and keep the credentials, for this user of this machine alone.",
+    section=registry.IDENTITY,
+    epilog=LOGIN_EPILOG,
+)
+@click.option("--access-token", default="", help="An access token; - reads it from stdin.")
+@click.option("--remote", is_flag=True, help="Log in on another device with a code.")
+@click.option("--default", "default", is_flag=True, help="Make this the default profile.")
+@click.option(
+    "--timeout-seconds",
+    type=click.FloatRange(1, 3600),
+    default=WAIT_S,
+    show_default=True,
+    help="How long to wait for the browser.",
+)
+def login(
+    here: CommandContext, access_token: str, remote: bool, default: bool, timeout_seconds: float
+) -> None:
+    """Log in by token, device code or browser."""
+    if access_token and remote:
+        raise Misused("give --access-token or --remote, not both")
+    if default and not here.config.profile:
+        raise Misused("--default wants a profile", hint="name one: --profile NAME")
+    # What a person has to do is said even with --quiet.
+    around = logins.LoginPrompts(
+        say=lambda text: click.echo(text, err=True), wait_s=timeout_seconds
+    )
+    with HttpSession(here.config.url) as session:
+        if access_token:
+            token = _read_token(here, access_token)
+            found = logins.login_with_token(session, here.config, token, around=around)
+        else:
+            found = logins.login_with_consent(session, here.config, around=around, elsewhere=remote)
+    _save_profile_name(here, default=default)
+    _show_login(here, found)
+
+
+@command("logout", help="End the login and forget the credentials.", section=registry.IDENTITY)
+def logout(here: CommandContext) -> None:
+    """Delete the login, even if the service cannot be reached."""
+    with anonymous_session(here.config) as session:
+        left = logins.log_out(session, here.config)
+    if here.json and here.format_chosen:
+        here.show({"url": here.config.url, **asdict(left), "expires": _format_expiry(left.expires)})
+    elif not left.was_in:
+        here.note(f"Nobody was logged in at {here.config.url}.")
+    elif left.revoked:
+        here.note(f"Logged out of {here.config.url}; the login is ended there, too.")
+    else:
+        until = f" until {format_moment(left.expires)}" if left.expires else ""
+        here.note(f"Logged out of {here.config.url} on this machine.")
+        here.note(f"Whoever has the token may use it{until}: {left.why_not or 'it is not known'}.")
+    if os.environ.get(CREDENTIALS_VARIABLE):
+        here.note(f"{CREDENTIALS_VARIABLE} is set: commands go on as that service account.")
+
+
+@command("whoami", help="Show the current user.", section=registry.IDENTITY)
+def whoami(here: CommandContext) -> None:
+    """Show the current user; exit code 4 if not logged in.
+
+    If the store cannot be reached, the saved login is shown.
+    """
+    with anonymous_session(here.config) as session:
+        try:
+            found = who_is(session, here.config, open_tokens(here.config))
+        except Unreachable:
+            kept = local_identity(here.config)
+            if kept.how != ANONYMOUS:
+                here.show({**_identity_row(here.config, kept), "checked": False})
+            raise
+    here.show({**_identity_row(here.config, found), "checked": True})
+
+
+@command("profiles", help="List the profiles.", section=registry.IDENTITY)
+@click.option("--default", "chosen", metavar="NAME", help="Make this the default profile.")
+def profiles(here: CommandContext, chosen: str | None) -> None:
+    """List profiles with their saved logins, without any request."""
+    named = all_profiles(here.config)
+    if chosen is not None:
+        url = profile_url(here.config, chosen)
+        save_profile(replace(here.config, url=url), chosen, default=True)
+    usual = default_profile(here.config)
+    here.show(
+        [
+            {
+                "profile": name,
+                "url": url,
+                "default": name == usual,
+                **_login_row(replace(here.config, url=normalize_url(url), profile=name)),
+            }
+            for name, url in sorted(named.items())
+        ],
+        title="profiles",
+    )
+    if not named:
+        here.note("There are none. To make one: store login --url URL --profile NAME")
+
+
+def _read_token(here: CommandContext, given: str) -> str:
+    """The token of the option, or from standard input, which hides it from `ps`."""
+    if given != "-":
+        here.note("The token is in your shell's history now; --access-token - reads it from stdin.")
+        return given
+    stream: TextIO | None = sys.stdin  # None: the shell closed it
+    if stream is not None and stream.isatty():
+        return str(click.prompt("Token", hide_input=True, err=True))
+    found = stream.read(2 * MAX_TOKEN) if stream is not None else ""
+    if not found.strip():
+        raise Misused("there is no token on standard input")
+    return found
+
+
+def _save_profile_name(here: CommandContext, *, default: bool) -> None:
+    """Save the profile; the first one becomes the default."""
+    config = here.config
+    if config.profile:
+        first = not default_profile(config)
+        save_profile(config, config.profile, default=default or first)
+        if first and not default:
+            here.note(f"{config.profile} is what is meant when no profile is named.")
+
+
+def _show_login(here: CommandContext, found: VerifiedToken) -> None:
+    if here.json and here.format_chosen:
+        shown = {"url": here.config.url, "profile": here.config.profile, "email": found.email}
+        here.show({**shown, "expires": _format_expiry(found.expires)})
+    who = local_identity(here.config, environ={})
+    until = "" if who.renews or not found.expires else f" until {format_moment(found.expires)}"
+    here.note(f"Logged in at {here.config.url} as {found.email}{until}.")
+    if os.environ.get(CREDENTIALS_VARIABLE):
+        here.note(f"{CREDENTIALS_VARIABLE} is set, and goes before this login.")
+
+
+def _identity_row(config: Configuration, who: CallerIdentity) -> dict[str, Any]:
+    return {
+        "url": config.url,
+        "profile": config.profile,
+        "email": who.email,
+        "how": who.how,
+        "issuer": who.issuer,
+        "groups": list(who.groups),
+        "expires": _format_expiry(who.expires),
+        "renews": who.renews,
+        "standing": who.status.value,
+    }
+
+
+def _login_row(config: Configuration) -> dict[str, Any]:
+    who = local_identity(config, environ={})
+    return {"email": who.email, "standing": "" if who.how == ANONYMOUS else who.status.value}
+
+
+def _format_expiry(seconds: float | None) -> str | None:
+    return None if seconds is None else format_moment(seconds)

@@ -1,0 +1,111 @@
+"""The command upload."""
+
+import importlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from store_client.cli import registry
+from store_client.cli.context import CommandContext, command
+from store_client.cli.progress import open_progress
+from store_client.upload.options import JOBS, MAX_JOBS, METADATA, TIMEOUT_SECONDS, UploadOptions
+
+if TYPE_CHECKING:
+    from store_client.upload.plan import UploadReport
+
+AGAIN = "interrupted: what has arrived is kept; run the same command again to go on"
+ANOTHER = (
+    "This directory was uploaded before, as bundle {0}, and has changed since: this is another"
+    " bundle. For a new version of that one: --bundle-uuid {0}"
+)
+ABOUT = """Upload a directory of files to the store as a bundle.
+
+Names in the bundle are relative to the directory. Names that end with .json are metadata, unless
+--indexed says otherwise. Links to files are followed, links to directories are not. A run that was
+interrupted goes on when the same command is given again; when the store has the same content
+already, there is nothing to do.
+"""
+MORE = """\b
+Examples:
+  store upload --src-dir sample --replica aws
+  store upload --src-dir sample --replica aws --staging-bucket s3://my-bucket/staging
+  store upload --src-dir sample --replica gcp --bundle-uuid UUID     (a new version of a bundle)
+  store upload --src-dir sample --replica aws --dry-run
+Without a staging bucket the files wait in an upload area of the store. Buckets on S3 need
+consortium-store-client[s3], those of Google consortium-store-client[gcs]; what was staged in a
+bucket of your own stays there. At most 512 MiB of files are held in memory.
+"""
+
+
+@command("upload", help=ABOUT, section=registry.MOVING, epilog=MORE)
+@click.option(
+    "--src-dir",
+    required=True,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="The directory.",
+)
+@click.option("--replica", required=True, type=click.Choice(["aws", "gcp"]), help="Where to.")
+@click.option(
+    "--staging-bucket",
+    default="",
+    metavar="BUCKET",
+    help="Your bucket, where files wait until they are verified: s3://bucket/prefix,"
+    " gs://bucket/prefix, or a name in the replica's cloud. Default: an upload area.",
+)
+@click.option(
+    "--timeout-seconds",
+    type=click.FloatRange(min=0),
+    default=TIMEOUT_SECONDS,
+    show_default=True,
+    help="How long the store's verification is waited for.",
+)
+@click.option("--no-progress", is_flag=True, help="Show no progress.")
+@click.option(
+    "--bundle-uuid", metavar="UUID", help="The bundle that gets a new version. Default: a new one."
+)
+@click.option(
+    "--creator-uid",
+    type=int,
+    default=0,
+    show_default=True,
+    help="The number that files and bundle carry as their creator's.",
+)
+@click.option(
+    "--indexed",
+    multiple=True,
+    metavar="PATTERN",
+    default=METADATA,
+    show_default=True,
+    help="Names that are metadata, to be found by search; may be given more than once.",
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(1, MAX_JOBS),
+    default=JOBS,
+    show_default=True,
+    help="Files, and parts of large ones, on their way at once.",
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be sent, and send nothing.")
+@click.option(
+    "--allow-invalid-json", is_flag=True, help="Upload metadata files also if they are not JSON."
+)
+def upload(here: CommandContext, no_progress: bool, **given: Any) -> None:
+    """Upload a directory, and show the bundle as JSON."""
+    options = UploadOptions(**given)
+    running: Any = importlib.import_module("store_client.upload.job")
+    try:
+        with open_progress(enabled=not (no_progress or here.quiet), what="upload") as told:
+            done = running.upload(here.client, options, told)
+    except KeyboardInterrupt:
+        here.note(AGAIN)
+        raise
+    if done.earlier_uuid:
+        here.note(ANOTHER.format(done.earlier_uuid))
+    here.show(done.as_json(), title=_result_title(done))
+
+
+def _result_title(done: "UploadReport") -> str:
+    """The title of a table of files: bundle and state."""
+    name = f"{done.bundle_uuid or 'a new one'} {done.version or ''}".strip()
+    return f"bundle {name}: {done.state}"

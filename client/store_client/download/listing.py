@@ -1,0 +1,122 @@
+"""Ask the store for the files of a bundle, or for one file, with presigned URLs."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from store_client.download.options import check_uuid
+from store_client.errors import Damaged, Misused
+from store_client.transfer.streams import RemoteFile
+from store_client.versions import parse_version
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+class StoreCalls(Protocol):
+    """What downloads need of a Client."""
+
+    def call(self, name: str, /, **arguments: Any) -> Any:
+        """Call an operation."""
+
+    def pages(self, name: str, /, **arguments: Any) -> Iterator[Any]:
+        """Iterate over the pages of an operation."""
+
+
+@dataclass(frozen=True, slots=True)
+class BundleListing:
+    """A bundle version with its files."""
+
+    uuid: str
+    version: str
+    files: tuple[RemoteFile, ...]
+
+    @property
+    def fqid(self) -> str:
+        """The name of its directory."""
+        return f"{self.uuid}.{self.version}"
+
+
+def list_bundle(
+    store: StoreCalls, replica: str, uuid: str, *, version: str | None = None
+) -> BundleListing:
+    """List the files of a bundle with presigned URLs; one request for each 500 files."""
+    named = {"version": version} if version else {}
+    files: list[RemoteFile] = []
+    found = uuid, version or ""
+    for page in store.pages("get_bundle", uuid=uuid, replica=replica, presignedurls=True, **named):
+        try:
+            shown = page["bundle"]
+            found = check_identity(shown)
+            files += [_parse_entry(line) for line in shown["files"]]
+        except (KeyError, TypeError, ValueError, Misused) as error:
+            raise Damaged(f"the answer about bundle {uuid} is no bundle") from error
+    if len({one.name for one in files}) < len(files):
+        raise Damaged(f"the store says that bundle {uuid} has two files of one name")
+    return BundleListing(*found, tuple(files))
+
+
+def find_file(
+    store: StoreCalls, replica: str, uuid: str, *, version: str | None = None
+) -> RemoteFile:
+    """Find a file; its name is its uuid and version."""
+    named = {"version": version} if version else {}
+    answer = store.call("get_file", uuid=uuid, replica=replica, **named)
+    try:
+        headers = _lower_names(answer["headers"])
+        found = RemoteFile(
+            uuid=uuid,
+            version=headers["x-store-version"],
+            name=f"{uuid}.{headers['x-store-version']}",
+            sha256=headers["x-store-sha256"].lower(),
+            size=int(headers["x-store-size"]),
+            url=str(answer["location"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise Damaged(f"the answer about file {uuid} is not that of a file") from error
+    return _check_file(found)
+
+
+def renew_url(store: StoreCalls, replica: str, wanted: RemoteFile) -> str:
+    """Request a new presigned URL; Damaged if the content has changed."""
+    found = find_file(store, replica, wanted.uuid, version=wanted.version or None)
+    if found.sha256 != wanted.sha256:
+        raise Damaged(f"{wanted.name}: the store has a SHA-256 of {found.sha256} for it")
+    if found.size != wanted.size:
+        raise Damaged(f"{wanted.name} has {found.size} bytes, not {wanted.size}")
+    return found.url
+
+
+def check_identity(shown: Mapping[str, Any]) -> tuple[str, str]:
+    """Check uuid and version, which become a directory's name; Misused if invalid."""
+    uuid = check_uuid(str(shown["uuid"]), "uuid")
+    parse_version(str(shown["version"]))
+    return uuid, str(shown["version"])
+
+
+def _parse_entry(line: Mapping[str, Any]) -> RemoteFile:
+    found = RemoteFile(
+        uuid=str(line["uuid"]),
+        version=str(line["version"]),
+        name=str(line["name"]),
+        sha256=str(line["sha256"]).lower(),
+        size=int(line["size"]),
+        indexed=bool(line["indexed"]),
+        url=str(line.get("url") or ""),
+    )
+    return _check_file(found)
+
+
+def _check_file(wanted: RemoteFile) -> RemoteFile:
+    if not _SHA256.fullmatch(wanted.sha256) or wanted.size < 0:
+        raise Damaged(f"the store says of {wanted.name!r} what no file has")
+    return wanted
+
+
+def _lower_names(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): str(value) for name, value in headers.items()}
+
+
+def rename_file(wanted: RemoteFile, name: str) -> RemoteFile:
+    """The same file under another name."""
+    return replace(wanted, name=name)

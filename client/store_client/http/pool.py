@@ -1,0 +1,271 @@
+"""The HTTP connection pool; response bodies are bounded, failures translated.
+
+A kilobyte of gzip can decode to a megabyte, and a megabyte of JSON can need hundreds in memory. So
+decoded bytes are counted, and the number of JSON values, too.
+
+This module imports the HTTP library; it is loaded with the first request, so that commands start
+fast.
+"""
+
+import contextlib
+import functools
+import importlib.metadata
+import logging
+import os
+import socket
+import ssl
+import zlib
+from collections.abc import Iterator
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+
+import httpx
+
+from store_client.errors import Damaged, Unreachable
+from store_client.http.retries import (
+    MAX_ANSWER,
+    MAX_JSON_VALUES,
+    MAX_SMALL_ANSWER,
+    ConnectionBroken,
+    OutgoingRequest,
+    RetryPolicy,
+)
+from store_client.http.urls import strip_query
+
+DECODE_CHUNK = 64 * 1024
+"""Bytes that are decoded at once."""
+
+
+def limit_body(answer: httpx.Response, limit: int) -> None:
+    """Decode and count the body of a response while it is read.
+
+    Damaged beyond `limit` bytes. The body of an error is cut off instead: its status says enough.
+    """
+    stream = answer.stream
+    if isinstance(stream, httpx.SyncByteStream) and not answer.is_stream_consumed:
+        answer.stream = _LimitedStream(stream, answer, limit)
+        if "Content-Encoding" in answer.headers:
+            del answer.headers["Content-Encoding"]
+
+
+class _LimitedStream(httpx.SyncByteStream):
+    """The decoded body of a response."""
+
+    def __init__(self, stream: httpx.SyncByteStream, answer: httpx.Response, limit: int) -> None:
+        self._stream = stream
+        self._where = strip_query(str(answer.url))
+        self._encoding = answer.headers.get("Content-Encoding", "identity").strip().lower()
+        self._is_error = answer.status_code >= httpx.codes.BAD_REQUEST
+        self._limit = min(limit, MAX_SMALL_ANSWER) if self._is_error else limit
+
+    def __iter__(self) -> Iterator[bytes]:
+        size = values = 0
+        for piece in self._decode():
+            size += len(piece)
+            values += piece.count(b",") + piece.count(b"[") + piece.count(b"{")
+            if size > self._limit or values > MAX_JSON_VALUES:
+                if self._is_error:
+                    return
+                what = f"{self._limit} bytes" if size > self._limit else f"{MAX_JSON_VALUES} values"
+                raise Damaged(
+                    f"the answer of {self._where} has more than {what}",
+                    hint="is the URL right? Ask for less at once",
+                )
+            yield piece
+
+    def close(self) -> None:
+        """Close the response, and its connection if it was not read to the end."""
+        self._stream.close()
+
+    def _decode(self) -> Iterator[bytes]:
+        if self._encoding in ("identity", ""):
+            return iter(self._stream)
+        if self._encoding in ("gzip", "x-gzip"):
+            return self._inflate()
+        if self._is_error:
+            return iter(())
+        raise Damaged(f"the answer of {self._where} is encoded as something that was not asked for")
+
+    def _inflate(self) -> Iterator[bytes]:
+        """Decompress a body of one or more gzip members."""
+        decoder = _gzip_decoder()
+        came = False
+        try:
+            for piece in self._stream:
+                came = came or bool(piece)
+                while piece:
+                    if decoder.eof:
+                        decoder = _gzip_decoder()
+                    yield decoder.decompress(piece, DECODE_CHUNK)
+                    piece = decoder.unused_data if decoder.eof else decoder.unconsumed_tail
+        except zlib.error as error:
+            raise Damaged(f"the answer of {self._where} is no gzip: {error}") from error
+        if came and not decoder.eof:
+            raise Damaged(f"the answer of {self._where} breaks off")
+
+
+def _gzip_decoder() -> "zlib._Decompress":
+    return zlib.decompressobj(zlib.MAX_WBITS | 16)
+
+
+# Otherwise a program that logs at DEBUG would log presigned URLs. A level that was set stays.
+for _library in map(logging.getLogger, ("httpx", "httpcore")):
+    if _library.level == logging.NOTSET:
+        _library.setLevel(logging.WARNING)
+
+
+@functools.lru_cache(maxsize=4)
+def load_tls_context(_file: str | None, _folder: str | None) -> ssl.SSLContext:
+    """The TLS context for these certificate settings; cached, for loading is slow."""
+    return httpx.create_ssl_context()
+
+
+class ConnectionPool:
+    """A pool of connections; threads share it."""
+
+    def __init__(self, policy: RetryPolicy, transport: httpx.BaseTransport | None) -> None:
+        self._client = httpx.Client(
+            verify=load_tls_context(
+                os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
+            ),
+            timeout=httpx.Timeout(
+                connect=policy.connect_s, read=policy.read_s, write=policy.write_s, pool=None
+            ),
+            limits=httpx.Limits(
+                max_connections=policy.connections,
+                max_keepalive_connections=policy.connections,
+                keepalive_expiry=5.0,
+            ),
+            follow_redirects=False,
+            transport=transport,
+            # What is decoded in bounded memory, see `bodies`.
+            headers={"User-Agent": f"store-client/{_client_version()}", "Accept-Encoding": "gzip"},
+            # What one answer leaves behind is nothing to the next request.
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
+        )
+
+    def send(self, sent: OutgoingRequest) -> httpx.Response:
+        """Send a request; the caller closes the unread response. ConnectionBroken."""
+        with translate_errors(sent.url):
+            request = self._client.build_request(
+                sent.method, sent.url, headers=dict(sent.headers), content=sent.content
+            )
+            answer = self._client.send(request, stream=True)
+        if sent.limit is not None or answer.status_code >= httpx.codes.MULTIPLE_CHOICES:
+            limit_body(answer, MAX_ANSWER if sent.limit is None else sent.limit)
+        return answer
+
+    def read_body(self, answer: httpx.Response) -> None:
+        """Read the whole body, and return the connection. ConnectionBroken."""
+        try:
+            with translate_errors(str(answer.url)):
+                answer.read()
+        finally:
+            answer.close()
+
+    @contextlib.contextmanager
+    def stream_body(self, answer: httpx.Response) -> Iterator[httpx.Response]:
+        """Let the caller read a body piece by piece; failures are Unreachable."""
+        try:
+            with translate_errors(str(answer.url)):
+                yield answer
+        except ConnectionBroken as error:
+            raise Unreachable(str(error), hint=error.hint) from error
+        finally:
+            answer.close()
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._client.close()
+
+
+@contextlib.contextmanager
+def translate_errors(url: str) -> Iterator[None]:
+    """Raise the errors of the HTTP library as ConnectionBroken."""
+    try:
+        yield
+    except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
+        raise ConnectionBroken(
+            f"{strip_query(url)} is no URL to ask", sent=False, permanent=True
+        ) from error
+    except (httpx.LocalProtocolError, UnicodeError):
+        # The text of that error may hold a token.
+        raise ConnectionBroken(
+            f"the request to {strip_query(url)} cannot be sent:"
+            " a header has letters that none may have",
+            sent=False,
+            permanent=True,
+            hint="is the token whole, and nothing else with it?",
+        ) from None
+    except httpx.HTTPError as error:
+        raise describe_failure(url, error) from error
+
+
+def describe_failure(url: str, error: httpx.HTTPError) -> ConnectionBroken:
+    """Describe a failure of the HTTP library in words for users."""
+    host = httpx.URL(url).netloc.decode()
+    causes = list(_cause_chain(error))
+    if found := next((one for one in causes if isinstance(one, ssl.SSLError)), None):
+        return _tls_failure(host, found)
+    if none := next((one for one in causes if isinstance(one, socket.gaierror)), None):
+        return _dns_failure(host, none)
+    before = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.ProxyError)
+    if isinstance(error, httpx.TimeoutException):
+        doing = "connection to" if before else "answer from"
+        return ConnectionBroken(f"no {doing} {host} in time", sent=not before, hint=NETWORK_HINT)
+    if before:
+        return ConnectionBroken(
+            f"no connection to {host}: {_error_text(error)}", sent=False, hint=RUNNING_HINT
+        )
+    return ConnectionBroken(
+        f"the connection to {host} broke: {_error_text(error)}", sent=True, hint=NETWORK_HINT
+    )
+
+
+NETWORK_HINT = "is the network all right? Then try again"
+RUNNING_HINT = "is the URL right, and does the store run? `store doctor` looks"
+
+
+def _tls_failure(host: str, error: ssl.SSLError) -> ConnectionBroken:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return ConnectionBroken(
+            f"the certificate of {host} is not valid: {error.verify_message}",
+            sent=False,
+            permanent=True,
+            hint="is the URL right? SSL_CERT_FILE names the certificates of an own authority",
+        )
+    return ConnectionBroken(
+        f"no encrypted connection to {host}: {error.reason or error}",
+        sent=True,
+        # Something that speaks no TLS will not do so the next time.
+        permanent=error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"),
+        hint="does the URL begin with http:// instead of https://?",
+    )
+
+
+def _dns_failure(host: str, error: socket.gaierror) -> ConnectionBroken:
+    return ConnectionBroken(
+        f"there is no host {host}: {error.strerror or error}",
+        sent=False,
+        permanent=error.errno != socket.EAI_AGAIN,
+        hint="is the URL right? `store profiles` shows what is kept",
+    )
+
+
+def _cause_chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    following: BaseException | None = error
+    while following is not None and id(following) not in seen:
+        seen.add(id(following))
+        yield following
+        following = following.__cause__ or following.__context__
+
+
+def _error_text(error: httpx.HTTPError) -> str:
+    return str(error) or type(error).__name__
+
+
+def _client_version() -> str:
+    try:
+        return importlib.metadata.version("consortium-store-client")
+    except importlib.metadata.PackageNotFoundError:
+        return "0"

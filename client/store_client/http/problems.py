@@ -1,0 +1,143 @@
+"""Turn error responses into exceptions: one line with the reason, and a hint.
+
+Error bodies are problem documents, OAuth errors, XML of an object storage, or pages of a proxy.
+"""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from store_client.errors import Conflict, NotAllowed, NotFound, Refused, StoreError, Unreachable
+from store_client.http.urls import retry_after, strip_query
+
+if TYPE_CHECKING:
+    import httpx
+
+MAX_TEXT = 500
+"""Longest text of a server that is shown."""
+
+ERROR_TYPES: Mapping[int, type[Refused]] = {
+    401: NotAllowed,
+    403: NotAllowed,
+    404: NotFound,
+    409: Conflict,
+    410: NotFound,
+}
+
+HINTS_BY_STATUS = {
+    400: "see `store COMMAND --help` for what is taken",
+    401: "log in: store login",
+    403: "ask the people who run the store for the right; `store whoami` says who you are",
+    404: "check the name or uuid; what is new may not be in each replica yet",
+    405: "the store may have changed: store clear-cache",
+    407: "a proxy between wants a password: see HTTPS_PROXY",
+    408: "try again",
+    413: "send less at once",
+    416: "the content is shorter than that",
+    429: "ask less often, or later",
+    431: "some argument is too long",
+}
+
+HINTS_BY_CODE = {
+    "file_pending": "it is being verified; try again soon",
+    "file_already_exists": "other content has that version: take another, `store create-version`",
+    "bundle_already_exists": "other content has that version: take another, `store create-version`",
+    "collection_already_exists": "that version is taken: take another, `store create-version`",
+    "bundle_tombstone_already_exists": "it was deleted, and can not be written again",
+    "collection_tombstone_already_exists": "it was deleted, and can not be written again",
+    "area_locked": "its owner can unlock it",
+    "read_only": "the store is closed for writing at present; try again later",
+    "illegal_version": "make one: store create-version",
+    "checksum_mismatch": "the source changed or was harmed on its way: upload it again",
+}
+
+
+def error_from_response(answer: "httpx.Response") -> StoreError:
+    """The error for a response with a status of 400 or more."""
+    status, problem = answer.status_code, _parse_problem(answer)
+    message = _error_message(status, problem, answer)
+    hint = _error_hint(status, problem, answer)
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return Unreachable(message, hint=hint)
+    kind = ERROR_TYPES.get(status, Refused)
+    return kind(message, hint=hint, status=status, problem=problem)
+
+
+def _parse_problem(answer: "httpx.Response") -> dict[str, Any]:
+    """Parse a problem document, or another error body; {} if unknown."""
+    try:
+        found = json.loads(answer.content)
+    except (ValueError, RecursionError):
+        return _parse_xml_error(answer)
+    if not isinstance(found, dict):
+        return {}
+    if isinstance(found.get("error"), str) and "title" not in found:
+        said = {"title": found["error"], "detail": found.get("error_description", "")}
+        return {**found, **said, "code": found["error"]}
+    return found
+
+
+def _parse_xml_error(answer: "httpx.Response") -> dict[str, Any]:
+    """Parse the XML error of an object storage."""
+    code = re.search(r"<Code>([^<]{1,100})</Code>", answer.text)
+    detail = re.search(r"<Message>([^<]{1,500})</Message>", answer.text)
+    if "xml" not in answer.headers.get("Content-Type", "") or not code:
+        return {}
+    return {"title": code[1], "detail": detail[1] if detail else "", "code": code[1]}
+
+
+def _error_message(status: int, problem: Mapping[str, Any], answer: "httpx.Response") -> str:
+    title, detail = problem.get("title"), problem.get("detail")
+    if not title and not detail:
+        return _status_message(status, answer)
+    said = ": ".join(str(part).rstrip(".") for part in (title, detail) if part)
+    return _single_line(f"{said}{_field_errors(problem.get('errors'))}")
+
+
+def _status_message(status: int, answer: "httpx.Response") -> str:
+    """A message from the status alone."""
+    kind = answer.headers.get("Content-Type", "").partition(";")[0]
+    page = ", with a page that no store makes" if kind == "text/html" else ""
+    return f"{status} {status_phrase(status)} from {strip_query(str(answer.url))}{page}"
+
+
+def _field_errors(errors: object) -> str:
+    """The invalid arguments with their errors."""
+    if not isinstance(errors, dict) or not errors:
+        return ""
+    parts = [f"{name}: {_join_texts(said)}" for name, said in errors.items()]
+    return f" ({'; '.join(parts)})"
+
+
+def _join_texts(said: object) -> str:
+    if isinstance(said, list):
+        return " ".join(str(one) for one in said)
+    return str(said)
+
+
+def _error_hint(status: int, problem: Mapping[str, Any], answer: "httpx.Response") -> str:
+    hint = HINTS_BY_CODE.get(str(problem.get("code", ""))) or HINTS_BY_STATUS.get(status, "")
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        hint = hint or "try again later; if it stays, tell the people who run the store"
+        if request_id := answer.headers.get("X-Request-Id"):
+            hint = f"{hint} (request {_single_line(request_id)})"
+    wait = retry_after(answer.headers)
+    return hint if wait is None else f"{hint}; not before {math.ceil(wait)} s from now".lstrip("; ")
+
+
+def _single_line(text: str) -> str:
+    """One line without control characters."""
+    flat = " ".join(text.split())
+    clean = "".join(letter for letter in flat if letter.isprintable())
+    return clean if len(clean) <= MAX_TEXT else f"{clean[:MAX_TEXT]}…"
+
+
+def status_phrase(status: int) -> str:
+    """The name of a status."""
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "Unknown"

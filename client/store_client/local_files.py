@@ -1,0 +1,150 @@
+"""Find local files to upload, and check their names.
+
+Symbolic links to files are followed. Links to directories are not, for they may form cycles; each
+is logged as a warning.
+"""
+
+import logging
+import os
+import stat
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from store_client.errors import Misused
+from store_client.names import name_fault
+
+log = logging.getLogger(__name__)
+
+
+def walk_files(root: str) -> Iterator[tuple[str, str]]:
+    """Yield path and name of each file, in no order."""
+    folders = [(root, "")]
+    while folders:
+        folder, prefix = folders.pop()
+        for entry in _scan_folder(folder):
+            name = prefix + entry.name
+            if entry.is_dir(follow_symlinks=False):
+                folders.append((entry.path, f"{name}/"))
+            elif entry.is_symlink() and entry.is_dir():
+                log.warning("left out: %s is a link to a directory", entry.path)
+            else:
+                yield entry.path, name
+
+
+def stat_file(path: str) -> os.stat_result:
+    """Stat a regular file; Misused if it cannot be read, or is none."""
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        raise Misused(f"cannot read {path}: {error.strerror or error}") from error
+    if not stat.S_ISREG(found.st_mode):
+        raise Misused(f"{path} is no file", hint="move it out of the directory")
+    return found
+
+
+def _scan_folder(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as found:
+            return list(found)
+    except OSError as error:
+        raise Misused(f"cannot read the directory {folder}: {error.strerror or error}") from error
+
+
+_SHOWN = 5
+"""Names that one error shows."""
+
+
+class FileStamp(NamedTuple):
+    """Size, time and inode, which change when a file does."""
+
+    size: int
+    mtime_ns: int
+    inode: int
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFile:
+    """One file of a directory."""
+
+    name: str
+    path: str
+    stamp: FileStamp
+
+    @property
+    def size(self) -> int:
+        """Size in bytes."""
+        return self.stamp.size
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingFile:
+    """A local file, and its name in an upload area; `stamp` is how it looked when it was listed."""
+
+    path: Path
+    name: str
+    content_type: str
+    size: int
+    stamp: FileStamp | None = None
+
+    def local(self) -> LocalFile:
+        """The file as it is read; Misused when it cannot be."""
+        stamp = self.stamp or file_stamp(stat_file(str(self.path)))
+        # Of another size now, it counts as changed when it is read.
+        return LocalFile(self.name, str(self.path), stamp._replace(size=self.size))
+
+
+def list_files(source: Path) -> list[LocalFile]:
+    """List all files of a directory by name; Misused names what cannot be uploaded."""
+    found = sorted(
+        (_local_file(*one) for one in walk_files(str(source))), key=lambda file: file.name
+    )
+    if not found:
+        raise Misused(f"there are no files in {source}")
+    names = [file.name for file in found]
+    _check_names(names)
+    _check_collisions(names)
+    return found
+
+
+def file_stamp(found: os.stat_result) -> FileStamp:
+    """The stamp of a stat result."""
+    return FileStamp(found.st_size, found.st_mtime_ns, found.st_ino)
+
+
+def _local_file(path: str, name: str) -> LocalFile:
+    found = stat_file(path)
+    if not os.access(path, os.R_OK):
+        raise Misused(f"{path} may not be read", hint="mend its permissions or move it away")
+    return LocalFile(name, path, file_stamp(found))
+
+
+def _check_names(names: Sequence[str]) -> None:
+    faulty = [(name, wrong) for name in names if (wrong := name_fault(name)) is not None]
+    if faulty:
+        name, wrong = faulty[0]
+        more = f" (and {len(faulty) - 1} more)" if len(faulty) > 1 else ""
+        raise Misused(f"a bundle cannot have the name {name!r}{more}: {wrong}", hint="rename it")
+
+
+def _check_collisions(names: Sequence[str]) -> None:
+    """Reject names that some file systems cannot hold side by side."""
+    first: dict[str, str] = {}
+    for name in names:
+        twin = first.setdefault(unicodedata.normalize("NFC", name), name)
+        if twin is not name:
+            raise Misused(
+                f"{twin!r} and {name!r} differ only in how letters with marks are written",
+                hint="rename one of them",
+            )
+    nested = sorted(name for name in first if any(up in first for up in _parent_names(name)))
+    if nested:
+        shown = ", ".join(map(repr, nested[:_SHOWN]))
+        raise Misused(f"a file has the name of a folder of {shown}", hint="rename one of them")
+
+
+def _parent_names(name: str) -> Iterable[str]:
+    parts = name.split("/")[:-1]
+    return ("/".join(parts[: depth + 1]) for depth in range(len(parts)))

@@ -1,1 +1,0 @@
-"""Who we are to a store: tokens kept, refreshed, asked for."""

@@ -1,0 +1,1 @@
+"""The transfer engine under uploads, downloads and upload areas."""

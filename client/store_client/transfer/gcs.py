@@ -1,0 +1,214 @@
+"""Upload objects to Google Cloud Storage by resumable sessions; needs google-cloud-storage."""
+
+import base64
+import importlib
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+import httpx
+
+from store_client.checksums import MB, FileChecksums, FileHasher
+from store_client.errors import (
+    Damaged,
+    Misused,
+    NotAllowed,
+    NotFound,
+    Refused,
+    StoreError,
+    Unreachable,
+)
+from store_client.http.pool import limit_body
+from store_client.http.retries import MAX_SMALL_ANSWER
+from store_client.local_files import LocalFile
+from store_client.transfer.engine import TransferContext
+from store_client.transfer.parts import hash_file_blocks
+from store_client.versions import parse_version
+
+log = logging.getLogger(__name__)
+
+CHUNK = 16 * MB
+"""Bytes of one request of a session; a multiple of 256 KiB."""
+PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0)
+ATTEMPTS = 6
+TIMEOUT = httpx.Timeout(90, connect=10)
+
+RenewToken = Callable[[], Mapping[str, Any]]
+"""Requests new credentials for the same area."""
+
+
+class UploadSessionEnded(Damaged):
+    """A resumable session that cannot be continued."""
+
+
+def connect() -> Any:
+    """A client of Google's library with the ambient credentials and endpoint."""
+    storage = _import_library("google.cloud.storage")
+    with translate_errors("Google Cloud Storage"):
+        # Objects belong to buckets; the project does not matter.
+        return storage.Client(project="store-client")
+
+
+def open_bucket(credentials: Mapping[str, Any], renew: RenewToken, **more: Any) -> Any:
+    """The bucket of an upload area, by a token that the store renews."""
+
+    def refresh(request: object, scopes: object) -> tuple[str, datetime]:
+        renewed = renew()
+        return renewed["access_token"], _naive_utc(renewed["expires"])
+
+    token = _import_library("google.oauth2.credentials").Credentials(
+        credentials["access_token"],
+        expiry=_naive_utc(credentials["expires"]),
+        refresh_handler=refresh,
+    )
+    storage = _import_library("google.cloud.storage")
+    # No project is needed to write an object; the library only wants one to be named.
+    client = storage.Client(project="none", credentials=token, **more)
+    return client.bucket(credentials["bucket"])
+
+
+def _naive_utc(version: str) -> datetime:
+    """A moment as Google's library takes it: in UTC, without a time zone."""
+    return parse_version(version).replace(tzinfo=None)
+
+
+@contextmanager
+def translate_errors(place: str, *, hint: str = "") -> Iterator[None]:
+    """Raise the errors of Google's libraries as StoreError; `hint` is for refused credentials."""
+    calls = _import_library("google.api_core.exceptions")
+    auth = _import_library("google.auth.exceptions")
+    network = _import_library("requests.exceptions")
+    try:
+        yield
+    except calls.GoogleAPICallError as error:
+        raise _error_from_call(error, place, hint) from error
+    except auth.GoogleAuthError as error:
+        raise NotAllowed(
+            f"Google refuses the credentials for {place}: {error}",
+            hint=hint or "set GOOGLE_APPLICATION_CREDENTIALS to a file of credentials",
+        ) from error
+    except (network.RequestException, calls.RetryError) as error:
+        raise Unreachable(f"{place}: {error}") from error
+
+
+def _error_from_call(error: Any, place: str, hint: str) -> StoreError:
+    status = int(error.code or 0)
+    message = f"{place}: {error.message} ({status})"
+    if status >= 500:
+        return Unreachable(message)
+    if status in (401, 403):
+        return NotAllowed(f"Google refuses the request to {message}", hint=hint, status=status)
+    return (NotFound if status == 404 else Refused)(message, status=status)
+
+
+def _import_library(name: str) -> Any:
+    """Imported late: only transfers to Google need its library."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise Misused(
+            "a staging bucket on Google Cloud Storage needs google-cloud-storage",
+            hint="pip install consortium-store-client[gcs]",
+        ) from error
+
+
+def begin_session(blob: Any, content_type: str, size: int) -> str:
+    """Begin a resumable upload; its URL, which is its own credential."""
+    blob.content_type = content_type
+    return str(blob.create_resumable_upload_session(content_type=content_type, size=size))
+
+
+def send_file(
+    file: LocalFile, session: str, context: TransferContext, *, new: bool
+) -> FileChecksums:
+    """Send what a session does not have yet; UploadSessionEnded when it cannot be continued."""
+    hasher = FileHasher(file.size)
+    chunks = _join_chunks(hash_file_blocks(file, hasher))
+    with httpx.Client(timeout=TIMEOUT) as client:
+        _ResumableUpload(client, session, file.size).send(chunks, context, new=new)
+    return hasher.checksums()
+
+
+class _ResumableUpload:
+    """A resumable upload: its URL is its own credential."""
+
+    def __init__(
+        self,
+        client: httpx.Client,
+        url: str,
+        size: int,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._client, self._url, self._size, self._sleep = client, url, size, sleep
+
+    def send(self, chunks: Iterator[bytes], context: TransferContext, *, new: bool) -> None:
+        """All chunks; those that arrived before, which none did if it is new, are not sent."""
+        at, arrived = 0, 0 if new else self._query_offset()
+        for chunk in chunks:
+            context.check()
+            end = at + len(chunk)
+            for _ in range(ATTEMPTS):
+                if arrived >= end:
+                    break
+                arrived = self._put(chunk[max(0, arrived - at) :], max(arrived, at))
+            else:
+                raise Unreachable("Google Cloud Storage takes no more of the upload")
+            context.tell.bytes(len(chunk))
+            at = end
+
+    def _put(self, data: bytes, start: int) -> int:
+        found = self._send_range(data, f"bytes {start}-{start + len(data) - 1}/{self._size}")
+        return self._query_offset() if found is None else found
+
+    def _query_offset(self) -> int:
+        """How many bytes have arrived."""
+        for pause in PAUSES_S:
+            found = self._send_range(b"", f"bytes */{self._size}")
+            if found is not None:
+                return found
+            self._sleep(pause)
+        raise Unreachable("Google Cloud Storage does not answer")
+
+    def _send_range(self, data: bytes, span: str) -> int | None:
+        """How many bytes have arrived; None when it cannot be said. Ended, when there is no such
+        session any more."""
+        try:
+            with self._client.stream(
+                "PUT", self._url, content=data, headers={"Content-Range": span}
+            ) as answer:
+                # Nothing of the body is wanted; read, it leaves the connection for the next part.
+                limit_body(answer, MAX_SMALL_ANSWER)
+                answer.read()
+        except (httpx.TransportError, Damaged) as error:
+            log.info("Google Cloud Storage: %s", error)
+            return None
+        if answer.status_code in (200, 201):
+            return self._size
+        if answer.status_code == 308:
+            told = answer.headers.get("Range", "")
+            return int(told.rpartition("-")[2]) + 1 if told else 0
+        if answer.status_code >= 500 or answer.status_code in (408, 429):
+            return None
+        raise UploadSessionEnded(f"Google Cloud Storage answered {answer.status_code} to an upload")
+
+
+def _join_chunks(found: Iterator[bytes]) -> Iterator[bytes]:
+    """The same bytes in pieces of CHUNK."""
+    waiting, size = list[bytes](), 0
+    for block in found:
+        waiting.append(block)
+        size += len(block)
+        if size >= CHUNK:
+            yield b"".join(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield b"".join(waiting)
+
+
+def encode_crc32c(crc32c: str) -> str:
+    """A CRC-32C as Google writes it."""
+    return base64.b64encode(bytes.fromhex(crc32c)).decode()

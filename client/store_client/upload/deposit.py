@@ -1,0 +1,333 @@
+"""Create file versions of staged files, and the bundle of them.
+
+The journal records the name of a file version before the store is told of it, so that another run
+repeats the same request, which succeeds.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from threading import Lock
+from typing import Any
+from uuid import uuid4
+
+from store_client.checksums import ETAG_CHUNK
+from store_client.errors import Conflict, Damaged, Refused, TimedOut
+from store_client.http.session import HttpSession
+from store_client.transfer.engine import TransferContext
+from store_client.transfer.journal import KnownFile, UploadAttempt, UploadJournal, now_ns
+from store_client.upload.options import UploadOptions
+from store_client.upload.plan import PlannedFile
+from store_client.upload.staging import StagedFile, Staging, StagingItem
+from store_client.versions import create_version
+
+SOURCE_GONE_CODES = ("source_not_found", "source_not_readable")
+"""Errors for a staged object that is gone; S3 answers 403 without list permission."""
+ASYNC_HEADERS = {"Prefer": "respond-async"}
+"""Verification is awaited once, at the end."""
+
+
+BATCH_SIZE = 64
+"""Files deposited in one request."""
+
+
+@dataclass(frozen=True, slots=True)
+class _PendingFile:
+    """A staged file that is not deposited yet; `before`: an earlier run staged it."""
+
+    one: PlannedFile
+    staging: Staging
+    kept: KnownFile
+    before: bool
+
+
+class FileDepositor:
+    """Creates file versions; threads share it. `tasks` are pending verifications."""
+
+    def __init__(
+        self,
+        options: UploadOptions,
+        session: HttpSession,
+        journal: UploadJournal,
+        shared: TransferContext,
+    ) -> None:
+        self.tasks: dict[str, str] = {}
+        self._options, self._session = options, session
+        self._journal, self._shared = journal, shared
+        self._lock = Lock()
+        self._pending: list[_PendingFile] = []
+        self._batching = True
+
+    def deposit(self, one: PlannedFile, staging: Staging, before: KnownFile | None) -> None:
+        """Stage a file and deposit it, by itself or with others later.
+
+        `before` is what an earlier run recorded of the same content.
+        """
+        self._shared.check()
+        kept = before or self._stage(one, staging, self._new_item(one, staging))
+        if kept.stored:
+            self._shared.tell.file()
+            return
+        with self._lock:
+            self._pending.append(_PendingFile(one, staging, kept, before is not None))
+            # The verification of a large file takes its time, so it begins at once.
+            full = len(self._pending) >= BATCH_SIZE or one.file.size >= ETAG_CHUNK
+        if full:
+            self.flush()
+
+    def flush(self) -> None:
+        """Deposit all pending files."""
+        while arrived := self._take_batch():
+            together = self._put_batch(arrived)
+            for each in arrived:
+                if each.one.name not in together:
+                    # By itself, what was wrong with it is mended, or told.
+                    self._put_alone(each)
+                else:
+                    self._record_stored(each.one, each.kept)
+
+    def _take_batch(self) -> list[_PendingFile]:
+        with self._lock:
+            taken, self._pending = self._pending[:BATCH_SIZE], self._pending[BATCH_SIZE:]
+        return taken
+
+    def _put_batch(self, arrived: Sequence[_PendingFile]) -> set[str]:
+        """Deposit files in one request; the names of those that were accepted."""
+        if len(arrived) < 2 or not self._batching:
+            return set()
+        files = [
+            {
+                "uuid": each.kept.uuid,
+                "version": each.kept.version,
+                "source_url": each.kept.url,
+                "creator_uid": self._options.creator_uid,
+            }
+            for each in arrived
+        ]
+        try:
+            answer = self._session.request(
+                "PUT",
+                "/v1/files",
+                params={"replica": self._options.replica},
+                json={"files": files},
+            )
+        except Refused as error:
+            if error.status not in (404, 405):
+                raise
+            # A store of an earlier release.
+            self._batching = False
+            return set()
+        items = answer.json()["files"]
+        taken = {told["uuid"]: told for told in items if "code" not in told}
+        # What is busy now is busy for each of them: one wait serves all that are put alone.
+        wait_s = max(float(told.get("retry_after_s", 0)) for told in items)
+        if 0 < wait_s <= self._session.policy.retry_after_cap_s:
+            self._shared.pause(wait_s)
+        tasks = {
+            each.one.name: str(task)
+            for each in arrived
+            if (task := taken.get(each.kept.uuid, {}).get("task_id"))
+        }
+        with self._lock:
+            self.tasks.update(tasks)
+        return {each.one.name for each in arrived if each.kept.uuid in taken}
+
+    def _put_alone(self, each: _PendingFile) -> None:
+        self._shared.check()
+        one, staging, kept = each.one, each.staging, each.kept
+        try:
+            self._put_file(one, staging, kept)
+        except Refused as error:
+            if error.code not in SOURCE_GONE_CODES or not each.before:
+                raise
+            # What an earlier run had staged is gone.
+            item = StagingItem(one.file, one.content_type, kept.uuid, kept.version)
+            kept = self._stage(one, staging, item)
+            self._put_file(one, staging, kept)
+        self._record_stored(one, kept)
+
+    def _record_stored(self, one: PlannedFile, kept: KnownFile) -> None:
+        self._journal.record_file(one.name, replace(kept, stored=True))
+        self._shared.tell.file()
+
+    def put_again(self, one: PlannedFile, kept: KnownFile) -> None:
+        """Deposit a file again that an earlier run had deposited."""
+        self._request_put(one.name, kept)
+
+    def forget(self, name: str) -> None:
+        """Discard the record of a file."""
+        self._journal.forget_file(name)
+
+    def verification_error(self, task: str) -> str | None:
+        """Why verification failed; "" on success, None while it runs."""
+        told = self._session.request("GET", f"/v1/tasks/{task}").json()
+        if told["status"] == "FAILED":
+            return str((told.get("cause") or {}).get("detail", "no reason was given"))
+        return "" if told["status"] == "SUCCEEDED" else None
+
+    def damaged_error(self, name: str, detail: str) -> Damaged:
+        """The error for a file that failed verification; it is sent again next time."""
+        self._journal.forget_file(name)
+        return Damaged(
+            f"{name}: the store refused it: {detail}",
+            hint="run the same command again: this file is sent anew, others are kept",
+        )
+
+    def _new_item(self, one: PlannedFile, staging: Staging) -> StagingItem:
+        under_way = self._journal.unfinished.get(one.name)
+        if under_way and under_way.stamp == one.file.stamp:
+            return StagingItem(one.file, one.content_type, under_way.uuid, under_way.version)
+        if under_way:
+            staging.abandon(under_way)
+        return StagingItem(one.file, one.content_type, str(uuid4()), create_version())
+
+    def _stage(self, one: PlannedFile, staging: Staging, item: StagingItem) -> KnownFile:
+        at = now_ns()
+        staged = staging.stage(item)
+        kept = KnownFile(
+            stamp=one.file.stamp,
+            at=at,
+            content_type=one.content_type,
+            checksums=staged.checksums,
+            uuid=item.uuid,
+            version=item.version,
+            url=staged.url,
+        )
+        self._journal.record_file(one.name, kept)
+        return kept
+
+    def _put_file(self, one: PlannedFile, staging: Staging, kept: KnownFile) -> None:
+        try:
+            self._request_put(one.name, kept)
+        except Refused as error:
+            item = StagingItem(one.file, one.content_type, kept.uuid, kept.version)
+            staged = StagedFile(kept.url, kept.checksums)
+            if error.code != "missing_checksum" or not staging.rewrite_checksums(item, staged):
+                raise
+            self._request_put(one.name, kept)
+
+    def _request_put(self, name: str, kept: KnownFile) -> None:
+        answer: Any = self._session.request(
+            "PUT",
+            f"/v1/files/{kept.uuid}",
+            params={"version": kept.version, "replica": self._options.replica},
+            json={"source_url": kept.url, "creator_uid": self._options.creator_uid},
+            headers=ASYNC_HEADERS,
+        ).json()
+        if task := answer.get("task_id"):
+            with self._lock:
+                self.tasks[name] = str(task)
+
+
+WAIT_S = 15.0
+"""How long one request asks the store to wait for files."""
+PAUSES_S = (0.2, 0.5, 1.0, 2.0, 5.0)
+"""Between requests; a store that is busy answers without waiting."""
+MAX_POLLED = 100
+"""Verifications that are asked about between two requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitPolicy:
+    """The time-out for verification, with its clock."""
+
+    timeout_s: float
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+
+class BundlePutter:
+    """Creates one bundle version."""
+
+    def __init__(
+        self, options: UploadOptions, session: HttpSession, depositor: FileDepositor
+    ) -> None:
+        self._options, self._session, self._depositor = options, session, depositor
+
+    def put(
+        self,
+        attempt: UploadAttempt,
+        files: Sequence[PlannedFile],
+        known: Mapping[str, KnownFile],
+        *,
+        patience: WaitPolicy,
+    ) -> list[dict[str, Any]]:
+        """Create the bundle once its files are verified; its entries.
+
+        Damaged names a file that the store rejected; TimedOut if verification still runs.
+        """
+        body = self._body(files, known)
+        until = patience.clock() + patience.timeout_s
+        tries, told_again = 0, False
+        while True:
+            left = until - patience.clock()
+            try:
+                return self._put_once(attempt, body, left)
+            except Conflict as error:
+                if error.code != "file_pending":
+                    raise
+                self._check_tasks(MAX_POLLED)
+            except Refused as error:
+                if error.code != "file_missing":
+                    raise
+                self._check_tasks(len(files))
+                if told_again:
+                    raise Damaged(str(error)) from error
+                self._put_missing(files, known)
+                told_again = True
+            if patience.clock() >= until:
+                raise _timeout_error(patience.timeout_s)
+            pause = PAUSES_S[min(tries, len(PAUSES_S) - 1)]
+            patience.sleep(max(0.0, min(pause, until - patience.clock())))
+            tries += 1
+
+    def _put_once(self, attempt: UploadAttempt, body: Any, left: float) -> list[dict[str, Any]]:
+        answer = self._session.request(
+            "PUT",
+            f"/v1/bundles/{attempt.uuid}",
+            params={"version": attempt.version, "replica": self._options.replica},
+            json=body,
+            headers={"Prefer": f"wait={max(0, min(WAIT_S, left)):.0f}"},
+        )
+        return list(answer.json()["manifest"]["files"])
+
+    def _body(self, files: Sequence[PlannedFile], known: Mapping[str, KnownFile]) -> dict[str, Any]:
+        entries = [
+            {
+                "uuid": known[one.name].uuid,
+                "version": known[one.name].version,
+                "name": one.name,
+                "indexed": one.indexed,
+            }
+            for one in files
+        ]
+        return {"creator_uid": self._options.creator_uid, "files": entries}
+
+    def _check_tasks(self, many: int) -> None:
+        """Check some verifications; finished ones are not checked again."""
+        tasks = self._depositor.tasks
+        for name, task in list(islice(tasks.items(), many)):
+            found = self._depositor.verification_error(task)
+            if found:
+                raise self._depositor.damaged_error(name, found)
+            del tasks[name]
+            if found is None:
+                # Last in the row: the others come first now.
+                tasks[name] = task
+
+    def _put_missing(self, files: Sequence[PlannedFile], known: Mapping[str, KnownFile]) -> None:
+        """Deposit files again that the store lacks: their verification may have failed."""
+        for one in files:
+            if known[one.name].url:
+                self._depositor.put_again(one, known[one.name])
+            else:
+                # The store's own; what it purged is sent anew by the next run.
+                self._depositor.forget(one.name)
+
+
+def _timeout_error(timeout_s: float) -> TimedOut:
+    return TimedOut(
+        f"the store is still verifying after {timeout_s:.0f} s; all files have arrived",
+        hint="run the same command again to go on waiting",
+    )

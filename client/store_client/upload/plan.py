@@ -1,0 +1,354 @@
+"""Plan an upload: files, metadata checks, what the store already has, which version to make."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+from uuid import uuid4
+
+from store_client import content_types
+from store_client.checksums import MB, FileChecksums
+from store_client.errors import Misused, NotFound
+from store_client.http.session import HttpSession
+from store_client.local_files import LocalFile, list_files
+from store_client.transfer.engine import TransferContext
+from store_client.transfer.journal import KnownFile, UploadAttempt, UploadJournal, now_ns
+from store_client.transfer.parts import hash_file
+from store_client.upload.options import UploadOptions
+from store_client.versions import create_version, parse_version
+
+_PAGE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFile:
+    """A file of the directory as it will be in the bundle."""
+
+    file: LocalFile
+    content_type: str
+    indexed: bool
+
+    @property
+    def name(self) -> str:
+        """The name in the bundle."""
+        return self.file.name
+
+
+@dataclass(frozen=True, slots=True)
+class ExistingBundle:
+    """A bundle version in the store, with its entries."""
+
+    uuid: str
+    version: str
+    creator_uid: int
+    files: Sequence[Mapping[str, Any]]
+
+
+def plan_files(options: UploadOptions) -> list[PlannedFile]:
+    """Plan all files of the directory, by name; Misused."""
+    return list(_describe_files(list_files(options.src_dir), options.indexed))
+
+
+def _describe_files(files: Sequence[LocalFile], patterns: Sequence[str]) -> Iterator[PlannedFile]:
+    for file in files:
+        indexed = content_types.is_metadata(file.name, patterns)
+        yield PlannedFile(
+            file, content_types.guess_content_type(file.name, indexed=indexed), indexed
+        )
+
+
+def fetch_bundle(
+    session: HttpSession, replica: str, uuid: str, version: str | None
+) -> ExistingBundle | None:
+    """Fetch a bundle version, by default the latest; None if there is none."""
+    params = {"replica": replica, "version": version, "per_page": _PAGE}
+    try:
+        pages = [
+            page.json()["bundle"]
+            for page in session.pages("GET", f"/v1/bundles/{uuid}", params=params)
+        ]
+    except NotFound:
+        return None
+    first = pages[0]
+    files = [entry for page in pages for entry in page["files"]]
+    return ExistingBundle(first["uuid"], first["version"], first["creator_uid"], files)
+
+
+def find_known(
+    one: PlannedFile,
+    journal: UploadJournal,
+    entry: Mapping[str, Any] | None,
+    *,
+    shared: TransferContext,
+) -> KnownFile | None:
+    """The record of a file whose content is staged or stored already; else None.
+
+    The file is read again unless its stamp is certain.
+    """
+    at, before = now_ns(), journal.files.get(one.name)
+    sums = _known_checksums(one, before, entry, shared)
+    if sums is None:
+        return None
+    if before and before.checksums == sums and before.content_type == one.content_type:
+        kept = replace(before, stamp=one.file.stamp, at=at)
+    elif entry and _matches_entry(entry, one, sums):
+        kept = _known_from_entry(one, entry, sums, at)
+    else:
+        return None
+    if before != kept and not (before and before.matches(one.file.stamp)):
+        journal.record_file(one.name, kept)
+    return kept
+
+
+def _known_checksums(
+    one: PlannedFile,
+    before: KnownFile | None,
+    entry: Mapping[str, Any] | None,
+    shared: TransferContext,
+) -> FileChecksums | None:
+    """The checksums of the file; None if its size alone shows that it is new."""
+    if before and before.matches(one.file.stamp):
+        return before.checksums
+    sizes = {before.stamp.size if before else None, entry["size"] if entry else None}
+    return hash_file(one.file, shared) if one.file.size in sizes else None
+
+
+def _matches_entry(entry: Mapping[str, Any], one: PlannedFile, sums: FileChecksums) -> bool:
+    """Whether a bundle entry has the same content and content type."""
+    said = entry["size"], entry["sha256"], entry["content-type"]
+    return said == (one.file.size, sums.sha256, one.content_type)
+
+
+def _known_from_entry(
+    one: PlannedFile, entry: Mapping[str, Any], sums: FileChecksums, at: int
+) -> KnownFile:
+    return KnownFile(
+        stamp=one.file.stamp,
+        at=at,
+        content_type=one.content_type,
+        checksums=sums,
+        uuid=entry["uuid"],
+        version=entry["version"],
+        stored=True,
+    )
+
+
+def is_same_bundle(
+    there: ExistingBundle,
+    files: Sequence[PlannedFile],
+    known: Mapping[str, KnownFile],
+    creator_uid: int,
+) -> bool:
+    """Whether a bundle has exactly these files under these names."""
+    entries = {entry["name"]: entry for entry in there.files}
+    return (
+        there.creator_uid == creator_uid
+        and len(there.files) == len(files)
+        and all(
+            one.name in known
+            and one.name in entries
+            and entries[one.name]["indexed"] == one.indexed
+            and _matches_entry(entries[one.name], one, known[one.name].checksums)
+            for one in files
+        )
+    )
+
+
+def find_existing(
+    options: UploadOptions, session: HttpSession, journal: UploadJournal
+) -> ExistingBundle | None:
+    """The bundle version to compare with: the latest of the named bundle, else the last made."""
+    if options.bundle:
+        return fetch_bundle(session, options.replica, options.bundle, None)
+    if (made := journal.attempt) is None:
+        return None
+    return fetch_bundle(session, options.replica, made.uuid, made.version)
+
+
+def begin_attempt(
+    options: UploadOptions, journal: UploadJournal, there: ExistingBundle | None
+) -> UploadAttempt:
+    """The bundle version to make; `there` is an existing version with other content."""
+    before = journal.attempt
+    if before and not before.finished and (there is None or there.version < before.version):
+        return before
+    version = later_version(there.version) if there and options.bundle else create_version()
+    attempt = UploadAttempt(options.bundle or str(uuid4()), version, str(uuid4()))
+    journal.record_attempt(attempt)
+    return attempt
+
+
+def later_version(version: str) -> str:
+    """A version for now, or just after a version from a clock that is ahead."""
+    after = parse_version(version) + timedelta(microseconds=1)
+    return create_version(max(after, datetime.now(UTC)))
+
+
+MAX_METADATA = 32 * MB
+"""Bytes of a metadata file that the store looks into; it names larger ones in a bundle's errors."""
+_CONSTANT = re.compile(r'"(?:[^"\\]|\\.)*"|(NaN|-?Infinity)')
+_NAME = re.compile(r'("(?:[^"\\]|\\.)*")\s*:|"(?:[^"\\]|\\.)*"|[{}]')
+
+
+class DuplicateName(Exception):
+    """An object gives a name twice, of which readers keep different values."""
+
+
+def check_metadata(files: Iterable[PlannedFile]) -> None:
+    """Misused with file, line and column of the first metadata file that is not JSON."""
+    faults = [found for one in files if one.indexed and (found := metadata_fault(one)) is not None]
+    if faults:
+        more = f" (and {len(faults) - 1} more files)" if len(faults) > 1 else ""
+        raise Misused(
+            f"{faults[0]}{more}",
+            hint="correct it, or upload it as it is: --allow-invalid-json",
+        )
+
+
+def metadata_fault(one: PlannedFile) -> str | None:
+    """What is wrong with a metadata file, and where; None for JSON, and beyond the largest size."""
+    if one.file.size > MAX_METADATA:
+        return None
+    try:
+        data = Path(one.file.path).read_bytes()
+    except OSError as error:
+        raise Misused(f"cannot read {one.file.path}: {error.strerror or error}") from error
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        return f"{one.name}{_text_position(data[: error.start].decode())}: not UTF-8"
+    fault = _json_fault(text)
+    return fault and f"{one.name}{fault}"
+
+
+def _json_fault(text: str) -> str | None:
+    try:
+        # Numbers are not looked at: the store takes them of any length.
+        json.loads(
+            text,
+            parse_int=len,
+            parse_float=len,
+            parse_constant=_refuse_constant,
+            object_pairs_hook=_require_unique,
+        )
+    except json.JSONDecodeError as error:
+        at = f", line {error.lineno}, column {error.colno}"
+        return f"{at}: {error.msg.removesuffix(' at')}"
+    except RecursionError:
+        return ": nested too deeply"
+    except DuplicateName:
+        start, name = _first_duplicate(text)
+        return f"{_text_position(text[:start])}: the name {name} is given twice in one object"
+    except ValueError as error:
+        return f"{_text_position(text[: _first_constant(text)])}: {error}"
+    return None
+
+
+def _require_unique(pairs: list[tuple[str, object]]) -> None:
+    """Keeps nothing, so that a large file takes little memory."""
+    if len(dict(pairs)) < len(pairs):
+        raise DuplicateName
+
+
+def _first_duplicate(text: str) -> tuple[int, str]:
+    """Where an object of a JSON text gives a name for the second time, and the name in quotes."""
+    seen: list[set[str]] = []
+    for found in _NAME.finditer(text):
+        if found[0] == "{":
+            seen.append(set())
+        elif found[0] == "}":
+            seen.pop()
+        elif found[1]:
+            name = json.loads(found[1])
+            if name in seen[-1]:
+                return found.start(), found[1]
+            seen[-1].add(name)
+    return 0, ""
+
+
+def _refuse_constant(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _first_constant(text: str) -> int:
+    return next((found.start() for found in _CONSTANT.finditer(text) if found[1]), 0)
+
+
+def _text_position(before: str) -> str:
+    line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
+    return f", line {line}, column {column}"
+
+
+State = Literal["uploaded", "unchanged", "planned"]
+
+
+@dataclass(frozen=True, slots=True)
+class UploadReport:
+    """A bundle version and its entries as the store shows them.
+
+    state: `uploaded`; `unchanged` when the store had all of it; `planned` by a dry run, whose
+        entries are what the directory has, without uuids, and `send` says which would be sent.
+    sent_files, sent_bytes: what this run brought, or would bring.
+    earlier_uuid: the bundle that an earlier run made of this directory, when this is another one:
+        of a directory that has changed, and a bundle that was not named.
+    """
+
+    bundle_uuid: str | None
+    version: str | None
+    creator_uid: int
+    files: Sequence[Mapping[str, Any]]
+    state: State
+    sent_files: int
+    sent_bytes: int
+    earlier_uuid: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """As `store upload` prints it."""
+        return {
+            "bundle_uuid": self.bundle_uuid,
+            "version": self.version,
+            "state": self.state,
+            "sent": {"files": self.sent_files, "bytes": self.sent_bytes},
+            "bundle": {
+                "uuid": self.bundle_uuid,
+                "version": self.version,
+                "creator_uid": self.creator_uid,
+            },
+            "files": [dict(one) for one in self.files],
+        }
+
+
+def unchanged_report(there: ExistingBundle) -> UploadReport:
+    """The store has just this."""
+    return UploadReport(
+        there.uuid, there.version, there.creator_uid, there.files, "unchanged", 0, 0
+    )
+
+
+def planned_report(
+    options: UploadOptions, files: Sequence[PlannedFile], missing: Sequence[PlannedFile]
+) -> UploadReport:
+    """What would be brought."""
+    sent = {one.name for one in missing}
+    entries = [
+        {
+            "name": one.name,
+            "size": one.file.size,
+            "content-type": one.content_type,
+            "indexed": one.indexed,
+            "send": one.name in sent,
+        }
+        for one in files
+    ]
+    return UploadReport(
+        bundle_uuid=options.bundle,
+        version=None,
+        creator_uid=options.creator_uid,
+        files=entries,
+        state="planned",
+        sent_files=len(missing),
+        sent_bytes=sum(one.file.size for one in missing),
+    )

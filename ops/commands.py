@@ -1,0 +1,99 @@
+"""What operator commands share: stores, replicas, printed tables and the store's secret."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from auth.secret_files import SECRETS_FOLDER, STORE_SECRET_NAME, load_secret
+from config import Settings
+from ops.home import require_writable
+from storage.catalog import Catalog, revisions
+from storage.connect import connect
+from storage.encryption import instance_id
+from storage.errors import StoreError
+from storage.model import REPLICAS, Replica
+from storage.stores import Stores
+
+
+def print_table(
+    console: Console, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]
+) -> None:
+    """Print rows below their columns' names."""
+    if console.is_terminal:
+        console.print(_build_table(title, columns, rows))
+        return
+    for row in (columns, *rows):
+        click.echo("\t".join(str(cell) for cell in row))
+
+
+def _build_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(str(cell) for cell in row))
+    return table
+
+
+def read_secret_key(settings: Settings) -> str:
+    """The store's secret: the operator's, else the one that this home keeps."""
+    return load_secret(settings.home, given=settings.secret_key).decode()
+
+
+def find_instance_id(settings: Settings) -> str | None:
+    """Which store this home is; None when no store was ever started in it."""
+    kept = settings.home / SECRETS_FOLDER / STORE_SECRET_NAME
+    if not settings.secret_key and not kept.exists():
+        return None
+    return instance_id(read_secret_key(settings).encode())
+
+
+OUTDATED_CATALOG = (
+    "The catalog's tables are not those of this release: `python -m ops migrate` first."
+)
+MISSING_STORE = (
+    "There is no store in {home} ({file} is missing): set STORE_HOME, or make an empty catalog"
+    " with `python -m ops migrate`."
+)
+
+
+def require_home(settings: Settings) -> None:
+    """StoreError where the home has no catalog (SQLite would make an empty one there), OSError
+    where it takes no files."""
+    if settings.catalog_url:
+        return
+    if settings.home.exists():
+        require_writable(settings.home)
+    if not settings.catalog_file.exists():
+        raise StoreError(MISSING_STORE.format(home=settings.home, file=settings.catalog_file.name))
+
+
+def open_catalog(settings: Settings) -> Catalog:
+    """The catalog, if its tables are those of this release; else StoreError."""
+    require_home(settings)
+    catalog = Catalog(settings.catalog)
+    require_release(catalog)
+    return catalog
+
+
+def require_release(catalog: Catalog) -> None:
+    """StoreError when the catalog's tables are of an older or a newer release."""
+    revisions.require_known_revision(catalog)
+    if revisions.read_current_revision(catalog) != revisions.expected_revision():
+        raise StoreError(OUTDATED_CATALOG)
+
+
+def open_stores(settings: Settings) -> Stores:
+    """The stores, with the secret that this home keeps."""
+    require_home(settings)
+    stores = connect(replace(settings, secret_key=read_secret_key(settings)))
+    require_release(stores.catalog)
+    return stores
+
+
+def select_replicas(replica: str | None) -> list[Replica]:
+    """The replica of that name, or all."""
+    return [name for name in REPLICAS if replica in (None, name)]

@@ -1,1 +1,0 @@
-"""The demonstration: a newcomer's tour of a whole store, over HTTP only."""

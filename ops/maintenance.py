@@ -1,0 +1,94 @@
+"""The commands `migrate`, `prepare` and `read-only`."""
+
+import os
+import sys
+
+import click
+
+from auth.tokens import issuance
+from config import Settings
+from ops import home
+from ops.commands import open_catalog
+from ops.integrity import begin_epoch
+from storage import engines
+from storage.catalog import Catalog, store_state
+from storage.catalog.revisions import require_known_revision
+from storage.errors import Unavailable, explain_error
+
+READ_ONLY_REASON = "The store is read-only at the moment."
+
+
+@click.group(name="read-only")
+def read_only() -> None:
+    """Take no writes for a while, or take them again."""
+
+
+@read_only.command()
+@click.option(
+    "--reason", default=READ_ONLY_REASON, show_default=True, help="What writers are told."
+)
+@click.pass_obj
+def on(settings: Settings, reason: str) -> None:
+    """Refuse every write with 503 `read_only`.
+
+    Every process knows within two seconds. Reads, and work that was accepted before, go on.
+    """
+    _set_read_only(settings, reason)
+
+
+@read_only.command()
+@click.pass_obj
+def off(settings: Settings) -> None:
+    """Take writes again."""
+    _set_read_only(settings, None)
+
+
+@read_only.command(name="show")
+@click.pass_obj
+def show_read_only(settings: Settings) -> None:
+    """Say whether writes are taken."""
+    with open_catalog(settings).read() as tx:
+        reason = store_state.find_read_only_reason(tx)
+    if settings.read_only:
+        reason = "STORE_READ_ONLY is set."
+    click.echo(_format_state(reason))
+
+
+def _set_read_only(settings: Settings, reason: str | None) -> None:
+    with open_catalog(settings).write() as tx:
+        store_state.set_read_only(tx, reason)
+    click.echo(_format_state(reason))
+
+
+def _format_state(reason: str | None) -> str:
+    return "off" if reason is None else f"on: {reason}"
+
+
+@click.command()
+@click.pass_obj
+def migrate(settings: Settings) -> None:
+    """Bring the catalog's tables up to date; safe to repeat.
+
+    The exit code is 75 when trying again later may help. Says when the store will be read-only,
+    since catalog and buckets do not belong together: see `reconcile`.
+    """
+    home.make_home(settings.home)
+    catalog = Catalog(settings.catalog)
+    try:
+        require_known_revision(catalog)
+        revision = engines.migrate_catalog(catalog)
+    except Unavailable as error:
+        click.echo(explain_error(error), err=True)
+        sys.exit(os.EX_TEMPFAIL)
+    click.echo(f"The catalog is at revision {revision}.")
+    in_doubt = begin_epoch(settings)
+    if in_doubt is not None:
+        click.echo(f"The store will be read-only. {in_doubt}", err=True)
+
+
+@click.command(hidden=True)
+@click.pass_context
+def prepare(context: click.Context) -> None:
+    """What `run` does before it starts the processes of the Procfile."""
+    context.invoke(migrate)
+    issuance.write_admin_token(context.obj)

@@ -1,0 +1,164 @@
+"""The commands `status`, `sweep` and `parked` (dead jobs: list and retry)."""
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+import httpx
+from rich.console import Console
+
+from config import Settings
+from ops import commands
+from ops import home as homes
+from ops.commands import open_catalog, open_stores, print_table, require_home
+from pipelines import sweeps
+from storage.catalog import Tx, integrity, jobs, purges
+from storage.model import REPLICAS, Job
+
+LIST_LIMIT = 100
+RETRY_LIMIT = 1_000_000
+
+
+@click.command()
+@click.pass_obj
+def status(settings: Settings) -> None:
+    """Show processes, health, backlog, damage, parked rows."""
+    require_home(settings)
+    console = Console()
+    print_table(console, "Processes", ("process", "pid", "starts"), _list_processes(settings.home))
+    other = (
+        f"{settings.internal_url} is not the store of {settings.home}: set STORE_HOME or STORE_PORT"
+    )
+    health = _fetch_health(settings)
+    shown = [("api", "failed", other)] if health is None else health
+    print_table(console, "Health", ("part", "state", "reason"), shown)
+    with open_catalog(settings).read() as tx:
+        backlog, parked_count = jobs.count_open(tx), jobs.count_dead(tx)
+        going_on, damaged = _list_purges(tx), integrity.list_damaged(tx, limit=LIST_LIMIT)
+    rows = [(step, replica, count) for (step, replica), count in sorted(backlog.items())]
+    print_table(console, "Backlog", ("step", "replica", "open rows"), rows)
+    if going_on:
+        print_table(console, "Purges", ("what", "since", *REPLICAS, "reason"), going_on)
+    if damaged:
+        rows_damaged = [(one.replica, one.key, one.reason) for one in damaged]
+        print_table(console, "Damaged objects", ("replica", "key", "reason"), rows_damaged)
+    click.echo(f"parked: {parked_count}")
+    if health is None:
+        raise click.ClickException(other)
+
+
+def _list_purges(tx: Tx) -> list[tuple[str, ...]]:
+    """Those that go on, the oldest first, and how far each replica is."""
+    return [
+        (
+            f"{purge.kind} {purge.name}",
+            _format_time(purge.created_us),
+            *(far.get(replica, "waiting") for replica in REPLICAS),
+            purge.reason,
+        )
+        for purge in purges.list_unfinished(tx, limit=LIST_LIMIT)
+        for far in [purges.read_progress(tx, purge)]
+    ]
+
+
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Show what differs, and change nothing.")
+@click.pass_obj
+def sweep(settings: Settings, dry_run: bool) -> None:
+    """Compare buckets and indexes with the catalog now.
+
+    What is missing becomes ordinary work, seen in `status`. What is "new or unknown" was written
+    within the last minutes and is left to its own work; if such a count stays, the bucket has what
+    the catalog does not know: see `reconcile`.
+    """
+    stores, repair = open_stores(settings), not dry_run
+    swept = [
+        *sweeps.sweep_replicas(stores, repair=repair),
+        *sweeps.sweep_indexes(stores, repair=repair),
+    ]
+    console = Console()
+    rows = ((one.kind, one.replica, one.seen, one.missing, one.unexpected) for one in swept)
+    print_table(console, "Sweep", ("kind", "replica", "there", "missing", "new or unknown"), rows)
+    missing = [(one.kind, one.replica, name) for one in swept for name in one.named]
+    if missing:
+        print_table(console, "Missing, some of it", ("kind", "replica", "name"), missing)
+
+
+@click.group()
+def parked() -> None:
+    """List, or try again, rows that were put aside."""
+
+
+@parked.command(name="list")
+@click.option(
+    "--limit",
+    default=LIST_LIMIT,
+    type=click.IntRange(1, RETRY_LIMIT),
+    show_default=True,
+    help="How many at the most.",
+)
+@click.pass_obj
+def list_parked(settings: Settings, limit: int) -> None:
+    """List them with their reasons, the latest first."""
+    with open_catalog(settings).read() as tx:
+        found = jobs.list_dead(tx, limit=limit)
+    rows = (
+        (
+            item.todo.step,
+            item.todo.replica,
+            item.todo.ref,
+            _format_time(item.parked_us),
+            item.reason,
+        )
+        for item in found
+    )
+    print_table(Console(), "Parked", ("step", "replica", "reference", "since", "reason"), rows)
+
+
+@parked.command()
+@click.option("--step", help="Only rows of this step.")
+@click.option("--ref", help="Only the row of this reference.")
+@click.pass_obj
+def retry(settings: Settings, step: str | None, ref: str | None) -> None:
+    """Let the workers try them again; the clock sends the messages."""
+    with open_catalog(settings).write() as tx:
+        rows = list(_filter_jobs(jobs.list_dead(tx, limit=RETRY_LIMIT), step, ref))
+        jobs.insert(tx, rows, sent=False)
+    click.echo(f"{len(rows)} rows are due again")
+
+
+def _filter_jobs(found: Iterable[jobs.DeadJob], step: str | None, ref: str | None) -> Iterator[Job]:
+    for item in found:
+        if step in (None, item.todo.step) and ref in (None, item.todo.ref):
+            yield item.todo
+
+
+def _list_processes(home: Path) -> list[tuple[str, int, int]]:
+    found = homes.read_json(home, homes.PROCESSES) or {"processes": {}}
+    return [
+        (name, facts["pid"], facts["starts"]) for name, facts in sorted(found["processes"].items())
+    ]
+
+
+def _fetch_health(settings: Settings) -> list[tuple[str, str, str]] | None:
+    """What the API says of its parts; one row with the reason when nothing answers; None when
+    something answers that is not this store."""
+    try:
+        reply = httpx.get(f"{settings.internal_url}/health", trust_env=False, timeout=5.0)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        return [("api", "failed", f"does not answer: {type(error).__name__}")]
+    try:
+        value = reply.json()
+        parts: dict[str, Any] = value["parts"]
+        instance = value["instance"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    if instance != commands.find_instance_id(settings):
+        return None
+    return [(name, part["status"], part["reason"]) for name, part in parts.items()]
+
+
+def _format_time(us: int) -> str:
+    return datetime.fromtimestamp(us / 1e6, UTC).isoformat(timespec="seconds")

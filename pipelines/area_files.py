@@ -1,0 +1,419 @@
+"""Files of an upload area: register, list, checksum and validate them.
+
+The bucket decides which files exist; the catalog has what was found out about them. Each
+registration starts another generation of the file's row. A check writes its result only for the
+generation it began with and for the bytes it read, so checks may repeat, stop early or overlap.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from itertools import islice
+from threading import Lock
+from typing import Any
+
+from pipelines.checksums import METADATA_PREFIX, ChecksumHasher, ComputedChecksums
+from pipelines.copies import Heartbeat
+from pipelines.documents import MAX_FILE_BYTES, UnreadableMetadata, parse_metadata
+from pipelines.flow import LARGE_BYTES, Step
+from storage import keys
+from storage.catalog import areas, jobs
+from storage.catalog.areas import PENDING_STATUSES, Area, AreaFile
+from storage.errors import Conflict, DamagedObjectError, Invalid, NotFound, SourceChanged
+from storage.model import CHECKSUM_NAMES, REPLICAS, Checksums, Job, JobClaim
+from storage.protocols import DEFAULT_CONTENT_TYPE, BlobInfo
+from storage.stores import Stores
+
+UNSCHEDULED = "UNSCHEDULED"
+CHECKSUM_STATUSES = (UNSCHEDULED, "SCHEDULED", "CHECKSUMMING", "CHECKSUMMED", "FAILED")
+VALIDATION_STATUSES = (UNSCHEDULED, "VALIDATING", "VALIDATED", "INVALID")
+
+
+@dataclass(frozen=True, slots=True)
+class UploadedAreaFile:
+    """A file that was uploaded through the API, with its checksums."""
+
+    area: str
+    name: str
+    content_type: str
+    info: BlobInfo
+    checksums: Checksums
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredUpload:
+    """The checksum status of a registered file, and the jobs to send for it."""
+
+    status: str
+    jobs: tuple[Job, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AreaFileInfo:
+    """A file in an area; what is not computed yet is None."""
+
+    name: str
+    key: str
+    size: int
+    content_type: str | None
+    status: str
+    validation: str
+    checksums: Checksums | None = None
+    cause: str | None = None
+
+
+def checksum_metadata(sums: Checksums) -> dict[str, str]:
+    """Return the object metadata that declares these checksums."""
+    return {METADATA_PREFIX + field: getattr(sums, field) for field in CHECKSUM_NAMES}
+
+
+def is_json_file(name: str, content_type: str) -> bool:
+    """Return whether a file has to be well-formed JSON."""
+    kind = content_type.strip().lower()
+    return name.lower().endswith(".json") or kind.startswith("application/json")
+
+
+def checksum_job(file: AreaFile) -> Job:
+    """Return the job that computes a file's checksums."""
+    step = Step.AREA_CHECKSUM_LARGE if file.size >= LARGE_BYTES else Step.AREA_CHECKSUM
+    return Job(step, REPLICAS[0], f"{file.area}/{file.name}")
+
+
+def record_upload(
+    stores: Stores, upload: UploadedAreaFile, previous: int, *, request_id: str = ""
+) -> tuple[Job, ...]:
+    """Record a file that was uploaded through the API, and return the jobs that check it.
+
+    `previous` is the file's generation before the upload. If another upload of the name came in
+    between, the stored bytes are read again. Raise Conflict or NotFound if the area is gone.
+    """
+    is_json = is_json_file(upload.name, upload.content_type)
+    file = AreaFile(
+        area=upload.area,
+        name=upload.name,
+        pin=upload.info.pin,
+        size=upload.info.size,
+        content_type=upload.content_type,
+        status="CHECKSUMMED",
+        validation="VALIDATING" if is_json else "VALIDATED",
+        checksums=upload.checksums,
+    )
+    with stores.catalog.write() as tx:
+        area = areas.lock_shared(tx, upload.area)
+        if _accepts_uploads(area):
+            generation = areas.upsert_file(tx, file)
+            is_next = generation == previous + 1
+            if not is_next:
+                scheduled = replace(
+                    file,
+                    generation=generation,
+                    status="SCHEDULED",
+                    validation="VALIDATING",
+                    checksums=None,
+                    cause=None,
+                )
+                areas.update_file(tx, scheduled)
+            follow = () if is_next and not is_json else (checksum_job(file),)
+            jobs.insert(tx, follow, request_id=request_id)
+            return follow
+    raise _remove_late_upload(stores, area, upload.area, upload.info)
+
+
+def _accepts_uploads(area: Area | None) -> bool:
+    """Return whether a file may still be recorded: an upload may outlast the lock of an area."""
+    return area is not None and area.state in ("UNLOCKED", "LOCKED")
+
+
+def _remove_late_upload(
+    stores: Stores, area: Area | None, uuid: str, info: BlobInfo
+) -> Conflict | NotFound:
+    """Delete an object that was uploaded to a removed area, and return the error."""
+    with suppress(SourceChanged):
+        stores.areas.delete(info.key, pin=info.pin)
+    if area is not None and area.state == "DELETING":
+        return Conflict(f"Area {uuid} is {area.state}.", code="area_locked")
+    return NotFound(f"There is no area {uuid}.")
+
+
+def register_upload(
+    stores: Stores,
+    uuid: str,
+    name: str,
+    declared: Mapping[str, Any] | None = None,
+    *,
+    is_declared: Callable[[BlobInfo], bool] = lambda _: True,
+    request_id: str = "",
+) -> RegisteredUpload:
+    """Schedule the check of a file that was uploaded directly to the bucket.
+
+    `declared` has the uploader's `size`, `content_type` and `checksums`; it is ignored unless
+    `is_declared` accepts the stored object. Repeating it starts nothing new. The caller checked
+    that the area is writable. Raise NotFound if there is no such object.
+    """
+    info = _find_object(stores, uuid, name)
+    file = AreaFile(
+        area=uuid,
+        name=name,
+        pin=info.pin,
+        size=info.size,
+        content_type=info.content_type or DEFAULT_CONTENT_TYPE,
+        status="SCHEDULED",
+        validation="VALIDATING",
+        declared=(declared if is_declared(info) else None) or None,
+    )
+    with stores.catalog.write() as tx:
+        area = areas.lock_shared(tx, uuid)
+        if _accepts_uploads(area):
+            row = areas.find_file(tx, uuid, name)
+            if row is not None and _is_same_upload(row, file) and row.status != "FAILED":
+                job = checksum_job(row)
+                return RegisteredUpload(row.status, (job,) if jobs.revive(tx, job) else ())
+            areas.upsert_file(tx, file)
+            jobs.insert(tx, (checksum_job(file),), request_id=request_id)
+            return RegisteredUpload(file.status, (checksum_job(file),))
+    raise _remove_late_upload(stores, area, uuid, info)
+
+
+def _is_same_upload(row: AreaFile, file: AreaFile) -> bool:
+    return (row.pin, row.declared) == (file.pin, file.declared)
+
+
+def _find_object(stores: Stores, uuid: str, name: str) -> BlobInfo:
+    try:
+        return stores.areas.head(keys.area_file_key(uuid, name))
+    except NotFound as error:
+        raise NotFound(f"There is no file {name} in area {uuid}.") from error
+
+
+def get_file(stores: Stores, uuid: str, name: str) -> AreaFileInfo:
+    """Return one file; raise NotFound."""
+    info = _find_object(stores, uuid, name)
+    with stores.catalog.read() as tx:
+        row = areas.find_file(tx, uuid, name)
+    if row is not None and row.status not in PENDING_STATUSES and row.pin != info.pin:
+        row = None
+    return _make_info(name, info, row)
+
+
+def list_files(stores: Stores, uuid: str, after: str, limit: int) -> list[AreaFileInfo]:
+    """Return at most `limit` files named after `after`, in byte order of their names."""
+    prefix = keys.area_prefix(uuid)
+    objects = stores.areas.list(prefix, after=prefix + after if after else "")
+    infos = {info.key.removeprefix(prefix): info for info in islice(objects, limit)}
+    if not infos:
+        return []
+    with stores.catalog.read() as tx:
+        rows = areas.list_files_between(tx, uuid, after, max(infos, key=str.encode))
+    return [_make_info(name, info, rows.get(name)) for name, info in infos.items()]
+
+
+def _make_info(name: str, info: BlobInfo, row: AreaFile | None) -> AreaFileInfo:
+    if row is None or (row.status not in PENDING_STATUSES and _is_replaced(row, info)):
+        kind = info.content_type
+        return AreaFileInfo(name, info.key, info.size, kind, UNSCHEDULED, UNSCHEDULED)
+    return AreaFileInfo(
+        name=name,
+        key=info.key,
+        size=info.size,
+        content_type=row.content_type,
+        status=row.status,
+        validation=row.validation,
+        checksums=row.checksums,
+        cause=row.cause,
+    )
+
+
+def _is_replaced(row: AreaFile, info: BlobInfo) -> bool:
+    """Return whether a listing shows another object than the row describes.
+
+    The pins of a listing and of a HEAD differ in kind in a versioned bucket; then only the size
+    counts.
+    """
+    comparable = _pin_scheme(row.pin) == _pin_scheme(info.pin)
+    return row.size != info.size or (comparable and row.pin != info.pin)
+
+
+def _pin_scheme(pin: str) -> str:
+    return pin[: pin.find(":") + 1]
+
+
+def count_files(stores: Stores, uuid: str, column: str) -> dict[str, int]:
+    """Count registered files by `status` or by `validation`."""
+    with stores.catalog.read() as tx:
+        return areas.count_files(tx, uuid, column)
+
+
+MAX_CHANGED_ATTEMPTS = 4
+"""Attempts to read a file that is replaced during the read."""
+SERIAL_PARSE_BYTES = 1024 * 1024
+"""Size from which a process parses one JSON file at a time, to bound its memory."""
+PARSE_LOCK = Lock()
+"""Held while a large JSON file is parsed."""
+PARSE_WAIT_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class AreaFileContent:
+    """The checksums of a file, and its bytes if it has to be JSON."""
+
+    hashes: ComputedChecksums
+    text: bytes | None
+
+
+def check_file(stores: Stores, claim: JobClaim, heartbeat: Heartbeat) -> tuple[Job, ...]:
+    """Read a file, and record its checksums and whether it is valid."""
+    row = _start_check(stores, claim)
+    if row is None:
+        return ()
+    result = _check_content(stores, row, claim, heartbeat)
+    with stores.catalog.write() as tx:
+        # Does nothing if there is a later generation, which has its own job.
+        areas.update_file(tx, result)
+        jobs.finish(tx, claim)
+    return ()
+
+
+def _start_check(stores: Stores, claim: JobClaim) -> AreaFile | None:
+    area, _, name = claim.job.ref.partition("/")
+    with stores.catalog.write() as tx:
+        row = areas.find_file(tx, area, name)
+        if row is None or row.validation != "VALIDATING":
+            jobs.finish(tx, claim)
+            return None
+        if row.status == "SCHEDULED":
+            row = replace(row, status="CHECKSUMMING")
+            areas.update_file(tx, row)
+    return row
+
+
+def _check_content(
+    stores: Stores, row: AreaFile, claim: JobClaim, heartbeat: Heartbeat
+) -> AreaFile:
+    try:
+        if row.status == "CHECKSUMMED":
+            with suppress(SourceChanged):
+                return _check_json_only(stores, row, heartbeat)
+        return _hash_and_check(stores, row, heartbeat)
+    except SourceChanged as error:
+        if claim.attempts < MAX_CHANGED_ATTEMPTS:
+            raise
+        return _mark_failed(stores, row, error.detail)
+    except NotFound:
+        return _mark_failed(stores, row, "The file was deleted from the area.")
+    except (DamagedObjectError, Invalid) as error:
+        return _mark_failed(stores, row, error.detail)
+
+
+def _mark_failed(stores: Stores, row: AreaFile, cause: str) -> AreaFile:
+    """Return the failed row, for the bytes that are stored now if they can be read."""
+    # A result for other bytes would never be shown.
+    with suppress(NotFound, DamagedObjectError, Invalid):
+        info = _head_file(stores, row)
+        row = replace(row, pin=info.pin, size=info.size)
+    return replace(row, status="FAILED", validation="INVALID", checksums=None, cause=cause)
+
+
+def _check_json_only(stores: Stores, row: AreaFile, heartbeat: Heartbeat) -> AreaFile:
+    """Check the JSON of a file whose checksums were computed during its upload."""
+    info = replace(_head_file(stores, row), pin=row.pin)
+    fault = _check_json_size(info) or _check_json(
+        b"".join(_read_blocks(stores, info, heartbeat)), heartbeat
+    )
+    return _set_validation(row, fault)
+
+
+def _hash_and_check(stores: Stores, row: AreaFile, heartbeat: Heartbeat) -> AreaFile:
+    info = _head_file(stores, row)
+    kind = info.content_type or DEFAULT_CONTENT_TYPE
+    content = _read_and_hash(stores, row, info, heartbeat)
+    sums = _choose_etag_form(content.hashes, info.metadata)
+    fault = _find_mismatch(row.declared or {}, info, kind, content.hashes)
+    if fault is None:
+        info = stores.areas.write_metadata(
+            info.key,
+            checksum_metadata(sums),
+            pin=info.pin,
+            progress=lambda _token, _done: heartbeat(0),
+        )
+        if is_json_file(row.name, kind):
+            fault = _check_json_size(info) or _check_json(content.text or b"", heartbeat)
+    row = replace(row, pin=info.pin, size=info.size, content_type=kind)
+    return _set_validation(replace(row, status="CHECKSUMMED", checksums=sums), fault)
+
+
+def _set_validation(row: AreaFile, fault: str | None) -> AreaFile:
+    return replace(row, validation="INVALID" if fault else "VALIDATED", cause=fault)
+
+
+def _head_file(stores: Stores, row: AreaFile) -> BlobInfo:
+    return stores.areas.head(keys.area_file_key(row.area, row.name))
+
+
+def _read_blocks(stores: Stores, info: BlobInfo, heartbeat: Heartbeat) -> Iterator[bytes]:
+    for block in stores.areas.read(info.key, pin=info.pin):
+        heartbeat(len(block))
+        yield block
+
+
+def _read_and_hash(
+    stores: Stores, row: AreaFile, info: BlobInfo, heartbeat: Heartbeat
+) -> AreaFileContent:
+    """Hash a file in one pass, and return its bytes too if it is JSON and small enough to parse."""
+    hasher = ChecksumHasher(info.size)
+    parses = is_json_file(row.name, info.content_type or "") and info.size <= MAX_FILE_BYTES
+    content: list[bytes] = []
+    for block in hasher.hash_blocks(_read_blocks(stores, info, heartbeat)):
+        if parses:
+            content.append(block)
+    return AreaFileContent(hasher.result(), b"".join(content) if parses else None)
+
+
+def _choose_etag_form(hashes: ComputedChecksums, metadata: Mapping[str, str]) -> Checksums:
+    """Return the checksums, with the accepted form of the entity tag that the object declares."""
+    declared = metadata.get(f"{METADATA_PREFIX}s3_etag", "").lower()
+    if declared and declared == hashes.alternate_etag:
+        return replace(hashes.checksums, s3_etag=declared)
+    return hashes.checksums
+
+
+def _find_mismatch(
+    declared: Mapping[str, Any], info: BlobInfo, kind: str, hashes: ComputedChecksums
+) -> str | None:
+    """Return how a file differs from its declaration or from its object's metadata, or None."""
+    if declared.get("size", info.size) != info.size:
+        return f"It has {info.size} bytes and not {declared['size']}."
+    if declared.get("content_type", kind) != kind:
+        return f"Its content type is {kind} and not {declared['content_type']}."
+    metadata = {field: info.metadata.get(METADATA_PREFIX + field) for field in CHECKSUM_NAMES}
+    for checksums in (declared.get("checksums") or {}, metadata):
+        for field in CHECKSUM_NAMES:
+            value, computed = checksums.get(field), getattr(hashes.checksums, field)
+            if value and value.lower() not in (computed, hashes.alternate_etag):
+                return f"{field} was declared as {value} but is {computed}."
+    return None
+
+
+def _check_json_size(info: BlobInfo) -> str | None:
+    if info.size > MAX_FILE_BYTES:
+        return f"As JSON it is too large: {info.size} bytes of at most {MAX_FILE_BYTES}."
+    return None
+
+
+def _check_json(content: bytes, heartbeat: Heartbeat) -> str | None:
+    with _hold_parse_lock(heartbeat) if len(content) >= SERIAL_PARSE_BYTES else nullcontext():
+        try:
+            parse_metadata(content)
+        except UnreadableMetadata as error:
+            return f"It is not readable JSON: {error}."
+    return None
+
+
+@contextmanager
+def _hold_parse_lock(heartbeat: Heartbeat) -> Iterator[None]:
+    while not PARSE_LOCK.acquire(timeout=PARSE_WAIT_S):
+        heartbeat(0)
+    try:
+        heartbeat(0)
+        yield
+    finally:
+        PARSE_LOCK.release()

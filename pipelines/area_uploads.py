@@ -1,0 +1,378 @@
+"""Multipart uploads, signed URLs and temporary credentials for upload areas.
+
+A file exists once the bucket completes its upload; the catalog records it afterwards. The object
+carries the upload's id, so a completion that is repeated after a crash recognizes its own object.
+The response of a completion is stored and replayed.
+
+Credentials cannot be revoked: until they expire, a locked area may still be written to. The API
+checks its own signed URLs at each use.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pipelines import area_files, areas
+from pipelines.areas import find_area_name_fault, require_writable
+from pipelines.checksums import part_size
+from storage import keys
+from storage.catalog import Tx, idempotency, now_us
+from storage.catalog import areas as catalog_areas
+from storage.catalog.areas import AreaUpload
+from storage.catalog.idempotency import StoredResponse
+from storage.errors import Invalid, NotFound, TooLarge
+from storage.model import Job
+from storage.protocols import BlobInfo, Credentials, MultipartUpload, PresignedUpload
+from storage.stores import Stores
+
+UPLOAD_ID_METADATA = "upload-id"
+"""Metadata that names the upload an object was completed from."""
+
+
+@dataclass(frozen=True, slots=True)
+class AreaUploadRef:
+    """A reference to an upload."""
+
+    area: str
+    name: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class AreaUploadProgress:
+    """An upload and the numbers of its stored parts."""
+
+    upload: AreaUpload
+    stored: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IncomingPart:
+    """A part that is being uploaded; `length` is its Content-Length."""
+
+    number: int
+    length: int | None
+    blocks: Iterable[bytes]
+
+
+def count_parts(upload: AreaUpload) -> int:
+    """Return the number of parts; an empty file has none."""
+    return -(-upload.size // upload.part_size)
+
+
+def begin(stores: Stores, new: AreaUpload, caller: str, *, limit: int) -> AreaUploadProgress:
+    """Start a multipart upload, and set its `token` and `part_size`.
+
+    Raise Invalid (name), TooLarge, NotFound, Forbidden, Conflict (`area_locked`).
+    """
+    areas.check_file_name(new.name)
+    if new.size > limit:
+        raise TooLarge(f"A file has at most {limit} bytes.")
+    with stores.catalog.read() as tx:
+        areas.require_writable(tx, new.area, caller)
+    size = part_size(new.size)
+    multipart = stores.areas.upload(
+        keys.area_file_key(new.area, new.name),
+        part_size=size,
+        content_type=new.content_type,
+        metadata={UPLOAD_ID_METADATA: new.id},
+    )
+    upload = replace(new, token=multipart.token, part_size=size)
+    try:
+        with stores.catalog.write() as tx:
+            areas.require_writable(tx, new.area, caller, read=catalog_areas.lock_shared)
+            catalog_areas.insert_upload(tx, upload)
+    except BaseException:
+        multipart.abort()
+        raise
+    return AreaUploadProgress(upload, ())
+
+
+def find(stores: Stores, upload: AreaUploadRef, caller: str) -> AreaUpload:
+    """Return an upload into an unlocked area of the caller; raise NotFound."""
+    with stores.catalog.read() as tx:
+        areas.require_writable(tx, upload.area, caller)
+        return _get_upload(tx, upload.id)
+
+
+def _get_upload(tx: Tx, ident: str) -> AreaUpload:
+    upload = catalog_areas.find_upload(tx, ident)
+    if upload is None:
+        raise NotFound("There is no such upload: it was completed or aborted, or has expired.")
+    return upload
+
+
+def resume(stores: Stores, upload: AreaUploadRef, caller: str) -> AreaUploadProgress:
+    """Return an upload into an unlocked area of the caller, with its complete parts."""
+    row = find(stores, upload, caller)
+    return AreaUploadProgress(row, tuple(sorted(stored_parts(row, open_multipart(stores, row)))))
+
+
+def open_multipart(stores: Stores, upload: AreaUpload) -> MultipartUpload:
+    """Return the bucket's multipart upload; raise NotFound."""
+    key = keys.area_file_key(upload.area, upload.name)
+    return stores.areas.upload(
+        key, part_size=upload.part_size, content_type=upload.content_type, token=upload.token
+    )
+
+
+def stored_parts(upload: AreaUpload, multipart: MultipartUpload) -> set[int]:
+    """Return the numbers of the parts that are stored with all their bytes."""
+    parts = multipart.parts()
+    return {number for number, size in parts.items() if size == _part_length(upload, number)}
+
+
+def _part_length(upload: AreaUpload, number: int) -> int:
+    return min(upload.part_size, upload.size - (number - 1) * upload.part_size)
+
+
+def require_part_length(upload: AreaUpload, number: int) -> int:
+    """Return the bytes of a part; raise Invalid if there is no part of this number."""
+    count = count_parts(upload)
+    if not 1 <= number <= count:
+        message = f"Parts are 1 to {count}." if count else "An empty file has no parts."
+        raise Invalid(message, errors={"part": [message]})
+    return _part_length(upload, number)
+
+
+def receive_part(stores: Stores, upload: AreaUpload, part: IncomingPart) -> str:
+    """Store or replace one part, and return its MD5 as hex digits.
+
+    Raise Invalid if the number of bytes is not the part's.
+    """
+    length = require_part_length(upload, part.number)
+    if part.length != length:
+        actual = "" if part.length is None else f" (got {part.length})"
+        message = f"Part {part.number} has {length} bytes: Content-Length must say so{actual}."
+        raise Invalid(message, errors={"part": [message]})
+    digest = hashlib.md5(usedforsecurity=False)
+    with stores.catalog.write() as tx:
+        if not catalog_areas.touch_upload(tx, upload.id):
+            _get_upload(tx, upload.id)
+    multipart = open_multipart(stores, upload)
+    multipart.part(part.number, _check_length(part.blocks, length, digest))
+    return digest.hexdigest()
+
+
+def _check_length(blocks: Iterable[bytes], length: int, digest: "hashlib._Hash") -> Iterator[bytes]:
+    size = 0
+    for block in blocks:
+        size += len(block)
+        if size > length:
+            break
+        digest.update(block)
+        yield block
+    if size != length:
+        raise Invalid(f"{size} bytes arrived of a part of {length}.")
+
+
+def abort(stores: Stores, upload: AreaUploadRef, caller: str) -> None:
+    """Delete an upload and its parts, if it exists; a locked area allows it, too."""
+    areas.find_owned(stores, upload.area, caller)
+    with stores.catalog.read() as tx:
+        row = catalog_areas.find_upload(tx, upload.id)
+    if row is not None:
+        discard(stores, row)
+
+
+def discard(stores: Stores, upload: AreaUpload) -> None:
+    """Abort an upload in the bucket and delete its row."""
+    with suppress(NotFound):
+        open_multipart(stores, upload).abort()
+    with stores.catalog.write() as tx:
+        catalog_areas.delete_upload(tx, upload.id)
+
+
+def abort_stale(stores: Stores, *, older_than_s: float) -> int:
+    """Abort uploads without activity for `older_than_s` seconds; return how many."""
+    with stores.catalog.read() as tx:
+        uploads = catalog_areas.list_stale_uploads(tx, now_us(tx) - int(older_than_s * 1e6))
+    for upload in uploads:
+        discard(stores, upload)
+    return len(uploads)
+
+
+MAX_REPORTED_PARTS = 20
+"""Missing parts that an error names."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedAreaUpload:
+    """The file of a completed upload, with its checksum status."""
+
+    size: int
+    status: str
+    jobs: tuple[Job, ...] = ()
+
+
+def complete(
+    stores: Stores,
+    upload: AreaUploadRef,
+    caller: str,
+    declared: Mapping[str, Any] | None = None,
+    *,
+    request_id: str = "",
+) -> CompletedAreaUpload:
+    """Complete an upload, which replaces a file of its name, and schedule the check of the file.
+
+    `declared` is what the uploader declares about the file. Repeating it returns the same response.
+    Raise Invalid while a part is missing, NotFound if the upload is gone.
+    """
+    response = _find_response(stores, upload, caller)
+    if response is not None:
+        return response
+    try:
+        row = find(stores, upload, caller)
+    except NotFound:
+        # Another completion may have ended since the first check.
+        response = _find_response(stores, upload, caller)
+        if response is None:
+            raise
+        return response
+    _assemble(stores, row)
+    file = area_files.register_upload(
+        stores,
+        row.area,
+        row.name,
+        {"size": row.size, **(declared or {})},
+        # Another upload may have replaced the object; the declaration is not about that one.
+        is_declared=lambda info: _is_from_upload(info, row),
+        request_id=request_id,
+    )
+    with stores.catalog.write() as tx:
+        catalog_areas.delete_upload(tx, row.id)
+        answer = json.dumps({"size": row.size, "status": file.status})
+        idempotency.insert(tx, caller, _response_key(row.id), StoredResponse("", answer))
+    return _find_response(stores, upload, caller, file.jobs) or CompletedAreaUpload(
+        row.size, file.status
+    )
+
+
+def _response_key(ident: str) -> str:
+    """Return a key that is no Idempotency-Key, as those have no line feed."""
+    return f"area upload\n{ident}"
+
+
+def _find_response(
+    stores: Stores, upload: AreaUploadRef, caller: str, follow: tuple[Job, ...] = ()
+) -> CompletedAreaUpload | None:
+    """Return the stored response of a completion by this caller, or None."""
+    with stores.catalog.read() as tx:
+        response = idempotency.find(tx, caller, _response_key(upload.id))
+    if response is None:
+        return None
+    areas.find_owned(stores, upload.area, caller)
+    return CompletedAreaUpload(**json.loads(response.answer), jobs=follow)
+
+
+def _assemble(stores: Stores, upload: AreaUpload) -> None:
+    """Complete the upload in the bucket, unless it is already completed."""
+    try:
+        parts = open_multipart(stores, upload)
+        _check_parts(upload, parts)
+        parts.complete(replace=True)
+    except (NotFound, Invalid):
+        # A concurrent completion may have ended first.
+        if not _is_assembled(stores, upload):
+            raise
+
+
+def _is_assembled(stores: Stores, upload: AreaUpload) -> bool:
+    with suppress(NotFound):
+        return _is_from_upload(
+            stores.areas.head(keys.area_file_key(upload.area, upload.name)), upload
+        )
+    return False
+
+
+def _is_from_upload(info: BlobInfo, upload: AreaUpload) -> bool:
+    return info.metadata.get(UPLOAD_ID_METADATA) == upload.id
+
+
+def _check_parts(upload: AreaUpload, parts: MultipartUpload) -> None:
+    stored = stored_parts(upload, parts)
+    missing = [number for number in range(1, count_parts(upload) + 1) if number not in stored]
+    if missing:
+        numbers = ", ".join(map(str, missing[:MAX_REPORTED_PARTS])) + (
+            ", …" if len(missing) > MAX_REPORTED_PARTS else ""
+        )
+        message = f"Parts are missing or incomplete: {numbers}."
+        raise Invalid(message, errors={"/parts": [message]})
+
+
+MAX_REPORTED_NAMES = 20
+"""Invalid names that an error names."""
+CLOCK_SKEW_S = 60
+"""Seconds that an engine's clock may lag behind the catalog's."""
+
+
+@dataclass(frozen=True, slots=True)
+class AreaWriteRequest:
+    """A request for write access to files of an area, for `seconds`, up to `max_bytes` each."""
+
+    area: str
+    caller: str
+    filenames: Sequence[str]
+    seconds: int
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class AreaWriteGrant:
+    """Either temporary credentials, or a signed URL for each file."""
+
+    expires_us: int
+    credentials: Credentials | None = None
+    urls: Mapping[str, PresignedUpload] = field(default_factory=dict)
+
+
+def grant_write_access(stores: Stores, request: AreaWriteRequest) -> AreaWriteGrant:
+    """Return credentials or signed URLs that allow direct uploads.
+
+    The area's row records their expiry before they are returned, so a deleted area is checked once
+    more afterwards. URLs of the API need no record: each use is checked. Raise NotFound, Forbidden,
+    Conflict (`area_locked`), Invalid (names), Unavailable.
+    """
+    _check_filenames(request.filenames)
+    with stores.catalog.read() as tx:
+        require_writable(tx, request.area, request.caller)
+        now = now_us(tx)
+    grant = _issue_credentials(stores, request) or _sign_urls(stores, request, now)
+    if grant.credentials or any(not signed.url.startswith("/") for signed in grant.urls.values()):
+        with stores.catalog.write() as tx:
+            require_writable(tx, request.area, request.caller, read=catalog_areas.lock_exclusive)
+            catalog_areas.record_credentials(tx, request.area, request.seconds + CLOCK_SKEW_S)
+    return grant
+
+
+def _issue_credentials(stores: Stores, request: AreaWriteRequest) -> AreaWriteGrant | None:
+    if stores.credential_issuer is None:
+        return None
+    prefix, name = keys.area_prefix(request.area), f"area-{request.area}"
+    credentials = stores.credential_issuer.issue_credentials(
+        prefix, name=name, expires_s=request.seconds
+    )
+    return AreaWriteGrant(int(credentials.expires * 1_000_000), credentials)
+
+
+def _sign_urls(stores: Stores, request: AreaWriteRequest, now: int) -> AreaWriteGrant:
+    def sign(name: str) -> PresignedUpload:
+        key = keys.area_file_key(request.area, name)
+        return stores.areas.sign_upload(key, expires_s=request.seconds, max_bytes=request.max_bytes)
+
+    urls = {name: sign(name) for name in dict.fromkeys(request.filenames)}
+    return AreaWriteGrant(now + request.seconds * 1_000_000, None, urls)
+
+
+def _check_filenames(filenames: Sequence[str]) -> None:
+    faults = {
+        f"/filenames/{place}": [fault]
+        for place, name in enumerate(filenames)
+        if (fault := find_area_name_fault(name)) is not None
+    }
+    if faults:
+        errors = dict(list(faults.items())[:MAX_REPORTED_NAMES])
+        raise Invalid(f"{len(faults)} file names are invalid.", errors=errors)

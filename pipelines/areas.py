@@ -1,0 +1,211 @@
+"""Upload areas: create, lock and delete areas, and receive files through the API.
+
+The files of an area and their checks are in `area_files`, uploads directly to the bucket in
+`area_uploads`, the removal of deleted areas in `area_removal`.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from pipelines import area_files, checksums, file_names
+from pipelines.checksums import ChecksumHasher
+from pipelines.copies import INLINE_BYTES, upload_parts
+from pipelines.flow import Step
+from pipelines.limits import AREA_NAME_MAX_BYTES
+from storage import keys
+from storage.catalog import Tx, areas, jobs
+from storage.catalog.areas import Area
+from storage.errors import Conflict, Forbidden, Invalid, NotFound, TooLarge
+from storage.model import REPLICAS, Checksums, Job
+from storage.protocols import BlobInfo
+from storage.stores import Stores
+
+UNLOCKED, LOCKED = "UNLOCKED", "LOCKED"
+"""States that the owner of an area may set."""
+DELETING, DELETED = "DELETING", "DELETED"
+
+
+@dataclass(frozen=True, slots=True)
+class IncomingFile:
+    """A file that is being uploaded; `length` is its Content-Length, if any."""
+
+    area: str
+    name: str
+    content_type: str
+    blocks: Iterable[bytes]
+    length: int | None
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedFile:
+    """A file that is stored, and the jobs that check it."""
+
+    key: str
+    size: int
+    checksums: Checksums
+    jobs: tuple[Job, ...] = ()
+
+
+def create(stores: Stores, uuid: str, owner: str) -> bool:
+    """Create an area; return False if the owner created it before.
+
+    Raise Conflict if another user did, or if it was deleted: late uploads into it are removed.
+    """
+    with stores.catalog.write() as tx:
+        if areas.insert_area(tx, Area(uuid, owner, UNLOCKED)):
+            return True
+        area = areas.find(tx, uuid)
+    if area is None or area.owner != owner:
+        raise Conflict(f"Area {uuid} exists already.", code="already_exists")
+    if area.state in (DELETING, DELETED):
+        raise Conflict(f"Area {uuid} was deleted.", code="already_exists")
+    return False
+
+
+def find(stores: Stores, uuid: str) -> Area:
+    """Return an area; raise NotFound."""
+    return _require_existing(stores.catalog.run_query(lambda tx: areas.find(tx, uuid)), uuid)
+
+
+def find_owned(stores: Stores, uuid: str, caller: str) -> Area:
+    """Return the caller's area; raise NotFound, Forbidden."""
+    return _require_owner(find(stores, uuid), caller)
+
+
+def find_writable(stores: Stores, uuid: str, caller: str) -> Area:
+    """Return the caller's unlocked area; raise NotFound, Forbidden, Conflict (`area_locked`)."""
+    return stores.catalog.run_query(lambda tx: require_writable(tx, uuid, caller))
+
+
+def require_writable(
+    tx: Tx, uuid: str, caller: str, *, read: Callable[[Tx, str], Area | None] = areas.find
+) -> Area:
+    """Return the caller's unlocked area within a transaction; `read` may lock its row."""
+    area = _require_owner(_require_existing(read(tx, uuid), uuid), caller)
+    if area.state != UNLOCKED:
+        raise Conflict(f"Area {area.uuid} is {area.state}.", code="area_locked")
+    return area
+
+
+def _require_existing(area: Area | None, uuid: str) -> Area:
+    if area is None or area.state == DELETED:
+        raise NotFound(f"There is no area {uuid}.")
+    return area
+
+
+def _require_owner(area: Area, caller: str) -> Area:
+    if area.owner != caller:
+        raise Forbidden("This area belongs to another user.")
+    return area
+
+
+def set_state(stores: Stores, uuid: str, state: str, caller: str) -> None:
+    """Lock or unlock an area; raise NotFound, Forbidden, Conflict while it is being deleted."""
+    with stores.catalog.write() as tx:
+        area = _lock_owned(tx, uuid, caller)
+        if area.state == DELETING:
+            raise Conflict(f"Area {uuid} is {DELETING}.", code="area_locked")
+        if area.state != state:
+            areas.set_state(tx, uuid, state)
+
+
+def delete(stores: Stores, uuid: str, caller: str, *, request_id: str = "") -> tuple[Job, ...]:
+    """Delete an area with all of its files, locked or not; raise NotFound, Forbidden."""
+    follow = (Job(Step.AREA_REMOVE, REPLICAS[0], uuid),)
+    with stores.catalog.write() as tx:
+        area = _lock_owned(tx, uuid, caller)
+        if area.state == DELETING:
+            return follow if jobs.revive(tx, follow[0]) else ()
+        areas.set_state(tx, uuid, DELETING)
+        jobs.insert(tx, follow, request_id=request_id)
+    return follow
+
+
+def _lock_owned(tx: Tx, uuid: str, caller: str) -> Area:
+    return _require_owner(_require_existing(areas.lock_exclusive(tx, uuid), uuid), caller)
+
+
+def check_file_name(name: str) -> None:
+    """Raise Invalid if a name cannot be the name of a file in an area."""
+    fault = find_area_name_fault(name)
+    if fault is not None:
+        raise Invalid(fault, errors={"filename": [fault]})
+
+
+def find_area_name_fault(name: str) -> str | None:
+    """Return what is wrong with the name of a file in an area, or None."""
+    fault = file_names.find_name_fault(name)
+    if fault is None and len(name.encode()) > AREA_NAME_MAX_BYTES:
+        return f"In an upload area a name has at most {AREA_NAME_MAX_BYTES} bytes."
+    return fault
+
+
+def receive_file(
+    stores: Stores, incoming: IncomingFile, caller: str, *, request_id: str = ""
+) -> ReceivedFile:
+    """Store a file, with the checksums computed during the upload as its metadata.
+
+    The same name again replaces the file. Raise NotFound, Forbidden (another user's area), Conflict
+    (`area_locked`), Invalid (name, or fewer bytes than announced), TooLarge.
+    """
+    check_file_name(incoming.name)
+    with stores.catalog.read() as tx:
+        require_writable(tx, incoming.area, caller)
+        before = areas.find_file(tx, incoming.area, incoming.name)
+    info, sums = _store_file(stores, incoming)
+    upload = area_files.UploadedAreaFile(
+        incoming.area, incoming.name, incoming.content_type, info, sums
+    )
+    previous = 0 if before is None else before.generation
+    follow = area_files.record_upload(stores, upload, previous, request_id=request_id)
+    return ReceivedFile(info.key, info.size, sums, follow)
+
+
+def _limit_blocks(incoming: IncomingFile) -> Iterator[bytes]:
+    """Yield the blocks; raise TooLarge above the limit, Invalid if some announced bytes lack."""
+    size = 0
+    for block in incoming.blocks:
+        size += len(block)
+        if size > incoming.limit:
+            raise TooLarge(f"A file has at most {incoming.limit} bytes.")
+        yield block
+    if incoming.length is not None and size != incoming.length:
+        raise Invalid(f"{size} bytes arrived of {incoming.length}.")
+
+
+def _store_file(stores: Stores, incoming: IncomingFile) -> tuple[BlobInfo, Checksums]:
+    key = keys.area_file_key(incoming.area, incoming.name)
+    announced = incoming.length
+    if announced is not None and announced > incoming.limit:
+        raise TooLarge(f"A file has at most {incoming.limit} bytes.")
+    hasher = ChecksumHasher(announced)
+    blocks = hasher.hash_blocks(_limit_blocks(incoming))
+    if announced is not None and announced <= INLINE_BYTES:
+        data = b"".join(blocks)
+        sums = hasher.result().checksums
+        info = stores.areas.put(
+            key,
+            data,
+            content_type=incoming.content_type,
+            metadata=area_files.checksum_metadata(sums),
+            replace=True,
+        )
+        return info, sums
+    return _store_in_parts(stores, replace(incoming, blocks=blocks), key, hasher)
+
+
+def _store_in_parts(
+    stores: Stores, incoming: IncomingFile, key: str, hasher: ChecksumHasher
+) -> tuple[BlobInfo, Checksums]:
+    """Store a file in parts, and its checksums as metadata at completion."""
+    part_size = checksums.part_size(incoming.length or 0)
+    upload = stores.areas.upload(key, part_size=part_size, content_type=incoming.content_type)
+    try:
+        upload_parts(upload, incoming.blocks, part_size, stored=lambda _: None)
+        sums = hasher.result().checksums
+        info = upload.complete(metadata=area_files.checksum_metadata(sums), replace=True)
+    except BaseException:
+        upload.abort()
+        raise
+    return info, sums

@@ -1,0 +1,463 @@
+"""Bundles: put, patch and read manifests, and delete versions with tombstones."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple
+
+from pipelines import file_names, flow, manifests, records
+from pipelines.idempotency import IdempotentRequest
+from pipelines.limits import PENDING_RETRY_S, SEGMENT_ENTRIES
+from pipelines.manifests import ManifestKind, PatchedVersion, PatchPlan, Publication, WriteResult
+from storage import keys
+from storage.catalog import Tx, bundles, events, files, heads, jobs, versions
+from storage.catalog import manifests as segments
+from storage.catalog import purges as catalog_purges
+from storage.errors import Conflict, Invalid, NotFound, Unavailable
+from storage.model import FQID, BundleVersion, Job, ManifestEntry, Replica
+from storage.stores import Stores
+
+KIND: keys.Kind = "bundle"
+RESERVE_ATTEMPTS = 3
+"""Attempts to reserve a version while its files are being published or purged."""
+_MAX_REPORTED = 20
+"""Missing files that an error names."""
+
+
+class NewEntry(NamedTuple):
+    """One entry of a manifest to be written."""
+
+    name: str
+    file: FQID
+    indexed: bool
+
+
+EntryRow = tuple[str, tuple[str, str], bool]
+"""(name, (uuid, version), indexed): a `NewEntry`, or a plain tuple where there are thousands."""
+
+
+@dataclass(frozen=True, slots=True)
+class BundleDraft:
+    """A bundle version to be written."""
+
+    fqid: FQID
+    replica: Replica
+    creator_uid: int
+    entries: Sequence[EntryRow]
+    parent: str | None = None
+
+
+class EntryRemoval(NamedTuple):
+    """An entry to remove if all of it matches; `indexed` None matches both values."""
+
+    name: str
+    file: FQID
+    indexed: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class BundlePatch:
+    """Entries to add to a version and to remove from it."""
+
+    base: FQID
+    replica: Replica
+    add: Sequence[NewEntry]
+    remove: Sequence[EntryRemoval]
+
+
+class FilesPending(Conflict):
+    """Files are still being verified, or are complete in another replica only."""
+
+    code = "file_pending"
+
+    def __init__(self, missing: Sequence[FQID]) -> None:
+        names = ", ".join(str(fqid) for fqid in missing[:_MAX_REPORTED])
+        super().__init__(
+            f"{len(missing)} files are not here yet: {names}", retry_after_s=PENDING_RETRY_S
+        )
+        self.missing = missing
+
+
+# Writing -----------------------------------------------------------------------------------
+
+
+def put(stores: Stores, new: BundleDraft, author: str, *, request_id: str = "") -> WriteResult:
+    """Write and publish a bundle version; the same content again succeeds.
+
+    Raise Conflict (other content, or under a tombstone), Invalid (`file_missing`), FilesPending.
+    """
+    if not new.entries:
+        raise Invalid("A bundle has at least one file.", errors={"/files": ["Must not be empty."]})
+    file_names.check_file_names([name for name, _, _ in new.entries])
+    row, facts = _reserve(stores, new, author)
+    if facts is None:
+        # The first writer of these entries chose their order, which the record keeps.
+        manifest = build_manifest(stores, row.bundle)
+    else:
+        manifest = records.encode_manifest(
+            new.creator_uid, records.encode_entries(new.entries, facts)
+        )
+    follow: tuple[Job, ...] = ()
+    if not row.published:
+        record = records.encode_bundle_record(row, manifest)
+        follow = manifests.complete_reservation(stores, BUNDLE, row, record, request_id=request_id)
+    # Of equal concurrent writers, the one that published the version created it.
+    return WriteResult(new.fqid, created=bool(follow), jobs=follow, manifest=manifest)
+
+
+class _FilesAppeared(Exception):
+    """A file that was not visible when the version was inserted is visible now."""
+
+
+def _reserve(
+    stores: Stores, new: BundleDraft, author: str
+) -> tuple[bundles.BundleRow, bundles.FileFacts | None]:
+    """Return the version's row, and the facts of its files unless an equal version exists."""
+    digest = records.bundle_digest(new.creator_uid, new.entries)
+    version = bundles.NewBundleVersion(
+        fqid=new.fqid,
+        digest=digest,
+        origin=new.replica,
+        creator_uid=new.creator_uid,
+        author=author,
+        parent=new.parent,
+        event_id=events.make_event_id("CREATE", new.replica, new.fqid),
+        runs=segments.split_entries(new.entries, SEGMENT_ENTRIES),
+    )
+    for _ in range(RESERVE_ATTEMPTS):
+        with suppress(_FilesAppeared), stores.catalog.write() as tx:
+            reservation = bundles.reserve(tx, version)
+            if reservation.lacks_files:
+                check_files(tx, new.replica, [file for _, file, _ in new.entries])
+                raise _FilesAppeared
+            break
+    else:
+        raise Unavailable(
+            "The bundle's files are being published or purged; try again.",
+            retry_after_s=PENDING_RETRY_S,
+        )
+    if reservation.row is None or reservation.is_buried:
+        raise manifests.tombstone_conflict(KIND, new.fqid)
+    if reservation.row.digest != digest:
+        raise manifests.content_conflict(KIND, new.fqid)
+    return reservation.row, reservation.facts
+
+
+def _publish(tx: Tx, row: bundles.BundleRow) -> Publication:
+    publication = bundles.publish(tx, row)
+    if publication is None:
+        return Publication((), bundles.find_with_tombstone(tx, row.bundle.fqid)[1])
+    follow = _following_jobs(row, row.bundle.origin, publication, step="publish")
+    return Publication(follow, publication.is_buried)
+
+
+def publish_in_replica(
+    tx: Tx, row: bundles.BundleRow, replica: Replica, *, step: str
+) -> tuple[Job, ...]:
+    """Publish a bundle in a replica that has all of it, and return the jobs that follow `step`.
+
+    A tombstone keeps it hidden. The caller locks the head.
+    """
+    is_buried = versions.find_covering_tombstone(tx, KIND, *row.bundle.fqid) is not None
+    change = 0 if is_buried else heads.count_change(tx, KIND, row.bundle.fqid.uuid)
+    publication = bundles.publish_in_replica(tx, row, replica, change=change, is_buried=is_buried)
+    return _following_jobs(row, replica, publication, step=step)
+
+
+def _following_jobs(
+    row: bundles.BundleRow, replica: Replica, publication: bundles.BundlePublication, *, step: str
+) -> tuple[Job, ...]:
+    """Return the jobs that follow: MATCH for new events only, and for a hidden bundle only SYNC."""
+    fqid = row.bundle.fqid
+    return tuple(
+        flow.address_job(job, bundle=fqid, event=publication.event or "")
+        for job in flow.following_jobs(step, KIND, replica, str(fqid))
+        if job.step == flow.Step.SYNC
+        or (not publication.is_buried and (publication.event or job.step != flow.Step.MATCH))
+    )
+
+
+def build_manifest(stores: Stores, bundle: BundleVersion) -> bytes:
+    """Return the manifest as JSON, from the catalog."""
+    entries = read_entries(stores, bundle, 0, bundle.file_count)
+    return records.encode_manifest(bundle.creator_uid, records.encode_stored_entries(entries))
+
+
+BUNDLE = ManifestKind(name=KIND, find=bundles.find, publish=_publish)
+
+
+# Files of a manifest -----------------------------------------------------------------------
+
+
+def resolve_entries(
+    tx: Tx, replica: Replica, new: Sequence[EntryRow], *, pointer: str = "/files/{}"
+) -> tuple[bytes, list[segments.EntryRow]]:
+    """Look up the files of all entries; return the entries as JSON and as rows of a segment.
+
+    Raise Invalid (`file_missing`), FilesPending.
+    """
+    visible = check_files(tx, replica, [file for _, file, _ in new], pointer=pointer)
+    rows = [(file[1], name, indexed) for file, (name, _, indexed) in zip(visible, new, strict=True)]
+    _, _, *facts = zip(*visible, strict=True) if visible else [()] * 8
+    return records.encode_entries(new, facts), rows
+
+
+def require_files(stores: Stores, replica: Replica, fqids: Sequence[files.FileKey]) -> None:
+    """Raise FilesPending while one of these files is not visible in the replica."""
+    with stores.catalog.read() as tx:
+        check_files(tx, replica, fqids)
+
+
+def recheck_files(
+    tx: Tx, replica: Replica, new: Sequence[EntryRow], *, pointer: str = "/files/{}"
+) -> None:
+    """Raise Invalid (`file_missing`) if a file was purged before a reservation referred to it."""
+    if catalog_purges.has_recent(tx):
+        check_files(tx, replica, [file for _, file, _ in new], pointer=pointer)
+
+
+def check_files(
+    tx: Tx, replica: Replica, fqids: Sequence[files.FileKey], *, pointer: str = "/files/{}"
+) -> list[files.FoundFile]:
+    """Return the visible files of these names, in order.
+
+    Raise Invalid (`file_missing`) if some do not exist, FilesPending if some are not visible yet.
+    """
+    rows = files.look_up(tx, replica, fqids)
+    if len(rows) == len(fqids):
+        return rows
+    visible = {row[0] for row in rows}
+    missing = {place: FQID(*key) for place, key in enumerate(fqids) if place not in visible}
+    existing = files.locate(tx, [*missing.values()])
+    absent = {place: fqid for place, fqid in missing.items() if fqid not in existing}
+    if not absent:
+        raise FilesPending([*missing.values()])
+    reported = [*islice(absent.items(), _MAX_REPORTED)]
+    raise Invalid(
+        f"{len(absent)} files do not exist: " + ", ".join(str(fqid) for _, fqid in reported),
+        code="file_missing",
+        errors={pointer.format(place): ["This file does not exist."] for place, _ in reported},
+    )
+
+
+# Patching ----------------------------------------------------------------------------------
+
+
+def patch_digest(patch: BundlePatch) -> str:
+    """Return the digest that equal patch requests share."""
+    changes = (
+        [[entry.name, *entry.file, entry.indexed] for entry in entries]
+        for entries in (patch.add, patch.remove)
+    )
+    return records.request_digest(["patch_bundle", str(patch.base), patch.replica, *changes])
+
+
+def patch_bundle(
+    stores: Stores,
+    patch: BundlePatch,
+    author: str,
+    *,
+    repeatable: IdempotentRequest | None = None,
+    request_id: str = "",
+) -> WriteResult:
+    """Write the version after the patched one; a repeated idempotency key gets the same response.
+
+    Raise NotFound if the version is not visible in the replica, Invalid (`duplicate_filename`,
+    `file_missing`, no file left), FilesPending.
+    """
+    plan = PatchPlan(
+        patch.base,
+        patch.replica,
+        read=lambda tx, ident: _read_base(tx, ident, patch),
+        build=lambda base: _build_patched(base, patch, author),
+    )
+    return manifests.patch_version(
+        stores, BUNDLE, plan, repeatable=repeatable, request_id=request_id
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _PatchBase:
+    """The patched version; `kept` entries remain, `added` are JSON, `runs` are the new manifest."""
+
+    row: bundles.BundleRow
+    kept: Sequence[ManifestEntry]
+    added: bytes
+    runs: Sequence[segments.ManifestRun]
+
+
+def _read_base(tx: Tx, ident: int, patch: BundlePatch) -> _PatchBase:
+    row = bundles.get(tx, ident)
+    entries = bundles.list_entries(
+        tx, ident, start=0, limit=row.bundle.file_count, span=SEGMENT_ENTRIES
+    )
+    removals = {(entry.name, entry.file, entry.indexed) for entry in patch.remove}
+    removed = {
+        place
+        for place, entry in enumerate(entries)
+        if (entry.name, entry.file, entry.indexed) in removals
+        or (entry.name, entry.file, None) in removals
+    }
+    added, rows = resolve_entries(tx, patch.replica, patch.add, pointer="/add_files/{}")
+    stored = segments.list_segments(tx, ident)
+    runs = manifests.patch_segments(
+        stored,
+        [segment.count for segment in stored],
+        removed,
+        rows,
+        lambda changed: _read_segments(tx, changed),
+    )
+    kept = [entry for place, entry in enumerate(entries) if place not in removed]
+    return _PatchBase(row, kept, added, runs)
+
+
+def _read_segments(
+    tx: Tx, changed: Sequence[segments.StoredSegment]
+) -> list[list[segments.EntryRow]]:
+    rows = segments.read_segment_rows(tx, [segment.segment_id for segment in changed])
+    return [rows[segment.segment_id] for segment in changed]
+
+
+def _build_patched(
+    base: _PatchBase, patch: BundlePatch, author: str
+) -> PatchedVersion[bundles.BundleRow]:
+    _check_names(base.kept, patch)
+    creator_uid = base.row.bundle.creator_uid
+    entries = [*((entry.name, entry.file, entry.indexed) for entry in base.kept), *patch.add]
+    digest = records.bundle_digest(creator_uid, entries)
+
+    def insert(tx: Tx, fqid: FQID) -> bundles.BundleRow:
+        version = bundles.NewBundleVersion(
+            fqid=fqid,
+            digest=digest,
+            origin=patch.replica,
+            creator_uid=creator_uid,
+            author=author,
+            parent=patch.base.version,
+            event_id=events.make_event_id("CREATE", patch.replica, fqid),
+            runs=base.runs,
+        )
+        row = bundles.insert(tx, version)
+        recheck_files(tx, patch.replica, patch.add, pointer="/add_files/{}")
+        return row
+
+    def encode_record(row: bundles.BundleRow) -> bytes:
+        kept = records.encode_stored_entries(base.kept)
+        manifest = records.encode_manifest(creator_uid, kept, base.added)
+        return records.encode_bundle_record(row, manifest)
+
+    return PatchedVersion(insert, encode_record)
+
+
+def _check_names(kept: Sequence[ManifestEntry], patch: BundlePatch) -> None:
+    """Raise Invalid if no entry is left, or if an added entry has an invalid or repeated name."""
+
+    def pointer(place: int) -> str:
+        return f"/add_files/{place - len(kept)}/name" if place >= len(kept) else "/add_files"
+
+    if not kept and not patch.add:
+        message = "The patch would leave no file."
+        raise Invalid(message, errors={"/remove_files": [message]})
+    if patch.add:
+        names = [*(entry.name for entry in kept), *(entry.name for entry in patch.add)]
+        file_names.check_file_names(names, pointer=pointer)
+
+
+# Reading -----------------------------------------------------------------------------------
+
+
+def find(stores: Stores, replica: Replica, uuid: str, version: str | None) -> BundleVersion:
+    """Return a visible version, by default the latest; raise NotFound."""
+    with stores.catalog.read() as tx:
+        return _find_published(tx, replica, uuid, version)
+
+
+def read_page(
+    stores: Stores, replica: Replica, uuid: str, version: str | None, *, start: int, limit: int
+) -> tuple[BundleVersion, list[ManifestEntry]]:
+    """Return a visible version, by default the latest, with some of its entries; raise NotFound."""
+    with stores.catalog.read() as tx:
+        bundle = _find_published(tx, replica, uuid, version)
+        page = bundles.list_entries(tx, bundle.id, start=start, limit=limit, span=SEGMENT_ENTRIES)
+        return bundle, page
+
+
+def _find_published(tx: Tx, replica: Replica, uuid: str, version: str | None) -> BundleVersion:
+    ident = manifests.find_published_id(tx, KIND, replica, uuid, version)
+    return bundles.get(tx, ident).bundle
+
+
+def read_entries(
+    stores: Stores, bundle: BundleVersion, start: int, limit: int
+) -> list[ManifestEntry]:
+    """Return at most `limit` entries from the ordinal `start` on, in manifest order."""
+    return stores.catalog.run_query(
+        lambda tx: bundles.list_entries(
+            tx, bundle.id, start=start, limit=limit, span=SEGMENT_ENTRIES
+        )
+    )
+
+
+def list_versions(
+    stores: Stores, replica: Replica, prefix: str, after: FQID | None, limit: int
+) -> list[FQID]:
+    """Return visible versions after `after`, ordered by uuid, then version."""
+    with stores.catalog.read() as tx:
+        return versions.list_published(tx, KIND, replica, prefix=prefix, after=after, limit=limit)
+
+
+# Deleting ----------------------------------------------------------------------------------
+
+
+def delete(
+    stores: Stores,
+    replica: Replica,
+    uuid: str,
+    version: str | None,
+    *,
+    reason: str,
+    author: str,
+    request_id: str = "",
+) -> tuple[Job, ...]:
+    """Hide one version, or all present and future versions of a uuid; repeating it succeeds.
+
+    Raise NotFound if it never existed, Conflict if its tombstone has another reason.
+    """
+    with stores.catalog.write() as tx:
+        heads.lock(tx, KIND, [uuid])
+        if not _has_existed(tx, uuid, version):
+            raise NotFound(f"There is no bundle {uuid}{'.' + version if version else ''}.")
+        tombstone = versions.find_tombstone(tx, KIND, uuid, version or "")
+        if tombstone is not None:
+            if tombstone.reason == reason:
+                return ()
+            raise Conflict(
+                "A tombstone with another reason exists.", code=manifests.tombstone_code(KIND)
+            )
+        follow = manifests.insert_tombstone(
+            tx, KIND, replica, uuid, version or "", reason=reason, author=author
+        )
+        follow = tuple(sorted({*follow, *_unpublish(tx, uuid, version)}))
+        jobs.insert(tx, follow, request_id=request_id)
+    return follow
+
+
+def _has_existed(tx: Tx, uuid: str, version: str | None) -> bool:
+    if version is None:
+        return versions.was_published(tx, KIND, uuid)
+    row = bundles.find(tx, FQID(uuid, version))
+    return row is not None and row.published
+
+
+def _unpublish(tx: Tx, uuid: str, version: str | None) -> set[Job]:
+    """Hide versions; record a TOMBSTONE event and its jobs per version and replica."""
+    follow: set[Job] = set()
+    hidden = versions.unpublish(tx, KIND, uuid, version)
+    if hidden:
+        heads.count_change(tx, KIND, uuid)
+    for replica, fqid, ident in hidden:
+        event = events.append(tx, "TOMBSTONE", replica, fqid, ident)
+        rows = flow.following_jobs("tombstone", KIND, replica, "")
+        follow |= {flow.address_job(row, bundle=fqid, event=event) for row in rows}
+    return follow

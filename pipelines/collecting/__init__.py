@@ -1,1 +1,0 @@
-"""Collections of links: written, patched and purged; where links lead."""

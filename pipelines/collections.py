@@ -1,0 +1,307 @@
+"""Collections: put, patch, read, list and delete versioned sets of links.
+
+What a collection links to stays when the collection goes, and so do links that lead to it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipelines import flow, links, manifests, records
+from pipelines.idempotency import IdempotentRequest
+from pipelines.limits import SEGMENT_ENTRIES
+from pipelines.manifests import ManifestKind, PatchedVersion, PatchPlan, Publication, WriteResult
+from storage import json_codec, keys
+from storage.catalog import Tx, collections, events, heads, jobs, versions
+from storage.catalog.collections import Collection, StoredLinkSegment
+from storage.errors import Forbidden, NotFound
+from storage.model import FQID, REPLICAS, CollectionLink, Job, Replica
+from storage.stores import Stores
+
+KIND: keys.Kind = "collection"
+DELETION_REASON = "Deleted by its owner."
+CONTENTS_POINTER = "/contents/{}"
+ADD_POINTER = "/add_contents/{}"
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionDraft:
+    """A collection version to be written."""
+
+    fqid: FQID
+    replica: Replica
+    name: str
+    description: str
+    details: Mapping[str, Any]
+    contents: Sequence[CollectionLink]
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionPatch:
+    """Changes of a version; None leaves a member as it is."""
+
+    base: FQID
+    replica: Replica
+    add: Sequence[CollectionLink]
+    remove: Sequence[CollectionLink]
+    name: str | None
+    description: str | None
+    details: Mapping[str, Any] | None
+
+
+# Writing -----------------------------------------------------------------------------------
+
+
+def put(stores: Stores, new: CollectionDraft, owner: str, *, request_id: str = "") -> WriteResult:
+    """Write and publish a version; the same content again succeeds, even if its targets are gone.
+
+    Raise Forbidden (another owner's), Conflict (other content, or under a tombstone), Unprocessable
+    (`invalid_link`).
+    """
+    contents = links.remove_duplicates(new.contents)
+    digest = records.collection_digest(owner, new.name, new.description, new.details, contents)
+    with stores.catalog.read() as tx:
+        row = _find_equal_version(tx, new.fqid, owner, digest)
+    if row is None:
+        # With duplicates: errors point to places in the request.
+        links.check_targets(stores, new.replica, owner, new.contents, pointer=CONTENTS_POINTER)
+        row = _reserve(stores, new, contents, digest, owner)
+    follow: tuple[Job, ...] = ()
+    if not row.published:
+        record = build_record(stores, row)
+        follow = manifests.complete_reservation(
+            stores, COLLECTION, row, record, request_id=request_id
+        )
+    return WriteResult(row.fqid, created=bool(follow), jobs=follow)
+
+
+def _find_equal_version(tx: Tx, fqid: FQID, owner: str, digest: str) -> Collection | None:
+    """Return the row of an equal version; raise Forbidden or Conflict if it cannot be written."""
+    check_owner(collections.find_owner(tx, fqid.uuid), owner)
+    if versions.find_covering_tombstone(tx, KIND, *fqid):
+        raise manifests.tombstone_conflict(KIND, fqid)
+    row = collections.find(tx, fqid)
+    if row is not None and row.digest != digest:
+        raise manifests.content_conflict(KIND, fqid)
+    return row
+
+
+def check_owner(owner: str | None, caller: str) -> None:
+    """Raise Forbidden if a collection has an owner other than the caller."""
+    if owner not in (None, caller):
+        raise Forbidden("This collection belongs to another user.")
+
+
+def _reserve(
+    stores: Stores,
+    new: CollectionDraft,
+    contents: Sequence[CollectionLink],
+    digest: str,
+    owner: str,
+) -> Collection:
+    with stores.catalog.write() as tx:
+        heads.lock(tx, KIND, [new.fqid.uuid])
+        row = _find_equal_version(tx, new.fqid, owner, digest)
+        if row is not None:
+            return row
+        links.recheck_targets(tx, new.replica, owner, new.contents, pointer=CONTENTS_POINTER)
+        version = collections.NewCollectionVersion(
+            fqid=new.fqid,
+            digest=digest,
+            origin=new.replica,
+            owner=owner,
+            parent=None,
+            name=new.name,
+            description=new.description,
+            details=records.encode_details(new.details),
+            event_id=events.make_event_id("CREATE", new.replica, new.fqid),
+            runs=collections.split_links(contents, SEGMENT_ENTRIES),
+        )
+        return collections.reserve(tx, version)
+
+
+def build_record(stores: Stores, row: Collection) -> bytes:
+    """Return the collection's record, from the catalog alone."""
+    return records.encode_collection_record(row, read_links(stores, row))
+
+
+def _publish(tx: Tx, row: Collection) -> Publication:
+    heads.lock(tx, KIND, [row.fqid.uuid])
+    follow: tuple[Job, ...] = ()
+    if versions.mark_published(tx, KIND, row.fqid):
+        publish_in_replica(tx, row, row.origin)
+        follow = flow.following_jobs("publish", KIND, row.origin, f"{KIND}:{row.fqid}")
+    return Publication(follow, versions.find_covering_tombstone(tx, KIND, *row.fqid) is not None)
+
+
+def publish_in_replica(tx: Tx, row: Collection, replica: Replica) -> None:
+    """Publish a collection in a replica that has all of it, unless a tombstone hides it.
+
+    The caller locks the head.
+    """
+    versions.record_stored(tx, KIND, row.id, replica)
+    if versions.find_covering_tombstone(tx, KIND, *row.fqid):
+        return
+    versions.publish(tx, KIND, replica, row.fqid, row.id)
+    collections.insert_owned(tx, row.owner, row.fqid)
+    heads.count_change(tx, KIND, row.fqid.uuid)
+
+
+COLLECTION = ManifestKind(name=KIND, find=collections.find, publish=_publish)
+
+
+# Patching ----------------------------------------------------------------------------------
+
+
+def patch_digest(patch: CollectionPatch) -> str:
+    """Return the digest that equal patch requests share."""
+    changes = [[records.format_link(link) for link in some] for some in (patch.add, patch.remove)]
+    members = [patch.name, patch.description, patch.details]
+    return records.request_digest(
+        ["patch_collection", str(patch.base), patch.replica, *changes, *members]
+    )
+
+
+def patch_collection(
+    stores: Stores,
+    patch: CollectionPatch,
+    owner: str,
+    *,
+    repeatable: IdempotentRequest | None = None,
+    request_id: str = "",
+) -> WriteResult:
+    """Write the version after the patched one; a repeated idempotency key gets the same response.
+
+    Raise NotFound if the version is not visible in the replica, Forbidden (another owner's),
+    Unprocessable (`invalid_link`).
+    """
+
+    def read(tx: Tx, ident: int) -> tuple[Collection, Sequence[StoredLinkSegment]]:
+        base = collections.get(tx, ident)
+        check_owner(base.owner, owner)
+        return base, collections.list_link_segments(tx, ident)
+
+    def build(
+        base: tuple[Collection, Sequence[StoredLinkSegment]],
+    ) -> PatchedVersion[Collection]:
+        links.check_targets(stores, patch.replica, owner, patch.add, pointer=ADD_POINTER)
+        return _build_patched(stores, *base, patch)
+
+    plan = PatchPlan(patch.base, patch.replica, read, build)
+    return manifests.patch_version(
+        stores, COLLECTION, plan, repeatable=repeatable, request_id=request_id
+    )
+
+
+def _build_patched(
+    stores: Stores,
+    base: Collection,
+    segments: Sequence[StoredLinkSegment],
+    patch: CollectionPatch,
+) -> PatchedVersion[Collection]:
+    before = [link for segment in segments for link in segment.links]
+    removals = frozenset(patch.remove)
+    kept = [link for link in before if link not in removals]
+    existing = frozenset(kept)
+    added = [link for link in links.remove_duplicates(patch.add) if link not in existing]
+    runs = manifests.patch_segments(
+        segments,
+        [len(segment.links) for segment in segments],
+        {place for place, link in enumerate(before) if link in removals},
+        added,
+        lambda changed: [segment.links for segment in changed],
+    )
+    name = base.name if patch.name is None else patch.name
+    description = base.description if patch.description is None else patch.description
+    details = patch.details
+    if details is None:
+        details = json_codec.decode(base.details.encode())
+    digest = records.collection_digest(base.owner, name, description, details, [*kept, *added])
+
+    def insert(tx: Tx, fqid: FQID) -> Collection:
+        links.recheck_targets(tx, patch.replica, base.owner, patch.add, pointer=ADD_POINTER)
+        version = collections.NewCollectionVersion(
+            fqid=fqid,
+            digest=digest,
+            origin=patch.replica,
+            owner=base.owner,
+            parent=patch.base.version,
+            name=name,
+            description=description,
+            details=records.encode_details(details),
+            event_id=events.make_event_id("CREATE", patch.replica, fqid),
+            runs=runs,
+        )
+        return collections.reserve(tx, version)
+
+    return PatchedVersion(insert, lambda row: build_record(stores, row))
+
+
+# Reading -----------------------------------------------------------------------------------
+
+
+def find(
+    stores: Stores, replica: Replica, uuid: str, version: str | None, owner: str
+) -> Collection:
+    """Return a visible version, by default the latest; raise NotFound, Forbidden."""
+    with stores.catalog.read() as tx:
+        row = collections.get(tx, manifests.find_published_id(tx, KIND, replica, uuid, version))
+    check_owner(row.owner, owner)
+    return row
+
+
+def read_links(stores: Stores, row: Collection) -> list[CollectionLink]:
+    """Return all links in order."""
+    with stores.catalog.read() as tx:
+        segments = collections.list_link_segments(tx, row.id)
+    return [link for segment in segments for link in segment.links]
+
+
+def list_owned(stores: Stores, owner: str, after: FQID | None, limit: int) -> list[FQID]:
+    """Return the owner's visible versions after `after`, ordered by uuid, then version."""
+    with stores.catalog.read() as tx:
+        return collections.list_owned(tx, owner, after=after, limit=limit)
+
+
+# Deleting ----------------------------------------------------------------------------------
+
+
+def delete(
+    stores: Stores, replica: Replica, uuid: str, owner: str, *, request_id: str = ""
+) -> tuple[Job, ...]:
+    """Hide all present and future versions of a uuid in every replica.
+
+    Raise Forbidden (another owner's), NotFound if it never existed or is deleted.
+    """
+    with stores.catalog.write() as tx:
+        heads.lock(tx, KIND, [uuid])
+        check_owner(collections.find_owner(tx, uuid), owner)
+        is_deleted = versions.find_tombstone(tx, KIND, uuid, "") is not None
+        if is_deleted or not versions.was_published(tx, KIND, uuid):
+            raise _not_found(uuid)
+        follow = manifests.insert_tombstone(
+            tx, KIND, replica, uuid, "", reason=DELETION_REASON, author=owner
+        )
+        unpublish(tx, uuid)
+        jobs.insert(tx, follow, request_id=request_id)
+    return follow
+
+
+def delete_as_owner(stores: Stores, uuid: str) -> tuple[Job, ...]:
+    """Delete a collection on behalf of its owner; raise NotFound if it is purged."""
+    with stores.catalog.read() as tx:
+        owner = collections.find_owner(tx, uuid)
+    if owner is None:
+        raise _not_found(uuid)
+    return delete(stores, REPLICAS[0], uuid, owner)
+
+
+def _not_found(uuid: str) -> NotFound:
+    return NotFound(f"There is no collection {uuid}.")
+
+
+def unpublish(tx: Tx, uuid: str) -> None:
+    """Hide all versions of a uuid from readers and from its owner's list; the caller locks."""
+    collections.delete_owned(tx, uuid)
+    if versions.unpublish(tx, KIND, uuid, None):
+        heads.count_change(tx, KIND, uuid)

@@ -1,0 +1,298 @@
+"""Build signed webhook requests, decide retries, and adapt concurrency per endpoint."""
+
+import base64
+import functools
+import hashlib
+import hmac
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from email.utils import formatdate, parsedate_to_datetime
+from random import Random
+from uuid import UUID
+
+from pipelines.ssrf_guard import parse_callback_url
+from storage.catalog.deliveries import AttemptResult, DeliveryState, DueDelivery
+from storage.catalog.endpoints import Endpoint
+
+SIGNED_HEADERS = "(request-target) host date digest"
+ATTEMPT_HEADER = "X-STORE-NOTIFY-ATTEMPT"
+TEST_HEADER = "X-STORE-NOTIFY-TEST"
+
+
+def digest_header(body: bytes) -> str:
+    """The value of the Digest header."""
+    return "SHA-256=" + _encode_base64(hashlib.sha256(body).digest())
+
+
+def http_signature_headers(
+    key: bytes, key_id: str, *, method: str, target: str, host: str, date: str, body: bytes
+) -> dict[str, str]:
+    """Authorization and Digest by draft-cavage-http-signatures, over target, host, date, digest."""
+    summary = digest_header(body)
+    signed = (
+        f"(request-target): {method.lower()} {target}\n"
+        f"host: {host}\ndate: {date}\ndigest: {summary}"
+    )
+    parameters = {
+        "keyId": key_id,
+        "algorithm": "hmac-sha256",
+        "headers": SIGNED_HEADERS,
+        "signature": _sign_text(key, signed.encode()),
+    }
+    listed = ",".join(f'{name}="{value}"' for name, value in parameters.items())
+    return {"Authorization": f"Signature {listed}", "Digest": summary}
+
+
+def webhook_signature_headers(
+    keys: Sequence[bytes], *, ident: str, now_us: int, body: bytes
+) -> dict[str, str]:
+    """The headers of Standard Webhooks: a signature by each key, the newest first, none without."""
+    sent = str(now_us // 1_000_000)
+    headers = {"webhook-id": ident, "webhook-timestamp": sent}
+    if keys:
+        signed = f"{ident}.{sent}.".encode() + body
+        headers["webhook-signature"] = " ".join(f"v1,{_sign_text(key, signed)}" for key in keys)
+    return headers
+
+
+def format_http_date(now_us: int) -> str:
+    """A moment as the Date header spells it."""
+    return _format_date(now_us // 1_000_000)
+
+
+@functools.lru_cache(16)
+def _format_date(seconds: int) -> str:
+    return formatdate(seconds, usegmt=True)
+
+
+def _sign_text(key: bytes, text: bytes) -> str:
+    return _encode_base64(hmac.digest(key, text, "sha256"))
+
+
+def _encode_base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+INITIAL_WINDOW, MAX_WINDOW = 4, 32
+"""Requests in flight to a new receiver, and to one receiver at the most."""
+FAILURES_BEFORE_PROBING = 5
+"""Failures in a row after which one probe at a time is sent …"""
+ATTEMPT_START_S = 0.2
+"""How long attempts may begin after a look found their subscription active."""
+PROBE_S, PROBE_CAP_S = 0.5, 10.0
+"""… after a pause that doubles with every further failure, between these bounds."""
+
+
+def is_probing(endpoint: Endpoint) -> bool:
+    """Whether the receiver failed so often that it is only probed."""
+    return endpoint.failures >= FAILURES_BEFORE_PROBING
+
+
+def is_suspect(endpoint: Endpoint) -> bool:
+    """Whether it may well hang: it is new, or failed repeatedly, or is only probed."""
+    return endpoint.width <= INITIAL_WINDOW
+
+
+def concurrency_limit(endpoint: Endpoint) -> int:
+    """Requests that may be in flight to it."""
+    return 1 if is_probing(endpoint) else int(endpoint.width)
+
+
+def record_success(endpoint: Endpoint) -> Endpoint:
+    """One more in flight for each success: the window doubles as it is once passed through."""
+    width = min(float(MAX_WINDOW), endpoint.width + 1)
+    return replace(endpoint, failures=0, width=width, resume_us=0)
+
+
+def record_failure(endpoint: Endpoint, *, now_us: int) -> Endpoint:
+    """Half as many in flight, and after repeated failures none for a while."""
+    failures = endpoint.failures + 1
+    slower = replace(endpoint, failures=failures, width=max(1.0, endpoint.width / 2))
+    if not is_probing(slower):
+        return slower
+    pause_s = min(PROBE_CAP_S, PROBE_S * 2.0 ** min(failures - FAILURES_BEFORE_PROBING, 10))
+    return replace(slower, resume_us=now_us + int(pause_s * 1e6))
+
+
+USER_AGENT = "consortium-store/1"
+MULTIPART = "multipart/form-data"
+JITTER = 0.1
+"""Random share of a retry delay (jitter), so that failed deliveries do not return together."""
+MIN_RETRY_AFTER_S = 1.0
+"""The shortest Retry-After that is honoured."""
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookRequest:
+    """What goes over the wire; `host` is the name to look up."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookResponse:
+    """What came back: a status, or why there is none; `body` is cut short already."""
+
+    status: int | None = None
+    error: str | None = None
+    retry_after: str | None = None
+    body: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class DeliverySucceeded:
+    """The receiver has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryRetry:
+    """Not yet: the next attempt is due at `at_us`."""
+
+    at_us: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryFailed:
+    """That was the last attempt."""
+
+    reason: str
+
+
+DeliveryOutcome = DeliverySucceeded | DeliveryRetry | DeliveryFailed
+
+
+def build_request(
+    due: DueDelivery, *, attempt: int, now_us: int, keys: Sequence[bytes] = ()
+) -> WebhookRequest:
+    """The request of an attempt, signed if the subscription has keys: the newest first, and alone
+    in the Authorization."""
+    callback = parse_callback_url(due.callback_url, allow_private=True)
+    content_type, body = _encode_body(due)
+    date = format_http_date(now_us)
+    headers = {
+        "Host": callback.authority,
+        "Date": date,
+        "Content-Type": content_type,
+        "User-Agent": USER_AGENT,
+        "Accept-Encoding": "identity",
+        ATTEMPT_HEADER: str(attempt),
+        **webhook_signature_headers(keys, ident=due.uuid, now_us=now_us, body=body),
+    }
+    if due.is_test:
+        headers[TEST_HEADER] = "true"
+    if keys:
+        headers |= http_signature_headers(
+            keys[0],
+            due.hmac_key_id or f"store:{due.subscription_uuid}",
+            method=due.method,
+            target=callback.target,
+            host=callback.authority,
+            date=date,
+            body=body,
+        )
+    return WebhookRequest(due.method, callback.url, headers, body)
+
+
+def _encode_body(due: DueDelivery) -> tuple[str, bytes]:
+    """Content type and body."""
+    if due.encoding != MULTIPART:
+        return due.encoding, due.payload.encode()
+    fields = {**due.form_fields, due.payload_form_field: due.payload}
+    parts = [_format_form_field(name, value) for name, value in fields.items()]
+    boundary = _choose_boundary(UUID(due.uuid).hex, b"".join(parts))
+    rows = b"".join(b"--%b\r\n%b\r\n" % (boundary.encode(), part) for part in parts)
+    return f"{MULTIPART}; boundary={boundary}", rows + f"--{boundary}--\r\n".encode()
+
+
+def _format_form_field(name: str, value: str) -> bytes:
+    # As browsers spell names that would break out of their quotation marks.
+    quoted = name.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
+    return f'Content-Disposition: form-data; name="{quoted}"\r\n\r\n{value}'.encode()
+
+
+def _choose_boundary(seed: str, content: bytes) -> str:
+    """The same for every attempt, and nowhere in what it separates."""
+    boundary = f"store-{seed}"
+    while boundary.encode() in content:
+        boundary += "x"
+    return boundary
+
+
+def decide_outcome(
+    answer: WebhookResponse,
+    *,
+    attempt: int,
+    delays: Sequence[float],
+    now_us: int,
+    rng: Random,
+    retry_after_cap_s: float,
+) -> DeliveryOutcome:
+    """What follows from the answer to attempt number `attempt`, which was made by `now_us`."""
+    if answer.status is not None and 200 <= answer.status < 300:
+        return DeliverySucceeded()
+    reason = answer.error or f"The receiver answered {answer.status}."
+    if attempt >= len(delays):
+        return DeliveryFailed(reason)
+    delay_s = delays[attempt] * (1 + rng.random() * JITTER)
+    if answer.status in (429, 503):
+        asked_s = parse_retry_after(answer.retry_after, now_us=now_us)
+        if asked_s is not None:
+            delay_s = min(max(asked_s, MIN_RETRY_AFTER_S), retry_after_cap_s)
+    return DeliveryRetry(now_us + int(delay_s * 1e6), reason)
+
+
+def parse_retry_after(header: str | None, *, now_us: int) -> float | None:
+    """Seconds to wait by a Retry-After header, a number or a date; None when it says nothing."""
+    if header is None:
+        return None
+    if re.fullmatch(r"[0-9]{1,12}", header.strip(), re.ASCII):
+        return float(header)
+    try:
+        return parsedate_to_datetime(header).timestamp() - now_us / 1e6
+    except (ValueError, TypeError, OverflowError):
+        return None
+
+
+def build_result(
+    due: DueDelivery,
+    answer: WebhookResponse,
+    verdict: DeliveryOutcome,
+    *,
+    at_us: int,
+    seconds: float,
+) -> AttemptResult:
+    """The attempt and what becomes of the delivery, to be recorded."""
+    state: DeliveryState
+    reason: str | None
+    match verdict:
+        case DeliverySucceeded():
+            state, due_us, reason = "delivered", at_us, None
+        case DeliveryRetry(again_us, why):
+            state, due_us, reason = "pending", again_us, why
+        case DeliveryFailed(why):
+            state, due_us, reason = "failed", at_us, why
+    return AttemptResult(
+        delivery_id=due.id,
+        at_us=at_us,
+        seconds=round(seconds, 6),
+        status=answer.status,
+        error=None if answer.error is None else _truncate_text(answer.error),
+        body=_decode_text(answer.body) if answer.status is not None else None,
+        state=state,
+        due_us=due_us,
+        reason=None if reason is None else _truncate_text(reason),
+    )
+
+
+def _decode_text(raw: bytes) -> str:
+    """As text that every catalog takes: no half characters, no NUL."""
+    return raw.decode(errors="replace").replace("\x00", "\ufffd")
+
+
+def _truncate_text(text: str) -> str:
+    return _decode_text(text.encode(errors="replace"))[:500]

@@ -1,1 +1,0 @@
-"""Documents: assembled from a bundle's metadata, given a shape, put where search finds them."""

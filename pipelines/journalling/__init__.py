@@ -1,1 +1,0 @@
-"""Journals: the events of a replica as objects in its bucket."""

@@ -1,1 +1,0 @@
-"""Bytes: checksums, copies between buckets, records, and what becomes of a blob."""

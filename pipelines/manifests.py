@@ -1,0 +1,323 @@
+"""Versioned manifests: the steps of a write that bundles and collections share.
+
+A write reserves a version in the catalog, puts its record into the bucket of its origin, and
+publishes it. A patch writes the version after its base, which keeps the segments it does not
+change. A tombstone hides a version, or a uuid with all of its versions.
+"""
+
+from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from pipelines import flow, integrity, purges, records
+from pipelines.copies import Heartbeat
+from pipelines.formats import later_versions
+from pipelines.idempotency import IdempotentRequest, find_stored_response, store_response
+from pipelines.limits import SEGMENT_ENTRIES
+from storage import keys
+from storage.catalog import Tx, events, heads, jobs, now_us, versions
+from storage.catalog import purges as catalog_purges
+from storage.catalog.versions import Tombstone
+from storage.errors import Conflict, NotFound
+from storage.model import FQID, REPLICAS, Job, JobClaim, Replica
+from storage.stores import Stores
+
+
+class VersionRow(Protocol):
+    """The catalog's row of a bundle or a collection."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def fqid(self) -> FQID: ...
+    @property
+    def origin(self) -> Replica: ...
+    @property
+    def published(self) -> bool: ...
+
+
+Row = TypeVar("Row", bound=VersionRow)
+Base = TypeVar("Base")
+Segment = TypeVar("Segment")
+Line = TypeVar("Line")
+
+
+class Publication(NamedTuple):
+    """The jobs that follow a publication, and whether a tombstone hides the version."""
+
+    jobs: tuple[Job, ...]
+    is_buried: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestKind(Generic[Row]):
+    """How to find and publish the versions of one kind.
+
+    `publish` locks the head. It returns no jobs if the version was published before, or purged.
+    """
+
+    name: keys.Kind
+    find: Callable[[Tx, FQID], Row | None]
+    publish: Callable[[Tx, Row], Publication]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteResult:
+    """A published version; `manifest` is the JSON of a bundle that was put, else empty."""
+
+    fqid: FQID
+    created: bool
+    jobs: tuple[Job, ...]
+    manifest: bytes = b""
+
+
+def content_conflict(kind: keys.Kind, fqid: FQID) -> Conflict:
+    """Return the error for a version that exists with other content."""
+    return Conflict(
+        f"{kind.capitalize()} {fqid} exists with other content.", code=f"{kind}_already_exists"
+    )
+
+
+def tombstone_conflict(kind: keys.Kind, fqid: FQID) -> Conflict:
+    """Return the error for writing a version that a tombstone hides."""
+    return Conflict(f"{kind.capitalize()} {fqid} is under a tombstone.", code=tombstone_code(kind))
+
+
+def tombstone_code(kind: keys.Kind) -> str:
+    """Return the error code of a conflict with a tombstone."""
+    return f"{kind}_tombstone_already_exists"
+
+
+def find_published_id(
+    tx: Tx, kind: keys.Kind, replica: Replica, uuid: str, version: str | None
+) -> int:
+    """Return the id of a visible version, by default the latest; raise NotFound."""
+    ident = versions.resolve_version(tx, kind, replica, uuid, version)
+    if ident is None:
+        name = uuid if version is None else f"{uuid}.{version}"
+        raise NotFound(f"There is no {kind} {name} in replica {replica}.")
+    return ident
+
+
+# Writing -----------------------------------------------------------------------------------
+
+
+def complete_reservation(
+    stores: Stores, kind: ManifestKind[Row], row: Row, record: bytes, *, request_id: str = ""
+) -> tuple[Job, ...]:
+    """Put the record of a reserved version into its origin's bucket, then publish the version."""
+    fqid, origin = row.fqid, row.origin
+    key = keys.record_key(kind.name, fqid)
+    if not integrity.put_or_repair_record(stores, origin, key, record):
+        with stores.catalog.write() as tx:
+            versions.record_stored(tx, kind.name, row.id, origin, diverged=True)
+        raise Conflict(
+            f"{key} in {origin} has other content than this {kind.name}.",
+            code=f"{kind.name}_already_exists",
+        )
+    with stores.catalog.write() as tx:
+        follow, is_buried = kind.publish(tx, row)
+        jobs.insert(tx, follow, request_id=request_id)
+        purged = catalog_purges.filter_purged(tx, kind.name, [fqid]) if is_buried else {}
+    if is_buried:
+        purges.delete_late_records(stores, origin, kind.name, purged)
+        raise tombstone_conflict(kind.name, fqid)
+    return follow
+
+
+def resume_write(
+    stores: Stores, kind: ManifestKind[Row], fqid: FQID, *, request_id: str
+) -> tuple[Job, ...]:
+    """Complete a reservation from the catalog alone, unless it is published or purged."""
+    with stores.catalog.read() as tx:
+        row = kind.find(tx, fqid)
+    if row is None or row.published:
+        return ()
+    record = integrity.rebuild_record(stores, keys.record_key(kind.name, fqid))
+    if record is None:
+        return ()
+    return complete_reservation(stores, kind, row, record, request_id=request_id)
+
+
+# Patching ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PatchedVersion(Generic[Row]):
+    """The version that a patch will write.
+
+    `insert` runs while the head is locked. It inserts the version under the name it is passed and
+    checks the references that the patch adds. `encode_record` returns the record of its row.
+    """
+
+    insert: Callable[[Tx, FQID], Row]
+    encode_record: Callable[[Row], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class PatchPlan(Generic[Row, Base]):
+    """How to patch a version: `read` the base by its id, then `build` the version after it."""
+
+    base: FQID
+    replica: Replica
+    read: Callable[[Tx, int], Base]
+    build: Callable[[Base], PatchedVersion[Row]]
+
+
+def patch_version(
+    stores: Stores,
+    kind: ManifestKind[Row],
+    plan: PatchPlan[Row, Base],
+    *,
+    repeatable: IdempotentRequest | None,
+    request_id: str,
+) -> WriteResult:
+    """Write the version after the base; replay the response to a repeated idempotency key.
+
+    Raise NotFound if the base is not visible in the replica.
+    """
+    with stores.catalog.read() as tx:
+        response = find_stored_response(tx, repeatable)
+        if response is None:
+            base = plan.read(tx, _find_base(tx, kind, plan))
+    if response is None:
+        patched = plan.build(base)
+        fqid, row = _reserve_patched(stores, kind, plan, patched, repeatable)
+        if row is not None:
+            record = patched.encode_record(row)
+            follow = complete_reservation(stores, kind, row, record, request_id=request_id)
+            return WriteResult(fqid, created=True, jobs=follow)
+    else:
+        fqid = FQID.parse(response)
+    # The writer of the stored response may have died before it published the version.
+    follow = resume_write(stores, kind, fqid, request_id=request_id)
+    return WriteResult(fqid, created=False, jobs=follow)
+
+
+def _find_base(tx: Tx, kind: ManifestKind[Row], plan: PatchPlan[Row, Base]) -> int:
+    return find_published_id(tx, kind.name, plan.replica, *plan.base)
+
+
+def _reserve_patched(
+    stores: Stores,
+    kind: ManifestKind[Row],
+    plan: PatchPlan[Row, Base],
+    patched: PatchedVersion[Row],
+    repeatable: IdempotentRequest | None,
+) -> tuple[FQID, Row | None]:
+    """Reserve the new version; without a row, the name that a concurrent request reserved."""
+    with stores.catalog.write() as tx:
+        heads.lock(tx, kind.name, [plan.base.uuid])
+        response = find_stored_response(tx, repeatable)
+        if response is not None:
+            return FQID.parse(response), None
+        _find_base(tx, kind, plan)
+        fqid = _choose_version(tx, kind, plan.base)
+        store_response(tx, repeatable, str(fqid))
+        return fqid, patched.insert(tx, fqid)
+
+
+def _choose_version(tx: Tx, kind: ManifestKind[Row], base: FQID) -> FQID:
+    """Return the first free version that is neither in the past nor before the base."""
+    for version in later_versions(base.version, now_us=now_us(tx)):
+        fqid = FQID(base.uuid, version)
+        if kind.find(tx, fqid) is None and not versions.find_covering_tombstone(
+            tx, kind.name, *fqid
+        ):
+            return fqid
+    raise Conflict(f"There is no later version than {base}.", code=f"{kind.name}_already_exists")
+
+
+def patch_segments(
+    segments: Sequence[Segment],
+    counts: Sequence[int],
+    removed: Set[int],
+    added: Sequence[Line],
+    read_lines: Callable[[Sequence[Segment]], Iterable[Sequence[Line]]],
+) -> list[Segment | list[Line]]:
+    """Return a patched manifest: unchanged segments as they are, the others as new lines.
+
+    `counts` are the lines of each segment, `removed` the ordinals of lines to leave out. A segment
+    changes if it loses lines, or if it is the last and has room for added ones.
+    """
+    starts = [*accumulate(counts, initial=0)]
+    changed = [
+        place
+        for place, count in enumerate(counts)
+        if not removed.isdisjoint(range(starts[place], starts[place] + count))
+        or (added and place == len(counts) - 1 and count < SEGMENT_ENTRIES)
+    ]
+    lines = dict(zip(changed, read_lines([segments[place] for place in changed]), strict=True))
+    runs: list[Segment | list[Line]] = []
+    tail: list[Line] = []
+    for place, segment in enumerate(segments):
+        if place not in lines:
+            runs.append(segment)
+            tail = []
+            continue
+        left = [line for at, line in enumerate(lines[place], starts[place]) if at not in removed]
+        if left:
+            runs.append(left)
+            tail = left
+    if tail:
+        runs.pop()
+    tail = [*tail, *added]
+    return [
+        *runs,
+        *(tail[at : at + SEGMENT_ENTRIES] for at in range(0, len(tail), SEGMENT_ENTRIES)),
+    ]
+
+
+# Tombstones --------------------------------------------------------------------------------
+
+
+def insert_tombstone(
+    tx: Tx, kind: keys.Kind, replica: Replica, uuid: str, version: str, *, reason: str, author: str
+) -> tuple[Job, ...]:
+    """Insert a tombstone and return the jobs that write its record; the caller locks the head."""
+    versions.insert_tombstone(
+        tx,
+        Tombstone(
+            id=0,
+            kind=kind,
+            uuid=uuid,
+            version=version,
+            reason=reason,
+            digest=records.tombstone_digest(kind, uuid, version, reason),
+            origin=replica,
+            author=author,
+            event_id=events.make_event_id("TOMBSTONE", replica, FQID(uuid, version)),
+            created_us=0,
+        ),
+    )
+    return tombstone_jobs(kind, uuid, version)
+
+
+def tombstone_jobs(kind: str, uuid: str, version: str = "") -> tuple[Job, ...]:
+    """Return the jobs that write a tombstone's record into each bucket."""
+    name = f"{uuid}.{version}" if version else uuid
+    ref = name if kind == "bundle" else f"{kind}:{name}"
+    return tuple(Job(flow.Step.BURY, replica, ref) for replica in REPLICAS)
+
+
+def write_tombstone(stores: Stores, claim: JobClaim, _heartbeat: Heartbeat) -> tuple[Job, ...]:
+    """Put a tombstone's record into one replica.
+
+    The job's reference is `[<kind>:]<uuid>[.<version>]`; without a kind it is a bundle's.
+    """
+    prefix, _, name = claim.job.ref.rpartition(":")
+    kind: keys.Kind = next((kind for kind in keys.KINDS if kind == prefix), "bundle")
+    uuid, _, version = name.partition(".")
+    with stores.catalog.read() as tx:
+        tombstone = versions.find_tombstone(tx, kind, uuid, version)
+    if tombstone is None:
+        raise NotFound(f"There is no tombstone {claim.job.ref}.")
+    replica = flow.job_replica(claim.job)
+    key = keys.tombstone_key(kind, uuid, version or None)
+    record = records.encode_tombstone_record(tombstone)
+    is_equal = integrity.put_or_repair_record(stores, replica, key, record)
+    with stores.catalog.write() as tx:
+        versions.record_stored(tx, "tombstone", tombstone.id, replica, diverged=not is_equal)
+        jobs.finish(tx, claim)
+    return ()

@@ -1,1 +1,0 @@
-"""Subscriptions, deliveries and feeds: who is told what, when, and how it is signed."""

@@ -1,1 +1,0 @@
-"""What was lost: indices and catalogs made again, backups, epochs."""

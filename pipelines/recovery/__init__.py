@@ -1,0 +1,1 @@
+"""Recovery: backup, restore, epochs, rebuild and reconcile of the catalog."""

@@ -1,0 +1,178 @@
+"""Write, check and restore backups of the catalog data that no bucket holds.
+
+Lines of JSON, compressed: a header, a row a line, and at the end how many there are and their
+checksum. A file is read through before anything of it is restored; restoring again adds nothing.
+"""
+
+import base64
+import gzip
+import hashlib
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby, islice
+from typing import Any, BinaryIO
+
+import orjson
+
+from pipelines.formats import version_from_us
+from storage.catalog import backups, now_us, recovery, revisions
+from storage.errors import Conflict, DamagedObjectError, Invalid
+from storage.stores import Stores
+
+FORMAT = "store-backup/1"
+BYTES_MEMBER = "base64"
+MAX_LINE_BYTES = 64 * 1024 * 1024
+"""No row is longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackupHeader:
+    """Of which time, tables and secret a backup is."""
+
+    made: str
+    revision: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredTable:
+    """Rows of a table in the file, and how many of them were not there."""
+
+    table: str
+    rows: int
+    added: int
+
+
+def write_backup(stores: Stores, target: BinaryIO, *, key: str) -> dict[str, int]:
+    """Write all of it from one consistent view; how many rows of each table. `key` tells the
+    store's secret from another without giving it away."""
+    revision = revisions.read_current_revision(stores.catalog)
+    counts: dict[str, int] = {}
+    digest = hashlib.sha256()
+    with gzip.GzipFile(fileobj=target, mode="wb", mtime=0) as packed, stores.catalog.read() as tx:
+        head = {
+            "format": FORMAT,
+            "made": version_from_us(now_us(tx)),
+            "revision": revision,
+            "key": key,
+        }
+        _write_line(packed, digest, head)
+        for table, row in backups.read_rows(tx):
+            _write_line(packed, digest, [table, row])
+            counts[table] = counts.get(table, 0) + 1
+        last = {"rows": sum(counts.values()), "sha256": digest.hexdigest()}
+        packed.write(orjson.dumps(last) + b"\n")
+    return counts
+
+
+def _write_line(packed: gzip.GzipFile, digest: Any, value: Any) -> None:
+    line = orjson.dumps(value, default=_encode_bytes) + b"\n"
+    digest.update(line)
+    packed.write(line)
+
+
+def _encode_bytes(value: Any) -> dict[str, str]:
+    if not isinstance(value, bytes | memoryview):
+        raise TypeError(type(value).__name__)
+    return {BYTES_MEMBER: base64.b64encode(value).decode()}
+
+
+def check_backup(source: BinaryIO, *, key: str) -> BackupHeader:
+    """Read a file through; Damaged or Invalid when it is no whole backup, Conflict when it is one
+    of another store's secret, or of a later version."""
+    digest, count, header = hashlib.sha256(), 0, None
+    last: Any = None
+    with _open_lines(source) as lines:
+        for line in lines:
+            if header is None:
+                header = _parse_header(line, key)
+            elif last is None and line.startswith(b"["):
+                _parse_row(line)
+                count += 1
+            elif last is None:
+                last = orjson.loads(line)
+                continue
+            else:
+                raise DamagedObjectError("The backup goes on after its end.")
+            digest.update(line)
+    if header is None or last != {"rows": count, "sha256": digest.hexdigest()}:
+        raise DamagedObjectError("The backup is cut off or damaged: its checksum is another.")
+    return header
+
+
+@contextmanager
+def _open_lines(source: BinaryIO) -> Iterator[Iterator[bytes]]:
+    try:
+        with gzip.GzipFile(fileobj=source, mode="rb") as packed:
+            yield iter(lambda: packed.readline(MAX_LINE_BYTES), b"")
+    except (EOFError, zlib.error, orjson.JSONDecodeError, OSError) as error:
+        raise DamagedObjectError("The file is no backup, or is cut off or damaged.") from error
+
+
+def _parse_header(line: bytes, key: str) -> BackupHeader:
+    told = orjson.loads(line)
+    if not isinstance(told, dict) or "format" not in told:
+        raise Invalid("The file is no backup of a store.")
+    if told["format"] != FORMAT:
+        raise Conflict(f"This version reads {FORMAT}, not {told['format']}.")
+    if not all(isinstance(told.get(name), str) for name in ("made", "revision", "key")):
+        raise DamagedObjectError("The header of the backup lacks something.")
+    if told["key"] != key:
+        raise Conflict("The backup was made with another STORE_SECRET_KEY: set that one.")
+    if told["revision"] > revisions.expected_revision():
+        raise Conflict("The backup was made by a later version of the store.")
+    return BackupHeader(told["made"], told["revision"], told["key"])
+
+
+def restore_backup(
+    stores: Stores, opened: Callable[[], BinaryIO], *, key: str
+) -> Iterator[RestoredTable]:
+    """Add what the catalog lacks, a batch in each unit of work; done again after a death."""
+    with opened() as source:
+        check_backup(source, key=key)
+    with opened() as source, _open_lines(source) as lines:
+        next(lines)
+        rows = (value for value in map(_parse_row, lines) if value is not None)
+        tables = {kept.name: kept for kept in backups.BACKUP_TABLES}
+        for name, group in groupby(rows, lambda row: row[0]):
+            if name not in tables:
+                raise Conflict(f"The backup has rows of '{name}', which this version has not.")
+            yield _restore_table(stores, tables[name], (row for _, row in group))
+
+
+def _parse_row(line: bytes) -> tuple[str, Mapping[str, Any]] | None:
+    value = orjson.loads(line)
+    if not isinstance(value, list):
+        return None
+    try:
+        table, row = value
+        return str(table), {name: _decode_value(one) for name, one in row.items()}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise DamagedObjectError("The backup has a row that is none.") from error
+
+
+def _decode_value(value: Any) -> Any:
+    return (
+        base64.b64decode(value[BYTES_MEMBER], validate=True) if isinstance(value, dict) else value
+    )
+
+
+def _restore_table(
+    stores: Stores, kept: backups.BackupTable, rows: Iterator[Mapping[str, Any]]
+) -> RestoredTable:
+    count = added = 0
+    while batch := list(islice(rows, backups.ROWS_PER_PAGE)):
+        unknown = sorted({name for row in batch for name in row} - kept.columns)
+        if unknown:
+            raise Conflict(f"The backup's {kept.name} have more than this version's: {unknown}.")
+        try:
+            with stores.catalog.write() as tx, recovery.begin_savepoint(tx):
+                added += kept.restore(tx, batch)
+        except (KeyError, TypeError) as error:
+            raise DamagedObjectError(
+                f"A row of the backup's {kept.name} lacks what it must have."
+            ) from error
+        count += len(batch)
+    return RestoredTable(kept.name, count, added)

@@ -1,1 +1,0 @@
-"""Both replicas alike: copies, comparisons, the scrub, and the report of them."""

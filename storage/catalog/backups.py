@@ -1,0 +1,377 @@
+"""Backup and restore of the rows that no bucket can restore.
+
+Rows refer to others by uuids and addresses, never by row ids. Restoring inserts those that do not
+exist, together with the jobs for them.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Column, ColumnElement, Select, Table, and_, select, tuple_
+
+from storage.catalog import accounts as catalog_accounts
+from storage.catalog import bulk, events, jobs, journals, purges, recovery
+from storage.catalog import deliveries as delivery_rows
+from storage.catalog import subscriptions as subscription_rows
+from storage.catalog.engine import Tx, now_us
+from storage.catalog.tables import (
+    accounts,
+    answers,
+    area_files,
+    areas,
+    attempts,
+    audit,
+    checkouts,
+    clients,
+    consents,
+    deliveries,
+    endpoints,
+    memberships,
+    passwords,
+    replays,
+    service_keys,
+    subscriptions,
+    tasks,
+    todo,
+)
+from storage.model import FQID, REPLICAS, Job
+
+BackupRows = Sequence[Mapping[str, Any]]
+
+
+def make_account_restorer(table: Table) -> Callable[[Tx, BackupRows], int]:
+    """Return a function that restores missing rows of a table."""
+
+    def restore(tx: Tx, rows: BackupRows) -> int:
+        catalog_accounts.lock_all(tx)
+        added = bulk.insert_missing(tx, table, rows)
+        if added:
+            catalog_accounts.count_change(tx)
+        return added
+
+    return restore
+
+
+JOB_STEP, JOB_REQUEST_ID = "todo_step", "todo_request_id"
+"""Columns of a row with an open job for it: the step, and the request id."""
+_REMOVE_STEPS = ("area_remove",)
+_CHECKSUM_STEPS = ("area_checksum", "area_checksum_large")
+
+
+def _join_area_jobs(table: Table, ref: ColumnElement[str], *steps: str) -> Select[Any]:
+    condition = and_(todo.c.step.in_(steps), todo.c.ref == ref)
+    more = (todo.c.step.label(JOB_STEP), todo.c.request_id.label(JOB_REQUEST_ID))
+    return select(*table.c, *more).outerjoin_from(table, todo, condition)
+
+
+SELECT_AREAS = _join_area_jobs(areas, areas.c.uuid, *_REMOVE_STEPS).order_by(areas.c.uuid)
+_AREA_FILE_REF = area_files.c.area + "/" + area_files.c.name
+SELECT_AREA_FILES = _join_area_jobs(area_files, _AREA_FILE_REF, *_CHECKSUM_STEPS).order_by(
+    area_files.c.area, area_files.c.name
+)
+
+
+def restore_areas(tx: Tx, rows: BackupRows) -> int:
+    """Insert missing areas."""
+    return _restore_with_jobs(tx, areas, rows, lambda row: row["uuid"])
+
+
+def restore_area_files(tx: Tx, rows: BackupRows) -> int:
+    """Insert missing files of areas."""
+    return _restore_with_jobs(tx, area_files, rows, lambda row: f"{row['area']}/{row['name']}")
+
+
+def _restore_with_jobs(tx: Tx, table: Table, rows: BackupRows, ref: Any) -> int:
+    key = list(table.primary_key.columns)
+    names = [tuple(row[column.name] for column in key) for row in rows]
+    existing = {tuple(row) for row in tx.execute(select(*key).where(tuple_(*key).in_(names)))}
+    fresh = [dict(row) for row, name in zip(rows, names, strict=True) if name not in existing]
+    for row in fresh:
+        step, request_id = row.pop(JOB_STEP, None), row.pop(JOB_REQUEST_ID, None)
+        if step is not None:
+            work = Job(step, REPLICAS[0], ref(row))
+            jobs.insert(tx, [work], request_id=request_id or "", sent=False)
+    bulk.insert_missing(tx, table, fresh)
+    return len(fresh)
+
+
+ROWS_PER_PAGE = 500
+
+_INTERNAL_COLUMNS = {
+    "id",
+    "endpoint_id",
+    "subscription_id",
+    "delivery_id",
+    "bundle_id",
+    "token",
+    "lease_us",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BackupTable:
+    """A table of a backup; `columns` are the values of its rows."""
+
+    name: str
+    query: Select[Any]
+    restore: Callable[[Tx, BackupRows], int]
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """Return the names of the columns."""
+        return frozenset(self.query.selected_columns.keys())
+
+
+def _plain_columns(table: Table, *kept: str) -> list[Column[Any]]:
+    return [
+        column for column in table.c if column.name not in _INTERNAL_COLUMNS or column.name in kept
+    ]
+
+
+def _join_jobs(query: Select[Any], table: Table, *steps: str) -> Select[Any]:
+    """Join the open job of one of these steps, if any."""
+    condition = and_(
+        todo.c.step.in_(steps),
+        todo.c.replica == table.c.replica,
+        todo.c.ref == table.c.id,
+    )
+    more = (todo.c.step.label(JOB_STEP), todo.c.request_id.label(JOB_REQUEST_ID))
+    return query.add_columns(*more).outerjoin(todo, condition)
+
+
+def read_rows(tx: Tx) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Iterate over all rows, table by table, in the order of restoring."""
+    for kept in BACKUP_TABLES:
+        paged = {"yield_per": ROWS_PER_PAGE}
+        for row in tx.execute(kept.query, execution_options=paged).mappings():
+            yield kept.name, {str(name): value for name, value in row.items()}
+
+
+def _make_restorer(table: Table) -> Callable[[Tx, BackupRows], int]:
+    def restore(tx: Tx, rows: BackupRows) -> int:
+        return bulk.insert_missing(tx, table, rows)
+
+    return restore
+
+
+def _find_ids(tx: Tx, ident: Column[Any], name: Column[Any], wanted: set[str]) -> dict[str, int]:
+    rows = tx.execute(select(name, ident).where(name.in_(sorted(wanted))))
+    return {row[0]: row[1] for row in rows}
+
+
+def _find_known(tx: Tx, name: Column[Any], rows: BackupRows) -> set[str]:
+    wanted = [row[name.name] for row in rows]
+    return set(tx.execute(select(name).where(name.in_(wanted))).scalars())
+
+
+def _insert_missing(
+    tx: Tx, table: Table, name: Column[Any], rows: BackupRows
+) -> list[dict[str, Any]]:
+    """Insert missing rows and the jobs for them; return the new rows."""
+    existing = _find_known(tx, name, rows)
+    fresh = [dict(row) for row in rows if row[name.name] not in existing]
+    work = [(row.pop(JOB_STEP, None), row.pop(JOB_REQUEST_ID, None), row) for row in fresh]
+    bulk.insert_missing(tx, table, fresh)
+    stored = _find_known(tx, name, fresh)
+    for step, request_id, row in work:
+        if step is not None and row[name.name] in stored:
+            wanted = Job(step, row["replica"], row[name.name])
+            jobs.insert(tx, [wanted], request_id=request_id or "", sent=False)
+    return [row for row in fresh if row[name.name] in stored]
+
+
+def _restore_tasks(tx: Tx, rows: BackupRows) -> int:
+    """Restore tasks, except those of purged files."""
+    fqids = [FQID(row["uuid"], row["version"]) for row in rows]
+    purged = purges.filter_purged(tx, "file", sorted(set(fqids)))
+    wanted = [row for row, fqid in zip(rows, fqids, strict=True) if fqid not in purged]
+    return len(_insert_missing(tx, tasks, tasks.c.id, wanted))
+
+
+def _restore_checkouts(tx: Tx, rows: BackupRows) -> int:
+    fqids = [FQID(row["uuid"], row["version"]) for row in rows]
+    idents = recovery.find_digests(tx, "bundle", sorted(set(fqids)))
+    values = [
+        {**row, "bundle_id": idents.get(fqid, (0, ""))[0]}
+        for row, fqid in zip(rows, fqids, strict=True)
+    ]
+    return len(_insert_missing(tx, checkouts, checkouts.c.id, values))
+
+
+def _upsert_endpoints(tx: Tx, rows: BackupRows) -> dict[str, int]:
+    return _find_ids(tx, endpoints.c.id, endpoints.c.address, {row["address"] for row in rows})
+
+
+def _find_subscription_ids(tx: Tx, rows: BackupRows) -> dict[str, int]:
+    wanted = {row["subscription"] for row in rows}
+    return _find_ids(tx, subscriptions.c.id, subscriptions.c.uuid, wanted)
+
+
+def _drop_columns(row: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in names}
+
+
+def _restore_subscriptions(tx: Tx, rows: BackupRows) -> int:
+    """Restore subscriptions, and count changes so that caches of stored queries are refreshed."""
+    places = _upsert_endpoints(tx, rows)
+    values = [
+        {**_drop_columns(row, "address"), "endpoint_id": places[row["address"]]} for row in rows
+    ]
+    fresh = _insert_missing(tx, subscriptions, subscriptions.c.uuid, values)
+    for replica, kind in sorted({(row["replica"], row["type"]) for row in fresh}):
+        subscription_rows.count_change(tx, replica, kind)
+    return len(fresh)
+
+
+def _restore_deliveries(tx: Tx, rows: BackupRows) -> int:
+    places, owners = _upsert_endpoints(tx, rows), _find_subscription_ids(tx, rows)
+    ended, now = _find_superseded(tx, rows), now_us(tx)
+    over = {"state": "superseded", "finished_us": now, "reason": delivery_rows.SUPERSEDED_REASON}
+    values = [
+        {
+            **_drop_columns(row, "address", "subscription", "replica"),
+            "endpoint_id": places[row["address"]],
+            "subscription_id": owners[row["subscription"]],
+            **(over if row["uuid"] in ended else {}),
+        }
+        for row in rows
+        if row["address"] in places and row["subscription"] in owners
+    ]
+    return len(_insert_missing(tx, deliveries, deliveries.c.uuid, values))
+
+
+def _find_superseded(tx: Tx, rows: BackupRows) -> set[str]:
+    """Return uuids of pending deliveries whose versions have ended."""
+    ends = {row["uuid"]: _end_event_ids(row) for row in rows if row["state"] == "pending"}
+    wanted = sorted({event_id for batch in ends.values() for event_id in batch})
+    unknown = journals.filter_unknown_events(tx, wanted)
+    return {uuid for uuid, batch in ends.items() if not batch <= unknown}
+
+
+def _end_event_ids(row: Mapping[str, Any]) -> set[str]:
+    if row["event_type"] != "CREATE":
+        return set()
+    fqid = FQID(row["bundle_uuid"], row["bundle_version"])
+    return {events.make_event_id(kind, row["replica"], fqid) for kind in ("TOMBSTONE", "DELETE")}
+
+
+def _restore_attempts(tx: Tx, rows: BackupRows) -> int:
+    wanted = {row["delivery"] for row in rows}
+    owners = _find_ids(tx, deliveries.c.id, deliveries.c.uuid, wanted)
+    values = [
+        {**_drop_columns(row, "delivery"), "delivery_id": owners[row["delivery"]]}
+        for row in rows
+        if row["delivery"] in owners
+    ]
+    return bulk.insert_missing(tx, attempts, values)
+
+
+def _restore_replays(tx: Tx, rows: BackupRows) -> int:
+    owners = _find_subscription_ids(tx, rows)
+    values = [
+        {**_drop_columns(row, "subscription"), "subscription_id": owners[row["subscription"]]}
+        for row in rows
+        if row["subscription"] in owners
+    ]
+    return len(_insert_missing(tx, replays, replays.c.id, values))
+
+
+_ADDRESS = endpoints.c.address.label("address")
+_SUBSCRIPTION = subscriptions.c.uuid.label("subscription")
+
+BACKUP_TABLES: tuple[BackupTable, ...] = (
+    # In this order rows come after those they refer to.
+    BackupTable(
+        "accounts",
+        select(*_plain_columns(accounts, "id"))
+        .where(~accounts.c.built_in)
+        .order_by(accounts.c.kind, accounts.c.id),
+        make_account_restorer(accounts),
+    ),
+    BackupTable(
+        "memberships",
+        select(*_plain_columns(memberships))
+        .where(~memberships.c.built_in)
+        .order_by(*memberships.primary_key.columns),
+        make_account_restorer(memberships),
+    ),
+    BackupTable(
+        "audit", select(*_plain_columns(audit)).order_by(audit.c.id), _make_restorer(audit)
+    ),
+    BackupTable(
+        "passwords",
+        select(*_plain_columns(passwords)).order_by(passwords.c.email),
+        _make_restorer(passwords),
+    ),
+    BackupTable(
+        "clients",
+        select(*_plain_columns(clients, "id")).order_by(clients.c.id),
+        _make_restorer(clients),
+    ),
+    BackupTable(
+        "consents",
+        select(*_plain_columns(consents)).order_by(consents.c.email, consents.c.client),
+        _make_restorer(consents),
+    ),
+    BackupTable(
+        "service_keys",
+        select(*_plain_columns(service_keys)).order_by(service_keys.c.email, service_keys.c.kid),
+        _make_restorer(service_keys),
+    ),
+    BackupTable("areas", SELECT_AREAS, restore_areas),
+    BackupTable("area_files", SELECT_AREA_FILES, restore_area_files),
+    BackupTable(
+        "answers",
+        select(*_plain_columns(answers)).order_by(answers.c.owner, answers.c.key),
+        _make_restorer(answers),
+    ),
+    BackupTable(
+        "tasks",
+        _join_jobs(select(*_plain_columns(tasks, "id")), tasks, "verify", "verify_large").order_by(
+            tasks.c.id
+        ),
+        _restore_tasks,
+    ),
+    BackupTable(
+        "checkouts",
+        _join_jobs(
+            select(*_plain_columns(checkouts, "id")), checkouts, "checkout", "mail"
+        ).order_by(checkouts.c.id),
+        _restore_checkouts,
+    ),
+    BackupTable(
+        "endpoints",
+        select(*_plain_columns(endpoints)).order_by(endpoints.c.id),
+        _make_restorer(endpoints),
+    ),
+    BackupTable(
+        "subscriptions",
+        select(*_plain_columns(subscriptions), _ADDRESS)
+        .join(endpoints, endpoints.c.id == subscriptions.c.endpoint_id)
+        .order_by(subscriptions.c.id),
+        _restore_subscriptions,
+    ),
+    BackupTable(
+        "deliveries",
+        select(*_plain_columns(deliveries), _ADDRESS, _SUBSCRIPTION, subscriptions.c.replica)
+        .join(endpoints, endpoints.c.id == deliveries.c.endpoint_id)
+        .join(subscriptions, subscriptions.c.id == deliveries.c.subscription_id)
+        .order_by(deliveries.c.id),
+        _restore_deliveries,
+    ),
+    BackupTable(
+        "attempts",
+        select(*_plain_columns(attempts), deliveries.c.uuid.label("delivery"))
+        .join(deliveries, deliveries.c.id == attempts.c.delivery_id)
+        .order_by(attempts.c.delivery_id, attempts.c.number),
+        _restore_attempts,
+    ),
+    BackupTable(
+        "replays",
+        _join_jobs(select(*_plain_columns(replays, "id"), _SUBSCRIPTION), replays, "replay")
+        .join(subscriptions, subscriptions.c.id == replays.c.subscription_id)
+        .order_by(replays.c.id),
+        _restore_replays,
+    ),
+)

@@ -1,0 +1,114 @@
+"""Objects that the catalog expects in a replica's bucket, in the byte order of their keys."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import Select, Table, select, tuple_
+
+from storage.catalog.engine import Tx
+from storage.catalog.tables import (
+    blob_replicas,
+    blobs,
+    bundles,
+    collections,
+    files,
+    presence,
+    purge_replicas,
+    purges,
+    tombstones,
+)
+from storage.model import FQID, Replica
+
+_TABLES: Mapping[str, Table] = {"bundle": bundles, "collection": collections, "file": files}
+
+
+def list_blobs(tx: Tx, replica: Replica, after: str, *, limit: int) -> list[str]:
+    """Return SHA-256 sums of blobs in order, after a given one."""
+    query = _select_blobs(replica).where(blobs.c.sha256 > after)
+    return list(tx.execute(query.order_by(blobs.c.sha256).limit(limit)).scalars())
+
+
+def has_blob(tx: Tx, replica: Replica, sha256: str) -> bool:
+    """Return whether a bucket should hold a blob."""
+    return tx.execute(_select_blobs(replica).where(blobs.c.sha256 == sha256)).first() is not None
+
+
+def _select_blobs(replica: Replica) -> Select[Any]:
+    return (
+        select(blobs.c.sha256)
+        .join(blob_replicas, blob_replicas.c.blob_id == blobs.c.id)
+        .where(blob_replicas.c.replica == replica, blob_replicas.c.state == "present")
+    )
+
+
+def list_records(tx: Tx, kind: str, replica: Replica, after: FQID, *, limit: int) -> list[FQID]:
+    """Return versions of a kind whose record a bucket should hold, after a given one."""
+    return _fetch_page(tx, _select_records(kind, replica), _TABLES[kind], after, limit)
+
+
+def has_record(tx: Tx, kind: str, replica: Replica, fqid: FQID) -> bool:
+    """Return whether a bucket should hold the record of a version."""
+    return _has_row(tx, _select_records(kind, replica), _TABLES[kind], fqid)
+
+
+def _select_records(kind: str, replica: Replica) -> Select[Any]:
+    table = _TABLES[kind]
+    purged = select(purges.c.id).where(
+        purges.c.kind == kind, purges.c.uuid == table.c.uuid, purges.c.version == table.c.version
+    )
+    return (
+        select(table.c.uuid, table.c.version)
+        .join(presence, presence.c.id == table.c.id)
+        .where(presence.c.kind == kind, presence.c.replica == replica, ~presence.c.diverged)
+        .where(~purged.exists())
+    )
+
+
+def list_tombstones(tx: Tx, kind: str, replica: Replica, after: FQID, *, limit: int) -> list[FQID]:
+    """Return tombstones of a kind whose record a bucket should hold; a whole uuid's has no
+    version."""
+    return _fetch_page(tx, _select_tombstones(kind, replica), tombstones, after, limit)
+
+
+def has_tombstone(tx: Tx, kind: str, replica: Replica, fqid: FQID) -> bool:
+    """Return whether a bucket should hold the record of a tombstone."""
+    return _has_row(tx, _select_tombstones(kind, replica), tombstones, fqid)
+
+
+def _select_tombstones(kind: str, replica: Replica) -> Select[Any]:
+    return (
+        select(tombstones.c.uuid, tombstones.c.version)
+        .join(presence, presence.c.id == tombstones.c.id)
+        .where(presence.c.kind == "tombstone", presence.c.replica == replica)
+        .where(~presence.c.diverged, tombstones.c.kind == kind)
+    )
+
+
+def list_purges(tx: Tx, kind: str, replica: Replica, after: FQID, *, limit: int) -> list[FQID]:
+    """Return purges of a kind whose marker a bucket should hold; a whole uuid's has no version."""
+    return _fetch_page(tx, _select_purges(kind, replica), purges, after, limit)
+
+
+def has_purge(tx: Tx, kind: str, replica: Replica, fqid: FQID) -> bool:
+    """Return whether a bucket should hold a purge marker."""
+    return _has_row(tx, _select_purges(kind, replica), purges, fqid)
+
+
+def _select_purges(kind: str, replica: Replica) -> Select[Any]:
+    return (
+        select(purges.c.uuid, purges.c.version)
+        .join(purge_replicas, purge_replicas.c.purge_id == purges.c.id)
+        .where(purge_replicas.c.replica == replica, purge_replicas.c.marked_us.is_not(None))
+        .where(purges.c.kind == kind)
+    )
+
+
+def _fetch_page(tx: Tx, query: Select[Any], table: Table, after: FQID, limit: int) -> list[FQID]:
+    place = tuple_(table.c.uuid, table.c.version)
+    query = query.where(place > (after.uuid, after.version)).order_by(*place).limit(limit)
+    return [FQID(row.uuid, row.version) for row in tx.execute(query)]
+
+
+def _has_row(tx: Tx, query: Select[Any], table: Table, fqid: FQID) -> bool:
+    query = query.where(table.c.uuid == fqid.uuid, table.c.version == fqid.version)
+    return tx.execute(query).first() is not None

@@ -1,0 +1,47 @@
+"""Stored responses for idempotency keys."""
+
+from dataclasses import dataclass
+
+from storage.catalog.engine import Tx, execute_now, sql
+
+EXPIRE_BATCH = 1_000
+"""Most responses that one statement deletes."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredResponse:
+    """Digest of a request, and its response."""
+
+    digest: str
+    answer: str
+
+
+_FIND = sql("SELECT digest, answer FROM answers WHERE owner = :owner AND key = :key")
+
+
+def find(tx: Tx, owner: str, key: str) -> StoredResponse | None:
+    """Return the stored response of an owner's key."""
+    row = tx.execute(_FIND, {"owner": owner, "key": key}).first()
+    return None if row is None else StoredResponse(row.digest, row.answer)
+
+
+def insert(tx: Tx, owner: str, key: str, response: StoredResponse) -> bool:
+    """Store a response; False when the key has one already."""
+    result = execute_now(
+        tx,
+        "INSERT INTO answers (owner, key, digest, answer, created_us)"
+        " VALUES (:owner, :key, :digest, :answer, :now) ON CONFLICT DO NOTHING",
+        {"owner": owner, "key": key, "digest": response.digest, "answer": response.answer},
+    )
+    return bool(result.rowcount)
+
+
+_EXPIRE = sql(
+    "DELETE FROM answers WHERE (owner, key) IN"
+    " (SELECT owner, key FROM answers WHERE created_us < :before ORDER BY created_us LIMIT :limit)"
+)
+
+
+def expire(tx: Tx, before_us: int) -> int:
+    """Delete up to EXPIRE_BATCH old responses; return how many."""
+    return tx.execute(_EXPIRE, {"before": before_us, "limit": EXPIRE_BATCH}).rowcount

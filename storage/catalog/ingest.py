@@ -1,0 +1,182 @@
+"""Ingest tasks of files, and the unfinished multipart uploads of a replica's bucket."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from sqlalchemy import Row, Select, bindparam, delete, insert, select, update
+
+from storage.catalog import bulk
+from storage.catalog.engine import Tx, execute_now, now_us, sql
+from storage.catalog.tables import tasks, uploads
+from storage.model import CHECKSUM_NAMES, FQID, Checksums, Replica
+
+
+@dataclass(frozen=True, slots=True)
+class IngestTaskRow:
+    """An ingest task.
+
+    States are those of `GET /tasks`, except that RUNNING follows from the claim on the job.
+    """
+
+    id: str
+    fqid: FQID
+    replica: Replica
+    state: str
+    digest: str
+    source_url: str
+    pin: str
+    size: int
+    content_type: str
+    creator_uid: int
+    author: str
+    declared: Checksums
+    bytes_done: int
+    cause: Mapping[str, Any] | None
+    created_us: int
+
+
+def _task_from_row(row: Row[Any]) -> IngestTaskRow:
+    return IngestTaskRow(
+        id=row.id,
+        fqid=FQID(row.uuid, row.version),
+        replica=row.replica,
+        state=row.state,
+        digest=row.digest,
+        source_url=row.source_url,
+        pin=row.pin,
+        size=row.size,
+        content_type=row.content_type,
+        creator_uid=row.creator_uid,
+        author=row.author,
+        declared=Checksums(row.sha1, row.sha256, row.crc32c, row.s3_etag),
+        bytes_done=row.bytes_done,
+        cause=None if row.cause is None else orjson.loads(row.cause),
+        created_us=row.created_us,
+    )
+
+
+# Built once: building takes longer than running.
+_GET = select(tasks).where(tasks.c.id == bindparam("id"))
+_SELECT_CURRENT = (
+    select(tasks)
+    .where(tasks.c.uuid == bindparam("uuid"), tasks.c.version == bindparam("version"))
+    .order_by(tasks.c.created_us.desc(), tasks.c.id)
+    .limit(1)
+)
+_SELECT_LATEST_OPEN = (
+    select(tasks)
+    .where(tasks.c.uuid == bindparam("uuid"), tasks.c.finished_us.is_(None))
+    .order_by(tasks.c.version.desc())
+    .limit(1)
+)
+_TASK_COLUMNS = ", ".join(f"t.{column.name}" for column in tasks.c)
+_TEXT_COLUMNS = ("id", "replica", "state", "digest", "source_url", "pin", "content_type", "author")
+
+
+def _find_first(tx: Tx, query: Select[Any], parameters: Mapping[str, str]) -> IngestTaskRow | None:
+    row = tx.execute(query, parameters).first()
+    return None if row is None else _task_from_row(row)
+
+
+def find(tx: Tx, ident: str) -> IngestTaskRow | None:
+    """Return a task by its id."""
+    return _find_first(tx, _GET, {"id": ident})
+
+
+def find_all(tx: Tx, idents: Sequence[str]) -> list[IngestTaskRow]:
+    """Return tasks by their ids."""
+    return [_task_from_row(row) for row in tx.execute(select(tasks).where(tasks.c.id.in_(idents)))]
+
+
+def find_current(tx: Tx, fqid: FQID) -> IngestTaskRow | None:
+    """Return the latest task of a version: the open one, if any."""
+    return _find_first(tx, _SELECT_CURRENT, fqid._asdict())
+
+
+def find_latest_open(tx: Tx, uuid: str) -> IngestTaskRow | None:
+    """Return the open task of a uuid's greatest version."""
+    return _find_first(tx, _SELECT_LATEST_OPEN, {"uuid": uuid})
+
+
+def list_open(tx: Tx, fqids: Sequence[FQID]) -> list[IngestTaskRow]:
+    """Return the open tasks of these versions."""
+    source, parameters = bulk.derive_table(tx, "wanted", bulk.fqid_columns(fqids))
+    same = "t.uuid = wanted.uuid AND t.version = wanted.version AND t.finished_us IS NULL"
+    task = bulk.join_one(tx, "tasks", "t", same)
+    return [
+        _task_from_row(row)
+        for row in tx.execute(sql(f"SELECT {_TASK_COLUMNS} FROM {source} {task}"), parameters)
+    ]
+
+
+def insert_all(tx: Tx, new: Sequence[IngestTaskRow]) -> None:
+    """Insert open tasks; the caller holds the heads' locks and checked that none is open."""
+    if not new:
+        return
+    columns: dict[str, tuple[str, Sequence[Any]]] = {
+        **bulk.fqid_columns(task.fqid for task in new),
+        "size": ("bigint", [task.size for task in new]),
+        "creator_uid": ("bigint", [task.creator_uid for task in new]),
+    }
+    for name in _TEXT_COLUMNS:
+        columns[name] = ("text", [getattr(task, name) for task in new])
+    for name in CHECKSUM_NAMES:
+        columns[name] = ("text", [getattr(task.declared, name) for task in new])
+    source, parameters = bulk.derive_table(tx, "new", columns)
+    names = ", ".join(columns)
+    execute_now(
+        tx,
+        f"INSERT INTO tasks ({names}, created_us) SELECT {names}, :now FROM {source} WHERE true",
+        parameters,
+    )
+
+
+def record_progress(tx: Tx, ident: str, bytes_done: int) -> None:
+    """Record how many bytes were read."""
+    tx.execute(update(tasks).where(tasks.c.id == ident).values(bytes_done=bytes_done))
+
+
+def finish(tx: Tx, ident: str, *, state: str, cause: Mapping[str, Any] | None = None) -> None:
+    """Finish a task; a successful one has read every byte."""
+    text = None if cause is None else orjson.dumps(cause).decode()
+    done = {"bytes_done": tasks.c.size} if state == "SUCCEEDED" else {}
+    values = {"state": state, "cause": text, "finished_us": now_us(tx), **done}
+    tx.execute(update(tasks).where(tasks.c.id == ident).values(**values))
+
+
+def finish_all(tx: Tx, idents: Sequence[str]) -> None:
+    """Finish several tasks whose files are published."""
+    values = {"state": "SUCCEEDED", "cause": None, "finished_us": now_us(tx)}
+    done = update(tasks).where(tasks.c.id.in_(idents))
+    tx.execute(done.values(bytes_done=tasks.c.size, **values))
+
+
+def insert_upload(tx: Tx, replica: str, key: str, token: str) -> None:
+    """Insert an upload."""
+    tx.execute(insert(uploads).values(replica=replica, key=key, token=token, at_us=now_us(tx)))
+
+
+def touch_upload(tx: Tx, replica: str, key: str, token: str) -> None:
+    """Restart the expiry of an upload."""
+    upload = update(uploads).where(uploads.c.replica == replica, uploads.c.key == key)
+    tx.execute(upload.where(uploads.c.token == token).values(at_us=now_us(tx)))
+
+
+def delete_upload(tx: Tx, replica: str, key: str, token: str) -> None:
+    """Delete a completed or aborted upload."""
+    upload = delete(uploads).where(uploads.c.replica == replica, uploads.c.key == key)
+    tx.execute(upload.where(uploads.c.token == token))
+
+
+def find_latest_upload(tx: Tx, replica: str, key: str) -> str | None:
+    """Return the token of the upload of a key that was touched last."""
+    query = select(uploads.c.token).where(uploads.c.replica == replica, uploads.c.key == key)
+    return tx.execute(query.order_by(uploads.c.at_us.desc()).limit(1)).scalar_one_or_none()
+
+
+def list_stale_uploads(tx: Tx, us: int, *, limit: int = 100) -> list[tuple[str, str, str]]:
+    """List (replica, key, token) of uploads that were not touched since a moment."""
+    query = select(uploads.c.replica, uploads.c.key, uploads.c.token).where(uploads.c.at_us < us)
+    return [(row[0], row[1], row[2]) for row in tx.execute(query.limit(limit))]

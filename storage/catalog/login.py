@@ -1,0 +1,327 @@
+"""Sessions, passwords, upstream logins, lockout, and rate limits."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+from sqlalchemy import insert
+
+from storage.catalog import bulk, device_codes, engine, oauth
+from storage.catalog.dialects import lock_clause
+from storage.catalog.engine import Tx, sql
+from storage.catalog.tables import passwords, sessions, upstream_logins
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    """A stored session."""
+
+    id: str
+    email: str
+    provider: str
+    created_us: int
+    seen_us: int
+    idle_us: int
+    ends_us: int
+
+    def is_live(self, now_us: int) -> bool:
+        """Return whether the session has neither ended nor been idle for too long."""
+        return now_us < self.ends_us and now_us < self.seen_us + self.idle_us
+
+
+def insert_session(tx: Tx, row: SessionRow) -> None:
+    """Insert a session, and delete some that have ended."""
+    bulk.delete_oldest(tx, "sessions", before_us=row.created_us)
+    tx.execute(insert(sessions), asdict(row))
+
+
+_SESSION = sql(
+    "SELECT id, email, provider, created_us, seen_us, idle_us, ends_us FROM sessions WHERE id = :id"
+)
+
+
+def find_session(tx: Tx, session_id: str) -> SessionRow | None:
+    """Return a session, live or not."""
+    row = tx.execute(_SESSION, {"id": session_id}).first()
+    return None if row is None else SessionRow(**row._mapping)
+
+
+def touch_session(tx: Tx, session_id: str, now_us: int) -> None:
+    """Record that a session was used."""
+    query = sql("UPDATE sessions SET seen_us = :now WHERE id = :id AND seen_us < :now")
+    tx.execute(query, {"id": session_id, "now": now_us})
+
+
+_CONSENTS = "SELECT consents FROM sessions WHERE id = :id"
+_UPDATE_CONSENTS = sql("UPDATE sessions SET consents = :consents WHERE id = :id")
+
+
+def find_session_consent(tx: Tx, session_id: str, client: str) -> frozenset[str]:
+    """Return the scopes a user has allowed a client in this session."""
+    return frozenset(_read_session_consents(tx, session_id).get(client, ()))
+
+
+def insert_session_consent(tx: Tx, session_id: str, client: str, scopes: Iterable[str]) -> None:
+    """Add scopes to those allowed in this session."""
+    consents = _read_session_consents(tx, session_id, lock_clause(tx))
+    consents[client] = sorted({*consents.get(client, ()), *scopes})
+    tx.execute(_UPDATE_CONSENTS, {"id": session_id, "consents": json.dumps(consents)})
+
+
+def delete_session_consents(tx: Tx, client: str, *, email: str | None = None) -> None:
+    """Delete a client's consents from all sessions, or from those of one user."""
+    condition = "" if email is None else " AND email = :email"
+    query = f"SELECT id FROM sessions WHERE consents <> '{{}}'{condition} ORDER BY id"
+    values = {} if email is None else {"email": email}
+    for session_id in tx.execute(sql(query + lock_clause(tx)), values).scalars().all():
+        consents = _read_session_consents(tx, session_id)
+        if consents.pop(client, None) is not None:
+            tx.execute(_UPDATE_CONSENTS, {"id": session_id, "consents": json.dumps(consents)})
+
+
+def _read_session_consents(tx: Tx, session_id: str, lock: str = "") -> dict[str, list[str]]:
+    text = tx.execute(sql(_CONSENTS + lock), {"id": session_id}).scalar()
+    consents: dict[str, list[str]] = json.loads(text or "{}")
+    return consents
+
+
+def end_session(tx: Tx, session_id: str) -> bool:
+    """End a session; False when it does not exist."""
+    return bool(tx.execute(sql("DELETE FROM sessions WHERE id = :id"), {"id": session_id}).rowcount)
+
+
+def end_logins(tx: Tx, email: str) -> None:
+    """End a user's sessions, grants and device codes."""
+    tx.execute(sql("DELETE FROM sessions WHERE email = :email"), {"email": email})
+    device_codes.delete_all_of(tx, email)
+    oauth.revoke_grants(tx, engine.now_us(tx), email=email)
+
+
+@dataclass(frozen=True, slots=True)
+class EndedLogins:
+    """Counts of sessions and grants that were ended."""
+
+    sessions: int
+    grants: int
+
+
+def end_all_logins(tx: Tx) -> EndedLogins:
+    """End all sessions, grants and device codes, and all logins in progress."""
+    device_codes.delete_all(tx)
+    tx.execute(sql("DELETE FROM upstream_logins"))
+    sessions = tx.execute(sql("DELETE FROM sessions")).rowcount
+    return EndedLogins(sessions, oauth.revoke_all_grants(tx, engine.now_us(tx)))
+
+
+@dataclass(frozen=True, slots=True)
+class PasswordRow:
+    """A user of the local provider."""
+
+    email: str
+    hash: str
+    created_us: int
+    changed_us: int
+
+
+_PASSWORDS = "SELECT email, hash, created_us, changed_us FROM passwords"
+
+
+def find_password(tx: Tx, email: str) -> PasswordRow | None:
+    """Return a user's password hash; None without a password."""
+    row = tx.execute(sql(f"{_PASSWORDS} WHERE email = :email"), {"email": email}).first()
+    return None if row is None else PasswordRow(**row._mapping)
+
+
+def list_passwords(tx: Tx) -> list[PasswordRow]:
+    """List all users with a password, by e-mail address."""
+    return [PasswordRow(**row._mapping) for row in tx.execute(sql(f"{_PASSWORDS} ORDER BY email"))]
+
+
+def insert_password(tx: Tx, row: PasswordRow) -> bool:
+    """Insert a user; False when the address exists."""
+    return bool(bulk.insert_missing(tx, passwords, [asdict(row)]))
+
+
+def change_password(tx: Tx, email: str, hashed: str, now_us: int) -> bool:
+    """Change a password and end all logins of the user; False when the user does not exist."""
+    query = sql("UPDATE passwords SET hash = :hash, changed_us = :now WHERE email = :email")
+    changed = tx.execute(query, {"email": email, "hash": hashed, "now": now_us}).rowcount
+    end_logins(tx, email)
+    return bool(changed)
+
+
+def rehash_password(tx: Tx, email: str, *, before: str, after: str) -> None:
+    """Replace the hash of an unchanged password; do nothing if the password was changed."""
+    query = sql("UPDATE passwords SET hash = :after WHERE email = :email AND hash = :before")
+    tx.execute(query, {"email": email, "before": before, "after": after})
+
+
+def delete_password(tx: Tx, email: str) -> bool:
+    """Delete a password and end all logins; False when the user does not exist."""
+    end_logins(tx, email)
+    query = sql("DELETE FROM passwords WHERE email = :email")
+    return bool(tx.execute(query, {"email": email}).rowcount)
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamLoginRow:
+    """A login in progress at an upstream provider: its browser, and the page to return to."""
+
+    id: str
+    provider: str
+    browser: str
+    target: str
+
+
+def insert_upstream_login(tx: Tx, row: UpstreamLoginRow, *, now_us: int, ends_us: int) -> None:
+    """Insert a login in progress, and delete some that have expired."""
+    bulk.delete_oldest(tx, "upstream_logins", before_us=now_us)
+    tx.execute(insert(upstream_logins), {**asdict(row), "ends_us": ends_us})
+
+
+_TAKE_UPSTREAM_LOGIN = sql(
+    "DELETE FROM upstream_logins WHERE id = :id AND provider = :provider AND browser = :browser"
+    " AND ends_us > :now RETURNING target"
+)
+
+
+def take_upstream_login(
+    tx: Tx, login_id: str, provider: str, browser: str, *, now_us: int
+) -> str | None:
+    """Consume a login in progress; None if it expired or another browser began it."""
+    parameters = {"id": login_id, "provider": provider, "browser": browser, "now": now_us}
+    row = tx.execute(_TAKE_UPSTREAM_LOGIN, parameters).first()
+    return None if row is None else str(row.target)
+
+
+@dataclass(frozen=True, slots=True)
+class LoginFailures:
+    """Consecutive failures of a key, and the end of its lockout."""
+
+    who: str
+    failures: int
+    last_us: int
+    until_us: int
+
+
+_COUNT_FAILURE = sql(
+    "INSERT INTO tries (who, failures, last_us, until_us) VALUES (:who, 1, :now, 0)"
+    " ON CONFLICT (who) DO UPDATE SET last_us = excluded.last_us, failures ="
+    " CASE WHEN tries.last_us < :forgotten THEN 1 ELSE tries.failures + 1 END"
+    " WHERE tries.until_us <= excluded.last_us RETURNING failures"
+)
+
+
+def count_failure(tx: Tx, who: str, *, now_us: int, forgotten_us: int) -> int | None:
+    """Count a failure; return the number, or None during a lockout.
+
+    The row stays locked, so that simultaneous attempts are counted one after the other.
+    """
+    values = {"who": who, "now": now_us, "forgotten": forgotten_us}
+    row = tx.execute(_COUNT_FAILURE, values).first()
+    return None if row is None else int(row.failures)
+
+
+def lock_out(tx: Tx, who: str, until_us: int) -> None:
+    """Lock a key out until `until_us`."""
+    query = sql("UPDATE tries SET until_us = :until WHERE who = :who")
+    tx.execute(query, {"who": who, "until": until_us})
+
+
+def uncount_failure(tx: Tx, who: str, *, counted: int) -> None:
+    """Take back a counted failure; others counted since then stay."""
+    query = sql(
+        "UPDATE tries SET failures = failures - 1,"
+        " until_us = CASE WHEN failures = :counted THEN 0 ELSE until_us END WHERE who = :who"
+    )
+    tx.execute(query, {"who": who, "counted": counted})
+
+
+def clear_failures(tx: Tx, who: str) -> bool:
+    """Clear the failures of a key; False when there are none."""
+    return bool(tx.execute(sql("DELETE FROM tries WHERE who = :who"), {"who": who}).rowcount)
+
+
+_PREFIXED = "who >= :prefix AND who < :beyond"
+
+
+def _prefix_range(prefix: str) -> dict[str, str]:
+    """Return the keys with a prefix as a range of the primary key."""
+    return {"prefix": prefix, "beyond": prefix[:-1] + chr(ord(prefix[-1]) + 1)}
+
+
+def clear_all_failures(tx: Tx, prefix: str, *, suffix: str = "") -> bool:
+    """Clear failures of keys with this prefix and suffix; False when there are none."""
+    query = f"SELECT who FROM tries WHERE {_PREFIXED}"
+    keys = [
+        row.who for row in tx.execute(sql(query), _prefix_range(prefix)) if row.who.endswith(suffix)
+    ]
+    return sum(clear_failures(tx, who) for who in keys) > 0
+
+
+def list_failures(tx: Tx, prefix: str) -> list[LoginFailures]:
+    """List the failures of keys with this prefix."""
+    query = f"SELECT who, failures, last_us, until_us FROM tries WHERE {_PREFIXED}"
+    return [LoginFailures(**row._mapping) for row in tx.execute(sql(query), _prefix_range(prefix))]
+
+
+def expire_failures(tx: Tx, before_us: int) -> None:
+    """Delete some rows whose last failure was before a moment."""
+    bulk.delete_oldest(tx, "tries", key="who", time="last_us", before_us=before_us)
+
+
+_SELECT_FAILURES = sql("SELECT who, failures, last_us, until_us FROM tries WHERE who = :who")
+
+
+def find_failures(tx: Tx, who: str) -> LoginFailures | None:
+    """Return the failures of a key."""
+    row = tx.execute(_SELECT_FAILURES, {"who": who}).first()
+    return None if row is None else LoginFailures(**row._mapping)
+
+
+_COUNT_IN_WINDOW = sql(
+    "INSERT INTO tries (who, failures, last_us, until_us) VALUES (:who, 1, :now, :until)"
+    " ON CONFLICT (who) DO UPDATE SET last_us = excluded.last_us, failures = tries.failures + 1"
+    " RETURNING failures, until_us"
+)
+_BEGIN_WINDOW = sql("UPDATE tries SET failures = 1, until_us = :until WHERE who = :who")
+
+
+def count_in_window(tx: Tx, who: str, *, most: int, now_us: int, span_us: int) -> int | None:
+    """Count an event in a fixed window; return None beyond `most`.
+
+    Otherwise return how many events of the previous window were beyond it, if this is the first
+    event of a new one, else 0.
+    """
+    until_us = now_us + span_us
+    row = tx.execute(_COUNT_IN_WINDOW, {"who": who, "now": now_us, "until": until_us}).one()
+    if row.until_us <= now_us:
+        tx.execute(_BEGIN_WINDOW, {"who": who, "until": until_us})
+        return max(0, int(row.failures) - 1 - most)
+    return 0 if row.failures <= most else None
+
+
+_TAKE_PERMIT = sql(
+    "INSERT INTO rates (who, full_us) VALUES (:who, :now + :step)"
+    " ON CONFLICT (who) DO UPDATE SET full_us ="
+    " CASE WHEN rates.full_us < :now THEN :now ELSE rates.full_us END + :step"
+    " WHERE rates.full_us <= :latest"
+)
+
+
+def take_permit(tx: Tx, who: str, *, now_us: int, step_us: int, burst: int) -> int:
+    """Take a permit of a token bucket; return 0, or the microseconds to wait.
+
+    The bucket holds `burst` permits, and each is back after `step_us`.
+    """
+    latest = now_us + (burst - 1) * step_us
+    values = {"who": who, "now": now_us, "step": step_us, "latest": latest}
+    if tx.execute(_TAKE_PERMIT, values).rowcount:
+        return 0
+    full = tx.execute(sql("SELECT full_us FROM rates WHERE who = :who"), {"who": who}).scalar()
+    return max(1, int(full or 0) - latest)
+
+
+def expire_rates(tx: Tx, before_us: int) -> None:
+    """Delete some full token buckets."""
+    bulk.delete_oldest(tx, "rates", key="who", time="full_us", before_us=before_us)

@@ -1,0 +1,288 @@
+"""OAuth clients, grants, refresh tokens, and consents.
+
+A transaction that changes a grant or one of its tokens locks the grant's row. So if a code or
+refresh token is used twice at once, the second use sees the first.
+"""
+
+from dataclasses import asdict, dataclass
+
+import orjson
+from sqlalchemy import Row
+
+from storage.catalog import bulk, heads
+from storage.catalog.dialects import lock_clause
+from storage.catalog.engine import Tx, sql
+from storage.catalog.tables import clients
+
+
+@dataclass(frozen=True, slots=True)
+class OAuthClientRow:
+    """A stored OAuth client; one without a secret is public."""
+
+    id: str
+    name: str
+    secret: str | None
+    redirect_uris: tuple[str, ...]
+    first_party: bool
+    created_us: int
+
+
+_CLIENT_COLUMNS = ", ".join(OAuthClientRow.__slots__)
+
+
+def insert_client(tx: Tx, row: OAuthClientRow) -> bool:
+    """Insert a client; False when the id exists."""
+    uris = orjson.dumps(row.redirect_uris).decode()
+    return bool(bulk.insert_missing(tx, clients, [{**asdict(row), "redirect_uris": uris}]))
+
+
+def find_client(tx: Tx, client_id: str) -> OAuthClientRow | None:
+    """Return a client by its id."""
+    query = sql(f"SELECT {_CLIENT_COLUMNS} FROM clients WHERE id = :id")
+    row = tx.execute(query, {"id": client_id}).first()
+    return None if row is None else _client_from_row(row)
+
+
+def list_clients(tx: Tx) -> list[OAuthClientRow]:
+    """List all clients by id; operators add them by hand, so there are few."""
+    return [
+        _client_from_row(row)
+        for row in tx.execute(sql(f"SELECT {_CLIENT_COLUMNS} FROM clients ORDER BY id"))
+    ]
+
+
+_DELETE_CLIENT = tuple(
+    sql(statement)
+    for statement in (
+        "DELETE FROM consents WHERE client = :id",
+        "DELETE FROM device_codes WHERE client = :id",
+        "DELETE FROM clients WHERE id = :id",
+    )
+)
+
+
+def delete_client(tx: Tx, client_id: str) -> bool:
+    """Delete a client and its consents, but not its grants; False when it does not exist."""
+    removed = [tx.execute(statement, {"id": client_id}).rowcount for statement in _DELETE_CLIENT]
+    return bool(removed[-1])
+
+
+def _client_from_row(row: Row[tuple[object, ...]]) -> OAuthClientRow:
+    members = dict(row._mapping)
+    members["redirect_uris"] = tuple(orjson.loads(members["redirect_uris"]))
+    members["first_party"] = bool(members["first_party"])
+    return OAuthClientRow(**members)
+
+
+GRANTS_HEAD, ALL_GRANTS = "grants", "all"
+
+
+@dataclass(frozen=True, slots=True)
+class GrantRow:
+    """What a user allowed a client; the fields of a code are None if none was issued."""
+
+    id: str
+    client: str
+    email: str
+    scope: str
+    auth_us: int
+    code: str | None
+    code_ends_us: int | None
+    redirect_uri: str | None
+    challenge: str | None
+    nonce: str | None
+    created_us: int
+    redeemed_us: int | None
+    revoked_us: int | None
+    ends_us: int
+
+    def is_valid(self, now_us: int) -> bool:
+        """Return whether the grant may issue tokens and its tokens are valid."""
+        return self.revoked_us is None and now_us < self.ends_us
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshTokenRow:
+    """A refresh token: used once, and stored until it expires."""
+
+    id: str
+    grant_id: str
+    created_us: int
+    used_us: int | None
+    ends_us: int
+
+
+_GRANT_COLUMNS = GrantRow.__slots__
+_GRANT_COLUMN_LIST = ", ".join(_GRANT_COLUMNS)
+_PREFIXED_GRANT_COLUMNS = ", ".join(f"g.{name}" for name in _GRANT_COLUMNS)
+_INSERT_GRANT = sql(
+    f"INSERT INTO grants ({_GRANT_COLUMN_LIST})"
+    f" VALUES ({', '.join(f':{name}' for name in _GRANT_COLUMNS)})"
+)
+
+
+def insert_grant(tx: Tx, row: GrantRow) -> None:
+    """Insert a grant, and delete some that have expired."""
+    bulk.delete_oldest(tx, "grants", before_us=row.created_us)
+    tx.execute(_INSERT_GRANT, {name: getattr(row, name) for name in _GRANT_COLUMNS})
+
+
+def find_grant(tx: Tx, grant_id: str) -> GrantRow | None:
+    """Return a grant, valid or not."""
+    row = tx.execute(
+        sql(f"SELECT {_GRANT_COLUMN_LIST} FROM grants WHERE id = :id"), {"id": grant_id}
+    ).first()
+    return None if row is None else GrantRow(**row._mapping)
+
+
+_IS_GRANT_VALID = sql(
+    "SELECT 1 FROM grants WHERE id = :id AND revoked_us IS NULL AND ends_us > :now"
+)
+
+
+def is_grant_valid(tx: Tx, grant_id: str, now_us: int) -> bool:
+    """Return whether a grant's tokens are valid; False for a deleted grant."""
+    return tx.execute(_IS_GRANT_VALID, {"id": grant_id, "now": now_us}).first() is not None
+
+
+def lock_grant_by_code(tx: Tx, code: str) -> GrantRow | None:
+    """Return and lock the grant of a code, redeemed or not."""
+    return _select_grant_for_update(tx, "grants AS g WHERE g.code = :key", code)
+
+
+def lock_grant_by_token(tx: Tx, token: str) -> GrantRow | None:
+    """Return and lock the grant of a refresh token."""
+    joined = "grants AS g JOIN refresh_tokens AS r ON r.grant_id = g.id WHERE r.id = :key"
+    return _select_grant_for_update(tx, joined, token)
+
+
+def _select_grant_for_update(tx: Tx, where: str, key: str) -> GrantRow | None:
+    query = f"SELECT {_PREFIXED_GRANT_COLUMNS} FROM {where}{lock_clause(tx, of='g')}"
+    row = tx.execute(sql(query), {"key": key}).first()
+    return None if row is None else GrantRow(**row._mapping)
+
+
+def redeem_grant(tx: Tx, grant_id: str, now_us: int, *, ends_us: int) -> None:
+    """Mark a code redeemed; the grant now expires with its tokens. The caller holds the lock."""
+    query = sql("UPDATE grants SET redeemed_us = :now, ends_us = :ends WHERE id = :id")
+    tx.execute(query, {"id": grant_id, "now": now_us, "ends": ends_us})
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveGrantRow:
+    """A valid grant that has issued tokens."""
+
+    id: str
+    client: str
+    scope: str
+    since_us: int
+    used_us: int
+
+
+_SELECT_ACTIVE_GRANTS = sql(
+    "SELECT g.id AS id, g.client AS client, g.scope AS scope, g.redeemed_us AS since_us,"
+    " COALESCE((SELECT max(r.created_us) FROM refresh_tokens AS r WHERE r.grant_id = g.id),"
+    " g.redeemed_us) AS used_us FROM grants AS g WHERE g.email = :email AND g.revoked_us IS NULL"
+    " AND g.redeemed_us IS NOT NULL AND g.ends_us > :now"
+    " ORDER BY g.redeemed_us DESC, g.id LIMIT :limit"
+)
+
+
+def list_active_grants(tx: Tx, email: str, now_us: int, *, limit: int) -> list[ActiveGrantRow]:
+    """List a user's valid grants that have issued tokens, the newest first."""
+    rows = tx.execute(_SELECT_ACTIVE_GRANTS, {"email": email, "now": now_us, "limit": limit})
+    return [ActiveGrantRow(**row._mapping) for row in rows]
+
+
+def revoke_grant(tx: Tx, grant_id: str, now_us: int) -> bool:
+    """Revoke a grant and its tokens; False when it is revoked already."""
+    query = sql("UPDATE grants SET revoked_us = :now WHERE id = :id AND revoked_us IS NULL")
+    return bool(_count_revocations(tx, tx.execute(query, {"id": grant_id, "now": now_us}).rowcount))
+
+
+def revoke_grants(
+    tx: Tx, now_us: int, *, email: str | None = None, client: str | None = None
+) -> int:
+    """Revoke all grants of a user, of a client, or of both; return how many."""
+    by = {"email": email, "client": client}
+    parameters = {name: value for name, value in by.items() if value is not None}
+    if not parameters:
+        raise ValueError("email or client: one of them is required")
+    conditions = " AND ".join(f"{name} = :{name}" for name in parameters)
+    query = f"UPDATE grants SET revoked_us = :now WHERE revoked_us IS NULL AND {conditions}"
+    return _count_revocations(tx, tx.execute(sql(query), {**parameters, "now": now_us}).rowcount)
+
+
+def _count_revocations(tx: Tx, revoked: int) -> int:
+    """Count a revocation, so that caches are refreshed.
+
+    This lock comes last: its holder waits for no grant.
+    """
+    if revoked:
+        heads.lock(tx, GRANTS_HEAD, [ALL_GRANTS])
+        heads.count_change_by_clock(tx, GRANTS_HEAD, ALL_GRANTS)
+    return revoked
+
+
+def read_revocation_count(tx: Tx) -> int:
+    """Return a number that grows with every revocation and never repeats."""
+    return heads.read_changes(tx, GRANTS_HEAD, ALL_GRANTS)
+
+
+def revoke_all_grants(tx: Tx, now_us: int) -> int:
+    """Revoke all grants; return how many."""
+    query = sql("UPDATE grants SET revoked_us = :now WHERE revoked_us IS NULL AND ends_us > :now")
+    return _count_revocations(tx, tx.execute(query, {"now": now_us}).rowcount)
+
+
+_INSERT_REFRESH_TOKEN = sql(
+    "INSERT INTO refresh_tokens (id, grant_id, created_us, used_us, ends_us)"
+    " VALUES (:id, :grant_id, :created_us, :used_us, :ends_us)"
+)
+
+
+def insert_refresh_token(tx: Tx, row: RefreshTokenRow) -> None:
+    """Insert a refresh token, and delete some that have expired."""
+    bulk.delete_oldest(tx, "refresh_tokens", before_us=row.created_us)
+    tx.execute(
+        _INSERT_REFRESH_TOKEN, {name: getattr(row, name) for name in RefreshTokenRow.__slots__}
+    )
+
+
+def find_refresh_token(tx: Tx, token_id: str) -> RefreshTokenRow | None:
+    """Return a refresh token, used or not."""
+    names = ", ".join(RefreshTokenRow.__slots__)
+    query = sql(f"SELECT {names} FROM refresh_tokens WHERE id = :id")
+    row = tx.execute(query, {"id": token_id}).first()
+    return None if row is None else RefreshTokenRow(**row._mapping)
+
+
+def mark_refresh_token_used(tx: Tx, token_id: str, now_us: int) -> None:
+    """Mark a refresh token used; the caller locked its grant and checked that it was unused."""
+    query = sql("UPDATE refresh_tokens SET used_us = :now WHERE id = :id")
+    tx.execute(query, {"id": token_id, "now": now_us})
+
+
+def find_consent(tx: Tx, email: str, client: str) -> frozenset[str]:
+    """Return the scopes of a user's permanent consent for a client."""
+    query = sql("SELECT scope FROM consents WHERE email = :email AND client = :client")
+    scope = tx.execute(query, {"email": email, "client": client}).scalar()
+    return frozenset((scope or "").split())
+
+
+_UPSERT_CONSENT = sql(
+    "INSERT INTO consents (email, client, scope, at_us) VALUES (:email, :client, :scope, :now)"
+    " ON CONFLICT (email, client) DO UPDATE SET scope = excluded.scope, at_us = excluded.at_us"
+)
+
+
+def record_consent(tx: Tx, email: str, client: str, scopes: frozenset[str], now_us: int) -> None:
+    """Add scopes to a user's permanent consent for a client."""
+    scope = " ".join(sorted(scopes | find_consent(tx, email, client)))
+    tx.execute(_UPSERT_CONSENT, {"email": email, "client": client, "scope": scope, "now": now_us})
+
+
+def delete_consent(tx: Tx, email: str, client: str) -> None:
+    """Delete a user's permanent consent for a client."""
+    query = sql("DELETE FROM consents WHERE email = :email AND client = :client")
+    tx.execute(query, {"email": email, "client": client})

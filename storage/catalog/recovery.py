@@ -1,0 +1,426 @@
+"""Rebuild a catalog from a bucket's records; fingerprints and epochs.
+
+Existing rows stay as they are: rebuilding again, or from another bucket, adds what is missing. A
+fingerprint covers the data, not row ids or times of verification: rows are identified and sorted by
+their names. Decision 0023 lists what no bucket can restore.
+"""
+
+import hashlib
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import orjson
+from sqlalchemy import select, update
+from sqlalchemy.exc import DBAPIError, StatementError
+
+from storage.catalog import bulk, store_state
+from storage.catalog.engine import Tx, execute_now, now_us, sql
+from storage.catalog.files import NewFileVersion
+from storage.catalog.purges import Purge
+from storage.catalog.tables import (
+    bundles,
+    collections,
+    files,
+    heads,
+    presence,
+    purge_replicas,
+    purges,
+    tombstones,
+    visible,
+)
+from storage.catalog.versions import Tombstone
+from storage.errors import DamagedObjectError
+from storage.model import FQID, REPLICAS, Replica
+
+_VERSION_TABLES = {"file": files, "bundle": bundles, "collection": collections}
+
+
+@contextmanager
+def begin_savepoint(tx: Tx) -> Iterator[None]:
+    """Roll the block back if it fails; raise DamagedObjectError for values no catalog can store."""
+    try:
+        with tx.begin_nested():
+            yield
+    except (StatementError, OverflowError, ValueError) as error:
+        if isinstance(error, DBAPIError) and error.connection_invalidated:
+            raise
+        raise DamagedObjectError(
+            f"The catalog cannot store it ({type(error).__name__})."
+        ) from error
+
+
+def raise_changes(tx: Tx, kind: str, uuids: Iterable[str], floor: int) -> None:
+    """Raise the change counts of locked heads to `floor`, above everything an index has seen."""
+    names = sorted(set(uuids))
+    statement = update(heads).where(
+        heads.c.kind == kind, heads.c.uuid.in_(names), heads.c.changes < floor
+    )
+    tx.execute(statement.values(changes=floor))
+
+
+_BLOBS = (
+    "INSERT INTO blobs (sha256, sha1, crc32c, s3_etag, size)"
+    " SELECT sha256, sha1, crc32c, s3_etag, size FROM {source} WHERE true"
+    " ON CONFLICT (sha256) DO NOTHING"
+)
+_FILES = (
+    "INSERT INTO files (uuid, version, digest, origin, creator_uid, author, content_type, s3_etag,"
+    " blob_id, event_id, created_us, published_us)"
+    " SELECT fresh.uuid, fresh.version, fresh.digest, fresh.origin, fresh.creator_uid,"
+    " fresh.author, fresh.content_type, fresh.s3_etag, b.id, fresh.event_id, fresh.created_us,"
+    " fresh.created_us"
+    " FROM {source} {blob} WHERE true ON CONFLICT (uuid, version) DO NOTHING"
+)
+
+
+def insert_files(tx: Tx, found: Sequence[tuple[NewFileVersion, int]]) -> None:
+    """Insert files with their original times, which are also those of their publication."""
+    news = [new for new, _ in found]
+    columns: bulk.Columns = {
+        **bulk.fqid_columns(new.fqid for new in news),
+        "digest": ("text", [new.digest for new in news]),
+        "origin": ("text", [new.origin for new in news]),
+        "creator_uid": ("bigint", [new.creator_uid for new in news]),
+        "author": ("text", [new.author for new in news]),
+        "content_type": ("text", [new.content_type for new in news]),
+        "event_id": ("text", [new.event_id for new in news]),
+        "created_us": ("bigint", [created_us for _, created_us in found]),
+        "size": ("bigint", [new.size for new in news]),
+        "sha1": ("text", [new.checksums.sha1 for new in news]),
+        "sha256": ("text", [new.checksums.sha256 for new in news]),
+        "crc32c": ("text", [new.checksums.crc32c for new in news]),
+        "s3_etag": ("text", [new.checksums.s3_etag for new in news]),
+    }
+    source, parameters = bulk.derive_table(tx, "fresh", columns)
+    blob = bulk.join_one(tx, "blobs", "b", "b.sha256 = fresh.sha256")
+    tx.execute(sql(_BLOBS.format(source=source)), parameters)
+    tx.execute(sql(_FILES.format(source=source, blob=blob)), parameters)
+
+
+def find_digests(tx: Tx, kind: str, fqids: Sequence[FQID]) -> dict[FQID, tuple[int, str]]:
+    """Return ids and digests of those versions that exist."""
+    source, parameters = bulk.derive_table(tx, "wanted", bulk.fqid_columns(fqids))
+    condition = "t.uuid = wanted.uuid AND t.version = wanted.version"
+    row = bulk.join_one(tx, _VERSION_TABLES[kind].name, "t", condition)
+    rows = tx.execute(
+        sql(f"SELECT t.uuid, t.version, t.id, t.digest FROM {source} {row}"), parameters
+    )
+    return {FQID(each[0], each[1]): (each[2], each[3]) for each in rows}
+
+
+def record_stored(tx: Tx, kind: str, replica: Replica, idents: Iterable[int]) -> None:
+    """Record that a bucket holds these records."""
+    now = now_us(tx)
+    rows = [{"kind": kind, "id": ident, "replica": replica, "at_us": now} for ident in idents]
+    bulk.insert_missing(tx, presence, [{**row, "diverged": False} for row in rows])
+
+
+_INSERT_STORED_BLOBS = (
+    "INSERT INTO blob_replicas (blob_id, replica, state, at_us)"
+    " SELECT b.id, :replica, 'present', :now FROM {source} {blob} WHERE true"
+    " ON CONFLICT (blob_id, replica) DO NOTHING"
+)
+
+
+def record_stored_blobs(tx: Tx, replica: Replica, listed: Sequence[tuple[str, int]]) -> None:
+    """Record that a bucket holds blobs with these SHA-256 sums and sizes."""
+    columns: bulk.Columns = {
+        "sha256": ("text", [sha256 for sha256, _ in listed]),
+        "size": ("bigint", [size for _, size in listed]),
+    }
+    source, parameters = bulk.derive_table(tx, "there", columns)
+    blob = bulk.join_one(tx, "blobs", "b", "b.sha256 = there.sha256 AND b.size = there.size")
+    execute_now(
+        tx,
+        _INSERT_STORED_BLOBS.format(source=source, blob=blob),
+        {**parameters, "replica": replica},
+    )
+
+
+_SELECT_STORED_FILES = sql(
+    "SELECT p.id, f.uuid, f.version, r.blob_id IS NOT NULL AS whole FROM presence AS p"
+    " JOIN files AS f ON f.id = p.id LEFT JOIN blob_replicas AS r ON r.blob_id = f.blob_id"
+    " AND r.replica = :replica AND r.state = 'present'"
+    " WHERE p.kind = 'file' AND p.replica = :replica AND p.id > :after ORDER BY p.id LIMIT :limit"
+)
+
+
+def list_stored_files(
+    tx: Tx, replica: Replica, after: int, *, limit: int
+) -> list[tuple[int, FQID, bool]]:
+    """List files whose records a bucket holds, by id, and whether it holds their bytes."""
+    parameters = {"replica": replica, "after": after, "limit": limit}
+    rows = tx.execute(_SELECT_STORED_FILES, parameters)
+    return [(row.id, FQID(row.uuid, row.version), bool(row.whole)) for row in rows]
+
+
+def publish_versions(
+    tx: Tx, kind: str, replica: Replica, versions: Sequence[tuple[int, FQID]]
+) -> None:
+    """Make versions visible in a replica."""
+    common = {"kind": kind, "replica": replica}
+    bulk.insert_missing(
+        tx, visible, [{**common, **fqid._asdict(), "id": ident} for ident, fqid in versions]
+    )
+
+
+def insert_tombstones(tx: Tx, rows: Sequence[Tombstone]) -> None:
+    """Insert tombstones with the values of their records."""
+    bulk.insert_missing(tx, tombstones, [_drop_id(row) for row in rows])
+
+
+def insert_purges(tx: Tx, markers: Sequence[Purge], replica: Replica) -> None:
+    """Insert purges with the values of their markers, which this bucket holds."""
+    bulk.insert_missing(tx, purges, [_drop_id(row) for row in markers])
+    marked = update(purge_replicas).where(purge_replicas.c.marked_us.is_(None))
+    for row in markers:
+        query = select(purges.c.id).where(
+            purges.c.kind == row.kind, purges.c.uuid == row.uuid, purges.c.version == row.version
+        )
+        ident = tx.execute(query).scalar_one()
+        rows = [{"purge_id": ident, "replica": name} for name in REPLICAS]
+        bulk.insert_missing(tx, purge_replicas, rows)
+        condition = (purge_replicas.c.purge_id == ident) & (purge_replicas.c.replica == replica)
+        tx.execute(marked.where(condition).values(marked_us=now_us(tx)))
+
+
+def _drop_id(row: Tombstone | Purge) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in row.__slots__ if name != "id"}
+
+
+def list_purges(tx: Tx, after: int, *, limit: int) -> list[Purge]:
+    """List purges by id, after a given one."""
+    query = select(purges).where(purges.c.id > after).order_by(purges.c.id).limit(limit)
+    return [Purge(**row._mapping) for row in tx.execute(query)]
+
+
+def list_tombstones(tx: Tx, after: int, *, limit: int) -> list[Tombstone]:
+    """List tombstones by id, after a given one."""
+    query = select(tombstones).where(tombstones.c.id > after).order_by(tombstones.c.id)
+    return [Tombstone(**row._mapping) for row in tx.execute(query.limit(limit))]
+
+
+def filter_tombstoned(tx: Tx, kind: str, fqids: Sequence[FQID]) -> set[FQID]:
+    """Return versions that a tombstone hides, their own or that of the whole uuid."""
+    query = select(tombstones.c.uuid, tombstones.c.version).where(
+        tombstones.c.kind == kind, tombstones.c.uuid.in_(sorted({fqid.uuid for fqid in fqids}))
+    )
+    graves = {(row[0], row[1]) for row in tx.execute(query)}
+    return {fqid for fqid in fqids if {(fqid.uuid, ""), tuple(fqid)} & graves}
+
+
+_RECORD_TABLES = {
+    "file": files,
+    "bundle": bundles,
+    "collection": collections,
+    "tombstone": tombstones,
+    "purge": purges,
+}
+
+
+def set_created(tx: Tx, kind: str, ident: int, created_us: int) -> None:
+    """Restore the original time, so that the record is rebuilt byte for byte."""
+    table = _RECORD_TABLES[kind]
+    names = [name for name in ("created_us", "published_us") if name in table.c]
+    values = dict.fromkeys(names, created_us)
+    tx.execute(update(table).where(table.c.id == ident).values(**values))
+
+
+def filter_stored(tx: Tx, kind: str, replica: Replica, fqids: Sequence[FQID]) -> set[FQID]:
+    """Return versions whose records a bucket holds, according to the catalog."""
+    table = _RECORD_TABLES[kind]
+    source, parameters = bulk.derive_table(tx, "wanted", bulk.fqid_columns(fqids))
+    row = bulk.join_one(tx, table.name, "t", "t.uuid = wanted.uuid AND t.version = wanted.version")
+    stored = bulk.join_one(
+        tx, presence.name, "p", "p.kind = :kind AND p.id = t.id AND p.replica = :replica"
+    )
+    rows = tx.execute(
+        sql(f"SELECT t.uuid, t.version FROM {source} {row} {stored}"),
+        {**parameters, "kind": kind, "replica": replica},
+    )
+    return {FQID(*each) for each in rows}
+
+
+def find_file_ids(tx: Tx, fqids: Collection[FQID]) -> dict[FQID, int]:
+    """Return the ids of files by version, in any replica."""
+    source, parameters = bulk.derive_table(tx, "wanted", bulk.fqid_columns(fqids))
+    row = bulk.join_one(tx, "files", "t", "t.uuid = wanted.uuid AND t.version = wanted.version")
+    rows = tx.execute(sql(f"SELECT t.uuid, t.version, t.id FROM {source} {row}"), parameters)
+    return {FQID(each[0], each[1]): each[2] for each in rows}
+
+
+def is_marker_known(tx: Tx, kind: str, uuid: str, version: str, *, purged: bool) -> bool:
+    """Return whether this tombstone or purge exists."""
+    table = purges if purged else tombstones
+    query = select(table.c.id).where(
+        table.c.kind == kind, table.c.uuid == uuid, table.c.version == version
+    )
+    return tx.execute(query).first() is not None
+
+
+FINGERPRINT_PAGE = 10_000
+
+_JOIN_PRESENCE = (
+    "JOIN presence AS p ON p.kind = '{kind}' AND p.id = t.id AND p.replica = :replica"
+    " AND NOT p.diverged"
+)
+_VERSION_COLUMNS = "t.uuid, t.version, t.digest, t.origin"
+_MARKER_COLUMNS = "t.kind, t.uuid, t.version, t.reason, t.author, t.origin, t.digest, t.event_id"
+
+FINGERPRINT_PARTS: dict[str, str] = {
+    "files": f"SELECT {_VERSION_COLUMNS},"
+    " t.creator_uid, t.author, t.content_type, t.s3_etag, t.event_id,"
+    " t.created_us, b.sha256, b.sha1, b.crc32c, b.s3_etag AS blob_etag, b.size FROM files AS t"
+    f" {_JOIN_PRESENCE.format(kind='file')} JOIN blobs AS b ON b.id = t.blob_id"
+    " WHERE t.published_us IS NOT NULL ORDER BY t.uuid, t.version",
+    "blobs": "SELECT b.sha256, b.size FROM blob_replicas AS r JOIN blobs AS b ON b.id = r.blob_id"
+    " WHERE r.replica = :replica AND r.state = 'present' ORDER BY b.sha256",
+    "bundles": f"SELECT {_VERSION_COLUMNS},"
+    " t.creator_uid, t.author, t.parent, t.file_count, t.event_id,"
+    f" t.created_us FROM bundles AS t {_JOIN_PRESENCE.format(kind='bundle')}"
+    " WHERE t.published_us IS NOT NULL ORDER BY t.uuid, t.version",
+    "entries": "SELECT t.uuid, t.version, s.start + e.position AS ordinal, e.name,"
+    " f.uuid AS file_uuid, f.version AS file_version, CAST(e.indexed AS integer) AS indexed"
+    f" FROM bundles AS t {_JOIN_PRESENCE.format(kind='bundle')}"
+    " JOIN bundle_segments AS s ON s.bundle_id = t.id"
+    " JOIN entries AS e ON e.segment_id = s.segment_id JOIN files AS f ON f.id = e.file_id"
+    " WHERE t.published_us IS NOT NULL ORDER BY t.uuid, t.version, ordinal",
+    "collections": f"SELECT {_VERSION_COLUMNS},"
+    " t.owner, t.parent, t.name, t.description, t.details,"
+    f" t.event_id, t.created_us FROM collections AS t {_JOIN_PRESENCE.format(kind='collection')}"
+    " WHERE t.published_us IS NOT NULL ORDER BY t.uuid, t.version",
+    "links": "SELECT t.uuid, t.version, s.position, l.links FROM collections AS t"
+    f" {_JOIN_PRESENCE.format(kind='collection')}"
+    " JOIN collection_segments AS s ON s.collection_id = t.id"
+    " JOIN link_segments AS l ON l.id = s.segment_id"
+    " WHERE t.published_us IS NOT NULL ORDER BY t.uuid, t.version, s.position",
+    "owned": "SELECT t.owner, t.uuid, t.version FROM owned AS t JOIN visible AS v"
+    " ON v.kind = 'collection' AND v.replica = :replica AND v.uuid = t.uuid"
+    " AND v.version = t.version ORDER BY t.owner, t.uuid, t.version",
+    "visible": "SELECT kind, uuid, version FROM visible WHERE replica = :replica"
+    " ORDER BY kind, uuid, version",
+    "tombstones": f"SELECT {_MARKER_COLUMNS}, t.created_us FROM tombstones AS t"
+    f" {_JOIN_PRESENCE.format(kind='tombstone')} ORDER BY t.kind, t.uuid, t.version",
+    "purges": f"SELECT {_MARKER_COLUMNS}, t.created_us FROM purges AS t"
+    " JOIN purge_replicas AS r ON r.purge_id = t.id AND r.replica = :replica"
+    " AND r.marked_us IS NOT NULL ORDER BY t.kind, t.uuid, t.version",
+    "events": "SELECT t.id, t.replica, t.type, t.uuid, t.version, t.at_us, t.seq, t.seq_us,"
+    " t.byte_offset, t.byte_size, CASE WHEN t.bundle_id = 0 THEN 0 ELSE 1 END AS leads"
+    " FROM events AS t WHERE t.byte_offset IS NOT NULL ORDER BY t.replica, t.seq",
+    "journals": "SELECT replica, first_seq, last_seq, generation, size FROM journals"
+    " WHERE state = 'current' ORDER BY replica, first_seq",
+}
+"""The rows of each part, in a stable order."""
+
+
+@dataclass(frozen=True, slots=True)
+class FingerprintPart:
+    """Number of rows of a part, and their digest."""
+
+    name: str
+    rows: int
+    sha256: str
+
+
+def compute_fingerprint(tx: Tx, replica: Replica) -> Iterator[FingerprintPart]:
+    """Compute the fingerprint of a replica, part by part; memory holds one page of rows."""
+    for name, statement in FINGERPRINT_PARTS.items():
+        count, digest = 0, hashlib.sha256()
+        paged = {"yield_per": FINGERPRINT_PAGE}
+        rows = tx.execute(sql(statement), {"replica": replica}, execution_options=paged)
+        for row in rows:
+            count += 1
+            digest.update(_format_line(name, tuple(row)))
+        yield FingerprintPart(name, count, digest.hexdigest())
+
+
+def _format_line(name: str, row: tuple[object, ...]) -> bytes:
+    if name == "links":
+        # How links are split into segments is internal to a catalog.
+        *version, _, links = row
+        each = [[*version, *link] for link in orjson.loads(str(links))]
+        return b"".join(orjson.dumps(link) + b"\n" for link in each)
+    return orjson.dumps(row) + b"\n"
+
+
+CURRENT_EPOCH, NEXT_EPOCH = "epoch", "epoch_coming"
+REBUILDING_KEY = "rebuilding"
+"""Row of `meta` that exists while a rebuild is not reconciled: the floor of change counts."""
+
+
+def read_epochs(tx: Tx) -> tuple[str | None, str | None]:
+    """Return the epoch that every bucket is marked with, and the next, which some are."""
+    return store_state.read_value(tx, CURRENT_EPOCH), store_state.read_value(tx, NEXT_EPOCH)
+
+
+def announce_epoch(tx: Tx, name: str) -> None:
+    """Announce an epoch: from now on buckets may be marked with it."""
+    store_state.write_value(tx, NEXT_EPOCH, name)
+
+
+def confirm_epoch(tx: Tx, name: str) -> None:
+    """Confirm the announced epoch once every bucket is marked; idempotent."""
+    if store_state.read_value(tx, NEXT_EPOCH) == name:
+        store_state.write_value(tx, CURRENT_EPOCH, name)
+        store_state.write_value(tx, NEXT_EPOCH, None)
+
+
+def has_data(tx: Tx) -> bool:
+    """Return whether there are files, bundles or purges."""
+    query = sql(
+        "SELECT 1 WHERE EXISTS (SELECT 1 FROM files) OR EXISTS (SELECT 1 FROM bundles)"
+        " OR EXISTS (SELECT 1 FROM purges)"
+    )
+    return tx.execute(query).first() is not None
+
+
+_DATA_TABLES = ("files", "bundles", "purges", "collections", "tombstones", "events", "journals")
+
+
+def has_any_rows(tx: Tx) -> bool:
+    """Return whether there is anything that buckets also hold, tombstones and journals included."""
+    condition = " OR ".join(f"EXISTS (SELECT 1 FROM {table})" for table in _DATA_TABLES)
+    return tx.execute(sql(f"SELECT 1 WHERE {condition}")).first() is not None
+
+
+def begin_unmarked_epoch(tx: Tx, name: str) -> None:
+    """Start an epoch no bucket is marked with, so that writes stop until buckets are reconciled."""
+    store_state.write_value(tx, NEXT_EPOCH, None)
+    store_state.write_value(tx, CURRENT_EPOCH, name)
+
+
+Row = TypeVar("Row", bound=Hashable)
+Kept = TypeVar("Kept")
+
+
+def share_runs(
+    rows: Sequence[Row], earlier: Sequence[tuple[Kept, Sequence[Row]]], size: int
+) -> list[Kept | Sequence[Row]]:
+    """Split rows into runs, reusing each earlier run that occurs whole; new runs have up to `size`.
+
+    As in a patch, the last earlier run is rewritten if it has room and rows follow it; otherwise
+    runs of one row would accumulate.
+    """
+    last = list(earlier[-1][1]) if earlier else []
+    starts = {run[0]: (run_before, list(run)) for run_before, run in earlier if run}
+    runs: list[Kept | Sequence[Row]] = []
+    start, at = 0, 0
+    while at < len(rows):
+        run_before, run = starts.get(rows[at], (None, []))
+        ends = at + len(run)
+        if (
+            run_before is not None
+            and list(rows[at:ends]) == run
+            and (ends == len(rows) or len(run) >= size or run != last)
+        ):
+            runs += [*_split_runs(rows, start, at, size), run_before]
+            start = at = ends
+        else:
+            at += 1
+    return [*runs, *_split_runs(rows, start, at, size)]
+
+
+def _split_runs(rows: Sequence[Row], start: int, end: int, size: int) -> list[Sequence[Row]]:
+    return [rows[at : min(at + size, end)] for at in range(start, end, size)]

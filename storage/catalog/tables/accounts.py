@@ -1,0 +1,211 @@
+"""Tables of accounts, memberships, the audit log, login, OAuth and service accounts.
+
+Codes, tokens and client secrets are stored as SHA-256 sums only.
+"""
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Index,
+    Integer,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+
+from storage.catalog.tables.base import Id, Key, make_clustered_table, metadata
+
+accounts = Table(
+    "accounts",
+    metadata,
+    Column("kind", Key, primary_key=True),
+    Column("id", Key, primary_key=True),
+    Column("status", Key, nullable=False, server_default="enabled"),
+    Column("policy", Text),
+    Column("built_in", Boolean, nullable=False, server_default=text("false")),
+    Column("created_us", BigInteger, nullable=False),
+    Column("changed_us", BigInteger, nullable=False),
+)
+"""Users, groups and roles.
+
+`kind` is user, group or role. `policy` is the account's own policy as JSON; those of built-in
+accounts are in the code.
+"""
+
+memberships = make_clustered_table(
+    "memberships",
+    Column("member_kind", Key, primary_key=True),
+    Column("member", Key, primary_key=True),
+    Column("kind", Key, primary_key=True),
+    Column("name", Key, primary_key=True),
+    Column("built_in", Boolean, nullable=False, server_default=text("false")),
+    Index("ix_memberships_held", "kind", "name", "member_kind", "member"),
+)
+"""Users in groups, and roles of users and groups."""
+
+audit = Table(
+    "audit",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("uuid", Key, nullable=False, unique=True),
+    Column("at_us", BigInteger, nullable=False),
+    Column("who", Key, nullable=False),
+    Column("what", Key, nullable=False),
+    Column("target", Key, nullable=False),
+    Column("before", Text),
+    Column("after", Text),
+    Column("request_id", Text, nullable=False),
+    Index("ix_audit_who", "who", "id"),
+    Index("ix_audit_what", "what", "id"),
+    Index("ix_audit_at_us", "at_us"),
+)
+"""Every change of accounts, policies and logins; `before` and `after` are JSON.
+
+Append-only, in the order of ids. Backups identify rows by `uuid`.
+"""
+
+service_keys = make_clustered_table(
+    "service_keys",
+    Column("email", Key, primary_key=True),
+    Column("kid", Key, primary_key=True),
+    Column("jwk", Text, nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+)
+"""Public keys of service accounts, as JWKs.
+
+An account exists as long as it has a key. Its permissions are those of its user.
+"""
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("id", Key, primary_key=True),
+    Column("email", Key, nullable=False),
+    Column("provider", Key, nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+    Column("seen_us", BigInteger, nullable=False),
+    Column("idle_us", BigInteger, nullable=False),
+    Column("ends_us", BigInteger, nullable=False),
+    Column("consents", Text, nullable=False, server_default="{}"),
+    Index("ix_sessions_email", "email"),
+    Index("ix_sessions_ends_us", "ends_us"),
+)
+"""Browser sessions.
+
+`id` is the SHA-256 of the cookie's value. `consents` is a JSON object of the scopes that the user
+allowed each client in this session.
+"""
+
+passwords = make_clustered_table(
+    "passwords",
+    Column("email", Key, primary_key=True),
+    Column("hash", Text, nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+    Column("changed_us", BigInteger, nullable=False),
+)
+"""Users of the local provider; each hash names its algorithm and parameters."""
+
+tries = make_clustered_table(
+    "tries",
+    Column("who", Key, primary_key=True),
+    Column("failures", Integer, nullable=False),
+    Column("last_us", BigInteger, nullable=False),
+    Column("until_us", BigInteger, nullable=False),
+    Index("ix_tries_last_us", "last_us"),
+)
+"""Consecutive failed logins of an account, address or browser, and its lockout."""
+
+upstream_logins = make_clustered_table(
+    "upstream_logins",
+    Column("id", Key, primary_key=True),
+    Column("provider", Key, nullable=False),
+    Column("browser", Key, nullable=False),
+    Column("target", Text, nullable=False),
+    Column("ends_us", BigInteger, nullable=False),
+    Index("ix_upstream_logins_ends_us", "ends_us"),
+)
+"""Logins in progress at upstream providers; `id` is the SHA-256 of the single-use state."""
+
+rates = make_clustered_table(
+    "rates",
+    Column("who", Key, primary_key=True),
+    Column("full_us", BigInteger, nullable=False),
+    Index("ix_rates_full_us", "full_us"),
+)
+"""Token buckets for rate limits: when each will be full."""
+
+clients = Table(
+    "clients",
+    metadata,
+    Column("id", Key, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("secret", Key),
+    Column("redirect_uris", Text, nullable=False),
+    Column("first_party", Boolean, nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+)
+"""OAuth clients added by operators; one without a secret is public. `redirect_uris` is JSON."""
+
+grants = Table(
+    "grants",
+    metadata,
+    Column("id", Key, primary_key=True),
+    Column("client", Key, nullable=False),
+    Column("email", Key, nullable=False),
+    Column("scope", Text, nullable=False),
+    Column("auth_us", BigInteger, nullable=False),
+    Column("code", Key),
+    Column("code_ends_us", BigInteger),
+    Column("redirect_uri", Text),
+    Column("challenge", Text),
+    Column("nonce", Text),
+    Column("created_us", BigInteger, nullable=False),
+    Column("redeemed_us", BigInteger),
+    Column("revoked_us", BigInteger),
+    Column("ends_us", BigInteger, nullable=False),
+    UniqueConstraint("code"),
+    Index("ix_grants_email_client", "email", "client"),
+    Index("ix_grants_ends_us", "ends_us"),
+)
+"""What a user allowed a client at one time: its code, and all tokens issued for it."""
+
+refresh_tokens = make_clustered_table(
+    "refresh_tokens",
+    Column("id", Key, primary_key=True),
+    Column("grant_id", Key, nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+    Column("used_us", BigInteger),
+    Column("ends_us", BigInteger, nullable=False),
+    Index("ix_refresh_tokens_ends_us", "ends_us"),
+    Index("ix_refresh_tokens_grant_id", "grant_id"),
+)
+"""Single-use refresh tokens; used ones are kept to detect reuse."""
+
+device_codes = Table(
+    "device_codes",
+    metadata,
+    Column("id", Key, primary_key=True),
+    Column("user_code", Key, nullable=False),
+    Column("client", Key, nullable=False),
+    Column("scope", Text, nullable=False),
+    Column("state", Key, nullable=False),
+    Column("email", Key),
+    Column("auth_us", BigInteger),
+    Column("interval_s", Integer, nullable=False),
+    Column("polled_us", BigInteger),
+    Column("ends_us", BigInteger, nullable=False),
+    UniqueConstraint("user_code"),
+    Index("ix_device_codes_ends_us", "ends_us"),
+)
+"""Device codes: `pending`, then `approved` or `denied`."""
+
+consents = make_clustered_table(
+    "consents",
+    Column("email", Key, primary_key=True),
+    Column("client", Key, primary_key=True),
+    Column("scope", Text, nullable=False),
+    Column("at_us", BigInteger, nullable=False),
+)
+"""Permanent consents, so that users are not asked twice."""

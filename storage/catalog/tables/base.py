@@ -1,0 +1,22 @@
+"""Metadata and column types that all tables share."""
+
+from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, Table, Text, UniqueConstraint
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+Key = Text().with_variant(Text(collation="C"), "postgresql")
+"""Text that is compared, sorted or looked up."""
+Id = BigInteger().with_variant(Integer, "sqlite")
+"""A surrogate key; SQLite requires INTEGER for its row id."""
+
+
+def make_clustered_table(name: str, *columns: Column[object] | Index | UniqueConstraint) -> Table:
+    """Return a table stored in the index of its primary key."""
+    return Table(name, metadata, *columns, sqlite_with_rowid=False)

@@ -1,0 +1,277 @@
+"""Tables of events, journals, replays, subscriptions, endpoints and deliveries."""
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+
+from storage.catalog.tables.base import Id, Key, make_clustered_table, metadata
+
+PAUSED_DUE_US = 2**60
+"""Added to the due time of paused deliveries: never due, but the schedule is kept."""
+_IS_PAUSED = text(f"state = 'pending' AND due_us >= {PAUSED_DUE_US}")
+_IS_RETRYABLE = text("state = 'failed' AND payload <> ''")
+_IS_SETTLED = text("state NOT IN ('pending', 'failed')")
+_IS_FAILED = text("state = 'failed'")
+_IS_DELETED = text("deleted_us IS NOT NULL")
+
+events = Table(
+    "events",
+    metadata,
+    Column("id", Key, primary_key=True),
+    Column("replica", Key, nullable=False),
+    Column("type", Key, nullable=False),
+    Column("uuid", Key, nullable=False),
+    Column("version", Key, nullable=False),
+    Column("bundle_id", Id, nullable=False),
+    Column("at_us", BigInteger, nullable=False),
+    Column("seq", BigInteger),
+    Column("seq_us", BigInteger),
+    Column("byte_offset", BigInteger),
+    Column("byte_size", BigInteger),
+    Index("uq_events_replica_seq", "replica", "seq", unique=True),
+    Index("ix_events_replica_seq_us_seq", "replica", "seq_us", "seq"),
+    Index(
+        "ix_events_unnumbered",
+        "at_us",
+        sqlite_where=text("seq IS NULL"),
+        postgresql_where=text("seq IS NULL"),
+    ),
+)
+"""Events, committed without a number.
+
+The sequencer assigns `seq` and `seq_us`, which order feeds. An event's line is at `byte_offset` of
+the current journal of its number.
+"""
+
+subscriptions = Table(
+    "subscriptions",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("uuid", Key, nullable=False, unique=True),
+    Column("owner", Key, nullable=False),
+    Column("replica", Key, nullable=False),
+    Column("type", Key, nullable=False),
+    Column("query", Text),
+    Column("callback_url", Text, nullable=False),
+    Column("method", Text, nullable=False),
+    Column("encoding", Text, nullable=False),
+    Column("form_fields", Text, nullable=False),
+    Column("payload_form_field", Text, nullable=False),
+    Column("hmac_key_id", Text),
+    Column("hmac_secret", LargeBinary),
+    Column("attachments", Text),
+    Column("endpoint_id", Id, ForeignKey("endpoints.id"), nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+    Column("deleted_us", BigInteger),
+    Column("hmac_previous", LargeBinary),
+    Column("hmac_previous_us", BigInteger),
+    Column("state", Key, nullable=False, server_default="active"),
+    Column("state_reason", Text),
+    Column("state_us", BigInteger),
+    Column("failures", Integer, nullable=False, server_default="0"),
+    Column("failing_us", BigInteger),
+    Index(
+        "ix_subscriptions_owner",
+        "owner",
+        "replica",
+        "type",
+        sqlite_where=text("deleted_us IS NULL"),
+        postgresql_where=text("deleted_us IS NULL"),
+    ),
+    Index(
+        "ix_subscriptions_replica_type",
+        "replica",
+        "type",
+        sqlite_where=text("deleted_us IS NULL"),
+        postgresql_where=text("deleted_us IS NULL"),
+    ),
+    Index(
+        "ix_subscriptions_deleted",
+        "deleted_us",
+        sqlite_where=_IS_DELETED,
+        postgresql_where=_IS_DELETED,
+    ),
+)
+"""Subscriptions; `state` is active, paused or disabled, since `state_us`.
+
+`query` is JMESPath text or es_query JSON; attachments are JSON. Secrets are sealed; the previous
+one signs until `hmac_previous_us`. `failures` counts failed attempts since the last success, the
+first of them at `failing_us`."""
+
+endpoints = Table(
+    "endpoints",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("address", Key, nullable=False, unique=True),
+    Column("failures", Integer, nullable=False, server_default="0"),
+    Column("width", Float, nullable=False, server_default="4"),
+    Column("resume_us", BigInteger, nullable=False, server_default="0"),
+    Column("token", Key),
+    Column("lease_us", BigInteger, nullable=False, server_default="0"),
+)
+"""Receivers (scheme, host, port, path), each leased by at most one process at a time.
+
+`width` is the window of concurrent requests. After repeated failures nothing is sent before
+`resume_us`.
+"""
+
+deliveries = Table(
+    "deliveries",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("uuid", Key, nullable=False, unique=True),
+    Column("subscription_id", Id, ForeignKey("subscriptions.id"), nullable=False),
+    Column("event_id", Key, nullable=False),
+    Column("endpoint_id", Id, nullable=False),
+    Column("event_type", Key, nullable=False),
+    Column("bundle_uuid", Key, nullable=False),
+    Column("bundle_version", Key, nullable=False),
+    Column("payload", Text, nullable=False),
+    Column("state", Key, nullable=False),
+    Column("attempts", Integer, nullable=False, server_default="0"),
+    Column("event_us", BigInteger, nullable=False),
+    Column("due_us", BigInteger, nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+    Column("finished_us", BigInteger),
+    Column("reason", Text),
+    Column("request_id", Text, nullable=False, server_default=""),
+    UniqueConstraint("subscription_id", "event_id"),
+    Index(
+        "ix_deliveries_due",
+        "endpoint_id",
+        "due_us",
+        sqlite_where=text("state = 'pending'"),
+        postgresql_where=text("state = 'pending'"),
+    ),
+    Index(
+        "ix_deliveries_open_bundle",
+        "bundle_uuid",
+        "subscription_id",
+        sqlite_where=text("state = 'pending'"),
+        postgresql_where=text("state = 'pending'"),
+    ),
+    Index("ix_deliveries_latest", "subscription_id", "created_us", "id"),
+    Index("ix_deliveries_kind", "subscription_id", "state", "event_type", "created_us", "id"),
+    Index("ix_deliveries_bundle", "subscription_id", "bundle_uuid", "created_us", "id"),
+    Index(
+        "ix_deliveries_held",
+        "subscription_id",
+        "id",
+        sqlite_where=_IS_PAUSED,
+        postgresql_where=_IS_PAUSED,
+    ),
+    Index(
+        "ix_deliveries_given_up",
+        "subscription_id",
+        "finished_us",
+        sqlite_where=_IS_RETRYABLE,
+        postgresql_where=_IS_RETRYABLE,
+    ),
+    Index(
+        "ix_deliveries_settled",
+        "finished_us",
+        sqlite_where=_IS_SETTLED,
+        postgresql_where=_IS_SETTLED,
+    ),
+    Index(
+        "ix_deliveries_failed",
+        "finished_us",
+        sqlite_where=_IS_FAILED,
+        postgresql_where=_IS_FAILED,
+    ),
+    # Each attempt rewrites a row and moves it in the index of due times.
+    postgresql_with={"fillfactor": 80, "autovacuum_vacuum_scale_factor": 0.02},
+)
+"""`uuid` is the transaction id, the same on every attempt; states: pending, delivered, failed,
+superseded, cancelled. `payload` is the JSON to send, fixed when matched; empty where the stored
+query failed. `event_us` orders the deliveries of one bundle to one subscription. A paused
+delivery is pending and due PAUSED_DUE_US later than scheduled."""
+
+attempts = make_clustered_table(
+    "attempts",
+    Column("delivery_id", Id, ForeignKey("deliveries.id"), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("at_us", BigInteger, nullable=False),
+    Column("seconds", Float, nullable=False),
+    Column("status", Integer),
+    Column("error", Text),
+    Column("body", Text),
+)
+
+_IS_CURRENT, _IS_NOT_CURRENT = text("state = 'current'"), text("state <> 'current'")
+_IS_UNFINISHED = text("finished_us IS NULL")
+
+journals = Table(
+    "journals",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("replica", Key, nullable=False),
+    Column("first_seq", BigInteger, nullable=False),
+    Column("last_seq", BigInteger, nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("tier", Integer, nullable=False),
+    Column("state", Key, nullable=False),
+    Column("size", BigInteger, nullable=False, server_default="0"),
+    Column("at_us", BigInteger, nullable=False),
+    UniqueConstraint("replica", "first_seq", "last_seq", "generation"),
+    Index(
+        "ix_journals_current",
+        "replica",
+        "last_seq",
+        sqlite_where=_IS_CURRENT,
+        postgresql_where=_IS_CURRENT,
+    ),
+    Index(
+        "ix_journals_tier",
+        "replica",
+        "tier",
+        "first_seq",
+        sqlite_where=_IS_CURRENT,
+        postgresql_where=_IS_CURRENT,
+    ),
+    Index(
+        "ix_journals_other",
+        "replica",
+        "at_us",
+        sqlite_where=_IS_NOT_CURRENT,
+        postgresql_where=_IS_NOT_CURRENT,
+    ),
+)
+"""Journals: `writing`, then `current`, finally `past`, since `at_us`.
+
+Current journals cover every number up to the last exactly once. Objects are put only under the key
+of a row that is writing, and a row is deleted only after its objects: none is forgotten in a
+bucket.
+"""
+
+replays = Table(
+    "replays",
+    metadata,
+    Column("id", Key, primary_key=True),
+    Column("subscription_id", Id, ForeignKey("subscriptions.id"), nullable=False),
+    Column("replica", Key, nullable=False),
+    Column("next_seq", BigInteger, nullable=False),
+    Column("end_seq", BigInteger, nullable=False),
+    Column("deliveries", Integer, nullable=False, server_default="0"),
+    Column("created_us", BigInteger, nullable=False),
+    Column("finished_us", BigInteger),
+    Index(
+        "uq_replays_open",
+        "subscription_id",
+        unique=True,
+        sqlite_where=_IS_UNFINISHED,
+        postgresql_where=_IS_UNFINISHED,
+    ),
+)
+"""Events from `next_seq` up to, not including, `end_seq` are to be sent; one replay is open at a
+time."""

@@ -1,0 +1,93 @@
+"""Tables of damaged objects, scrub totals, purges, and garbage collection."""
+
+from sqlalchemy import BigInteger, Column, ForeignKey, Index, Table, Text, UniqueConstraint, text
+
+from storage.catalog.tables.base import Id, Key, make_clustered_table, metadata
+
+_IS_UNREPAIRED = text("repaired_us IS NULL")
+
+damaged_objects = make_clustered_table(
+    "damaged_objects",
+    Column("replica", Key, primary_key=True),
+    Column("key", Key, primary_key=True),
+    Column("reason", Text, nullable=False),
+    Column("found_us", BigInteger, nullable=False),
+    Column("tried_us", BigInteger, nullable=False),
+    Column("repaired_us", BigInteger),
+    Index(
+        "ix_damaged_objects_open",
+        "replica",
+        "tried_us",
+        sqlite_where=_IS_UNREPAIRED,
+        postgresql_where=_IS_UNREPAIRED,
+    ),
+)
+"""Objects found damaged; those without `repaired_us` still are.
+
+`tried_us` is the time of the last attempt to repair.
+"""
+
+scrubbed = make_clustered_table(
+    "scrubbed",
+    Column("replica", Key, primary_key=True),
+    Column("day", BigInteger, primary_key=True),
+    Column("objects", BigInteger, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("damaged", BigInteger, nullable=False),
+    Column("repaired", BigInteger, nullable=False),
+)
+"""Results of the scrub for each day (days since 1970 UTC)."""
+
+verified_objects = make_clustered_table(
+    "verified_objects",
+    Column("replica", Key, primary_key=True),
+    Column("key", Key, primary_key=True),
+    Column("verified_us", BigInteger, nullable=False),
+)
+"""Last verification of journals and purge markers; blobs and records have columns of their own."""
+
+purges = Table(
+    "purges",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("kind", Key, nullable=False),
+    Column("uuid", Key, nullable=False),
+    Column("version", Key, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("author", Text, nullable=False),
+    Column("origin", Key, nullable=False),
+    Column("digest", Key, nullable=False),
+    Column("event_id", Key, nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+    Column("finished_us", BigInteger),
+    UniqueConstraint("kind", "uuid", "version"),
+    Index("ix_purges_kind_created_us", "kind", "created_us"),
+    Index(
+        "ix_purges_open",
+        "created_us",
+        sqlite_where=text("finished_us IS NULL"),
+        postgresql_where=text("finished_us IS NULL"),
+    ),
+)
+"""Permanent removals; `version` is empty for a whole uuid. Rows stay: names are never reused."""
+
+purge_replicas = make_clustered_table(
+    "purge_replicas",
+    Column("purge_id", Id, ForeignKey("purges.id"), primary_key=True),
+    Column("replica", Key, primary_key=True),
+    Column("marked_us", BigInteger),
+    Column("erased_us", BigInteger),
+)
+"""Which buckets hold the marker, and no record any more."""
+
+condemned = make_clustered_table(
+    "condemned",
+    Column("replica", Key, primary_key=True),
+    Column("sha256", Key, primary_key=True),
+    Column("at_us", BigInteger, nullable=False),
+    Index("ix_condemned_at_us", "at_us"),
+)
+"""Unreferenced blobs of a bucket, deleted under a lock on this row.
+
+A writer that stores the same blob deletes the row first.
+"""

@@ -1,0 +1,139 @@
+"""Tables of jobs, ingest tasks, checkouts, leases, and idempotency keys."""
+
+from sqlalchemy import BigInteger, Column, Index, Integer, Table, Text, text
+
+from storage.catalog.tables.base import Id, Key, make_clustered_table, metadata
+
+meta = make_clustered_table(
+    "meta", Column("key", Key, primary_key=True), Column("value", Text, nullable=False)
+)
+
+leases = make_clustered_table(
+    "leases",
+    Column("name", Key, primary_key=True),
+    Column("token", Key, nullable=False),
+    Column("until_us", BigInteger, nullable=False),
+)
+"""Leases for work that only one process at a time may do."""
+
+todo = Table(
+    "todo",
+    metadata,
+    Column("step", Key, primary_key=True),
+    Column("replica", Key, primary_key=True),
+    Column("ref", Key, primary_key=True),
+    Column("born_us", BigInteger, nullable=False),
+    Column("due_us", BigInteger, nullable=False),
+    Column("sent_us", BigInteger),
+    Column("attempts", Integer, nullable=False, server_default="0"),
+    Column("token", Key),
+    Column("parked_us", BigInteger),
+    Column("reason", Text),
+    Column("request_id", Text, nullable=False, server_default=""),
+    Column("waits_for", Key),
+    Index(
+        "ix_todo_waits_for",
+        "waits_for",
+        sqlite_where=text("waits_for IS NOT NULL"),
+        postgresql_where=text("waits_for IS NOT NULL"),
+    ),
+    Index(
+        "ix_todo_due",
+        "step",
+        "due_us",
+        sqlite_where=text("parked_us IS NULL"),
+        postgresql_where=text("parked_us IS NULL"),
+    ),
+    Index(
+        "ix_todo_fresh",
+        "step",
+        "replica",
+        "due_us",
+        sqlite_where=text("parked_us IS NULL AND attempts = 0"),
+        postgresql_where=text("parked_us IS NULL AND attempts = 0"),
+    ),
+    Index(
+        "ix_todo_parked",
+        "parked_us",
+        sqlite_where=text("parked_us IS NOT NULL"),
+        postgresql_where=text("parked_us IS NOT NULL"),
+    ),
+    sqlite_with_rowid=False,
+    # Rows live for seconds: leave room to update them in place, and vacuum often.
+    postgresql_with={"fillfactor": 50, "autovacuum_vacuum_scale_factor": 0.01},
+)
+"""The durable job queue.
+
+A claim sets `token` and moves `due_us` to the end of its lease. `waits_for` is the ref of another
+job, whose end wakes this one.
+"""
+
+tasks = Table(
+    "tasks",
+    metadata,
+    Column("id", Key, primary_key=True),
+    Column("uuid", Key, nullable=False),
+    Column("version", Key, nullable=False),
+    Column("replica", Key, nullable=False),
+    Column("state", Key, nullable=False),
+    Column("digest", Key, nullable=False),
+    Column("source_url", Text, nullable=False),
+    Column("pin", Text, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("content_type", Text, nullable=False),
+    Column("creator_uid", BigInteger, nullable=False),
+    Column("author", Text, nullable=False),
+    Column("sha1", Text, nullable=False),
+    Column("sha256", Text, nullable=False),
+    Column("crc32c", Text, nullable=False),
+    Column("s3_etag", Text, nullable=False),
+    Column("bytes_done", BigInteger, nullable=False, server_default="0"),
+    Column("cause", Text),
+    Column("created_us", BigInteger, nullable=False),
+    Column("finished_us", BigInteger),
+    Index("ix_tasks_uuid_version", "uuid", "version", "created_us"),
+    Index(
+        "uq_tasks_open",
+        "uuid",
+        "version",
+        unique=True,
+        sqlite_where=text("finished_us IS NULL"),
+        postgresql_where=text("finished_us IS NULL"),
+    ),
+    Index("ix_tasks_sha256", "sha256"),
+)
+"""Ingest tasks; at most one of a `uuid.version` is open."""
+
+checkouts = Table(
+    "checkouts",
+    metadata,
+    Column("id", Key, primary_key=True),
+    Column("replica", Key, nullable=False),
+    Column("uuid", Key, nullable=False),
+    Column("version", Key, nullable=False),
+    Column("bundle_id", Id, nullable=False),
+    Column("destination", Text),
+    Column("email", Text),
+    Column("requester", Text),
+    Column("state", Key, nullable=False),
+    Column("location", Text),
+    Column("cause", Text),
+    Column("files", Integer, nullable=False, server_default="0"),
+    Column("files_total", Integer, nullable=False),
+    Column("bytes", BigInteger, nullable=False, server_default="0"),
+    Column("bytes_total", BigInteger, nullable=False, server_default="0"),
+    Column("created_us", BigInteger, nullable=False),
+    Column("finished_us", BigInteger),
+    Index("ix_checkouts_finished_us", "finished_us"),
+)
+
+answers = make_clustered_table(
+    "answers",
+    Column("owner", Key, primary_key=True),
+    Column("key", Key, primary_key=True),
+    Column("digest", Key, nullable=False),
+    Column("answer", Text, nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+    Index("ix_answers_created_us", "created_us"),
+)
+"""Stored responses to requests with an Idempotency-Key, and the digests of the requests."""

@@ -1,0 +1,334 @@
+"""Tables of files, bundles, collections, tombstones, upload areas and search documents."""
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+
+from storage.catalog.tables.base import Id, Key, make_clustered_table, metadata
+
+_IS_PRESENT = text("state = 'present'")
+
+heads = Table(
+    "heads",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("kind", Key, nullable=False),
+    Column("uuid", Key, nullable=False),
+    Column("changes", BigInteger, nullable=False, server_default="0"),
+    UniqueConstraint("kind", "uuid"),
+)
+"""One row per uuid: every writer of that uuid locks it first."""
+
+blobs = Table(
+    "blobs",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("sha256", Key, nullable=False, unique=True),
+    Column("sha1", Text, nullable=False),
+    Column("crc32c", Text, nullable=False),
+    Column("s3_etag", Text, nullable=False),
+    Column("size", BigInteger, nullable=False),
+)
+
+blob_replicas = make_clustered_table(
+    "blob_replicas",
+    Column("blob_id", Id, ForeignKey("blobs.id"), primary_key=True),
+    Column("replica", Key, primary_key=True),
+    Column("state", Key, nullable=False),
+    Column("at_us", BigInteger, nullable=False),
+    Column("verified_us", BigInteger, nullable=False, server_default="0"),
+    Index(
+        "ix_blob_replicas_verified",
+        "replica",
+        "verified_us",
+        sqlite_where=_IS_PRESENT,
+        postgresql_where=_IS_PRESENT,
+    ),
+)
+"""Buckets that hold a blob, which is `present` or `condemned` there.
+
+`verified_us` is when its bytes last matched the SHA-256; 0 means never.
+"""
+
+files = Table(
+    "files",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("uuid", Key, nullable=False),
+    Column("version", Key, nullable=False),
+    Column("digest", Key, nullable=False),
+    Column("origin", Key, nullable=False),
+    Column("creator_uid", BigInteger, nullable=False),
+    Column("author", Text, nullable=False),
+    Column("content_type", Text, nullable=False),
+    Column("s3_etag", Text, nullable=False),
+    Column("blob_id", Id, ForeignKey("blobs.id"), nullable=False),
+    Column("event_id", Key, nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+    Column("published_us", BigInteger),
+    UniqueConstraint("uuid", "version"),
+    Index("ix_files_blob_id", "blob_id"),
+    Index(
+        "ix_files_reserved",
+        "created_us",
+        sqlite_where=text("published_us IS NULL"),
+        postgresql_where=text("published_us IS NULL"),
+    ),
+)
+
+bundles = Table(
+    "bundles",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("uuid", Key, nullable=False),
+    Column("version", Key, nullable=False),
+    Column("digest", Key, nullable=False),
+    Column("origin", Key, nullable=False),
+    Column("creator_uid", BigInteger, nullable=False),
+    Column("author", Text, nullable=False),
+    Column("parent", Text),
+    Column("file_count", Integer, nullable=False),
+    Column("event_id", Key, nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+    Column("published_us", BigInteger),
+    UniqueConstraint("uuid", "version"),
+    Index(
+        "ix_bundles_reserved",
+        "created_us",
+        sqlite_where=text("published_us IS NULL"),
+        postgresql_where=text("published_us IS NULL"),
+    ),
+)
+
+segments = Table(
+    "segments",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("entry_count", Integer, nullable=False),
+)
+"""Immutable runs of at most 1,024 entries, shared between versions of a bundle."""
+
+bundle_segments = make_clustered_table(
+    "bundle_segments",
+    Column("bundle_id", Id, ForeignKey("bundles.id"), primary_key=True),
+    Column("start", Integer, primary_key=True),
+    Column("segment_id", Id, ForeignKey("segments.id"), nullable=False),
+    Index("ix_bundle_segments_segment_id", "segment_id"),
+)
+"""`start` is the ordinal of the segment's first entry in this bundle."""
+
+entries = make_clustered_table(
+    "entries",
+    Column("segment_id", Id, ForeignKey("segments.id"), primary_key=True),
+    Column("position", Integer, primary_key=True),
+    Column("file_id", Id, ForeignKey("files.id"), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("indexed", Boolean, nullable=False),
+    Index("ix_entries_file_id", "file_id"),
+)
+
+visible = make_clustered_table(
+    "visible",
+    Column("kind", Key, primary_key=True),
+    Column("replica", Key, primary_key=True),
+    Column("uuid", Key, primary_key=True),
+    Column("version", Key, primary_key=True),
+    Column("id", Id, nullable=False),
+)
+"""What readers see. Latest, existence, listing and prefix queries are ranges of its key."""
+
+presence = make_clustered_table(
+    "presence",
+    Column("kind", Key, primary_key=True),
+    Column("id", Id, primary_key=True),
+    Column("replica", Key, primary_key=True),
+    Column("at_us", BigInteger, nullable=False),
+    Column("diverged", Boolean, nullable=False, server_default=text("false")),
+    Column("verified_us", BigInteger, nullable=False, server_default="0"),
+    Index("ix_presence_verified", "replica", "verified_us"),
+    Index(
+        "ix_presence_diverged",
+        "replica",
+        sqlite_where=text("diverged"),
+        postgresql_where=text("diverged"),
+    ),
+    Index("ix_presence_arrived", "replica", "kind", "at_us"),
+)
+"""Buckets that hold a complete record, and when it was seen there.
+
+`verified_us` is when the record was last read and found right; 0 means never.
+"""
+
+tombstones = Table(
+    "tombstones",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("kind", Key, nullable=False),
+    Column("uuid", Key, nullable=False),
+    Column("version", Key, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("digest", Key, nullable=False),
+    Column("origin", Key, nullable=False),
+    Column("author", Text, nullable=False),
+    Column("event_id", Key, nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+    UniqueConstraint("kind", "uuid", "version"),
+)
+"""`version` is empty for a tombstone of the whole uuid."""
+
+uploads = make_clustered_table(
+    "uploads",
+    Column("replica", Key, primary_key=True),
+    Column("key", Key, primary_key=True),
+    Column("token", Text, primary_key=True),
+    Column("at_us", BigInteger, nullable=False),
+)
+"""Unfinished multipart uploads, to be resumed or aborted."""
+
+collections = Table(
+    "collections",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("uuid", Key, nullable=False),
+    Column("version", Key, nullable=False),
+    Column("digest", Key, nullable=False),
+    Column("origin", Key, nullable=False),
+    Column("owner", Key, nullable=False),
+    Column("parent", Text),
+    Column("name", Text, nullable=False),
+    Column("description", Text, nullable=False),
+    Column("details", Text, nullable=False),
+    Column("event_id", Key, nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+    Column("published_us", BigInteger),
+    UniqueConstraint("uuid", "version"),
+    Index(
+        "ix_collections_reserved",
+        "created_us",
+        sqlite_where=text("published_us IS NULL"),
+        postgresql_where=text("published_us IS NULL"),
+    ),
+)
+"""`details` is JSON with sorted keys."""
+
+link_segments = Table(
+    "link_segments",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("links", Text, nullable=False),
+)
+"""Immutable runs of at most 1,024 links, shared between versions of a collection: a JSON array of
+[type, uuid, version, path]."""
+
+collection_segments = make_clustered_table(
+    "collection_segments",
+    Column("collection_id", Id, ForeignKey("collections.id"), primary_key=True),
+    Column("position", Integer, primary_key=True),
+    Column("segment_id", Id, ForeignKey("link_segments.id"), nullable=False),
+)
+
+owned = make_clustered_table(
+    "owned",
+    Column("owner", Key, primary_key=True),
+    Column("uuid", Key, primary_key=True),
+    Column("version", Key, primary_key=True),
+)
+"""Live collections in any replica: an owner's list is a range of its key."""
+
+areas = Table(
+    "areas",
+    metadata,
+    Column("uuid", Key, primary_key=True),
+    Column("owner", Key, nullable=False),
+    Column("state", Key, nullable=False),
+    Column("created_us", BigInteger, nullable=False),
+    Column("granted_us", BigInteger),
+    Column("deleted_us", BigInteger),
+    Index("ix_areas_owner", "owner"),
+)
+"""Until `granted_us`, credentials to write to the area directly may be valid."""
+
+area_files = make_clustered_table(
+    "area_files",
+    Column("area", Key, primary_key=True),
+    Column("name", Key, primary_key=True),
+    Column("generation", BigInteger, nullable=False),
+    Column("pin", Text, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("content_type", Text, nullable=False),
+    Column("sha1", Text),
+    Column("sha256", Text),
+    Column("crc32c", Text),
+    Column("s3_etag", Text),
+    Column("status", Key, nullable=False),
+    Column("validation", Key, nullable=False),
+    Column("cause", Text),
+    Column("declared", Text),
+    Column("created_us", BigInteger, nullable=False),
+    Column("changed_us", BigInteger, nullable=False),
+)
+"""Files of upload areas.
+
+Each upload of a name gets a new `generation`: results for an earlier one do not overwrite a later
+one. `declared` is what the uploader declared, as JSON.
+"""
+
+area_uploads = make_clustered_table(
+    "area_uploads",
+    Column("id", Key, primary_key=True),
+    Column("area", Key, nullable=False),
+    Column("name", Key, nullable=False),
+    Column("token", Text, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("content_type", Text, nullable=False),
+    Column("part_size", BigInteger, nullable=False),
+    Column("at_us", BigInteger, nullable=False),
+    Index("ix_area_uploads_area_name", "area", "name"),
+    Index("ix_area_uploads_at_us", "at_us"),
+)
+"""Unfinished multipart uploads to areas.
+
+`token` is the bucket's id of the upload, `at_us` when it was last touched.
+"""
+
+documents = make_clustered_table(
+    "documents",
+    Column("replica", Key, primary_key=True),
+    Column("bundle_id", Id, primary_key=True),
+    Column("state", Key, nullable=False),
+    Column("shape", Text, nullable=False),
+    Column("change", BigInteger, nullable=False),
+    Column("reason", Text),
+    Column("at_us", BigInteger, nullable=False),
+    Column("told", Boolean, nullable=False, server_default=text("true")),
+    Index(
+        "ix_documents_unindexed",
+        "replica",
+        "at_us",
+        sqlite_where=text("state = 'unindexed'"),
+        postgresql_where=text("state = 'unindexed'"),
+    ),
+)
+"""Index state of each bundle: `indexed`, `unindexed` (with a reason) or `stub`.
+
+`told` says whether stored queries were matched with it, which happens once, when search first finds
+it.
+"""
+
+shapes = make_clustered_table(
+    "shapes",
+    Column("replica", Key, primary_key=True),
+    Column("descriptor", Key, primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("kinds", Text, nullable=False),
+)
+"""Accumulated path → kind (JSON) of the documents that one index of a descriptor holds."""

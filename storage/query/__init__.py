@@ -1,1 +1,0 @@
-"""The closed query grammar, its analysis and its evaluator: pure, no engine."""

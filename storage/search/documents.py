@@ -1,0 +1,267 @@
+"""Flatten documents into typed leaves, compress them, and encode page tokens.
+
+A string is text and, under `<path>.keyword`, a whole value; a number is a double. If one path of a
+document holds leaves of several kinds, all count as strings; if it holds objects and leaves, only
+the objects count.
+"""
+
+import base64
+import binascii
+import math
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from storage import json_codec
+from storage.errors import Invalid, NotFound, Unavailable
+from storage.search.words import split_words
+
+KEYWORD_SUFFIX = ".keyword"
+MAX_KEYWORD_BYTES = 8191
+"""Longer strings are searchable by their words only (interface 3)."""
+
+VALUE_GAP = 100
+"""Positions between two values of one path, so that no phrase spans both."""
+
+LeafKind = Literal["string", "number", "boolean", "object"]
+WordPositions = Mapping[str, list[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class FlatDocument:
+    """The leaves of one document; `clashes` are paths whose leaves an object displaced."""
+
+    id: str
+    strings: Mapping[str, list[str]]
+    numbers: Mapping[str, list[float]]
+    booleans: Mapping[str, list[bool]]
+    objects: frozenset[str] = frozenset()
+    clashes: tuple[str, ...] = ()
+    _word_positions: dict[str, WordPositions] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+
+    def word_positions(self, path: str) -> WordPositions:
+        """Return the positions of every word of a text; analysed once."""
+        found = self._word_positions.get(path)
+        if found is None:
+            found = self._word_positions[path] = find_positions(self.strings.get(path, []))
+        return found
+
+    def keyword_values(self, path: str) -> list[str]:
+        """Return the strings of a path that are short enough for keywords."""
+        return [text for text in self.strings.get(path, []) if is_keyword_length(text)]
+
+    def parent_paths(self) -> set[str]:
+        """Return every path that has leaves below it."""
+        return {parent for path in self.paths() for parent in parent_paths(path)}
+
+    def paths(self) -> Iterator[str]:
+        """Iterate over all paths with leaves."""
+        yield from self.strings
+        yield from self.numbers
+        yield from self.booleans
+
+
+def is_keyword_length(text: str) -> bool:
+    """Return whether a string is short enough to be a keyword."""
+    # No character takes more than four bytes, none less than one.
+    if not MAX_KEYWORD_BYTES // 4 < len(text) <= MAX_KEYWORD_BYTES:
+        return len(text) <= MAX_KEYWORD_BYTES
+    return len(text.encode()) <= MAX_KEYWORD_BYTES
+
+
+def find_positions(texts: list[str]) -> WordPositions:
+    """Return the positions of each word, with a gap between two texts."""
+    found: dict[str, list[int]] = {}
+    at = 0
+    for text in texts:
+        for word in split_words(text):
+            found.setdefault(word, []).append(at)
+            at += 1
+        at += VALUE_GAP
+    return found
+
+
+def flatten_document(document: Mapping[str, Any]) -> FlatDocument:
+    """Return the typed leaves of a document, without unsearchable paths."""
+    leaves, objects = _collect_leaves(document, unsearchable_paths(document))
+    clashes = tuple(sorted(path for path in leaves if path in objects))
+    strings: dict[str, list[str]] = {}
+    numbers: dict[str, list[float]] = {}
+    booleans: dict[str, list[bool]] = {}
+    for path, values in leaves.items():
+        kind = "object" if path in objects else _merge_kinds(values)
+        if kind == "string":
+            strings[path] = [format_leaf(value) for value in values]
+        elif kind == "boolean":
+            booleans[path] = values
+        elif kind == "number" and (doubles := _to_doubles(values)):
+            numbers[path] = doubles
+    return FlatDocument(
+        _document_id(document), strings, numbers, booleans, frozenset(objects), clashes
+    )
+
+
+def _document_id(document: Mapping[str, Any]) -> str:
+    info = document.get("bundle_info")
+    return f"{info.get('uuid')}.{info.get('version')}" if isinstance(info, Mapping) else ""
+
+
+def unsearchable_paths(document: Mapping[str, Any]) -> frozenset[str]:
+    """Return the paths in the document's own `errors`: stored, but not searchable."""
+    errors = document.get("errors")
+    reported = errors if isinstance(errors, list) else []
+    return frozenset(
+        error["path"]
+        for error in reported
+        if isinstance(error, Mapping) and isinstance(error.get("path"), str)
+    )
+
+
+def _collect_leaves(
+    document: Mapping[str, Any], excluded: frozenset[str]
+) -> tuple[dict[str, list[Any]], set[str]]:
+    """Return leaves by path in document order, and the paths of objects."""
+    leaves: dict[str, list[Any]] = {}
+    objects: set[str] = set()
+    waiting: list[tuple[str, Any]] = [("", document)]
+    while waiting:
+        path, value = waiting.pop()
+        if isinstance(value, Mapping):
+            _note_object(path, objects)
+            below = [(f"{path}.{key}" if path else str(key), child) for key, child in value.items()]
+            waiting.extend(
+                item for item in reversed(below) if not _is_unsearchable(item[0], excluded)
+            )
+        elif isinstance(value, list | tuple):
+            waiting.extend((path, child) for child in reversed(value))
+        elif value is not None and path in leaves:
+            leaves[path].append(value)
+        elif value is not None and is_field_name(path):
+            leaves[path] = [value]
+            _note_object(path.rpartition(".")[0], objects)
+    return leaves, objects
+
+
+def _is_unsearchable(path: str, excluded: frozenset[str]) -> bool:
+    return bool(excluded) and any(name in excluded for name in (path, *parent_paths(path)))
+
+
+def _note_object(path: str, objects: set[str]) -> None:
+    """Add an object's path and its parents: a dot inside a key makes objects, too."""
+    while path and path not in objects:
+        objects.add(path)
+        path = path.rpartition(".")[0]
+
+
+def is_field_name(path: str) -> bool:
+    """Return whether a path can be a field: none of its parts may be blank."""
+    return all(part and not part.isspace() for part in path.split("."))
+
+
+def _merge_kinds(values: list[Any]) -> LeafKind:
+    found = {_leaf_kind(value) for value in values}
+    return found.pop() if len(found) == 1 else "string"
+
+
+def _leaf_kind(value: Any) -> LeafKind:
+    if isinstance(value, bool):
+        return "boolean"
+    return "number" if isinstance(value, int | float) else "string"
+
+
+def format_leaf(value: Any) -> str:
+    """Return a leaf as text, numbers and booleans as in JSON."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value if isinstance(value, str) else str(value)
+
+
+def _to_doubles(values: list[Any]) -> list[float]:
+    """Convert numbers to doubles; skip those beyond a double's range."""
+    doubles = []
+    for value in values:
+        try:
+            double = float(value)
+        except OverflowError:
+            continue
+        if math.isfinite(double):
+            doubles.append(double)
+    return doubles
+
+
+def find_path_kinds(document: Mapping[str, Any]) -> dict[str, LeafKind]:
+    """Return the kind of every path of a document, objects included; a shape is made of these."""
+    flat = flatten_document(document)
+    found: dict[str, LeafKind] = dict.fromkeys(flat.strings, "string")
+    found.update(dict.fromkeys(flat.numbers, "number"))
+    found.update(dict.fromkeys(flat.booleans, "boolean"))
+    found.update(dict.fromkeys(flat.objects, "object"))
+    return found
+
+
+def parent_paths(path: str) -> Iterator[str]:
+    """Iterate over the paths above this one, nearest first."""
+    while "." in path:
+        path = path.rpartition(".")[0]
+        yield path
+
+
+COMPRESSION_LEVEL = 3
+
+
+class DocumentRefusedError(Exception):
+    """A document that cannot be indexed; its message is the reason."""
+
+
+def compress_document(document: Mapping[str, Any]) -> bytes:
+    """Return the document as compressed JSON; DocumentRefusedError if it is not JSON."""
+    return zlib.compress(encode_document(document), COMPRESSION_LEVEL)
+
+
+def decompress_document(data: bytes) -> bytes:
+    """Return the JSON text."""
+    return zlib.decompress(data)
+
+
+def encode_document(document: Mapping[str, Any]) -> bytes:
+    """Return the document as JSON with exact integers; DocumentRefusedError if it is not JSON."""
+    try:
+        return json_codec.encode(document)
+    except ValueError as error:
+        raise DocumentRefusedError(f"is not valid JSON: {error}") from error
+
+
+def check_field_count(count: int, most: int) -> None:
+    """Raise DocumentRefusedError for a document of too many fields."""
+    if count > most:
+        raise DocumentRefusedError(f"has {count} fields, more than {most}")
+
+
+def make_version_error() -> Unavailable:
+    """Return the error of an index that another analysis or layout made."""
+    return Unavailable("the search index has another format: rebuild it")
+
+
+def make_not_building_error(generation: str) -> NotFound:
+    """Return the error of a generation that cannot be finished."""
+    return NotFound(f"generation '{generation}' is not being built")
+
+
+def encode_page_token(version: str, uuid: str) -> str:
+    """Return the position after a hit, newest version first, then by uuid."""
+    return base64.urlsafe_b64encode(f"{version} {uuid}".encode()).decode().rstrip("=")
+
+
+def decode_page_token(token: str) -> tuple[str, str]:
+    """Return version and uuid of a page token; Invalid if it is malformed."""
+    try:
+        padded = token + "=" * (-len(token) % 4)
+        version, blank, uuid = base64.urlsafe_b64decode(padded).decode().partition(" ")
+    except (binascii.Error, ValueError) as error:
+        raise Invalid("page token: is not valid for a search", code="illegal_token") from error
+    if not blank:
+        raise Invalid("page token: is not valid for a search", code="illegal_token")
+    return version, uuid

@@ -1,0 +1,203 @@
+"""Write documents into the tables of the embedded index."""
+
+import sqlite3
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from storage.protocols import IndexedDocument
+from storage.search.documents import (
+    FlatDocument,
+    check_field_count,
+    compress_document,
+    flatten_document,
+)
+
+MAX_ROWS = 10_000
+
+WordPlaces = int | bytes
+
+
+TermRow = tuple[str, int, str, WordPlaces]
+"""Path, 0 for a word or 1 for a whole string, the word or string, and its positions."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRows:
+    """A document as sorted rows without numbers; it is a stub if it has no body."""
+
+    uuid: str
+    version: str
+    change: int
+    body: bytes | None = None
+    terms: Sequence[TermRow] = ()
+    strings: Sequence[tuple[str, bool]] = ()
+    numbers: Sequence[tuple[str, str, float]] = ()
+    objects: Sequence[str] = ()
+
+
+def prepare_rows(document: IndexedDocument, *, field_limit: int) -> PreparedRows:
+    """Flatten, analyse and compress, without a lock. Raises DocumentRefusedError."""
+    name = (document.uuid, document.version, document.change)
+    if document.document is None:
+        return PreparedRows(*name)
+    body = compress_document(document.document)
+    flat = flatten_document(document.document)
+    check_field_count(sum(1 for _ in flat.paths()), field_limit)
+    wholes = {path: set(flat.keyword_values(path)) for path in flat.strings}
+    return PreparedRows(
+        *name,
+        body=body,
+        terms=sorted(_make_terms(flat, wholes)),
+        strings=[(path, bool(found)) for path, found in wholes.items()],
+        numbers=sorted(set(_make_numbers(flat))),
+        objects=sorted(flat.parent_paths()),
+    )
+
+
+def _make_terms(flat: FlatDocument, wholes: Mapping[str, set[str]]) -> Iterator[TermRow]:
+    for path, found in wholes.items():
+        for word, places in flat.word_positions(path).items():
+            yield path, 0, word, places[0] if len(places) == 1 else array("I", places).tobytes()
+        for whole in found:
+            yield path, 1, whole, 0
+
+
+def _make_numbers(flat: FlatDocument) -> Iterator[tuple[str, str, float]]:
+    """Iterate over numbers, and booleans as 0 and 1."""
+    for path, numbers in flat.numbers.items():
+        yield from ((path, "number", number) for number in numbers)
+    for path, booleans in flat.booleans.items():
+        yield from ((path, "boolean", float(boolean)) for boolean in booleans)
+
+
+def write_rows(connection: sqlite3.Connection, documents: Sequence[PreparedRows]) -> None:
+    """Write documents newer than the stored ones. Call it within a write transaction."""
+    numbered = [
+        (number, document)
+        for document in documents
+        if (number := _replace_document(connection, document)) is not None
+    ]
+    if numbered:
+        _write_leaves(connection, numbered)
+
+
+def _replace_document(connection: sqlite3.Connection, document: PreparedRows) -> int | None:
+    """Insert the document under a new number, deleting an older one; None if it is not newer."""
+    name = (document.uuid, document.version)
+    found = connection.execute(
+        "SELECT id, change FROM doc WHERE uuid = ? AND version = ?", name
+    ).fetchone()
+    if found is not None:
+        if found[1] >= document.change:
+            return None
+        connection.execute("DELETE FROM doc WHERE id = ?", found[:1])
+        connection.execute("DELETE FROM body WHERE doc = ?", found[:1])
+    row = (*name, document.change, document.body is not None)
+    number = connection.execute(
+        "INSERT INTO doc (uuid, version, change, live) VALUES (?, ?, ?, ?)", row
+    ).lastrowid
+    if document.body is not None:
+        connection.execute("INSERT INTO body VALUES (?, ?)", (number, document.body))
+    return number
+
+
+NumberedRows = Sequence[tuple[int, PreparedRows]]
+
+
+def _write_leaves(connection: sqlite3.Connection, numbered: NumberedRows) -> None:
+    paths = _number_paths(
+        connection, {key for _, each in numbered for key in _list_path_keys(each)}
+    )
+    fields = {name: 2 * number for (name, kind), number in paths.items() if kind == "string"}
+    wanted = {(fields[t[0]] + t[1], t[2]) for _, each in numbered for t in each.terms}
+    terms = _number_terms(connection, wanted)
+    postings = [
+        (terms[fields[path] + view, word], number, places)
+        for number, each in numbered
+        for path, view, word, places in each.terms
+    ]
+    # In the order of the table, so that neighbours share a page.
+    connection.executemany("INSERT INTO posting VALUES (?, ?, ?)", sorted(postings))
+    connection.executemany(
+        "INSERT INTO present VALUES (?, ?, ?)", _make_present_rows(numbered, paths)
+    )
+    values = [
+        (paths[path, kind], value, number)
+        for number, each in numbered
+        for path, kind, value in each.numbers
+    ]
+    connection.executemany("INSERT INTO number VALUES (?, ?, ?)", values)
+
+
+PathKey = tuple[str, str]
+
+
+def _list_path_keys(document: PreparedRows) -> Iterator[PathKey]:
+    yield from ((path, "string") for path, _ in document.strings)
+    yield from {(path, kind) for path, kind, _ in document.numbers}
+    yield from ((path, "object") for path in document.objects)
+
+
+def _number_paths(connection: sqlite3.Connection, wanted: set[PathKey]) -> dict[PathKey, int]:
+    keys = sorted(wanted)
+    connection.executemany("INSERT OR IGNORE INTO path (name, kind) VALUES (?, ?)", keys)
+    find = "SELECT id FROM path WHERE name = ? AND kind = ?"
+    return {key: connection.execute(find, key).fetchone()[0] for key in keys}
+
+
+def _number_terms(
+    connection: sqlite3.Connection, wanted: set[tuple[int, str]]
+) -> dict[tuple[int, str], int]:
+    """Return the number of each term; number new ones from the last."""
+    keys = sorted(wanted)
+    numbers = _find_terms(connection, keys)
+    (last,) = connection.execute("SELECT value FROM counter WHERE name = 'term'").fetchone()
+    new = [(*key, last + at) for at, key in enumerate((k for k in keys if k not in numbers), 1)]
+    connection.executemany("INSERT INTO term VALUES (?, ?, ?)", new)
+    connection.execute("UPDATE counter SET value = ? WHERE name = 'term'", (last + len(new),))
+    numbers.update(((field, word), number) for field, word, number in new)
+    return numbers
+
+
+def _find_terms(
+    connection: sqlite3.Connection, keys: Sequence[tuple[int, str]]
+) -> dict[tuple[int, str], int]:
+    found: dict[tuple[int, str], int] = {}
+    for start in range(0, len(keys), MAX_ROWS):
+        chunk = keys[start : start + MAX_ROWS]
+        marks = ",".join(["(?,?)"] * len(chunk))
+        rows = connection.execute(
+            f"WITH wanted (field, word) AS (VALUES {marks})"
+            " SELECT term.field, term.word, term.id FROM wanted CROSS JOIN term"
+            " ON term.field = wanted.field AND term.word = wanted.word",
+            [part for key in chunk for part in key],
+        )
+        found.update(((field, word), number) for field, word, number in rows)
+    return found
+
+
+def _make_present_rows(
+    numbered: NumberedRows, paths: Mapping[PathKey, int]
+) -> list[tuple[int, int, bool]]:
+    """Return rows of the strings and objects of documents; numbers are found by their values."""
+    rows = []
+    for number, each in numbered:
+        rows += [(paths[path, "string"], number, whole) for path, whole in each.strings]
+        rows += [(paths[path, "object"], number, False) for path in each.objects]
+    return sorted(rows)
+
+
+def copy_stubs(connection: sqlite3.Connection, old: Path) -> None:
+    """Copy the stubs of another generation, so that no late write revives a deleted document."""
+    connection.execute("ATTACH DATABASE ? AS old", (str(old),))
+    try:
+        connection.execute(
+            "INSERT INTO doc (uuid, version, change, live)"
+            " SELECT uuid, version, change, 0 FROM old.doc WHERE live = 0"
+            " ON CONFLICT (uuid, version) DO UPDATE SET change = excluded.change, live = 0"
+            " WHERE excluded.change > doc.change"
+        )
+    finally:
+        connection.execute("DETACH DATABASE old")

@@ -1,0 +1,235 @@
+"""The embedded search index of one replica."""
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from storage.model import FQID
+from storage.protocols import IndexedDocument, IndexRefusal, SearchHit, SearchPage
+from storage.search.documents import (
+    DocumentRefusedError,
+    decode_page_token,
+    decompress_document,
+    encode_page_token,
+)
+from storage.search.embedded import tables
+from storage.search.embedded.documents import PreparedRows, copy_stubs, prepare_rows, write_rows
+from storage.search.embedded.queries import SetQuery, compile_set
+from storage.search.embedded.tables import GenerationFiles, is_current_format
+from storage.search.grammar.clauses import Clause, MatchAllClause
+
+# Up to this many hits are sorted; more are read in order along the index of versions.
+MAX_SORTED_HITS = 5_000
+MAX_OPEN_RETRIES = 5
+IDS_PER_PAGE = 1_000
+
+
+class EmbeddedIndex:
+    """See SearchIndex; SQLite files of one replica. Connections are lazy, one per thread and
+    process."""
+
+    def __init__(
+        self, path: Path, *, time_limit_s: float = 10.0, field_limit: int = 10_000
+    ) -> None:
+        self._files = GenerationFiles(Path(path))
+        self._time_limit_s = time_limit_s
+        self._field_limit = field_limit
+        self._thread_state = threading.local()
+
+    def write(self, documents: Sequence[IndexedDocument]) -> Sequence[IndexRefusal]:
+        """See SearchIndex."""
+        prepared: list[PreparedRows] = []
+        refusals = []
+        for document in documents:
+            try:
+                prepared.append(prepare_rows(document, field_limit=self._field_limit))
+            except DocumentRefusedError as error:
+                refusals.append(IndexRefusal(document.uuid, document.version, str(error)))
+        if prepared:
+            self._write(prepared)
+        return refusals
+
+    def _write(self, documents: Sequence[PreparedRows]) -> None:
+        with _translate_errors(), self._files.lock() as generations:
+            for name in generations.writable_names():
+                tables.create_file(self._files.path(name))
+                connection = self._get_connection(name)
+                tables.enlarge_cache(connection)
+                with tables.begin_transaction(connection, "IMMEDIATE"):
+                    write_rows(connection, documents)
+
+    def search(
+        self, query: Clause, *, size: int, after: str | None = None, raw: bool = False
+    ) -> SearchPage:
+        """See SearchIndex."""
+        start = _parse_start(after)
+        with self._read() as connection, tables.limit_time(connection, self._time_limit_s):
+            total = _count_matches(connection, query)
+            filtered = "" if isinstance(query, MatchAllClause) else "AND d.id IN temp.hits"
+            if filtered and total <= MAX_SORTED_HITS:
+                rows = _read_sorted_page(connection, start, size + 1)
+            else:
+                rows = _walk_page(connection, start, size + 1, filtered)
+            hits = [
+                _make_hit(connection, number, uuid, version, raw=raw)
+                for number, uuid, version in rows[:size]
+            ]
+        more = len(rows) > size and bool(hits)
+        return SearchPage(hits, total, hits[-1].page_token if more else None)
+
+    def get(self, uuid: str, version: str) -> bytes | None:
+        """See SearchIndex."""
+        with self._read() as connection:
+            found = connection.execute(
+                "SELECT id FROM doc WHERE uuid = ? AND version = ? AND live = 1", (uuid, version)
+            ).fetchone()
+            return _read_body(connection, found[0]) if found else None
+
+    def list_ids(self) -> Iterator[FQID]:
+        """See SearchIndex; reads a page at a time."""
+        after = ("", "")
+        while True:
+            with self._read() as connection:
+                rows = connection.execute(
+                    "SELECT uuid, version FROM doc WHERE (uuid, version) > (?, ?)"
+                    " ORDER BY uuid, version LIMIT ?",
+                    (*after, IDS_PER_PAGE),
+                ).fetchall()
+            yield from (FQID(*row) for row in rows)
+            if len(rows) < IDS_PER_PAGE:
+                return
+            after = rows[-1]
+
+    def begin_rebuild(self) -> str:
+        """See SearchIndex; resumes a rebuild that was begun."""
+        with _translate_errors(), self._files.lock() as generations:
+            name = self._files.begin(generations)
+            tables.create_file(self._files.path(name))
+            return name
+
+    def finish_rebuild(self, generation: str) -> None:
+        """See SearchIndex."""
+        with _translate_errors(), self._files.lock() as generations:
+            if generation == generations.building and is_current_format(generations.current):
+                connection = self._get_connection(generation)
+                copy_stubs(connection, self._files.path(generations.current))
+            self._files.finish(generations, generation)
+
+    def ping(self) -> str:
+        """See SearchIndex."""
+        with self._read() as connection:
+            connection.execute("SELECT 1 FROM counter").fetchone()
+        return f"SQLite {sqlite3.sqlite_version}, {self._files.read_current().current}"
+
+    def close(self) -> None:
+        """Close this thread's connections; they reopen on use."""
+        vars(self._thread_state).pop("process", None)
+        for connection in vars(self._thread_state).pop("connections", {}).values():
+            connection.close()
+
+    @contextmanager
+    def _read(self) -> Iterator[sqlite3.Connection]:
+        """Open a read transaction on the current generation."""
+        with _translate_errors():
+            connection = self._open_current()
+            with tables.begin_transaction(connection, "DEFERRED"):
+                yield connection
+
+    def _open_current(self) -> sqlite3.Connection:
+        for _ in range(MAX_OPEN_RETRIES):
+            name = self._files.read_current().current
+            # A rebuild may have dropped the file meanwhile, or no file was written yet.
+            with suppress(sqlite3.OperationalError):
+                return self._get_connection(name)
+            with self._files.lock() as generations:
+                tables.create_file(self._files.path(generations.current))
+        return self._get_connection(self._files.read_current().current)
+
+    def _get_connection(self, name: str) -> sqlite3.Connection:
+        """Return this thread's connection to a generation."""
+        if vars(self._thread_state).get("process") != os.getpid():
+            # Closing connections of a parent process would corrupt their state.
+            self._thread_state.process, self._thread_state.connections = os.getpid(), {}
+        connections: dict[str, sqlite3.Connection] = self._thread_state.connections
+        if name not in connections:
+            self._close_dropped(connections)
+            connections[name] = tables.open_connection(self._files.path(name))
+        return connections[name]
+
+    def _close_dropped(self, connections: dict[str, sqlite3.Connection]) -> None:
+        for name in [name for name in connections if not self._files.path(name).exists()]:
+            connections.pop(name).close()
+
+
+@contextmanager
+def _translate_errors() -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise tables.translate_sqlite_error(error) from error
+
+
+def _count_matches(connection: sqlite3.Connection, query: Clause) -> int:
+    """Count matches; unless all documents match, their ids are in `temp.hits` afterwards."""
+    if isinstance(query, MatchAllClause):
+        (total,) = connection.execute("SELECT count(*) FROM doc WHERE live = 1").fetchone()
+        return int(total)
+    search = SetQuery(connection)
+    name = compile_set(search, query)
+    search.install()
+    connection.execute("DELETE FROM temp.hits")
+    select = "SELECT DISTINCT d.id FROM {found} f CROSS JOIN doc d ON d.id = f.doc WHERE d.live = 1"
+    found = search.statement(name, select)
+    connection.execute(f"INSERT INTO temp.hits {found}", search.parameters)
+    (total,) = connection.execute("SELECT count(*) FROM temp.hits").fetchone()
+    return int(total)
+
+
+HitRow = tuple[int, str, str]
+
+AFTER_CONDITION = "d.live = 1 AND d.version <= ? AND NOT (d.version = ? AND d.uuid <= ?)"
+
+
+def _read_sorted_page(
+    connection: sqlite3.Connection, start: tuple[str, str], size: int
+) -> list[HitRow]:
+    version, uuid = start
+    return connection.execute(
+        "SELECT d.id, d.uuid, d.version FROM temp.hits h CROSS JOIN doc d ON d.id = h.doc"
+        f" WHERE {AFTER_CONDITION} ORDER BY d.version DESC, d.uuid LIMIT ?",
+        (version, version, uuid, size),
+    ).fetchall()
+
+
+def _walk_page(
+    connection: sqlite3.Connection, start: tuple[str, str], size: int, filtered: str
+) -> list[HitRow]:
+    version, uuid = start
+    return connection.execute(
+        "SELECT d.id, d.uuid, d.version FROM doc d INDEXED BY doc_newest"
+        f" WHERE {AFTER_CONDITION} {filtered} ORDER BY d.version DESC, d.uuid LIMIT ?",
+        (version, version, uuid, size),
+    ).fetchall()
+
+
+def _make_hit(
+    connection: sqlite3.Connection, number: int, uuid: str, version: str, *, raw: bool
+) -> SearchHit:
+    body = _read_body(connection, number) if raw else None
+    return SearchHit(uuid, version, None, body, encode_page_token(version, uuid))
+
+
+def _read_body(connection: sqlite3.Connection, number: int) -> bytes:
+    (compressed,) = connection.execute("SELECT json FROM body WHERE doc = ?", (number,)).fetchone()
+    return decompress_document(compressed)
+
+
+FIRST_POSITION = ("\U0010ffff", "")
+"""Before every version and uuid, in the order of pages."""
+
+
+def _parse_start(after: str | None) -> tuple[str, str]:
+    return FIRST_POSITION if after is None else decode_page_token(after)

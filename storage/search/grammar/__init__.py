@@ -1,0 +1,1 @@
+"""The query grammar: parse a request's JSON into clauses."""

@@ -1,0 +1,279 @@
+"""The OpenSearch index of one replica."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+from config import SettingsError
+from storage.errors import NotFound, TimedOut, Unavailable
+from storage.model import FQID
+from storage.protocols import IndexedDocument, IndexRefusal, SearchHit, SearchPage
+from storage.search.documents import (
+    DocumentRefusedError,
+    decode_page_token,
+    encode_page_token,
+    make_not_building_error,
+)
+from storage.search.grammar.clauses import Clause
+from storage.search.opensearch import generations
+from storage.search.opensearch.client import (
+    MATCH_ALL_QUERY,
+    Dsl,
+    EngineAddress,
+    OpenSearchEngine,
+    OpenSearchReply,
+    match_every,
+)
+from storage.search.opensearch.documents import (
+    PreparedDocument,
+    decode_raw_document,
+    make_index_settings,
+    prepare_document,
+    prepare_stub,
+)
+from storage.search.opensearch.generations import GenerationIndices, IndexGenerations
+from storage.search.opensearch.queries import compile_live_query
+
+NEWEST_FIRST = ({"version": "desc"}, {"uuid": "asc"})
+BY_UUID = ({"uuid": "asc"}, {"version": "asc"})
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """One page of a search, from `start` on; `raw` includes the documents."""
+
+    query: Dsl
+    size: int
+    order: Sequence[Mapping[str, str]]
+    start: tuple[str, ...] | None = None
+    raw: bool = False
+
+
+def search_page(engine: OpenSearchEngine, generation: str, page: PageRequest) -> OpenSearchReply:
+    """Return the engine's `hits`.
+
+    NotFound if the generation is gone, TimedOut rather than partial results.
+    """
+    answer = engine.request(
+        "POST",
+        f"/{generation}/_search",
+        _make_search_body(page, engine.time_limit_s),
+        allow_partial_search_results="false",
+        cancel_after_time_interval=_format_milliseconds(engine.time_limit_s),
+        filter_path="timed_out,hits.total,hits.hits._source,hits.hits.sort,hits.hits._version",
+    )
+    if not {"timed_out", "hits"} <= answer.keys():
+        raise Unavailable("The search engine sent a malformed search response.")
+    if answer["timed_out"]:
+        raise TimedOut(f"the search took longer than {engine.time_limit_s:g} s")
+    return {"hits": [], **answer["hits"]}
+
+
+def _make_search_body(page: PageRequest, time_limit_s: float) -> Dsl:
+    body: Dsl = {
+        "query": page.query,
+        "size": page.size,
+        "sort": list(page.order),
+        "track_total_hits": True,
+        "timeout": _format_milliseconds(time_limit_s),
+        "version": True,
+        # Every hit has its sort values, so `_source` is not needed.
+        "_source": ["raw"] if page.raw else False,
+    }
+    return body if page.start is None else body | {"search_after": list(page.start)}
+
+
+def _format_milliseconds(seconds: float) -> str:
+    return f"{max(1, int(seconds * 1000))}ms"
+
+
+def make_hit(found: Mapping[str, Any]) -> SearchHit:
+    """Convert a hit of the engine."""
+    version, uuid = found["sort"]
+    document = decode_raw_document(found["_source"]) if "_source" in found else None
+    return SearchHit(uuid, version, None, document, encode_page_token(version, uuid))
+
+
+DEFAULT_PREFIX = "store"
+INDEX_PREFIX = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
+URL_OPTIONS = ("shards", "ca")
+IDS_PER_PAGE = 1_000
+# Retries while generations change during one write or search.
+MAX_ROUNDS = 5
+
+
+def open_opensearch(
+    url: str, replica: str, *, time_limit_s: float, field_limit: int
+) -> "OpenSearchIndex":
+    """Open the index of a URL; no request yet."""
+    parts = urlsplit(url)
+    options = _parse_options(parts.query)
+    prefix = parts.path.strip("/") or DEFAULT_PREFIX
+    address = _parse_address(parts)
+    if address is None or not INDEX_PREFIX.fullmatch(prefix):
+        raise SettingsError("STORE_SEARCH_URL: must be http(s)://host:port/prefix")
+    user, password = unquote(parts.username or ""), unquote(parts.password or "")
+    engine = OpenSearchEngine(
+        EngineAddress(address, user, password, options.get("ca")), time_limit_s=time_limit_s
+    )
+    shards = int(options["shards"])
+    return OpenSearchIndex(engine, f"{prefix}-{replica}", field_limit=field_limit, shards=shards)
+
+
+def _parse_address(parts: SplitResult) -> str | None:
+    """Return scheme, host and port; None if they are malformed."""
+    try:
+        port = parts.port or (443 if parts.scheme == "https" else 9200)
+    except ValueError:
+        return None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        return None
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return f"{parts.scheme}://{host}:{port}"
+
+
+def _parse_options(query: str) -> dict[str, str]:
+    given = {"shards": "1", **dict(parse_qsl(query, keep_blank_values=True))}
+    unknown = sorted(given.keys() - {*URL_OPTIONS})
+    if unknown:
+        raise SettingsError(f"unknown options of the search engine: {', '.join(unknown)}")
+    if not given["shards"].isdecimal() or not 1 <= int(given["shards"]) <= 1024:
+        raise SettingsError(f"shards must be a number from 1 to 1024: {given['shards']}")
+    return given
+
+
+class OpenSearchIndex:
+    """See SearchIndex; usable from any thread and in a forked child."""
+
+    def __init__(
+        self, engine: OpenSearchEngine, base: str, *, field_limit: int, shards: int = 1
+    ) -> None:
+        self._engine = engine
+        self._base = base
+        self._field_limit = field_limit
+        fixed = make_index_settings(field_limit=field_limit, shards=shards)
+        self._generations = GenerationIndices(engine, base, fixed)
+
+    def write(self, documents: Sequence[IndexedDocument]) -> Sequence[IndexRefusal]:
+        """See SearchIndex."""
+        prepared: list[PreparedDocument] = []
+        refusals: dict[tuple[str, str], IndexRefusal] = {}
+        for document in documents:
+            try:
+                prepared.append(prepare_document(document, field_limit=self._field_limit))
+            except DocumentRefusedError as error:
+                refusal = IndexRefusal(document.uuid, document.version, str(error))
+                refusals[refusal.uuid, refusal.version] = refusal
+        for refusal in self._write(prepared) if prepared else ():
+            refusals[refusal.uuid, refusal.version] = refusal
+        return list(refusals.values())
+
+    def _write(self, documents: Sequence[PreparedDocument]) -> list[IndexRefusal]:
+        """Write into every generation, including one that begins meanwhile."""
+        refusals: list[IndexRefusal] = []
+        done: set[str] = set()
+        found = self._generations.last_read()
+        for _ in range(MAX_ROUNDS):
+            for name in self._generations.writable_names(found):
+                if name not in done:
+                    with suppress(NotFound):
+                        refusals += generations.put_documents(self._engine, name, documents)
+                        done.add(name)
+            found = self._generations.ensure_current()
+            if done.issuperset(self._generations.writable_names(found)):
+                return refusals
+        raise Unavailable("the generations of the search index change too fast", retry_after_s=5)
+
+    def search(
+        self, query: Clause, *, size: int, after: str | None = None, raw: bool = False
+    ) -> SearchPage:
+        """See SearchIndex."""
+        page = PageRequest(
+            compile_live_query(query),
+            size + 1,
+            NEWEST_FIRST,
+            None if after is None else decode_page_token(after),
+            raw,
+        )
+        answer = self._search_current(page)
+        if answer is None:
+            return SearchPage([], 0, None)
+        found = answer["hits"]
+        hits = [make_hit(each) for each in found[:size]]
+        more = len(found) > size and bool(hits)
+        return SearchPage(
+            hits, int(answer["total"]["value"]), hits[-1].page_token if more else None
+        )
+
+    def get(self, uuid: str, version: str) -> bytes | None:
+        """See SearchIndex."""
+        query = match_every([{"term": {"live": True}}, {"ids": {"values": [f"{uuid}.{version}"]}}])
+        answer = self._search_current(PageRequest(query, 1, NEWEST_FIRST, raw=True))
+        return make_hit(answer["hits"][0]).document if answer and answer["hits"] else None
+
+    def list_ids(self) -> Iterator[FQID]:
+        """See SearchIndex; reads a page at a time."""
+        page = PageRequest(MATCH_ALL_QUERY, IDS_PER_PAGE, BY_UUID)
+        while True:
+            answer = self._search_current(page)
+            hits = answer["hits"] if answer else []
+            yield from (FQID(*each["sort"]) for each in hits)
+            if len(hits) < IDS_PER_PAGE:
+                return
+            page = replace(page, start=tuple(hits[-1]["sort"]))
+
+    def _search_current(self, page: PageRequest) -> OpenSearchReply | None:
+        """Return a page of the current generation; None if there is no index."""
+        for _ in range(MAX_ROUNDS):
+            name = self._generations.index_to_search()
+            if name is None:
+                return None
+            with suppress(NotFound):
+                return search_page(self._engine, name, page)
+            # A rebuild or an operator dropped it meanwhile.
+            self._generations.read()
+        raise Unavailable("the generations of the search index change too fast", retry_after_s=5)
+
+    def begin_rebuild(self) -> str:
+        """See SearchIndex; resumes a rebuild that was begun."""
+        return self._generations.begin()
+
+    def finish_rebuild(self, generation: str) -> None:
+        """See SearchIndex."""
+        found = self._generations.read()
+        if generation == found.current:
+            return
+        if generation != found.building:
+            raise make_not_building_error(generation)
+        with suppress(NotFound):
+            # Another process may finish it meanwhile.
+            self._copy_stubs(found)
+            self._generations.finish(found)
+        if self._generations.read().current != generation:
+            raise make_not_building_error(generation)
+
+    def _copy_stubs(self, found: IndexGenerations) -> None:
+        """Copy the stubs, so that no late write revives a deleted document."""
+        old, new = found.current, found.building
+        if old is None or new is None or not self._generations.is_ours(old):
+            return
+        page = PageRequest({"term": {"live": False}}, IDS_PER_PAGE, BY_UUID)
+        while True:
+            hits = search_page(self._engine, old, page)["hits"]
+            generations.put_documents(self._engine, new, [prepare_stub(each) for each in hits])
+            if len(hits) < IDS_PER_PAGE:
+                return
+            page = replace(page, start=tuple(hits[-1]["sort"]))
+
+    def ping(self) -> str:
+        """See SearchIndex; also returns the current index."""
+        version = self._engine.request("GET", "/")["version"]
+        name = str(version.get("distribution", "search engine")).replace("opensearch", "OpenSearch")
+        return f"{name} {version['number']}, {self._generations.read().current or 'no index yet'}"
+
+    def close(self) -> None:
+        """Close this process's connections."""
+        self._engine.close()

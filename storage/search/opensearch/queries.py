@@ -1,0 +1,289 @@
+"""Compile clauses to OpenSearch queries.
+
+Patterns are parsed by `storage/search/patterns.py` and written again for Lucene, whose own parser
+changes between releases in escapes and case.
+"""
+
+import math
+import re
+from typing import assert_never
+
+from storage.search.documents import KEYWORD_SUFFIX
+from storage.search.evaluator import count_required_should, deciding_clauses
+from storage.search.grammar.clauses import (
+    BoolClause,
+    BoostingClause,
+    Clause,
+    ConstantScoreClause,
+    DisMaxClause,
+    ExistsClause,
+    FuzzyClause,
+    IdsClause,
+    LeafClause,
+    MatchAllClause,
+    MatchNoneClause,
+    PrefixClause,
+    QueryField,
+    QueryFields,
+    RegexpClause,
+    WildcardClause,
+)
+from storage.search.opensearch.client import (
+    MATCH_ALL_QUERY,
+    MATCH_NONE_QUERY,
+    Dsl,
+    exclude_matches,
+    match_every,
+    match_some,
+)
+from storage.search.opensearch.documents import drop_zero_sign, index_name
+from storage.search.patterns import escape_wildcard, parse_wildcard_pattern, regexp_to_re2
+from storage.search.predicates import (
+    NumberBetween,
+    NumberIn,
+    NumberTest,
+    TermBetween,
+    TermIn,
+    TermMatches,
+    TermTest,
+    WordPhrase,
+    WordTally,
+    compile_leaf,
+)
+
+MATCH_NOTHING = r"[^\x{0}-\x{10FFFF}]"
+"""As the shared reader writes down what nothing fits; Lucene has a sign for it."""
+REGEXP_FLAGS = "EMPTY"
+"""The only optional operators that the patterns of this module use."""
+
+CODE_POINT = re.compile(r"\\x\{([0-9a-fA-F]+)\}")
+ESCAPED_BLANK = re.compile(r"\\([tnr])")
+BLANK_CHARACTERS = {"t": "\t", "n": "\n", "r": "\r"}
+
+
+def make_lucene_regexp(told: RegexpClause) -> str:
+    """Return the expression without operators that flags or case could change."""
+    shared = regexp_to_re2(told.pattern, told.operators, case_insensitive=told.case_insensitive)
+    marked = shared.replace(MATCH_NOTHING, "#").replace("(?:", "(")
+    marked = ESCAPED_BLANK.sub(lambda found: BLANK_CHARACTERS[found[1]], marked)
+    return CODE_POINT.sub(lambda found: _escape_lucene(chr(int(found[1], 16))), marked)
+
+
+def _escape_lucene(character: str) -> str:
+    """Escape signs; before a letter a backslash would mean a class."""
+    plain = not character.isascii() or character.isalnum() or not character.isprintable()
+    return character if plain else "\\" + character
+
+
+def make_lucene_wildcard(told: WildcardClause) -> str:
+    """Return the pattern with needed backslashes only: an escaped character keeps its case."""
+    return "".join(
+        character if special else escape_wildcard(character)
+        for character, special in parse_wildcard_pattern(told.pattern)
+    )
+
+
+# The engine's default refuses patterns that are no burden within the time limit of a search.
+MAX_AUTOMATON_STATES = 100_000
+MAX_SLOP = 2**31 - 1
+
+
+def make_text_query(field: str, question: WordTally | WordPhrase) -> Dsl:
+    """Return a query for the words of one text."""
+    if isinstance(question, WordPhrase):
+        text = " ".join(question.words)
+        slop = min(question.slop, MAX_SLOP)
+        return {"match_phrase": {field: {"query": text, "slop": slop}}}
+    return _make_tally_query(field, question)
+
+
+def _make_tally_query(field: str, question: WordTally) -> Dsl:
+    tests = [(make_term_query(field, test), weight) for test, weight in question.tests]
+    if question.needed == 1:
+        return _make_any_term_query(field, question)
+    if question.needed == sum(weight for _, weight in tests):
+        return match_every([query for query, _ in tests])
+    return match_some([query for query, weight in tests for _ in range(weight)], question.needed)
+
+
+def _make_any_term_query(field: str, question: WordTally) -> Dsl:
+    """Return a query for any of the tests; all tests for given terms become one."""
+    tests = [test for test, _ in question.tests]
+    terms = frozenset(term for test in tests if isinstance(test, TermIn) for term in test.terms)
+    others = [make_term_query(field, test) for test in tests if not isinstance(test, TermIn)]
+    return match_some([make_term_query(field, TermIn(terms)), *others])
+
+
+def make_term_query(field: str, test: TermTest) -> Dsl:
+    """Return a query for one term."""
+    match test:
+        case TermIn(terms):
+            return {"terms": {field: sorted(terms)}} if terms else MATCH_NONE_QUERY
+        case TermBetween():
+            # Without bounds it would mean `exists`, with or without words.
+            low = test.low if test.low is not None else "" if test.high is None else None
+            return _make_range_query(field, low, test.high, test)
+        case TermMatches():
+            return _make_pattern_query(field, test.pattern)
+    assert_never(test)
+
+
+def _make_pattern_query(
+    field: str, told: PrefixClause | WildcardClause | RegexpClause | FuzzyClause
+) -> Dsl:
+    match told:
+        case PrefixClause():
+            options = {"value": told.value, "case_insensitive": told.case_insensitive}
+            return {"prefix": {field: options}}
+        case WildcardClause():
+            return _make_wildcard_query(field, told)
+        case RegexpClause():
+            return _make_regexp_query(field, told)
+        case FuzzyClause():
+            return _make_fuzzy_query(field, told)
+    assert_never(told)
+
+
+def _make_wildcard_query(field: str, told: WildcardClause) -> Dsl:
+    pattern = make_lucene_wildcard(told)
+    if not pattern:
+        # The engine rejects a pattern that matches nothing.
+        return {"term": {field: ""}}
+    return {"wildcard": {field: {"value": pattern, "case_insensitive": told.case_insensitive}}}
+
+
+def _make_regexp_query(field: str, told: RegexpClause) -> Dsl:
+    pattern = make_lucene_regexp(told)
+    if not pattern:
+        return {"term": {field: ""}}
+    options = {
+        "value": pattern,
+        "flags": REGEXP_FLAGS,
+        "max_determinized_states": MAX_AUTOMATON_STATES,
+    }
+    return {"regexp": {field: options}}
+
+
+def _make_fuzzy_query(field: str, told: FuzzyClause) -> Dsl:
+    return {
+        "fuzzy": {
+            field: {
+                "value": told.value,
+                "fuzziness": told.fuzziness.allowed_edits(told.value),
+                "prefix_length": told.prefix_length,
+                "transpositions": told.transpositions,
+                # Other rewrite methods keep only some of the terms.
+                "rewrite": "constant_score",
+            }
+        }
+    }
+
+
+def make_number_query(field: str, test: NumberTest) -> Dsl:
+    """Return a query for a number."""
+    match test:
+        case NumberIn(numbers):
+            return (
+                {"terms": {field: sorted(map(drop_zero_sign, numbers))}}
+                if numbers
+                else MATCH_NONE_QUERY
+            )
+        case NumberBetween():
+            low = None if math.isinf(test.low) else drop_zero_sign(test.low)
+            high = None if math.isinf(test.high) else drop_zero_sign(test.high)
+            if low is None and high is None:
+                return {"exists": {"field": field}}
+            return _make_range_query(field, low, high, test)
+    assert_never(test)
+
+
+def _make_range_query(
+    field: str, low: str | float | None, high: str | float | None, test: TermBetween | NumberBetween
+) -> Dsl:
+    bounds: Dsl = {}
+    if low is not None:
+        bounds["gte" if test.low_inclusive else "gt"] = low
+    if high is not None:
+        bounds["lte" if test.high_inclusive else "lt"] = high
+    return {"range": {field: bounds}}
+
+
+def compile_live_query(clause: Clause) -> Dsl:
+    """Return a query for the live documents that match."""
+    return match_every([{"term": {"live": True}}, compile_dsl(clause)])
+
+
+def compile_dsl(clause: Clause) -> Dsl:
+    """Return a query for the documents that match."""
+    match clause:
+        case MatchAllClause():
+            return MATCH_ALL_QUERY
+        case MatchNoneClause():
+            return MATCH_NONE_QUERY
+        case IdsClause():
+            return (
+                {"ids": {"values": sorted(set(clause.values))}}
+                if clause.values
+                else MATCH_NONE_QUERY
+            )
+        case ExistsClause():
+            return _match_names("exists", clause.fields)
+        case BoolClause():
+            return _compile_bool(clause)
+        case ConstantScoreClause() | BoostingClause() | DisMaxClause():
+            return match_some([compile_dsl(part) for part in deciding_clauses(clause)])
+        case _:
+            return _compile_leaf(clause)
+
+
+def _compile_bool(clause: BoolClause) -> Dsl:
+    needed = [compile_dsl(part) for part in clause.must + clause.filter]
+    if not needed and not clause.should and clause.must_not and not clause.adjust_pure_negative:
+        return MATCH_NONE_QUERY
+    needed.append(
+        match_some([compile_dsl(part) for part in clause.should], count_required_should(clause))
+    )
+    forbidden = match_some([compile_dsl(part) for part in clause.must_not])
+    return exclude_matches(match_every(needed), forbidden)
+
+
+def _compile_leaf(clause: LeafClause) -> Dsl:
+    """Match one leaf with a requested name that satisfies the predicate of its kind."""
+    question = compile_leaf(clause)
+    values = [
+        make_text_query("leaf.words", question.text) if question.text else MATCH_NONE_QUERY,
+        make_number_query("leaf.number", question.number) if question.number else MATCH_NONE_QUERY,
+        make_number_query("leaf.boolean", question.boolean)
+        if question.boolean
+        else MATCH_NONE_QUERY,
+    ]
+    by_name = match_every([_match_names("leaf.name", clause.fields), match_some(values)])
+    whole = make_term_query("leaf.whole", question.whole) if question.whole else MATCH_NONE_QUERY
+    by_keyword = match_every(
+        [_match_names("leaf.keyword", _select_keyword_fields(clause.fields)), whole]
+    )
+    query = match_some([by_name, by_keyword])
+    return query if query == MATCH_NONE_QUERY else {"nested": {"path": "leaf", "query": query}}
+
+
+def _select_keyword_fields(fields: QueryFields) -> QueryFields:
+    """Return the fields that may name whole strings."""
+    return tuple(field for field in fields if field.pattern or field.name.endswith(KEYWORD_SUFFIX))
+
+
+def _match_names(field: str, wanted: QueryFields) -> Dsl:
+    """Match a term with names and patterns."""
+    names = sorted({index_name(each.name) for each in wanted if not each.pattern})
+    patterns = {each.name: _match_name_pattern(field, each) for each in wanted if each.pattern}
+    return match_some(
+        [{"terms": {field: names}} if names else MATCH_NONE_QUERY, *patterns.values()]
+    )
+
+
+def _match_name_pattern(field: str, wanted: QueryField) -> Dsl:
+    if not wanted.name.strip("*"):
+        return (
+            MATCH_ALL_QUERY if field.startswith("leaf.") else {"wildcard": {field: {"value": "*"}}}
+        )
+    escaped = wanted.name.replace("\\", "\\\\").replace("?", "\\?")
+    return {"wildcard": {field: {"value": escaped}}}

@@ -1,0 +1,1 @@
+"""Tests of login in the browser."""

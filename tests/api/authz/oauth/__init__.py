@@ -1,0 +1,1 @@
+"""Tests of the OAuth and OpenID Connect endpoints."""

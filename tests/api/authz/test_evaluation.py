@@ -1,0 +1,188 @@
+"""Policy evaluation over HTTP explains its decision and records nothing."""
+
+from typing import Any
+
+import pytest
+
+from tests.api.authz.builders import Admin, of_user, policy
+
+pytestmark = pytest.mark.spec("ACC-13")
+
+ADA = "ada@example.org"
+BUNDLE = "arn:store:local:aws:bundles/1"
+
+
+def question(**more: Any) -> dict[str, Any]:
+    return {"principal": ADA, "action": ["store:PutBundle"], "resource": [BUNDLE], **more}
+
+
+def evaluated(admin: Admin, **more: Any) -> dict[str, Any]:
+    answer = admin.call("POST", "/v1/policies/evaluate", question(**more))
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json
+    return found
+
+
+def test_the_answer_says_which_statement_of_whose_policy(admin: Admin) -> None:
+    document = policy()
+    document["Statement"][0]["Sid"] = "Deposits"
+    admin.role("does", policy=document)
+    admin.group("team", roles=["does"])
+    admin.user(ADA, groups=["team"])
+    found = evaluated(admin)
+    assert found.pop("policy_version")
+    assert found == {
+        "result": True,
+        "reason": "allow",
+        "evaluation_results": [
+            {
+                "action": "store:PutBundle",
+                "resource": BUNDLE,
+                "result": True,
+                "reason": "allow",
+                "source": "group team, role does",
+                "statement": "Deposits",
+                "depends_on": [],
+                "anywhere": True,
+            }
+        ],
+        "grant_stands": None,
+    }
+    admin.put(of_user(ADA, "/policy"), {"policy": policy(effect="Deny")})
+    (denied,) = evaluated(admin)["evaluation_results"]
+    assert (denied["reason"], denied["source"]) == ("explicit_deny", f"user {ADA}")
+    assert denied["statement"] == "/Statement/0"
+
+
+def test_all_of_it_must_be_allowed(admin: Admin) -> None:
+    admin.user(ADA, policy=policy("store:PutBundle", BUNDLE))
+    found = evaluated(admin, action=["store:PutBundle", "store:PutFile"], resource=[BUNDLE, "a:b"])
+    assert (found["result"], found["reason"]) == (False, "implicit_deny")
+    assert [one["result"] for one in found["evaluation_results"]] == [True, False, False, False]
+
+
+def test_who_is_disabled_is_false_for_everything(admin: Admin) -> None:
+    admin.user(ADA, policy=policy("*"))
+    admin.put(of_user(ADA), status="disabled")
+    found = evaluated(admin, action=["store:GetBundle", "store:PutBundle"])
+    assert (found["result"], found["reason"]) == (False, "disabled")
+    assert {one["reason"] for one in found["evaluation_results"]} == {"disabled"}
+
+
+def test_an_unknown_principal_has_what_everybody_has_and_gets_no_record(admin: Admin) -> None:
+    found = evaluated(admin, principal="new@example.org", action=["store:GetBundle"])
+    (one,) = found["evaluation_results"]
+    assert one["source"] == "group user_default, role user_default"
+    assert not evaluated(admin, principal="new@example.org")["result"]
+    assert admin.get(of_user("new@example.org")).status_code == 404
+    assert admin.all("/v1/users", "users") == []
+    assert admin.all("/v1/audit", "audit") == []
+
+
+def test_groups_that_a_token_would_claim_can_be_said(admin: Admin) -> None:
+    admin.group("team", policy=policy())
+    assert not evaluated(admin)["result"]
+    assert evaluated(admin, groups=["team"])["result"]
+    assert evaluated(admin, groups=["store_ingest"])["result"]
+
+
+def test_conditions_see_the_context_but_never_another_principal(admin: Admin) -> None:
+    document = policy()
+    document["Statement"][0]["Condition"] = {
+        "StringEquals": {"store:colour": "green", "store:user_email": ADA}
+    }
+    admin.role("does", policy=document)
+    admin.user(ADA, roles=["does"])
+    admin.user("eve@example.org", roles=["does"])
+    assert not evaluated(admin)["result"]
+    assert evaluated(admin, context={"store:colour": "green"})["result"]
+    assert not evaluated(admin, principal="eve@example.org", context={"store:colour": "green"})[
+        "result"
+    ]
+    for key in ("store:user_email", "STORE:User_Email", "store:groups", "store:roles"):
+        forged = question(principal="eve@example.org", context={key: ADA, "store:colour": "green"})
+        answer = admin.call("POST", "/v1/policies/evaluate", forged)
+        assert (answer.status_code, list(answer.json["errors"])) == (400, [f"/context/{key}"])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"action": []},
+        {"resource": []},
+        {"action": "store:PutBundle"},
+        {"action": ["a:b"] * 101},
+        {"resource": ["a:b"] * 101},
+        {"action": ["a:b"] * 40, "resource": ["a:b"] * 40},
+        {"action": ["x" * 2049]},
+        {"resource": [""]},
+        {"resource": [7]},
+        {"principal": ""},
+        {"principal": None},
+        {"principal": "x" * 255},
+        {"principal": ["a@b"]},
+        {"groups": ["x"] * 1001},
+        {"groups": ["x" * 513]},
+        {"context": []},
+        {"context": {"no-prefix": 1}},
+        {"context": {"store:x": {"deep": 1}}},
+        {"context": {"store:x": [1]}},
+        {"context": {"store:x": None}},
+        {"context": {f"store:k{n}": 1 for n in range(51)}},
+        {"context": {"store:x": "y" * 2049}},
+        {"unknown": 1},
+    ],
+    ids=lambda wrong: str(wrong)[:40],
+)
+def test_what_cannot_be_asked_is_400(admin: Admin, wrong: dict[str, Any]) -> None:
+    answer = admin.call("POST", "/v1/policies/evaluate", question(**wrong))
+    assert (answer.status_code, answer.json["code"]) == (400, "illegal_arguments")
+
+
+def test_values_of_every_kind_are_taken(admin: Admin) -> None:
+    values = {"a:text": "x", "a:whole": 1, "a:part": 1.5, "a:truth": True, "a:list": ["x", "y"]}
+    assert evaluated(admin, context=values)["result"] is False
+
+
+def test_a_question_of_the_largest_size_is_answered_at_once(admin: Admin) -> None:
+    admin.user(ADA, policy=policy("store:*", "arn:*:*:*:*a*b*c*d*e*f*"))
+    resources = ["arn:store:local:aws:" + "abcde" * 400 for _ in range(10)]
+    found = evaluated(admin, action=[f"store:A{n}" for n in range(100)], resource=resources)
+    assert (found["result"], len(found["evaluation_results"])) == (False, 1_000)
+
+
+def test_the_version_of_policies_changes_with_every_change_and_with_nothing_else(
+    admin: Admin,
+) -> None:
+    def version() -> str:
+        answer = admin.get("/v1/policies/version")
+        assert answer.status_code == 200
+        assert evaluated(admin)["policy_version"] == answer.json["policy_version"]
+        return str(answer.json["policy_version"])
+
+    seen = [version()]
+    for change in (
+        lambda: admin.user(ADA),
+        lambda: admin.role("does"),
+        lambda: admin.group("team", roles=["does"]),
+        lambda: admin.put(of_user(ADA, "/groups"), {"groups": ["team"]}, action="add"),
+        lambda: admin.put(of_user(ADA, "/policy"), {"policy": policy("a:B")}),
+        lambda: admin.put(of_user(ADA), status="disabled"),
+        lambda: admin.call("DELETE", "/v1/group/team"),
+    ):
+        change()
+        assert version() == version()
+        seen.append(version())
+    admin.put(of_user(ADA), status="disabled")
+    assert version() == seen[-1]
+    assert len(set(seen)) == len(seen)
+
+
+def test_the_version_has_a_tag_and_is_told_to_everybody_with_a_token(admin: Admin) -> None:
+    eve = Admin(admin.client, "eve@example.org")
+    tag = eve.get("/v1/policies/version").headers["ETag"]
+    headers = {"Authorization": "Bearer eve@example.org", "If-None-Match": tag}
+    assert admin.client.get("/v1/policies/version", headers=headers).status_code == 304
+    admin.user(ADA)
+    assert admin.client.get("/v1/policies/version", headers=headers).status_code == 200
+    assert admin.client.get("/v1/policies/version").status_code == 401

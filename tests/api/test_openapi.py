@@ -1,0 +1,344 @@
+"""The OpenAPI definition is valid, true, and usable by code generators."""
+
+import json
+import keyword
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from flask import Flask
+from openapi_spec_validator import validate
+
+from api.app import OPERATIONS, create_app
+from api.http.examples import make_example
+from api.schemas.loading import load_body
+from auth.authorization import OPEN_OPERATIONS
+from tests.api.builders import VERSION
+from tests.api.conftest import verify
+
+VERBS = {"get", "put", "post", "delete", "head", "patch"}
+SPECIFIED = {
+    "get_bundles_all": ("get", "/bundles/all"),
+    "get_bundle": ("get", "/bundles/{uuid}"),
+    "put_bundle": ("put", "/bundles/{uuid}"),
+    "patch_bundle": ("patch", "/bundles/{uuid}"),
+    "delete_bundle": ("delete", "/bundles/{uuid}"),
+    "post_bundles_checkout": ("post", "/bundles/{uuid}/checkout"),
+    "get_bundles_checkout": ("get", "/bundles/checkout/{checkout_job_id}"),
+    "put_file": ("put", "/files/{uuid}"),
+    "put_files": ("put", "/files"),
+    "get_file": ("get", "/files/{uuid}"),
+    "head_file": ("head", "/files/{uuid}"),
+    "get_collections": ("get", "/collections"),
+    "put_collection": ("put", "/collections"),
+    "get_collection": ("get", "/collections/{uuid}"),
+    "patch_collection": ("patch", "/collections/{uuid}"),
+    "delete_collection": ("delete", "/collections/{uuid}"),
+    "get_task": ("get", "/tasks/{task_id}"),
+    "get_replication": ("get", "/replication"),
+    "get_integrity": ("get", "/integrity"),
+    "post_search": ("post", "/search"),
+    "get_events": ("get", "/events"),
+    "get_events_feed": ("get", "/events/feed"),
+    "get_event": ("get", "/events/{uuid}"),
+    "get_subscriptions": ("get", "/subscriptions"),
+    "put_subscription": ("put", "/subscriptions"),
+    "get_subscription": ("get", "/subscriptions/{uuid}"),
+    "delete_subscription": ("delete", "/subscriptions/{uuid}"),
+    "get_deliveries": ("get", "/subscriptions/{uuid}/deliveries"),
+    "retry_delivery": ("post", "/subscriptions/{uuid}/deliveries/{id}/retry"),
+    "test_subscription": ("post", "/subscriptions/{uuid}/test"),
+    "retry_deliveries": ("post", "/subscriptions/{uuid}/deliveries/retry"),
+    "put_subscription_secret": ("put", "/subscriptions/{uuid}/secret"),
+    "pause_subscription": ("post", "/subscriptions/{uuid}/pause"),
+    "resume_subscription": ("post", "/subscriptions/{uuid}/resume"),
+    "dry_run_subscription": ("post", "/subscriptions/dry-run"),
+    "replay_subscription": ("post", "/subscriptions/{uuid}/replay"),
+    "get_replay": ("get", "/subscriptions/{uuid}/replays/{id}"),
+    "post_area": ("post", "/area/{uuid}"),
+    "head_area": ("head", "/area/{uuid}"),
+    "get_area": ("get", "/area/{uuid}"),
+    "patch_area": ("patch", "/area/{uuid}"),
+    "delete_area": ("delete", "/area/{uuid}"),
+    "put_area_file": ("put", "/area/{uuid}/files/{filename}"),
+    "post_area_file": ("post", "/area/{uuid}/files/{filename}"),
+    "get_area_checksum": ("get", "/area/{uuid}/checksum"),
+    "get_area_validate": ("get", "/area/{uuid}/validate"),
+    "get_area_checksums": ("get", "/area/{uuid}/checksums"),
+    "get_area_validations": ("get", "/area/{uuid}/validations"),
+    "post_area_upload": ("post", "/area/{uuid}/uploads/{filename}"),
+    "get_area_upload": ("get", "/area/{uuid}/uploads/{filename}"),
+    "put_area_part": ("put", "/area/{uuid}/uploads/{filename}"),
+    "post_area_upload_complete": ("post", "/area/{uuid}/complete/{filename}"),
+    "delete_area_upload": ("delete", "/area/{uuid}/uploads/{filename}"),
+    "post_area_credentials": ("post", "/area/{uuid}/credentials"),
+}
+PAGED = {
+    "get_bundles_all",
+    "get_bundle",
+    "get_collections",
+    "post_search",
+    "get_deliveries",
+    "get_events",
+    "get_area",
+}
+
+
+@pytest.fixture
+def document(client) -> dict[str, Any]:
+    return client.get("/v1/swagger.json").json
+
+
+def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, verbs in document["paths"].items():
+        for verb, described in verbs.items():
+            yield path, verb, described
+
+
+def every(value: Any) -> Iterator[dict[str, Any]]:
+    """Every object in the document."""
+    if isinstance(value, dict):
+        yield value
+    for inner in (
+        value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    ):
+        yield from every(inner)
+
+
+@pytest.mark.spec("DEF-01")
+def test_it_is_valid_and_the_same_at_both_paths(client, document) -> None:
+    assert document["openapi"].startswith("3.0.")
+    validate(document)
+    assert client.get("/swagger.json").json == document
+
+
+@pytest.mark.spec("CON-07", "CON-12", "DEF-02")
+def test_it_holds_exactly_the_operations_with_their_paths(document) -> None:
+    found = {one["operationId"]: (verb, path) for path, verb, one in operations(document)}
+    assert found == SPECIFIED
+
+
+@pytest.mark.spec("DEF-03", "VER-01")
+def test_the_server_is_the_external_base_with_v1(document) -> None:
+    assert document["servers"] == [{"url": "http://localhost/v1"}]
+    assert document["info"]["description"]
+
+
+@pytest.mark.spec("DEF-06")
+def test_only_verbs_stand_under_a_path(document) -> None:
+    assert {verb for verbs in document["paths"].values() for verb in verbs} <= VERBS
+
+
+@pytest.mark.spec("DEF-06")
+def test_parameter_names_are_identifiers_and_no_keywords(document) -> None:
+    for _, _, one in operations(document):
+        for parameter in one["parameters"]:
+            assert parameter["name"].isidentifier()
+            assert not keyword.iskeyword(parameter["name"])
+            assert parameter["in"] in ("path", "query")
+
+
+@pytest.mark.spec("DEF-06")
+def test_nothing_is_in_it_that_generated_clients_trip_over(document) -> None:
+    for item in every(document):
+        assert not {"anyOf", "oneOf", "allOf"} & item.keys()
+        assert "$ref" not in item or len(item) == 1
+        assert not isinstance(item.get("type"), list)
+
+
+@pytest.mark.spec("DEF-06")
+def test_no_schema_contains_itself(document) -> None:
+    schemas = document["components"]["schemas"]
+
+    def walk(name: str, seen: tuple[str, ...]) -> None:
+        assert name not in seen
+        for item in every(schemas[name]):
+            if "$ref" in item:
+                walk(item["$ref"].rpartition("/")[2], (*seen, name))
+
+    for name in schemas:
+        walk(name, ())
+
+
+@pytest.mark.spec("CON-12")
+def test_what_is_only_answered_for_old_clients_is_not_in_it(document) -> None:
+    described = {one["operationId"]: one for _, _, one in operations(document)}
+    (body,) = described["put_subscription"]["requestBody"]["content"].values()
+    named = body["schema"].get("$ref", "").rpartition("/")[2]
+    schema = document["components"]["schemas"][named] if named else body["schema"]
+    assert "callback_url" in schema["properties"]
+    assert "replica" not in schema["properties"]
+    for operation, member in (("delete_bundle", "reason"), ("patch_collection", "uuid")):
+        asked = {one["name"] for one in described[operation]["parameters"] if one["in"] == "query"}
+        assert "replica" in asked
+        assert member not in asked
+
+
+@pytest.mark.spec("DEF-05", "WHO-04")
+def test_security_stands_only_where_a_token_is_wanted(document) -> None:
+    for _, _, one in operations(document):
+        name = one["operationId"]
+        if name == "get_subscriptions":
+            assert one["security"] == [{"bearer": []}, {}]
+        elif name in OPEN_OPERATIONS:
+            assert "security" not in one
+        else:
+            assert one["security"] == [{"bearer": []}]
+    schemes = document["components"]["securitySchemes"]
+    assert schemes["bearer"]["scheme"] == "bearer"
+    assert any("openIdConnectUrl" in scheme for scheme in schemes.values())
+
+
+@pytest.mark.spec("DEF-04")
+def test_every_operation_has_responses_and_206_only_where_pages_are(document) -> None:
+    for _, _, one in operations(document):
+        assert one["responses"]
+        assert all(response["description"] for response in one["responses"].values())
+        assert ("206" in one["responses"]) == (one["operationId"] in PAGED)
+
+
+@pytest.mark.spec("DEF-04")
+def test_every_status_that_any_request_may_bring_is_named(document) -> None:
+    for _, _, one in operations(document):
+        named = {int(status) for status in one["responses"] if status.isdigit()}
+        wants_token = one["operationId"] not in OPEN_OPERATIONS
+        has_json = "application/json" in one.get("requestBody", {}).get("content", {})
+        assert {400, 401} <= named
+        assert 403 in named or not wants_token
+        assert {413, 415} <= named or not has_json
+
+
+@pytest.mark.spec("DEF-07")
+def test_a_member_that_may_be_null_is_said_to_be_so(document) -> None:
+    for operation in OPERATIONS:
+        if operation.body is not None:
+            described = document["components"]["schemas"][type(operation.body).__name__]
+            for name, field in operation.body.load_fields.items():
+                nullable = described["properties"][name].get("nullable", False)
+                assert nullable == bool(field.allow_none), (operation.name, name)
+
+
+@pytest.mark.spec("DEF-07")
+def test_a_body_that_may_be_left_out_is_said_to_be_so(client, document) -> None:
+    for path, verb, one in operations(document):
+        if "application/json" not in one.get("requestBody", {}).get("content", {}):
+            continue
+        schema = one["requestBody"]["content"]["application/json"]["schema"]
+        known = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+        assert one["requestBody"]["required"] == bool(known.get("required")), (verb, path)
+
+
+@pytest.mark.spec("DEF-07")
+def test_no_parameter_is_said_to_be_null(document) -> None:
+    schemas = [one["schema"] for _, _, item in operations(document) for one in item["parameters"]]
+    assert [one for one in schemas if one.get("nullable") or None in one.get("enum", ())] == []
+
+
+@pytest.mark.spec("DEF-07")
+def test_no_default_is_null(document) -> None:
+    assert not [item for item in every(document) if item.get("default", ...) is None]
+
+
+@pytest.mark.spec("DEF-07")
+def test_versions_are_described_as_they_are_spelled(document) -> None:
+    for path, _, one in operations(document):
+        for parameter in one["parameters"]:
+            if parameter["name"] == "version":
+                assert re.fullmatch(parameter["schema"]["pattern"], VERSION), path
+    entry = document["components"]["schemas"]["NewFileEntry"]["properties"]["version"]
+    assert re.fullmatch(entry["pattern"], VERSION)
+    assert not re.search(entry["pattern"], f"{VERSION}x")
+
+
+@pytest.mark.spec("DEF-04")
+def test_every_operation_has_a_summary_and_a_known_tag(document) -> None:
+    tags = {tag["name"] for tag in document["tags"]}
+    for _, _, one in operations(document):
+        assert one["summary"].endswith((".", ":")) or one["summary"]
+        assert set(one["tags"]) <= tags
+
+
+@pytest.mark.spec("DEF-02")
+def test_every_operation_of_the_table_is_routed(app: Flask) -> None:
+    rules = {(method, rule.rule) for rule in app.url_map.iter_rules() for method in rule.methods}
+    for operation in OPERATIONS:
+        rule = operation.path.replace("{filename}", "<path:filename>")
+        rule = "/v1" + rule.replace("{", "<").replace("}", ">")
+        assert (operation.method, rule) in rules
+
+
+@pytest.mark.spec("DEF-08")
+def test_every_example_is_accepted_by_its_own_schema() -> None:
+    for operation in OPERATIONS:
+        for schema in filter(None, (operation.query, operation.body)):
+            for name, field in schema.load_fields.items():
+                if "example" in field.metadata:
+                    # A query is text; what its parameters are is said by their types.
+                    as_sent = str if schema is operation.query else lambda value: value
+                    example = as_sent(field.metadata["example"])
+                    assert field.deserialize(example) is not None, (operation.name, name)
+
+
+@pytest.mark.spec("DEF-08")
+def test_every_body_that_the_reference_shows_is_accepted(document) -> None:
+    for operation in OPERATIONS:
+        if operation.body is not None:
+            shown = document["paths"][operation.path][operation.method.lower()]
+            schema = shown["requestBody"]["content"]["application/json"]["schema"]
+            load_body(operation.body, make_example(document, schema))
+
+
+@pytest.mark.spec("CON-13", "DEF-03")
+def test_the_external_url_wins_over_the_host(settings, stores, job_queue) -> None:
+    told = replace(settings, external_url="https://store.example/base/")
+    app = create_app(told, stores, job_queue=job_queue, verify=verify)
+    document = app.test_client().get("/swagger.json", headers={"Host": "evil.example"}).json
+    assert document["servers"] == [{"url": "https://store.example/base/v1"}]
+
+
+@pytest.mark.spec("DEF-08")
+def test_the_reference_page_shows_every_operation_without_scripts(client, document) -> None:
+    page = client.get("/")
+    assert page.status_code == 200
+    assert page.headers["Content-Type"].startswith("text/html")
+    assert "default-src 'none'" in page.headers["Content-Security-Policy"]
+    assert "<script" not in page.text
+    for name in SPECIFIED:
+        assert f'id="{name}"' in page.text
+    assert page.text.count("curl ") == len(SPECIFIED)
+    assert client.get("/reference.css").headers["Content-Type"].startswith("text/css")
+
+
+@pytest.mark.spec("DEF-01")
+def test_the_definition_is_plain_json(client) -> None:
+    answer = client.get("/v1/swagger.json")
+    assert answer.headers["Content-Type"] == "application/json"
+    assert json.loads(answer.data)["info"]["title"]
+    assert VERSION in answer.text
+
+
+HEADERS_IN_PROSE = {
+    "Idempotency-Key": {"patch_bundle", "patch_collection", "replay_subscription"},
+    "Prefer": {"put_bundle", "put_file", "get_file", "head_file", "get_events_feed"},
+    "Last-Event-ID": {"get_events_feed"},
+}
+
+
+@pytest.mark.spec("DEF-06")
+def test_headers_that_clients_may_send_are_described_in_prose(document) -> None:
+    """Not as parameters: their names are no identifiers, which generated clients trip over."""
+    general = document["info"]["description"]
+    for header in (*HEADERS_IN_PROSE, "If-None-Match", "X-Request-Id", "Accept-Encoding", "Range"):
+        assert f"`{header}" in general
+    told = {
+        header: {
+            one["operationId"]
+            for verbs in document["paths"].values()
+            for one in verbs.values()
+            if f"`{header}" in one.get("description", "")
+        }
+        for header in HEADERS_IN_PROSE
+    }
+    assert told == HEADERS_IN_PROSE

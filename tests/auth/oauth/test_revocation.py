@@ -1,0 +1,233 @@
+"""Access tokens of an ended login are rejected."""
+
+from collections.abc import Callable
+
+import pytest
+from joserfc.jwk import ECKey
+
+from auth.decisions import LocalDecisionPoint
+from auth.oauth import clients, introspection
+from auth.oauth.errors import OAuthError
+from auth.oauth.introspection import build_claims_verifier
+from auth.oauth.provider import OAuthProvider
+from auth.tokens.issuance import TokenSpec, issue_token, sign_claims
+from auth.tokens.keyring import KeyRing
+from auth.tokens.signing_keys import SigningKeyFile
+from auth.tokens.verification import GrantChecker, TokenVerifier
+from storage.catalog import login, oauth
+from storage.catalog.engine import sql
+from storage.errors import Unauthorized, Unavailable
+from tests.auth.accounts.builders import Given
+from tests.auth.builders import AGES, NOW, Clock, claims, signed
+from tests.auth.oauth.builders import ADA, added, client_of, code_for, redeem, refresh
+from tests.auth.oauth.conftest import ISSUER, Some
+
+pytestmark = pytest.mark.spec("OID-13", "APA-08")
+
+BACK = "https://portal.example/back"
+
+
+class Counted:
+    """Grants as they are, and how often one was asked about."""
+
+    def __init__(self, grants: GrantChecker) -> None:
+        self.grants = grants
+        self.asked = 0
+
+    def is_active(self, grant_id: str) -> bool:
+        self.asked += 1
+        return self.grants.is_active(grant_id)
+
+
+@pytest.fixture
+def counted(provider: OAuthProvider, clock: Clock) -> Counted:
+    return Counted(GrantChecker(provider.catalog, clock))
+
+
+@pytest.fixture
+def store(keys: SigningKeyFile, clock: Clock, counted: Counted) -> TokenVerifier:
+    """Verifies as a store does that shares the catalog."""
+    return TokenVerifier(
+        {ISSUER: KeyRing(lambda: keys.read().jwks(), clock, AGES)},
+        audiences=["store"],
+        algorithms=["RS256", "ES256"],
+        clock=clock,
+        grants=counted,
+        own=ISSUER,
+    )
+
+
+def refused(store: TokenVerifier, token: str) -> None:
+    with pytest.raises(Unauthorized, match="revoked") as caught:
+        store.verify(token)
+    assert token not in caught.value.detail
+
+
+def test_a_token_is_good_until_its_login_is_given_back(
+    provider: OAuthProvider, store: TokenVerifier
+) -> None:
+    for which in ("refresh_token", "access_token"):
+        tokens, other = (
+            redeem(provider, code_for(provider, state=which)),
+            redeem(provider, code_for(provider, state=which + " of another login")),
+        )
+        assert store.verify(tokens["access_token"]).email == ADA
+        form = {"token": tokens[which], "client_id": "store-cli"}
+        introspection.revoke_token(
+            provider, build_claims_verifier(provider), client_of(provider), form
+        )
+        refused(store, tokens["access_token"])
+        assert store.verify(other["access_token"]).email == ADA
+
+
+def test_a_code_or_refresh_token_used_again_ends_the_tokens_that_were_given(
+    provider: OAuthProvider, store: TokenVerifier, clock: Clock
+) -> None:
+    code = code_for(provider)
+    tokens = redeem(provider, code)
+    with pytest.raises(OAuthError):
+        redeem(provider, code)
+    refused(store, tokens["access_token"])
+    stolen = redeem(provider, code_for(provider, state="another"))
+    newer = refresh(provider, stolen["refresh_token"])
+    clock.now += 60
+    assert store.verify(newer["access_token"]).email == ADA
+    with pytest.raises(OAuthError):
+        refresh(provider, stolen["refresh_token"])
+    refused(store, stolen["access_token"])
+    refused(store, newer["access_token"])
+
+
+def test_a_client_that_is_removed_takes_its_tokens_along(
+    provider: OAuthProvider, store: TokenVerifier
+) -> None:
+    added(provider, "portal", BACK)
+    granted = {"client_id": "portal", "redirect_uri": BACK}
+    tokens = redeem(provider, code_for(provider, **granted), "portal", redirect_uri=BACK)
+    assert store.verify(tokens["access_token"]).email == ADA
+    with provider.catalog.write() as tx:
+        clients.remove_client(tx, "portal", provider.now_us())
+    refused(store, tokens["access_token"])
+
+
+def test_a_person_who_was_disabled_stays_logged_out(
+    provider: OAuthProvider, store: TokenVerifier, people: Some
+) -> None:
+    tokens = redeem(provider, code_for(provider))
+    people.disabled.add(ADA)
+    with pytest.raises(OAuthError):
+        refresh(provider, tokens["refresh_token"])
+    people.disabled.clear()
+    refused(store, tokens["access_token"])
+
+
+def test_a_login_that_nobody_knows_of_gives_nothing(
+    provider: OAuthProvider, store: TokenVerifier, keys: SigningKeyFile
+) -> None:
+    # As after a catalog was restored to a time before the login.
+    for grant in ("lost", "", 7, ["lost"], {"a": "b"}, False):
+        refused(store, sign_claims(keys.read(), {**claims(iss=ISSUER), "grant": grant}))
+
+
+def test_nothing_is_looked_up_for_the_tokens_of_others(
+    store: TokenVerifier, counted: Counted, keys: SigningKeyFile, curve: ECKey, clock: Clock
+) -> None:
+    operators = issue_token(
+        keys.read(),
+        TokenSpec(ADA, ("store_ingest",), 60),
+        issuer=ISSUER,
+        audience=["store"],
+        now=NOW,
+        token_id="t",
+    )
+    assert store.verify(operators).groups == {"store_ingest"}
+    forged = signed(curve, claims(iss=ISSUER, grant="g"))
+    header, _, signature = operators.split(".")
+    for bad in (forged, f"{header}.{forged.split('.')[1]}.{signature}"):
+        with pytest.raises(Unauthorized):
+            store.verify(bad)
+    assert counted.asked == 0
+
+
+def test_what_a_foreign_issuer_calls_a_grant_is_its_own(
+    counted: Counted, keys: SigningKeyFile, clock: Clock
+) -> None:
+    theirs = TokenVerifier(
+        {"https://theirs.example": KeyRing(lambda: keys.read().jwks(), clock, AGES)},
+        audiences=["store"],
+        algorithms=["RS256", "ES256"],
+        clock=clock,
+        grants=counted,
+        own=ISSUER,
+    )
+    token = sign_claims(keys.read(), {**claims(iss="https://theirs.example"), "grant": "g"})
+    assert theirs.verify(token).email == ADA
+    assert counted.asked == 0
+
+
+def test_who_cannot_look_it_up_says_so_and_lets_nobody_in(
+    keys: SigningKeyFile, clock: Clock
+) -> None:
+    class Away:
+        def is_active(self, grant_id: str) -> bool:
+            raise Unavailable("The catalog cannot be reached.")
+
+    store = TokenVerifier(
+        {ISSUER: KeyRing(lambda: keys.read().jwks(), clock, AGES)},
+        audiences=["store"],
+        algorithms=["RS256", "ES256"],
+        clock=clock,
+        grants=Away(),
+        own=ISSUER,
+    )
+    with pytest.raises(Unavailable):
+        store.verify(sign_claims(keys.read(), {**claims(iss=ISSUER), "grant": "g"}))
+
+
+def test_the_clock_that_is_given_ends_a_login(
+    provider: OAuthProvider, having: Callable[..., OAuthProvider], clock: Clock
+) -> None:
+    short = having(grant_s=100)
+    grants = GrantChecker(provider.catalog, clock)
+    redeem(short, code_for(short, state="short"))
+    grant_id = f"grant of short {provider.now_us()} {ADA}"
+    assert grants.is_active(grant_id)
+    clock.now += 101
+    assert not grants.is_active(grant_id)
+
+
+def by_id(provider: OAuthProvider, grant_id: str) -> None:
+    with provider.catalog.write() as tx:
+        oauth.revoke_grant(tx, grant_id, provider.now_us())
+
+
+def by_person(provider: OAuthProvider, _grant_id: str) -> None:
+    with provider.catalog.write() as tx:
+        login.end_logins(tx, ADA)
+
+
+def by_client(provider: OAuthProvider, _grant_id: str) -> None:
+    with provider.catalog.write() as tx:
+        oauth.revoke_grants(tx, provider.now_us(), client="store-cli")
+
+
+def of_everybody(provider: OAuthProvider, _grant_id: str) -> None:
+    with provider.catalog.write() as tx:
+        oauth.revoke_all_grants(tx, provider.now_us())
+
+
+@pytest.mark.parametrize("end", [by_id, by_person, by_client, of_everybody])
+def test_a_login_that_ends_ends_what_others_remember_and_one_that_had_ended_does_not(
+    provider: OAuthProvider, end: Callable[[OAuthProvider, str], None]
+) -> None:
+    decisions = LocalDecisionPoint(provider.catalog, Given())
+    before = decisions.version()
+    redeem(provider, code_for(provider))
+    with provider.catalog.read() as tx:
+        grant_id = str(tx.execute(sql("SELECT id FROM grants")).scalar_one())
+    assert decisions.version() == before
+    end(provider, grant_id)
+    ended = decisions.version()
+    assert ended != before
+    end(provider, grant_id)
+    assert decisions.version() == ended

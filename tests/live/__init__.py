@@ -1,0 +1,1 @@
+"""Helpers of tests that use a running store over HTTP."""

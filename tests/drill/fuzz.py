@@ -7,6 +7,7 @@ The served definitions are what they are made of and what the answers are held a
 import secrets
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -66,6 +67,9 @@ REFUSED = [
 ]
 """What may answer a request that the definition does not allow."""
 
+CLOSING = ("patch_area", "delete_area")
+"""Operations after which nothing comes into an area."""
+
 SHOWN = 25
 OF_ACCOUNTS = 0.3
 """Requests to the authorization service, for each to the store."""
@@ -79,7 +83,7 @@ class Target:
     naming: Callable[[str, Random], Naming | None]
     least: int
     kept: frozenset[str] = frozenset()
-    """Uuids of areas that no request deletes."""
+    """Uuids of areas that no request locks or deletes."""
 
 
 @click.command()
@@ -219,16 +223,20 @@ def _asked(document: Mapping[str, Any]) -> Iterator[str]:
 @contextmanager
 def _prepared(target: Target, seed: int) -> Iterator[None]:
     """Good requests name what is there; redirects are answers, and not followed."""
+    made: Counter[str] = Counter()
 
     @schemathesis.hook
     def before_call(_context: Any, case: Any, kwargs: dict[str, Any]) -> None:
         kwargs["allow_redirects"] = False
         if _is_good(case):
-            drawn = f"{seed} {case.path_parameters} {case.query} {case.body}"
-            _name(case, target, Random(drawn))
-        # A sequence may have been told of any area.
-        if _operation(case) == "delete_area" and case.path_parameters.get("uuid") in target.kept:
-            case.path_parameters = {**case.path_parameters, "uuid": fuzz_objects.uuid(Random(seed))}
+            # By their number: requests that are alike in all they hold may name different things.
+            operation = _operation(case)
+            made[operation] += 1
+            _name(case, target, Random(f"{seed} {operation} {made[operation]}"))
+        # The engine reuses the ids of any answer; another seed, as the first id of this one is kept.
+        if _operation(case) in CLOSING and case.path_parameters.get("uuid") in target.kept:
+            nobody = fuzz_objects.uuid(Random(f"{seed} nobody"))
+            case.path_parameters = {**case.path_parameters, "uuid": nobody}
 
     try:
         yield

@@ -285,6 +285,12 @@ def _in_area(known: Known, rng: Random) -> Naming:
     return Naming({"uuid": known.areas[0], "filename": f"sample_{rng.randrange(BUNDLES)}.json"})
 
 
+def _put_area_file(known: Known, rng: Random) -> Naming:
+    """Half of them into the area that stays, the others into any: it may be locked or deleted."""
+    area = known.areas[0] if rng.random() < 0.5 else rng.choice(known.areas)
+    return Naming({"uuid": area})
+
+
 def _completed(known: Known, rng: Random) -> Naming:
     """One whose part has come goes to its end, and is answered the same again."""
     target = _upload(known, rng, doomed=False)
@@ -332,5 +338,5 @@ _NAMINGS: Mapping[str, Callable[[Known, Random], Naming]] = {
     "get_area_upload": lambda known, rng: _upload(known, rng, doomed=False),
     "put_area_part": _put_part,
     "delete_area_upload": lambda known, rng: _upload(known, rng, doomed=True),
-    "put_area_file": lambda known, rng: Naming({"uuid": rng.choice(known.areas)}),
+    "put_area_file": _put_area_file,
 }

@@ -16,7 +16,7 @@ from tests.live.api import ApiClient
 
 REPLICAS = ("aws", "gcp")
 PATIENCE_S = 60.0
-AREAS, BUNDLES, COLLECTIONS, SUBSCRIPTIONS = 4, 8, 8, 6
+AREAS, BUNDLES, COLLECTIONS, SUBSCRIPTIONS, UPLOADS = 4, 8, 8, 6, 32
 """How many of each there are; of bundles and collections the second half may be deleted, of areas
 all but the first."""
 
@@ -96,7 +96,7 @@ def _uploads(service: ApiClient, known: Known, rng: Random) -> None:
     known.staging.append(uuid(rng))
     service.call("POST", f"/area/{known.staging[0]}")
     service.call("PUT", f"/area/{known.staging[0]}/files/{EXAMPLE}", content=partial(bytes, b"{}"))
-    for number in range(BUNDLES):
+    for number in range(UPLOADS):
         name = f"large_{number}.bin"
         path = f"/area/{known.staging[0]}/uploads/{name}"
         begun = service.call("POST", path, json={"size": len(PART)})
@@ -275,9 +275,14 @@ def _checkout(known: Known, rng: Random) -> Naming:
     return Naming({"checkout_job_id": ident}, {"replica": replica})
 
 
-def _upload(known: Known, rng: Random, *, doomed: bool) -> Naming:
-    name, ident = rng.choice(_half(known.uploads, doomed=doomed))
+def _upload(known: Known, rng: Random, among: Sequence[Name]) -> Naming:
+    name, ident = rng.choice(among)
     return Naming({"uuid": known.staging[0], "filename": name}, {"upload_id": ident})
+
+
+def _open_uploads(known: Known) -> Sequence[Name]:
+    """Uploads by parts that no request completes; of the others half are aborted."""
+    return known.uploads[::2]
 
 
 def _in_area(known: Known, rng: Random) -> Naming:
@@ -293,13 +298,13 @@ def _put_area_file(known: Known, rng: Random) -> Naming:
 
 def _completed(known: Known, rng: Random) -> Naming:
     """One whose part has come goes to its end, and is answered the same again."""
-    target = _upload(known, rng, doomed=False)
+    target = _upload(known, rng, _half(known.uploads[1::2], doomed=False))
     ident = target.query["upload_id"]
     return Naming(target.path, body={"upload_id": ident, "checksums": None})
 
 
 def _put_part(known: Known, rng: Random) -> Naming:
-    target = _upload(known, rng, doomed=False)
+    target = _upload(known, rng, known.uploads)
     return Naming(target.path, {**target.query, "part": 1}, PART)
 
 
@@ -329,14 +334,18 @@ _NAMINGS: Mapping[str, Callable[[Known, Random], Naming]] = {
     "replay_subscription": _owned,
     "retry_delivery": lambda known, rng: _below(known.deliveries, rng),
     "get_replay": lambda known, rng: _below(known.replays, rng),
+    "post_area": lambda _, rng: Naming({"uuid": uuid(rng)}),
+    "head_area": lambda known, rng: Naming({"uuid": rng.choice(known.areas)}),
     "patch_area": lambda known, rng: Naming({"uuid": rng.choice(known.areas[1:])}),
     "delete_area": lambda known, rng: Naming({"uuid": rng.choice(known.areas[1:])}),
     "post_area_file": _in_area,
     "get_area_checksum": lambda known, _: Naming({"uuid": known.staging[0]}),
     "get_area_validate": lambda known, _: Naming({"uuid": known.staging[0]}),
     "post_area_upload_complete": _completed,
-    "get_area_upload": lambda known, rng: _upload(known, rng, doomed=False),
+    "get_area_upload": lambda known, rng: _upload(known, rng, _open_uploads(known)),
     "put_area_part": _put_part,
-    "delete_area_upload": lambda known, rng: _upload(known, rng, doomed=True),
+    "delete_area_upload": lambda known, rng: _upload(
+        known, rng, _half(known.uploads[1::2], doomed=True)
+    ),
     "put_area_file": _put_area_file,
 }

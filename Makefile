@@ -44,6 +44,18 @@ run: $(COMPILED) ## Run a store here until Ctrl-C (STORE_HOME, STORE_PORT)
 test: $(DEV_READY) $(COMPILED) ## Run the tests; they need neither root nor a server
 	$(IN_MEMORY) $(BIN)/python -m pytest -n 4 --dist worksteal --ignore tests/drill
 
+PYTHONS ?= python3.11 python3.12 python3.13 python3.14
+
+.PHONY: matrix
+matrix: ## Run the tests with each of PYTHONS that is installed here
+	@for python in $(PYTHONS); do \
+		version=$$("$$python" -c 'import platform; print(platform.python_version())' 2>/dev/null) \
+			|| { echo "matrix: no $$python here"; continue; }; \
+		echo "matrix: Python $$version"; \
+		$(MAKE) --no-print-directory test VENV=.venv-$$version PYTHON="$$python" || exit 1; \
+		tested="$$tested $$version"; \
+	done; test -n "$$tested" && echo "matrix: passed with$$tested"
+
 REAL := $(BIN)/python -m tests.engines run
 
 .PHONY: test-real
@@ -132,7 +144,7 @@ lock: $(DEV_READY) ## Pin requirements*.in into requirements*.txt
 
 .PHONY: clean
 clean: ## Remove .venv and every cache
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-* .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:

@@ -10,6 +10,7 @@ from api.authz.app import OPERATIONS as OF_AUTH
 from api.authz.authorization import AUTHENTICATED_OPERATIONS, REQUIRED_ACTIONS
 from auth.authorization import CHECKOUT_ELSEWHERE, OPEN_OPERATIONS, RESOURCES, action_name
 from ops import procfile, settings_reference
+from tests.client import stubs
 from tests.least_roles import least_role, least_role_over_accounts
 from tests.permissions_table import AUTH, BAD, CALLERS, STORE, Row
 from workers import deliver
@@ -137,3 +138,4 @@ def written(text: str) -> str:
 if __name__ == "__main__":
     for page in PAGES:
         page.write_text(written(page.read_text(encoding="utf-8")), encoding="utf-8")
+    stubs.write()

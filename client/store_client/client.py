@@ -5,7 +5,7 @@ import inspect
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from store_client.auth.tokens import open_tokens
 from store_client.calls import OperationCall, build_call, execute_call, iterate_pages, page_items
@@ -16,6 +16,11 @@ from store_client.definition.documents import is_cached
 from store_client.definition.openapi import ApiOperation, OperationParameter
 from store_client.errors import Misused, Refused, StoreError
 from store_client.http.session import HttpSession
+
+if TYPE_CHECKING:
+    from store_client.definition.operations import Operations
+else:
+    Operations = object
 
 PYTHON_TYPES: dict[str, Any] = {
     "string": str,
@@ -98,7 +103,7 @@ NOT_ROUTED = frozenset({404, 405})
 """What a store answers to a route that it does not know any more."""
 
 
-class Client:
+class Client(Operations):
     """A client of one store, for one user; threads share it.
 
     `Client("https://store.example").get_bundle(uuid=..., replica="aws")`

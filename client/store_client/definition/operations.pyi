@@ -1,0 +1,979 @@
+"""The operations of a store as typed methods; written by `make docs`, never at run time.
+
+Operations of a store that is newer than this file are found at run time, without types.
+"""
+
+# ruff: noqa: A002
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, Concatenate, Generic, Literal, ParamSpec
+from uuid import UUID
+
+P = ParamSpec("P")
+
+class TypedMethod(Generic[P]):
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any: ...
+    def iterate(self, *args: P.args, **kwargs: P.kwargs) -> Iterator[Any]: ...
+    def pages(self, *args: P.args, **kwargs: P.kwargs) -> Iterator[Any]: ...
+
+def _operation(method: Callable[Concatenate[Any, P], Any]) -> TypedMethod[P]: ...
+
+class Operations:
+    @_operation
+    def delete_area(self, *, uuid: str | UUID, headers: Mapping[str, str] | None = None) -> Any:
+        """Delete your upload area."""
+
+    @_operation
+    def delete_area_upload(
+        self,
+        *,
+        uuid: str | UUID,
+        filename: str,
+        upload_id: str,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Abort an upload."""
+
+    @_operation
+    def delete_bundle(
+        self,
+        *,
+        uuid: str | UUID,
+        replica: Literal["aws", "gcp"],
+        reason: str,
+        version: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Delete a bundle, or one version of it."""
+
+    @_operation
+    def delete_collection(
+        self,
+        *,
+        uuid: str | UUID,
+        replica: Literal["aws", "gcp"],
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Delete one of your collections."""
+
+    @_operation
+    def delete_subscription(
+        self,
+        *,
+        uuid: str | UUID,
+        replica: Literal["aws", "gcp"],
+        subscription_type: Literal["jmespath", "elasticsearch"] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Delete one of your subscriptions."""
+
+    @_operation
+    def delete_v1_group(self, *, group_id: str, headers: Mapping[str, str] | None = None) -> Any:
+        """Delete a group."""
+
+    @_operation
+    def delete_v1_role(self, *, role_id: str, headers: Mapping[str, str] | None = None) -> Any:
+        """Delete a role."""
+
+    @_operation
+    def dry_run_subscription(
+        self,
+        *,
+        replica: Literal["aws", "gcp"],
+        callback_url: str,
+        es_query: Mapping[str, Any] | None = None,
+        jmespath_query: str | None = None,
+        method: Literal["POST", "PUT"] | None = None,
+        encoding: Literal["application/json", "multipart/form-data"] | None = None,
+        form_fields: Mapping[str, Any] | None = None,
+        payload_form_field: str | None = None,
+        hmac_key_id: str | None = None,
+        hmac_secret_key: str | None = None,
+        attachments: Mapping[str, Any] | None = None,
+        bundles: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Show which of the latest bundles a subscription would match, and the payloads."""
+
+    @_operation
+    def get_area(
+        self,
+        *,
+        uuid: str | UUID,
+        per_page: int | None = None,
+        start_at: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """List the files of your upload area."""
+
+    @_operation
+    def get_area_checksum(
+        self, *, uuid: str | UUID, filename: str, headers: Mapping[str, str] | None = None
+    ) -> Any:
+        """Show the checksums of a file of an upload area."""
+
+    @_operation
+    def get_area_checksums(
+        self, *, uuid: str | UUID, headers: Mapping[str, str] | None = None
+    ) -> Any:
+        """Count the files of an upload area by the states of their checksums."""
+
+    @_operation
+    def get_area_upload(
+        self,
+        *,
+        uuid: str | UUID,
+        filename: str,
+        upload_id: str,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Show the stored parts of an upload."""
+
+    @_operation
+    def get_area_validate(
+        self, *, uuid: str | UUID, filename: str, headers: Mapping[str, str] | None = None
+    ) -> Any:
+        """Show the validation of a file of an upload area."""
+
+    @_operation
+    def get_area_validations(
+        self, *, uuid: str | UUID, headers: Mapping[str, str] | None = None
+    ) -> Any:
+        """Count the files of an upload area by the states of their validation."""
+
+    @_operation
+    def get_bundle(
+        self,
+        *,
+        uuid: str | UUID,
+        replica: Literal["aws", "gcp"],
+        version: str | None = None,
+        directurls: bool | None = None,
+        presignedurls: bool | None = None,
+        token: str | None = None,
+        per_page: int | None = None,
+        start_at: int | None = None,
+        replication: bool | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Read a bundle."""
+
+    @_operation
+    def get_bundles_all(
+        self,
+        *,
+        replica: Literal["aws", "gcp"],
+        prefix: str | None = None,
+        token: str | None = None,
+        per_page: int | None = None,
+        search_after: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """List bundles."""
+
+    @_operation
+    def get_bundles_checkout(
+        self,
+        *,
+        checkout_job_id: str | UUID,
+        replica: Literal["aws", "gcp"],
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Show a checkout's status."""
+
+    @_operation
+    def get_collection(
+        self,
+        *,
+        uuid: str | UUID,
+        replica: Literal["aws", "gcp"],
+        version: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Read one of your collections."""
+
+    @_operation
+    def get_collections(
+        self,
+        *,
+        per_page: int | None = None,
+        start_at: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """List your collections."""
+
+    @_operation
+    def get_definition(self, *, headers: Mapping[str, str] | None = None) -> Any:
+        """This definition."""
+
+    @_operation
+    def get_deliveries(
+        self,
+        *,
+        uuid: str | UUID,
+        replica: Literal["aws", "gcp"],
+        state: Literal["pending", "delivered", "failed", "superseded", "cancelled"] | None = None,
+        event_type: Literal["CREATE", "TOMBSTONE", "DELETE", "TEST"] | None = None,
+        bundle_uuid: str | UUID | None = None,
+        since: str | None = None,
+        until: str | None = None,
+        per_page: int | None = None,
+        search_after: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """List the deliveries of a subscription."""
+
+    @_operation
+    def get_echo(self, *, headers: Mapping[str, str] | None = None) -> Any:
+        """Your request as it arrived, without the secrets in it."""
+
+    @_operation
+    def get_event(
+        self,
+        *,
+        uuid: str | UUID,
+        replica: Literal["aws", "gcp"],
+        version: str,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Read the metadata document of a bundle version."""
+
+    @_operation
+    def get_events(
+        self,
+        *,
+        replica: Literal["aws", "gcp"],
+        from_date: str | None = None,
+        to_date: str | None = None,
+        per_page: int | None = None,
+        token: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """List journals of events."""
+
+    @_operation
+    def get_events_feed(
+        self,
+        *,
+        replica: Literal["aws", "gcp"],
+        after: str | None = None,
+        per_page: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Follow new events."""
+
+    @_operation
+    def get_file(
+        self,
+        *,
+        uuid: str | UUID,
+        replica: Literal["aws", "gcp"],
+        version: str | None = None,
+        token: str | None = None,
+        directurl: bool | None = None,
+        content_disposition: str | None = None,
+        replication: bool | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Read a file: a redirect to its content."""
+
+    @_operation
+    def get_health(self, *, headers: Mapping[str, str] | None = None) -> Any:
+        """Whether every part works."""
+
+    @_operation
+    def get_integrity(self, *, headers: Mapping[str, str] | None = None) -> Any:
+        """Show how many objects are verified, and which are damaged."""
+
+    @_operation
+    def get_jwks_json(self, *, headers: Mapping[str, str] | None = None) -> Any:
+        """The public keys that verify its tokens."""
+
+    @_operation
+    def get_login(
+        self,
+        *,
+        redirect_uri: str,
+        state: str | None = None,
+        login_hint: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Log in the user of this browser, then redirect to redirect_uri with the same state."""
+
+    @_operation
+    def get_logout(
+        self,
+        *,
+        id_token_hint: str | None = None,
+        client_id: str | None = None,
+        post_logout_redirect_uri: str | None = None,
+        state: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Log out of this service and, if it supports that, of the identity provider."""
+
+    @_operation
+    def get_oauth_authorize(
+        self,
+        *,
+        response_type: str | None = None,
+        client_id: str | None = None,
+        redirect_uri: str | None = None,
+        scope: str | None = None,
+        state: str | None = None,
+        nonce: str | None = None,
+        code_challenge: str | None = None,
+        code_challenge_method: str | None = None,
+        prompt: str | None = None,
+        max_age: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Authorize an application to act for the user (RFC 6749, OpenID Connect)."""
+
+    @_operation
+    def get_oauth_userinfo(self, *, headers: Mapping[str, str] | None = None) -> Any:
+        """Whom the access token is of, as far as its scopes let it be known."""
+
+    @_operation
+    def get_openid_configuration(self, *, headers: Mapping[str, str] | None = None) -> Any:
+        """What this service is and does."""
+
+    @_operation
+    def get_replay(
+        self,
+        *,
+        uuid: str | UUID,
+        id: str | UUID,
+        replica: Literal["aws", "gcp"],
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Show the progress of a replay."""
+
+    @_operation
+    def get_replication(self, *, headers: Mapping[str, str] | None = None) -> Any:
+        """Show replication status."""
+
+    @_operation
+    def get_subscription(
+        self,
+        *,
+        uuid: str | UUID,
+        replica: Literal["aws", "gcp"],
+        subscription_type: Literal["jmespath", "elasticsearch"] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Read one of your subscriptions."""
+
+    @_operation
+    def get_subscriptions(
+        self,
+        *,
+        replica: Literal["aws", "gcp"],
+        subscription_type: Literal["jmespath", "elasticsearch"] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """List your subscriptions."""
+
+    @_operation
+    def get_task(self, *, task_id: str | UUID, headers: Mapping[str, str] | None = None) -> Any:
+        """Show how far a file's verification is."""
+
+    @_operation
+    def get_v1_audit(
+        self,
+        *,
+        per_page: int | None = None,
+        next_token: str | None = None,
+        who: str | None = None,
+        what: str | None = None,
+        since: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Read who changed what."""
+
+    @_operation
+    def get_v1_group(self, *, group_id: str, headers: Mapping[str, str] | None = None) -> Any:
+        """Read a group."""
+
+    @_operation
+    def get_v1_group_roles(
+        self,
+        *,
+        group_id: str,
+        per_page: int | None = None,
+        next_token: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """List the roles of a group."""
+
+    @_operation
+    def get_v1_group_users(
+        self,
+        *,
+        group_id: str,
+        per_page: int | None = None,
+        next_token: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """List the users in a group."""
+
+    @_operation
+    def get_v1_groups(
+        self,
+        *,
+        per_page: int | None = None,
+        next_token: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """List groups."""
+
+    @_operation
+    def get_v1_policies_version(self, *, headers: Mapping[str, str] | None = None) -> Any:
+        """Which policies are in force."""
+
+    @_operation
+    def get_v1_role(self, *, role_id: str, headers: Mapping[str, str] | None = None) -> Any:
+        """Read a role."""
+
+    @_operation
+    def get_v1_roles(
+        self,
+        *,
+        per_page: int | None = None,
+        next_token: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """List roles."""
+
+    @_operation
+    def get_v1_user(self, *, user_id: str, headers: Mapping[str, str] | None = None) -> Any:
+        """Read a user."""
+
+    @_operation
+    def get_v1_user_groups(
+        self,
+        *,
+        user_id: str,
+        per_page: int | None = None,
+        next_token: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """List the groups that a user is in."""
+
+    @_operation
+    def get_v1_user_owns(
+        self,
+        *,
+        user_id: str,
+        per_page: int | None = None,
+        next_token: str | None = None,
+        resource_type: Literal["area", "collection", "subscription"] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """List what a user owns."""
+
+    @_operation
+    def get_v1_user_roles(
+        self,
+        *,
+        user_id: str,
+        per_page: int | None = None,
+        next_token: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """List the roles of a user."""
+
+    @_operation
+    def get_v1_users(
+        self,
+        *,
+        per_page: int | None = None,
+        next_token: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """List users."""
+
+    @_operation
+    def head_area(self, *, uuid: str | UUID, headers: Mapping[str, str] | None = None) -> Any:
+        """Check whether your upload area exists."""
+
+    @_operation
+    def head_file(
+        self,
+        *,
+        uuid: str | UUID,
+        replica: Literal["aws", "gcp"],
+        version: str | None = None,
+        replication: bool | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Read a file's metadata."""
+
+    @_operation
+    def patch_area(
+        self,
+        *,
+        uuid: str | UUID,
+        state: Literal["UNLOCKED", "LOCKED"],
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Lock or unlock your upload area."""
+
+    @_operation
+    def patch_bundle(
+        self,
+        *,
+        uuid: str | UUID,
+        version: str,
+        replica: Literal["aws", "gcp"],
+        add_files: Iterable[Mapping[str, Any]] | None = None,
+        remove_files: Iterable[Mapping[str, Any]] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Add files to a bundle and remove files from it."""
+
+    @_operation
+    def patch_collection(
+        self,
+        *,
+        uuid: str | UUID,
+        version: str,
+        replica: Literal["aws", "gcp"],
+        add_contents: Iterable[Mapping[str, Any]] | None = None,
+        remove_contents: Iterable[Mapping[str, Any]] | None = None,
+        name: str | None = None,
+        description: str | None = None,
+        details: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Add and remove links of one of your collections, and change its metadata."""
+
+    @_operation
+    def pause_subscription(
+        self,
+        *,
+        uuid: str | UUID,
+        replica: Literal["aws", "gcp"],
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Pause the deliveries of a subscription."""
+
+    @_operation
+    def post_area(self, *, uuid: str | UUID, headers: Mapping[str, str] | None = None) -> Any:
+        """Open an upload area."""
+
+    @_operation
+    def post_area_credentials(
+        self,
+        *,
+        uuid: str | UUID,
+        filenames: Iterable[str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Get credentials or URLs to write to an upload area."""
+
+    @_operation
+    def post_area_file(
+        self,
+        *,
+        uuid: str | UUID,
+        filename: str,
+        content_type: str | None = None,
+        size: int | None = None,
+        checksums: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Register a file uploaded directly to the bucket."""
+
+    @_operation
+    def post_area_upload(
+        self,
+        *,
+        uuid: str | UUID,
+        filename: str,
+        size: int,
+        content_type: str | None = None,
+        upload_id: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Begin or resume a multipart upload into an upload area."""
+
+    @_operation
+    def post_area_upload_complete(
+        self,
+        *,
+        uuid: str | UUID,
+        filename: str,
+        upload_id: str,
+        checksums: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Complete a multipart upload."""
+
+    @_operation
+    def post_bundles_checkout(
+        self,
+        *,
+        uuid: str | UUID,
+        replica: Literal["aws", "gcp"],
+        version: str | None = None,
+        destination: str | None = None,
+        email: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Check a bundle out."""
+
+    @_operation
+    def post_logout(self, *, headers: Mapping[str, str] | None = None) -> Any:
+        """Log out, with the parameters in a form."""
+
+    @_operation
+    def post_oauth_authorize(self, *, headers: Mapping[str, str] | None = None) -> Any:
+        """Authorize an application, with the parameters in a form."""
+
+    @_operation
+    def post_oauth_device(
+        self,
+        *,
+        client_id: str | None = None,
+        client_secret: str | None = None,
+        scope: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """A code for a device without a browser, which a person enters at /device."""
+
+    @_operation
+    def post_oauth_revoke(
+        self,
+        *,
+        token: str,
+        client_id: str | None = None,
+        client_secret: str | None = None,
+        token_type_hint: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Give a token back."""
+
+    @_operation
+    def post_oauth_token(
+        self,
+        *,
+        grant_type: str,
+        client_id: str | None = None,
+        client_secret: str | None = None,
+        code: str | None = None,
+        redirect_uri: str | None = None,
+        code_verifier: str | None = None,
+        refresh_token: str | None = None,
+        device_code: str | None = None,
+        scope: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Tokens for a code, a refresh token or a device's code."""
+
+    @_operation
+    def post_oauth_userinfo(self, *, headers: Mapping[str, str] | None = None) -> Any:
+        """The same; the token may be `access_token` of a body instead of in the header."""
+
+    @_operation
+    def post_search(
+        self,
+        *,
+        replica: Literal["aws", "gcp"],
+        es_query: Mapping[str, Any],
+        output_format: Literal["summary", "raw"] | None = None,
+        per_page: int | None = None,
+        search_after: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Find bundles by their metadata."""
+
+    @_operation
+    def post_v1_group(
+        self,
+        *,
+        group_id: str,
+        roles: Iterable[str] | None = None,
+        policy: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Make a group."""
+
+    @_operation
+    def post_v1_policies_evaluate(
+        self,
+        *,
+        principal: str,
+        action: Iterable[str],
+        resource: Iterable[str],
+        groups: Iterable[str] | None = None,
+        context: Mapping[str, Any] | None = None,
+        grant: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Say what a principal may do, and why."""
+
+    @_operation
+    def post_v1_role(
+        self, *, role_id: str, policy: Mapping[str, Any], headers: Mapping[str, str] | None = None
+    ) -> Any:
+        """Make a role."""
+
+    @_operation
+    def post_v1_user(
+        self,
+        *,
+        user_id: str,
+        groups: Iterable[str] | None = None,
+        roles: Iterable[str] | None = None,
+        policy: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Make a user."""
+
+    @_operation
+    def put_area_file(
+        self,
+        *,
+        uuid: str | UUID,
+        filename: str,
+        content: bytes | Path | BinaryIO | Callable[[], Iterable[bytes]] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Put a file into an upload area."""
+
+    @_operation
+    def put_area_part(
+        self,
+        *,
+        uuid: str | UUID,
+        filename: str,
+        upload_id: str,
+        part: int,
+        content: bytes | Path | BinaryIO | Callable[[], Iterable[bytes]] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Put one part of an upload."""
+
+    @_operation
+    def put_bundle(
+        self,
+        *,
+        uuid: str | UUID,
+        version: str,
+        replica: Literal["aws", "gcp"],
+        creator_uid: int,
+        files: Iterable[Mapping[str, Any]],
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Write a bundle version."""
+
+    @_operation
+    def put_collection(
+        self,
+        *,
+        uuid: str | UUID,
+        version: str,
+        replica: Literal["aws", "gcp"],
+        name: str,
+        description: str,
+        details: Mapping[str, Any],
+        contents: Iterable[Mapping[str, Any]],
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Write a collection version."""
+
+    @_operation
+    def put_file(
+        self,
+        *,
+        uuid: str | UUID,
+        version: str,
+        source_url: str,
+        creator_uid: int,
+        replica: Literal["aws", "gcp"] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Write a file version."""
+
+    @_operation
+    def put_files(
+        self,
+        *,
+        replica: Literal["aws", "gcp"],
+        files: Iterable[Mapping[str, Any]],
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Write several file versions."""
+
+    @_operation
+    def put_subscription(
+        self,
+        *,
+        replica: Literal["aws", "gcp"],
+        callback_url: str,
+        es_query: Mapping[str, Any] | None = None,
+        jmespath_query: str | None = None,
+        method: Literal["POST", "PUT"] | None = None,
+        encoding: Literal["application/json", "multipart/form-data"] | None = None,
+        form_fields: Mapping[str, Any] | None = None,
+        payload_form_field: str | None = None,
+        hmac_key_id: str | None = None,
+        hmac_secret_key: str | None = None,
+        attachments: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Create a subscription."""
+
+    @_operation
+    def put_subscription_secret(
+        self,
+        *,
+        uuid: str | UUID,
+        replica: Literal["aws", "gcp"],
+        hmac_secret_key: str,
+        hmac_key_id: str | None = None,
+        overlap_s: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Change the secret that signs a subscription's deliveries."""
+
+    @_operation
+    def put_v1_group_policy(
+        self,
+        *,
+        group_id: str,
+        policy: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Give a group a policy."""
+
+    @_operation
+    def put_v1_group_role(
+        self,
+        *,
+        group_id: str,
+        action: Literal["add", "remove"],
+        roles: Iterable[str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Give a group roles, or take them away."""
+
+    @_operation
+    def put_v1_group_user(
+        self,
+        *,
+        group_id: str,
+        action: Literal["add", "remove"],
+        users: Iterable[str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Add users to a group, or remove them."""
+
+    @_operation
+    def put_v1_role_policy(
+        self,
+        *,
+        role_id: str,
+        policy: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Give a role another policy."""
+
+    @_operation
+    def put_v1_user(
+        self,
+        *,
+        user_id: str,
+        status: Literal["enabled", "disabled"],
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Enable or disable a user."""
+
+    @_operation
+    def put_v1_user_group(
+        self,
+        *,
+        user_id: str,
+        action: Literal["add", "remove"],
+        groups: Iterable[str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Add a user to groups, or remove them."""
+
+    @_operation
+    def put_v1_user_policy(
+        self,
+        *,
+        user_id: str,
+        policy: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Give a user a policy of their own."""
+
+    @_operation
+    def put_v1_user_role(
+        self,
+        *,
+        user_id: str,
+        action: Literal["add", "remove"],
+        roles: Iterable[str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Give a user roles, or take them away."""
+
+    @_operation
+    def replay_subscription(
+        self,
+        *,
+        uuid: str | UUID,
+        replica: Literal["aws", "gcp"],
+        from_date: str | None = None,
+        to_date: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Deliver the events of a time window again."""
+
+    @_operation
+    def resume_subscription(
+        self,
+        *,
+        uuid: str | UUID,
+        replica: Literal["aws", "gcp"],
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Resume the deliveries of a subscription."""
+
+    @_operation
+    def retry_deliveries(
+        self,
+        *,
+        uuid: str | UUID,
+        replica: Literal["aws", "gcp"],
+        since: str,
+        until: str | None = None,
+        event_type: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Retry the deliveries that failed since a time."""
+
+    @_operation
+    def retry_delivery(
+        self,
+        *,
+        uuid: str | UUID,
+        id: str | UUID,
+        replica: Literal["aws", "gcp"],
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Retry a delivery now."""
+
+    @_operation
+    def test_subscription(
+        self,
+        *,
+        uuid: str | UUID,
+        replica: Literal["aws", "gcp"],
+        headers: Mapping[str, str] | None = None,
+    ) -> Any:
+        """Send a test delivery."""

@@ -1,0 +1,30 @@
+"""Type stubs of operations: as the definitions say, and of use to a type checker."""
+
+from pathlib import Path
+
+from mypy import api
+
+from tests.client import stubs
+
+SAMPLE = """\
+from store_client import Client
+
+def run(client: Client) -> None:
+    client.put_bundle(uuid="u", version="v", replica="aws", creator_uid=1, files=[])
+    client.get_bundle.iterate(uuid="u", replica="gcp", per_page=10)
+    client.get_bundle(uuid="u", replica="azure")
+    client.put_bundle(uuid="u", version="v", replica="aws", creator_uid=1, filez=[])
+    client.get_bundle.iterate(uuid="u")
+"""
+
+
+def test_stubs_are_what_the_definitions_say() -> None:
+    assert stubs.PATH.read_text(encoding="utf-8") == stubs.written(), "run `make docs`"
+
+
+def test_type_checker_rejects_wrong_arguments(tmp_path: Path) -> None:
+    sample = tmp_path / "sample.py"
+    sample.write_text(SAMPLE)
+    told, _, _ = api.run(["--cache-dir", str(tmp_path / "cache"), "--strict", str(sample)])
+    wrong = [line.split(":")[1] for line in told.splitlines() if ": error:" in line]
+    assert sorted(set(wrong)) == ["6", "7", "8"], told

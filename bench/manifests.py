@@ -15,7 +15,7 @@ from sqlalchemy import func, select
 
 from bench import counting, rows, stand
 from storage.catalog import now_us
-from storage.catalog.tables import todo
+from storage.catalog.tables.jobs import todo
 from storage.model import FQID
 from storage.stores import Stores
 

@@ -35,7 +35,7 @@ from auth.tokens.verification import GrantChecker, build_verifier
 from bench import rows, stand
 from config import Settings, process
 from storage import keys
-from storage.catalog.tables import blobs
+from storage.catalog.tables.versions import blobs
 from storage.model import FQID
 from storage.protocols import IndexedDocument
 from storage.stores import Stores

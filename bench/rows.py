@@ -9,7 +9,7 @@ from uuid import UUID
 from sqlalchemy import func, insert, select
 
 from storage.catalog import Catalog, Tx
-from storage.catalog.tables import blob_replicas, blobs, bundles, files, presence, visible
+from storage.catalog.tables.versions import blob_replicas, blobs, bundles, files, presence, visible
 from storage.model import FQID, Replica
 
 AT_ONCE = 5_000

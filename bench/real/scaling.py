@@ -34,7 +34,7 @@ from pipelines.bundles import NewEntry
 from pipelines.flow import Step, delivery_jobs
 from storage import keys
 from storage.catalog import endpoints, jobs
-from storage.catalog.tables import todo
+from storage.catalog.tables.jobs import todo
 from storage.connect import connect
 from storage.model import FQID, Job
 from storage.stores import Stores

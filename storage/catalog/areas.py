@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Row, Select, delete, func, insert, select,
 
 from storage.catalog import bulk
 from storage.catalog.engine import Tx, execute_now, now_us
-from storage.catalog.tables import area_files, area_uploads, areas
+from storage.catalog.tables.versions import area_files, area_uploads, areas
 from storage.model import CHECKSUM_NAMES, Checksums
 
 

@@ -15,26 +15,18 @@ from storage.catalog import bulk, events, jobs, journals, purges, recovery
 from storage.catalog import deliveries as delivery_rows
 from storage.catalog import subscriptions as subscription_rows
 from storage.catalog.engine import Tx, now_us
-from storage.catalog.tables import (
+from storage.catalog.tables.accounts import (
     accounts,
-    answers,
-    area_files,
-    areas,
-    attempts,
     audit,
-    checkouts,
     clients,
     consents,
-    deliveries,
-    endpoints,
     memberships,
     passwords,
-    replays,
     service_keys,
-    subscriptions,
-    tasks,
-    todo,
 )
+from storage.catalog.tables.event_log import attempts, deliveries, endpoints, replays, subscriptions
+from storage.catalog.tables.jobs import answers, checkouts, tasks, todo
+from storage.catalog.tables.versions import area_files, areas
 from storage.model import FQID, REPLICAS, Job
 
 BackupRows = Sequence[Mapping[str, Any]]

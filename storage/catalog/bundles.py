@@ -9,7 +9,7 @@ from sqlalchemy import Row, Select, bindparam, select
 from storage.catalog import bulk, documents, events, heads, manifests, purges, versions
 from storage.catalog import files as catalog_files
 from storage.catalog.engine import Tx, execute_now, execute_sql, sql
-from storage.catalog.tables import blobs, bundle_segments, bundles, entries, files
+from storage.catalog.tables.versions import blobs, bundle_segments, bundles, entries, files
 from storage.errors import NotFound
 from storage.model import FQID, BundleVersion, Checksums, ManifestEntry, Replica
 

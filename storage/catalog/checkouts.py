@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from sqlalchemy import insert, select, update
 
 from storage.catalog.engine import Tx, now_us
-from storage.catalog.tables import checkouts
+from storage.catalog.tables.jobs import checkouts
 from storage.model import Replica
 
 

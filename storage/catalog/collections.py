@@ -10,7 +10,13 @@ from sqlalchemy import Row, delete, select, tuple_
 
 from storage.catalog import bulk
 from storage.catalog.engine import Tx, execute_now, sql
-from storage.catalog.tables import collection_segments, collections, link_segments, owned, presence
+from storage.catalog.tables.versions import (
+    collection_segments,
+    collections,
+    link_segments,
+    owned,
+    presence,
+)
 from storage.errors import NotFound
 from storage.model import FQID, CollectionLink, Replica
 

@@ -16,8 +16,7 @@ from storage.catalog.deliveries import TEST_EVENT, DeliveryState
 from storage.catalog.dialects import lock_clause
 from storage.catalog.engine import Tx, now_us, sql
 from storage.catalog.subscriptions import Subscription
-from storage.catalog.tables import attempts, deliveries
-from storage.catalog.tables.event_log import PAUSED_DUE_US
+from storage.catalog.tables.event_log import PAUSED_DUE_US, attempts, deliveries
 from storage.model import FQID, EventType
 
 

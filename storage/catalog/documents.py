@@ -8,7 +8,7 @@ from sqlalchemy import bindparam, select, tuple_
 
 from storage.catalog import bulk
 from storage.catalog.engine import Tx, execute_now, sql
-from storage.catalog.tables import bundles, documents, shapes
+from storage.catalog.tables.versions import bundles, documents, shapes
 from storage.model import FQID, Replica
 
 LeafKinds = Mapping[str, str]

@@ -11,7 +11,7 @@ from sqlalchemy import delete, select, text
 
 from storage.catalog import bulk
 from storage.catalog.engine import Tx, execute_sql, now_us, sql
-from storage.catalog.tables import endpoints
+from storage.catalog.tables.event_log import endpoints
 
 # Every statement spells `'pending'` as a literal: the partial indexes require it. The statements
 # select the first row in index order, not min() or EXISTS: a planner with old statistics would

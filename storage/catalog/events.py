@@ -17,7 +17,7 @@ from sqlalchemy import Row, bindparam, select, text
 
 from storage.catalog import bulk, heads, store_state
 from storage.catalog.engine import Tx, execute_now, sql
-from storage.catalog.tables import events
+from storage.catalog.tables.event_log import events
 from storage.model import FQID, REPLICAS, BundleEvent, EventType, Replica
 
 EVENT_NAMESPACE = uuid.UUID("6f2f7a52-51a1-5d0e-9a5b-6a3f0a1c7c11")

@@ -6,15 +6,14 @@ from typing import Any
 from sqlalchemy import Select, Table, select, tuple_
 
 from storage.catalog.engine import Tx
-from storage.catalog.tables import (
+from storage.catalog.tables.integrity import purge_replicas, purges
+from storage.catalog.tables.versions import (
     blob_replicas,
     blobs,
     bundles,
     collections,
     files,
     presence,
-    purge_replicas,
-    purges,
     tombstones,
 )
 from storage.model import FQID, Replica

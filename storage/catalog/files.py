@@ -10,7 +10,8 @@ from sqlalchemy import Row, Select, bindparam, func, select
 from storage.catalog import bulk
 from storage.catalog import purges as catalog_purges
 from storage.catalog.engine import Tx, execute_now, sql
-from storage.catalog.tables import blob_replicas, blobs, files, purges
+from storage.catalog.tables.integrity import purges
+from storage.catalog.tables.versions import blob_replicas, blobs, files
 from storage.model import FQID, Checksums, FileVersion, Replica
 
 

@@ -11,7 +11,9 @@ from sqlalchemy import Select, delete, select, update
 
 from storage.catalog import bulk
 from storage.catalog.engine import Tx, now_us, sql
-from storage.catalog.tables import blob_replicas, blobs, condemned, files, tasks
+from storage.catalog.tables.integrity import condemned
+from storage.catalog.tables.jobs import tasks
+from storage.catalog.tables.versions import blob_replicas, blobs, files
 from storage.model import Replica
 
 

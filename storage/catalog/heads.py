@@ -6,7 +6,7 @@ from sqlalchemy import bindparam, select
 
 from storage.catalog import bulk
 from storage.catalog.engine import Tx, execute_now, execute_sql, sql
-from storage.catalog.tables import heads
+from storage.catalog.tables.versions import heads
 
 _CREATE_ON_SQLITE = (
     "INSERT INTO heads (kind, uuid) VALUES (:kind, :uuid) ON CONFLICT (kind, uuid) DO NOTHING"

@@ -9,7 +9,8 @@ from sqlalchemy import Row, Select, bindparam, delete, insert, select, update
 
 from storage.catalog import bulk
 from storage.catalog.engine import Tx, execute_now, now_us, sql
-from storage.catalog.tables import tasks, uploads
+from storage.catalog.tables.jobs import tasks
+from storage.catalog.tables.versions import uploads
 from storage.model import CHECKSUM_NAMES, FQID, Checksums, Replica
 
 

@@ -15,7 +15,7 @@ from sqlalchemy import Table, TextClause, select
 from storage import keys
 from storage.catalog import bulk
 from storage.catalog.engine import Catalog, Tx, execute_now, now_us, sql
-from storage.catalog.tables import bundles, collections, files, tombstones
+from storage.catalog.tables.versions import bundles, collections, files, tombstones
 from storage.model import FQID, Replica
 
 

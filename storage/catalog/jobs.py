@@ -15,7 +15,7 @@ from storage.catalog import bulk
 from storage.catalog.dialects import lock_clause
 from storage.catalog.engine import Tx, execute_now, execute_sql, now_us, sql
 from storage.catalog.store_state import EPOCH_IN_DOUBT_KEY
-from storage.catalog.tables import todo
+from storage.catalog.tables.jobs import todo
 from storage.errors import ClaimLost
 from storage.model import Job, JobClaim
 

@@ -17,7 +17,7 @@ from sqlalchemy import Row, select, text
 from storage.catalog import bulk, heads, store_state
 from storage.catalog.engine import Tx, execute_now, now_us, sql
 from storage.catalog.events import SequencedEvent
-from storage.catalog.tables import events
+from storage.catalog.tables.event_log import events
 from storage.errors import DamagedObjectError
 from storage.keys import JournalKey
 from storage.model import Replica

@@ -9,7 +9,7 @@ from sqlalchemy import insert
 from storage.catalog import bulk, device_codes, engine, oauth
 from storage.catalog.dialects import lock_clause
 from storage.catalog.engine import Tx, sql
-from storage.catalog.tables import passwords, sessions, upstream_logins
+from storage.catalog.tables.accounts import passwords, sessions, upstream_logins
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from sqlalchemy.exc import IntegrityError
 
 from storage.catalog import bulk
 from storage.catalog.engine import Tx, execute_sql
-from storage.catalog.tables import bundle_segments, entries, segments
+from storage.catalog.tables.versions import bundle_segments, entries, segments
 from storage.errors import Invalid
 from storage.model import Replica
 

@@ -12,7 +12,7 @@ from sqlalchemy import Row
 from storage.catalog import bulk, heads
 from storage.catalog.dialects import lock_clause
 from storage.catalog.engine import Tx, sql
-from storage.catalog.tables import clients
+from storage.catalog.tables.accounts import clients
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,20 +10,18 @@ from sqlalchemy import Row, Select, delete, select, update
 
 from storage.catalog import bulk
 from storage.catalog.engine import Tx, execute_now, sql
-from storage.catalog.tables import (
+from storage.catalog.tables.event_log import events
+from storage.catalog.tables.integrity import purge_replicas, purges
+from storage.catalog.tables.jobs import checkouts, tasks
+from storage.catalog.tables.versions import (
     bundle_segments,
     bundles,
-    checkouts,
     collections,
     documents,
     entries,
-    events,
     files,
     presence,
-    purge_replicas,
-    purges,
     segments,
-    tasks,
     visible,
 )
 from storage.model import FQID, REPLICAS, Replica

@@ -19,14 +19,13 @@ from storage.catalog import bulk, store_state
 from storage.catalog.engine import Tx, execute_now, now_us, sql
 from storage.catalog.files import NewFileVersion
 from storage.catalog.purges import Purge
-from storage.catalog.tables import (
+from storage.catalog.tables.integrity import purge_replicas, purges
+from storage.catalog.tables.versions import (
     bundles,
     collections,
     files,
     heads,
     presence,
-    purge_replicas,
-    purges,
     tombstones,
     visible,
 )

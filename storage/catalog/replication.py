@@ -7,7 +7,8 @@ from typing import Any
 from sqlalchemy import Row, TextClause, select
 
 from storage.catalog.engine import Tx, execute_now, sql
-from storage.catalog.tables import metadata, presence
+from storage.catalog.tables import metadata
+from storage.catalog.tables.versions import presence
 from storage.model import FQID, Job, Replica
 
 SCAN_LIMIT = 2_500

@@ -3,7 +3,8 @@
 from sqlalchemy import func, literal_column, select, text
 
 from storage.catalog.engine import Tx, now_us, sql
-from storage.catalog.tables import bundles, deliveries, documents
+from storage.catalog.tables.event_log import deliveries
+from storage.catalog.tables.versions import bundles, documents
 from storage.model import FQID
 
 READ_ONLY_KEY = "read_only"

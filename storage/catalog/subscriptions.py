@@ -17,7 +17,7 @@ from sqlalchemy import Row, Select, case, func, insert, select, text, update
 from storage.catalog import bulk, endpoints, heads
 from storage.catalog.deliveries import AttemptResult
 from storage.catalog.engine import Tx, execute_sql, now_us, sql
-from storage.catalog.tables import subscriptions
+from storage.catalog.tables.event_log import subscriptions
 from storage.model import Replica
 
 SubscriptionType = Literal["jmespath", "elasticsearch"]

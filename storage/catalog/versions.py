@@ -7,7 +7,14 @@ from sqlalchemy import Table, bindparam, delete, insert, or_, select, tuple_
 
 from storage.catalog import bulk
 from storage.catalog.engine import Tx, execute_now, execute_sql, now_us, sql
-from storage.catalog.tables import bundles, collections, files, presence, tombstones, visible
+from storage.catalog.tables.versions import (
+    bundles,
+    collections,
+    files,
+    presence,
+    tombstones,
+    visible,
+)
 from storage.model import FQID, REPLICAS, Replica
 
 _TABLES: Mapping[str, Table] = {"file": files, "bundle": bundles, "collection": collections}

@@ -1,6 +1,16 @@
 """Metadata and column types that all tables share."""
 
-from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, Table, Text, UniqueConstraint
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
 
 metadata = MetaData(
     naming_convention={
@@ -20,3 +30,9 @@ Id = BigInteger().with_variant(Integer, "sqlite")
 def make_clustered_table(name: str, *columns: Column[object] | Index | UniqueConstraint) -> Table:
     """Return a table stored in the index of its primary key."""
     return Table(name, metadata, *columns, sqlite_with_rowid=False)
+
+
+def partial_index(name: str, *columns: str, where: str, unique: bool = False) -> Index:
+    """Return an index of the rows of a condition, which its queries spell as literals."""
+    rows = text(where)
+    return Index(name, *columns, unique=unique, sqlite_where=rows, postgresql_where=rows)

@@ -11,18 +11,12 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
-    text,
 )
 
-from storage.catalog.tables.base import Id, Key, make_clustered_table, metadata
+from storage.catalog.tables.base import Id, Key, make_clustered_table, metadata, partial_index
 
 PAUSED_DUE_US = 2**60
 """Added to the due time of paused deliveries: never due, but the schedule is kept."""
-_IS_PAUSED = text(f"state = 'pending' AND due_us >= {PAUSED_DUE_US}")
-_IS_RETRYABLE = text("state = 'failed' AND payload <> ''")
-_IS_SETTLED = text("state NOT IN ('pending', 'failed')")
-_IS_FAILED = text("state = 'failed'")
-_IS_DELETED = text("deleted_us IS NOT NULL")
 
 events = Table(
     "events",
@@ -40,12 +34,7 @@ events = Table(
     Column("byte_size", BigInteger),
     Index("uq_events_replica_seq", "replica", "seq", unique=True),
     Index("ix_events_replica_seq_us_seq", "replica", "seq_us", "seq"),
-    Index(
-        "ix_events_unnumbered",
-        "at_us",
-        sqlite_where=text("seq IS NULL"),
-        postgresql_where=text("seq IS NULL"),
-    ),
+    partial_index("ix_events_unnumbered", "at_us", where="seq IS NULL"),
 )
 """Events, committed without a number.
 
@@ -80,27 +69,9 @@ subscriptions = Table(
     Column("state_us", BigInteger),
     Column("failures", Integer, nullable=False, server_default="0"),
     Column("failing_us", BigInteger),
-    Index(
-        "ix_subscriptions_owner",
-        "owner",
-        "replica",
-        "type",
-        sqlite_where=text("deleted_us IS NULL"),
-        postgresql_where=text("deleted_us IS NULL"),
-    ),
-    Index(
-        "ix_subscriptions_replica_type",
-        "replica",
-        "type",
-        sqlite_where=text("deleted_us IS NULL"),
-        postgresql_where=text("deleted_us IS NULL"),
-    ),
-    Index(
-        "ix_subscriptions_deleted",
-        "deleted_us",
-        sqlite_where=_IS_DELETED,
-        postgresql_where=_IS_DELETED,
-    ),
+    partial_index("ix_subscriptions_owner", "owner", "replica", "type", where="deleted_us IS NULL"),
+    partial_index("ix_subscriptions_replica_type", "replica", "type", where="deleted_us IS NULL"),
+    partial_index("ix_subscriptions_deleted", "deleted_us", where="deleted_us IS NOT NULL"),
 )
 """Subscriptions; `state` is active, paused or disabled, since `state_us`.
 
@@ -146,49 +117,29 @@ deliveries = Table(
     Column("reason", Text),
     Column("request_id", Text, nullable=False, server_default=""),
     UniqueConstraint("subscription_id", "event_id"),
-    Index(
-        "ix_deliveries_due",
-        "endpoint_id",
-        "due_us",
-        sqlite_where=text("state = 'pending'"),
-        postgresql_where=text("state = 'pending'"),
-    ),
-    Index(
-        "ix_deliveries_open_bundle",
-        "bundle_uuid",
-        "subscription_id",
-        sqlite_where=text("state = 'pending'"),
-        postgresql_where=text("state = 'pending'"),
+    partial_index("ix_deliveries_due", "endpoint_id", "due_us", where="state = 'pending'"),
+    partial_index(
+        "ix_deliveries_open_bundle", "bundle_uuid", "subscription_id", where="state = 'pending'"
     ),
     Index("ix_deliveries_latest", "subscription_id", "created_us", "id"),
     Index("ix_deliveries_kind", "subscription_id", "state", "event_type", "created_us", "id"),
     Index("ix_deliveries_bundle", "subscription_id", "bundle_uuid", "created_us", "id"),
-    Index(
+    partial_index(
         "ix_deliveries_held",
         "subscription_id",
         "id",
-        sqlite_where=_IS_PAUSED,
-        postgresql_where=_IS_PAUSED,
+        where=f"state = 'pending' AND due_us >= {PAUSED_DUE_US}",
     ),
-    Index(
+    partial_index(
         "ix_deliveries_given_up",
         "subscription_id",
         "finished_us",
-        sqlite_where=_IS_RETRYABLE,
-        postgresql_where=_IS_RETRYABLE,
+        where="state = 'failed' AND payload <> ''",
     ),
-    Index(
-        "ix_deliveries_settled",
-        "finished_us",
-        sqlite_where=_IS_SETTLED,
-        postgresql_where=_IS_SETTLED,
+    partial_index(
+        "ix_deliveries_settled", "finished_us", where="state NOT IN ('pending', 'failed')"
     ),
-    Index(
-        "ix_deliveries_failed",
-        "finished_us",
-        sqlite_where=_IS_FAILED,
-        postgresql_where=_IS_FAILED,
-    ),
+    partial_index("ix_deliveries_failed", "finished_us", where="state = 'failed'"),
     # Each attempt rewrites a row and moves it in the index of due times.
     postgresql_with={"fillfactor": 80, "autovacuum_vacuum_scale_factor": 0.02},
 )
@@ -208,8 +159,6 @@ attempts = make_clustered_table(
     Column("body", Text),
 )
 
-_IS_CURRENT, _IS_NOT_CURRENT = text("state = 'current'"), text("state <> 'current'")
-_IS_UNFINISHED = text("finished_us IS NULL")
 
 journals = Table(
     "journals",
@@ -224,28 +173,9 @@ journals = Table(
     Column("size", BigInteger, nullable=False, server_default="0"),
     Column("at_us", BigInteger, nullable=False),
     UniqueConstraint("replica", "first_seq", "last_seq", "generation"),
-    Index(
-        "ix_journals_current",
-        "replica",
-        "last_seq",
-        sqlite_where=_IS_CURRENT,
-        postgresql_where=_IS_CURRENT,
-    ),
-    Index(
-        "ix_journals_tier",
-        "replica",
-        "tier",
-        "first_seq",
-        sqlite_where=_IS_CURRENT,
-        postgresql_where=_IS_CURRENT,
-    ),
-    Index(
-        "ix_journals_other",
-        "replica",
-        "at_us",
-        sqlite_where=_IS_NOT_CURRENT,
-        postgresql_where=_IS_NOT_CURRENT,
-    ),
+    partial_index("ix_journals_current", "replica", "last_seq", where="state = 'current'"),
+    partial_index("ix_journals_tier", "replica", "tier", "first_seq", where="state = 'current'"),
+    partial_index("ix_journals_other", "replica", "at_us", where="state <> 'current'"),
 )
 """Journals: `writing`, then `current`, finally `past`, since `at_us`.
 
@@ -265,13 +195,7 @@ replays = Table(
     Column("deliveries", Integer, nullable=False, server_default="0"),
     Column("created_us", BigInteger, nullable=False),
     Column("finished_us", BigInteger),
-    Index(
-        "uq_replays_open",
-        "subscription_id",
-        unique=True,
-        sqlite_where=_IS_UNFINISHED,
-        postgresql_where=_IS_UNFINISHED,
-    ),
+    partial_index("uq_replays_open", "subscription_id", unique=True, where="finished_us IS NULL"),
 )
 """Events from `next_seq` up to, not including, `end_seq` are to be sent; one replay is open at a
 time."""

@@ -1,10 +1,8 @@
 """Tables of damaged objects, scrub totals, purges, and garbage collection."""
 
-from sqlalchemy import BigInteger, Column, ForeignKey, Index, Table, Text, UniqueConstraint, text
+from sqlalchemy import BigInteger, Column, ForeignKey, Index, Table, Text, UniqueConstraint
 
-from storage.catalog.tables.base import Id, Key, make_clustered_table, metadata
-
-_IS_UNREPAIRED = text("repaired_us IS NULL")
+from storage.catalog.tables.base import Id, Key, make_clustered_table, metadata, partial_index
 
 damaged_objects = make_clustered_table(
     "damaged_objects",
@@ -14,13 +12,7 @@ damaged_objects = make_clustered_table(
     Column("found_us", BigInteger, nullable=False),
     Column("tried_us", BigInteger, nullable=False),
     Column("repaired_us", BigInteger),
-    Index(
-        "ix_damaged_objects_open",
-        "replica",
-        "tried_us",
-        sqlite_where=_IS_UNREPAIRED,
-        postgresql_where=_IS_UNREPAIRED,
-    ),
+    partial_index("ix_damaged_objects_open", "replica", "tried_us", where="repaired_us IS NULL"),
 )
 """Objects found damaged; those without `repaired_us` still are.
 
@@ -62,12 +54,7 @@ purges = Table(
     Column("finished_us", BigInteger),
     UniqueConstraint("kind", "uuid", "version"),
     Index("ix_purges_kind_created_us", "kind", "created_us"),
-    Index(
-        "ix_purges_open",
-        "created_us",
-        sqlite_where=text("finished_us IS NULL"),
-        postgresql_where=text("finished_us IS NULL"),
-    ),
+    partial_index("ix_purges_open", "created_us", where="finished_us IS NULL"),
 )
 """Permanent removals; `version` is empty for a whole uuid. Rows stay: names are never reused."""
 

@@ -1,8 +1,8 @@
 """Tables of jobs, ingest tasks, checkouts, leases, and idempotency keys."""
 
-from sqlalchemy import BigInteger, Column, Index, Integer, Table, Text, text
+from sqlalchemy import BigInteger, Column, Index, Integer, Table, Text
 
-from storage.catalog.tables.base import Id, Key, make_clustered_table, metadata
+from storage.catalog.tables.base import Id, Key, make_clustered_table, metadata, partial_index
 
 meta = make_clustered_table(
     "meta", Column("key", Key, primary_key=True), Column("value", Text, nullable=False)
@@ -31,33 +31,12 @@ todo = Table(
     Column("reason", Text),
     Column("request_id", Text, nullable=False, server_default=""),
     Column("waits_for", Key),
-    Index(
-        "ix_todo_waits_for",
-        "waits_for",
-        sqlite_where=text("waits_for IS NOT NULL"),
-        postgresql_where=text("waits_for IS NOT NULL"),
+    partial_index("ix_todo_waits_for", "waits_for", where="waits_for IS NOT NULL"),
+    partial_index("ix_todo_due", "step", "due_us", where="parked_us IS NULL"),
+    partial_index(
+        "ix_todo_fresh", "step", "replica", "due_us", where="parked_us IS NULL AND attempts = 0"
     ),
-    Index(
-        "ix_todo_due",
-        "step",
-        "due_us",
-        sqlite_where=text("parked_us IS NULL"),
-        postgresql_where=text("parked_us IS NULL"),
-    ),
-    Index(
-        "ix_todo_fresh",
-        "step",
-        "replica",
-        "due_us",
-        sqlite_where=text("parked_us IS NULL AND attempts = 0"),
-        postgresql_where=text("parked_us IS NULL AND attempts = 0"),
-    ),
-    Index(
-        "ix_todo_parked",
-        "parked_us",
-        sqlite_where=text("parked_us IS NOT NULL"),
-        postgresql_where=text("parked_us IS NOT NULL"),
-    ),
+    partial_index("ix_todo_parked", "parked_us", where="parked_us IS NOT NULL"),
     sqlite_with_rowid=False,
     # Rows live for seconds: leave room to update them in place, and vacuum often.
     postgresql_with={"fillfactor": 50, "autovacuum_vacuum_scale_factor": 0.01},
@@ -92,14 +71,7 @@ tasks = Table(
     Column("created_us", BigInteger, nullable=False),
     Column("finished_us", BigInteger),
     Index("ix_tasks_uuid_version", "uuid", "version", "created_us"),
-    Index(
-        "uq_tasks_open",
-        "uuid",
-        "version",
-        unique=True,
-        sqlite_where=text("finished_us IS NULL"),
-        postgresql_where=text("finished_us IS NULL"),
-    ),
+    partial_index("uq_tasks_open", "uuid", "version", unique=True, where="finished_us IS NULL"),
     Index("ix_tasks_sha256", "sha256"),
 )
 """Ingest tasks; at most one of a `uuid.version` is open."""

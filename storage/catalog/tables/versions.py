@@ -1,5 +1,7 @@
 """Tables of files, bundles, collections, tombstones, upload areas and search documents."""
 
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -13,9 +15,27 @@ from sqlalchemy import (
     text,
 )
 
-from storage.catalog.tables.base import Id, Key, make_clustered_table, metadata
+from storage.catalog.tables.base import Id, Key, make_clustered_table, metadata, partial_index
 
-_IS_PRESENT = text("state = 'present'")
+
+def _make_version_table(name: str, *columns: Column[Any] | Index) -> Table:
+    """Return a table of versions, which are reserved before they are published."""
+    return Table(
+        name,
+        metadata,
+        Column("id", Id, primary_key=True),
+        Column("uuid", Key, nullable=False),
+        Column("version", Key, nullable=False),
+        Column("digest", Key, nullable=False),
+        Column("origin", Key, nullable=False),
+        *columns,
+        Column("event_id", Key, nullable=False),
+        Column("created_us", BigInteger, nullable=False),
+        Column("published_us", BigInteger),
+        UniqueConstraint("uuid", "version"),
+        partial_index(f"ix_{name}_reserved", "created_us", where="published_us IS NULL"),
+    )
+
 
 heads = Table(
     "heads",
@@ -46,67 +66,29 @@ blob_replicas = make_clustered_table(
     Column("state", Key, nullable=False),
     Column("at_us", BigInteger, nullable=False),
     Column("verified_us", BigInteger, nullable=False, server_default="0"),
-    Index(
-        "ix_blob_replicas_verified",
-        "replica",
-        "verified_us",
-        sqlite_where=_IS_PRESENT,
-        postgresql_where=_IS_PRESENT,
-    ),
+    partial_index("ix_blob_replicas_verified", "replica", "verified_us", where="state = 'present'"),
 )
 """Buckets that hold a blob, which is `present` or `condemned` there.
 
 `verified_us` is when its bytes last matched the SHA-256; 0 means never.
 """
 
-files = Table(
+files = _make_version_table(
     "files",
-    metadata,
-    Column("id", Id, primary_key=True),
-    Column("uuid", Key, nullable=False),
-    Column("version", Key, nullable=False),
-    Column("digest", Key, nullable=False),
-    Column("origin", Key, nullable=False),
     Column("creator_uid", BigInteger, nullable=False),
     Column("author", Text, nullable=False),
     Column("content_type", Text, nullable=False),
     Column("s3_etag", Text, nullable=False),
     Column("blob_id", Id, ForeignKey("blobs.id"), nullable=False),
-    Column("event_id", Key, nullable=False),
-    Column("created_us", BigInteger, nullable=False),
-    Column("published_us", BigInteger),
-    UniqueConstraint("uuid", "version"),
     Index("ix_files_blob_id", "blob_id"),
-    Index(
-        "ix_files_reserved",
-        "created_us",
-        sqlite_where=text("published_us IS NULL"),
-        postgresql_where=text("published_us IS NULL"),
-    ),
 )
 
-bundles = Table(
+bundles = _make_version_table(
     "bundles",
-    metadata,
-    Column("id", Id, primary_key=True),
-    Column("uuid", Key, nullable=False),
-    Column("version", Key, nullable=False),
-    Column("digest", Key, nullable=False),
-    Column("origin", Key, nullable=False),
     Column("creator_uid", BigInteger, nullable=False),
     Column("author", Text, nullable=False),
     Column("parent", Text),
     Column("file_count", Integer, nullable=False),
-    Column("event_id", Key, nullable=False),
-    Column("created_us", BigInteger, nullable=False),
-    Column("published_us", BigInteger),
-    UniqueConstraint("uuid", "version"),
-    Index(
-        "ix_bundles_reserved",
-        "created_us",
-        sqlite_where=text("published_us IS NULL"),
-        postgresql_where=text("published_us IS NULL"),
-    ),
 )
 
 segments = Table(
@@ -155,12 +137,7 @@ presence = make_clustered_table(
     Column("diverged", Boolean, nullable=False, server_default=text("false")),
     Column("verified_us", BigInteger, nullable=False, server_default="0"),
     Index("ix_presence_verified", "replica", "verified_us"),
-    Index(
-        "ix_presence_diverged",
-        "replica",
-        sqlite_where=text("diverged"),
-        postgresql_where=text("diverged"),
-    ),
+    partial_index("ix_presence_diverged", "replica", where="diverged"),
     Index("ix_presence_arrived", "replica", "kind", "at_us"),
 )
 """Buckets that hold a complete record, and when it was seen there.
@@ -194,29 +171,13 @@ uploads = make_clustered_table(
 )
 """Unfinished multipart uploads, to be resumed or aborted."""
 
-collections = Table(
+collections = _make_version_table(
     "collections",
-    metadata,
-    Column("id", Id, primary_key=True),
-    Column("uuid", Key, nullable=False),
-    Column("version", Key, nullable=False),
-    Column("digest", Key, nullable=False),
-    Column("origin", Key, nullable=False),
     Column("owner", Key, nullable=False),
     Column("parent", Text),
     Column("name", Text, nullable=False),
     Column("description", Text, nullable=False),
     Column("details", Text, nullable=False),
-    Column("event_id", Key, nullable=False),
-    Column("created_us", BigInteger, nullable=False),
-    Column("published_us", BigInteger),
-    UniqueConstraint("uuid", "version"),
-    Index(
-        "ix_collections_reserved",
-        "created_us",
-        sqlite_where=text("published_us IS NULL"),
-        postgresql_where=text("published_us IS NULL"),
-    ),
 )
 """`details` is JSON with sorted keys."""
 
@@ -310,13 +271,7 @@ documents = make_clustered_table(
     Column("reason", Text),
     Column("at_us", BigInteger, nullable=False),
     Column("told", Boolean, nullable=False, server_default=text("true")),
-    Index(
-        "ix_documents_unindexed",
-        "replica",
-        "at_us",
-        sqlite_where=text("state = 'unindexed'"),
-        postgresql_where=text("state = 'unindexed'"),
-    ),
+    partial_index("ix_documents_unindexed", "replica", "at_us", where="state = 'unindexed'"),
 )
 """Index state of each bundle: `indexed`, `unindexed` (with a reason) or `stub`.
 

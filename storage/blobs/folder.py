@@ -12,18 +12,12 @@ from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import quote
 
+from storage import errors
 from storage.blobs import folder_tree, objects
 from storage.blobs.folder_tree import TEMPORARY_FOLDER, FolderTree
 from storage.blobs.folder_upload import FolderUpload
 from storage.blobs.objects import ObjectHeader, check_header
 from storage.blobs.signed_urls import UrlSigner
-from storage.errors import (
-    AlreadyExists,
-    DamagedObjectError,
-    NotFound,
-    RangeNotSatisfiable,
-    SourceChanged,
-)
 from storage.protocols import (
     DEFAULT_CONTENT_TYPE,
     BlobInfo,
@@ -61,7 +55,7 @@ class FolderBlobs:
         """See BlobStore."""
         with self._open(key, pin) as (descriptor, info, offset):
             if start < 0 or (start and start >= info.size):
-                raise RangeNotSatisfiable(f"{key} has {info.size} bytes")
+                raise errors.RangeNotSatisfiable(f"{key} has {info.size} bytes")
             rest = info.size - start
             count = rest if length is None else max(0, min(length, rest))
             yield from folder_tree.read_blocks(descriptor, offset + start, count)
@@ -136,7 +130,7 @@ class FolderBlobs:
     def _open_upload(self, head: ObjectHeader, part_size: int, token: str | None) -> FolderUpload:
         with self._tree.translate_errors(head.key):
             if token:
-                with suppress(NotFound):
+                with suppress(errors.NotFound):
                     return FolderUpload.resume(self._tree, head.key, token)
             return FolderUpload.begin(self._tree, head, part_size)
 
@@ -157,7 +151,7 @@ class FolderBlobs:
         """See BlobStore; metadata included, except for damaged objects."""
         self._tree.check_root()
         for key, path in self._tree.walk(prefix.encode(), after.encode()):
-            with suppress(NotFound):
+            with suppress(errors.NotFound):
                 yield self._describe_entry(key, path)
         self._tree.check_root()
 
@@ -166,7 +160,7 @@ class FolderBlobs:
         try:
             with self._open(key) as (_, info, _):
                 return info
-        except DamagedObjectError:
+        except errors.DamagedObjectError:
             with self._tree.translate_errors(key):
                 status = os.lstat(path)
             pin, modified_us = objects.file_pin(status), status.st_mtime_ns // 1000
@@ -174,7 +168,7 @@ class FolderBlobs:
 
     def delete(self, key: str, *, pin: str | None = None) -> None:
         """See BlobStore."""
-        with suppress(NotFound), self._tree.translate_errors(key):
+        with suppress(errors.NotFound), self._tree.translate_errors(key):
             self._tree.remove(key, None if pin is None else partial(_matches_pin, pin))
 
     def write_metadata(
@@ -234,7 +228,7 @@ class FolderBlobs:
             try:
                 info, offset = objects.inspect_object(descriptor, key)
                 if pin is not None and pin != info.pin:
-                    raise SourceChanged(f"{key} has changed")
+                    raise errors.SourceChanged(f"{key} has changed")
                 yield descriptor, info, offset
             finally:
                 os.close(descriptor)
@@ -244,7 +238,7 @@ class FolderBlobs:
         """Open a temporary file for a free key; the link decides later, this check saves work."""
         with self._tree.translate_errors(key):
             if not replace and os.path.exists(self._tree.path(key)):
-                raise AlreadyExists(f"{key} exists already")
+                raise errors.AlreadyExists(f"{key} exists already")
             with self._tree.create_temporary() as temporary:
                 yield temporary
 

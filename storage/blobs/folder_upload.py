@@ -30,7 +30,7 @@ class FolderUpload:
     """
 
     def __init__(self, tree: FolderTree, token: str, head: ObjectHeader, part_size: int) -> None:
-        self._tree, self._token, self._head, self._part_size = tree, token, head, part_size
+        self._tree, self.token, self._head, self.part_size = tree, token, head, part_size
         self._path, self._journal = _upload_paths(tree, token)
 
     @classmethod
@@ -63,16 +63,6 @@ class FolderUpload:
             raise NotFound("the upload does not exist")
         return cls(tree, token, head, sizes[0])
 
-    @property
-    def token(self) -> str:
-        """See MultipartUpload."""
-        return self._token
-
-    @property
-    def part_size(self) -> int:
-        """Size in bytes of every part but the last."""
-        return self._part_size
-
     def part(self, number: int, blocks: Iterable[bytes]) -> None:
         """See MultipartUpload."""
         self._store(number, lambda descriptor, start: self._write(descriptor, start, blocks))
@@ -92,7 +82,7 @@ class FolderUpload:
         with self._lock(fcntl.LOCK_SH) as descriptor:
             if number in self.parts():
                 self._append_journal({"part": number, "size": None})
-            size = write(descriptor, UPLOAD_HEADER_BYTES + (number - 1) * self._part_size)
+            size = write(descriptor, UPLOAD_HEADER_BYTES + (number - 1) * self.part_size)
             with self._tree.translate_errors(self._head.key):
                 folder_tree.sync_data(descriptor)
                 self._append_journal({"part": number, "size": size})
@@ -152,8 +142,8 @@ class FolderUpload:
     def _write(self, descriptor: int, start: int, blocks: Iterable[bytes]) -> int:
         size = 0
         for block in blocks:
-            if size + len(block) > self._part_size:
-                raise Invalid(f"a part must not exceed {self._part_size} bytes")
+            if size + len(block) > self.part_size:
+                raise Invalid(f"a part must not exceed {self.part_size} bytes")
             with self._tree.translate_errors(self._head.key):
                 folder_tree.write_all(descriptor, block, start + size)
             size += len(block)
@@ -164,7 +154,7 @@ class FolderUpload:
         parts = self.parts()
         if list(parts) != list(range(1, len(parts) + 1)):
             raise Invalid("a part is missing: upload it first")
-        if any(size != self._part_size for size in list(parts.values())[:-1]):
+        if any(size != self.part_size for size in list(parts.values())[:-1]):
             raise Invalid("only the last part may be shorter than the part size")
         return sum(parts.values())
 

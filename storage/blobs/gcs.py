@@ -14,6 +14,7 @@ from requests import ConnectionError as RequestsConnectionError
 from requests import ConnectTimeout
 from urllib3.exceptions import NewConnectionError
 
+from storage import errors
 from storage.blobs import gcs_objects, gcs_upload
 from storage.blobs.clients import CloudLimits, PerProcess, parse_bucket_url
 from storage.blobs.gcs_client import GcsBucketClient, GcsClient, GcsServer
@@ -21,15 +22,6 @@ from storage.blobs.gcs_objects import explain_mismatch, make_info, set_blob_meta
 from storage.blobs.gcs_upload import HIDDEN_PREFIX, GcsUpload, UploadStart
 from storage.blobs.objects import check_header, check_key, check_response_headers
 from storage.crc32c import encode_base64
-from storage.errors import (
-    Forbidden,
-    Invalid,
-    NotFound,
-    SourceChanged,
-    StoreError,
-    Unavailable,
-    Unprocessable,
-)
 from storage.protocols import (
     BLOCK,
     DEFAULT_CONTENT_TYPE,
@@ -158,7 +150,7 @@ class GcsBlobs:
                 target = self._copy_at_once(source, key, target_key, pin)
             else:
                 target = self._rewrite(source, key, target_key, pin, resume, progress)
-        except NotFound as error:
+        except errors.NotFound as error:
             raise self._explain_copy_failure(source, key, pin, error) from error
         info = make_info(target)
         if progress:
@@ -196,7 +188,7 @@ class GcsBlobs:
 
         try:
             token, copied_bytes, _ = step(token or None)
-        except (NotFound, Invalid, SourceChanged):
+        except (errors.NotFound, errors.Invalid, errors.SourceChanged):
             if not token:
                 raise
             # The token expired or belongs to other bytes: start again.
@@ -208,16 +200,16 @@ class GcsBlobs:
         return target
 
     def _explain_copy_failure(
-        self, source: "GcsBlobs", key: str, pin: str | None, error: StoreError
-    ) -> StoreError:
+        self, source: "GcsBlobs", key: str, pin: str | None, error: errors.StoreError
+    ) -> errors.StoreError:
         """Explain a 404: the source is gone or changed, or a bucket does not exist."""
         mismatch = explain_mismatch(source._bucket, key)
-        if not isinstance(mismatch, SourceChanged):
+        if not isinstance(mismatch, errors.SourceChanged):
             return mismatch
         try:
             self._bucket.check_exists()
-        except StoreError:
-            return Unavailable(f"GCS bucket {self.name} does not exist")
+        except errors.StoreError:
+            return errors.Unavailable(f"GCS bucket {self.name} does not exist")
         return mismatch if pin is not None else error
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[BlobInfo]:
@@ -257,7 +249,7 @@ class GcsBlobs:
             check_header(key, info.content_type or "", {**info.metadata, **metadata})
             blob.metadata = dict(metadata)
             self._bucket.call(blob.patch, if_generation_match=blob.generation)
-        except (NotFound, SourceChanged) as error:
+        except (errors.NotFound, errors.SourceChanged) as error:
             raise explain_mismatch(self._bucket, key) from error
         return make_info(blob)
 
@@ -301,7 +293,7 @@ class GcsBlobs:
                 )
             )
         except GoogleAuthError as error:
-            raise Unavailable(f"GCS URL cannot be signed: {error}") from error
+            raise errors.Unavailable(f"GCS URL cannot be signed: {error}") from error
 
     def direct_url(self, key: str) -> str:
         """See BlobStore."""
@@ -316,7 +308,7 @@ def _check_gcs_key(key: str) -> None:
     """Raise Invalid for keys that GCS or this module reserves."""
     check_key(key)
     if key in (".", "..") or key.startswith(HIDDEN_PREFIX):
-        raise Invalid(f"object key: {key!r} is reserved in GCS buckets")
+        raise errors.Invalid(f"object key: {key!r} is reserved in GCS buckets")
 
 
 class GcsSource:
@@ -329,7 +321,7 @@ class GcsSource:
         """See SourceObject."""
         try:
             return gcs_objects.head_object(self._bucket, self._key)
-        except (NotFound, Forbidden, Invalid, Unavailable) as error:
+        except (errors.NotFound, errors.Forbidden, errors.Invalid, errors.Unavailable) as error:
             raise _translate_source_error(error, deposit=True) from error
 
     def read(self, pin: str, start: int = 0, length: int | None = None) -> Iterator[bytes]:
@@ -338,20 +330,22 @@ class GcsSource:
             yield from gcs_objects.read_object(
                 self._bucket, self._key, pin=pin, start=start, length=length
             )
-        except (NotFound, Forbidden, Invalid, Unavailable) as error:
+        except (errors.NotFound, errors.Forbidden, errors.Invalid, errors.Unavailable) as error:
             raise _translate_source_error(error) from error
 
 
-def _translate_source_error(error: StoreError, *, deposit: bool = False) -> StoreError:
+def _translate_source_error(
+    error: errors.StoreError, *, deposit: bool = False
+) -> errors.StoreError:
     """Return Unprocessable for absent or unreadable sources, else the error itself.
 
     A server that cannot be reached counts as unreadable only when a deposit begins.
     """
     message = f"the source cannot be read: {error.detail}"
-    if isinstance(error, NotFound | Invalid):
-        return Unprocessable(message, code="source_not_found")
-    if isinstance(error, Forbidden) or _is_unreadable(error.__cause__, deposit=deposit):
-        return Unprocessable(message, code="source_not_readable")
+    if isinstance(error, errors.NotFound | errors.Invalid):
+        return errors.Unprocessable(message, code="source_not_found")
+    if isinstance(error, errors.Forbidden) or _is_unreadable(error.__cause__, deposit=deposit):
+        return errors.Unprocessable(message, code="source_not_readable")
     return error
 
 

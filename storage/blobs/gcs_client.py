@@ -27,17 +27,8 @@ from requests import PreparedRequest, RequestException, Response
 from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError
 
+from storage import errors
 from storage.blobs.clients import CloudLimits, SourceReader, canonical_endpoint
-from storage.errors import (
-    AlreadyExists,
-    Forbidden,
-    Invalid,
-    NotFound,
-    RangeNotSatisfiable,
-    SourceChanged,
-    StoreError,
-    Unavailable,
-)
 from storage.protocols import BLOCK
 
 T = TypeVar("T")
@@ -100,13 +91,13 @@ class GcsBucketClient:
     def blob(self, key: str, pin: str | None = None, **options: Any) -> storage.Blob:
         """Return a handle of an object, of one generation with a pin; nothing is requested yet."""
         if key in (".", ".."):
-            raise Invalid("object key: is not a valid GCS object name")
+            raise errors.Invalid("object key: is not a valid GCS object name")
         try:
             # The library makes one client per process, too, which may find no credentials.
             bucket = self.translate_errors(lambda: self.client().storage.bucket(self.name))
             return bucket.blob(key, generation=int(pin) if pin else None, **options)
         except ValueError as error:
-            raise NotFound(f"GCS bucket or generation does not exist: {error}") from error
+            raise errors.NotFound(f"GCS bucket or generation does not exist: {error}") from error
 
     def call(self, method: Callable[..., T], *arguments: Any, **options: Any) -> T:
         """Call a library method with our timeouts and attempts; translate its errors."""
@@ -136,15 +127,15 @@ class GcsBucketClient:
         except GoogleAPICallError as error:
             raise self._translate(error, creates) from error
         except DataCorruption as error:
-            raise Unavailable(
+            raise errors.Unavailable(
                 f"GCS bucket {self.name}: bytes were corrupted on the way: {error}"
             ) from error
         except GoogleAuthError as error:
-            raise Unavailable(f"no usable GCS credentials: {error}") from error
+            raise errors.Unavailable(f"no usable GCS credentials: {error}") from error
         except _NETWORK_ERRORS as error:
-            raise Unavailable(f"GCS cannot be reached: {error}") from error
+            raise errors.Unavailable(f"GCS cannot be reached: {error}") from error
 
-    def _translate(self, error: GoogleAPICallError, creates: bool) -> StoreError:
+    def _translate(self, error: GoogleAPICallError, creates: bool) -> errors.StoreError:
         status = int(error.code or 0)
         message = f"GCS bucket {self.name}: {status} {_error_message(error.response)}"
         match status:
@@ -152,27 +143,27 @@ class GcsBucketClient:
                 return self._explain_not_found(message)
             case 410:
                 # An upload session or rewrite token that has ended.
-                return NotFound(message)
+                return errors.NotFound(message)
             case 412:
-                return AlreadyExists(message) if creates else SourceChanged(message)
+                return errors.AlreadyExists(message) if creates else errors.SourceChanged(message)
             case 416:
-                return RangeNotSatisfiable(message)
+                return errors.RangeNotSatisfiable(message)
             case 401 | 403:
                 advice = f"{message}: check the store's credentials and the bucket's permissions"
-                return Unavailable(advice) if self.own else Forbidden(message)
+                return errors.Unavailable(advice) if self.own else errors.Forbidden(message)
             case 400 | 405 | 411 | 413 if _CHECKSUM_MISMATCH not in message:
-                return Invalid(message)
-        return Unavailable(message)
+                return errors.Invalid(message)
+        return errors.Unavailable(message)
 
-    def _explain_not_found(self, message: str) -> StoreError:
+    def _explain_not_found(self, message: str) -> errors.StoreError:
         """Tell an absent object from an absent bucket, which a 404 does not."""
         if not self.own:
-            return NotFound(message)
+            return errors.NotFound(message)
         try:
             self.check_exists()
-        except (NotFound, Forbidden) as error:
-            return Unavailable(f"GCS bucket {self.name} is absent or closed to us: {error}")
-        return NotFound(message)
+        except (errors.NotFound, errors.Forbidden) as error:
+            return errors.Unavailable(f"GCS bucket {self.name} is absent or closed to us: {error}")
+        return errors.NotFound(message)
 
     def check_exists(self) -> None:
         """Raise NotFound if the bucket is absent; cached for a while."""
@@ -235,13 +226,14 @@ def make_signing_credentials(credentials: Any, request: Any) -> Any:
     if isinstance(credentials, Signing):
         return credentials
     if not hasattr(credentials, "service_account_email"):
-        raise Unavailable("no GCS service account is configured that could sign URLs")
+        raise errors.Unavailable("no GCS service account is configured that could sign URLs")
     credentials = with_scopes_if_required(credentials, _SIGNING_SCOPES)  # type: ignore[no-untyped-call]
     # The account of a virtual machine learns its name with its first token.
     credentials.refresh(request)
     email = credentials.service_account_email
     if not email:
-        raise Unavailable("the GCS credentials belong to no service account that could sign URLs")
+        message = "the GCS credentials belong to no service account that could sign URLs"
+        raise errors.Unavailable(message)
     signer = iam.Signer(request, credentials, email)  # type: ignore[no-untyped-call]
     return service_account.Credentials(signer, email, "")  # type: ignore[no-untyped-call]
 

@@ -8,16 +8,8 @@ from typing import Any, Final
 
 from google.cloud.storage import Blob
 
-from storage import crc32c
+from storage import crc32c, errors
 from storage.blobs.gcs_client import GcsBucketClient
-from storage.errors import (
-    Invalid,
-    NotFound,
-    RangeNotSatisfiable,
-    SourceChanged,
-    StoreError,
-    Unavailable,
-)
 from storage.protocols import BLOCK, DEFAULT_CONTENT_TYPE, BlobInfo
 
 CONTENT_TYPE_KEY: Final = "store-content-type"
@@ -86,7 +78,7 @@ class _BlockReader:
                 self.crc = crc32c.extend(self.crc, block)
             size += buffer.write(block)
             if self._left < 0 or (self._left == 0 and next(self._blocks, None)):
-                raise Invalid("the body has more bytes than announced")
+                raise errors.Invalid("the body has more bytes than announced")
         self._pending = buffer.getvalue()
         return self._pending
 
@@ -127,7 +119,7 @@ def insert_object_stream(
         _send_object(bucket, blob, stream, size, replace=replace)
     if blob.crc32c != (announced or crc32c.encode_base64(stream.crc)):
         delete_object(bucket, blob.name, str(blob.generation))
-        raise Unavailable(f"{blob.name} arrived at GCS with a wrong checksum")
+        raise errors.Unavailable(f"{blob.name} arrived at GCS with a wrong checksum")
 
 
 def _send_object(
@@ -140,11 +132,11 @@ def _send_object(
         bucket.call(
             blob.upload_from_file, file, size=size, content_type="", checksum=None, **condition
         )
-    except NotFound as error:
-        raise Unavailable(f"GCS bucket {bucket.name} accepts no objects: {error}") from error
+    except errors.NotFound as error:
+        raise errors.Unavailable(f"GCS bucket {bucket.name} accepts no objects: {error}") from error
     except ValueError as error:
         # The library does not resume a chunk that was stored in part.
-        raise Unavailable(f"GCS interrupted an upload: {error}") from error
+        raise errors.Unavailable(f"GCS interrupted an upload: {error}") from error
 
 
 def list_objects(
@@ -158,7 +150,7 @@ def list_objects(
 
 def delete_object(bucket: GcsBucketClient, key: str, pin: str | None = None) -> None:
     """Delete an object; succeed if it is absent."""
-    with suppress(NotFound):
+    with suppress(errors.NotFound):
         condition = {} if pin is None else {"if_generation_match": bucket.blob(key, pin).generation}
         bucket.call(bucket.blob(key).delete, **condition)
 
@@ -170,13 +162,13 @@ def head_object(bucket: GcsBucketClient, key: str) -> BlobInfo:
     return make_info(blob)
 
 
-def explain_mismatch(bucket: GcsBucketClient, key: str) -> StoreError:
+def explain_mismatch(bucket: GcsBucketClient, key: str) -> errors.StoreError:
     """Return the error for a pin that does not match: NotFound or SourceChanged."""
     try:
         head_object(bucket, key)
-    except StoreError as error:
+    except errors.StoreError as error:
         return error
-    return SourceChanged(f"{key} has changed")
+    return errors.SourceChanged(f"{key} has changed")
 
 
 def read_object(
@@ -193,11 +185,11 @@ def read_object(
         wanted = READ_BYTES if end is None else min(READ_BYTES, end - at)
         try:
             data = _download(bucket, blob, at, wanted)
-        except RangeNotSatisfiable:
+        except errors.RangeNotSatisfiable:
             if at == start and start > 0:
                 raise
             data = b""
-        except (NotFound, SourceChanged) as error:
+        except (errors.NotFound, errors.SourceChanged) as error:
             raise (
                 error if pin is None and at == start else explain_mismatch(bucket, key)
             ) from error
@@ -222,13 +214,13 @@ def _download(bucket: GcsBucketClient, blob: Blob, start: int, count: int) -> by
         **pinned,
     )
     if len(data) > count or blob.generation is None:
-        raise Unavailable(f"GCS bucket {bucket.name} sent a wrong range of {blob.name}")
+        raise errors.Unavailable(f"GCS bucket {bucket.name} sent a wrong range of {blob.name}")
     return data
 
 
 def _check_end(bucket: GcsBucketClient, blob: Blob, at: int) -> None:
-    with suppress(NotFound):
+    with suppress(errors.NotFound):
         bucket.call(blob.reload, if_generation_match=blob.generation)
         if blob.size == at:
             return
-    raise Unavailable(f"GCS bucket {bucket.name} cut off {blob.name} after {at} bytes")
+    raise errors.Unavailable(f"GCS bucket {bucket.name} cut off {blob.name} after {at} bytes")

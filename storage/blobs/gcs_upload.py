@@ -59,7 +59,8 @@ class GcsUpload:
     """One unfinished object; any number of parts may be sent at once."""
 
     def __init__(self, bucket: GcsBucketClient, token: str, start: UploadStart) -> None:
-        self._bucket, self._token, self._start = bucket, token, start
+        self._bucket, self.token, self._start = bucket, token, start
+        self.part_size = start.part_size
 
     @classmethod
     def begin(cls, bucket: GcsBucketClient, start: UploadStart) -> "GcsUpload":
@@ -87,22 +88,12 @@ class GcsUpload:
             raise NotFound("the upload does not exist")
         return cls(bucket, token, start)
 
-    @property
-    def token(self) -> str:
-        """See MultipartUpload."""
-        return self._token
-
-    @property
-    def part_size(self) -> int:
-        """Size in bytes of every part but the last."""
-        return self._start.part_size
-
     def part(self, number: int, blocks: Iterable[bytes]) -> None:
         """See MultipartUpload."""
         if not 1 <= number <= MAX_PARTS:
             raise Invalid(f"part number: must be 1 to {MAX_PARTS}")
-        self._bucket.call(self._bucket.blob(_component_path(self._token, _START_NAME)).reload)
-        blob = self._bucket.blob(_component_path(self._token, f"{number:05}"))
+        self._bucket.call(self._bucket.blob(_component_path(self.token, _START_NAME)).reload)
+        blob = self._bucket.blob(_component_path(self.token, f"{number:05}"))
         insert_object_stream(self._bucket, blob, blocks, most=self.part_size, replace=True)
 
     def parts(self) -> Mapping[int, int]:
@@ -111,7 +102,7 @@ class GcsUpload:
 
     def _list_components(self) -> dict[int, Blob]:
         fields = "items(name,size,generation),nextPageToken"
-        found = list_objects(self._bucket, _component_path(self._token), fields=fields)
+        found = list_objects(self._bucket, _component_path(self.token), fields=fields)
         names = {blob.name.rpartition("/")[2]: blob for blob in found}
         if _START_NAME not in names:
             raise NotFound("the upload does not exist")
@@ -154,7 +145,7 @@ class GcsUpload:
         groups = [parts[n : n + _MAX_COMPOSE] for n in range(0, len(parts), _MAX_COMPOSE)]
 
         def join(number: int) -> Blob:
-            blob = self._bucket.blob(_component_path(self._token, f"joined-{level}-{number:05}"))
+            blob = self._bucket.blob(_component_path(self.token, f"joined-{level}-{number:05}"))
             _compose_objects(self._bucket, groups[number], blob, replace=True)
             return blob
 
@@ -162,7 +153,7 @@ class GcsUpload:
 
     def abort(self) -> None:
         """See MultipartUpload."""
-        _delete_upload(self._bucket, self._token)
+        _delete_upload(self._bucket, self.token)
 
 
 def _compose_objects(

@@ -10,19 +10,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from storage import errors
 from storage.blobs import folder_tree
 from storage.blobs.folder import FolderBlobs
 from storage.blobs.folder_tree import sync_folder
 from storage.blobs.objects import file_pin
-from storage.errors import (
-    AlreadyExists,
-    Forbidden,
-    Invalid,
-    NotFound,
-    RangeNotSatisfiable,
-    SourceChanged,
-    Unavailable,
-)
 from storage.protocols import (
     DEFAULT_CONTENT_TYPE,
     BlobInfo,
@@ -54,9 +46,9 @@ class PlainFolder:
         with self._open(key) as descriptor:
             info = _file_info(key, descriptor)
             if pin is not None and info.pin != pin:
-                raise SourceChanged(f"{key} changed.")
+                raise errors.SourceChanged(f"{key} changed.")
             if start and start >= info.size:
-                raise RangeNotSatisfiable(f"{key} has {info.size} bytes.")
+                raise errors.RangeNotSatisfiable(f"{key} has {info.size} bytes.")
             rest = info.size - start
             yield from folder_tree.read_blocks(
                 descriptor, start, rest if length is None else min(length, rest)
@@ -73,7 +65,7 @@ class PlainFolder:
     ) -> BlobInfo:
         """See BlobStore; drops content type and metadata, and never replaces."""
         if replace:
-            raise Invalid("A checkout folder cannot replace files.")
+            raise errors.Invalid("A checkout folder cannot replace files.")
         with self._create(key) as descriptor:
             folder_tree.write_all(descriptor, data, 0)
         return self.head(key)
@@ -88,7 +80,7 @@ class PlainFolder:
         token: str | None = None,
     ) -> MultipartUpload:
         """Refuse: large files are copied from the replica's folder."""
-        raise Invalid("A checkout folder does not support uploads.")
+        raise errors.Invalid("A checkout folder does not support uploads.")
 
     def copy(
         self,
@@ -108,7 +100,7 @@ class PlainFolder:
         payload, size, info = source.open_payload(key)
         with payload, self._create(target_key) as descriptor:
             if pin is not None and info.pin != pin:
-                raise SourceChanged(f"{key} changed.")
+                raise errors.SourceChanged(f"{key} changed.")
             start = payload.tell()
             for done in folder_tree.copy_range(
                 payload.fileno(), descriptor, size, start=start, at=0
@@ -125,7 +117,7 @@ class PlainFolder:
         wanted = (name for name in names if name.startswith(prefix) and name > after)
         for name in sorted(wanted, key=str.encode):
             if not name.startswith(INCOMING_PREFIX):
-                with suppress(NotFound):
+                with suppress(errors.NotFound):
                     yield self.head(name)
 
     def delete(self, key: str, *, pin: str | None = None) -> None:
@@ -150,7 +142,7 @@ class PlainFolder:
         progress: ProgressCallback | None = None,
     ) -> BlobInfo:
         """Refuse: plain files have no metadata."""
-        raise Invalid("A checkout folder cannot store metadata.")
+        raise errors.Invalid("A checkout folder cannot store metadata.")
 
     def sign(
         self,
@@ -161,11 +153,11 @@ class PlainFolder:
         disposition: str | None = None,
     ) -> str:
         """Refuse: the files need no URLs."""
-        raise Forbidden("A checkout folder cannot sign URLs.")
+        raise errors.Forbidden("A checkout folder cannot sign URLs.")
 
     def sign_upload(self, key: str, *, expires_s: int, max_bytes: int) -> PresignedUpload:
         """See BlobStore."""
-        raise Forbidden("A checkout folder cannot sign URLs.")
+        raise errors.Forbidden("A checkout folder cannot sign URLs.")
 
     def direct_url(self, key: str) -> str:
         """See BlobStore."""
@@ -185,7 +177,7 @@ class PlainFolder:
     def _path(self, key: str) -> Path:
         """Return the path of a key; Invalid if it leads out of the folder."""
         if key.startswith("/") or ".." in key.split("/") or "\0" in key:
-            raise Invalid(f"{key!r} is not a valid file name.")
+            raise errors.Invalid(f"{key!r} is not a valid file name.")
         return self._root / key
 
     @contextmanager
@@ -193,12 +185,12 @@ class PlainFolder:
         try:
             descriptor = os.open(self._path(key), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise NotFound(f"File {key} does not exist.") from error
+            raise errors.NotFound(f"File {key} does not exist.") from error
         except OSError as error:
-            raise Unavailable(f"The folder cannot be read: {error.strerror}.") from error
+            raise errors.Unavailable(f"The folder cannot be read: {error.strerror}.") from error
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise NotFound(f"File {key} does not exist.")
+                raise errors.NotFound(f"File {key} does not exist.")
             yield descriptor
         finally:
             os.close(descriptor)
@@ -231,7 +223,7 @@ def _link_file(temporary: Path, path: Path, key: str) -> None:
             os.link(temporary, path)
         except FileExistsError as error:
             if path.is_file():
-                raise AlreadyExists(f"{key} exists already.") from error
+                raise errors.AlreadyExists(f"{key} exists already.") from error
             raise
         except FileNotFoundError:
             # Another process removed the empty folder; make it again.
@@ -247,7 +239,7 @@ def _translate_write_errors() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise Forbidden(f"The folder cannot be written: {error.strerror}.") from error
+        raise errors.Forbidden(f"The folder cannot be written: {error.strerror}.") from error
 
 
 def _file_info(key: str, descriptor: int) -> BlobInfo:

@@ -19,7 +19,7 @@ from botocore.exceptions import (
     PartialCredentialsError,
 )
 
-from storage import crc32c, keys
+from storage import crc32c, errors, keys
 from storage.blobs import s3_objects
 from storage.blobs.clients import CloudLimits, PerProcess, SourceReader, parse_bucket_url
 from storage.blobs.objects import check_key, check_response_headers
@@ -39,15 +39,6 @@ from storage.blobs.s3_upload import (
     abort_if_stale,
     copy_parts,
     copy_whole,
-)
-from storage.errors import (
-    Forbidden,
-    Invalid,
-    NotFound,
-    SourceChanged,
-    StoreError,
-    Unavailable,
-    Unprocessable,
 )
 from storage.model import CHECKSUM_NAMES
 from storage.protocols import (
@@ -110,7 +101,7 @@ class S3Blobs:
         """Open another bucket with the same client; NotFound, or Forbidden to write."""
         sibling = S3BucketClient(name, self._bucket.client, own=False)
         probe = sibling.call("create_multipart_upload", ".probe")
-        with suppress(NotFound, Forbidden):
+        with suppress(errors.NotFound, errors.Forbidden):
             sibling.call("abort_multipart_upload", ".probe", UploadId=probe["UploadId"])
         return S3Blobs(name, self._server, self._connected, self._features)
 
@@ -133,7 +124,7 @@ class S3Blobs:
     def _head(self, key: str, pin: str | None = None) -> tuple[BlobInfo, S3Reply]:
         try:
             info, reply = s3_objects.head_object(self._bucket, key, pin)
-        except NotFound:
+        except errors.NotFound:
             self._check_bucket()
             raise
         self._bucket_seen_at = time.monotonic()
@@ -148,8 +139,8 @@ class S3Blobs:
             return
         try:
             self._bucket.call("head_bucket")
-        except NotFound as error:
-            raise Unavailable(f"S3 bucket {self.name} does not exist") from error
+        except errors.NotFound as error:
+            raise errors.Unavailable(f"S3 bucket {self.name} does not exist") from error
         self._bucket_seen_at = time.monotonic()
 
     def read(
@@ -294,7 +285,7 @@ class S3Blobs:
     def _find_source(self, key: str, pin: str | None) -> BlobInfo:
         try:
             return self._head(key, pin)[0]
-        except (NotFound, SourceChanged) as error:
+        except (errors.NotFound, errors.SourceChanged) as error:
             raise (error if pin is None else explain_mismatch(self._bucket, key)) from error
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[BlobInfo]:
@@ -316,10 +307,10 @@ class S3Blobs:
         if pin is None:
             s3_objects.delete_object(self._bucket, key)
             return
-        with suppress(NotFound):
+        with suppress(errors.NotFound):
             info, reply = self._head(key)
             if pin not in (info.pin, f"e:{reply['ETag']}"):
-                raise SourceChanged(f"{key} has changed")
+                raise errors.SourceChanged(f"{key} has changed")
             s3_objects.delete_pinned_object(self._bucket, key, info.pin)
 
     def write_metadata(
@@ -418,9 +409,9 @@ class S3Source:
         """Return the object's tags; none without the permission to read them."""
         try:
             tags = s3_objects.get_tags(self._bucket, self._key, pin)
-        except Unavailable:
+        except errors.Unavailable:
             raise
-        except StoreError:
+        except errors.StoreError:
             return {}
         return {name.lower(): value for name, value in tags.items()}
 
@@ -430,12 +421,12 @@ def _translate_source_errors() -> Iterator[None]:
     """Raise Unprocessable for sources that are absent or may not be read."""
     try:
         yield
-    except (NotFound, Invalid) as error:
+    except (errors.NotFound, errors.Invalid) as error:
         message = f"the source cannot be read: {error.detail}"
-        raise Unprocessable(message, code="source_not_found") from error
-    except Forbidden as error:
+        raise errors.Unprocessable(message, code="source_not_found") from error
+    except errors.Forbidden as error:
         raise make_unreadable_error(error) from error
-    except Unavailable as error:
+    except errors.Unavailable as error:
         if isinstance(error.__cause__, _CREDENTIAL_ERRORS):
             raise make_unreadable_error(error) from error
         raise
@@ -449,7 +440,7 @@ def _refuse_unreachable() -> Iterator[None]:
     """
     try:
         yield
-    except Unavailable as error:
+    except errors.Unavailable as error:
         cause = error.__cause__
         if isinstance(cause, EndpointConnectionError | ConnectTimeoutError) or is_redirect(cause):
             raise make_unreadable_error(error) from error
@@ -465,7 +456,7 @@ def is_redirect(cause: BaseException | None) -> bool:
 _CREDENTIAL_ERRORS = (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError)
 
 
-def make_unreadable_error(error: StoreError) -> Unprocessable:
+def make_unreadable_error(error: errors.StoreError) -> errors.Unprocessable:
     """Return the error for a source that the store may not read."""
     message = f"the source cannot be read: {error.detail}"
-    return Unprocessable(message, code="source_not_readable")
+    return errors.Unprocessable(message, code="source_not_readable")

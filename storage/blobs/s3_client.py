@@ -13,18 +13,9 @@ from botocore import UNSIGNED
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 
+from storage import errors
 from storage.blobs.clients import CloudLimits, SourceReader, canonical_endpoint
 from storage.blobs.s3_obstore import BucketAddress, ObstoreCalls
-from storage.errors import (
-    AlreadyExists,
-    Forbidden,
-    Invalid,
-    NotFound,
-    RangeNotSatisfiable,
-    SourceChanged,
-    StoreError,
-    Unavailable,
-)
 
 _DEFAULT_REGION: Final = "us-east-1"
 """Region of a server other than Amazon's, unless one is configured."""
@@ -83,7 +74,7 @@ class S3Connection:
         """Return the current credentials, which may be temporary."""
         credentials = self._session.get_credentials()
         if credentials is None:
-            raise Unavailable("S3 cannot be reached: there are no credentials")
+            raise errors.Unavailable("S3 cannot be reached: there are no credentials")
         return credentials.get_frozen_credentials()
 
     def sign_url(self, verb: str, expires_s: int, **params: Any) -> str:
@@ -147,7 +138,7 @@ def _translate_errors() -> Iterator[None]:
     try:
         yield
     except (BotoCoreError, ValueError) as error:
-        raise Unavailable(f"S3 cannot be reached: {error}") from error
+        raise errors.Unavailable(f"S3 cannot be reached: {error}") from error
 
 
 # Calls
@@ -159,7 +150,7 @@ class _CheckedReply(dict[str, Any]):
     """A response. A missing field raises Unavailable: truncated headers look complete."""
 
     def __missing__(self, name: str) -> Any:
-        raise Unavailable(f"S3 sent a truncated response: it lacks {name}")
+        raise errors.Unavailable(f"S3 sent a truncated response: it lacks {name}")
 
 
 _CONFLICT_RETRIES: Final = 8
@@ -206,35 +197,37 @@ class S3BucketClient:
                 ):
                     raise self._translate(error, conditional="IfNoneMatch" in params) from error
             except ParamValidationError as error:
-                raise Invalid(f"S3 rejects the parameters: {error}") from error
+                raise errors.Invalid(f"S3 rejects the parameters: {error}") from error
             except BotoCoreError as error:
-                raise Unavailable(f"S3 cannot be reached: {error}") from error
+                raise errors.Unavailable(f"S3 cannot be reached: {error}") from error
             time.sleep(random.uniform(0, 0.02 * 2**attempt))
         raise AssertionError("unreachable")
 
-    def _translate(self, error: ClientError, *, conditional: bool) -> StoreError:
+    def _translate(self, error: ClientError, *, conditional: bool) -> errors.StoreError:
         status, code = _error_status(error), _error_code(error)
         message = f"S3 bucket {self.name}: {code} ({status})"
         match status:
             case 404 if code == "NoSuchBucket":
-                return Unavailable(message) if self.own else NotFound(message)
+                return errors.Unavailable(message) if self.own else errors.NotFound(message)
             # 405 is the response for a version that is a delete marker.
             case 404 | 405:
-                return NotFound(message)
+                return errors.NotFound(message)
             case 412:
-                return AlreadyExists(message) if conditional else SourceChanged(message)
+                return (
+                    errors.AlreadyExists(message) if conditional else errors.SourceChanged(message)
+                )
             case 416:
-                return RangeNotSatisfiable(message)
+                return errors.RangeNotSatisfiable(message)
             case 400 if code not in _TRANSIENT_CODES:
-                return Invalid(message)
+                return errors.Invalid(message)
             case 401 | 403:
                 advice = f"{message}: check the store's credentials and the bucket's policy"
-                return Unavailable(advice) if self.own else Forbidden(message)
+                return errors.Unavailable(advice) if self.own else errors.Forbidden(message)
         # 5xx, throttling, clock skew, a bucket of another region.
-        return Unavailable(message)
+        return errors.Unavailable(message)
 
 
-def is_upload_gone(error: StoreError) -> bool:
+def is_upload_gone(error: errors.StoreError) -> bool:
     """Return whether the error says that a multipart upload does not exist."""
     return (
         isinstance(error.__cause__, ClientError) and _error_code(error.__cause__) == "NoSuchUpload"

@@ -17,17 +17,10 @@ from typing import Any, Final
 from botocore.exceptions import HTTPClientError, IncompleteReadError
 from urllib3.exceptions import HTTPError
 
+from storage import errors
 from storage.blobs.objects import MAX_METADATA_BYTES, check_header, check_key
 from storage.blobs.s3_client import S3BucketClient, S3Reply
 from storage.blobs.s3_obstore import BrokenStreamError
-from storage.errors import (
-    Invalid,
-    NotFound,
-    RangeNotSatisfiable,
-    SourceChanged,
-    StoreError,
-    Unavailable,
-)
 from storage.protocols import BLOCK, BlobInfo
 
 TAGS_FOLLOW: Final = "tags-follow"
@@ -54,11 +47,11 @@ def make_header_params(
     check_key(key)
     pairs = check_header(key, content_type, metadata).metadata
     if not content_type.isascii():
-        raise Invalid("content type: must be ASCII")
+        raise errors.Invalid("content type: must be ASCII")
     if any(
         not _HEADER_NAME.fullmatch(name) or value != value.strip() for name, value in pairs.items()
     ):
-        raise Invalid(
+        raise errors.Invalid(
             "metadata: must fit into HTTP headers (no special characters in names, no outer spaces)"
         )
     return {"ContentType": content_type, "Metadata": dict(pairs)}
@@ -77,7 +70,7 @@ def make_completion_tags(early: Mapping[str, str], late: Mapping[str, str]) -> d
     """Return tags for metadata added at completion; Invalid if all is too large."""
     check_header("", "", {**early, **late})
     if late and TAGS_FOLLOW not in add_tags_mark(early):
-        raise Invalid("metadata: no room left beside the metadata of the upload's start")
+        raise errors.Invalid("metadata: no room left beside the metadata of the upload's start")
     return encode_tags(late)
 
 
@@ -90,7 +83,7 @@ def encode_tags(metadata: Mapping[str, str]) -> dict[str, str]:
     step = _PACKED_KEY_ROOM + _MAX_TAG_VALUE
     pieces = [packed[at : at + step] for at in range(0, len(packed), step)]
     if len(pieces) > _MAX_TAGS:
-        raise Invalid("metadata: does not fit into ten S3 tags")
+        raise errors.Invalid("metadata: does not fit into ten S3 tags")
     return {
         f"{_PACKED_PREFIX}{n}.{piece[:_PACKED_KEY_ROOM]}": piece[_PACKED_KEY_ROOM:]
         for n, piece in enumerate(pieces)
@@ -253,20 +246,20 @@ def object_exists(bucket: S3BucketClient, key: str) -> bool:
             return exists
     try:
         bucket.call("head_object", key)
-    except NotFound:
+    except errors.NotFound:
         return False
     return True
 
 
-def explain_mismatch(bucket: S3BucketClient, key: str) -> StoreError:
+def explain_mismatch(bucket: S3BucketClient, key: str) -> errors.StoreError:
     """Return the error for a pin that does not match: NotFound or SourceChanged."""
     try:
         bucket.call("head_object", key)
-    except NotFound as error:
+    except errors.NotFound as error:
         return error
-    except StoreError:
+    except errors.StoreError:
         pass
-    return SourceChanged(f"{key} has changed")
+    return errors.SourceChanged(f"{key} has changed")
 
 
 # Tags
@@ -307,7 +300,7 @@ def _head_pinned(bucket: S3BucketClient, key: str, pin: str) -> BlobInfo:
     """Return the current object; SourceChanged if its pin differs."""
     info, _ = head_object(bucket, key)
     if info.pin != pin:
-        raise SourceChanged(f"{key} has changed")
+        raise errors.SourceChanged(f"{key} has changed")
     return info
 
 
@@ -342,7 +335,7 @@ def stream_object(
                 return
             breaks += 1
             if breaks > _MAX_STREAM_BREAKS:
-                raise Unavailable(f"S3 interrupted a read: {error}") from error
+                raise errors.Unavailable(f"S3 interrupted a read: {error}") from error
 
 
 def _open_range(
@@ -353,15 +346,15 @@ def _open_range(
     ranged = bool(start) or end is not None
     try:
         reply = _get_object(bucket, key, params, start, end)
-    except RangeNotSatisfiable:
+    except errors.RangeNotSatisfiable:
         if start == 0:
             return None
         raise
-    except (NotFound, SourceChanged) as error:
+    except (errors.NotFound, errors.SourceChanged) as error:
         raise (error if pin is None else explain_mismatch(bucket, key)) from error
     if defect := _range_defect(reply, start, end) if ranged else _length_defect(reply):
         reply["Body"].close()
-        raise Unavailable(f"S3 bucket {bucket.name} {defect}")
+        raise errors.Unavailable(f"S3 bucket {bucket.name} {defect}")
     return reply
 
 
@@ -400,7 +393,7 @@ def _range_defect(reply: S3Reply, start: int, end: int | None) -> str:
 
 def delete_object(bucket: S3BucketClient, key: str) -> None:
     """Delete an object: one call, or a few if a delete marker shows versioning."""
-    with suppress(NotFound):
+    with suppress(errors.NotFound):
         reply = bucket.call("delete_object", key)
         if reply.get("DeleteMarker"):
             _delete_versions(bucket, key, reply["VersionId"])
@@ -411,7 +404,7 @@ def delete_pinned_object(bucket: S3BucketClient, key: str, pin: str) -> None:
     if pin.startswith("v:"):
         _delete_versions(bucket, key, pin[2:])
         return
-    with suppress(NotFound):
+    with suppress(errors.NotFound):
         bucket.call("delete_object", key, IfMatch=pin[2:])
 
 
@@ -432,7 +425,7 @@ def _delete_versions(bucket: S3BucketClient, key: str, newest: str) -> None:
 
 
 def _delete_version(bucket: S3BucketClient, key: str, version: str) -> None:
-    with suppress(NotFound):
+    with suppress(errors.NotFound):
         bucket.call("delete_object", key, VersionId=version)
 
 

@@ -61,7 +61,7 @@ class S3Upload:
     """See MultipartUpload. Any number of parts may be sent at once."""
 
     def __init__(self, bucket: S3BucketClient, key: str, token: str, part_size: int) -> None:
-        self._bucket, self._key, self._token, self._part_size = bucket, key, token, part_size
+        self._bucket, self._key, self.token, self.part_size = bucket, key, token, part_size
         self._metadata: Mapping[str, str] = {}
 
     @classmethod
@@ -97,20 +97,10 @@ class S3Upload:
         upload.parts()
         return upload
 
-    @property
-    def token(self) -> str:
-        """See MultipartUpload."""
-        return self._token
-
-    @property
-    def part_size(self) -> int:
-        """Size in bytes of every part but the last."""
-        return self._part_size
-
     def part(self, number: int, blocks: Iterable[bytes]) -> None:
         """See MultipartUpload."""
         self._check_number(number)
-        with spool_part(blocks, self._part_size) as part:
+        with spool_part(blocks, self.part_size) as part:
             self._call(
                 "upload_part",
                 PartNumber=number,
@@ -152,9 +142,9 @@ class S3Upload:
             self._call("abort_multipart_upload")
 
     def _call(self, verb: str, **params: Any) -> S3Reply:
-        if not self._token:
+        if not self.token:
             raise NotFound("the upload does not exist")
-        return self._bucket.call(verb, self._key, UploadId=self._token, **params)
+        return self._bucket.call(verb, self._key, UploadId=self.token, **params)
 
     def _check_number(self, number: int) -> None:
         if not 1 <= number <= MAX_PARTS:
@@ -177,7 +167,7 @@ class S3Upload:
             parts = list(self._list_parts())
         if [part["PartNumber"] for part in parts] != list(range(1, len(parts) + 1)):
             raise Invalid("a part is missing: upload it first")
-        if any(part["Size"] != self._part_size for part in parts[:-1]):
+        if any(part["Size"] != self.part_size for part in parts[:-1]):
             raise Invalid("only the last part may be shorter than the part size")
         return parts
 

@@ -12,18 +12,9 @@ import google_crc32c
 import pytest
 
 from config import SettingsError
+from storage import errors
 from storage.blobs.clients import CloudLimits
 from storage.blobs.gcs import GcsBlobs, open_gcs_blobs
-from storage.errors import (
-    AlreadyExists,
-    Forbidden,
-    Invalid,
-    NotFound,
-    RangeNotSatisfiable,
-    SourceChanged,
-    StoreError,
-    Unavailable,
-)
 from storage.protocols import BLOCK, DEFAULT_CONTENT_TYPE
 from tests.storage.blobs.backend_gcs import fetch, new_bucket, opened, running
 from tests.storage.blobs.gcs_server import Gcs, Trouble
@@ -112,7 +103,7 @@ def test_what_others_put_there_keeps_its_type(gcs: Gcs, store: GcsBlobs) -> None
 @pytest.mark.parametrize("key", [".", "..", ".uploads/", ".uploads/x"])
 def test_a_key_that_google_or_the_store_has_taken_is_invalid(store: GcsBlobs, key: str) -> None:
     for verb in (store.head, store.delete, lambda key: store.put(key, b"")):
-        with pytest.raises(Invalid):
+        with pytest.raises(errors.Invalid):
             verb(key)
 
 
@@ -172,7 +163,7 @@ def test_an_upload_of_which_a_part_came_lately_is_not_swept(gcs: Gcs, store: Gcs
     going.part(1, [b"x"])
     assert store.sweep_temporaries(3600, now=long_ago.timestamp() + 7200) == 1
     assert going.parts() == {1: 1}
-    with pytest.raises(NotFound):
+    with pytest.raises(errors.NotFound):
         old.parts()
 
 
@@ -199,7 +190,7 @@ def test_a_part_that_was_stored_again_meanwhile_is_not_mixed_in(gcs: Gcs, store:
         while not any("/compose" in line for line in gcs.asked):
             time.sleep(0.01)
         upload.part(1, [b"cd"])
-        with pytest.raises(Unavailable, match="again"):
+        with pytest.raises(errors.Unavailable, match="again"):
             completed.result()
     assert upload.complete().crc32c == crc32c(b"cd")
 
@@ -210,7 +201,7 @@ def test_a_part_that_was_stored_again_meanwhile_is_not_mixed_in(gcs: Gcs, store:
 def stream_of(data: bytes, ends: str = "") -> Iterator[bytes]:
     yield from (data[at : at + BLOCK] for at in range(0, len(data), BLOCK))
     if ends:
-        raise SourceChanged(ends)
+        raise errors.SourceChanged(ends)
 
 
 @pytest.mark.parametrize("size", [0, 1, 8 * BLOCK, 8 * BLOCK + 1, 65 * BLOCK, 66 * BLOCK])
@@ -219,16 +210,16 @@ def test_an_object_of_any_size_is_streamed_into_place(store: GcsBlobs, size: int
     info = store.put_stream("k", stream_of(data), size=size, crc32c=crc32c(data))
     assert (info.size, info.crc32c, info.content_type) == (size, crc32c(data), DEFAULT_CONTENT_TYPE)
     assert store.head("k") == info
-    with pytest.raises(AlreadyExists):
+    with pytest.raises(errors.AlreadyExists):
         store.put_stream("k", stream_of(data), size=size, crc32c=crc32c(data))
 
 
 @pytest.mark.parametrize("size", [1, 9 * BLOCK, 65 * BLOCK])
 def test_a_stream_that_fails_at_its_very_end_leaves_nothing(store: GcsBlobs, size: int) -> None:
     data = bytes(size)
-    with pytest.raises(SourceChanged, match="damaged"):
+    with pytest.raises(errors.SourceChanged, match="damaged"):
         store.put_stream("k", stream_of(data, "damaged"), size=size, crc32c=crc32c(data))
-    with pytest.raises(NotFound):
+    with pytest.raises(errors.NotFound):
         store.head("k")
 
 
@@ -238,9 +229,9 @@ def test_a_stream_of_other_bytes_or_of_another_size_leaves_nothing(
 ) -> None:
     wanted = crc32c(bytes(size))
     for data in (b"x" * size, bytes(size - 1), bytes(size + 1)):
-        with pytest.raises((Unavailable, Invalid)):
+        with pytest.raises((errors.Unavailable, errors.Invalid)):
             store.put_stream("k", stream_of(data), size=size, crc32c=wanted)
-        with pytest.raises(NotFound):
+        with pytest.raises(errors.NotFound):
             store.head("k")
 
 
@@ -254,7 +245,7 @@ def test_a_pin_of_another_engine_names_nothing(store: GcsBlobs) -> None:
     store.put("k", b"x")
     store.delete("k", pin='e:"0"')
     assert store.head("k").size == 1
-    with pytest.raises(SourceChanged):
+    with pytest.raises(errors.SourceChanged):
         store.write_metadata("k", {"a": "1"}, pin='e:"0"')
 
 
@@ -275,7 +266,7 @@ def test_a_bucket_that_is_not_there_is_a_fault_of_the_installation(gcs: Gcs) -> 
         lambda: absent.copy(there, "k", "k", pin=pin, part_size=PART),
         lambda: there.copy(absent, "k", "l", pin=None, part_size=PART),
     ):
-        with pytest.raises(Unavailable, match="absent"):
+        with pytest.raises(errors.Unavailable, match="absent"):
             attempt()
 
 
@@ -284,10 +275,10 @@ def test_a_sibling_is_a_bucket_that_is_there_and_ours_to_write(gcs: Gcs, store: 
     sibling = store.open_sibling("beside")
     sibling.put("k", b"x")
     assert [info.key for info in sibling.list("")] == ["k"]
-    with pytest.raises(NotFound):
+    with pytest.raises(errors.NotFound):
         store.open_sibling("nowhere")
     gcs.trouble.append(Trouble("/beside/", status=403))
-    with pytest.raises(Forbidden):
+    with pytest.raises(errors.Forbidden):
         store.open_sibling("beside")
 
 
@@ -301,9 +292,9 @@ def test_a_server_of_ones_own_may_believe_anybody_but_signs_nothing(
 ) -> None:
     monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS")
     store = opened(gcs.endpoint, "b", CloudLimits(attempts=1))
-    with pytest.raises(Unavailable, match="credentials"):
+    with pytest.raises(errors.Unavailable, match="credentials"):
         store.head("k")
-    with pytest.raises(Unavailable, match="sign"):
+    with pytest.raises(errors.Unavailable, match="sign"):
         store.sign("k", expires_s=60)
 
 
@@ -354,7 +345,7 @@ def test_a_signed_url_is_refused_once_it_has_expired(gcs: Gcs, store: GcsBlobs) 
 
 
 def test_headers_that_break_lines_are_not_signed(store: GcsBlobs) -> None:
-    with pytest.raises(Invalid):
+    with pytest.raises(errors.Invalid):
         store.sign("k", expires_s=60, disposition="attachment\r\nSet-Cookie: a=b")
 
 
@@ -394,11 +385,11 @@ def test_a_copy_that_was_killed_is_taken_up_where_it_was(
     def die(token: str, done: int) -> None:
         tokens.append(token)
         if done == 30:
-            raise StoreError("killed")
+            raise errors.StoreError("killed")
 
     pin = slow_copies.head("from").pin if pinned else None
     copy = slow_copies.copy
-    with pytest.raises(StoreError, match="killed"):
+    with pytest.raises(errors.StoreError, match="killed"):
         copy(slow_copies, "from", "to", pin=pin, part_size=PART, progress=die)
     gcs.asked.clear()
     again = copy(slow_copies, "from", "to", pin=pin, part_size=PART, resume=tokens[-1])
@@ -415,9 +406,9 @@ def test_a_token_that_is_refused_begins_anew(gcs: Gcs, slow_copies: GcsBlobs, to
         def die(token: str, done: int) -> None:
             tokens.append(token)
             if done:
-                raise StoreError("killed")
+                raise errors.StoreError("killed")
 
-        with pytest.raises(StoreError, match="killed"):
+        with pytest.raises(errors.StoreError, match="killed"):
             slow_copies.copy(slow_copies, "from", "to", pin=None, part_size=PART, progress=die)
         token = tokens[-1]
         slow_copies.put("from", b"other bytes, more than ten", replace=True)
@@ -439,12 +430,12 @@ def test_a_token_of_more_than_a_week_begins_anew(
 
 def test_a_copy_of_a_taken_key_is_refused_whatever_its_token(slow_copies: GcsBlobs) -> None:
     slow_copies.put("to", b"kept")
-    with pytest.raises(AlreadyExists):
+    with pytest.raises(errors.AlreadyExists):
         slow_copies.copy(slow_copies, "from", "to", pin=None, part_size=PART, resume="x")
 
 
 def test_a_range_far_outside_of_an_empty_object_is_refused(store: GcsBlobs) -> None:
-    with pytest.raises(RangeNotSatisfiable):
+    with pytest.raises(errors.RangeNotSatisfiable):
         list(store.read("warm", start=1))
 
 

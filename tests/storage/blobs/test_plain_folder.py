@@ -6,18 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from storage import errors
 from storage.blobs.folder import FolderBlobs
 from storage.blobs.plain_folder import PlainFolder
 from storage.blobs.signed_urls import UrlSigner
-from storage.errors import (
-    AlreadyExists,
-    Forbidden,
-    Invalid,
-    NotFound,
-    RangeNotSatisfiable,
-    SourceChanged,
-    StoreError,
-)
 
 pytestmark = pytest.mark.spec("CHK-05")
 
@@ -47,9 +39,9 @@ def test_a_copy_is_a_file_that_anybody_can_read(
 def test_what_was_put_is_read_by_range_and_pin(folder: PlainFolder) -> None:
     pin = folder.put("k", b"0123456789").pin
     assert b"".join(folder.read("k", pin=pin, start=3, length=4)) == b"3456"
-    with pytest.raises(RangeNotSatisfiable):
+    with pytest.raises(errors.RangeNotSatisfiable):
         list(folder.read("k", start=10))
-    with pytest.raises(SourceChanged):
+    with pytest.raises(errors.SourceChanged):
         list(folder.read("k", pin="other"))
 
 
@@ -72,7 +64,7 @@ def test_a_folder_that_empties_meanwhile_is_made_again(
 
 def test_a_taken_name_keeps_its_bytes(folder: PlainFolder, tmp_path: Path) -> None:
     folder.put("k", b"first")
-    with pytest.raises(AlreadyExists):
+    with pytest.raises(errors.AlreadyExists):
         folder.put("k", b"second")
     assert (tmp_path / "plain/k").read_bytes() == b"first"
     assert os.listdir(tmp_path / "plain") == ["k"]
@@ -80,12 +72,12 @@ def test_a_taken_name_keeps_its_bytes(folder: PlainFolder, tmp_path: Path) -> No
 
 def test_a_file_and_a_folder_of_one_name_are_told_not_skipped(folder: PlainFolder) -> None:
     folder.put("a", b"file")
-    with pytest.raises(Forbidden):
+    with pytest.raises(errors.Forbidden):
         folder.put("a/b", b"inside")
     folder.put("c/d", b"inside")
-    with pytest.raises(Forbidden):
+    with pytest.raises(errors.Forbidden):
         folder.put("c", b"file")
-    with pytest.raises(NotFound):
+    with pytest.raises(errors.NotFound):
         folder.head("c")
 
 
@@ -93,12 +85,12 @@ def test_a_copy_of_other_bytes_or_one_that_is_stopped_leaves_nothing(
     folder: PlainFolder, replica: FolderBlobs, tmp_path: Path
 ) -> None:
     def stop(_: str, __: int) -> None:
-        raise StoreError("the claim was lost")
+        raise errors.StoreError("the claim was lost")
 
     pin = replica.put("blob", b"x").pin
-    with pytest.raises(SourceChanged):
+    with pytest.raises(errors.SourceChanged):
         folder.copy(replica, "blob", "k", pin="other", part_size=1)
-    with pytest.raises(StoreError, match="claim"):
+    with pytest.raises(errors.StoreError, match="claim"):
         folder.copy(replica, "blob", "k", pin=pin, part_size=1, progress=stop)
     assert os.listdir(tmp_path / "plain") == []
 
@@ -120,14 +112,14 @@ def test_a_listing_and_deleting_what_it_lists_leaves_nothing(
 
 @pytest.mark.parametrize("key", ["/etc/passwd", "../x", "a/../../x", "a\0b"])
 def test_no_name_leaves_the_folder(folder: PlainFolder, key: str) -> None:
-    with pytest.raises(Invalid):
+    with pytest.raises(errors.Invalid):
         folder.put(key, b"x")
 
 
 @pytest.mark.spec("CHK-10")
 def test_a_folder_that_cannot_be_written_is_forbidden(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(Forbidden):
+    with pytest.raises(errors.Forbidden):
         PlainFolder(tmp_path / "file").put("k", b"x")
 
 

@@ -23,7 +23,6 @@ from api import (
     search,
     subscriptions,
 )
-from api.area_uploads import register_signed_uploads
 from api.authz import create_auth_app
 from api.http import errors
 from api.http.auth import PolicyContextBuilder, StoreGuard, VerifyToken
@@ -31,13 +30,17 @@ from api.http.dispatch import make_view
 from api.http.limits import FairSemaphore, ReadOnlyMode, new_memory_budget, register_rate_limits
 from api.http.metrics import RequestMetrics
 from api.http.openapi import register_reference
-from api.http.operation import ApiOperation, JobQueue, Services, StoreContext, register_operations
+from api.http.operation import (
+    JobQueue,
+    Services,
+    StoreContext,
+    operations_of,
+    register_operations,
+)
 from api.http.paging import Cursors
 from api.http.responses import register_conventions
 from api.http.waiting import LongPolling, ServerSentEvents
-from api.integrity import get_integrity
 from api.objects import register_objects
-from api.replication import get_replication
 from api.service import register_service
 from auth.authorization import StoreAuthorizer
 from auth.remote import open_decision_point
@@ -53,21 +56,20 @@ from storage.encryption import SecretBox, derive_key
 from storage.errors import StoreError, exit_on_error
 from storage.stores import Stores
 
-OPERATIONS: tuple[ApiOperation, ...] = (
-    *bundles.OPERATIONS,
-    *checkouts.OPERATIONS,
-    *files.OPERATIONS,
-    *collections.OPERATIONS,
-    *search.OPERATIONS,
-    *events.OPERATIONS,
-    *subscriptions.OPERATIONS,
-    *deliveries.OPERATIONS,
-    *replication.OPERATIONS,
-    *integrity.OPERATIONS,
-    *areas.OPERATIONS,
-    *area_uploads.OPERATIONS,
+OPERATIONS = operations_of(
+    bundles,
+    checkouts,
+    files,
+    collections,
+    search,
+    events,
+    subscriptions,
+    deliveries,
+    replication,
+    integrity,
+    areas,
+    area_uploads,
 )
-
 URL_PREFIX = "/v1"
 
 
@@ -120,11 +122,15 @@ def create_app(
     )
     # Also without `/v1`, beside `/health`, for operators.
     app.add_url_rule(
-        "/replication", "replication", make_view(get_replication, services, StoreContext)
+        "/replication",
+        "replication",
+        make_view(replication.get_replication, services, StoreContext),
     )
-    app.add_url_rule("/integrity", "integrity", make_view(get_integrity, services, StoreContext))
+    app.add_url_rule(
+        "/integrity", "integrity", make_view(integrity.get_integrity, services, StoreContext)
+    )
     register_objects(app, services)
-    register_signed_uploads(app, services)
+    area_uploads.register_signed_uploads(app, services)
     register_reference(app, services, OPERATIONS)
     return app
 

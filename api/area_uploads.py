@@ -16,14 +16,7 @@ from api.bundles import absolute_url
 from api.http.bodies import read_blocks
 from api.http.dispatch import READ_ONLY_RETRY_S
 from api.http.limits import check_rate_limit
-from api.http.operation import (
-    ApiOperation,
-    ResponseDoc,
-    Services,
-    StoreContext,
-    json_response,
-    operation,
-)
+from api.http.operation import ResponseDoc, Services, StoreContext, json_response, operation
 from api.schemas.area_uploads import (
     AreaCredentials,
     AreaPart,
@@ -294,16 +287,6 @@ def _format_signed_urls(
         "headers": dict(example.headers) if example else {},
         "max_bytes": example.max_bytes if example else context.services.settings.max_upload_bytes,
     }
-
-
-OPERATIONS: tuple[ApiOperation, ...] = (
-    post_area_upload,
-    get_area_upload,
-    put_area_part,
-    post_area_upload_complete,
-    delete_area_upload,
-    post_area_credentials,
-)
 
 
 def register_signed_uploads(app: Flask, services: Services) -> None:

@@ -6,14 +6,7 @@ from urllib.parse import quote
 from flask import Response
 
 from api.http.bodies import read_blocks
-from api.http.operation import (
-    ApiOperation,
-    ResponseDoc,
-    StoreContext,
-    json_response,
-    operation,
-    page_responses,
-)
+from api.http.operation import ResponseDoc, StoreContext, json_response, operation, page_responses
 from api.schemas.areas import (
     AREA_HEADERS,
     AreaChecksumCounts,
@@ -303,18 +296,3 @@ def _count_by_state(
     by_state = area_files.count_files(context.stores, context.uuid, column)
     counts = {state: by_state.get(state, 0) for state in states}
     return json_response({"total": sum(counts.values()), "states": counts})
-
-
-OPERATIONS: tuple[ApiOperation, ...] = (
-    post_area,
-    head_area,
-    get_area,
-    patch_area,
-    delete_area,
-    put_area_file,
-    post_area_file,
-    get_area_checksum,
-    get_area_validate,
-    get_area_checksums,
-    get_area_validations,
-)

@@ -8,14 +8,7 @@ from typing import Any
 import orjson
 from flask import Response
 
-from api.http.operation import (
-    ApiOperation,
-    ResponseDoc,
-    StoreContext,
-    json_response,
-    operation,
-    page_responses,
-)
+from api.http.operation import ResponseDoc, StoreContext, json_response, operation, page_responses
 from api.http.paging import add_paging_headers, next_page_url
 from api.replication import SERVED_BY_DOC, format_replica_states, served_by_header
 from api.schemas.bundles import (
@@ -324,12 +317,3 @@ def delete_bundle(context: StoreContext[VersionParameters, DeletionReason]) -> R
     )
     context.send(jobs)
     return json_response({})
-
-
-OPERATIONS: tuple[ApiOperation, ...] = (
-    get_bundles_all,
-    get_bundle,
-    put_bundle,
-    patch_bundle,
-    delete_bundle,
-)

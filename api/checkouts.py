@@ -7,7 +7,7 @@ from typing import Any
 from flask import Response
 from marshmallow import fields, validate
 
-from api.http.operation import ApiOperation, ResponseDoc, StoreContext, json_response, operation
+from api.http.operation import ResponseDoc, StoreContext, json_response, operation
 from api.schemas.common import (
     ReplicaParameters,
     ReplicaQuery,
@@ -164,6 +164,3 @@ def _format_checkout(job: Checkout) -> dict[str, Any]:
         return answer | {"status": "FAILED", "cause": EXPIRED_CAUSE}
     optional = {"location": job.location, "cause": job.cause}
     return answer | {name: text for name, text in optional.items() if text is not None}
-
-
-OPERATIONS: tuple[ApiOperation, ...] = (post_bundles_checkout, get_bundles_checkout)

@@ -3,14 +3,7 @@
 import orjson
 from flask import Response
 
-from api.http.operation import (
-    ApiOperation,
-    ResponseDoc,
-    StoreContext,
-    json_response,
-    operation,
-    page_responses,
-)
+from api.http.operation import ResponseDoc, StoreContext, json_response, operation, page_responses
 from api.schemas.collections import (
     CollectionAnswer,
     CollectionBody,
@@ -182,12 +175,3 @@ def delete_collection(context: StoreContext[ReplicaParameters, None]) -> Respons
     )
     context.send(jobs)
     return json_response({})
-
-
-OPERATIONS: tuple[ApiOperation, ...] = (
-    get_collections,
-    put_collection,
-    get_collection,
-    patch_collection,
-    delete_collection,
-)

@@ -7,7 +7,6 @@ from typing import Any
 from flask import Response
 
 from api.http.operation import (
-    ApiOperation,
     ResponseDoc,
     StoreContext,
     json_response,
@@ -191,11 +190,3 @@ def _format_attempt(attempt: DeliveryAttempt) -> dict[str, Any]:
         "seconds": attempt.seconds,
         **omit_none(optional),
     }
-
-
-OPERATIONS: tuple[ApiOperation, ...] = (
-    get_deliveries,
-    retry_delivery,
-    retry_deliveries,
-    test_subscription,
-)

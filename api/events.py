@@ -10,14 +10,7 @@ from flask import Response
 from api.bundles import absolute_url
 from api.http import waiting
 from api.http.errors import error_response
-from api.http.operation import (
-    ApiOperation,
-    ResponseDoc,
-    StoreContext,
-    json_response,
-    operation,
-    page_responses,
-)
+from api.http.operation import ResponseDoc, StoreContext, json_response, operation, page_responses
 from api.http.paging import next_page_url
 from api.replication import SERVED_BY_DOC, served_by_header
 from api.schemas.common import ReplicaParameters, ReplicaQuery
@@ -320,12 +313,3 @@ def _stream_events(context: StoreContext[FollowEvents, None]) -> Response:
         life_s=settings.feed_life_s,
         heartbeat_s=settings.feed_heartbeat_s,
     )
-
-
-OPERATIONS: tuple[ApiOperation, ...] = (
-    get_events,
-    get_event,
-    replay_subscription,
-    get_replay,
-    get_events_feed,
-)

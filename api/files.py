@@ -7,14 +7,7 @@ from flask import Response
 from api.bundles import absolute_url, check_direct_urls
 from api.http.auth import find_source_replica
 from api.http.errors import compute_retry_after_s, http_status
-from api.http.operation import (
-    ApiOperation,
-    ResponseDoc,
-    StoreContext,
-    json_response,
-    operation,
-    redirect,
-)
+from api.http.operation import ResponseDoc, StoreContext, json_response, operation, redirect
 from api.http.responses import check_inline
 from api.replication import REPLICATION_DOCS, format_replication_header, served_by_header
 from api.schemas.common import NoParameters, ReplicaParameters, ReplicaQuery
@@ -338,6 +331,3 @@ def _format_headers(file: FileVersion | IngestTaskRow, sums: Checksums) -> dict[
         "X-STORE-VERSION": file.fqid.version,
         "X-STORE-SIZE": str(file.size),
     }
-
-
-OPERATIONS: tuple[ApiOperation, ...] = (put_files, put_file, get_file, head_file, get_task)

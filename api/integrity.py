@@ -7,7 +7,7 @@ from flask import Response
 from marshmallow import fields
 
 from api.http.metrics import MetricSample
-from api.http.operation import ApiOperation, ResponseDoc, StoreContext, json_response, operation
+from api.http.operation import ResponseDoc, StoreContext, json_response, operation
 from api.schemas.common import NoParameters, ResponseSchema
 from api.schemas.fields import VersionField
 from pipelines.fixity import MAX_LISTED, FixityReport
@@ -141,6 +141,3 @@ def collect_integrity_samples(report: FixityReport) -> Iterable[MetricSample]:
             ("store_repairs", "Damaged objects that were repaired", counts.repaired),
         ):
             yield MetricSample(name, description, labels, value, counter=True)
-
-
-OPERATIONS: tuple[ApiOperation, ...] = (get_integrity,)

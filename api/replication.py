@@ -5,7 +5,7 @@ from typing import Any
 
 from flask import Response
 
-from api.http.operation import ApiOperation, ResponseDoc, StoreContext, json_response, operation
+from api.http.operation import ResponseDoc, StoreContext, json_response, operation
 from api.schemas.common import NoParameters
 from api.schemas.replication import Replication
 from pipelines import replication
@@ -129,6 +129,3 @@ def _format_header_item(state: Mapping[str, str]) -> str:
 def served_by_header(requested: Replica, served: Replica) -> dict[str, str]:
     """Name the serving replica unless it is the requested one."""
     return {} if served == requested else {SERVED_BY_HEADER: served}
-
-
-OPERATIONS: tuple[ApiOperation, ...] = (get_replication,)

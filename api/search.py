@@ -9,12 +9,7 @@ import orjson
 from flask import Response
 from marshmallow import fields, validate
 
-from api.http.operation import (
-    ApiOperation,
-    StoreContext,
-    operation,
-    page_responses,
-)
+from api.http.operation import StoreContext, operation, page_responses
 from api.replication import SERVED_BY_DOC, served_by_header
 from api.schemas.common import ResponseSchema
 from api.schemas.fields import JsonObject, QueryInteger, TextField, page_token_field, replica_field
@@ -161,6 +156,3 @@ def _format_hit(
     if hit.document is not None:
         value["metadata"] = orjson.Fragment(hit.document)
     return value
-
-
-OPERATIONS: tuple[ApiOperation, ...] = (post_search,)

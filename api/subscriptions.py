@@ -9,14 +9,7 @@ from typing import Any
 import orjson
 from flask import Response
 
-from api.http.operation import (
-    ApiOperation,
-    ResponseDoc,
-    StoreContext,
-    json_response,
-    omit_none,
-    operation,
-)
+from api.http.operation import ResponseDoc, StoreContext, json_response, omit_none, operation
 from api.schemas.common import ReplicaParameters, ReplicaQuery
 from api.schemas.subscriptions import (
     DryRunAnswer,
@@ -294,15 +287,3 @@ def _format_dry_run(result: DryRunResult) -> dict[str, Any]:
         "matches": payload is not None,
         **omit_none({"payload": payload, "error": result.error}),
     }
-
-
-OPERATIONS: tuple[ApiOperation, ...] = (
-    get_subscriptions,
-    put_subscription,
-    get_subscription,
-    delete_subscription,
-    put_subscription_secret,
-    pause_subscription,
-    resume_subscription,
-    dry_run_subscription,
-)

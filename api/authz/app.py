@@ -28,7 +28,7 @@ from api.http.errors import new_request_id
 from api.http.examples import Examples
 from api.http.limits import ReadOnlyMode, register_rate_limits
 from api.http.openapi import ApiInfo, build_definition
-from api.http.operation import ApiOperation, register_operations
+from api.http.operation import operations_of, register_operations
 from api.http.paging import Cursors
 from api.http.responses import ignore_request, register_conventions
 from auth.decisions import LocalDecisionPoint
@@ -168,21 +168,13 @@ API_INFO = ApiInfo(
     },
 )
 
-_DECLARED_OPERATIONS: tuple[ApiOperation, ...] = (
-    *endpoints.OPERATIONS,
-    *authorize.OPERATIONS,
-    operations.get_login,
-    *operations.OPERATIONS,
-    *users.OPERATIONS,
-    *groups.OPERATIONS,
-    *roles.OPERATIONS,
-    *policies.OPERATIONS,
-    *audit.OPERATIONS,
-    *service.OPERATIONS,
-)
-
 # Reject duplicate members of policies: parsers differ in which of two conditions they keep.
-OPERATIONS = tuple(replace(one, once=True) for one in _DECLARED_OPERATIONS)
+OPERATIONS = tuple(
+    replace(one, once=True)
+    for one in operations_of(
+        endpoints, authorize, operations, users, groups, roles, policies, audit, service
+    )
+)
 
 
 def create_auth_app(

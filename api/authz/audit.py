@@ -61,6 +61,3 @@ def _format_entry(record: AuditRecord) -> dict[str, Any]:
 
 def _raw_json(text: str | None) -> Any:
     return None if text is None else orjson.Fragment(text)
-
-
-OPERATIONS = (get_v1_audit,)

@@ -182,16 +182,3 @@ def put_v1_group_policy(context: AuthRequestContext[None, PolicyChange]) -> Resp
 
 def _group_name(context: AuthRequestContext[Any, Any]) -> AccountKey:
     return AccountKey("group", context.path["group_id"])
-
-
-OPERATIONS = (
-    get_v1_groups,
-    post_v1_group,
-    get_v1_group,
-    delete_v1_group,
-    get_v1_group_roles,
-    put_v1_group_role,
-    get_v1_group_users,
-    put_v1_group_user,
-    put_v1_group_policy,
-)

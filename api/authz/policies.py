@@ -69,6 +69,3 @@ def get_v1_policies_version(context: AuthRequestContext[None, None]) -> Response
     return json_response(
         PolicyVersion().dump({"policy_version": context.services.decisions.version()})
     )
-
-
-OPERATIONS = (post_v1_policies_evaluate, get_v1_policies_version)

@@ -104,12 +104,3 @@ def put_v1_role_policy(context: AuthRequestContext[None, PolicyChange]) -> Respo
 
 def _role_name(context: AuthRequestContext[Any, Any]) -> AccountKey:
     return AccountKey("role", context.path["role_id"])
-
-
-OPERATIONS = (
-    get_v1_roles,
-    post_v1_role,
-    get_v1_role,
-    delete_v1_role,
-    put_v1_role_policy,
-)

@@ -86,9 +86,6 @@ def get_echo(context: AuthRequestContext[None, None]) -> Response:
     return json_response(echo, headers={"Cache-Control": "no-store"})
 
 
-OPERATIONS = (get_health, get_definition, get_echo)
-
-
 def register_front_page(app: Flask, services: AuthServices) -> None:
     """Register the page at the service's root URL."""
     linked = (get_openid_configuration, get_keys, get_health, get_definition)

@@ -224,17 +224,3 @@ def put_v1_user_policy(context: AuthRequestContext[None, PolicyChange]) -> Respo
 
 def _user_name(context: AuthRequestContext[Any, Any]) -> AccountKey:
     return AccountKey("user", context.path["user_id"])
-
-
-OPERATIONS = (
-    get_v1_users,
-    post_v1_user,
-    get_v1_user,
-    put_v1_user,
-    get_v1_user_owns,
-    get_v1_user_groups,
-    put_v1_user_group,
-    get_v1_user_roles,
-    put_v1_user_role,
-    put_v1_user_policy,
-)

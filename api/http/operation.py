@@ -7,6 +7,7 @@ specification, and its docstring is the summary.
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any, Protocol
 
 from flask import Flask, Request, Response, request
@@ -269,6 +270,16 @@ def operation(
         )
 
     return declare
+
+
+def operations_of(*modules: ModuleType) -> tuple[ApiOperation, ...]:
+    """Return the operations that these modules declare, in the order of their definitions."""
+    return tuple(
+        one
+        for module in modules
+        for one in vars(module).values()
+        if isinstance(one, ApiOperation) and one.view.__module__ == module.__name__
+    )
 
 
 def page_responses(

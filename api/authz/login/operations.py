@@ -60,6 +60,27 @@ class LogoutRequest(NamedTuple):
 
 @operation(
     "GET",
+    "/login",
+    tag=TAG,
+    query=LoginQuery,
+    responses={302: ResponseDoc("To a choice of identity providers, or to the only one.")},
+    errors=(400, 429),
+    identified=False,
+    counted=False,
+)
+def get_login(context: AuthRequestContext[LoginParameters, None]) -> Response:
+    """Log in the user of this browser, then redirect to redirect_uri with the same state."""
+    logins, query = context.services.logins, context.query
+    limit_logins(logins.catalog, logins.settings, context.request, logins.clock())
+    target = logins.targets.seal_target(query.redirect_uri, query.state, now=logins.clock())
+    way = PendingLogin(
+        target, again=is_reauthentication(context.request), hint=query.login_hint or ""
+    )
+    return redirect_to(first_page_url(logins, way))
+
+
+@operation(
+    "GET",
     LOGOUT_PATH,
     tag=TAG,
     query=LogoutQuery,
@@ -92,9 +113,6 @@ def get_logout(context: AuthRequestContext[LogoutParameters, None]) -> Response:
 def post_logout(context: AuthRequestContext[None, None]) -> Response:
     """Log out, with the parameters in a form."""
     return serve_page(context.services.logins, partial(_redirect_form, context.services))
-
-
-OPERATIONS = (get_logout, post_logout)
 
 
 def register_logout_pages(app: Flask, logins: LoginServices) -> None:
@@ -255,27 +273,6 @@ def _check_request(services: AuthServices, query: LogoutParameters) -> LogoutReq
 
 def _parameter_error(name: str, reason: str) -> Invalid:
     return Invalid(f"{name}: {reason}", errors={name: [reason]})
-
-
-@operation(
-    "GET",
-    "/login",
-    tag=TAG,
-    query=LoginQuery,
-    responses={302: ResponseDoc("To a choice of identity providers, or to the only one.")},
-    errors=(400, 429),
-    identified=False,
-    counted=False,
-)
-def get_login(context: AuthRequestContext[LoginParameters, None]) -> Response:
-    """Log in the user of this browser, then redirect to redirect_uri with the same state."""
-    logins, query = context.services.logins, context.query
-    limit_logins(logins.catalog, logins.settings, context.request, logins.clock())
-    target = logins.targets.seal_target(query.redirect_uri, query.state, now=logins.clock())
-    way = PendingLogin(
-        target, again=is_reauthentication(context.request), hint=query.login_hint or ""
-    )
-    return redirect_to(first_page_url(logins, way))
 
 
 def register_login_pages(app: Flask, logins: LoginServices) -> None:

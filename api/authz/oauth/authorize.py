@@ -80,9 +80,6 @@ def post_oauth_authorize(context: AuthRequestContext[None, None]) -> Response:
     return serve_page(context.services.logins, partial(_redirect_form, context.services))
 
 
-OPERATIONS = (get_oauth_authorize, post_oauth_authorize)
-
-
 def register_consent_page(app: Flask, services: AuthServices) -> None:
     """Register the handler of the consent form."""
     decided = partial(_handle_consent, services)

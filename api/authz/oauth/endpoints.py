@@ -53,9 +53,9 @@ def oauth_view(*, challenge: str = "Basic") -> Callable[[OAuthView], OAuthView]:
 
     `challenge` is the authentication scheme of a 401."""
 
-    def answered(view: OAuthView) -> OAuthView:
+    def decorate(view: OAuthView) -> OAuthView:
         @wraps(view)
-        def refusing(context: AuthRequestContext[Any, Any]) -> Response:
+        def reply(context: AuthRequestContext[Any, Any]) -> Response:
             services = context.services
             try:
                 limit_tokens(services.catalog, services.settings, context.request, services.clock())
@@ -65,9 +65,9 @@ def oauth_view(*, challenge: str = "Basic") -> Callable[[OAuthView], OAuthView]:
             except StoreError as error:
                 return _reply_store_error(error)
 
-        return refusing
+        return reply
 
-    return answered
+    return decorate
 
 
 def reply_uncached(value: object, status: int = 200) -> Response:
@@ -238,26 +238,6 @@ def post_oauth_revoke(context: AuthRequestContext[None, None]) -> Response:
 
 
 @operation(
-    "POST",
-    "/oauth/device_authorization",
-    description=BODY_HELP,
-    responses={
-        200: ResponseDoc("What the device shows, and what it asks for tokens with.", DeviceAnswer),
-        **TOKEN_ERROR_ANSWERS,
-    },
-    form=DeviceForm,
-    while_read_only=True,
-    **OPERATION_OPTIONS,
-)
-@oauth_view()
-def post_oauth_device(context: AuthRequestContext[None, None]) -> Response:
-    """A code for a device without a browser, which a person enters at /device."""
-    provider, form = context.services.provider, read_form(context.request)
-    client = authenticate_client(provider, context.request.headers.get("Authorization"), form)
-    return reply_uncached(device.start_device_login(provider, client, form))
-
-
-@operation(
     "GET",
     "/oauth/userinfo",
     responses={200: ResponseDoc("OK", UserInfo), **USERINFO_ERROR_ANSWERS},
@@ -289,6 +269,26 @@ def post_oauth_userinfo(context: AuthRequestContext[None, None]) -> Response:
     return _reply_userinfo(context, token)
 
 
+@operation(
+    "POST",
+    "/oauth/device_authorization",
+    description=BODY_HELP,
+    responses={
+        200: ResponseDoc("What the device shows, and what it asks for tokens with.", DeviceAnswer),
+        **TOKEN_ERROR_ANSWERS,
+    },
+    form=DeviceForm,
+    while_read_only=True,
+    **OPERATION_OPTIONS,
+)
+@oauth_view()
+def post_oauth_device(context: AuthRequestContext[None, None]) -> Response:
+    """A code for a device without a browser, which a person enters at /device."""
+    provider, form = context.services.provider, read_form(context.request)
+    client = authenticate_client(provider, context.request.headers.get("Authorization"), form)
+    return reply_uncached(device.start_device_login(provider, client, form))
+
+
 def _reply_userinfo(context: AuthRequestContext[None, None], token: str | None) -> Response:
     if token is None:
         return _reply_missing_token()
@@ -316,14 +316,3 @@ def _read_bearer(request: Request) -> str | None:
 
 def _reply_cacheable(value: object) -> Response:
     return json_response(value, headers={"Cache-Control": f"public, max-age={KEYS_AGE_S}"})
-
-
-OPERATIONS = (
-    get_openid_configuration,
-    get_keys,
-    post_oauth_token,
-    post_oauth_revoke,
-    get_oauth_userinfo,
-    post_oauth_userinfo,
-    post_oauth_device,
-)

@@ -147,22 +147,14 @@ def list_ids(catalog: Catalog, kind: AccountKind, *, after: str, limit: int) -> 
         return accounts.list_ids(tx, kind, after=after, limit=limit)
 
 
-def list_memberships(
+def list_links(
     catalog: Catalog, name: AccountKey, kind: AccountKind, *, after: str, limit: int
 ) -> list[str]:
-    """List the groups or roles of an account; raise NotFound."""
+    """List the groups or roles of an account, or the users in a group; raise NotFound."""
+    read = accounts.list_members if kind == "user" else accounts.list_memberships
     with catalog.read() as tx:
         require_account(tx, name)
-        return accounts.list_memberships(tx, name, kind, after=after, limit=limit)
-
-
-def list_members(
-    catalog: Catalog, name: AccountKey, kind: AccountKind, *, after: str, limit: int
-) -> list[str]:
-    """List the members of a group or role; raise NotFound."""
-    with catalog.read() as tx:
-        require_account(tx, name)
-        return accounts.list_members(tx, name, kind, after=after, limit=limit)
+        return read(tx, name, kind, after=after, limit=limit)
 
 
 def list_owned(

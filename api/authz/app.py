@@ -12,7 +12,7 @@ from typing import Any
 
 from flask import Flask, request
 
-from api.authz import audit, groups, policies, roles, service, users
+from api.authz import accounts, policies, service
 from api.authz.authorization import AuthGuard, describe_requirement
 from api.authz.context import AuthRequestContext, AuthServices
 from api.authz.login import operations
@@ -171,9 +171,7 @@ API_INFO = ApiInfo(
 # Reject duplicate members of policies: parsers differ in which of two conditions they keep.
 OPERATIONS = tuple(
     replace(one, once=True)
-    for one in operations_of(
-        endpoints, authorize, operations, users, groups, roles, policies, audit, service
-    )
+    for one in operations_of(endpoints, authorize, operations, accounts, policies, service)
 )
 
 

@@ -248,11 +248,12 @@ def operation(
     query: type[Schema] = NoQuery,
     body: type[Schema] | None = None,
     name: str = "",
+    summary: str = "",
     **more: Any,
 ) -> Callable[[View], ApiOperation]:
     """Declare the decorated view as an operation; `more` are further members of `ApiOperation`.
 
-    `name` is needed only where it is no Python identifier.
+    The default of `name` is the view's, that of `summary` its docstring.
     """
 
     def declare(view: View) -> ApiOperation:
@@ -261,7 +262,7 @@ def operation(
             method=method,
             path=path,
             tag=tag,
-            summary=(view.__doc__ or "").strip(),
+            summary=summary or (view.__doc__ or "").strip(),
             view=view,
             query=query(),
             body=body() if body else None,

@@ -1,7 +1,8 @@
 """Load queries, bodies and paths into dataclasses, and report all errors at once."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from marshmallow import EXCLUDE, RAISE, Schema, ValidationError, post_load, validate
@@ -26,16 +27,17 @@ MISSING_FIELD, UNKNOWN_FIELD = "Missing data for required field.", "Unknown fiel
 
 
 class RequestSchema(Schema):
-    """A schema whose `load` returns the dataclass `model`."""
+    """A schema whose `load` returns the `model`: a dataclass, or by default a namespace."""
 
-    model: ClassVar[type[Any]]
+    model: ClassVar[type[Any]] = SimpleNamespace
 
     @post_load
     def build(self, data: dict[str, Any], **_: Any) -> Any:
-        """Build the dataclass; fields that it lacks are dropped."""
+        """Build the model; fields that a dataclass lacks are dropped."""
         model = type(self).model
-        names = {item.name for item in fields(model)}
-        return model(**{name: value for name, value in data.items() if name in names})
+        if is_dataclass(model):
+            data = {item.name: data[item.name] for item in fields(model) if item.name in data}
+        return model(**data)
 
 
 class QuerySchema(RequestSchema):

@@ -1,4 +1,4 @@
-"""Schemas of users, groups and roles."""
+"""Schemas of users, groups, roles and the audit log."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal
@@ -7,6 +7,7 @@ from marshmallow import fields, validate
 
 from api.schemas.common import ResponseSchema
 from api.schemas.fields import (
+    EmailField,
     JsonObject,
     PolicyField,
     TextField,
@@ -15,6 +16,7 @@ from api.schemas.fields import (
     page_size_field,
     page_token_field,
     user_ids_field,
+    version_field,
 )
 from api.schemas.fields import user_id as user_id_of_fields
 from api.schemas.loading import BodySchema, QuerySchema
@@ -130,99 +132,45 @@ def _policy_field(**given: Any) -> PolicyField:
     return PolicyField(metadata=about, **given)
 
 
-@dataclass(frozen=True)
-class NewUser:
-    """A user to create."""
-
-    user_id: str
-    groups: list[str]
-    roles: list[str]
-    policy: AccessPolicy | None
-
-
 class NewUserBody(BodySchema):
     """A user to create."""
 
-    model = NewUser
     user_id = user_id_of_fields(required=True)
     groups = _groups_field()
     roles = _roles_field()
     policy = _policy_field(load_default=None, allow_none=True)
 
 
-@dataclass(frozen=True)
-class NewGroup:
-    """A group to create."""
-
-    group_id: str
-    roles: list[str]
-    policy: AccessPolicy | None
-
-
 class NewGroupBody(BodySchema):
     """A group to create."""
 
-    model = NewGroup
     group_id = account_id_field("reviewers", required=True)
     roles = _roles_field()
     policy = _policy_field(load_default=None, allow_none=True)
 
 
-@dataclass(frozen=True)
-class NewRole:
-    """A role to create."""
-
-    role_id: str
-    policy: AccessPolicy
-
-
 class NewRoleBody(BodySchema):
     """A role to create: an id and a policy."""
 
-    model = NewRole
     role_id = account_id_field("depositor", required=True)
     policy = _policy_field(required=True)
-
-
-@dataclass(frozen=True)
-class GroupNames:
-    """Group ids."""
-
-    groups: list[str]
 
 
 class GroupsBody(BodySchema):
     """Groups to add or remove."""
 
-    model = GroupNames
     groups = _groups_field()
-
-
-@dataclass(frozen=True)
-class RoleNames:
-    """Role ids."""
-
-    roles: list[str]
 
 
 class RolesBody(BodySchema):
     """Roles to add or remove."""
 
-    model = RoleNames
     roles = _roles_field()
-
-
-@dataclass(frozen=True)
-class UserNames:
-    """User ids."""
-
-    users: list[str]
 
 
 class UsersBody(BodySchema):
     """Users to add or remove."""
 
-    model = UserNames
     users = user_ids_field("ada@example.org", "Ids of users.")
 
 
@@ -327,3 +275,60 @@ class OwnedList(ResponseSchema):
     """Owned resources, by type, then uuid."""
 
     resources = fields.List(fields.Nested(OwnedThing), required=True)
+
+
+def _filter_field(about: str, kind: type[TextField] = TextField) -> TextField:
+    short = validate.Length(1, 254, error="Must have 1 to 254 characters.")
+    return kind(load_default=None, validate=short, metadata={"description": about})
+
+
+@dataclass(frozen=True)
+class AuditParameters(ListParameters):
+    """Page and filter of changes."""
+
+    who: str | None
+    what: str | None
+    since: str | None
+
+
+class AuditQuery(ListQuery):
+    """Parameters of the audit log."""
+
+    model = AuditParameters
+    who = _filter_field("Only changes by this principal.", EmailField)
+    what = _filter_field("Only changes by this operation, for example put_v1_user.")
+    since = version_field(
+        load_default=None, metadata={"description": "Only changes at or after this moment."}
+    )
+
+
+class AuditEntry(ResponseSchema):
+    """One change."""
+
+    at = TextField(required=True)
+    who = TextField(required=True, metadata={"example": "admin@local"})
+    what = TextField(required=True, metadata={"example": "put_v1_user"})
+    target = TextField(required=True, metadata={"example": "user/ada@example.org"})
+    before = JsonObject(
+        required=True,
+        allow_none=True,
+        metadata={
+            "description": "What it was, as far as it changed; null: it was not there.",
+            "example": {"status": "enabled"},
+        },
+    )
+    after = JsonObject(
+        required=True,
+        allow_none=True,
+        metadata={
+            "description": "What it is since; null: it is there no more.",
+            "example": {"status": "disabled"},
+        },
+    )
+    request_id = TextField(required=True)
+
+
+class AuditLog(ResponseSchema):
+    """Changes, the newest first."""
+
+    audit = fields.List(fields.Nested(AuditEntry), required=True)

@@ -5,7 +5,7 @@ from functools import lru_cache
 from typing import Any
 
 import orjson
-from sqlalchemy import Table
+from sqlalchemy import CursorResult, Table
 from sqlalchemy.dialects import postgresql, sqlite
 
 from storage.catalog.dialects import lock_clause
@@ -18,10 +18,15 @@ Columns = Mapping[str, tuple[str, Sequence[Any]]]
 
 def fqid_columns(fqids: Iterable[FQID]) -> Columns:
     """Return the columns `uuid` and `version` of versions."""
-    rows = list(fqids)
+    return attribute_columns(list(fqids), text="uuid version")
+
+
+def attribute_columns(rows: Sequence[Any], **names: str) -> Columns:
+    """Return columns with attributes of the rows; `names` has those of each SQL type."""
     return {
-        "uuid": ("text", [fqid.uuid for fqid in rows]),
-        "version": ("text", [fqid.version for fqid in rows]),
+        name: (kind, [getattr(row, name) for row in rows])
+        for kind, listed in names.items()
+        for name in listed.split()
     }
 
 
@@ -103,6 +108,18 @@ def join_one(tx: Tx, table: str, name: str, condition: str, *, lock: bool = Fals
     locking = " FOR UPDATE" if lock else ""
     one = f"SELECT * FROM {table} AS {name} WHERE {condition} LIMIT 1{locking}"
     return f"CROSS JOIN LATERAL ({one}) AS {name}"
+
+
+def look_up(
+    tx: Tx, columns: str, wanted: Columns, *joins: tuple[str, str, str], **parameters: Any
+) -> CursorResult[Any]:
+    """Return columns of the table `wanted` joined to each of (table, name, condition) in turn.
+
+    See `join_one`.
+    """
+    source, values = derive_table(tx, "wanted", wanted)
+    joined = " ".join([source, *(join_one(tx, *join) for join in joins)])
+    return tx.execute(sql(f"SELECT {columns} FROM {joined}"), {**values, **parameters})
 
 
 EXPIRE_BATCH = 200

@@ -9,7 +9,7 @@ the schedule survives, and ordering, superseding and cancelling need no case for
 
 import uuid as uuids
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Final, Literal
@@ -33,6 +33,8 @@ CHUNK_ROWS, CHUNK_CHARACTERS = 1000, 8_000_000
 """Limits of rows and payload characters of one INSERT."""
 CANCEL_BATCH = 1000
 """Most deliveries of a deleted subscription that one statement cancels."""
+PAUSE_BATCH = 1000
+"""Most paused deliveries that one statement releases or cancels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +144,7 @@ def _split_chunks(fresh: Sequence[NewDelivery]) -> Iterable[list[NewDelivery]]:
 def _insert_chunk(
     tx: Tx, chunk: Sequence[NewDelivery], event: BundleEvent, *, ended: bool, request_id: str
 ) -> list[int]:
-    columns: bulk.Columns = {
-        "uuid": ("text", [row.uuid for row in chunk]),
-        "subscription_id": ("bigint", [row.subscription_id for row in chunk]),
-        "payload": ("text", [row.payload for row in chunk]),
-        "failure": ("text", [row.failure for row in chunk]),
-    }
+    columns = bulk.attribute_columns(chunk, bigint="subscription_id", text="uuid payload failure")
     source, parameters = bulk.derive_table(tx, "fresh", columns)
     statement = text(
         "INSERT INTO deliveries (uuid, subscription_id, event_id, endpoint_id, event_type,"
@@ -203,17 +200,14 @@ def insert_test(
     tx: Tx, fresh: NewDelivery, *, bundle_uuid: str, version: str, request_id: str = ""
 ) -> None:
     """Record a test delivery, which no event caused."""
-    now = now_us(tx)
-    event = {"event_id": fresh.uuid, "event_type": TEST_EVENT, "uuid": fresh.uuid, "now": now}
-    statement = text(
+    statement = sql(
         "INSERT INTO deliveries (uuid, subscription_id, event_id, endpoint_id, event_type,"
         " bundle_uuid, bundle_version, payload, state, event_us, due_us, created_us, request_id)"
-        " SELECT :uuid, id, :event_id, endpoint_id, :event_type, :bundle_uuid, :version, :payload,"
+        f" SELECT :uuid, id, :uuid, endpoint_id, '{TEST_EVENT}', :bundle_uuid, :version, :payload,"
         " 'pending', :now, :now, :now, :request_id FROM subscriptions WHERE id = :subscription_id"
     )
-    delivery = {"bundle_uuid": bundle_uuid, "version": version, "payload": fresh.payload}
-    caller = {"subscription_id": fresh.subscription_id, "request_id": request_id}
-    tx.execute(statement, {**event, **delivery, **caller})
+    event = {"bundle_uuid": bundle_uuid, "version": version, "now": now_us(tx)}
+    tx.execute(statement, {**asdict(fresh), **event, "request_id": request_id})
 
 
 # In the order of the fields of `DueDelivery`.
@@ -258,12 +252,23 @@ def record_attempts(tx: Tx, results: Sequence[AttemptResult]) -> None:
     if not results:
         return
     lock(tx, [result.delivery_id for result in results])
-    source, parameters = bulk.derive_table(tx, "done", _result_columns(results))
+    columns = bulk.attribute_columns(
+        results,
+        bigint="delivery_id at_us due_us",
+        integer="status",
+        float8="seconds",
+        text="error body state reason",
+    )
+    source, parameters = bulk.derive_table(tx, "done", columns)
     insert = (
         "INSERT INTO attempts (delivery_id, number, at_us, seconds, status, error, body)"
         " SELECT d.id, d.attempts + 1, done.at_us, done.seconds, done.status, done.error, done.body"
-        f" FROM {source} {bulk.join_one(tx, 'deliveries', 'd', 'd.id = done.id')}"
+        f" FROM {source} {bulk.join_one(tx, 'deliveries', 'd', 'd.id = done.delivery_id')}"
         " WHERE true ON CONFLICT DO NOTHING"
+    )
+    # PostgreSQL estimates next to no rows of `done` and would scan all deliveries.
+    restriction = (
+        "" if tx.dialect.name == "sqlite" else " AND deliveries.id = ANY(:done_delivery_id)"
     )
     update = (
         "UPDATE deliveries SET attempts = deliveries.attempts + 1,"
@@ -272,32 +277,13 @@ def record_attempts(tx: Tx, results: Sequence[AttemptResult]) -> None:
         f" reason = CASE WHEN {_OPEN} THEN done.reason ELSE deliveries.reason END,"
         f" finished_us = CASE WHEN {_OPEN} AND done.state <> 'pending' THEN :now"
         " ELSE deliveries.finished_us END"
-        f" FROM {source} WHERE deliveries.id = done.id{_restrict_rows(tx)}"
+        f" FROM {source} WHERE deliveries.id = done.delivery_id{restriction}"
     )
     execute_sql(tx, insert, parameters)
     execute_now(tx, update, parameters)
 
 
-def _restrict_rows(tx: Tx) -> str:
-    """Restrict the update to these rows: PostgreSQL estimates next to none and would scan all."""
-    return "" if tx.dialect.name == "sqlite" else " AND deliveries.id = ANY(:done_id)"
-
-
 _OPEN = "(deliveries.state = 'pending' OR done.state = 'delivered')"
-
-
-def _result_columns(results: Sequence[AttemptResult]) -> bulk.Columns:
-    return {
-        "id": ("bigint", [result.delivery_id for result in results]),
-        "at_us": ("bigint", [result.at_us for result in results]),
-        "seconds": ("double precision", [result.seconds for result in results]),
-        "status": ("integer", [result.status for result in results]),
-        "error": ("text", [result.error for result in results]),
-        "body": ("text", [result.body for result in results]),
-        "state": ("text", [result.state for result in results]),
-        "due_us": ("bigint", [result.due_us for result in results]),
-        "reason": ("text", [result.reason for result in results]),
-    }
 
 
 def lock(tx: Tx, ids: Collection[int]) -> None:
@@ -306,30 +292,35 @@ def lock(tx: Tx, ids: Collection[int]) -> None:
         return
     source, parameters = bulk.derive_table(tx, "held", {"id": ("bigint", sorted(ids))})
     each = bulk.join_one(tx, "deliveries", "d", "d.id = held.id", lock=True)
-    tx.execute(text(f"SELECT d.id FROM {source} {each}"), parameters)
+    tx.execute(sql(f"SELECT d.id FROM {source} {each}"), parameters)
 
 
 def cancel_pending(tx: Tx, subscription_id: int, endpoint_id: int) -> int:
     """Cancel up to CANCEL_BATCH deliveries of a deleted subscription; return how many."""
-    statement = text(
-        "UPDATE deliveries SET state = 'cancelled', finished_us = :now, reason = :reason"
-        " WHERE id IN ("
-        "WITH first AS MATERIALIZED (SELECT id FROM deliveries WHERE state = 'pending'"
-        " AND endpoint_id = :endpoint_id AND subscription_id = :subscription_id"
-        f" ORDER BY id LIMIT :limit{lock_clause(tx)})"
-        " SELECT id FROM first)"
+    which = "state = 'pending' AND endpoint_id = :endpoint_id"
+    first = _select_first(tx, which, limit=CANCEL_BATCH)
+    return _cancel(tx, subscription_id, first, DELETED_REASON, endpoint_id=endpoint_id)
+
+
+def _select_first(tx: Tx, which: str, *, limit: int = PAUSE_BATCH, where: str = "") -> str:
+    """Return the query for the ids of a subscription's first deliveries, which it locks."""
+    # Limited and locked rows are materialised: PostgreSQL could otherwise evaluate the limit again
+    # after each row that is changed, and so change all of them.
+    return (
+        f"WITH first AS MATERIALIZED (SELECT id, created_us FROM deliveries WHERE {which}"
+        f" AND subscription_id = :id ORDER BY id LIMIT {limit}{lock_clause(tx)})"
+        f" SELECT id FROM first{where}"
     )
-    parameters = {
-        "endpoint_id": endpoint_id,
-        "subscription_id": subscription_id,
-        "limit": CANCEL_BATCH,
-    }
-    values = {"now": now_us(tx), "reason": DELETED_REASON}
-    return tx.execute(statement, {**parameters, **values}).rowcount
 
 
-PAUSE_BATCH = 1000
-"""Most paused deliveries that one statement releases or cancels."""
+def _cancel(tx: Tx, subscription_id: int, selected: str, reason: str, **values: int) -> int:
+    statement = (
+        "UPDATE deliveries SET state = 'cancelled', finished_us = :now, reason = :reason"
+        f" WHERE id IN ({selected})"
+    )
+    parameters = {"id": subscription_id, "reason": reason, "now": now_us(tx), **values}
+    return tx.execute(sql(statement), parameters).rowcount
+
 
 # Both conditions are spelled as in the partial index.
 _IS_PAUSED = f"state = 'pending' AND due_us >= {PAUSED_DUE_US}"
@@ -378,27 +369,14 @@ _SELECT_PAUSABLE_ON_SQLITE = (
 
 def release_paused(tx: Tx, subscription_id: int) -> int:
     """Release up to PAUSE_BATCH paused deliveries of a subscription; return how many."""
-    return _update_paused(tx, subscription_id, f"due_us = due_us - {PAUSED_DUE_US}", {})
+    selected = _select_first(tx, _IS_PAUSED)
+    statement = f"UPDATE deliveries SET due_us = due_us - {PAUSED_DUE_US} WHERE id IN ({selected})"
+    return tx.execute(sql(statement), {"id": subscription_id}).rowcount
 
 
 def cancel_paused(tx: Tx, subscription_id: int) -> int:
     """Cancel up to PAUSE_BATCH paused deliveries of a deleted subscription; return how many."""
-    change = "state = 'cancelled', finished_us = :now, reason = :reason"
-    return _update_paused(
-        tx, subscription_id, change, {"now": now_us(tx), "reason": DELETED_REASON}
-    )
-
-
-# Limited and locked rows are materialised: PostgreSQL could otherwise evaluate the limit again
-# after each row it changed, and so release all of them.
-def _update_paused(tx: Tx, subscription_id: int, change: str, parameters: dict[str, object]) -> int:
-    statement = sql(
-        f"UPDATE deliveries SET {change} WHERE id IN ("
-        f"WITH first AS MATERIALIZED (SELECT id FROM deliveries WHERE {_IS_PAUSED}"
-        f" AND subscription_id = :id ORDER BY id LIMIT {PAUSE_BATCH}{lock_clause(tx)})"
-        " SELECT id FROM first)"
-    )
-    return tx.execute(statement, {"id": subscription_id, **parameters}).rowcount
+    return _cancel(tx, subscription_id, _select_first(tx, _IS_PAUSED), DELETED_REASON)
 
 
 _PAUSED_SUBSCRIPTIONS = f"""
@@ -450,17 +428,5 @@ PAUSED_TOO_LONG_REASON = "The delivery was paused for longer than undelivered on
 
 def cancel_paused_before(tx: Tx, subscription_id: int, before_us: int) -> int:
     """Cancel up to PAUSE_BATCH deliveries paused since before a moment; return how many."""
-    statement = sql(
-        "UPDATE deliveries SET state = 'cancelled', finished_us = :now, reason = :reason"
-        " WHERE id IN ("
-        f"WITH oldest AS MATERIALIZED (SELECT id, created_us FROM deliveries WHERE {_IS_PAUSED}"
-        f" AND subscription_id = :id ORDER BY id LIMIT {PAUSE_BATCH}{lock_clause(tx)})"
-        " SELECT id FROM oldest WHERE created_us < :before)"
-    )
-    parameters = {
-        "id": subscription_id,
-        "before": before_us,
-        "now": now_us(tx),
-        "reason": PAUSED_TOO_LONG_REASON,
-    }
-    return tx.execute(statement, parameters).rowcount
+    selected = _select_first(tx, _IS_PAUSED, where=" WHERE created_us < :before")
+    return _cancel(tx, subscription_id, selected, PAUSED_TOO_LONG_REASON, before=before_us)

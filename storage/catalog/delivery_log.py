@@ -5,16 +5,16 @@ A CREATE of a version that has ended is not sent again: its TOMBSTONE or DELETE 
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, get_args
 
-from sqlalchemy import Row, delete, select, text
+from sqlalchemy import Row, delete, select
 
 from storage.catalog import bulk, endpoints, events, heads
 from storage.catalog import deliveries as catalog_deliveries
 from storage.catalog.deliveries import TEST_EVENT, DeliveryState
 from storage.catalog.dialects import lock_clause
-from storage.catalog.engine import Tx, now_us, sql
+from storage.catalog.engine import Tx, make_mapper, now_us, sql
 from storage.catalog.subscriptions import Subscription
 from storage.catalog.tables.event_log import PAUSED_DUE_US, attempts, deliveries
 from storage.model import FQID, EventType
@@ -64,6 +64,7 @@ class DeliveryFilter:
     until_us: int | None = None
 
 
+_attempt_from_row, _map_delivery = make_mapper(DeliveryAttempt), make_mapper(LoggedDelivery)
 ALL_DELIVERIES = DeliveryFilter()
 DeliveryPosition = tuple[int, int]
 """Creation time and id of a delivery."""
@@ -87,14 +88,8 @@ def list_deliveries(
     """List deliveries of a subscription, the latest first, after the position `after`."""
     end = min(after or (_MAX_US, 0), (_MAX_US if only.until_us is None else only.until_us, 0))
     span = {"since": only.since_us or 0, "until": end[0], "before": end[1]}
-    parameters = {
-        "state": only.state,
-        "event_type": only.event_type,
-        "bundle_uuid": only.bundle_uuid,
-    }
-    told = {name: value for name, value in parameters.items() if value is not None}
-    which = {"subscription_id": subscription_id, "limit": limit}
-    places = tx.execute(sql(_select_positions(only)), {**which, **span, **told})
+    which = {"subscription_id": subscription_id, "limit": limit, **asdict(only)}
+    places = tx.execute(sql(_select_positions(only)), {**which, **span})
     ids = [ident for _, ident in places]
     rows = {row.id: row for row in tx.execute(select(deliveries).where(deliveries.c.id.in_(ids)))}
     attempts_made = _list_attempts(tx, ids)
@@ -132,11 +127,9 @@ def find_delivery(tx: Tx, subscription_id: int, uuid: str) -> LoggedDelivery | N
     """Return one delivery of a subscription by its transaction id."""
     query = select(deliveries).where(deliveries.c.uuid == uuid)
     row = tx.execute(query.where(deliveries.c.subscription_id == subscription_id)).first()
-    return (
-        None
-        if row is None
-        else _delivery_from_row(row, _list_attempts(tx, [row.id]).get(row.id, ()))
-    )
+    if row is None:
+        return None
+    return _delivery_from_row(row, _list_attempts(tx, [row.id]).get(row.id, ()))
 
 
 # The first conditions are spelled as in the partial indexes.
@@ -175,25 +168,13 @@ def _list_attempts(tx: Tx, ids: Sequence[int]) -> dict[int, tuple[DeliveryAttemp
     query = select(attempts).where(attempts.c.delivery_id.in_(ids)).order_by(attempts.c.number)
     by_delivery: dict[int, tuple[DeliveryAttempt, ...]] = defaultdict(tuple)
     for row in tx.execute(query):
-        by_delivery[row.delivery_id] += (
-            DeliveryAttempt(row.number, row.at_us, row.seconds, row.status, row.error, row.body),
-        )
+        by_delivery[row.delivery_id] += (_attempt_from_row(row),)
     return by_delivery
 
 
 def _delivery_from_row(row: Row[Any], attempts_made: tuple[DeliveryAttempt, ...]) -> LoggedDelivery:
-    return LoggedDelivery(
-        id=row.id,
-        uuid=row.uuid,
-        event_type=row.event_type,
-        bundle_uuid=row.bundle_uuid,
-        bundle_version=row.bundle_version,
-        state=row.state,
-        attempts=attempts_made,
-        next_us=row.due_us if row.state == "pending" and row.due_us < PAUSED_DUE_US else None,
-        reason=row.reason,
-        created_us=row.created_us,
-    )
+    is_due = row.state == "pending" and row.due_us < PAUSED_DUE_US
+    return _map_delivery(row, attempts=attempts_made, next_us=row.due_us if is_due else None)
 
 
 _SELECT_RETRY = """
@@ -203,7 +184,7 @@ _SELECT_RETRY = """
 # Conditions are spelled as in the partial index.
 _SELECT_FAILED = (
     _SELECT_RETRY + " WHERE d.state = 'failed' AND d.payload <> '' AND d.subscription_id = :id"
-    " AND d.finished_us >= :since AND d.finished_us < :until{kind}"
+    " AND d.finished_us >= :since_us AND d.finished_us < :until_us{kind}"
     " ORDER BY d.finished_us LIMIT :limit"
 )
 # A delivery due later has failed before, so the index of due times finds it.
@@ -211,7 +192,7 @@ _SELECT_POSTPONED = (
     _SELECT_RETRY + " JOIN attempts a ON a.delivery_id = d.id AND a.number = d.attempts"
     " WHERE d.state = 'pending' AND d.endpoint_id = :endpoint_id AND d.due_us > :now"
     f" AND d.due_us < {PAUSED_DUE_US} AND d.subscription_id = :id"
-    " AND a.at_us >= :since AND a.at_us < :until{kind}"
+    " AND a.at_us >= :since_us AND a.at_us < :until_us{kind}"
     " ORDER BY d.due_us LIMIT :limit"
 )
 
@@ -255,10 +236,9 @@ def retry_postponed(
 def _retry_selected(
     tx: Tx, subscription: Subscription, window: RetryWindow, statement: str, more: dict[str, int]
 ) -> tuple[int, int]:
-    kind = "" if window.event_type is None else " AND d.event_type = :kind"
-    kind_parameters = {} if window.event_type is None else {"kind": window.event_type}
-    parameters = {"id": subscription.id, "since": window.since_us, "until": window.until_us, **more}
-    rows = tx.execute(sql(statement.format(kind=kind)), {**parameters, **kind_parameters}).all()
+    kind = "" if window.event_type is None else " AND d.event_type = :event_type"
+    parameters = {"id": subscription.id, **asdict(window), **more}
+    rows = tx.execute(sql(statement.format(kind=kind)), parameters).all()
     return len(rows), _make_due(tx, rows)
 
 
@@ -271,14 +251,12 @@ def _make_due(tx: Tx, rows: Sequence[Row[Any]]) -> int:
     )
     ended = _find_superseded(tx, [row for row in rows if row.event_type == "CREATE"])
     catalog_deliveries.lock(tx, [row.id for row in rows])
-    _update_deliveries(
-        tx, ended, "state = 'superseded', finished_us = :now, reason = :reason", "failed"
-    )
+    superseded = "state = 'superseded', finished_us = :now, reason = :reason"
+    _update_deliveries(tx, ended, superseded, "('failed')")
     live = [row.id for row in rows if row.id not in ended]
     due = f"CASE WHEN {_IS_SENDABLE} THEN :now ELSE :now + {PAUSED_DUE_US} END"
-    count = _update_deliveries(
-        tx, live, f"state = 'pending', due_us = {due}, finished_us = NULL", "any"
-    )
+    pending = f"state = 'pending', due_us = {due}, finished_us = NULL"
+    count = _update_deliveries(tx, live, pending, "('pending', 'failed', 'delivered')")
     for endpoint_id in sorted({row.endpoint_id for row in rows}):
         endpoints.wake(tx, endpoint_id)
     return count
@@ -288,23 +266,18 @@ _IS_SENDABLE = (
     "deliveries.event_type = 'TEST' OR EXISTS (SELECT 1 FROM subscriptions s"
     " WHERE s.id = deliveries.subscription_id AND s.state = 'active')"
 )
-_STATE_CONDITIONS = {
-    "failed": "deliveries.state = 'failed'",
-    "any": "deliveries.state IN ('pending', 'failed', 'delivered')",
-}
 
 
 def _update_deliveries(tx: Tx, ids: Sequence[int] | set[int], change: str, still: str) -> int:
     if not ids:
         return 0
     source, parameters = bulk.derive_table(tx, "again", {"id": ("bigint", sorted(ids))})
-    values = {"now": now_us(tx)} | (
-        {"reason": catalog_deliveries.SUPERSEDED_REASON} if ":reason" in change else {}
+    values = {"now": now_us(tx), "reason": catalog_deliveries.SUPERSEDED_REASON}
+    statement = (
+        f"UPDATE deliveries SET {change} FROM {source}"
+        f" WHERE deliveries.id = again.id AND deliveries.state IN {still}"
     )
-    statement = f"UPDATE deliveries SET {change} FROM {source} WHERE deliveries.id = again.id"
-    return tx.execute(
-        text(f"{statement} AND {_STATE_CONDITIONS[still]}"), {**parameters, **values}
-    ).rowcount
+    return tx.execute(sql(statement), {**parameters, **values}).rowcount
 
 
 def _find_superseded(tx: Tx, rows: Sequence[Row[Any]]) -> set[int]:
@@ -315,11 +288,4 @@ def _find_superseded(tx: Tx, rows: Sequence[Row[Any]]) -> set[int]:
         for row in rows
         for kind in kinds
     }
-    if not ends:
-        return set()
-    source, parameters = bulk.derive_table(tx, "wanted", {"id": ("text", sorted(ends))})
-    join = bulk.join_one(tx, "events", "e", "e.id = wanted.id")
-    return {
-        ends[ident]
-        for ident in tx.execute(text(f"SELECT e.id FROM {source} {join}"), parameters).scalars()
-    }
+    return {ends[ident] for ident in events.filter_existing(tx, ends)}

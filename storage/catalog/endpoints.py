@@ -168,12 +168,9 @@ def release(tx: Tx, rows: Iterable[Endpoint], *, token: str) -> None:
     listed = sorted(rows, key=lambda row: row.id)
     if not listed:
         return
-    columns: bulk.Columns = {
-        "id": ("bigint", [row.id for row in listed]),
-        "failures": ("integer", [row.failures for row in listed]),
-        "width": ("double precision", [row.width for row in listed]),
-        "resume_us": ("bigint", [row.resume_us for row in listed]),
-    }
+    columns = bulk.attribute_columns(
+        listed, bigint="id resume_us", integer="failures", float8="width"
+    )
     source, parameters = bulk.derive_table(tx, "back", columns)
     released = (
         "UPDATE endpoints SET token = NULL, lease_us = :now, failures = back.failures,"

@@ -7,9 +7,19 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache
+from inspect import signature
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, CursorResult, Engine, RootTransaction, TextClause, text
+from sqlalchemy import (
+    Connection,
+    CursorResult,
+    Engine,
+    Executable,
+    RootTransaction,
+    Row,
+    TextClause,
+    text,
+)
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
@@ -161,6 +171,31 @@ def execute_now(tx: Tx, statement: str, parameters: Mapping[str, Any]) -> Cursor
         now = time.time_ns() // 1000
         return tx.exec_driver_sql(statement, {**parameters, "now": now})
     return tx.execute(sql(statement.replace(":now", dialects.POSTGRESQL_CLOCK)), parameters)
+
+
+def make_mapper(make: Callable[..., Answer]) -> Callable[..., Answer]:
+    """Return a function of a row that calls `make` with the columns named like its parameters.
+
+    Keyword arguments of that function take the place of columns.
+    """
+    names = tuple(signature(make).parameters)
+
+    def map_row(row: Row[Any], **given: Any) -> Answer:
+        columns = row._mapping
+        return make(**{name: columns[name] for name in names if name not in given}, **given)
+
+    return map_row
+
+
+def find_row(
+    tx: Tx,
+    mapper: Callable[[Row[Any]], Answer],
+    query: Executable,
+    parameters: Mapping[str, Any] | None = None,
+) -> Answer | None:
+    """Return the first row of a query, mapped; None without rows."""
+    row: Row[Any] | None = tx.execute(query, parameters).first()
+    return None if row is None else mapper(row)
 
 
 @contextmanager

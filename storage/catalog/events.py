@@ -13,11 +13,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Row, bindparam, select, text
+from sqlalchemy import Row, bindparam, select, update
 
 from storage.catalog import bulk, heads, store_state
-from storage.catalog.engine import Tx, execute_now, sql
-from storage.catalog.tables.event_log import events
+from storage.catalog.engine import Tx, execute_now, find_row, make_mapper, sql
+from storage.catalog.tables.event_log import events, replays
 from storage.model import FQID, REPLICAS, BundleEvent, EventType, Replica
 
 EVENT_NAMESPACE = uuid.UUID("6f2f7a52-51a1-5d0e-9a5b-6a3f0a1c7c11")
@@ -44,14 +44,7 @@ def append_if_new(
         "INSERT INTO events (id, replica, type, uuid, version, bundle_id, at_us)"
         " VALUES (:id, :replica, :type, :uuid, :version, :bundle_id, :now)"
         " ON CONFLICT (id) DO NOTHING",
-        {
-            "id": ident,
-            "replica": replica,
-            "type": kind,
-            "uuid": fqid.uuid,
-            "version": fqid.version,
-            "bundle_id": bundle_id,
-        },
+        {"id": ident, "replica": replica, "type": kind, "bundle_id": bundle_id, **fqid._asdict()},
     )
     return ident, bool(added.rowcount)
 
@@ -65,12 +58,14 @@ def find(tx: Tx, ident: str) -> BundleEvent | None:
 def find_all(tx: Tx, idents: Sequence[str]) -> list[BundleEvent]:
     """Return events by id, in the order in which they happened."""
     rows = tx.execute(_SELECT_BY_IDS, {"idents": idents})
-    return [
-        BundleEvent(
-            row.id, row.replica, row.type, FQID(row.uuid, row.version), row.bundle_id, row.at_us
-        )
-        for row in rows
-    ]
+    return [_event_from_row(row) for row in rows]
+
+
+_map_event = make_mapper(BundleEvent)
+
+
+def _event_from_row(row: Row[Any]) -> BundleEvent:
+    return _map_event(row, fqid=FQID(row.uuid, row.version))
 
 
 _SELECT_BY_IDS = (
@@ -123,8 +118,7 @@ class SequencedEvent:
 
 
 def _sequenced_from_row(row: Row[Any]) -> SequencedEvent:
-    fqid = FQID(row.uuid, row.version)
-    event = BundleEvent(row.id, row.replica, row.type, fqid, row.bundle_id, row.at_us)
+    event = _event_from_row(row)
     return SequencedEvent(event, row.seq, row.seq_us, row.byte_offset, row.byte_size)
 
 
@@ -166,12 +160,12 @@ def find_sequence_at(tx: Tx, replica: Replica, us: int) -> int | None:
 def filter_purged(tx: Tx, fqids: Collection[FQID]) -> set[FQID]:
     """Return those versions that are purged or about to be, judging by their DELETE events."""
     ends = {make_event_id("DELETE", replica, fqid): fqid for fqid in fqids for replica in REPLICAS}
-    if not ends:
-        return set()
-    source, parameters = bulk.derive_table(tx, "wanted", {"id": ("text", sorted(ends))})
-    join = bulk.join_one(tx, "events", "e", "e.id = wanted.id")
-    rows = tx.execute(text(f"SELECT e.id FROM {source} {join}"), parameters)
-    return {ends[ident] for ident in rows.scalars()}
+    return {ends[ident] for ident in filter_existing(tx, ends)}
+
+
+def filter_existing(tx: Tx, idents: Collection[str]) -> set[str]:
+    """Return those of these event ids that exist."""
+    return set(_find_times(tx, idents))
 
 
 SEQUENCE_KEY = "numbering"
@@ -204,9 +198,7 @@ EVENT_TYPES: tuple[EventType, ...] = ("CREATE", "TOMBSTONE", "DELETE")
 def list_sequence_numbers(tx: Tx, replica: Replica, fqid: FQID) -> list[int]:
     """Return the sequence numbers of all events of a version in a replica."""
     idents = [make_event_id(kind, replica, fqid) for kind in EVENT_TYPES]
-    parameters = {f"id{place}": ident for place, ident in enumerate(idents)}
-    names = ", ".join(f":{name}" for name in parameters)
-    numbers = tx.execute(sql(f"SELECT seq FROM events WHERE id IN ({names})"), parameters).scalars()
+    numbers = tx.execute(select(events.c.seq).where(events.c.id.in_(idents))).scalars()
     return sorted(seq for seq in numbers if seq is not None)
 
 
@@ -234,12 +226,11 @@ def list_latest_created(tx: Tx, replica: Replica, *, limit: int) -> list[BundleE
     return [replace(event, at_us=times.get(event.id, event.at_us)) for event in created]
 
 
-def _find_times(tx: Tx, idents: list[str]) -> dict[str, int]:
+def _find_times(tx: Tx, idents: Collection[str]) -> dict[str, int]:
     if not idents:
         return {}
-    source, parameters = bulk.derive_table(tx, "wanted", {"id": ("text", sorted(idents))})
-    join = bulk.join_one(tx, "events", "e", "e.id = wanted.id")
-    rows = tx.execute(text(f"SELECT e.id, e.at_us FROM {source} {join}"), parameters)
+    wanted = {"id": ("text", sorted(idents))}
+    rows = bulk.look_up(tx, "e.id, e.at_us", wanted, ("events", "e", "e.id = wanted.id"))
     return {row.id: row.at_us for row in rows}
 
 
@@ -257,8 +248,7 @@ class Replay:
     finished_us: int | None
 
 
-def _replay_from_row(row: Row[Any]) -> Replay:
-    return Replay(**row._mapping)
+_replay_from_row = make_mapper(Replay)
 
 
 def insert_replay(
@@ -268,33 +258,22 @@ def insert_replay(
     added = execute_now(
         tx,
         "INSERT INTO replays (id, subscription_id, replica, next_seq, end_seq, created_us)"
-        " VALUES (:id, :subscription_id, :replica, :first, :end, :now) ON CONFLICT DO NOTHING",
-        {
-            "id": ident,
-            "subscription_id": subscription_id,
-            "replica": replica,
-            "first": first,
-            "end": end,
-        },
+        " VALUES (:id, :subscription, :replica, :first, :end, :now) ON CONFLICT DO NOTHING",
+        {"id": ident, "subscription": subscription_id, "replica": replica}
+        | {"first": first, "end": end},
     )
     return bool(added.rowcount)
 
 
 def find_replay(tx: Tx, ident: str) -> Replay | None:
     """Return a replay by its id."""
-    row = tx.execute(sql("SELECT * FROM replays WHERE id = :id"), {"id": ident}).first()
-    return None if row is None else _replay_from_row(row)
+    return find_row(tx, _replay_from_row, select(replays).where(replays.c.id == ident))
 
 
 def advance_replay(tx: Tx, replay: Replay, next_seq: int, *, deliveries: int) -> None:
     """Record progress of a replay, and how many deliveries it made."""
-    tx.execute(
-        sql(
-            "UPDATE replays SET next_seq = :next_seq, deliveries = deliveries + :made"
-            " WHERE id = :id"
-        ),
-        {"id": replay.id, "next_seq": next_seq, "made": deliveries},
-    )
+    values = {"next_seq": next_seq, "deliveries": replays.c.deliveries + deliveries}
+    tx.execute(update(replays).where(replays.c.id == replay.id).values(**values))
 
 
 def finish_replay(tx: Tx, replay: Replay) -> None:

@@ -9,13 +9,13 @@ for the sequencer, even if the journals cannot be read.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple
 
-from sqlalchemy import Row, select, text
+from sqlalchemy import Row, select
 
 from storage.catalog import bulk, heads, store_state
-from storage.catalog.engine import Tx, execute_now, now_us, sql
+from storage.catalog.engine import Tx, execute_now, make_mapper, now_us, sql
 from storage.catalog.events import SequencedEvent
 from storage.catalog.tables.event_log import events
 from storage.errors import DamagedObjectError
@@ -60,25 +60,16 @@ class LinePosition(NamedTuple):
     size: int
 
 
+_map_journal = make_mapper(JournalObject)
+
+
 def _journal_from_row(row: Row[Any]) -> JournalObject:
-    return JournalObject(
-        row.id,
-        row.replica,
-        row.first_seq,
-        row.last_seq,
-        row.generation,
-        row.tier,
-        row.state,
-        row.size,
-        row.at_us,
-    )
+    return _map_journal(row, first=row.first_seq, last=row.last_seq)
 
 
 def _select_journals(tx: Tx, where: str, parameters: dict[str, Any]) -> list[JournalObject]:
-    return [
-        _journal_from_row(row)
-        for row in tx.execute(sql(f"SELECT * FROM journals WHERE {where}"), parameters)
-    ]
+    rows = tx.execute(sql(f"SELECT * FROM journals WHERE {where}"), parameters)
+    return [_journal_from_row(row) for row in rows]
 
 
 def lock(tx: Tx, replica: Replica) -> None:
@@ -125,13 +116,7 @@ def find(tx: Tx, key: JournalKey) -> JournalObject | None:
         "replica = :replica AND first_seq = :first AND last_seq = :last"
         " AND generation = :generation"
     )
-    parameters = {
-        "replica": key.replica,
-        "first": key.first,
-        "last": key.last,
-        "generation": key.generation,
-    }
-    journals = _select_journals(tx, where, parameters)
+    journals = _select_journals(tx, where, asdict(key))
     return journals[0] if journals else None
 
 
@@ -166,12 +151,11 @@ def record_positions(tx: Tx, replica: Replica, places: Sequence[LinePosition]) -
     columns: bulk.Columns = {
         # A column, though always the same: the number alone would not lead to the index.
         "replica": ("text", [replica] * len(places)),
-        "seq": ("bigint", [place.seq for place in places]),
         "place": ("bigint", [place.offset for place in places]),
-        "size": ("bigint", [place.size for place in places]),
+        **bulk.attribute_columns(places, bigint="seq size"),
     }
     source, parameters = bulk.derive_table(tx, "fresh", columns)
-    pointed = text(
+    pointed = sql(
         f"UPDATE events SET byte_offset = fresh.place, byte_size = fresh.size FROM {source}"
         " WHERE events.replica = fresh.replica AND events.seq = fresh.seq"
     )
@@ -180,12 +164,9 @@ def record_positions(tx: Tx, replica: Replica, places: Sequence[LinePosition]) -
 
 def mark_past(tx: Tx, covered: Iterable[JournalObject]) -> None:
     """Mark journals past, to be deleted later."""
+    past = "UPDATE journals SET state = 'past', at_us = :now WHERE id = :id"
     for journal in covered:
-        execute_now(
-            tx,
-            "UPDATE journals SET state = 'past', at_us = :now WHERE id = :id",
-            {"id": journal.id},
-        )
+        execute_now(tx, past, {"id": journal.id})
 
 
 def list_current(tx: Tx, replica: Replica, first: int, last: int) -> list[JournalObject]:
@@ -285,12 +266,6 @@ def _covers(journal: JournalObject, key: JournalKey) -> bool:
 
 
 def _insert_journal(tx: Tx, replica: Replica, key: JournalKey, size: int, *, state: str) -> None:
-    parameters = {
-        "replica": replica,
-        "first": key.first,
-        "last": key.last,
-        "generation": key.generation,
-    }
     past = "" if state == "current" else " WHERE journals.state = 'writing'"
     execute_now(
         tx,
@@ -298,7 +273,7 @@ def _insert_journal(tx: Tx, replica: Replica, key: JournalKey, size: int, *, sta
         " VALUES (:replica, :first, :last, :generation, 0, :state, :size, :now)"
         " ON CONFLICT (replica, first_seq, last_seq, generation) DO UPDATE"
         f" SET state = excluded.state, size = excluded.size, at_us = excluded.at_us{past}",
-        {**parameters, "size": size, "state": state},
+        {**asdict(key), "replica": replica, "size": size, "state": state},
     )
 
 
@@ -316,13 +291,9 @@ _INSERT_SEQUENCED = (
 def _insert_sequenced(tx: Tx, found: Sequence[SequencedEvent]) -> None:
     told = [each.event for each in found]
     columns: bulk.Columns = {
-        "id": ("text", [event.id for event in told]),
-        "replica": ("text", [event.replica for event in told]),
-        "type": ("text", [event.type for event in told]),
+        **bulk.attribute_columns(told, text="id replica type", bigint="at_us"),
         **bulk.fqid_columns(event.fqid for event in told),
-        "at_us": ("bigint", [event.at_us for event in told]),
-        "seq": ("bigint", [each.seq for each in found]),
-        "seq_us": ("bigint", [each.seq_us for each in found]),
+        **bulk.attribute_columns(found, bigint="seq seq_us"),
     }
     source, parameters = bulk.derive_table(tx, "fresh", columns)
     tx.execute(sql(_INSERT_SEQUENCED.format(source=source)), parameters)

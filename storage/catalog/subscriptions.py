@@ -12,11 +12,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from sqlalchemy import Row, Select, case, func, insert, select, text, update
+from sqlalchemy import Row, Select, case, func, insert, select, update
 
 from storage.catalog import bulk, endpoints, heads
 from storage.catalog.deliveries import AttemptResult
-from storage.catalog.engine import Tx, execute_sql, now_us, sql
+from storage.catalog.engine import Tx, execute_sql, find_row, make_mapper, now_us, sql
 from storage.catalog.tables.event_log import subscriptions
 from storage.model import Replica
 
@@ -62,6 +62,9 @@ class Subscription:
     failing_us: int | None = None
 
 
+_map_subscription = make_mapper(Subscription)
+
+
 def insert_subscription(
     tx: Tx, fresh: Subscription, *, address: str, limit: int
 ) -> Subscription | None:
@@ -69,32 +72,22 @@ def insert_subscription(
     heads.lock(tx, OWNER_HEAD, [fresh.owner])
     if count_by_owner(tx, fresh.owner) >= limit:
         return None
-    values = _subscription_values(fresh) | {
-        "endpoint_id": endpoints.upsert(tx, address),
-        "created_us": now_us(tx),
-    }
-    statement = insert(subscriptions).values(**values).returning(subscriptions)
-    row = tx.execute(statement).one()
+    statement = insert(subscriptions).values(
+        **{name: getattr(fresh, name) for name in _INSERTED_FIELDS},
+        form_fields=json.dumps(dict(fresh.form_fields)),
+        attachments=None if fresh.attachments is None else json.dumps(fresh.attachments),
+        endpoint_id=endpoints.upsert(tx, address),
+        created_us=now_us(tx),
+    )
+    row = tx.execute(statement.returning(subscriptions)).one()
     count_change(tx, fresh.replica, fresh.type)
     return _subscription_from_row(row)
 
 
-def _subscription_values(fresh: Subscription) -> dict[str, Any]:
-    return {
-        "uuid": fresh.uuid,
-        "owner": fresh.owner,
-        "replica": fresh.replica,
-        "type": fresh.type,
-        "query": fresh.query,
-        "callback_url": fresh.callback_url,
-        "method": fresh.method,
-        "encoding": fresh.encoding,
-        "form_fields": json.dumps(dict(fresh.form_fields)),
-        "payload_form_field": fresh.payload_form_field,
-        "hmac_key_id": fresh.hmac_key_id,
-        "hmac_secret": fresh.hmac_secret,
-        "attachments": None if fresh.attachments is None else json.dumps(fresh.attachments),
-    }
+_INSERTED_FIELDS = (
+    *("uuid", "owner", "replica", "type", "query", "callback_url", "method", "encoding"),
+    *("payload_form_field", "hmac_key_id", "hmac_secret"),
+)
 
 
 def count_by_owner(tx: Tx, owner: str) -> int:
@@ -120,8 +113,7 @@ def list_by_owner(
 def find(tx: Tx, uuid: str) -> Subscription | None:
     """Return the live subscription of a uuid, whatever its owner."""
     live = (subscriptions.c.uuid == uuid) & subscriptions.c.deleted_us.is_(None)
-    row = tx.execute(select(subscriptions).where(live)).first()
-    return None if row is None else _subscription_from_row(row)
+    return find_row(tx, _subscription_from_row, select(subscriptions).where(live))
 
 
 def mark_deleted(tx: Tx, subscription: Subscription) -> int | None:
@@ -173,7 +165,7 @@ def delete(tx: Tx, ident: int) -> bool:
         " AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.subscription_id = :id)"
         " AND NOT EXISTS (SELECT 1 FROM replays r WHERE r.subscription_id = :id)"
     )
-    return bool(tx.execute(text(statement), {"id": ident}).rowcount)
+    return bool(tx.execute(sql(statement), {"id": ident}).rowcount)
 
 
 def pause(tx: Tx, ident: int) -> None:
@@ -218,13 +210,10 @@ def find_inactive(tx: Tx, ids: Collection[int]) -> dict[int, Literal["deleted", 
     """Return which subscriptions are deleted, and which are paused or disabled."""
     if not ids:
         return {}
-    source, parameters = bulk.derive_table(tx, "asked", {"id": ("bigint", sorted(ids))})
-    query = text(
-        f"SELECT s.id, s.deleted_us IS NOT NULL AS deleted FROM {source}"
-        f" {bulk.join_one(tx, 'subscriptions', 's', 's.id = asked.id')}"
-        " WHERE s.deleted_us IS NOT NULL OR s.state <> 'active'"
-    )
-    rows = tx.execute(query, parameters)
+    same = "s.id = wanted.id AND (s.deleted_us IS NOT NULL OR s.state <> 'active')"
+    columns = "s.id, s.deleted_us IS NOT NULL AS deleted"
+    wanted = {"id": ("bigint", sorted(ids))}
+    rows = bulk.look_up(tx, columns, wanted, ("subscriptions", "s", same))
     return {row.id: "deleted" if row.deleted else "halted" for row in rows}
 
 
@@ -242,29 +231,10 @@ def count_change(tx: Tx, replica: Replica, kind: SubscriptionType) -> None:
 
 
 def _subscription_from_row(row: Row[Any]) -> Subscription:
-    return Subscription(
-        uuid=row.uuid,
-        owner=row.owner,
-        replica=row.replica,
-        type=row.type,
-        query=row.query,
-        callback_url=row.callback_url,
-        method=row.method,
-        encoding=row.encoding,
+    return _map_subscription(
+        row,
         form_fields=json.loads(row.form_fields),
-        payload_form_field=row.payload_form_field,
-        hmac_key_id=row.hmac_key_id,
-        hmac_secret=row.hmac_secret,
         attachments=None if row.attachments is None else json.loads(row.attachments),
-        id=row.id,
-        endpoint_id=row.endpoint_id,
-        created_us=row.created_us,
-        hmac_previous=row.hmac_previous,
-        hmac_previous_us=row.hmac_previous_us,
-        state=row.state,
-        state_reason=row.state_reason,
-        state_us=row.state_us,
-        failing_us=row.failing_us,
     )
 
 
@@ -277,11 +247,10 @@ class _FailureCount:
     """Results of a batch for one subscription, and its count of failures before."""
 
     id: int
-    uuid: str
+    before: int
     taken: int
     failed: int
     began_us: int
-    before: int
     reason: str
 
     @property
@@ -290,14 +259,12 @@ class _FailureCount:
 
 
 _SELECT_FAILURE_COUNTS = """
-    SELECT s.id, s.uuid, s.failures AS before,
-        sum(CASE WHEN done.state = 'delivered' THEN 1 ELSE 0 END) AS taken,
-        sum(CASE WHEN done.state <> 'delivered' AND d.event_type <> 'TEST' THEN 1 ELSE 0 END)
-            AS failed,
-        min(done.at_us) AS began_us, max(done.reason) AS reason
-    FROM {source} JOIN deliveries d ON d.id = done.id
+    SELECT s.id, s.failures, sum(CASE WHEN done.state = 'delivered' THEN 1 ELSE 0 END),
+        sum(CASE WHEN done.state <> 'delivered' AND d.event_type <> 'TEST' THEN 1 ELSE 0 END),
+        min(done.at_us), coalesce(max(done.reason), '')
+    FROM {source} JOIN deliveries d ON d.id = done.delivery_id
     JOIN subscriptions s ON s.id = d.subscription_id
-    WHERE s.deleted_us IS NULL GROUP BY s.id, s.uuid, s.failures
+    WHERE s.deleted_us IS NULL GROUP BY s.id, s.failures
 """
 
 
@@ -321,20 +288,10 @@ def count_failures(
 def _list_failure_counts(tx: Tx, results: Sequence[AttemptResult]) -> list[_FailureCount]:
     if not results:
         return []
-    columns: bulk.Columns = {
-        "id": ("bigint", [result.delivery_id for result in results]),
-        "state": ("text", [result.state for result in results]),
-        "at_us": ("bigint", [result.at_us for result in results]),
-        "reason": ("text", [result.reason for result in results]),
-    }
+    columns = bulk.attribute_columns(results, bigint="delivery_id at_us", text="state reason")
     source, parameters = bulk.derive_table(tx, "done", columns)
     rows = execute_sql(tx, _SELECT_FAILURE_COUNTS.format(source=source), parameters)
-    return [
-        _FailureCount(
-            row.id, row.uuid, row.taken, row.failed, row.began_us, row.before, row.reason or ""
-        )
-        for row in rows
-    ]
+    return [_FailureCount(*tuple(row)) for row in rows]
 
 
 def _lock_subscriptions(tx: Tx, ids: Sequence[int]) -> None:
@@ -350,24 +307,20 @@ def _clear_failures(tx: Tx, ids: Sequence[int]) -> None:
         return
     source, parameters = bulk.derive_table(tx, "fine", {"id": ("bigint", ids)})
     cleared = f"UPDATE subscriptions SET failures = 0, failing_us = NULL FROM {source}"
-    tx.execute(text(cleared + " WHERE subscriptions.id = fine.id"), parameters)
+    tx.execute(sql(cleared + " WHERE subscriptions.id = fine.id"), parameters)
 
 
 def _record_failures(tx: Tx, failing: Sequence[_FailureCount]) -> None:
     if not failing:
         return
-    columns: bulk.Columns = {
-        "id": ("bigint", [count.id for count in failing]),
-        "failed": ("integer", [count.failed for count in failing]),
-        "began_us": ("bigint", [count.began_us for count in failing]),
-    }
+    columns = bulk.attribute_columns(failing, bigint="id began_us", integer="failed")
     source, parameters = bulk.derive_table(tx, "bad", columns)
     counted = (
         "UPDATE subscriptions SET failures = subscriptions.failures + bad.failed,"
         " failing_us = coalesce(subscriptions.failing_us, bad.began_us)"
         f" FROM {source} WHERE subscriptions.id = bad.id"
     )
-    tx.execute(text(counted), parameters)
+    tx.execute(sql(counted), parameters)
 
 
 def _disable_failing(tx: Tx, failing: Sequence[_FailureCount], after_s: float) -> list[str]:
@@ -387,7 +340,7 @@ def _disable_failing(tx: Tx, failing: Sequence[_FailureCount], after_s: float) -
     )
     now = now_us(tx)
     limits = {"now": now, "least": MIN_FAILURES, "since": now - int(after_s * 1e6)}
-    return list(tx.execute(text(statement), {**parameters, **limits}).scalars())
+    return list(tx.execute(sql(statement), {**parameters, **limits}).scalars())
 
 
 def _format_duration(seconds: float) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 from sqlalchemy import Row
 
 from storage.catalog import bulk, heads
-from storage.catalog.engine import Tx, execute_now, sql
+from storage.catalog.engine import Tx, execute_now, find_row, make_mapper, sql
 
 AccountKind = Literal["user", "group", "role"]
 AccountStatus = Literal["enabled", "disabled"]
@@ -40,16 +40,11 @@ class AccountKey(NamedTuple):
     id: str
 
 
+_map_account = make_mapper(AccountRow)
+
+
 def _account_from_row(row: Row[Any]) -> AccountRow:
-    return AccountRow(
-        kind=row.kind,
-        id=row.id,
-        status=row.status,
-        policy=row.policy,
-        built_in=bool(row.built_in),
-        created_us=row.created_us,
-        changed_us=row.changed_us,
-    )
+    return _map_account(row, built_in=bool(row.built_in))
 
 
 def lock_all(tx: Tx) -> None:
@@ -72,30 +67,17 @@ _FIND = sql("SELECT * FROM accounts WHERE kind = :kind AND id = :id")
 
 def find(tx: Tx, name: AccountKey) -> AccountRow | None:
     """Return an account."""
-    row = tx.execute(_FIND, name._asdict()).first()
-    return None if row is None else _account_from_row(row)
+    return find_row(tx, _account_from_row, _FIND, name._asdict())
 
 
 def filter_missing(tx: Tx, names: Collection[AccountKey]) -> set[AccountKey]:
     """Return those accounts that do not exist: one query."""
     if not names:
         return set()
-    source, parameters = derive_account_table(tx, "wanted", names)
-    join = bulk.join_one(tx, "accounts", "a", "a.kind = wanted.kind AND a.id = wanted.id")
-    rows = tx.execute(sql(f"SELECT a.kind, a.id FROM {source} {join}"), parameters)
-    return set(names) - {AccountKey(*row) for row in rows}
-
-
-def derive_account_table(
-    tx: Tx, name: str, accounts: Collection[AccountKey]
-) -> tuple[str, dict[str, Any]]:
-    """Return accounts as rows of a derived table, in order."""
-    order = sorted(accounts)
-    columns: bulk.Columns = {
-        "kind": ("text", [account.kind for account in order]),
-        "id": ("text", [account.id for account in order]),
-    }
-    return bulk.derive_table(tx, name, columns)
+    wanted = bulk.attribute_columns(sorted(names), text="kind id")
+    same = "a.kind = wanted.kind AND a.id = wanted.id"
+    rows = bulk.look_up(tx, "a.kind, a.id", wanted, ("accounts", "a", same))
+    return set(names) - {AccountKey(row.kind, row.id) for row in rows}
 
 
 _ADD = (
@@ -125,12 +107,12 @@ def set_policy(tx: Tx, name: AccountKey, policy: str | None) -> None:
 
 def delete(tx: Tx, account: AccountKey) -> None:
     """Delete an account and all its memberships."""
-    parameters = account._asdict()
-    tx.execute(
-        sql("DELETE FROM memberships WHERE member_kind = :kind AND member = :id"), parameters
-    )
-    tx.execute(sql("DELETE FROM memberships WHERE kind = :kind AND name = :id"), parameters)
-    tx.execute(sql("DELETE FROM accounts WHERE kind = :kind AND id = :id"), parameters)
+    for condition in (
+        "memberships WHERE member_kind = :kind AND member = :id",
+        "memberships WHERE kind = :kind AND name = :id",
+        "accounts WHERE kind = :kind AND id = :id",
+    ):
+        tx.execute(sql(f"DELETE FROM {condition}"), account._asdict())
 
 
 def list_ids(tx: Tx, kind: AccountKind, *, after: str, limit: int) -> list[str]:
@@ -147,7 +129,9 @@ class Membership(NamedTuple):
     of: AccountKey
 
 
-def _derive_pair_table(tx: Tx, pairs: Collection[Membership]) -> tuple[str, dict[str, Any]]:
+def _change_memberships(tx: Tx, statement: str, pairs: Collection[Membership]) -> list[Membership]:
+    if not pairs:
+        return []
     order = sorted(pairs)
     columns: bulk.Columns = {
         "member_kind": ("text", [pair.member.kind for pair in order]),
@@ -155,43 +139,32 @@ def _derive_pair_table(tx: Tx, pairs: Collection[Membership]) -> tuple[str, dict
         "kind": ("text", [pair.of.kind for pair in order]),
         "name": ("text", [pair.of.id for pair in order]),
     }
-    return bulk.derive_table(tx, "given", columns)
-
-
-def _membership_from_row(row: Row[Any]) -> Membership:
-    return Membership(AccountKey(row.member_kind, row.member), AccountKey(row.kind, row.name))
+    source, parameters = bulk.derive_table(tx, "given", columns)
+    rows = tx.execute(sql(statement.format(source=source)), parameters)
+    return sorted(
+        Membership(AccountKey(row.member_kind, row.member), AccountKey(row.kind, row.name))
+        for row in rows
+    )
 
 
 def insert_memberships(tx: Tx, pairs: Collection[Membership]) -> list[Membership]:
     """Insert memberships; return those that are new, in order."""
-    if not pairs:
-        return []
-    source, parameters = _derive_pair_table(tx, pairs)
-    rows = tx.execute(
-        sql(
-            "INSERT INTO memberships (member_kind, member, kind, name)"
-            f" SELECT member_kind, member, kind, name FROM {source} WHERE true"
-            " ON CONFLICT DO NOTHING RETURNING member_kind, member, kind, name"
-        ),
-        parameters,
+    statement = (
+        "INSERT INTO memberships (member_kind, member, kind, name)"
+        " SELECT member_kind, member, kind, name FROM {source} WHERE true"
+        " ON CONFLICT DO NOTHING RETURNING member_kind, member, kind, name"
     )
-    return sorted(_membership_from_row(row) for row in rows)
+    return _change_memberships(tx, statement, pairs)
 
 
 def delete_memberships(tx: Tx, pairs: Collection[Membership]) -> list[Membership]:
     """Delete memberships; return those that existed, in order."""
-    if not pairs:
-        return []
-    source, parameters = _derive_pair_table(tx, pairs)
-    rows = tx.execute(
-        sql(
-            "DELETE FROM memberships WHERE (member_kind, member, kind, name) IN"
-            f" (SELECT member_kind, member, kind, name FROM {source})"
-            " RETURNING member_kind, member, kind, name"
-        ),
-        parameters,
+    statement = (
+        "DELETE FROM memberships WHERE (member_kind, member, kind, name) IN"
+        " (SELECT member_kind, member, kind, name FROM {source})"
+        " RETURNING member_kind, member, kind, name"
     )
-    return sorted(_membership_from_row(row) for row in rows)
+    return _change_memberships(tx, statement, pairs)
 
 
 def list_memberships(
@@ -233,7 +206,8 @@ def find_overfull(
     """Return those accounts with more than `most` memberships of a kind: one query."""
     if not names:
         return []
-    source, parameters = derive_account_table(tx, "wanted", names)
+    wanted = bulk.attribute_columns(sorted(names), text="kind id")
+    source, parameters = bulk.derive_table(tx, "wanted", wanted)
     query = (
         f"SELECT wanted.id FROM {source} JOIN memberships AS m ON m.member_kind = wanted.kind"
         " AND m.member = wanted.id AND m.kind = :of"
@@ -314,15 +288,8 @@ def list_owned(
     for type_ in types:
         if (after is None or type_ >= after.type) and len(resources) < limit:
             begin = after.uuid if after is not None and type_ == after.type else ""
-            resources += _list_owned_of_type(
-                tx, owner, type_, after=begin, limit=limit - len(resources)
-            )
+            query = f"{_OWNED_QUERIES[type_]} AND uuid > :after ORDER BY uuid LIMIT :limit"
+            span = {"owner": owner, "after": begin, "limit": limit - len(resources)}
+            rows = tx.execute(sql(query), span)
+            resources += [OwnedResource(type_, uuid) for uuid in rows.scalars()]
     return resources
-
-
-def _list_owned_of_type(
-    tx: Tx, owner: str, type_: OwnedType, *, after: str, limit: int
-) -> list[OwnedResource]:
-    query = f"{_OWNED_QUERIES[type_]} AND uuid > :after ORDER BY uuid LIMIT :limit"
-    rows = tx.execute(sql(query), {"owner": owner, "after": after, "limit": limit})
-    return [OwnedResource(type_, uuid) for uuid in rows.scalars()]

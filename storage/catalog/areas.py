@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import orjson
-from sqlalchemy import ColumnElement, Row, Select, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Row, delete, func, insert, select, update
 
 from storage.catalog import bulk
-from storage.catalog.engine import Tx, execute_now, now_us
+from storage.catalog.engine import Tx, execute_now, find_row, make_mapper, now_us
 from storage.catalog.tables.versions import area_files, area_uploads, areas
 from storage.model import CHECKSUM_NAMES, Checksums
 
@@ -37,27 +37,24 @@ def insert_area(tx: Tx, area: Area) -> bool:
     return bool(bulk.insert_missing(tx, areas, [row]))
 
 
-def _select_area(uuid: str) -> Select[Any]:
-    columns = (areas.c.uuid, areas.c.owner, areas.c.state, areas.c.granted_us, areas.c.deleted_us)
-    return select(*columns).where(areas.c.uuid == uuid)
+_area_from_row = make_mapper(Area)
 
 
 def find(tx: Tx, uuid: str) -> Area | None:
     """Return an area by its uuid."""
-    row = tx.execute(_select_area(uuid)).first()
-    return None if row is None else Area(*row)
+    return find_row(tx, _area_from_row, select(areas).where(areas.c.uuid == uuid))
 
 
 def lock_shared(tx: Tx, uuid: str) -> Area | None:
     """Return an area and lock it shared, so that its state cannot change."""
-    row = tx.execute(_select_area(uuid).with_for_update(read=True)).first()
-    return None if row is None else Area(*row)
+    query = select(areas).where(areas.c.uuid == uuid)
+    return find_row(tx, _area_from_row, query.with_for_update(read=True))
 
 
 def lock_exclusive(tx: Tx, uuid: str) -> Area | None:
     """Return an area and lock it exclusively."""
-    row = tx.execute(_select_area(uuid).with_for_update()).first()
-    return None if row is None else Area(*row)
+    query = select(areas).where(areas.c.uuid == uuid)
+    return find_row(tx, _area_from_row, query.with_for_update())
 
 
 def set_state(tx: Tx, uuid: str, state: str) -> None:
@@ -105,8 +102,7 @@ def _matches_file(area: str, name: str) -> ColumnElement[bool]:
 
 def find_file(tx: Tx, area: str, name: str) -> AreaFile | None:
     """Return a file by its name."""
-    row = tx.execute(select(area_files).where(_matches_file(area, name))).first()
-    return None if row is None else _file_from_row(row)
+    return find_row(tx, _file_from_row, select(area_files).where(_matches_file(area, name)))
 
 
 def list_files_between(tx: Tx, area: str, after: str, last: str) -> dict[str, AreaFile]:
@@ -168,23 +164,15 @@ def _sanitize_text(value: Any) -> Any:
     return value.encode(errors="replace").decode().replace("\0", "\ufffd")
 
 
+_map_file = make_mapper(AreaFile)
+
+
 def _file_from_row(row: Row[Any]) -> AreaFile:
     sums = None
     if row.sha256 is not None:
         sums = Checksums(row.sha1, row.sha256, row.crc32c, row.s3_etag)
-    return AreaFile(
-        area=row.area,
-        name=row.name,
-        pin=row.pin,
-        size=row.size,
-        content_type=row.content_type,
-        status=row.status,
-        validation=row.validation,
-        checksums=sums,
-        cause=row.cause,
-        declared=None if row.declared is None else orjson.loads(row.declared),
-        generation=row.generation,
-    )
+    declared = None if row.declared is None else orjson.loads(row.declared)
+    return _map_file(row, checksums=sums, declared=declared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +188,7 @@ class AreaUpload:
     part_size: int
 
 
-_UPLOAD_COLUMNS = [area_uploads.c[name] for name in AreaUpload.__slots__]
+_upload_from_row = make_mapper(AreaUpload)
 
 
 def insert_upload(tx: Tx, upload: AreaUpload) -> None:
@@ -210,8 +198,7 @@ def insert_upload(tx: Tx, upload: AreaUpload) -> None:
 
 def find_upload(tx: Tx, ident: str) -> AreaUpload | None:
     """Return an upload by its id."""
-    row = tx.execute(select(*_UPLOAD_COLUMNS).where(area_uploads.c.id == ident)).first()
-    return None if row is None else AreaUpload(*row)
+    return find_row(tx, _upload_from_row, select(area_uploads).where(area_uploads.c.id == ident))
 
 
 def touch_upload(tx: Tx, ident: str) -> bool:
@@ -227,13 +214,11 @@ def delete_upload(tx: Tx, ident: str) -> bool:
 
 def list_uploads(tx: Tx, area: str, *, limit: int = 100) -> list[AreaUpload]:
     """List unfinished uploads of an area, by name."""
-    query = (
-        select(*_UPLOAD_COLUMNS).where(area_uploads.c.area == area).order_by(area_uploads.c.name)
-    )
-    return [AreaUpload(*row) for row in tx.execute(query.limit(limit))]
+    query = select(area_uploads).where(area_uploads.c.area == area).order_by(area_uploads.c.name)
+    return [_upload_from_row(row) for row in tx.execute(query.limit(limit))]
 
 
 def list_stale_uploads(tx: Tx, us: int, *, limit: int = 100) -> list[AreaUpload]:
     """List uploads that were not touched since a moment."""
-    query = select(*_UPLOAD_COLUMNS).where(area_uploads.c.at_us < us).limit(limit)
-    return [AreaUpload(*row) for row in tx.execute(query)]
+    query = select(area_uploads).where(area_uploads.c.at_us < us).limit(limit)
+    return [_upload_from_row(row) for row in tx.execute(query)]

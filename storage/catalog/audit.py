@@ -1,7 +1,6 @@
 """The audit log: who changed what in accounts, policies and logins."""
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
 from uuid import uuid4
 
 from storage.catalog.engine import Tx, execute_now, sql
@@ -50,8 +49,7 @@ _ADD = (
 
 def append(tx: Tx, change: AuditChange) -> None:
     """Record a change."""
-    values = {name: getattr(change, name) for name in AuditChange.__slots__}
-    execute_now(tx, _ADD, {**values, "uuid": str(uuid4())}).close()
+    execute_now(tx, _ADD, {**asdict(change), "uuid": str(uuid4())}).close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,22 +61,23 @@ class AuditFilter:
     since_us: int | None = None
 
 
-_CONDITIONS = {"who": "who = :who", "what": "what = :what", "since_us": "at_us >= :since_us"}
+_CONDITIONS = {
+    "who": "who = :who",
+    "what": "what = :what",
+    "since_us": "at_us >= :since_us",
+    "before_id": "id < :before_id",
+}
 
 
 def list_records(
     tx: Tx, filter_: AuditFilter, *, before_id: int | None, limit: int
 ) -> list[AuditRecord]:
     """List changes with ids below `before_id`, the newest first."""
-    values: dict[str, Any] = {name: getattr(filter_, name) for name in _CONDITIONS}
+    values = {**asdict(filter_), "before_id": before_id}
     conditions = [condition for name, condition in _CONDITIONS.items() if values[name] is not None]
-    conditions += ["id < :before_id"] if before_id is not None else []
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
     query = f"SELECT * FROM audit {where} ORDER BY id DESC LIMIT :limit"
-    parameters = {name: value for name, value in values.items() if value is not None}
-    if before_id is not None:
-        parameters["before_id"] = before_id
-    rows = tx.execute(sql(query), {**parameters, "limit": limit})
+    rows = tx.execute(sql(query), {**values, "limit": limit})
     return [AuditRecord(**row._mapping) for row in rows]
 
 

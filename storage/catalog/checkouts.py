@@ -1,10 +1,10 @@
 """Checkouts and their progress."""
 
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 
 from sqlalchemy import insert, select, update
 
-from storage.catalog.engine import Tx, now_us
+from storage.catalog.engine import Tx, find_row, make_mapper, now_us
 from storage.catalog.tables.jobs import checkouts
 from storage.model import Replica
 
@@ -32,19 +32,17 @@ class Checkout:
     finished_us: int | None
 
 
-_COLUMNS = [checkouts.c[field.name] for field in fields(Checkout)]
+_checkout_from_row = make_mapper(Checkout)
 
 
 def insert_checkout(tx: Tx, job: Checkout) -> None:
     """Insert a checkout; the catalog sets its time."""
-    values = {field.name: getattr(job, field.name) for field in fields(Checkout)}
-    tx.execute(insert(checkouts).values(**{**values, "created_us": now_us(tx)}))
+    tx.execute(insert(checkouts), {**asdict(job), "created_us": now_us(tx)})
 
 
 def find(tx: Tx, ident: str) -> Checkout | None:
     """Return a checkout by its id."""
-    row = tx.execute(select(*_COLUMNS).where(checkouts.c.id == ident)).mappings().first()
-    return None if row is None else Checkout(**row)
+    return find_row(tx, _checkout_from_row, select(checkouts).where(checkouts.c.id == ident))
 
 
 def record_progress(tx: Tx, ident: str, *, files: int, size: int) -> None:
@@ -62,16 +60,15 @@ def finish(
 
 def list_expirable(tx: Tx, us: int, *, limit: int = 20) -> list[Checkout]:
     """List checkouts in the store's own area that finished before a moment."""
-    query = select(*_COLUMNS).where(
+    query = select(checkouts).where(
         checkouts.c.finished_us < us,
         checkouts.c.destination.is_(None),
         checkouts.c.state.in_(("SUCCEEDED", "FAILED")),
     )
-    return [Checkout(**row) for row in tx.execute(query.limit(limit)).mappings()]
+    return [_checkout_from_row(row) for row in tx.execute(query.limit(limit))]
 
 
 def mark_expired(tx: Tx, ident: str) -> None:
     """Mark a checkout whose copies were deleted."""
-    tx.execute(
-        update(checkouts).where(checkouts.c.id == ident).values(state="EXPIRED", location=None)
-    )
+    expired = update(checkouts).where(checkouts.c.id == ident)
+    tx.execute(expired.values(state="EXPIRED", location=None))

@@ -9,7 +9,7 @@ import orjson
 from sqlalchemy import Row, delete, select, tuple_
 
 from storage.catalog import bulk
-from storage.catalog.engine import Tx, execute_now, sql
+from storage.catalog.engine import Tx, execute_now, execute_sql, find_row, make_mapper, sql
 from storage.catalog.tables.versions import (
     collection_segments,
     collections,
@@ -154,21 +154,12 @@ class NewCollectionVersion:
     runs: Sequence[LinkRun]
 
 
+_map_collection = make_mapper(Collection)
+
+
 def _collection_from_row(row: Row[Any]) -> Collection:
-    return Collection(
-        id=row.id,
-        fqid=FQID(row.uuid, row.version),
-        digest=row.digest,
-        origin=row.origin,
-        owner=row.owner,
-        parent=row.parent,
-        name=row.name,
-        description=row.description,
-        details=row.details,
-        event_id=row.event_id,
-        created_us=row.created_us,
-        published=row.published_us is not None,
-    )
+    fqid = FQID(row.uuid, row.version)
+    return _map_collection(row, fqid=fqid, published=row.published_us is not None)
 
 
 def get(tx: Tx, ident: int) -> Collection:
@@ -184,8 +175,7 @@ def find(tx: Tx, fqid: FQID) -> Collection | None:
     query = select(collections).where(
         collections.c.uuid == fqid.uuid, collections.c.version == fqid.version
     )
-    row = tx.execute(query).first()
-    return None if row is None else _collection_from_row(row)
+    return find_row(tx, _collection_from_row, query)
 
 
 def find_owner(tx: Tx, uuid: str) -> str | None:
@@ -203,35 +193,20 @@ _RESERVE = (
 
 def reserve(tx: Tx, new: NewCollectionVersion) -> Collection:
     """Insert a version with its links; the caller holds the lock and checked that it is new."""
-    row = execute_now(
-        tx,
-        _RESERVE,
-        {
-            "uuid": new.fqid.uuid,
-            "version": new.fqid.version,
-            "digest": new.digest,
-            "origin": new.origin,
-            "owner": new.owner,
-            "parent": new.parent,
-            "name": new.name,
-            "description": new.description,
-            "details": new.details,
-            "event_id": new.event_id,
-        },
-    )
-    reserved = _collection_from_row(row.one())
+    values = {name: getattr(new, name) for name in new.__slots__ if name not in ("fqid", "runs")}
+    row = execute_now(tx, _RESERVE, {**values, **new.fqid._asdict()}).one()
+    reserved = _collection_from_row(row)
     insert_links(tx, reserved.id, new.runs)
     return reserved
 
 
 def insert_owned(tx: Tx, owner: str, fqid: FQID) -> None:
     """Add a version to its owner's list, idempotently; the caller holds the lock of its head."""
-    tx.execute(
-        sql(
-            "INSERT INTO owned (owner, uuid, version) VALUES (:owner, :uuid, :version)"
-            " ON CONFLICT DO NOTHING"
-        ),
-        {"owner": owner, "uuid": fqid.uuid, "version": fqid.version},
+    execute_sql(
+        tx,
+        "INSERT INTO owned (owner, uuid, version) VALUES (:owner, :uuid, :version)"
+        " ON CONFLICT DO NOTHING",
+        {"owner": owner, **fqid._asdict()},
     )
 
 
@@ -296,19 +271,15 @@ def filter_visible_targets(
         **bulk.fqid_columns(fqid for _, fqid in order),
     }
     source, parameters = bulk.derive_table(tx, "wanted", columns)
-    statement = sql(f"SELECT v.kind, v.uuid, v.version FROM {source} {_visible_targets_query(tx)}")
+    same = "v.kind = wanted.kind AND v.replica = :replica"
+    same += " AND v.uuid = wanted.uuid AND v.version = wanted.version"
+    theirs = "SELECT 1 FROM collections AS c WHERE c.id = v.id AND c.owner = :owner"
+    statement = sql(
+        f"SELECT v.kind, v.uuid, v.version FROM {source} {bulk.join_one(tx, 'visible', 'v', same)}"
+        f" WHERE v.kind <> 'collection' OR EXISTS ({theirs})"
+    )
     return {
         (row[0], FQID(row[1], row[2]))
         for replica in replicas
         for row in tx.execute(statement, {**parameters, "replica": replica, "owner": owner})
     }
-
-
-def _visible_targets_query(tx: Tx) -> str:
-    same = (
-        "v.kind = wanted.kind AND v.replica = :replica"
-        " AND v.uuid = wanted.uuid AND v.version = wanted.version"
-    )
-    theirs = "SELECT 1 FROM collections AS c WHERE c.id = v.id AND c.owner = :owner"
-    found = bulk.join_one(tx, "visible", "v", same)
-    return f"{found} WHERE v.kind <> 'collection' OR EXISTS ({theirs})"

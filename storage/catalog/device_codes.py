@@ -1,10 +1,11 @@
 """Device codes of the OAuth device authorization grant."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from storage.catalog import bulk
 from storage.catalog.dialects import lock_clause
-from storage.catalog.engine import Tx, sql
+from storage.catalog.engine import Tx, find_row, make_mapper, sql
+from storage.catalog.tables.accounts import device_codes
 
 PENDING, APPROVED, DENIED = "pending", "approved", "denied"
 EXPIRED_CODE_GRACE_US = 600_000_000
@@ -27,19 +28,13 @@ class DeviceCodeRow:
     ends_us: int
 
 
-_COLUMNS = DeviceCodeRow.__slots__
-_COLUMN_LIST = ", ".join(_COLUMNS)
-_ADD = sql(
-    f"INSERT INTO device_codes ({_COLUMN_LIST})"
-    f" VALUES ({', '.join(f':{name}' for name in _COLUMNS)})"
-    " ON CONFLICT (user_code) DO NOTHING"
-)
+_code_from_row = make_mapper(DeviceCodeRow)
 
 
 def insert(tx: Tx, row: DeviceCodeRow, now_us: int) -> bool:
     """Insert a device code, and delete some old ones; False when the user code is taken."""
     bulk.delete_oldest(tx, "device_codes", before_us=now_us - EXPIRED_CODE_GRACE_US)
-    return bool(tx.execute(_ADD, {name: getattr(row, name) for name in _COLUMNS}).rowcount)
+    return bool(bulk.insert_missing(tx, device_codes, [asdict(row)]))
 
 
 def lock(tx: Tx, device_code: str) -> DeviceCodeRow | None:
@@ -53,10 +48,8 @@ def lock_by_user_code(tx: Tx, user_code: str) -> DeviceCodeRow | None:
 
 
 def _select_for_update(tx: Tx, column: str, value: str) -> DeviceCodeRow | None:
-    lock = lock_clause(tx)
-    query = sql(f"SELECT {_COLUMN_LIST} FROM device_codes WHERE {column} = :value{lock}")
-    row = tx.execute(query, {"value": value}).first()
-    return None if row is None else DeviceCodeRow(**row._mapping)
+    query = sql(f"SELECT * FROM device_codes WHERE {column} = :value{lock_clause(tx)}")
+    return find_row(tx, _code_from_row, query, {"value": value})
 
 
 def record_poll(tx: Tx, device_code: str, now_us: int, *, interval_s: int) -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from storage.catalog.engine import Tx, execute_now, sql
+from storage.catalog.engine import Tx, execute_now, find_row, make_mapper, sql
 
 EXPIRE_BATCH = 1_000
 """Most responses that one statement deletes."""
@@ -16,13 +16,13 @@ class StoredResponse:
     answer: str
 
 
+_response_from_row = make_mapper(StoredResponse)
 _FIND = sql("SELECT digest, answer FROM answers WHERE owner = :owner AND key = :key")
 
 
 def find(tx: Tx, owner: str, key: str) -> StoredResponse | None:
     """Return the stored response of an owner's key."""
-    row = tx.execute(_FIND, {"owner": owner, "key": key}).first()
-    return None if row is None else StoredResponse(row.digest, row.answer)
+    return find_row(tx, _response_from_row, _FIND, {"owner": owner, "key": key})
 
 
 def insert(tx: Tx, owner: str, key: str, response: StoredResponse) -> bool:

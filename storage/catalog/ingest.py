@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from sqlalchemy import Row, Select, bindparam, delete, insert, select, update
+from sqlalchemy import Row, bindparam, delete, insert, select, update
 
 from storage.catalog import bulk
-from storage.catalog.engine import Tx, execute_now, now_us, sql
+from storage.catalog.engine import Tx, execute_now, find_row, make_mapper, now_us
 from storage.catalog.tables.jobs import tasks
 from storage.catalog.tables.versions import uploads
 from storage.model import CHECKSUM_NAMES, FQID, Checksums, Replica
@@ -38,23 +38,15 @@ class IngestTaskRow:
     created_us: int
 
 
+_map_task = make_mapper(IngestTaskRow)
+
+
 def _task_from_row(row: Row[Any]) -> IngestTaskRow:
-    return IngestTaskRow(
-        id=row.id,
+    return _map_task(
+        row,
         fqid=FQID(row.uuid, row.version),
-        replica=row.replica,
-        state=row.state,
-        digest=row.digest,
-        source_url=row.source_url,
-        pin=row.pin,
-        size=row.size,
-        content_type=row.content_type,
-        creator_uid=row.creator_uid,
-        author=row.author,
         declared=Checksums(row.sha1, row.sha256, row.crc32c, row.s3_etag),
-        bytes_done=row.bytes_done,
         cause=None if row.cause is None else orjson.loads(row.cause),
-        created_us=row.created_us,
     )
 
 
@@ -72,18 +64,11 @@ _SELECT_LATEST_OPEN = (
     .order_by(tasks.c.version.desc())
     .limit(1)
 )
-_TASK_COLUMNS = ", ".join(f"t.{column.name}" for column in tasks.c)
-_TEXT_COLUMNS = ("id", "replica", "state", "digest", "source_url", "pin", "content_type", "author")
-
-
-def _find_first(tx: Tx, query: Select[Any], parameters: Mapping[str, str]) -> IngestTaskRow | None:
-    row = tx.execute(query, parameters).first()
-    return None if row is None else _task_from_row(row)
 
 
 def find(tx: Tx, ident: str) -> IngestTaskRow | None:
     """Return a task by its id."""
-    return _find_first(tx, _GET, {"id": ident})
+    return find_row(tx, _task_from_row, _GET, {"id": ident})
 
 
 def find_all(tx: Tx, idents: Sequence[str]) -> list[IngestTaskRow]:
@@ -93,38 +78,34 @@ def find_all(tx: Tx, idents: Sequence[str]) -> list[IngestTaskRow]:
 
 def find_current(tx: Tx, fqid: FQID) -> IngestTaskRow | None:
     """Return the latest task of a version: the open one, if any."""
-    return _find_first(tx, _SELECT_CURRENT, fqid._asdict())
+    return find_row(tx, _task_from_row, _SELECT_CURRENT, fqid._asdict())
 
 
 def find_latest_open(tx: Tx, uuid: str) -> IngestTaskRow | None:
     """Return the open task of a uuid's greatest version."""
-    return _find_first(tx, _SELECT_LATEST_OPEN, {"uuid": uuid})
+    return find_row(tx, _task_from_row, _SELECT_LATEST_OPEN, {"uuid": uuid})
 
 
 def list_open(tx: Tx, fqids: Sequence[FQID]) -> list[IngestTaskRow]:
     """Return the open tasks of these versions."""
-    source, parameters = bulk.derive_table(tx, "wanted", bulk.fqid_columns(fqids))
     same = "t.uuid = wanted.uuid AND t.version = wanted.version AND t.finished_us IS NULL"
-    task = bulk.join_one(tx, "tasks", "t", same)
-    return [
-        _task_from_row(row)
-        for row in tx.execute(sql(f"SELECT {_TASK_COLUMNS} FROM {source} {task}"), parameters)
-    ]
+    rows = bulk.look_up(tx, "t.*", bulk.fqid_columns(fqids), ("tasks", "t", same))
+    return [_task_from_row(row) for row in rows]
 
 
 def insert_all(tx: Tx, new: Sequence[IngestTaskRow]) -> None:
     """Insert open tasks; the caller holds the heads' locks and checked that none is open."""
     if not new:
         return
-    columns: dict[str, tuple[str, Sequence[Any]]] = {
+    columns: bulk.Columns = {
         **bulk.fqid_columns(task.fqid for task in new),
-        "size": ("bigint", [task.size for task in new]),
-        "creator_uid": ("bigint", [task.creator_uid for task in new]),
+        **bulk.attribute_columns(
+            new,
+            bigint="size creator_uid",
+            text="id replica state digest source_url pin content_type author",
+        ),
+        **bulk.attribute_columns([task.declared for task in new], text=" ".join(CHECKSUM_NAMES)),
     }
-    for name in _TEXT_COLUMNS:
-        columns[name] = ("text", [getattr(task, name) for task in new])
-    for name in CHECKSUM_NAMES:
-        columns[name] = ("text", [getattr(task.declared, name) for task in new])
     source, parameters = bulk.derive_table(tx, "new", columns)
     names = ", ".join(columns)
     execute_now(

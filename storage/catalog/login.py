@@ -8,7 +8,7 @@ from sqlalchemy import insert
 
 from storage.catalog import bulk, device_codes, engine, oauth
 from storage.catalog.dialects import lock_clause
-from storage.catalog.engine import Tx, sql
+from storage.catalog.engine import Tx, find_row, make_mapper, sql
 from storage.catalog.tables.accounts import passwords, sessions, upstream_logins
 
 
@@ -35,15 +35,13 @@ def insert_session(tx: Tx, row: SessionRow) -> None:
     tx.execute(insert(sessions), asdict(row))
 
 
-_SESSION = sql(
-    "SELECT id, email, provider, created_us, seen_us, idle_us, ends_us FROM sessions WHERE id = :id"
-)
+_session_from_row = make_mapper(SessionRow)
+_SESSION = sql("SELECT * FROM sessions WHERE id = :id")
 
 
 def find_session(tx: Tx, session_id: str) -> SessionRow | None:
     """Return a session, live or not."""
-    row = tx.execute(_SESSION, {"id": session_id}).first()
-    return None if row is None else SessionRow(**row._mapping)
+    return find_row(tx, _session_from_row, _SESSION, {"id": session_id})
 
 
 def touch_session(tx: Tx, session_id: str, now_us: int) -> None:
@@ -72,8 +70,8 @@ def delete_session_consents(tx: Tx, client: str, *, email: str | None = None) ->
     """Delete a client's consents from all sessions, or from those of one user."""
     condition = "" if email is None else " AND email = :email"
     query = f"SELECT id FROM sessions WHERE consents <> '{{}}'{condition} ORDER BY id"
-    values = {} if email is None else {"email": email}
-    for session_id in tx.execute(sql(query + lock_clause(tx)), values).scalars().all():
+    locked = tx.execute(sql(query + lock_clause(tx)), {"email": email})
+    for session_id in locked.scalars().all():
         consents = _read_session_consents(tx, session_id)
         if consents.pop(client, None) is not None:
             tx.execute(_UPDATE_CONSENTS, {"id": session_id, "consents": json.dumps(consents)})
@@ -123,18 +121,19 @@ class PasswordRow:
     changed_us: int
 
 
-_PASSWORDS = "SELECT email, hash, created_us, changed_us FROM passwords"
+_password_from_row = make_mapper(PasswordRow)
 
 
 def find_password(tx: Tx, email: str) -> PasswordRow | None:
     """Return a user's password hash; None without a password."""
-    row = tx.execute(sql(f"{_PASSWORDS} WHERE email = :email"), {"email": email}).first()
-    return None if row is None else PasswordRow(**row._mapping)
+    query = sql("SELECT * FROM passwords WHERE email = :email")
+    return find_row(tx, _password_from_row, query, {"email": email})
 
 
 def list_passwords(tx: Tx) -> list[PasswordRow]:
     """List all users with a password, by e-mail address."""
-    return [PasswordRow(**row._mapping) for row in tx.execute(sql(f"{_PASSWORDS} ORDER BY email"))]
+    rows = tx.execute(sql("SELECT * FROM passwords ORDER BY email"))
+    return [_password_from_row(row) for row in rows]
 
 
 def insert_password(tx: Tx, row: PasswordRow) -> bool:
@@ -204,6 +203,7 @@ class LoginFailures:
     until_us: int
 
 
+_failures_from_row = make_mapper(LoginFailures)
 _COUNT_FAILURE = sql(
     "INSERT INTO tries (who, failures, last_us, until_us) VALUES (:who, 1, :now, 0)"
     " ON CONFLICT (who) DO UPDATE SET last_us = excluded.last_us, failures ="
@@ -242,27 +242,18 @@ def clear_failures(tx: Tx, who: str) -> bool:
     return bool(tx.execute(sql("DELETE FROM tries WHERE who = :who"), {"who": who}).rowcount)
 
 
-_PREFIXED = "who >= :prefix AND who < :beyond"
-
-
-def _prefix_range(prefix: str) -> dict[str, str]:
-    """Return the keys with a prefix as a range of the primary key."""
-    return {"prefix": prefix, "beyond": prefix[:-1] + chr(ord(prefix[-1]) + 1)}
-
-
 def clear_all_failures(tx: Tx, prefix: str, *, suffix: str = "") -> bool:
     """Clear failures of keys with this prefix and suffix; False when there are none."""
-    query = f"SELECT who FROM tries WHERE {_PREFIXED}"
-    keys = [
-        row.who for row in tx.execute(sql(query), _prefix_range(prefix)) if row.who.endswith(suffix)
-    ]
+    keys = [row.who for row in list_failures(tx, prefix) if row.who.endswith(suffix)]
     return sum(clear_failures(tx, who) for who in keys) > 0
 
 
 def list_failures(tx: Tx, prefix: str) -> list[LoginFailures]:
     """List the failures of keys with this prefix."""
-    query = f"SELECT who, failures, last_us, until_us FROM tries WHERE {_PREFIXED}"
-    return [LoginFailures(**row._mapping) for row in tx.execute(sql(query), _prefix_range(prefix))]
+    beyond = prefix[:-1] + chr(ord(prefix[-1]) + 1)
+    query = sql("SELECT * FROM tries WHERE who >= :prefix AND who < :beyond")
+    rows = tx.execute(query, {"prefix": prefix, "beyond": beyond})
+    return [_failures_from_row(row) for row in rows]
 
 
 def expire_failures(tx: Tx, before_us: int) -> None:
@@ -270,13 +261,11 @@ def expire_failures(tx: Tx, before_us: int) -> None:
     bulk.delete_oldest(tx, "tries", key="who", time="last_us", before_us=before_us)
 
 
-_SELECT_FAILURES = sql("SELECT who, failures, last_us, until_us FROM tries WHERE who = :who")
-
-
 def find_failures(tx: Tx, who: str) -> LoginFailures | None:
     """Return the failures of a key."""
-    row = tx.execute(_SELECT_FAILURES, {"who": who}).first()
-    return None if row is None else LoginFailures(**row._mapping)
+    return find_row(
+        tx, _failures_from_row, sql("SELECT * FROM tries WHERE who = :who"), {"who": who}
+    )
 
 
 _COUNT_IN_WINDOW = sql(

@@ -5,14 +5,15 @@ refresh token is used twice at once, the second use sees the first.
 """
 
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import orjson
-from sqlalchemy import Row
+from sqlalchemy import Row, insert
 
 from storage.catalog import bulk, heads
 from storage.catalog.dialects import lock_clause
-from storage.catalog.engine import Tx, sql
-from storage.catalog.tables.accounts import clients
+from storage.catalog.engine import Tx, find_row, make_mapper, sql
+from storage.catalog.tables.accounts import clients, grants, refresh_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class OAuthClientRow:
     created_us: int
 
 
-_CLIENT_COLUMNS = ", ".join(OAuthClientRow.__slots__)
+_map_client = make_mapper(OAuthClientRow)
 
 
 def insert_client(tx: Tx, row: OAuthClientRow) -> bool:
@@ -38,40 +39,25 @@ def insert_client(tx: Tx, row: OAuthClientRow) -> bool:
 
 def find_client(tx: Tx, client_id: str) -> OAuthClientRow | None:
     """Return a client by its id."""
-    query = sql(f"SELECT {_CLIENT_COLUMNS} FROM clients WHERE id = :id")
-    row = tx.execute(query, {"id": client_id}).first()
-    return None if row is None else _client_from_row(row)
+    query = sql("SELECT * FROM clients WHERE id = :id")
+    return find_row(tx, _client_from_row, query, {"id": client_id})
 
 
 def list_clients(tx: Tx) -> list[OAuthClientRow]:
     """List all clients by id; operators add them by hand, so there are few."""
-    return [
-        _client_from_row(row)
-        for row in tx.execute(sql(f"SELECT {_CLIENT_COLUMNS} FROM clients ORDER BY id"))
-    ]
-
-
-_DELETE_CLIENT = tuple(
-    sql(statement)
-    for statement in (
-        "DELETE FROM consents WHERE client = :id",
-        "DELETE FROM device_codes WHERE client = :id",
-        "DELETE FROM clients WHERE id = :id",
-    )
-)
+    return [_client_from_row(row) for row in tx.execute(sql("SELECT * FROM clients ORDER BY id"))]
 
 
 def delete_client(tx: Tx, client_id: str) -> bool:
     """Delete a client and its consents, but not its grants; False when it does not exist."""
-    removed = [tx.execute(statement, {"id": client_id}).rowcount for statement in _DELETE_CLIENT]
-    return bool(removed[-1])
+    for table in ("consents", "device_codes"):
+        tx.execute(sql(f"DELETE FROM {table} WHERE client = :id"), {"id": client_id})
+    return bool(tx.execute(sql("DELETE FROM clients WHERE id = :id"), {"id": client_id}).rowcount)
 
 
-def _client_from_row(row: Row[tuple[object, ...]]) -> OAuthClientRow:
-    members = dict(row._mapping)
-    members["redirect_uris"] = tuple(orjson.loads(members["redirect_uris"]))
-    members["first_party"] = bool(members["first_party"])
-    return OAuthClientRow(**members)
+def _client_from_row(row: Row[Any]) -> OAuthClientRow:
+    uris = tuple(orjson.loads(row.redirect_uris))
+    return _map_client(row, redirect_uris=uris, first_party=bool(row.first_party))
 
 
 GRANTS_HEAD, ALL_GRANTS = "grants", "all"
@@ -112,27 +98,20 @@ class RefreshTokenRow:
     ends_us: int
 
 
-_GRANT_COLUMNS = GrantRow.__slots__
-_GRANT_COLUMN_LIST = ", ".join(_GRANT_COLUMNS)
-_PREFIXED_GRANT_COLUMNS = ", ".join(f"g.{name}" for name in _GRANT_COLUMNS)
-_INSERT_GRANT = sql(
-    f"INSERT INTO grants ({_GRANT_COLUMN_LIST})"
-    f" VALUES ({', '.join(f':{name}' for name in _GRANT_COLUMNS)})"
-)
+_grant_from_row = make_mapper(GrantRow)
+_refresh_token_from_row = make_mapper(RefreshTokenRow)
 
 
 def insert_grant(tx: Tx, row: GrantRow) -> None:
     """Insert a grant, and delete some that have expired."""
     bulk.delete_oldest(tx, "grants", before_us=row.created_us)
-    tx.execute(_INSERT_GRANT, {name: getattr(row, name) for name in _GRANT_COLUMNS})
+    tx.execute(insert(grants), asdict(row))
 
 
 def find_grant(tx: Tx, grant_id: str) -> GrantRow | None:
     """Return a grant, valid or not."""
-    row = tx.execute(
-        sql(f"SELECT {_GRANT_COLUMN_LIST} FROM grants WHERE id = :id"), {"id": grant_id}
-    ).first()
-    return None if row is None else GrantRow(**row._mapping)
+    query = sql("SELECT * FROM grants WHERE id = :id")
+    return find_row(tx, _grant_from_row, query, {"id": grant_id})
 
 
 _IS_GRANT_VALID = sql(
@@ -157,9 +136,8 @@ def lock_grant_by_token(tx: Tx, token: str) -> GrantRow | None:
 
 
 def _select_grant_for_update(tx: Tx, where: str, key: str) -> GrantRow | None:
-    query = f"SELECT {_PREFIXED_GRANT_COLUMNS} FROM {where}{lock_clause(tx, of='g')}"
-    row = tx.execute(sql(query), {"key": key}).first()
-    return None if row is None else GrantRow(**row._mapping)
+    query = sql(f"SELECT g.* FROM {where}{lock_clause(tx, of='g')}")
+    return find_row(tx, _grant_from_row, query, {"key": key})
 
 
 def redeem_grant(tx: Tx, grant_id: str, now_us: int, *, ends_us: int) -> None:
@@ -235,26 +213,16 @@ def revoke_all_grants(tx: Tx, now_us: int) -> int:
     return _count_revocations(tx, tx.execute(query, {"now": now_us}).rowcount)
 
 
-_INSERT_REFRESH_TOKEN = sql(
-    "INSERT INTO refresh_tokens (id, grant_id, created_us, used_us, ends_us)"
-    " VALUES (:id, :grant_id, :created_us, :used_us, :ends_us)"
-)
-
-
 def insert_refresh_token(tx: Tx, row: RefreshTokenRow) -> None:
     """Insert a refresh token, and delete some that have expired."""
     bulk.delete_oldest(tx, "refresh_tokens", before_us=row.created_us)
-    tx.execute(
-        _INSERT_REFRESH_TOKEN, {name: getattr(row, name) for name in RefreshTokenRow.__slots__}
-    )
+    tx.execute(insert(refresh_tokens), asdict(row))
 
 
 def find_refresh_token(tx: Tx, token_id: str) -> RefreshTokenRow | None:
     """Return a refresh token, used or not."""
-    names = ", ".join(RefreshTokenRow.__slots__)
-    query = sql(f"SELECT {names} FROM refresh_tokens WHERE id = :id")
-    row = tx.execute(query, {"id": token_id}).first()
-    return None if row is None else RefreshTokenRow(**row._mapping)
+    query = sql("SELECT * FROM refresh_tokens WHERE id = :id")
+    return find_row(tx, _refresh_token_from_row, query, {"id": token_id})
 
 
 def mark_refresh_token_used(tx: Tx, token_id: str, now_us: int) -> None:

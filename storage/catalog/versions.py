@@ -1,23 +1,14 @@
 """Versions of any kind: published, stored in a replica, or hidden by a tombstone."""
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
 
-from sqlalchemy import Table, bindparam, delete, insert, or_, select, tuple_
+from sqlalchemy import bindparam, delete, insert, or_, select, tuple_
 
 from storage.catalog import bulk
-from storage.catalog.engine import Tx, execute_now, execute_sql, now_us, sql
-from storage.catalog.tables.versions import (
-    bundles,
-    collections,
-    files,
-    presence,
-    tombstones,
-    visible,
-)
+from storage.catalog.engine import Tx, execute_now, execute_sql, find_row, make_mapper, now_us, sql
+from storage.catalog.tables.versions import VERSION_TABLES, presence, tombstones, visible
 from storage.model import FQID, REPLICAS, Replica
-
-_TABLES: Mapping[str, Table] = {"file": files, "bundle": bundles, "collection": collections}
 
 
 def mark_published(tx: Tx, kind: str, fqid: FQID) -> bool:
@@ -26,7 +17,7 @@ def mark_published(tx: Tx, kind: str, fqid: FQID) -> bool:
     Matches by name: after a purge, the id may belong to another row.
     """
     statement = (
-        f"UPDATE {_TABLES[kind].name} SET published_us = :now"
+        f"UPDATE {VERSION_TABLES[kind].name} SET published_us = :now"
         " WHERE uuid = :uuid AND version = :version AND published_us IS NULL"
     )
     return bool(execute_now(tx, statement, fqid._asdict()).rowcount)
@@ -35,7 +26,7 @@ def mark_published(tx: Tx, kind: str, fqid: FQID) -> bool:
 def mark_all_published(tx: Tx, kind: str, fqids: Sequence[FQID]) -> set[FQID]:
     """Mark several versions published; return those that were not before."""
     source, parameters = bulk.derive_table(tx, "wanted", bulk.fqid_columns(fqids))
-    name = _TABLES[kind].name
+    name = VERSION_TABLES[kind].name
     statement = (
         f"UPDATE {name} SET published_us = :now FROM {source} WHERE {name}.uuid = wanted.uuid"
         f" AND {name}.version = wanted.version AND {name}.published_us IS NULL"
@@ -46,14 +37,14 @@ def mark_all_published(tx: Tx, kind: str, fqids: Sequence[FQID]) -> set[FQID]:
 
 def was_published(tx: Tx, kind: str, uuid: str) -> bool:
     """Return whether a uuid ever had a published version."""
-    table = _TABLES[kind]
+    table = VERSION_TABLES[kind]
     query = select(table.c.id).where(table.c.uuid == uuid, table.c.published_us.is_not(None))
     return tx.execute(query.limit(1)).first() is not None
 
 
 def find_published_id(tx: Tx, kind: str, fqid: FQID) -> int | None:
     """Return the id of a version that was published, visible or not."""
-    table = _TABLES[kind]
+    table = VERSION_TABLES[kind]
     query = select(table.c.id).where(table.c.uuid == fqid.uuid, table.c.version == fqid.version)
     return tx.execute(query.where(table.c.published_us.is_not(None))).scalar_one_or_none()
 
@@ -62,7 +53,7 @@ def list_published_after(
     tx: Tx, kind: str, after: FQID, *, before_us: int, limit: int
 ) -> list[FQID]:
     """List versions published before a moment, by uuid and version, after a given one."""
-    table = _TABLES[kind]
+    table = VERSION_TABLES[kind]
     place = tuple_(table.c.uuid, table.c.version)
     query = select(table.c.uuid, table.c.version).where(
         table.c.published_us < before_us, place > (after.uuid, after.version)
@@ -73,7 +64,7 @@ def list_published_after(
 
 def list_stale_reservations(tx: Tx, kind: str, us: int, *, limit: int) -> list[FQID]:
     """List reservations older than `us`, whose writers should have finished."""
-    table = _TABLES[kind]
+    table = VERSION_TABLES[kind]
     query = select(table.c.uuid, table.c.version).where(
         table.c.published_us.is_(None), table.c.created_us < us
     )
@@ -87,7 +78,7 @@ def publish(tx: Tx, kind: str, replica: Replica, fqid: FQID, ident: int) -> None
         tx,
         "INSERT INTO visible (kind, replica, uuid, version, id)"
         " VALUES (:kind, :replica, :uuid, :version, :id) ON CONFLICT DO NOTHING",
-        {"kind": kind, "replica": replica, "uuid": fqid.uuid, "version": fqid.version, "id": ident},
+        {"kind": kind, "replica": replica, "id": ident, **fqid._asdict()},
     )
 
 
@@ -211,23 +202,21 @@ class Tombstone:
     created_us: int
 
 
+_tombstone_from_row = make_mapper(Tombstone)
+
+
 def find_tombstone(tx: Tx, kind: str, uuid: str, version: str) -> Tombstone | None:
     """Return exactly this tombstone; an empty version means that of the whole uuid."""
     query = select(tombstones).where(
         tombstones.c.kind == kind, tombstones.c.uuid == uuid, tombstones.c.version == version
     )
-    row = tx.execute(query).mappings().first()
-    return None if row is None else Tombstone(**row)
+    return find_row(tx, _tombstone_from_row, query)
 
 
 def find_covering_tombstone(tx: Tx, kind: str, uuid: str, version: str) -> Tombstone | None:
     """Return the tombstone that hides a version: its own or that of the whole uuid."""
-    row = (
-        tx.execute(_SELECT_COVERING_TOMBSTONE, {"kind": kind, "uuid": uuid, "version": version})
-        .mappings()
-        .first()
-    )
-    return None if row is None else Tombstone(**row)
+    parameters = {"kind": kind, "uuid": uuid, "version": version}
+    return find_row(tx, _tombstone_from_row, _SELECT_COVERING_TOMBSTONE, parameters)
 
 
 _SELECT_COVERING_TOMBSTONE = (
@@ -241,19 +230,7 @@ _SELECT_COVERING_TOMBSTONE = (
 
 def insert_tombstone(tx: Tx, new: Tombstone) -> Tombstone:
     """Insert a tombstone; the catalog sets id and time. The caller holds the lock of its head."""
-    row = tx.execute(
-        insert(tombstones)
-        .values(
-            kind=new.kind,
-            uuid=new.uuid,
-            version=new.version,
-            reason=new.reason,
-            digest=new.digest,
-            origin=new.origin,
-            author=new.author,
-            event_id=new.event_id,
-            created_us=now_us(tx),
-        )
-        .returning(tombstones)
-    )
-    return Tombstone(**row.mappings().one())
+    values = {**asdict(new), "created_us": now_us(tx)}
+    del values["id"]
+    row = tx.execute(insert(tombstones).values(**values).returning(tombstones)).one()
+    return _tombstone_from_row(row)

@@ -1,5 +1,6 @@
 """Tables of files, bundles, collections, tombstones, upload areas and search documents."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import (
@@ -180,6 +181,12 @@ collections = _make_version_table(
     Column("details", Text, nullable=False),
 )
 """`details` is JSON with sorted keys."""
+
+VERSION_TABLES: Mapping[str, Table] = {
+    "file": files,
+    "bundle": bundles,
+    "collection": collections,
+}
 
 link_segments = Table(
     "link_segments",

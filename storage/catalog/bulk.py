@@ -112,7 +112,7 @@ def join_one(tx: Tx, table: str, name: str, condition: str, *, lock: bool = Fals
 
 def look_up(
     tx: Tx, columns: str, wanted: Columns, *joins: tuple[str, str, str], **parameters: Any
-) -> CursorResult[Any]:
+) -> CursorResult[*tuple[Any, ...]]:
     """Return columns of the table `wanted` joined to each of (table, name, condition) in turn.
 
     See `join_one`.

@@ -8,7 +8,7 @@ from sqlalchemy import Row, Select, bindparam, select
 
 from storage.catalog import bulk, documents, events, heads, manifests, purges, versions
 from storage.catalog import files as catalog_files
-from storage.catalog.engine import Tx, execute_now, execute_sql, sql
+from storage.catalog.engine import Tx, execute_now, execute_sql, find_row, make_mapper, sql
 from storage.catalog.tables.versions import blobs, bundle_segments, bundles, entries, files
 from storage.errors import NotFound
 from storage.model import FQID, BundleVersion, Checksums, ManifestEntry, Replica
@@ -80,25 +80,20 @@ class NewBundleVersion:
     runs: Sequence[manifests.ManifestRun]
 
 
+_map_bundle = make_mapper(BundleVersion)
+
+
 def _bundle_from_row(row: Row[Any]) -> BundleRow:
-    bundle = BundleVersion(
-        id=row.id,
-        fqid=FQID(row.uuid, row.version),
-        creator_uid=row.creator_uid,
-        origin=row.origin,
-        file_count=row.file_count,
-        created_us=row.created_us,
-        parent=row.parent,
-    )
+    bundle = _map_bundle(row, fqid=FQID(row.uuid, row.version))
     return BundleRow(bundle, row.digest, row.author, row.event_id, row.published_us is not None)
 
 
 def get(tx: Tx, ident: int) -> BundleRow:
     """Return a row by its id; raise NotFound once it was purged."""
-    row = tx.execute(_BY_ID, {"id": ident}).first()
+    row = find_row(tx, _bundle_from_row, _BY_ID, {"id": ident})
     if row is None:
         raise NotFound("This bundle was purged.")
-    return _bundle_from_row(row)
+    return row
 
 
 _BY_ID = select(bundles).where(bundles.c.id == bindparam("id"))
@@ -107,19 +102,14 @@ _BY_FQID = sql("SELECT * FROM bundles WHERE uuid = :uuid AND version = :version"
 
 def find(tx: Tx, fqid: FQID) -> BundleRow | None:
     """Return the row of a version, published or not."""
-    row = tx.execute(_BY_FQID, {"uuid": fqid.uuid, "version": fqid.version}).first()
-    return None if row is None else _bundle_from_row(row)
+    return find_row(tx, _bundle_from_row, _BY_FQID, fqid._asdict())
 
 
 def find_all(tx: Tx, fqids: Sequence[FQID]) -> list[BundleRow]:
     """Return the rows of those versions that exist, in any order."""
-    source, parameters = bulk.derive_table(tx, "wanted", bulk.fqid_columns(fqids))
-    same = "b.uuid = wanted.uuid AND b.version = wanted.version"
-    bundle = bulk.join_one(tx, "bundles", "b", same)
-    return [
-        _bundle_from_row(row)
-        for row in tx.execute(sql(f"SELECT b.* FROM {source} {bundle}"), parameters)
-    ]
+    bundle = ("bundles", "b", "b.uuid = wanted.uuid AND b.version = wanted.version")
+    rows = bulk.look_up(tx, "b.*", bulk.fqid_columns(fqids), bundle)
+    return [_bundle_from_row(row) for row in rows]
 
 
 _IS_BURIED = (
@@ -216,7 +206,7 @@ REINDEX_REASON = "The bundle was published here before and will be indexed again
 _INSERT = (
     "INSERT INTO bundles (uuid, version, digest, origin, creator_uid, author, parent, file_count,"
     " event_id, created_us) VALUES (:uuid, :version, :digest, :origin, :creator_uid, :author,"
-    " :parent, :file_count, :event_id, :now) RETURNING id, created_us"
+    " :parent, :file_count, :event_id, :now) RETURNING *"
 )
 
 
@@ -226,34 +216,10 @@ def insert(tx: Tx, new: NewBundleVersion, *, seen_in: Replica | None = None) -> 
     With `seen_in`, `runs` hold `NamedEntryRow`s.
     """
     count = sum(map(manifests.count_entries, new.runs))
-    values = {
-        "uuid": new.fqid.uuid,
-        "version": new.fqid.version,
-        "digest": new.digest,
-        "origin": new.origin,
-        "creator_uid": new.creator_uid,
-        "author": new.author,
-        "parent": new.parent,
-        "file_count": count,
-        "event_id": new.event_id,
-    }
-    row = execute_now(tx, _INSERT, values).one()
+    values = {name: getattr(new, name) for name in new.__slots__ if name not in ("fqid", "runs")}
+    row = execute_now(tx, _INSERT, {**values, **new.fqid._asdict(), "file_count": count}).one()
     manifests.insert_manifest(tx, row.id, new.runs, seen_in=seen_in)
-    return BundleRow(
-        BundleVersion(
-            id=row.id,
-            fqid=new.fqid,
-            creator_uid=new.creator_uid,
-            origin=new.origin,
-            file_count=count,
-            created_us=row.created_us,
-            parent=new.parent,
-        ),
-        new.digest,
-        new.author,
-        new.event_id,
-        published=False,
-    )
+    return _bundle_from_row(row)
 
 
 def list_entries(
@@ -290,15 +256,9 @@ _PAGE: Select[Any] = (
 
 
 def _entry_from_row(row: Row[Any]) -> ManifestEntry:
-    name, uuid, version, indexed, content_type, size, sha1, sha256, crc32c, s3_etag = tuple(row)
-    return ManifestEntry(
-        name,
-        FQID(uuid, version),
-        bool(indexed),
-        content_type,
-        size,
-        Checksums(sha1, sha256, crc32c, s3_etag),
-    )
+    name, uuid, version, indexed, content_type, size, *checksums = tuple(row)
+    fqid = FQID(uuid, version)
+    return ManifestEntry(name, fqid, bool(indexed), content_type, size, Checksums(*checksums))
 
 
 def list_file_ids(tx: Tx, bundle_id: int) -> list[int]:

@@ -73,14 +73,9 @@ def record_state(
 
 def record_states(tx: Tx, replica: Replica, rows: Sequence[IndexRecord]) -> None:
     """Record the index states of bundles."""
-    columns: bulk.Columns = {
-        "bundle_id": ("bigint", [row.bundle_id for row in rows]),
-        "state": ("text", [row.state for row in rows]),
-        "shape": ("text", [row.shape for row in rows]),
-        "change": ("bigint", [row.change for row in rows]),
-        "reason": ("text", [row.reason for row in rows]),
-        "told": ("boolean", [row.told for row in rows]),
-    }
+    columns = bulk.attribute_columns(
+        rows, bigint="bundle_id change", text="state shape reason", boolean="told"
+    )
     source, parameters = bulk.derive_table(tx, "fresh", columns)
     execute_now(tx, _RECORD.format(source=source), {**parameters, "replica": replica})
 
@@ -134,16 +129,11 @@ def list_shapes(tx: Tx, replica: Replica, descriptor: str) -> list[LeafKinds]:
 
 def save_shape(tx: Tx, replica: Replica, descriptor: str, number: int, kinds: LeafKinds) -> None:
     """Insert or replace a shape."""
-    tx.execute(
-        sql(
-            "INSERT INTO shapes (replica, descriptor, number, kinds)"
-            " VALUES (:replica, :descriptor, :number, :kinds)"
-            " ON CONFLICT (replica, descriptor, number) DO UPDATE SET kinds = excluded.kinds"
-        ),
-        {
-            "replica": replica,
-            "descriptor": descriptor,
-            "number": number,
-            "kinds": orjson.dumps(dict(kinds), option=orjson.OPT_SORT_KEYS).decode(),
-        },
+    statement = sql(
+        "INSERT INTO shapes (replica, descriptor, number, kinds)"
+        " VALUES (:replica, :descriptor, :number, :kinds)"
+        " ON CONFLICT (replica, descriptor, number) DO UPDATE SET kinds = excluded.kinds"
     )
+    text = orjson.dumps(dict(kinds), option=orjson.OPT_SORT_KEYS).decode()
+    name = {"replica": replica, "descriptor": descriptor, "number": number}
+    tx.execute(statement, {**name, "kinds": text})

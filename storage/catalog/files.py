@@ -9,10 +9,10 @@ from sqlalchemy import Row, Select, bindparam, func, select
 
 from storage.catalog import bulk
 from storage.catalog import purges as catalog_purges
-from storage.catalog.engine import Tx, execute_now, sql
+from storage.catalog.engine import Tx, execute_now, find_row, make_mapper
 from storage.catalog.tables.integrity import purges
 from storage.catalog.tables.versions import blob_replicas, blobs, files
-from storage.model import FQID, Checksums, FileVersion, Replica
+from storage.model import CHECKSUM_NAMES, FQID, Checksums, FileVersion, Replica
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,50 +43,17 @@ class NewFileVersion:
     event_id: str
 
 
-_COLUMNS = (
-    files.c.id,
-    files.c.uuid,
-    files.c.version,
-    files.c.creator_uid,
-    files.c.content_type,
-    blobs.c.size,
-    blobs.c.sha1,
-    blobs.c.sha256,
-    blobs.c.crc32c,
-    files.c.s3_etag,
-    files.c.origin,
-    files.c.created_us,
-)
+_map_file, _map_row = make_mapper(FileVersion), make_mapper(FileRow)
 
 
-def _file_version_from_row(row: Row[tuple[object, ...]]) -> FileVersion:
+def _file_row_from_row(row: Row[Any]) -> FileRow:
     checksums = Checksums(row.sha1, row.sha256, row.crc32c, row.s3_etag)
-    return FileVersion(
-        id=row.id,
-        fqid=FQID(row.uuid, row.version),
-        creator_uid=row.creator_uid,
-        content_type=row.content_type,
-        size=row.size,
-        checksums=checksums,
-        origin=row.origin,
-        created_us=row.created_us,
-    )
-
-
-def _file_row_from_row(row: Row[tuple[object, ...]]) -> FileRow:
-    published = row.published_us is not None
-    return FileRow(
-        _file_version_from_row(row), row.blob_id, row.digest, row.author, row.event_id, published
-    )
+    file = _map_file(row, fqid=FQID(row.uuid, row.version), checksums=checksums)
+    return _map_row(row, file=file, published=row.published_us is not None)
 
 
 _SELECT_ROWS: Select[Any] = select(
-    *_COLUMNS,
-    files.c.blob_id,
-    files.c.digest,
-    files.c.author,
-    files.c.event_id,
-    files.c.published_us,
+    *files.c, blobs.c.size, blobs.c.sha1, blobs.c.sha256, blobs.c.crc32c
 ).join(blobs, blobs.c.id == files.c.blob_id)
 # Built once: building takes longer than running.
 _BY_ID = _SELECT_ROWS.where(files.c.id == bindparam("id"))
@@ -94,6 +61,7 @@ _BY_FQID = _SELECT_ROWS.where(
     files.c.uuid == bindparam("uuid"), files.c.version == bindparam("version")
 )
 _ROW_COLUMNS = ", ".join(str(column) for column in _SELECT_ROWS.selected_columns)
+_BLOB_OF_FILE = ("blobs", "blobs", "blobs.id = files.blob_id")
 
 
 def get(tx: Tx, ident: int) -> FileRow:
@@ -103,17 +71,16 @@ def get(tx: Tx, ident: int) -> FileRow:
 
 def list_by_ids(tx: Tx, idents: Sequence[int]) -> list[FileRow]:
     """Return a few hundred rows by their ids, in order."""
-    source, parameters = bulk.derive_table(tx, "wanted", {"id": ("bigint", sorted(idents))})
-    file = bulk.join_one(tx, "files", "files", "files.id = wanted.id")
-    blob = bulk.join_one(tx, "blobs", "blobs", "blobs.id = files.blob_id")
-    statement = f"SELECT {_ROW_COLUMNS} FROM {source} {file} {blob} ORDER BY wanted.id"
-    return [_file_row_from_row(row) for row in tx.execute(sql(statement), parameters)]
+    wanted = {"id": ("bigint", sorted(idents))}
+    rows = bulk.look_up(
+        tx, _ROW_COLUMNS, wanted, ("files", "files", "files.id = wanted.id"), _BLOB_OF_FILE
+    )
+    return sorted(map(_file_row_from_row, rows), key=lambda row: row.file.id)
 
 
 def find(tx: Tx, fqid: FQID) -> FileRow | None:
     """Return the row of a version, published or not, in any replica."""
-    row = tx.execute(_BY_FQID, fqid._asdict()).first()
-    return None if row is None else _file_row_from_row(row)
+    return find_row(tx, _file_row_from_row, _BY_FQID, fqid._asdict())
 
 
 def find_latest(tx: Tx, uuid: str) -> FileRow | None:
@@ -125,17 +92,13 @@ def find_latest(tx: Tx, uuid: str) -> FileRow | None:
         purges.c.version == files.c.version,
     )
     query = query.where(~purged.exists())
-    row = tx.execute(query.order_by(files.c.version.desc()).limit(1)).first()
-    return None if row is None else _file_row_from_row(row)
+    return find_row(tx, _file_row_from_row, query.order_by(files.c.version.desc()).limit(1))
 
 
 def find_all(tx: Tx, fqids: Sequence[FQID]) -> list[FileRow]:
     """Return the rows of those versions that exist, in any order."""
-    source, parameters = bulk.derive_table(tx, "wanted", bulk.fqid_columns(fqids))
-    same = "files.uuid = wanted.uuid AND files.version = wanted.version"
-    file = bulk.join_one(tx, "files", "files", same)
-    blob = bulk.join_one(tx, "blobs", "blobs", "blobs.id = files.blob_id")
-    rows = tx.execute(sql(f"SELECT {_ROW_COLUMNS} FROM {source} {file} {blob}"), parameters)
+    file = ("files", "files", "files.uuid = wanted.uuid AND files.version = wanted.version")
+    rows = bulk.look_up(tx, _ROW_COLUMNS, bulk.fqid_columns(fqids), file, _BLOB_OF_FILE)
     return [_file_row_from_row(row) for row in rows]
 
 
@@ -147,25 +110,20 @@ def reserve(tx: Tx, new: NewFileVersion) -> FileRow:
 
 def reserve_all(tx: Tx, new: Sequence[NewFileVersion]) -> list[FileRow]:
     """Reserve several versions, in any order; the caller holds the locks of their heads."""
-    columns: bulk.Columns = {
-        "sha256": ("text", [file.checksums.sha256 for file in new]),
-        "sha1": ("text", [file.checksums.sha1 for file in new]),
-        "crc32c": ("text", [file.checksums.crc32c for file in new]),
-        "blob_etag": ("text", [file.blob_etag for file in new]),
-        "size": ("bigint", [file.size for file in new]),
-        **bulk.fqid_columns(file.fqid for file in new),
-        "digest": ("text", [file.digest for file in new]),
-        "origin": ("text", [file.origin for file in new]),
-        "creator_uid": ("bigint", [file.creator_uid for file in new]),
-        "author": ("text", [file.author for file in new]),
-        "content_type": ("text", [file.content_type for file in new]),
-        "s3_etag": ("text", [file.checksums.s3_etag for file in new]),
-        "event_id": ("text", [file.event_id for file in new]),
-    }
-    source, parameters = bulk.derive_table(tx, "new", columns)
+    source, parameters = bulk.derive_table(tx, "new", new_file_columns(new))
     for statement in _RESERVE:
         execute_now(tx, statement.format(source=source), parameters)
     return find_all(tx, [file.fqid for file in new])
+
+
+def new_file_columns(new: Sequence[NewFileVersion]) -> bulk.Columns:
+    """Return the columns of files and of their blobs."""
+    names = "blob_etag digest origin author content_type event_id"
+    return {
+        **bulk.fqid_columns(file.fqid for file in new),
+        **bulk.attribute_columns(new, bigint="size creator_uid", text=names),
+        **bulk.attribute_columns([file.checksums for file in new], text=" ".join(CHECKSUM_NAMES)),
+    }
 
 
 _RESERVE = (
@@ -189,9 +147,8 @@ def publish(tx: Tx, rows: Sequence[FileRow], replica: Replica) -> None:
     """
     columns: bulk.Columns = {
         "id": ("bigint", [row.file.id for row in rows]),
-        "uuid": ("text", [row.file.fqid.uuid for row in rows]),
-        "version": ("text", [row.file.fqid.version for row in rows]),
-        "blob_id": ("bigint", [row.blob_id for row in rows]),
+        **bulk.fqid_columns(row.file.fqid for row in rows),
+        **bulk.attribute_columns(rows, bigint="blob_id"),
     }
     source, parameters = bulk.derive_table(tx, "whole", columns)
     for statement in _PUBLISH:
@@ -218,12 +175,10 @@ _PUBLISH = (
 
 def filter_stored_blobs(tx: Tx, replica: Replica, rows: Sequence[FileRow]) -> set[int]:
     """Return the blob ids of these files that are stored in a replica's bucket."""
-    ids = sorted({row.blob_id for row in rows})
-    source, parameters = bulk.derive_table(tx, "wanted", {"id": ("bigint", ids)})
-    condition = "r.blob_id = wanted.id AND r.replica = :replica AND r.state = 'present'"
-    join = bulk.join_one(tx, "blob_replicas", "r", condition)
-    statement = sql(f"SELECT wanted.id FROM {source} {join}")
-    return set(tx.execute(statement, {**parameters, "replica": replica}).scalars())
+    wanted = {"id": ("bigint", sorted({row.blob_id for row in rows}))}
+    same = "r.blob_id = wanted.id AND r.replica = :replica AND r.state = 'present'"
+    stored = ("blob_replicas", "r", same)
+    return {*bulk.look_up(tx, "wanted.id", wanted, stored, replica=replica).scalars()}
 
 
 def estimate_blob_count(tx: Tx) -> int:
@@ -300,31 +255,25 @@ def build_lookup(tx: Tx, replica: Replica, keys: Sequence[FileKey]) -> tuple[str
 
 def locate(tx: Tx, keys: Sequence[FQID]) -> dict[FQID, str]:
     """Return which keys exist at all: `elsewhere` (published) or `pending`."""
-    source, parameters = bulk.derive_table(tx, "wanted", bulk.fqid_columns(keys))
-    same = "{0}.uuid = wanted.uuid AND {0}.version = wanted.version"
-    file = bulk.join_one(tx, "files", "f", same.format("f"))
-    rows = tx.execute(
-        sql(f"SELECT f.uuid, f.version, f.published_us IS NOT NULL FROM {source} {file}"),
-        parameters,
-    )
+    same = "t.uuid = wanted.uuid AND t.version = wanted.version"
+    wanted = bulk.fqid_columns(keys)
+    columns = "t.uuid, t.version, t.published_us IS NOT NULL"
+    rows = bulk.look_up(tx, columns, wanted, ("files", "t", same))
     places = {FQID(row[0], row[1]): "elsewhere" if row[2] else "pending" for row in rows}
     for purged in catalog_purges.filter_purged(tx, "file", list(places)):
         del places[purged]
-    task = bulk.join_one(tx, "tasks", "t", same.format("t") + " AND t.finished_us IS NULL")
-    open_tasks = tx.execute(sql(f"SELECT t.uuid, t.version FROM {source} {task}"), parameters)
-    for row in open_tasks:
+    task = ("tasks", "t", f"{same} AND t.finished_us IS NULL")
+    for row in bulk.look_up(tx, "t.uuid, t.version", wanted, task):
         places.setdefault(FQID(row[0], row[1]), "pending")
     return places
 
 
 def filter_published_ids(tx: Tx, replica: Replica, idents: Sequence[int]) -> set[int]:
     """Return those of these file ids that are published in a replica."""
-    source, parameters = bulk.derive_table(tx, "wanted", {"id": ("bigint", idents)})
-    file = bulk.join_one(tx, "files", "f", "f.id = wanted.id")
-    published = bulk.join_one(tx, "visible", "v", _IS_PUBLISHED.format(of="f"))
-    statement = f"SELECT wanted.id FROM {source} {file} {published}"
-    rows = tx.execute(sql(statement), {**parameters, "replica": replica})
-    return set(rows.scalars())
+    wanted = {"id": ("bigint", idents)}
+    file = ("files", "f", "f.id = wanted.id")
+    published = ("visible", "v", _IS_PUBLISHED.format(of="f"))
+    return {*bulk.look_up(tx, "wanted.id", wanted, file, published, replica=replica).scalars()}
 
 
 def list_blobs(

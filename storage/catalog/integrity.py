@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Table, TextClause, select
+from sqlalchemy import TextClause, select
 
 from storage import keys
 from storage.catalog import bulk
 from storage.catalog.engine import Catalog, Tx, execute_now, now_us, sql
-from storage.catalog.tables.versions import bundles, collections, files, tombstones
+from storage.catalog.tables.versions import VERSION_TABLES, tombstones
 from storage.model import FQID, Replica
 
 
@@ -37,20 +37,20 @@ _RECORD = (
 
 def find_verified_times(tx: Tx, replica: Replica, objects: Sequence[str]) -> dict[str, int]:
     """Return when these objects were last verified, without those that never were."""
-    source, given = bulk.derive_table(tx, "wanted", {"key": ("text", list(objects))})
-    same = "v.replica = :replica AND v.key = wanted.key"
-    one = bulk.join_one(tx, "verified_objects", "v", same)
-    statement = sql(f"SELECT v.key, v.verified_us FROM {source} {one}")
-    found = tx.execute(statement, {**given, "replica": replica})
-    return {row.key: row.verified_us for row in found}
+    wanted = {"key": ("text", list(objects))}
+    verified = ("verified_objects", "v", "v.replica = :replica AND v.key = wanted.key")
+    rows = bulk.look_up(tx, "v.key, v.verified_us", wanted, verified, replica=replica)
+    return {row.key: row.verified_us for row in rows}
 
 
 def forget_verified_object(tx: Tx, replica: Replica, key: str) -> None:
     """Forget an object that was deleted deliberately."""
-    tx.execute(
-        sql("DELETE FROM verified_objects WHERE replica = :replica AND key = :key"),
-        {"replica": replica, "key": key},
-    )
+    _forget(tx, "verified_objects", replica, key)
+
+
+def _forget(tx: Tx, table: str, replica: Replica, key: str) -> None:
+    statement = f"DELETE FROM {table} WHERE replica = :replica AND key = :key"
+    tx.execute(sql(statement), {"replica": replica, "key": key})
 
 
 DAY_US = 86_400_000_000
@@ -59,7 +59,6 @@ CLOCK_SKEW_US = 1_000_000
 BUDGET_DAYS = 60
 """Days for which an exceeded budget is remembered."""
 OBJECTS_PER_PAGE = 500
-_VERSION_TABLES: Mapping[str, Table] = {"file": files, "bundle": bundles, "collection": collections}
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +150,7 @@ def _find_record_keys(tx: Tx, kind: str, idents: Sequence[int]) -> dict[int, str
         return {
             row.id: keys.tombstone_key(row.kind, row.uuid, row.version or None) for row in stones
         }
-    table = _VERSION_TABLES[kind]
+    table = VERSION_TABLES[kind]
     query = select(table.c.id, table.c.uuid, table.c.version).where(table.c.id.in_(idents))
     named = next(one for one in keys.KINDS if one == kind)
     return {
@@ -171,7 +170,7 @@ def iterate_pages(catalog: Catalog, replica: Replica) -> Iterator[list[StoredObj
             for row in blobs
         ]
         last = blobs[-1].sha256
-    for kind in (*_VERSION_TABLES, "tombstone"):
+    for kind in (*VERSION_TABLES, "tombstone"):
         parameters, after = {"replica": replica, "kind": kind}, 0
         while rows := _fetch_page(catalog, _PAGE_RECORDS, {**parameters, "after": after}):
             with catalog.read() as tx:
@@ -201,7 +200,7 @@ _PAGE_RECORDS = sql(
 def record_verified(tx: Tx, replica: Replica, found: Iterable[str], *, size: int = 0) -> None:
     """Record that objects, `size` bytes in all, are intact; damaged ones count as repaired."""
     sums: list[str] = []
-    records: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    records: dict[str, list[FQID]] = defaultdict(list)
     every = sorted(set(found))
     if not every:
         return
@@ -209,9 +208,9 @@ def record_verified(tx: Tx, replica: Replica, found: Iterable[str], *, size: int
         if (sha256 := keys.parse_blob(key)) is not None:
             sums.append(sha256)
         elif (record := keys.parse_record(key)) is not None:
-            records[record.kind].append((record.fqid.uuid, record.fqid.version))
+            records[record.kind].append(record.fqid)
         elif (stone := keys.parse_tombstone(key)) is not None:
-            records["tombstone " + stone.kind].append((stone.uuid, stone.version or ""))
+            records["tombstone " + stone.kind].append(FQID(stone.uuid, stone.version or ""))
     if sums:
         source, given = bulk.derive_table(tx, "found", {"sha256": ("text", sums)})
         verified = _UPDATE_VERIFIED_BLOBS.format(source=source)
@@ -226,15 +225,9 @@ def record_verified(tx: Tx, replica: Replica, found: Iterable[str], *, size: int
     _add_totals(tx, replica, objects=len(every), bytes=size, repaired=repaired.rowcount)
 
 
-def _record_verified_versions(
-    tx: Tx, replica: Replica, kind: str, names: list[tuple[str, str]]
-) -> None:
+def _record_verified_versions(tx: Tx, replica: Replica, kind: str, names: list[FQID]) -> None:
     named, _, of = kind.partition(" ")
-    columns: bulk.Columns = {
-        "uuid": ("text", [uuid for uuid, _ in names]),
-        "version": ("text", [version for _, version in names]),
-    }
-    source, given = bulk.derive_table(tx, "found", columns)
+    source, given = bulk.derive_table(tx, "found", bulk.fqid_columns(names))
     same = "t.uuid = found.uuid AND t.version = found.version"
     if of:
         same += f" AND t.kind = '{of}'"
@@ -262,16 +255,16 @@ def filter_changed(tx: Tx, replica: Replica, modified: Mapping[str, int]) -> set
     found: set[str] = set()
     sums = {keys.parse_blob(key): at_us for key, at_us in modified.items() if keys.parse_blob(key)}
     if sums:
-        columns: bulk.Columns = {
-            "sha256": ("text", list(sums)),
-            "at_us": ("bigint", list(sums.values())),
-        }
-        source, given = bulk.derive_table(tx, "found", columns)
-        row = bulk.join_one(tx, "blobs", "b", "b.sha256 = found.sha256")
-        held = bulk.join_one(tx, "blob_replicas", "r", "r.blob_id = b.id AND r.replica = :replica")
-        statement = sql(f"SELECT found.sha256 FROM {source} {row} {held} WHERE {_IS_CHANGED}")
-        asked = {**given, "replica": replica, "slack": CLOCK_SKEW_US}
-        found |= {keys.blob_key(sha256) for sha256 in tx.execute(statement, asked).scalars()}
+        changed = bulk.look_up(
+            tx,
+            "wanted.sha256",
+            {"sha256": ("text", list(sums)), "at_us": ("bigint", list(sums.values()))},
+            ("blobs", "b", "b.sha256 = wanted.sha256"),
+            ("blob_replicas", "r", f"r.blob_id = b.id AND r.replica = :replica{_IS_CHANGED}"),
+            replica=replica,
+            slack=CLOCK_SKEW_US,
+        )
+        found |= {keys.blob_key(sha256) for sha256 in changed.scalars()}
     for kind in keys.KINDS:
         found |= _filter_changed_records(tx, replica, kind, modified)
     return found
@@ -288,19 +281,21 @@ def _filter_changed_records(
         **bulk.fqid_columns(fqid for fqid, _ in named),
         "at_us": ("bigint", [at_us for _, at_us in named]),
     }
-    source, given = bulk.derive_table(tx, "found", columns)
-    same = "t.uuid = found.uuid AND t.version = found.version"
-    row = bulk.join_one(tx, f"{kind}s", "t", same)
-    same = "r.kind = :kind AND r.id = t.id AND r.replica = :replica"
-    held = bulk.join_one(tx, "presence", "r", same)
-    statement = sql(
-        f"SELECT found.uuid, found.version FROM {source} {row} {held} WHERE {_IS_CHANGED}"
+    stored = f"r.kind = :kind AND r.id = t.id AND r.replica = :replica{_IS_CHANGED}"
+    changed = bulk.look_up(
+        tx,
+        "wanted.uuid, wanted.version",
+        columns,
+        (f"{kind}s", "t", "t.uuid = wanted.uuid AND t.version = wanted.version"),
+        ("presence", "r", stored),
+        kind=kind,
+        replica=replica,
+        slack=CLOCK_SKEW_US,
     )
-    asked = {**given, "kind": kind, "replica": replica, "slack": CLOCK_SKEW_US}
-    return {keys.record_key(kind, FQID(*one)) for one in tx.execute(statement, asked).all()}
+    return {keys.record_key(kind, FQID(row.uuid, row.version)) for row in changed}
 
 
-_IS_CHANGED = "r.verified_us + :slack < found.at_us AND r.at_us + :slack < found.at_us"
+_IS_CHANGED = " AND r.verified_us + :slack < wanted.at_us AND r.at_us + :slack < wanted.at_us"
 
 
 def record_damage(tx: Tx, replica: Replica, key: str, reason: str) -> bool:
@@ -354,19 +349,15 @@ def count_damaged(tx: Tx) -> int:
 
 def filter_damaged(tx: Tx, replica: Replica, some: Sequence[str]) -> dict[str, str]:
     """Return which of these keys are damaged, with the reason."""
-    source, given = bulk.derive_table(tx, "wanted", {"key": ("text", list(some))})
     same = "d.replica = :replica AND d.key = wanted.key AND d.repaired_us IS NULL"
-    one = bulk.join_one(tx, "damaged_objects", "d", same)
-    statement = sql(f"SELECT d.key, d.reason FROM {source} {one}")
-    return {row.key: row.reason for row in tx.execute(statement, {**given, "replica": replica})}
+    wanted, damaged = {"key": ("text", list(some))}, ("damaged_objects", "d", same)
+    rows = bulk.look_up(tx, "d.key, d.reason", wanted, damaged, replica=replica)
+    return {row.key: row.reason for row in rows}
 
 
 def forget_object(tx: Tx, replica: Replica, key: str) -> None:
     """Forget the findings about an object that was deleted deliberately."""
-    tx.execute(
-        sql("DELETE FROM damaged_objects WHERE replica = :replica AND key = :key"),
-        {"replica": replica, "key": key},
-    )
+    _forget(tx, "damaged_objects", replica, key)
     forget_verified_object(tx, replica, key)
 
 

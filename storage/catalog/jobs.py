@@ -85,19 +85,11 @@ def _insert_rows(
     *,
     requests: Sequence[str] = (),
 ) -> None:
-    columns = _key_columns(rows)
+    columns = dict(bulk.attribute_columns(rows, text="step replica ref"))
     if requests:
         columns["request_id"] = ("text", requests)
     source, parameters = bulk.derive_table(tx, "fresh", columns)
     execute_now(tx, statement.format(source=source), {**parameters, **more})
-
-
-def _key_columns(rows: Sequence[Job]) -> dict[str, tuple[str, Sequence[str]]]:
-    return {
-        "step": ("text", [row.step for row in rows]),
-        "replica": ("text", [row.replica for row in rows]),
-        "ref": ("text", [row.ref for row in rows]),
-    }
 
 
 def insert_new(tx: Tx, rows: Iterable[Job]) -> None:
@@ -145,13 +137,8 @@ def claim_more(tx: Tx, like: Job, *, token: str, lease_s: float, limit: int) -> 
     that it cannot harm others.
     """
     statement = _TAKE_MORE.format(locking=lock_clause(tx, of="t", skip_locked=True))
-    parameters = {
-        "step": like.step,
-        "replica": like.replica,
-        "token": token,
-        "lease_us": int(lease_s * 1e6),
-        "limit": limit,
-    }
+    lease = {"token": token, "lease_us": int(lease_s * 1e6), "limit": limit}
+    parameters = {"step": like.step, "replica": like.replica, **lease}
     rows = execute_now(tx, statement, parameters).all()
     return [JobClaim(like._replace(ref=row.ref), token, 1, row.request_id) for row in rows]
 
@@ -203,8 +190,10 @@ def finish_all(tx: Tx, claims: Sequence[JobClaim]) -> None:
     """Delete several jobs; raise ClaimLost if the claim on any of them is gone."""
     if not claims:
         return
-    columns = _key_columns([claim.job for claim in claims])
-    columns["token"] = ("text", [claim.token for claim in claims])
+    columns: bulk.Columns = {
+        **bulk.attribute_columns([claim.job for claim in claims], text="step replica ref"),
+        **bulk.attribute_columns(claims, text="token"),
+    }
     source, parameters = bulk.derive_table(tx, "held", columns)
     # Locked in the order in which `insert` touches the same rows.
     statement = sql(_FINISH_ALL.format(source=source, locking=lock_clause(tx, of="t")))

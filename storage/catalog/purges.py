@@ -4,32 +4,30 @@ The row of a purge is never deleted: its name can never be used again.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
-from sqlalchemy import Row, Select, delete, select, update
+from sqlalchemy import Select, delete, select, update
 
-from storage.catalog import bulk
-from storage.catalog.engine import Tx, execute_now, sql
+from storage.catalog import bulk, versions
+from storage.catalog.engine import Tx, execute_now, find_row, make_mapper
 from storage.catalog.tables.event_log import events
 from storage.catalog.tables.integrity import purge_replicas, purges
 from storage.catalog.tables.jobs import checkouts, tasks
 from storage.catalog.tables.versions import (
+    VERSION_TABLES,
     bundle_segments,
     bundles,
-    collections,
     documents,
     entries,
     files,
     presence,
     segments,
-    visible,
 )
 from storage.model import FQID, REPLICAS, Replica
 
 RECENT_US = 3_600_000_000
 """Longer than any write takes from looking its files up to referring to them."""
 _CHUNK = 500
-_TABLES = {"file": files, "bundle": bundles, "collection": collections}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +52,7 @@ class Purge:
         return f"{self.uuid}.{self.version}" if self.version else self.uuid
 
 
-def _purge(row: Row[tuple[object, ...]]) -> Purge:
-    return Purge(**row._mapping)
+_purge_from_row = make_mapper(Purge)
 
 
 def insert(tx: Tx, new: Purge) -> Purge:
@@ -63,31 +60,17 @@ def insert(tx: Tx, new: Purge) -> Purge:
 
     The catalog sets id and time.
     """
-    parameters = {"kind": new.kind, "uuid": new.uuid, "version": new.version}
     execute_now(
         tx,
         "INSERT INTO purges (kind, uuid, version, reason, author, origin, digest, event_id,"
         " created_us) VALUES (:kind, :uuid, :version, :reason, :author, :origin, :digest,"
         " :event_id, :now) ON CONFLICT (kind, uuid, version) DO NOTHING",
-        {
-            **parameters,
-            "reason": new.reason,
-            "author": new.author,
-            "origin": new.origin,
-            "digest": new.digest,
-            "event_id": new.event_id,
-        },
+        asdict(new),
     )
     existing = find(tx, new.kind, new.uuid, new.version)
     assert existing is not None
-    for replica in REPLICAS:
-        tx.execute(
-            sql(
-                "INSERT INTO purge_replicas (purge_id, replica) VALUES (:id, :replica)"
-                " ON CONFLICT DO NOTHING"
-            ),
-            {"id": existing.id, "replica": replica},
-        )
+    rows = [{"purge_id": existing.id, "replica": replica} for replica in REPLICAS]
+    bulk.insert_missing(tx, purge_replicas, rows)
     return existing
 
 
@@ -96,30 +79,27 @@ def find(tx: Tx, kind: str, uuid: str, version: str) -> Purge | None:
     query = select(purges).where(
         purges.c.kind == kind, purges.c.uuid == uuid, purges.c.version == version
     )
-    row = tx.execute(query).first()
-    return None if row is None else _purge(row)
+    return find_row(tx, _purge_from_row, query)
 
 
 def list_unfinished(tx: Tx, *, limit: int) -> list[Purge]:
     """List unfinished purges, the oldest first."""
     query = select(purges).where(purges.c.finished_us.is_(None))
-    return [_purge(row) for row in tx.execute(query.order_by(purges.c.created_us).limit(limit))]
+    rows = tx.execute(query.order_by(purges.c.created_us).limit(limit))
+    return [_purge_from_row(row) for row in rows]
 
 
 def filter_purged(tx: Tx, kind: str, fqids: Collection[FQID]) -> dict[FQID, bool]:
     """Return purged versions; True where every bucket has the marker: erasure has begun."""
     if not fqids:
         return {}
-    source, parameters = bulk.derive_table(tx, "wanted", bulk.fqid_columns(fqids))
-    same = "p.kind = :kind AND p.uuid = wanted.uuid AND p.version = wanted.version"
-    found = bulk.join_one(tx, "purges", "p", same)
-    rows = tx.execute(
-        sql(
-            "SELECT p.uuid, p.version, NOT EXISTS (SELECT 1 FROM purge_replicas AS r"
-            f" WHERE r.purge_id = p.id AND r.marked_us IS NULL) FROM {source} {found}"
-        ),
-        {**parameters, "kind": kind},
+    columns = (
+        "p.uuid, p.version, NOT EXISTS (SELECT 1 FROM purge_replicas AS r"
+        " WHERE r.purge_id = p.id AND r.marked_us IS NULL)"
     )
+    same = "p.kind = :kind AND p.uuid = wanted.uuid AND p.version = wanted.version"
+    wanted = bulk.fqid_columns(fqids)
+    rows = bulk.look_up(tx, columns, wanted, ("purges", "p", same), kind=kind)
     return {FQID(row[0], row[1]): bool(row[2]) for row in rows}
 
 
@@ -140,7 +120,10 @@ def record_marker(tx: Tx, purge: Purge, replica: Replica) -> bool:
 
 def record_erasure(tx: Tx, purge: Purge, replica: Replica) -> bool:
     """Record an erasure in a bucket; True when every bucket is done. The caller locked the head."""
-    _delete_presence(tx, purge, replica)
+    table = VERSION_TABLES[purge.kind]
+    ident = select(table.c.id).where(table.c.uuid == purge.uuid, table.c.version == purge.version)
+    statement = delete(presence).where(presence.c.kind == purge.kind, presence.c.replica == replica)
+    tx.execute(statement.where(presence.c.id.in_(ident.scalar_subquery())))
     return _record_confirmation(tx, purge, replica, "erased_us")
 
 
@@ -156,20 +139,10 @@ def _record_confirmation(tx: Tx, purge: Purge, replica: Replica, column: str) ->
     return tx.execute(lacking).first() is None
 
 
-def _delete_presence(tx: Tx, purge: Purge, replica: Replica) -> None:
-    table = _TABLES[purge.kind]
-    ident = select(table.c.id).where(table.c.uuid == purge.uuid, table.c.version == purge.version)
-    statement = delete(presence).where(presence.c.kind == purge.kind, presence.c.replica == replica)
-    tx.execute(statement.where(presence.c.id.in_(ident.scalar_subquery())))
-
-
 def finish(tx: Tx, purge: Purge) -> None:
     """Mark a purge finished."""
-    execute_now(
-        tx,
-        "UPDATE purges SET finished_us = coalesce(finished_us, :now) WHERE id = :id",
-        {"id": purge.id},
-    )
+    statement = "UPDATE purges SET finished_us = coalesce(finished_us, :now) WHERE id = :id"
+    execute_now(tx, statement, {"id": purge.id})
 
 
 def read_progress(tx: Tx, purge: Purge) -> dict[str, str]:
@@ -228,10 +201,8 @@ def filter_named_only_by(tx: Tx, idents: Sequence[int], bundle_ids: Sequence[int
 
 def is_referenced(tx: Tx, ident: int) -> bool:
     """Return whether any bundle refers to this file."""
-    return (
-        tx.execute(select(entries.c.name).where(entries.c.file_id == ident).limit(1)).first()
-        is not None
-    )
+    query = select(entries.c.name).where(entries.c.file_id == ident)
+    return tx.execute(query.limit(1)).first() is not None
 
 
 def delete_bundle(tx: Tx, bundle_id: int, event_ids: Sequence[str]) -> None:
@@ -247,11 +218,8 @@ def delete_bundle(tx: Tx, bundle_id: int, event_ids: Sequence[str]) -> None:
         _delete_segments(tx, shared[start : start + _CHUNK])
     tx.execute(update(events).where(events.c.id.in_(event_ids)).values(bundle_id=0))
     tx.execute(update(checkouts).where(checkouts.c.bundle_id == bundle_id).values(bundle_id=0))
-    tx.execute(
-        delete(documents).where(
-            documents.c.replica.in_(REPLICAS), documents.c.bundle_id == bundle_id
-        )
-    )
+    indexed = documents.c.replica.in_(REPLICAS) & (documents.c.bundle_id == bundle_id)
+    tx.execute(delete(documents).where(indexed))
     _delete_replica_rows(tx, "bundle", bundle_id)
     tx.execute(delete(bundles).where(bundles.c.id == bundle_id))
 
@@ -268,25 +236,13 @@ def delete_file(tx: Tx, ident: int, fqid: FQID) -> None:
     unpublish_file(tx, fqid)
     _delete_replica_rows(tx, "file", ident)
     tx.execute(delete(files).where(files.c.id == ident))
-    tx.execute(
-        delete(tasks).where(
-            tasks.c.uuid == fqid.uuid,
-            tasks.c.version == fqid.version,
-            tasks.c.finished_us.is_not(None),
-        )
-    )
+    named = (tasks.c.uuid == fqid.uuid) & (tasks.c.version == fqid.version)
+    tx.execute(delete(tasks).where(named, tasks.c.finished_us.is_not(None)))
 
 
 def unpublish_file(tx: Tx, fqid: FQID) -> None:
     """Hide a file in every replica."""
-    tx.execute(
-        delete(visible).where(
-            visible.c.kind == "file",
-            visible.c.replica.in_(REPLICAS),
-            visible.c.uuid == fqid.uuid,
-            visible.c.version == fqid.version,
-        )
-    )
+    versions.unpublish(tx, "file", fqid.uuid, fqid.version)
 
 
 def _delete_replica_rows(tx: Tx, kind: str, ident: int) -> None:

@@ -17,23 +17,13 @@ from sqlalchemy.exc import DBAPIError, StatementError
 
 from storage.catalog import bulk, store_state
 from storage.catalog.engine import Tx, execute_now, now_us, sql
-from storage.catalog.files import NewFileVersion
+from storage.catalog.files import NewFileVersion, new_file_columns
 from storage.catalog.purges import Purge
 from storage.catalog.tables.integrity import purge_replicas, purges
-from storage.catalog.tables.versions import (
-    bundles,
-    collections,
-    files,
-    heads,
-    presence,
-    tombstones,
-    visible,
-)
+from storage.catalog.tables.versions import VERSION_TABLES, heads, presence, tombstones, visible
 from storage.catalog.versions import Tombstone
 from storage.errors import DamagedObjectError
 from storage.model import FQID, REPLICAS, Replica
-
-_VERSION_TABLES = {"file": files, "bundle": bundles, "collection": collections}
 
 
 @contextmanager
@@ -76,21 +66,9 @@ _FILES = (
 
 def insert_files(tx: Tx, found: Sequence[tuple[NewFileVersion, int]]) -> None:
     """Insert files with their original times, which are also those of their publication."""
-    news = [new for new, _ in found]
     columns: bulk.Columns = {
-        **bulk.fqid_columns(new.fqid for new in news),
-        "digest": ("text", [new.digest for new in news]),
-        "origin": ("text", [new.origin for new in news]),
-        "creator_uid": ("bigint", [new.creator_uid for new in news]),
-        "author": ("text", [new.author for new in news]),
-        "content_type": ("text", [new.content_type for new in news]),
-        "event_id": ("text", [new.event_id for new in news]),
+        **new_file_columns([new for new, _ in found]),
         "created_us": ("bigint", [created_us for _, created_us in found]),
-        "size": ("bigint", [new.size for new in news]),
-        "sha1": ("text", [new.checksums.sha1 for new in news]),
-        "sha256": ("text", [new.checksums.sha256 for new in news]),
-        "crc32c": ("text", [new.checksums.crc32c for new in news]),
-        "s3_etag": ("text", [new.checksums.s3_etag for new in news]),
     }
     source, parameters = bulk.derive_table(tx, "fresh", columns)
     blob = bulk.join_one(tx, "blobs", "b", "b.sha256 = fresh.sha256")
@@ -100,13 +78,13 @@ def insert_files(tx: Tx, found: Sequence[tuple[NewFileVersion, int]]) -> None:
 
 def find_digests(tx: Tx, kind: str, fqids: Sequence[FQID]) -> dict[FQID, tuple[int, str]]:
     """Return ids and digests of those versions that exist."""
-    source, parameters = bulk.derive_table(tx, "wanted", bulk.fqid_columns(fqids))
-    condition = "t.uuid = wanted.uuid AND t.version = wanted.version"
-    row = bulk.join_one(tx, _VERSION_TABLES[kind].name, "t", condition)
-    rows = tx.execute(
-        sql(f"SELECT t.uuid, t.version, t.id, t.digest FROM {source} {row}"), parameters
-    )
-    return {FQID(each[0], each[1]): (each[2], each[3]) for each in rows}
+    named = (VERSION_TABLES[kind].name, "t", _IS_SAME_VERSION)
+    columns = "t.uuid, t.version, t.id, t.digest"
+    rows = bulk.look_up(tx, columns, bulk.fqid_columns(fqids), named)
+    return {FQID(row.uuid, row.version): (row.id, row.digest) for row in rows}
+
+
+_IS_SAME_VERSION = "t.uuid = wanted.uuid AND t.version = wanted.version"
 
 
 def record_stored(tx: Tx, kind: str, replica: Replica, idents: Iterable[int]) -> None:
@@ -125,17 +103,12 @@ _INSERT_STORED_BLOBS = (
 
 def record_stored_blobs(tx: Tx, replica: Replica, listed: Sequence[tuple[str, int]]) -> None:
     """Record that a bucket holds blobs with these SHA-256 sums and sizes."""
-    columns: bulk.Columns = {
-        "sha256": ("text", [sha256 for sha256, _ in listed]),
-        "size": ("bigint", [size for _, size in listed]),
-    }
+    sums, sizes = [sha256 for sha256, _ in listed], [size for _, size in listed]
+    columns: bulk.Columns = {"sha256": ("text", sums), "size": ("bigint", sizes)}
     source, parameters = bulk.derive_table(tx, "there", columns)
     blob = bulk.join_one(tx, "blobs", "b", "b.sha256 = there.sha256 AND b.size = there.size")
-    execute_now(
-        tx,
-        _INSERT_STORED_BLOBS.format(source=source, blob=blob),
-        {**parameters, "replica": replica},
-    )
+    statement = _INSERT_STORED_BLOBS.format(source=source, blob=blob)
+    execute_now(tx, statement, {**parameters, "replica": replica})
 
 
 _SELECT_STORED_FILES = sql(
@@ -210,13 +183,7 @@ def filter_tombstoned(tx: Tx, kind: str, fqids: Sequence[FQID]) -> set[FQID]:
     return {fqid for fqid in fqids if {(fqid.uuid, ""), tuple(fqid)} & graves}
 
 
-_RECORD_TABLES = {
-    "file": files,
-    "bundle": bundles,
-    "collection": collections,
-    "tombstone": tombstones,
-    "purge": purges,
-}
+_RECORD_TABLES = {**VERSION_TABLES, "tombstone": tombstones, "purge": purges}
 
 
 def set_created(tx: Tx, kind: str, ident: int, created_us: int) -> None:
@@ -230,24 +197,18 @@ def set_created(tx: Tx, kind: str, ident: int, created_us: int) -> None:
 def filter_stored(tx: Tx, kind: str, replica: Replica, fqids: Sequence[FQID]) -> set[FQID]:
     """Return versions whose records a bucket holds, according to the catalog."""
     table = _RECORD_TABLES[kind]
-    source, parameters = bulk.derive_table(tx, "wanted", bulk.fqid_columns(fqids))
-    row = bulk.join_one(tx, table.name, "t", "t.uuid = wanted.uuid AND t.version = wanted.version")
-    stored = bulk.join_one(
-        tx, presence.name, "p", "p.kind = :kind AND p.id = t.id AND p.replica = :replica"
-    )
-    rows = tx.execute(
-        sql(f"SELECT t.uuid, t.version FROM {source} {row} {stored}"),
-        {**parameters, "kind": kind, "replica": replica},
-    )
-    return {FQID(*each) for each in rows}
+    stored = ("presence", "p", "p.kind = :kind AND p.id = t.id AND p.replica = :replica")
+    named = (table.name, "t", _IS_SAME_VERSION)
+    values = {"kind": kind, "replica": replica}
+    columns = "t.uuid, t.version"
+    rows = bulk.look_up(tx, columns, bulk.fqid_columns(fqids), named, stored, **values)
+    return {FQID(row.uuid, row.version) for row in rows}
 
 
 def find_file_ids(tx: Tx, fqids: Collection[FQID]) -> dict[FQID, int]:
     """Return the ids of files by version, in any replica."""
-    source, parameters = bulk.derive_table(tx, "wanted", bulk.fqid_columns(fqids))
-    row = bulk.join_one(tx, "files", "t", "t.uuid = wanted.uuid AND t.version = wanted.version")
-    rows = tx.execute(sql(f"SELECT t.uuid, t.version, t.id FROM {source} {row}"), parameters)
-    return {FQID(each[0], each[1]): each[2] for each in rows}
+    ids = find_digests(tx, "file", [*fqids])
+    return {fqid: ident for fqid, (ident, _) in ids.items()}
 
 
 def is_marker_known(tx: Tx, kind: str, uuid: str, version: str, *, purged: bool) -> bool:
@@ -368,19 +329,17 @@ def confirm_epoch(tx: Tx, name: str) -> None:
 
 def has_data(tx: Tx) -> bool:
     """Return whether there are files, bundles or purges."""
-    query = sql(
-        "SELECT 1 WHERE EXISTS (SELECT 1 FROM files) OR EXISTS (SELECT 1 FROM bundles)"
-        " OR EXISTS (SELECT 1 FROM purges)"
-    )
-    return tx.execute(query).first() is not None
-
-
-_DATA_TABLES = ("files", "bundles", "purges", "collections", "tombstones", "events", "journals")
+    return _has_rows(tx, "files", "bundles", "purges")
 
 
 def has_any_rows(tx: Tx) -> bool:
     """Return whether there is anything that buckets also hold, tombstones and journals included."""
-    condition = " OR ".join(f"EXISTS (SELECT 1 FROM {table})" for table in _DATA_TABLES)
+    markers = ("collections", "tombstones", "events", "journals")
+    return _has_rows(tx, "files", "bundles", "purges", *markers)
+
+
+def _has_rows(tx: Tx, *tables: str) -> bool:
+    condition = " OR ".join(f"EXISTS (SELECT 1 FROM {table})" for table in tables)
     return tx.execute(sql(f"SELECT 1 WHERE {condition}")).first() is not None
 
 

@@ -217,7 +217,7 @@ def post_area_file(context: StoreContext[NoParameters, DeclaredFile]) -> Respons
     name = context.path["filename"]
     areas.check_file_name(name)
     areas.find_writable(context.stores, context.uuid, context.caller.email)
-    declared, request_id = context.body.declared, context.request_id
+    declared, request_id = context.body.properties, context.request_id
     registration = area_files.register_upload(
         context.stores, context.uuid, name, declared, request_id=request_id
     )

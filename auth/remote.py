@@ -50,7 +50,7 @@ RENEW_BEFORE_S = 60
 
 
 @dataclass(frozen=True)
-class _SignedToken:
+class _ServiceToken:
     token: str
     ends_s: float
 
@@ -67,7 +67,7 @@ class StoreTokenSigner:
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
         self._path = path
         self._clock = clock
-        self._cached: _SignedToken | None = None
+        self._cached: _ServiceToken | None = None
         try:
             self._read_account()
         except Unavailable as error:
@@ -85,7 +85,7 @@ class StoreTokenSigner:
         """Drop the cached token, after the service has rejected it."""
         self._cached = None
 
-    def _sign_token(self, now: float) -> _SignedToken:
+    def _sign_token(self, now: float) -> _ServiceToken:
         account, issued = self._read_account(), int(now)
         claims = {
             "iss": account.email,
@@ -97,7 +97,7 @@ class StoreTokenSigner:
         }
         header = {"typ": "JWT", "alg": SERVICE_ACCOUNT_ALGORITHM, "kid": account.kid}
         token = jwt.encode(header, claims, account.key, algorithms=[SERVICE_ACCOUNT_ALGORITHM])
-        return _SignedToken(token, issued + TOKEN_LIFE_S)
+        return _ServiceToken(token, issued + TOKEN_LIFE_S)
 
     def _read_account(self) -> ServiceAccountIdentity:
         try:

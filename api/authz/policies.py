@@ -1,16 +1,199 @@
 """Evaluate policies for a principal, and show the version of policies."""
 
-from typing import Any
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, get_args
 
 from flask import Response
+from marshmallow import ValidationError, fields, validate, validates_schema
 
 from api.authz.context import AuthRequestContext
-from api.authz.schemas.policies import Evaluation, EvaluationBody, EvaluationRequest, PolicyVersion
 from api.http.operation import ResponseDoc, json_response, operation
+from api.schemas.common import ResponseSchema
+from api.schemas.fields import EmailField, TextField
+from api.schemas.loading import BodySchema
+from auth.accounts import (
+    MAX_CLAIMED_GROUPS,
+    MAX_CONTEXT_KEYS,
+    MAX_CONTEXT_VALUES,
+    MAX_EVALUATED_EACH,
+    MAX_EVALUATED_LENGTH,
+    MAX_EVALUATED_PAIRS,
+    MAX_GRANT_ID,
+)
 from auth.decisions import ResourceDecision
+from auth.policies.evaluator import Reason
+from auth.policies.keys import VARIABLES
+from auth.policies.patterns import Value
 from storage.model import Principal
 
 TAG = "policies"
+MAX_PRINCIPAL = 254
+_CONTEXT_KEY_REGEX = re.compile(r"[A-Za-z0-9_.-]{1,64}:[A-Za-z0-9_.@/+=-]{1,128}")
+
+
+class ContextField(fields.Field[Mapping[str, Value]]):
+    """Values of condition keys; keys of the principal's variables are rejected."""
+
+    def _deserialize(
+        self, value: Any, attr: str | None, data: Any, **_: Any
+    ) -> Mapping[str, Value]:
+        if not isinstance(value, Mapping) or len(value) > MAX_CONTEXT_KEYS:
+            raise ValidationError(f"Must be an object of at most {MAX_CONTEXT_KEYS} members.")
+        wrong = {key: _context_error(key, each) for key, each in value.items()}
+        if any(wrong.values()):
+            raise ValidationError({key: [message] for key, message in wrong.items() if message})
+        return {key: _context_value(each) for key, each in value.items()}
+
+
+def _context_error(key: str, value: Any) -> str:
+    if not _CONTEXT_KEY_REGEX.fullmatch(key):
+        return "Keys are spelled like store:source."
+    if key.lower() in VARIABLES:
+        return "This is known of the principal."
+    if isinstance(value, list):
+        fits = len(value) <= MAX_CONTEXT_VALUES and all(isinstance(item, str) for item in value)
+        return "" if fits and all(map(_is_short, value)) else "Must be a list of short texts."
+    return "" if isinstance(value, str | int | float) and _is_short(value) else "Must be a value."
+
+
+def _is_short(value: Any) -> bool:
+    return not isinstance(value, str) or len(value) <= MAX_EVALUATED_LENGTH
+
+
+def _context_value(value: Any) -> Value:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _evaluation_list_field(example: str) -> fields.List[str]:
+    most = validate.Length(
+        1, MAX_EVALUATED_LENGTH, error=f"Must have 1 to {MAX_EVALUATED_LENGTH} characters."
+    )
+    several = validate.Length(
+        1, MAX_EVALUATED_EACH, error=f"Must have 1 to {MAX_EVALUATED_EACH} items."
+    )
+    return fields.List(
+        TextField(validate=most), required=True, validate=several, metadata={"example": [example]}
+    )
+
+
+@dataclass(frozen=True)
+class EvaluationRequest:
+    """Principal, actions and resources to evaluate."""
+
+    principal: str
+    action: list[str]
+    resource: list[str]
+    groups: list[str]
+    context: Mapping[str, Value]
+    grant: str | None
+
+
+class EvaluationBody(BodySchema):
+    """Principal, actions and resources to evaluate."""
+
+    model = EvaluationRequest
+    principal = EmailField(
+        required=True,
+        validate=validate.Length(1, MAX_PRINCIPAL, error=f"1 to {MAX_PRINCIPAL} characters."),
+        metadata={"example": "ada@example.org"},
+    )
+    action = _evaluation_list_field("store:PutBundle")
+    resource = _evaluation_list_field("arn:store:local:aws:bundles/*")
+    groups = fields.List(
+        TextField(validate=validate.Length(1, 512)),
+        load_default=list,
+        validate=validate.Length(max=MAX_CLAIMED_GROUPS, error=f"At most {MAX_CLAIMED_GROUPS}."),
+        metadata={"description": "Groups that a token claims besides those of the records."},
+    )
+    context = ContextField(
+        load_default=dict,
+        metadata={"description": "Values of condition keys.", "type": "object"},
+    )
+    grant = TextField(
+        load_default=None,
+        allow_none=True,
+        validate=validate.Length(1, MAX_GRANT_ID, error=f"1 to {MAX_GRANT_ID} characters."),
+        metadata={"description": "The claim `grant` of an access token: the login it came of."},
+    )
+
+    @validates_schema
+    def check_size(self, data: dict[str, Any], **_: Any) -> None:
+        """Limit pairs of action and resource."""
+        if len(data["action"]) * len(data["resource"]) > MAX_EVALUATED_PAIRS:
+            message = f"At most {MAX_EVALUATED_PAIRS} pairs of an action and a resource."
+            raise ValidationError(message, "resource")
+
+
+def _reason_field() -> TextField:
+    one_of = validate.OneOf(get_args(Reason))
+    return TextField(required=True, validate=one_of, metadata={"example": "allow"})
+
+
+class EvaluationResult(ResponseSchema):
+    """One action on one resource."""
+
+    action = TextField(required=True, metadata={"example": "store:PutBundle"})
+    resource = TextField(required=True, metadata={"example": "arn:store:local:aws:bundles/*"})
+    result = fields.Boolean(required=True, metadata={"example": True})
+    reason = _reason_field()
+    source = TextField(
+        required=True,
+        allow_none=True,
+        metadata={
+            "description": "Whose policy decided.",
+            "example": "group curators, role reviewer",
+        },
+    )
+    statement = TextField(
+        required=True,
+        allow_none=True,
+        metadata={"description": "Its Sid, or where in the policy it is.", "example": "Reads"},
+    )
+    depends_on = fields.List(
+        TextField(),
+        required=True,
+        metadata={
+            "description": "The keys of the context that conditions asked for here: with other"
+            " values the answer may be another one. `*` stands for all, where they are many.",
+            "example": ["store:sourceip"],
+        },
+    )
+    anywhere = fields.Boolean(
+        required=True,
+        metadata={"description": "Whether it is allowed on anything at all.", "example": True},
+    )
+
+
+def _version_field() -> TextField:
+    about = "As long as it is the same, so is every decision; nothing else can be read from it."
+    example = "1767225599000000-1767225500000000-0f1e2d3c4b5a6978"
+    return TextField(required=True, metadata={"description": about, "example": example})
+
+
+class PolicyVersion(ResponseSchema):
+    """The version of policies."""
+
+    policy_version = _version_field()
+
+
+class Evaluation(ResponseSchema):
+    """Whether all is allowed, and the worst reason."""
+
+    result = fields.Boolean(required=True, metadata={"example": True})
+    reason = _reason_field()
+    evaluation_results = fields.List(fields.Nested(EvaluationResult), required=True)
+    grant_stands = fields.Boolean(
+        required=True,
+        allow_none=True,
+        metadata={
+            "description": "Whether tokens of the login are good still; null where none was asked"
+            " about. Nobody is who shows one that is not.",
+            "example": True,
+        },
+    )
+    policy_version = _version_field()
 
 
 @operation(

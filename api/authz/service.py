@@ -1,21 +1,49 @@
 """Operations on the service itself: health, OpenAPI definition, echo, and the front page."""
 
 from flask import Flask, Response, g
+from marshmallow import fields, validate
 
 from api.authz.context import AuthRequestContext, AuthServices
 from api.authz.login.account import ACCOUNT_PATH
 from api.authz.oauth.device import DEVICE_PATH
 from api.authz.oauth.endpoints import get_keys, get_openid_configuration
 from api.authz.pages import render_page
-from api.authz.schemas.service import DefinitionAnswer, Echo, Health
 from api.http.errors import RETRY_AFTER_S
 from api.http.operation import ResponseDoc, json_response, operation
+from api.schemas.common import ResponseSchema
 from auth.tokens.signing_keys import SigningKeyFile
 from storage.errors import StoreError
 
 TAG = "service"
 MASKED_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization"})
 MASK = "***"
+
+
+class AuthHealthPart(ResponseSchema):
+    """One part of the service: its state and the reason for it."""
+
+    status = fields.String(required=True, validate=validate.OneOf(["ok", "failed"]))
+    reason = fields.String(required=True)
+
+
+class Health(ResponseSchema):
+    """Whether every part of the service works, in the store's format."""
+
+    status = fields.String(required=True, validate=validate.OneOf(["ok", "failed"]))
+    parts = fields.Dict(keys=fields.String(), values=fields.Nested(AuthHealthPart), required=True)
+
+
+class DefinitionAnswer(ResponseSchema):
+    """An OpenAPI document."""
+
+
+class Echo(ResponseSchema):
+    """The request as received; secrets are `***`."""
+
+    method = fields.String(required=True)
+    path = fields.String(required=True)
+    query = fields.Dict(keys=fields.String(), values=fields.List(fields.String()), required=True)
+    headers = fields.Dict(keys=fields.String(), values=fields.String(), required=True)
 
 
 @operation(

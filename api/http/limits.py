@@ -160,7 +160,7 @@ class Permits:
         self._semaphore = threading.Semaphore(count)
 
     @contextmanager
-    def running(self) -> Iterator[Permit]:
+    def acquire(self) -> Iterator[Permit]:
         """Wait for a permit, then run the block as this thread's request."""
         permit = Permit(self._semaphore)
         with self._semaphore:

@@ -308,7 +308,7 @@ class HttpWorker(ThreadWorker):  # type: ignore[misc]
 
     def handle(self, conn: Any) -> Any:
         """Answer one request, in its own thread."""
-        with self._permits.running() as permit:
+        with self._permits.acquire() as permit:
             conn.sock.permit = permit
             try:
                 return super().handle(conn)

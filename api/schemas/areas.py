@@ -142,7 +142,7 @@ class DeclaredFile:
     checksums: Mapping[str, str] | None
 
     @property
-    def declared(self) -> Mapping[str, Any]:
+    def properties(self) -> Mapping[str, Any]:
         """The properties that were declared."""
         checksums = self.checksums or None
         values = {"content_type": self.content_type, "size": self.size, "checksums": checksums}

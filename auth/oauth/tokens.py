@@ -34,7 +34,7 @@ ACCESS_TOKEN_TYPE = "at+jwt"
 
 
 @dataclass(frozen=True, slots=True)
-class TokenGrant:
+class SignableGrant:
     """What the catalog has granted, to be signed as tokens."""
 
     grant: GrantRow
@@ -44,7 +44,7 @@ class TokenGrant:
     nonce: str | None = None
 
 
-def token_response(provider: OAuthProvider, granted: TokenGrant) -> dict[str, Any]:
+def token_response(provider: OAuthProvider, granted: SignableGrant) -> dict[str, Any]:
     """Build the response of the token endpoint (RFC 6749, section 5.1)."""
     access = _sign_access_token(provider, granted)
     body: dict[str, Any] = {
@@ -79,7 +79,7 @@ def user_claims(email: str, groups: tuple[str, ...], scopes: frozenset[str]) -> 
     return claims
 
 
-def _sign_access_token(provider: OAuthProvider, granted: TokenGrant) -> str:
+def _sign_access_token(provider: OAuthProvider, granted: SignableGrant) -> str:
     grant = granted.grant
     claims = {
         **_time_claims(provider),
@@ -95,7 +95,7 @@ def _sign_access_token(provider: OAuthProvider, granted: TokenGrant) -> str:
     return sign_claims(provider.keys.read(), claims, kind=ACCESS_TOKEN_TYPE)
 
 
-def _sign_id_token(provider: OAuthProvider, granted: TokenGrant, access: str) -> str:
+def _sign_id_token(provider: OAuthProvider, granted: SignableGrant, access: str) -> str:
     grant = granted.grant
     claims = {
         **_time_claims(provider),
@@ -133,7 +133,7 @@ def exchange_tokens(
     return token_response(provider, act(provider, client, form))
 
 
-def _exchange_code(provider: OAuthProvider, client: OAuthClient, form: FormFields) -> TokenGrant:
+def _exchange_code(provider: OAuthProvider, client: OAuthClient, form: FormFields) -> SignableGrant:
     code = _require_field(form, "code")
     with provider.catalog.write() as tx:
         outcome = _redeem_code(
@@ -144,7 +144,7 @@ def _exchange_code(provider: OAuthProvider, client: OAuthClient, form: FormField
 
 def _exchange_refresh_token(
     provider: OAuthProvider, client: OAuthClient, form: FormFields
-) -> TokenGrant:
+) -> SignableGrant:
     token = _require_field(form, "refresh_token")
     with provider.catalog.write() as tx:
         outcome = _refresh_tokens(tx, provider, client, form, token)
@@ -153,7 +153,7 @@ def _exchange_refresh_token(
 
 def _exchange_device_code(
     provider: OAuthProvider, client: OAuthClient, form: FormFields
-) -> TokenGrant:
+) -> SignableGrant:
     code = _require_field(form, "device_code")
     with provider.catalog.write() as tx:
         found = device.poll_device(tx, provider, client, code)
@@ -163,7 +163,7 @@ def _exchange_device_code(
     return _raise_refusal(outcome)
 
 
-_EXCHANGES: Mapping[str, Callable[[OAuthProvider, OAuthClient, FormFields], TokenGrant]] = {
+_EXCHANGES: Mapping[str, Callable[[OAuthProvider, OAuthClient, FormFields], SignableGrant]] = {
     "authorization_code": _exchange_code,
     "refresh_token": _exchange_refresh_token,
     device.DEVICE_GRANT_TYPE: _exchange_device_code,
@@ -173,7 +173,7 @@ GRANT_TYPES = tuple(_EXCHANGES)
 
 def _redeem_code(
     tx: Tx, provider: OAuthProvider, client: OAuthClient, form: FormFields, grant: GrantRow | None
-) -> TokenGrant | OAuthError:
+) -> SignableGrant | OAuthError:
     if grant is None or grant.client != client.id:
         return invalid_grant(INVALID_GRANT_TEXT)
     if grant.redeemed_us is not None:
@@ -200,7 +200,7 @@ def _is_pkce_match(verifier: str | None, challenge: str | None) -> bool:
 
 def _issue_first_tokens(
     tx: Tx, provider: OAuthProvider, grant: GrantRow
-) -> TokenGrant | OAuthError:
+) -> SignableGrant | OAuthError:
     """Issue the first tokens of a grant, and extend the grant to its full lifetime."""
     if (refusal := _refuse_disabled(tx, provider, grant)) is not None:
         return refusal
@@ -210,12 +210,12 @@ def _issue_first_tokens(
     token = create_secret()
     _store_refresh_token(tx, provider, token, grant.id, grant_ends_us=ends)
     groups = provider.people.groups(tx, grant.email)
-    return TokenGrant(grant, tuple(grant.scope.split()), groups, token, grant.nonce)
+    return SignableGrant(grant, tuple(grant.scope.split()), groups, token, grant.nonce)
 
 
 def _refresh_tokens(
     tx: Tx, provider: OAuthProvider, client: OAuthClient, form: FormFields, token: str
-) -> TokenGrant | OAuthError:
+) -> SignableGrant | OAuthError:
     grant, now = oauth.lock_grant_by_token(tx, hash_secret(token)), provider.now_us()
     used = oauth.find_refresh_token(tx, hash_secret(token))
     if grant is None or used is None or grant.client != client.id:
@@ -231,7 +231,7 @@ def _refresh_tokens(
     if not _rotate_refresh_token(tx, provider, used, successor, grant):
         oauth.revoke_grant(tx, grant.id, now)
         return invalid_grant(INVALID_GRANT_TEXT)
-    return TokenGrant(grant, scopes, provider.people.groups(tx, grant.email), successor)
+    return SignableGrant(grant, scopes, provider.people.groups(tx, grant.email), successor)
 
 
 def _rotate_refresh_token(
@@ -285,7 +285,7 @@ def _narrow_scopes(grant: GrantRow, scope: str | None) -> tuple[str, ...] | OAut
     return tuple(name for name in granted if name in requested)
 
 
-def _raise_refusal(outcome: TokenGrant | OAuthError) -> TokenGrant:
+def _raise_refusal(outcome: SignableGrant | OAuthError) -> SignableGrant:
     if isinstance(outcome, OAuthError):
         raise outcome
     return outcome

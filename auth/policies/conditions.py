@@ -247,7 +247,7 @@ class ConditionOperator:
     if_exists: bool
 
     @property
-    def negated(self) -> bool:
+    def is_negated(self) -> bool:
         """Whether no value may match."""
         return OPERATORS[self.name].negated
 
@@ -277,10 +277,10 @@ class BoundCondition:
         if not found:
             return self._holds_absent()
         if operator.quantifier == "all":
-            return all(self._matches(value) != operator.negated for value in found)
+            return all(self._matches(value) != operator.is_negated for value in found)
         if operator.quantifier == "any":
-            return any(self._matches(value) != operator.negated for value in found)
-        return any(map(self._matches, found)) != operator.negated
+            return any(self._matches(value) != operator.is_negated for value in found)
+        return any(map(self._matches, found)) != operator.is_negated
 
     def _holds_absent(self) -> bool:
         """Return whether it holds for an absent key.
@@ -288,7 +288,7 @@ class BoundCondition:
         `ForAnyValue` requires a value, even with `IfExists`; `ForAllValues` does not."""
         if self.operator.quantifier is not None:
             return self.operator.quantifier == "all"
-        return self.operator.negated or self.operator.if_exists
+        return self.operator.is_negated or self.operator.if_exists
 
     def _matches(self, value: Scalar) -> bool:
         return any(test(value) for test in self.tests)

@@ -93,7 +93,7 @@ def _bind_statement(
     bound = [bind_condition(condition, variables) for condition in statement.conditions]
     # "All except ${…}" without a value for the variable would match all: then allow nothing.
     has_unresolved = (statement.other_resources and not all(resolved)) or any(
-        each.operator.negated and not is_resolved for each, is_resolved in bound
+        each.operator.is_negated and not is_resolved for each, is_resolved in bound
     )
     settled = [each for each, _ in bound if each.key in variables]
     if statement.allows and has_unresolved:

@@ -57,9 +57,9 @@ def issue_token(
 
 def sign_claims(keys: SigningKeys, claims: Mapping[str, Any], *, kind: str = "JWT") -> str:
     """Sign claims as a JWT with the newest key; `kind` is its header `typ`."""
-    algorithm = key_algorithm(keys.signing)
-    header = {"typ": kind, "alg": algorithm, "kid": keys.signing.kid}
-    return jwt.encode(header, dict(claims), keys.signing, algorithms=[algorithm])
+    algorithm = key_algorithm(keys.signing_key)
+    header = {"typ": kind, "alg": algorithm, "kid": keys.signing_key.kid}
+    return jwt.encode(header, dict(claims), keys.signing_key, algorithms=[algorithm])
 
 
 def verify_own_claims(keys: SigningKeys, text: str, *, kind: str) -> dict[str, Any]:

@@ -49,7 +49,7 @@ class SigningKeys:
     """By key id: the last expiry of its operator-signed tokens."""
 
     @property
-    def signing(self) -> PrivateSigningKey:
+    def signing_key(self) -> PrivateSigningKey:
         """The key that new tokens are signed with."""
         return self.keys[0]
 
@@ -76,11 +76,11 @@ def generate_keys(algorithm: SigningAlgorithm = "RS256") -> SigningKeys:
 
 def rotate_keys(held: SigningKeys, made: SigningKeys, now: float, life_s: float) -> SigningKeys:
     """Put a new key first; keep old keys until their last token expires."""
-    signed = held.until.get(key_id(held.signing), now + UNKNOWN_TOKEN_LIFE_S)
+    signed = held.until.get(key_id(held.signing_key), now + UNKNOWN_TOKEN_LIFE_S)
     until = {
         key_id(key): held.until.get(key_id(key), now + UNKNOWN_TOKEN_LIFE_S) for key in held.keys
     }
-    until[key_id(held.signing)] = max(signed, now + life_s) + RETIREMENT_MARGIN_S
+    until[key_id(held.signing_key)] = max(signed, now + life_s) + RETIREMENT_MARGIN_S
     retained = tuple(key for key in held.keys if until[key_id(key)] > now)
     return SigningKeys(
         (*made.keys, *retained),
@@ -90,7 +90,7 @@ def rotate_keys(held: SigningKeys, made: SigningKeys, now: float, life_s: float)
 
 def extend_keys(held: SigningKeys, until: float) -> SigningKeys:
     """Record that the first key signs a token until then; return `held` itself if unchanged."""
-    kid = key_id(held.signing)
+    kid = key_id(held.signing_key)
     if kid not in held.until or held.until[kid] >= until:
         return held
     return SigningKeys(held.keys, {**held.until, kid: until})

@@ -83,7 +83,7 @@ def test_keys_and_algorithms_follow_a_rotation(client: FlaskClient, settings: Se
     before = client.get("/.well-known/jwks.json").json or {}
     new = rotate_key_file(settings.home, "ES256", now=0, life_s=60, given=settings.secret_key)
     after = client.get("/.well-known/jwks.json").json or {}
-    assert [key["kid"] for key in after["keys"]] == [new.signing.kid, before["keys"][0]["kid"]]
+    assert [key["kid"] for key in after["keys"]] == [new.signing_key.kid, before["keys"][0]["kid"]]
     found = client.get("/.well-known/openid-configuration").json or {}
     assert found["id_token_signing_alg_values_supported"] == ["ES256", "RS256"]
 

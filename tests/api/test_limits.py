@@ -19,7 +19,7 @@ def test_no_more_requests_run_than_there_are_permits() -> None:
 
     def run() -> None:
         nonlocal now, most
-        with permits.running():
+        with permits.acquire():
             with lock:
                 now += 1
                 most = max(most, now)
@@ -37,14 +37,14 @@ def test_a_waiting_request_lets_another_run_and_takes_its_turn_again() -> None:
     permits, waiting, finish = Permits(1), threading.Event(), threading.Event()
 
     def wait() -> bool:
-        with permits.running(), suspend_permit():
+        with permits.acquire(), suspend_permit():
             waiting.set()
             return finish.wait(LIMIT_S)
 
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(wait)
         assert waiting.wait(LIMIT_S)
-        with permits.running():
+        with permits.acquire():
             finish.set()
             assert not first.done()
         assert first.result(LIMIT_S)
@@ -52,13 +52,13 @@ def test_a_waiting_request_lets_another_run_and_takes_its_turn_again() -> None:
 
 def test_waits_within_a_wait_give_up_one_permit() -> None:
     permits = Permits(1)
-    with permits.running() as permit, permit.suspend(), suspend_permit():
+    with permits.acquire() as permit, permit.suspend(), suspend_permit():
         pass
     with ThreadPoolExecutor(2) as pool:
         inside = threading.Event()
 
         def run() -> bool:
-            with permits.running():
+            with permits.acquire():
                 alone = not inside.is_set()
                 inside.set()
                 threading.Event().wait(0.05)

@@ -4,10 +4,12 @@ A request with an ID token of the logged-in user takes effect at once. A cross-s
 one needs confirmation, because any page could have sent it.
 """
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
 from flask import Flask, Response, g, request
+from marshmallow import validate
 
 from api.authz.context import AuthRequestContext, AuthServices
 from api.authz.login.account import ACCOUNT_PATH, register_account_pages
@@ -32,23 +34,91 @@ from api.authz.pages import (
     render_page,
     serve_page,
 )
-from api.authz.schemas.login import LoginParameters, LoginQuery, LogoutParameters, LogoutQuery
 from api.http.operation import ResponseDoc, operation
-from api.schemas.loading import load_query
+from api.schemas.fields import TextField
+from api.schemas.loading import QuerySchema, load_query
 from auth.login.sessions import SESSION_COOKIE, BrowserSession, log_out_user
-from auth.login.targets import add_state
+from auth.login.targets import MAX_STATE, add_state
 from auth.oauth.clients import is_registered_uri
-from auth.oauth.introspection import read_id_token_hint
+from auth.oauth.introspection import MAX_ID_TOKEN_HINT, read_id_token_hint
 from storage.errors import Invalid
 
 TAG = "login"
 LOGOUT_PATH, LOGOUT_DONE_PATH, LOGOUT_CONFIRM_PATH = "/logout", "/logout/done", "/logout/confirm"
 LOGGED_OUT = "You are logged out."
 LOGOUT_LIFE_S = 900
+MAX_URL = 4096
 PAGE_ANSWERS = {
     400: ResponseDoc("A page that explains the error.", page=True),
     429: ResponseDoc("A page that says when to try again.", page=True),
 }
+
+
+@dataclass(frozen=True)
+class LoginParameters:
+    """Parameters of get_login."""
+
+    redirect_uri: str
+    state: str | None
+    login_hint: str | None
+
+
+class LoginQuery(QuerySchema):
+    """Parameters of get_login: redirect after login."""
+
+    model = LoginParameters
+    redirect_uri = TextField(
+        required=True,
+        validate=validate.Length(min=1, max=MAX_URL),
+        metadata={"description": "A redirect URI that some client registered."},
+    )
+    state = TextField(
+        load_default=None,
+        validate=validate.Length(max=MAX_STATE),
+        metadata={"description": "Comes back in the query of redirect_uri, as it is."},
+    )
+    login_hint = TextField(
+        load_default=None,
+        validate=validate.Length(max=256),
+        metadata={"description": "The e-mail address that the person is expected to log in with."},
+    )
+
+
+@dataclass(frozen=True)
+class LogoutParameters:
+    """Parameters of get_logout."""
+
+    id_token_hint: str | None
+    client_id: str | None
+    post_logout_redirect_uri: str | None
+    state: str | None
+
+
+class LogoutQuery(QuerySchema):
+    """Parameters of get_logout: optional redirect."""
+
+    model = LogoutParameters
+    id_token_hint = TextField(
+        load_default=None,
+        metadata={
+            "description": "An ID token of this service; it names the client.",
+            "maxLength": MAX_ID_TOKEN_HINT,
+        },
+    )
+    client_id = TextField(
+        load_default=None,
+        metadata={"description": "The application; that of id_token_hint, or the default one."},
+    )
+    post_logout_redirect_uri = TextField(
+        load_default=None,
+        validate=validate.Length(max=MAX_URL),
+        metadata={"description": "A redirect URI of that application; on loopback, on any port."},
+    )
+    state = TextField(
+        load_default=None,
+        validate=validate.Length(max=MAX_STATE),
+        metadata={"description": "Comes back in the query of that address, as it is."},
+    )
 
 
 class LogoutRequest(NamedTuple):

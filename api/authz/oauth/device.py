@@ -9,15 +9,7 @@ from typing import Any
 from flask import Flask, Response, request
 
 from api.authz.context import AuthServices
-from api.authz.oauth.browser import (
-    describe_scopes,
-    find_session,
-    handle_browser_errors,
-    is_form_of_session,
-    open_from_browser,
-    redirect_to_login,
-    seal_for_browser,
-)
+from api.authz.oauth import browser
 from api.authz.pages import add_page, redirect_to, render_message, render_page
 from auth.login.sessions import BrowserSession
 from auth.oauth import device
@@ -47,20 +39,20 @@ def register_device_pages(app: Flask, services: AuthServices) -> None:
     add_page(app, services.logins, CONFIRM_PATH, partial(redirect_to, DEVICE_PATH), "GET")
 
 
-@handle_browser_errors
+@browser.handle_browser_errors
 def _show_form(services: AuthServices) -> Response:
     code = request.args.get("user_code", "")[:MAX_SHOWN_CODE]
-    session = find_session(services, request)
+    session = browser.find_session(services, request)
     return _redirect_to_login(code) if session is None else _render_form(session, code)
 
 
-@handle_browser_errors
+@browser.handle_browser_errors
 def _submit_code(services: AuthServices) -> Response:
-    form, session = request.form, find_session(services, request)
+    form, session = request.form, browser.find_session(services, request)
     code = form.get("user_code", "")[:MAX_SHOWN_CODE]
     if session is None:
         return _redirect_to_login(code)
-    if not is_form_of_session(session, form):
+    if not browser.is_form_of_session(session, form):
         return _render_form(session, code)
     pending = device.enter_user_code(
         services.provider, code, session.email, services.logins.local.patience
@@ -70,11 +62,11 @@ def _submit_code(services: AuthServices) -> Response:
     return _render_consent(services, session, pending, code)
 
 
-@handle_browser_errors
+@browser.handle_browser_errors
 def _handle_decision(services: AuthServices) -> Response:
-    form, session = request.form, find_session(services, request)
-    state = open_from_browser(services, PURPOSE, form.get("carried", ""))
-    if session is None or state is None or not is_form_of_session(session, form):
+    form, session = request.form, browser.find_session(services, request)
+    state = browser.open_from_browser(services, PURPOSE, form.get("carried", ""))
+    if session is None or state is None or not browser.is_form_of_session(session, form):
         raise UserFacingError("access_denied", DEVICE_EXPIRED)
     allow = form.get("decision") == "allow"
     if state["session"] != session.id or not _record_decision(
@@ -100,7 +92,7 @@ def _record_decision(
 
 def _redirect_to_login(code: str) -> Response:
     plain = code.isascii() and code.replace("-", "").isalnum()
-    return redirect_to_login(f"{DEVICE_PATH}?user_code={code}" if plain else DEVICE_PATH)
+    return browser.redirect_to_login(f"{DEVICE_PATH}?user_code={code}" if plain else DEVICE_PATH)
 
 
 def _render_form(session: BrowserSession, code: str, error: str = "") -> Response:
@@ -126,8 +118,8 @@ def _render_consent(
         client=pending.client.name,
         email=session.email,
         code=device.format_user_code(code),
-        meanings=describe_scopes(pending.scopes),
+        meanings=browser.describe_scopes(pending.scopes),
         action=CONFIRM_PATH,
         csrf=session.csrf,
-        carried=seal_for_browser(services, PURPOSE, state),
+        carried=browser.seal_for_browser(services, PURPOSE, state),
     )

@@ -154,7 +154,7 @@ class World:
 
 def peopled(world: World) -> World:
     """With tokens for every caller, and records for those who have one."""
-    admin, key = (PEOPLE["admin"], "store_admin"), world.keys.signing
+    admin, key = (PEOPLE["admin"], "store_admin"), world.keys.signing_key
     kid = str(key.kid)
     world.tokens |= {
         name: world.token(email, *CLAIMS.get(name, ())) for name, email in PEOPLE.items()

@@ -6,6 +6,7 @@ exist, together with the jobs for them.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Column, ColumnElement, Select, Table, and_, select, tuple_
@@ -32,62 +33,8 @@ from storage.model import FQID, REPLICAS, Job
 BackupRows = Sequence[Mapping[str, Any]]
 
 
-def make_account_restorer(table: Table) -> Callable[[Tx, BackupRows], int]:
-    """Return a function that restores missing rows of a table."""
-
-    def restore(tx: Tx, rows: BackupRows) -> int:
-        catalog_accounts.lock_all(tx)
-        added = bulk.insert_missing(tx, table, rows)
-        if added:
-            catalog_accounts.count_change(tx)
-        return added
-
-    return restore
-
-
 JOB_STEP, JOB_REQUEST_ID = "todo_step", "todo_request_id"
 """Columns of a row with an open job for it: the step, and the request id."""
-_REMOVE_STEPS = ("area_remove",)
-_CHECKSUM_STEPS = ("area_checksum", "area_checksum_large")
-
-
-def _join_area_jobs(table: Table, ref: ColumnElement[str], *steps: str) -> Select[Any]:
-    condition = and_(todo.c.step.in_(steps), todo.c.ref == ref)
-    more = (todo.c.step.label(JOB_STEP), todo.c.request_id.label(JOB_REQUEST_ID))
-    return select(*table.c, *more).outerjoin_from(table, todo, condition)
-
-
-SELECT_AREAS = _join_area_jobs(areas, areas.c.uuid, *_REMOVE_STEPS).order_by(areas.c.uuid)
-_AREA_FILE_REF = area_files.c.area + "/" + area_files.c.name
-SELECT_AREA_FILES = _join_area_jobs(area_files, _AREA_FILE_REF, *_CHECKSUM_STEPS).order_by(
-    area_files.c.area, area_files.c.name
-)
-
-
-def restore_areas(tx: Tx, rows: BackupRows) -> int:
-    """Insert missing areas."""
-    return _restore_with_jobs(tx, areas, rows, lambda row: row["uuid"])
-
-
-def restore_area_files(tx: Tx, rows: BackupRows) -> int:
-    """Insert missing files of areas."""
-    return _restore_with_jobs(tx, area_files, rows, lambda row: f"{row['area']}/{row['name']}")
-
-
-def _restore_with_jobs(tx: Tx, table: Table, rows: BackupRows, ref: Any) -> int:
-    key = list(table.primary_key.columns)
-    names = [tuple(row[column.name] for column in key) for row in rows]
-    existing = {tuple(row) for row in tx.execute(select(*key).where(tuple_(*key).in_(names)))}
-    fresh = [dict(row) for row, name in zip(rows, names, strict=True) if name not in existing]
-    for row in fresh:
-        step, request_id = row.pop(JOB_STEP, None), row.pop(JOB_REQUEST_ID, None)
-        if step is not None:
-            work = Job(step, REPLICAS[0], ref(row))
-            jobs.insert(tx, [work], request_id=request_id or "", sent=False)
-    bulk.insert_missing(tx, table, fresh)
-    return len(fresh)
-
-
 ROWS_PER_PAGE = 500
 
 _INTERNAL_COLUMNS = {
@@ -121,15 +68,14 @@ def _plain_columns(table: Table, *kept: str) -> list[Column[Any]]:
     ]
 
 
-def _join_jobs(query: Select[Any], table: Table, *steps: str) -> Select[Any]:
+def _join_jobs(query: Select[Any], condition: ColumnElement[bool], *steps: str) -> Select[Any]:
     """Join the open job of one of these steps, if any."""
-    condition = and_(
-        todo.c.step.in_(steps),
-        todo.c.replica == table.c.replica,
-        todo.c.ref == table.c.id,
-    )
     more = (todo.c.step.label(JOB_STEP), todo.c.request_id.label(JOB_REQUEST_ID))
-    return query.add_columns(*more).outerjoin(todo, condition)
+    return query.add_columns(*more).outerjoin(todo, and_(todo.c.step.in_(steps), condition))
+
+
+def _is_job_of(table: Table) -> ColumnElement[bool]:
+    return (todo.c.replica == table.c.replica) & (todo.c.ref == table.c.id)
 
 
 def read_rows(tx: Tx) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -140,11 +86,20 @@ def read_rows(tx: Tx) -> Iterator[tuple[str, dict[str, Any]]]:
             yield kept.name, {str(name): value for name, value in row.items()}
 
 
-def _make_restorer(table: Table) -> Callable[[Tx, BackupRows], int]:
-    def restore(tx: Tx, rows: BackupRows) -> int:
-        return bulk.insert_missing(tx, table, rows)
+def _restore_plain(table: Table, tx: Tx, rows: BackupRows) -> int:
+    return bulk.insert_missing(tx, table, rows)
 
-    return restore
+
+def _restore_accounts(table: Table, tx: Tx, rows: BackupRows) -> int:
+    catalog_accounts.lock_all(tx)
+    added = bulk.insert_missing(tx, table, rows)
+    if added:
+        catalog_accounts.count_change(tx)
+    return added
+
+
+def _restore_areas(table: Table, tx: Tx, rows: BackupRows) -> int:
+    return len(_insert_missing(tx, table, rows))
 
 
 def _find_ids(tx: Tx, ident: Column[Any], name: Column[Any], wanted: set[str]) -> dict[str, int]:
@@ -152,25 +107,31 @@ def _find_ids(tx: Tx, ident: Column[Any], name: Column[Any], wanted: set[str]) -
     return {row[0]: row[1] for row in rows}
 
 
-def _find_known(tx: Tx, name: Column[Any], rows: BackupRows) -> set[str]:
-    wanted = [row[name.name] for row in rows]
-    return set(tx.execute(select(name).where(name.in_(wanted))).scalars())
+def _find_known(tx: Tx, key: Sequence[Column[Any]], rows: BackupRows) -> set[tuple[str, ...]]:
+    wanted = [_name_row(row, key) for row in rows]
+    return {tuple(row) for row in tx.execute(select(*key).where(tuple_(*key).in_(wanted)))}
+
+
+def _name_row(row: Mapping[str, Any], key: Sequence[Column[Any]]) -> tuple[str, ...]:
+    return tuple(row[column.name] for column in key)
 
 
 def _insert_missing(
-    tx: Tx, table: Table, name: Column[Any], rows: BackupRows
+    tx: Tx, table: Table, rows: BackupRows, *names: Column[Any]
 ) -> list[dict[str, Any]]:
     """Insert missing rows and the jobs for them; return the new rows."""
-    existing = _find_known(tx, name, rows)
-    fresh = [dict(row) for row in rows if row[name.name] not in existing]
+    key = names or tuple(table.primary_key.columns)
+    existing = _find_known(tx, key, rows)
+    fresh = [dict(row) for row in rows if _name_row(row, key) not in existing]
     work = [(row.pop(JOB_STEP, None), row.pop(JOB_REQUEST_ID, None), row) for row in fresh]
     bulk.insert_missing(tx, table, fresh)
-    stored = _find_known(tx, name, fresh)
+    stored = _find_known(tx, key, fresh)
     for step, request_id, row in work:
-        if step is not None and row[name.name] in stored:
-            wanted = Job(step, row["replica"], row[name.name])
-            jobs.insert(tx, [wanted], request_id=request_id or "", sent=False)
-    return [row for row in fresh if row[name.name] in stored]
+        if step is not None and _name_row(row, key) in stored:
+            # Jobs of areas belong to no replica.
+            job = Job(step, row.get("replica", REPLICAS[0]), "/".join(_name_row(row, key)))
+            jobs.insert(tx, [job], request_id=request_id or "", sent=False)
+    return [row for row in fresh if _name_row(row, key) in stored]
 
 
 def _restore_tasks(tx: Tx, rows: BackupRows) -> int:
@@ -178,7 +139,7 @@ def _restore_tasks(tx: Tx, rows: BackupRows) -> int:
     fqids = [FQID(row["uuid"], row["version"]) for row in rows]
     purged = purges.filter_purged(tx, "file", sorted(set(fqids)))
     wanted = [row for row, fqid in zip(rows, fqids, strict=True) if fqid not in purged]
-    return len(_insert_missing(tx, tasks, tasks.c.id, wanted))
+    return len(_insert_missing(tx, tasks, wanted))
 
 
 def _restore_checkouts(tx: Tx, rows: BackupRows) -> int:
@@ -188,7 +149,7 @@ def _restore_checkouts(tx: Tx, rows: BackupRows) -> int:
         {**row, "bundle_id": idents.get(fqid, (0, ""))[0]}
         for row, fqid in zip(rows, fqids, strict=True)
     ]
-    return len(_insert_missing(tx, checkouts, checkouts.c.id, values))
+    return len(_insert_missing(tx, checkouts, values))
 
 
 def _upsert_endpoints(tx: Tx, rows: BackupRows) -> dict[str, int]:
@@ -210,7 +171,7 @@ def _restore_subscriptions(tx: Tx, rows: BackupRows) -> int:
     values = [
         {**_drop_columns(row, "address"), "endpoint_id": places[row["address"]]} for row in rows
     ]
-    fresh = _insert_missing(tx, subscriptions, subscriptions.c.uuid, values)
+    fresh = _insert_missing(tx, subscriptions, values, subscriptions.c.uuid)
     for replica, kind in sorted({(row["replica"], row["type"]) for row in fresh}):
         subscription_rows.count_change(tx, replica, kind)
     return len(fresh)
@@ -230,7 +191,7 @@ def _restore_deliveries(tx: Tx, rows: BackupRows) -> int:
         for row in rows
         if row["address"] in places and row["subscription"] in owners
     ]
-    return len(_insert_missing(tx, deliveries, deliveries.c.uuid, values))
+    return len(_insert_missing(tx, deliveries, values, deliveries.c.uuid))
 
 
 def _find_superseded(tx: Tx, rows: BackupRows) -> set[str]:
@@ -266,77 +227,71 @@ def _restore_replays(tx: Tx, rows: BackupRows) -> int:
         for row in rows
         if row["subscription"] in owners
     ]
-    return len(_insert_missing(tx, replays, replays.c.id, values))
+    return len(_insert_missing(tx, replays, values))
 
 
 _ADDRESS = endpoints.c.address.label("address")
 _SUBSCRIPTION = subscriptions.c.uuid.label("subscription")
 
+
+def _plain_table(
+    table: Table,
+    query: Select[Any] | None = None,
+    restore: Callable[[Table, Tx, BackupRows], int] = _restore_plain,
+) -> BackupTable:
+    """Return a table whose rows refer to no others, in the order of its primary key."""
+    query = select(*_plain_columns(table)) if query is None else query
+    ordered = query.order_by(*table.primary_key.columns)
+    return BackupTable(table.name, ordered, partial(restore, table))
+
+
 BACKUP_TABLES: tuple[BackupTable, ...] = (
     # In this order rows come after those they refer to.
-    BackupTable(
-        "accounts",
-        select(*_plain_columns(accounts, "id"))
-        .where(~accounts.c.built_in)
-        .order_by(accounts.c.kind, accounts.c.id),
-        make_account_restorer(accounts),
+    _plain_table(
+        accounts,
+        select(*_plain_columns(accounts, "id")).where(~accounts.c.built_in),
+        _restore_accounts,
     ),
-    BackupTable(
-        "memberships",
-        select(*_plain_columns(memberships))
-        .where(~memberships.c.built_in)
-        .order_by(*memberships.primary_key.columns),
-        make_account_restorer(memberships),
+    _plain_table(
+        memberships,
+        select(*_plain_columns(memberships)).where(~memberships.c.built_in),
+        _restore_accounts,
     ),
-    BackupTable(
-        "audit", select(*_plain_columns(audit)).order_by(audit.c.id), _make_restorer(audit)
+    _plain_table(audit),
+    _plain_table(passwords),
+    _plain_table(clients, select(*_plain_columns(clients, "id"))),
+    _plain_table(consents),
+    _plain_table(service_keys),
+    _plain_table(
+        areas,
+        _join_jobs(select(areas), todo.c.ref == areas.c.uuid, "area_remove"),
+        _restore_areas,
     ),
-    BackupTable(
-        "passwords",
-        select(*_plain_columns(passwords)).order_by(passwords.c.email),
-        _make_restorer(passwords),
+    _plain_table(
+        area_files,
+        _join_jobs(
+            select(area_files),
+            todo.c.ref == area_files.c.area + "/" + area_files.c.name,
+            *("area_checksum", "area_checksum_large"),
+        ),
+        _restore_areas,
     ),
-    BackupTable(
-        "clients",
-        select(*_plain_columns(clients, "id")).order_by(clients.c.id),
-        _make_restorer(clients),
-    ),
-    BackupTable(
-        "consents",
-        select(*_plain_columns(consents)).order_by(consents.c.email, consents.c.client),
-        _make_restorer(consents),
-    ),
-    BackupTable(
-        "service_keys",
-        select(*_plain_columns(service_keys)).order_by(service_keys.c.email, service_keys.c.kid),
-        _make_restorer(service_keys),
-    ),
-    BackupTable("areas", SELECT_AREAS, restore_areas),
-    BackupTable("area_files", SELECT_AREA_FILES, restore_area_files),
-    BackupTable(
-        "answers",
-        select(*_plain_columns(answers)).order_by(answers.c.owner, answers.c.key),
-        _make_restorer(answers),
-    ),
+    _plain_table(answers),
     BackupTable(
         "tasks",
-        _join_jobs(select(*_plain_columns(tasks, "id")), tasks, "verify", "verify_large").order_by(
-            tasks.c.id
-        ),
+        _join_jobs(
+            select(*_plain_columns(tasks, "id")), _is_job_of(tasks), "verify", "verify_large"
+        ).order_by(tasks.c.id),
         _restore_tasks,
     ),
     BackupTable(
         "checkouts",
         _join_jobs(
-            select(*_plain_columns(checkouts, "id")), checkouts, "checkout", "mail"
+            select(*_plain_columns(checkouts, "id")), _is_job_of(checkouts), "checkout", "mail"
         ).order_by(checkouts.c.id),
         _restore_checkouts,
     ),
-    BackupTable(
-        "endpoints",
-        select(*_plain_columns(endpoints)).order_by(endpoints.c.id),
-        _make_restorer(endpoints),
-    ),
+    _plain_table(endpoints),
     BackupTable(
         "subscriptions",
         select(*_plain_columns(subscriptions), _ADDRESS)
@@ -361,7 +316,9 @@ BACKUP_TABLES: tuple[BackupTable, ...] = (
     ),
     BackupTable(
         "replays",
-        _join_jobs(select(*_plain_columns(replays, "id"), _SUBSCRIPTION), replays, "replay")
+        _join_jobs(
+            select(*_plain_columns(replays, "id"), _SUBSCRIPTION), _is_job_of(replays), "replay"
+        )
         .join(subscriptions, subscriptions.c.id == replays.c.subscription_id)
         .order_by(replays.c.id),
         _restore_replays,

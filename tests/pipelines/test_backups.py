@@ -30,7 +30,7 @@ from pipelines.recovery import backups, rebuild, reconcile
 from pipelines.recovery.backups import RestoredTable
 from pipelines.subscriptions import SECRET_PURPOSE, NewSubscription, secret_context
 from storage import keys
-from storage.catalog import Catalog, Tx, accounts, audit, deliveries, idempotency, jobs, tables
+from storage.catalog import Catalog, Tx, accounts, audit, deliveries, idempotency, jobs
 from storage.catalog import areas as area_rows
 from storage.catalog import backups as catalog_backups
 from storage.catalog import subscriptions as rows
@@ -39,6 +39,7 @@ from storage.catalog.areas import Area
 from storage.catalog.audit import AuditChange
 from storage.catalog.deliveries import AttemptResult
 from storage.catalog.idempotency import StoredResponse
+from storage.catalog.tables import accounts as account_tables
 from storage.encryption import SecretBox, derive_key
 from storage.errors import Conflict, DamagedObjectError, StoreError
 from storage.model import CHECKSUM_NAMES, FQID, Job
@@ -154,10 +155,16 @@ def identities(tx: Tx) -> None:
     accounts.count_change(tx)
     audit.append(tx, AuditChange("me", "w", "user/me@example.org", None, "{}", "r1"))
     made: list[tuple[Table, dict[str, Any]]] = [
-        (tables.passwords, {"email": "me@example.org", "hash": "h", "changed_us": 1}),
-        (tables.clients, {"id": "c", "name": "C", "redirect_uris": "[]", "first_party": False}),
-        (tables.consents, {"email": "me@example.org", "client": "c", "scope": "s", "at_us": 1}),
-        (tables.service_keys, {"email": "robot@example.org", "kid": "1", "jwk": "{}"}),
+        (account_tables.passwords, {"email": "me@example.org", "hash": "h", "changed_us": 1}),
+        (
+            account_tables.clients,
+            {"id": "c", "name": "C", "redirect_uris": "[]", "first_party": False},
+        ),
+        (
+            account_tables.consents,
+            {"email": "me@example.org", "client": "c", "scope": "s", "at_us": 1},
+        ),
+        (account_tables.service_keys, {"email": "robot@example.org", "kid": "1", "jwk": "{}"}),
     ]
     for table, row in made:
         times = {"created_us": 1} if "created_us" in table.columns else {}

@@ -348,3 +348,12 @@ def test_a_header_of_two_lines_is_never_signed(blobs: S3Blobs) -> None:
 @pytest.mark.spec("BUN-16")
 def test_a_direct_url_names_the_bucket_and_the_key(blobs: S3Blobs) -> None:
     assert blobs.direct_url("blobs/ab/cd") == f"s3://{blobs.name}/blobs/ab/cd"
+
+
+def test_rejects_put_of_existing_blob(blobs: S3Blobs) -> None:
+    blobs.put("blobs/k", b"abc")
+
+    with pytest.raises(AlreadyExists):
+        blobs.put("blobs/k", b"def")
+
+    assert content(blobs, "blobs/k") == b"abc"

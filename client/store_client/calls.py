@@ -36,7 +36,11 @@ def open_content(given: Any) -> RequestContent:
         whole = bytes(given)
         return RequestContent(lambda: (whole,) if whole else (), len(whole))
     if isinstance(given, Path):
-        return RequestContent(lambda: _read_path(given), _file_size(given))
+        try:
+            size = given.stat().st_size
+        except OSError as error:
+            raise Misused(f"cannot read {given}: {error.strerror or error}") from error
+        return RequestContent(lambda: _read_path(given), size)
     if hasattr(given, "read"):
         return _file_content(given)
     if callable(given):
@@ -45,13 +49,6 @@ def open_content(given: Any) -> RequestContent:
         f"content: must be bytes, a path or an open file, and is {type(given).__name__}",
         hint='text is encoded first: content="...".encode()',
     )
-
-
-def _file_size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError as error:
-        raise Misused(f"cannot read {path}: {error.strerror or error}") from error
 
 
 def _read_path(path: Path) -> Iterator[bytes]:
@@ -81,12 +78,13 @@ def _read_chunks(file: BinaryIO) -> Iterator[bytes]:
         yield piece
 
 
-HARMLESS = frozenset(
-    {"post_search", "post_area", "dry_run_subscription", "post_v1_policies_evaluate"}
-)
-"""Operations that are POST and may be sent twice."""
-ONCE = frozenset({"put_subscription", "put_subscription_secret"})
-"""Operations that are PUT and do something each time."""
+REPEATABLE = {
+    **dict.fromkeys(
+        ("post_search", "post_area", "dry_run_subscription", "post_v1_policies_evaluate"), True
+    ),
+    **dict.fromkeys(("put_subscription", "put_subscription_secret"), False),
+}
+"""Operations of POST that may be sent twice, and of PUT that do something each time."""
 CONTENT_KEY = "X-OpenAPI-Paginated-Content-Key"
 
 
@@ -110,8 +108,9 @@ class OperationCall:
             "json": self.json,
             "content": self.form,
             "headers": self.headers,
-            "repeatable": _is_repeatable(operation),
-            # What hands out tokens is not shown one that it did not ask for.
+            # None: by the method.
+            "repeatable": REPEATABLE.get(operation.name),
+            # The authorization service gets a token only where it asks for one.
             "authorize": operation.service == "store" or operation.token != "no",
         }
 
@@ -119,23 +118,28 @@ class OperationCall:
 def build_call(operation: ApiOperation, arguments: Mapping[str, Any]) -> OperationCall:
     """Build the request for an operation with these arguments; Misused."""
     rest = dict(arguments)
-    headers = _build_headers(operation, rest.pop("headers", None))
+    headers = dict(rest.pop("headers", None) or {})
+    if operation.keyed and not any(name.lower() == "idempotency-key" for name in headers):
+        headers["Idempotency-Key"] = uuid.uuid4().hex
     given = check_arguments(operation, rest)
-    body = {
-        one.name: given[one.name] for one in operation.parameters_in("body") if one.name in given
-    }
+    places: dict[str, dict[str, Any]] = {"path": {}, "query": {}, "body": {}}
     url = operation.url
-    for one in operation.parameters_in("path"):
-        url = url.replace(f"{{{one.name}}}", _quote_path_value(one, given[one.name]))
-    query = {
-        one.name: given[one.name] for one in operation.parameters_in("query") if one.name in given
-    }
+    for one in operation.parameters:
+        if one.name in given:
+            places[one.place][one.name] = given[one.name]
+        if one.place == "path":
+            url = url.replace(f"{{{one.name}}}", _quote_path_value(one, given[one.name]))
+    query, body = places["query"], places["body"]
     if operation.upload:
         return OperationCall(
             operation, url, query, headers=headers, content=open_content(body.get("content", b""))
         )
     if operation.form:
-        form = urlencode({name: _form_value(value) for name, value in body.items()}).encode()
+        texts = {
+            name: value if isinstance(value, str) else json.dumps(value)
+            for name, value in body.items()
+        }
+        form = urlencode(texts).encode()
         kind = {"Content-Type": "application/x-www-form-urlencoded"}
         return OperationCall(operation, url, query, form=form, headers={**kind, **headers})
     return OperationCall(operation, url, query, json=_json_body(operation, body), headers=headers)
@@ -174,7 +178,10 @@ def _decode_response(answer: "httpx.Response", operation: ApiOperation) -> Any:
         return None
     kind = answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     if kind == "application/json" or kind.endswith("+json"):
-        return _parse_json(answer)
+        try:
+            return answer.json()
+        except (ValueError, RecursionError) as error:
+            raise Damaged(f"the answer of {strip_query(str(answer.url))} is not JSON") from error
     if kind == "text/html" and operation.service == "store":
         raise StoreError(
             f"{strip_query(str(answer.url))} answers with a page, which no store does",
@@ -200,20 +207,6 @@ def page_items(page: Any, key: str) -> list[Any]:
     return found
 
 
-def _is_repeatable(operation: ApiOperation) -> bool | None:
-    """Whether the request may be repeated; None means by its method."""
-    if operation.name in HARMLESS:
-        return True
-    return False if operation.name in ONCE else None
-
-
-def _build_headers(operation: ApiOperation, given: Mapping[str, str] | None) -> dict[str, str]:
-    headers = dict(given or {})
-    if operation.keyed and not any(name.lower() == "idempotency-key" for name in headers):
-        headers["Idempotency-Key"] = uuid.uuid4().hex
-    return headers
-
-
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -221,14 +214,10 @@ def _quote_path_value(parameter: OperationParameter, value: Any) -> str:
     text = str(value)
     text = "" if _SURROGATE.search(text) else text
     if not text or any(part in (".", "..") for part in text.split("/")):
-        raise Misused(f"{parameter.name}: {value!r} cannot be part of an address")
+        raise Misused(f"{parameter.name}: {value!r} cannot be part of a URL")
     # Names of files hold slashes; ids, which say what they look like, do not.
     free = not {"pattern", "format", "enum"} & parameter.schema.keys()
     return quote(text, safe="/" if free else "")
-
-
-def _form_value(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _json_body(operation: ApiOperation, body: Mapping[str, Any]) -> Any:
@@ -236,10 +225,3 @@ def _json_body(operation: ApiOperation, body: Mapping[str, Any]) -> Any:
     if [one.name for one in places] == ["body"]:
         return body.get("body")
     return dict(body) if body or any(one.required for one in places) else None
-
-
-def _parse_json(answer: "httpx.Response") -> Any:
-    try:
-        return answer.json()
-    except (ValueError, RecursionError) as error:
-        raise Damaged(f"the answer of {strip_query(str(answer.url))} is no JSON") from error

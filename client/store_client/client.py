@@ -5,7 +5,7 @@ import inspect
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from store_client.auth.tokens import open_tokens
 from store_client.calls import OperationCall, build_call, execute_call, iterate_pages, page_items
@@ -32,25 +32,17 @@ PYTHON_TYPES: dict[str, Any] = {
 }
 
 
-class SupportsCalls(Protocol):
-    """What a method needs of its client."""
-
-    def call(self, name: str, /, **arguments: Any) -> Any: ...
-
-    def pages(self, name: str, /, **arguments: Any) -> Iterator[Any]: ...
-
-    def items(self, name: str, /, **arguments: Any) -> Iterator[Any]: ...
-
-
 class OperationMethod:
     """An operation as a method of one client."""
 
-    def __init__(self, client: SupportsCalls, operation: ApiOperation) -> None:
+    def __init__(self, client: "Client", operation: ApiOperation) -> None:
         self._client = client
         self.operation = operation
         self.__name__ = self.__qualname__ = operation.method_name
         self.__doc__ = _build_docstring(operation)
-        self.__signature__ = _build_signature(operation)
+        ordered = sorted(operation.parameters, key=lambda one: not one.required)
+        named = [_build_parameter(one) for one in ordered if one.name.isidentifier()]
+        self.__signature__ = inspect.Signature(named, return_annotation=Any)
 
     def __call__(self, **arguments: Any) -> Any:
         """Call the operation once."""
@@ -66,12 +58,6 @@ class OperationMethod:
     def pages(self, **arguments: Any) -> Iterator[Any]:
         """Iterate over the bodies of all pages."""
         return self._client.pages(self.operation.name, **arguments)
-
-
-def _build_signature(operation: ApiOperation) -> inspect.Signature:
-    ordered = sorted(operation.parameters, key=lambda one: not one.required)
-    taken = [_build_parameter(one) for one in ordered if one.name.isidentifier()]
-    return inspect.Signature(taken, return_annotation=Any)
 
 
 def _build_parameter(parameter: OperationParameter) -> inspect.Parameter:

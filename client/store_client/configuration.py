@@ -105,7 +105,11 @@ def load_configuration(
     Misused for an unknown profile. A URL without a profile means the default profile if that has
     the same URL.
     """
-    home, cache = _user_folders(environ)
+    if folder := environ.get(HOME):
+        home, cache = Path(folder), Path(folder) / "cache"
+    else:
+        home = platformdirs.user_config_path("consortium-store", appauthor=False)
+        cache = platformdirs.user_cache_path("consortium-store", appauthor=False)
     kept = read_json(home / PROFILES)
     for said_url, said_profile in (
         (url, profile),
@@ -191,12 +195,3 @@ def _find_profile_url(kept: Mapping[str, object], name: str) -> str:
             hint="make one: store login --url URL --profile NAME",
         )
     return normalize_url(entry["url"])
-
-
-def _user_folders(environ: Mapping[str, str]) -> tuple[Path, Path]:
-    if said := environ.get(HOME):
-        return Path(said), Path(said) / "cache"
-    return (
-        platformdirs.user_config_path("consortium-store", appauthor=False),
-        platformdirs.user_cache_path("consortium-store", appauthor=False),
-    )

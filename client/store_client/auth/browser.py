@@ -119,7 +119,8 @@ class _CallbackHttpServer(ThreadingHTTPServer):
 
     def accept(self, said: CallbackAnswer) -> bool:
         """Accept the first answer with the right state; whether this is it."""
-        if not self.state or not _equal_secrets(said.get("state", ""), self.state):
+        state = said.get("state", "").encode(errors="replace")
+        if not self.state or not hmac.compare_digest(state, self.state.encode()):
             return False
         with self._accepting:
             if self.accepted:
@@ -139,7 +140,9 @@ class _CallbackHandler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Handle the callback; anything else is not found."""
         target = urlsplit(self.path) if len(self.path) <= MAX_TARGET else None
-        if target is None or target.path != PATH or not self._has_own_host():
+        # Another Host header is an attempt at DNS rebinding.
+        own = f"{HOST}:{self.server.server_port}"
+        if target is None or target.path != PATH or self.headers.get("Host", "") != own:
             self._send_page(404, "Not found", "There is nothing here.")
             return
         said = _parse_query(target.query)
@@ -150,10 +153,6 @@ class _CallbackHandler(BaseHTTPRequestHandler):
             self._send_page(200, *self._wait_for_result())
         finally:
             self.server.page_sent.set()
-
-    def _has_own_host(self) -> bool:
-        """Whether the Host header is ours (guards against DNS rebinding)."""
-        return self.headers.get("Host", "") == f"{HOST}:{self.server.server_port}"
 
     def _wait_for_result(self) -> tuple[str, str]:
         try:
@@ -190,10 +189,6 @@ def _parse_query(query: str) -> CallbackAnswer:
         return {}
     said = dict(given)
     return said if len(said) == len(given) else {}
-
-
-def _equal_secrets(one: str, other: str) -> bool:
-    return hmac.compare_digest(one.encode(errors="replace"), other.encode())
 
 
 WAIT_S = 300.0
@@ -241,7 +236,7 @@ def authorize_in_browser(
         door.expect_state(question.state)
         url = question.url(service)
         say(f"Log in at your browser. If it does not open, go to:\n  {url}")
-        # Some browsers of a terminal come back only when they are closed.
+        # Terminal browsers return only when they are closed.
         Thread(target=_open_quietly, args=(show or open_browser, url), daemon=True).start()
         answer = door.wait_for_answer(wait_s)
         try:
@@ -249,7 +244,8 @@ def authorize_in_browser(
         except StoreError as error:
             door.show_result("You are not logged in", str(error))
             raise
-        _show_success(door, found)
+        whom = f" as {found.email}" if found.email else ""
+        door.show_result("You are logged in", f"The terminal goes on{whom}. Close this page.")
         return found
 
 
@@ -273,21 +269,21 @@ def _open_quietly(show: Show, url: str) -> None:
         return  # the address was printed
 
 
-def _show_success(door: CallbackServer, found: TokenGrant) -> None:
-    whom = f" as {found.email}" if found.email else ""
-    door.show_result("You are logged in", f"The terminal goes on{whom}. Close this page.")
-
-
 def _redeem_code(
     session: HttpSession,
     service: AuthService,
     question: _AuthorizationRequest,
     answer: CallbackAnswer,
 ) -> TokenGrant:
-    if answer.get("iss", service.issuer) != service.issuer or _is_issuer_missing(service, answer):
-        raise Refused("the answer is of another authorization service: nothing was sent to it")
+    said_issuer = answer.get("iss", "" if service.says_issuer else service.issuer)
+    if said_issuer != service.issuer:
+        raise Refused("the answer is from another authorization service; nothing was sent to it")
     if "error" in answer:
-        raise _login_error(answer)
+        said = make_printable(answer.get("error_description") or answer["error"])
+        kind = NotAllowed if answer["error"] == "access_denied" else Refused
+        raise kind(
+            f"the authorization service refused the login: {said}", hint="try again: store login"
+        )
     if not answer.get("code"):
         raise Refused("the authorization service answered with neither a code nor a reason")
     form = {
@@ -306,14 +302,3 @@ def _redeem_code(
         nonce=question.nonce,
     )
     return found
-
-
-def _is_issuer_missing(service: AuthService, answer: CallbackAnswer) -> bool:
-    return service.says_issuer and "iss" not in answer
-
-
-def _login_error(answer: CallbackAnswer) -> StoreError:
-    said = make_printable(answer.get("error_description") or answer["error"])
-    if answer["error"] == "access_denied":
-        return NotAllowed(f"the login was refused: {said}", hint="again: store login")
-    return Refused(f"the authorization service says no: {said}", hint="again: store login")

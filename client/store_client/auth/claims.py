@@ -52,12 +52,6 @@ def parse_seconds(value: object) -> float | None:
     return float(value)
 
 
-def token_expiry(token: str) -> datetime | None:
-    """When a token expires, by the issuer's clock; None if it does not say."""
-    end = claims_expiry(read_claims(token))
-    return None if end is None else datetime.fromtimestamp(end, UTC)
-
-
 def token_status(ends_s: float | None, now_s: float, *, soon_s: float = SOON_S) -> TokenStatus:
     """The status of a token with this expiry; a token without expiry is good."""
     if ends_s is None or ends_s - now_s > soon_s:

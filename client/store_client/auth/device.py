@@ -53,11 +53,12 @@ def authorize_device(
     say(f"  {device.user_code}")
     if device.whole_address:
         say(f"(or open {device.whole_address})")
+    form = {"grant_type": GRANT_TYPE, "device_code": device.device_code}
     until, interval = now() + device.expires_in, device.interval
     while now() + interval < until:
         sleep(interval)
         try:
-            return _poll_tokens(session, service, device)
+            return request_tokens(session, service.token_endpoint, form, again=True)
         except OAuthRefusal as error:
             interval = _next_interval(error, interval)
         except (Unreachable, TimedOut):
@@ -92,11 +93,6 @@ def _parse_device_code(said: Any) -> DeviceCode:
         interval=min(max(float(said.get("interval") or INTERVAL_S), 1.0), LONGEST_S),
         device_code=str(said["device_code"]),
     )
-
-
-def _poll_tokens(session: HttpSession, service: AuthService, device: DeviceCode) -> TokenGrant:
-    form = {"grant_type": GRANT_TYPE, "device_code": device.device_code}
-    return request_tokens(session, service.token_endpoint, form, again=True)
 
 
 def _next_interval(refusal: OAuthRefusal, interval: float) -> float:

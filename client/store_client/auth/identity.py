@@ -21,7 +21,7 @@ from store_client.auth.claims import (
     read_claims,
     token_status,
 )
-from store_client.auth.credentials import CREDENTIALS_VARIABLE, SavedLogin
+from store_client.auth.credentials import CREDENTIALS_VARIABLE
 from store_client.auth.oauth import AuthService, discover_service
 from store_client.auth.tokens import LOG_IN
 from store_client.configuration import Configuration
@@ -202,13 +202,14 @@ def local_identity(
     kept = files.read_login(config)
     if kept is None:
         return CallerIdentity(ANONYMOUS)
+    status = TokenStatus.GOOD if kept.refresh_token else token_status(kept.expires, now())
     return CallerIdentity(
         LOGIN if kept.refresh_token or kept.over else TOKEN,
         email=kept.email,
         issuer=kept.issuer,
         expires=kept.expires,
         renews=bool(kept.refresh_token),
-        status=_login_status(kept, now()),
+        status=TokenStatus.EXPIRED if kept.over else status,
     )
 
 
@@ -226,7 +227,13 @@ def fetch_identity(
         raise NotAllowed(
             f"nobody is logged in at {config.url}", hint=f"to log in: {LOG_IN}", status=401
         )
-    found = _verify_with_renewal(session, config, tokens, token, now=now)
+    try:
+        found = verify_token(session, config, token, now=now)
+    except NotAllowed:
+        another = tokens.renew(token)
+        if another is None:
+            raise
+        found = verify_token(session, config, another, now=now)
     before = local_identity(config, environ=environ, now=now)
     return CallerIdentity(
         before.how,
@@ -237,26 +244,3 @@ def fetch_identity(
         renews=before.renews,
         status=TokenStatus.GOOD if before.renews else token_status(found.expires, now()),
     )
-
-
-def _verify_with_renewal(
-    session: HttpSession,
-    config: Configuration,
-    tokens: TokenSource,
-    token: str,
-    *,
-    now: Callable[[], float],
-) -> VerifiedToken:
-    try:
-        return verify_token(session, config, token, now=now)
-    except NotAllowed:
-        another = tokens.renew(token)
-        if another is None:
-            raise
-        return verify_token(session, config, another, now=now)
-
-
-def _login_status(kept: SavedLogin, now_s: float) -> TokenStatus:
-    if kept.over:
-        return TokenStatus.EXPIRED
-    return TokenStatus.GOOD if kept.refresh_token else token_status(kept.expires, now_s)

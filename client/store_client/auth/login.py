@@ -2,27 +2,18 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from store_client.auth import credentials as files
-from store_client.auth.browser import WAIT_S, Show, authorize_in_browser
+from store_client.auth.browser import WAIT_S, Say, Show, authorize_in_browser
 from store_client.auth.credentials import SavedLogin
 from store_client.auth.device import authorize_device
 from store_client.auth.identity import VerifiedToken, extract_jwt, verify_token
-from store_client.auth.oauth import (
-    CLIENT_ID,
-    AuthService,
-    TokenGrant,
-    discover_service,
-    is_unencrypted,
-    post_form,
-)
+from store_client.auth.oauth import CLIENT_ID, discover_service, is_unencrypted, post_form
 from store_client.configuration import Configuration
 from store_client.errors import StoreError
 from store_client.http.session import HttpSession
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +54,7 @@ def login_with_consent(
         )
     at = around.now()
     found = verify_token(session, config, granted.access_token, now=around.now)
-    _save_login(session, config, _make_saved_login(granted, service, found, at))
-    return found
-
-
-def _make_saved_login(
-    granted: TokenGrant, service: AuthService, found: VerifiedToken, at: float
-) -> SavedLogin:
-    return SavedLogin(
+    saved = SavedLogin(
         access_token=granted.access_token,
         refresh_token=granted.refresh_token,
         expires=granted.expires_at(at),
@@ -79,6 +63,8 @@ def _make_saved_login(
         token_endpoint=service.token_endpoint,
         revocation_endpoint=service.revocation_endpoint,
     )
+    _save_login(session, config, saved)
+    return found
 
 
 def _save_login(session: HttpSession, config: Configuration, kept: SavedLogin) -> None:
@@ -109,7 +95,10 @@ class LogoutResult:
 
 def log_out(session: HttpSession, config: Configuration) -> LogoutResult:
     """Delete and revoke the saved login; StoreError only if the file cannot be deleted."""
-    with _try_lock(config):
+    with contextlib.ExitStack() as stack:
+        # A logout does not fail because of a lock.
+        with contextlib.suppress(StoreError):
+            stack.enter_context(files.lock_login(config))
         kept = files.read_login(config)
         was_in = files.delete_login(config)
     if kept is None:
@@ -129,12 +118,3 @@ def revoke_login(session: HttpSession, kept: SavedLogin) -> str:
     except StoreError as error:
         return str(error)
     return ""
-
-
-@contextlib.contextmanager
-def _try_lock(config: Configuration) -> Iterator[None]:
-    """Lock the login if possible: a logout does not fail because of a lock."""
-    with contextlib.ExitStack() as stack:
-        with contextlib.suppress(StoreError):
-            stack.enter_context(files.lock_login(config))
-        yield

@@ -149,14 +149,20 @@ def request_tokens(
 ) -> TokenGrant:
     """Request tokens; OAuthRefusal on an error. `again`: the request may be repeated."""
     answer = post_form(session, endpoint, {"client_id": CLIENT_ID, **form}, again=again)
-    said = _parse_object(answer)
+    try:
+        said = json.loads(answer.content)
+    except (ValueError, RecursionError):
+        said = None
+    if not isinstance(said, dict):
+        raise Refused("the authorization service answered with no JSON object")
     token, kind = said.get("access_token"), str(said.get("token_type", "bearer"))
     if not isinstance(token, str) or not token or kind.lower() != "bearer":
         raise Refused("the authorization service answered with no bearer token")
+    refresh, identity = said.get("refresh_token"), said.get("id_token")
     return TokenGrant(
         token,
-        _text_member(said, "refresh_token"),
-        _text_member(said, "id_token"),
+        refresh if isinstance(refresh, str) else "",
+        identity if isinstance(identity, str) else "",
         parse_seconds(said.get("expires_in")),
     )
 
@@ -183,18 +189,3 @@ def post_form(
             status=error.status,
             problem=error.problem,
         ) from error
-
-
-def _parse_object(answer: "httpx.Response") -> dict[str, Any]:
-    try:
-        said = json.loads(answer.content)
-    except (ValueError, RecursionError):
-        said = None
-    if not isinstance(said, dict):
-        raise Refused("the authorization service answered with no JSON object")
-    return said
-
-
-def _text_member(said: Mapping[str, Any], name: str) -> str:
-    value = said.get(name, "")
-    return value if isinstance(value, str) else ""

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
-from typing import Any
 
 from joserfc import jwt
 from joserfc.errors import JoseError, SecurityWarning
@@ -71,7 +70,12 @@ class ServiceAccount:
 
 def parse_account(text: str, name: str) -> ServiceAccount:
     """Parse a credentials file; Misused, without repeating its content, if invalid."""
-    found = _parse_json_object(text, name)
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise Misused(f"{name} is not a credentials file: it holds no JSON object", hint=HINT)
     email, key = found.get("client_email"), found.get("private_key")
     if found.get("type", "service_account") != "service_account":
         raise Misused(f"{name} is no file of a service account", hint=HINT)
@@ -167,16 +171,6 @@ class ServiceAccountTokens:
             return data.decode() if len(data) <= MAX_FILE else ""
         except UnicodeDecodeError:
             return ""
-
-
-def _parse_json_object(text: str, name: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise Misused(f"{name} is no credentials file: it holds no JSON object", hint=HINT)
-    return found
 
 
 def _import_key(pem: str, name: str) -> RSAKey:

@@ -16,7 +16,7 @@ from store_client.areas import selection
 from store_client.areas.files import PART_JOBS, AreaUpload
 from store_client.areas.upload import JOBS, AreaFileResult, plan_area_files, send_files
 from store_client.atomic_files import replace_atomically
-from store_client.cli import output, registry
+from store_client.cli import output
 from store_client.cli.context import CommandContext, command
 from store_client.cli.progress import open_progress
 from store_client.cli.terminal import escape_line
@@ -100,7 +100,6 @@ Examples:
 @command(
     "select",
     help=f"Set the current upload area; --new opens one.  {AREA_HELP}",
-    section=registry.AREAS,
     epilog=SELECT_EPILOG,
 )
 @click.argument("uri_or_alias", required=False)
@@ -132,7 +131,6 @@ def _fetch_uri(here: CommandContext, found: str) -> str:
 @command(
     "areas",
     help="List the upload areas of this store that this client knows, and which is selected.",
-    section=registry.AREAS,
 )
 def areas(here: CommandContext) -> None:
     """List the known areas with their state in the store."""
@@ -171,7 +169,6 @@ def _fetch_state(here: CommandContext, found: str) -> str:
 @command(
     "forget",
     help=f"Forget an upload area: the store keeps it, and what lies in it. {AREA_HELP}",
-    section=registry.AREAS,
 )
 @click.argument("uuid_or_alias")
 def forget(here: CommandContext, uuid_or_alias: str) -> None:
@@ -196,7 +193,6 @@ Register files that you uploaded with them: store post-area-file
     "creds",
     help="Print temporary credentials that are good in one upload area alone, as lines for a "
     f"shell. Where the store gives URLs instead, name the files. {AREA_HELP}",
-    section=registry.AREAS,
     epilog=CREDS_EPILOG,
 )
 @click.argument("uuid_or_alias")
@@ -272,7 +268,6 @@ the same command goes on where they were. A file of the same name in the area is
 @command(
     "files",
     help="Upload files, and all files of directories, to the selected upload area.",
-    section=registry.AREAS,
     epilog=FILES_EPILOG,
 )
 @click.argument("upload_path", nargs=-1, required=True, type=click.Path(path_type=Path))
@@ -346,7 +341,7 @@ def _result_row(one: AreaFileResult) -> dict[str, Any]:
     return row
 
 
-@command("list", help="List the files of the selected upload area.", section=registry.AREAS)
+@command("list", help="List the files of the selected upload area.")
 @click.option("-l", "--long", is_flag=True, help="Show size, content type, checksums and status.")
 @click.option("--no-paginate", is_flag=True, help="Show the first page only.")
 @UUID
@@ -385,7 +380,6 @@ def _show_table(here: CommandContext, shown: Iterator[Any], *, long: bool) -> No
 @command(
     "status",
     help="Show the verification status of a file in the selected upload area.",
-    section=registry.AREAS,
 )
 @click.argument("filename")
 @UUID
@@ -398,7 +392,6 @@ def status(here: CommandContext, filename: str, area: str | None) -> None:
 @command(
     "report",
     help="Write a table of all files of the selected upload area, with their states, to a file.",
-    section=registry.AREAS,
 )
 @click.option(
     "--output-file-name",

@@ -2,7 +2,7 @@
 
 `ProgramRun` is the context's object. It makes clients on first use, and closes them.
 
-@command("whoami", help="Show the current user.", section=registry.IDENTITY)
+@command("whoami", help="Show the current user.")
 @click.option("--verbose", is_flag=True)
 def whoami(here: CommandContext, verbose: bool) -> None:
     here.show(here.client.call("get_oauth_userinfo"))
@@ -10,7 +10,7 @@ def whoami(here: CommandContext, verbose: bool) -> None:
 
 import importlib
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -151,10 +151,8 @@ class _LogLevel(click.Choice[str]):
 
 
 class StoreCommand(click.Command):
-    """A command with a section in the list of commands, and aliases."""
+    """A command whose help lists the common options last."""
 
-    section: str = ""
-    aliases: tuple[str, ...] = ()
     common: tuple[click.Parameter, ...] = ()
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -178,18 +176,13 @@ def command(
     name: str,
     *,
     help: str = "",  # noqa: A002
-    section: str = "",
-    aliases: Iterable[str] = (),
     epilog: str = "",
 ) -> Callable[[Callable[..., Any]], StoreCommand]:
     """Make a function `def f(here, ...)` a command with the common options."""
 
     def decorate(function: Callable[..., Any]) -> StoreCommand:
         own: list[click.Parameter] = list(reversed(getattr(function, "__click_params__", [])))
-        text = help or (function.__doc__ or "")
-        return build_command(
-            name, function, own, help=text, section=section, aliases=aliases, more=epilog
-        )
+        return build_command(name, function, own, help=help, more=epilog)
 
     return decorate
 
@@ -200,8 +193,6 @@ def build_command(
     own: list[click.Parameter],
     *,
     help: str,  # noqa: A002
-    section: str = "",
-    aliases: Iterable[str] = (),
     more: str = "",
 ) -> StoreCommand:
     """Build a command with given parameters and the common options."""
@@ -219,14 +210,13 @@ def build_command(
         params=[*own, *options],
         help=help,
         epilog=more or None,
-        context_settings={"token_normalize_func": _use_dashes, "help_option_names": HELP},
+        context_settings={
+            "token_normalize_func": lambda given: given.replace("_", "-"),
+            "help_option_names": HELP,
+        },
     )
-    made.section, made.aliases, made.common = section, tuple(aliases), tuple(options)
+    made.common = tuple(options)
     return made
-
-
-def _use_dashes(name: str) -> str:
-    return name.replace("_", "-")
 
 
 _COMMON_NAMES = ("log_level", "url", "profile", "as_json", "output_form", "quiet")

@@ -19,7 +19,6 @@ from store_client.auth.credentials import CREDENTIALS_VARIABLE
 from store_client.auth.identity import clock_skew, fetch_identity
 from store_client.auth.oauth import fetch_service, is_unencrypted
 from store_client.auth.tokens import open_tokens
-from store_client.cli import registry
 from store_client.cli.context import CommandContext, command
 from store_client.cli.terminal import escape_line
 from store_client.configuration import DEFAULT_URL, PROFILE, URL, Configuration
@@ -254,7 +253,6 @@ COLOURS = {OK: "green", WARN: "yellow", FAIL: "red"}
     "doctor",
     help="Find out what is wrong here, and what to do about it. Exit code: 7 when the store does "
     "not answer, 4 when it does not take your login, 1 for anything else that fails, else 0.",
-    section=registry.CLIENT,
 )
 def doctor(here: CommandContext) -> None:
     """Print one line for each check."""

@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from store_client.cli import registry
 from store_client.cli.context import CommandContext, command
 from store_client.cli.progress import open_progress
 from store_client.download import options as defaults
@@ -86,7 +85,7 @@ _transfer_options = _combine_options(
 )
 
 
-@command("download", help=ABOUT_BUNDLE, section=registry.MOVING)
+@command("download", help=ABOUT_BUNDLE)
 @click.option("--bundle-uuid", required=True, help="The bundle.")
 @_replica_option
 @click.option("--version", default="", help="Its version.  [default: the latest]")
@@ -110,7 +109,7 @@ def download(here: CommandContext, bundle_uuid: str, version: str, **given: Any)
         _show_report(here, report, f"in {report.directory}")
 
 
-@command("download-manifest", help=ABOUT_MANIFEST, section=registry.MOVING)
+@command("download-manifest", help=ABOUT_MANIFEST)
 @click.option(
     "--manifest", required=True, type=click.Path(dir_okay=False), help="The table, a TSV file."
 )
@@ -139,7 +138,7 @@ def download_manifest(here: CommandContext, manifest: str, layout: str, **given:
         _show_report(here, report, f"listed with their paths in {report.manifest}")
 
 
-@command("download-collection", help=ABOUT_COLLECTION, section=registry.MOVING)
+@command("download-collection", help=ABOUT_COLLECTION)
 @click.option("--uuid", required=True, help="The collection.")
 @_replica_option
 @click.option("--version", default="", help="Its version.  [default: the latest]")

@@ -22,7 +22,6 @@ Names and options come from the definition that was last fetched; completing nev
 @command(
     "create-version",
     help="Print the version of this moment, for whatever is written next.",
-    section=registry.CLIENT,
 )
 def create_version(here: CommandContext) -> None:
     """Print a version alone on its line, for `$(...)`."""
@@ -36,7 +35,6 @@ def create_version(here: CommandContext) -> None:
 @command(
     "clear-cache",
     help="Clear the API definitions that were fetched; the next command fetches anew.",
-    section=registry.CLIENT,
 )
 def clear_cache(here: CommandContext) -> None:
     """Clear the definitions of all stores."""
@@ -48,7 +46,6 @@ def clear_cache(here: CommandContext) -> None:
     "completion",
     help="Print the completion script of a shell.",
     epilog=INSTALLING,
-    section=registry.CLIENT,
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(here: CommandContext, shell: str) -> None:

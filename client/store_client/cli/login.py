@@ -14,7 +14,6 @@ from store_client.auth.credentials import CREDENTIALS_VARIABLE
 from store_client.auth.identity import ANONYMOUS, CallerIdentity, VerifiedToken, local_identity
 from store_client.auth.identity import fetch_identity as who_is
 from store_client.auth.tokens import anonymous_session, open_tokens
-from store_client.cli import registry
 from store_client.cli.context import CommandContext, command
 from store_client.configuration import (
     Configuration,
@@ -39,7 +38,6 @@ Examples:
 @command(
     "login",
     help="Log in to a store and keep the credentials, for this user of this machine alone.",
-    section=registry.IDENTITY,
     epilog=LOGIN_EPILOG,
 )
 @click.option("--access-token", default="", help="An access token; - reads it from stdin.")
@@ -74,7 +72,7 @@ def login(
     _show_login(here, found)
 
 
-@command("logout", help="End the login and forget the credentials.", section=registry.IDENTITY)
+@command("logout", help="End the login and forget the credentials.")
 def logout(here: CommandContext) -> None:
     """Delete the login, even if the service cannot be reached."""
     with anonymous_session(here.config) as session:
@@ -93,7 +91,7 @@ def logout(here: CommandContext) -> None:
         here.note(f"{CREDENTIALS_VARIABLE} is set: commands go on as that service account.")
 
 
-@command("whoami", help="Show the current user.", section=registry.IDENTITY)
+@command("whoami", help="Show the current user.")
 def whoami(here: CommandContext) -> None:
     """Show the current user; exit code 4 if not logged in.
 
@@ -110,7 +108,7 @@ def whoami(here: CommandContext) -> None:
     here.show({**_identity_row(here.config, found), "checked": True})
 
 
-@command("profiles", help="List the profiles.", section=registry.IDENTITY)
+@command("profiles", help="List the profiles.")
 @click.option("--default", "chosen", metavar="NAME", help="Make this the default profile.")
 def profiles(here: CommandContext, chosen: str | None) -> None:
     """List profiles with their saved logins, without any request."""

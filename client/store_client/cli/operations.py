@@ -256,7 +256,6 @@ def build_operation(operation: "ApiOperation") -> click.Command:
         run,
         own,
         help=escape_text(about),
-        section=operation_section(operation),
         more=more,
     )
 

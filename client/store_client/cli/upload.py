@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from store_client.cli import registry
 from store_client.cli.context import CommandContext, command
 from store_client.cli.progress import open_progress
 from store_client.upload.options import JOBS, MAX_JOBS, METADATA, TIMEOUT_SECONDS, UploadOptions
@@ -38,7 +37,7 @@ bucket of your own stays there. At most 512 MiB of files are held in memory.
 """
 
 
-@command("upload", help=ABOUT, section=registry.MOVING, epilog=MORE)
+@command("upload", help=ABOUT, epilog=MORE)
 @click.option(
     "--src-dir",
     required=True,

@@ -29,6 +29,15 @@ TYPE_NAMES = {
     "object": "an object",
 }
 
+PYTHON_TYPES: Mapping[Any, Any] = {
+    "string": str,
+    "integer": int,
+    "number": (int, float),
+    "boolean": bool,
+    "array": list,
+    "object": Mapping,
+}
+
 
 def check_arguments(operation: ApiOperation, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Check arguments, and return them as they are sent; None means not given. Misused."""
@@ -43,7 +52,8 @@ def check_arguments(operation: ApiOperation, arguments: Mapping[str, Any]) -> di
             f"{operation.name} takes no {name!r}{suggest_names(name, known)}",
             hint=f"it takes {', '.join(known) or 'nothing'}",
         )
-    if missing := [one.name for one in operation.parameters if _is_missing(one, given)]:
+    required = (one.name for one in operation.parameters if one.required)
+    if missing := [name for name in required if name not in given]:
         raise Misused(f"{operation.name} needs {', '.join(missing)}")
     return {name: _check_argument(known[name], value) for name, value in given.items()}
 
@@ -52,11 +62,7 @@ def suggest_names(name: str, known: Iterable[str]) -> str:
     """Similar names, as the end of an error message."""
     likely = islice((one for one in known if len(one) <= LONGEST_NAME), MOST_NAMES)
     found = difflib.get_close_matches(name[:LONGEST_NAME], list(likely), n=3, cutoff=0.6)
-    return f": is {' or '.join(found)} meant?" if found else ""
-
-
-def _is_missing(parameter: OperationParameter, given: Mapping[str, Any]) -> bool:
-    return parameter.required and parameter.name not in given
+    return f"; did you mean {' or '.join(found)}?" if found else ""
 
 
 def _is_nullable(parameter: OperationParameter | None) -> bool:
@@ -84,7 +90,7 @@ def _to_json_value(value: Any, parameter: OperationParameter) -> Any:
         return str(value)
     if isinstance(value, Mapping):
         return {name: _to_json_value(one, _INNER) for name, one in value.items()}
-    if isinstance(value, list | tuple) or _is_iterator(value):
+    if isinstance(value, list | tuple | Iterator):
         return [_to_json_value(one, _INNER) for one in value]
     kind = parameter.schema.get("type")
     if parameter.place == "body" or not isinstance(value, str):
@@ -99,19 +105,17 @@ def _to_json_value(value: Any, parameter: OperationParameter) -> Any:
 _INNER = OperationParameter("", "body", False, {})
 
 
-def _is_iterator(value: Any) -> bool:
-    return isinstance(value, Iterator)
-
-
 def _find_faults(value: Any, schema: Schema, where: str = "") -> Iterator[tuple[str, str]]:
     """Yield the place and reason of each error."""
     kind = schema.get("type")
     if value is None:
         if kind is not None and not schema.get("nullable"):
-            yield where, f"must be {TYPE_NAMES.get(kind, kind)}, and is nothing"
+            yield where, f"must be {TYPE_NAMES.get(kind, kind)} (got null)"
         return
-    if kind in TYPE_NAMES and not _has_type(value, kind):
-        yield where, f"must be {TYPE_NAMES[kind]}, and is {_shorten(value)}"
+    # A boolean is an integer to Python, and not to JSON.
+    right = isinstance(value, PYTHON_TYPES.get(kind, object))
+    if not right or (isinstance(value, bool) and kind not in ("boolean", None)):
+        yield where, f"must be {TYPE_NAMES.get(str(kind), kind)} (got {_shorten(value)})"
         return
     yield from _check_enum(value, schema, where)
     if isinstance(value, str):
@@ -124,34 +128,21 @@ def _find_faults(value: Any, schema: Schema, where: str = "") -> Iterator[tuple[
         yield from _check_number(value, schema, where)
 
 
-def _has_type(value: Any, kind: str) -> bool:
-    if kind == "boolean" or isinstance(value, bool):
-        return kind == "boolean" and isinstance(value, bool)
-    types: Mapping[str, type | tuple[type, ...]] = {
-        "string": str,
-        "integer": int,
-        "number": (int, float),
-        "array": list,
-        "object": Mapping,
-    }
-    return isinstance(value, types[kind])
-
-
 def _check_enum(value: Any, schema: Schema, where: str) -> Iterator[tuple[str, str]]:
     allowed = schema.get("enum")
     if isinstance(allowed, list) and value not in allowed:
         choices = ", ".join(str(one) for one in allowed)
-        yield where, f"must be one of {choices}, and is {_shorten(value)}"
+        yield where, f"must be one of {choices} (got {_shorten(value)})"
 
 
 def _check_string(value: str, schema: Schema, where: str) -> Iterator[tuple[str, str]]:
     if schema.get("format") == "uuid" and not _UUID.fullmatch(value):
-        yield where, f"must be a uuid, and is {_shorten(value)}"
+        yield where, f"must be a uuid (got {_shorten(value)})"
     pattern = schema.get("pattern")
     if isinstance(pattern, str) and not _matches_pattern(pattern, value):
         like = f", like {schema['example']}" if "example" in schema else ""
-        yield where, f"{_shorten(value)} does not look as it must{like}"
-    yield from _check_size(len(value), schema, "Length", f"{where}")
+        yield where, f"must match {pattern}{like} (got {_shorten(value)})"
+    yield from _check_size(len(value), schema, "Length", where)
 
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE | re.ASCII)
@@ -194,17 +185,17 @@ def _check_number(value: float, schema: Schema, where: str) -> Iterator[tuple[st
     least, most = schema.get("minimum"), schema.get("maximum")
     if (least is not None and value < least) or (most is not None and value > most):
         bounds = " to ".join(str(one) for one in (least, most) if one is not None)
-        word = "must be" if None not in (least, most) else "is beyond the bound"
-        yield where, f"{word} {bounds}, and is {value}"
+        word = "" if None not in (least, most) else "at least " if most is None else "at most "
+        yield where, f"must be {word}{bounds} (got {value})"
 
 
 def _check_size(size: int, schema: Schema, what: str, where: str) -> Iterator[tuple[str, str]]:
     least, most = schema.get(f"min{what}"), schema.get(f"max{what}")
     unit = "characters" if what == "Length" else "entries"
     if most is not None and size > most:
-        yield where, f"has {size} {unit}, and may have {most}"
+        yield where, f"must have at most {most} {unit} (got {size})"
     if least is not None and size < least:
-        yield where, f"has {size} {unit}, and needs {least}"
+        yield where, f"must have at least {least} {unit} (got {size})"
 
 
 def _shorten(value: Any) -> str:

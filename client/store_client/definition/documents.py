@@ -5,7 +5,7 @@ import logging
 import time
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +62,12 @@ class CachedDefinition:
             about=str(info.get("description", "")),
             auth_url=find_auth_url(self.store.document),
             fetched=self.fetched,
-            by_name=_index_names(found),
+            # Served names win.
+            by_name={
+                **{one.method_name: one for one in found.values()},
+                **{one.command: one for one in found.values()},
+                **found,
+            },
         )
 
 
@@ -91,8 +96,8 @@ def read_cached(config: Configuration) -> tuple[CachedDefinition, ApiDefinition]
         if found["sum"] != _checksum(found["store"], auth):
             return None
         copy = CachedDefinition(
-            store=_load_document(found["store"]),
-            auth=None if auth is None else _load_document(auth),
+            store=CachedDocument(**found["store"]),
+            auth=None if auth is None else CachedDocument(**auth),
             fetched=float(found["fetched"]),
         )
         return copy, copy.parse()
@@ -102,18 +107,11 @@ def read_cached(config: Configuration) -> tuple[CachedDefinition, ApiDefinition]
 
 def write_cached(config: Configuration, copy: CachedDefinition) -> None:
     """Write the cache file; a failure is only logged."""
-    store, auth = (
-        _dump_document(copy.store),
-        None if copy.auth is None else _dump_document(copy.auth),
-    )
-    shown = {
-        "form": CACHE_FORMAT,
-        "url": config.url,
-        "fetched": copy.fetched,
-        "sum": _checksum(store, auth),
-    }
+    head = {"form": CACHE_FORMAT, "url": config.url}
+    documents = asdict(copy)
+    total = _checksum(documents["store"], documents["auth"])
     try:
-        write_json(_cache_path(config), {**shown, "store": store, "auth": auth})
+        write_json(_cache_path(config), {**head, "sum": total, **documents})
     except StoreError as error:
         log.warning("%s; definitions are fetched each time", error)
 
@@ -132,25 +130,8 @@ def _cache_path(config: Configuration) -> Path:
     return config.definitions / f"{config.key}.json"
 
 
-def _load_document(found: Mapping[str, Any]) -> CachedDocument:
-    return CachedDocument(
-        base=str(found["base"]), document=found["document"], etag=str(found["etag"])
-    )
-
-
-def _dump_document(one: CachedDocument) -> dict[str, Any]:
-    return {"base": one.base, "etag": one.etag, "document": one.document}
-
-
 def _parse_named(one: CachedDocument, service: ServiceName) -> dict[str, ApiOperation]:
     return {found.name: found for found in parse_operations(one.document, one.base, service)}
-
-
-def _index_names(found: Mapping[str, ApiOperation]) -> dict[str, ApiOperation]:
-    """Operations by name, command name and Python name; served names win."""
-    named = {one.method_name: one for one in found.values()}
-    named |= {one.command: one for one in found.values()}
-    return named | dict(found)
 
 
 STALE_S = 3600.0
@@ -189,7 +170,11 @@ def _refresh(
     *,
     whole: bool,
 ) -> ApiDefinition:
-    copy = _without_etags(before[0]) if before and whole else before[0] if before else None
+    copy = before[0] if before else None
+    if copy and whole:
+        # Without ETags it is fetched again.
+        auth = copy.auth and replace(copy.auth, etag="")
+        copy = replace(copy, store=replace(copy.store, etag=""), auth=auth)
     try:
         store = _fetch_document(session, f"{session.base_url}/v1", copy.store if copy else None)
     except NotFound as error:
@@ -197,19 +182,14 @@ def _refresh(
     except (Unreachable, Refused) as error:
         if before is None:
             raise
-        log.warning("%s; going by the definition of %s", error, _format_time(before[1].fetched))
+        fetched = time.strftime("%Y-%m-%d %H:%M", time.localtime(before[1].fetched))
+        log.warning("%s; using the cached definition of %s", error, fetched)
         return before[1]
     found = CachedDefinition(
         store, _fetch_auth_document(session, store, copy.auth if copy else None), moment
     )
     write_cached(config, found)
     return found.parse()
-
-
-def _without_etags(copy: CachedDefinition) -> CachedDefinition:
-    """The same without ETags, so that it is fetched again."""
-    auth = None if copy.auth is None else replace(copy.auth, etag="")
-    return replace(copy, store=replace(copy.store, etag=""), auth=auth)
 
 
 def _fetch_auth_document(
@@ -265,7 +245,3 @@ def _not_a_store(base: str, why: str) -> StoreError:
         f"{base.removesuffix('/v1')} is no data store: {why}",
         hint="give the base URL of one, without /v1: --url https://store.example",
     )
-
-
-def _format_time(moment: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(moment))

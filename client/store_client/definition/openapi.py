@@ -103,22 +103,18 @@ KEYWORD_TYPES: Mapping[str, type | tuple[type, ...]] = {
 
 def clean_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Remove invalid keywords; a list of one type and null becomes nullable."""
-    found = {**schema, **_single_type(schema.get("type"))}
+    found = dict(schema)
+    if isinstance(kinds := schema.get("type"), list):
+        known = [one for one in kinds if one != "null"]
+        # Several types are not checked.
+        found["type"] = known[0] if len(known) == 1 else None
+        found |= {"nullable": True} if len(known) < len(kinds) else {}
     for name, kind in KEYWORD_TYPES.items():
         if name in found and not isinstance(found[name], kind):
             del found[name]
     if "required" in found:
         found["required"] = [name for name in found["required"] if isinstance(name, str)]
     return found
-
-
-def _single_type(said: Any) -> dict[str, Any]:
-    if not isinstance(said, list):
-        return {}
-    kinds = [one for one in said if one != "null"]
-    null = {"nullable": True} if len(kinds) < len(said) else {}
-    # Several types are not checked.
-    return {"type": kinds[0] if len(kinds) == 1 else None, **null}
 
 
 VERBS = ("get", "head", "put", "post", "patch", "delete", "options")
@@ -167,25 +163,25 @@ def find_auth_url(document: Document) -> str | None:
     schemes = document.get("components", {}).get("securitySchemes", {}).values()
     found = (one.get("openIdConnectUrl") for one in schemes if one.get("type") == "openIdConnect")
     url = next((str(one) for one in found if one), "")
-    return url.removesuffix(DISCOVERY).rstrip("/") if _is_http_url(url) else None
-
-
-def _is_http_url(url: str) -> bool:
     try:
-        return bool(parse_origin(url))
+        parse_origin(url)
     except ValueError:
-        return False
+        return None
+    return url.removesuffix(DISCOVERY).rstrip("/")
 
 
 def _parse_operation(
     source: SchemaBudget, described: Mapping[str, Any], where: tuple[str, str, ServiceName]
 ) -> ApiOperation:
     method, url, service = where
-    kinds = _resolve(source, described.get("requestBody", {})).get("content", {})
+    body = _resolve(source, described.get("requestBody", {}))
+    kinds = body.get("content", {})
     about = str(described.get("description", ""))
     named = [_parse_parameter(source, _resolve(source, one)) for one in described["parameters"]]
     known = {one.name for one in named}
-    body = [one for one in _parse_body(source, described) if one.name not in known]
+    members = [one for one in _parse_body(source, body) if one.name not in known]
+    security = described.get("security", source.document.get("security", []))
+    optional = "may" if any(not one for one in security) else "must"
     return ApiOperation(
         name=_require_text(described["operationId"]),
         service=service,
@@ -193,11 +189,11 @@ def _parse_operation(
         url=url,
         summary=str(described.get("summary", "")),
         about=about,
-        parameters=(*(one for one in named if one.place in ("path", "query")), *body),
+        parameters=(*(one for one in named if one.place in ("path", "query")), *members),
         paged=_find_page_items(source, described),
         upload=_is_upload(kinds),
         form=FORM in kinds and JSON not in kinds,
-        token=_token_use(described.get("security", source.document.get("security", []))),
+        token=cast(TokenUse, optional if security else "no"),
         keyed=method == "PATCH" or "Idempotency-Key" in about,
     )
 
@@ -216,9 +212,8 @@ def _parse_parameter(source: SchemaBudget, found: Mapping[str, Any]) -> Operatio
     )
 
 
-def _parse_body(source: SchemaBudget, described: Mapping[str, Any]) -> Iterator[OperationParameter]:
+def _parse_body(source: SchemaBudget, body: Mapping[str, Any]) -> Iterator[OperationParameter]:
     """The members of a body object as parameters; any other body is one parameter."""
-    body = _resolve(source, described.get("requestBody", {}))
     kinds = body.get("content", {})
     if not kinds:
         return
@@ -248,24 +243,15 @@ def _find_page_items(source: SchemaBudget, described: Mapping[str, Any]) -> str:
     if JSON not in kinds:
         return ""
     schema = _expand_schema(source, kinds[JSON].get("schema", {}))
-    return next(iter(_list_members(schema)), "")
-
-
-def _list_members(schema: Mapping[str, Any]) -> list[str]:
     members = schema.get("properties", {})
     here = [name for name, one in members.items() if one.get("type") == "array"]
-    return here or [
-        f"{name}.{below}"
+    below = [
+        f"{name}.{inner}"
         for name, one in members.items()
-        for below, inner in one.get("properties", {}).items()
-        if inner.get("type") == "array"
+        for inner, found in one.get("properties", {}).items()
+        if found.get("type") == "array"
     ]
-
-
-def _token_use(security: list[Mapping[str, Any]]) -> TokenUse:
-    if not security:
-        return "no"
-    return "may" if any(not one for one in security) else "must"
+    return next(iter([*here, *below]), "")
 
 
 def _resolve(source: SchemaBudget, found: Mapping[str, Any]) -> Mapping[str, Any]:

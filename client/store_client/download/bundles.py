@@ -15,7 +15,8 @@ import json
 import re
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -87,7 +88,7 @@ def extract_fragment(path: Path, pointer: str, name: str) -> bytes:
     try:
         value = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
-        raise Damaged(f"{name} is no JSON, so that no fragment of it can be had") from error
+        raise Damaged(f"{name} is not JSON, so it has no fragments") from error
     try:
         found = resolve_pointer(value, pointer)
     except LookupError:
@@ -179,14 +180,12 @@ class _CollectionWalk:
         return [self._link_task(item, directory) for item in collection["contents"]]
 
     def _link_task(self, item: Mapping[str, str], directory: Path) -> Task:
-        match item["type"]:
-            case "bundle":
-                return lambda: self._bundle_tasks(item, directory)
-            case "file":
-                return lambda: self._file_tasks(item, directory)
-            case "collection":
-                return lambda: self._collection_tasks(item)
-        return lambda: self._fragment_tasks(item, directory)
+        kinds = {
+            "bundle": self._bundle_tasks,
+            "file": self._file_tasks,
+            "collection": self._collection_tasks,
+        }
+        return partial(kinds.get(item["type"], self._fragment_tasks), item, directory)
 
     def _bundle_tasks(self, item: Mapping[str, str], directory: Path) -> Iterable[Task]:
         listed = listing.list_bundle(
@@ -197,9 +196,9 @@ class _CollectionWalk:
 
     def _file_tasks(self, item: Mapping[str, str], directory: Path) -> Iterable[Task]:
         wanted = self._find_file(item)
-        return self.job.file_tasks([listing.rename_file(wanted, _fqid(item))], directory / "files")
+        return self.job.file_tasks([replace(wanted, name=_fqid(item))], directory / "files")
 
-    def _collection_tasks(self, item: Mapping[str, str]) -> Iterable[Task]:
+    def _collection_tasks(self, item: Mapping[str, str], _directory: Path) -> Iterable[Task]:
         fqid = _fqid(item)
         with self.lock:
             if fqid in self.seen:

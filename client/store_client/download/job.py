@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from store_client.atomic_files import replace_atomically
@@ -21,7 +22,7 @@ from store_client.names import LocalPaths
 from store_client.progress import format_size
 from store_client.transfer import cache, engine
 from store_client.transfer.cache import ContentCache, file_sha256
-from store_client.transfer.connections import BucketConnections
+from store_client.transfer.connections import BucketConnections, FailureQuota
 from store_client.transfer.engine import DownloadInterrupted, StopSignal, Task
 from store_client.transfer.fetcher import FileFetcher
 from store_client.transfer.streams import RemoteFile, StreamSlots
@@ -52,19 +53,11 @@ def is_same_disk(directory: Path, other: Path) -> bool:
 
 def _link_or_copy(source: Path, target: Path, link: LinkFunction) -> None:
     try:
-        link(source, target)
-    except FileNotFoundError:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        _link_in_folder(source, target, link)
-    except FileExistsError:
-        raise
-    except OSError:
-        _copy_file(source, target)
-
-
-def _link_in_folder(source: Path, target: Path, link: LinkFunction) -> None:
-    try:
-        link(source, target)
+        try:
+            link(source, target)
+        except FileNotFoundError:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            link(source, target)
     except FileExistsError:
         raise
     except OSError:
@@ -114,10 +107,7 @@ KEPT_FREE = 16 * 1024 * 1024
 
 def free_bytes(path: Path) -> int:
     """Free bytes on the disk of a directory, which may not exist yet."""
-    path = path.absolute()
-    while not path.exists() and path != path.parent:
-        path = path.parent
-    return shutil.disk_usage(path).free
+    return shutil.disk_usage(_existing_parent(path)).free
 
 
 class DiskSpace:
@@ -165,14 +155,18 @@ class DownloadJob:
         laid = LocalPaths(directory) if directory else None
         # Every name is looked at before the first byte comes.
         targets = [laid.path(one.name) if laid else None for one in wanted]
-        missing = self._missing_sizes(wanted)
+        missing = {
+            one.sha256: one.size for one in wanted if not self.cache.has_size(one.sha256, one.size)
+        }
         self.tally.add(files=len(wanted), bytes=sum(one.size for one in wanted))
         if self.options.dry_run:
             self.tally.add(fetched_files=len(missing), fetched_bytes=sum(missing.values()))
             return []
         self._check_space(wanted, missing, directory)
         self.options.tell.total(len(wanted), sum(missing.values()))
-        return [self._file_task(one, to) for one, to in zip(wanted, targets, strict=True)]
+        return [
+            partial(self._fetch_and_link, one, to) for one, to in zip(wanted, targets, strict=True)
+        ]
 
     def fetch(self, wanted: RemoteFile) -> Path:
         """Fetch one file into the cache; its path."""
@@ -187,19 +181,10 @@ class DownloadJob:
         """Run all tasks, and those that they return."""
         engine.run_tasks(source, self.options.jobs, stop=self.stop)
 
-    def _file_task(self, wanted: RemoteFile, target: Path | None) -> Task:
-        def task() -> None:
-            path = self.fetch(wanted)
-            if target is not None:
-                link_file(path, target, sha256=wanted.sha256)
-
-        return task
-
-    def _missing_sizes(self, wanted: Iterable[RemoteFile]) -> dict[str, int]:
-        """Sizes of contents that the cache lacks, by digest; the cache is not read."""
-        return {
-            one.sha256: one.size for one in wanted if not self.cache.has_size(one.sha256, one.size)
-        }
+    def _fetch_and_link(self, wanted: RemoteFile, target: Path | None) -> None:
+        path = self.fetch(wanted)
+        if target is not None:
+            link_file(path, target, sha256=wanted.sha256)
 
     def _check_space(
         self, wanted: Sequence[RemoteFile], missing: dict[str, int], directory: Path | None
@@ -222,8 +207,9 @@ def open_job(store: StoreCalls, options: DownloadOptions) -> Iterator[DownloadJo
     fetching = FileFetcher(
         cache=kept,
         wire=wire,
-        url_of=_url_renewer(store, options.replica),
-        options=options,
+        url_of=lambda wanted: listing.renew_url(store, options.replica, wanted),
+        new_quota=lambda: FailureQuota(options.num_retries, options.min_delay_s, pause=stop.pause),
+        tell=options.tell,
         stop=stop,
         slots=StreamSlots(options.jobs),
     )
@@ -235,7 +221,3 @@ def open_job(store: StoreCalls, options: DownloadOptions) -> Iterator[DownloadJo
         raise DownloadInterrupted(fetched, kept.partial_bytes()) from error
     finally:
         wire.close()
-
-
-def _url_renewer(store: StoreCalls, replica: str) -> Callable[[RemoteFile], str]:
-    return lambda wanted: listing.renew_url(store, replica, wanted)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from store_client.download.options import check_uuid
@@ -63,7 +63,7 @@ def find_file(
     named = {"version": version} if version else {}
     answer = store.call("get_file", uuid=uuid, replica=replica, **named)
     try:
-        headers = _lower_names(answer["headers"])
+        headers = {name.lower(): str(value) for name, value in answer["headers"].items()}
         found = RemoteFile(
             uuid=uuid,
             version=headers["x-store-version"],
@@ -111,12 +111,3 @@ def _check_file(wanted: RemoteFile) -> RemoteFile:
     if not _SHA256.fullmatch(wanted.sha256) or wanted.size < 0:
         raise Damaged(f"the store says of {wanted.name!r} what no file has")
     return wanted
-
-
-def _lower_names(headers: Mapping[str, str]) -> dict[str, str]:
-    return {name.lower(): str(value) for name, value in headers.items()}
-
-
-def rename_file(wanted: RemoteFile, name: str) -> RemoteFile:
-    """The same file under another name."""
-    return replace(wanted, name=name)

@@ -13,6 +13,7 @@ import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 
@@ -216,23 +217,18 @@ def download_manifest(
     with open_job(store, options) as running:
         taking = _ManifestDownload(running, layout, filters)
         running.run(taking.tasks(table.rows))
-        copy = _write_paths(manifest, table, taking)
+        copy = None
+        if not options.dry_run:
+            # The cache lies in the current directory, and so does the copy.
+            copy = copy_path(manifest, options.cache.parent)
+            write_copy(table, copy, taking.found)
         return ManifestReport(
-            manifest=copy,
+            manifest=str(copy or ""),
             layout=layout,
             bundles=len({(row.bundle_uuid, row.bundle_version) for row in table.rows}),
             counts=running.tally.counts(),
             dry_run=options.dry_run,
         )
-
-
-def _write_paths(manifest: Path, table: ManifestTable, taking: "_ManifestDownload") -> str:
-    if taking.job.options.dry_run:
-        return ""
-    # The cache lies in the current directory, and so does the copy.
-    place = copy_path(manifest, taking.job.options.cache.parent)
-    write_copy(table, place, taking.found)
-    return str(place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,15 +248,7 @@ class _ManifestDownload:
             return row.bundle_uuid, row.bundle_version
 
         grouped = groupby(sorted(rows, key=of_bundle), of_bundle)
-        return [self._bundle_task(tuple(group)) for _, group in grouped]
-
-    def _bundle_task(self, rows: tuple[ManifestRow, ...]) -> Task:
-        def task() -> list[Task]:
-            if self._needs_listing(rows):
-                return self._fetch_bundle_rows(rows)
-            return self._fetch_rows(rows)
-
-        return task
+        return [partial(self._fetch_rows, tuple(group)) for _, group in grouped]
 
     def _needs_listing(self, rows: tuple[ManifestRow, ...]) -> bool:
         """Whether the bundle has to be listed, because rows are too many or incomplete."""
@@ -271,9 +259,13 @@ class _ManifestDownload:
         return not (told and all_wanted and missing <= MAX_SINGLE_FILES)
 
     def _fetch_rows(self, rows: tuple[ManifestRow, ...]) -> list[Task]:
+        if self._needs_listing(rows):
+            return self._fetch_bundle_rows(rows)
         for row in rows:
             self._record_path(row, row.version, wanted=True)
-        return self.job.file_tasks([_row_file(row) for row in rows])
+        return self.job.file_tasks(
+            [RemoteFile(row.uuid, row.version, row.name, row.sha256, row.size) for row in rows]
+        )
 
     def _fetch_bundle_rows(self, rows: tuple[ManifestRow, ...]) -> list[Task]:
         first, options = rows[0], self.job.options
@@ -300,10 +292,6 @@ class _ManifestDownload:
         path = self.job.cache.path(row.sha256).as_posix() if wanted else ""
         with self.lock:
             self.found[row.line] = RowResult(version, path)
-
-
-def _row_file(row: ManifestRow) -> RemoteFile:
-    return RemoteFile(row.uuid, row.version, row.name, row.sha256, row.size)
 
 
 def _match_row(

@@ -15,8 +15,9 @@ import os
 import socket
 import ssl
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import Any
 
 import httpx
 
@@ -122,7 +123,14 @@ def load_tls_context(_file: str | None, _folder: str | None) -> ssl.SSLContext:
 class ConnectionPool:
     """A pool of connections; threads share it."""
 
-    def __init__(self, policy: RetryPolicy, transport: httpx.BaseTransport | None) -> None:
+    def __init__(
+        self,
+        policy: RetryPolicy,
+        transport: httpx.BaseTransport | None = None,
+        *,
+        trace: Callable[[str, Mapping[str, Any]], None] | None = None,
+    ) -> None:
+        self._extensions = {"trace": trace} if trace else {}
         self._client = httpx.Client(
             verify=load_tls_context(
                 os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
@@ -147,7 +155,11 @@ class ConnectionPool:
         """Send a request; the caller closes the unread response. ConnectionBroken."""
         with translate_errors(sent.url):
             request = self._client.build_request(
-                sent.method, sent.url, headers=dict(sent.headers), content=sent.content
+                sent.method,
+                sent.url,
+                headers=dict(sent.headers),
+                content=sent.content,
+                extensions=self._extensions,
             )
             answer = self._client.send(request, stream=True)
         if sent.limit is not None or answer.status_code >= httpx.codes.MULTIPLE_CHOICES:
@@ -209,16 +221,13 @@ def describe_failure(url: str, error: httpx.HTTPError) -> ConnectionBroken:
     if none := next((one for one in causes if isinstance(one, socket.gaierror)), None):
         return _dns_failure(host, none)
     before = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.ProxyError)
+    text = str(error) or type(error).__name__
     if isinstance(error, httpx.TimeoutException):
         doing = "connection to" if before else "answer from"
         return ConnectionBroken(f"no {doing} {host} in time", sent=not before, hint=NETWORK_HINT)
     if before:
-        return ConnectionBroken(
-            f"no connection to {host}: {_error_text(error)}", sent=False, hint=RUNNING_HINT
-        )
-    return ConnectionBroken(
-        f"the connection to {host} broke: {_error_text(error)}", sent=True, hint=NETWORK_HINT
-    )
+        return ConnectionBroken(f"no connection to {host}: {text}", sent=False, hint=RUNNING_HINT)
+    return ConnectionBroken(f"the connection to {host} broke: {text}", sent=True, hint=NETWORK_HINT)
 
 
 NETWORK_HINT = "is the network all right? Then try again"
@@ -258,10 +267,6 @@ def _cause_chain(error: BaseException) -> Iterator[BaseException]:
         seen.add(id(following))
         yield following
         following = following.__cause__ or following.__context__
-
-
-def _error_text(error: httpx.HTTPError) -> str:
-    return str(error) or type(error).__name__
 
 
 def _client_version() -> str:

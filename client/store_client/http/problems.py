@@ -92,30 +92,17 @@ def _parse_xml_error(answer: "httpx.Response") -> dict[str, Any]:
 def _error_message(status: int, problem: Mapping[str, Any], answer: "httpx.Response") -> str:
     title, detail = problem.get("title"), problem.get("detail")
     if not title and not detail:
-        return _status_message(status, answer)
+        html = answer.headers.get("Content-Type", "").startswith("text/html")
+        page = ", with an HTML page, which is not from a store" if html else ""
+        return f"{status} {status_phrase(status)} from {strip_query(str(answer.url))}{page}"
     said = ": ".join(str(part).rstrip(".") for part in (title, detail) if part)
-    return _single_line(f"{said}{_field_errors(problem.get('errors'))}")
-
-
-def _status_message(status: int, answer: "httpx.Response") -> str:
-    """A message from the status alone."""
-    kind = answer.headers.get("Content-Type", "").partition(";")[0]
-    page = ", with a page that no store makes" if kind == "text/html" else ""
-    return f"{status} {status_phrase(status)} from {strip_query(str(answer.url))}{page}"
-
-
-def _field_errors(errors: object) -> str:
-    """The invalid arguments with their errors."""
-    if not isinstance(errors, dict) or not errors:
-        return ""
-    parts = [f"{name}: {_join_texts(said)}" for name, said in errors.items()]
-    return f" ({'; '.join(parts)})"
-
-
-def _join_texts(said: object) -> str:
-    if isinstance(said, list):
-        return " ".join(str(one) for one in said)
-    return str(said)
+    errors = problem.get("errors")
+    fields = errors.items() if isinstance(errors, dict) else ()
+    listed = "; ".join(
+        f"{name}: {' '.join(map(str, why)) if isinstance(why, list) else why}"
+        for name, why in fields
+    )
+    return _single_line(f"{said} ({listed})" if listed else said)
 
 
 def _error_hint(status: int, problem: Mapping[str, Any], answer: "httpx.Response") -> str:

@@ -147,13 +147,11 @@ class RetryableRequest:
 
 
 class RequestSender(Protocol):
-    """A pool of connections, which sends one request."""
+    """A pool of connections, see `http.pool`."""
 
-    def send(self, sent: OutgoingRequest) -> "httpx.Response":
-        """The response, its body not read; ConnectionBroken."""
+    def send(self, sent: OutgoingRequest) -> "httpx.Response": ...
 
-    def read_body(self, answer: "httpx.Response") -> None:
-        """Read the whole body; ConnectionBroken."""
+    def read_body(self, answer: "httpx.Response") -> None: ...
 
 
 class RequestAttempts:
@@ -196,7 +194,7 @@ class RequestAttempts:
         self, wire: "RequestSender", asked: RetryableRequest, tokens: TokenSource | None
     ) -> "httpx.Response":
         headers = dict(asked.headers)
-        if tokens is None or _has_header(headers, AUTHORIZATION):
+        if tokens is None or AUTHORIZATION in map(str.lower, headers):
             self._token = None
         elif not self._renewed:
             self._token = tokens.bearer()
@@ -243,15 +241,13 @@ class RequestAttempts:
     def _handle_broken_connection(self, asked: RetryableRequest, error: ConnectionBroken) -> None:
         self._doubt = self._doubt or error.sent
         again = asked.repeatable or not error.sent
-        if error.permanent or not again or self._retries >= self._max_retries(asked, error):
+        most = len(self._policy.waits_s)
+        if parse_origin(asked.url) not in self._reachable:
+            most = min(most, self._policy.unknown_retries)
+        if error.permanent or not again or self._retries >= most:
             tried = f" ({self._retries + 1} attempts)" if self._retries else ""
             raise Unreachable(f"{error}{tried}", hint=error.hint) from error
         self._wait(asked, str(error), self._policy.waits_s[self._retries])
-
-    def _max_retries(self, asked: RetryableRequest, error: ConnectionBroken) -> int:
-        most = len(self._policy.waits_s)
-        strange = parse_origin(asked.url) not in self._reachable
-        return min(most, self._policy.unknown_retries) if strange else most
 
     def _wait(self, asked: RetryableRequest, why: str, seconds: float) -> None:
         self._retries += 1
@@ -280,35 +276,23 @@ class RequestAttempts:
         if said:
             log.info("%s is not ready yet; asked again in %g s", strip_query(target), said)
             self._sleep(said)
-        return replace(asked, url=target, headers=_headers_for(asked, target))
+        headers = asked.headers
+        if not is_trusted(target, {parse_origin(asked.url)}):
+            headers = {
+                name: told for name, told in headers.items() if name.lower() != AUTHORIZATION
+            }
+        return replace(asked, url=target, headers=headers)
 
 
 def _check_redirect(asked: RetryableRequest, target: str) -> None:
     """Refuse redirects that would leak the request."""
     try:
-        away = parse_origin(target) != parse_origin(asked.url)
+        origin, own = parse_origin(target), parse_origin(asked.url)
         unsafe = is_downgrade(asked.url, target)
     except ValueError as error:
         raise StoreError(f"{strip_query(asked.url)} leads nowhere: {error}") from error
-    if unsafe or (
-        away and asked.content is not None and parse_origin(target)[1] != _request_host(asked)
-    ):
+    if unsafe or (asked.content is not None and origin[1] != own[1]):
         raise StoreError(
             f"{strip_query(asked.url)} leads to {strip_query(target)}, which is not followed",
             hint="if that is the store, use its URL: store login --url URL",
         )
-
-
-def _headers_for(asked: RetryableRequest, target: str) -> Mapping[str, str]:
-    """The headers, without Authorization if the target is another origin."""
-    if is_trusted(target, {parse_origin(asked.url)}):
-        return asked.headers
-    return {name: value for name, value in asked.headers.items() if name.lower() != AUTHORIZATION}
-
-
-def _request_host(asked: RetryableRequest) -> str:
-    return parse_origin(asked.url)[1]
-
-
-def _has_header(headers: Mapping[str, str], name: str) -> bool:
-    return any(one.lower() == name for one in headers)

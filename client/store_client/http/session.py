@@ -189,10 +189,17 @@ class HttpSession:
         whole = (
             url if url.startswith(("http://", "https://")) else f"{self.base_url}/{url.lstrip('/')}"
         )
-        told = {name: value for name, value in (params or {}).items() if value is not None}
+        told = {
+            name: str(value).lower() if isinstance(value, bool) else value
+            for name, value in (params or {}).items()
+            if value is not None
+        }
         if not told:
             return whole
-        return f"{whole}{'&' if '?' in whole else '?'}{_encode_query(told)}"
+        try:
+            return f"{whole}{'&' if '?' in whole else '?'}{urlencode(told, doseq=True)}"
+        except UnicodeError as error:
+            raise Misused(f"this cannot be part of a URL: {error}") from error
 
     def _connections(self) -> "ConnectionPool":
         with self._lock:
@@ -242,18 +249,3 @@ def _encode_json(value: Any) -> bytes:
         return jsons.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise Misused(f"this cannot be sent as JSON: {error}") from error
-
-
-def _encode_query(params: Mapping[str, Any]) -> str:
-    try:
-        return urlencode(_spell_booleans(params), doseq=True)
-    except UnicodeError as error:
-        raise Misused(f"this cannot be part of an address: {error}") from error
-
-
-def _spell_booleans(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Booleans as `true` and `false`."""
-    spelled = {True: "true", False: "false"}
-    return {
-        name: spelled[value] if isinstance(value, bool) else value for name, value in params.items()
-    }

@@ -59,12 +59,12 @@ def list_area_files(client: Client, uuid: str) -> Iterator[Mapping[str, Any]]:
 
 def get_checksum(client: Client, uuid: str, name: str) -> Mapping[str, Any]:
     """`status`, `checksums` and `cause` of a file."""
-    return _get_for_file(client, f"{area_path(uuid)}/checksum", name)
+    return _get_for_file(client, uuid, name, what="checksum")
 
 
 def get_validation(client: Client, uuid: str, name: str) -> Mapping[str, Any]:
     """`status` and `cause` of a file's validation."""
-    return _get_for_file(client, f"{area_path(uuid)}/validate", name)
+    return _get_for_file(client, uuid, name, what="validate")
 
 
 def register_file(client: Client, uuid: str, name: str, *, said: Mapping[str, Any]) -> str:
@@ -155,6 +155,7 @@ def get_credentials(client: Client, uuid: str, names: Sequence[str] = ()) -> dic
     return found
 
 
-def _get_for_file(client: Client, path: str, name: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = client.session.request("GET", path, params={"filename": name}).json()
+def _get_for_file(client: Client, uuid: str, name: str, *, what: str) -> Mapping[str, Any]:
+    path, params = f"{area_path(uuid)}/{what}", {"filename": name}
+    found: Mapping[str, Any] = client.session.request("GET", path, params=params).json()
     return found

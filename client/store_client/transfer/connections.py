@@ -3,24 +3,23 @@
 Streams share no quota; otherwise the order of threads would decide whether a file fails.
 
 A presigned URL is its own credential: no token is sent here. There are no retries: the caller knows
-what arrived. The session's HTTP client is not used because it copies every byte several times.
+what arrived.
 """
 
 import contextlib
-import http.client
 import re
-import ssl
+import socket
 import threading
-import time
-from base64 import b64encode
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
-from urllib.parse import SplitResult, unquote, urljoin, urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import httpx
 
 from store_client.errors import StoreError, Unreachable
+from store_client.http.pool import ConnectionPool
+from store_client.http.retries import ConnectionBroken, OutgoingRequest, RetryPolicy
+from store_client.http.urls import parse_origin, resolve_url, retry_after
 
 HEADROOM = 10
 """The quota never rises more than this above its start: a bucket that went away for good is given
@@ -78,255 +77,119 @@ class FailureQuota:
         self._pause(wait_s)
 
 
-CONNECT_S = 10.0
 SILENCE_S = 60.0
 """Longest wait for the next byte."""
 MAX_REDIRECTS = 3
-MAX_IDLE = 64
-IDLE_S = 20.0
-"""Age of silence at which servers may have closed a connection."""
 
 _BLANK = re.compile(r"[\x00-\x20\x7f]")
 _RANGE = re.compile(r"bytes (?P<first>\d+)-(?P<last>\d+)/(?P<total>\d+|\*)")
-
-Key = tuple[str, str, int, str]
 
 
 class RangeResponse:
     """One response, its body not yet read."""
 
-    def __init__(self, response: http.client.HTTPResponse) -> None:
-        self._response = response
-        self.status = response.status
-        self.headers = response.headers
+    def __init__(self, response: httpx.Response) -> None:
+        self.status = response.status_code
+        self.retry_after_s = retry_after(response.headers) or 0.0
         self.start = 0
         self.total: int | None = None
-        found = _RANGE.fullmatch(response.headers.get("Content-Range") or "")
-        if self.status == 206 and found:
+        self._pieces = response.iter_raw()
+        self._piece = memoryview(b"")
+        self._left = int(response.headers.get("Content-Length", -1))
+        found = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
+        if self.status == httpx.codes.PARTIAL_CONTENT and found:
             self.start = int(found["first"])
             self.total = None if found["total"] == "*" else int(found["total"])
-        elif self.status == 200 and response.length is not None:
-            self.total = response.length
+        elif self.status == httpx.codes.OK and self._left >= 0:
+            self.total = self._left
 
     def readinto(self, buffer: memoryview) -> int:
-        """Read bytes into a buffer; 0 at the end."""
-        return self._response.readinto(buffer)
+        """Fill a buffer; fewer bytes at the end, 0 after it."""
+        count = 0
+        while count < len(buffer) and (piece := self._next_piece()):
+            size = min(len(piece), len(buffer) - count)
+            buffer[count : count + size] = piece[:size]
+            self._piece = piece[size:]
+            count += size
+        self._left -= count
+        if not self._left:
+            # The connection can be used again once the end was read.
+            next(self._pieces, b"")
+        return count
 
-    @property
-    def is_reusable(self) -> bool:
-        """Whether the connection can be used again."""
-        response = self._response
-        ended = response.isclosed() and response.length in (0, None)
-        return ended and not response.will_close
-
-    @property
-    def retry_after_s(self) -> float:
-        """Seconds of Retry-After, 0 if there is none."""
-        said = self.headers.get("Retry-After", "")
-        return float(said) if said.isdecimal() and len(said) < 6 else 0.0
+    def _next_piece(self) -> memoryview:
+        with contextlib.suppress(httpx.RemoteProtocolError):  # the body breaks off
+            self._piece = self._piece or memoryview(next(self._pieces, b""))
+        return self._piece
 
 
 class BucketConnections:
     """Connections to object storage; threads share it."""
 
-    def __init__(
-        self,
-        *,
-        silence_s: float = SILENCE_S,
-        proxies: Mapping[str, str] | None = None,
-    ) -> None:
-        self._silence_s = silence_s
-        self._proxies = getproxies() if proxies is None else dict(proxies)
+    def __init__(self, *, silence_s: float = SILENCE_S) -> None:
+        policy = RetryPolicy(read_s=silence_s)
+        self._pool = ConnectionPool(policy, trace=self._watch_sockets)
         self._lock = threading.Lock()
-        self._idle: dict[Key, list[tuple[float, http.client.HTTPConnection]]] = {}
-        self._open: set[http.client.HTTPConnection] = set()
+        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._closed = False
-        self._tls: ssl.SSLContext | None = None
 
     @contextlib.contextmanager
     def get(self, url: str, *, start: int = 0, end: int | None = None) -> Iterator[RangeResponse]:
         """GET bytes [start, end) of a URL; TransferFailure if there is no response."""
-        headers = {}
+        headers = {"Accept-Encoding": "identity"}
         if start or end is not None:
             headers["Range"] = f"bytes={start}-{'' if end is None else end - 1}"
         for _ in range(MAX_REDIRECTS + 1):
-            with self._request(url, headers) as answer:
-                place = answer.headers.get("Location")
-                if answer.status not in (301, 302, 303, 307, 308) or not place:
-                    yield answer
+            with contextlib.closing(self._send(url, headers)) as answer:
+                if not answer.has_redirect_location:
+                    yield RangeResponse(answer)
                     return
-                url = _follow_redirect(url, place)
-        raise TransferFailure(Unreachable("the bucket redirects without end"))
+                url = _follow_redirect(url, answer.headers["Location"])
+        raise TransferFailure(Unreachable("the bucket redirects in a loop"))
 
     def close(self) -> None:
         """Close every connection; reads in progress fail at once."""
         with self._lock:
             self._closed = True
-            idle = [connection for kept in self._idle.values() for _, connection in kept]
-            self._idle.clear()
-            busy = self._open.difference(idle)
-            self._open.clear()
-        for connection in idle:
-            connection.close()
-        for connection in busy:
-            # Who reads from it closes it.
-            _shut_down(connection)
+            for one in self._sockets:
+                _shut_down(one)
+        self._pool.close()
 
-    @contextlib.contextmanager
-    def _request(self, url: str, headers: Mapping[str, str]) -> Iterator[RangeResponse]:
-        key, target, more = self._route(url)
-        connection, response = self._send(key, target, {**headers, **more})
-        answer = RangeResponse(response)
+    def _send(self, url: str, headers: Mapping[str, str]) -> httpx.Response:
+        _check_url(url)
+        if self._closed:
+            raise TransferFailure(Unreachable("the download has ended"))
         try:
-            yield answer
-        finally:
-            if answer.is_reusable:
-                self._return_idle(key, connection)
-            else:
-                self._discard(connection)
-            response.close()
+            return self._pool.send(OutgoingRequest("GET", url, headers, limit=None))
+        except ConnectionBroken as error:
+            raise TransferFailure(Unreachable(str(error), hint=error.hint)) from error
 
-    def _send(
-        self, key: Key, target: str, headers: Mapping[str, str]
-    ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
-        """Send on an idle connection, or on a new one if that is stale."""
-        kept = self._take_idle(key)
-        if kept is not None:
-            with contextlib.suppress(OSError, http.client.HTTPException):
-                return kept, _exchange(kept, target, headers)
-            self._discard(kept)
-        connection = self._open_connection(key)
-        try:
-            return connection, _exchange(connection, target, headers)
-        except (OSError, http.client.HTTPException) as error:
-            self._discard(connection)
-            raise TransferFailure(_connection_error(key, error)) from error
-
-    def _take_idle(self, key: Key) -> http.client.HTTPConnection | None:
-        with self._lock:
-            while found := self._idle.get(key):
-                since, connection = found.pop()
-                if time.monotonic() - since < IDLE_S:
-                    return connection
-                self._open.discard(connection)
-                connection.close()
-        return None
-
-    def _return_idle(self, key: Key, connection: http.client.HTTPConnection) -> None:
-        with self._lock:
-            idle = self._idle.setdefault(key, [])
-            if not self._closed and len(idle) < MAX_IDLE:
-                idle.append((time.monotonic(), connection))
-                return
-        self._discard(connection)
-
-    def _discard(self, connection: http.client.HTTPConnection) -> None:
-        with self._lock:
-            self._open.discard(connection)
-        connection.close()
-
-    def _open_connection(self, key: Key) -> http.client.HTTPConnection:
-        scheme, host, port, proxy = key
-        made = self._build_connection(scheme, host, port, proxy)
-        with self._lock:
-            if not self._closed:
-                self._open.add(made)
-                return made
-        raise TransferFailure(Unreachable("the download has ended"))
-
-    def _build_connection(
-        self, scheme: str, host: str, port: int, proxy: str
-    ) -> http.client.HTTPConnection:
-        through = urlsplit(proxy)
-        at, number = (through.hostname or "", through.port or 80) if proxy else (host, port)
-        if scheme == "http":
-            return _HttpConnection(at, number, timeout=CONNECT_S, silence_s=self._silence_s)
-        with self._lock:
-            self._tls = self._tls or httpx.create_ssl_context()
-        secure = _HttpsConnection(
-            at, number, timeout=CONNECT_S, context=self._tls, silence_s=self._silence_s
-        )
-        if proxy:
-            secure.set_tunnel(host, port, headers=_proxy_credentials(through))
-        return secure
-
-    def _route(self, url: str) -> tuple[Key, str, dict[str, str]]:
-        """The connection key, request target and headers of a URL."""
-        try:
-            parts = urlsplit(url)
-            port = parts.port or {"http": 80, "https": 443}[parts.scheme]
-            host = (parts.hostname or "").encode("idna").decode()
-        except (KeyError, ValueError):
-            raise _bad_url() from None
-        if not host or _BLANK.search(host):
-            raise _bad_url()
-        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        proxy = self._proxies.get(parts.scheme, "")
-        if not proxy or proxy_bypass(parts.netloc.rpartition("@")[2]):
-            return (parts.scheme, host, port, ""), target, {}
-        proxy = proxy if "://" in proxy else f"http://{proxy}"
-        key = (parts.scheme, host, port, proxy)
-        if parts.scheme == "https":
-            return key, target, {}
-        return key, url.partition("#")[0], _proxy_credentials(urlsplit(proxy))
+    def _watch_sockets(self, event: str, info: Mapping[str, Any]) -> None:
+        if event in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
+            found = info["return_value"].get_extra_info("socket")
+            with self._lock:
+                self._sockets.add(found)
+                if self._closed:
+                    _shut_down(found)
 
 
-class _SilenceTimeout:
-    """Sets the read time-out once connected."""
-
-    def __init__(self, *given: Any, silence_s: float, **named: Any) -> None:
-        super().__init__(*given, **named)
-        self._silence_s = silence_s
-
-    def connect(self) -> None:
-        super().connect()  # type: ignore[misc]
-        self.sock.settimeout(self._silence_s)  # type: ignore[attr-defined]
-        # http.client lets go of its own when an answer ends the connection, while it is still read.
-        self.live = self.sock  # type: ignore[attr-defined]
-
-
-class _HttpConnection(_SilenceTimeout, http.client.HTTPConnection):
-    pass
-
-
-class _HttpsConnection(_SilenceTimeout, http.client.HTTPSConnection):
-    pass
-
-
-def _exchange(
-    connection: http.client.HTTPConnection, target: str, headers: Mapping[str, str]
-) -> http.client.HTTPResponse:
-    connection.request("GET", target, headers=dict(headers))
-    return connection.getresponse()
-
-
-def _shut_down(connection: http.client.HTTPConnection) -> None:
+def _shut_down(found: socket.socket) -> None:
     """Wake a thread that reads; closing alone would not."""
-    with contextlib.suppress(OSError, AttributeError):
-        connection.live.shutdown(2)  # type: ignore[attr-defined]
+    with contextlib.suppress(OSError):
+        found.shutdown(socket.SHUT_RDWR)
 
 
 def _follow_redirect(url: str, place: str) -> str:
-    target = urljoin(url, place)
-    if urlsplit(url).scheme == "https" and urlsplit(target).scheme != "https":
-        raise TransferFailure(
-            Unreachable("the bucket redirects to where bytes would come unencrypted")
-        )
+    target = resolve_url(url, place)
+    if url.startswith("https:") and not target.startswith("https:"):
+        raise TransferFailure(Unreachable("the bucket redirects to an unencrypted address"))
     return target
 
 
-def _bad_url() -> StoreError:
-    return StoreError("the store gave a URL that is none of http or https")
-
-
-def _connection_error(key: Key, error: Exception) -> Unreachable:
-    """Never names the path: a presigned URL is a secret."""
-    said = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return Unreachable(f"no answer from {key[1]}:{key[2]}: {said}")
-
-
-def _proxy_credentials(proxy: SplitResult) -> dict[str, str]:
-    if not proxy.username:
-        return {}
-    said = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
-    return {"Proxy-Authorization": f"Basic {b64encode(said.encode()).decode()}"}
+def _check_url(url: str) -> None:
+    try:
+        parse_origin(url)[1].encode("idna")
+    except ValueError:
+        url = ""
+    if not url or _BLANK.search(url):
+        raise StoreError("the store sent a download URL that is not an http or https URL")

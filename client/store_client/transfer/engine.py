@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from copy import copy
-from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Condition, Event
 from typing import Any, TypeVar
@@ -265,16 +264,16 @@ def run_each(
     The first error is raised, after the stop signal is set and the running calls have ended.
     """
     pool = ThreadPoolExecutor(max(1, jobs), thread_name_prefix="file")
-    done: SimpleQueue[tuple[int, Future[R]]] = SimpleQueue()
-    futures: list[Future[R]] = []
+    done: SimpleQueue[Future[R]] = SimpleQueue()
+    futures: dict[Future[R], int] = {}
     try:
         for index, item in enumerate(items):
             future = pool.submit(function, item)
-            futures.append(future)
-            future.add_done_callback(partial(_put_done, done, index))
+            futures[future] = index
+            future.add_done_callback(done.put)
         for _ in futures:
-            index, future = _wait_for_next(done)
-            yield index, future.result()
+            future = _wait_for_next(done)
+            yield futures[future], future.result()
     except Exception:
         stop.set()
         pool.shutdown(cancel_futures=True)
@@ -284,10 +283,6 @@ def run_each(
         abandon_threads(pool, futures)
         raise
     pool.shutdown()
-
-
-def _put_done(done: SimpleQueue[tuple[int, Future[R]]], index: int, future: Future[R]) -> None:
-    done.put((index, future))
 
 
 def _wait_for_next(done: SimpleQueue[T]) -> T:
@@ -394,7 +389,9 @@ def run_tasks(source: Iterable[Task], jobs: int, *, stop: StopSignal) -> None:
         thread.start()
     try:
         for thread in threads:
-            _join_thread(thread)
+            # On Windows a join without a time-out hears no Ctrl-C.
+            while thread.is_alive():
+                thread.join(timeout=0.5)
     except BaseException:
         running.stop()
         until = time.monotonic() + GRACE_S
@@ -403,12 +400,6 @@ def run_tasks(source: Iterable[Task], jobs: int, *, stop: StopSignal) -> None:
         raise
     if running.failures:
         raise _pick_failure(running.failures)
-
-
-def _join_thread(thread: threading.Thread) -> None:
-    # On Windows a join without a time-out hears no Ctrl-C.
-    while thread.is_alive():
-        thread.join(timeout=0.5)
 
 
 def _pick_failure(failures: dict[Position, BaseException]) -> BaseException:

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 from store_client.checksums import BLOCK, MB
 from store_client.errors import Damaged
@@ -269,22 +269,6 @@ class _PartFetcher:
 log = logging.getLogger(__name__)
 
 
-class FetchOptions(Protocol):
-    """Retries and progress of a download."""
-
-    @property
-    def num_retries(self) -> int:
-        """Failures that are allowed at first."""
-
-    @property
-    def min_delay_s(self) -> float:
-        """Shortest wait before a retry."""
-
-    @property
-    def tell(self) -> TransferProgress:
-        """Receives the progress."""
-
-
 @dataclass(frozen=True, slots=True)
 class FileFetcher:
     """What all files of one download share; `url_of` requests a new presigned URL."""
@@ -292,7 +276,8 @@ class FileFetcher:
     cache: ContentCache
     wire: BucketConnections
     url_of: Callable[[RemoteFile], str]
-    options: FetchOptions
+    new_quota: Callable[[], FailureQuota]
+    tell: TransferProgress
     stop: StopSignal
     slots: StreamSlots
     large_from: int = LARGE_FROM
@@ -314,26 +299,20 @@ class FileFetcher:
             if self.cache.has(wanted.sha256, wanted.size):
                 return False
             self.slots.acquire()
+            reader = FileReader(self.wire, PresignedUrl(wanted, self.url_of), self.stop, wanted)
             try:
-                self._fetch(wanted)
+                small = wanted.size < SHARED_FROM
+                (self._fetch_small if small else self._fetch_large)(reader)
             finally:
                 self.slots.release()
         return True
 
-    def _fetch(self, wanted: RemoteFile) -> None:
-        """Fetch until the digest is right, or the quota is used up."""
-        reader = FileReader(self.wire, PresignedUrl(wanted, self.url_of), self.stop, wanted)
-        if wanted.size < SHARED_FROM:
-            self._fetch_small(reader)
-        else:
-            self._fetch_large(reader)
-
     def _fetch_small(self, reader: FileReader) -> None:
         """Fetch in memory: an interrupted download leaves nothing behind."""
-        wanted, quota = reader.wanted, self._new_quota()
+        wanted, quota = reader.wanted, self.new_quota()
         while True:
             file = io.BytesIO()
-            digest = streams.fetch_stream(reader, file, quota, tell=self.options.tell)
+            digest = streams.fetch_stream(reader, file, quota, tell=self.tell)
             if digest == wanted.sha256:
                 self.cache.add(file.getbuffer(), wanted.sha256)
                 return
@@ -341,7 +320,7 @@ class FileFetcher:
 
     def _fetch_large(self, reader: FileReader) -> None:
         """Fetch into a file that a later run resumes."""
-        wanted, quota = reader.wanted, self._new_quota()
+        wanted, quota = reader.wanted, self.new_quota()
         temporary = self.cache.part_path(wanted.sha256)
         try:
             while (digest := self._fill(reader, temporary, quota)) != wanted.sha256:
@@ -354,14 +333,9 @@ class FileFetcher:
 
     def _record_damage(self, wanted: RemoteFile, digest: str, quota: FailureQuota) -> None:
         log.warning("%s came damaged, and is fetched anew", wanted.name)
-        self.options.tell.bytes(-wanted.size)
+        self.tell.bytes(-wanted.size)
         said = f"{wanted.name} came with the SHA-256 {digest}, not {wanted.sha256}"
         quota.record_failure(TransferFailure(Damaged(said)))
-
-    def _new_quota(self) -> FailureQuota:
-        return FailureQuota(
-            self.options.num_retries, self.options.min_delay_s, pause=self.stop.pause
-        )
 
     def _fill(self, reader: FileReader, temporary: Path, quota: FailureQuota) -> str:
         """Fill the file by one stream or several; its digest."""
@@ -369,22 +343,19 @@ class FileFetcher:
         map_path = self.cache.partial_path(wanted.sha256, "parts")
         if wanted.size >= self.large_from:
             with contextlib.suppress(RangesUnsupported):
-                return self._fetch_in_parts(reader, (temporary, map_path))
+                digest = fetch_parts(
+                    reader,
+                    (temporary, map_path),
+                    quota_of=self.new_quota,
+                    tell=self.tell,
+                    slots=self.slots,
+                    part=self.part,
+                )
+                map_path.unlink()
+                return digest
         if map_path.exists():
             # The length of a file that came in parts does not tell how much is there.
             temporary.unlink(missing_ok=True)
             map_path.unlink()
         with streams.open_unbuffered(temporary) as file:
-            return streams.fetch_stream(reader, file, quota, tell=self.options.tell)
-
-    def _fetch_in_parts(self, reader: FileReader, paths: tuple[Path, Path]) -> str:
-        digest = fetch_parts(
-            reader,
-            paths,
-            quota_of=self._new_quota,
-            tell=self.options.tell,
-            slots=self.slots,
-            part=self.part,
-        )
-        paths[1].unlink()
-        return digest
+            return streams.fetch_stream(reader, file, quota, tell=self.tell)

@@ -5,11 +5,9 @@ import importlib
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import datetime
 from typing import Any
-
-import httpx
 
 from store_client.checksums import MB, FileChecksums, FileHasher
 from store_client.errors import (
@@ -21,8 +19,13 @@ from store_client.errors import (
     StoreError,
     Unreachable,
 )
-from store_client.http.pool import limit_body
-from store_client.http.retries import MAX_SMALL_ANSWER
+from store_client.http.pool import ConnectionPool
+from store_client.http.retries import (
+    MAX_SMALL_ANSWER,
+    ConnectionBroken,
+    OutgoingRequest,
+    RetryPolicy,
+)
 from store_client.local_files import LocalFile
 from store_client.transfer.engine import TransferContext
 from store_client.transfer.parts import hash_file_blocks
@@ -34,7 +37,6 @@ CHUNK = 16 * MB
 """Bytes of one request of a session; a multiple of 256 KiB."""
 PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0)
 ATTEMPTS = 6
-TIMEOUT = httpx.Timeout(90, connect=10)
 
 RenewToken = Callable[[], Mapping[str, Any]]
 """Requests new credentials for the same area."""
@@ -127,23 +129,16 @@ def send_file(
     """Send what a session does not have yet; UploadSessionEnded when it cannot be continued."""
     hasher = FileHasher(file.size)
     chunks = _join_chunks(hash_file_blocks(file, hasher))
-    with httpx.Client(timeout=TIMEOUT) as client:
-        _ResumableUpload(client, session, file.size).send(chunks, context, new=new)
+    with closing(ConnectionPool(RetryPolicy())) as pool:
+        _ResumableUpload(pool, session, file.size).send(chunks, context, new=new)
     return hasher.checksums()
 
 
 class _ResumableUpload:
     """A resumable upload: its URL is its own credential."""
 
-    def __init__(
-        self,
-        client: httpx.Client,
-        url: str,
-        size: int,
-        *,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._client, self._url, self._size, self._sleep = client, url, size, sleep
+    def __init__(self, pool: ConnectionPool, url: str, size: int) -> None:
+        self._pool, self._url, self._size = pool, url, size
 
     def send(self, chunks: Iterator[bytes], context: TransferContext, *, new: bool) -> None:
         """All chunks; those that arrived before, which none did if it is new, are not sent."""
@@ -170,20 +165,18 @@ class _ResumableUpload:
             found = self._send_range(b"", f"bytes */{self._size}")
             if found is not None:
                 return found
-            self._sleep(pause)
+            time.sleep(pause)
         raise Unreachable("Google Cloud Storage does not answer")
 
     def _send_range(self, data: bytes, span: str) -> int | None:
         """How many bytes have arrived; None when it cannot be said. Ended, when there is no such
         session any more."""
+        request = OutgoingRequest("PUT", self._url, {"Content-Range": span}, data, MAX_SMALL_ANSWER)
         try:
-            with self._client.stream(
-                "PUT", self._url, content=data, headers={"Content-Range": span}
-            ) as answer:
-                # Nothing of the body is wanted; read, it leaves the connection for the next part.
-                limit_body(answer, MAX_SMALL_ANSWER)
-                answer.read()
-        except (httpx.TransportError, Damaged) as error:
+            answer = self._pool.send(request)
+            # Nothing of the body is wanted; read, it leaves the connection for the next part.
+            self._pool.read_body(answer)
+        except (ConnectionBroken, Damaged) as error:
             log.info("Google Cloud Storage: %s", error)
             return None
         if answer.status_code in (200, 201):

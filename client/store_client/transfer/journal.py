@@ -12,7 +12,6 @@ import contextlib
 import hashlib
 import json
 import os
-import time
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -158,14 +157,9 @@ class UploadJournal:
     def _rewrite(self) -> None:
         """Rewrite the file with what still counts."""
         lines: list[dict[str, Any]] = [
-            *(
-                {"what": "file", "name": name, **_record_fields(one)}
-                for name, one in self.files.items()
-            ),
-            *(
-                {"what": "unfinished", "name": name, **_record_fields(one)}
-                for name, one in self.unfinished.items()
-            ),
+            {"what": what, "name": name, **_record_fields(one)}
+            for what, known in (("file", self.files), ("unfinished", self.unfinished))
+            for name, one in known.items()
         ]
         if self.attempt:
             # Last: that an upload is finished is looked for at the end.
@@ -191,11 +185,6 @@ def remove_finished(folder: Path, *, now: float) -> int:
     for path in old:
         remove_file(path.with_suffix(".lock"))
     return sum(remove_file(path) for path in old)
-
-
-def now_ns() -> int:
-    """The current time in ns."""
-    return time.time_ns()
 
 
 def _record_fields(one: KnownFile | UnfinishedFile) -> dict[str, Any]:

@@ -103,7 +103,9 @@ def send_parts(
     sender = _PartSender(context, send, is_stored, etag=etag)
     try:
         with open_unchanged(file) as source:
-            for number, length in enumerate(_part_sizes(file.size, size), 1):
+            step = size or usual
+            for number, start in enumerate(range(0, file.size, step), 1):
+                length = min(step, file.size - start)
                 sender.reserve(length)
                 sender.send(number, _read_exactly(source, length, file))
     finally:
@@ -196,12 +198,6 @@ class _MemoryLease:
             last = not self._users
         if last:
             self._context.release(self._size)
-
-
-def _part_sizes(size: int, wanted: int) -> Iterator[int]:
-    step = wanted or part_size(size)
-    for start in range(0, size, step):
-        yield min(step, size - start)
 
 
 def _read_exactly(source: io.FileIO, size: int, file: LocalFile) -> bytes:

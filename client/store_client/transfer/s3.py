@@ -5,7 +5,6 @@ import importlib
 import logging
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
-from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
@@ -251,7 +250,12 @@ class S3Object:
             self.call(
                 "complete_multipart_upload",
                 UploadId=upload_id,
-                MultipartUpload={"Parts": _collect_parts(copied)},
+                MultipartUpload={
+                    "Parts": [
+                        {"PartNumber": number, "ETag": found.result()}
+                        for number, found in copied.items()
+                    ]
+                },
             )
         except BaseException:
             self.abort(upload_id)
@@ -281,10 +285,6 @@ class S3Object:
             # The library takes a stop for a failure of the network.
             context.check()
             raise
-
-
-def _collect_parts(copied: Mapping[int, "Future[str]"]) -> list[dict[str, Any]]:
-    return [{"PartNumber": number, "ETag": found.result()} for number, found in copied.items()]
 
 
 def _md5_etags(etags: Mapping[int, str]) -> dict[int, bytes]:

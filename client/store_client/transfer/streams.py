@@ -2,13 +2,14 @@
 
 import contextlib
 import hashlib
-import http.client
 import os
 import threading
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
+
+import httpx
 
 from store_client.checksums import BLOCK
 from store_client.errors import Damaged, StoreError, Unreachable
@@ -128,7 +129,8 @@ class FileReader:
                 self.stop.check()
                 count = self._read_some(answer, buffer[: min(BLOCK, end - at)])
                 if not count:
-                    raise self._truncation_error(at)
+                    said = f"{self.wanted.name}: only {at} of {size} bytes came"
+                    raise TransferFailure(Damaged(said))
                 yield at, buffer[:count]
                 at += count
 
@@ -150,17 +152,13 @@ class FileReader:
     def _read_some(self, answer: RangeResponse, buffer: memoryview) -> int:
         try:
             return answer.readinto(buffer)
-        except TimeoutError as error:
-            said = f"{self.wanted.name}: the bucket fell silent"
+        except httpx.TimeoutException as error:
+            said = f"{self.wanted.name}: the bucket stopped sending"
             raise TransferFailure(Unreachable(said)) from error
-        except (OSError, http.client.HTTPException, ValueError, AttributeError) as error:
-            # The last two are what a connection gives that another thread closed meanwhile.
-            raise TransferFailure(Damaged(f"{self.wanted.name}: broken off ({error})")) from error
-
-    def _truncation_error(self, at: int) -> TransferFailure:
-        return TransferFailure(
-            Damaged(f"{self.wanted.name}: only {at} of {self.wanted.size} bytes came")
-        )
+        except (httpx.HTTPError, httpx.StreamError) as error:
+            raise TransferFailure(
+                Damaged(f"{self.wanted.name}: the connection broke ({error})")
+            ) from error
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from store_client.checksums import ETAG_CHUNK
 from store_client.errors import Conflict, Damaged, Refused, TimedOut
 from store_client.http.session import HttpSession
 from store_client.transfer.engine import TransferContext
-from store_client.transfer.journal import KnownFile, UploadAttempt, UploadJournal, now_ns
+from store_client.transfer.journal import KnownFile, UploadAttempt, UploadJournal
 from store_client.upload.options import UploadOptions
 from store_client.upload.plan import PlannedFile
 from store_client.upload.staging import StagedFile, Staging, StagingItem
@@ -183,7 +183,7 @@ class FileDepositor:
         return StagingItem(one.file, one.content_type, str(uuid4()), create_version())
 
     def _stage(self, one: PlannedFile, staging: Staging, item: StagingItem) -> KnownFile:
-        at = now_ns()
+        at = time.time_ns()
         staged = staging.stage(item)
         kept = KnownFile(
             stamp=one.file.stamp,

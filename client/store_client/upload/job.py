@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -90,22 +90,13 @@ def upload(
     )
     with (
         lock_upload(path.with_suffix(".lock")),
-        _open_journal(options, path) as journal,
+        closing(UploadJournal(path, writing=not options.dry_run)) as journal,
         open_transfer(options.jobs, tell) as shared,
         _add_hint(),
     ):
         journals.remove_finished(client.config.uploads, now=time.time())
         one = _UploadRun(options, client, journal, shared, files)
         return _run_upload(one, WaitPolicy(options.timeout_seconds, clock, sleep))
-
-
-@contextmanager
-def _open_journal(options: UploadOptions, path: Path) -> Iterator[UploadJournal]:
-    journal = UploadJournal(path, writing=not options.dry_run)
-    try:
-        yield journal
-    finally:
-        journal.close()
 
 
 @contextmanager
@@ -124,7 +115,7 @@ def _run_upload(one: _UploadRun, patience: WaitPolicy) -> UploadReport:
     if there and is_same_bundle(there, one.files, known, one.options.creator_uid):
         _record_finished(one, UploadAttempt(there.uuid, there.version, "", finished=True))
         return unchanged_report(there)
-    missing = [file for file in one.files if not _is_stored(known, file)]
+    missing = [file for file in one.files if file.name not in known or not known[file.name].stored]
     if not one.options.allow_invalid_json:
         check_metadata(missing)
     earlier = there.uuid if there and not one.options.bundle else None
@@ -202,11 +193,6 @@ def _put_bundle(
 def _record_finished(one: _UploadRun, attempt: UploadAttempt) -> None:
     if one.journal.attempt != attempt:
         one.journal.record_attempt(attempt)
-
-
-def _is_stored(known: Mapping[str, KnownFile], file: PlannedFile) -> bool:
-    kept = known.get(file.name)
-    return kept is not None and kept.stored
 
 
 def _map_files(function: Callable[[T], R], items: Sequence[T], one: _UploadRun) -> list[R]:

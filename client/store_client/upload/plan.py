@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,7 +16,7 @@ from store_client.errors import Misused, NotFound
 from store_client.http.session import HttpSession
 from store_client.local_files import LocalFile, list_files
 from store_client.transfer.engine import TransferContext
-from store_client.transfer.journal import KnownFile, UploadAttempt, UploadJournal, now_ns
+from store_client.transfer.journal import KnownFile, UploadAttempt, UploadJournal
 from store_client.transfer.parts import hash_file
 from store_client.upload.options import UploadOptions
 from store_client.versions import create_version, parse_version
@@ -49,15 +50,12 @@ class ExistingBundle:
 
 def plan_files(options: UploadOptions) -> list[PlannedFile]:
     """Plan all files of the directory, by name; Misused."""
-    return list(_describe_files(list_files(options.src_dir), options.indexed))
-
-
-def _describe_files(files: Sequence[LocalFile], patterns: Sequence[str]) -> Iterator[PlannedFile]:
-    for file in files:
-        indexed = content_types.is_metadata(file.name, patterns)
-        yield PlannedFile(
-            file, content_types.guess_content_type(file.name, indexed=indexed), indexed
-        )
+    planned = []
+    for file in list_files(options.src_dir):
+        indexed = content_types.is_metadata(file.name, options.indexed)
+        kind = content_types.guess_content_type(file.name, indexed=indexed)
+        planned.append(PlannedFile(file, kind, indexed))
+    return planned
 
 
 def fetch_bundle(
@@ -88,14 +86,22 @@ def find_known(
 
     The file is read again unless its stamp is certain.
     """
-    at, before = now_ns(), journal.files.get(one.name)
+    at, before = time.time_ns(), journal.files.get(one.name)
     sums = _known_checksums(one, before, entry, shared)
     if sums is None:
         return None
     if before and before.checksums == sums and before.content_type == one.content_type:
         kept = replace(before, stamp=one.file.stamp, at=at)
     elif entry and _matches_entry(entry, one, sums):
-        kept = _known_from_entry(one, entry, sums, at)
+        kept = KnownFile(
+            stamp=one.file.stamp,
+            at=at,
+            content_type=one.content_type,
+            checksums=sums,
+            uuid=entry["uuid"],
+            version=entry["version"],
+            stored=True,
+        )
     else:
         return None
     if before != kept and not (before and before.matches(one.file.stamp)):
@@ -120,20 +126,6 @@ def _matches_entry(entry: Mapping[str, Any], one: PlannedFile, sums: FileChecksu
     """Whether a bundle entry has the same content and content type."""
     said = entry["size"], entry["sha256"], entry["content-type"]
     return said == (one.file.size, sums.sha256, one.content_type)
-
-
-def _known_from_entry(
-    one: PlannedFile, entry: Mapping[str, Any], sums: FileChecksums, at: int
-) -> KnownFile:
-    return KnownFile(
-        stamp=one.file.stamp,
-        at=at,
-        content_type=one.content_type,
-        checksums=sums,
-        uuid=entry["uuid"],
-        version=entry["version"],
-        stored=True,
-    )
 
 
 def is_same_bundle(
@@ -243,7 +235,8 @@ def _json_fault(text: str) -> str | None:
         start, name = _first_duplicate(text)
         return f"{_text_position(text[:start])}: the name {name} is given twice in one object"
     except ValueError as error:
-        return f"{_text_position(text[: _first_constant(text)])}: {error}"
+        place = next((found.start() for found in _CONSTANT.finditer(text) if found[1]), 0)
+        return f"{_text_position(text[:place])}: {error}"
     return None
 
 
@@ -271,10 +264,6 @@ def _first_duplicate(text: str) -> tuple[int, str]:
 
 def _refuse_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
-
-
-def _first_constant(text: str) -> int:
-    return next((found.start() for found in _CONSTANT.finditer(text) if found[1]), 0)
 
 
 def _text_position(before: str) -> str:

@@ -193,7 +193,7 @@ def test_a_program_goes_before_the_login(
     assert "go on as that service account" in program.types("logout").stderr
     path.write_text("{")
     told = program.types("whoami", code=2).stderr
-    assert "robot.json is no credentials file" in told
+    assert "robot.json is not a credentials file" in told
 
 
 @pytest.mark.spec("CLI-73")

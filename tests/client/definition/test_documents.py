@@ -152,7 +152,7 @@ def test_an_old_copy_serves_while_the_store_cannot_be_reached(
     site.store.waited.clear()
     with caplog.at_level(logging.WARNING):
         assert site.load() == before
-    assert "going by the definition of" in caplog.text
+    assert "using the cached definition of" in caplog.text
     assert site.store.waited == []
 
 

@@ -7,8 +7,9 @@ import pytest
 
 from store_client.client import Client
 from store_client.download.options import DownloadOptions
+from store_client.progress import NO_PROGRESS
 from store_client.transfer import cache
-from store_client.transfer.connections import BucketConnections
+from store_client.transfer.connections import BucketConnections, FailureQuota
 from store_client.transfer.engine import StopSignal
 from store_client.transfer.fetcher import FileFetcher
 from store_client.transfer.streams import RemoteFile, StreamSlots
@@ -52,13 +53,14 @@ def fetching(tmp_path: Path, bucket: Bucket, stop: Unhurried) -> Iterator[Make]:
     def make(
         *, num_retries: int = 3, large_from: int = 1 << 40, part: int = 1 << 20
     ) -> FileFetcher:
-        wires.append(BucketConnections(proxies={}, silence_s=5.0))
+        wires.append(BucketConnections(silence_s=5.0))
         stop.add_waker(wires[-1].close)
         return FileFetcher(
             cache=cache.open_cache(tmp_path / ".store", make=True),
             wire=wires[-1],
             url_of=url_of,
-            options=DownloadOptions("aws", num_retries=num_retries),
+            new_quota=lambda: FailureQuota(num_retries, 0.25, pause=stop.pause),
+            tell=NO_PROGRESS,
             stop=stop,
             slots=StreamSlots(4),
             large_from=large_from,

@@ -119,7 +119,7 @@ def test_what_is_no_json_is_not_sent(script: Script, session: HttpSession, value
 
 @pytest.mark.spec("CLI-16")
 def test_texts_that_cannot_be_part_of_an_address_are_told(session: HttpSession) -> None:
-    with pytest.raises(Misused, match="address"):
+    with pytest.raises(Misused, match="part of a URL"):
         session.request("GET", "/v1/x", params={"a": "\ud800"})
 
 

@@ -139,8 +139,7 @@ def _change_memberships(tx: Tx, statement: str, pairs: Collection[Membership]) -
         "kind": ("text", [pair.of.kind for pair in order]),
         "name": ("text", [pair.of.id for pair in order]),
     }
-    source, parameters = bulk.derive_table(tx, "given", columns)
-    rows = tx.execute(sql(statement.format(source=source)), parameters)
+    rows = bulk.execute_with(tx, statement, "given", columns)
     return sorted(
         Membership(AccountKey(row.member_kind, row.member), AccountKey(row.kind, row.name))
         for row in rows
@@ -207,13 +206,12 @@ def find_overfull(
     if not names:
         return []
     wanted = bulk.attribute_columns(sorted(names), text="kind id")
-    source, parameters = bulk.derive_table(tx, "wanted", wanted)
     query = (
-        f"SELECT wanted.id FROM {source} JOIN memberships AS m ON m.member_kind = wanted.kind"
+        "SELECT wanted.id FROM {source} JOIN memberships AS m ON m.member_kind = wanted.kind"
         " AND m.member = wanted.id AND m.kind = :of"
         " GROUP BY wanted.id HAVING count(*) > :most ORDER BY wanted.id"
     )
-    return list(tx.execute(sql(query), {**parameters, "of": kind, "most": most}).scalars())
+    return [*bulk.execute_with(tx, query, "wanted", wanted, of=kind, most=most).scalars()]
 
 
 class EffectiveAccount(NamedTuple):
@@ -233,7 +231,7 @@ _SELECT_EFFECTIVE = """
 WITH mine AS (
   SELECT m.name AS name FROM memberships m
   WHERE m.member_kind = 'user' AND m.member = :email AND m.kind = 'group'
-  UNION SELECT claimed.id FROM {claimed}
+  UNION SELECT claimed.id FROM {source}
 )
 SELECT 'user' AS kind, '' AS via, a.id AS id, a.status AS status, a.policy AS policy
 FROM accounts a WHERE a.kind = 'user' AND a.id = :email
@@ -253,9 +251,8 @@ JOIN accounts a ON a.kind = 'role' AND a.id = m.name
 
 def list_effective_accounts(tx: Tx, email: str, claimed: Collection[str]) -> list[EffectiveAccount]:
     """List the accounts that apply to a user who claims these groups, too: one query."""
-    source, parameters = bulk.derive_table(tx, "claimed", {"id": ("text", sorted(claimed))})
-    statement = sql(_SELECT_EFFECTIVE.format(claimed=source))
-    rows = tx.execute(statement, {**parameters, "email": email})
+    groups = {"id": ("text", sorted(claimed))}
+    rows = bulk.execute_with(tx, _SELECT_EFFECTIVE, "claimed", groups, email=email)
     return sorted(
         (EffectiveAccount(*row) for row in rows), key=lambda one: (one.kind, one.via, one.id)
     )

@@ -9,7 +9,7 @@ from sqlalchemy import CursorResult, Table
 from sqlalchemy.dialects import postgresql, sqlite
 
 from storage.catalog.dialects import lock_clause
-from storage.catalog.engine import Tx, sql
+from storage.catalog.engine import Tx, execute_now, sql
 from storage.model import FQID
 
 Columns = Mapping[str, tuple[str, Sequence[Any]]]
@@ -44,6 +44,14 @@ def derive_table(tx: Tx, name: str, columns: Columns) -> tuple[str, dict[str, An
     )
     parameters = {f"{name}_{column}": list(values) for column, (_, values) in columns.items()}
     return f"unnest({arrays}) AS {name}({', '.join(columns)})", parameters
+
+
+def execute_with(
+    tx: Tx, statement: str, name: str, columns: Columns, **parameters: Any
+) -> CursorResult[*tuple[Any, ...]]:
+    """Run a statement: `{source}` is the table `name` of these rows, `:now` the catalog's clock."""
+    source, values = derive_table(tx, name, columns)
+    return execute_now(tx, statement.format(source=source), {**values, **parameters})
 
 
 def fetch_rows(

@@ -57,14 +57,11 @@ def insert_links(tx: Tx, collection_id: int, runs: Sequence[LinkRun]) -> None:
         "position": ("integer", list(range(len(runs)))),
         "segment_id": ("bigint", idents),
     }
-    source, parameters = bulk.derive_table(tx, "fresh", columns)
-    tx.execute(
-        sql(
-            "INSERT INTO collection_segments (collection_id, position, segment_id)"
-            f" SELECT :collection_id, position, segment_id FROM {source}"
-        ),
-        {**parameters, "collection_id": collection_id},
+    statement = (
+        "INSERT INTO collection_segments (collection_id, position, segment_id)"
+        " SELECT :collection_id, position, segment_id FROM {source}"
     )
+    bulk.execute_with(tx, statement, "fresh", columns, collection_id=collection_id)
 
 
 def _insert_link_segments(tx: Tx, runs: Sequence[Sequence[CollectionLink]]) -> list[int]:
@@ -72,11 +69,8 @@ def _insert_link_segments(tx: Tx, runs: Sequence[Sequence[CollectionLink]]) -> l
     if not runs:
         return []
     texts = [_dump_links(run) for run in runs]
-    source, parameters = bulk.derive_table(tx, "fresh", {"links": ("text", texts)})
-    inserted = tx.execute(
-        sql(f"INSERT INTO link_segments (links) SELECT links FROM {source} RETURNING id, links"),
-        parameters,
-    )
+    statement = "INSERT INTO link_segments (links) SELECT links FROM {source} RETURNING id, links"
+    inserted = bulk.execute_with(tx, statement, "fresh", {"links": ("text", texts)})
     of_text: dict[str, list[int]] = defaultdict(list)
     for row in inserted:
         of_text[row.links].append(row.id)

@@ -271,13 +271,13 @@ _IS_SENDABLE = (
 def _update_deliveries(tx: Tx, ids: Sequence[int] | set[int], change: str, still: str) -> int:
     if not ids:
         return 0
-    source, parameters = bulk.derive_table(tx, "again", {"id": ("bigint", sorted(ids))})
-    values = {"now": now_us(tx), "reason": catalog_deliveries.SUPERSEDED_REASON}
     statement = (
-        f"UPDATE deliveries SET {change} FROM {source}"
+        f"UPDATE deliveries SET {change} FROM {{source}}"
         f" WHERE deliveries.id = again.id AND deliveries.state IN {still}"
     )
-    return tx.execute(sql(statement), {**parameters, **values}).rowcount
+    again = {"id": ("bigint", sorted(ids))}
+    reason = catalog_deliveries.SUPERSEDED_REASON
+    return bulk.execute_with(tx, statement, "again", again, reason=reason).rowcount
 
 
 def _find_superseded(tx: Tx, rows: Sequence[Row[Any]]) -> set[int]:

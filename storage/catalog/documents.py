@@ -7,7 +7,7 @@ import orjson
 from sqlalchemy import bindparam, select, tuple_
 
 from storage.catalog import bulk
-from storage.catalog.engine import Tx, execute_now, sql
+from storage.catalog.engine import Tx, sql
 from storage.catalog.tables.versions import bundles, documents, shapes
 from storage.model import FQID, Replica
 
@@ -76,8 +76,7 @@ def record_states(tx: Tx, replica: Replica, rows: Sequence[IndexRecord]) -> None
     columns = bulk.attribute_columns(
         rows, bigint="bundle_id change", text="state shape reason", boolean="told"
     )
-    source, parameters = bulk.derive_table(tx, "fresh", columns)
-    execute_now(tx, _RECORD.format(source=source), {**parameters, "replica": replica})
+    bulk.execute_with(tx, _RECORD, "fresh", columns, replica=replica)
 
 
 _RECORD = (
@@ -94,14 +93,13 @@ def record_unindexed(
     tx: Tx, replica: Replica, bundle_ids: Sequence[int], *, change: int, reason: str
 ) -> None:
     """Insert bundles as unindexed, to be indexed again; leave existing rows as they are."""
-    source, parameters = bulk.derive_table(tx, "those", {"id": ("bigint", bundle_ids)})
-    execute_now(
-        tx,
+    statement = (
         "INSERT INTO documents (replica, bundle_id, state, shape, change, reason, at_us)"
-        f" SELECT :replica, id, 'unindexed', '', :change, :reason, :now FROM {source} WHERE true"
-        " ON CONFLICT (replica, bundle_id) DO NOTHING",
-        {**parameters, "replica": replica, "change": change, "reason": reason},
+        " SELECT :replica, id, 'unindexed', '', :change, :reason, :now FROM {source} WHERE true"
+        " ON CONFLICT (replica, bundle_id) DO NOTHING"
     )
+    values = {"replica": replica, "change": change, "reason": reason}
+    bulk.execute_with(tx, statement, "those", {"id": ("bigint", bundle_ids)}, **values)
 
 
 def list_indexed_after(

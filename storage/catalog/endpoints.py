@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from sqlalchemy import delete, select, text
 
 from storage.catalog import bulk
-from storage.catalog.engine import Tx, execute_sql, now_us, sql
+from storage.catalog.engine import Tx, now_us
 from storage.catalog.tables.event_log import endpoints
 
 # Every statement spells `'pending'` as a literal: the partial indexes require it. The statements
@@ -120,17 +120,14 @@ def claim(
         "id": ("bigint", list(probes)),
         "probe": ("boolean", list(probes.values())),
     }
-    source, parameters = bulk.derive_table(tx, "wanted", columns)
-    now = now_us(tx)
     taken = (
-        f"UPDATE endpoints SET token = :token, lease_us = :until FROM {source}"
+        "UPDATE endpoints SET token = :token, lease_us = :now + :lease_us FROM {source}"
         " WHERE endpoints.id = wanted.id AND endpoints.lease_us < :now"
         " AND (endpoints.failures < :patience OR (wanted.probe AND endpoints.resume_us <= :now))"
         " RETURNING endpoints.id, failures, width, resume_us"
     )
-    limits = {"until": now + int(lease_s * 1e6), "now": now, "patience": patience}
-    rows = tx.execute(sql(taken), {**parameters, **limits, "token": token})
-    return [Endpoint(*row) for row in rows]
+    limits = {"token": token, "lease_us": int(lease_s * 1e6), "patience": patience}
+    return [Endpoint(*row) for row in bulk.execute_with(tx, taken, "wanted", columns, **limits)]
 
 
 def filter_leased(tx: Tx, ids: Collection[int]) -> set[int]:
@@ -154,13 +151,13 @@ def renew(tx: Tx, ids: Collection[int], *, token: str, lease_s: float) -> set[in
     """Extend leases; return the ids still leased, without those that another process took."""
     if not ids:
         return set()
-    source, parameters = bulk.derive_table(tx, "held", {"id": ("bigint", sorted(ids))})
     kept = (
-        f"UPDATE endpoints SET lease_us = :until FROM {source}"
+        "UPDATE endpoints SET lease_us = :now + :lease_us FROM {source}"
         " WHERE endpoints.id = held.id AND endpoints.token = :token RETURNING endpoints.id"
     )
-    until = now_us(tx) + int(lease_s * 1e6)
-    return set(execute_sql(tx, kept, {**parameters, "token": token, "until": until}).scalars())
+    held = {"id": ("bigint", sorted(ids))}
+    lease_us = int(lease_s * 1e6)
+    return {*bulk.execute_with(tx, kept, "held", held, token=token, lease_us=lease_us).scalars()}
 
 
 def release(tx: Tx, rows: Iterable[Endpoint], *, token: str) -> None:
@@ -171,13 +168,12 @@ def release(tx: Tx, rows: Iterable[Endpoint], *, token: str) -> None:
     columns = bulk.attribute_columns(
         listed, bigint="id resume_us", integer="failures", float8="width"
     )
-    source, parameters = bulk.derive_table(tx, "back", columns)
     released = (
-        "UPDATE endpoints SET token = NULL, lease_us = :now, failures = back.failures,"
-        f" width = back.width, resume_us = back.resume_us FROM {source}"
+        "UPDATE endpoints SET token = NULL, lease_us = :now - 1, failures = back.failures,"
+        " width = back.width, resume_us = back.resume_us FROM {source}"
         " WHERE endpoints.id = back.id AND endpoints.token = :token"
     )
-    execute_sql(tx, released, {**parameters, "token": token, "now": now_us(tx) - 1})
+    bulk.execute_with(tx, released, "back", columns, token=token)
 
 
 def wake(tx: Tx, ident: int) -> None:

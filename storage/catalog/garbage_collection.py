@@ -7,10 +7,10 @@ the blob is in the bucket.
 
 from collections.abc import Sequence
 
-from sqlalchemy import Select, delete, select, update
+from sqlalchemy import ColumnElement, delete, select, update
 
 from storage.catalog import bulk
-from storage.catalog.engine import Tx, now_us, sql
+from storage.catalog.engine import Tx
 from storage.catalog.tables.integrity import condemned
 from storage.catalog.tables.jobs import tasks
 from storage.catalog.tables.versions import blob_replicas, blobs, files
@@ -35,21 +35,14 @@ def condemn(tx: Tx, replica: Replica, sums: Sequence[str]) -> int:
     free = sorted(set(sums) - filter_referenced(tx, sums))
     if not free:
         return 0
-    source, parameters = bulk.derive_table(tx, "free", {"sha256": ("text", free)})
-    result = tx.execute(
-        sql(
-            "INSERT INTO condemned (replica, sha256, at_us)"
-            f" SELECT :replica, sha256, :now FROM {source} WHERE true ORDER BY sha256"
-            " ON CONFLICT (replica, sha256) DO NOTHING"
-        ),
-        {**parameters, "replica": replica, "now": now_us(tx)},
+    statement = (
+        "INSERT INTO condemned (replica, sha256, at_us)"
+        " SELECT :replica, sha256, :now FROM {source} WHERE true ORDER BY sha256"
+        " ON CONFLICT (replica, sha256) DO NOTHING"
     )
-    ids = select(blobs.c.id).where(blobs.c.sha256.in_(free))
-    tx.execute(
-        update(blob_replicas)
-        .where(blob_replicas.c.replica == replica, blob_replicas.c.blob_id.in_(ids))
-        .values(state="condemned")
-    )
+    columns = {"sha256": ("text", free)}
+    result = bulk.execute_with(tx, statement, "free", columns, replica=replica)
+    tx.execute(update(blob_replicas).where(_is_copy(replica, free)).values(state="condemned"))
     return result.rowcount
 
 
@@ -93,29 +86,18 @@ def lock_for_deletion(tx: Tx, replica: Replica, sha256: str, before_us: int) -> 
 
 def _mark_present(tx: Tx, replica: Replica, sha256: str) -> None:
     revive(tx, replica, sha256)
-    tx.execute(
-        update(blob_replicas)
-        .where(
-            blob_replicas.c.replica == replica,
-            blob_replicas.c.blob_id.in_(_select_blob_ids(sha256)),
-        )
-        .where(blob_replicas.c.state == "condemned")
-        .values(state="present")
-    )
+    copies = _is_copy(replica, [sha256]) & (blob_replicas.c.state == "condemned")
+    tx.execute(update(blob_replicas).where(copies).values(state="present"))
 
 
 def record_deletion(tx: Tx, replica: Replica, sha256: str) -> None:
     """Record that a bucket's blob was deleted; delete the blob's row with its last copy."""
     revive(tx, replica, sha256)
-    tx.execute(
-        delete(blob_replicas).where(
-            blob_replicas.c.replica == replica,
-            blob_replicas.c.blob_id.in_(_select_blob_ids(sha256)),
-        )
-    )
+    tx.execute(delete(blob_replicas).where(_is_copy(replica, [sha256])))
     anywhere = select(blob_replicas.c.blob_id).where(blob_replicas.c.blob_id == blobs.c.id)
     tx.execute(delete(blobs).where(blobs.c.sha256 == sha256, ~anywhere.exists()))
 
 
-def _select_blob_ids(sha256: str) -> Select[tuple[int]]:
-    return select(blobs.c.id).where(blobs.c.sha256 == sha256)
+def _is_copy(replica: Replica, sums: Sequence[str]) -> ColumnElement[bool]:
+    ids = select(blobs.c.id).where(blobs.c.sha256.in_(sums))
+    return (blob_replicas.c.replica == replica) & blob_replicas.c.blob_id.in_(ids)

@@ -42,19 +42,17 @@ def lock(tx: Tx, kind: str, uuids: Iterable[str]) -> None:
 
 def _lock_many(tx: Tx, kind: str, uuids: Sequence[str]) -> None:
     """Lock heads in two statements, each of which visits them in order."""
-    source, parameters = bulk.derive_table(tx, "wanted", {"uuid": ("text", uuids)})
-    values = {**parameters, "kind": kind}
-    tx.execute(
-        sql(
-            f"INSERT INTO heads (kind, uuid) SELECT :kind, uuid FROM {source} WHERE true"
-            " ORDER BY uuid ON CONFLICT (kind, uuid) DO NOTHING"
-        ),
-        values,
+    wanted = {"uuid": ("text", uuids)}
+    statement = (
+        "INSERT INTO heads (kind, uuid) SELECT :kind, uuid FROM {source} WHERE true"
+        " ORDER BY uuid ON CONFLICT (kind, uuid) DO NOTHING"
     )
+    bulk.execute_with(tx, statement, "wanted", wanted, kind=kind)
     if tx.dialect.name != "sqlite":
         same = "h.kind = :kind AND h.uuid = wanted.uuid"
         head = bulk.join_one(tx, "heads", "h", same, lock=True)
-        locked = tx.execute(sql(f"SELECT h.id FROM {source} {head}"), values)
+        query = f"SELECT h.id FROM {{source}} {head}"
+        locked = bulk.execute_with(tx, query, "wanted", wanted, kind=kind)
         assert len(locked.all()) == len(uuids)
 
 

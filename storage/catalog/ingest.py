@@ -8,7 +8,7 @@ import orjson
 from sqlalchemy import Row, bindparam, delete, insert, select, update
 
 from storage.catalog import bulk
-from storage.catalog.engine import Tx, execute_now, find_row, make_mapper, now_us
+from storage.catalog.engine import Tx, find_row, make_mapper, now_us
 from storage.catalog.tables.jobs import tasks
 from storage.catalog.tables.versions import uploads
 from storage.model import CHECKSUM_NAMES, FQID, Checksums, Replica
@@ -106,13 +106,9 @@ def insert_all(tx: Tx, new: Sequence[IngestTaskRow]) -> None:
         ),
         **bulk.attribute_columns([task.declared for task in new], text=" ".join(CHECKSUM_NAMES)),
     }
-    source, parameters = bulk.derive_table(tx, "new", columns)
     names = ", ".join(columns)
-    execute_now(
-        tx,
-        f"INSERT INTO tasks ({names}, created_us) SELECT {names}, :now FROM {source} WHERE true",
-        parameters,
-    )
+    statement = f"INSERT INTO tasks ({names}, created_us) SELECT {names}, :now FROM {{source}}"
+    bulk.execute_with(tx, statement, "new", columns)
 
 
 def record_progress(tx: Tx, ident: str, bytes_done: int) -> None:

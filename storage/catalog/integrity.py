@@ -23,8 +23,7 @@ def record_verified_objects(tx: Tx, replica: Replica, objects: Sequence[str]) ->
     """Record that journals and markers were verified now; skip keys of blobs and records."""
     rest = [key for key in objects if key.startswith((keys.JOURNALS, keys.PURGE_MARKERS))]
     if rest:
-        source, parameters = bulk.derive_table(tx, "found", {"key": ("text", rest)})
-        execute_now(tx, _RECORD.format(source=source), {**parameters, "replica": replica})
+        bulk.execute_with(tx, _RECORD, "found", {"key": ("text", rest)}, replica=replica)
 
 
 # Without a condition SQLite would take ON for that of a join.
@@ -212,28 +211,25 @@ def record_verified(tx: Tx, replica: Replica, found: Iterable[str], *, size: int
         elif (stone := keys.parse_tombstone(key)) is not None:
             records["tombstone " + stone.kind].append(FQID(stone.uuid, stone.version or ""))
     if sums:
-        source, given = bulk.derive_table(tx, "found", {"sha256": ("text", sums)})
-        verified = _UPDATE_VERIFIED_BLOBS.format(source=source)
-        execute_now(tx, verified, {**given, "replica": replica})
+        columns = {"sha256": ("text", sums)}
+        bulk.execute_with(tx, _UPDATE_VERIFIED_BLOBS, "found", columns, replica=replica)
     record_verified_objects(tx, replica, every)
     for kind, names in records.items():
         _record_verified_versions(tx, replica, kind, names)
-    source, given = bulk.derive_table(tx, "found", {"key": ("text", every)})
-    repaired = execute_now(
-        tx, _UPDATE_REPAIRED.format(source=source), {**given, "replica": replica}
-    )
+    names_found = {"key": ("text", every)}
+    repaired = bulk.execute_with(tx, _UPDATE_REPAIRED, "found", names_found, replica=replica)
     _add_totals(tx, replica, objects=len(every), bytes=size, repaired=repaired.rowcount)
 
 
 def _record_verified_versions(tx: Tx, replica: Replica, kind: str, names: list[FQID]) -> None:
     named, _, of = kind.partition(" ")
-    source, given = bulk.derive_table(tx, "found", bulk.fqid_columns(names))
     same = "t.uuid = found.uuid AND t.version = found.version"
     if of:
         same += f" AND t.kind = '{of}'"
     row = bulk.join_one(tx, f"{named}s", "t", same)
-    verified = _UPDATE_VERIFIED_RECORDS.format(source=source, row=row)
-    execute_now(tx, verified, {**given, "replica": replica, "kind": named})
+    columns = bulk.fqid_columns(names)
+    statement = f"{_UPDATE_VERIFIED_RECORDS} (SELECT t.id FROM {{source}} {row})"
+    bulk.execute_with(tx, statement, "found", columns, replica=replica, kind=named)
 
 
 _UPDATE_VERIFIED_BLOBS = (
@@ -242,7 +238,6 @@ _UPDATE_VERIFIED_BLOBS = (
 )
 _UPDATE_VERIFIED_RECORDS = (
     "UPDATE presence SET verified_us = :now WHERE replica = :replica AND kind = :kind AND id IN"
-    " (SELECT t.id FROM {source} {row})"
 )
 _UPDATE_REPAIRED = (
     "UPDATE damaged_objects SET repaired_us = :now WHERE replica = :replica"

@@ -88,8 +88,7 @@ def _insert_rows(
     columns = dict(bulk.attribute_columns(rows, text="step replica ref"))
     if requests:
         columns["request_id"] = ("text", requests)
-    source, parameters = bulk.derive_table(tx, "fresh", columns)
-    execute_now(tx, statement.format(source=source), {**parameters, **more})
+    bulk.execute_with(tx, statement, "fresh", columns, **more)
 
 
 def insert_new(tx: Tx, rows: Iterable[Job]) -> None:
@@ -194,10 +193,9 @@ def finish_all(tx: Tx, claims: Sequence[JobClaim]) -> None:
         **bulk.attribute_columns([claim.job for claim in claims], text="step replica ref"),
         **bulk.attribute_columns(claims, text="token"),
     }
-    source, parameters = bulk.derive_table(tx, "held", columns)
     # Locked in the order in which `insert` touches the same rows.
-    statement = sql(_FINISH_ALL.format(source=source, locking=lock_clause(tx, of="t")))
-    if tx.execute(statement, parameters).rowcount != len(claims):
+    statement = _FINISH_ALL.replace("{locking}", lock_clause(tx, of="t"))
+    if bulk.execute_with(tx, statement, "held", columns).rowcount != len(claims):
         raise ClaimLost("A claim was lost.")
 
 
@@ -292,8 +290,7 @@ _SEND = (
 
 def find_due_steps(tx: Tx, steps: Sequence[str]) -> set[str]:
     """Return the steps that have a due job: one index probe each."""
-    source, parameters = bulk.derive_table(tx, "asked", {"step": ("text", steps)})
-    rows = execute_now(tx, _STEPS_DUE.format(source=source), parameters)
+    rows = bulk.execute_with(tx, _STEPS_DUE, "asked", {"step": ("text", steps)})
     return {row.step for row in rows if row.due}
 
 

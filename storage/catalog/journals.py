@@ -154,12 +154,11 @@ def record_positions(tx: Tx, replica: Replica, places: Sequence[LinePosition]) -
         "place": ("bigint", [place.offset for place in places]),
         **bulk.attribute_columns(places, bigint="seq size"),
     }
-    source, parameters = bulk.derive_table(tx, "fresh", columns)
-    pointed = sql(
-        f"UPDATE events SET byte_offset = fresh.place, byte_size = fresh.size FROM {source}"
+    pointed = (
+        "UPDATE events SET byte_offset = fresh.place, byte_size = fresh.size FROM {source}"
         " WHERE events.replica = fresh.replica AND events.seq = fresh.seq"
     )
-    tx.execute(pointed, parameters)
+    bulk.execute_with(tx, pointed, "fresh", columns)
 
 
 def mark_past(tx: Tx, covered: Iterable[JournalObject]) -> None:
@@ -295,8 +294,7 @@ def _insert_sequenced(tx: Tx, found: Sequence[SequencedEvent]) -> None:
         **bulk.fqid_columns(event.fqid for event in told),
         **bulk.attribute_columns(found, bigint="seq seq_us"),
     }
-    source, parameters = bulk.derive_table(tx, "fresh", columns)
-    tx.execute(sql(_INSERT_SEQUENCED.format(source=source)), parameters)
+    bulk.execute_with(tx, _INSERT_SEQUENCED, "fresh", columns)
     query = select(events.c.id, events.c.seq).where(events.c.id.in_([one.id for one in told]))
     known = {row[0]: row[1] for row in tx.execute(query)}
     if any(known.get(each.event.id) != each.seq for each in found):

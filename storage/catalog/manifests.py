@@ -68,13 +68,7 @@ def insert_manifest(
     for run in runs[:-1]:
         starts.append(starts[-1] + count_entries(run))
     columns: bulk.Columns = {"start": ("integer", starts), "segment_id": ("bigint", idents)}
-    source, parameters = bulk.derive_table(tx, "fresh", columns)
-    execute_sql(
-        tx,
-        "INSERT INTO bundle_segments (bundle_id, start, segment_id)"
-        f" SELECT :bundle_id, start, segment_id FROM {source}",
-        {**parameters, "bundle_id": bundle_id},
-    )
+    bulk.execute_with(tx, _INSERT_PLACES, "fresh", columns, bundle_id=bundle_id)
     insert = _insert_on_sqlite if tx.dialect.name == "sqlite" else _insert_on_postgresql
     try:
         if fresh:
@@ -84,17 +78,21 @@ def insert_manifest(
         raise Invalid(message, code="file_missing") from error
 
 
+_INSERT_PLACES = (
+    "INSERT INTO bundle_segments (bundle_id, start, segment_id)"
+    " SELECT :bundle_id, start, segment_id FROM {source}"
+)
+
+
 def _insert_segments(tx: Tx, counts: Sequence[int]) -> list[int]:
     """Insert segments and return their ids; empty segments of one size are interchangeable."""
     if not counts:
         return []
-    source, parameters = bulk.derive_table(tx, "fresh", {"entry_count": ("integer", counts)})
-    inserted = execute_sql(
-        tx,
-        f"INSERT INTO segments (entry_count) SELECT entry_count FROM {source}"
-        " RETURNING id, entry_count",
-        parameters,
+    statement = (
+        "INSERT INTO segments (entry_count) SELECT entry_count FROM {source}"
+        " RETURNING id, entry_count"
     )
+    inserted = bulk.execute_with(tx, statement, "fresh", {"entry_count": ("integer", counts)})
     of_size: dict[int, list[int]] = defaultdict(list)
     for ident, count in sorted(map(tuple, inserted), reverse=True):
         of_size[count].append(ident)

@@ -16,7 +16,7 @@ from sqlalchemy import Row, Select, case, func, insert, select, update
 
 from storage.catalog import bulk, endpoints, heads
 from storage.catalog.deliveries import AttemptResult
-from storage.catalog.engine import Tx, execute_sql, find_row, make_mapper, now_us, sql
+from storage.catalog.engine import Tx, find_row, make_mapper, now_us, sql
 from storage.catalog.tables.event_log import subscriptions
 from storage.model import Replica
 
@@ -289,9 +289,8 @@ def _list_failure_counts(tx: Tx, results: Sequence[AttemptResult]) -> list[_Fail
     if not results:
         return []
     columns = bulk.attribute_columns(results, bigint="delivery_id at_us", text="state reason")
-    source, parameters = bulk.derive_table(tx, "done", columns)
-    rows = execute_sql(tx, _SELECT_FAILURE_COUNTS.format(source=source), parameters)
-    return [_FailureCount(*tuple(row)) for row in rows]
+    rows = bulk.execute_with(tx, _SELECT_FAILURE_COUNTS, "done", columns)
+    return [_FailureCount(*row) for row in rows]
 
 
 def _lock_subscriptions(tx: Tx, ids: Sequence[int]) -> None:
@@ -305,22 +304,21 @@ def _lock_subscriptions(tx: Tx, ids: Sequence[int]) -> None:
 def _clear_failures(tx: Tx, ids: Sequence[int]) -> None:
     if not ids:
         return
-    source, parameters = bulk.derive_table(tx, "fine", {"id": ("bigint", ids)})
-    cleared = f"UPDATE subscriptions SET failures = 0, failing_us = NULL FROM {source}"
-    tx.execute(sql(cleared + " WHERE subscriptions.id = fine.id"), parameters)
+    cleared = "UPDATE subscriptions SET failures = 0, failing_us = NULL FROM {source}"
+    cleared += " WHERE subscriptions.id = fine.id"
+    bulk.execute_with(tx, cleared, "fine", {"id": ("bigint", ids)})
 
 
 def _record_failures(tx: Tx, failing: Sequence[_FailureCount]) -> None:
     if not failing:
         return
     columns = bulk.attribute_columns(failing, bigint="id began_us", integer="failed")
-    source, parameters = bulk.derive_table(tx, "bad", columns)
     counted = (
         "UPDATE subscriptions SET failures = subscriptions.failures + bad.failed,"
         " failing_us = coalesce(subscriptions.failing_us, bad.began_us)"
-        f" FROM {source} WHERE subscriptions.id = bad.id"
+        " FROM {source} WHERE subscriptions.id = bad.id"
     )
-    tx.execute(sql(counted), parameters)
+    bulk.execute_with(tx, counted, "bad", columns)
 
 
 def _disable_failing(tx: Tx, failing: Sequence[_FailureCount], after_s: float) -> list[str]:
@@ -331,16 +329,14 @@ def _disable_failing(tx: Tx, failing: Sequence[_FailureCount], after_s: float) -
         "id": ("bigint", [count.id for count in failing]),
         "reason": ("text", [prefix + count.reason for count in failing]),
     }
-    source, parameters = bulk.derive_table(tx, "bad", columns)
     statement = (
         "UPDATE subscriptions SET state = 'disabled', state_us = :now, state_reason = bad.reason"
-        f" FROM {source} WHERE subscriptions.id = bad.id AND subscriptions.state = 'active'"
-        " AND subscriptions.failures >= :least AND subscriptions.failing_us <= :since"
+        " FROM {source} WHERE subscriptions.id = bad.id AND subscriptions.state = 'active'"
+        " AND subscriptions.failures >= :least AND subscriptions.failing_us <= :now - :span_us"
         " RETURNING subscriptions.uuid"
     )
-    now = now_us(tx)
-    limits = {"now": now, "least": MIN_FAILURES, "since": now - int(after_s * 1e6)}
-    return list(tx.execute(sql(statement), {**parameters, **limits}).scalars())
+    limits = {"least": MIN_FAILURES, "span_us": int(after_s * 1e6)}
+    return list(bulk.execute_with(tx, statement, "bad", columns, **limits).scalars())
 
 
 def _format_duration(seconds: float) -> str:

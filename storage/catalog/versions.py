@@ -25,14 +25,14 @@ def mark_published(tx: Tx, kind: str, fqid: FQID) -> bool:
 
 def mark_all_published(tx: Tx, kind: str, fqids: Sequence[FQID]) -> set[FQID]:
     """Mark several versions published; return those that were not before."""
-    source, parameters = bulk.derive_table(tx, "wanted", bulk.fqid_columns(fqids))
     name = VERSION_TABLES[kind].name
     statement = (
-        f"UPDATE {name} SET published_us = :now FROM {source} WHERE {name}.uuid = wanted.uuid"
+        f"UPDATE {name} SET published_us = :now FROM {{source}} WHERE {name}.uuid = wanted.uuid"
         f" AND {name}.version = wanted.version AND {name}.published_us IS NULL"
         f" RETURNING {name}.uuid, {name}.version"
     )
-    return {FQID(row.uuid, row.version) for row in execute_now(tx, statement, parameters)}
+    rows = bulk.execute_with(tx, statement, "wanted", bulk.fqid_columns(fqids))
+    return {FQID(*row) for row in rows}
 
 
 def was_published(tx: Tx, kind: str, uuid: str) -> bool:

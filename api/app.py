@@ -89,6 +89,8 @@ def create_app(
     services = Services(
         settings=settings,
         stores=stores,
+        rates=stores.rate_limiter,
+        memory=stores.memory,
         cursors=Cursors(derive_key(secret, b"page pointers")),
         waiting=LongPolling(stores.pubsub, _wait_semaphore(settings)),
         streams=ServerSentEvents(stores.pubsub, _stream_semaphore(settings)),

@@ -52,10 +52,13 @@ def register_service(app: Flask, services: Services) -> None:
         page = services.metrics.render_text(lambda: collect_samples(services))
         return Response(page, content_type=METRICS_CONTENT_TYPE)
 
-    @app.before_request
-    def keep_to_the_port() -> None:
-        if is_ops_port(services.settings.ops_port) and request.path not in ("/health", "/metrics"):
-            raise NotFound("This port serves /health and /metrics only.")
+    if services.settings.ops_port:
+
+        @app.before_request
+        def keep_to_the_port() -> None:
+            is_served = request.path in ("/health", "/metrics")
+            if is_ops_port(services.settings.ops_port) and not is_served:
+                raise NotFound("This port serves /health and /metrics only.")
 
 
 def is_ops_port(ops_port: int) -> bool:

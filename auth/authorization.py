@@ -220,26 +220,18 @@ class StoreAuthorizer:
         if principal is None:
             if operation not in self.open:
                 raise Unauthorized(f"{operation} needs {self.wants(operation)}")
-        elif operation not in self.open:
-            self._require_allowed(principal, operation, named, context)
-        else:
+            return
+        if operation in self.open:
             require_enabled(self.deciding, principal)
+            return
+        arns = [resource_arn(operation, self.rights.deployment, one) for one in named]
+        require_allowed(self.deciding, principal, action_name(operation), arns, context)
+        if not self._is_of_authorized_domain(principal, operation):
+            raise Forbidden(f"{operation} needs {self.wants(operation)}")
 
     def require_enabled(self, email: str) -> None:
         """Raise Forbidden if the user is disabled."""
         require_enabled(self.deciding, Principal(email, frozenset()))
-
-    def _require_allowed(
-        self,
-        principal: Principal,
-        operation: str,
-        named: Sequence[Mapping[str, str]],
-        context: Mapping[str, Value],
-    ) -> None:
-        on = [resource_arn(operation, self.rights.deployment, one) for one in named]
-        require_allowed(self.deciding, principal, action_name(operation), on, context)
-        if not self._is_of_authorized_domain(principal, operation):
-            raise Forbidden(f"{operation} needs {self.wants(operation)}")
 
     def _is_of_authorized_domain(self, principal: Principal, operation: str) -> bool:
         """Return whether the e-mail domain is authorized; an empty list allows any."""

@@ -124,16 +124,6 @@ def _policy_source(entries: EffectiveAccount) -> str:
     return f"group {entries.via}, {own}" if entries.via else own
 
 
-def read_policy_version(tx: Tx) -> int:
-    """Return the change counter of the accounts; one row of one index."""
-    return accounts.read_change_count(tx)
-
-
-def read_logins_version(tx: Tx) -> int:
-    """Return the counter of revoked grants."""
-    return oauth.read_revocation_count(tx)
-
-
 DISABLED_DECISION = Decision(allowed=False, reason="disabled")
 REASONS_BY_SEVERITY: tuple[Reason, ...] = ("disabled", "explicit_deny", "implicit_deny", "allow")
 
@@ -223,7 +213,7 @@ class LocalDecisionPoint:
 
     def find_permissions(self, principal: Principal) -> EffectivePermissions:
         """Return current permissions: one version check, and one more query after a change."""
-        version = self.catalog.run_query(read_policy_version)
+        version = self.catalog.run_query(accounts.read_change_count)
         found = self._cached_permissions(principal, version)
         if found is None:
             with self.catalog.read() as tx:
@@ -231,7 +221,7 @@ class LocalDecisionPoint:
         return found
 
     def _permissions_in(self, tx: Tx, principal: Principal) -> EffectivePermissions:
-        version = read_policy_version(tx)
+        version = accounts.read_change_count(tx)
         found = self._cached_permissions(principal, version)
         return self._load_permissions(tx, principal, version) if found is None else found
 
@@ -242,7 +232,8 @@ class LocalDecisionPoint:
         return found
 
     def _version_name(self, tx: Tx) -> str:
-        return f"{read_policy_version(tx)}-{read_logins_version(tx)}-{self._fingerprint}"
+        changes, revocations = accounts.read_change_count(tx), oauth.read_revocation_count(tx)
+        return f"{changes}-{revocations}-{self._fingerprint}"
 
     @cached_property
     def _fingerprint(self) -> str:
@@ -291,8 +282,9 @@ def decide_all(
 
 
 def combine_decisions(results: tuple[ResourceDecision, ...]) -> AccessDecision:
-    """Combine single decisions; all of them must allow."""
-    reason = _worst_reason(one.decision.reason for one in results)
+    """Combine single decisions: the most severe reason; without decisions, nothing is allowed."""
+    found = {one.decision.reason for one in results}
+    reason: Reason = next((one for one in REASONS_BY_SEVERITY if one in found), "implicit_deny")
     return AccessDecision(bool(results) and reason == "allow", reason, results)
 
 
@@ -309,12 +301,6 @@ def _explain_decision(
 
 def _deny_disabled(_action: str, _resource: str, _context: Mapping[str, Value]) -> Decision:
     return DISABLED_DECISION
-
-
-def _worst_reason(reasons: Iterable[Reason]) -> Reason:
-    """Return the most severe reason; without decisions, nothing is allowed."""
-    found = set(reasons)
-    return next((reason for reason in REASONS_BY_SEVERITY if reason in found), "implicit_deny")
 
 
 class DecisionPoint(Protocol):

@@ -4,7 +4,7 @@ Errors come in this order: 401 for a bad token, 429, 503 while read-only, 400 fo
 403, and the errors of the view.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -14,9 +14,9 @@ from werkzeug.exceptions import RequestEntityTooLarge
 
 from api.http.auth import RequestContext, RequestServices, identify_caller
 from api.http.bodies import read_json
-from api.http.conditional import apply_etag
 from api.http.limits import check_rate_limit, reserve_memory
 from api.http.operation import SMALL_BODY_BYTES, ApiOperation
+from api.http.responses import apply_etag
 from api.schemas.loading import MISSING_FIELD, load_body, load_path, load_query
 from storage.errors import Invalid, TooLarge, Unauthorized, Unavailable
 from storage.model import Principal
@@ -34,74 +34,54 @@ def make_view(
     requirement = services.guard.wants(operation.name)
     private = requirement is not None
     pages = {status for status, response in operation.responses.items() if response.page}
+    parameters = operation.path_parameters
+    writes = operation.writes
 
     def view(**path: str) -> Response:
         g.operation, g.pages = operation.name, pages
-        context = _build_context(operation, services, context_type, path, requirement)
+        principal = _identify_and_count(operation, services)
+        g.principal = principal.email if principal else None
+        # Refuse what needs no body, before reading it.
+        if operation.identified and principal is None and requirement is not None:
+            raise Unauthorized(f"{operation.name} needs {requirement}")
+        if writes and (reason := services.read_only.reason()):
+            raise Unavailable(reason, code="read_only", retry_after_s=READ_ONLY_RETRY_S)
+        base = services.base(request)
+        if in_query := [name for name in parameters if name not in path]:
+            path |= _read_path_parameters(in_query)
+        normal = load_path(path)
+        query, body = _load_query_and_body(operation, services, principal)
+        context = context_type(
+            services, operation.name, request, g.request_id, normal, query, body, principal, base
+        )
+        context = services.guard.require(operation.name, context)
         return apply_etag(request, operation.view(context), private=private)
 
     return view
 
 
-def _build_context(
-    operation: ApiOperation,
-    services: RequestServices,
-    context_type: MakeContext,
-    path: Mapping[str, str],
-    requirement: str | None,
-) -> RequestContext[Any, Any, Any]:
-    principal = _identify_and_count(operation, services)
-    g.principal = principal.email if principal else None
-    _check_before_body(operation, services, principal, requirement)
-    base = services.base(request)
-    normal = load_path(_merge_path_parameters(operation, path))
-    query, body = _load_query_and_body(operation, services, principal)
-    context = context_type(
-        services, operation.name, request, g.request_id, normal, query, body, principal, base
-    )
-    return services.guard.require(operation.name, context)
-
-
-def _merge_path_parameters(operation: ApiOperation, path: Mapping[str, str]) -> Mapping[str, str]:
-    """Add the path parameters that an alias has in its query."""
-    in_query = [name for name in operation.path_parameters if name not in path]
-    missing = [name for name in in_query if name not in request.args]
+def _read_path_parameters(names: list[str]) -> dict[str, str]:
+    """Return the path parameters that an alias has in its query."""
+    missing = [name for name in names if name not in request.args]
     if missing:
         errors = {name: [MISSING_FIELD] for name in missing}
         raise Invalid(f"Missing query parameter '{missing[0]}'", errors=errors)
-    return {**path, **{name: request.args[name] for name in in_query}}
+    return {name: request.args[name] for name in names}
 
 
 def _identify_and_count(operation: ApiOperation, services: RequestServices) -> Principal | None:
     """Identify the caller and check the rate limit; a bad token counts against the address."""
     authorization = request.headers.get("Authorization") if operation.identified else None
+    principal, refusal = None, None
     try:
         principal = identify_caller(services.verify, authorization)
-    except Unauthorized:
-        _count_request(operation, services, None)
-        raise
-    _count_request(operation, services, principal)
-    return principal
-
-
-def _count_request(
-    operation: ApiOperation, services: RequestServices, principal: Principal | None
-) -> None:
+    except Unauthorized as error:
+        refusal = error
     if operation.counted:
         check_rate_limit(services.rates, services.settings, request, principal)
-
-
-def _check_before_body(
-    operation: ApiOperation,
-    services: RequestServices,
-    principal: Principal | None,
-    requirement: str | None,
-) -> None:
-    """Refuse what needs no body, before reading it."""
-    if operation.identified and principal is None and requirement is not None:
-        raise Unauthorized(f"{operation.name} needs {requirement}")
-    if operation.writes and (reason := services.read_only.reason()):
-        raise Unavailable(reason, code="read_only", retry_after_s=READ_ONLY_RETRY_S)
+    if refusal is not None:
+        raise refusal
+    return principal
 
 
 def _load_query_and_body(
@@ -121,9 +101,12 @@ def _load_query_and_body(
 def _read_body(
     operation: ApiOperation, services: RequestServices, principal: Principal | None
 ) -> Any:
-    settings = services.settings
+    settings, length = services.settings, request.content_length
     limit = min(operation.max_body_bytes or settings.max_body_bytes, settings.max_body_bytes)
-    if _may_be_large() and not services.guard.may(principal, operation.name):
+    is_chunked = length is None and "Transfer-Encoding" in request.headers
+    # The guard may be a remote call, so it is asked only before a large body is read.
+    is_large = is_chunked or (length or 0) > SMALL_BODY_BYTES
+    if is_large and not services.guard.may(principal, operation.name):
         # The request will be refused anyway; a small body is read to report its errors.
         limit = min(limit, SMALL_BODY_BYTES)
     try:
@@ -138,13 +121,6 @@ def _read_body(
     except (TooLarge, RequestEntityTooLarge):
         services.guard.refuse(principal, operation.name, request)
         raise
-
-
-def _may_be_large() -> bool:
-    """Return whether to ask the guard before reading the body: that may be a remote call."""
-    if request.content_length is None:
-        return "Transfer-Encoding" in request.headers
-    return request.content_length > SMALL_BODY_BYTES
 
 
 def _merge_query_from_body(

@@ -4,7 +4,6 @@ Every error response is a problem with the request's id; stack traces go to the 
 """
 
 import logging
-import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
@@ -37,8 +36,6 @@ from storage.errors import (
 
 PROBLEM_MEDIA_TYPE = "application/problem+json"
 REQUEST_ID_HEADER = "X-Request-Id"
-
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 
 def problem_body(
@@ -73,23 +70,6 @@ def _status_phrase(status: int) -> str:
 def new_request_id() -> str:
     """Return a unique request id."""
     return uuid.uuid4().hex
-
-
-def register_request_ids(app: Flask, request_ids: Callable[[], str] = new_request_id) -> None:
-    """Give every request of this application an id, and return it with the response.
-
-    A client's own id is used if it is safe to put into a log line and a header.
-    """
-
-    @app.before_request
-    def set_request_id() -> None:
-        client_id = request.headers.get(REQUEST_ID_HEADER, "")
-        g.request_id = client_id if _REQUEST_ID.fullmatch(client_id) else request_ids()
-
-    @app.after_request
-    def add_request_id(response: Response) -> Response:
-        response.headers[REQUEST_ID_HEADER] = g.get("request_id", "")
-        return response
 
 
 log = logging.getLogger(__name__)

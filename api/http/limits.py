@@ -29,9 +29,14 @@ def check_rate_limit(
     limiter: RateLimiter | None, settings: Settings, request: Request, principal: Principal | None
 ) -> None:
     """Count a request against its client's rate limit; TooManyRequests if it is exceeded."""
-    rate = _rate_limit(settings, principal)
-    if limiter is None or rate is None:
+    per_minute, burst = (
+        (settings.rate_anonymous_per_minute, settings.rate_anonymous_burst)
+        if principal is None
+        else (settings.rate_per_minute, settings.rate_burst)
+    )
+    if limiter is None or per_minute <= 0:
         return
+    rate = Rate(per_minute, max(1, burst))
     status = limiter.take(client_key(request, settings.proxies, principal), rate)
     if status is None:
         return
@@ -48,15 +53,6 @@ def check_rate_limit(
 def client_key(request: Request, proxies: int, principal: Principal | None) -> str:
     """Return the key that limits count by: the principal, or the address of anonymous clients."""
     return f"p:{principal.email}" if principal else f"a:{address_key(request, proxies)}"
-
-
-def _rate_limit(settings: Settings, principal: Principal | None) -> Rate | None:
-    per_minute, burst = (
-        (settings.rate_anonymous_per_minute, settings.rate_anonymous_burst)
-        if principal is None
-        else (settings.rate_per_minute, settings.rate_burst)
-    )
-    return Rate(per_minute, max(1, burst)) if per_minute > 0 else None
 
 
 def address_key(request: Request, proxies: int) -> str:

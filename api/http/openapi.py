@@ -19,7 +19,6 @@ from apispec.ext.marshmallow import MarshmallowPlugin
 from flask import Flask, Response, g, render_template, request
 
 from api.http.addresses import external_base_url
-from api.http.conditional import apply_etag
 from api.http.errors import PROBLEM_MEDIA_TYPE
 from api.http.examples import (
     STORE_EXAMPLES,
@@ -30,6 +29,7 @@ from api.http.examples import (
     resolve_reference,
 )
 from api.http.operation import ApiOperation, ResponseDoc, Services
+from api.http.responses import apply_etag
 from api.schemas.common import Problem
 from api.schemas.fields import IntegerField, UuidField, VersionField
 from auth import authorization

@@ -57,6 +57,9 @@ class Services:
 
     settings: Settings
     stores: Stores
+    rates: RateLimiter | None
+    memory: MemoryBudget
+    """For large request bodies and documents."""
     cursors: Cursors
     waiting: LongPolling
     streams: ServerSentEvents
@@ -68,16 +71,6 @@ class Services:
     integrity: FixityReportCache
     access: StoreAuthorizer
     guard: Guard
-
-    @property
-    def rates(self) -> RateLimiter | None:
-        """The rate limiter, or None without rate limits."""
-        return self.stores.rate_limiter
-
-    @property
-    def memory(self) -> MemoryBudget:
-        """The memory budget of large request bodies and documents."""
-        return self.stores.memory
 
     @property
     def instance(self) -> str:

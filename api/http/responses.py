@@ -1,9 +1,10 @@
-"""Headers and logs of every response: compression, CORS, content disposition.
+"""Headers and logs of every response: ETags, compression, CORS, content disposition.
 
 Tokens travel in `Authorization`, never in cookies, so CORS needs no credentials.
 """
 
 import gzip
+import hashlib
 import logging
 import re
 import time
@@ -11,9 +12,9 @@ import unicodedata
 from collections.abc import Callable, Collection
 from urllib.parse import quote
 
-from flask import Flask, Response, g, request
+from flask import Flask, Request, Response, g, request
 
-from api.http.errors import ErrorPage, register_errors, register_request_ids
+from api.http.errors import REQUEST_ID_HEADER, ErrorPage, register_errors
 from api.http.limits import register_memory_release
 from config.logs import bind_log_fields
 from storage.errors import Invalid
@@ -32,24 +33,20 @@ def register_compression(app: Flask) -> None:
 
     @app.after_request
     def compress(response: Response) -> Response:
-        if not _is_compressible(response):
+        if (
+            response.direct_passthrough
+            or response.is_streamed
+            or response.mimetype not in COMPRESSED_TYPES
+            or "Content-Encoding" in response.headers
+            or response.status_code == 304
+            or (response.calculate_content_length() or 0) < MIN_COMPRESSED_BYTES
+        ):
             return response
         response.vary.add("Accept-Encoding")
         if request.accept_encodings.quality("gzip") > 0:
             response.set_data(gzip.compress(response.get_data(), GZIP_LEVEL, mtime=0))
             response.headers["Content-Encoding"] = "gzip"
         return response
-
-
-def _is_compressible(response: Response) -> bool:
-    return (
-        not response.direct_passthrough
-        and not response.is_streamed
-        and response.mimetype in COMPRESSED_TYPES
-        and "Content-Encoding" not in response.headers
-        and response.status_code != 304
-        and (response.calculate_content_length() or 0) >= MIN_COMPRESSED_BYTES
-    )
 
 
 ALLOWED_METHODS = "GET, HEAD, PUT, POST, PATCH, DELETE, OPTIONS"
@@ -149,8 +146,7 @@ def register_conventions(
 ) -> None:
     """Register everything of this module; what is registered first sees a response last."""
     app.url_map.merge_slashes = False
-    register_request_ids(app, request_ids)
-    _observe_requests(app, count)
+    _observe_requests(app, request_ids, count)
     register_memory_release(app)
     register_compression(app)
     register_cors(app, find_origins)
@@ -161,20 +157,34 @@ def ignore_request(_operation: str, _status: int, _seconds: float) -> None:
     """Count nothing: for an application without metrics."""
 
 
-def _observe_requests(app: Flask, count: CountRequest) -> None:
-    """Log and count every request."""
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+
+
+def _observe_requests(app: Flask, request_ids: Callable[[], str], count: CountRequest) -> None:
+    """Give every request an id, which the response repeats; log and count it.
+
+    A client's own id is used if it is safe to put into a log line and a header.
+    """
 
     @app.before_request
-    def bind_log() -> None:
+    def begin() -> None:
+        client_id = request.headers.get(REQUEST_ID_HEADER, "")
+        g.request_id = client_id if _REQUEST_ID.fullmatch(client_id) else request_ids()
         g.start = time.perf_counter()
         g.log_lines = bind_log_fields(request_id=g.request_id)
         g.log_lines.__enter__()
 
     @app.after_request
     def finish(response: Response) -> Response:
+        response.headers[REQUEST_ID_HEADER] = g.get("request_id", "")
         response.headers.setdefault("Content-Type", "text/plain; charset=utf-8")
         response.headers.setdefault("X-Content-Type-Options", "nosniff")
-        _log_request(count, response.status_code, time.perf_counter() - g.start)
+        seconds = time.perf_counter() - g.start
+        count(g.get("operation", "none"), response.status_code, seconds)
+        # Without the query, which may hold a signature.
+        fields = {"method": request.method, "path": request.path, "status": response.status_code}
+        who = {"seconds": round(seconds, 4), "principal": g.get("principal")}
+        log.info("request", extra=fields | who)
         return response
 
     @app.teardown_request
@@ -183,18 +193,41 @@ def _observe_requests(app: Flask, count: CountRequest) -> None:
             g.pop("log_lines").__exit__(None, None, None)
 
 
-def _log_request(count: CountRequest, status: int, seconds: float) -> None:
-    """Log the path without the query, which may hold a signature."""
-    count(g.get("operation", "none"), status, seconds)
-    log.info(
-        "request",
-        extra={
-            "method": request.method,
-            "path": request.path,
-            "status": status,
-            "seconds": round(seconds, 4),
-            "principal": g.get("principal"),
-        },
+REVALIDATE = "no-cache"
+"""Also for a fixed version, because a tombstone hides it at once."""
+
+
+def apply_etag(request: Request, response: Response, *, private: bool) -> Response:
+    """Return the response with its ETag, or 304 without a body if the request names that tag.
+
+    The ETag of a JSON response is a hash of its bytes, and weak, because the same response may be
+    compressed.
+    """
+    if request.method not in ("GET", "HEAD"):
+        return response
+    if _is_taggable(response):
+        digest = hashlib.blake2b(response.get_data(), digest_size=16).hexdigest()
+        response.set_etag(digest, weak=True)
+    tag, _ = response.get_etag()
+    if tag is None:
+        return response
+    response.headers.setdefault(
+        "Cache-Control", f"private, {REVALIDATE}" if private else REVALIDATE
+    )
+    if request.if_none_match.contains_weak(tag):
+        response.status_code = 304
+        response.set_data(b"")
+        response.headers.pop("Location", None)
+    return response
+
+
+def _is_taggable(response: Response) -> bool:
+    return (
+        not response.is_streamed
+        and response.status_code in (200, 206)
+        and response.mimetype == "application/json"
+        and "no-store" not in response.headers.get("Cache-Control", "")
+        and "ETag" not in response.headers
     )
 
 

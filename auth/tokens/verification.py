@@ -184,7 +184,9 @@ class TokenVerifier:
             return self._verify_self_signed(token, unverified)
         self._check_signature(token, ring.find(unverified.key_id), unverified)
         principal = self._check_claims(unverified)
-        self._check_kind(unverified)
+        if unverified.issuer == self._own and ID_TOKEN_CLAIM in unverified.claims:
+            # ID tokens are for clients, even if their audience is accepted.
+            raise Unauthorized("The token is an ID token")
         principal = replace(principal, grant=self._check_grant(unverified))
         return principal if self._may_claim(unverified) else replace(principal, groups=frozenset())
 
@@ -198,11 +200,6 @@ class TokenVerifier:
             unverified.issuer != self._own
             or unverified.claims.get(GROUPS_BY_CLAIM) == GROUPS_BY_OPERATOR
         )
-
-    def _check_kind(self, unverified: UnverifiedToken) -> None:
-        """Reject own ID tokens: they are for clients, even if their audience is accepted."""
-        if unverified.issuer == self._own and ID_TOKEN_CLAIM in unverified.claims:
-            raise Unauthorized("The token is an ID token")
 
     def _check_grant(self, unverified: UnverifiedToken) -> str | None:
         """Return the grant of an own token, or None; Unauthorized if it was revoked.

@@ -4,10 +4,10 @@ import pytest
 
 from auth import accounts
 from auth.accounts import MembershipEdit
-from auth.decisions import LocalDecisionPoint, read_policy_version
+from auth.decisions import LocalDecisionPoint
 from storage.catalog import Catalog
 from storage.catalog import accounts as catalog_accounts
-from storage.catalog.accounts import AccountKey
+from storage.catalog.accounts import AccountKey, read_change_count
 from storage.catalog.engine import sql
 from storage.model import Principal
 from tests.auth.accounts.builders import BY, Given, People, a_policy
@@ -25,7 +25,7 @@ def may(decisions: LocalDecisionPoint, who: Principal = ADA) -> bool:
 
 def version(catalog: Catalog) -> int:
     with catalog.read() as tx:
-        return read_policy_version(tx)
+        return read_change_count(tx)
 
 
 def test_every_change_counts_at_once_in_every_process(catalog: Catalog, people: People) -> None:

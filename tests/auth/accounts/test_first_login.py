@@ -4,10 +4,9 @@ import pytest
 
 from auth import accounts
 from auth.accounts import admit_at_login, is_user_enabled
-from auth.decisions import read_policy_version
 from storage.catalog import Catalog, audit
 from storage.catalog import accounts as catalog_accounts
-from storage.catalog.accounts import AccountKey
+from storage.catalog.accounts import AccountKey, read_change_count
 from storage.catalog.audit import AuditFilter
 from storage.errors import Forbidden
 from tests.auth.accounts.builders import BY, People
@@ -22,7 +21,7 @@ def test_the_first_login_makes_a_record_and_the_next_one_nothing(catalog: Catalo
     for _ in range(2):
         with catalog.write() as tx:
             admit_at_login(tx, ADA, "request-9")
-            counted.append(read_policy_version(tx))
+            counted.append(read_change_count(tx))
     with catalog.read() as tx:
         assert catalog_accounts.list_memberships(
             tx, AccountKey("user", ADA), "group", after="", limit=9

@@ -9,10 +9,9 @@ import pytest
 
 from auth import accounts
 from auth.accounts import admit_at_login
-from auth.decisions import read_policy_version
 from storage.catalog import Catalog, audit
 from storage.catalog import accounts as catalog_accounts
-from storage.catalog.accounts import AccountKey
+from storage.catalog.accounts import AccountKey, read_change_count
 from storage.catalog.audit import AuditFilter
 from storage.errors import Conflict, NotAcceptable, NotFound, StoreError
 from tests.auth.accounts.builders import BY, People, a_policy
@@ -117,7 +116,7 @@ def test_every_change_is_counted_and_logged_whatever_else_happens(
 
     def look() -> None:
         with catalog.read() as tx:
-            seen.append(read_policy_version(tx))
+            seen.append(read_change_count(tx))
 
     def change(number: int) -> None:
         name = AccountKey("user", people.user(f"user{number}@example.org"))

@@ -7,10 +7,9 @@ import pytest
 
 from auth import accounts
 from auth.accounts import MembershipEdit
-from auth.decisions import read_policy_version
 from storage.catalog import Catalog, audit
 from storage.catalog import accounts as rows
-from storage.catalog.accounts import AccountKey
+from storage.catalog.accounts import AccountKey, read_change_count
 from storage.catalog.audit import AuditFilter, AuditRecord
 from storage.errors import Conflict, NotAcceptable, NotFound
 from tests.auth.accounts.builders import BY, People, a_policy
@@ -33,7 +32,7 @@ def told(one: AuditRecord) -> tuple[object, object]:
 def state(catalog: Catalog) -> tuple[int, int]:
     """How often something changed, and how much of it was written down."""
     with catalog.read() as tx:
-        return read_policy_version(tx), len(
+        return read_change_count(tx), len(
             audit.list_records(tx, AuditFilter(), before_id=None, limit=EVERY)
         )
 

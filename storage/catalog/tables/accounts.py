@@ -15,18 +15,16 @@ from sqlalchemy import (
     text,
 )
 
-from storage.catalog.tables.base import Id, Key, make_clustered_table, metadata
+from storage.catalog.tables.base import Id, Key, make_clustered_table, make_columns, metadata
 
 accounts = Table(
     "accounts",
     metadata,
-    Column("kind", Key, primary_key=True),
-    Column("id", Key, primary_key=True),
+    *make_columns(Key, "kind", "id", primary_key=True),
     Column("status", Key, nullable=False, server_default="enabled"),
     Column("policy", Text),
     Column("built_in", Boolean, nullable=False, server_default=text("false")),
-    Column("created_us", BigInteger, nullable=False),
-    Column("changed_us", BigInteger, nullable=False),
+    *make_columns(BigInteger, "created_us", "changed_us"),
 )
 """Users, groups and roles.
 
@@ -36,10 +34,7 @@ accounts are in the code.
 
 memberships = make_clustered_table(
     "memberships",
-    Column("member_kind", Key, primary_key=True),
-    Column("member", Key, primary_key=True),
-    Column("kind", Key, primary_key=True),
-    Column("name", Key, primary_key=True),
+    *make_columns(Key, "member_kind", "member", "kind", "name", primary_key=True),
     Column("built_in", Boolean, nullable=False, server_default=text("false")),
     Index("ix_memberships_held", "kind", "name", "member_kind", "member"),
 )
@@ -51,11 +46,8 @@ audit = Table(
     Column("id", Id, primary_key=True),
     Column("uuid", Key, nullable=False, unique=True),
     Column("at_us", BigInteger, nullable=False),
-    Column("who", Key, nullable=False),
-    Column("what", Key, nullable=False),
-    Column("target", Key, nullable=False),
-    Column("before", Text),
-    Column("after", Text),
+    *make_columns(Key, "who", "what", "target"),
+    *make_columns(Text, "before", "after", nullable=True),
     Column("request_id", Text, nullable=False),
     Index("ix_audit_who", "who", "id"),
     Index("ix_audit_what", "what", "id"),
@@ -68,8 +60,7 @@ Append-only, in the order of ids. Backups identify rows by `uuid`.
 
 service_keys = make_clustered_table(
     "service_keys",
-    Column("email", Key, primary_key=True),
-    Column("kid", Key, primary_key=True),
+    *make_columns(Key, "email", "kid", primary_key=True),
     Column("jwk", Text, nullable=False),
     Column("created_us", BigInteger, nullable=False),
 )
@@ -82,12 +73,8 @@ sessions = Table(
     "sessions",
     metadata,
     Column("id", Key, primary_key=True),
-    Column("email", Key, nullable=False),
-    Column("provider", Key, nullable=False),
-    Column("created_us", BigInteger, nullable=False),
-    Column("seen_us", BigInteger, nullable=False),
-    Column("idle_us", BigInteger, nullable=False),
-    Column("ends_us", BigInteger, nullable=False),
+    *make_columns(Key, "email", "provider"),
+    *make_columns(BigInteger, "created_us", "seen_us", "idle_us", "ends_us"),
     Column("consents", Text, nullable=False, server_default="{}"),
     Index("ix_sessions_email", "email"),
     Index("ix_sessions_ends_us", "ends_us"),
@@ -102,8 +89,7 @@ passwords = make_clustered_table(
     "passwords",
     Column("email", Key, primary_key=True),
     Column("hash", Text, nullable=False),
-    Column("created_us", BigInteger, nullable=False),
-    Column("changed_us", BigInteger, nullable=False),
+    *make_columns(BigInteger, "created_us", "changed_us"),
 )
 """Users of the local provider; each hash names its algorithm and parameters."""
 
@@ -111,8 +97,7 @@ tries = make_clustered_table(
     "tries",
     Column("who", Key, primary_key=True),
     Column("failures", Integer, nullable=False),
-    Column("last_us", BigInteger, nullable=False),
-    Column("until_us", BigInteger, nullable=False),
+    *make_columns(BigInteger, "last_us", "until_us"),
     Index("ix_tries_last_us", "last_us"),
 )
 """Consecutive failed logins of an account, address or browser, and its lockout."""
@@ -120,8 +105,7 @@ tries = make_clustered_table(
 upstream_logins = make_clustered_table(
     "upstream_logins",
     Column("id", Key, primary_key=True),
-    Column("provider", Key, nullable=False),
-    Column("browser", Key, nullable=False),
+    *make_columns(Key, "provider", "browser"),
     Column("target", Text, nullable=False),
     Column("ends_us", BigInteger, nullable=False),
     Index("ix_upstream_logins_ends_us", "ends_us"),
@@ -152,18 +136,14 @@ grants = Table(
     "grants",
     metadata,
     Column("id", Key, primary_key=True),
-    Column("client", Key, nullable=False),
-    Column("email", Key, nullable=False),
+    *make_columns(Key, "client", "email"),
     Column("scope", Text, nullable=False),
     Column("auth_us", BigInteger, nullable=False),
     Column("code", Key),
     Column("code_ends_us", BigInteger),
-    Column("redirect_uri", Text),
-    Column("challenge", Text),
-    Column("nonce", Text),
+    *make_columns(Text, "redirect_uri", "challenge", "nonce", nullable=True),
     Column("created_us", BigInteger, nullable=False),
-    Column("redeemed_us", BigInteger),
-    Column("revoked_us", BigInteger),
+    *make_columns(BigInteger, "redeemed_us", "revoked_us", nullable=True),
     Column("ends_us", BigInteger, nullable=False),
     UniqueConstraint("code"),
     Index("ix_grants_email_client", "email", "client"),
@@ -187,8 +167,7 @@ device_codes = Table(
     "device_codes",
     metadata,
     Column("id", Key, primary_key=True),
-    Column("user_code", Key, nullable=False),
-    Column("client", Key, nullable=False),
+    *make_columns(Key, "user_code", "client"),
     Column("scope", Text, nullable=False),
     Column("state", Key, nullable=False),
     Column("email", Key),
@@ -203,8 +182,7 @@ device_codes = Table(
 
 consents = make_clustered_table(
     "consents",
-    Column("email", Key, primary_key=True),
-    Column("client", Key, primary_key=True),
+    *make_columns(Key, "email", "client", primary_key=True),
     Column("scope", Text, nullable=False),
     Column("at_us", BigInteger, nullable=False),
 )

@@ -1,5 +1,7 @@
 """Metadata and column types that all tables share."""
 
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
     Column,
@@ -25,6 +27,13 @@ Key = Text().with_variant(Text(collation="C"), "postgresql")
 """Text that is compared, sorted or looked up."""
 Id = BigInteger().with_variant(Integer, "sqlite")
 """A surrogate key; SQLite requires INTEGER for its row id."""
+
+
+def make_columns(
+    kind: Any, *names: str, nullable: bool = False, primary_key: bool = False
+) -> list[Column[Any]]:
+    """Return columns of one type."""
+    return [Column(name, kind, nullable=nullable, primary_key=primary_key) for name in names]
 
 
 def make_clustered_table(name: str, *columns: Column[object] | Index | UniqueConstraint) -> Table:

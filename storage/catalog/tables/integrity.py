@@ -2,15 +2,20 @@
 
 from sqlalchemy import BigInteger, Column, ForeignKey, Index, Table, Text, UniqueConstraint
 
-from storage.catalog.tables.base import Id, Key, make_clustered_table, metadata, partial_index
+from storage.catalog.tables.base import (
+    Id,
+    Key,
+    make_clustered_table,
+    make_columns,
+    metadata,
+    partial_index,
+)
 
 damaged_objects = make_clustered_table(
     "damaged_objects",
-    Column("replica", Key, primary_key=True),
-    Column("key", Key, primary_key=True),
+    *make_columns(Key, "replica", "key", primary_key=True),
     Column("reason", Text, nullable=False),
-    Column("found_us", BigInteger, nullable=False),
-    Column("tried_us", BigInteger, nullable=False),
+    *make_columns(BigInteger, "found_us", "tried_us"),
     Column("repaired_us", BigInteger),
     partial_index("ix_damaged_objects_open", "replica", "tried_us", where="repaired_us IS NULL"),
 )
@@ -23,17 +28,13 @@ scrubbed = make_clustered_table(
     "scrubbed",
     Column("replica", Key, primary_key=True),
     Column("day", BigInteger, primary_key=True),
-    Column("objects", BigInteger, nullable=False),
-    Column("bytes", BigInteger, nullable=False),
-    Column("damaged", BigInteger, nullable=False),
-    Column("repaired", BigInteger, nullable=False),
+    *make_columns(BigInteger, "objects", "bytes", "damaged", "repaired"),
 )
 """Results of the scrub for each day (days since 1970 UTC)."""
 
 verified_objects = make_clustered_table(
     "verified_objects",
-    Column("replica", Key, primary_key=True),
-    Column("key", Key, primary_key=True),
+    *make_columns(Key, "replica", "key", primary_key=True),
     Column("verified_us", BigInteger, nullable=False),
 )
 """Last verification of journals and purge markers; blobs and records have columns of their own."""
@@ -42,14 +43,9 @@ purges = Table(
     "purges",
     metadata,
     Column("id", Id, primary_key=True),
-    Column("kind", Key, nullable=False),
-    Column("uuid", Key, nullable=False),
-    Column("version", Key, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("author", Text, nullable=False),
-    Column("origin", Key, nullable=False),
-    Column("digest", Key, nullable=False),
-    Column("event_id", Key, nullable=False),
+    *make_columns(Key, "kind", "uuid", "version"),
+    *make_columns(Text, "reason", "author"),
+    *make_columns(Key, "origin", "digest", "event_id"),
     Column("created_us", BigInteger, nullable=False),
     Column("finished_us", BigInteger),
     UniqueConstraint("kind", "uuid", "version"),
@@ -62,15 +58,13 @@ purge_replicas = make_clustered_table(
     "purge_replicas",
     Column("purge_id", Id, ForeignKey("purges.id"), primary_key=True),
     Column("replica", Key, primary_key=True),
-    Column("marked_us", BigInteger),
-    Column("erased_us", BigInteger),
+    *make_columns(BigInteger, "marked_us", "erased_us", nullable=True),
 )
 """Which buckets hold the marker, and no record any more."""
 
 condemned = make_clustered_table(
     "condemned",
-    Column("replica", Key, primary_key=True),
-    Column("sha256", Key, primary_key=True),
+    *make_columns(Key, "replica", "sha256", primary_key=True),
     Column("at_us", BigInteger, nullable=False),
     Index("ix_condemned_at_us", "at_us"),
 )

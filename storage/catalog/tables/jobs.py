@@ -2,7 +2,14 @@
 
 from sqlalchemy import BigInteger, Column, Index, Integer, Table, Text
 
-from storage.catalog.tables.base import Id, Key, make_clustered_table, metadata, partial_index
+from storage.catalog.tables.base import (
+    Id,
+    Key,
+    make_clustered_table,
+    make_columns,
+    metadata,
+    partial_index,
+)
 
 meta = make_clustered_table(
     "meta", Column("key", Key, primary_key=True), Column("value", Text, nullable=False)
@@ -19,11 +26,8 @@ leases = make_clustered_table(
 todo = Table(
     "todo",
     metadata,
-    Column("step", Key, primary_key=True),
-    Column("replica", Key, primary_key=True),
-    Column("ref", Key, primary_key=True),
-    Column("born_us", BigInteger, nullable=False),
-    Column("due_us", BigInteger, nullable=False),
+    *make_columns(Key, "step", "replica", "ref", primary_key=True),
+    *make_columns(BigInteger, "born_us", "due_us"),
     Column("sent_us", BigInteger),
     Column("attempts", Integer, nullable=False, server_default="0"),
     Column("token", Key),
@@ -51,21 +55,12 @@ tasks = Table(
     "tasks",
     metadata,
     Column("id", Key, primary_key=True),
-    Column("uuid", Key, nullable=False),
-    Column("version", Key, nullable=False),
-    Column("replica", Key, nullable=False),
-    Column("state", Key, nullable=False),
-    Column("digest", Key, nullable=False),
-    Column("source_url", Text, nullable=False),
-    Column("pin", Text, nullable=False),
+    *make_columns(Key, "uuid", "version", "replica", "state", "digest"),
+    *make_columns(Text, "source_url", "pin"),
     Column("size", BigInteger, nullable=False),
     Column("content_type", Text, nullable=False),
     Column("creator_uid", BigInteger, nullable=False),
-    Column("author", Text, nullable=False),
-    Column("sha1", Text, nullable=False),
-    Column("sha256", Text, nullable=False),
-    Column("crc32c", Text, nullable=False),
-    Column("s3_etag", Text, nullable=False),
+    *make_columns(Text, "author", "sha1", "sha256", "crc32c", "s3_etag"),
     Column("bytes_done", BigInteger, nullable=False, server_default="0"),
     Column("cause", Text),
     Column("created_us", BigInteger, nullable=False),
@@ -80,16 +75,11 @@ checkouts = Table(
     "checkouts",
     metadata,
     Column("id", Key, primary_key=True),
-    Column("replica", Key, nullable=False),
-    Column("uuid", Key, nullable=False),
-    Column("version", Key, nullable=False),
+    *make_columns(Key, "replica", "uuid", "version"),
     Column("bundle_id", Id, nullable=False),
-    Column("destination", Text),
-    Column("email", Text),
-    Column("requester", Text),
+    *make_columns(Text, "destination", "email", "requester", nullable=True),
     Column("state", Key, nullable=False),
-    Column("location", Text),
-    Column("cause", Text),
+    *make_columns(Text, "location", "cause", nullable=True),
     Column("files", Integer, nullable=False, server_default="0"),
     Column("files_total", Integer, nullable=False),
     Column("bytes", BigInteger, nullable=False, server_default="0"),
@@ -101,8 +91,7 @@ checkouts = Table(
 
 answers = make_clustered_table(
     "answers",
-    Column("owner", Key, primary_key=True),
-    Column("key", Key, primary_key=True),
+    *make_columns(Key, "owner", "key", primary_key=True),
     Column("digest", Key, nullable=False),
     Column("answer", Text, nullable=False),
     Column("created_us", BigInteger, nullable=False),

@@ -16,7 +16,14 @@ from sqlalchemy import (
     text,
 )
 
-from storage.catalog.tables.base import Id, Key, make_clustered_table, metadata, partial_index
+from storage.catalog.tables.base import (
+    Id,
+    Key,
+    make_clustered_table,
+    make_columns,
+    metadata,
+    partial_index,
+)
 
 
 def _make_version_table(name: str, *columns: Column[Any] | Index) -> Table:
@@ -25,10 +32,7 @@ def _make_version_table(name: str, *columns: Column[Any] | Index) -> Table:
         name,
         metadata,
         Column("id", Id, primary_key=True),
-        Column("uuid", Key, nullable=False),
-        Column("version", Key, nullable=False),
-        Column("digest", Key, nullable=False),
-        Column("origin", Key, nullable=False),
+        *make_columns(Key, "uuid", "version", "digest", "origin"),
         *columns,
         Column("event_id", Key, nullable=False),
         Column("created_us", BigInteger, nullable=False),
@@ -42,8 +46,7 @@ heads = Table(
     "heads",
     metadata,
     Column("id", Id, primary_key=True),
-    Column("kind", Key, nullable=False),
-    Column("uuid", Key, nullable=False),
+    *make_columns(Key, "kind", "uuid"),
     Column("changes", BigInteger, nullable=False, server_default="0"),
     UniqueConstraint("kind", "uuid"),
 )
@@ -54,9 +57,7 @@ blobs = Table(
     metadata,
     Column("id", Id, primary_key=True),
     Column("sha256", Key, nullable=False, unique=True),
-    Column("sha1", Text, nullable=False),
-    Column("crc32c", Text, nullable=False),
-    Column("s3_etag", Text, nullable=False),
+    *make_columns(Text, "sha1", "crc32c", "s3_etag"),
     Column("size", BigInteger, nullable=False),
 )
 
@@ -77,9 +78,7 @@ blob_replicas = make_clustered_table(
 files = _make_version_table(
     "files",
     Column("creator_uid", BigInteger, nullable=False),
-    Column("author", Text, nullable=False),
-    Column("content_type", Text, nullable=False),
-    Column("s3_etag", Text, nullable=False),
+    *make_columns(Text, "author", "content_type", "s3_etag"),
     Column("blob_id", Id, ForeignKey("blobs.id"), nullable=False),
     Index("ix_files_blob_id", "blob_id"),
 )
@@ -121,10 +120,7 @@ entries = make_clustered_table(
 
 visible = make_clustered_table(
     "visible",
-    Column("kind", Key, primary_key=True),
-    Column("replica", Key, primary_key=True),
-    Column("uuid", Key, primary_key=True),
-    Column("version", Key, primary_key=True),
+    *make_columns(Key, "kind", "replica", "uuid", "version", primary_key=True),
     Column("id", Id, nullable=False),
 )
 """What readers see. Latest, existence, listing and prefix queries are ranges of its key."""
@@ -150,12 +146,9 @@ tombstones = Table(
     "tombstones",
     metadata,
     Column("id", Id, primary_key=True),
-    Column("kind", Key, nullable=False),
-    Column("uuid", Key, nullable=False),
-    Column("version", Key, nullable=False),
+    *make_columns(Key, "kind", "uuid", "version"),
     Column("reason", Text, nullable=False),
-    Column("digest", Key, nullable=False),
-    Column("origin", Key, nullable=False),
+    *make_columns(Key, "digest", "origin"),
     Column("author", Text, nullable=False),
     Column("event_id", Key, nullable=False),
     Column("created_us", BigInteger, nullable=False),
@@ -165,8 +158,7 @@ tombstones = Table(
 
 uploads = make_clustered_table(
     "uploads",
-    Column("replica", Key, primary_key=True),
-    Column("key", Key, primary_key=True),
+    *make_columns(Key, "replica", "key", primary_key=True),
     Column("token", Text, primary_key=True),
     Column("at_us", BigInteger, nullable=False),
 )
@@ -176,9 +168,7 @@ collections = _make_version_table(
     "collections",
     Column("owner", Key, nullable=False),
     Column("parent", Text),
-    Column("name", Text, nullable=False),
-    Column("description", Text, nullable=False),
-    Column("details", Text, nullable=False),
+    *make_columns(Text, "name", "description", "details"),
 )
 """`details` is JSON with sorted keys."""
 
@@ -206,9 +196,7 @@ collection_segments = make_clustered_table(
 
 owned = make_clustered_table(
     "owned",
-    Column("owner", Key, primary_key=True),
-    Column("uuid", Key, primary_key=True),
-    Column("version", Key, primary_key=True),
+    *make_columns(Key, "owner", "uuid", "version", primary_key=True),
 )
 """Live collections in any replica: an owner's list is a range of its key."""
 
@@ -216,33 +204,24 @@ areas = Table(
     "areas",
     metadata,
     Column("uuid", Key, primary_key=True),
-    Column("owner", Key, nullable=False),
-    Column("state", Key, nullable=False),
+    *make_columns(Key, "owner", "state"),
     Column("created_us", BigInteger, nullable=False),
-    Column("granted_us", BigInteger),
-    Column("deleted_us", BigInteger),
+    *make_columns(BigInteger, "granted_us", "deleted_us", nullable=True),
     Index("ix_areas_owner", "owner"),
 )
 """Until `granted_us`, credentials to write to the area directly may be valid."""
 
 area_files = make_clustered_table(
     "area_files",
-    Column("area", Key, primary_key=True),
-    Column("name", Key, primary_key=True),
+    *make_columns(Key, "area", "name", primary_key=True),
     Column("generation", BigInteger, nullable=False),
     Column("pin", Text, nullable=False),
     Column("size", BigInteger, nullable=False),
     Column("content_type", Text, nullable=False),
-    Column("sha1", Text),
-    Column("sha256", Text),
-    Column("crc32c", Text),
-    Column("s3_etag", Text),
-    Column("status", Key, nullable=False),
-    Column("validation", Key, nullable=False),
-    Column("cause", Text),
-    Column("declared", Text),
-    Column("created_us", BigInteger, nullable=False),
-    Column("changed_us", BigInteger, nullable=False),
+    *make_columns(Text, "sha1", "sha256", "crc32c", "s3_etag", nullable=True),
+    *make_columns(Key, "status", "validation"),
+    *make_columns(Text, "cause", "declared", nullable=True),
+    *make_columns(BigInteger, "created_us", "changed_us"),
 )
 """Files of upload areas.
 
@@ -253,13 +232,11 @@ one. `declared` is what the uploader declared, as JSON.
 area_uploads = make_clustered_table(
     "area_uploads",
     Column("id", Key, primary_key=True),
-    Column("area", Key, nullable=False),
-    Column("name", Key, nullable=False),
+    *make_columns(Key, "area", "name"),
     Column("token", Text, nullable=False),
     Column("size", BigInteger, nullable=False),
     Column("content_type", Text, nullable=False),
-    Column("part_size", BigInteger, nullable=False),
-    Column("at_us", BigInteger, nullable=False),
+    *make_columns(BigInteger, "part_size", "at_us"),
     Index("ix_area_uploads_area_name", "area", "name"),
     Index("ix_area_uploads_at_us", "at_us"),
 )
@@ -288,8 +265,7 @@ it.
 
 shapes = make_clustered_table(
     "shapes",
-    Column("replica", Key, primary_key=True),
-    Column("descriptor", Key, primary_key=True),
+    *make_columns(Key, "replica", "descriptor", primary_key=True),
     Column("number", Integer, primary_key=True),
     Column("kinds", Text, nullable=False),
 )

@@ -8,10 +8,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from sqlalchemy import Row
+from sqlalchemy import Row, select
 
 from storage.catalog import bulk, heads
 from storage.catalog.engine import Tx, execute_now, find_row, make_mapper, sql
+from storage.catalog.tables.accounts import memberships
 
 AccountKind = Literal["user", "group", "role"]
 AccountStatus = Literal["enabled", "disabled"]
@@ -170,24 +171,20 @@ def list_memberships(
     tx: Tx, member: AccountKey, kind: AccountKind, *, after: str, limit: int
 ) -> list[str]:
     """List what an account is a member of, in byte order after a given one."""
-    query = (
-        "SELECT name FROM memberships WHERE member_kind = :member_kind AND member = :member"
-        " AND kind = :kind AND name > :after ORDER BY name LIMIT :limit"
-    )
-    parameters = {"member_kind": member.kind, "member": member.id, "kind": kind}
-    return list(tx.execute(sql(query), {**parameters, "after": after, "limit": limit}).scalars())
+    c = memberships.c
+    mine = (c.member_kind == member.kind) & (c.member == member.id) & (c.kind == kind)
+    query = select(c.name).where(mine, c.name > after).order_by(c.name).limit(limit)
+    return list(tx.execute(query).scalars())
 
 
 def list_members(
     tx: Tx, group: AccountKey, kind: AccountKind, *, after: str, limit: int
 ) -> list[str]:
     """List the members of an account, in byte order after a given one."""
-    query = (
-        "SELECT member FROM memberships WHERE kind = :kind AND name = :name"
-        " AND member_kind = :member_kind AND member > :after ORDER BY member LIMIT :limit"
-    )
-    parameters = {"kind": group.kind, "name": group.id, "member_kind": kind}
-    return list(tx.execute(sql(query), {**parameters, "after": after, "limit": limit}).scalars())
+    c = memberships.c
+    theirs = (c.kind == group.kind) & (c.name == group.id) & (c.member_kind == kind)
+    query = select(c.member).where(theirs, c.member > after).order_by(c.member).limit(limit)
+    return list(tx.execute(query).scalars())
 
 
 def count_members(tx: Tx, group: AccountKey) -> Mapping[str, int]:

@@ -5,7 +5,7 @@ from functools import lru_cache
 from typing import Any
 
 import orjson
-from sqlalchemy import CursorResult, Table
+from sqlalchemy import CursorResult, Select, Table, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
 
 from storage.catalog.dialects import lock_clause
@@ -44,6 +44,17 @@ def derive_table(tx: Tx, name: str, columns: Columns) -> tuple[str, dict[str, An
     )
     parameters = {f"{name}_{column}": list(values) for column, (_, values) in columns.items()}
     return f"unnest({arrays}) AS {name}({', '.join(columns)})", parameters
+
+
+def list_versions(
+    tx: Tx, query: Select[Any], *, after: FQID | None = None, limit: int
+) -> list[FQID]:
+    """Return the rows of a query of uuid and version, in this order, after a given one."""
+    place = tuple_(*query.selected_columns)
+    if after is not None:
+        query = query.where(place > (after.uuid, after.version))
+    rows = tx.execute(query.order_by(*query.selected_columns).limit(limit))
+    return [FQID(row.uuid, row.version) for row in rows]
 
 
 def execute_with(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from sqlalchemy import Row, delete, select, tuple_
+from sqlalchemy import Row, delete, select
 
 from storage.catalog import bulk
 from storage.catalog.engine import Tx, execute_now, execute_sql, find_row, make_mapper, sql
@@ -218,10 +218,7 @@ def delete_owned(tx: Tx, uuid: str) -> None:
 def list_owned(tx: Tx, owner: str, *, after: FQID | None, limit: int) -> list[FQID]:
     """List an owner's live versions, in byte order of uuid and version: one index range."""
     query = select(owned.c.uuid, owned.c.version).where(owned.c.owner == owner)
-    if after is not None:
-        query = query.where(tuple_(owned.c.uuid, owned.c.version) > (after.uuid, after.version))
-    rows = tx.execute(query.order_by(owned.c.uuid, owned.c.version).limit(limit))
-    return [FQID(row[0], row[1]) for row in rows]
+    return bulk.list_versions(tx, query, after=after, limit=limit)
 
 
 def list_versions(tx: Tx, uuid: str) -> list[FQID]:

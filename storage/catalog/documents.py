@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import orjson
-from sqlalchemy import bindparam, select, tuple_
+from sqlalchemy import bindparam, select
 
 from storage.catalog import bulk
 from storage.catalog.engine import Tx, sql
@@ -111,10 +111,8 @@ def list_indexed_after(
         .join(documents, documents.c.bundle_id == bundles.c.id)
         .where(documents.c.replica == replica, documents.c.state.in_(("indexed", "stub")))
         .where(documents.c.at_us < before_us)
-        .where(tuple_(bundles.c.uuid, bundles.c.version) > (after.uuid, after.version))
     )
-    rows = tx.execute(query.order_by(bundles.c.uuid, bundles.c.version).limit(limit))
-    return [FQID(row[0], row[1]) for row in rows]
+    return bulk.list_versions(tx, query, after=after, limit=limit)
 
 
 def list_shapes(tx: Tx, replica: Replica, descriptor: str) -> list[LeafKinds]:

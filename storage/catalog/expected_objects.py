@@ -1,24 +1,20 @@
 """Objects that the catalog expects in a replica's bucket, in the byte order of their keys."""
 
-from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Select, Table, select, tuple_
+from sqlalchemy import Select, select
 
+from storage.catalog import bulk
 from storage.catalog.engine import Tx
 from storage.catalog.tables.integrity import purge_replicas, purges
 from storage.catalog.tables.versions import (
+    VERSION_TABLES,
     blob_replicas,
     blobs,
-    bundles,
-    collections,
-    files,
     presence,
     tombstones,
 )
 from storage.model import FQID, Replica
-
-_TABLES: Mapping[str, Table] = {"bundle": bundles, "collection": collections, "file": files}
 
 
 def list_blobs(tx: Tx, replica: Replica, after: str, *, limit: int) -> list[str]:
@@ -42,16 +38,16 @@ def _select_blobs(replica: Replica) -> Select[Any]:
 
 def list_records(tx: Tx, kind: str, replica: Replica, after: FQID, *, limit: int) -> list[FQID]:
     """Return versions of a kind whose record a bucket should hold, after a given one."""
-    return _fetch_page(tx, _select_records(kind, replica), _TABLES[kind], after, limit)
+    return bulk.list_versions(tx, _select_records(kind, replica), after=after, limit=limit)
 
 
 def has_record(tx: Tx, kind: str, replica: Replica, fqid: FQID) -> bool:
     """Return whether a bucket should hold the record of a version."""
-    return _has_row(tx, _select_records(kind, replica), _TABLES[kind], fqid)
+    return _has_row(tx, _select_records(kind, replica), fqid)
 
 
 def _select_records(kind: str, replica: Replica) -> Select[Any]:
-    table = _TABLES[kind]
+    table = VERSION_TABLES[kind]
     purged = select(purges.c.id).where(
         purges.c.kind == kind, purges.c.uuid == table.c.uuid, purges.c.version == table.c.version
     )
@@ -66,12 +62,12 @@ def _select_records(kind: str, replica: Replica) -> Select[Any]:
 def list_tombstones(tx: Tx, kind: str, replica: Replica, after: FQID, *, limit: int) -> list[FQID]:
     """Return tombstones of a kind whose record a bucket should hold; a whole uuid's has no
     version."""
-    return _fetch_page(tx, _select_tombstones(kind, replica), tombstones, after, limit)
+    return bulk.list_versions(tx, _select_tombstones(kind, replica), after=after, limit=limit)
 
 
 def has_tombstone(tx: Tx, kind: str, replica: Replica, fqid: FQID) -> bool:
     """Return whether a bucket should hold the record of a tombstone."""
-    return _has_row(tx, _select_tombstones(kind, replica), tombstones, fqid)
+    return _has_row(tx, _select_tombstones(kind, replica), fqid)
 
 
 def _select_tombstones(kind: str, replica: Replica) -> Select[Any]:
@@ -85,12 +81,12 @@ def _select_tombstones(kind: str, replica: Replica) -> Select[Any]:
 
 def list_purges(tx: Tx, kind: str, replica: Replica, after: FQID, *, limit: int) -> list[FQID]:
     """Return purges of a kind whose marker a bucket should hold; a whole uuid's has no version."""
-    return _fetch_page(tx, _select_purges(kind, replica), purges, after, limit)
+    return bulk.list_versions(tx, _select_purges(kind, replica), after=after, limit=limit)
 
 
 def has_purge(tx: Tx, kind: str, replica: Replica, fqid: FQID) -> bool:
     """Return whether a bucket should hold a purge marker."""
-    return _has_row(tx, _select_purges(kind, replica), purges, fqid)
+    return _has_row(tx, _select_purges(kind, replica), fqid)
 
 
 def _select_purges(kind: str, replica: Replica) -> Select[Any]:
@@ -102,12 +98,7 @@ def _select_purges(kind: str, replica: Replica) -> Select[Any]:
     )
 
 
-def _fetch_page(tx: Tx, query: Select[Any], table: Table, after: FQID, limit: int) -> list[FQID]:
-    place = tuple_(table.c.uuid, table.c.version)
-    query = query.where(place > (after.uuid, after.version)).order_by(*place).limit(limit)
-    return [FQID(row.uuid, row.version) for row in tx.execute(query)]
-
-
-def _has_row(tx: Tx, query: Select[Any], table: Table, fqid: FQID) -> bool:
-    query = query.where(table.c.uuid == fqid.uuid, table.c.version == fqid.version)
-    return tx.execute(query).first() is not None
+def _has_row(tx: Tx, query: Select[Any], fqid: FQID) -> bool:
+    uuid, version = query.selected_columns
+    found = query.where(uuid == fqid.uuid, version == fqid.version)
+    return tx.execute(found).first() is not None

@@ -121,13 +121,17 @@ def list_due(tx: Tx, replica: Replica, before_us: int, *, limit: int) -> list[St
     """List objects verified before a moment, the longest ago first, without damaged ones."""
     damaged = set(tx.execute(_DAMAGED_KEYS, {"replica": replica}).scalars())
     parameters = {"replica": replica, "before": before_us, "limit": limit + len(damaged)}
-    found = [
-        StoredObject(replica, keys.blob_key(row.sha256), row.verified_us, row.sha256, row.size)
-        for row in tx.execute(_DUE_BLOBS, parameters)
-    ]
+    found = _blobs_from_rows(replica, tx.execute(_DUE_BLOBS, parameters))
     found += _load_records(tx, replica, tx.execute(_DUE_RECORDS, parameters).all())
     found = [item for item in found if item.key not in damaged]
     return sorted(found, key=lambda item: item.verified_us)[:limit]
+
+
+def _blobs_from_rows(replica: Replica, rows: Iterable[Any]) -> list[StoredObject]:
+    return [
+        StoredObject(replica, keys.blob_key(row.sha256), row.verified_us, row.sha256, row.size)
+        for row in rows
+    ]
 
 
 def _load_records(tx: Tx, replica: Replica, rows: Sequence[Any]) -> list[StoredObject]:
@@ -164,10 +168,7 @@ def iterate_pages(catalog: Catalog, replica: Replica) -> Iterator[list[StoredObj
     """
     last = ""
     while blobs := _fetch_page(catalog, _PAGE_BLOBS, {"replica": replica, "after": last}):
-        yield [
-            StoredObject(replica, keys.blob_key(row.sha256), row.verified_us, row.sha256, row.size)
-            for row in blobs
-        ]
+        yield _blobs_from_rows(replica, blobs)
         last = blobs[-1].sha256
     for kind in (*VERSION_TABLES, "tombstone"):
         parameters, after = {"replica": replica, "kind": kind}, 0

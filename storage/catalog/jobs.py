@@ -55,10 +55,7 @@ def insert(tx: Tx, rows: Iterable[Job], *, request_id: str = "", sent: bool = Tr
 
 def insert_each(tx: Tx, rows: Iterable[tuple[Job, str]], *, sent: bool = True) -> None:
     """Insert jobs, each with its own request id; see `insert`."""
-    requests = dict(rows)
-    if requests:
-        ordered = sorted(requests)
-        _insert_rows(tx, ordered, _ADD, {"sent": sent}, requests=[requests[row] for row in ordered])
+    _insert_rows(tx, dict(rows), _ADD, sent=sent)
 
 
 # Sorted, so that two transactions that insert the same rows cannot deadlock.
@@ -72,30 +69,23 @@ _ADD = (
 )
 _ADD_NEW = (
     "INSERT INTO todo (step, replica, ref, born_us, due_us, attempts, request_id)"
-    " SELECT step, replica, ref, :now, :now, 0, 'sweep' FROM {source} WHERE true"
+    " SELECT step, replica, ref, :now, :now, 0, request_id FROM {source} WHERE true"
     " ORDER BY step, replica, ref ON CONFLICT (step, replica, ref) DO NOTHING"
 )
 
 
-def _insert_rows(
-    tx: Tx,
-    rows: Sequence[Job],
-    statement: str,
-    more: Mapping[str, object],
-    *,
-    requests: Sequence[str] = (),
-) -> None:
-    columns = dict(bulk.attribute_columns(rows, text="step replica ref"))
+def _insert_rows(tx: Tx, requests: Mapping[Job, str], statement: str, **more: bool) -> None:
     if requests:
-        columns["request_id"] = ("text", requests)
-    bulk.execute_with(tx, statement, "fresh", columns, **more)
+        columns: bulk.Columns = {
+            **bulk.attribute_columns(list(requests), text="step replica ref"),
+            "request_id": ("text", list(requests.values())),
+        }
+        bulk.execute_with(tx, statement, "fresh", columns, **more)
 
 
 def insert_new(tx: Tx, rows: Iterable[Job]) -> None:
     """Insert jobs for the scheduler to send; leave existing ones as they are."""
-    ordered = sorted(set(rows))
-    if ordered:
-        _insert_rows(tx, ordered, _ADD_NEW, {})
+    _insert_rows(tx, dict.fromkeys(rows, "sweep"), _ADD_NEW)
 
 
 # Every step of every bundle runs these statements: build them once.

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 from sqlalchemy import Row, select
 
 from storage.catalog import bulk, heads, store_state
-from storage.catalog.engine import Tx, execute_now, make_mapper, now_us, sql
+from storage.catalog.engine import Tx, execute_now, find_row, make_mapper, now_us, sql
 from storage.catalog.events import SequencedEvent
 from storage.catalog.tables.event_log import events
 from storage.errors import DamagedObjectError
@@ -72,6 +72,11 @@ def _select_journals(tx: Tx, where: str, parameters: dict[str, Any]) -> list[Jou
     return [_journal_from_row(row) for row in rows]
 
 
+def _find_first(tx: Tx, where: str, **parameters: Any) -> JournalObject | None:
+    query = sql(f"SELECT * FROM journals WHERE {where} LIMIT 1")
+    return find_row(tx, _journal_from_row, query, parameters)
+
+
 def lock(tx: Tx, replica: Replica) -> None:
     """Lock the journals of a replica."""
     heads.lock(tx, JOURNAL_HEAD, [replica])
@@ -79,28 +84,25 @@ def lock(tx: Tx, replica: Replica) -> None:
 
 def find_last_sequence(tx: Tx, replica: Replica) -> int:
     """Return the last number in a journal; 0 when there is none."""
-    where = "replica = :replica AND state = 'current' ORDER BY last_seq DESC LIMIT 1"
-    number = _select_journals(tx, where, {"replica": replica})
-    return number[0].last if number else 0
+    where = "replica = :replica AND state = 'current' ORDER BY last_seq DESC"
+    journal = _find_first(tx, where, replica=replica)
+    return journal.last if journal else 0
 
 
 def find_begun(tx: Tx, replica: Replica, first: int) -> JournalObject | None:
     """Return the journal that was begun at this number and is not recorded."""
     where = "replica = :replica AND state <> 'current' AND state = 'writing' AND first_seq = :first"
-    journals = _select_journals(
-        tx, f"{where} ORDER BY last_seq LIMIT 1", {"replica": replica, "first": first}
-    )
-    return journals[0] if journals else None
+    return _find_first(tx, f"{where} ORDER BY last_seq", replica=replica, first=first)
 
 
 def begin(tx: Tx, replica: Replica, first: int, last: int, *, tier: int) -> JournalObject:
     """Return the row whose key an object may be put under: an unrecorded one, or a new one."""
-    span = {"replica": replica, "first": first, "last": last}
+    span: dict[str, Any] = {"replica": replica, "first": first, "last": last}
     where = "replica = :replica AND first_seq = :first AND last_seq = :last"
-    journals = _select_journals(tx, f"{where} ORDER BY generation DESC LIMIT 1", span)
-    if journals and journals[0].state == "writing":
-        return journals[0]
-    generation = journals[0].generation + 1 if journals else 0
+    latest = _find_first(tx, f"{where} ORDER BY generation DESC", **span)
+    if latest and latest.state == "writing":
+        return latest
+    generation = latest.generation + 1 if latest else 0
     result = execute_now(
         tx,
         "INSERT INTO journals (replica, first_seq, last_seq, generation, tier, state, at_us)"
@@ -116,8 +118,7 @@ def find(tx: Tx, key: JournalKey) -> JournalObject | None:
         "replica = :replica AND first_seq = :first AND last_seq = :last"
         " AND generation = :generation"
     )
-    journals = _select_journals(tx, where, asdict(key))
-    return journals[0] if journals else None
+    return _find_first(tx, where, **asdict(key))
 
 
 def record(

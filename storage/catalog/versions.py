@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 
-from sqlalchemy import bindparam, delete, insert, or_, select, tuple_
+from sqlalchemy import bindparam, delete, insert, or_, select
 
 from storage.catalog import bulk
 from storage.catalog.engine import Tx, execute_now, execute_sql, find_row, make_mapper, now_us, sql
@@ -54,12 +54,8 @@ def list_published_after(
 ) -> list[FQID]:
     """List versions published before a moment, by uuid and version, after a given one."""
     table = VERSION_TABLES[kind]
-    place = tuple_(table.c.uuid, table.c.version)
-    query = select(table.c.uuid, table.c.version).where(
-        table.c.published_us < before_us, place > (after.uuid, after.version)
-    )
-    rows = tx.execute(query.order_by(table.c.uuid, table.c.version).limit(limit))
-    return [FQID(row[0], row[1]) for row in rows]
+    query = select(table.c.uuid, table.c.version).where(table.c.published_us < before_us)
+    return bulk.list_versions(tx, query, after=after, limit=limit)
 
 
 def list_stale_reservations(tx: Tx, kind: str, us: int, *, limit: int) -> list[FQID]:
@@ -152,10 +148,7 @@ def list_published(
     if prefix:
         # "~" sorts after every character of a uuid.
         query = query.where(visible.c.uuid >= prefix, visible.c.uuid < prefix + "~")
-    if after is not None:
-        query = query.where(tuple_(visible.c.uuid, visible.c.version) > (after.uuid, after.version))
-    rows = tx.execute(query.order_by(visible.c.uuid, visible.c.version).limit(limit))
-    return [FQID(row[0], row[1]) for row in rows]
+    return bulk.list_versions(tx, query, after=after, limit=limit)
 
 
 def record_stored(

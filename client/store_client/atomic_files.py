@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from store_client.errors import StoreError
+from store_client.errors import StoreError, name_os_errors
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -49,13 +49,9 @@ def write_private_bytes(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
 
-    try:
+    with name_os_errors(f"write {path}", hint=HOME_HINT):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         replace_atomically(path, put)
-    except OSError as error:
-        raise StoreError(
-            f"cannot write {path}: {error.strerror or error}", hint=HOME_HINT
-        ) from error
 
 
 def remove_file(path: Path) -> bool:
@@ -74,17 +70,19 @@ def lock_file(path: Path, *, wait_s: float = 10.0) -> Iterator[None]:
     The lock is a separate file beside `path` and is never removed: otherwise two processes could
     hold locks of the same name.
     """
-    place = path.with_name(f".{path.name}.lock")
+    busy = f"{path} is in use by another process"
+    with hold_lock(path.with_name(f".{path.name}.lock"), busy, wait_s=wait_s):
+        yield
+
+
+@contextlib.contextmanager
+def hold_lock(place: Path, busy: str, *, wait_s: float = 0.0) -> Iterator[None]:
+    """Hold the lock of a file; StoreError with the text `busy` after the time-out."""
     try:
-        lock = acquire_lock(place, wait_s=wait_s)
+        with name_os_errors(f"write {place}", hint=HOME_HINT):
+            lock = acquire_lock(place, wait_s=wait_s)
     except LockTimeout as error:
-        raise StoreError(
-            f"{path} is in use by another process", hint="wait until that one ends, then try again"
-        ) from error
-    except OSError as error:
-        raise StoreError(
-            f"cannot write {place}: {error.strerror or error}", hint=HOME_HINT
-        ) from error
+        raise StoreError(busy, hint="wait until the other process ends, then try again") from error
     try:
         yield
     finally:
@@ -133,7 +131,5 @@ def replace_atomically(target: Path, put: Callable[[Path], object]) -> None:
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write bytes atomically; StoreError if they cannot be written."""
-    try:
+    with name_os_errors(f"write {path}"):
         replace_atomically(path, lambda temporary: temporary.write_bytes(data))
-    except OSError as error:
-        raise StoreError(f"cannot write {path}: {error.strerror or error}") from error

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 
 from store_client.definition.arguments import check_arguments
 from store_client.definition.openapi import ApiOperation, OperationParameter
-from store_client.errors import Damaged, Misused, StoreError
+from store_client.errors import Damaged, Misused, StoreError, name_os_errors
 from store_client.http.session import HttpSession
 from store_client.http.urls import strip_query
 
@@ -36,10 +36,8 @@ def open_content(given: Any) -> RequestContent:
         whole = bytes(given)
         return RequestContent(lambda: (whole,) if whole else (), len(whole))
     if isinstance(given, Path):
-        try:
+        with name_os_errors(f"read {given}", Misused):
             size = given.stat().st_size
-        except OSError as error:
-            raise Misused(f"cannot read {given}: {error.strerror or error}") from error
         return RequestContent(lambda: _read_path(given), size)
     if hasattr(given, "read"):
         return _file_content(given)

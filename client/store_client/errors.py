@@ -13,7 +13,8 @@ StoreError                  1   any other failure
 └── TimedOut                9   the time-out was reached
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 INTERRUPTED = 130
@@ -90,3 +91,14 @@ class TimedOut(StoreError):
     """The time-out was reached."""
 
     exit_code = 9
+
+
+@contextmanager
+def name_os_errors(
+    action: str, kind: type[StoreError] = StoreError, *, hint: str = ""
+) -> Iterator[None]:
+    """Raise OSError as `kind`: `cannot write x: No space left on device`."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"cannot {action}: {error.strerror or error}", hint=hint) from error

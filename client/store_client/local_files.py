@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from store_client.errors import Misused
+from store_client.errors import Misused, name_os_errors
 from store_client.names import name_fault
 
 log = logging.getLogger(__name__)
@@ -36,21 +36,16 @@ def walk_files(root: str) -> Iterator[tuple[str, str]]:
 
 def stat_file(path: str) -> os.stat_result:
     """Stat a regular file; Misused if it cannot be read, or is none."""
-    try:
+    with name_os_errors(f"read {path}", Misused):
         found = os.stat(path)
-    except OSError as error:
-        raise Misused(f"cannot read {path}: {error.strerror or error}") from error
     if not stat.S_ISREG(found.st_mode):
         raise Misused(f"{path} is no file", hint="move it out of the directory")
     return found
 
 
 def _scan_folder(folder: str) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as found:
-            return list(found)
-    except OSError as error:
-        raise Misused(f"cannot read the directory {folder}: {error.strerror or error}") from error
+    with name_os_errors(f"read the directory {folder}", Misused), os.scandir(folder) as found:
+        return list(found)
 
 
 _SHOWN = 5

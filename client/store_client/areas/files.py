@@ -2,10 +2,9 @@
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
-from threading import Event
 from typing import Any
 
 from store_client.areas.buckets import AreaBucket, find_bucket
@@ -13,14 +12,8 @@ from store_client.checksums import ETAG_CHUNK, FileChecksums
 from store_client.client import Client
 from store_client.errors import Damaged, NotFound, Refused, TimedOut
 from store_client.local_files import OutgoingFile
-from store_client.progress import NO_PROGRESS, TransferProgress
 from store_client.transfer import api
-from store_client.transfer.engine import (
-    MemoryBody,
-    RollbackProgress,
-    TransferContext,
-    open_transfer,
-)
+from store_client.transfer.engine import MemoryBody, RollbackProgress, TransferContext
 from store_client.transfer.journal import FileJournal
 from store_client.transfer.parts import (
     FileChanged,
@@ -73,31 +66,11 @@ class AreaUpload:
     """Before the second request whether it is verified; later ones wait longer."""
 
 
-def send_path(
-    client: Client,
-    area_uuid: str,
-    path: Path,
-    name: str,
-    content_type: str,
-    *,
-    size: int,
-    tell: TransferProgress = NO_PROGRESS,
-    stop: Event | None = None,
-    accelerate: bool = True,
-    timeout_s: float = 1200.0,
-) -> SentFile:
-    """Upload a file, again while it arrives damaged; Damaged when it always does.
-
-    Setting `stop` from another thread ends it soon, by Stopped. A large file resumes where an
-    earlier run stopped.
-    """
-    with open_transfer(PART_JOBS, tell, stop=stop) as context:
-        upload = AreaUpload(client, area_uuid, context, accelerate, timeout_s)
-        return send_file(upload, OutgoingFile(path, name, content_type, size))
-
-
 def send_file(upload: AreaUpload, outgoing: OutgoingFile) -> SentFile:
-    """Upload one of several files into an area; see send_path."""
+    """Upload a file into an area, again while it arrives damaged; Damaged if it always does.
+
+    A large file resumes where an earlier run stopped.
+    """
     for _ in range(ATTEMPTS - 1):
         try:
             return _send_once(upload, outgoing)
@@ -146,15 +119,22 @@ def _send_whole(upload: AreaUpload, outgoing: OutgoingFile) -> SentFile:
 
 def send_direct(upload: AreaUpload, outgoing: OutgoingFile, *, bucket: AreaBucket) -> SentFile:
     """Upload a file into the area's bucket, and wait until the store has verified it."""
-    journal = FileJournal(upload.client.config, upload.area, outgoing=outgoing, way="cloud")
-    try:
+    with _open_journal(upload, outgoing, "cloud") as journal:
         checksums = _fill_bucket(upload, outgoing, bucket=bucket, journal=journal)
         wait_for_checksums(upload, outgoing, checksums)
+    return SentFile(bucket.url(outgoing.name), outgoing.size, checksums)
+
+
+@contextmanager
+def _open_journal(upload: AreaUpload, outgoing: OutgoingFile, way: str) -> Iterator[FileJournal]:
+    """The journal of a large file; dropped once the file arrived, or arrived damaged."""
+    journal = FileJournal(upload.client.config, upload.area, outgoing=outgoing, way=way)
+    try:
+        yield journal
     except Damaged:
         journal.drop()
         raise
     journal.drop()
-    return SentFile(bucket.url(outgoing.name), outgoing.size, checksums)
 
 
 def _fill_bucket(
@@ -177,14 +157,9 @@ def _fill_bucket(
 
 def _send_by_parts(upload: AreaUpload, outgoing: OutgoingFile) -> SentFile:
     """Upload a file through the store in parts, resumed where an earlier run stopped."""
-    journal = FileJournal(upload.client.config, upload.area, outgoing=outgoing, way="parts")
-    try:
+    with _open_journal(upload, outgoing, "parts") as journal:
         checksums, answer = _send_missing_parts(upload, outgoing, journal)
         wait_for_checksums(upload, outgoing, checksums)
-    except Damaged:
-        journal.drop()
-        raise
-    journal.drop()
     return SentFile(str(answer["url"]), outgoing.size, checksums)
 
 
@@ -304,23 +279,13 @@ def find_unchanged(
     if status != api.CHECKSUMMED and status not in api.UNDER_WAY:
         return None
     ours = hash_file(outgoing.local(), upload.context)
-    same = (
-        _has_checksums(found["checksums"], ours)
-        if status == api.CHECKSUMMED
-        else _wait_and_compare(upload, outgoing, ours=ours)
-    )
+    if status == api.CHECKSUMMED:
+        mine, theirs = asdict(ours), found["checksums"] or {}
+        same = all(theirs.get(name) == mine[name] for name in IDENTIFYING)
+    else:
+        try:
+            wait_for_checksums(upload, outgoing, ours)
+            same = True
+        except (Damaged, TimedOut):
+            same = False
     return SentFile(str(found["url"]), outgoing.size, ours) if same else None
-
-
-def _has_checksums(theirs: Mapping[str, Any] | None, ours: FileChecksums) -> bool:
-    mine = asdict(ours)
-    return theirs is not None and all(theirs.get(name) == mine[name] for name in IDENTIFYING)
-
-
-def _wait_and_compare(upload: AreaUpload, outgoing: OutgoingFile, *, ours: FileChecksums) -> bool:
-    """Whether the store finds the same content once it has verified what came just now."""
-    try:
-        wait_for_checksums(upload, outgoing, ours)
-    except (Damaged, TimedOut):
-        return False
-    return True

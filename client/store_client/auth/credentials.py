@@ -15,7 +15,7 @@ from typing import Any
 from store_client.atomic_files import PRIVATE_MODE, lock_file, read_json, remove_file, write_json
 from store_client.auth.claims import parse_seconds
 from store_client.configuration import Configuration, default_profile, list_profiles, normalize_url
-from store_client.errors import StoreError
+from store_client.errors import name_os_errors
 
 log = logging.getLogger(__name__)
 
@@ -80,13 +80,9 @@ def _inherits_login(config: Configuration) -> bool:
 
 def delete_login(config: Configuration) -> bool:
     """Delete the saved login; whether there was one."""
-    try:
+    hint = "remove it yourself: anyone who reads it can act as you"
+    with name_os_errors(f"remove {config.credentials}", hint=hint):
         return remove_file(config.credentials)
-    except OSError as error:
-        raise StoreError(
-            f"cannot remove {config.credentials}: {error.strerror or error}",
-            hint="remove it yourself: whoever reads it is you to the store",
-        ) from error
 
 
 @contextmanager

@@ -6,7 +6,6 @@ import shlex
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,8 @@ from store_client.cli import output
 from store_client.cli.context import CommandContext, command
 from store_client.cli.progress import open_progress
 from store_client.cli.terminal import escape_line
-from store_client.client import Client
 from store_client.content_types import guess_content_type
-from store_client.errors import Misused, NotFound, StoreError
+from store_client.errors import Misused, NotFound, StoreError, name_os_errors
 from store_client.progress import format_size
 from store_client.transfer import api
 from store_client.transfer.engine import open_transfer
@@ -31,25 +29,6 @@ from store_client.versions import create_version
 COLUMNS = ("name", "size", "content_type", "status", "validation", "cause")
 SUMS = ("sha1", "sha256", "crc32c", "s3_etag")
 REPORT_COLUMNS = (*COLUMNS, *SUMS, "url")
-
-
-@dataclass(frozen=True, slots=True)
-class AreaFileStatus:
-    """How far the store has verified one file."""
-
-    name: str
-    checksum: str
-    validation: str
-    cause: str
-    checksums: Mapping[str, str] | None
-
-
-def get_file_status(client: Client, uuid: str, name: str) -> AreaFileStatus:
-    """Get the status of a file."""
-    summed = api.get_checksum(client, uuid, name)
-    valid = api.get_validation(client, uuid, name)
-    cause = summed.get("cause") or valid.get("cause") or ""
-    return AreaFileStatus(name, summed["status"], valid["status"], cause, summed.get("checksums"))
 
 
 def report_row(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -73,10 +52,8 @@ def write_report(path: Path, files: Iterable[Mapping[str, Any]]) -> int:
     for found in files:
         table.writerow(report_row(found))
         count += 1
-    try:
+    with name_os_errors(f"write {path}", Misused):
         replace_atomically(path, lambda temporary: temporary.write_bytes(text.getvalue().encode()))
-    except OSError as error:
-        raise Misused(f"cannot write {path}: {error.strerror or error}") from error
     return count
 
 
@@ -386,7 +363,17 @@ def _show_table(here: CommandContext, shown: Iterator[Any], *, long: bool) -> No
 def status(here: CommandContext, filename: str, area: str | None) -> None:
     """Show checksums and validation of a file."""
     found = selection.choose_area(here.config, area)
-    here.show(asdict(get_file_status(here.client, found.uuid, filename)))
+    summed = api.get_checksum(here.client, found.uuid, filename)
+    valid = api.get_validation(here.client, found.uuid, filename)
+    here.show(
+        {
+            "name": filename,
+            "checksum": summed["status"],
+            "validation": valid["status"],
+            "cause": summed.get("cause") or valid.get("cause") or "",
+            "checksums": summed.get("checksums"),
+        }
+    )
 
 
 @command(

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from store_client.progress import ProgressState, format_size
 
@@ -20,10 +20,10 @@ EVERY_S = 10.0
 """Time between two lines where there is no terminal."""
 
 
-class ProgressDisplay(Protocol):
-    """Displays the progress of a transfer."""
+class ProgressDisplay:
+    """Displays the progress of a transfer; this one shows nothing."""
 
-    def update(self, state: "ProgressState") -> None:
+    def update(self, state: ProgressState) -> None:
         """Update the display; called often."""
 
     def close(self) -> None:
@@ -70,23 +70,13 @@ class ProgressCounter:
         self._shown.close()
 
 
-class HiddenDisplay:
-    """Displays nothing."""
-
-    def update(self, state: ProgressState) -> None:
-        """Do nothing."""
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
 def open_progress(
     total_bytes: int = 0, total_files: int = 0, *, enabled: bool = True, what: str = ""
 ) -> ProgressCounter:
     """Progress that suits standard error; hidden unless `enabled`."""
     shown: ProgressDisplay
     if not enabled:
-        shown = HiddenDisplay()
+        shown = ProgressDisplay()
     elif sys.stderr.isatty():
         bars: Any = importlib.import_module("store_client.cli.rich_views")
         shown = bars.ProgressBar(what)
@@ -97,7 +87,7 @@ def open_progress(
     return made
 
 
-class LogDisplay:
+class LogDisplay(ProgressDisplay):
     """Logs a line every ten seconds."""
 
     def __init__(self, what: str = "", *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -111,9 +101,6 @@ class LogDisplay:
         if now - self._last >= EVERY_S:
             self._last = now
             log.info("%s", progress_line(state, now, what=self._what))
-
-    def close(self) -> None:
-        """Do nothing."""
 
 
 def progress_line(state: ProgressState, now: float, *, what: str = "") -> str:

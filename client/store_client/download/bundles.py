@@ -32,7 +32,7 @@ from store_client.download.options import (
     Filters,
     check_uuid,
 )
-from store_client.errors import Damaged, Misused, StoreError
+from store_client.errors import Damaged, Misused, name_os_errors
 from store_client.names import safe_path
 from store_client.transfer.engine import Task
 from store_client.transfer.streams import RemoteFile
@@ -124,12 +124,10 @@ def fragment_name(fqid: str, pointer: str) -> str:
 
 def write_if_changed(path: Path, data: bytes) -> None:
     """Write a small file atomically, unless it is the same already."""
-    try:
+    with name_os_errors(f"write {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and path.read_bytes() == data:
             return
-    except OSError as error:
-        raise StoreError(f"cannot write {path}: {error.strerror or error}") from error
     write_atomically(path, data)
 
 

@@ -17,7 +17,7 @@ from store_client.atomic_files import replace_atomically
 from store_client.download import listing
 from store_client.download.listing import StoreCalls
 from store_client.download.options import DownloadOptions, DownloadTally
-from store_client.errors import StoreError
+from store_client.errors import StoreError, name_os_errors
 from store_client.names import LocalPaths
 from store_client.progress import format_size
 from store_client.transfer import cache, engine
@@ -80,10 +80,8 @@ def _replace_target(source: Path, target: Path, link: LinkFunction) -> None:
 
     if target.is_dir() and not target.is_symlink():
         raise StoreError(f"{target} is a directory", hint="remove it, or choose another one")
-    try:
+    with name_os_errors(f"replace {target}"):
         replace_atomically(target, put)
-    except OSError as error:
-        raise StoreError(f"cannot replace {target}: {error.strerror or error}") from error
 
 
 def _has_content(source: Path, target: Path, sha256: str) -> bool:

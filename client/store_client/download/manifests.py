@@ -22,7 +22,7 @@ from store_client.download import listing
 from store_client.download.job import DownloadJob, open_job
 from store_client.download.listing import BundleListing, StoreCalls
 from store_client.download.options import DownloadOptions, Filters, ManifestReport, check_uuid
-from store_client.errors import Misused
+from store_client.errors import Misused, name_os_errors
 from store_client.names import name_fault, safe_path
 from store_client.transfer.engine import Task
 from store_client.transfer.streams import RemoteFile
@@ -76,9 +76,8 @@ class RowResult:
 def read_manifest(path: Path) -> ManifestTable:
     """Read a manifest; Misused with the number of the invalid line."""
     try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise Misused(f"cannot read {path}: {error.strerror or error}") from error
+        with name_os_errors(f"read {path}", Misused):
+            text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise Misused(f"{path} is not UTF-8 text (byte {error.start})") from error
     lines = _read_lines(path, text)

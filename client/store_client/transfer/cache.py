@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from store_client.atomic_files import LockTimeout, acquire_lock
 from store_client.checksums import BLOCK
-from store_client.errors import Damaged, StoreError
+from store_client.errors import Damaged, StoreError, name_os_errors
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -149,15 +149,11 @@ class ContentCache:
 
 def open_cache(root: Path, *, make: bool) -> ContentCache:
     """Open a cache, created if `make`; StoreError if that fails."""
-    try:
+    hint = "run the command in a directory that you may write to"
+    with name_os_errors(f"create the cache {root}", hint=hint):
         if make:
             (root / "v2").mkdir(parents=True, exist_ok=True)
         return ContentCache(root)
-    except OSError as error:
-        raise StoreError(
-            f"cannot make the cache {root}: {error.strerror or error}",
-            hint="run the command in a directory that you may write to",
-        ) from error
 
 
 def file_sha256(path: Path) -> str:

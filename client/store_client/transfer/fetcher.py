@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from store_client.checksums import BLOCK, MB
-from store_client.errors import Damaged
+from store_client.errors import Damaged, name_os_errors
 from store_client.progress import TransferProgress
 from store_client.transfer import streams
 from store_client.transfer.cache import SHARED_FROM, ContentCache
@@ -33,7 +33,6 @@ from store_client.transfer.streams import (
     RangesUnsupported,
     RemoteFile,
     StreamSlots,
-    name_write_errors,
     write_all,
 )
 
@@ -292,7 +291,7 @@ class FileFetcher:
         if self.cache.has(wanted.sha256, wanted.size):
             return False
         with (
-            name_write_errors(self.cache.root),
+            name_os_errors(f"write {self.cache.root}"),
             self.cache.lock_content(wanted.sha256, wanted.size, self.stop.pause),
         ):
             # Another thread or process may have fetched it meanwhile.

@@ -29,7 +29,7 @@ from store_client.atomic_files import (
 )
 from store_client.checksums import FileChecksums
 from store_client.configuration import Configuration
-from store_client.errors import Misused, StoreError
+from store_client.errors import Misused, StoreError, name_os_errors
 from store_client.local_files import FileStamp, OutgoingFile
 
 SETTLED_NS = 2 * 10**9
@@ -131,10 +131,8 @@ class UploadJournal:
             self._apply(line)
             if self._descriptor is None:
                 return
-            try:
+            with name_os_errors(f"write {self._path}"):
                 written = os.write(self._descriptor, data)
-            except OSError as error:
-                raise StoreError(f"cannot write {self._path}: {error.strerror}") from error
             if written < len(data):
                 # So it is when a disk gets full: half a line is none.
                 raise StoreError(f"cannot write {self._path}: only a part of a line was taken")
@@ -210,16 +208,11 @@ def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 def _open_append(path: Path) -> int:
     """Open for appending, on a new line: a killed run may have left half a line."""
-    try:
+    with name_os_errors(f"write {path}", hint=HOME_HINT):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, PRIVATE_MODE)
         if os.fstat(descriptor).st_size:
             os.write(descriptor, b"\n")
-    except OSError as error:
-        raise StoreError(
-            f"cannot write {path}: {error.strerror or error}",
-            hint=HOME_HINT,
-        ) from error
     return descriptor
 
 
@@ -265,10 +258,8 @@ class FileJournal:
 
 def _fingerprint(outgoing: OutgoingFile) -> dict[str, Any]:
     """What tells that a file is still the same."""
-    try:
+    with name_os_errors(f"read {outgoing.path}", Misused):
         found = Path(outgoing.path).stat()
-    except OSError as error:
-        raise Misused(f"cannot read {outgoing.path}: {error.strerror or error}") from error
     return {
         "path": str(Path(outgoing.path).absolute()),
         "size": outgoing.size,

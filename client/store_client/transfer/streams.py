@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -12,7 +12,7 @@ from typing import BinaryIO
 import httpx
 
 from store_client.checksums import BLOCK
-from store_client.errors import Damaged, StoreError, Unreachable
+from store_client.errors import Damaged, Unreachable
 from store_client.progress import TransferProgress
 from store_client.transfer.connections import (
     BucketConnections,
@@ -159,15 +159,6 @@ class FileReader:
             raise TransferFailure(
                 Damaged(f"{self.wanted.name}: the connection broke ({error})")
             ) from error
-
-
-@contextlib.contextmanager
-def name_write_errors(what: object) -> Iterator[None]:
-    """Raise OSError as StoreError with the path."""
-    try:
-        yield
-    except OSError as error:
-        raise StoreError(f"cannot write {what}: {error.strerror or error}") from error
 
 
 def _thread_buffer() -> memoryview:

@@ -4,10 +4,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, TypeVar
 
-from store_client.atomic_files import HOME_HINT, LockTimeout, acquire_lock
+from store_client.atomic_files import hold_lock
 from store_client.client import Client
 from store_client.errors import Conflict, StoreError
 from store_client.progress import NO_PROGRESS, TransferProgress
@@ -29,28 +28,6 @@ from store_client.upload.plan import (
     unchanged_report,
 )
 from store_client.upload.staging import open_staging
-
-
-@contextmanager
-def lock_upload(path: Path) -> Iterator[None]:
-    """Lock the upload of a directory; StoreError if another process holds it."""
-    try:
-        lock = acquire_lock(path)
-    except LockTimeout as error:
-        raise StoreError(
-            "this directory is being uploaded already",
-            hint="wait until the other upload ends",
-        ) from error
-    except OSError as error:
-        raise StoreError(
-            f"cannot write {path}: {error.strerror or error}",
-            hint=HOME_HINT,
-        ) from error
-    try:
-        yield
-    finally:
-        lock.release()
-
 
 AGAIN = "run the same command again: what has arrived is kept"
 
@@ -89,7 +66,7 @@ def upload(
         *(options.bundle or "", options.creator_uid),
     )
     with (
-        lock_upload(path.with_suffix(".lock")),
+        hold_lock(path.with_suffix(".lock"), "this directory is being uploaded already"),
         closing(UploadJournal(path, writing=not options.dry_run)) as journal,
         open_transfer(options.jobs, tell) as shared,
         _add_hint(),

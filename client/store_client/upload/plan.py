@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from store_client import content_types
 from store_client.checksums import MB, FileChecksums
-from store_client.errors import Misused, NotFound
+from store_client.errors import Misused, NotFound, name_os_errors
 from store_client.http.session import HttpSession
 from store_client.local_files import LocalFile, list_files
 from store_client.transfer.engine import TransferContext
@@ -204,10 +204,8 @@ def metadata_fault(one: PlannedFile) -> str | None:
     """What is wrong with a metadata file, and where; None for JSON, and beyond the largest size."""
     if one.file.size > MAX_METADATA:
         return None
-    try:
+    with name_os_errors(f"read {one.file.path}", Misused):
         data = Path(one.file.path).read_bytes()
-    except OSError as error:
-        raise Misused(f"cannot read {one.file.path}: {error.strerror or error}") from error
     try:
         text = data.decode()
     except UnicodeDecodeError as error:

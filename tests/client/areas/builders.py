@@ -2,9 +2,13 @@
 
 from pathlib import Path
 from random import Random
-from threading import Lock
+from threading import Event, Lock
 
+from store_client import Client
+from store_client.areas.files import PART_JOBS, AreaUpload, SentFile, send_file
 from store_client.local_files import OutgoingFile
+from store_client.progress import NO_PROGRESS, TransferProgress
+from store_client.transfer.engine import open_transfer
 
 UUIDS = (
     "3fa91111-0000-4000-8000-000000000001",
@@ -49,3 +53,26 @@ def noise(size: int, seed: int = 0) -> bytes:
 def outgoing(path: Path, name: str = "a.bin") -> OutgoingFile:
     """The file as it is now."""
     return OutgoingFile(path, name, "application/octet-stream", path.stat().st_size)
+
+
+def send_path(
+    client: Client,
+    area_uuid: str,
+    path: Path,
+    name: str,
+    content_type: str,
+    *,
+    size: int,
+    tell: TransferProgress = NO_PROGRESS,
+    stop: Event | None = None,
+    accelerate: bool = True,
+    timeout_s: float = 1200.0,
+) -> SentFile:
+    """Upload a file, again while it arrives damaged; Damaged when it always does.
+
+    Setting `stop` from another thread ends it soon, by Stopped. A large file resumes where an
+    earlier run stopped.
+    """
+    with open_transfer(PART_JOBS, tell, stop=stop) as context:
+        upload = AreaUpload(client, area_uuid, context, accelerate, timeout_s)
+        return send_file(upload, OutgoingFile(path, name, content_type, size))

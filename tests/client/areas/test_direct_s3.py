@@ -15,14 +15,14 @@ from botocore.exceptions import ClientError
 from config import Settings
 from store_client import Client, NotAllowed, create_version
 from store_client.areas.buckets import S3AreaBucket
-from store_client.areas.files import LARGE, send_path
+from store_client.areas.files import LARGE
 from store_client.checksums import MB, compute_checksums
 from store_client.local_files import OutgoingFile
 from store_client.transfer import api
 from store_client.transfer.engine import Stopped, TransferContext
 from store_client.transfer.journal import FileJournal
 from store_client.transfer.s3 import address_options
-from tests.client.areas.builders import Heard, noise
+from tests.client.areas.builders import Heard, noise, send_path
 from tests.client.cli.people import Typist, showing
 from tests.client.conftest import Served
 from tests.storage.blobs import s3_server

@@ -7,14 +7,13 @@ from threading import Event
 import httpx
 import pytest
 
-from store_client.areas.files import send_path
 from store_client.client import Client
 from store_client.configuration import Configuration
 from store_client.errors import Conflict, Damaged, NotFound, Unreachable
 from store_client.transfer import api
 from store_client.transfer.engine import Stopped
 from store_client.transfer.parts import FileChanged
-from tests.client.areas.builders import UUIDS, Heard, noise, wrote
+from tests.client.areas.builders import UUIDS, Heard, noise, send_path, wrote
 from tests.client.areas.network_faults import Meddling, flipped, through
 
 

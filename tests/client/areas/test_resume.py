@@ -8,11 +8,11 @@ import httpx
 import pytest
 
 from store_client import Client, Unreachable
-from store_client.areas.files import LARGE, send_path
+from store_client.areas.files import LARGE
 from store_client.checksums import MB, compute_checksums
 from store_client.configuration import Configuration
 from store_client.transfer import api
-from tests.client.areas.builders import Heard, noise, wrote
+from tests.client.areas.builders import Heard, noise, send_path, wrote
 from tests.client.areas.network_faults import Meddle, Meddling, flipped, through
 from tests.waiting import until
 

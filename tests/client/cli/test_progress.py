@@ -9,9 +9,9 @@ from rich.console import Console
 
 from store_client.cli.progress import (
     EVERY_S,
-    HiddenDisplay,
     LogDisplay,
     ProgressCounter,
+    ProgressDisplay,
     format_duration,
     open_progress,
     progress_line,
@@ -38,7 +38,7 @@ class Clock:
 
 @pytest.mark.spec("CLI-58")
 def test_many_threads_lose_no_count() -> None:
-    bar = ProgressCounter(HiddenDisplay())
+    bar = ProgressCounter(ProgressDisplay())
 
     def work() -> None:
         for _ in range(1000):
@@ -57,7 +57,7 @@ def test_many_threads_lose_no_count() -> None:
 
 @pytest.mark.spec("CLI-58")
 def test_bytes_of_an_attempt_that_failed_are_taken_back() -> None:
-    bar = ProgressCounter(HiddenDisplay())
+    bar = ProgressCounter(ProgressDisplay())
     bar.bytes(10)
     bar.bytes(-10)
     bar.file()
@@ -117,7 +117,7 @@ def test_whoever_transfers_may_tell_nobody() -> None:
     listeners: list[TransferProgress] = [
         NoProgress(),
         NO_PROGRESS,
-        ProgressCounter(HiddenDisplay()),
+        ProgressCounter(ProgressDisplay()),
     ]
     for listener in listeners:
         listener.total(1, 1)

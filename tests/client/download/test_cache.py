@@ -86,7 +86,7 @@ def test_what_killed_runs_left_of_small_files_is_swept_when_it_is_old(kept: Cont
 
 def test_a_cache_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / ".store").write_text("a file")
-    with pytest.raises(StoreError, match="cannot make the cache"):
+    with pytest.raises(StoreError, match="cannot create the cache"):
         cache.open_cache(tmp_path / ".store", make=True)
 
 

@@ -11,6 +11,7 @@ from random import Random
 
 import pytest
 
+from store_client.atomic_files import hold_lock
 from store_client.checksums import FileChecksums
 from store_client.errors import StoreError
 from store_client.local_files import FileStamp
@@ -24,7 +25,6 @@ from store_client.transfer.journal import (
     journal_path,
     remove_finished,
 )
-from store_client.upload.job import lock_upload
 
 SUMS = FileChecksums("a" * 40, "b" * 64, "c" * 8, "d" * 32)
 STAMP = FileStamp(5, 10**18, 77)
@@ -153,7 +153,7 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for open_it in (
         lambda: UploadJournal(tmp_path / "file" / "j.jsonl"),
-        lambda: lock_upload(tmp_path / "file" / "j.lock").__enter__(),
+        lambda: hold_lock(tmp_path / "file" / "j.lock", "busy already").__enter__(),
     ):
         with pytest.raises(StoreError) as told:
             open_it()
@@ -163,9 +163,13 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 @pytest.mark.spec("UPL-18")
 def test_only_one_upload_of_a_directory_goes_on_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "j.lock"
-    with lock_upload(path), pytest.raises(StoreError, match="already"), lock_upload(path):
+    with (
+        hold_lock(path, "busy already"),
+        pytest.raises(StoreError, match="already"),
+        hold_lock(path, "busy already"),
+    ):
         pass
-    with lock_upload(path):
+    with hold_lock(path, "busy already"):
         pass
 
 

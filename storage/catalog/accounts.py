@@ -133,13 +133,10 @@ class Membership(NamedTuple):
 def _change_memberships(tx: Tx, statement: str, pairs: Collection[Membership]) -> list[Membership]:
     if not pairs:
         return []
-    order = sorted(pairs)
-    columns: bulk.Columns = {
-        "member_kind": ("text", [pair.member.kind for pair in order]),
-        "member": ("text", [pair.member.id for pair in order]),
-        "kind": ("text", [pair.of.kind for pair in order]),
-        "name": ("text", [pair.of.id for pair in order]),
-    }
+    rows_given = [(*pair.member, *pair.of) for pair in sorted(pairs)]
+    columns = bulk.tuple_columns(
+        rows_given, member_kind="text", member="text", kind="text", name="text"
+    )
     rows = bulk.execute_with(tx, statement, "given", columns)
     return sorted(
         Membership(AccountKey(row.member_kind, row.member), AccountKey(row.kind, row.name))

@@ -16,6 +16,12 @@ Columns = Mapping[str, tuple[str, Sequence[Any]]]
 """Column name → (SQL type on PostgreSQL, values); all of one length."""
 
 
+def tuple_columns(rows: Iterable[Sequence[Any]], **kinds: str) -> Columns:
+    """Return columns of these SQL types with the members of tuples, in their order."""
+    values = list(zip(*rows, strict=True)) or [()] * len(kinds)
+    return {name: (kinds[name], column) for name, column in zip(kinds, values, strict=True)}
+
+
 def fqid_columns(fqids: Iterable[FQID]) -> Columns:
     """Return the columns `uuid` and `version` of versions."""
     return attribute_columns(list(fqids), text="uuid version")

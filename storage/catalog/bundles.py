@@ -273,20 +273,6 @@ def list_file_ids(tx: Tx, bundle_id: int) -> list[int]:
     return list(tx.execute(query).scalars())
 
 
-def list_by_file(tx: Tx, file_id: int, *, after: int = 0, limit: int = 100) -> list[FQID]:
-    """List the bundles that contain a file, in two index steps."""
-    query = (
-        select(bundles.c.id, bundles.c.uuid, bundles.c.version)
-        .join(bundle_segments, bundle_segments.c.bundle_id == bundles.c.id)
-        .join(entries, entries.c.segment_id == bundle_segments.c.segment_id)
-        .where(entries.c.file_id == file_id, bundles.c.id > after)
-        .distinct()
-        .order_by(bundles.c.id)
-        .limit(limit)
-    )
-    return [FQID(row.uuid, row.version) for row in tx.execute(query)]
-
-
 def sum_bytes(tx: Tx, bundle_id: int) -> int:
     """Return the total bytes of a bundle's entries."""
     row = tx.execute(

@@ -35,11 +35,6 @@ LinkRun = StoredLinkSegment | Sequence[CollectionLink]
 """An existing segment, or the links of a new one."""
 
 
-def run_links(run: LinkRun) -> Sequence[CollectionLink]:
-    """Return the links of a run."""
-    return run.links if isinstance(run, StoredLinkSegment) else run
-
-
 def split_links(links: Sequence[CollectionLink], size: int) -> list[LinkRun]:
     """Split links into new segments of at most `size` links."""
     return [links[start : start + size] for start in range(0, len(links), size)]
@@ -53,10 +48,7 @@ def insert_links(tx: Tx, collection_id: int, runs: Sequence[LinkRun]) -> None:
         _insert_link_segments(tx, [run for run in runs if not isinstance(run, StoredLinkSegment)])
     )
     idents = [run.segment_id if isinstance(run, StoredLinkSegment) else next(made) for run in runs]
-    columns: bulk.Columns = {
-        "position": ("integer", list(range(len(runs)))),
-        "segment_id": ("bigint", idents),
-    }
+    columns = bulk.tuple_columns(enumerate(idents), position="integer", segment_id="bigint")
     statement = (
         "INSERT INTO collection_segments (collection_id, position, segment_id)"
         " SELECT :collection_id, position, segment_id FROM {source}"
@@ -256,11 +248,8 @@ def filter_visible_targets(
     """
     if not targets:
         return set()
-    order = sorted(set(targets))
-    columns: bulk.Columns = {
-        "kind": ("text", [kind for kind, _ in order]),
-        **bulk.fqid_columns(fqid for _, fqid in order),
-    }
+    names = sorted((kind, *fqid) for kind, fqid in set(targets))
+    columns = bulk.tuple_columns(names, kind="text", uuid="text", version="text")
     source, parameters = bulk.derive_table(tx, "wanted", columns)
     same = "v.kind = wanted.kind AND v.replica = :replica"
     same += " AND v.uuid = wanted.uuid AND v.version = wanted.version"

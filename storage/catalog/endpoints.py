@@ -116,10 +116,7 @@ def claim(
     """
     if not probes:
         return []
-    columns: bulk.Columns = {
-        "id": ("bigint", list(probes)),
-        "probe": ("boolean", list(probes.values())),
-    }
+    columns = bulk.tuple_columns(probes.items(), id="bigint", probe="boolean")
     taken = (
         "UPDATE endpoints SET token = :token, lease_us = :now + :lease_us FROM {source}"
         " WHERE endpoints.id = wanted.id AND endpoints.lease_us < :now"

@@ -254,7 +254,7 @@ def filter_changed(tx: Tx, replica: Replica, modified: Mapping[str, int]) -> set
         changed = bulk.look_up(
             tx,
             "wanted.sha256",
-            {"sha256": ("text", list(sums)), "at_us": ("bigint", list(sums.values()))},
+            bulk.tuple_columns(sums.items(), sha256="text", at_us="bigint"),
             ("blobs", "b", "b.sha256 = wanted.sha256"),
             ("blob_replicas", "r", f"r.blob_id = b.id AND r.replica = :replica{_IS_CHANGED}"),
             replica=replica,
@@ -270,13 +270,10 @@ def _filter_changed_records(
     tx: Tx, replica: Replica, kind: keys.Kind, modified: Mapping[str, int]
 ) -> set[str]:
     parsed = [(keys.parse_record(key), at_us) for key, at_us in modified.items()]
-    named = [(key.fqid, at_us) for key, at_us in parsed if key is not None and key.kind == kind]
+    named = [(*key.fqid, at_us) for key, at_us in parsed if key is not None and key.kind == kind]
     if not named:
         return set()
-    columns: bulk.Columns = {
-        **bulk.fqid_columns(fqid for fqid, _ in named),
-        "at_us": ("bigint", [at_us for _, at_us in named]),
-    }
+    columns = bulk.tuple_columns(named, uuid="text", version="text", at_us="bigint")
     stored = f"r.kind = :kind AND r.id = t.id AND r.replica = :replica{_IS_CHANGED}"
     changed = bulk.look_up(
         tx,

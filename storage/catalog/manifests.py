@@ -142,56 +142,27 @@ def _insert_on_postgresql(
     places = [
         (ident, at) for ident, run in zip(idents, runs, strict=True) for at in range(len(run))
     ]
-    values = {"replica": seen_in} if seen_in else {}
-    columns: bulk.Columns = (_named_columns if seen_in else _id_columns)(places, runs)
-    source, parameters = bulk.derive_table(tx, "fresh", columns)
-    file_id = "v.id" if seen_in else "file_id"
-    if seen_in:
-        source += " " + bulk.join_one(tx, "visible", "v", _IS_PUBLISHED)
+    rows: Any = zip(places, chain.from_iterable(runs), strict=True)
+    kinds = {"segment_id": "bigint", "position": "integer", "name": "text", "indexed": "boolean"}
+    if seen_in is None:
+        file_id, join = "file_id", ""
+        flat = [(*place, name, flag, file) for place, (file, name, flag) in rows]
+        columns = bulk.tuple_columns(flat, **kinds, file_id="bigint")
+    else:
+        # In index order of the files: neighbours lie on one page.
+        file_id, join = "v.id", bulk.join_one(tx, "visible", "v", _IS_PUBLISHED)
+        named = sorted((*file, *place, name, flag) for place, (name, file, flag) in rows)
+        columns = bulk.tuple_columns(named, uuid="text", version="text", **kinds)
     statement = (
-        f"{_INSERT_ENTRIES} SELECT segment_id, position, {file_id}, name, indexed FROM {source}"
+        f"{_INSERT_ENTRIES} SELECT segment_id, position, {file_id}, name, indexed"
+        f" FROM {{source}} {join}"
     )
-    execute_sql(tx, statement, {**parameters, **values})
+    bulk.execute_with(tx, statement, "fresh", columns, replica=seen_in)
 
 
 _IS_PUBLISHED = (
     "v.kind = 'file' AND v.replica = :replica AND v.uuid = fresh.uuid AND v.version = fresh.version"
 )
-
-
-def _id_columns(
-    places: Sequence[tuple[int, int]], runs: Sequence[Sequence[EntryRow]]
-) -> bulk.Columns:
-    segment_ids, positions = zip(*places, strict=True)
-    file_ids, names, indexed = zip(*chain.from_iterable(runs), strict=True)
-    return {
-        "segment_id": ("bigint", segment_ids),
-        "position": ("integer", positions),
-        "file_id": ("bigint", file_ids),
-        "name": ("text", names),
-        "indexed": ("boolean", indexed),
-    }
-
-
-def _named_columns(
-    places: Sequence[tuple[int, int]], runs: Sequence[Sequence[NamedEntryRow]]
-) -> bulk.Columns:
-    """Return the columns with uuid and version, in index order: neighbours lie on one page."""
-    rows = sorted(
-        (uuid, version, segment_id, position, name, indexed)
-        for (segment_id, position), (name, (uuid, version), indexed) in zip(
-            places, chain.from_iterable(runs), strict=True
-        )
-    )
-    uuids, versions, segment_ids, positions, names, indexed = zip(*rows, strict=True)
-    return {
-        "segment_id": ("bigint", segment_ids),
-        "position": ("integer", positions),
-        "uuid": ("text", uuids),
-        "version": ("text", versions),
-        "name": ("text", names),
-        "indexed": ("boolean", indexed),
-    }
 
 
 def list_segments(tx: Tx, bundle_id: int) -> list[StoredSegment]:

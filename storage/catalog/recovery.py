@@ -103,8 +103,7 @@ _INSERT_STORED_BLOBS = (
 
 def record_stored_blobs(tx: Tx, replica: Replica, listed: Sequence[tuple[str, int]]) -> None:
     """Record that a bucket holds blobs with these SHA-256 sums and sizes."""
-    sums, sizes = [sha256 for sha256, _ in listed], [size for _, size in listed]
-    columns: bulk.Columns = {"sha256": ("text", sums), "size": ("bigint", sizes)}
+    columns = bulk.tuple_columns(listed, sha256="text", size="bigint")
     source, parameters = bulk.derive_table(tx, "there", columns)
     blob = bulk.join_one(tx, "blobs", "b", "b.sha256 = there.sha256 AND b.size = there.size")
     statement = _INSERT_STORED_BLOBS.format(source=source, blob=blob)

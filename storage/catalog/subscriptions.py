@@ -325,10 +325,8 @@ def _disable_failing(tx: Tx, failing: Sequence[_FailureCount], after_s: float) -
     if not failing:
         return []
     prefix = f"Only failures for {_format_duration(after_s)}; the latest: "
-    columns: bulk.Columns = {
-        "id": ("bigint", [count.id for count in failing]),
-        "reason": ("text", [prefix + count.reason for count in failing]),
-    }
+    reasons = [(count.id, prefix + count.reason) for count in failing]
+    columns = bulk.tuple_columns(reasons, id="bigint", reason="text")
     statement = (
         "UPDATE subscriptions SET state = 'disabled', state_us = :now, state_reason = bad.reason"
         " FROM {source} WHERE subscriptions.id = bad.id AND subscriptions.state = 'active'"

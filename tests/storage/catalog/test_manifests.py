@@ -159,14 +159,10 @@ def test_the_lookup_takes_the_index_key_by_key(catalog: Catalog) -> None:
         assert "using pk_visible on visible" in plan
 
 
-def test_bundles_of_a_file_are_found(catalog: Catalog) -> None:
+def test_bundle_sums_and_lists_its_files(catalog: Catalog) -> None:
     with catalog.write() as tx:
         fqids = add_files(tx, 4)
         first, second = add_bundle(tx, fqids[:2]), add_bundle(tx, fqids[1:])
-        shared = bundles.get(tx, first), bundles.get(tx, second)
-        ident = files.look_up(tx, "aws", [fqids[1]])[0][1]
-        assert bundles.list_by_file(tx, ident) == [row.bundle.fqid for row in shared]
-        assert bundles.list_by_file(tx, ident, limit=1) == [shared[0].bundle.fqid]
         assert bundles.sum_bytes(tx, first) > 0
         assert len(bundles.list_file_ids(tx, second)) == 3
 

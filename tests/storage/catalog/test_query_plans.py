@@ -175,7 +175,6 @@ CALLS: dict[str, tuple[Callable[[Tx], object], str]] = {
         lambda tx: bundles.list_entries(tx, 7, start=0, limit=500, span=1024),
         "pk_bundle_segments",
     ),
-    "bundles of a file": (lambda tx: bundles.list_by_file(tx, 77), "ix_entries_file_id"),
     "reserved": (
         lambda tx: versions.list_stale_reservations(tx, "bundle", ANY, limit=9),
         "ix_bundles_reserved",

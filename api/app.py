@@ -83,17 +83,48 @@ def create_app(
     clock: Callable[[], float] = time.time,
 ) -> Flask:
     """Create the storage API on open stores; `clock` returns seconds since 1970 for policies."""
+    services = _build_services(settings, stores, job_queue, verify, clock)
+    app = Flask(__name__, static_folder=None)
+    register_conventions(
+        app,
+        find_origins=lambda _path: settings.cors_origins,
+        request_ids=request_ids,
+        count=services.metrics.count,
+    )
+    register_rate_limits(app)
+    register_service(app, services)
+    view_of = partial(make_view, services=services, context_type=StoreContext)
+    register_operations(app, OPERATIONS, view_of, URL_PREFIX)
+    # Also without `/v1`, beside `/health`, for operators.
+    app.add_url_rule("/replication", "replication", view_of(replication.get_replication))
+    app.add_url_rule("/integrity", "integrity", view_of(integrity.get_integrity))
+    register_objects(app, services)
+    area_uploads.register_signed_uploads(app, services)
+    register_reference(app, services, OPERATIONS)
+    return app
+
+
+def _build_services(
+    settings: Settings,
+    stores: Stores,
+    job_queue: JobQueue,
+    verify: VerifyToken,
+    clock: Callable[[], float],
+) -> Services:
     secret = settings.secret_key.encode()
     stores = replace(stores, memory=new_memory_budget())
     access = StoreAuthorizer(open_decision_point(settings, stores.catalog), settings)
-    services = Services(
+    waits = FairSemaphore("waiting requests", settings.api_waits, settings.client_waits)
+    most_streams = min(settings.feed_streams, settings.api_threads // 4)
+    streams = FairSemaphore("streams", most_streams, settings.client_streams)
+    return Services(
         settings=settings,
         stores=stores,
         rates=stores.rate_limiter,
         memory=stores.memory,
         cursors=Cursors(derive_key(secret, b"page pointers")),
-        waiting=LongPolling(stores.pubsub, _wait_semaphore(settings)),
-        streams=ServerSentEvents(stores.pubsub, _stream_semaphore(settings)),
+        waiting=LongPolling(stores.pubsub, waits),
+        streams=ServerSentEvents(stores.pubsub, streams),
         verify=verify,
         seal=SecretBox(derive_key(secret, SECRET_PURPOSE)).seal,
         job_queue=job_queue,
@@ -107,43 +138,6 @@ def create_app(
             access, stores.catalog, stores.sources, PolicyContextBuilder(settings.proxies, clock)
         ),
     )
-    app = Flask(__name__, static_folder=None)
-    register_conventions(
-        app,
-        find_origins=lambda _path: settings.cors_origins,
-        request_ids=request_ids,
-        count=services.metrics.count,
-    )
-    register_rate_limits(app)
-    register_service(app, services)
-    register_operations(
-        app,
-        OPERATIONS,
-        partial(make_view, services=services, context_type=StoreContext),
-        URL_PREFIX,
-    )
-    # Also without `/v1`, beside `/health`, for operators.
-    app.add_url_rule(
-        "/replication",
-        "replication",
-        make_view(replication.get_replication, services, StoreContext),
-    )
-    app.add_url_rule(
-        "/integrity", "integrity", make_view(integrity.get_integrity, services, StoreContext)
-    )
-    register_objects(app, services)
-    area_uploads.register_signed_uploads(app, services)
-    register_reference(app, services, OPERATIONS)
-    return app
-
-
-def _wait_semaphore(settings: Settings) -> FairSemaphore:
-    return FairSemaphore("waiting requests", settings.api_waits, settings.client_waits)
-
-
-def _stream_semaphore(settings: Settings) -> FairSemaphore:
-    total = min(settings.feed_streams, settings.api_threads // 4)
-    return FairSemaphore("streams", total, settings.client_streams)
 
 
 log = logging.getLogger(__name__)

@@ -51,44 +51,43 @@ class RequiredAction:
     resources: tuple[str, ...]
 
 
-def _require_action(operation: str, *resources: str) -> tuple[str, RequiredAction]:
+_RESOURCES = {
+    "get_v1_users": ("user/*",),
+    "post_v1_user": ("user/{user_id}", "group/{groups}", "role/{roles}"),
+    "get_v1_user": ("user/{user_id}",),
+    "put_v1_user": ("user/{user_id}",),
+    "get_v1_user_owns": ("user/{user_id}",),
+    "get_v1_user_groups": ("user/{user_id}",),
+    "put_v1_user_group": ("user/{user_id}", "group/{groups}"),
+    "get_v1_user_roles": ("user/{user_id}",),
+    "put_v1_user_role": ("user/{user_id}", "role/{roles}"),
+    "put_v1_user_policy": ("user/{user_id}",),
+    "get_v1_groups": ("group/*",),
+    "post_v1_group": ("group/{group_id}", "role/{roles}"),
+    "get_v1_group": ("group/{group_id}",),
+    "delete_v1_group": ("group/{group_id}",),
+    "get_v1_group_roles": ("group/{group_id}",),
+    "put_v1_group_role": ("group/{group_id}", "role/{roles}"),
+    "get_v1_group_users": ("group/{group_id}",),
+    "put_v1_group_user": ("group/{group_id}", "user/{users}"),
+    "put_v1_group_policy": ("group/{group_id}",),
+    "get_v1_roles": ("role/*",),
+    "post_v1_role": ("role/{role_id}",),
+    "get_v1_role": ("role/{role_id}",),
+    "delete_v1_role": ("role/{role_id}",),
+    "put_v1_role_policy": ("role/{role_id}",),
+    "post_v1_policies_evaluate": ("user/{principal}",),
+    "get_v1_audit": ("audit/*",),
+}
+
+
+def _action_name(operation: str) -> str:
     words = operation.replace("_v1_", "_").split("_")
-    return operation, RequiredAction(
-        f"auth:{''.join(word.capitalize() for word in words)}", resources
-    )
+    return "auth:" + "".join(word.capitalize() for word in words)
 
 
 REQUIRED_ACTIONS: Mapping[str, RequiredAction] = MappingProxyType(
-    dict(
-        (
-            _require_action("get_v1_users", "user/*"),
-            _require_action("post_v1_user", "user/{user_id}", "group/{groups}", "role/{roles}"),
-            _require_action("get_v1_user", "user/{user_id}"),
-            _require_action("put_v1_user", "user/{user_id}"),
-            _require_action("get_v1_user_owns", "user/{user_id}"),
-            _require_action("get_v1_user_groups", "user/{user_id}"),
-            _require_action("put_v1_user_group", "user/{user_id}", "group/{groups}"),
-            _require_action("get_v1_user_roles", "user/{user_id}"),
-            _require_action("put_v1_user_role", "user/{user_id}", "role/{roles}"),
-            _require_action("put_v1_user_policy", "user/{user_id}"),
-            _require_action("get_v1_groups", "group/*"),
-            _require_action("post_v1_group", "group/{group_id}", "role/{roles}"),
-            _require_action("get_v1_group", "group/{group_id}"),
-            _require_action("delete_v1_group", "group/{group_id}"),
-            _require_action("get_v1_group_roles", "group/{group_id}"),
-            _require_action("put_v1_group_role", "group/{group_id}", "role/{roles}"),
-            _require_action("get_v1_group_users", "group/{group_id}"),
-            _require_action("put_v1_group_user", "group/{group_id}", "user/{users}"),
-            _require_action("put_v1_group_policy", "group/{group_id}"),
-            _require_action("get_v1_roles", "role/*"),
-            _require_action("post_v1_role", "role/{role_id}"),
-            _require_action("get_v1_role", "role/{role_id}"),
-            _require_action("delete_v1_role", "role/{role_id}"),
-            _require_action("put_v1_role_policy", "role/{role_id}"),
-            _require_action("post_v1_policies_evaluate", "user/{principal}"),
-            _require_action("get_v1_audit", "audit/*"),
-        )
-    )
+    {name: RequiredAction(_action_name(name), resources) for name, resources in _RESOURCES.items()}
 )
 
 POLICY_ACTIONS: Mapping[str, RequiredAction] = MappingProxyType(

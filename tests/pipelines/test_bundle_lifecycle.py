@@ -272,3 +272,12 @@ def test_documents_that_an_index_lost_are_found_again_and_nobody_is_told_twice(
         assert found(stores, replica, {}) == [str(fqid)]
     assert told(stores, stored) == before
     assert [swept.missing for swept in sweeps.sweep_indexes(stores)] == [0, 0]
+
+
+@pytest.mark.spec("CHK-11")
+def test_checkout_is_kept_from_its_end_on(stores: Stores, drain: Drain) -> None:
+    job = checked_out(stores, drain, mouse(stores, drain))
+    with stores.catalog.write() as tx:
+        tx.exec_driver_sql("UPDATE checkouts SET created_us = 0")
+
+    assert checkouts.expire(stores, job.finished_us) == 0

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
+from sqlalchemy import text
 
 from pipelines import (
     bundles,
@@ -24,7 +25,7 @@ from storage.catalog import bundles as catalog_bundles
 from storage.catalog import events, jobs
 from storage.catalog import files as file_rows
 from storage.catalog import purges as catalog_purges
-from storage.errors import Conflict, Invalid, NotFound
+from storage.errors import Conflict, Invalid, NotFound, Unavailable
 from storage.model import FQID, REPLICAS, Job, Replica
 from storage.stores import Stores
 from tests.builders import make_file, new_uuid, version
@@ -370,3 +371,31 @@ def test_a_step_that_dies_anywhere_is_done_again(stores: Stores, drain: Callable
             assert catalog_purges.list_unfinished(tx, limit=9) == []
         place += 1
     assert place > 20
+
+
+@pytest.mark.spec("NOT-10")
+def test_record_stays_while_jobs_need_the_document(stores: Stores) -> None:
+    fqid = write(stores, make_file(stores, b"its own"))
+    purge(stores, fqid)
+    row = Job(flow.Step.ERASE, "aws", f"bundle:{fqid}")
+    with stores.catalog.write() as tx:
+        jobs.insert(tx, [row])
+        claim = jobs.claim(tx, row, token="t", lease_s=60, max_claims=5)
+    assert claim is not None
+
+    with pytest.raises(Unavailable):
+        purges.erase_record(stores, claim, lambda _n: None)
+
+    assert keys.record_key("bundle", fqid) in listed(stores, "aws")
+
+
+@pytest.mark.spec("BUN-62")
+def test_keeps_condemned_blob_that_a_file_refers_to(stores: Stores) -> None:
+    blob = blob_of(stores, make_file(stores, b"its own"))
+    with stores.catalog.write() as tx:
+        row = {"sha256": blob.rpartition("/")[2]}
+        tx.execute(text("INSERT INTO condemned VALUES ('aws', :sha256, 0)"), row)
+
+    assert garbage_collection.delete_expired(stores, grace_s=3600) == 0
+
+    assert holds(stores, blob) == {"aws"}

@@ -13,7 +13,7 @@ import pytest
 from dramatiq.middleware import Shutdown, TimeLimitExceeded
 from dramatiq.middleware.threading import raise_thread_exception
 
-from pipelines import areas, bundles, ingest
+from pipelines import areas, bundles, ingest, sync
 from pipelines.bundles import BundleDraft, NewEntry
 from pipelines.flow import Step
 from pipelines.job_batches import CompletedJobs, run_in_groups, run_until_error
@@ -504,3 +504,20 @@ def test_jobs_behind_one_that_was_interrupted_are_given_back(
     assert interrupted[0] == rows[1].ref
     assert (interrupted[2] or "").startswith(reason)
     assert [(ref, attempts) for ref, attempts, _ in others] == [(r.ref, 0) for r in rows[2:]]
+
+
+def test_batch_leaves_out_bundles_whose_files_are_missing(stores: Stores) -> None:
+    made = []
+    for number in range(2):
+        entries = [NewEntry("a.bin", make_file(stores, b"%d" % number), False)]
+        draft = BundleDraft(FQID(new_uuid(), version(number)), "aws", 1, entries)
+        made.append(bundles.put(stores, draft, OWNER).fqid)
+    rows = [Job(Step.SYNC, "gcp", f"bundle:{fqid}") for fqid in made]
+    with stores.catalog.write() as tx:
+        jobs.insert(tx, rows)
+        claims = [jobs.claim(tx, row, token="t", lease_s=60, max_claims=5) for row in rows]
+
+    assert sync.sync_versions(stores, [one for one in claims if one], lambda _n: None) == {}
+
+    with stores.catalog.read() as tx:
+        assert versions.filter_published(tx, "bundle", "gcp", made) == set()

@@ -244,3 +244,14 @@ def test_a_disk_that_takes_nothing_is_said_to(
     (tmp_path / ".store" / "partial").write_text("in the way")
     with pytest.raises(StoreError, match="cannot write"):
         one.fetch(bucket.wanted("a", DATA))
+
+
+@pytest.mark.spec("DWN-06")
+def test_small_file_that_arrives_damaged_is_fetched_again(
+    bucket: Bucket, fetching: Make, tmp_path: Path
+) -> None:
+    bucket.harms = [Harm(flip_at=3)]
+
+    fetching().fetch(bucket.wanted("a", SMALL))
+
+    assert list(cached(tmp_path).values()) == [SMALL]

@@ -150,10 +150,9 @@ def _insert_chunk(
         "INSERT INTO deliveries (uuid, subscription_id, event_id, endpoint_id, event_type,"
         " bundle_uuid, bundle_version, payload, state, event_us, due_us, created_us, finished_us,"
         " reason, request_id)"
-        " SELECT fresh.uuid, s.id, :event_id, s.endpoint_id, :event_type, :bundle_uuid,"
-        " :bundle_version, fresh.payload,"
+        " SELECT fresh.uuid, s.id, :id, s.endpoint_id, :type, :uuid, :version, fresh.payload,"
         " CASE WHEN fresh.failure IS NOT NULL THEN 'failed' ELSE :state END,"
-        f" :event_us, CASE WHEN s.state = 'active' THEN :now ELSE :now + {PAUSED_DUE_US} END, :now,"
+        f" :at_us, CASE WHEN s.state = 'active' THEN :now ELSE :now + {PAUSED_DUE_US} END, :now,"
         " CASE WHEN fresh.failure IS NOT NULL THEN :now ELSE CAST(:finished AS bigint) END,"
         " coalesce(fresh.failure, :reason), :request_id"
         f" FROM {source} JOIN subscriptions s ON s.id = fresh.subscription_id"
@@ -162,11 +161,8 @@ def _insert_chunk(
     )
     now = now_us(tx)
     values = {
-        "event_id": event.id,
-        "event_type": event.type,
-        "bundle_uuid": event.fqid.uuid,
-        "bundle_version": event.fqid.version,
-        "event_us": event.at_us,
+        **asdict(event),
+        **event.fqid._asdict(),
         "now": now,
         "state": "superseded" if ended else "pending",
         "finished": now if ended else None,

@@ -2,9 +2,11 @@
 
 from dataclasses import asdict, dataclass
 
+import sqlalchemy
+from sqlalchemy import select, update
+
 from storage.catalog import bulk
-from storage.catalog.dialects import lock_clause
-from storage.catalog.engine import Tx, find_row, make_mapper, sql
+from storage.catalog.engine import Tx, find_row, make_mapper
 from storage.catalog.tables.accounts import device_codes
 
 PENDING, APPROVED, DENIED = "pending", "approved", "denied"
@@ -39,45 +41,38 @@ def insert(tx: Tx, row: DeviceCodeRow, now_us: int) -> bool:
 
 def lock(tx: Tx, device_code: str) -> DeviceCodeRow | None:
     """Return a device code and lock it until the transaction ends."""
-    return _select_for_update(tx, "id", device_code)
+    query = select(device_codes).where(device_codes.c.id == device_code)
+    return find_row(tx, _code_from_row, query.with_for_update())
 
 
 def lock_by_user_code(tx: Tx, user_code: str) -> DeviceCodeRow | None:
     """Return the device code of a user code and lock it until the transaction ends."""
-    return _select_for_update(tx, "user_code", user_code)
-
-
-def _select_for_update(tx: Tx, column: str, value: str) -> DeviceCodeRow | None:
-    query = sql(f"SELECT * FROM device_codes WHERE {column} = :value{lock_clause(tx)}")
-    return find_row(tx, _code_from_row, query, {"value": value})
+    query = select(device_codes).where(device_codes.c.user_code == user_code)
+    return find_row(tx, _code_from_row, query.with_for_update())
 
 
 def record_poll(tx: Tx, device_code: str, now_us: int, *, interval_s: int) -> None:
     """Record a poll and the interval until the next; the caller holds the lock."""
-    query = "UPDATE device_codes SET polled_us = :now, interval_s = :interval WHERE id = :id"
-    tx.execute(sql(query), {"id": device_code, "now": now_us, "interval": interval_s})
-
-
-_DECIDE = sql(
-    "UPDATE device_codes SET state = :state, email = :email, auth_us = :auth_us WHERE id = :id"
-)
+    polled = update(device_codes).where(device_codes.c.id == device_code)
+    tx.execute(polled.values(polled_us=now_us, interval_s=interval_s))
 
 
 def decide(tx: Tx, device_code: str, state: str, *, email: str, auth_us: int) -> None:
     """Record the user's decision; the caller holds the lock and checked that it is pending."""
-    tx.execute(_DECIDE, {"id": device_code, "state": state, "email": email, "auth_us": auth_us})
+    decided = update(device_codes).where(device_codes.c.id == device_code)
+    tx.execute(decided.values(state=state, email=email, auth_us=auth_us))
 
 
 def delete(tx: Tx, device_code: str) -> None:
     """Delete a device code whose tokens were issued."""
-    tx.execute(sql("DELETE FROM device_codes WHERE id = :id"), {"id": device_code})
+    tx.execute(sqlalchemy.delete(device_codes).where(device_codes.c.id == device_code))
 
 
 def delete_all_of(tx: Tx, email: str) -> None:
     """Delete the device codes that a user decided about."""
-    tx.execute(sql("DELETE FROM device_codes WHERE email = :email"), {"email": email})
+    tx.execute(sqlalchemy.delete(device_codes).where(device_codes.c.email == email))
 
 
 def delete_all(tx: Tx) -> None:
     """Delete all device codes."""
-    tx.execute(sql("DELETE FROM device_codes"))
+    tx.execute(sqlalchemy.delete(device_codes))

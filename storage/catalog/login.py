@@ -4,12 +4,12 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-from sqlalchemy import insert
+from sqlalchemy import case, delete, insert, select, update
 
 from storage.catalog import bulk, device_codes, engine, oauth
 from storage.catalog.dialects import lock_clause
 from storage.catalog.engine import Tx, find_row, make_mapper, sql
-from storage.catalog.tables.accounts import passwords, sessions, upstream_logins
+from storage.catalog.tables.accounts import passwords, rates, sessions, tries, upstream_logins
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +85,12 @@ def _read_session_consents(tx: Tx, session_id: str, lock: str = "") -> dict[str,
 
 def end_session(tx: Tx, session_id: str) -> bool:
     """End a session; False when it does not exist."""
-    return bool(tx.execute(sql("DELETE FROM sessions WHERE id = :id"), {"id": session_id}).rowcount)
+    return bool(tx.execute(delete(sessions).where(sessions.c.id == session_id)).rowcount)
 
 
 def end_logins(tx: Tx, email: str) -> None:
     """End a user's sessions, grants and device codes."""
-    tx.execute(sql("DELETE FROM sessions WHERE email = :email"), {"email": email})
+    tx.execute(delete(sessions).where(sessions.c.email == email))
     device_codes.delete_all_of(tx, email)
     oauth.revoke_grants(tx, engine.now_us(tx), email=email)
 
@@ -106,9 +106,9 @@ class EndedLogins:
 def end_all_logins(tx: Tx) -> EndedLogins:
     """End all sessions, grants and device codes, and all logins in progress."""
     device_codes.delete_all(tx)
-    tx.execute(sql("DELETE FROM upstream_logins"))
-    sessions = tx.execute(sql("DELETE FROM sessions")).rowcount
-    return EndedLogins(sessions, oauth.revoke_all_grants(tx, engine.now_us(tx)))
+    tx.execute(delete(upstream_logins))
+    ended = tx.execute(delete(sessions)).rowcount
+    return EndedLogins(ended, oauth.revoke_all_grants(tx, engine.now_us(tx)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +126,13 @@ _password_from_row = make_mapper(PasswordRow)
 
 def find_password(tx: Tx, email: str) -> PasswordRow | None:
     """Return a user's password hash; None without a password."""
-    query = sql("SELECT * FROM passwords WHERE email = :email")
-    return find_row(tx, _password_from_row, query, {"email": email})
+    query = select(passwords).where(passwords.c.email == email)
+    return find_row(tx, _password_from_row, query)
 
 
 def list_passwords(tx: Tx) -> list[PasswordRow]:
     """List all users with a password, by e-mail address."""
-    rows = tx.execute(sql("SELECT * FROM passwords ORDER BY email"))
+    rows = tx.execute(select(passwords).order_by(passwords.c.email))
     return [_password_from_row(row) for row in rows]
 
 
@@ -143,23 +143,22 @@ def insert_password(tx: Tx, row: PasswordRow) -> bool:
 
 def change_password(tx: Tx, email: str, hashed: str, now_us: int) -> bool:
     """Change a password and end all logins of the user; False when the user does not exist."""
-    query = sql("UPDATE passwords SET hash = :hash, changed_us = :now WHERE email = :email")
-    changed = tx.execute(query, {"email": email, "hash": hashed, "now": now_us}).rowcount
+    password = update(passwords).where(passwords.c.email == email)
+    changed = tx.execute(password.values(hash=hashed, changed_us=now_us)).rowcount
     end_logins(tx, email)
     return bool(changed)
 
 
 def rehash_password(tx: Tx, email: str, *, before: str, after: str) -> None:
     """Replace the hash of an unchanged password; do nothing if the password was changed."""
-    query = sql("UPDATE passwords SET hash = :after WHERE email = :email AND hash = :before")
-    tx.execute(query, {"email": email, "before": before, "after": after})
+    unchanged = (passwords.c.email == email) & (passwords.c.hash == before)
+    tx.execute(update(passwords).where(unchanged).values(hash=after))
 
 
 def delete_password(tx: Tx, email: str) -> bool:
     """Delete a password and end all logins; False when the user does not exist."""
     end_logins(tx, email)
-    query = sql("DELETE FROM passwords WHERE email = :email")
-    return bool(tx.execute(query, {"email": email}).rowcount)
+    return bool(tx.execute(delete(passwords).where(passwords.c.email == email)).rowcount)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,19 +177,14 @@ def insert_upstream_login(tx: Tx, row: UpstreamLoginRow, *, now_us: int, ends_us
     tx.execute(insert(upstream_logins), {**asdict(row), "ends_us": ends_us})
 
 
-_TAKE_UPSTREAM_LOGIN = sql(
-    "DELETE FROM upstream_logins WHERE id = :id AND provider = :provider AND browser = :browser"
-    " AND ends_us > :now RETURNING target"
-)
-
-
 def take_upstream_login(
     tx: Tx, login_id: str, provider: str, browser: str, *, now_us: int
 ) -> str | None:
     """Consume a login in progress; None if it expired or another browser began it."""
-    parameters = {"id": login_id, "provider": provider, "browser": browser, "now": now_us}
-    row = tx.execute(_TAKE_UPSTREAM_LOGIN, parameters).first()
-    return None if row is None else str(row.target)
+    c = upstream_logins.c
+    own = (c.id == login_id) & (c.provider == provider) & (c.browser == browser)
+    statement = delete(upstream_logins).where(own, c.ends_us > now_us).returning(c.target)
+    return tx.execute(statement).scalar()
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,22 +218,19 @@ def count_failure(tx: Tx, who: str, *, now_us: int, forgotten_us: int) -> int | 
 
 def lock_out(tx: Tx, who: str, until_us: int) -> None:
     """Lock a key out until `until_us`."""
-    query = sql("UPDATE tries SET until_us = :until WHERE who = :who")
-    tx.execute(query, {"who": who, "until": until_us})
+    tx.execute(update(tries).where(tries.c.who == who).values(until_us=until_us))
 
 
 def uncount_failure(tx: Tx, who: str, *, counted: int) -> None:
     """Take back a counted failure; others counted since then stay."""
-    query = sql(
-        "UPDATE tries SET failures = failures - 1,"
-        " until_us = CASE WHEN failures = :counted THEN 0 ELSE until_us END WHERE who = :who"
-    )
-    tx.execute(query, {"who": who, "counted": counted})
+    until_us = case((tries.c.failures == counted, 0), else_=tries.c.until_us)
+    values = {"failures": tries.c.failures - 1, "until_us": until_us}
+    tx.execute(update(tries).where(tries.c.who == who).values(**values))
 
 
 def clear_failures(tx: Tx, who: str) -> bool:
     """Clear the failures of a key; False when there are none."""
-    return bool(tx.execute(sql("DELETE FROM tries WHERE who = :who"), {"who": who}).rowcount)
+    return bool(tx.execute(delete(tries).where(tries.c.who == who)).rowcount)
 
 
 def clear_all_failures(tx: Tx, prefix: str, *, suffix: str = "") -> bool:
@@ -251,9 +242,8 @@ def clear_all_failures(tx: Tx, prefix: str, *, suffix: str = "") -> bool:
 def list_failures(tx: Tx, prefix: str) -> list[LoginFailures]:
     """List the failures of keys with this prefix."""
     beyond = prefix[:-1] + chr(ord(prefix[-1]) + 1)
-    query = sql("SELECT * FROM tries WHERE who >= :prefix AND who < :beyond")
-    rows = tx.execute(query, {"prefix": prefix, "beyond": beyond})
-    return [_failures_from_row(row) for row in rows]
+    query = select(tries).where(tries.c.who >= prefix, tries.c.who < beyond)
+    return [_failures_from_row(row) for row in tx.execute(query)]
 
 
 def expire_failures(tx: Tx, before_us: int) -> None:
@@ -263,9 +253,7 @@ def expire_failures(tx: Tx, before_us: int) -> None:
 
 def find_failures(tx: Tx, who: str) -> LoginFailures | None:
     """Return the failures of a key."""
-    return find_row(
-        tx, _failures_from_row, sql("SELECT * FROM tries WHERE who = :who"), {"who": who}
-    )
+    return find_row(tx, _failures_from_row, select(tries).where(tries.c.who == who))
 
 
 _COUNT_IN_WINDOW = sql(
@@ -307,7 +295,7 @@ def take_permit(tx: Tx, who: str, *, now_us: int, step_us: int, burst: int) -> i
     values = {"who": who, "now": now_us, "step": step_us, "latest": latest}
     if tx.execute(_TAKE_PERMIT, values).rowcount:
         return 0
-    full = tx.execute(sql("SELECT full_us FROM rates WHERE who = :who"), {"who": who}).scalar()
+    full = tx.execute(select(rates.c.full_us).where(rates.c.who == who)).scalar()
     return max(1, int(full or 0) - latest)
 
 

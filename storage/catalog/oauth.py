@@ -8,12 +8,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import orjson
-from sqlalchemy import Row, insert
+from sqlalchemy import ColumnElement, Row, delete, insert, select, update
 
 from storage.catalog import bulk, heads
-from storage.catalog.dialects import lock_clause
 from storage.catalog.engine import Tx, find_row, make_mapper, sql
-from storage.catalog.tables.accounts import clients, grants, refresh_tokens
+from storage.catalog.tables.accounts import clients, consents, device_codes, grants, refresh_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,25 +38,24 @@ def insert_client(tx: Tx, row: OAuthClientRow) -> bool:
 
 def find_client(tx: Tx, client_id: str) -> OAuthClientRow | None:
     """Return a client by its id."""
-    query = sql("SELECT * FROM clients WHERE id = :id")
-    return find_row(tx, _client_from_row, query, {"id": client_id})
+    return find_row(tx, _client_from_row, select(clients).where(clients.c.id == client_id))
 
 
 def list_clients(tx: Tx) -> list[OAuthClientRow]:
     """List all clients by id; operators add them by hand, so there are few."""
-    return [_client_from_row(row) for row in tx.execute(sql("SELECT * FROM clients ORDER BY id"))]
+    return [_client_from_row(row) for row in tx.execute(select(clients).order_by(clients.c.id))]
 
 
 def delete_client(tx: Tx, client_id: str) -> bool:
     """Delete a client and its consents, but not its grants; False when it does not exist."""
-    for table in ("consents", "device_codes"):
-        tx.execute(sql(f"DELETE FROM {table} WHERE client = :id"), {"id": client_id})
-    return bool(tx.execute(sql("DELETE FROM clients WHERE id = :id"), {"id": client_id}).rowcount)
+    for table in (consents, device_codes):
+        tx.execute(delete(table).where(table.c.client == client_id))
+    return bool(tx.execute(delete(clients).where(clients.c.id == client_id)).rowcount)
 
 
 def _client_from_row(row: Row[Any]) -> OAuthClientRow:
     uris = tuple(orjson.loads(row.redirect_uris))
-    return _map_client(row, redirect_uris=uris, first_party=bool(row.first_party))
+    return _map_client(row, redirect_uris=uris)
 
 
 GRANTS_HEAD, ALL_GRANTS = "grants", "all"
@@ -110,8 +108,7 @@ def insert_grant(tx: Tx, row: GrantRow) -> None:
 
 def find_grant(tx: Tx, grant_id: str) -> GrantRow | None:
     """Return a grant, valid or not."""
-    query = sql("SELECT * FROM grants WHERE id = :id")
-    return find_row(tx, _grant_from_row, query, {"id": grant_id})
+    return find_row(tx, _grant_from_row, select(grants).where(grants.c.id == grant_id))
 
 
 _IS_GRANT_VALID = sql(
@@ -126,24 +123,21 @@ def is_grant_valid(tx: Tx, grant_id: str, now_us: int) -> bool:
 
 def lock_grant_by_code(tx: Tx, code: str) -> GrantRow | None:
     """Return and lock the grant of a code, redeemed or not."""
-    return _select_grant_for_update(tx, "grants AS g WHERE g.code = :key", code)
+    query = select(grants).where(grants.c.code == code)
+    return find_row(tx, _grant_from_row, query.with_for_update())
 
 
 def lock_grant_by_token(tx: Tx, token: str) -> GrantRow | None:
     """Return and lock the grant of a refresh token."""
-    joined = "grants AS g JOIN refresh_tokens AS r ON r.grant_id = g.id WHERE r.id = :key"
-    return _select_grant_for_update(tx, joined, token)
-
-
-def _select_grant_for_update(tx: Tx, where: str, key: str) -> GrantRow | None:
-    query = sql(f"SELECT g.* FROM {where}{lock_clause(tx, of='g')}")
-    return find_row(tx, _grant_from_row, query, {"key": key})
+    of_token = select(grants).join(refresh_tokens, refresh_tokens.c.grant_id == grants.c.id)
+    query = of_token.where(refresh_tokens.c.id == token)
+    return find_row(tx, _grant_from_row, query.with_for_update(of=grants))
 
 
 def redeem_grant(tx: Tx, grant_id: str, now_us: int, *, ends_us: int) -> None:
     """Mark a code redeemed; the grant now expires with its tokens. The caller holds the lock."""
-    query = sql("UPDATE grants SET redeemed_us = :now, ends_us = :ends WHERE id = :id")
-    tx.execute(query, {"id": grant_id, "now": now_us, "ends": ends_us})
+    redeemed = update(grants).where(grants.c.id == grant_id)
+    tx.execute(redeemed.values(redeemed_us=now_us, ends_us=ends_us))
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +168,7 @@ def list_active_grants(tx: Tx, email: str, now_us: int, *, limit: int) -> list[A
 
 def revoke_grant(tx: Tx, grant_id: str, now_us: int) -> bool:
     """Revoke a grant and its tokens; False when it is revoked already."""
-    query = sql("UPDATE grants SET revoked_us = :now WHERE id = :id AND revoked_us IS NULL")
-    return bool(_count_revocations(tx, tx.execute(query, {"id": grant_id, "now": now_us}).rowcount))
+    return bool(_revoke_where(tx, now_us, grants.c.id == grant_id))
 
 
 def revoke_grants(
@@ -183,19 +176,19 @@ def revoke_grants(
 ) -> int:
     """Revoke all grants of a user, of a client, or of both; return how many."""
     by = {"email": email, "client": client}
-    parameters = {name: value for name, value in by.items() if value is not None}
-    if not parameters:
+    conditions = [grants.c[name] == value for name, value in by.items() if value is not None]
+    if not conditions:
         raise ValueError("email or client: one of them is required")
-    conditions = " AND ".join(f"{name} = :{name}" for name in parameters)
-    query = f"UPDATE grants SET revoked_us = :now WHERE revoked_us IS NULL AND {conditions}"
-    return _count_revocations(tx, tx.execute(sql(query), {**parameters, "now": now_us}).rowcount)
+    return _revoke_where(tx, now_us, *conditions)
 
 
-def _count_revocations(tx: Tx, revoked: int) -> int:
-    """Count a revocation, so that caches are refreshed.
+def _revoke_where(tx: Tx, now_us: int, *conditions: ColumnElement[bool]) -> int:
+    """Revoke grants, and count that, so that caches are refreshed.
 
     This lock comes last: its holder waits for no grant.
     """
+    valid = update(grants).where(grants.c.revoked_us.is_(None), *conditions)
+    revoked = tx.execute(valid.values(revoked_us=now_us)).rowcount
     if revoked:
         heads.lock(tx, GRANTS_HEAD, [ALL_GRANTS])
         heads.count_change_by_clock(tx, GRANTS_HEAD, ALL_GRANTS)
@@ -209,8 +202,7 @@ def read_revocation_count(tx: Tx) -> int:
 
 def revoke_all_grants(tx: Tx, now_us: int) -> int:
     """Revoke all grants; return how many."""
-    query = sql("UPDATE grants SET revoked_us = :now WHERE revoked_us IS NULL AND ends_us > :now")
-    return _count_revocations(tx, tx.execute(query, {"now": now_us}).rowcount)
+    return _revoke_where(tx, now_us, grants.c.ends_us > now_us)
 
 
 def insert_refresh_token(tx: Tx, row: RefreshTokenRow) -> None:
@@ -221,21 +213,24 @@ def insert_refresh_token(tx: Tx, row: RefreshTokenRow) -> None:
 
 def find_refresh_token(tx: Tx, token_id: str) -> RefreshTokenRow | None:
     """Return a refresh token, used or not."""
-    query = sql("SELECT * FROM refresh_tokens WHERE id = :id")
-    return find_row(tx, _refresh_token_from_row, query, {"id": token_id})
+    query = select(refresh_tokens).where(refresh_tokens.c.id == token_id)
+    return find_row(tx, _refresh_token_from_row, query)
 
 
 def mark_refresh_token_used(tx: Tx, token_id: str, now_us: int) -> None:
     """Mark a refresh token used; the caller locked its grant and checked that it was unused."""
-    query = sql("UPDATE refresh_tokens SET used_us = :now WHERE id = :id")
-    tx.execute(query, {"id": token_id, "now": now_us})
+    used = update(refresh_tokens).where(refresh_tokens.c.id == token_id)
+    tx.execute(used.values(used_us=now_us))
 
 
 def find_consent(tx: Tx, email: str, client: str) -> frozenset[str]:
     """Return the scopes of a user's permanent consent for a client."""
-    query = sql("SELECT scope FROM consents WHERE email = :email AND client = :client")
-    scope = tx.execute(query, {"email": email, "client": client}).scalar()
-    return frozenset((scope or "").split())
+    query = select(consents.c.scope).where(_is_consent(email, client))
+    return frozenset((tx.execute(query).scalar() or "").split())
+
+
+def _is_consent(email: str, client: str) -> ColumnElement[bool]:
+    return (consents.c.email == email) & (consents.c.client == client)
 
 
 _UPSERT_CONSENT = sql(
@@ -252,5 +247,4 @@ def record_consent(tx: Tx, email: str, client: str, scopes: frozenset[str], now_
 
 def delete_consent(tx: Tx, email: str, client: str) -> None:
     """Delete a user's permanent consent for a client."""
-    query = sql("DELETE FROM consents WHERE email = :email AND client = :client")
-    tx.execute(query, {"email": email, "client": client})
+    tx.execute(delete(consents).where(_is_consent(email, client)))

@@ -111,3 +111,16 @@ def test_what_was_encrypted_stays_so_but_on_this_machine() -> None:
     assert not is_downgrade("http://a/", "https://a/")
     assert not is_downgrade("https://a/", "http://127.0.0.1:1/")
     assert not is_downgrade("https://a/", "http://localhost/")
+
+
+@pytest.mark.spec("CLI-02")
+def test_callers_authorization_does_not_follow_to_another_host(
+    script: Script, session: HttpSession
+) -> None:
+    with scripted() as other:
+        script.say(moved(f"{other.url}/v1/x"))
+
+        session.request("GET", "/v1/x", headers={"Authorization": "Bearer t"})
+
+        assert script.authorizations == ["Bearer t"]
+        assert other.authorizations == [None]
